@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every tests/test_*.c is a program and a test; every tests/cli/*.sh is a test run by bash. Other tests/*.c are helpers
+# linked to every test program. A comment in a test's first lines can set what differs from the defaults:
+#     /* ctest: timeout=600 labels=full,asan processors=2 serial */          (in a script: # ctest: …)
+#   timeout     seconds (300)
+#   labels      full: only in `make test-full`; asan, tsan: run under that sanitizer too
+#   processors  how many cores it keeps busy (1)
+#   serial      runs alone: it measures time
+# A test that exits with 77 is skipped; it says why. Tests find TUTTI (the tool), BUILD, SRC and SANITIZE in their
+# environment.
+enable_testing()
+
+function(tutti_test name source)
+    add_test(NAME ${name} COMMAND ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+
+    set(timeout 300)
+    set(labels)
+    set(processors 1)
+    set(serial OFF)
+    file(STRINGS ${source} header LIMIT_INPUT 2000 REGEX "^(/\\*|#| \\*|//) *ctest:")
+    foreach(line IN LISTS header)
+        if(line MATCHES "timeout=([0-9]+)")
+            set(timeout ${CMAKE_MATCH_1})
+        endif()
+        if(line MATCHES "labels=([a-z0-9_,-]+)")
+            string(REPLACE "," ";" labels "${CMAKE_MATCH_1}")
+        endif()
+        if(line MATCHES "processors=([0-9]+)")
+            set(processors ${CMAKE_MATCH_1})
+        endif()
+        if(line MATCHES "[ ,]serial([ ,]|$)")
+            set(serial ON)
+        endif()
+    endforeach()
+
+    set(environment
+        "TUTTI=${CMAKE_BINARY_DIR}/tutti" "BUILD=${CMAKE_BINARY_DIR}" "SRC=${CMAKE_SOURCE_DIR}" "CC=${CMAKE_C_COMPILER}"
+        "SANITIZE=${TUTTI_SANITIZE}"
+        "UBSAN_OPTIONS=print_stacktrace=1" "ASAN_OPTIONS=detect_stack_use_after_return=1"
+        "TSAN_OPTIONS=halt_on_error=1 second_deadlock_stack=1")
+    set_tests_properties(${name} PROPERTIES
+        TIMEOUT ${timeout} LABELS "${labels}" PROCESSORS ${processors} RUN_SERIAL ${serial} SKIP_RETURN_CODE 77
+        ENVIRONMENT "${environment}")
+endfunction()
+
+file(GLOB test_sources CONFIGURE_DEPENDS tests/*.c)
+set(helper_sources ${test_sources})
+list(FILTER test_sources INCLUDE REGEX "/test_[^/]*$")
+list(FILTER helper_sources EXCLUDE REGEX "/test_[^/]*$")
+if(helper_sources)
+    add_library(tutti_test_helpers OBJECT ${helper_sources})
+    target_include_directories(tutti_test_helpers PRIVATE src tests)
+    target_link_libraries(tutti_test_helpers PRIVATE tutti_flags tutti_static)
+endif()
+
+foreach(source IN LISTS test_sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    target_include_directories(${name} PRIVATE src tests)
+    target_link_libraries(${name} PRIVATE tutti_flags tutti_static m)
+    if(helper_sources)
+        target_link_libraries(${name} PRIVATE tutti_test_helpers)
+        target_sources(${name} PRIVATE $<TARGET_OBJECTS:tutti_test_helpers>)
+    endif()
+    string(REGEX REPLACE "^test_" "" test ${name})
+    tutti_test(${test} ${source} ${name})
+endforeach()
+
+find_program(BASH bash REQUIRED)
+file(GLOB script_sources CONFIGURE_DEPENDS tests/cli/*.sh)
+foreach(source IN LISTS script_sources)
+    get_filename_component(name ${source} NAME_WE)
+    tutti_test(cli.${name} ${source} ${BASH} ${source})
+endforeach()

@@ -1,0 +1,75 @@
+#!/bin/bash
+# ctest: timeout=300
+# What `make install` installs is enough: README.md's programs build against it with pkg-config, shared and static,
+# and with find_package(Tutti), from below DESTDIR and after the tree was moved.
+set -eu
+if [ -n "$SANITIZE" ]; then
+    echo "skipped: sanitized libraries are not installed"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+quietly() # command…: its output only matters when it fails
+{
+    "$@" > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+}
+
+DESTDIR=$dir/stage quietly cmake --install "$BUILD" --prefix /opt/tutti
+mv "$dir/stage/opt/tutti" "$dir/moved"
+root=$dir/moved
+libdir=$(dirname "$(find "$root" -name libtutti.a)")
+for file in "$root/include/tutti/tutti.h" "$root/bin/tutti" "$root/share/man/man1/tutti.1" "$libdir/libtutti.so.0" \
+    "$libdir/pkgconfig/tutti.pc"; do
+    [ -e "$file" ] || { echo "not installed: $file"; exit 1; }
+done
+if grep -rlI "$dir/stage\|$SRC" "$libdir/pkgconfig" "$libdir/cmake"; then
+    echo "these name a folder that only exists while building"
+    exit 1
+fi
+
+export PKG_CONFIG_PATH=$libdir/pkgconfig
+version=$(awk '/^#define TUTTI_VERSION_/ {printf "%s%s", dot, $3; dot = "."}' "$root/include/tutti/tutti.h")
+[ "$(pkg-config --modversion tutti)" = "$version" ] || { echo "tutti.pc has another version than tutti.h"; exit 1; }
+"$SRC/scripts/readme_examples.sh" "$SRC/README.md" "$dir"
+mkdir "$dir/project"
+cat > "$dir/project/CMakeLists.txt" << 'END'
+cmake_minimum_required(VERSION 3.25)
+project(user C)
+find_package(Tutti 0.1 REQUIRED)
+foreach(kind tutti tutti_static)
+    add_executable(with_${kind} ${EXAMPLE})
+    target_link_libraries(with_${kind} Tutti::${kind})
+endforeach()
+END
+
+run() # program: alone and with 2 ranks
+{
+    local ranks
+    for ranks in 1 2; do
+        if ! TUTTI_RANKS=$ranks LD_LIBRARY_PATH=$libdir "$1" > "$dir/output" 2>&1; then
+            cat "$dir/output"
+            echo "failed: $1 with TUTTI_RANKS=$ranks"
+            exit 1
+        fi
+    done
+    echo "ok: $(basename "$1")"
+}
+
+for source in "$dir"/example_*.c; do
+    program=${source%.c}
+    # shellcheck disable=SC2046 # pkg-config prints a list of words
+    {
+        "$CC" -o "${program}_shared" "$source" $(pkg-config --cflags --libs tutti)
+        "$CC" -static -o "${program}_static" "$source" $(pkg-config --static --cflags --libs tutti)
+    }
+    run "${program}_shared"
+    run "${program}_static"
+    quietly cmake -S "$dir/project" -B "$program.build" -G Ninja -DCMAKE_C_COMPILER="$CC" \
+        -DTutti_DIR="$libdir/cmake/Tutti" -DEXAMPLE="$source"
+    quietly cmake --build "$program.build"
+    run "$program.build/with_tutti"
+    run "$program.build/with_tutti_static"
+done
+readelf -d "${program}_shared" | grep -q 'NEEDED.*libtutti\.so\.0' || { echo "not linked to libtutti.so.0"; exit 1; }
+"$root/bin/tutti" --version

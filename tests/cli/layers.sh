@@ -1,0 +1,80 @@
+#!/bin/bash
+# ctest: timeout=60
+# Includes point one way only: a file may include files of its own layer and of the layers below it. The tool includes
+# nothing but public headers, its own files and bench/floor.h.
+set -eu
+layers=(base transport device world collective actor nn train cli)
+
+height() # layer → its place in the list
+{
+    local i
+    for i in "${!layers[@]}"; do
+        [ "${layers[i]}" != "$1" ] || echo "$i"
+    done
+}
+
+resolve() # tree, file, what it includes → the included file's path below the tree
+{
+    local candidate
+    for candidate in "$(dirname "$2")/$3" "$1/src/$3" "$1/$3" "$1/include/$3"; do
+        if [ -e "$candidate" ]; then
+            realpath --relative-to="$1" "$candidate"
+            return
+        fi
+    done
+}
+
+judge() # layer, included path → prints what is wrong, or nothing
+{
+    local other
+    case $2 in
+    '') echo "which does not exist" ;;
+    include/tutti/*) ;;
+    bench/floor.h) [ "$1" = cli ] || echo "which only the tool may" ;;
+    src/*/*)
+        other=${2#src/}
+        other=${other%%/*}
+        if [ -z "$(height "$other")" ]; then
+            echo "which is in no layer"
+        elif [ "$1" = cli ] && [ "$other" != cli ]; then
+            echo "but the tool may use public headers only"
+        elif [ "$(height "$other")" -gt "$(height "$1")" ]; then
+            echo "which is above it"
+        fi
+        ;;
+    *) echo "which is outside include/ and src/" ;;
+    esac
+}
+
+check() # tree → prints every wrong include
+{
+    local file layer included wrong
+    while IFS=: read -r file included; do
+        layer=${file#"$1"/src/}
+        layer=${layer%%/*}
+        if [ -z "$(height "$layer")" ]; then
+            echo "$file is in no layer"
+            continue
+        fi
+        wrong=$(judge "$layer" "$(resolve "$1" "$file" "$included")")
+        [ -z "$wrong" ] || echo "$file includes $included, $wrong"
+    done < <(grep -rHoE --include='*.[ch]' '^ *# *include *("[^"]+"|<tutti/[^>]+>)' "$1/src" |
+        sed -E 's/: *# *include */:/; s/["<>]//g')
+}
+
+# The check itself: it must see each kind of wrong include, and accept each kind of right one.
+tree=$(realpath "$(mktemp -d)")
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree"/src/{base,world,collective,cli,odd} "$tree"/include/tutti "$tree"/bench
+touch "$tree"/src/{base/wait.h,world/world.h,collective/plan.h,cli/cli.h,odd/x.h} "$tree"/include/tutti/tutti.h \
+    "$tree"/bench/floor.h
+printf '#include <stdio.h>\n#include <tutti/tutti.h>\n#include "base/wait.h"\n#include "plan.h"\n' > "$tree/src/collective/good.c"
+printf '#include <tutti/tutti.h>\n#include "cli.h"\n#include "bench/floor.h"\n' > "$tree/src/cli/good.c"
+[ -z "$(check "$tree")" ] || { echo "right includes are refused:"; check "$tree"; exit 1; }
+printf '#include "collective/plan.h"\n#include "../world/world.h"\n' > "$tree/src/base/bad.c"
+printf '#include "base/wait.h"\n#  include "../world/world.h"\n' > "$tree/src/cli/bad.c"
+printf '#include "bench/floor.h"\n#include "missing.h"\n#include "odd/x.h"\n' > "$tree/src/world/bad.c"
+[ "$(check "$tree" | wc -l)" = 7 ] || { echo "7 wrong includes were made, these were seen:"; check "$tree"; exit 1; }
+
+wrong=$(check "$SRC")
+[ -z "$wrong" ] || { echo "$wrong"; exit 1; }
