@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The inner loops of reductions. kernels.inc is compiled once per instruction set; every set computes the same bits.
+ *
+ * A reduction on a type is one row. Elements are loaded into accumulators (wider, or scaled, or made 0/1), folded,
+ * and stored (divided, rounded, narrowed). Where accumulators are the elements themselves, `load` and `store` are NULL.
+ * `direct` does all of it in registers, for the few sources that most calls have.
+ *
+ * Every loop works element by element, so an output may be exactly one of the inputs. Pointers need no alignment.
+ */
+#ifndef TTI_COLLECTIVE_KERNELS_H
+#define TTI_COLLECTIVE_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <tutti/tutti.h>
+
+enum {
+    TTI_KERNEL_ARITY = 4,                                /* most inputs of one kernel */
+    TTI_KERNEL_SCALED_SUM = TUTTI_REDUCTION_COUNT,       /* column of the scaled sum */
+    TTI_KERNEL_REDUCTIONS = TUTTI_REDUCTION_COUNT + 1
+};
+
+/* out[i] = f(in[0][i], in[1][i], ...) for i < n. `factors` is read by scaled sums only (by `load` the first, by
+ * `direct` always four), `divisor` by averages only. */
+typedef void tti_kernel(void *out, const void *const *in, const double *factors, int divisor, size_t n);
+
+struct tti_kernel_row {
+    tti_kernel *direct[TTI_KERNEL_ARITY];   /* elements of 1..4 sources -> elements; NULL: load, fold, store */
+    tti_kernel *load;                       /* elements of one source -> accumulators */
+    tti_kernel *fold[TTI_KERNEL_ARITY - 1]; /* 2..4 accumulators -> one; [0] is never NULL */
+    tti_kernel *store;                      /* accumulators -> elements */
+    size_t accumulator_bytes;               /* 0: this pair is an error */
+};
+
+struct tti_kernels {
+    const char *name;
+    bool (*usable)(void); /* by this CPU */
+    /* Writes past the caches: dst aligned to 64, bytes a multiple of 64. Ordered by `fence`. */
+    void (*stream)(void *dst, const void *src, size_t bytes);
+    void (*fence)(void);
+    const struct tti_kernel_row (*rows)[TTI_KERNEL_REDUCTIONS]; /* [TUTTI_TYPE_COUNT] */
+};
+
+extern const struct tti_kernels tti_kernels_portable;
+#if defined(__x86_64__)
+extern const struct tti_kernels tti_kernels_avx2;
+extern const struct tti_kernels tti_kernels_avx512;
+#endif
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels for any machine, and the twin that the other sets are compared with.
+ */
+#include "collective/kernels.h"
+
+#include <string.h>
+
+#define KERNEL_ROWS portable_rows
+#include "collective/kernels.inc"
+
+static bool always(void)
+{
+    return true;
+}
+
+static void stream(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+static void no_fence(void)
+{
+}
+
+const struct tti_kernels tti_kernels_portable = {
+    .name = "portable",
+    .usable = always,
+    .stream = stream,
+    .fence = no_fence,
+    .rows = portable_rows,
+};

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tree over sources, block by block.
+ *
+ * A block is small enough that its accumulators stay in the first-level cache. The tree of any number of sources is a
+ * binary counter: each new leaf is pushed, and as often as its number has trailing ones the two topmost entries are
+ * folded into one; at the end the stack is folded from its top. That is T(lo..hi) of reduce.h: entry sizes are powers
+ * of two that fall from bottom to top. Leaves are groups of four sources, which one kernel folds as T(4) does; only
+ * the last group may be smaller.
+ *
+ * Invariant: every source's block is read before any destination's block is written, so destinations may be sources.
+ */
+#include "collective/reduce.h"
+
+#include "collective/kernels.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    LINE_BYTES = 64,
+    BLOCK_BYTES = 4096,        /* of elements, where kernels need no accumulators in memory */
+    ACCUMULATOR_BYTES = 2048,  /* most of one accumulator block */
+    SCRATCH_BYTES = 32 * 1024, /* all accumulator blocks of a pass, whatever the number of sources */
+    LEVELS_MAX = 33            /* depth of the stack for INT_MAX sources */
+};
+
+/* ---- Which kernels --------------------------------------------------------------------------------------------- */
+
+static const struct tti_kernels *const all_kernels[] = {
+#if defined(__x86_64__)
+    &tti_kernels_avx512,
+    &tti_kernels_avx2,
+#endif
+    &tti_kernels_portable,
+};
+enum { KERNELS_COUNT = sizeof all_kernels / sizeof *all_kernels };
+
+static _Atomic(const struct tti_kernels *) chosen;
+
+static const struct tti_kernels *choose_best(void)
+{
+    int best = 0;
+    while (!all_kernels[best]->usable())
+        best++;
+    atomic_store_explicit(&chosen, all_kernels[best], memory_order_relaxed);
+    return all_kernels[best];
+}
+
+static inline const struct tti_kernels *kernels(void)
+{
+    const struct tti_kernels *now = atomic_load_explicit(&chosen, memory_order_relaxed);
+    return now ? now : choose_best();
+}
+
+const char *tti_kernels_name(void)
+{
+    return kernels()->name;
+}
+
+bool tti_kernels_force(const char *name)
+{
+    if (!name)
+        return choose_best() != NULL;
+    for (int i = 0; i < KERNELS_COUNT; i++) {
+        if (strcmp(name, all_kernels[i]->name) == 0 && all_kernels[i]->usable()) {
+            atomic_store_explicit(&chosen, all_kernels[i], memory_order_relaxed);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------------------------- */
+
+/* Past the caches where dst has whole lines; the rest plainly. The caller fences. */
+static void stream_copy(const struct tti_kernels *set, void *dst, const void *src, size_t bytes)
+{
+    unsigned char *to = dst;
+    const unsigned char *from = src;
+    size_t head = -(uintptr_t)to % LINE_BYTES;
+    if (bytes < head + LINE_BYTES) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    size_t body = (bytes - head) & ~(size_t)(LINE_BYTES - 1);
+    memcpy(to, from, head);
+    set->stream(to + head, from + head, body);
+    memcpy(to + head + body, from + head + body, bytes - head - body);
+}
+
+void tti_copy(void *dst, const void *src, size_t bytes, bool stream)
+{
+    if (dst == src || bytes == 0)
+        return;
+    if (!stream) {
+        memcpy(dst, src, bytes);
+        return;
+    }
+    const struct tti_kernels *set = kernels();
+    stream_copy(set, dst, src, bytes);
+    set->fence();
+}
+
+/* ---- One pass -------------------------------------------------------------------------------------------------- */
+
+/* What a pass over blocks keeps. Slots are blocks of accumulators in scratch. */
+struct pass {
+    const struct tti_reducer *reducer;
+    const struct tti_kernels *set;
+    const struct tti_kernel_row *row;
+    const void *const *sources;
+    const double *factors; /* NULL: not a scaled sum */
+    int source_count;
+    int group;  /* sources of one leaf */
+    int levels; /* slots of the stack; those of leaves follow */
+    size_t element_bytes;
+    size_t slot_bytes;
+    size_t block; /* most elements of a block */
+    bool stream;
+    unsigned char *scratch;
+};
+
+struct stack {
+    const void *entry[LEVELS_MAX]; /* entry[d] is slot d, or a source itself */
+    int depth;
+    unsigned pushed;
+};
+
+/* A user's function has no kernels: elements are the accumulators, and combine() calls it. */
+static const struct tti_kernel_row function_row;
+
+static inline bool is_function(const struct pass *pass)
+{
+    return pass->reducer->code == TTI_REDUCE_FUNCTION;
+}
+
+static inline const struct tti_kernel_row *row_of(const struct tti_kernels *set, const struct tti_reducer *reducer)
+{
+    if (reducer->code == TTI_REDUCE_FUNCTION)
+        return &function_row;
+    int column = reducer->code == TTI_REDUCE_SCALED_SUM ? TTI_KERNEL_SCALED_SUM : reducer->code;
+    return &set->rows[reducer->type][column];
+}
+
+static inline const void *source_at(const struct pass *pass, int source, size_t offset)
+{
+    return (const unsigned char *)pass->sources[source] + offset * pass->element_bytes;
+}
+
+static inline void *slot(const struct pass *pass, int index)
+{
+    return pass->scratch + (size_t)index * pass->slot_bytes;
+}
+
+/* Room for the stack that `leaves` leaves need and for `extra` slots more. */
+static void pass_plan(struct pass *pass, int leaves, int extra)
+{
+    pass->levels = 2;
+    for (int left = leaves; left > 1; left /= 2)
+        pass->levels++;
+    size_t room = SCRATCH_BYTES / (size_t)(pass->levels + extra);
+    size_t accumulator_bytes = is_function(pass) ? pass->element_bytes : pass->row->accumulator_bytes;
+    assert(accumulator_bytes >= pass->element_bytes); /* a pair that tti_reducer_init refuses has none */
+    pass->slot_bytes = (room < ACCUMULATOR_BYTES ? room : ACCUMULATOR_BYTES) & ~(size_t)(LINE_BYTES - 1);
+    pass->block = pass->slot_bytes / accumulator_bytes;
+}
+
+/* ---- The tree -------------------------------------------------------------------------------------------------- */
+
+/* out = left (op) right; out may be left, and with kernels also right. */
+static void combine(const struct pass *pass, void *out, const void *left, const void *right, size_t n)
+{
+    if (!is_function(pass)) {
+        pass->row->fold[0](out, (const void *const[]){left, right}, NULL, 0, n);
+        return;
+    }
+    if (out != left)
+        memcpy(out, left, n * pass->element_bytes);
+    pass->reducer->function(pass->reducer->context, out, right, n, pass->reducer->type);
+}
+
+/* One source as accumulators: in `into`, or where it lies if that will do. */
+static const void *load(const struct pass *pass, int source, size_t offset, size_t n, void *into)
+{
+    const void *from = source_at(pass, source, offset);
+    if (pass->row->load) {
+        pass->row->load(into, &from, pass->factors ? pass->factors + source : NULL, 0, n);
+        return into;
+    }
+    if (is_function(pass) && (uintptr_t)from % pass->element_bytes != 0) {
+        memcpy(into, from, n * pass->element_bytes); /* users' code may count on alignment */
+        return into;
+    }
+    return from;
+}
+
+/* T of sources [first, first + count), count <= group: in `out`, or where the source lies. */
+static const void *leaf(const struct pass *pass, int first, int count, size_t offset, size_t n, void *out)
+{
+    if (count == 1)
+        return load(pass, first, offset, n, out);
+    const void *in[TTI_KERNEL_ARITY];
+    for (int k = 0; k < count; k++)
+        in[k] = load(pass, first + k, offset, n, slot(pass, pass->levels + k));
+    pass->row->fold[count - 2](out, in, NULL, 0, n);
+    return out;
+}
+
+static void push(const struct pass *pass, struct stack *stack, const void *entry, size_t n)
+{
+    stack->entry[stack->depth++] = entry;
+    for (unsigned carry = stack->pushed++; carry & 1; carry >>= 1) {
+        int left = stack->depth - 2;
+        combine(pass, slot(pass, left), stack->entry[left], stack->entry[left + 1], n);
+        stack->entry[left] = slot(pass, left);
+        stack->depth--;
+    }
+}
+
+/* Accumulators -> elements. */
+static void settle(const struct pass *pass, const void *total, int divisor, size_t n, void *target)
+{
+    if (pass->row->store)
+        pass->row->store(target, &total, NULL, divisor, n);
+    else if (total != target)
+        memcpy(target, total, n * pass->element_bytes);
+}
+
+static void tree(const struct pass *pass, size_t offset, size_t n, void *target)
+{
+    /* The last step may write elements at once, unless they are not what it computes; a user's function works in
+     * place on its left operand, and the target may be its right one. */
+    bool last_writes = !pass->row->store && !is_function(pass);
+    int last = (pass->source_count - 1) / pass->group * pass->group;
+    struct stack stack;
+    stack.depth = 0;
+    stack.pushed = 0;
+    for (int first = 0; first < last; first += pass->group)
+        push(pass, &stack, leaf(pass, first, pass->group, offset, n, slot(pass, stack.depth)), n);
+    void *out = last == 0 && last_writes ? target : slot(pass, stack.depth);
+    const void *total = leaf(pass, last, pass->source_count - last, offset, n, out);
+    while (stack.depth > 0) {
+        stack.depth--;
+        out = stack.depth == 0 && last_writes ? target : slot(pass, stack.depth);
+        combine(pass, out, stack.entry[stack.depth], total, n);
+        total = out;
+    }
+    settle(pass, total, pass->source_count, n, target);
+}
+
+/* All sources at once, in registers; they are at most four. */
+static inline void direct(const struct pass *pass, tti_kernel *kernel, size_t offset, size_t n, void *target)
+{
+    const void *in[TTI_KERNEL_ARITY];
+    double factors[TTI_KERNEL_ARITY];
+    for (int k = 0; k < TTI_KERNEL_ARITY; k++) {
+        bool given = k < pass->source_count;
+        in[k] = given ? source_at(pass, k, offset) : NULL;
+        factors[k] = given && pass->factors ? pass->factors[k] : 0;
+    }
+    kernel(target, in, factors, pass->source_count, n);
+}
+
+/* ---- Destinations ---------------------------------------------------------------------------------------------- */
+
+static inline void *element_at(const struct pass *pass, void *dst, size_t offset)
+{
+    return (unsigned char *)dst + offset * pass->element_bytes;
+}
+
+/* Elements up to where dst has whole lines: blocks that begin there are streamed without partial lines. */
+static size_t lead(const struct pass *pass, const void *dst)
+{
+    size_t bytes = -(uintptr_t)dst % LINE_BYTES;
+    return bytes % pass->element_bytes == 0 ? bytes / pass->element_bytes : 0;
+}
+
+/* Computes each block once and writes it to every destination. */
+static void run_blocks(const struct pass *pass, tti_kernel *kernel, void *staging, void *const *dsts, int dst_count,
+                       size_t count)
+{
+    size_t end = pass->stream ? lead(pass, dsts[0]) : 0;
+    for (size_t offset = 0; offset < count; offset = end, end = 0) {
+        if (end == 0 || end > offset + pass->block)
+            end = offset + pass->block;
+        if (end > count)
+            end = count;
+        size_t n = end - offset;
+        void *target = pass->stream ? staging : element_at(pass, dsts[0], offset);
+        if (kernel)
+            direct(pass, kernel, offset, n, target);
+        else
+            tree(pass, offset, n, target);
+        for (int k = pass->stream ? 0 : 1; k < dst_count; k++) {
+            void *to = element_at(pass, dsts[k], offset);
+            if (pass->stream)
+                stream_copy(pass->set, to, target, n * pass->element_bytes);
+            else
+                memcpy(to, target, n * pass->element_bytes);
+        }
+    }
+    if (pass->stream)
+        pass->set->fence();
+}
+
+static void reduce_in_blocks(struct pass *pass, tti_kernel *kernel, void *const *dsts, int dst_count, size_t count)
+{
+    _Alignas(LINE_BYTES) unsigned char scratch[SCRATCH_BYTES]; /* left as it is: most of it is often not needed */
+    void *staging = scratch;
+    pass->scratch = scratch;
+    if (kernel) {
+        pass->block = BLOCK_BYTES / pass->element_bytes;
+    } else {
+        pass->group = is_function(pass) ? 1 : TTI_KERNEL_ARITY;
+        pass_plan(pass, (pass->source_count - 1) / pass->group + 1, TTI_KERNEL_ARITY + 1);
+        staging = slot(pass, pass->levels + TTI_KERNEL_ARITY);
+    }
+    run_blocks(pass, kernel, staging, dsts, dst_count, count);
+}
+
+void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, const double *factors,
+                int source_count, void *const *dsts, int dst_count, size_t count, bool stream)
+{
+    assert(source_count >= 1 && dst_count >= 1);
+    if (count == 0)
+        return;
+    const struct tti_kernels *set = kernels();
+    struct pass pass = {.reducer = reducer,
+                        .set = set,
+                        .row = row_of(set, reducer),
+                        .sources = sources,
+                        .factors = reducer->code == TTI_REDUCE_SCALED_SUM ? factors : NULL,
+                        .source_count = source_count,
+                        .element_bytes = tutti_type_bytes(reducer->type),
+                        .stream = stream};
+    tti_kernel *kernel = source_count <= TTI_KERNEL_ARITY ? pass.row->direct[source_count - 1] : NULL;
+    size_t bytes = count * pass.element_bytes;
+    if (kernel && !stream && (dst_count == 1 || bytes <= BLOCK_BYTES)) {
+        direct(&pass, kernel, 0, count, dsts[0]);
+        for (int k = 1; k < dst_count; k++)
+            memcpy(dsts[k], dsts[0], bytes);
+        return;
+    }
+    if (source_count == 1 && !pass.row->load && !pass.row->store) {
+        for (int k = 0; k < dst_count; k++)
+            tti_copy(dsts[k], sources[0], bytes, stream);
+        return;
+    }
+    reduce_in_blocks(&pass, kernel, dsts, dst_count, count);
+}
+
+/* ---- Scans ----------------------------------------------------------------------------------------------------- */
+
+/* The prefix that the stack holds, without changing it: two slots past the stack take turns. */
+static void prefix(const struct pass *pass, const struct stack *stack, int divisor, size_t n, void *target)
+{
+    const void *total = stack->entry[stack->depth - 1];
+    for (int d = stack->depth - 2; d >= 0; d--) {
+        void *out = slot(pass, pass->levels + (d & 1));
+        combine(pass, out, stack->entry[d], total, n);
+        total = out;
+    }
+    settle(pass, total, divisor, n, target);
+}
+
+static void write_prefix(const struct pass *pass, const struct stack *stack, int divisor, size_t n, void *to)
+{
+    if (!pass->stream) {
+        prefix(pass, stack, divisor, n, to);
+        return;
+    }
+    void *staging = slot(pass, pass->levels + 2);
+    prefix(pass, stack, divisor, n, staging);
+    stream_copy(pass->set, to, staging, n * pass->element_bytes);
+}
+
+static void scan_block(const struct pass *pass, void *const *dsts, bool exclusive, size_t offset, size_t n)
+{
+    struct stack stack;
+    stack.depth = 0;
+    stack.pushed = 0;
+    for (int r = 0; r < pass->source_count; r++) {
+        /* dsts[r] may be sources[r]: the source must be out of the way before that is written. */
+        void *kept = slot(pass, stack.depth);
+        const void *entry = load(pass, r, offset, n, kept);
+        if (entry != kept)
+            memcpy(kept, entry, n * pass->element_bytes);
+        if (exclusive && r > 0 && dsts[r])
+            write_prefix(pass, &stack, r, n, element_at(pass, dsts[r], offset));
+        push(pass, &stack, kept, n);
+        if (!exclusive && dsts[r])
+            write_prefix(pass, &stack, r + 1, n, element_at(pass, dsts[r], offset));
+    }
+}
+
+void tti_scan(const struct tti_reducer *reducer, const void *const *sources, const double *factors, int source_count,
+              void *const *dsts, bool exclusive, size_t count, bool stream)
+{
+    _Alignas(LINE_BYTES) unsigned char scratch[SCRATCH_BYTES];
+    const struct tti_kernels *set = kernels();
+    struct pass pass = {.reducer = reducer,
+                        .set = set,
+                        .row = row_of(set, reducer),
+                        .sources = sources,
+                        .factors = reducer->code == TTI_REDUCE_SCALED_SUM ? factors : NULL,
+                        .source_count = source_count,
+                        .group = 1,
+                        .element_bytes = tutti_type_bytes(reducer->type),
+                        .stream = stream,
+                        .scratch = scratch};
+    pass_plan(&pass, source_count, 3);
+    for (size_t offset = 0; offset < count; offset += pass.block) {
+        size_t left = count - offset;
+        scan_block(&pass, dsts, exclusive, offset, left < pass.block ? left : pass.block);
+    }
+    if (stream)
+        set->fence();
+}

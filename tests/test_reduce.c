@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reduction kernels against a naive serial reference: every type, reduction, instruction set and shape of call.
+ * The reference decodes small floats by arithmetic and encodes them by search, and follows the tree by recursion.
+ */
+#include "collective/kernels.h"
+#include "collective/reduce.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SOURCES_MAX = 17, DSTS_MAX = 4, COUNT_MAX = 4097, GUARD = 128, SCALED = TUTTI_REDUCTION_COUNT, FUNCTION, KINDS };
+
+static int passed, failed;
+
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (condition) {                                                                                               \
+            passed++;                                                                                                  \
+        } else {                                                                                                       \
+            if (failed++ < 40) {                                                                                       \
+                printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                 \
+                printf(__VA_ARGS__);                                                                                   \
+                printf("\n");                                                                                          \
+            }                                                                                                          \
+        }                                                                                                              \
+    } while (0)
+
+static const struct tti_kernels *const sets[] = {
+    &tti_kernels_portable,
+#if defined(__x86_64__)
+    &tti_kernels_avx2,
+    &tti_kernels_avx512,
+#endif
+};
+enum { SETS = sizeof sets / sizeof *sets };
+
+static uint64_t random_state = 0x9e3779b97f4a7c15u;
+
+static uint64_t random_bits(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state * 0x2545f4914f6cdd1du;
+}
+
+static unsigned pick(unsigned below)
+{
+    return (unsigned)((random_bits() >> 33) % below);
+}
+
+/* ---- The reference: small floats ------------------------------------------------------------------------------- */
+
+struct format {
+    tutti_type type;
+    int exponent_bits, mantissa_bits, bias;
+    unsigned infinity;  /* the code past the largest finite one */
+    unsigned nan;       /* the one that is written */
+    bool has_infinity;
+};
+
+static const struct format formats[] = {
+    {TUTTI_F16, 5, 10, 15, 0x7c00, 0x7e00, true},
+    {TUTTI_BF16, 8, 7, 127, 0x7f80, 0x7fc0, true},
+    {TUTTI_F8E4M3, 4, 3, 7, 0x7f, 0x7f, false},
+    {TUTTI_F8E5M2, 5, 2, 15, 0x7c, 0x7f, true},
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+static const struct format *format_of(tutti_type type)
+{
+    for (int i = 0; i < FORMATS; i++)
+        if (formats[i].type == type)
+            return &formats[i];
+    return NULL;
+}
+
+static unsigned sign_bit(const struct format *format)
+{
+    return 1u << (format->exponent_bits + format->mantissa_bits);
+}
+
+/* The value of a code below `infinity`; that code itself stands for the value overflow begins to round to. */
+static double magnitude(const struct format *format, unsigned code)
+{
+    int exponent = (int)(code >> format->mantissa_bits);
+    double mantissa = ldexp((double)(code & ((1u << format->mantissa_bits) - 1)), -format->mantissa_bits);
+    return exponent ? ldexp(1 + mantissa, exponent - format->bias) : ldexp(mantissa, 1 - format->bias);
+}
+
+static float reference_decode(const struct format *format, unsigned code)
+{
+    unsigned size = code & (sign_bit(format) - 1);
+    double value = magnitude(format, size);
+    if (size >= format->infinity)
+        value = format->has_infinity && size == format->infinity ? (double)INFINITY : (double)NAN;
+    return (float)(code & sign_bit(format) ? -value : value);
+}
+
+static unsigned reference_encode(const struct format *format, float value)
+{
+    if (isnan(value))
+        return format->nan;
+    unsigned sign = signbit(value) ? sign_bit(format) : 0;
+    double size = fabs((double)value);
+    unsigned low = 0, high = format->infinity; /* magnitude(low) <= size; the nearest code is low or low + 1 */
+    while (high - low > 1) {
+        unsigned middle = (low + high) / 2;
+        if (magnitude(format, middle) <= size)
+            low = middle;
+        else
+            high = middle;
+    }
+    double below = size - magnitude(format, low), above = magnitude(format, low + 1) - size;
+    unsigned code = below < above || (below == above && low % 2 == 0) ? low : low + 1;
+    if (code >= format->infinity)
+        return format->has_infinity ? format->infinity | sign : format->nan;
+    return code | sign;
+}
+
+/* ---- The reference: one element -------------------------------------------------------------------------------- */
+
+union value {
+    double f64;
+    float f32;
+    uint64_t bits; /* of integers, sign-extended */
+};
+
+static bool is_signed(tutti_type type)
+{
+    return type == TUTTI_I8 || type == TUTTI_I16 || type == TUTTI_I32 || type == TUTTI_I64;
+}
+
+static bool is_integer(tutti_type type)
+{
+    return type >= TUTTI_I8 && type <= TUTTI_U64;
+}
+
+static uint64_t wrap(uint64_t bits, tutti_type type)
+{
+    unsigned width = 8 * (unsigned)tutti_type_bytes(type);
+    if (width == 64)
+        return bits;
+    bits &= (UINT64_C(1) << width) - 1;
+    return is_signed(type) && bits >> (width - 1) ? bits - (UINT64_C(1) << width) : bits;
+}
+
+static union value get(const unsigned char *at, tutti_type type)
+{
+    union value value = {.bits = 0};
+    memcpy(&value.bits, at, tutti_type_bytes(type)); /* little-endian or a whole word */
+    if (format_of(type))
+        value.f32 = reference_decode(format_of(type), (unsigned)value.bits);
+    else if (is_integer(type))
+        value.bits = wrap(value.bits, type);
+    else if (type == TUTTI_BOOL)
+        value.bits = value.bits != 0;
+    return value;
+}
+
+static void put(unsigned char *at, tutti_type type, union value value)
+{
+    if (format_of(type))
+        value.bits = reference_encode(format_of(type), value.f32);
+    memcpy(at, &value.bits, tutti_type_bytes(type));
+}
+
+static double extreme(double x, double y, bool largest)
+{
+    if (isnan(x) || isnan(y))
+        return (double)NAN;
+    if (x == y)
+        return (signbit(x) != 0) == largest ? y : x;
+    return (x > y) == largest ? x : y;
+}
+
+static union value fold_float(union value x, union value y, tutti_type type, int kind)
+{
+    bool wide = type == TUTTI_F64;
+    volatile double result = 0; /* one rounding each, whatever the compiler likes to fuse */
+    volatile float narrow = 0;
+    double a = wide ? x.f64 : (double)x.f32, b = wide ? y.f64 : (double)y.f32;
+    if (kind == TUTTI_MIN || kind == TUTTI_MAX) {
+        result = extreme(a, b, kind == TUTTI_MAX);
+        narrow = (float)result;
+    } else if (kind == TUTTI_PROD) {
+        result = a * b;
+        narrow = x.f32 * y.f32;
+    } else {
+        result = a + b;
+        narrow = x.f32 + y.f32;
+    }
+    union value value = {.bits = 0};
+    if (wide)
+        value.f64 = result;
+    else
+        value.f32 = narrow;
+    return value;
+}
+
+static union value fold_integer(union value x, union value y, tutti_type type, int kind)
+{
+    bool less = is_signed(type) ? (int64_t)x.bits < (int64_t)y.bits : x.bits < y.bits;
+    switch (kind) {
+    case TUTTI_PROD: return (union value){.bits = wrap(x.bits * y.bits, type)};
+    case TUTTI_MIN: return less ? x : y;
+    case TUTTI_MAX: return less ? y : x;
+    case TUTTI_AND: return (union value){.bits = x.bits & y.bits};
+    case TUTTI_OR: return (union value){.bits = x.bits | y.bits};
+    case TUTTI_XOR: return (union value){.bits = x.bits ^ y.bits};
+    case TUTTI_AVG: return (union value){.bits = x.bits + y.bits};
+    default: return (union value){.bits = wrap(x.bits + y.bits, type)};
+    }
+}
+
+static union value fold_bool(union value x, union value y, int kind)
+{
+    bool all = kind == TUTTI_PROD || kind == TUTTI_MIN || kind == TUTTI_AND;
+    bool a = x.bits != 0, b = y.bits != 0;
+    return (union value){.bits = kind == TUTTI_XOR ? a != b : (all ? a && b : a || b)};
+}
+
+static union value fold(union value x, union value y, tutti_type type, int kind)
+{
+    if (type == TUTTI_BOOL)
+        return fold_bool(x, y, kind);
+    return is_integer(type) ? fold_integer(x, y, type, kind) : fold_float(x, y, type, kind);
+}
+
+static union value scale(union value x, tutti_type type, double factor)
+{
+    volatile float narrow = x.f32 * (float)factor;
+    if (is_integer(type))
+        x.bits = wrap(x.bits * (factor < 0 ? (uint64_t)(int64_t)factor : (uint64_t)factor), type);
+    else if (type == TUTTI_F64)
+        x.f64 *= factor;
+    else
+        x.f32 = narrow;
+    return x;
+}
+
+static union value divide(union value x, tutti_type type, int count)
+{
+    if (is_signed(type))
+        x.bits = (uint64_t)((int64_t)x.bits / count);
+    else if (is_integer(type))
+        x.bits /= (uint64_t)count;
+    else if (type == TUTTI_F64)
+        x.f64 /= count;
+    else
+        x.f32 /= (float)count;
+    return x;
+}
+
+static union value tree(const union value *leaves, int count, tutti_type type, int kind)
+{
+    if (count == 1)
+        return leaves[0];
+    int half = 1;
+    while (half * 2 < count)
+        half *= 2;
+    return fold(tree(leaves, half, type, kind), tree(leaves + half, count - half, type, kind), type, kind);
+}
+
+/* A function whose result tells the order of its calls: bytes of left * 3 + right, as bytes. */
+static void mix(void *context, void *left, const void *right, size_t count, tutti_type type)
+{
+    unsigned char *l = left;
+    const unsigned char *r = right;
+    if ((uintptr_t)left % tutti_type_bytes(type) || (uintptr_t)right % tutti_type_bytes(type))
+        ++*(int *)context;
+    for (size_t i = 0; i < count * tutti_type_bytes(type); i++)
+        l[i] = (unsigned char)(l[i] * 3 + r[i]);
+}
+
+static unsigned char mix_tree(const unsigned char *leaves, int count)
+{
+    if (count == 1)
+        return leaves[0];
+    int half = 1;
+    while (half * 2 < count)
+        half *= 2;
+    return (unsigned char)(mix_tree(leaves, half) * 3 + mix_tree(leaves + half, count - half));
+}
+
+/* ---- Cases ----------------------------------------------------------------------------------------------------- */
+
+static unsigned char *sources[SOURCES_MAX]; /* COUNT_MAX elements of 8 bytes */
+static unsigned char *expected;
+static unsigned char *work[SOURCES_MAX + DSTS_MAX]; /* with guards */
+static double factors[SOURCES_MAX];
+static struct tti_reducer reducers[TUTTI_TYPE_COUNT][KINDS];
+static bool defined[TUTTI_TYPE_COUNT][KINDS];
+static int misaligned_calls;
+
+static void fill_float(unsigned char *at, tutti_type type)
+{
+    static const double special[] = {0.0, -0.0, 1.0, -1.0, 448, -448, 464, 480, 65504, 65520, -65536, 57344, 61440};
+    unsigned what = pick(8);
+    uint64_t bits = random_bits();
+    union value value = {.bits = bits};
+    double plain = what == 0 ? special[pick(sizeof special / sizeof *special)]
+                             : ldexp((double)(int64_t)bits * 0x1p-63, (int)pick(12) - 4);
+    if (what == 1) { /* any bits: NaN, infinity and subnormals too */
+        memcpy(at, &bits, tutti_type_bytes(type));
+        return;
+    }
+    if (type == TUTTI_F64)
+        value.f64 = plain;
+    else
+        value.f32 = (float)plain;
+    put(at, type, value);
+}
+
+static void fill_sources(tutti_type type)
+{
+    size_t bytes = tutti_type_bytes(type);
+    for (int s = 0; s < SOURCES_MAX; s++) {
+        factors[s] = is_integer(type) ? (double)pick(100) - (is_signed(type) ? 50 : 0) : (double)pick(4096) / 256 - 7.3;
+        for (size_t i = 0; i < COUNT_MAX; i++) {
+            uint64_t bits = random_bits();
+            unsigned char *at = sources[s] + i * bytes;
+            if (!is_integer(type) && type != TUTTI_BOOL)
+                fill_float(at, type);
+            else if (type == TUTTI_BOOL && bits % 5 != 0)
+                *at = (unsigned char)(bits % 5 > 2 ? 1 : 0);
+            else
+                memcpy(at, &bits, bytes);
+        }
+    }
+}
+
+static void expect_mix(int source_count, size_t bytes, unsigned char *out)
+{
+    unsigned char leaves[SOURCES_MAX];
+    for (size_t i = 0; i < bytes; i++) {
+        for (int s = 0; s < source_count; s++)
+            leaves[s] = sources[s][i];
+        out[i] = mix_tree(leaves, source_count);
+    }
+}
+
+static void expect(tutti_type type, int kind, int source_count, size_t count, unsigned char *out)
+{
+    size_t bytes = tutti_type_bytes(type);
+    union value leaves[SOURCES_MAX];
+    if (kind == FUNCTION) {
+        expect_mix(source_count, count * bytes, out);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        for (int s = 0; s < source_count; s++) {
+            leaves[s] = get(sources[s] + i * bytes, type);
+            if (kind == SCALED)
+                leaves[s] = scale(leaves[s], type, factors[s]);
+        }
+        union value value = tree(leaves, source_count, type, kind == SCALED ? TUTTI_SUM : kind);
+        put(out + i * bytes, type, kind == TUTTI_AVG ? divide(value, type, source_count) : value);
+    }
+}
+
+/* Bits, except that any NaN of f32 and f64 is as good as another. */
+static bool same(const unsigned char *got, const unsigned char *want, size_t count, tutti_type type)
+{
+    size_t bytes = tutti_type_bytes(type);
+    if (memcmp(got, want, count * bytes) == 0)
+        return true;
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(got + i * bytes, want + i * bytes, bytes) == 0)
+            continue;
+        union value a = get(got + i * bytes, type), b = get(want + i * bytes, type);
+        bool nans = (type == TUTTI_F64 && isnan(a.f64) && isnan(b.f64)) ||
+                    (type == TUTTI_F32 && isnan(a.f32) && isnan(b.f32));
+        if (!nans) {
+            printf("element %zu: bits %llx, expected %llx\n", i, (unsigned long long)a.bits, (unsigned long long)b.bits);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool guarded(const unsigned char *buffer, size_t begin, size_t bytes)
+{
+    for (size_t i = 0; i < GUARD; i++)
+        if (buffer[begin - 1 - i] != 0xa5 || buffer[begin + bytes + i] != 0xa5)
+            return false;
+    return true;
+}
+
+/* A buffer of its own for every operand, at any offset from a line, with guards around it. */
+static unsigned char *place(int which, size_t bytes, size_t shift, const unsigned char *content)
+{
+    unsigned char *begin = work[which] + GUARD + shift;
+    memset(begin - GUARD, 0xa5, bytes + 2 * GUARD);
+    if (content)
+        memcpy(begin, content, bytes);
+    return begin;
+}
+
+struct shape {
+    int source_count, dst_count;
+    size_t count;
+    bool stream, in_place, aligned;
+};
+
+static void check_reduce(const char *set, tutti_type type, int kind, const struct shape *shape)
+{
+    size_t bytes = shape->count * tutti_type_bytes(type), shifts[SOURCES_MAX + DSTS_MAX];
+    const void *in[SOURCES_MAX];
+    void *out[DSTS_MAX];
+    for (int s = 0; s < shape->source_count; s++) {
+        shifts[s] = shape->aligned ? 0 : pick(64);
+        in[s] = place(s, bytes, shifts[s], sources[s]);
+    }
+    for (int k = 0; k < shape->dst_count; k++) {
+        shifts[SOURCES_MAX + k] = shape->aligned ? 0 : pick(64);
+        out[k] = place(SOURCES_MAX + k, bytes, shifts[SOURCES_MAX + k], NULL);
+    }
+    int taken = (int)pick((unsigned)shape->source_count);
+    for (int k = 0; shape->in_place && k < shape->dst_count && k < shape->source_count; k++)
+        out[k] = work[(taken + k) % shape->source_count] + GUARD + shifts[(taken + k) % shape->source_count];
+    tti_reduce(&reducers[type][kind], in, kind == SCALED ? factors : NULL, shape->source_count, out, shape->dst_count,
+               shape->count, shape->stream);
+    bool right = true;
+    for (int k = 0; k < shape->dst_count; k++)
+        right = right && same(out[k], expected, shape->count, type);
+    for (int s = 0; s < shape->source_count; s++)
+        right = right && guarded(work[s], GUARD + shifts[s], bytes) &&
+                (shape->in_place || memcmp(in[s], sources[s], bytes) == 0);
+    for (int k = 0; k < shape->dst_count; k++)
+        right = right && guarded(work[SOURCES_MAX + k], GUARD + shifts[SOURCES_MAX + k], bytes);
+    CHECK(right, "%s %s, reduction %d, %d sources, %d destinations, %zu elements%s%s", set, tutti_type_name(type), kind,
+          shape->source_count, shape->dst_count, shape->count, shape->stream ? ", stream" : "",
+          shape->in_place ? ", in place" : "");
+}
+
+static void check_shapes(tutti_type type, int kind, int source_count)
+{
+    static const size_t counts[] = {0, 1, 7, 8, 9, 63, 64, 65, 1000, COUNT_MAX};
+    expect(type, kind, source_count, COUNT_MAX, expected);
+    for (int set = 0; set < SETS; set++) {
+        if (!tti_kernels_force(sets[set]->name))
+            continue;
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            for (int variant = 0; variant < 4; variant++) {
+                if (counts[c] >= 1000 && variant != (int)pick(4))
+                    continue; /* the long ones take turns */
+                struct shape shape = {.source_count = source_count,
+                                      .dst_count = 1 + (int)pick(DSTS_MAX),
+                                      .count = counts[c],
+                                      .stream = variant & 1,
+                                      .in_place = variant & 2,
+                                      .aligned = pick(2)};
+                check_reduce(sets[set]->name, type, kind, &shape);
+            }
+        }
+    }
+}
+
+static void test_reduce(void)
+{
+    for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
+        fill_sources((tutti_type)type);
+        for (int kind = 0; kind < KINDS; kind++)
+            for (int n = 1; defined[type][kind] && n <= SOURCES_MAX; n++)
+                check_shapes((tutti_type)type, kind, n);
+    }
+    CHECK(misaligned_calls == 0, "a user's function saw %d misaligned operands", misaligned_calls);
+}
+
+/* ---- Scans ----------------------------------------------------------------------------------------------------- */
+
+static void check_scan(const char *set, tutti_type type, int kind, int n, bool exclusive, bool in_place, bool stream)
+{
+    size_t count = 1100, bytes = count * tutti_type_bytes(type);
+    const void *in[SOURCES_MAX];
+    void *out[SOURCES_MAX];
+    static unsigned char *results[SOURCES_MAX];
+    int skipped = n > 3 ? n / 2 : -1;
+    for (int s = 0; s < n; s++) {
+        if (!results[s])
+            results[s] = malloc(COUNT_MAX * 8);
+        in[s] = place(s, bytes, pick(3) * 8, sources[s]);
+        memset(results[s], 0xa5, COUNT_MAX * 8);
+        out[s] = s == skipped ? NULL : in_place ? work[s] + ((const unsigned char *)in[s] - work[s]) : results[s];
+    }
+    tti_scan(&reducers[type][kind], in, kind == SCALED ? factors : NULL, n, out, exclusive, count, stream);
+    bool right = true;
+    for (int r = 0; r < n; r++) {
+        if (exclusive && r == 0) {
+            right = right && (in_place ? memcmp(out[0], sources[0], bytes) == 0 : results[0][0] == 0xa5);
+        } else if (r != skipped) {
+            expect(type, kind, exclusive ? r : r + 1, count, expected);
+            right = right && same(out[r], expected, count, type);
+        }
+    }
+    CHECK(right, "%s scan of %s, reduction %d, %d sources%s%s", set, tutti_type_name(type), kind, n,
+          exclusive ? ", exclusive" : "", in_place ? ", in place" : "");
+}
+
+static void test_scan(void)
+{
+    for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
+        fill_sources((tutti_type)type);
+        for (int kind = 0; kind < KINDS; kind++) {
+            for (int variant = 0; defined[type][kind] && variant < 4; variant++) {
+                int set = (int)pick(SETS);
+                if (tti_kernels_force(sets[set]->name))
+                    check_scan(sets[set]->name, (tutti_type)type, kind, 1 + (int)pick(9), variant & 1, variant & 2,
+                               pick(2));
+            }
+        }
+    }
+}
+
+/* ---- Conversions ----------------------------------------------------------------------------------------------- */
+
+static uint32_t f32_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static void check_decode(const struct tti_kernels *set, const struct format *format)
+{
+    enum { CODES = 65536 };
+    static uint16_t wide[CODES];
+    static uint8_t narrow[CODES];
+    static float values[CODES];
+    size_t bytes = tutti_type_bytes(format->type), codes = bytes == 2 ? CODES : 256;
+    for (unsigned i = 0; i < codes; i++) {
+        wide[i] = (uint16_t)i;
+        narrow[i] = (uint8_t)i;
+    }
+    const void *in = bytes == 2 ? (const void *)wide : narrow;
+    set->rows[format->type][TUTTI_SUM].load(values, &in, NULL, 1, codes);
+    int wrong = 0;
+    for (unsigned i = 0; i < codes; i++) {
+        float want = reference_decode(format, i);
+        wrong += !(isnan(want) ? isnan(values[i]) : f32_bits(want) == f32_bits(values[i]));
+    }
+    CHECK(wrong == 0, "%s decodes %d codes of %s wrongly", set->name, wrong, tutti_type_name(format->type));
+}
+
+enum { ROUNDINGS = 1 << 19 };
+static float inputs[ROUNDINGS];
+
+/* Every tie between neighbours and what lies next to it, every value and what lies next to it; then any bits. */
+static void fill_roundings(const struct format *format)
+{
+    size_t used = 0;
+    for (unsigned code = 0; code < format->infinity; code++) {
+        float value = (float)magnitude(format, code);
+        float tie = (float)((magnitude(format, code) + magnitude(format, code + 1)) / 2);
+        float near[] = {value, nextafterf(value, INFINITY), nextafterf(value, 0), tie, nextafterf(tie, INFINITY),
+                        nextafterf(tie, 0)};
+        for (size_t i = 0; i < sizeof near / sizeof *near; i++)
+            inputs[used++] = code % 2 ? -near[i] : near[i];
+    }
+    while (used < ROUNDINGS) {
+        uint64_t bits = random_bits();
+        uint32_t exponent = (uint32_t)(127 - format->bias - format->mantissa_bits - 2) + pick(2u * (unsigned)format->bias + 9);
+        uint32_t chosen = used % 2 ? (uint32_t)bits : (uint32_t)(bits & 0x807fffffu) | (exponent & 0xff) << 23;
+        memcpy(&inputs[used++], &chosen, sizeof chosen);
+    }
+}
+
+static void check_encode(const struct tti_kernels *set, const struct format *format, const uint16_t *wanted)
+{
+    static uint16_t wide[ROUNDINGS];
+    static uint8_t narrow[ROUNDINGS];
+    bool two = tutti_type_bytes(format->type) == 2;
+    const void *in = inputs;
+    set->rows[format->type][TUTTI_SUM].store(two ? (void *)wide : narrow, &in, NULL, 1, ROUNDINGS);
+    int wrong = 0;
+    for (size_t i = 0; i < ROUNDINGS; i++) {
+        unsigned got = two ? wide[i] : narrow[i];
+        if (got != wanted[i] && wrong++ == 0)
+            printf("%a is written as %x, expected %x\n", (double)inputs[i], got, wanted[i]);
+    }
+    CHECK(wrong == 0, "%s encodes %d values as %s wrongly", set->name, wrong, tutti_type_name(format->type));
+}
+
+static void test_conversions(void)
+{
+    static uint16_t wanted[ROUNDINGS];
+    for (int f = 0; f < FORMATS; f++) {
+        fill_roundings(&formats[f]);
+        for (size_t i = 0; i < ROUNDINGS; i++)
+            wanted[i] = (uint16_t)reference_encode(&formats[f], inputs[i]);
+        for (int set = 0; set < SETS; set++) {
+            if (!sets[set]->usable())
+                continue;
+            check_decode(sets[set], &formats[f]);
+            check_encode(sets[set], &formats[f], wanted);
+        }
+    }
+}
+
+/* ---- The registry ---------------------------------------------------------------------------------------------- */
+
+static void prepare_reducers(void)
+{
+    tutti_reduction scaled, function;
+    char why[200];
+    CHECK(tutti_reduction_scaled_sum(3, &scaled) == TUTTI_OK, "scaled sum");
+    CHECK(tutti_reduction_register("mix", mix, &misaligned_calls, &function) == TUTTI_OK, "register");
+    for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
+        for (int kind = 0; kind < KINDS; kind++) {
+            tutti_reduction reduction = kind == SCALED ? scaled : kind == FUNCTION ? function : (tutti_reduction)kind;
+            bool bits = kind == TUTTI_AND || kind == TUTTI_OR || kind == TUTTI_XOR;
+            bool number = is_integer((tutti_type)type), truth = type == TUTTI_BOOL;
+            defined[type][kind] = truth ? kind != TUTTI_AVG && kind != SCALED : number || !bits;
+            why[0] = 0;
+            tutti_status status = tti_reducer_init(&reducers[type][kind], (tutti_type)type, reduction, why, sizeof why);
+            CHECK((status == TUTTI_OK) == defined[type][kind] && (status == TUTTI_OK) == !why[0], "%s %s: %d %s",
+                  tutti_type_name((tutti_type)type), tutti_reduction_name(reduction), (int)status, why);
+            for (int set = 0; set < SETS && kind != FUNCTION; set++)
+                CHECK((sets[set]->rows[type][kind].accumulator_bytes != 0) == defined[type][kind], "%s: the rows of %s",
+                      sets[set]->name, tutti_type_name((tutti_type)type));
+        }
+    }
+}
+
+static tutti_status scaled_status(double factor, tutti_type type)
+{
+    tutti_reduction reduction;
+    struct tti_reducer reducer;
+    char why[200] = "";
+    if (tutti_reduction_scaled_sum(factor, &reduction) != TUTTI_OK)
+        return TUTTI_ERR_SYSTEM;
+    tutti_status status = tti_reducer_init(&reducer, type, reduction, why, sizeof why);
+    return (status == TUTTI_OK) == !why[0] ? status : TUTTI_ERR_SYSTEM;
+}
+
+static void test_factors(void)
+{
+    CHECK(scaled_status(0.5, TUTTI_F32) == TUTTI_OK, "a half");
+    CHECK(scaled_status(0.5, TUTTI_I32) == TUTTI_ERR_ARGUMENT, "a half of an integer");
+    CHECK(scaled_status(-128, TUTTI_I8) == TUTTI_OK, "the smallest i8");
+    CHECK(scaled_status(128, TUTTI_I8) == TUTTI_ERR_ARGUMENT, "too large for i8");
+    CHECK(scaled_status(-1, TUTTI_U64) == TUTTI_ERR_ARGUMENT, "negative for u64");
+    CHECK(scaled_status(0x1p64, TUTTI_U64) == TUTTI_ERR_ARGUMENT, "too large for u64");
+    CHECK(scaled_status(0x1p63, TUTTI_U64) == TUTTI_OK, "fits u64");
+    CHECK(scaled_status(0x1p63, TUTTI_I64) == TUTTI_ERR_ARGUMENT, "too large for i64");
+    CHECK(scaled_status(1e300, TUTTI_BF16) == TUTTI_ERR_ARGUMENT, "too large for f32");
+    CHECK(scaled_status(1e300, TUTTI_F64) == TUTTI_OK, "fits f64");
+    CHECK(scaled_status(1, TUTTI_BOOL) == TUTTI_ERR_TYPE, "bool");
+    tutti_reduction reduction;
+    CHECK(tutti_reduction_scaled_sum((double)NAN, &reduction) == TUTTI_ERR_ARGUMENT, "NaN");
+    CHECK(tutti_reduction_scaled_sum((double)INFINITY, &reduction) == TUTTI_ERR_ARGUMENT, "infinity");
+}
+
+static void test_registry(void)
+{
+    tutti_reduction a, b, unknown = (tutti_reduction)40000;
+    struct tti_reducer x, y;
+    char why[200];
+    CHECK(tutti_reduction_scaled_sum(0.25, &a) == TUTTI_OK && tutti_reduction_scaled_sum(0.25, &b) == TUTTI_OK && a == b,
+          "the same factor");
+    CHECK(tutti_reduction_scaled_sum(0.75, &b) == TUTTI_OK && a != b, "another factor");
+    tti_reducer_init(&x, TUTTI_F32, a, why, sizeof why);
+    tti_reducer_init(&y, TUTTI_F32, b, why, sizeof why);
+    CHECK(x.signature == y.signature && x.factor == 0.25 && y.factor == 0.75, "factors may differ");
+    tti_reducer_init(&y, TUTTI_F32, TUTTI_SUM, why, sizeof why);
+    CHECK(x.signature != y.signature, "a scaled sum is not a sum");
+    CHECK(tutti_reduction_register("mix", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "the same name again");
+    CHECK(tutti_reduction_register("sum", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "a built-in name");
+    CHECK(tutti_reduction_register("", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "no name");
+    CHECK(tutti_reduction_register(NULL, mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "NULL name");
+    CHECK(tutti_reduction_register("none", NULL, NULL, &a) == TUTTI_ERR_ARGUMENT, "NULL function");
+    CHECK(tutti_reduction_register("other", mix, NULL, &a) == TUTTI_OK && a >= TUTTI_REDUCTION_USER, "another name");
+    CHECK(strcmp(tutti_reduction_name(a), "other") == 0 && strcmp(tutti_reduction_name(TUTTI_MAX), "max") == 0, "names");
+    CHECK(tti_reducer_init(&x, TUTTI_F32, unknown, why, sizeof why) == TUTTI_ERR_ARGUMENT, "unknown reduction");
+    CHECK(tti_reducer_init(&x, TUTTI_TYPE_COUNT, TUTTI_SUM, why, sizeof why) == TUTTI_ERR_TYPE, "unknown type");
+    CHECK(tutti_type_bytes(TUTTI_TYPE_COUNT) == 0 && tutti_type_bytes(TUTTI_BF16) == 2, "type bytes");
+    test_factors();
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; status == TUTTI_OK && i < 100000; i++)
+        status = tutti_reduction_scaled_sum(1000 + i, &a);
+    CHECK(status == TUTTI_ERR_LIMIT, "a full registry gives %d", (int)status);
+    CHECK(tutti_reduction_scaled_sum(1000, &a) == TUTTI_OK, "what is registered stays usable");
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------------------------- */
+
+static void test_copy(void)
+{
+    static const size_t sizes[] = {0, 1, 63, 64, 65, 127, 129, 4096, 30001};
+    for (int set = 0; set < SETS; set++) {
+        if (!tti_kernels_force(sets[set]->name))
+            continue;
+        CHECK(strcmp(tti_kernels_name(), sets[set]->name) == 0, "forced %s", sets[set]->name);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            for (int variant = 0; variant < 8; variant++) {
+                size_t shift = pick(64);
+                unsigned char *to = place(0, sizes[i], shift, NULL);
+                tti_copy(to, sources[1] + pick(64), 0, variant & 1);
+                const unsigned char *from = sources[1] + pick(64);
+                tti_copy(to, from, sizes[i], variant & 1);
+                CHECK(memcmp(to, from, sizes[i]) == 0 && guarded(work[0], GUARD + shift, sizes[i]), "%s, %zu bytes",
+                      sets[set]->name, sizes[i]);
+            }
+        }
+    }
+    CHECK(!tti_kernels_force("none"), "unknown kernels");
+    CHECK(tti_kernels_force(NULL), "the best kernels");
+}
+
+int main(void)
+{
+    size_t bytes = COUNT_MAX * 8;
+    expected = malloc(bytes);
+    for (int s = 0; s < SOURCES_MAX; s++)
+        sources[s] = calloc(bytes, 1);
+    for (int i = 0; i < SOURCES_MAX + DSTS_MAX; i++)
+        work[i] = aligned_alloc(64, (bytes + 2 * GUARD + 64) / 64 * 64 + 64);
+    prepare_reducers();
+    test_conversions();
+    test_reduce();
+    test_scan();
+    test_copy();
+    test_registry();
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
