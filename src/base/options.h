@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Options and switch-over sizes inside the library; the public half is in tutti.h and experimental.h.
+ */
+#ifndef TTI_BASE_OPTIONS_H
+#define TTI_BASE_OPTIONS_H
+
+#include <stddef.h>
+
+#include <tutti/experimental.h>
+
+/* Fills in the defaults of TUTTI_TUNING_LIST. ERR_ARGUMENT for NULL. */
+tutti_status tti_tuning_defaults(tutti_tuning *tuning);
+
+/* Reads "name value" lines ('#' starts a comment) over what `tuning` holds; names that the file does not give stay as
+ * they are. On failure ERR_OPTION, `reason` (may be NULL) names the file and line, and `tuning` is unchanged. */
+tutti_status tti_tuning_read(const char *path, tutti_tuning *tuning, char *reason, size_t reason_bytes);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tool: one table of commands, and for each command one page that parsing, --help and the man page all read.
+ * Code here uses the public headers only.
+ */
+#ifndef TUTTI_CLI_H
+#define TUTTI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <tutti/experimental.h>
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 }; /* exit statuses of the tool itself */
+enum { CLI_GO_ON = -1 };                            /* cli_parse: no exit status yet */
+
+/* One flag. `row.name` is written as in the environment: "log_dir" is --log-dir. Its value goes to the field at
+ * `offset` of the command's values: an int64_t, or for TEXT a const char *, which has the row's default when not given
+ * (numbers that have no default: initial "" and the field stays as it was). */
+struct cli_flag {
+    tutti_option_row row;
+    size_t offset;
+    const char *short_name; /* "n" for -n, or NULL */
+    const char *value;      /* what the help calls the value: "DIR"; NULL: by kind */
+    const char *choices;    /* TEXT: "core|none", or NULL for any text */
+    bool is_switch;         /* takes no value; sets an int64_t to 1 */
+};
+
+struct cli_example {
+    const char *line; /* "tutti run -n 4 ./hello" */
+    const char *says; /* what it does */
+};
+
+/* What a command says about itself. The arrays end with an entry whose first field is NULL. */
+struct cli_page {
+    const char *usage; /* "tutti run [flags] PROGRAM [ARGUMENT]..." */
+    const char *about; /* paragraphs, parted by an empty line; wrapped when printed */
+    const struct cli_example *examples;
+    const struct cli_flag *flags;
+    bool operands;        /* whether words that are no flags may follow; flags end at the first of them or at -- */
+    bool library_options; /* also takes the library's options as flags and passes them on as TUTTI_ environment */
+};
+
+struct cli_command {
+    const char *name;
+    const char *summary;               /* one line, no full stop */
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns the exit status */
+    const struct cli_page *page;
+};
+
+/* ---- Commands: each in its own file, listed in main.c ---- */
+
+extern const struct cli_page cli_run_page;
+extern const struct cli_page cli_bench_page;
+int cli_run(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+
+const struct cli_command *cli_commands(size_t *count);
+
+/* ---- For commands ---- */
+
+/* Sets the defaults in `values`, then what argv gives. `command` is the name for messages, "run". Returns CLI_GO_ON
+ * with *rest the index of the first operand (argc if none), or an exit status: after --help, or after a message to
+ * stderr about what was wrong. `rest` may be NULL where the page takes no operands. */
+int cli_parse(const char *command, const struct cli_page *page, int argc, char **argv, void *values, int *rest);
+
+/* "tutti run: …\n" to stderr. Returns CLI_USAGE, CLI_FAILED: `return cli_refuse("run", "…")`. */
+__attribute__((format(printf, 2, 3))) int cli_refuse(const char *command, const char *format, ...);
+__attribute__((format(printf, 2, 3))) int cli_fail(const char *command, const char *format, ...);
+
+/* ---- Help ---- */
+
+/* The library's options that are no flags: who a rank is, which the launcher decides. */
+bool cli_is_launcher_option(const tutti_option_row *row);
+const struct cli_flag *cli_find_flag(const struct cli_page *page, const char *name); /* NULL: none */
+
+void cli_help_tool(FILE *stream);
+void cli_help_command(const struct cli_command *command, FILE *stream);
+void cli_help_man(FILE *stream);
+
+#endif

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The guard: a process between the launcher and the ranks, whose only work is that nothing of the job is left behind.
+ *
+ * Invariant: every process of the job is a descendant of the guard as long as the guard lives, because the guard is a
+ * subreaper: orphans, also those that changed their session, become its children. The guard ends only when it has no
+ * child left. It kills everything when its socket to the launcher closes, which happens however the launcher dies.
+ *     launcher dies    the guard sees its socket close, and kills
+ *     guard dies       the kernel kills the ranks (PR_SET_PDEATHSIG); the launcher, a subreaper too, kills the rest
+ * Only direct children are ever signalled, singly or by their group: their numbers cannot have been given to other
+ * processes, since nobody but the guard reaps them. What they leave behind is signalled in the next round.
+ * The guard has a session of its own and blocks all signals, so that neither Ctrl-C nor a hangup reaches it.
+ */
+#include "cli/run.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- Children, from /proc -------------------------------------------------------------------------------------- */
+
+struct process {
+    pid_t pid, parent, group;
+    char state;
+};
+
+struct children {
+    struct process *list;
+    size_t count, room;
+};
+
+/* Children that this process had before the job, as a shell has that starts some and then becomes the launcher. */
+static struct children spared;
+
+static bool read_process(pid_t pid, struct process *process)
+{
+    char path[64], text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    if (length <= 0) return false;
+    text[length] = '\0';
+    const char *fields = strrchr(text, ')'); /* the name before it may hold anything */
+    int parent = 0, group = 0;
+    process->pid = pid;
+    if (fields == NULL || sscanf(fields, ") %c %d %d", &process->state, &parent, &group) != 3) return false;
+    process->parent = parent;
+    process->group = group;
+    return true;
+}
+
+static bool add_child(struct children *children, const struct process *process)
+{
+    if (children->count == children->room) {
+        size_t room = children->room == 0 ? 64 : 2 * children->room;
+        struct process *list = realloc(children->list, room * sizeof *list);
+        if (list == NULL) return false; /* the next round finds it */
+        children->list = list;
+        children->room = room;
+    }
+    children->list[children->count++] = *process;
+    return true;
+}
+
+static bool is_spared(pid_t pid)
+{
+    for (size_t i = 0; i < spared.count; i++) {
+        if (spared.list[i].pid == pid) return true;
+    }
+    return false;
+}
+
+/* The living children of this process, less the spared. False when /proc cannot be read. */
+static bool find_children(struct children *children)
+{
+    pid_t self = getpid();
+    children->count = 0;
+    DIR *directory = opendir("/proc");
+    if (directory == NULL) return false;
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        struct process process;
+        if (!isdigit((unsigned char)entry->d_name[0])) continue;
+        if (!read_process((pid_t)strtol(entry->d_name, NULL, 10), &process)) continue;
+        if (process.parent != self || process.state == 'Z' || is_spared(process.pid)) continue;
+        if (!add_child(children, &process)) break;
+    }
+    (void)closedir(directory);
+    return true;
+}
+
+/* Whether the group of child i is signalled through its leader or an earlier child. */
+static bool group_done(const struct children *children, size_t i)
+{
+    const struct process *list = children->list;
+    for (size_t j = 0; j < children->count; j++) {
+        if (list[j].pid == list[i].group || (j < i && list[j].group == list[i].group)) return true;
+    }
+    return false;
+}
+
+/* A signal to every child and its group, once. A group of this session or a later one can only hold our own. */
+static void signal_children(const struct children *children, int signal)
+{
+    pid_t own = getpgrp();
+    for (size_t i = 0; i < children->count; i++) {
+        const struct process *child = &children->list[i];
+        bool leader = child->group == child->pid;
+        if (child->group <= 1 || child->group == own) {
+            (void)kill(child->pid, signal);
+        } else if (leader || !group_done(children, i)) {
+            (void)kill(-child->group, signal);
+        }
+    }
+}
+
+/* ---- Reaping --------------------------------------------------------------------------------------------------- */
+
+struct guard {
+    const struct launch *launch;
+    int control;
+    bool launcher_gone;
+    pid_t *pids;   /* [size]; 0: not started or ended */
+    int32_t kills; /* processes that were no ranks and died from a sweep */
+    bool sweeping;
+};
+
+static void report(struct guard *guard, enum guard_event event, int rank, pid_t pid, int value)
+{
+    struct guard_report message = {(int32_t)event, rank, (int32_t)pid, value};
+    if (send(guard->control, &message, sizeof message, MSG_NOSIGNAL) < 0) guard->launcher_gone = true;
+}
+
+static void note_end(struct guard *guard, pid_t pid, int status)
+{
+    for (int rank = 0; rank < guard->launch->size; rank++) {
+        if (guard->pids[rank] != pid) continue;
+        guard->pids[rank] = 0;
+        report(guard, GUARD_ENDED, rank, pid, status);
+        return;
+    }
+    if (guard->sweeping && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) guard->kills++;
+}
+
+/* Reaps what has ended; `guard` may be NULL. Returns false when there is no child any more. */
+static bool reap(struct guard *guard)
+{
+    for (;;) {
+        int status = 0;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid == 0) return true;
+        if (pid < 0 && errno == EINTR) continue;
+        if (pid < 0) return false;
+        if (guard != NULL) note_end(guard, pid, status);
+    }
+}
+
+static void sweep(struct guard *guard)
+{
+    struct children children = {0};
+    siginfo_t info;
+    while (reap(guard)) {
+        if (!find_children(&children)) break; /* the guard's end still kills the ranks */
+        if (children.count == 0 && spared.count > 0) break;
+        signal_children(&children, SIGKILL);
+        (void)waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);
+    }
+    free(children.list);
+}
+
+void guard_sweep(void)
+{
+    sweep(NULL);
+}
+
+void guard_spare_children(void)
+{
+    siginfo_t info;
+    bool none = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0; /* ECHILD: the usual case, and quick */
+    if (!none) (void)find_children(&spared);
+}
+
+/* ---- Starting ranks -------------------------------------------------------------------------------------------- */
+
+static void set_variable(const char *name, long value)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%ld", value);
+    if (setenv(name, text, 1) != 0) _exit(127);
+}
+
+static void set_environment(const struct launch *launch, int rank)
+{
+    if (setenv("TUTTI_JOB", launch->job, 1) != 0) _exit(127);
+    set_variable("TUTTI_RANK", rank);
+    set_variable("TUTTI_SIZE", launch->size);
+    set_variable("RANK", rank);
+    set_variable("WORLD_SIZE", launch->size);
+    set_variable("LOCAL_RANK", rank);
+    set_variable("LOCAL_WORLD_SIZE", launch->size);
+}
+
+static void set_descriptors(const struct launch *launch, int rank)
+{
+    const struct launch_rank *ends = &launch->ranks[rank];
+    if (rank != 0 || !launch->pass_input) {
+        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (null < 0 || dup2(null, STDIN_FILENO) < 0) _exit(127);
+    }
+    if (ends->out >= 0 && dup2(ends->out, STDOUT_FILENO) < 0) _exit(127);
+    if (ends->err >= 0 && dup2(ends->err, STDERR_FILENO) < 0) _exit(127);
+}
+
+/* In the rank's process, up to exec. All other descriptors of the tool are close-on-exec. */
+static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
+{
+    const struct launch *launch = guard->launch;
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != guard_pid) _exit(127); /* it died before the line above */
+    set_descriptors(launch, rank);
+    set_environment(launch, rank);
+    (void)setrlimit(RLIMIT_NOFILE, &launch->files);
+    if (launch->cores != NULL && sched_setaffinity(0, sizeof launch->cores[rank], &launch->cores[rank]) != 0) {
+        report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
+        _exit(127);
+    }
+    (void)sigaction(SIGPIPE, &launch->pipe_action, NULL);
+    (void)sigprocmask(SIG_SETMASK, &launch->mask, NULL);
+    (void)execvp(launch->argv[0], launch->argv);
+    report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
+    _exit(127);
+}
+
+static void start_ranks(struct guard *guard)
+{
+    pid_t self = getpid();
+    for (int rank = 0; rank < guard->launch->size && !guard->launcher_gone; rank++) {
+        pid_t pid = fork();
+        if (pid == 0) become_rank(guard, rank, self);
+        if (pid < 0) {
+            report(guard, GUARD_START_FAILED, rank, 0, errno);
+            return;
+        }
+        (void)setpgid(pid, pid); /* as the rank itself does; whoever comes first */
+        guard->pids[rank] = pid;
+        report(guard, GUARD_STARTED, rank, pid, 0);
+    }
+}
+
+/* The ranks have their ends; the launcher must see them close when the ranks close them. */
+static void drop_descriptors(const struct launch *launch)
+{
+    for (int rank = 0; rank < launch->size; rank++) {
+        if (launch->ranks[rank].out >= 0) (void)close(launch->ranks[rank].out);
+        if (launch->ranks[rank].err >= 0) (void)close(launch->ranks[rank].err);
+    }
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++) (void)dup2(null, fd);
+}
+
+/* ---- The guard's life ------------------------------------------------------------------------------------------ */
+
+/* Carries out one command of the launcher; false when there is nobody to command any more. */
+static bool obey(struct guard *guard)
+{
+    int32_t signal = 0;
+    ssize_t length = recv(guard->control, &signal, sizeof signal, MSG_DONTWAIT);
+    if (length < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (length != (ssize_t)sizeof signal) return false;
+    if (signal == SIGKILL) {
+        guard->sweeping = true;
+        return true;
+    }
+    struct children children = {0};
+    if (find_children(&children)) signal_children(&children, signal);
+    free(children.list);
+    return true;
+}
+
+static void serve(struct guard *guard, int child_ended)
+{
+    struct pollfd polls[2] = {{child_ended, POLLIN, 0}, {guard->control, POLLIN, 0}};
+    struct signalfd_siginfo info;
+    while (reap(guard) && !guard->launcher_gone && !guard->sweeping) {
+        if (poll(polls, 2, -1) < 0) continue;
+        while (read(child_ended, &info, sizeof info) > 0) continue;
+        if (polls[1].revents != 0 && !obey(guard)) guard->launcher_gone = true;
+    }
+    guard->sweeping = true;
+    sweep(guard);
+    report(guard, GUARD_EMPTY, -1, 0, guard->kills);
+}
+
+int guard_main(const struct launch *launch, int control)
+{
+    struct guard guard = {.launch = launch, .control = control};
+    sigset_t all, child;
+    (void)sigfillset(&all);
+    (void)sigemptyset(&child);
+    (void)sigaddset(&child, SIGCHLD);
+    (void)sigprocmask(SIG_SETMASK, &all, NULL);
+    (void)setsid();
+    (void)prctl(PR_SET_NAME, "tutti-guard");
+    guard.pids = calloc((size_t)launch->size, sizeof *guard.pids);
+    int child_ended = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (guard.pids == NULL || child_ended < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+        report(&guard, GUARD_START_FAILED, 0, 0, errno);
+        return 1;
+    }
+    start_ranks(&guard);
+    drop_descriptors(launch);
+    serve(&guard, child_ended);
+    return 0;
+}

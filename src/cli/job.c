@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The launcher's event loop: reports of the guard, signals, output, and one clock. A job that must end goes down one
+ * ladder, whatever the cause, with --grace-ms between the steps:
+ *     GRACE  the others may notice by themselves and report (on a signal: they are sent that signal)
+ *     TERM   SIGTERM to what is left
+ *     KILL   SIGKILL, until the guard finds nothing left
+ *     LEAVE  something cannot be killed (a driver that does not return): say so, and leave it to the guard
+ */
+#include "cli/cli.h"
+#include "cli/run.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { UNKILLABLE_MS = 5000, LISTED_RANKS = 8, SIGNAL_STATUS = 128 };
+
+enum step { STEP_RUN, STEP_GRACE, STEP_TERM, STEP_KILL, STEP_LEAVE };
+
+struct job {
+    const struct run_values *values;
+    const struct launch *launch;
+    struct output *output;
+    int control, signals;
+    pid_t guard;
+    enum step step;
+    int64_t deadline_ms; /* when the next step is due; meaningless in STEP_RUN */
+    int ranks_left;
+    bool *ended;  /* [size] */
+    bool decided; /* the exit status is: by the first failure, or a signal */
+    int status;
+    int signals_seen;
+    bool guard_gone, empty; /* `empty`: the guard said that nothing is left */
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- Words ----------------------------------------------------------------------------------------------------- */
+
+/* "exited with status 3" or "was killed by signal 9 (Killed)" */
+static const char *describe(int wait_status, char text[96])
+{
+    if (WIFSIGNALED(wait_status)) {
+        int signal = WTERMSIG(wait_status);
+        (void)snprintf(text, 96, "was killed by signal %d (%s)", signal, strsignal(signal));
+    } else {
+        (void)snprintf(text, 96, "exited with status %d", WEXITSTATUS(wait_status));
+    }
+    return text;
+}
+
+static int exit_status(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? SIGNAL_STATUS + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+/* "rank 2", "ranks 0, 1, 3", "ranks 0, 1, … and 5 more": those that have not ended. */
+static const char *list_left(const struct job *job, char *text, size_t bytes)
+{
+    int used = snprintf(text, bytes, job->ranks_left == 1 ? "rank" : "ranks"), listed = 0;
+    for (int rank = 0; rank < job->launch->size && listed < LISTED_RANKS; rank++) {
+        if (job->ended[rank]) continue;
+        used += snprintf(text + used, bytes - (size_t)used, listed == 0 ? " %d" : ", %d", rank);
+        listed++;
+    }
+    if (job->ranks_left > listed) {
+        (void)snprintf(text + used, bytes - (size_t)used, " and %d more", job->ranks_left - listed);
+    }
+    return text;
+}
+
+/* ---- The ladder ------------------------------------------------------------------------------------------------ */
+
+static void decide(struct job *job, int status)
+{
+    if (job->decided) return;
+    job->decided = true;
+    job->status = status;
+}
+
+static void send_signal(struct job *job, int signal)
+{
+    int32_t word = signal;
+    (void)send(job->control, &word, sizeof word, MSG_NOSIGNAL); /* a guard that is gone is noticed by its EOF */
+}
+
+static void say_step(struct job *job)
+{
+    char ranks[160];
+    bool left = job->ranks_left > 0;
+    (void)list_left(job, ranks, sizeof ranks);
+    if (job->step == STEP_TERM && left) {
+        output_say(job->output, "ending %s", ranks);
+    } else if (job->step == STEP_TERM) {
+        output_say(job->output, "ending processes that ranks left running");
+    } else if (job->step == STEP_KILL && left) {
+        output_say(job->output, "killing %s", ranks);
+    } else if (job->step == STEP_LEAVE) {
+        output_say(job->output, "%s cannot be killed; leaving what remains to the guard (pid %d)",
+                   left ? ranks : "a process", (int)job->guard);
+    }
+}
+
+/* Goes to `step`, if that is further down. */
+static void go_down(struct job *job, enum step step)
+{
+    if (step <= job->step) return;
+    job->step = step;
+    job->deadline_ms = now_ms() + (step == STEP_KILL ? UNKILLABLE_MS : job->values->grace_ms);
+    say_step(job);
+    if (step == STEP_TERM) send_signal(job, SIGTERM);
+    if (step == STEP_KILL) send_signal(job, SIGKILL);
+    if (step == STEP_LEAVE) decide(job, CLI_FAILED);
+}
+
+/* ---- Events ---------------------------------------------------------------------------------------------------- */
+
+static void on_ended(struct job *job, const struct guard_report *report)
+{
+    char text[96];
+    output_drain_rank(job->output, report->rank);
+    job->ended[report->rank] = true;
+    job->ranks_left--;
+    if (report->value != 0 && !job->decided) {
+        output_say(job->output, "rank %d (pid %d) %s", report->rank, report->pid, describe(report->value, text));
+        decide(job, exit_status(report->value));
+        go_down(job, STEP_GRACE);
+    }
+    if (job->ranks_left == 0) go_down(job, STEP_GRACE); /* for what ranks left running */
+}
+
+static void on_start_failed(struct job *job, const struct guard_report *report)
+{
+    const char *hint = report->value == EAGAIN
+                           ? "; the limit of processes is reached (RLIMIT_NPROC, ulimit -u, or the cgroup's pids.max)"
+                           : "";
+    output_say(job->output, "cannot start rank %d: %s%s", report->rank, strerror(report->value), hint);
+    decide(job, CLI_FAILED);
+    go_down(job, STEP_KILL);
+}
+
+static void on_report(struct job *job, const struct guard_report *report)
+{
+    switch ((enum guard_event)report->event) {
+    case GUARD_STARTED: break;
+    case GUARD_START_FAILED: on_start_failed(job, report); break;
+    case GUARD_EXEC_FAILED:
+        if (!job->decided) {
+            output_say(job->output, "rank %d: cannot execute %s: %s", report->rank, job->launch->argv[0],
+                       strerror(report->value));
+        }
+        decide(job, CLI_USAGE);
+        go_down(job, STEP_KILL);
+        break;
+    case GUARD_ENDED: on_ended(job, report); break;
+    case GUARD_EMPTY:
+        job->empty = true;
+        if (report->value > 0 && !job->decided) {
+            output_say(job->output, "killed %d process%s that ranks left running", report->value,
+                       report->value == 1 ? "" : "es");
+        }
+        break;
+    }
+}
+
+static void read_reports(struct job *job)
+{
+    for (;;) {
+        struct guard_report report;
+        ssize_t length = recv(job->control, &report, sizeof report, MSG_DONTWAIT);
+        if (length < 0 && errno == EINTR) continue;
+        if (length < 0 && errno == EAGAIN) return;
+        if (length != (ssize_t)sizeof report) {
+            job->guard_gone = true;
+            return;
+        }
+        on_report(job, &report);
+    }
+}
+
+static void on_signal(struct job *job, int signal)
+{
+    job->signals_seen++;
+    if (job->signals_seen > 1 || job->step >= STEP_TERM) {
+        output_say(job->output, "killing the job on signal %d (%s)", signal, strsignal(signal));
+        decide(job, SIGNAL_STATUS + signal);
+        go_down(job, STEP_KILL);
+        return;
+    }
+    output_say(job->output, "ending the job on signal %d (%s)", signal, strsignal(signal));
+    decide(job, SIGNAL_STATUS + signal);
+    if (signal == SIGTERM) {
+        go_down(job, STEP_TERM);
+    } else {
+        send_signal(job, signal);
+        go_down(job, STEP_GRACE);
+    }
+}
+
+static void read_signals(struct job *job)
+{
+    struct signalfd_siginfo info;
+    while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) on_signal(job, (int)info.ssi_signo);
+}
+
+static void check_output(struct job *job)
+{
+    const char *target = NULL;
+    int error = output_error(job->output, &target);
+    if (error == 0 || job->step >= STEP_TERM) return;
+    output_say(job->output, "cannot write to %s: %s; ending the job", target, strerror(error));
+    decide(job, error == EPIPE ? SIGNAL_STATUS + SIGPIPE : CLI_FAILED);
+    go_down(job, STEP_TERM);
+}
+
+static void check_clock(struct job *job)
+{
+    if (job->step == STEP_RUN || job->step == STEP_LEAVE || now_ms() < job->deadline_ms) return;
+    go_down(job, job->step + 1);
+}
+
+static int poll_timeout(const struct job *job)
+{
+    if (job->step == STEP_RUN) return -1;
+    int64_t left = job->deadline_ms - now_ms();
+    return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left + 1;
+}
+
+/* ---- The loop and the end -------------------------------------------------------------------------------------- */
+
+static void wait_for_events(struct job *job, struct pollfd *polls)
+{
+    enum { OWN = 2 };
+    polls[0] = (struct pollfd){job->signals, POLLIN, 0};
+    polls[1] = (struct pollfd){job->control, POLLIN, 0};
+    size_t count = output_poll(job->output, polls + OWN);
+    if (poll(polls, OWN + count, poll_timeout(job)) < 0) return; /* EINTR or ENOMEM: try again */
+    if (polls[0].revents != 0) read_signals(job);
+    output_serve(job->output, polls + OWN, count);
+    if (polls[1].revents != 0) read_reports(job);
+    check_output(job);
+    check_clock(job);
+}
+
+/* The guard is gone without having said that nothing is left: the launcher does its work. */
+static void replace_guard(struct job *job, int wait_status)
+{
+    char text[96];
+    output_say(job->output, "the guard (pid %d) %s; ending the job", (int)job->guard, describe(wait_status, text));
+    guard_sweep();
+    decide(job, CLI_FAILED);
+}
+
+/* Prints what is queued, however long the reader takes, until a signal says not to. */
+static void flush_output(struct job *job, struct pollfd *polls)
+{
+    output_finish(job->output);
+    while (output_pending(job->output)) {
+        struct signalfd_siginfo info;
+        polls[0] = (struct pollfd){job->signals, POLLIN, 0};
+        size_t count = output_poll(job->output, polls + 1);
+        if (poll(polls, 1 + count, -1) < 0) continue;
+        if (read(job->signals, &info, sizeof info) > 0) return;
+        output_serve(job->output, polls + 1, count);
+    }
+}
+
+static void finish(struct job *job, struct pollfd *polls)
+{
+    int wait_status = 0;
+    if (job->guard_gone) {
+        while (waitpid(job->guard, &wait_status, 0) < 0 && errno == EINTR) continue;
+        if (!job->empty) replace_guard(job, wait_status);
+    }
+    flush_output(job, polls);
+    const char *target = NULL;
+    if (output_error(job->output, &target) != 0) decide(job, CLI_FAILED);
+}
+
+int job_serve(const struct run_values *values, const struct launch *launch, struct output *output, pid_t guard,
+              int control, int signals)
+{
+    struct job job = {.values = values,
+                      .launch = launch,
+                      .output = output,
+                      .control = control,
+                      .signals = signals,
+                      .guard = guard,
+                      .ranks_left = launch->size};
+    struct pollfd *polls = calloc(2 + output_poll_room(output), sizeof *polls);
+    job.ended = calloc((size_t)launch->size, sizeof *job.ended);
+    if (polls == NULL || job.ended == NULL) {
+        free(polls);
+        free(job.ended);
+        return cli_fail("run", "out of memory"); /* the guard ends the ranks when this process ends */
+    }
+    while (!job.guard_gone && job.step != STEP_LEAVE) wait_for_events(&job, polls);
+    finish(&job, polls);
+    free(polls);
+    free(job.ended);
+    return job.status;
+}

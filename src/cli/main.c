@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tutti: the table of commands and the way into them.
+ */
+#include "cli/cli.h"
+
+#include <string.h>
+
+static const struct cli_command commands[] = {
+    {"run", "start a program as several ranks, and end them together", cli_run, &cli_run_page},
+    {"bench", "measure collectives, check their results and tune switch-over sizes", cli_bench, &cli_bench_page},
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+const struct cli_command *cli_commands(size_t *count)
+{
+    *count = COMMAND_COUNT;
+    return commands;
+}
+
+static const struct cli_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    }
+    return NULL;
+}
+
+static int refuse_command(const char *word)
+{
+    enum { OWN = 3 };
+    const char *words[COMMAND_COUNT + OWN] = {"help", "--help", "--version"};
+    for (size_t i = 0; i < COMMAND_COUNT; i++) words[OWN + i] = commands[i].name;
+    const char *near = tutti_nearest(word, words, COMMAND_COUNT + OWN);
+    const char *what = word[0] == '-' ? "flag" : "command";
+    if (near == NULL) return cli_refuse(NULL, "unknown %s '%s'; see tutti --help", what, word);
+    return cli_refuse(NULL, "unknown %s '%s'; did you mean '%s'?", what, word, near);
+}
+
+/* tutti help [COMMAND | --man] */
+static int help(int argc, char **argv)
+{
+    if (argc > 2) return cli_refuse("help", "one command at a time: tutti help COMMAND");
+    if (argc < 2) {
+        cli_help_tool(stdout);
+    } else if (strcmp(argv[1], "--man") == 0) {
+        cli_help_man(stdout);
+    } else {
+        const struct cli_command *command = find_command(argv[1]);
+        if (command == NULL) return refuse_command(argv[1]);
+        cli_help_command(command, stdout);
+    }
+    return CLI_OK;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        cli_help_tool(stderr);
+        return CLI_USAGE;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(1, argv);
+    if (strcmp(word, "help") == 0) return help(argc - 1, argv + 1);
+    if (strcmp(word, "--version") == 0) {
+        printf("tutti %d.%d.%d\n", TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH);
+        return CLI_OK;
+    }
+    const struct cli_command *command = find_command(word);
+    return command == NULL ? refuse_command(word) : command->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    int status = dispatch(argc, argv);
+    if (fflush(stdout) != 0 && status == CLI_OK) {
+        perror("tutti: cannot write to stdout");
+        status = CLI_FAILED;
+    }
+    return status;
+}

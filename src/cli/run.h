@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of `tutti run`: run.c checks and prepares, guard.c is the process that owns the ranks, job.c is the
+ * launcher's event loop, output.c carries the ranks' lines, bind.c chooses cores.
+ */
+#ifndef TUTTI_CLI_RUN_H
+#define TUTTI_CLI_RUN_H
+
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+/* What the command line said. */
+struct run_values {
+    int64_t ranks;
+    int64_t grace_ms;
+    int64_t no_prefix;
+    int64_t tee;
+    const char *log_dir; /* "": none */
+    const char *bind;    /* "core" or "none" */
+};
+
+/* ---- Starting ranks: what the guard needs to know ---- */
+
+struct launch_rank {
+    int out, err; /* descriptors for the rank's stdout and stderr; -1: the launcher's own */
+};
+
+struct launch {
+    int size;
+    char **argv; /* the program and its arguments */
+    char job[64];
+    bool pass_input;           /* rank 0 reads the launcher's stdin; otherwise /dev/null */
+    struct launch_rank *ranks; /* [size] */
+    cpu_set_t *cores;          /* [size], or NULL: not bound */
+    sigset_t mask;             /* signal mask, SIGPIPE and limit that the launcher was started with, for the ranks */
+    struct sigaction pipe_action;
+    struct rlimit files;
+};
+
+/* ---- Guard ---- */
+
+enum guard_event {
+    GUARD_STARTED,      /* rank, pid */
+    GUARD_START_FAILED, /* rank, value: errno of fork; no further rank is started */
+    GUARD_EXEC_FAILED,  /* rank, pid, value: errno of exec; sent by the rank itself */
+    GUARD_ENDED,        /* rank, pid, value: wait status */
+    GUARD_EMPTY         /* value: how many processes that were no ranks had to be killed. The guard's last word */
+};
+
+struct guard_report {
+    int32_t event, rank, pid, value;
+};
+
+/* The guard's process: starts the ranks, then serves `control` until no process is left. What comes in is an int32_t:
+ * a signal for all of them. SIGKILL means every descendant, repeated until none is left. */
+int guard_main(const struct launch *launch, int control);
+
+/* Kills and reaps this process's children, and the orphans that become its children thereby, until none is left.
+ * Needs PR_SET_CHILD_SUBREAPER. Children noted by guard_spare_children, which were there before, are left alone. */
+void guard_sweep(void);
+void guard_spare_children(void);
+
+/* ---- Output ---- */
+
+struct output;
+
+/* Makes the pipes and log files and notes the ranks' ends in launch->ranks. NULL after a message to stderr. */
+struct output *output_open(const struct run_values *values, struct launch *launch);
+void output_close(struct output *output);
+
+/* Closes the ranks' ends in this process: the guard has them now. */
+void output_started(struct launch *launch);
+
+/* Descriptors to be polled besides the caller's own: fills `polls`, of output_poll_room, and returns how many. */
+struct pollfd;
+size_t output_poll_room(const struct output *output);
+size_t output_poll(struct output *output, struct pollfd *polls);
+void output_serve(struct output *output, const struct pollfd *polls, size_t count);
+
+/* Takes what rank's pipes hold now, so that what it said comes before what is said about it. */
+void output_drain_rank(struct output *output, int rank);
+/* Takes what all pipes hold now, and last lines that have no newline. No more comes after this. */
+void output_finish(struct output *output);
+bool output_pending(const struct output *output);
+
+/* The first error of a write: errno, with *target what was written to; 0: none. */
+int output_error(const struct output *output, const char **target);
+
+/* A line of the launcher's own, "tutti run: …", to stderr in order with the ranks' lines. */
+__attribute__((format(printf, 2, 3))) void output_say(struct output *output, const char *format, ...);
+
+/* ---- Cores, events ---- */
+
+/* One core per rank, in topology order, from those this process may use. CLI_GO_ON or an exit status. */
+int bind_cores(int size, cpu_set_t **cores);
+
+/* Runs the job that the guard has begun, until its end. Returns the exit status of the tool. */
+int job_serve(const struct run_values *values, const struct launch *launch, struct output *output, pid_t guard,
+              int control, int signals);
+
+#endif

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# For the tests of the tool: source it first. TUTTI is the tool. Every wait polls for a condition, with a deadline.
+set -u -m # -m: background jobs get SIGINT as a terminal's foreground job would
+
+: "${TUTTI:=${BUILD:-build}/tutti}"
+[ -x "$TUTTI" ] || { echo "skip: no tool at $TUTTI"; exit 77; }
+TUTTI=$(realpath "$TUTTI")
+
+DIR=$(mktemp -d) || exit 1
+trap 'rm -rf "$DIR"' EXIT
+cd "$DIR" || exit 1
+PASSED=0 FAILED=0
+
+# check WHAT WANTED GOT
+check() {
+    if [ "$2" = "$3" ]; then
+        PASSED=$((PASSED + 1))
+    else
+        FAILED=$((FAILED + 1))
+        printf 'FAIL %s\n  wanted: %q\n  got:    %q\n' "$1" "$2" "$3"
+    fi
+}
+
+# matches WHAT PATTERN GOT: the extended regular expression must match a line
+matches() {
+    if grep -Eq -- "$2" <<<"$3"; then
+        PASSED=$((PASSED + 1))
+    else
+        FAILED=$((FAILED + 1))
+        printf 'FAIL %s\n  wanted a line like: %s\n  got: %q\n' "$1" "$2" "$3"
+    fi
+}
+
+# tool ARGUMENT...: runs it with a deadline; leaves OUT, ERR and STATUS
+tool() {
+    timeout -k 1 60 "$TUTTI" "$@" >out.txt 2>err.txt
+    STATUS=$?
+    OUT=$(cat out.txt)
+    ERR=$(cat err.txt)
+}
+
+# within SECONDS COMMAND...: polls until the command succeeds
+within() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || { echo "gave up waiting for: $*"; return 1; }
+        sleep 0.02
+    done
+}
+
+lines_in() { [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
+
+# gone FILE: no process listed in FILE lives any more (a zombie that nobody has reaped yet is dead)
+gone() {
+    local pid state
+    while read -r pid; do
+        state=$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null) || continue
+        [ "$state" = Z ] || [ -z "$state" ] || return 1
+    done <"$1"
+}
+
+# children_of PID
+children_of() {
+    local stat pid rest
+    for stat in /proc/[0-9]*/stat; do
+        read -r pid rest <"$stat" || continue
+        rest=${rest##*) }
+        set -- "$1" $rest
+        [ "$3" != "$1" ] || echo "$pid"
+    done 2>/dev/null
+}
+
+# ended PID: waits for a job of this shell, and leaves STATUS
+ended() {
+    within 60 gone <(echo "$1")
+    wait "$1"
+    STATUS=$?
+}
+
+finish() {
+    echo "$PASSED passed, $FAILED failed"
+    [ "$FAILED" -eq 0 ]
+    exit
+}

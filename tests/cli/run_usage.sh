@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: labels=asan processors=2
+# Command lines that are not accepted: status 2, and a message that helps.
+source "$(dirname "$0")/run.bash"
+
+# refused PATTERN ARGUMENT...
+refused() {
+    local pattern=$1
+    shift
+    tool "$@"
+    check "status of: $*" 2 $STATUS
+    check "stdout of: $*" '' "$OUT"
+    matches "message of: $*" "$pattern" "$ERR"
+}
+
+refused "^tutti: unknown command 'rnu'; did you mean 'run'\?$" rnu
+refused "^tutti: unknown command 'zzzzzz'; see tutti --help$" zzzzzz
+refused "^tutti: unknown flag '--versoin'; did you mean '--version'\?$" --versoin
+refused 'usage: tutti COMMAND'
+refused "^tutti run: unknown flag '--rank'; did you mean '--ranks'\?$" run --rank 4 true
+refused "^tutti run: unknown flag '--join-timeuot-ms'; did you mean '--join-timeout-ms'\?$" run --join-timeuot-ms 4 true
+refused "^tutti run: unknown flag '--job'" run --job x true
+refused "^tutti run: unknown flag '--log_dir'; did you mean '--log-dir'\?$" run --log_dir x true
+refused "^tutti run: unknown flag '-x'" run -x true
+refused '^tutti run: -n: "0" is out of range; give a whole number from 1 to 65536$' run -n 0 true
+refused '^tutti run: -n: "-1" is out of range' run -n -1 true
+refused '^tutti run: -n: "65537" is out of range' run -n65537 true
+refused '^tutti run: -n: "4x" is not understood' run -n4x true
+refused '^tutti run: -n: the value is empty' run -n '' true
+refused '^tutti run: --ranks: "99999999999999999999" is out of range' run --ranks=99999999999999999999 true
+refused '^tutti run: -n needs a value$' run -n
+refused '^tutti run: --bind needs a value$' run --bind
+refused "^tutti run: --bind: 'cores' is not one of core\|none; did you mean 'core'\?$" run --bind cores true
+refused '^tutti run: --tee takes no value$' run --tee=1 true
+refused '^tutti run: --deadline-ms: "5h" is not understood; give a time from 1 to' run --deadline-ms 5h true
+refused '^tutti run: --arena-bytes: "1X" is not understood; give a size from 0 to' run --arena-bytes 1X true
+refused '^tutti run: no program given; usage: tutti run' run -n 4
+refused '^tutti run: no program given' run -n 4 --
+refused '^tutti run: ./missing: not found$' run -n 4 ./missing
+refused '^tutti run: no-such-program: not found on PATH$' run -n 4 no-such-program
+refused '^tutti run: /: is a folder' run -n 4 /
+refused "^tutti run: the program's name is empty" run -n 4 ''
+echo 'echo hi' >my-script
+refused '^tutti run: ./my-script: not executable' run -n 4 ./my-script
+chmod +x my-script
+refused '^tutti run: my-script: not found on PATH; did you mean ./my-script\?$' run -n 4 my-script
+
+tool run -n 2 ./my-script
+check 'a script without #! runs, as in a shell' $'[0] hi\n[1] hi' "$(sort <<<"$OUT")"
+tool run -n2 -- sh -c 'printf "%s " "$@"' sh -n 7 --tee
+check 'flags after the program are its own' '[0] -n 7 --tee ' "$(sort <<<"$OUT" | head -1)"
+printf '#!/no/such/interpreter\n' >bad
+chmod +x bad
+tool run -n 2 ./bad
+check 'exec fails' 2 $STATUS
+matches 'exec fails' '^tutti run: rank [01]: cannot execute ./bad: No such file' "$ERR"
+
+ERR=$(ulimit -n 256 && "$TUTTI" run -n 100 true 2>&1)
+check 'too few descriptors' 2 $?
+matches 'the limit is named' 'need 464 open files, but the limit is 256 \(RLIMIT_NOFILE' "$ERR"
+OUT=$(ulimit -Sn 70 && "$TUTTI" run -n 40 --no-prefix bash -c 'ulimit -Sn' 2>&1 | sort -u)
+check 'a soft limit is raised for the launcher only' 70 "$OUT"
+if [ "$(id -u)" -ne 0 ]; then
+    ERR=$(ulimit -u 50 && exec "$TUTTI" run -n 100 true 2>&1)
+    check 'too few processes' 2 $?
+    matches 'the limit is named' 'RLIMIT_NPROC' "$ERR"
+fi
+
+tool --version
+matches 'version' '^tutti [0-9]+\.[0-9]+\.[0-9]+$' "$OUT"
+for command in run bench; do
+    tool $command --help
+    check "tutti $command --help" 0 $STATUS
+    matches 'usage' "^usage: tutti $command" "$OUT"
+    tool help $command
+    check "tutti help $command" 0 $STATUS
+done
+tool --help
+matches 'commands are listed' '^  run ' "$OUT"
+"$TUTTI" --help >/dev/full 2>/dev/null
+check 'help that cannot be written' 1 $?
+
+tool help --man
+check 'man page' 0 $STATUS
+for name in ranks bind grace log join; do matches 'man page has the flags' "\\\\-\\\\-$name" "$OUT"; done
+for name in TUTTI_JOB TUTTI_DEADLINE_MS TUTTI_LOG; do matches 'man page has the environment' "^\.B $name" "$OUT"; done
+if command -v groff >/dev/null; then
+    check 'man page has no roff errors' '' "$(groff -man -ww -z out.txt 2>&1)"
+fi
+finish
