@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the tool needs and users may try; may change between versions.
+ */
+#ifndef TUTTI_EXPERIMENTAL_H
+#define TUTTI_EXPERIMENTAL_H
+
+#include <tutti/tutti.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Options as rows ------------------------------------------------------------------------------------------- */
+
+typedef enum tutti_option_kind {
+    TUTTI_OPTION_INT,
+    TUTTI_OPTION_MS,    /* "250", "250ms", "3s", "2min" */
+    TUTTI_OPTION_BYTES, /* "64", "64K", "1M", "2G": powers of 1024 */
+    TUTTI_OPTION_BOOL,  /* "0", "1", "yes", "no", "on", "off" */
+    TUTTI_OPTION_TEXT
+} tutti_option_kind;
+
+typedef struct tutti_option_row {
+    const char *name; /* "join_timeout_ms": environment TUTTI_JOIN_TIMEOUT_MS, flag --join-timeout-ms */
+    tutti_option_kind kind;
+    const char *initial; /* default, as text */
+    int64_t low, high;   /* accepted range of numbers */
+    const char *help;
+} tutti_option_row;
+
+/* The library's own options (TUTTI_OPTION_LIST). */
+TUTTI_API const tutti_option_row *tutti_option_rows(size_t *count);
+
+/* Reads `text` as the row's kind. ERR_OPTION with a sentence in `reason` when it is not one or is out of range. */
+TUTTI_API tutti_status tutti_option_parse(const tutti_option_row *row, const char *text, int64_t *number, char *reason,
+                                          size_t reason_bytes);
+
+/* The word of `words` that is nearest to `word` by edit distance, or NULL if none is near. */
+TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);
+
+/* ---- Switch-over sizes ----------------------------------------------------------------------------------------- */
+
+/* name, default, low, high, help. Bytes unless said. `tutti bench --tune` measures them and writes "name value" lines;
+ * the option `tuning` reads that file, on rank 0, for all ranks. */
+#define TUTTI_TUNING_LIST(X)                                                                                           \
+    X(one_shot, 4096, 0, 8192, "all_reduce: up to here every rank reduces everything from staged copies")              \
+    X(staged, 8192, 0, 8192, "other collectives: up to here a rank's data go through its stage, without meeting")      \
+    X(stream, 1048576, 0, 1125899906842624, "from here on outputs are written past the caches")                        \
+    X(chunk, 131072, 4096, 1048576, "private buffers: bytes staged at a time")                                         \
+    X(attach, 262144, 0, 1125899906842624, "private buffers of processes: from here on cross-memory attach")           \
+    X(tree, 65536, 0, 1125899906842624, "private broadcast to more than 4 ranks: from here on a pipelined tree")       \
+    X(eager, 4096, 0, 4096, "send: up to here a message is sent before it is received")                                \
+    X(dissemination, 8, 2, 65536, "barrier: from this many ranks on by dissemination (ranks, not bytes)")
+
+typedef struct tutti_tuning {
+    size_t struct_size;
+#define TUTTI_TUNING_FIELD(name, initial, low, high, help) int64_t name;
+    TUTTI_TUNING_LIST(TUTTI_TUNING_FIELD)
+#undef TUTTI_TUNING_FIELD
+} tutti_tuning;
+
+TUTTI_API const tutti_option_row *tutti_tuning_rows(size_t *count);
+TUTTI_API void tutti_tuning_get(const tutti_comm *comm, tutti_tuning *tuning);
+
+/* Collective by agreement: every rank must set the same table at the same place among its calls. */
+TUTTI_API tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning);
+
+/* ---- About a world --------------------------------------------------------------------------------------------- */
+
+/* 1 when every rank of the comm is a thread of this process. */
+TUTTI_API int tutti_all_threads(const tutti_comm *comm);
+/* "avx512", "avx2" or "portable": the reduction kernels in use. */
+TUTTI_API const char *tutti_kernels(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tutti: collectives between the ranks of a world, whether they are threads or processes.
+ *
+ *     static int work(tutti_comm *world, int argc, char **argv)
+ *     {
+ *         float *x = tutti_alloc(world, 4 * sizeof *x);
+ *         ...
+ *         if (tutti_all_reduce(world, x, x, 4, TUTTI_F32, TUTTI_SUM) != TUTTI_OK)
+ *             return tutti_explain(world, stderr);
+ *         return 0;
+ *     }
+ *     int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
+ *
+ * Conventions: `count` is in elements, `bytes` in bytes, `_ms` in milliseconds; outputs come last; functions return
+ * TUTTI_OK or a negative status, and the comm that failed keeps the details (tutti_comm_error, tutti_explain).
+ * The library never exits, never prints to stdout and installs no signal handler.
+ */
+#ifndef TUTTI_H
+#define TUTTI_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_VERSION_MAJOR 0
+#define TUTTI_VERSION_MINOR 1
+#define TUTTI_VERSION_PATCH 0
+
+#ifndef TUTTI_API
+#define TUTTI_API __attribute__((visibility("default")))
+#endif
+
+/* ---- Status ---------------------------------------------------------------------------------------------------- */
+
+/* name, value, group, text. Enum, names, texts and docs/errors.md all come from this list. */
+#define TUTTI_STATUS_LIST(X)                                                                                           \
+    X(OK, 0, "none", "success")                                                                                        \
+    X(IN_PROGRESS, 1, "none", "the operation has not ended yet")                                                       \
+    X(ERR_ARGUMENT, -1, "argument", "an argument is missing or out of range")                                          \
+    X(ERR_TYPE, -2, "argument", "the element type is unknown, or the reduction is not defined for it")                 \
+    X(ERR_COUNT, -3, "argument", "a count is too large to be addressed")                                               \
+    X(ERR_RANK, -4, "argument", "a root or peer is not a rank of this comm")                                           \
+    X(ERR_OVERLAP, -5, "argument", "two buffers of the call overlap in a way that is not the in-place form")           \
+    X(ERR_OPTION, -6, "argument", "an option has an unknown name or a value out of range")                             \
+    X(ERR_MEMORY, -20, "resource", "memory could not be allocated")                                                    \
+    X(ERR_LIMIT, -21, "resource", "a limit of the system is too low for this world")                                   \
+    X(ERR_SYSTEM, -22, "resource", "a system call failed")                                                             \
+    X(ERR_UNSUPPORTED, -23, "resource", "this build or this machine cannot do what was asked")                         \
+    X(ERR_PEER_LOST, -40, "peer", "a rank died or ended without leaving")                                              \
+    X(ERR_TRUNCATED, -41, "peer", "a message is longer than the buffer it was received into")                          \
+    X(ERR_MISMATCH, -42, "peer", "ranks made different calls")                                                         \
+    X(ERR_TIMEOUT, -43, "peer", "a deadline passed")                                                                   \
+    X(ERR_JOIN, -60, "world", "the world could not be formed")                                                         \
+    X(ERR_BROKEN, -61, "world", "the comm was broken by an earlier error")                                             \
+    X(ERR_FORKED, -62, "world", "the handle belongs to the parent process and cannot be used after fork")
+
+typedef enum tutti_status {
+#define TUTTI_STATUS_ENUM(name, value, group, text) TUTTI_##name = (value),
+    TUTTI_STATUS_LIST(TUTTI_STATUS_ENUM)
+#undef TUTTI_STATUS_ENUM
+} tutti_status;
+
+TUTTI_API const char *tutti_status_name(tutti_status status);  /* "TUTTI_ERR_PEER_LOST" */
+TUTTI_API const char *tutti_status_text(tutti_status status);  /* "a rank died or ended without leaving" */
+TUTTI_API const char *tutti_status_group(tutti_status status); /* "argument", "resource", "peer" or "world" */
+
+/* ---- Joining and leaving a world ------------------------------------------------------------------------------- */
+
+typedef struct tutti_comm tutti_comm; /* an ordered set of ranks that can do collectives; the first is the world */
+
+typedef int tutti_work(tutti_comm *world, int argc, char **argv);
+
+/* Runs `work` as one rank of a launched job (`tutti run -n 4 ./prog`), as TUTTI_RANKS threads, or alone.
+ * Returns 0, or the first non-zero value that a rank of this process returned. */
+TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
+
+/* One option is one row: field, kind, default, minimum, maximum, help. The struct below, the environment (TUTTI_ and
+ * the name in capitals), the tool's flags and the man page derive from it. Kinds: INT, MS and BYTES are numbers
+ * ("64M" is accepted for BYTES), BOOL is 0 or 1, TEXT is a string; a TEXT's default is given as a string. */
+#define TUTTI_OPTION_LIST(X)                                                                                           \
+    X(ranks, INT, 1, 1, 65536, "ranks of this process, as threads, where no launcher is found (tutti_main)")           \
+    X(job, TEXT, "", 0, 0, "name of the job to join; set by the launcher")                                             \
+    X(rank, INT, -1, -1, 65535, "this process's rank in the job; set by the launcher")                                 \
+    X(size, INT, 0, 0, 65536, "number of ranks in the job; set by the launcher")                                       \
+    X(join_timeout_ms, MS, 30000, 1, 86400000, "how long joining may take before every rank gets an error")            \
+    X(stall_report_ms, MS, 30000, 1, 86400000, "a waiting operation reports whom it waits for after this long")        \
+    X(deadline_ms, MS, 1800000, 1, 604800000, "an operation that has not ended by then fails and breaks its comm")     \
+    X(fence_ms, MS, 1000, 1, 86400000, "how long a failed operation waits for a peer that may still write to it")      \
+    X(arena_bytes, BYTES, 0, 0, 1125899906842624, "address space of tutti_alloc, per process; 0: the memory's size")   \
+    X(direct, BOOL, 1, 0, 1, "0: treat every buffer as private, as if no rank could reach another's memory")           \
+    X(attach, BOOL, 1, 0, 1, "0: never use cross-memory attach for private buffers of processes")                      \
+    X(tuning, TEXT, "", 0, 0, "file of switch-over sizes, as written by tutti bench --tune")                           \
+    X(log, TEXT, "warn", 0, 0, "what is logged to stderr: quiet, error, warn, info or debug")
+
+#define TUTTI_OPTION_TYPE_INT int64_t
+#define TUTTI_OPTION_TYPE_MS int64_t
+#define TUTTI_OPTION_TYPE_BYTES int64_t
+#define TUTTI_OPTION_TYPE_BOOL int64_t
+#define TUTTI_OPTION_TYPE_TEXT const char *
+
+typedef struct tutti_options {
+    size_t struct_size; /* set by tutti_options_init */
+#define TUTTI_OPTION_FIELD(name, kind, initial, low, high, help) TUTTI_OPTION_TYPE_##kind name;
+    TUTTI_OPTION_LIST(TUTTI_OPTION_FIELD)
+#undef TUTTI_OPTION_FIELD
+} tutti_options;
+
+/* Defaults, then the environment. On a bad value in the environment: ERR_OPTION, `reason` (of `reason_bytes`, may be
+ * NULL) says which and what is accepted, and the option keeps its default. */
+TUTTI_API tutti_status tutti_options_init(tutti_options *options, char *reason, size_t reason_bytes);
+
+/* Joins the job that the environment describes (TUTTI_JOB, TUTTI_RANK, TUTTI_SIZE); without one, a world of one. */
+TUTTI_API tutti_status tutti_join(tutti_comm **world);
+
+/* Joins without an environment: all `size` ranks that name the same `job` form a world. `options` may be NULL.
+ * All or nothing: if one rank cannot join, every rank gets an error that names it. On failure *world still is a
+ * comm, good only for tutti_comm_error, tutti_explain and tutti_leave (or NULL when memory ran out). */
+TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_options *options,
+                                     tutti_comm **world);
+
+/* Leaves and frees the comm, and the memory tutti_alloc gave for it. Never waits for a peer. NULL is ignored. */
+TUTTI_API tutti_status tutti_leave(tutti_comm *world);
+
+TUTTI_API int tutti_rank(const tutti_comm *comm);
+TUTTI_API int tutti_size(const tutti_comm *comm);
+TUTTI_API const char *tutti_job(const tutti_comm *comm);
+
+/* ---- Errors ---------------------------------------------------------------------------------------------------- */
+
+typedef struct tutti_error {
+    tutti_status status;
+    int rank;            /* who reports it */
+    int peer;            /* whom it is about, or -1 */
+    uint64_t sequence;   /* number of the operation on this comm, from 1; 0: none */
+    int system_errno;    /* 0: none */
+    char operation[32];  /* "all_reduce" */
+    char text[480];      /* one sentence: what, who, where, what to do */
+} tutti_error;
+
+/* The last error of this comm; NULL after a success. Valid until the next call on the comm. */
+TUTTI_API const tutti_error *tutti_comm_error(const tutti_comm *comm);
+
+/* Prints that error to `stream` for people. Returns 1 if there was one, 0 otherwise: `return tutti_explain(…)`. */
+TUTTI_API int tutti_explain(const tutti_comm *comm, FILE *stream);
+
+typedef enum tutti_log_level { TUTTI_QUIET, TUTTI_ERROR, TUTTI_WARN, TUTTI_INFO, TUTTI_DEBUG } tutti_log_level;
+typedef void tutti_log_callback(void *context, tutti_log_level level, const char *line);
+
+/* Sends log lines to `callback` instead of stderr (NULL: back to stderr), from any thread. */
+TUTTI_API void tutti_log_to(tutti_log_callback *callback, void *context);
+TUTTI_API void tutti_log_set_level(tutti_log_level level);
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+/* Memory that every rank of this host can reach, aligned to 64 bytes, zeroed and committed: collectives on it move
+ * bytes directly between ranks. Not collective. NULL (with the reason in tutti_comm_error) when it cannot be had.
+ * 0 bytes give a pointer that may be freed. Ordinary memory works in every call too, with one copy more. */
+TUTTI_API void *tutti_alloc(tutti_comm *comm, size_t bytes);
+TUTTI_API tutti_status tutti_free(tutti_comm *comm, void *pointer); /* NULL is ignored */
+
+/* ---- Elements and reductions ----------------------------------------------------------------------------------- */
+
+/* name, bytes; the order is part of the interface */
+#define TUTTI_TYPE_LIST(X)                                                                                             \
+    X(F64, 8) X(F32, 4) X(F16, 2) X(BF16, 2) X(F8E4M3, 1) X(F8E5M2, 1) X(I8, 1) X(U8, 1) X(I16, 2) X(U16, 2)           \
+    X(I32, 4) X(U32, 4) X(I64, 8) X(U64, 8) X(BOOL, 1)
+
+typedef enum tutti_type {
+#define TUTTI_TYPE_ENUM(name, bytes) TUTTI_##name,
+    TUTTI_TYPE_LIST(TUTTI_TYPE_ENUM)
+#undef TUTTI_TYPE_ENUM
+    TUTTI_TYPE_COUNT
+} tutti_type;
+
+TUTTI_API size_t tutti_type_bytes(tutti_type type);      /* 0 for an unknown type */
+TUTTI_API const char *tutti_type_name(tutti_type type);  /* "f32" */
+
+/* What each pair of type and reduction does, and which are errors: docs/reductions.md. */
+#define TUTTI_REDUCTION_LIST(X) X(SUM) X(PROD) X(MIN) X(MAX) X(AVG) X(AND) X(OR) X(XOR)
+
+typedef enum tutti_reduction {
+#define TUTTI_REDUCTION_ENUM(name) TUTTI_##name,
+    TUTTI_REDUCTION_LIST(TUTTI_REDUCTION_ENUM)
+#undef TUTTI_REDUCTION_ENUM
+    TUTTI_REDUCTION_COUNT,
+    TUTTI_REDUCTION_USER = 64 /* first number of registered and scaled reductions */
+} tutti_reduction;
+
+TUTTI_API const char *tutti_reduction_name(tutti_reduction reduction); /* "sum" */
+
+/* left[i] = left[i] (op) right[i] for `count` elements. `left` holds contributions of lower ranks than `right`. */
+typedef void tutti_reduce_function(void *context, void *left, const void *right, size_t count, tutti_type type);
+
+/* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
+ * it is applied in the canonical order. Registered for the whole process; the same name again replaces nothing and
+ * is an error. */
+TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
+                                                tutti_reduction *reduction);
+
+/* The sum with this rank's contribution multiplied by `factor` first; ranks may use different factors. With an
+ * integer type the factor must be a whole number of that type. Registered for the whole process: two calls with the
+ * same factor give the same reduction. */
+TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction);
+
+/* ---- Collectives ----------------------------------------------------------------------------------------------- */
+/* Every rank of the comm calls the same operations in the same order; the call returns when this rank's part has
+ * ended. In place: all_reduce, reduce (root), broadcast, all_to_all, scan and exscan with in == out; all_gather and
+ * gather (root) with in == the rank's own block of out; reduce_scatter and scatter (root) with out == the rank's own
+ * block of in. Count 0 takes part. Offsets are in elements; NULL means blocks packed in rank order.
+ * Ranks that call different things get ERR_MISMATCH, naming both calls. */
+
+TUTTI_API tutti_status tutti_barrier(tutti_comm *comm);
+
+TUTTI_API tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                        tutti_reduction reduction);
+/* `out` is read and written at the root only; elsewhere it may be NULL. */
+TUTTI_API tutti_status tutti_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    tutti_reduction reduction, int root);
+/* The root's `in` goes to every rank's `out`. `in` is read at the root only; elsewhere it may be NULL. */
+TUTTI_API tutti_status tutti_broadcast(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                       int root);
+
+/* `count`: elements of one rank's block. */
+TUTTI_API tutti_status tutti_all_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type);
+TUTTI_API tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    int root);
+TUTTI_API tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                     int root);
+TUTTI_API tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count,
+                                            tutti_type type, tutti_reduction reduction);
+TUTTI_API tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type);
+
+/* The v-forms: counts[r] elements belong to rank r. In all_gather_v and reduce_scatter_v every rank gives the same
+ * counts; in gather_v and scatter_v the root gives all and every rank its own; in all_to_all_v what a rank sends to
+ * a peer must equal what the peer receives from it. */
+TUTTI_API tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                          const size_t *offsets, tutti_type type);
+TUTTI_API tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out,
+                                      const size_t *counts, const size_t *offsets, tutti_type type, int root);
+TUTTI_API tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts,
+                                       const size_t *offsets, void *out, size_t count, tutti_type type, int root);
+TUTTI_API tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                              tutti_type type, tutti_reduction reduction);
+TUTTI_API tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts,
+                                          const size_t *in_offsets, void *out, const size_t *out_counts,
+                                          const size_t *out_offsets, tutti_type type);
+
+/* scan: out on rank r is the reduction of ranks 0..r. exscan: of ranks 0..r-1; rank 0's out is left as it is. */
+TUTTI_API tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                  tutti_reduction reduction);
+TUTTI_API tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    tutti_reduction reduction);
+
+/* ---- Two ranks ------------------------------------------------------------------------------------------------- */
+/* Messages between two ranks with one tag arrive in the order they were sent. A small message is sent at once; a
+ * large one when it is received. `received` (may be NULL) gets the elements that came. A message longer than `count`
+ * is ERR_TRUNCATED and stays to be received; one of another type is ERR_MISMATCH. Tags are 0 or larger. */
+
+TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag);
+TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                  size_t *received);
+TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag,
+                                      void *out, size_t out_count, int from, int out_tag, tutti_type type,
+                                      size_t *received);
+
+/* ---- About the next call --------------------------------------------------------------------------------------- */
+/* Each returns `comm`, so that it can stand in the call itself:
+ *     tutti_all_reduce(tutti_named(world, "loss"), x, x, 1, TUTTI_F32, TUTTI_SUM);
+ *     tutti_barrier(tutti_within(world, 500));            ends with ERR_TIMEOUT after 500 ms, and breaks the comm */
+TUTTI_API tutti_comm *tutti_named(tutti_comm *comm, const char *name);
+TUTTI_API tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms);
+TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
+
+/* Errors name the file and line of the calls they are about. */
+#ifndef TUTTI_NO_CALL_SITES
+#define TUTTI_HERE(comm) tutti_at((comm), __FILE__, __LINE__)
+#define tutti_barrier(comm) tutti_barrier(TUTTI_HERE(comm))
+#define tutti_all_reduce(comm, ...) tutti_all_reduce(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_reduce(comm, ...) tutti_reduce(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_broadcast(comm, ...) tutti_broadcast(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_gather(comm, ...) tutti_all_gather(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_gather(comm, ...) tutti_gather(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_scatter(comm, ...) tutti_scatter(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_reduce_scatter(comm, ...) tutti_reduce_scatter(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_to_all(comm, ...) tutti_all_to_all(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_gather_v(comm, ...) tutti_all_gather_v(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_gather_v(comm, ...) tutti_gather_v(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_scatter_v(comm, ...) tutti_scatter_v(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_reduce_scatter_v(comm, ...) tutti_reduce_scatter_v(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_to_all_v(comm, ...) tutti_all_to_all_v(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_scan(comm, ...) tutti_scan(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_exscan(comm, ...) tutti_exscan(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_send(comm, ...) tutti_send(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_recv(comm, ...) tutti_recv(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_sendrecv(comm, ...) tutti_sendrecv(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TTI_BASE_CLOCK_H
+#define TTI_BASE_CLOCK_H
+
+#include <stdint.h>
+
+/* The one clock: monotonic nanoseconds. */
+int64_t tti_now_ns(void);
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TTI_BASE_LOG_H
+#define TTI_BASE_LOG_H
+
+#include <stdbool.h>
+#include <tutti/tutti.h>
+
+void tti_log(tutti_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Takes "quiet", "error", "warn", "info" or "debug"; false for anything else. */
+bool tti_log_set_level_name(const char *name);
+
+#endif

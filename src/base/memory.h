@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mapped memory: control segments and arenas.
+ *
+ * Invariant: a byte handed out is committed (its page exists), so that touching it can never raise SIGBUS; what cannot
+ * be committed is an error when it is asked for. Shared mappings are memfds: no names, nothing to clean up, and the
+ * size of /dev/shm does not matter.
+ */
+#ifndef TTI_BASE_MEMORY_H
+#define TTI_BASE_MEMORY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/tutti.h>
+
+/* One mapping. fd is -1 for memory of this process alone. */
+struct tti_mapping {
+    char *base;
+    size_t bytes;
+    int fd;
+};
+
+/* New zeroed memory: `shared` makes a memfd (close-on-exec) that others can map. With `commit` all of it is committed
+ * now, else none. On failure *mapping is empty ({NULL, 0, -1}) and *error says which limit or call it was. */
+tutti_status tti_mapping_create(struct tti_mapping *mapping, size_t bytes, bool shared, bool commit,
+                                tutti_error *error);
+/* Maps a memfd that came from another process; takes over `fd` (also on failure: it is closed). */
+tutti_status tti_mapping_open(struct tti_mapping *mapping, int fd, size_t bytes, tutti_error *error);
+/* The memfd can be closed while the mapping stays. */
+void tti_mapping_close_fd(struct tti_mapping *mapping);
+void tti_mapping_destroy(struct tti_mapping *mapping); /* an empty mapping is ignored */
+
+/* Commits a part that is not committed yet, or gives one back to the system, after which it is zero (false: it stays
+ * as it was). Whole pages, and with a memfd only while that is open. A commit that fails half way is undone. */
+tutti_status tti_mapping_commit(const struct tti_mapping *mapping, size_t offset, size_t bytes, tutti_error *error);
+bool tti_mapping_decommit(const struct tti_mapping *mapping, size_t offset, size_t bytes);
+
+/* Bytes that can be committed now before the system runs out: MemAvailable, and what the control groups of this
+ * process leave. SIZE_MAX where neither can be read. Takes some hundred microseconds. */
+size_t tti_memory_left(void);
+/* ERR_MEMORY unless `bytes` more can be committed, with a little to spare: asking beforehand is what keeps an absurd
+ * request from ending in the out-of-memory killer. *left (may be NULL) gets what remains after them. */
+tutti_status tti_memory_check(size_t bytes, size_t *left, tutti_error *error);
+
+enum { TTI_BYTES_TEXT = 24 };
+/* "1.5 GiB", for sentences; returns `text`. */
+const char *tti_bytes_text(uint64_t bytes, char text[TTI_BYTES_TEXT]);
+
+enum { TTI_ARENA_BINS = 64 };
+
+/* An allocator over one mapping; its book-keeping is private to this process. Thread-safe. */
+struct tti_arena {
+    struct tti_mapping mapping;
+    pthread_mutex_t lock;
+    struct tti_block *blocks;               /* all of the arena, in address order */
+    struct tti_block *bins[TTI_ARENA_BINS]; /* free blocks of 2^i bytes or more, less than 2^(i+1) */
+    struct tti_block **table;               /* allocated blocks by offset, chained */
+    size_t buckets, used;                   /* of the table: a power of two; blocks in it */
+    uint64_t *committed;                    /* one bit per granule */
+    size_t granule;                         /* bytes committed at a time: a power of two, 64 KiB or more */
+    size_t allowance;                       /* may be committed before the memory left is looked at again */
+};
+
+/* The size an arena gets unless one is asked for: as much as the machine has memory, or less, down to 64 MiB, where
+ * `arenas` of that size would not fit into the address space this process may use. */
+size_t tti_arena_default_bytes(int arenas);
+
+/* Reserves address space only. bytes 0: tti_arena_default_bytes(1), or less, down to 64 MiB, where that is refused. */
+tutti_status tti_arena_create(struct tti_arena *arena, size_t bytes, bool shared, tutti_error *error);
+void tti_arena_destroy(struct tti_arena *arena);
+/* Committed, zeroed, aligned to 64 bytes (from a page on: to a page). NULL with *error set when it cannot be had. */
+void *tti_arena_alloc(struct tti_arena *arena, size_t bytes, tutti_error *error);
+/* ERR_ARGUMENT when `pointer` was not given by this arena or was freed already. */
+tutti_status tti_arena_free(struct tti_arena *arena, void *pointer, tutti_error *error);
+/* The block stays allocated for ever: someone may still write to it. Unknown pointers are ignored. */
+void tti_arena_quarantine(struct tti_arena *arena, const void *pointer);
+bool tti_arena_contains(const struct tti_arena *arena, const void *pointer, size_t bytes);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/wait.h"
+
+#include "base/clock.h"
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SPIN_NS = 50000,     /* longer than any exchange between two running ranks of a small payload */
+    SPINS_PER_CLOCK = 64 /* a clock reading is worth about a dozen spins */
+};
+
+void tti_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+void tti_wait_begin(struct tti_wait *wait, bool crowded, int64_t patience_ns)
+{
+    *wait = (struct tti_wait){.crowded = crowded, .patience_ns = patience_ns};
+}
+
+static void read_clock(struct tti_wait *wait)
+{
+    wait->now_ns = tti_now_ns();
+    if (wait->started_ns == 0) wait->started_ns = wait->now_ns;
+}
+
+bool tti_wait_pause(struct tti_wait *wait)
+{
+    wait->rounds++;
+    if (!wait->crowded) {
+        bool read = wait->rounds % SPINS_PER_CLOCK == 0;
+        if (read) read_clock(wait);
+        if (wait->now_ns - wait->started_ns < SPIN_NS) {
+            tti_relax();
+            return true;
+        }
+    }
+    if (wait->crowded && wait->rounds % 4 != 1) { /* a yield is a system call: every fourth pays for the clock too */
+        sched_yield();
+        return true;
+    }
+    read_clock(wait);
+    if (wait->now_ns - wait->started_ns >= wait->patience_ns) return false;
+    sched_yield();
+    return true;
+}
+
+bool tti_wait_slow(const struct tti_wait *wait)
+{
+    return wait->now_ns - wait->started_ns >= SPIN_NS;
+}
+
+static long futex(tti_bell *bell, int operation, uint32_t value, const struct timespec *timeout)
+{
+    return syscall(SYS_futex, (void *)bell, operation, value, timeout, NULL, 0);
+}
+
+void tti_bell_sleep(tti_bell *bell, uint32_t seen, int64_t timeout_ns, bool shared)
+{
+    if (timeout_ns <= 0) return;
+    struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
+    futex(bell, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, seen, &timeout);
+}
+
+void tti_bell_ring(tti_bell *bell, bool shared)
+{
+    atomic_fetch_add_explicit(bell, 1, memory_order_seq_cst);
+    futex(bell, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+}
+
+void tti_cores_mine(uint64_t cores[TTI_CORE_WORDS])
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
+    for (size_t word = 0; word < TTI_CORE_WORDS; word++) {
+        cores[word] = 0;
+        for (size_t bit = 0; bit < 64; bit++)
+            if (CPU_ISSET(word * 64 + bit, &set)) cores[word] |= UINT64_C(1) << bit;
+    }
+}
+
+int tti_cores_count(const uint64_t cores[TTI_CORE_WORDS])
+{
+    int count = 0;
+    for (int word = 0; word < TTI_CORE_WORDS; word++)
+        for (uint64_t bits = cores[word]; bits != 0; bits &= bits - 1) count++;
+    return count;
+}

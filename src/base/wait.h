@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one way to wait: poll what is waited for; between polls spin, then yield the core, then sleep on a bell.
+ *
+ *     struct tti_wait wait;
+ *     tti_wait_begin(&wait, crowded, patience_ns);
+ *     while (!ready()) {
+ *         if (tti_wait_pause(&wait)) continue;      spun or yielded: poll again
+ *         … announce oneself as a sleeper, poll once more, then tti_bell_sleep(…)
+ *     }
+ *
+ * The clock is read at most every few spins, so that a short wait costs none of it.
+ */
+#ifndef TTI_BASE_WAIT_H
+#define TTI_BASE_WAIT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tti_wait {
+    uint32_t rounds;
+    bool crowded;        /* more ranks than cores: yield at once */
+    int64_t patience_ns; /* how long to yield before sleeping */
+    int64_t started_ns;  /* 0 until the clock was first read */
+    int64_t now_ns;      /* last reading */
+};
+
+void tti_wait_begin(struct tti_wait *wait, bool crowded, int64_t patience_ns);
+
+/* True: has spun or yielded, poll again. False: it is time to sleep. */
+bool tti_wait_pause(struct tti_wait *wait);
+
+/* True once spinning has given way to yielding or sleeping: slower checks are affordable, now_ns is recent. */
+bool tti_wait_slow(const struct tti_wait *wait);
+
+/* A bell: whoever rings it wakes whoever sleeps on it. */
+typedef _Atomic uint32_t tti_bell;
+
+/* Sleeps until the bell no longer reads `seen`, at most `timeout_ns`. `shared`: the bell is in memory of several
+ * processes. Spurious returns are fine: the caller polls. */
+void tti_bell_sleep(tti_bell *bell, uint32_t seen, int64_t timeout_ns, bool shared);
+void tti_bell_ring(tti_bell *bell, bool shared);
+
+void tti_relax(void); /* one polite spin */
+
+/* Cores: which ones the calling thread may run on, as a bit set, and how many are in a set. */
+enum { TTI_CORE_WORDS = 16 };
+void tti_cores_mine(uint64_t cores[TTI_CORE_WORDS]);
+int tti_cores_count(const uint64_t cores[TTI_CORE_WORDS]);
+
+#endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The collectives with equal counts, and what all entry points check. The v-forms are in api_v.c, messages between two
+ * ranks in api_message.c.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "collective/api.h"
+
+#include "base/status.h"
+#include <string.h>
+
+/* ---- Checks ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
+{
+    if (comm->told) {
+        char text[sizeof comm->area->failure.text];
+        memcpy(text, comm->area->failure.text, sizeof text);
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", text);
+    }
+    return tti_comm_health(comm, kind, false); /* the first to fail here: tell the error itself */
+}
+
+tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
+{
+    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (tti_comm_is_stillborn(comm)) return comm->error.status;
+    if (comm->fork_count != tti_fork_count())
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
+                               "this comm belongs to the parent process; a child must join for itself");
+    comm->error.status = TUTTI_OK;
+    if (tti_comm_is_broken(comm)) {
+        tutti_status status = broken_before(comm, kind);
+        comm->told = true;
+        tti_api_end(comm);
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer)
+{
+    if (!buffer->used || buffer->bytes == 0) return TUTTI_OK;
+    if (buffer->pointer == NULL)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: `%s` is NULL, but %llu bytes of it are needed",
+                               tti_kind_name(kind), buffer->name, (unsigned long long)buffer->bytes);
+    if ((uintptr_t)buffer->pointer > UINTPTR_MAX - buffer->bytes)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_COUNT, "%s: `%s` and its %llu bytes reach past the address space",
+                               tti_kind_name(kind), buffer->name, (unsigned long long)buffer->bytes);
+    return TUTTI_OK;
+}
+
+tutti_status tti_api_check_overlap(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *in,
+                                   const struct tti_buffer *out, bool in_place)
+{
+    if (!in->used || !out->used || in->bytes == 0 || out->bytes == 0 || in_place) return TUTTI_OK;
+    uintptr_t a = (uintptr_t)in->pointer, b = (uintptr_t)out->pointer;
+    if (a + in->bytes <= b || b + out->bytes <= a) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_OVERLAP,
+                           "%s: `in` and `out` overlap but are not in the in-place form (see tutti.h); use separate "
+                           "buffers",
+                           tti_kind_name(kind));
+}
+
+tutti_status tti_api_check_type(tutti_comm *comm, enum tti_kind kind, tutti_type type)
+{
+    if ((unsigned)type < TUTTI_TYPE_COUNT) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_TYPE, "%s: type %d is not one of TUTTI_F64 … TUTTI_BOOL",
+                           tti_kind_name(kind), (int)type);
+}
+
+tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char *what, int rank)
+{
+    if (rank >= 0 && rank < comm->size) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_RANK, "%s: %s %d is not a rank of this comm; ranks go from 0 to %d",
+                           tti_kind_name(kind), what, rank, comm->size - 1);
+}
+
+tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,
+                           uint64_t *bytes)
+{
+    uint64_t block, total;
+    if (!__builtin_mul_overflow(count, (uint64_t)element, &block) && !__builtin_mul_overflow(block, blocks, &total) &&
+        total <= PTRDIFF_MAX) {
+        *bytes = total;
+        return TUTTI_OK;
+    }
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_COUNT,
+                           "%s: %llu elements of %zu bytes, %llu times, are more than can be addressed; is the count "
+                           "right?",
+                           tti_kind_name(kind), (unsigned long long)count, element, (unsigned long long)blocks);
+}
+
+/* ---- Running --------------------------------------------------------------------------------------------------- */
+
+struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, uint64_t in_bytes, void *out,
+                          uint64_t out_bytes, uint64_t count, tutti_type type, int root)
+{
+    struct tti_op *op = &comm->op;
+    op->comm = comm;
+    op->state = TTI_OP_OPENING;
+    op->in = in;
+    op->out = out;
+    op->entered = op->any_private = false;
+    op->step = 0;
+    op->done = 0;
+    op->cursor = 0;
+    op->waiting_for = (comm->rank + 1) % comm->size;
+    op->deadline_ms = comm->next_deadline_ms;
+    op->reducer.code = TUTTI_SUM;
+    op->shape = (struct tti_shape){.kind = kind,
+                                   .rank = comm->rank,
+                                   .size = comm->size,
+                                   .root = root,
+                                   .element = type < TUTTI_TYPE_COUNT ? tutti_type_bytes(type) : 1,
+                                   .count = count,
+                                   .bounce_bytes = comm->bounce_bytes,
+                                   .tuning = &comm->tuning};
+    struct tti_call *call = &op->call;
+    call->kind = (uint8_t)kind;
+    call->type = (uint8_t)type;
+    call->reduction = TTI_NO_REDUCTION;
+    call->in_place = 0;
+    call->can_attach = comm->can_attach;
+    call->root = root;
+    call->reduction_signature = call->counts_signature = 0;
+    call->count = count;
+    call->factor = 0;
+    call->in = tti_place_of(comm, in, in_bytes);
+    call->out = tti_place_of(comm, out, out_bytes);
+    call->site = comm->site;
+    return op;
+}
+
+void tti_api_end(tutti_comm *comm)
+{
+    comm->next_deadline_ms = 0;
+    comm->site.line = 0;
+    comm->site.name[0] = '\0';
+}
+
+tutti_status tti_api_run(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    tutti_status status = tti_op_run(op);
+    if (status != TUTTI_OK) comm->told = tti_comm_is_broken(comm);
+    tti_api_end(comm);
+    return status;
+}
+
+/* ---- Collectives with equal counts ----------------------------------------------------------------------------- */
+
+/* What a kind's buffers look like: blocks of `count` elements, or one per rank; used everywhere or at the root only. */
+struct form {
+    bool in_blocks, out_blocks;
+    bool in_at_root, out_at_root;
+};
+
+static const struct form forms[] = {
+    [TTI_ALL_REDUCE] = {0},
+    [TTI_REDUCE] = {.out_at_root = true},
+    [TTI_BROADCAST] = {.in_at_root = true},
+    [TTI_ALL_GATHER] = {.out_blocks = true},
+    [TTI_GATHER] = {.out_blocks = true, .out_at_root = true},
+    [TTI_SCATTER] = {.in_blocks = true, .in_at_root = true},
+    [TTI_REDUCE_SCATTER] = {.in_blocks = true},
+    [TTI_ALL_TO_ALL] = {.in_blocks = true, .out_blocks = true},
+    [TTI_SCAN] = {0},
+    [TTI_EXSCAN] = {0},
+};
+
+static bool is_in_place(const tutti_comm *comm, const struct form *form, const struct tti_buffer *in,
+                        const struct tti_buffer *out)
+{
+    uintptr_t a = (uintptr_t)in->pointer, b = (uintptr_t)out->pointer, rank = (uintptr_t)comm->rank;
+    if (form->in_blocks == form->out_blocks) return a == b;
+    return form->out_blocks ? a == b + rank * in->bytes : b == a + rank * out->bytes;
+}
+
+/* `reduction` is NULL for kinds that have none, `root` -1 for kinds that have none. */
+static tutti_status collective(tutti_comm *comm, enum tti_kind kind, const void *in, void *out, size_t count,
+                               tutti_type type, const tutti_reduction *reduction, int root)
+{
+    TTI_TRY(tti_api_begin(comm, kind));
+    TTI_TRY(tti_api_check_type(comm, kind, type));
+    const struct form *form = &forms[kind];
+    bool rooted = form->in_at_root || form->out_at_root;
+    if (rooted) TTI_TRY(tti_api_check_rank(comm, kind, "root", root));
+    size_t element = tutti_type_bytes(type);
+    uint64_t size = (uint64_t)comm->size, all = 0;
+    TTI_TRY(tti_api_bytes(comm, kind, count, element, size, &all));
+    uint64_t block = count * element;
+    struct tti_buffer input = {"in", in, form->in_blocks ? all : block, !form->in_at_root || root == comm->rank};
+    struct tti_buffer output = {"out", out, form->out_blocks ? all : block, !form->out_at_root || root == comm->rank};
+    TTI_TRY(tti_api_check_buffer(comm, kind, &input));
+    TTI_TRY(tti_api_check_buffer(comm, kind, &output));
+    bool in_place = is_in_place(comm, form, &input, &output);
+    TTI_TRY(tti_api_check_overlap(comm, kind, &input, &output, in_place));
+    struct tti_op *op = tti_api_op(comm, kind, in, input.used ? input.bytes : 0, out, output.used ? output.bytes : 0,
+                                   count, type, root);
+    if (reduction != NULL) {
+        char why[200];
+        tutti_status status = tti_reducer_init(&op->reducer, type, *reduction, why, sizeof why);
+        if (status != TUTTI_OK) return tti_comm_refuse(comm, kind, status, "%s: %s", tti_kind_name(kind), why);
+        op->call.reduction = (uint8_t)*reduction;
+        op->call.reduction_signature = op->reducer.signature;
+        op->call.factor = op->reducer.factor;
+    }
+    if (kind == TTI_ALL_TO_ALL && in_place && count > 0) {
+        op->shape.in_place = true;
+        op->call.in_place = 1;
+    }
+    return tti_api_run(op);
+}
+
+tutti_status tutti_barrier(tutti_comm *comm)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_BARRIER));
+    return tti_api_run(tti_api_op(comm, TTI_BARRIER, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1));
+}
+
+tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                              tutti_reduction reduction)
+{
+    return collective(comm, TTI_ALL_REDUCE, in, out, count, type, &reduction, -1);
+}
+
+tutti_status tutti_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                          tutti_reduction reduction, int root)
+{
+    return collective(comm, TTI_REDUCE, in, out, count, type, &reduction, root);
+}
+
+tutti_status tutti_broadcast(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
+{
+    return collective(comm, TTI_BROADCAST, in, out, count, type, NULL, root);
+}
+
+tutti_status tutti_all_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
+{
+    return collective(comm, TTI_ALL_GATHER, in, out, count, type, NULL, -1);
+}
+
+tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
+{
+    return collective(comm, TTI_GATHER, in, out, count, type, NULL, root);
+}
+
+tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
+{
+    return collective(comm, TTI_SCATTER, in, out, count, type, NULL, root);
+}
+
+tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                  tutti_reduction reduction)
+{
+    return collective(comm, TTI_REDUCE_SCATTER, in, out, count, type, &reduction, -1);
+}
+
+tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
+{
+    return collective(comm, TTI_ALL_TO_ALL, in, out, count, type, NULL, -1);
+}
+
+tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                        tutti_reduction reduction)
+{
+    return collective(comm, TTI_SCAN, in, out, count, type, &reduction, -1);
+}
+
+tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                          tutti_reduction reduction)
+{
+    return collective(comm, TTI_EXSCAN, in, out, count, type, &reduction, -1);
+}

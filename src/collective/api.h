@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the entry points of the library share: checking arguments before anything is published.
+ */
+#ifndef TTI_COLLECTIVE_API_H
+#define TTI_COLLECTIVE_API_H
+
+#include "collective/comm.h"
+
+/* Whether `comm` can start an operation; forgets the last error. */
+tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind);
+
+/* One buffer of a call, as it was given. `used`: this rank's is read or written. */
+struct tti_buffer {
+    const char *name; /* "in" */
+    const void *pointer;
+    uint64_t bytes;
+    bool used;
+};
+tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer);
+/* Two buffers must not overlap, except that `in_place` is a form the operation knows and these two are in it. */
+tutti_status tti_api_check_overlap(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *in,
+                                   const struct tti_buffer *out, bool in_place);
+tutti_status tti_api_check_type(tutti_comm *comm, enum tti_kind kind, tutti_type type);
+tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char *what, int rank);
+/* bytes = count * element * blocks, or ERR_COUNT. */
+tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,
+                           uint64_t *bytes);
+
+/* The comm's op, emptied and filled with what every collective has. */
+struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, uint64_t in_bytes, void *out,
+                          uint64_t out_bytes, uint64_t count, tutti_type type, int root);
+/* Runs it and forgets what was said about the next call. */
+tutti_status tti_api_run(struct tti_op *op);
+void tti_api_end(tutti_comm *comm);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The collectives whose counts differ by rank. A rank writes its counts and offsets into its own row of the comm's
+ * tables before it enters; after the meeting all rows can be read.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "collective/api.h"
+
+#include "base/status.h"
+#include <string.h>
+
+enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
+
+struct v_call {
+    tutti_comm *comm;
+    enum tti_kind kind;
+    tutti_type type;
+    int root;
+    const void *in;
+    void *out;
+    uint64_t in_bytes, out_bytes; /* how far this rank's buffers reach */
+};
+
+static uint64_t *row_of(const tutti_comm *comm, int row)
+{
+    size_t n = (size_t)comm->size;
+    return comm->tables + (size_t)comm->rank * 4 * n + (size_t)row * n;
+}
+
+/* Checks counts and offsets of `buffer` and tells how many bytes it spans. Nothing is written yet: a rank that gives bad
+ * arguments must leave no trace. */
+static tutti_status measure(const struct v_call *call, const char *buffer, const size_t *counts, const size_t *offsets,
+                            uint64_t *bytes)
+{
+    tutti_comm *comm = call->comm;
+    if (counts == NULL)
+        return tti_comm_refuse(comm, call->kind, TUTTI_ERR_ARGUMENT, "%s: the counts of `%s` are NULL",
+                               tti_kind_name(call->kind), buffer);
+    uint64_t end = 0, packed = 0;
+    for (int i = 0; i < comm->size; i++) {
+        uint64_t offset = offsets != NULL ? offsets[i] : packed, last;
+        if (__builtin_add_overflow(offset, (uint64_t)counts[i], &last) ||
+            __builtin_add_overflow(packed, (uint64_t)counts[i], &packed))
+            last = UINT64_MAX;
+        if (last > end && counts[i] > 0) end = last;
+    }
+    return tti_api_bytes(comm, call->kind, end, tutti_type_bytes(call->type), 1, bytes);
+}
+
+static void fill_row(const tutti_comm *comm, int counts_row, const size_t *counts, const size_t *offsets)
+{
+    uint64_t *count = row_of(comm, counts_row), *offset = row_of(comm, counts_row + 1), packed = 0;
+    for (int i = 0; i < comm->size; i++) {
+        count[i] = counts[i];
+        offset[i] = offsets != NULL ? offsets[i] : packed;
+        packed += counts[i];
+    }
+}
+
+static uint64_t own_offset(const tutti_comm *comm, const size_t *counts, const size_t *offsets)
+{
+    if (offsets != NULL) return offsets[comm->rank];
+    uint64_t packed = 0;
+    for (int i = 0; i < comm->rank; i++) packed += counts[i];
+    return packed;
+}
+
+static tutti_status begin(const struct v_call *call)
+{
+    TTI_TRY(tti_api_begin(call->comm, call->kind));
+    TTI_TRY(tti_api_check_type(call->comm, call->kind, call->type));
+    return call->root < 0 && call->kind != TTI_GATHER_V && call->kind != TTI_SCATTER_V
+               ? TUTTI_OK
+               : tti_api_check_rank(call->comm, call->kind, "root", call->root);
+}
+
+static tutti_status check_buffers(const struct v_call *call, bool in_used, bool out_used, bool in_place)
+{
+    struct tti_buffer in = {"in", call->in, call->in_bytes, in_used};
+    struct tti_buffer out = {"out", call->out, call->out_bytes, out_used};
+    TTI_TRY(tti_api_check_buffer(call->comm, call->kind, &in));
+    TTI_TRY(tti_api_check_buffer(call->comm, call->kind, &out));
+    return tti_api_check_overlap(call->comm, call->kind, &in, &out, in_place);
+}
+
+static struct tti_op *op_of(const struct v_call *call)
+{
+    struct tti_op *op = tti_api_op(call->comm, call->kind, call->in, call->in_bytes, call->out, call->out_bytes, 0,
+                                   call->type, call->root);
+    op->shape.tables = call->comm->tables;
+    return op;
+}
+
+static const void *advance(const void *pointer, uint64_t elements, tutti_type type)
+{
+    return (const char *)pointer + elements * tutti_type_bytes(type);
+}
+
+tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                const size_t *offsets, tutti_type type)
+{
+    struct v_call call = {comm, TTI_ALL_GATHER_V, type, -1, in, out, 0, 0};
+    TTI_TRY(begin(&call));
+    TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
+    call.in_bytes = counts[comm->rank] * tutti_type_bytes(type);
+    bool in_place = in == advance(out, own_offset(comm, counts, offsets), type);
+    TTI_TRY(check_buffers(&call, true, true, in_place));
+    struct tti_op *op = op_of(&call);
+    op->call.counts_signature = tti_counts_signature(counts, comm->size);
+    fill_row(comm, OUT_COUNTS, counts, offsets);
+    return tti_api_run(op);
+}
+
+tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts, tutti_type type,
+                                    tutti_reduction reduction)
+{
+    struct v_call call = {comm, TTI_REDUCE_SCATTER_V, type, -1, in, out, 0, 0};
+    TTI_TRY(begin(&call));
+    TTI_TRY(measure(&call, "in", counts, NULL, &call.in_bytes));
+    call.out_bytes = counts[comm->rank] * tutti_type_bytes(type);
+    bool in_place = out == advance(in, own_offset(comm, counts, NULL), type);
+    TTI_TRY(check_buffers(&call, true, true, in_place));
+    struct tti_op *op = op_of(&call);
+    char why[200];
+    tutti_status status = tti_reducer_init(&op->reducer, type, reduction, why, sizeof why);
+    if (status != TUTTI_OK) return tti_comm_refuse(comm, call.kind, status, "%s: %s", tti_kind_name(call.kind), why);
+    op->call.reduction = (uint8_t)reduction;
+    op->call.reduction_signature = op->reducer.signature;
+    op->call.factor = op->reducer.factor;
+    op->call.counts_signature = tti_counts_signature(counts, comm->size);
+    fill_row(comm, IN_COUNTS, counts, NULL);
+    return tti_api_run(op);
+}
+
+tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
+                            const size_t *offsets, tutti_type type, int root)
+{
+    struct v_call call = {comm, TTI_GATHER_V, type, root, in, out, 0, 0};
+    TTI_TRY(begin(&call));
+    bool at_root = comm->rank == root, in_place = false;
+    if (at_root) {
+        TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
+        in_place = in == advance(out, own_offset(comm, counts, offsets), type);
+    }
+    TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.in_bytes));
+    TTI_TRY(check_buffers(&call, true, at_root, in_place));
+    struct tti_op *op = op_of(&call);
+    if (at_root) fill_row(comm, OUT_COUNTS, counts, offsets);
+    row_of(comm, IN_COUNTS)[0] = count;
+    return tti_api_run(op);
+}
+
+tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets, void *out,
+                             size_t count, tutti_type type, int root)
+{
+    struct v_call call = {comm, TTI_SCATTER_V, type, root, in, out, 0, 0};
+    TTI_TRY(begin(&call));
+    bool at_root = comm->rank == root, in_place = false;
+    if (at_root) {
+        TTI_TRY(measure(&call, "in", counts, offsets, &call.in_bytes));
+        in_place = out == advance(in, own_offset(comm, counts, offsets), type);
+    }
+    TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.out_bytes));
+    TTI_TRY(check_buffers(&call, at_root, true, in_place));
+    struct tti_op *op = op_of(&call);
+    if (at_root) fill_row(comm, IN_COUNTS, counts, offsets);
+    row_of(comm, OUT_COUNTS)[0] = count;
+    return tti_api_run(op);
+}
+
+tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts, const size_t *in_offsets,
+                                void *out, const size_t *out_counts, const size_t *out_offsets, tutti_type type)
+{
+    struct v_call call = {comm, TTI_ALL_TO_ALL_V, type, -1, in, out, 0, 0};
+    TTI_TRY(begin(&call));
+    TTI_TRY(measure(&call, "in", in_counts, in_offsets, &call.in_bytes));
+    TTI_TRY(measure(&call, "out", out_counts, out_offsets, &call.out_bytes));
+    TTI_TRY(check_buffers(&call, true, true, false));
+    struct tti_op *op = op_of(&call);
+    fill_row(comm, IN_COUNTS, in_counts, in_offsets);
+    fill_row(comm, OUT_COUNTS, out_counts, out_offsets);
+    return tti_api_run(op);
+}

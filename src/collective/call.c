@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/call.h"
+
+#include <stdio.h>
+
+static const char *const kind_names[] = {
+#define NAME(id, name) [TTI_##id] = name,
+    TTI_KIND_LIST(NAME)
+#undef NAME
+};
+
+const char *tti_kind_name(enum tti_kind kind)
+{
+    return (size_t)kind < sizeof kind_names / sizeof *kind_names ? kind_names[kind] : "unknown";
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ (hash >> 29);
+}
+
+uint32_t tti_call_signature(uint32_t before, const struct tti_call *call)
+{
+    uint64_t what = (uint64_t)call->kind | (uint64_t)call->type << 8 | (uint64_t)call->in_place << 16 |
+                    (uint64_t)(uint32_t)call->root << 32;
+    uint64_t hash = mix((uint64_t)before << 32 | call->reduction_signature, what);
+    hash = mix(hash, call->count);
+    hash = mix(hash, call->counts_signature);
+    return (uint32_t)(hash >> 32) & ~UINT32_C(1);
+}
+
+uint32_t tti_counts_signature(const size_t *counts, int size)
+{
+    uint64_t hash = (uint64_t)size;
+    for (int i = 0; i < size; i++) hash = mix(hash, counts[i]);
+    return (uint32_t)(hash >> 32);
+}
+
+static const char *reduction_text(uint8_t reduction)
+{
+    /* numbers of registered reductions mean nothing in another process */
+    return reduction >= TUTTI_REDUCTION_USER ? "a registered reduction"
+                                             : tutti_reduction_name((tutti_reduction)reduction);
+}
+
+void tti_call_describe(const struct tti_call *call, char *text, size_t bytes)
+{
+    char elements[96] = "", root[32] = "", site[64] = "", name[40] = "";
+    if (call->root >= 0) snprintf(root, sizeof root, ", root %d", (int)call->root);
+    if (call->type < TUTTI_TYPE_COUNT)
+        snprintf(elements, sizeof elements, "(%llu %s%s%s%s%s)", (unsigned long long)call->count,
+                 tutti_type_name((tutti_type)call->type), call->reduction == TTI_NO_REDUCTION ? "" : ", ",
+                 call->reduction == TTI_NO_REDUCTION ? "" : reduction_text(call->reduction), root,
+                 call->in_place != 0 ? ", in place" : "");
+    if (call->site.line > 0)
+        snprintf(site, sizeof site, " at %.*s:%d", (int)sizeof call->site.file, call->site.file, (int)call->site.line);
+    if (call->site.name[0] != '\0')
+        snprintf(name, sizeof name, " \"%.*s\"", (int)sizeof call->site.name, call->site.name);
+    snprintf(text, bytes, "%s%s%s%s", tti_kind_name((enum tti_kind)call->kind), elements, name, site);
+}

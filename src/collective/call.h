@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A call: what a rank asked for, in the form that its peers can read, compare and name in an error.
+ */
+#ifndef TTI_COLLECTIVE_CALL_H
+#define TTI_COLLECTIVE_CALL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/tutti.h>
+
+/* id, name in messages */
+#define TTI_KIND_LIST(X)                                                                                               \
+    X(BARRIER, "barrier")                                                                                              \
+    X(ALL_REDUCE, "all_reduce")                                                                                        \
+    X(REDUCE, "reduce")                                                                                                \
+    X(BROADCAST, "broadcast")                                                                                          \
+    X(ALL_GATHER, "all_gather")                                                                                        \
+    X(GATHER, "gather")                                                                                                \
+    X(SCATTER, "scatter")                                                                                              \
+    X(REDUCE_SCATTER, "reduce_scatter")                                                                                \
+    X(ALL_TO_ALL, "all_to_all")                                                                                        \
+    X(ALL_GATHER_V, "all_gather_v")                                                                                    \
+    X(GATHER_V, "gather_v")                                                                                            \
+    X(SCATTER_V, "scatter_v")                                                                                          \
+    X(REDUCE_SCATTER_V, "reduce_scatter_v")                                                                            \
+    X(ALL_TO_ALL_V, "all_to_all_v")                                                                                    \
+    X(SCAN, "scan")                                                                                                    \
+    X(EXSCAN, "exscan")                                                                                                \
+    X(TUNING, "tuning_set")                                                                                            \
+    X(LEAVE, "leave")                                                                                                  \
+    X(SEND, "send")                                                                                                    \
+    X(RECV, "recv")                                                                                                    \
+    X(SENDRECV, "sendrecv")                                                                                            \
+    X(ALLOC, "alloc")                                                                                                  \
+    X(FREE, "free")                                                                                                    \
+    X(JOIN, "join")
+
+enum tti_kind {
+#define TTI_KIND_ENUM(id, name) TTI_##id,
+    TTI_KIND_LIST(TTI_KIND_ENUM)
+#undef TTI_KIND_ENUM
+};
+const char *tti_kind_name(enum tti_kind kind);
+
+/* Where a buffer lies, for other ranks. */
+enum tti_reach {
+    TTI_NOWHERE, /* not used in this call */
+    TTI_ARENA,   /* value is an offset in the arena of `process` */
+    TTI_PRIVATE  /* value is an address, good in the process with that pid only */
+};
+struct tti_place {
+    uint32_t reach;
+    int32_t process;
+    uint64_t value;
+};
+
+/* Who calls from where; the file's tail and the name are copied, since a peer cannot follow our pointers. */
+struct tti_site {
+    int32_t line;
+    char file[44];
+    char name[32];
+};
+
+enum { TTI_NO_REDUCTION = 255 };
+
+struct tti_call {
+    uint8_t kind;      /* enum tti_kind */
+    uint8_t type;      /* tutti_type; TUTTI_TYPE_COUNT: none */
+    uint8_t reduction; /* tutti_reduction for its name, or TTI_NO_REDUCTION */
+    uint8_t in_place;  /* for all_to_all, where it must hold on all ranks or on none */
+    uint8_t can_attach; /* this rank may read the others' memory; not part of the signature */
+    int32_t root;       /* -1: none */
+    uint32_t reduction_signature;
+    uint32_t counts_signature; /* of the counts that must be equal on all ranks */
+    uint64_t count;
+    double factor; /* this rank's, for a scaled sum */
+    struct tti_place in, out;
+    struct tti_site site;
+};
+
+/* Chains the call onto the signature of all calls before it: a difference, once there, never goes away. The lowest bit
+ * is left clear for the "private" mark of the entry word. */
+uint32_t tti_call_signature(uint32_t before, const struct tti_call *call);
+uint32_t tti_counts_signature(const size_t *counts, int size);
+
+/* "all_reduce(4 f32, sum) at train.c:12 “loss”" */
+void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/comm.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "collective/message.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128 };
+
+/* ---- Forks ----------------------------------------------------------------------------------------------------- */
+
+static atomic_uint forks;
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+static void count_fork(void)
+{
+    atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+unsigned tti_fork_count(void)
+{
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+/* ---- The area -------------------------------------------------------------------------------------------------- */
+
+static size_t bounce_bytes(int size)
+{
+    return size <= CROWD ? BOUNCE_BYTES : BOUNCE_BYTES_CROWD;
+}
+
+static size_t align(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+struct layout {
+    size_t posts, tables, channels, bounce, end;
+};
+
+static struct layout layout_of(int size, bool bounce)
+{
+    size_t n = (size_t)size;
+    struct layout layout;
+    layout.posts = align(sizeof(struct tti_area));
+    layout.tables = layout.posts + n * sizeof(struct tti_post);
+    layout.channels = layout.tables + align(n * 4 * n * sizeof(uint64_t));
+    layout.bounce = (layout.channels + align(n * n * sizeof(uint64_t)) + 4095) / 4096 * 4096;
+    layout.end = layout.bounce + (bounce ? n * bounce_bytes(size) : 0);
+    return layout;
+}
+
+size_t tti_area_bytes(int size, bool bounce)
+{
+    return layout_of(size, bounce).end;
+}
+
+static void find_parts(tutti_comm *comm, char *area, size_t area_bytes)
+{
+    struct layout layout = layout_of(comm->size, false);
+    bool bounce = area_bytes > layout.end;
+    comm->area = (struct tti_area *)area;
+    comm->posts = (struct tti_post *)(area + layout.posts);
+    comm->tables = (uint64_t *)(area + layout.tables);
+    comm->channels = (_Atomic uint64_t *)(area + layout.channels);
+    comm->bounce = bounce ? area + layout.bounce : NULL;
+    comm->bounce_bytes = bounce ? bounce_bytes(comm->size) : 0;
+}
+
+/* ---- Making and freeing ---------------------------------------------------------------------------------------- */
+
+/* Whether this process may read the others' memory: tried on a word of each, before anyone depends on it. */
+static bool probe_attach(const tutti_comm *comm)
+{
+    if (comm->world->options.attach == 0) return false;
+    for (int i = 0; i < comm->world->process_count; i++) {
+        const struct tti_process *process = &comm->world->processes[i];
+        if (i == comm->world->process || process->pid == (int)getpid()) continue;
+        char byte;
+        struct iovec local = {&byte, 1}, remote = {(void *)(uintptr_t)1, 1};
+        /* address 1 is never mapped: EFAULT says that we may look, EPERM that we may not */
+        ssize_t got = process_vm_readv(process->pid, &local, 1, &remote, 1, 0);
+        if (got < 0 && errno != EFAULT) return false;
+    }
+    return true;
+}
+
+static void announce_cores(tutti_comm *comm)
+{
+    uint64_t mine[TTI_CORE_WORDS];
+    tti_cores_mine(mine);
+    for (int i = 0; i < TTI_CORE_WORDS; i++)
+        if (mine[i] != 0) atomic_fetch_or_explicit(&comm->area->cores[i], mine[i], memory_order_relaxed);
+}
+
+static bool allocate(tutti_comm *comm)
+{
+    size_t n = (size_t)comm->size;
+    comm->sources = tti_calloc(n, sizeof *comm->sources);
+    comm->targets = tti_calloc(n, sizeof *comm->targets);
+    comm->factors = tti_calloc(n, sizeof *comm->factors);
+    comm->mailboxes = tti_mailboxes_create(comm->size);
+    bool scratch = comm->world->process_count > 1;
+    if (scratch) comm->scratch = tti_calloc(n, TTI_SCRATCH_BYTES);
+    return comm->sources != NULL && comm->targets != NULL && comm->factors != NULL && comm->mailboxes != NULL &&
+           (!scratch || comm->scratch != NULL);
+}
+
+tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error)
+{
+    pthread_once(&forks_once, watch_forks);
+    tutti_comm *made = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of rank %d", rank);
+    made->world = world;
+    made->rank = rank;
+    made->size = world->size;
+    made->error.rank = rank;
+    made->fork_count = tti_fork_count();
+    made->tuning = world->segment->tuning;
+    made->shared_bells = world->process_count > 1;
+    made->all_threads = world->process_count == 1;
+    find_parts(made, world->area, world->segment->area_bytes);
+    if (!allocate(made)) {
+        made->world = NULL;
+        tti_comm_destroy(made);
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks", world->size);
+    }
+    made->can_attach = probe_attach(made);
+    announce_cores(made);
+    *comm = made;
+    return TUTTI_OK;
+}
+
+void tti_comm_destroy(tutti_comm *comm)
+{
+    if (comm == NULL) return;
+    tti_plan_free(&comm->plan);
+    tti_mailboxes_free(comm->mailboxes, comm->size);
+    tti_free(comm->sources);
+    tti_free(comm->targets);
+    tti_free(comm->factors);
+    tti_free(comm->scratch);
+    if (comm->world != NULL) tti_world_release(comm->world);
+    tti_free(comm);
+}
+
+tutti_comm *tti_comm_stillborn(const tutti_error *error)
+{
+    pthread_once(&forks_once, watch_forks);
+    tutti_comm *comm = tti_calloc(1, sizeof *comm);
+    if (comm == NULL) return NULL;
+    comm->rank = error->rank;
+    comm->fork_count = tti_fork_count();
+    comm->error = *error;
+    return comm;
+}
+
+bool tti_comm_is_stillborn(const tutti_comm *comm)
+{
+    return comm->world == NULL;
+}
+
+/* ---- Places ---------------------------------------------------------------------------------------------------- */
+
+struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes)
+{
+    const struct tti_world *world = comm->world;
+    struct tti_place place = {.process = world->process};
+    if (bytes == 0) return place;
+    if (tti_arena_contains(&world->arena, pointer, bytes)) {
+        place.reach = TTI_ARENA;
+        place.value = (uint64_t)((const char *)pointer - world->arena.mapping.base);
+    } else {
+        place.reach = TTI_PRIVATE;
+        place.value = (uint64_t)(uintptr_t)pointer;
+    }
+    return place;
+}
+
+char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place)
+{
+    if (place.reach == TTI_ARENA) return tti_world_translate(comm->world, place.process, place.value, 0);
+    if (place.reach == TTI_NOWHERE) return NULL;
+    const struct tti_rank_info *ranks = comm->world->segment->ranks;
+    return ranks[rank].pid == ranks[comm->rank].pid ? (char *)(uintptr_t)place.value : NULL;
+}
+
+tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
+                             void *target, size_t bytes)
+{
+    pid_t pid = comm->world->segment->ranks[rank].pid;
+    size_t done = 0;
+    while (done < bytes) {
+        struct iovec local = {(char *)target + done, bytes - done};
+        struct iovec remote = {(void *)(uintptr_t)(place.value + offset + done), bytes - done};
+        ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        if (got > 0) {
+            done += (size_t)got;
+            continue;
+        }
+        if (got < 0 && errno == EINTR) continue;
+        int why = got < 0 ? errno : EFAULT;
+        TTI_TRY(tti_comm_health(comm, kind, true)); /* a dead peer is the likelier story */
+        return tti_comm_break(comm, kind, why == EFAULT ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_SYSTEM, rank,
+                              "rank %d could not read %zu bytes of rank %d's buffer (%s); check the buffer and count "
+                              "that rank %d gave, or set TUTTI_ATTACH=0",
+                              comm->rank, bytes, rank, strerror(why), rank);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Waking ---------------------------------------------------------------------------------------------------- */
+
+void tti_comm_ring(tutti_comm *comm, bool everyone)
+{
+    if (atomic_load_explicit(&comm->area->sleepers, memory_order_seq_cst) == 0) return;
+    for (int rank = 0; rank < comm->size; rank++) {
+        struct tti_post *post = &comm->posts[rank];
+        int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_seq_cst);
+        if (waiting_for == 0 || (!everyone && waiting_for != -1 && waiting_for != comm->rank + 1)) continue;
+        if (rank != comm->rank) tti_bell_ring(&post->bell, comm->shared_bells);
+    }
+}

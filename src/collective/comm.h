@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A comm: what its ranks share, and each rank's own side of it.
+ *
+ * Shared memory of a comm (its area), one post per rank. Everything in a post is written by its rank alone, except the
+ * bell. A rank takes part in operation s by writing its call into slot s % TTI_WINDOW and then the entry word: (s << 32 |
+ * signature | private mark). Invariant of the window: a rank writes slot s only when all ranks have entered operation
+ * s - TTI_WINDOW + 1, so that nobody can still need what the slot held; ranks may run ahead of each other by that much.
+ *
+ * A comm breaks once, for all: the first rank that finds an error stores it in the area; every other rank's operations
+ * end with the same error.
+ */
+#ifndef TTI_COLLECTIVE_COMM_H
+#define TTI_COLLECTIVE_COMM_H
+
+#include "base/wait.h"
+#include "collective/call.h"
+#include "collective/plan.h"
+#include "collective/reduce.h"
+#include "world/world.h"
+#include <stdatomic.h>
+
+enum {
+    TTI_WINDOW = 4,
+    TTI_PAYLOAD_BYTES = 56 /* data that travel in the cache line of their entry word */
+};
+#define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
+
+struct tti_slot {
+    _Alignas(64) _Atomic uint64_t entry;
+    unsigned char payload[TTI_PAYLOAD_BYTES];
+    _Alignas(64) struct tti_call call;
+    _Alignas(64) unsigned char stage[TTI_STAGE_BYTES];
+};
+
+struct tti_post {
+    _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s */
+    _Alignas(64) tti_bell bell;
+    _Atomic int32_t waiting_for; /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does */
+    struct tti_slot slots[TTI_WINDOW];
+};
+
+enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
+
+struct tti_area {
+    _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
+    _Alignas(64) _Atomic uint32_t sleepers;
+    _Alignas(64) _Atomic uint64_t cores[TTI_CORE_WORDS]; /* all that ranks may run on */
+    tutti_error failure;
+};
+
+enum tti_op_state { TTI_OP_OPENING, TTI_OP_FAST, TTI_OP_MEETING, TTI_OP_RUNNING, TTI_OP_ENDED };
+
+/* One collective in progress on one rank. */
+struct tti_op {
+    tutti_comm *comm;
+    enum tti_op_state state;
+    struct tti_shape shape;
+    struct tti_call call;
+    struct tti_reducer reducer;
+    const void *in;
+    void *out;
+    bool entered;
+    bool any_private;  /* some rank's buffers cannot be reached */
+    size_t step;       /* of the plan */
+    uint64_t done;     /* bytes of that step */
+    int cursor;        /* others that this wait has seen, counted from the next rank */
+    int waiting_for;   /* the rank an unfinished wait is for */
+    int64_t deadline_ms;
+};
+
+struct tutti_comm {
+    struct tti_world *world;
+    int rank, size;
+    unsigned fork_count; /* of the process when the comm was made */
+    struct tti_area *area;
+    struct tti_post *posts;
+    uint64_t *tables; /* size rows of 4 * size */
+    char *bounce;     /* size times bounce_bytes */
+    size_t bounce_bytes;
+    _Atomic uint64_t *channels; /* size * size: see message.c */
+    struct tti_mailbox *mailboxes;
+    tutti_tuning tuning;
+    bool shared_bells; /* ranks are in several processes */
+    bool all_threads;
+    bool can_attach;
+    bool crowded;
+
+    uint64_t sequence;    /* of the last operation */
+    uint32_t signature;   /* of all calls so far */
+    uint64_t all_entered; /* the last operation that all ranks are known to have entered */
+
+    struct tti_site site; /* about the next call */
+    const char *site_file;
+    int64_t next_deadline_ms; /* 0: the comm's */
+    tutti_error error;
+    bool told; /* the error that broke the comm was returned once */
+    struct tti_op op;
+    struct tti_plan plan;
+    const void **sources; /* size each: arguments of the kernels */
+    void **targets;
+    double *factors;
+    char *scratch; /* ATTACH: pieces of others' inputs; size * TTI_SCRATCH_BYTES, or NULL */
+};
+enum { TTI_SCRATCH_BYTES = 65536 };
+
+static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
+{
+    return &comm->posts[rank].slots[sequence % TTI_WINDOW];
+}
+
+/* Bytes of shared memory that a comm of `size` ranks needs. */
+size_t tti_area_bytes(int size, bool bounce);
+
+/* This rank's side of the comm of all ranks of the world. Takes over one reference of the world on success. */
+tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
+void tti_comm_destroy(tutti_comm *comm);
+/* A comm that only carries an error, for a join that failed. NULL when memory ran out. */
+tutti_comm *tti_comm_stillborn(const tutti_error *error);
+bool tti_comm_is_stillborn(const tutti_comm *comm);
+
+/* Errors of this call alone: the comm stays usable. Fills in rank, operation and sequence. */
+tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Breaks the comm for all ranks, or takes over the error that already broke it. `peer`: whom it is about, or -1. */
+tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+static inline bool tti_comm_is_broken(const tutti_comm *comm)
+{
+    return atomic_load_explicit(&comm->area->broken, memory_order_seq_cst) != TTI_WHOLE;
+}
+
+/* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
+void tti_comm_ring(tutti_comm *comm, bool everyone);
+
+/* Looks whether the comm broke or a rank of it was lost; `look`: ask the system too. TUTTI_OK if all is well. */
+tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look);
+
+/* Something that makes progress without blocking, and whom it waits for when it cannot. */
+struct tti_waitable {
+    tutti_status (*progress)(void *object);
+    void *object;
+    const int *waiting_for; /* rank, or -1 for anyone */
+    enum tti_kind kind;
+    uint64_t sequence;
+    int64_t deadline_ms;
+};
+
+/* Polls until progress() returns something else than IN_PROGRESS, the comm breaks, or the deadline passes. */
+tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable);
+
+/* "rank 2's last call was #7 barrier at a.c:10" */
+void tti_comm_describe_rank(const tutti_comm *comm, int rank, char *text, size_t bytes);
+
+/* Where this rank's buffer lies for others, and where another's lies for us (NULL: cannot be reached). */
+struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes);
+char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place);
+/* Reads another process's private memory. */
+tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
+                             void *target, size_t bytes);
+
+/* The executor (executor.c): runs one collective from start to end. The op's shape, call, reducer and buffers are set. */
+tutti_status tti_op_run(struct tti_op *op);
+
+/* Counts forks: the child's comms answer with ERR_FORKED. */
+unsigned tti_fork_count(void);
+
+#endif

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The executor: takes one rank through one operation without blocking. tti_op_progress does what can be done now and
+ * returns IN_PROGRESS when it must wait for a peer.
+ *
+ *   OPENING  until the slot of this operation may be written (the window)
+ *   FAST     payloads that fit beside their entry word: enter, see all entries, reduce
+ *   MEETING  entered; until all ranks have; then the path follows from all entries, and the plan from the path
+ *   RUNNING  the plan's steps
+ *
+ * Fencing. From its entry to its exit a rank may write to others' outputs. So a rank whose operation failed gives its
+ * buffers back to the caller only when every peer that entered has published that it left or failed (it does nothing
+ * more then), or has been killed. A peer that enters later sees the broken comm before it touches anything: the entry,
+ * the break and both checks are sequentially consistent.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/comm.h"
+#include "collective/executor.h"
+#include <string.h>
+
+enum {
+    PIECE_BYTES = 1 << 20,    /* after this much copying the comm is looked at again */
+    BLOCK_BYTES = 16384,      /* to several targets: read from memory once, then from the first-level cache */
+    EXCHANGE_BYTES = 4096
+};
+
+static uint64_t mark(const struct tti_op *op, uint32_t number)
+{
+    return op->comm->sequence << 32 | number;
+}
+
+/* ---- Entering and seeing others enter -------------------------------------------------------------------------- */
+
+static void enter(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
+    bool private = op->call.in.reach == TTI_PRIVATE || op->call.out.reach == TTI_PRIVATE;
+    if (comm->all_threads && comm->world->options.direct != 0) private = false;
+    if (comm->world->options.direct == 0) private = true;
+    slot->call = op->call;
+    uint64_t entry = comm->sequence << 32 | comm->signature | (private ? 1 : 0);
+    atomic_store_explicit(&slot->entry, entry, memory_order_seq_cst);
+    op->any_private |= private;
+    op->entered = true;
+    tti_comm_ring(comm, false);
+}
+
+/* The first operation in which the two ranks differ, among those both still hold. */
+static tutti_status mismatch(struct tti_op *op, int peer)
+{
+    tutti_comm *comm = op->comm;
+    uint64_t first = comm->sequence;
+    for (uint64_t back = TTI_WINDOW - 1; back > 0; back--) {
+        if (comm->sequence <= back) continue;
+        uint64_t sequence = comm->sequence - back;
+        uint64_t mine = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
+        uint64_t other = atomic_load_explicit(&tti_slot_of(comm, peer, sequence)->entry, memory_order_acquire);
+        if (mine >> 32 != other >> 32 || ((mine ^ other) & ~UINT64_C(1)) == 0) continue;
+        first = sequence;
+        break;
+    }
+    struct tti_call ours = first == comm->sequence ? op->call : tti_slot_of(comm, comm->rank, first)->call;
+    struct tti_call theirs = tti_slot_of(comm, peer, first)->call;
+    char our_text[160], their_text[160];
+    tti_call_describe(&ours, our_text, sizeof our_text);
+    tti_call_describe(&theirs, their_text, sizeof their_text);
+    return tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
+                          "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s; all ranks must make "
+                          "the same calls in the same order",
+                          (unsigned long long)first, comm->rank, our_text, peer, their_text);
+}
+
+/* Whether `peer` has entered operation `sequence`, and with the same calls up to there as this rank. */
+static tutti_status seen_entry(struct tti_op *op, int peer, uint64_t sequence, uint32_t signature)
+{
+    uint64_t entry = atomic_load_explicit(&tti_slot_of(op->comm, peer, sequence)->entry, memory_order_acquire);
+    if ((uint32_t)(entry >> 32) != (uint32_t)sequence) return TUTTI_IN_PROGRESS;
+    if ((((uint32_t)entry ^ signature) & ~UINT32_C(1)) != 0) return mismatch(op, peer);
+    op->any_private |= (entry & 1) != 0;
+    return TUTTI_OK;
+}
+
+static tutti_status seen_number(struct tti_op *op, int peer, uint32_t number)
+{
+    tutti_comm *comm = op->comm;
+    uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
+    if ((int64_t)(progress - mark(op, number)) < 0 || progress == mark(op, TTI_FAILED)) return TUTTI_IN_PROGRESS;
+    return TUTTI_OK;
+}
+
+static tutti_status seen(struct tti_op *op, int peer, uint32_t number)
+{
+    tutti_status status = number == 0 ? TUTTI_OK : seen_number(op, peer, number);
+    if (status == TUTTI_OK) status = seen_entry(op, peer, op->comm->sequence, op->comm->signature);
+    if (status == TUTTI_IN_PROGRESS) op->waiting_for = peer;
+    return status;
+}
+
+static tutti_status seen_all(struct tti_op *op, uint32_t number)
+{
+    tutti_comm *comm = op->comm;
+    for (; op->cursor < comm->size - 1; op->cursor++) {
+        int peer = (comm->rank + 1 + op->cursor) % comm->size;
+        /* once met, entries need no second look */
+        if (number != 0 && op->state == TTI_OP_RUNNING && comm->all_entered == comm->sequence) {
+            if (seen_number(op, peer, number) == TUTTI_OK) continue;
+            op->waiting_for = peer;
+            return TUTTI_IN_PROGRESS;
+        }
+        TTI_TRY(seen(op, peer, number));
+    }
+    op->cursor = 0;
+    comm->all_entered = comm->sequence;
+    return TUTTI_OK;
+}
+
+/* ---- The window ------------------------------------------------------------------------------------------------ */
+
+static tutti_status open_slot(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    if (comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence) return TUTTI_OK;
+    uint64_t needed = comm->sequence - TTI_WINDOW + 1;
+    uint32_t signature =
+        (uint32_t)atomic_load_explicit(&tti_slot_of(comm, comm->rank, needed)->entry, memory_order_relaxed);
+    bool any_private = op->any_private;
+    for (; op->cursor < comm->size - 1; op->cursor++) {
+        int peer = (comm->rank + 1 + op->cursor) % comm->size;
+        uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, needed)->entry, memory_order_acquire);
+        if ((int32_t)((uint32_t)(entry >> 32) - (uint32_t)needed) > 0) continue; /* it is ahead, and compared then */
+        op->waiting_for = peer;
+        TTI_TRY(seen_entry(op, peer, needed, signature));
+    }
+    op->any_private = any_private;
+    op->cursor = 0;
+    comm->all_entered = needed;
+    return TUTTI_OK;
+}
+
+/* ---- Steps that move data -------------------------------------------------------------------------------------- */
+
+static const struct tti_place *place_of(const struct tti_op *op, int rank, enum tti_space space)
+{
+    const struct tti_call *call = &tti_slot_of(op->comm, rank, op->comm->sequence)->call;
+    return space == TTI_IN ? &call->in : &call->out;
+}
+
+/* The address of a region here; NULL when it is another process's private memory. */
+static char *address(const struct tti_op *op, int rank, enum tti_space space, uint64_t offset)
+{
+    tutti_comm *comm = op->comm;
+    switch (space) {
+    case TTI_STAGE: return (char *)tti_slot_of(comm, rank, comm->sequence)->stage + offset;
+    case TTI_BOUNCED: return comm->bounce + (size_t)rank * comm->bounce_bytes + offset;
+    case TTI_IN:
+        if (rank == comm->rank) return (char *)(uintptr_t)op->in + offset;
+        break;
+    case TTI_OUT:
+        if (rank == comm->rank) return (char *)op->out + offset;
+        break;
+    }
+    char *base = tti_place_resolve(comm, rank, *place_of(op, rank, space));
+    return base == NULL ? NULL : base + offset;
+}
+
+static void copy_to_all(struct tti_op *op, const struct tti_step *step, const char *source, uint64_t bytes)
+{
+    for (uint64_t begin = 0; begin < bytes; begin += BLOCK_BYTES) {
+        size_t length = bytes - begin < BLOCK_BYTES ? (size_t)(bytes - begin) : BLOCK_BYTES;
+        for (int k = 0; k < op->comm->size; k++) {
+            int rank = (op->comm->rank + k) % op->comm->size;
+            char *target = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done + begin);
+            if (target != source + begin) tti_copy(target, source + begin, length, step->stream);
+        }
+    }
+}
+
+static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
+{
+    const struct tti_region *from = &step->source;
+    char *source = address(op, from->rank, (enum tti_space)from->space, from->offset + op->done);
+    if (step->target.rank == TTI_ALL) {
+        copy_to_all(op, step, source, bytes);
+        return TUTTI_OK;
+    }
+    char *target =
+        address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+    if (source == NULL)
+        return tti_place_fetch(op->comm, op->shape.kind, from->rank,
+                               *place_of(op, from->rank, (enum tti_space)from->space), from->offset + op->done, target,
+                               bytes);
+    if (target != source) tti_copy(target, source, bytes, step->stream);
+    return TUTTI_OK;
+}
+
+/* Gathers the kernels' sources; what lies in another process's private memory is fetched into scratch first. */
+static tutti_status find_sources(struct tti_op *op, const struct tti_step *step, int count, uint64_t bytes)
+{
+    tutti_comm *comm = op->comm;
+    for (int rank = 0; rank < count; rank++) {
+        uint64_t offset = step->source.offset + op->done;
+        char *source = address(op, rank, (enum tti_space)step->source.space, offset);
+        if (source == NULL) {
+            source = comm->scratch + (size_t)rank * TTI_SCRATCH_BYTES;
+            TTI_TRY(tti_place_fetch(comm, op->shape.kind, rank,
+                                    *place_of(op, rank, (enum tti_space)step->source.space), offset, source, bytes));
+        }
+        comm->sources[rank] = source;
+        if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
+            comm->factors[rank] = tti_slot_of(comm, rank, comm->sequence)->call.factor;
+    }
+    return TUTTI_OK;
+}
+
+static const double *factors_of(const struct tti_op *op)
+{
+    return op->reducer.code == TTI_REDUCE_SCALED_SUM ? op->comm->factors : NULL;
+}
+
+static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
+{
+    tutti_comm *comm = op->comm;
+    TTI_TRY(find_sources(op, step, step->sources, bytes));
+    int targets = step->target.rank == TTI_ALL ? comm->size : 1;
+    for (int k = 0; k < targets; k++) {
+        int rank = targets == 1 ? step->target.rank : (comm->rank + k) % comm->size;
+        comm->targets[k] =
+            address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+    }
+    tti_reduce(&op->reducer, comm->sources, factors_of(op), step->sources, comm->targets, targets,
+               bytes / op->shape.element, step->stream);
+    return TUTTI_OK;
+}
+
+static tutti_status prefix_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
+{
+    tutti_comm *comm = op->comm;
+    TTI_TRY(find_sources(op, step, comm->size, bytes));
+    for (int rank = 0; rank < comm->size; rank++)
+        comm->targets[rank] = address(op, rank, TTI_OUT, step->target.offset + op->done);
+    tti_scan(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, step->exclusive,
+             bytes / op->shape.element, step->stream);
+    return TUTTI_OK;
+}
+
+static tutti_status exchange_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
+{
+    char held[EXCHANGE_BYTES];
+    char *one = address(op, step->source.rank, (enum tti_space)step->source.space, step->source.offset + op->done);
+    char *other = address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+    for (uint64_t begin = 0; begin < bytes; begin += EXCHANGE_BYTES) {
+        size_t length = bytes - begin < EXCHANGE_BYTES ? (size_t)(bytes - begin) : EXCHANGE_BYTES;
+        memcpy(held, one + begin, length);
+        memcpy(one + begin, other + begin, length);
+        memcpy(other + begin, held, length);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status move_some(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
+{
+    switch ((enum tti_step_kind)step->kind) {
+    case TTI_STEP_COPY: return copy_step(op, step, bytes);
+    case TTI_STEP_REDUCE: return reduce_step(op, step, bytes);
+    case TTI_STEP_PREFIX: return prefix_step(op, step, bytes);
+    default: return exchange_step(op, step, bytes);
+    }
+}
+
+/* Moves data in bounded pieces, so that a comm that broke is noticed in time. */
+static tutti_status move(struct tti_op *op, const struct tti_step *step)
+{
+    bool fetches = op->shape.path == TTI_ATTACH && step->kind == TTI_STEP_REDUCE;
+    uint64_t most = fetches ? TTI_SCRATCH_BYTES : PIECE_BYTES;
+    while (op->done < step->bytes) {
+        uint64_t bytes = step->bytes - op->done < most ? step->bytes - op->done : most;
+        TTI_TRY(move_some(op, step, bytes));
+        op->done += bytes;
+        if (op->done < step->bytes && tti_comm_is_broken(op->comm)) return TUTTI_IN_PROGRESS;
+    }
+    op->done = 0;
+    return TUTTI_OK;
+}
+
+/* ---- The states ------------------------------------------------------------------------------------------------ */
+
+static void publish(struct tti_op *op, uint32_t number)
+{
+    tutti_comm *comm = op->comm;
+    atomic_store_explicit(&comm->posts[comm->rank].progress, mark(op, number), memory_order_seq_cst);
+    tti_comm_ring(comm, false);
+}
+
+static tutti_status do_step(struct tti_op *op, const struct tti_step *step)
+{
+    switch ((enum tti_step_kind)step->kind) {
+    case TTI_STEP_ENTER: enter(op); return TUTTI_OK;
+    case TTI_STEP_PUBLISH: publish(op, step->value); return TUTTI_OK;
+    case TTI_STEP_LEAVE: publish(op, TTI_LEFT); return TUTTI_OK;
+    case TTI_STEP_WAIT:
+        return step->peer == TTI_ALL ? seen_all(op, step->value) : seen(op, step->peer, step->value);
+    default: return move(op, step);
+    }
+}
+
+static tutti_status run_plan(struct tti_op *op)
+{
+    const struct tti_plan *plan = &op->comm->plan;
+    for (; op->step < plan->count; op->step++) {
+        tutti_status status = do_step(op, &plan->steps[op->step]);
+        if (status != TUTTI_OK) return status;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status build(struct tti_op *op)
+{
+    op->step = 0;
+    op->state = TTI_OP_RUNNING;
+    if (tti_plan_build(&op->comm->plan, &op->shape) == TUTTI_OK) return TUTTI_OK;
+    return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
+                          "rank %d has no memory for the plan of %s", op->comm->rank, tti_kind_name(op->shape.kind));
+}
+
+static bool everyone_attaches(const struct tti_op *op)
+{
+    const tutti_comm *comm = op->comm;
+    for (int rank = 0; rank < comm->size; rank++)
+        if (tti_slot_of(comm, rank, comm->sequence)->call.can_attach == 0) return false;
+    return true;
+}
+
+/* The same on every rank: it depends on what all have published. */
+static enum tti_path path_of(const struct tti_op *op)
+{
+    const struct tti_shape *shape = &op->shape;
+    if (!op->any_private) return TTI_DIRECT;
+    bool overwrites = shape->kind == TTI_SCAN || shape->kind == TTI_EXSCAN || shape->in_place;
+    bool large = tti_shape_bytes(shape) >= (uint64_t)shape->tuning->attach;
+    return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
+}
+
+static tutti_status check_v_counts(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    const struct tti_shape *shape = &op->shape;
+    size_t n = (size_t)shape->size;
+    int me = comm->rank;
+    for (int peer = 0; peer < shape->size && shape->tables != NULL; peer++) {
+        const uint64_t *mine = shape->tables + (size_t)me * 4 * n, *other = shape->tables + (size_t)peer * 4 * n;
+        const uint64_t *root = shape->root < 0 ? NULL : shape->tables + (size_t)shape->root * 4 * n;
+        uint64_t sent = 0, received = 0;
+        int from = peer, to = me;
+        if (shape->kind == TTI_ALL_TO_ALL_V) {
+            sent = other[me];
+            received = mine[2 * n + (size_t)peer];
+        } else if (shape->kind == TTI_GATHER_V) {
+            sent = other[0]; /* row IN_COUNTS of a sender holds its own count, see api_v.c */
+            received = root[2 * n + (size_t)peer];
+            to = shape->root;
+        } else if (shape->kind == TTI_SCATTER_V) {
+            sent = root[peer];
+            received = other[2 * n];
+            from = shape->root;
+            to = peer;
+        }
+        if (sent == received) continue;
+        return tti_comm_break(comm, shape->kind, TUTTI_ERR_MISMATCH, peer,
+                              "counts differ in %s #%llu: rank %d sends %llu elements to rank %d, which receives %llu",
+                              tti_kind_name(shape->kind), (unsigned long long)comm->sequence, from,
+                              (unsigned long long)sent, to, (unsigned long long)received);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status meet(struct tti_op *op)
+{
+    TTI_TRY(seen_all(op, 0));
+    /* after all entries, before anything is touched: see Fencing */
+    if (tti_comm_is_broken(op->comm)) return tti_comm_health(op->comm, op->shape.kind, false);
+    TTI_TRY(check_v_counts(op));
+    op->shape.path = path_of(op);
+    return build(op);
+}
+
+static tutti_status finish_fast(struct tti_op *op)
+{
+    TTI_TRY(seen_all(op, 0));
+    if (op->shape.kind == TTI_BARRIER || op->shape.count == 0) return TUTTI_OK;
+    tutti_comm *comm = op->comm;
+    for (int rank = 0; rank < comm->size; rank++) {
+        const struct tti_slot *slot = tti_slot_of(comm, rank, comm->sequence);
+        comm->sources[rank] = slot->payload;
+        if (op->reducer.code == TTI_REDUCE_SCALED_SUM) comm->factors[rank] = slot->call.factor;
+    }
+    comm->targets[0] = op->out;
+    tti_reduce(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, 1, op->shape.count, false);
+    return TUTTI_OK;
+}
+
+static bool is_fast(const struct tti_op *op)
+{
+    const struct tti_shape *shape = &op->shape;
+    if (shape->kind == TTI_BARRIER) return shape->size < shape->tuning->dissemination;
+    return shape->kind == TTI_ALL_REDUCE && shape->count * shape->element <= TTI_PAYLOAD_BYTES &&
+           tti_shape_fits_stage(shape);
+}
+
+static tutti_status start(struct tti_op *op)
+{
+    TTI_TRY(open_slot(op));
+    tutti_comm *comm = op->comm;
+    if (is_fast(op)) {
+        op->state = TTI_OP_FAST;
+        if (op->shape.kind == TTI_ALL_REDUCE)
+            memcpy(tti_slot_of(comm, comm->rank, comm->sequence)->payload, op->in,
+                   op->shape.count * op->shape.element);
+        enter(op);
+        return TUTTI_OK;
+    }
+    if (tti_shape_fits_stage(&op->shape)) {
+        op->shape.path = TTI_STAGED;
+        return build(op);
+    }
+    op->state = TTI_OP_MEETING;
+    enter(op);
+    return TUTTI_OK;
+}
+
+tutti_status tti_op_progress(void *object)
+{
+    struct tti_op *op = object;
+    if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
+    if (op->state == TTI_OP_FAST) return finish_fast(op);
+    if (op->state == TTI_OP_MEETING) TTI_TRY(meet(op));
+    return run_plan(op);
+}

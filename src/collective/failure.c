@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How an operation fails: for this rank alone (refused), or for all (broken).
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "collective/comm.h"
+#include <sched.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define ADOPT_NS INT64_C(100000000)
+
+static void fill(tutti_comm *comm, tutti_error *error, enum tti_kind kind, tutti_status status, int peer)
+{
+    memset(error, 0, sizeof *error);
+    error->status = status;
+    error->rank = comm->rank;
+    error->peer = peer;
+    error->sequence = comm->sequence;
+    snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
+}
+
+tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+{
+    fill(comm, &comm->error, kind, status, -1);
+    if (kind == TTI_ALLOC || kind == TTI_FREE || kind == TTI_JOIN) comm->error.sequence = 0;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* The error that broke the comm, as this rank tells it: the same words and peer on every rank. */
+static tutti_status adopt(tutti_comm *comm)
+{
+    /* the one who breaks copies one sentence, no more; unless it is killed right there */
+    int64_t give_up = tti_now_ns() + ADOPT_NS;
+    while (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) {
+        if (tti_now_ns() > give_up)
+            return tti_comm_refuse(comm, TTI_BARRIER, TUTTI_ERR_PEER_LOST, "a rank died while it reported an error");
+        sched_yield();
+    }
+    comm->error = comm->area->failure;
+    comm->error.rank = comm->rank;
+    return comm->error.status;
+}
+
+tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format, ...)
+{
+    tutti_error error;
+    fill(comm, &error, kind, status, peer);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, sizeof error.text, format, arguments);
+    va_end(arguments);
+    uint32_t whole = TTI_WHOLE;
+    if (!atomic_compare_exchange_strong_explicit(&comm->area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
+                                                 memory_order_seq_cst))
+        return adopt(comm);
+    comm->area->failure = error;
+    comm->error = error;
+    atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
+    tti_comm_ring(comm, true);
+    tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error.text);
+    return status;
+}
+
+static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
+{
+    char doing[192];
+    tti_comm_describe_rank(comm, lost, doing, sizeof doing);
+    return tti_comm_break(comm, kind, TUTTI_ERR_PEER_LOST, lost,
+                          "rank %d (pid %d) died or ended without leaving; %s; look at its output, then start the job "
+                          "again",
+                          lost, (int)comm->world->segment->ranks[lost].pid, doing);
+}
+
+tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
+{
+    if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE) return adopt(comm);
+    int lost = -1;
+    if (look)
+        lost = tti_world_check_alive(comm->world);
+    else if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_relaxed) != 0)
+        lost = tti_world_first_lost(comm->world);
+    return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
+}
+
+/* ---- For users ------------------------------------------------------------------------------------------------- */
+
+const tutti_error *tutti_comm_error(const tutti_comm *comm)
+{
+    return comm != NULL && comm->error.status != TUTTI_OK ? &comm->error : NULL;
+}
+
+int tutti_explain(const tutti_comm *comm, FILE *stream)
+{
+    if (comm == NULL) {
+        fprintf(stream, "tutti: there is no comm: joining failed for lack of memory, or it was left already\n");
+        return 1;
+    }
+    const tutti_error *error = tutti_comm_error(comm);
+    if (error == NULL) return 0;
+    char number[32] = "";
+    if (error->sequence > 0) snprintf(number, sizeof number, " #%llu", (unsigned long long)error->sequence);
+    fprintf(stream, "tutti: rank %d: %s%s: %s\n  %s\n", error->rank, error->operation, number,
+            tutti_status_name(error->status), error->text);
+    return 1;
+}

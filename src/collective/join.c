@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Joining and leaving, memory, and what is said about a comm or its next call.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/status.h"
+#include "base/task.h"
+#include "collective/api.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Joining --------------------------------------------------------------------------------------------------- */
+
+static tutti_status stillborn(const tutti_error *error, tutti_comm **world)
+{
+    tutti_error named = *error;
+    snprintf(named.operation, sizeof named.operation, "join");
+    if (named.peer == 0) named.peer = -1;
+    *world = tti_comm_stillborn(&named);
+    return error->status;
+}
+
+static bool needs_bounce(const tutti_options *options, bool processes)
+{
+    return processes || options->direct == 0;
+}
+
+static tutti_status read_options(tutti_options *options, int rank, tutti_error *error)
+{
+    char reason[300];
+    error->rank = rank;
+    error->peer = -1;
+    if (tutti_options_init(options, reason, sizeof reason) != TUTTI_OK)
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s", reason);
+    if (!tti_log_set_level_name(options->log))
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                             "TUTTI_LOG is \"%s\"; it takes quiet, error, warn, info or debug", options->log);
+    return TUTTI_OK;
+}
+
+static tutti_status check_identity(const char *job, int rank, int size, tutti_error *error)
+{
+    if (job == NULL || job[0] == '\0')
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the job has no name; all ranks must give the same one");
+    if (size < 1 || size > 65536)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a world of %d ranks: the size goes from 1 to 65536", size);
+    if (rank < 0 || rank >= size)
+        return tti_error_set(error, TUTTI_ERR_RANK, 0, "rank %d of a world of %d: ranks go from 0 to %d", rank, size,
+                             size - 1);
+    return TUTTI_OK;
+}
+
+static tutti_status join_process(const char *job, int rank, int size, const tutti_options *options, tutti_comm **world,
+                                 tutti_error *error)
+{
+    TTI_TRY(check_identity(job, rank, size, error));
+    struct tti_world *made;
+    TTI_TRY(tti_world_join(job, rank, size, options, tti_area_bytes(size, needs_bounce(options, size > 1)), &made,
+                           error));
+    tutti_status status = tti_comm_create(made, rank, world, error);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    tti_world_mark(made, rank, TTI_RANK_LOST); /* the others have joined already: let them know */
+    tti_world_release(made);
+    return status;
+}
+
+tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_options *options, tutti_comm **world)
+{
+    if (world == NULL) return TUTTI_ERR_ARGUMENT;
+    *world = NULL;
+    tutti_options defaults;
+    tutti_error error = {.rank = rank, .peer = -1};
+    if (options == NULL) {
+        if (read_options(&defaults, rank, &error) != TUTTI_OK) return stillborn(&error, world);
+        options = &defaults;
+    }
+    tutti_status status = join_process(job, rank, size, options, world, &error);
+    return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
+}
+
+static tutti_status join_alone(const tutti_options *options, tutti_comm **world, tutti_error *error)
+{
+    struct tti_world *made;
+    TTI_TRY(tti_world_threads(1, options, tti_area_bytes(1, needs_bounce(options, false)), &made, error));
+    tutti_status status = tti_comm_create(made, 0, world, error);
+    if (status != TUTTI_OK) tti_world_release(made);
+    return status;
+}
+
+static tutti_status join_environment(const tutti_options *options, tutti_comm **world, tutti_error *error)
+{
+    bool launched = options->job[0] != '\0' || options->rank >= 0 || options->size > 0;
+    if (!launched) return join_alone(options, world, error);
+    if (options->job[0] == '\0' || options->rank < 0 || options->size < 1)
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                             "TUTTI_JOB, TUTTI_RANK and TUTTI_SIZE must be set together, as `tutti run` does");
+    return join_process(options->job, (int)options->rank, (int)options->size, options, world, error);
+}
+
+tutti_status tutti_join(tutti_comm **world)
+{
+    if (world == NULL) return TUTTI_ERR_ARGUMENT;
+    *world = NULL;
+    tutti_options options;
+    tutti_error error = {.peer = -1};
+    tutti_status status = read_options(&options, 0, &error);
+    if (status == TUTTI_OK) error.rank = options.rank < 0 ? 0 : (int)options.rank;
+    if (status == TUTTI_OK) status = join_environment(&options, world, &error);
+    return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
+}
+
+/* Leaving is a call like any other: a peer that calls something else in its place sees the difference. It waits for
+ * nobody: what others may still read of this rank lies in memory that they have mapped. */
+static void say_goodbye(tutti_comm *comm)
+{
+    comm->sequence++;
+    struct tti_op *op = tti_api_op(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
+    comm->signature = tti_call_signature(comm->signature, &op->call);
+    struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
+    /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
+    bool free_slot = comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence;
+    if (free_slot) {
+        slot->call = op->call;
+        atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_seq_cst);
+    }
+    tti_world_mark(comm->world, comm->rank, TTI_RANK_LEFT);
+    tti_comm_ring(comm, true);
+}
+
+tutti_status tutti_leave(tutti_comm *comm)
+{
+    if (comm == NULL) return TUTTI_OK;
+    if (comm->world != NULL && comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    if (comm->world != NULL) say_goodbye(comm);
+    tti_comm_destroy(comm);
+    return TUTTI_OK;
+}
+
+int tutti_rank(const tutti_comm *comm)
+{
+    return comm == NULL ? -1 : comm->rank;
+}
+
+int tutti_size(const tutti_comm *comm)
+{
+    return comm == NULL ? -1 : comm->size;
+}
+
+const char *tutti_job(const tutti_comm *comm)
+{
+    return comm == NULL || comm->world == NULL ? "" : comm->world->job;
+}
+
+int tutti_all_threads(const tutti_comm *comm)
+{
+    return comm != NULL && comm->all_threads;
+}
+
+const char *tutti_kernels(void)
+{
+    return tti_kernels_name();
+}
+
+/* ---- About the next call --------------------------------------------------------------------------------------- */
+
+tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line)
+{
+    if (comm == NULL) return NULL;
+    comm->site.line = line;
+    if (file == comm->site_file) return comm;
+    comm->site_file = file;
+    size_t length = file == NULL ? 0 : strlen(file), most = sizeof comm->site.file - 1;
+    const char *tail = length > most ? file + length - most : file;
+    snprintf(comm->site.file, sizeof comm->site.file, "%s", tail == NULL ? "" : tail);
+    return comm;
+}
+
+tutti_comm *tutti_named(tutti_comm *comm, const char *name)
+{
+    if (comm != NULL) snprintf(comm->site.name, sizeof comm->site.name, "%s", name == NULL ? "" : name);
+    return comm;
+}
+
+tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms)
+{
+    if (comm != NULL) comm->next_deadline_ms = deadline_ms < 1 ? 1 : deadline_ms;
+    return comm;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+void *tutti_alloc(tutti_comm *comm, size_t bytes)
+{
+    if (comm == NULL || tti_comm_is_stillborn(comm)) return NULL;
+    if (comm->fork_count != tti_fork_count()) {
+        tti_comm_refuse(comm, TTI_ALLOC, TUTTI_ERR_FORKED, "this comm belongs to the parent process");
+        return NULL;
+    }
+    tutti_error error = {0};
+    void *pointer = tti_arena_alloc(&comm->world->arena, bytes, &error);
+    if (pointer == NULL) tti_comm_refuse(comm, TTI_ALLOC, error.status, "%s", error.text);
+    return pointer;
+}
+
+tutti_status tutti_free(tutti_comm *comm, void *pointer)
+{
+    if (pointer == NULL) return TUTTI_OK;
+    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (tti_comm_is_stillborn(comm)) return comm->error.status;
+    if (comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    tutti_error error = {0};
+    tutti_status status = tti_arena_free(&comm->world->arena, pointer, &error);
+    return status == TUTTI_OK ? TUTTI_OK : tti_comm_refuse(comm, TTI_FREE, status, "%s", error.text);
+}
+
+/* ---- Tuning ---------------------------------------------------------------------------------------------------- */
+
+void tutti_tuning_get(const tutti_comm *comm, tutti_tuning *tuning)
+{
+    if (comm == NULL || tuning == NULL || tti_comm_is_stillborn(comm)) return;
+    *tuning = comm->tuning;
+}
+
+static tutti_status check_tuning(tutti_comm *comm, const tutti_tuning *tuning)
+{
+    const int64_t values[] = {
+#define VALUE(name, initial, low, high, help) tuning->name,
+        TUTTI_TUNING_LIST(VALUE)
+#undef VALUE
+    };
+    size_t count;
+    const tutti_option_row *rows = tutti_tuning_rows(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (values[i] >= rows[i].low && values[i] <= rows[i].high) continue;
+        return tti_comm_refuse(comm, TTI_TUNING, TUTTI_ERR_OPTION, "tuning_set: %s is %lld; it goes from %lld to %lld",
+                               rows[i].name, (long long)values[i], (long long)rows[i].low, (long long)rows[i].high);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_TUNING));
+    if (tuning == NULL) return tti_comm_refuse(comm, TTI_TUNING, TUTTI_ERR_ARGUMENT, "tuning_set: `tuning` is NULL");
+    TTI_TRY(check_tuning(comm, tuning));
+    /* no communication: the next operation compares signatures, and finds a table that is not the same on all ranks */
+    struct tti_call call = {.kind = TTI_TUNING, .root = -1};
+    size_t words[sizeof *tuning / sizeof(size_t)];
+    memcpy(words, tuning, sizeof words);
+    call.counts_signature = tti_counts_signature(words, (int)(sizeof words / sizeof *words));
+    comm->signature = tti_call_signature(comm->signature, &call);
+    comm->tuning = *tuning;
+    return TUTTI_OK;
+}
+
+/* ---- tutti_main ------------------------------------------------------------------------------------------------ */
+
+struct rank_task {
+    struct tti_task task;
+    tutti_work *work;
+    tutti_comm *comm;
+    struct tti_world *world;
+    int rank, argc, result;
+    char **argv;
+};
+
+static void lose_rank(void *argument)
+{
+    struct rank_task *rank = argument;
+    tti_world_mark(rank->world, rank->rank, TTI_RANK_LOST);
+}
+
+static void *run_rank(void *argument)
+{
+    struct rank_task *rank = argument;
+    pthread_cleanup_push(lose_rank, rank); /* work may end its thread without returning */
+    rank->result = rank->work(rank->comm, rank->argc, rank->argv);
+    pthread_cleanup_pop(0);
+    tutti_leave(rank->comm);
+    return NULL;
+}
+
+/* Threads that could not be started are marked lost, so that those that run end with an error instead of waiting. */
+static int run_threads(struct rank_task *tasks, int size)
+{
+    tutti_error error = {0};
+    int started = 0, result = 0;
+    for (; started < size; started++)
+        if (tti_task_start(&tasks[started].task, run_rank, &tasks[started], &error) != TUTTI_OK) break;
+    for (int rank = started; rank < size; rank++) {
+        tti_world_mark(tasks[rank].world, rank, TTI_RANK_LOST);
+        tti_comm_destroy(tasks[rank].comm);
+        result = 1;
+    }
+    if (started < size) tti_log(TUTTI_ERROR, "rank %d of %d: %s", started, size, error.text);
+    for (int rank = 0; rank < started; rank++) tti_task_join(&tasks[rank].task);
+    for (int rank = 0; rank < started && result == 0; rank++) result = tasks[rank].result;
+    return result;
+}
+
+static tutti_status make_ranks(struct rank_task *tasks, int size, const tutti_options *options, tutti_error *error)
+{
+    struct tti_world *world;
+    TTI_TRY(tti_world_threads(size, options, tti_area_bytes(size, needs_bounce(options, false)), &world, error));
+    int made = 0;
+    tutti_status status = TUTTI_OK;
+    for (; made < size && status == TUTTI_OK; made++) {
+        tasks[made].world = world;
+        tasks[made].rank = made;
+        status = tti_comm_create(world, made, &tasks[made].comm, error);
+    }
+    if (status == TUTTI_OK) return TUTTI_OK;
+    for (int rank = 0; rank < size; rank++) {
+        if (rank < made - 1)
+            tti_comm_destroy(tasks[rank].comm);
+        else
+            tti_world_release(world);
+    }
+    return status;
+}
+
+static int main_threads(tutti_work *work, int argc, char **argv, const tutti_options *options)
+{
+    int size = (int)options->ranks;
+    tutti_error error = {0};
+    struct rank_task *tasks = tti_calloc((size_t)size, sizeof *tasks);
+    tutti_status status = tasks == NULL ? tti_error_set(&error, TUTTI_ERR_MEMORY, 0, "no memory for %d ranks", size)
+                                        : make_ranks(tasks, size, options, &error);
+    if (status != TUTTI_OK) {
+        tti_log(TUTTI_ERROR, "a world of %d threads could not be made: %s: %s", size, tutti_status_name(status),
+                error.text);
+        tti_free(tasks);
+        return 1;
+    }
+    for (int rank = 0; rank < size; rank++) {
+        tasks[rank].work = work;
+        tasks[rank].argc = argc;
+        tasks[rank].argv = argv;
+    }
+    int result = run_threads(tasks, size);
+    tti_free(tasks);
+    return result;
+}
+
+int tutti_main(tutti_work *work, int argc, char **argv)
+{
+    tutti_options options;
+    tutti_error error = {0};
+    if (work == NULL) return 2;
+    if (read_options(&options, 0, &error) != TUTTI_OK) {
+        tti_log(TUTTI_ERROR, "%s", error.text);
+        return 2;
+    }
+    bool launched = options.job[0] != '\0' || options.rank >= 0 || options.size > 0;
+    if (!launched && options.ranks > 1) return main_threads(work, argc, argv, &options);
+    tutti_comm *world;
+    if (tutti_join(&world) != TUTTI_OK) {
+        const tutti_error *why = tutti_comm_error(world);
+        tti_log(TUTTI_ERROR, "%s", why == NULL ? "no memory to join" : why->text);
+        tutti_leave(world);
+        return 1;
+    }
+    int result = work(world, argc, argv);
+    tutti_leave(world);
+    return result;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One operation from start to end: numbering, waiting, and the one way to finish.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "collective/comm.h"
+#include "collective/executor.h"
+#include <sched.h>
+#include <string.h>
+
+enum { KILL_MS = 1000 };
+
+/* A peer that could still write to this rank's buffers. */
+static bool may_touch(const struct tti_op *op, int peer)
+{
+    const tutti_comm *comm = op->comm;
+    uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, comm->sequence)->entry, memory_order_seq_cst);
+    if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
+    if (atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) != TTI_RANK_JOINED)
+        return false;
+    uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
+    return (int64_t)(progress - (comm->sequence << 32 | TTI_LEFT)) < 0;
+}
+
+static void quarantine(struct tti_op *op, int peer)
+{
+    tutti_comm *comm = op->comm;
+    tti_arena_quarantine(&comm->world->arena, op->in);
+    tti_arena_quarantine(&comm->world->arena, op->out);
+    size_t length = strlen(comm->error.text);
+    snprintf(comm->error.text + length, sizeof comm->error.text - length,
+             "; rank %d may still write to this call's buffers: do not reuse them", peer);
+    tti_log(TUTTI_WARN, "rank %d: rank %d did not leave %s: its buffers stay quarantined", comm->rank, peer,
+            tti_kind_name(op->shape.kind));
+}
+
+void tti_op_fence(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32 | TTI_FAILED, memory_order_seq_cst);
+    tti_comm_ring(comm, true);
+    bool staged = op->state != TTI_OP_MEETING && !(op->state == TTI_OP_RUNNING && op->shape.path == TTI_DIRECT);
+    if (!op->entered || staged) return;
+    int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
+    for (int peer = 0; peer < comm->size; peer++) {
+        if (peer == comm->rank) continue;
+        while (may_touch(op, peer) && tti_now_ns() < until) {
+            if (!comm->all_threads) tti_world_check_alive(comm->world);
+            sched_yield();
+        }
+        if (may_touch(op, peer) && !tti_world_kill(comm->world, peer, KILL_MS)) quarantine(op, peer);
+    }
+}
+
+/* Cores come and go with binding: look again as operations pass, ever more rarely. */
+static void count_cores(tutti_comm *comm)
+{
+    if ((comm->sequence & (comm->sequence - 1)) != 0 || comm->sequence > 65536) return;
+    uint64_t mine[TTI_CORE_WORDS], all[TTI_CORE_WORDS];
+    tti_cores_mine(mine);
+    for (int i = 0; i < TTI_CORE_WORDS; i++) {
+        if (mine[i] != 0) atomic_fetch_or_explicit(&comm->area->cores[i], mine[i], memory_order_relaxed);
+        all[i] = atomic_load_explicit(&comm->area->cores[i], memory_order_relaxed);
+    }
+    comm->crowded = comm->size > tti_cores_count(all);
+}
+
+tutti_status tti_op_run(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    comm->sequence++;
+    count_cores(comm);
+    comm->signature = tti_call_signature(comm->signature, &op->call);
+    struct tti_waitable waitable = {.progress = tti_op_progress,
+                                    .object = op,
+                                    .waiting_for = &op->waiting_for,
+                                    .kind = op->shape.kind,
+                                    .sequence = comm->sequence,
+                                    .deadline_ms = op->deadline_ms};
+    tutti_status status = tti_comm_wait(comm, &waitable);
+    if (status != TUTTI_OK) tti_op_fence(op);
+    op->state = TTI_OP_ENDED;
+    return status;
+}

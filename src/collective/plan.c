@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/plan_build.h"
+
+#include "base/alloc.h"
+#include <string.h>
+
+/* ---- Storing steps --------------------------------------------------------------------------------------------- */
+
+static bool grow(struct tti_plan *plan)
+{
+    size_t capacity = plan->capacity == 0 ? 32 : plan->capacity * 2;
+    struct tti_step *steps = tti_calloc(capacity, sizeof *steps);
+    if (steps == NULL) return false;
+    if (plan->count > 0) memcpy(steps, plan->steps, plan->count * sizeof *steps);
+    tti_free(plan->steps);
+    plan->steps = steps;
+    plan->capacity = capacity;
+    return true;
+}
+
+static void add(struct tti_plan *plan, struct tti_step step)
+{
+    if (plan->count == plan->capacity && !grow(plan)) {
+        plan->failed = true;
+        return;
+    }
+    plan->steps[plan->count++] = step;
+}
+
+void tti_plan_free(struct tti_plan *plan)
+{
+    tti_free(plan->steps);
+    *plan = (struct tti_plan){0};
+}
+
+void tti_add_enter(struct tti_plan *plan)
+{
+    add(plan, (struct tti_step){.kind = TTI_STEP_ENTER});
+}
+
+void tti_add_publish(struct tti_plan *plan, uint32_t value)
+{
+    add(plan, (struct tti_step){.kind = TTI_STEP_PUBLISH, .value = value});
+}
+
+void tti_add_wait(struct tti_plan *plan, int peer, uint32_t value)
+{
+    add(plan, (struct tti_step){.kind = TTI_STEP_WAIT, .peer = peer, .value = value});
+}
+
+void tti_add_leave(struct tti_plan *plan)
+{
+    add(plan, (struct tti_step){.kind = TTI_STEP_LEAVE});
+    tti_add_wait(plan, TTI_ALL, TTI_LEFT);
+}
+
+void tti_add_copy(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes,
+                  bool stream)
+{
+    if (bytes == 0) return;
+    add(plan, (struct tti_step){
+                  .kind = TTI_STEP_COPY, .target = target, .source = source, .bytes = bytes, .stream = stream});
+}
+
+void tti_add_exchange(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes)
+{
+    if (bytes == 0) return;
+    add(plan, (struct tti_step){.kind = TTI_STEP_EXCHANGE, .target = target, .source = source, .bytes = bytes});
+}
+
+void tti_add_reduce(struct tti_plan *plan, struct tti_region target, struct tti_region source, int sources,
+                    uint64_t bytes, bool stream)
+{
+    if (bytes == 0 || sources == 0) return;
+    add(plan, (struct tti_step){.kind = TTI_STEP_REDUCE,
+                                .target = target,
+                                .source = source,
+                                .sources = sources,
+                                .bytes = bytes,
+                                .stream = stream});
+}
+
+void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, bool stream)
+{
+    if (bytes == 0) return;
+    add(plan, (struct tti_step){.kind = TTI_STEP_PREFIX,
+                                .target = {TTI_ALL, TTI_OUT, offset},
+                                .source = {TTI_ALL, TTI_IN, offset},
+                                .bytes = bytes,
+                                .exclusive = exclusive,
+                                .stream = stream});
+}
+
+/* ---- Shapes ---------------------------------------------------------------------------------------------------- */
+
+enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
+
+static uint64_t table(const struct tti_shape *shape, int rank, int row, int column)
+{
+    size_t size = (size_t)shape->size;
+    return shape->tables[(size_t)rank * 4 * size + (size_t)row * size + (size_t)column] * shape->element;
+}
+
+static struct tti_flow scatter_flow(const struct tti_shape *shape, int from, int to)
+{
+    if (from != shape->root) return (struct tti_flow){0};
+    uint64_t bytes = shape->count * shape->element;
+    if (shape->kind == TTI_SCATTER) return (struct tti_flow){bytes, (uint64_t)to * bytes, 0};
+    return (struct tti_flow){table(shape, from, IN_COUNTS, to), table(shape, from, IN_OFFSETS, to), 0};
+}
+
+static struct tti_flow gather_flow(const struct tti_shape *shape, int from, int to)
+{
+    if (to != shape->root) return (struct tti_flow){0};
+    uint64_t bytes = shape->count * shape->element;
+    if (shape->kind == TTI_GATHER) return (struct tti_flow){bytes, 0, (uint64_t)from * bytes};
+    return (struct tti_flow){table(shape, to, OUT_COUNTS, from), 0, table(shape, to, OUT_OFFSETS, from)};
+}
+
+struct tti_flow tti_flow_of(const struct tti_shape *shape, int from, int to)
+{
+    uint64_t bytes = shape->count * shape->element;
+    switch (shape->kind) {
+    case TTI_BROADCAST: return (struct tti_flow){from == shape->root ? bytes : 0, 0, 0};
+    case TTI_ALL_GATHER: return (struct tti_flow){bytes, 0, (uint64_t)from * bytes};
+    /* every rank gives the same counts, so the reader's own row says them all */
+    case TTI_ALL_GATHER_V:
+        return (struct tti_flow){table(shape, shape->rank, OUT_COUNTS, from), 0,
+                                 to == shape->rank ? table(shape, to, OUT_OFFSETS, from) : 0};
+    case TTI_GATHER:
+    case TTI_GATHER_V: return gather_flow(shape, from, to);
+    case TTI_SCATTER:
+    case TTI_SCATTER_V: return scatter_flow(shape, from, to);
+    case TTI_ALL_TO_ALL: return (struct tti_flow){bytes, (uint64_t)to * bytes, (uint64_t)from * bytes};
+    case TTI_ALL_TO_ALL_V:
+        return (struct tti_flow){table(shape, from, IN_COUNTS, to), table(shape, from, IN_OFFSETS, to),
+                                 table(shape, to, OUT_OFFSETS, from)};
+    default: return (struct tti_flow){0};
+    }
+}
+
+/* The block of every rank's input that rank `to` reduces, in a reduce_scatter. */
+struct tti_flow tti_reduce_block(const struct tti_shape *shape, int to)
+{
+    uint64_t bytes = shape->count * shape->element;
+    if (shape->kind == TTI_REDUCE_SCATTER) return (struct tti_flow){bytes, (uint64_t)to * bytes, 0};
+    return (struct tti_flow){table(shape, shape->rank, IN_COUNTS, to), table(shape, shape->rank, IN_OFFSETS, to), 0};
+}
+
+/* v-forms: blocks are summed from what every rank knows after the meeting (or before it, where counts are equal). */
+static uint64_t table_bytes(const struct tti_shape *shape)
+{
+    uint64_t total = 0, largest = 0;
+    for (int rank = 0; rank < shape->size; rank++) {
+        if (shape->kind == TTI_ALL_GATHER_V) total += table(shape, shape->rank, OUT_COUNTS, rank);
+        if (shape->kind == TTI_REDUCE_SCATTER_V) total += table(shape, shape->rank, IN_COUNTS, rank);
+        if (shape->kind == TTI_GATHER_V) total += table(shape, shape->root, OUT_COUNTS, rank);
+        if (shape->kind == TTI_SCATTER_V) total += table(shape, shape->root, IN_COUNTS, rank);
+        if (shape->kind != TTI_ALL_TO_ALL_V) continue;
+        uint64_t row = 0;
+        for (int to = 0; to < shape->size; to++) row += table(shape, rank, IN_COUNTS, to);
+        if (row > largest) largest = row;
+    }
+    return total > largest ? total : largest;
+}
+
+uint64_t tti_shape_bytes(const struct tti_shape *shape)
+{
+    uint64_t bytes = shape->count * shape->element;
+    switch (shape->kind) {
+    case TTI_ALL_GATHER:
+    case TTI_GATHER:
+    case TTI_SCATTER:
+    case TTI_REDUCE_SCATTER:
+    case TTI_ALL_TO_ALL: return bytes * (uint64_t)shape->size;
+    case TTI_ALL_GATHER_V:
+    case TTI_GATHER_V:
+    case TTI_SCATTER_V:
+    case TTI_REDUCE_SCATTER_V:
+    case TTI_ALL_TO_ALL_V: return table_bytes(shape);
+    default: return bytes;
+    }
+}
+
+bool tti_shape_splits(const struct tti_shape *shape)
+{
+    switch (shape->kind) {
+    case TTI_SCATTER:
+    case TTI_SCATTER_V:
+    case TTI_REDUCE_SCATTER:
+    case TTI_REDUCE_SCATTER_V:
+    case TTI_ALL_TO_ALL:
+    case TTI_ALL_TO_ALL_V: return true;
+    default: return false;
+    }
+}
+
+/* Bytes of the largest block, where blocks differ: of one sender to one receiver. */
+uint64_t tti_largest_block(const struct tti_shape *shape)
+{
+    uint64_t largest = 0;
+    bool reduces = shape->kind == TTI_REDUCE_SCATTER_V;
+    for (int from = 0; from < shape->size; from++)
+        for (int to = 0; to < shape->size; to++) {
+            if (reduces && from > 0) break;
+            uint64_t bytes = reduces ? tti_reduce_block(shape, to).bytes : tti_flow_of(shape, from, to).bytes;
+            if (bytes > largest) largest = bytes;
+        }
+    return largest;
+}
+
+bool tti_shape_fits_stage(const struct tti_shape *shape)
+{
+    uint64_t limit = (uint64_t)shape->tuning->staged, block = shape->count * shape->element;
+    uint64_t size = (uint64_t)shape->size;
+    switch (shape->kind) {
+    case TTI_BARRIER: return true;
+    case TTI_GATHER_V: /* only the root knows all counts before the meeting */
+    case TTI_SCATTER_V:
+    case TTI_ALL_TO_ALL_V: return false;
+    case TTI_ALL_REDUCE: /* everyone reduces everything: bounded by what that costs, too */
+        return block <= (uint64_t)shape->tuning->one_shot && block * size <= (uint64_t)shape->tuning->one_shot * 16;
+    case TTI_ALL_GATHER_V: {
+        for (int from = 0; from < shape->size; from++)
+            if (table(shape, shape->rank, OUT_COUNTS, from) > limit) return false;
+        return true;
+    }
+    case TTI_REDUCE_SCATTER_V: return tti_largest_block(shape) * size <= limit;
+    default: return (tti_shape_splits(shape) ? block * size : block) <= limit;
+    }
+}
+
+/* ---- Building -------------------------------------------------------------------------------------------------- */
+
+tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape)
+{
+    plan->count = 0;
+    plan->failed = false;
+    if (shape->kind == TTI_BARRIER)
+        tti_build_barrier(plan, shape);
+    else if (shape->path == TTI_STAGED)
+        tti_build_staged(plan, shape);
+    else if (shape->path == TTI_DIRECT)
+        tti_build_direct(plan, shape);
+    else if (shape->path == TTI_ATTACH)
+        tti_build_attach(plan, shape);
+    else
+        tti_build_bounce(plan, shape);
+    return plan->failed ? TUTTI_ERR_MEMORY : TUTTI_OK;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the plan builders share: steps to add, shapes to ask. Internal to the plan_*.c files.
+ */
+#ifndef TTI_COLLECTIVE_PLAN_BUILD_H
+#define TTI_COLLECTIVE_PLAN_BUILD_H
+
+#include "collective/plan.h"
+
+void tti_add_enter(struct tti_plan *plan);
+void tti_add_publish(struct tti_plan *plan, uint32_t value);
+void tti_add_wait(struct tti_plan *plan, int peer, uint32_t value);
+void tti_add_leave(struct tti_plan *plan); /* leave, and wait until all have */
+/* Steps over 0 bytes are left out. */
+void tti_add_copy(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes,
+                  bool stream);
+void tti_add_exchange(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes);
+void tti_add_reduce(struct tti_plan *plan, struct tti_region target, struct tti_region source, int sources,
+                    uint64_t bytes, bool stream);
+void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, bool stream);
+
+struct tti_flow tti_reduce_block(const struct tti_shape *shape, int to);
+bool tti_shape_splits(const struct tti_shape *shape); /* a rank's input has one block per receiver */
+uint64_t tti_largest_block(const struct tti_shape *shape);
+
+void tti_build_barrier(struct tti_plan *plan, const struct tti_shape *shape);
+void tti_build_staged(struct tti_plan *plan, const struct tti_shape *shape);
+void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape);
+void tti_build_attach(struct tti_plan *plan, const struct tti_shape *shape);
+void tti_build_bounce(struct tti_plan *plan, const struct tti_shape *shape);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans over memory that ranks can reach: DIRECT (read and write) and ATTACH (read only).
+ *
+ * Owned slices: each rank reads its slice of every input once and writes it to every output, so that all bytes move
+ * once and all ranks move as many. In place this is right because a slice is touched by its owner alone.
+ */
+#include "collective/plan_build.h"
+
+struct slice {
+    uint64_t offset, bytes;
+};
+
+/* Rank's share of `bytes`, cut at cache lines. */
+static struct slice slice_of(uint64_t bytes, int rank, int size)
+{
+    uint64_t lines = (bytes + 63) / 64, share = lines / (uint64_t)size, extra = lines % (uint64_t)size;
+    uint64_t r = (uint64_t)rank;
+    uint64_t first = r * share + (r < extra ? r : extra), last = first + share + (r < extra ? 1 : 0);
+    uint64_t low = first * 64 < bytes ? first * 64 : bytes, high = last * 64 < bytes ? last * 64 : bytes;
+    return (struct slice){low, high - low};
+}
+
+static bool streams(const struct tti_shape *shape)
+{
+    return tti_shape_bytes(shape) >= (uint64_t)shape->tuning->stream;
+}
+
+static struct tti_region at(int rank, enum tti_space space, uint64_t offset)
+{
+    return (struct tti_region){rank, (uint32_t)space, offset};
+}
+
+/* Every rank fetches what is for it, beginning with its own block and then with its neighbour's, so that no two ranks
+ * read from the same one at the same time. */
+static void pull(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
+{
+    for (int k = 0; k < shape->size; k++) {
+        int from = (shape->rank + k) % shape->size;
+        struct tti_flow flow = tti_flow_of(shape, from, shape->rank);
+        tti_add_copy(plan, at(shape->rank, TTI_OUT, flow.target), at(from, TTI_IN, flow.source), flow.bytes, stream);
+    }
+}
+
+static void push_to_root(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
+{
+    struct tti_flow flow = tti_flow_of(shape, shape->rank, shape->root);
+    tti_add_copy(plan, at(shape->root, TTI_OUT, flow.target), at(shape->rank, TTI_IN, flow.source), flow.bytes, stream);
+}
+
+/* In place, each pair swaps its two blocks, half by each side. */
+static void exchange_in_place(struct tti_plan *plan, const struct tti_shape *shape)
+{
+    uint64_t block = shape->count * shape->element;
+    for (int k = 1; k < shape->size; k++) {
+        int peer = (shape->rank + k) % shape->size;
+        struct slice half = slice_of(block, shape->rank < peer ? 0 : 1, 2);
+        tti_add_exchange(plan, at(shape->rank, TTI_OUT, (uint64_t)peer * block + half.offset),
+                         at(peer, TTI_OUT, (uint64_t)shape->rank * block + half.offset), half.bytes);
+    }
+}
+
+static void reduce_own_block(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
+{
+    struct tti_flow block = tti_reduce_block(shape, shape->rank);
+    tti_add_reduce(plan, at(shape->rank, TTI_OUT, 0), at(TTI_ALL, TTI_IN, block.source), shape->size, block.bytes,
+                   stream);
+}
+
+void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape)
+{
+    bool stream = streams(shape);
+    uint64_t bytes = shape->count * shape->element;
+    struct slice own = slice_of(bytes, shape->rank, shape->size);
+    switch (shape->kind) {
+    case TTI_ALL_REDUCE:
+    case TTI_REDUCE: {
+        int target = shape->kind == TTI_REDUCE ? shape->root : TTI_ALL;
+        tti_add_reduce(plan, at(target, TTI_OUT, own.offset), at(TTI_ALL, TTI_IN, own.offset), shape->size, own.bytes,
+                       stream);
+        break;
+    }
+    case TTI_SCAN:
+    case TTI_EXSCAN: tti_add_prefix(plan, own.offset, own.bytes, shape->kind == TTI_EXSCAN, stream); break;
+    case TTI_BROADCAST:
+        tti_add_copy(plan, at(TTI_ALL, TTI_OUT, own.offset), at(shape->root, TTI_IN, own.offset), own.bytes, stream);
+        break;
+    case TTI_ALL_GATHER:
+        tti_add_copy(plan, at(TTI_ALL, TTI_OUT, (uint64_t)shape->rank * bytes), at(shape->rank, TTI_IN, 0), bytes,
+                     stream);
+        break;
+    case TTI_GATHER:
+    case TTI_GATHER_V: push_to_root(plan, shape, stream); break;
+    case TTI_REDUCE_SCATTER:
+    case TTI_REDUCE_SCATTER_V: reduce_own_block(plan, shape, stream); break;
+    case TTI_ALL_TO_ALL:
+        if (shape->in_place)
+            exchange_in_place(plan, shape);
+        else
+            pull(plan, shape, stream);
+        break;
+    default: pull(plan, shape, stream); break;
+    }
+    tti_add_leave(plan);
+}
+
+/* Reduce the own slice into the own output, then fetch the other slices where they were made. In place this is right
+ * because slice p of anybody's buffer is read by p alone before p publishes, and overwritten only after that. */
+static void all_reduce_in_two_phases(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
+{
+    uint64_t bytes = shape->count * shape->element;
+    struct slice own = slice_of(bytes, shape->rank, shape->size);
+    tti_add_reduce(plan, at(shape->rank, TTI_OUT, own.offset), at(TTI_ALL, TTI_IN, own.offset), shape->size, own.bytes,
+                   false);
+    tti_add_publish(plan, 1);
+    for (int k = 1; k < shape->size; k++) {
+        int from = (shape->rank + k) % shape->size;
+        struct slice slice = slice_of(bytes, from, shape->size);
+        if (slice.bytes == 0) continue;
+        tti_add_wait(plan, from, 1);
+        tti_add_copy(plan, at(shape->rank, TTI_OUT, slice.offset), at(from, TTI_OUT, slice.offset), slice.bytes,
+                     stream);
+    }
+}
+
+void tti_build_attach(struct tti_plan *plan, const struct tti_shape *shape)
+{
+    bool stream = streams(shape);
+    switch (shape->kind) {
+    case TTI_ALL_REDUCE: all_reduce_in_two_phases(plan, shape, stream); break;
+    case TTI_REDUCE:
+        if (shape->rank == shape->root)
+            tti_add_reduce(plan, at(shape->root, TTI_OUT, 0), at(TTI_ALL, TTI_IN, 0), shape->size,
+                           shape->count * shape->element, stream);
+        break;
+    case TTI_REDUCE_SCATTER:
+    case TTI_REDUCE_SCATTER_V: reduce_own_block(plan, shape, stream); break;
+    default: pull(plan, shape, stream); break;
+    }
+    tti_add_leave(plan);
+}

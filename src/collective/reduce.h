@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reductions over ranks: what pairs of type and reduction mean, and the kernels that compute them.
+ *
+ * Invariant: the result of every function here depends only on the inputs' values and their order, never on the
+ * instruction set, alignment, block size or on how a range is cut into calls. The order is one binary tree over
+ * sources: T(lo..hi) = T(lo..lo+p) (op) T(lo+p..hi), p the largest power of two below hi - lo. Partial results of 16-
+ * and 8-bit floats stay f32 until the root of the tree; integer averages are summed in 64 bits.
+ */
+#ifndef TTI_COLLECTIVE_REDUCE_H
+#define TTI_COLLECTIVE_REDUCE_H
+
+#include <stdbool.h>
+#include <tutti/tutti.h>
+
+/* A reduction that was checked against a type: what the kernels need, resolved once per operation. */
+struct tti_reducer {
+    tutti_type type;
+    int code;                        /* a tutti_reduction below TUTTI_REDUCTION_COUNT, or a TTI_REDUCE_ code below */
+    double factor;                   /* this rank's, for TTI_REDUCE_SCALED_SUM */
+    tutti_reduce_function *function; /* for TTI_REDUCE_FUNCTION */
+    void *context;
+    uint32_t signature; /* equal on two ranks exactly when they asked for the same reduction (factors may differ) */
+};
+enum { TTI_REDUCE_SCALED_SUM = 32, TTI_REDUCE_FUNCTION = 33 };
+
+/* TUTTI_OK, or ERR_TYPE / ERR_ARGUMENT with a sentence in `why` (what is wrong and what is accepted). */
+tutti_status tti_reducer_init(struct tti_reducer *reducer, tutti_type type, tutti_reduction reduction, char *why,
+                              size_t why_bytes);
+
+/* One pass: dsts[k][i] = tree over sources[0..source_count) at i, for all k and i < count. A destination may be one of
+ * the sources exactly; other overlaps are not allowed. factors (one per source) only for SCALED_SUM, else NULL.
+ * AVG divides by source_count. `stream`: write destinations past the caches. dst_count and source_count >= 1. */
+void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, const double *factors,
+                int source_count, void *const *dsts, int dst_count, size_t count, bool stream);
+
+/* dsts[r][i] = tree over sources[0..r] (inclusive) or sources[0..r) (exclusive; dsts[0] is not touched); a NULL dst is
+ * skipped. dsts[r] may be sources[r] exactly. AVG divides by the number of sources of that prefix. */
+void tti_scan(const struct tti_reducer *reducer, const void *const *sources, const double *factors, int source_count,
+              void *const *dsts, bool exclusive, size_t count, bool stream);
+
+/* memcpy, or with `stream` past the caches. */
+void tti_copy(void *dst, const void *src, size_t bytes, bool stream);
+
+/* Which kernels run: "avx512", "avx2" or "portable". tti_kernels_force(NULL) goes back to the best; false if this CPU
+ * lacks it. For tests. */
+const char *tti_kernels_name(void);
+bool tti_kernels_force(const char *name);
+
+#endif

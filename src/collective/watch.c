@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Waiting for peers: polling, sleeping, and noticing that they died, stalled or that time is up. All waits of
+ * operations come through tti_comm_wait, so deadlines, deaths and reports are decided here and nowhere else.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "collective/comm.h"
+#include <stdio.h>
+
+#define MS INT64_C(1000000)
+
+enum {
+    LOOK_MS = 10,          /* how often a waiting rank asks whether the others live */
+    SLEEP_MS = 25,         /* the longest sleep when processes may die */
+    SLEEP_THREADS_MS = 50, /* threads are marked by their own process: only deadlines are due */
+    PATIENCE_US = 1000,    /* yields before sleeping, and more for each rank that needs its turn */
+    PATIENCE_PER_RANK_US = 20
+};
+
+struct watch {
+    tutti_comm *comm;
+    const struct tti_waitable *waitable;
+    struct tti_wait wait;
+    int64_t looked_ns;
+    bool reported;
+    uint64_t peer_mark; /* what the awaited peer had published when it last moved */
+    int64_t peer_moved_ns;
+};
+
+static uint64_t newest_entry(const tutti_comm *comm, int rank)
+{
+    uint64_t newest = 0;
+    for (uint64_t i = 0; i < TTI_WINDOW; i++) {
+        uint64_t entry = atomic_load_explicit(&comm->posts[rank].slots[i].entry, memory_order_acquire);
+        if (entry != 0 && (newest == 0 || (int32_t)((entry >> 32) - (newest >> 32)) > 0)) newest = entry;
+    }
+    return newest;
+}
+
+void tti_comm_describe_rank(const tutti_comm *comm, int rank, char *text, size_t bytes)
+{
+    uint64_t entry = newest_entry(comm, rank);
+    if (entry == 0) {
+        snprintf(text, bytes, "rank %d has made no call yet", rank);
+        return;
+    }
+    char call[160];
+    struct tti_call copy = tti_slot_of(comm, rank, entry >> 32)->call;
+    tti_call_describe(&copy, call, sizeof call);
+    snprintf(text, bytes, "rank %d's last call was #%llu %s", rank, (unsigned long long)(entry >> 32), call);
+}
+
+static double seconds(int64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+/* Remembers when the awaited peer was last seen to move. */
+static void observe(struct watch *watch)
+{
+    int peer = *watch->waitable->waiting_for;
+    if (peer < 0) return;
+    const struct tti_post *post = &watch->comm->posts[peer];
+    uint64_t mark = newest_entry(watch->comm, peer) ^ atomic_load_explicit(&post->progress, memory_order_relaxed) ^
+                    (uint64_t)peer << 20;
+    if (mark == watch->peer_mark && watch->peer_moved_ns != 0) return;
+    watch->peer_mark = mark;
+    watch->peer_moved_ns = watch->wait.now_ns;
+}
+
+static void describe_stall(const struct watch *watch, char *text, size_t bytes)
+{
+    int peer = *watch->waitable->waiting_for;
+    int64_t now = watch->wait.now_ns;
+    char doing[192] = "", waited[64];
+    snprintf(waited, sizeof waited, "%.1f s", seconds(now - watch->wait.started_ns));
+    if (peer < 0) {
+        snprintf(text, bytes, "rank %d has waited %s in %s", watch->comm->rank, waited,
+                 tti_kind_name(watch->waitable->kind));
+        return;
+    }
+    tti_comm_describe_rank(watch->comm, peer, doing, sizeof doing);
+    snprintf(text, bytes, "rank %d has waited %s in %s for rank %d; %s, and it has not moved for %.1f s",
+             watch->comm->rank, waited, tti_kind_name(watch->waitable->kind), peer, doing,
+             seconds(now - watch->peer_moved_ns));
+}
+
+static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
+{
+    char text[400];
+    describe_stall(watch, text, sizeof text);
+    return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, *watch->waitable->waiting_for,
+                          "%s: its deadline of %lld ms passed", text, (long long)deadline_ms);
+}
+
+/* A peer that left will not come any more. Its goodbye is an entry that the executor compares; this is for the case that
+ * it had run ahead and found no free slot for one. Messages see to it themselves (message.c). */
+static tutti_status check_left(struct watch *watch)
+{
+    tutti_comm *comm = watch->comm;
+    int peer = *watch->waitable->waiting_for;
+    if (peer < 0 || watch->waitable->kind >= TTI_LEAVE) return TUTTI_OK;
+    if (atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) != TTI_RANK_LEFT)
+        return TUTTI_OK;
+    tutti_status status = watch->waitable->progress(watch->waitable->object);
+    if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != peer) return TUTTI_OK;
+    char doing[192];
+    tti_comm_describe_rank(comm, peer, doing, sizeof doing);
+    return tti_comm_break(comm, watch->waitable->kind, TUTTI_ERR_MISMATCH, peer,
+                          "rank %d called %s, but rank %d has left; %s", comm->rank,
+                          tti_kind_name(watch->waitable->kind), peer, doing);
+}
+
+/* The slower checks of a wait that has lasted a while. */
+static tutti_status look_around(struct watch *watch)
+{
+    tutti_comm *comm = watch->comm;
+    const tutti_options *options = &comm->world->options;
+    int64_t now = watch->wait.now_ns, waited = now - watch->wait.started_ns;
+    if (now - watch->looked_ns >= LOOK_MS * MS) {
+        watch->looked_ns = now;
+        observe(watch);
+        TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->all_threads));
+        TTI_TRY(check_left(watch));
+    }
+    int64_t deadline_ms = watch->waitable->deadline_ms;
+    if (deadline_ms == 0) deadline_ms = options->deadline_ms;
+    if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
+    if (!watch->reported && waited >= options->stall_report_ms * MS) {
+        char text[400];
+        describe_stall(watch, text, sizeof text);
+        tti_log(TUTTI_WARN, "%s", text);
+        watch->reported = true;
+    }
+    return TUTTI_OK;
+}
+
+/* How long to sleep before something must be looked at again. */
+static int64_t sleep_ns(const struct watch *watch)
+{
+    int64_t longest = (watch->comm->all_threads ? SLEEP_THREADS_MS : SLEEP_MS) * MS;
+    int64_t deadline_ms = watch->waitable->deadline_ms;
+    if (deadline_ms == 0) deadline_ms = watch->comm->world->options.deadline_ms;
+    int64_t left = watch->wait.started_ns + deadline_ms * MS - watch->wait.now_ns;
+    if (left < longest) longest = left > MS ? left : MS;
+    return longest;
+}
+
+/* Announce, poll once more, sleep. The announcement and the publisher's ring are both sequentially consistent: either it
+ * sees the sleeper, or this poll sees what it published. */
+static tutti_status sleep_once(struct watch *watch)
+{
+    tutti_comm *comm = watch->comm;
+    struct tti_post *post = &comm->posts[comm->rank];
+    uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
+    atomic_store_explicit(&post->waiting_for, *watch->waitable->waiting_for + 1, memory_order_seq_cst);
+    if (*watch->waitable->waiting_for < 0) atomic_store_explicit(&post->waiting_for, -1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
+    int before = *watch->waitable->waiting_for;
+    tutti_status status = watch->waitable->progress(watch->waitable->object);
+    /* a poll that moved on to another peer must announce that one first */
+    if (status == TUTTI_IN_PROGRESS && before == *watch->waitable->waiting_for && !tti_comm_is_broken(comm))
+        tti_bell_sleep(&post->bell, seen, sleep_ns(watch), comm->shared_bells);
+    atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
+    atomic_store_explicit(&post->waiting_for, 0, memory_order_relaxed);
+    return status;
+}
+
+tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    tutti_status status = waitable->progress(waitable->object);
+    if (status != TUTTI_IN_PROGRESS) return status;
+    struct watch watch = {.comm = comm, .waitable = waitable};
+    int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
+    tti_wait_begin(&watch.wait, comm->crowded, patience);
+    for (;;) {
+        status = tti_wait_pause(&watch.wait) ? waitable->progress(waitable->object) : sleep_once(&watch);
+        if (status != TUTTI_IN_PROGRESS) return status;
+        if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
+        if (tti_wait_slow(&watch.wait)) TTI_TRY(look_around(&watch));
+    }
+}

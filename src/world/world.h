@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who is here: the processes of a job on this host, their arenas, and whether they are still alive.
+ *
+ * A world is one process's view of the job; the ranks that are threads of one process share it (by reference count).
+ * Its control segment is mapped by every process of the job: a header, one state per rank, and an area for the layer
+ * above. All of it is plain memory: nothing in here is ever waited for except while joining.
+ */
+#ifndef TTI_WORLD_WORLD_H
+#define TTI_WORLD_WORLD_H
+
+#include "base/memory.h"
+#include <stdatomic.h>
+#include <stdint.h>
+#include <tutti/experimental.h>
+#include <tutti/tutti.h>
+
+enum tti_rank_state {
+    TTI_RANK_JOINED = 1,
+    TTI_RANK_LEFT, /* by tutti_leave: an orderly end */
+    TTI_RANK_LOST  /* its process died, or its thread ended, without leaving */
+};
+
+/* In the segment, one per rank, a cache line each. */
+struct tti_rank_info {
+    _Alignas(64) _Atomic uint32_t state;
+    int32_t process; /* index into tti_world.processes */
+    int32_t pid;
+};
+
+/* In the segment, at its start. */
+struct tti_segment {
+    uint64_t magic;
+    int32_t size, process_count;
+    uint32_t epoch;
+    _Atomic uint32_t lost_count; /* grows when a rank is marked lost: a cheap "has anything happened" */
+    tutti_tuning tuning;         /* rank 0's holds for all */
+    uint64_t area_offset, area_bytes;
+    struct tti_rank_info ranks[];
+};
+
+/* Process-local view of one process of the job. */
+struct tti_process {
+    int pid;
+    int pidfd;                /* readable when the process has ended; -1 for this process */
+    struct tti_mapping arena; /* this process's own is world->arena.mapping (not owned twice) */
+};
+
+struct tti_world {
+    char job[128];
+    int size;
+    int process_count;
+    int process; /* this process's index */
+    tutti_options options;
+    char option_text[3][256]; /* copies that options' TEXT fields point to */
+    struct tti_mapping segment_mapping;
+    struct tti_segment *segment;
+    void *area; /* segment + area_offset: for the layer above, zeroed */
+    struct tti_process *processes;
+    struct tti_arena arena;
+    atomic_int references; /* ranks of this process that have not left */
+};
+
+/* A world of `size` ranks that are all threads of this process (also size 1). No bootstrap; references = size. */
+tutti_status tti_world_threads(int size, const tutti_options *options, size_t area_bytes, struct tti_world **world,
+                               tutti_error *error);
+
+/* Joins the job as one rank; returns when all `size` ranks have joined, or with the same kind of error on all of them,
+ * within options->join_timeout_ms. references = 1. */
+tutti_status tti_world_join(const char *job, int rank, int size, const tutti_options *options, size_t area_bytes,
+                            struct tti_world **world, tutti_error *error);
+
+/* The last reference unmaps and frees everything. */
+void tti_world_release(struct tti_world *world);
+
+/* Marks a rank as LEFT or LOST (the first mark stands). */
+void tti_world_mark(struct tti_world *world, int rank, enum tti_rank_state state);
+
+/* Looks at every other process's pidfd, without blocking, and marks the ranks of ended ones LOST unless they had left.
+ * Returns the lowest lost rank, or -1. */
+int tti_world_check_alive(struct tti_world *world);
+int tti_world_first_lost(const struct tti_world *world);
+
+/* Kills the process of a rank (SIGKILL through its pidfd) and waits at most `timeout_ms` until it has ended; false if it
+ * is this process or has not ended by then. */
+bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms);
+
+/* An address another process gave as (process, offset in its arena), here; NULL if out of its arena. */
+void *tti_world_translate(const struct tti_world *world, int process, uint64_t offset, size_t bytes);
+
+#endif
