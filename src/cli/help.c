@@ -49,6 +49,7 @@ static const char *default_text(const struct cli_flag *flag, char text[TEXT_BYTE
     text[0] = '\0';
     if (flag->is_switch || (!given && row->kind == TUTTI_OPTION_TEXT)) return text;
     const char *unit = row->kind == TUTTI_OPTION_MS ? " ms" : row->kind == TUTTI_OPTION_BYTES ? " bytes" : "";
+    if (given && !isdigit((unsigned char)row->initial[strlen(row->initial) - 1])) unit = ""; /* it has one: 64M */
     if (row->kind == TUTTI_OPTION_TEXT || row->kind == TUTTI_OPTION_BOOL) {
         if (given) (void)snprintf(text, TEXT_BYTES, "default %s", row->initial);
     } else if (given) {
@@ -175,6 +176,18 @@ void cli_help_tool(FILE *stream)
 
 /* ---- Man page -------------------------------------------------------------------------------------------------- */
 
+/* The character that UTF-8 text starts with, as \[u2026]. Returns the bytes that it takes; 1 for what is no UTF-8. */
+static size_t roff_character(FILE *stream, const char *text)
+{
+    unsigned char first = (unsigned char)text[0];
+    size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2, i = 1;
+    unsigned code = first & (0x7fU >> bytes);
+    for (; i < bytes && ((unsigned char)text[i] & 0xc0) == 0x80; i++)
+        code = code << 6 | ((unsigned char)text[i] & 0x3f);
+    (void)fprintf(stream, i == bytes ? "\\[u%04X]" : "?", code);
+    return i;
+}
+
 /* Text as roff: backslashes and dashes escaped, no line that starts with a control character, empty lines as .PP. */
 static void roff(FILE *stream, const char *text)
 {
@@ -191,6 +204,8 @@ static void roff(FILE *stream, const char *text)
             (void)fputs("\\e", stream);
         } else if (*text == '-') {
             (void)fputs("\\-", stream);
+        } else if ((unsigned char)*text >= 0x80) {
+            text += roff_character(stream, text) - 1;
         } else {
             (void)fputc(*text, stream);
         }
