@@ -44,18 +44,24 @@ static const char *reduction_text(uint8_t reduction)
                                              : tutti_reduction_name((tutti_reduction)reduction);
 }
 
+void tti_site_describe(const struct tti_site *site, char *text, size_t bytes)
+{
+    char name[40] = "", place[64] = "";
+    if (site->name[0] != '\0') snprintf(name, sizeof name, " \"%.*s\"", (int)sizeof site->name, site->name);
+    if (site->line > 0)
+        snprintf(place, sizeof place, " at %.*s:%d", (int)sizeof site->file, site->file, (int)site->line);
+    snprintf(text, bytes, "%s%s", name, place);
+}
+
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes)
 {
-    char elements[96] = "", root[32] = "", site[64] = "", name[40] = "";
+    char elements[96] = "", root[32] = "", site[112];
     if (call->root >= 0) snprintf(root, sizeof root, ", root %d", (int)call->root);
+    bool reduces = call->reduction != TTI_NO_REDUCTION;
     if (call->type < TUTTI_TYPE_COUNT)
         snprintf(elements, sizeof elements, "(%llu %s%s%s%s%s)", (unsigned long long)call->count,
-                 tutti_type_name((tutti_type)call->type), call->reduction == TTI_NO_REDUCTION ? "" : ", ",
-                 call->reduction == TTI_NO_REDUCTION ? "" : reduction_text(call->reduction), root,
-                 call->in_place != 0 ? ", in place" : "");
-    if (call->site.line > 0)
-        snprintf(site, sizeof site, " at %.*s:%d", (int)sizeof call->site.file, call->site.file, (int)call->site.line);
-    if (call->site.name[0] != '\0')
-        snprintf(name, sizeof name, " \"%.*s\"", (int)sizeof call->site.name, call->site.name);
-    snprintf(text, bytes, "%s%s%s%s", tti_kind_name((enum tti_kind)call->kind), elements, name, site);
+                 tutti_type_name((tutti_type)call->type), reduces ? ", " : "",
+                 reduces ? reduction_text(call->reduction) : "", root, call->in_place != 0 ? ", in place" : "");
+    tti_site_describe(&call->site, site, sizeof site);
+    snprintf(text, bytes, "%s%s%s", tti_kind_name((enum tti_kind)call->kind), elements, site);
 }

@@ -85,7 +85,10 @@ struct tti_call {
 uint32_t tti_call_signature(uint32_t before, const struct tti_call *call);
 uint32_t tti_counts_signature(const size_t *counts, int size);
 
-/* "all_reduce(4 f32, sum) at train.c:12 “loss”" */
+/* " \"loss\" at train.c:12", or "" where the caller did not say. */
+void tti_site_describe(const struct tti_site *site, char *text, size_t bytes);
+
+/* "all_reduce(4 f32, sum) \"loss\" at train.c:12" */
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
 
 #endif

@@ -34,18 +34,21 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
     return status;
 }
 
-/* The error that broke the comm, as this rank tells it: the same words and peer on every rank. */
-static tutti_status adopt(tutti_comm *comm)
+/* The error that broke the comm, as this rank tells it: the same status, peer and words on every rank, about this
+ * rank's own operation. */
+static tutti_status adopt(tutti_comm *comm, enum tti_kind kind)
 {
     /* the one who breaks copies one sentence, no more; unless it is killed right there */
     int64_t give_up = tti_now_ns() + ADOPT_NS;
     while (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) {
         if (tti_now_ns() > give_up)
-            return tti_comm_refuse(comm, TTI_BARRIER, TUTTI_ERR_PEER_LOST, "a rank died while it reported an error");
+            return tti_comm_refuse(comm, kind, TUTTI_ERR_PEER_LOST, "a rank died while it reported an error");
         sched_yield();
     }
-    comm->error = comm->area->failure;
-    comm->error.rank = comm->rank;
+    const tutti_error *failure = &comm->area->failure;
+    fill(comm, &comm->error, kind, failure->status, failure->peer);
+    comm->error.system_errno = failure->system_errno;
+    memcpy(comm->error.text, failure->text, sizeof comm->error.text);
     return comm->error.status;
 }
 
@@ -60,7 +63,7 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
     uint32_t whole = TTI_WHOLE;
     if (!atomic_compare_exchange_strong_explicit(&comm->area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
                                                  memory_order_seq_cst))
-        return adopt(comm);
+        return adopt(comm, kind);
     comm->area->failure = error;
     comm->error = error;
     atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
@@ -81,7 +84,7 @@ static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
 
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
 {
-    if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE) return adopt(comm);
+    if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE) return adopt(comm, kind);
     int lost = -1;
     if (look)
         lost = tti_world_check_alive(comm->world);

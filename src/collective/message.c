@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { PIECE_BYTES = 1 << 20, KILL_MS = 1000 };
-enum { STARTING, ANNOUNCED, MOVING, CLOSING }; /* states of a large message, on both sides */
+enum { STARTING, ANNOUNCED, MOVING, CLOSING, DONE }; /* all but the first and last: of a large message, on both sides */
 
 struct tti_early {
     struct tti_early *next;
@@ -83,9 +83,11 @@ static tutti_status wait_for_peer(struct tti_send *send)
 {
     send->waiting_for = send->peer;
     if (!peer_left(send->comm, send->peer)) return TUTTI_IN_PROGRESS;
+    char site[112];
+    tti_site_describe(&send->comm->site, site, sizeof site);
     return tti_comm_break(send->comm, TTI_SEND, TUTTI_ERR_MISMATCH, send->peer,
-                          "rank %d sends %llu bytes with tag %d to rank %d, which has left", send->comm->rank,
-                          (unsigned long long)send->bytes, send->tag, send->peer);
+                          "rank %d sends %llu bytes with tag %d%s to rank %d, which has left", send->comm->rank,
+                          (unsigned long long)send->bytes, send->tag, site, send->peer);
 }
 
 static tutti_status put(struct tti_send *send, enum tti_cell_kind kind, const void *data, size_t length, uint64_t bytes)
@@ -152,8 +154,11 @@ static tutti_status send_share(struct tti_send *send)
 static tutti_status send_progress(void *object)
 {
     struct tti_send *send = object;
-    if (send->state == STARTING && send->bytes <= (uint64_t)send->comm->tuning.eager)
-        return put(send, TTI_CELL_EAGER, send->in, send->bytes, send->bytes);
+    if (send->state == STARTING && send->bytes <= (uint64_t)send->comm->tuning.eager) {
+        TTI_TRY(put(send, TTI_CELL_EAGER, send->in, send->bytes, send->bytes));
+        send->state = DONE;
+    }
+    if (send->state == DONE) return TUTTI_OK;
     if (send->state == STARTING) TTI_TRY(announce(send));
     struct tti_channel *channel = send->end->channel;
     if (send->state == ANNOUNCED) {
@@ -164,7 +169,9 @@ static tutti_status send_progress(void *object)
     if (send->state == MOVING) TTI_TRY(send_share(send));
     bool done = channel->way == TTI_WAY_PARTS ||
                 atomic_load_explicit(&channel->received, memory_order_acquire) == send->end->large;
-    return done ? TUTTI_OK : wait_for_peer(send);
+    if (!done) return wait_for_peer(send);
+    send->state = DONE;
+    return TUTTI_OK;
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------------------------- */
@@ -172,10 +179,14 @@ static tutti_status send_progress(void *object)
 static tutti_status fits(struct tti_recv *recv, uint64_t bytes, uint8_t type)
 {
     size_t element = tutti_type_bytes(recv->type);
-    if (type != (uint8_t)recv->type)
+    char site[112];
+    if (type != (uint8_t)recv->type) {
+        tti_site_describe(&recv->comm->site, site, sizeof site);
         return tti_comm_break(recv->comm, TTI_RECV, TUTTI_ERR_MISMATCH, recv->peer,
-                              "rank %d receives %s with tag %d from rank %d, which sent %s", recv->comm->rank,
-                              tutti_type_name(recv->type), recv->tag, recv->peer, tutti_type_name((tutti_type)type));
+                              "rank %d receives %s with tag %d%s from rank %d, which sent %s", recv->comm->rank,
+                              tutti_type_name(recv->type), recv->tag, site, recv->peer,
+                              tutti_type_name((tutti_type)type));
+    }
     if (bytes > recv->capacity)
         return tti_comm_refuse(recv->comm, TTI_RECV, TUTTI_ERR_TRUNCATED,
                                "rank %d's message with tag %d has %llu elements, the buffer of rank %d only %llu; it "
@@ -196,6 +207,7 @@ static tutti_status take_early(struct tti_recv *recv)
         *link = early->next;
         if (recv->mailbox->last == &early->next) recv->mailbox->last = link;
         tti_free(early);
+        recv->state = DONE;
         return TUTTI_OK;
     }
     return TUTTI_IN_PROGRESS;
@@ -258,7 +270,7 @@ static tutti_status take_cells(struct tti_recv *recv)
             if (cell->bytes > 0) memcpy(recv->out, cell->data, cell->bytes);
             tti_channel_take(end);
             tti_comm_ring(recv->comm, false);
-            recv->state = CLOSING;
+            recv->state = DONE;
             return TUTTI_OK;
         }
         if (cell->kind == TTI_CELL_LARGE) return TUTTI_IN_PROGRESS; /* nothing can follow it before it is accepted */
@@ -276,9 +288,11 @@ static tutti_status find_message(struct tti_recv *recv)
     tutti_status status = TUTTI_IN_PROGRESS;
     if (open_from(recv->comm, recv->peer)) status = take_cells(recv);
     if (status != TUTTI_IN_PROGRESS || !left) return status;
+    char site[112];
+    tti_site_describe(&recv->comm->site, site, sizeof site);
     return tti_comm_break(recv->comm, TTI_RECV, TUTTI_ERR_MISMATCH, recv->peer,
-                          "rank %d receives with tag %d from rank %d, which has left and sent no such message",
-                          recv->comm->rank, recv->tag, recv->peer);
+                          "rank %d receives with tag %d%s from rank %d, which has left and sent no such message",
+                          recv->comm->rank, recv->tag, site, recv->peer);
 }
 
 static tutti_status take_parts(struct tti_recv *recv)
@@ -313,7 +327,7 @@ static tutti_status recv_share(struct tti_recv *recv)
     if (tti_comm_is_broken(comm)) return TUTTI_IN_PROGRESS;
     atomic_store_explicit(&channel->received, recv->mailbox->from.large, memory_order_seq_cst);
     tti_comm_ring(comm, false);
-    recv->state = recv->way == TTI_WAY_HALVES ? ANNOUNCED : CLOSING;
+    recv->state = recv->way == TTI_WAY_HALVES ? CLOSING : DONE;
     return TUTTI_OK;
 }
 
@@ -326,10 +340,10 @@ static tutti_status recv_progress(void *object)
         TTI_TRY(find_message(recv));
     }
     if (recv->state == MOVING) TTI_TRY(recv_share(recv));
-    if (recv->state == ANNOUNCED) { /* the sender has its half to copy */
+    if (recv->state == CLOSING) { /* the sender has its half to copy */
         struct tti_channel_end *end = &recv->mailbox->from;
         if (atomic_load_explicit(&end->channel->sent, memory_order_acquire) != end->large) return TUTTI_IN_PROGRESS;
-        recv->state = CLOSING;
+        recv->state = DONE;
     }
     return TUTTI_OK;
 }
@@ -341,7 +355,7 @@ static void fence_recv(struct tti_recv *recv)
 {
     tutti_comm *comm = recv->comm;
     struct tti_channel_end *end = &recv->mailbox->from;
-    if ((recv->state != MOVING && recv->state != ANNOUNCED) || recv->way != TTI_WAY_HALVES) return;
+    if ((recv->state != MOVING && recv->state != CLOSING) || recv->way != TTI_WAY_HALVES) return;
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
     while (atomic_load_explicit(&end->channel->sent, memory_order_acquire) != end->large) {
         tti_world_check_alive(comm->world);

@@ -106,11 +106,33 @@ static tutti_status check_left(struct watch *watch)
         return TUTTI_OK;
     tutti_status status = watch->waitable->progress(watch->waitable->object);
     if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != peer) return TUTTI_OK;
-    char doing[192];
+    char doing[192], site[112];
     tti_comm_describe_rank(comm, peer, doing, sizeof doing);
+    tti_site_describe(&comm->site, site, sizeof site);
     return tti_comm_break(comm, watch->waitable->kind, TUTTI_ERR_MISMATCH, peer,
-                          "rank %d called %s, but rank %d has left; %s", comm->rank,
-                          tti_kind_name(watch->waitable->kind), peer, doing);
+                          "rank %d called %s%s, but rank %d has left; %s", comm->rank,
+                          tti_kind_name(watch->waitable->kind), site, peer, doing);
+}
+
+/* This rank waits for a message of a peer that itself sleeps, in a collective, until this rank enters: neither will ever
+ * go on. Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank, busy here,
+ * has not made. */
+static tutti_status check_crossed(struct watch *watch)
+{
+    tutti_comm *comm = watch->comm;
+    int peer = *watch->waitable->waiting_for;
+    if (peer < 0 || peer == comm->rank || watch->waitable->kind < TTI_LEAVE) return TUTTI_OK;
+    uint64_t entry = newest_entry(comm, peer);
+    if (entry == 0 || (int32_t)((uint32_t)(entry >> 32) - (uint32_t)comm->sequence) <= 0) return TUTTI_OK;
+    if (atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire) != comm->rank + 1) return TUTTI_OK;
+    tutti_status status = watch->waitable->progress(watch->waitable->object);
+    if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != peer) return status;
+    char doing[192], site[112];
+    tti_comm_describe_rank(comm, peer, doing, sizeof doing);
+    tti_site_describe(&comm->site, site, sizeof site);
+    return tti_comm_break(comm, watch->waitable->kind, TUTTI_ERR_MISMATCH, peer,
+                          "rank %d waits in %s%s for rank %d, which waits for rank %d in a collective; %s", comm->rank,
+                          tti_kind_name(watch->waitable->kind), site, peer, comm->rank, doing);
 }
 
 /* The slower checks of a wait that has lasted a while. */
@@ -124,6 +146,8 @@ static tutti_status look_around(struct watch *watch)
         observe(watch);
         TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->all_threads));
         TTI_TRY(check_left(watch));
+        tutti_status crossed = check_crossed(watch);
+        if (crossed < 0) return crossed;
     }
     int64_t deadline_ms = watch->waitable->deadline_ms;
     if (deadline_ms == 0) deadline_ms = options->deadline_ms;
