@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The join as every rank but 0 sees it: go to rank 0, map what it sends, wait for its verdict.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include "world/build.h"
+#include "world/join.h"
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BACK_OFF_MS = 5 };
+
+/* Rank 0 knows who is missing; it keeps the earliest deadline of all, and its word is worth this much longer. */
+#define GRACE_NS ((int64_t)300 * 1000000)
+
+struct member {
+    struct tti_join *join;
+    int fd;
+    int mapped; /* ranks 0 to mapped-1 */
+    bool done;
+};
+
+static tutti_status nobody_there(struct tti_join *join, int why)
+{
+    if (why == EACCES)
+        return tti_join_fail(join, 0, "the socket of job %s belongs to another user; start all ranks as one user",
+                             join->job);
+    return tti_join_fail(join, 0,
+                         "rank 0 has not opened job %s's socket within %lld ms; is it running with the same job name "
+                         "and user?",
+                         join->job, (long long)join->options->join_timeout_ms);
+}
+
+static bool may_come(int why)
+{
+    return why == ECONNREFUSED || why == EAGAIN || why == EINTR || why == EACCES || why == ENOENT;
+}
+
+/* Rank 0 may start later than this one: try again, soon at first, every few milliseconds later. */
+static tutti_status reach_root(struct tti_join *join, int *fd)
+{
+    for (int pause_ms = 1;; pause_ms = pause_ms < BACK_OFF_MS ? pause_ms + 1 : BACK_OFF_MS) {
+        *fd = tti_wire_connect(join->job);
+        if (*fd >= 0) return TUTTI_OK;
+        int why = errno;
+        if (!may_come(why)) return tti_join_socket_failed(join, why);
+        if (tti_now_ns() >= join->deadline_ns) return nobody_there(join, why);
+        poll(NULL, 0, pause_ms);
+    }
+}
+
+static tutti_status root_gone(struct member *member)
+{
+    return tti_join_fail(member->join, 0, "rank 0 ended while job %s was being joined", member->join->job);
+}
+
+static tutti_status take_segment(struct member *member, struct tti_wire_packet *packet)
+{
+    struct tti_join *join = member->join;
+    struct tti_world *world = join->world;
+    if (packet->fd_count != 1 || world->segment != NULL)
+        return tti_join_fail(join, 0, "rank 0 of job %s sent something unexpected", join->job);
+    packet->fd_count = 0; /* the mapping has it now */
+    TTI_TRY(
+        tti_mapping_open(&world->segment_mapping, packet->fds[0], (size_t)packet->as.world.segment_bytes, join->error));
+    tti_mapping_close_fd(&world->segment_mapping);
+    if (!tti_world_segment_fits(world, join->area_bytes))
+        return tti_join_fail(join, 0, "rank 0 of job %s runs another version of the library", join->job);
+    tti_world_attach_segment(world);
+    return TUTTI_OK;
+}
+
+static tutti_status take_arena(struct member *member, int *fd, uint64_t bytes, int64_t pid)
+{
+    struct tti_join *join = member->join;
+    int rank = member->mapped++;
+    if (rank == join->rank) return TUTTI_OK;
+    int taken = *fd;
+    *fd = -1;
+    TTI_TRY(tti_join_map_arena(join, rank, taken, bytes));
+    tti_mapping_close_fd(&join->world->processes[rank].arena);
+    return tti_join_watch(join, rank, (int)pid);
+}
+
+static tutti_status take_arenas(struct member *member, struct tti_wire_packet *packet)
+{
+    struct tti_join *join = member->join;
+    const struct tti_wire_arenas *arenas = &packet->as.arenas;
+    if (arenas->first != member->mapped || arenas->count != packet->fd_count || join->world->segment == NULL ||
+        arenas->count > join->size - arenas->first)
+        return tti_join_fail(join, 0, "rank 0 of job %s sent something unexpected", join->job);
+    for (int i = 0; i < arenas->count; i++)
+        TTI_TRY(take_arena(member, &packet->fds[i], arenas->ranks[i].bytes, arenas->ranks[i].pid));
+    if (member->mapped < join->size) return TUTTI_OK;
+    struct tti_wire_verdict ready = {.status = TUTTI_OK, .peer = -1};
+    int why = tti_wire_send(member->fd, TTI_WIRE_VERDICT, &ready, sizeof ready, NULL, 0, join->deadline_ns);
+    /* A closed socket still holds rank 0's verdict: the next read finds that, or the end. */
+    return why == 0 || why == EPIPE ? TUTTI_OK : tti_join_socket_failed(join, why);
+}
+
+static tutti_status take_verdict(struct member *member, const struct tti_wire_verdict *verdict)
+{
+    if (verdict->status != TUTTI_OK) return tti_join_take_verdict(member->join, verdict);
+    if (member->mapped < member->join->size)
+        return tti_join_fail(member->join, 0, "rank 0 of job %s sent something unexpected", member->join->job);
+    member->done = true;
+    return TUTTI_OK;
+}
+
+static tutti_status take_packet(struct member *member, struct tti_wire_packet *packet)
+{
+    struct tti_join *join = member->join;
+    if (packet->as.head.version != TTI_WIRE_VERSION)
+        return tti_join_fail(join, 0, "rank 0 of job %s runs another version of the library (protocol %u, here %d)",
+                             join->job, packet->as.head.version, TTI_WIRE_VERSION);
+    switch (packet->as.head.kind) {
+    case TTI_WIRE_WORLD: return take_segment(member, packet);
+    case TTI_WIRE_ARENAS: return take_arenas(member, packet);
+    case TTI_WIRE_VERDICT: return take_verdict(member, &packet->as.verdict);
+    default: return tti_join_fail(join, 0, "rank 0 of job %s sent something unexpected", join->job);
+    }
+}
+
+static tutti_status next_packet(struct member *member)
+{
+    struct tti_join *join = member->join;
+    struct tti_wire_packet packet;
+    int why = tti_wire_await(member->fd, join->deadline_ns + GRACE_NS);
+    if (why == ETIMEDOUT)
+        return tti_join_fail(join, 0, "rank 0 has not answered within %lld ms while job %s was being joined",
+                             (long long)join->options->join_timeout_ms, join->job);
+    if (why == 0) why = tti_wire_receive(member->fd, &packet);
+    if (why == EAGAIN) return TUTTI_OK;
+    if (why == EPIPE) return root_gone(member);
+    if (why != 0) return tti_join_socket_failed(join, why);
+    tutti_status status = take_packet(member, &packet);
+    tti_wire_drop_fds(&packet);
+    return status;
+}
+
+/* So that rank 0 need not guess why this rank goes. Its own verdicts it knows, and a dead one hears nothing. */
+static void tell_root(struct member *member)
+{
+    struct tti_wire_verdict trouble;
+    tti_join_error_to_verdict(member->join->error, &trouble);
+    tti_wire_send(member->fd, TTI_WIRE_VERDICT, &trouble, sizeof trouble, NULL, 0, member->join->deadline_ns);
+}
+
+static tutti_status talk(struct member *member, tutti_status prepared)
+{
+    struct tti_join *join = member->join;
+    int why = tti_join_send_hello(join, prepared, member->fd);
+    if (prepared != TUTTI_OK) return prepared;
+    if (why != 0 && why != EPIPE) return tti_join_socket_failed(join, why);
+    while (!member->done) {
+        tutti_status status = next_packet(member);
+        if (status == TUTTI_OK) continue;
+        tell_root(member);
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_join_member(struct tti_join *join)
+{
+    struct member member = {.join = join, .fd = -1};
+    tutti_status prepared = tti_join_prepare(join);
+    tutti_error mine = *join->error;
+    tutti_status status = reach_root(join, &member.fd);
+    if (status != TUTTI_OK) {
+        if (prepared != TUTTI_OK) *join->error = mine;
+        return prepared != TUTTI_OK ? prepared : status;
+    }
+    status = talk(&member, prepared);
+    tti_wire_close(member.fd);
+    return status;
+}

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The join as rank 0 sees it: gather a hello from every rank, hand out the segment and all arenas, hear from every rank
+ * that it mapped them, say go. Whatever goes wrong, every rank that has come, or comes soon, hears why.
+ *
+ * A connection is a visitor until its hello was found good, and a member from then on. What visitors send is not
+ * trusted: something that is no hello is dropped, and they are bounded in number.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "world/build.h"
+#include "world/join.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SPARE_VISITORS = 64, NAMED_RANKS = 8 };
+
+/* After a failure rank 0 stays this long for ranks that are still on their way. */
+#define LINGER_NS ((int64_t)250 * 1000000)
+
+struct member {
+    int fd; /* -1: has not come */
+    int arena_fd;
+    uint64_t arena_bytes;
+    int pid;
+    bool ready;
+};
+
+struct root {
+    struct tti_join *join;
+    int listener;
+    int64_t deadline_ns;    /* the earliest of all ranks */
+    struct member *members; /* [size]; 0 is this rank and unused */
+    int missing, unready;
+    bool handed_out;
+    int *visitors; /* [visitors_most], the oldest first */
+    int visitor_count, visitors_most;
+    struct pollfd *polled; /* [1 + size + visitors_most] */
+};
+
+/* ---- Hellos ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status check_place(struct root *root, const struct tti_wire_hello *hello)
+{
+    struct tti_join *join = root->join;
+    int rank = hello->rank;
+    if (hello->size != join->size)
+        return tti_join_fail(join, rank, "rank %d says that job %s has %d ranks, rank 0 says %d", rank, join->job,
+                             hello->size, join->size);
+    if (rank < 0 || rank >= join->size)
+        return tti_join_fail(join, rank, "rank %d is not one of job %s's %d ranks", rank, join->job, join->size);
+    if (rank != 0 && root->members[rank].fd < 0) return TUTTI_OK;
+    return tti_join_fail(join, rank, "rank %d of job %s is taken twice, by process %d and process %d", rank, join->job,
+                         rank == 0 ? (int)getpid() : root->members[rank].pid, hello->pid);
+}
+
+static tutti_status check_hello(struct root *root, int fd, const struct tti_wire_packet *packet)
+{
+    struct tti_join *join = root->join;
+    const struct tti_wire_hello *hello = &packet->as.hello;
+    const struct tti_wire_verdict *trouble = &hello->trouble;
+    TTI_TRY(check_place(root, hello));
+    if (trouble->status != TUTTI_OK)
+        return tti_join_fail(join, hello->rank, "rank %d could not join job %s: %.*s", hello->rank, join->job,
+                             (int)sizeof trouble->text - 1, trouble->text);
+    if (hello->area_bytes != join->area_bytes)
+        return tti_join_fail(join, hello->rank,
+                             "rank %d of job %s runs another version of the library than rank 0 (a control area of "
+                             "%llu bytes, not %zu)",
+                             hello->rank, join->job, (unsigned long long)hello->area_bytes, join->area_bytes);
+    if (tti_wire_peer_pid(fd) != hello->pid)
+        return tti_join_fail(join, hello->rank,
+                             "rank %d of job %s is in another pid namespace than rank 0: its death could not be seen",
+                             hello->rank, join->job);
+    return TUTTI_OK;
+}
+
+static void admit(struct root *root, int fd, struct tti_wire_packet *packet)
+{
+    const struct tti_wire_hello *hello = &packet->as.hello;
+    root->members[hello->rank] = (struct member){fd, packet->fds[0], hello->arena_bytes, hello->pid, false};
+    packet->fd_count = 0;
+    root->missing--;
+    if (hello->deadline_ns < root->deadline_ns) root->deadline_ns = hello->deadline_ns;
+}
+
+/* A long name's hash led it here; it is not of this job, and this job does not suffer. */
+static void send_away(struct root *root, int fd)
+{
+    struct tti_wire_verdict verdict = {.status = TUTTI_ERR_JOIN, .peer = 0};
+    snprintf(verdict.text, sizeof verdict.text, "the socket of this job is in use by job %s", root->join->job);
+    tti_wire_send(fd, TTI_WIRE_VERDICT, &verdict, sizeof verdict, NULL, 0, root->deadline_ns);
+}
+
+static bool is_hello(const struct tti_wire_packet *packet)
+{
+    if (packet->as.head.version != TTI_WIRE_VERSION) return true; /* of its kind; check_visitor refuses it */
+    return packet->as.head.kind == TTI_WIRE_HELLO && packet->fd_count == (packet->as.hello.trouble.status == TUTTI_OK);
+}
+
+enum outcome { STAYS, ADMITTED, DROPPED };
+
+/* Looks at what a visitor sent. On an error it stays a visitor, so as to hear about it. */
+static tutti_status check_visitor(struct root *root, int fd, struct tti_wire_packet *packet, enum outcome *outcome)
+{
+    struct tti_join *join = root->join;
+    struct tti_wire_hello *hello = &packet->as.hello;
+    if (!is_hello(packet)) {
+        *outcome = DROPPED;
+        return TUTTI_OK;
+    }
+    if (packet->as.head.version != TTI_WIRE_VERSION)
+        return tti_join_fail(join, -1,
+                             "process %d came to job %s with another version of the library (protocol %u, "
+                             "here %d)",
+                             (int)tti_wire_peer_pid(fd), join->job, packet->as.head.version, TTI_WIRE_VERSION);
+    hello->job[sizeof hello->job - 1] = '\0';
+    if (strcmp(hello->job, join->job) != 0) {
+        send_away(root, fd);
+        *outcome = DROPPED;
+        return TUTTI_OK;
+    }
+    TTI_TRY(check_hello(root, fd, packet));
+    admit(root, fd, packet);
+    *outcome = ADMITTED;
+    return TUTTI_OK;
+}
+
+/* Whether this is the hello of a rank that had not come before. */
+static bool is_awaited(const struct root *root, const struct tti_wire_packet *packet)
+{
+    int rank = packet->as.hello.rank;
+    if (packet->as.head.version != TTI_WIRE_VERSION || rank < 1 || rank >= root->join->size) return false;
+    return root->members[rank].fd < 0;
+}
+
+static tutti_status hear_visitor(struct root *root, int fd, enum outcome *outcome)
+{
+    struct tti_wire_packet packet;
+    int why = tti_wire_receive(fd, &packet);
+    *outcome = why == EAGAIN ? STAYS : DROPPED;
+    if (why == EMFILE) return tti_join_socket_failed(root->join, why);
+    if (why != 0) return TUTTI_OK;
+    *outcome = STAYS;
+    tutti_status status = check_visitor(root, fd, &packet, outcome);
+    if (status != TUTTI_OK && is_awaited(root, &packet)) root->missing--; /* it has come, if in vain */
+    tti_wire_drop_fds(&packet);
+    return status;
+}
+
+static void remove_visitor(struct root *root, int at)
+{
+    root->visitor_count--;
+    memmove(&root->visitors[at], &root->visitors[at + 1], sizeof *root->visitors * (size_t)(root->visitor_count - at));
+}
+
+static tutti_status hear_visitors(struct root *root)
+{
+    for (int i = 0; i < root->visitor_count;) {
+        enum outcome outcome;
+        int fd = root->visitors[i];
+        TTI_TRY(hear_visitor(root, fd, &outcome));
+        if (outcome == STAYS) {
+            i++;
+            continue;
+        }
+        remove_visitor(root, i);
+        if (outcome == DROPPED) tti_wire_close(fd);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status let_in(struct root *root)
+{
+    for (int i = 0; i < root->visitors_most; i++) {
+        int fd = tti_wire_accept(root->listener);
+        if (fd < 0) return errno == EAGAIN ? TUTTI_OK : tti_join_socket_failed(root->join, errno);
+        if (root->visitor_count == root->visitors_most) { /* ranks speak at once: the oldest is none */
+            tti_wire_close(root->visitors[0]);
+            remove_visitor(root, 0);
+        }
+        root->visitors[root->visitor_count++] = fd;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Members --------------------------------------------------------------------------------------------------- */
+
+static tutti_status hear_member(struct root *root, int rank)
+{
+    struct tti_join *join = root->join;
+    struct member *member = &root->members[rank];
+    struct tti_wire_packet packet;
+    int why = tti_wire_receive(member->fd, &packet);
+    if (why == EAGAIN) return TUTTI_OK;
+    if (why == EPIPE)
+        return tti_join_fail(join, rank, "rank %d (process %d) ended while job %s was being joined", rank, member->pid,
+                             join->job);
+    if (why == EMFILE) return tti_join_socket_failed(join, why);
+    if (why == 0) tti_wire_drop_fds(&packet);
+    const struct tti_wire_verdict *verdict = &packet.as.verdict;
+    if (why != 0 || verdict->head.version != TTI_WIRE_VERSION || verdict->head.kind != TTI_WIRE_VERDICT ||
+        (verdict->status == TUTTI_OK && !root->handed_out))
+        return tti_join_fail(join, rank, "rank %d of job %s sent something unexpected", rank, join->job);
+    if (verdict->status != TUTTI_OK)
+        return tti_join_fail(join, rank, "rank %d could not join job %s: %.*s", rank, join->job,
+                             (int)sizeof verdict->text - 1, verdict->text);
+    if (!member->ready) root->unready--;
+    member->ready = true;
+    return TUTTI_OK;
+}
+
+/* Sending failed: the member has gone, and may have said why. */
+static tutti_status member_failed(struct root *root, int rank, int why)
+{
+    if (why == EPIPE)
+        for (int i = 0; i < 2; i++) TTI_TRY(hear_member(root, rank)); /* a word, then the end */
+    if (why == ETIMEDOUT || why == EPIPE)
+        return tti_join_fail(root->join, rank, "rank %d of job %s has stopped listening", rank, root->join->job);
+    return tti_join_socket_failed(root->join, why);
+}
+
+static bool is_late(const struct root *root, int rank)
+{
+    return root->handed_out ? !root->members[rank].ready : root->members[rank].fd < 0;
+}
+
+/* "rank 3", "ranks 3, 5 and 7" or "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 12 more": all that are late. Returns the first. */
+static int name_late(const struct root *root, char *text, size_t bytes)
+{
+    int late = 0, first = -1, named = 0;
+    size_t length = 0;
+    for (int rank = 1; rank < root->join->size; rank++) late += is_late(root, rank);
+    for (int rank = 1; rank < root->join->size && named < NAMED_RANKS; rank++) {
+        if (!is_late(root, rank)) continue;
+        if (first < 0) first = rank;
+        const char *before = named == 0 ? (late > 1 ? "ranks " : "rank ") : named + 1 == late ? " and " : ", ";
+        length += (size_t)snprintf(text + length, bytes - length, "%s%d", before, rank);
+        named++;
+    }
+    if (late > named) snprintf(text + length, bytes - length, " and %d more", late - named);
+    return first;
+}
+
+static tutti_status too_late(struct root *root)
+{
+    char names[NAMED_RANKS * 16 + 32] = "";
+    struct tti_join *join = root->join;
+    long long timeout = (long long)join->options->join_timeout_ms;
+    int first = name_late(root, names, sizeof names);
+    if (root->handed_out)
+        return tti_join_fail(join, first, "%s of job %s came but did not finish joining within %lld ms", names,
+                             join->job, timeout);
+    return tti_join_fail(join, first,
+                         "%s of %d did not join job %s within %lld ms; were all started, with the same job name and "
+                         "user?",
+                         names, join->size, join->job, timeout);
+}
+
+static nfds_t list_polled(struct root *root)
+{
+    nfds_t count = 0;
+    root->polled[count++] = (struct pollfd){.fd = root->listener, .events = POLLIN};
+    for (int i = 0; i < root->visitor_count; i++)
+        root->polled[count++] = (struct pollfd){.fd = root->visitors[i], .events = POLLIN};
+    for (int rank = 1; rank < root->join->size; rank++)
+        if (root->members[rank].fd >= 0)
+            root->polled[count++] = (struct pollfd){.fd = root->members[rank].fd, .events = POLLIN};
+    return count;
+}
+
+/* One round: waits until something comes, at most `timeout_ms`, and takes in all that has. */
+static tutti_status turn(struct root *root, int timeout_ms)
+{
+    int ready = poll(root->polled, list_polled(root), timeout_ms);
+    if (ready < 0 && errno != EINTR) return tti_join_socket_failed(root->join, errno);
+    if (ready <= 0) return TUTTI_OK;
+    TTI_TRY(let_in(root));
+    TTI_TRY(hear_visitors(root));
+    for (int rank = 1; rank < root->join->size; rank++)
+        if (root->members[rank].fd >= 0) TTI_TRY(hear_member(root, rank));
+    return TUTTI_OK;
+}
+
+static tutti_status turn_until_zero(struct root *root, const int *left)
+{
+    while (*left > 0) {
+        TTI_TRY(turn(root, tti_wire_poll_ms(root->deadline_ns)));
+        if (*left > 0 && tti_now_ns() >= root->deadline_ns) return too_late(root);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Handing out ----------------------------------------------------------------------------------------------- */
+
+static tutti_status map_all(struct root *root)
+{
+    struct tti_join *join = root->join;
+    TTI_TRY(tti_world_make_segment(join->world, join->area_bytes, true, join->error));
+    tti_world_place_rank(join->world, 0, 0, getpid());
+    for (int rank = 1; rank < join->size; rank++) {
+        struct member *member = &root->members[rank];
+        int fd = member->arena_fd;
+        member->arena_fd = -1;
+        TTI_TRY(tti_join_map_arena(join, rank, fd, member->arena_bytes));
+        tti_world_place_rank(join->world, rank, rank, member->pid);
+    }
+    return TUTTI_OK;
+}
+
+static int send_arenas(const struct root *root, int to, int first)
+{
+    const struct tti_world *world = root->join->world;
+    struct tti_wire_arenas arenas = {.first = first};
+    int fds[TTI_WIRE_FDS];
+    for (int rank = first; rank < world->size && arenas.count < TTI_WIRE_FDS; rank++) {
+        const struct tti_mapping *arena = rank == 0 ? &world->arena.mapping : &world->processes[rank].arena;
+        fds[arenas.count] = arena->fd;
+        arenas.ranks[arenas.count].bytes = arena->bytes;
+        arenas.ranks[arenas.count].pid = rank == 0 ? getpid() : root->members[rank].pid;
+        arenas.count++;
+    }
+    int fd = root->members[to].fd;
+    return tti_wire_send(fd, TTI_WIRE_ARENAS, &arenas, sizeof arenas, fds, arenas.count, root->deadline_ns);
+}
+
+static tutti_status hand_out(struct root *root)
+{
+    struct tti_world *world = root->join->world;
+    struct tti_wire_world message = {.segment_bytes = world->segment_mapping.bytes};
+    for (int rank = 1; rank < world->size; rank++) {
+        int fd = root->members[rank].fd;
+        int why = tti_wire_send(fd, TTI_WIRE_WORLD, &message, sizeof message, &world->segment_mapping.fd, 1,
+                                root->deadline_ns);
+        for (int first = 0; first < world->size && why == 0; first += TTI_WIRE_FDS)
+            why = send_arenas(root, rank, first);
+        if (why != 0) return member_failed(root, rank, why);
+    }
+    root->handed_out = true;
+    tti_mapping_close_fd(&world->segment_mapping);
+    for (int rank = 1; rank < world->size; rank++) tti_mapping_close_fd(&world->processes[rank].arena);
+    return TUTTI_OK;
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+static void say_go(struct root *root)
+{
+    struct tti_wire_verdict go = {.status = TUTTI_OK, .peer = -1};
+    close(root->listener); /* before anyone goes: whoever comes now is of the next world of this name */
+    root->listener = -1;
+    for (int rank = 1; rank < root->join->size; rank++) /* one that died just now is a lost rank of a formed world */
+        tti_wire_send(root->members[rank].fd, TTI_WIRE_VERDICT, &go, sizeof go, NULL, 0, root->deadline_ns);
+}
+
+static void tell(int fd, struct tti_wire_verdict *verdict)
+{
+    tti_wire_send(fd, TTI_WIRE_VERDICT, verdict, sizeof *verdict, NULL, 0, tti_now_ns());
+    tti_wire_close(fd);
+}
+
+/* What the others are told: rank 0's own trouble by its name, anything else as it is. */
+static void fill_bad_news(const struct root *root, struct tti_wire_verdict *verdict)
+{
+    const struct tti_join *join = root->join;
+    tti_join_error_to_verdict(join->error, verdict);
+    if (join->error->status == TUTTI_ERR_JOIN) return;
+    verdict->peer = 0;
+    snprintf(verdict->text, sizeof verdict->text, "rank 0 could not join job %s: %.300s", join->job, join->error->text);
+}
+
+/* Ranks on their way find rank 0 still here, rather than nobody until their deadline. */
+static void linger(struct root *root, struct tti_wire_verdict *verdict)
+{
+    int expected = root->missing;
+    int64_t until = tti_now_ns() + LINGER_NS;
+    if (until > root->deadline_ns) until = root->deadline_ns;
+    while (expected > 0 && tti_wire_await(root->listener, until) == 0) {
+        int fd = tti_wire_accept(root->listener);
+        if (fd < 0 && errno != EAGAIN) return;
+        if (fd < 0) continue;
+        tell(fd, verdict);
+        expected--;
+    }
+}
+
+static void break_off(struct root *root)
+{
+    struct tti_wire_verdict verdict;
+    fill_bad_news(root, &verdict);
+    for (int rank = 1; root->members != NULL && rank < root->join->size; rank++) {
+        if (root->members[rank].fd < 0) continue;
+        tell(root->members[rank].fd, &verdict);
+        root->members[rank].fd = -1;
+    }
+    while (root->visitor_count > 0) tell(root->visitors[--root->visitor_count], &verdict);
+    linger(root, &verdict);
+}
+
+static void put_away(struct root *root)
+{
+    for (int rank = 1; root->members != NULL && rank < root->join->size; rank++) {
+        tti_wire_close(root->members[rank].fd);
+        if (root->members[rank].arena_fd >= 0) close(root->members[rank].arena_fd);
+    }
+    while (root->visitor_count > 0) tti_wire_close(root->visitors[--root->visitor_count]);
+    if (root->listener >= 0) close(root->listener);
+    tti_free(root->members);
+    tti_free(root->visitors);
+    tti_free(root->polled);
+}
+
+/* ---- The whole ------------------------------------------------------------------------------------------------- */
+
+static tutti_status make_lists(struct root *root)
+{
+    size_t size = (size_t)root->join->size;
+    root->visitors_most = root->join->size + SPARE_VISITORS;
+    root->members = tti_calloc(size, sizeof *root->members);
+    for (size_t rank = 0; root->members != NULL && rank < size; rank++)
+        root->members[rank] = (struct member){.fd = -1, .arena_fd = -1};
+    root->visitors = tti_calloc((size_t)root->visitors_most, sizeof *root->visitors);
+    root->polled = tti_calloc(1 + size + (size_t)root->visitors_most, sizeof *root->polled);
+    if (root->members == NULL || root->visitors == NULL || root->polled == NULL)
+        return tti_error_set(root->join->error, TUTTI_ERR_MEMORY, ENOMEM, "memory for joining %zu ranks ran out", size);
+    return TUTTI_OK;
+}
+
+static tutti_status form(struct root *root)
+{
+    struct tti_join *join = root->join;
+    TTI_TRY(make_lists(root));
+    TTI_TRY(tti_join_prepare(join));
+    TTI_TRY(turn_until_zero(root, &root->missing));
+    TTI_TRY(map_all(root));
+    TTI_TRY(hand_out(root));
+    for (int rank = 1; rank < join->size; rank++) TTI_TRY(tti_join_watch(join, rank, root->members[rank].pid));
+    TTI_TRY(turn_until_zero(root, &root->unready));
+    return turn(root, 0); /* whoever ended since it was ready is seen now, before anyone goes */
+}
+
+/* The name is taken. Asks the holder, which thereby learns of it: two ranks 0 are an error for both worlds. False when
+ * the holder has just gone, or was only telling late ranks of its failure: the name will be free soon. */
+static bool is_taken_twice(struct tti_join *join)
+{
+    struct tti_wire_packet packet;
+    tti_error_set(join->error, TUTTI_ERR_JOIN, 0, "rank 0 of job %s is taken twice", join->job);
+    int fd = tti_wire_connect(join->job);
+    if (fd < 0) return false;
+    int why = tti_join_send_hello(join, TUTTI_ERR_JOIN, fd);
+    if (why == 0 || why == EPIPE) why = tti_wire_await(fd, join->deadline_ns);
+    if (why == 0) why = tti_wire_receive(fd, &packet);
+    bool heard = why == 0 && packet.as.head.kind == TTI_WIRE_VERDICT && packet.as.head.version == TTI_WIRE_VERSION;
+    bool twice = why == ETIMEDOUT || (heard && packet.as.verdict.peer == 0);
+    if (why == 0) tti_wire_drop_fds(&packet);
+    if (heard && twice) tti_join_take_verdict(join, &packet.as.verdict);
+    tti_wire_close(fd);
+    return twice;
+}
+
+static tutti_status open_socket(struct tti_join *join, int *listener)
+{
+    for (;;) {
+        *listener = tti_wire_listen(join->job);
+        if (*listener >= 0) return TUTTI_OK;
+        if (errno != EADDRINUSE) return tti_join_socket_failed(join, errno);
+        if (is_taken_twice(join)) return TUTTI_ERR_JOIN;
+        if (tti_now_ns() >= join->deadline_ns)
+            return tti_join_fail(join, 0, "rank 0 of job %s is taken twice, or another user holds its socket",
+                                 join->job);
+        poll(NULL, 0, 1);
+    }
+}
+
+tutti_status tti_join_root(struct tti_join *join)
+{
+    struct root root = {.join = join, .listener = -1, .deadline_ns = join->deadline_ns};
+    root.missing = root.unready = join->size - 1;
+    TTI_TRY(open_socket(join, &root.listener)); /* first of all: from here on the others can be told */
+    tutti_status status = form(&root);
+    if (status == TUTTI_OK)
+        say_go(&root);
+    else
+        break_off(&root);
+    put_away(&root);
+    return status;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A world once it is formed: marks, liveness, addresses. How processes form one is in join.c.
+ */
+#include "world/world.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/options.h"
+#include "base/status.h"
+#include "world/build.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SEGMENT_MAGIC 0x1074756974757474u
+#define AREA_ALIGN ((size_t)4096)
+
+enum { POLLED_AT_ONCE = 64 };
+
+/* ---- Building -------------------------------------------------------------------------------------------------- */
+
+/* The caller's strings may go away; a world keeps copies. */
+static tutti_status copy_options(struct tti_world *world, const tutti_options *options, tutti_error *error)
+{
+    world->options = *options;
+    const char **texts[] = {&world->options.job, &world->options.tuning, &world->options.log};
+    static const char *const names[] = {"job", "tuning", "log"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *text = *texts[i] != NULL ? *texts[i] : "";
+        if (strlen(text) >= sizeof world->option_text[i])
+            return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option %s is longer than %zu bytes", names[i],
+                                 sizeof world->option_text[i] - 1);
+        strcpy(world->option_text[i], text);
+        *texts[i] = world->option_text[i];
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_world_new(const char *job, int size, int process_count, const tutti_options *options,
+                           struct tti_world **world, tutti_error *error)
+{
+    struct tti_world *made = tti_calloc(1, sizeof *made);
+    struct tti_process *processes = tti_calloc((size_t)process_count, sizeof *processes);
+    if (made == NULL || processes == NULL) {
+        tti_free(processes);
+        tti_free(made);
+        return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a world of %d ranks ran out", size);
+    }
+    snprintf(made->job, sizeof made->job, "%s", job);
+    made->size = size;
+    made->process_count = process_count;
+    made->processes = processes;
+    made->segment_mapping.fd = -1;
+    atomic_init(&made->references, 1);
+    for (int i = 0; i < process_count; i++) processes[i] = (struct tti_process){-1, -1, {NULL, 0, -1}};
+    tutti_status status = copy_options(made, options, error);
+    if (status == TUTTI_OK)
+        *world = made;
+    else
+        tti_world_release(made);
+    return status;
+}
+
+static tutti_status read_tuning(const struct tti_world *world, tutti_tuning *tuning, tutti_error *error)
+{
+    char reason[256] = "";
+    tti_tuning_defaults(tuning);
+    if (world->options.tuning[0] == '\0') return TUTTI_OK;
+    tutti_status status = tti_tuning_read(world->options.tuning, tuning, reason, sizeof reason);
+    if (status != TUTTI_OK) tti_error_set(error, status, 0, "the option tuning: %s", reason);
+    return status;
+}
+
+static size_t align_up(size_t value, size_t align)
+{
+    return (value + align - 1) / align * align;
+}
+
+void tti_world_attach_segment(struct tti_world *world)
+{
+    world->segment = (struct tti_segment *)world->segment_mapping.base;
+    world->area = world->segment_mapping.base + world->segment->area_offset;
+}
+
+tutti_status tti_world_make_segment(struct tti_world *world, size_t area_bytes, bool shared, tutti_error *error)
+{
+    size_t ranks = (size_t)world->size * sizeof(struct tti_rank_info);
+    size_t area_offset = align_up(sizeof(struct tti_segment) + ranks, AREA_ALIGN);
+    tutti_tuning tuning;
+    TTI_TRY(read_tuning(world, &tuning, error));
+    if (area_bytes > PTRDIFF_MAX - area_offset)
+        return tti_error_set(error, TUTTI_ERR_COUNT, 0, "a control area of %zu bytes cannot be made", area_bytes);
+    TTI_TRY(tti_mapping_create(&world->segment_mapping, area_offset + area_bytes, shared, true, error));
+    struct tti_segment *segment = (struct tti_segment *)world->segment_mapping.base;
+    segment->magic = SEGMENT_MAGIC;
+    segment->size = world->size;
+    segment->process_count = world->process_count;
+    segment->tuning = tuning;
+    segment->area_offset = area_offset;
+    segment->area_bytes = area_bytes;
+    tti_world_attach_segment(world);
+    return TUTTI_OK;
+}
+
+bool tti_world_segment_fits(const struct tti_world *world, size_t area_bytes)
+{
+    const struct tti_segment *segment = (const struct tti_segment *)world->segment_mapping.base;
+    size_t bytes = world->segment_mapping.bytes;
+    return bytes >= sizeof *segment && segment->magic == SEGMENT_MAGIC && segment->size == world->size &&
+           segment->area_bytes == area_bytes && segment->area_offset <= bytes &&
+           area_bytes <= bytes - segment->area_offset;
+}
+
+void tti_world_place_rank(struct tti_world *world, int rank, int process, int pid)
+{
+    struct tti_rank_info *info = &world->segment->ranks[rank];
+    info->process = process;
+    info->pid = pid;
+    atomic_store_explicit(&info->state, TTI_RANK_JOINED, memory_order_release);
+}
+
+tutti_status tti_world_threads(int size, const tutti_options *options, size_t area_bytes, struct tti_world **world,
+                               tutti_error *error)
+{
+    struct tti_world *made;
+    *world = NULL;
+    TTI_TRY(tti_world_new(options->job != NULL ? options->job : "", size, 1, options, &made, error));
+    tutti_status status = tti_arena_create(&made->arena, (size_t)options->arena_bytes, false, error);
+    if (status == TUTTI_OK) status = tti_world_make_segment(made, area_bytes, false, error);
+    if (status != TUTTI_OK) {
+        tti_world_release(made);
+        return status;
+    }
+    made->processes[0] = (struct tti_process){getpid(), -1, made->arena.mapping};
+    for (int rank = 0; rank < size; rank++) tti_world_place_rank(made, rank, 0, getpid());
+    atomic_store_explicit(&made->references, size, memory_order_relaxed);
+    *world = made;
+    return TUTTI_OK;
+}
+
+void tti_world_release(struct tti_world *world)
+{
+    if (atomic_fetch_sub_explicit(&world->references, 1, memory_order_acq_rel) > 1) return;
+    for (int i = 0; i < world->process_count; i++) {
+        struct tti_process *process = &world->processes[i];
+        if (process->pidfd >= 0) close(process->pidfd);
+        if (i != world->process) tti_mapping_destroy(&process->arena); /* its own belongs to world->arena */
+    }
+    tti_arena_destroy(&world->arena);
+    tti_mapping_destroy(&world->segment_mapping);
+    tti_free(world->processes);
+    tti_free(world);
+}
+
+/* ---- Marks and liveness ---------------------------------------------------------------------------------------- */
+
+void tti_world_mark(struct tti_world *world, int rank, enum tti_rank_state state)
+{
+    uint32_t expected = TTI_RANK_JOINED;
+    if (!atomic_compare_exchange_strong_explicit(&world->segment->ranks[rank].state, &expected, (uint32_t)state,
+                                                 memory_order_acq_rel, memory_order_relaxed))
+        return;
+    if (state == TTI_RANK_LOST) atomic_fetch_add_explicit(&world->segment->lost_count, 1, memory_order_release);
+}
+
+int tti_world_first_lost(const struct tti_world *world)
+{
+    if (atomic_load_explicit(&world->segment->lost_count, memory_order_acquire) == 0) return -1;
+    for (int rank = 0; rank < world->size; rank++)
+        if (atomic_load_explicit(&world->segment->ranks[rank].state, memory_order_acquire) == TTI_RANK_LOST)
+            return rank;
+    return -1;
+}
+
+static void mark_process_lost(struct tti_world *world, int process)
+{
+    for (int rank = 0; rank < world->size; rank++)
+        if (world->segment->ranks[rank].process == process) tti_world_mark(world, rank, TTI_RANK_LOST);
+}
+
+/* Looks at processes from `first` on, as many as fit into one poll; returns the first one it has not looked at. */
+static int check_some(struct tti_world *world, int first)
+{
+    struct pollfd polled[POLLED_AT_ONCE];
+    int process_of[POLLED_AT_ONCE];
+    nfds_t count = 0;
+    for (; first < world->process_count && count < POLLED_AT_ONCE; first++) {
+        if (world->processes[first].pidfd < 0) continue;
+        process_of[count] = first;
+        polled[count++] = (struct pollfd){.fd = world->processes[first].pidfd, .events = POLLIN};
+    }
+    if (count == 0 || poll(polled, count, 0) <= 0) return first;
+    for (nfds_t i = 0; i < count; i++)
+        if (polled[i].revents != 0) mark_process_lost(world, process_of[i]);
+    return first;
+}
+
+int tti_world_check_alive(struct tti_world *world)
+{
+    for (int next = 0; next < world->process_count;) next = check_some(world, next);
+    return tti_world_first_lost(world);
+}
+
+int tti_world_pidfd(int pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+}
+
+static bool await_end(int pidfd, int64_t timeout_ms)
+{
+    int64_t deadline = tti_now_ns() + timeout_ms * 1000000;
+    for (;;) {
+        int64_t left_ms = (deadline - tti_now_ns() + 999999) / 1000000;
+        struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+        int ready = poll(&ended, 1, left_ms <= 0 ? 0 : left_ms > 1000 ? 1000 : (int)left_ms);
+        if (ready > 0) return true;
+        if (ready < 0 && errno != EINTR) return false;
+        if (left_ms <= 0) return false;
+    }
+}
+
+bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms)
+{
+    int process = world->segment->ranks[rank].process;
+    int pidfd = world->processes[process].pidfd;
+    if (pidfd < 0) return false;
+    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0); /* has it ended already, the wait says so */
+    if (!await_end(pidfd, timeout_ms)) return false;
+    mark_process_lost(world, process);
+    return true;
+}
+
+/* ---- Addresses ------------------------------------------------------------------------------------------------- */
+
+void *tti_world_translate(const struct tti_world *world, int process, uint64_t offset, size_t bytes)
+{
+    if (process < 0 || process >= world->process_count) return NULL;
+    const struct tti_mapping *arena = &world->processes[process].arena;
+    if (offset > arena->bytes || bytes > arena->bytes - offset) return NULL;
+    return arena->base + offset;
+}
