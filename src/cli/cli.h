@@ -79,5 +79,8 @@ const struct cli_flag *cli_find_flag(const struct cli_page *page, const char *na
 void cli_help_tool(FILE *stream);
 void cli_help_command(const struct cli_command *command, FILE *stream);
 void cli_help_man(FILE *stream);
+/* docs/errors.md and docs/options.md. */
+void cli_reference_errors(FILE *stream);
+void cli_reference_options(FILE *stream);
 
 #endif

@@ -38,7 +38,7 @@ static int refuse_command(const char *word)
     return cli_refuse(NULL, "unknown %s '%s'; did you mean '%s'?", what, word, near);
 }
 
-/* tutti help [COMMAND | --man] */
+/* tutti help [COMMAND | --man | --errors | --options] */
 static int help(int argc, char **argv)
 {
     if (argc > 2) return cli_refuse("help", "one command at a time: tutti help COMMAND");
@@ -46,6 +46,10 @@ static int help(int argc, char **argv)
         cli_help_tool(stdout);
     } else if (strcmp(argv[1], "--man") == 0) {
         cli_help_man(stdout);
+    } else if (strcmp(argv[1], "--errors") == 0) {
+        cli_reference_errors(stdout);
+    } else if (strcmp(argv[1], "--options") == 0) {
+        cli_reference_options(stdout);
     } else {
         const struct cli_command *command = find_command(argv[1]);
         if (command == NULL) return refuse_command(argv[1]);
