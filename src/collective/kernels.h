@@ -21,16 +21,20 @@ enum {
     TTI_KERNEL_REDUCTIONS = TUTTI_REDUCTION_COUNT + 1
 };
 
-/* out[i] = f(in[0][i], in[1][i], ...) for i < n. `factors` is read by scaled sums only (by `load` the first, by
- * `direct` always four), `divisor` by averages only. */
+/* out[i] = f(in[0][i], in[1][i], ...) for i < n. `factors` (one per input, or NULL) is for scaled sums only, `divisor`
+ * for averages only. */
 typedef void tti_kernel(void *out, const void *const *in, const double *factors, int divisor, size_t n);
+
+/* outs[k][i] = f(in[0][i], ...) for all k and i < n, past the caches: outs aligned to 64, n * size a multiple of 64. */
+typedef void tti_stream_kernel(void *const *outs, int out_count, const void *const *in, int divisor, size_t n);
 
 struct tti_kernel_row {
     tti_kernel *direct[TTI_KERNEL_ARITY];   /* elements of 1..4 sources -> elements; NULL: load, fold, store */
     tti_kernel *load;                       /* elements of one source -> accumulators */
     tti_kernel *fold[TTI_KERNEL_ARITY - 1]; /* 2..4 accumulators -> one; [0] is never NULL */
     tti_kernel *store;                      /* accumulators -> elements */
-    size_t accumulator_bytes;               /* 0: this pair is an error */
+    tti_stream_kernel *streamed[TTI_KERNEL_ARITY]; /* of 1..4 sources; NULL: `direct` and then `stream` */
+    size_t accumulator_bytes;                      /* 0: this pair is an error */
 };
 
 struct tti_kernels {

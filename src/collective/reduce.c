@@ -22,6 +22,7 @@
 enum {
     LINE_BYTES = 64,
     BLOCK_BYTES = 4096,        /* of elements, where kernels need no accumulators in memory */
+    STREAM_BLOCK_BYTES = 512,  /* the same past the caches: short turns of reading and writing are faster there */
     ACCUMULATOR_BYTES = 2048,  /* most of one accumulator block */
     SCRATCH_BYTES = 32 * 1024, /* all accumulator blocks of a pass, whatever the number of sources */
     LEVELS_MAX = 33            /* depth of the stack for INT_MAX sources */
@@ -252,16 +253,12 @@ static void tree(const struct pass *pass, size_t offset, size_t n, void *target)
 }
 
 /* All sources at once, in registers; they are at most four. */
-static inline void direct(const struct pass *pass, tti_kernel *kernel, size_t offset, size_t n, void *target)
+static void direct(const struct pass *pass, tti_kernel *kernel, size_t offset, size_t n, void *target)
 {
     const void *in[TTI_KERNEL_ARITY];
-    double factors[TTI_KERNEL_ARITY];
-    for (int k = 0; k < TTI_KERNEL_ARITY; k++) {
-        bool given = k < pass->source_count;
-        in[k] = given ? source_at(pass, k, offset) : NULL;
-        factors[k] = given && pass->factors ? pass->factors[k] : 0;
-    }
-    kernel(target, in, factors, pass->source_count, n);
+    for (int k = 0; k < pass->source_count; k++)
+        in[k] = source_at(pass, k, offset);
+    kernel(target, in, pass->factors, pass->source_count, n);
 }
 
 /* ---- Destinations ---------------------------------------------------------------------------------------------- */
@@ -312,13 +309,80 @@ static void reduce_in_blocks(struct pass *pass, tti_kernel *kernel, void *const 
     void *staging = scratch;
     pass->scratch = scratch;
     if (kernel) {
-        pass->block = BLOCK_BYTES / pass->element_bytes;
+        pass->block = (pass->stream ? STREAM_BLOCK_BYTES : BLOCK_BYTES) / pass->element_bytes;
     } else {
         pass->group = is_function(pass) ? 1 : TTI_KERNEL_ARITY;
         pass_plan(pass, (pass->source_count - 1) / pass->group + 1, TTI_KERNEL_ARITY + 1);
         staging = slot(pass, pass->levels + TTI_KERNEL_ARITY);
     }
     run_blocks(pass, kernel, staging, dsts, dst_count, count);
+}
+
+/* Whether all destinations have whole lines at the same elements, so that one kernel can stream to them. */
+static bool lines_agree(const struct pass *pass, void *const *dsts, int dst_count)
+{
+    uintptr_t differ = 0;
+    for (int k = 1; k < dst_count; k++)
+        differ |= (uintptr_t)dsts[k] ^ (uintptr_t)dsts[0];
+    return differ % LINE_BYTES == 0 && (uintptr_t)dsts[0] % pass->element_bytes == 0 && dst_count <= TTI_KERNEL_ARITY;
+}
+
+static void direct_to_all(const struct pass *pass, tti_kernel *kernel, void *const *dsts, int dst_count, size_t offset,
+                          size_t n)
+{
+    if (n == 0)
+        return;
+    void *first = element_at(pass, dsts[0], offset);
+    direct(pass, kernel, offset, n, first);
+    for (int k = 1; k < dst_count; k++)
+        memcpy(element_at(pass, dsts[k], offset), first, n * pass->element_bytes);
+}
+
+/* The lines that destinations have whole go past the caches, what is before and after them plainly. */
+static void reduce_streamed(const struct pass *pass, void *const *dsts, int dst_count, size_t count)
+{
+    tti_kernel *plain = pass->row->direct[pass->source_count - 1];
+    size_t per_line = LINE_BYTES / pass->element_bytes;
+    size_t head = lead(pass, dsts[0]);
+    if (head > count)
+        head = count;
+    size_t body = (count - head) / per_line * per_line, tail = head + body;
+    const void *in[TTI_KERNEL_ARITY];
+    void *out[TTI_KERNEL_ARITY];
+    for (int s = 0; s < pass->source_count; s++)
+        in[s] = source_at(pass, s, head);
+    for (int k = 0; k < dst_count; k++)
+        out[k] = element_at(pass, dsts[k], head);
+    direct_to_all(pass, plain, dsts, dst_count, 0, head);
+    pass->row->streamed[pass->source_count - 1](out, dst_count, in, pass->source_count, body);
+    direct_to_all(pass, plain, dsts, dst_count, tail, count - tail);
+    pass->set->fence();
+}
+
+static void reduce_at_length(const struct tti_reducer *reducer, const struct tti_kernels *set,
+                             const void *const *sources, const double *factors, int source_count, void *const *dsts,
+                             int dst_count, size_t count, bool stream)
+{
+    struct pass pass = {.reducer = reducer,
+                        .set = set,
+                        .row = row_of(set, reducer),
+                        .sources = sources,
+                        .factors = factors,
+                        .source_count = source_count,
+                        .element_bytes = tutti_type_bytes(reducer->type),
+                        .stream = stream};
+    if (source_count == 1 && !pass.row->load && !pass.row->store) {
+        for (int k = 0; k < dst_count; k++)
+            tti_copy(dsts[k], sources[0], count * pass.element_bytes, stream);
+        return;
+    }
+    bool few = source_count <= TTI_KERNEL_ARITY;
+    if (stream && few && pass.row->streamed[source_count - 1] && lines_agree(&pass, dsts, dst_count)) {
+        reduce_streamed(&pass, dsts, dst_count, count);
+        return;
+    }
+    tti_kernel *kernel = few ? pass.row->direct[source_count - 1] : NULL;
+    reduce_in_blocks(&pass, kernel, dsts, dst_count, count);
 }
 
 void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, const double *factors,
@@ -328,28 +392,20 @@ void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, c
     if (count == 0)
         return;
     const struct tti_kernels *set = kernels();
-    struct pass pass = {.reducer = reducer,
-                        .set = set,
-                        .row = row_of(set, reducer),
-                        .sources = sources,
-                        .factors = reducer->code == TTI_REDUCE_SCALED_SUM ? factors : NULL,
-                        .source_count = source_count,
-                        .element_bytes = tutti_type_bytes(reducer->type),
-                        .stream = stream};
-    tti_kernel *kernel = source_count <= TTI_KERNEL_ARITY ? pass.row->direct[source_count - 1] : NULL;
-    size_t bytes = count * pass.element_bytes;
-    if (kernel && !stream && (dst_count == 1 || bytes <= BLOCK_BYTES)) {
-        direct(&pass, kernel, 0, count, dsts[0]);
-        for (int k = 1; k < dst_count; k++)
-            memcpy(dsts[k], dsts[0], bytes);
-        return;
+    const struct tti_kernel_row *row = row_of(set, reducer);
+    if (reducer->code != TTI_REDUCE_SCALED_SUM)
+        factors = NULL;
+    /* Most calls are short, on few sources: nothing is set up for them. */
+    if (source_count <= TTI_KERNEL_ARITY && row->direct[source_count - 1] && !stream) {
+        size_t bytes = count * tutti_type_bytes(reducer->type);
+        if (dst_count == 1 || bytes <= BLOCK_BYTES) {
+            row->direct[source_count - 1](dsts[0], sources, factors, source_count, count);
+            for (int k = 1; k < dst_count; k++)
+                memcpy(dsts[k], dsts[0], bytes);
+            return;
+        }
     }
-    if (source_count == 1 && !pass.row->load && !pass.row->store) {
-        for (int k = 0; k < dst_count; k++)
-            tti_copy(dsts[k], sources[0], bytes, stream);
-        return;
-    }
-    reduce_in_blocks(&pass, kernel, dsts, dst_count, count);
+    reduce_at_length(reducer, set, sources, factors, source_count, dsts, dst_count, count, stream);
 }
 
 /* ---- Scans ----------------------------------------------------------------------------------------------------- */
