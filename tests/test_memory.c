@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=120 labels=asan,tsan processors=2
  *
- * Mappings and arenas: what is handed out is committed, aligned, zero and nobody else's; what cannot be had is an error.
+ * Mappings and arenas: what is handed out is committed, aligned, zero and nobody else's; what cannot be had is an
+ * error.
  */
 #include "base/alloc.h"
 #include "base/clock.h"

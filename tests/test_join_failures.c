@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=240 labels=asan,tsan processors=2
+ *
+ * Worlds that do not form: every rank gets an error that names who is at fault, in time. And strangers on the socket,
+ * who change nothing.
+ */
+#include "base/clock.h"
+#include "ranks.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* ---- Worlds that do not ---------------------------------------------------------------------------------------- */
+
+static void check_errors(const struct report *reports, int count, const char *words, int64_t within_ms)
+{
+    for (int i = 0; i < count; i++) {
+        CHECK(reports[i].status == TUTTI_ERR_JOIN);
+        CHECK(rank_says(&reports[i], words));
+        CHECK(reports[i].took_ns < within_ms * MS);
+    }
+}
+
+static void test_missing(void)
+{
+    struct part parts[8];
+    struct report reports[8];
+    static const int come[] = {0, 1, 3, 4, 6};
+    for (int i = 0; i < 5; i++) {
+        parts[i] = rank_part(come[i], 8);
+        parts[i].timeout_ms = 300;
+    }
+    ranks_run(parts, reports, 5);
+    check_errors(reports, 5, "ranks 2, 5 and 7 of 8 did not join", 700);
+
+    ranks_fill(parts, 3); /* the shortest patience counts for all */
+    parts[1].timeout_ms = 200;
+    ranks_run(parts, reports, 2);
+    check_errors(reports, 2, "rank 2 of 3 did not join", 700);
+    CHECK(reports[0].error.peer == 2 && reports[1].error.peer == 2 && reports[1].error.rank == 1);
+
+    ranks_fill(parts, 3); /* rank 0 does not come */
+    for (int i = 0; i < 3; i++) parts[i].timeout_ms = 200;
+    ranks_run(parts + 1, reports, 2);
+    check_errors(reports, 2, "rank 0 has not opened job", 500);
+    CHECK(rank_says(&reports[0], "within 200 ms"));
+}
+
+static void test_disagreement(void)
+{
+    struct part parts[4];
+    struct report reports[4];
+    ranks_fill(parts, 3);
+    parts[3] = parts[1];
+    for (int i = 0; i < 4; i++) parts[i].timeout_ms = 1000;
+    ranks_run(parts, reports, 4);
+    int told = 0; /* the fourth may come when all is over; then it waits in vain, or is one too many in time */
+    for (int i = 0; i < 4; i++) told += reports[i].status == TUTTI_ERR_JOIN;
+    CHECK(told == 4 || told == 1);
+    for (int i = 0; i < 3 && told == 4; i++) CHECK(rank_says(&reports[i], "rank 1 of job"));
+
+    ranks_fill(parts, 4); /* rank 3 never comes: rank 1 twice is certain to be seen */
+    parts[3] = parts[1];
+    ranks_run(parts, reports, 4);
+    check_errors(reports, 4, "is taken twice, by process", 3000);
+
+    ranks_fill(parts, 3);
+    parts[2].size = 4;
+    ranks_run(parts, reports, 3);
+    check_errors(reports, 3, "rank 2 says that job", 3000);
+    CHECK(rank_says(&reports[1], "has 4 ranks, rank 0 says 3"));
+
+    ranks_fill(parts, 3);
+    parts[1].area_bytes++;
+    ranks_run(parts, reports, 3);
+    check_errors(reports, 3, "rank 1 of job", 3000);
+    CHECK(rank_says(&reports[0], "another version of the library"));
+
+    ranks_fill(parts, 3); /* two ranks 0; rank 2 does not come */
+    parts[2] = parts[0];
+    ranks_run(parts, reports, 3);
+    check_errors(reports, 3, "rank 0 of job", 3000);
+    CHECK(rank_says(&reports[0], "is taken twice") && rank_says(&reports[2], "is taken twice"));
+}
+
+/* A rank is killed at a moment of its joining; those who are left hear of it at once. */
+static void kill_one(int victim, int64_t after_us)
+{
+    enum { SIZE = 4 };
+    struct part parts[SIZE];
+    struct process processes[SIZE];
+    ranks_fill(parts, SIZE);
+    for (int rank = 0; rank < SIZE - 1; rank++)
+        processes[rank] = rank_start(&parts[rank]); /* the last one stays away */
+    usleep((useconds_t)after_us);
+    kill(processes[victim].pid, SIGKILL);
+    int64_t killed = tti_now_ns();
+    for (int rank = 0; rank < SIZE - 1; rank++) {
+        if (rank == victim) continue;
+        struct report report = rank_report(&processes[rank]);
+        CHECK(report.status == TUTTI_ERR_JOIN);
+        char words[32];
+        snprintf(words, sizeof words, "rank %d ", victim);
+        CHECK(rank_says(&report, words));
+    }
+    CHECK(tti_now_ns() - killed < 2000 * MS);
+    for (int rank = 0; rank < SIZE - 1; rank++) CHECK(rank_finish(&processes[rank]));
+    rank_job_number++;
+}
+
+/* All come, one is killed somewhere on the way: either a world formed, or all the others hear why it did not. */
+static void kill_on_the_way(int victim, int64_t after_us)
+{
+    enum { SIZE = 4 };
+    struct part parts[SIZE];
+    struct process processes[SIZE];
+    struct report reports[SIZE];
+    int joined = 0;
+    ranks_fill(parts, SIZE);
+    for (int rank = 0; rank < SIZE; rank++) parts[rank].timeout_ms = 2000;
+    for (int rank = 0; rank < SIZE; rank++) processes[rank] = rank_start(&parts[rank]);
+    usleep((useconds_t)after_us);
+    kill(processes[victim].pid, SIGKILL);
+    for (int rank = 0; rank < SIZE; rank++)
+        if (rank != victim) reports[rank] = rank_report(&processes[rank]);
+    for (int rank = 0; rank < SIZE; rank++) {
+        if (rank == victim) continue;
+        CHECK(reports[rank].status == TUTTI_OK || reports[rank].status == TUTTI_ERR_JOIN);
+        CHECK(reports[rank].took_ns < 2500 * MS);
+        joined += reports[rank].status == TUTTI_OK;
+    }
+    CHECK(joined == 0 || joined == SIZE - 1 || victim == 0); /* rank 0 can die in the midst of saying go */
+    for (int rank = 0; rank < SIZE; rank++) CHECK(rank_finish(&processes[rank]));
+    rank_job_number++;
+}
+
+static void test_death(void)
+{
+    for (int victim = 0; victim < 3; victim++) kill_one(victim, 100000);
+    for (int victim = 0; victim < 4; victim += 3)
+        for (int64_t after = 0; after < 6000; after += SANITIZED ? 1500 : 400) kill_on_the_way(victim, after);
+}
+
+static void test_limits(void)
+{
+    struct part parts[3];
+    struct report reports[3];
+    for (int victim = 0; victim < 2; victim++) {
+        ranks_fill(parts, 3);
+        parts[victim].limit_fds = 16;
+        ranks_run(parts, reports, 3);
+        CHECK(reports[victim].status == TUTTI_ERR_LIMIT && rank_says(&reports[victim], "ulimit -n"));
+        for (int rank = 0; rank < 3; rank++) {
+            if (rank == victim) continue;
+            CHECK(reports[rank].status == TUTTI_ERR_JOIN && rank_says(&reports[rank], "ulimit -n"));
+            CHECK(rank_says(&reports[rank], victim == 0 ? "rank 0 could not join" : "rank 1 could not join"));
+            CHECK(reports[rank].error.peer == victim && reports[rank].took_ns < 3000 * MS);
+        }
+    }
+    if (SANITIZED) return; /* sanitizers want address space without bounds */
+    ranks_fill(parts, 3);
+    parts[1].limit_space = (size_t)600 << 20; /* its own arena fits, the others' do not */
+    ranks_run(parts, reports, 3);
+    CHECK(reports[1].status == TUTTI_ERR_LIMIT && rank_says(&reports[1], "ulimit -v"));
+    CHECK(reports[0].status == TUTTI_ERR_JOIN && rank_says(&reports[0], "rank 1 could not join"));
+    CHECK(reports[2].status == TUTTI_ERR_JOIN && rank_says(&reports[2], "ulimit -v"));
+
+    ranks_fill(parts, 3); /* unasked, arenas are as small as the limit wants them */
+    for (int i = 0; i < 3; i++) parts[i].limit_space = (size_t)600 << 20;
+    for (int i = 0; i < 3; i++) parts[i].arena_bytes = 0;
+    for (int i = 0; i < 3; i++) parts[i].then = rank_use_world;
+    ranks_run(parts, reports, 3);
+    for (int i = 0; i < 3; i++) CHECK(reports[i].status == TUTTI_OK);
+}
+
+static void test_countdown(int victim)
+{
+    struct part parts[3];
+    struct report reports[3];
+    long allowed = 0;
+    for (; allowed < 60; allowed++) {
+        ranks_fill(parts, 3);
+        parts[victim].allowed = allowed;
+        ranks_run(parts, reports, 3);
+        if (reports[victim].status == TUTTI_OK) break;
+        CHECK(reports[victim].status == TUTTI_ERR_MEMORY);
+        for (int rank = 0; rank < 3; rank++) {
+            if (rank == victim) continue;
+            CHECK(reports[rank].status == TUTTI_ERR_JOIN && reports[rank].took_ns < 3000 * MS);
+            CHECK(rank_says(&reports[rank], victim == 0 ? "rank 0 could not join" : "rank 2 could not join"));
+        }
+    }
+    CHECK(allowed > 5 && allowed < 60);
+    for (int rank = 0; rank < 3; rank++) CHECK(reports[rank].status == TUTTI_OK);
+}
+
+/* Connects to the job's socket as anyone could; -1 until rank 0 is there. */
+static int knock(const char *job)
+{
+    int64_t deadline = tti_now_ns() + BOUND_MS * MS;
+    for (;;) {
+        int fd = tti_wire_connect(job);
+        if (fd >= 0 || tti_now_ns() > deadline) return fd;
+        poll(NULL, 0, 1);
+    }
+}
+
+/* One that says hello and then nothing; another that says a word too much. */
+static void test_mute(bool speaks)
+{
+    struct part part = rank_part(0, 2);
+    part.timeout_ms = 400;
+    struct process root = rank_start(&part);
+    int fd = knock(part.job);
+    struct tti_mapping arena;
+    tutti_error error;
+    CHECK(fd >= 0 && tti_mapping_create(&arena, 4096, true, true, &error) == TUTTI_OK);
+    struct tti_wire_hello hello = {.rank = 1, .size = 2, .pid = getpid(), .area_bytes = AREA_BYTES};
+    hello.arena_bytes = arena.bytes;
+    hello.deadline_ns = tti_now_ns() + LONG_MS * MS;
+    snprintf(hello.job, sizeof hello.job, "%s", part.job);
+    CHECK(tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &arena.fd, 1, hello.deadline_ns) == 0);
+    if (speaks) CHECK(tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, NULL, 0, hello.deadline_ns) == 0);
+    struct report report = rank_report(&root);
+    CHECK(report.status == TUTTI_ERR_JOIN && report.took_ns < 700 * MS && report.error.peer == 1);
+    CHECK(rank_says(&report, speaks ? "rank 1 of job" : "came but did not finish joining within 400 ms"));
+    CHECK(!speaks || rank_says(&report, "something unexpected"));
+    CHECK(rank_finish(&root));
+    close(fd);
+    tti_mapping_destroy(&arena);
+    rank_job_number++;
+}
+
+/* ---- Strangers on the socket ----------------------------------------------------------------------------------- */
+
+static void send_garbage(const char *job, int kind)
+{
+    static char junk[4000];
+    int fd = knock(job), fds[1] = {0};
+    CHECK(fd >= 0);
+    int64_t deadline = tti_now_ns() + 1000 * MS;
+    struct tti_wire_verdict verdict = {.status = TUTTI_OK};
+    struct tti_wire_hello hello = {.rank = 1, .size = 2};
+    memset(junk, 0x41, sizeof junk);
+    if (kind == 0) CHECK(send(fd, junk, sizeof junk, MSG_NOSIGNAL) > 0);
+    if (kind == 1) CHECK(send(fd, junk, 1, MSG_NOSIGNAL) > 0);
+    if (kind == 2) CHECK(tti_wire_send(fd, TTI_WIRE_VERDICT, &verdict, sizeof verdict, fds, 1, deadline) == 0);
+    if (kind == 3) CHECK(tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, fds, 0, deadline) == 0);
+    if (kind == 4) CHECK(tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, fds, 1, deadline) == 0); /* no job */
+    if (kind >= 5) usleep(1000); /* comes, says nothing, goes */
+    close(fd);
+}
+
+static void test_garbage(void)
+{
+    struct part parts[2];
+    struct process processes[2];
+    int silent[100];
+    ranks_fill(parts, 2);
+    parts[0].then = parts[1].then = rank_use_world;
+    processes[0] = rank_start(&parts[0]);
+    for (int i = 0; i < 100; i++) silent[i] = knock(parts[0].job);
+    for (int kind = 0; kind < 6; kind++) send_garbage(parts[0].job, kind);
+    processes[1] = rank_start(&parts[1]);
+    for (int rank = 0; rank < 2; rank++) {
+        struct report report = rank_report(&processes[rank]);
+        CHECK(report.status == TUTTI_OK);
+        if (report.status != TUTTI_OK) printf("%s\n", report.error.text);
+        CHECK(rank_finish(&processes[rank]));
+    }
+    for (int i = 0; i < 100; i++) close(silent[i]);
+    rank_job_number++;
+}
+
+static void be_nobody(const char *job)
+{
+    if (setresuid(65534, 65534, 65534) != 0) _exit(0);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "tutti-0-%s", job);
+    socklen_t bytes = (socklen_t)(sizeof(sa_family_t) + 1 + (size_t)length);
+    for (int i = 0; i < 2000 && connect(fd, (struct sockaddr *)&address, bytes) != 0; i++) usleep(1000);
+    struct tti_wire_hello hello = {.rank = 1, .size = 2, .pid = getpid()};
+    snprintf(hello.job, sizeof hello.job, "%s", job);
+    tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &fd, 1, tti_now_ns() + 100 * MS);
+    char byte;
+    _exit(recv(fd, &byte, 1, 0) > 0); /* dropped without a word */
+}
+
+/* Another user's connection is dropped, whatever it says. */
+static void test_other_user(void)
+{
+    if (geteuid() != 0) {
+        printf("not root: another user's connection is not tested\n");
+        return;
+    }
+    struct part parts[2];
+    ranks_fill(parts, 2);
+    struct process first = rank_start(&parts[0]);
+    fflush(stdout);
+    struct process nobody = {.pid = fork(), .pipe = -1};
+    if (nobody.pid == 0) be_nobody(parts[0].job);
+    CHECK(rank_finish(&nobody));
+    struct process second = rank_start(&parts[1]);
+    CHECK(rank_report(&first).status == TUTTI_OK && rank_report(&second).status == TUTTI_OK);
+    CHECK(rank_finish(&first));
+    CHECK(rank_finish(&second));
+    rank_job_number++;
+}
+
+int main(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    test_missing();
+    test_disagreement();
+    test_death();
+    test_limits();
+    for (int victim = 0; victim < 3; victim += 2) test_countdown(victim);
+    test_mute(false);
+    test_mute(true);
+    test_garbage();
+    test_other_user();
+    printf("%d passed, %d failed\n", test_passed, test_failed);
+    return test_failed != 0;
+}
