@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128 };
+enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128, CACHE_BYTES = 32 << 20 };
 
 /* ---- Forks ----------------------------------------------------------------------------------------------------- */
 
@@ -96,6 +96,17 @@ static bool probe_attach(const tutti_comm *comm)
     return true;
 }
 
+int64_t tti_cache_bytes(void)
+{
+    /* not sysconf: on some machines it answers for all of the processor's caches together */
+    long long kib = 0;
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
+    if (file == NULL) return CACHE_BYTES;
+    if (fscanf(file, "%lldK", &kib) != 1 || kib <= 0) kib = CACHE_BYTES / 1024;
+    fclose(file);
+    return kib * 1024;
+}
+
 static void announce_cores(tutti_comm *comm)
 {
     uint64_t mine[TTI_CORE_WORDS];
@@ -128,6 +139,7 @@ tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **com
     made->error.rank = rank;
     made->fork_count = tti_fork_count();
     made->tuning = world->segment->tuning;
+    if (made->tuning.stream == 0) made->tuning.stream = tti_cache_bytes();
     made->shared_bells = world->process_count > 1;
     made->all_threads = world->process_count == 1;
     find_parts(made, world->area, world->segment->area_bytes);

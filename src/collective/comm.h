@@ -163,6 +163,9 @@ tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, str
 /* The executor (executor.c): runs one collective from start to end. The op's shape, call, reducer and buffers are set. */
 tutti_status tti_op_run(struct tti_op *op);
 
+/* The last-level cache: what does not fit into it is better written past it. */
+int64_t tti_cache_bytes(void);
+
 /* Counts forks: the child's comms answer with ERR_FORKED. */
 unsigned tti_fork_count(void);
 

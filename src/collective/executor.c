@@ -125,7 +125,6 @@ static tutti_status open_slot(struct tti_op *op)
     uint64_t needed = comm->sequence - TTI_WINDOW + 1;
     uint32_t signature =
         (uint32_t)atomic_load_explicit(&tti_slot_of(comm, comm->rank, needed)->entry, memory_order_relaxed);
-    bool any_private = op->any_private;
     for (; op->cursor < comm->size - 1; op->cursor++) {
         int peer = (comm->rank + 1 + op->cursor) % comm->size;
         uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, needed)->entry, memory_order_acquire);
@@ -133,7 +132,7 @@ static tutti_status open_slot(struct tti_op *op)
         op->waiting_for = peer;
         TTI_TRY(seen_entry(op, peer, needed, signature));
     }
-    op->any_private = any_private;
+    op->any_private = false; /* what was seen is about the older operation */
     op->cursor = 0;
     comm->all_entered = needed;
     return TUTTI_OK;
@@ -224,13 +223,16 @@ static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, 
     tutti_comm *comm = op->comm;
     TTI_TRY(find_sources(op, step, step->sources, bytes));
     int targets = step->target.rank == TTI_ALL ? comm->size : 1;
+    bool stream = step->stream;
     for (int k = 0; k < targets; k++) {
-        int rank = targets == 1 ? step->target.rank : (comm->rank + k) % comm->size;
+        int rank = targets == 1 && step->target.rank != TTI_ALL ? step->target.rank : (comm->rank + k) % comm->size;
         comm->targets[k] =
             address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+        /* in place the line to be written was just read: past the caches it would travel once more */
+        if (rank < step->sources && comm->targets[k] == comm->sources[rank]) stream = false;
     }
     tti_reduce(&op->reducer, comm->sources, factors_of(op), step->sources, comm->targets, targets,
-               bytes / op->shape.element, step->stream);
+               bytes / op->shape.element, stream);
     return TUTTI_OK;
 }
 
@@ -238,10 +240,13 @@ static tutti_status prefix_step(struct tti_op *op, const struct tti_step *step, 
 {
     tutti_comm *comm = op->comm;
     TTI_TRY(find_sources(op, step, comm->size, bytes));
-    for (int rank = 0; rank < comm->size; rank++)
+    bool stream = step->stream;
+    for (int rank = 0; rank < comm->size; rank++) {
         comm->targets[rank] = address(op, rank, TTI_OUT, step->target.offset + op->done);
+        if (comm->targets[rank] == comm->sources[rank]) stream = false;
+    }
     tti_scan(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, step->exclusive,
-             bytes / op->shape.element, step->stream);
+             bytes / op->shape.element, stream);
     return TUTTI_OK;
 }
 

@@ -125,7 +125,7 @@ static uint64_t half_of(uint64_t bytes)
 
 static void copy_pieces(tutti_comm *comm, char *target, const char *source, uint64_t bytes)
 {
-    bool stream = bytes >= (uint64_t)comm->tuning.stream;
+    bool stream = 4 * bytes >= (uint64_t)comm->tuning.stream; /* half of the message, in two buffers */
     for (uint64_t done = 0; done < bytes && !tti_comm_is_broken(comm); done += PIECE_BYTES)
         tti_copy(target + done, source + done, bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES, stream);
 }

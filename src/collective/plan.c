@@ -182,6 +182,23 @@ uint64_t tti_shape_bytes(const struct tti_shape *shape)
     }
 }
 
+uint64_t tti_shape_footprint(const struct tti_shape *shape)
+{
+    uint64_t bytes = tti_shape_bytes(shape), size = (uint64_t)shape->size;
+    switch (shape->kind) {
+    case TTI_ALL_REDUCE:
+    case TTI_SCAN:
+    case TTI_EXSCAN:
+    case TTI_ALL_TO_ALL:
+    case TTI_ALL_TO_ALL_V: return 2 * size * bytes;
+    case TTI_GATHER:
+    case TTI_GATHER_V:
+    case TTI_SCATTER:
+    case TTI_SCATTER_V: return 2 * bytes;
+    default: return (size + 1) * bytes;
+    }
+}
+
 bool tti_shape_splits(const struct tti_shape *shape)
 {
     switch (shape->kind) {
@@ -219,7 +236,7 @@ bool tti_shape_fits_stage(const struct tti_shape *shape)
     case TTI_SCATTER_V:
     case TTI_ALL_TO_ALL_V: return false;
     case TTI_ALL_REDUCE: /* everyone reduces everything: bounded by what that costs, too */
-        return block <= (uint64_t)shape->tuning->one_shot && block * size <= (uint64_t)shape->tuning->one_shot * 16;
+        return block <= (uint64_t)shape->tuning->one_shot && block * size <= (uint64_t)shape->tuning->one_shot * 8;
     case TTI_ALL_GATHER_V: {
         for (int from = 0; from < shape->size; from++)
             if (table(shape, shape->rank, OUT_COUNTS, from) > limit) return false;

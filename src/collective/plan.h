@@ -91,6 +91,9 @@ struct tti_flow tti_flow_of(const struct tti_shape *shape, int from, int to);
 /* Bytes of the largest of a rank's buffers: what the switch-over sizes are compared with. */
 uint64_t tti_shape_bytes(const struct tti_shape *shape);
 
+/* Bytes of all ranks' buffers together: what is compared with the caches. */
+uint64_t tti_shape_footprint(const struct tti_shape *shape);
+
 /* Whether the operation can go by STAGED: the same answer on every rank, from its own arguments alone. */
 bool tti_shape_fits_stage(const struct tti_shape *shape);
 

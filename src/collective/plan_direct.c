@@ -23,7 +23,7 @@ static struct slice slice_of(uint64_t bytes, int rank, int size)
 
 static bool streams(const struct tti_shape *shape)
 {
-    return tti_shape_bytes(shape) >= (uint64_t)shape->tuning->stream;
+    return tti_shape_footprint(shape) >= (uint64_t)shape->tuning->stream;
 }
 
 static struct tti_region at(int rank, enum tti_space space, uint64_t offset)
