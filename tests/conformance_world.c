@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conformance_world.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DEADLINE_MS = 20000, PRINTED_MOST = 40, LIMIT_S = 120, SIZE_MOST = 64 };
+
+struct conf_totals *conf_totals;
+
+void conf_begin(void)
+{
+    conf_totals = mmap(NULL, sizeof *conf_totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (conf_totals == MAP_FAILED) {
+        printf("no shared memory to count in\n0 passed, 1 failed\n");
+        exit(1);
+    }
+}
+
+int conf_end(void)
+{
+    printf("%ld passed, %ld failed\n", atomic_load(&conf_totals->passed), atomic_load(&conf_totals->failed));
+    return atomic_load(&conf_totals->failed) != 0;
+}
+
+bool conf_check(bool condition, const char *format, ...)
+{
+    if (condition) {
+        atomic_fetch_add_explicit(&conf_totals->passed, 1, memory_order_relaxed);
+        return true;
+    }
+    if (atomic_fetch_add_explicit(&conf_totals->failed, 1, memory_order_relaxed) >= PRINTED_MOST) return false;
+    char line[1024] = "FAILED: ";
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + 8, sizeof line - 10, format, arguments);
+    va_end(arguments);
+    strcat(line, "\n");
+    fflush(stdout);
+    if (write(STDOUT_FILENO, line, strlen(line)) < 0) abort(); /* one write: lines of several processes stay whole */
+    return false;
+}
+
+const char *conf_ranks_name(enum conf_ranks ranks)
+{
+    static const char *const names[] = {"threads", "processes", "joined threads"};
+    return names[ranks];
+}
+
+/* ---- One rank -------------------------------------------------------------------------------------------------- */
+
+static const struct conf_world *current; /* of this process and its threads */
+
+static int work(tutti_comm *comm, int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    current->body(comm, current->context);
+    return 0;
+}
+
+static void join_and_work(const char *job, int rank)
+{
+    tutti_options options;
+    tutti_comm *comm = NULL;
+    char reason[200] = "";
+    conf_check(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "options: %s", reason);
+    options.direct = current->direct;
+    options.attach = current->attach;
+    options.deadline_ms = DEADLINE_MS;
+    tutti_status status = tutti_join_as(job, rank, current->size, &options, &comm);
+    const tutti_error *error = tutti_comm_error(comm);
+    if (conf_check(status == TUTTI_OK, "rank %d of %d cannot join: %s", rank, current->size,
+                   error == NULL ? tutti_status_name(status) : error->text))
+        work(comm, 0, NULL);
+    tutti_leave(comm);
+}
+
+struct joined {
+    pthread_t thread;
+    char job[64];
+    int rank;
+};
+
+static void *joined_rank(void *argument)
+{
+    struct joined *joined = argument;
+    join_and_work(joined->job, joined->rank);
+    return NULL;
+}
+
+/* ---- Processes ------------------------------------------------------------------------------------------------- */
+
+static void set_number(const char *name, int number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    setenv(name, text, 1);
+}
+
+static void run_threads(void)
+{
+    static const char *const foreign[] = {"TUTTI_JOB", "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_TUNING"};
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) unsetenv(foreign[i]);
+    set_number("TUTTI_RANKS", current->size);
+    set_number("TUTTI_DIRECT", current->direct);
+    set_number("TUTTI_ATTACH", current->attach);
+    set_number("TUTTI_DEADLINE_MS", DEADLINE_MS);
+    int result = tutti_main(work, 0, NULL);
+    conf_check(result == 0, "tutti_main of %d threads gave %d", current->size, result);
+}
+
+static void run_joined(const char *job)
+{
+    struct joined ranks[SIZE_MOST];
+    for (int rank = 0; rank < current->size; rank++) {
+        ranks[rank].rank = rank;
+        snprintf(ranks[rank].job, sizeof ranks[rank].job, "%s", job);
+        if (pthread_create(&ranks[rank].thread, NULL, joined_rank, &ranks[rank]) != 0) abort();
+    }
+    for (int rank = 0; rank < current->size; rank++) pthread_join(ranks[rank].thread, NULL);
+}
+
+static pid_t start(const struct conf_world *world, const char *job, int rank)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid != 0) return pid;
+    alarm(world->limit_s != 0 ? world->limit_s : LIMIT_S);
+    current = world;
+    if (world->ranks == CONF_THREADS)
+        run_threads();
+    else if (world->ranks == CONF_JOINED)
+        run_joined(job);
+    else
+        join_and_work(job, rank);
+    exit(0); /* not _exit: a leak checker wants its say */
+}
+
+static void finish(const struct conf_world *world, pid_t pid, int rank)
+{
+    int status = 0;
+    if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    conf_check(false, "%d %s, direct=%d, attach=%d: process of rank %d: %s %d", world->size,
+               conf_ranks_name(world->ranks), world->direct, world->attach, rank,
+               pid < 0               ? "not started"
+               : WIFSIGNALED(status) ? "signal"
+                                     : "exit status",
+               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+void conf_world_run(const struct conf_world *world)
+{
+    static int worlds;
+    pid_t pids[SIZE_MOST];
+    char job[64];
+    int processes = world->ranks == CONF_PROCESSES ? world->size : 1;
+    snprintf(job, sizeof job, "conformance-%d-%d", (int)getpid(), worlds++);
+    atomic_store(&conf_totals->arrivals, 0);
+    for (int rank = 0; rank < processes; rank++) pids[rank] = start(world, job, rank);
+    for (int rank = 0; rank < processes; rank++) finish(world, pids[rank], rank);
+}

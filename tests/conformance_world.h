@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Worlds for tests: ranks as threads, as processes, or as threads that join one by one. Every world runs in processes of
+ * its own, which an alarm ends; so a hang or a crash is a failure of one world and not of the test program. The test
+ * program itself never starts a thread.
+ */
+#ifndef TESTS_CONFORMANCE_WORLD_H
+#define TESTS_CONFORMANCE_WORLD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <tutti/tutti.h>
+
+enum conf_ranks {
+    CONF_THREADS,   /* tutti_main with TUTTI_RANKS */
+    CONF_PROCESSES, /* forked, each tutti_join_as */
+    CONF_JOINED     /* threads of one process, each tutti_join_as */
+};
+
+struct conf_world {
+    enum conf_ranks ranks;
+    int size;
+    int direct, attach; /* the options of these names */
+    unsigned limit_s;   /* seconds until the alarm; 0: 120 */
+    void (*body)(tutti_comm *comm, void *context);
+    void *context;
+};
+
+/* What all processes of the test count and print together. */
+struct conf_totals {
+    atomic_long passed, failed;
+    atomic_ulong arrivals;    /* of barriers: set to 0 before each world */
+    atomic_long paths[32][5]; /* operations by kind and path (enum tti_path); the last column: a tree */
+};
+extern struct conf_totals *conf_totals;
+
+/* Before all else. */
+void conf_begin(void);
+/* Prints "N passed, M failed" and gives the exit status. */
+int conf_end(void);
+
+/* Counts; the first failures are printed. */
+bool conf_check(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void conf_world_run(const struct conf_world *world);
+const char *conf_ranks_name(enum conf_ranks ranks);
+
+/* Built with a sanitizer: everything takes ten times as long. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CONF_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CONF_SANITIZED 1
+#endif
+#endif
+#ifndef CONF_SANITIZED
+#define CONF_SANITIZED 0
+#endif
+
+#endif
