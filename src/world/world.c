@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "base/wait.h"
 #include "world/build.h"
 #include <errno.h>
 #include <poll.h>
@@ -65,14 +66,27 @@ tutti_status tti_world_new(const char *job, int size, int process_count, const t
     return status;
 }
 
+/* More ranks than cores: every meeting costs turns on a core, so more goes by staging. Decided once, by one rank, since
+ * all must choose alike. A rank that is bound to one core says nothing about the others. */
+static bool is_crowded(int size)
+{
+    uint64_t cores[TTI_CORE_WORDS];
+    tti_cores_mine(cores);
+    long count = tti_cores_count(cores);
+    if (count == 1) count = sysconf(_SC_NPROCESSORS_ONLN);
+    return size > count;
+}
+
 static tutti_status read_tuning(const struct tti_world *world, tutti_tuning *tuning, tutti_error *error)
 {
     char reason[256] = "";
     tti_tuning_defaults(tuning);
-    if (world->options.tuning[0] == '\0') return TUTTI_OK;
-    tutti_status status = tti_tuning_read(world->options.tuning, tuning, reason, sizeof reason);
-    if (status != TUTTI_OK) tti_error_set(error, status, 0, "the option tuning: %s", reason);
-    return status;
+    if (world->options.tuning[0] != '\0') {
+        tutti_status status = tti_tuning_read(world->options.tuning, tuning, reason, sizeof reason);
+        if (status != TUTTI_OK) return tti_error_set(error, status, 0, "the option tuning: %s", reason);
+    }
+    if (is_crowded(world->size)) tuning->one_shot = tuning->staged = tuning->crowded;
+    return TUTTI_OK;
 }
 
 static size_t align_up(size_t value, size_t align)
@@ -126,7 +140,7 @@ void tti_world_place_rank(struct tti_world *world, int rank, int process, int pi
 tutti_status tti_world_threads(int size, const tutti_options *options, size_t area_bytes, struct tti_world **world,
                                tutti_error *error)
 {
-    struct tti_world *made;
+    struct tti_world *made = NULL;
     *world = NULL;
     TTI_TRY(tti_world_new(options->job != NULL ? options->job : "", size, 1, options, &made, error));
     tutti_status status = tti_arena_create(&made->arena, (size_t)options->arena_bytes, false, error);
