@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tutti bench, in parts:
+ *   bench.c          flags, and how the ranks are started
+ *   bench_ops.c      the operations: buffers, calls, busy bandwidth
+ *   bench_check.c    inputs that are known everywhere, and results compared with them
+ *   bench_measure.c  samples of an operation and of its floor, in turns
+ *   bench_report.c   the table and the JSON lines
+ *   bench_tune.c     switch-over sizes
+ *   bench_machine.c  cores, the floor's memory
+ */
+#ifndef TUTTI_CLI_BENCH_H
+#define TUTTI_CLI_BENCH_H
+
+#include "bench/floor.h"
+#include "cli/cli.h"
+
+#include <sched.h>
+
+enum { BENCH_MAX_OPS = 32 };
+
+/* ---- What was asked -------------------------------------------------------------------------------------------- */
+
+struct bench_values { /* the flags, as given */
+    int64_t list, min_bytes, max_bytes, step_bytes, step_factor, samples, warmup, batch, root, check;
+    int64_t ranks, rounds, floor;
+    const char *reduction, *type, *as, *transport, *buffers, *bind, *json, *tune;
+};
+
+struct bench_op;
+
+struct bench_settings {
+    struct bench_values flags;
+    const struct bench_op *ops[BENCH_MAX_OPS];
+    size_t op_count;
+    tutti_type types[TUTTI_TYPE_COUNT];
+    size_t type_count;
+    tutti_reduction reductions[TUTTI_REDUCTION_COUNT];
+    size_t reduction_count;
+    bool as_threads, buffers_private, bind;
+    cpu_set_t *cores; /* (ranks) where each rank is to bind itself; NULL: nowhere */
+};
+
+/* ---- Operations ------------------------------------------------------------------------------------------------ */
+
+enum bench_in_place {
+    BENCH_NEVER,      /* the operation has no in-place form */
+    BENCH_SAME,       /* in == out; with a root, at the root */
+    BENCH_OWN_OF_OUT, /* in == the rank's own block of out; with a root, at the root */
+    BENCH_OWN_OF_IN   /* out == the rank's own block of in; with a root, at the root */
+};
+
+enum bench_bus { BENCH_BUS_ONE, BENCH_BUS_ALL_REDUCE, BENCH_BUS_BLOCKS }; /* 1, 2(n-1)/n, (n-1)/n */
+
+struct bench_rank;
+struct bench_case;
+typedef tutti_status bench_call(struct bench_rank *self, const struct bench_case *c);
+
+struct bench_op {
+    const char *name, *help;
+    floor_op shape; /* what moves where; the v-forms share it with the even forms */
+    enum bench_in_place in_place;
+    enum bench_bus bus;
+    bool blocks;   /* sizes are of all ranks' blocks together */
+    bool uneven;   /* a v-form: rank r's block is r + 1 parts long */
+    bool rooted;   /* has a root */
+    bool reduces;  /* has a reduction */
+    bool standard; /* measured when no operation is named */
+    bench_call *call;
+};
+
+/* One operation on one size. */
+struct bench_case {
+    const struct bench_op *op;
+    tutti_type type;
+    tutti_reduction reduction;
+    int root;
+    bool in_place;
+    size_t total;   /* elements of the larger buffer */
+    size_t count;   /* elements of a block, or of the vector */
+    size_t bytes;   /* total in bytes */
+    char *in, *out; /* what the call gets on this rank */
+};
+
+/* One rank's state. */
+struct bench_rank {
+    tutti_comm *world;
+    const struct bench_settings *settings;
+    int rank, ranks, cores;
+    size_t max_bytes;             /* of a buffer */
+    char *in_buffer, *out_buffer; /* (max_bytes) each */
+    bool buffers_private;         /* what they are */
+    bool bound;                   /* ranks are bound to different cores */
+    size_t *counts;               /* (ranks) elements of each block of the case at hand */
+    floor_rank floor;
+    size_t floor_bytes; /* of the mapping; 0: no floor is measured */
+};
+
+extern const struct bench_op bench_ops[];
+extern const size_t bench_op_count;
+const struct bench_op *bench_op_find(const char *name);
+
+/* The case for `bytes`, rounded to whole elements in whole blocks (one element each at least); fills self->counts. */
+void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct bench_op *op, size_t bytes,
+                     tutti_type type, tutti_reduction reduction, bool in_place);
+/* Elements before block `block` when `total` elements are cut into blocks. */
+size_t bench_block_offset(const struct bench_case *c, int ranks, int block);
+/* all_to_all: elements that `from` sends to `to`, and where they lie in its input. */
+size_t bench_pair_count(const struct bench_case *c, int ranks, int from, int to);
+size_t bench_pair_offset(const struct bench_case *c, int ranks, int from, int to);
+double bench_bus_factor(const struct bench_op *op, int ranks);
+
+/* Both buffers; false with the comm's error set, or errno. */
+bool bench_buffers_open(struct bench_rank *self, bool as_private);
+void bench_buffers_close(struct bench_rank *self);
+
+/* ---- Checking -------------------------------------------------------------------------------------------------- */
+
+/* Makes one call on fresh inputs and counts the elements of this rank's output that are wrong. */
+tutti_status bench_check(struct bench_rank *self, const struct bench_case *c, uint64_t *wrong);
+/* Fresh inputs and poisoned outputs, as before a check. */
+void bench_fill(struct bench_rank *self, const struct bench_case *c);
+
+/* ---- Measuring ------------------------------------------------------------------------------------------------- */
+
+struct bench_result {
+    double min, p50, p99; /* seconds of one call on the slowest rank */
+    double floor;         /* p50 of its floor; 0: not measured */
+    uint64_t samples, batch;
+    uint64_t wrong; /* elements on all ranks; UINT64_MAX: not checked */
+};
+
+/* Status of a measurement: a tool's exit status, or CLI_GO_ON. Every rank gets the same p50 and wrong. */
+int bench_measure(struct bench_rank *self, const struct bench_case *c, struct bench_result *result);
+
+/* Seconds of one call in a quick batch; for bench_tune. */
+int bench_time_batch(struct bench_rank *self, const struct bench_case *c, uint64_t batch, double *seconds);
+double bench_median(double *values, size_t count); /* sorts */
+
+/* Prints the comm's error (who, what, where, what to do) and returns CLI_FAILED. */
+int bench_failed(struct bench_rank *self);
+
+/* CLI_GO_ON on every rank if `ok` on every rank, otherwise CLI_FAILED on every rank. */
+int bench_agree(struct bench_rank *self, bool ok);
+
+/* ---- Reporting (rank 0 only) ----------------------------------------------------------------------------------- */
+
+struct bench_report {
+    FILE *table, *json; /* json may be NULL */
+    double bus_sum;     /* of all results */
+    uint64_t results, wrong;
+};
+
+int bench_report_open(struct bench_report *report, struct bench_rank *self);
+void bench_report_section(struct bench_report *report, const struct bench_op *op);
+/* `results`: out of place, in place; the second may be NULL. */
+void bench_report_row(struct bench_report *report, struct bench_rank *self, const struct bench_case *c,
+                      const struct bench_result *out_of_place, const struct bench_result *in_place);
+int bench_report_close(struct bench_report *report);
+const char *bench_transport(const struct bench_rank *self);
+
+/* ---- Tuning ---------------------------------------------------------------------------------------------------- */
+
+enum { BENCH_TUNE_BYTES = 16 << 20 }; /* largest size that tuning looks at */
+
+/* Measures, prints, and writes the file. A tool's exit status. */
+int bench_tune(struct bench_rank *self);
+
+/* ---- The machine ----------------------------------------------------------------------------------------------- */
+
+int bench_cores_here(void); /* that the calling thread may run on */
+/* Sets self->cores to how many cores the ranks may run on, all together, and self->bound. A tool's exit status, or CLI_GO_ON. */
+int bench_count_cores(struct bench_rank *self);
+void bench_cpu_model(char *text, size_t bytes);
+
+/* Maps the floor's region on every rank and attaches to it. A tool's exit status, or CLI_GO_ON. */
+int bench_floor_open(struct bench_rank *self);
+void bench_floor_close(struct bench_rank *self);
+
+#endif

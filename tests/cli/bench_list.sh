@@ -1,0 +1,39 @@
+#!/bin/bash
+# ctest: timeout=60
+# What tutti bench refuses, before anything is started, and what it suggests instead.
+. "$(dirname "$0")/run.bash"
+
+tool bench --list
+check "list: status" 0 "$STATUS"
+for op in all_reduce reduce broadcast all_gather gather scatter reduce_scatter all_to_all scan exscan barrier ping_pong \
+    all_gather_v gather_v scatter_v reduce_scatter_v all_to_all_v; do
+    matches "list: $op has a line with its meaning" "^$op +[a-z].* " "$OUT"
+done
+
+refuses() { # WHAT PATTERN ARGUMENT...
+    local what=$1 pattern=$2
+    shift 2
+    tool bench "$@"
+    check "$what: status" 2 "$STATUS"
+    check "$what: nothing on stdout" "" "$OUT"
+    matches "$what: the reason" "$pattern" "$ERR"
+}
+refuses "sizes the wrong way round" "smallest size comes first" -b 1M -e 1K
+refuses "step of nothing" "out of range" -i 0
+refuses "factor of one" "out of range" -f 1
+refuses "step and factor" "exclude each other" -i 8 -f 2
+refuses "operation" "did you mean 'all_reduce'" all_redcue
+refuses "operation unlike any" "list names them" quux
+refuses "two operations" "one operation at a time" all_reduce -b 8 reduce
+refuses "type" "did you mean 'float'" -d flaot
+refuses "reduction" "did you mean 'prod'" -o prd
+refuses "reduction of bits on floats" "and|float" all_reduce -o and -d f32 --ranks 2
+refuses "flag" "did you mean '--ranks'" --rnks 2
+refuses "root" "ranks are 0 to 1" broadcast --ranks 2 --root 2
+refuses "as" "did you mean 'threads'" --as thread
+refuses "transport of processes between threads" "between threads it is thread" --transport shm
+refuses "transport" "auto.thread.shm" --transport pigeon
+refuses "ping_pong alone" "two ranks" ping_pong --ranks 1
+TUTTI_JOB=x TUTTI_RANK=0 TUTTI_SIZE=2 refuses "threads inside a job" "a rank of a job" --as threads
+
+finish

@@ -1,0 +1,61 @@
+#!/bin/bash
+# ctest: timeout=300 processors=2
+# Small runs of tutti bench as threads and as processes: the table, the lines of JSON, no wrong result.
+. "$(dirname "$0")/run.bash"
+
+quick=(-n 4 --rounds 2 -w 1 -m 2)
+
+# number NAME LINE: the field's value
+number() { sed -E "s/.*\"$1\":([-+.0-9eE]+)[,}].*/\1/" <<<"$2"; }
+
+# Every line one object with the same fields, and times that can be.
+check_json() { # WHAT FILE LINES
+    check "$1: lines of JSON" "$3" "$(wc -l <"$2")"
+    local text='"[a-z0-9_]+"' real='-?[0-9.]+(e[-+]?[0-9]+)?' line
+    local fields="\"op\":$text,\"ranks\":[0-9]+,\"as\":$text,\"transport\":$text,\"buffers\":$text,\"bytes\":[0-9]+"
+    fields+=",\"count\":[0-9]+,\"dtype\":$text,\"redop\":($text|null),\"root\":([0-9]+|null),\"in_place\":(true|false)"
+    fields+=",\"samples\":[0-9]+,\"batch\":[0-9]+,\"min_us\":$real,\"p50_us\":$real,\"p99_us\":$real,\"algbw\":$real"
+    fields+=",\"busbw\":$real,\"floor_us\":($real|null),\"wrong\":([0-9]+|null)"
+    check "$1: lines that are no such object" 0 "$(grep -Ecv "^\{$fields\}\$" "$2")"
+    check "$1: lines with wrong results" 0 "$(grep -cv '"wrong":0}' "$2")"
+    check "$1: min <= p50 <= p99, and a floor" 0 "$(while read -r line; do
+        awk -v a="$(number min_us "$line")" -v b="$(number p50_us "$line")" -v c="$(number p99_us "$line")" \
+            -v f="$(number floor_us "$line")" 'BEGIN { if (!(0 < a && a <= b && b <= c && 0 < f)) print "odd" }'
+    done <"$2" | wc -l)"
+}
+
+for as in threads processes; do
+    tool bench all_reduce -b 8 -e 4K -f 8 --ranks 2 --as $as "${quick[@]}" --json out.json
+    check "$as: status" 0 "$STATUS"
+    check "$as: stderr" "" "$ERR"
+    matches "$as: header" "^# tutti bench .*2 ranks as $as" "$OUT"
+    matches "$as: a row" "^ +512 +128 +f32 +sum +-1 " "$OUT"
+    matches "$as: verdict" "^# wrong elements: 0" "$OUT"
+    check_json "$as" out.json 8
+
+    tool bench all -b 300 -e 300 --ranks 3 --as $as "${quick[@]}" --json - -r 1
+    check "$as, standard set: status" 0 "$STATUS"
+    matches "$as, standard set: the table is on stderr" "^# ping_pong" "$ERR"
+    check_json "$as, standard set" out.txt 22
+
+    for op in all_gather_v gather_v scatter_v reduce_scatter_v all_to_all_v; do
+        tool bench -b 1000 -e 1000 $op --ranks 3 --as $as "${quick[@]}" -d bf16 --buffers private --warmup_iters 2
+        check "$as, $op: status" 0 "$STATUS"
+        matches "$as, $op: rounded to whole blocks" "^ +996 +166 +bf16 " "$OUT"
+    done
+done
+
+tool bench reduce -b 64 -e 64 --ranks 2 -d all -o all "${quick[@]}" --floor 0 --json - 
+check "all types and reductions: status" 0 "$STATUS"
+check "all types and reductions: wrong" 0 "$(grep -cv '"wrong":0}' out.txt)"
+check "all types and reductions: pairs" 101 "$(grep -c '"in_place":true' out.txt)"
+
+tool bench broadcast -b 8 -e 8 --ranks 2 "${quick[@]}" --json /nonexistent/file
+check "JSON that cannot be written: status" 1 "$STATUS"
+matches "JSON that cannot be written: reason" "cannot write /nonexistent/file" "$ERR"
+
+tool run -n 2 --no-prefix "$TUTTI" bench barrier "${quick[@]}"
+check "ranks of a job: status" 0 "$STATUS"
+matches "ranks of a job: what they are" "2 ranks as processes" "$OUT"
+
+finish

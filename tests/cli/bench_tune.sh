@@ -1,0 +1,21 @@
+#!/bin/bash
+# ctest: timeout=300 processors=2
+# tutti bench --tune writes every switch-over size within its range, and the library reads the file.
+. "$(dirname "$0")/run.bash"
+
+for as in threads processes; do
+    tool bench --tune tuning.txt --ranks 2 --as $as
+    check "$as: status" 0 "$STATUS"
+    matches "$as: what was measured" "^# +all_reduce +1024 B .* us" "$OUT"
+    for name in one_shot staged stream chunk attach tree eager dissemination; do
+        matches "$as: $name" "^$name [0-9]+\$" "$(cat tuning.txt)"
+    done
+    tool bench all_reduce -b 64 -e 64 -n 2 --ranks 2 --as $as --tuning "$PWD/tuning.txt"
+    check "$as: read back: status" 0 "$STATUS"
+done
+
+tool bench --tune /nonexistent/file --ranks 2
+check "file that cannot be written: status" 1 "$STATUS"
+matches "file that cannot be written: reason" "cannot write /nonexistent/file" "$ERR"
+
+finish
