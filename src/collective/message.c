@@ -144,6 +144,7 @@ static tutti_status send_share(struct tti_send *send)
         char *target = tti_place_resolve(send->comm, send->peer, place);
         uint64_t half = half_of(send->bytes);
         copy_pieces(send->comm, target + half, send->in + half, send->bytes - half);
+        if (tti_comm_is_broken(send->comm)) return TUTTI_IN_PROGRESS; /* may have stopped half way */
     }
     atomic_store_explicit(&channel->sent, send->end->large, memory_order_seq_cst);
     tti_comm_ring(send->comm, false);
@@ -343,6 +344,7 @@ static tutti_status recv_progress(void *object)
     if (recv->state == CLOSING) { /* the sender has its half to copy */
         struct tti_channel_end *end = &recv->mailbox->from;
         if (atomic_load_explicit(&end->channel->sent, memory_order_acquire) != end->large) return TUTTI_IN_PROGRESS;
+        if (tti_comm_is_broken(recv->comm)) return TUTTI_IN_PROGRESS; /* so it may have stopped half way */
         recv->state = DONE;
     }
     return TUTTI_OK;

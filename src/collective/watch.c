@@ -187,6 +187,7 @@ static tutti_status sleep_once(struct watch *watch)
     /* a poll that moved on to another peer must announce that one first */
     if (status == TUTTI_IN_PROGRESS && before == *watch->waitable->waiting_for && !tti_comm_is_broken(comm))
         tti_bell_sleep(&post->bell, seen, sleep_ns(watch), comm->shared_bells);
+    watch->wait.now_ns = tti_now_ns(); /* what is looked at after a sleep goes by the time after it */
     atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
     atomic_store_explicit(&post->waiting_for, 0, memory_order_relaxed);
     return status;
