@@ -134,12 +134,12 @@ TUTTI_API const char *tutti_job(const tutti_comm *comm);
 
 typedef struct tutti_error {
     tutti_status status;
-    int rank;            /* who reports it */
-    int peer;            /* whom it is about, or -1 */
-    uint64_t sequence;   /* number of the operation on this comm, from 1; 0: none */
-    int system_errno;    /* 0: none */
-    char operation[32];  /* "all_reduce" */
-    char text[480];      /* one sentence: what, who, where, what to do */
+    int rank;           /* who reports it */
+    int peer;           /* whom it is about, or -1 */
+    uint64_t sequence;  /* number of the operation on this comm, from 1; 0: none */
+    int system_errno;   /* 0: none */
+    char operation[32]; /* "all_reduce" */
+    char text[480];     /* one sentence: what, who, where, what to do */
 } tutti_error;
 
 /* The last error of this comm; NULL after a success. Valid until the next call on the comm. */
@@ -166,19 +166,21 @@ TUTTI_API tutti_status tutti_free(tutti_comm *comm, void *pointer); /* NULL is i
 /* ---- Elements and reductions ----------------------------------------------------------------------------------- */
 
 /* name, bytes; the order is part of the interface */
+/* clang-format off */
 #define TUTTI_TYPE_LIST(X)                                                                                             \
     X(F64, 8) X(F32, 4) X(F16, 2) X(BF16, 2) X(F8E4M3, 1) X(F8E5M2, 1) X(I8, 1) X(U8, 1) X(I16, 2) X(U16, 2)           \
     X(I32, 4) X(U32, 4) X(I64, 8) X(U64, 8) X(BOOL, 1)
+/* clang-format on */
 
 typedef enum tutti_type {
 #define TUTTI_TYPE_ENUM(name, bytes) TUTTI_##name,
     TUTTI_TYPE_LIST(TUTTI_TYPE_ENUM)
 #undef TUTTI_TYPE_ENUM
-    TUTTI_TYPE_COUNT
+        TUTTI_TYPE_COUNT
 } tutti_type;
 
-TUTTI_API size_t tutti_type_bytes(tutti_type type);      /* 0 for an unknown type */
-TUTTI_API const char *tutti_type_name(tutti_type type);  /* "f32" */
+TUTTI_API size_t tutti_type_bytes(tutti_type type);     /* 0 for an unknown type */
+TUTTI_API const char *tutti_type_name(tutti_type type); /* "f32" */
 
 /* What each pair of type and reduction does, and which are errors: docs/reductions.md. */
 #define TUTTI_REDUCTION_LIST(X) X(SUM) X(PROD) X(MIN) X(MAX) X(AVG) X(AND) X(OR) X(XOR)
@@ -187,7 +189,7 @@ typedef enum tutti_reduction {
 #define TUTTI_REDUCTION_ENUM(name) TUTTI_##name,
     TUTTI_REDUCTION_LIST(TUTTI_REDUCTION_ENUM)
 #undef TUTTI_REDUCTION_ENUM
-    TUTTI_REDUCTION_COUNT,
+        TUTTI_REDUCTION_COUNT,
     TUTTI_REDUCTION_USER = 64 /* first number of registered and scaled reductions */
 } tutti_reduction;
 
@@ -231,8 +233,8 @@ TUTTI_API tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out,
                                     int root);
 TUTTI_API tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                                      int root);
-TUTTI_API tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count,
-                                            tutti_type type, tutti_reduction reduction);
+TUTTI_API tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                            tutti_reduction reduction);
 TUTTI_API tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type);
 
 /* The v-forms: counts[r] elements belong to rank r. In all_gather_v and reduce_scatter_v every rank gives the same
@@ -240,10 +242,10 @@ TUTTI_API tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *
  * a peer must equal what the peer receives from it. */
 TUTTI_API tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
                                           const size_t *offsets, tutti_type type);
-TUTTI_API tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out,
-                                      const size_t *counts, const size_t *offsets, tutti_type type, int root);
-TUTTI_API tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts,
-                                       const size_t *offsets, void *out, size_t count, tutti_type type, int root);
+TUTTI_API tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
+                                      const size_t *offsets, tutti_type type, int root);
+TUTTI_API tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets,
+                                       void *out, size_t count, tutti_type type, int root);
 TUTTI_API tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
                                               tutti_type type, tutti_reduction reduction);
 TUTTI_API tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts,
@@ -264,9 +266,8 @@ TUTTI_API tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out,
 TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag);
 TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
                                   size_t *received);
-TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag,
-                                      void *out, size_t out_count, int from, int out_tag, tutti_type type,
-                                      size_t *received);
+TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
+                                      size_t out_count, int from, int out_tag, tutti_type type, size_t *received);
 
 /* ---- About the next call --------------------------------------------------------------------------------------- */
 /* Each returns `comm`, so that it can stand in the call itself:

@@ -20,9 +20,10 @@ static const struct status_row statuses[] = {
 
 void cli_reference_errors(FILE *stream)
 {
-    (void)fprintf(stream, "# Statuses\n\nPrinted by `tutti help --errors` from the list in `tutti.h`. What failed, who, "
-                          "where and what to do\nstands in the comm's `tutti_error` (`tutti_comm_error`, "
-                          "`tutti_explain`).\n\n| status | value | what broke | meaning |\n|---|---|---|---|\n");
+    (void)fprintf(stream,
+                  "# Statuses\n\nPrinted by `tutti help --errors` from the list in `tutti.h`. What failed, who, "
+                  "where and what to do\nstands in the comm's `tutti_error` (`tutti_comm_error`, "
+                  "`tutti_explain`).\n\n| status | value | what broke | meaning |\n|---|---|---|---|\n");
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
         (void)fprintf(stream, "| `%s` | %d | %s | %s |\n", statuses[i].name, statuses[i].value, statuses[i].group,
                       statuses[i].text);
@@ -31,7 +32,7 @@ void cli_reference_errors(FILE *stream)
 static void print_rows(FILE *stream, const tutti_option_row *rows, size_t count, const char *prefix)
 {
     static const char *const kinds[] = {
-        [TUTTI_OPTION_INT] = "number", [TUTTI_OPTION_MS] = "time, ms",   [TUTTI_OPTION_BYTES] = "bytes",
+        [TUTTI_OPTION_INT] = "number",  [TUTTI_OPTION_MS] = "time, ms", [TUTTI_OPTION_BYTES] = "bytes",
         [TUTTI_OPTION_BOOL] = "0 or 1", [TUTTI_OPTION_TEXT] = "text",
     };
     for (size_t i = 0; i < count; i++) {
@@ -52,14 +53,16 @@ void cli_reference_options(FILE *stream)
     static const char head[] = "kind | default | range | meaning |\n|---|---|---|---|---|\n";
     size_t count;
     const tutti_option_row *rows = tutti_option_rows(&count);
-    (void)fprintf(stream, "# Options\n\nPrinted by `tutti help --options` from the lists in `tutti.h` and "
-                          "`experimental.h`. An option is a field of\n`tutti_options`, an environment variable and a "
-                          "flag of `tutti run` (`TUTTI_FENCE_MS`: `--fence-ms`).\n\n| variable | %s",
+    (void)fprintf(stream,
+                  "# Options\n\nPrinted by `tutti help --options` from the lists in `tutti.h` and "
+                  "`experimental.h`. An option is a field of\n`tutti_options`, an environment variable and a "
+                  "flag of `tutti run` (`TUTTI_FENCE_MS`: `--fence-ms`).\n\n| variable | %s",
                   head);
     print_rows(stream, rows, count, "TUTTI_");
     rows = tutti_tuning_rows(&count);
-    (void)fprintf(stream, "\n## Switch-over sizes\n\nMeasured and written by `tutti bench --tune FILE`, read with "
-                          "`TUTTI_TUNING=FILE`. Rank 0's hold for all.\n\n| name | %s",
+    (void)fprintf(stream,
+                  "\n## Switch-over sizes\n\nMeasured and written by `tutti bench --tune FILE`, read with "
+                  "`TUTTI_TUNING=FILE`. Rank 0's hold for all.\n\n| name | %s",
                   head);
     print_rows(stream, rows, count, "");
 }

@@ -16,7 +16,8 @@ static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
     if (comm->told) {
         char text[sizeof comm->area->failure.text];
         memcpy(text, comm->area->failure.text, sizeof text);
-        return tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", text);
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s",
+                               text);
     }
     return tti_comm_health(comm, kind, false); /* the first to fail here: tell the error itself */
 }

@@ -37,8 +37,7 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
                                "send: %llu bytes to the own rank would wait for a receive that cannot start; use "
                                "sendrecv",
                                (unsigned long long)buffer.bytes);
-    struct tti_send send = {
-        .comm = comm, .in = in, .bytes = buffer.bytes, .type = type, .peer = peer, .tag = tag};
+    struct tti_send send = {.comm = comm, .in = in, .bytes = buffer.bytes, .type = type, .peer = peer, .tag = tag};
     return end(comm, tti_send_run(&send, comm->next_deadline_ms));
 }
 
@@ -49,8 +48,7 @@ tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type ty
     struct tti_buffer buffer = {"out", out, 0, true};
     TTI_TRY(tti_api_bytes(comm, TTI_RECV, count, tutti_type_bytes(type), 1, &buffer.bytes));
     TTI_TRY(check(comm, TTI_RECV, &buffer, type, "peer", peer, tag));
-    struct tti_recv recv = {
-        .comm = comm, .out = out, .capacity = buffer.bytes, .type = type, .peer = peer, .tag = tag};
+    struct tti_recv recv = {.comm = comm, .out = out, .capacity = buffer.bytes, .type = type, .peer = peer, .tag = tag};
     tutti_status status = end(comm, tti_recv_run(&recv, comm->next_deadline_ms));
     if (status == TUTTI_OK && received != NULL) *received = recv.bytes / tutti_type_bytes(type);
     return status;
@@ -67,8 +65,7 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     TTI_TRY(check(comm, TTI_SENDRECV, &input, type, "peer `to`", to, in_tag));
     TTI_TRY(check(comm, TTI_SENDRECV, &output, type, "peer `from`", from, out_tag));
     TTI_TRY(tti_api_check_overlap(comm, TTI_SENDRECV, &input, &output, false));
-    struct tti_send send = {
-        .comm = comm, .in = in, .bytes = input.bytes, .type = type, .peer = to, .tag = in_tag};
+    struct tti_send send = {.comm = comm, .in = in, .bytes = input.bytes, .type = type, .peer = to, .tag = in_tag};
     struct tti_recv recv = {
         .comm = comm, .out = out, .capacity = output.bytes, .type = type, .peer = from, .tag = out_tag};
     tutti_status status = end(comm, tti_sendrecv_run(&send, &recv, comm->next_deadline_ms));

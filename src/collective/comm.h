@@ -61,11 +61,11 @@ struct tti_op {
     const void *in;
     void *out;
     bool entered;
-    bool any_private;  /* some rank's buffers cannot be reached */
-    size_t step;       /* of the plan */
-    uint64_t done;     /* bytes of that step */
-    int cursor;        /* others that this wait has seen, counted from the next rank */
-    int waiting_for;   /* the rank an unfinished wait is for */
+    bool any_private; /* some rank's buffers cannot be reached */
+    size_t step;      /* of the plan */
+    uint64_t done;    /* bytes of that step */
+    int cursor;       /* others that this wait has seen, counted from the next rank */
+    int waiting_for;  /* the rank an unfinished wait is for */
     int64_t deadline_ms;
 };
 
@@ -124,8 +124,8 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
     __attribute__((format(printf, 4, 5)));
 
 /* Breaks the comm for all ranks, or takes over the error that already broke it. `peer`: whom it is about, or -1. */
-tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,
+                            ...) __attribute__((format(printf, 5, 6)));
 static inline bool tti_comm_is_broken(const tutti_comm *comm)
 {
     return atomic_load_explicit(&comm->area->broken, memory_order_seq_cst) != TTI_WHOLE;

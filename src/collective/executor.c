@@ -13,15 +13,15 @@
  * more then), or has been killed. A peer that enters later sees the broken comm before it touches anything: the entry,
  * the break and both checks are sequentially consistent.
  */
+#include "collective/executor.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/comm.h"
-#include "collective/executor.h"
 #include <string.h>
 
 enum {
-    PIECE_BYTES = 1 << 20,    /* after this much copying the comm is looked at again */
-    BLOCK_BYTES = 16384,      /* to several targets: read from memory once, then from the first-level cache */
+    PIECE_BYTES = 1 << 20, /* after this much copying the comm is looked at again */
+    BLOCK_BYTES = 16384,   /* to several targets: read from memory once, then from the first-level cache */
     EXCHANGE_BYTES = 4096
 };
 
@@ -66,10 +66,11 @@ static tutti_status mismatch(struct tti_op *op, int peer)
     char our_text[160], their_text[160];
     tti_call_describe(&ours, our_text, sizeof our_text);
     tti_call_describe(&theirs, their_text, sizeof their_text);
-    return tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
-                          "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s; all ranks must make "
-                          "the same calls in the same order",
-                          (unsigned long long)first, comm->rank, our_text, peer, their_text);
+    return tti_comm_break(
+        comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
+        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s; all ranks must make "
+        "the same calls in the same order",
+        (unsigned long long)first, comm->rank, our_text, peer, their_text);
 }
 
 /* Whether `peer` has entered operation `sequence`, and with the same calls up to there as this rank. */
@@ -123,8 +124,8 @@ static tutti_status open_slot(struct tti_op *op)
     tutti_comm *comm = op->comm;
     if (comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence) return TUTTI_OK;
     uint64_t needed = comm->sequence - TTI_WINDOW + 1;
-    uint32_t signature =
-        (uint32_t)atomic_load_explicit(&tti_slot_of(comm, comm->rank, needed)->entry, memory_order_relaxed);
+    uint32_t signature = (uint32_t)atomic_load_explicit(&tti_slot_of(comm, comm->rank, needed)->entry,
+                                                        memory_order_relaxed);
     for (; op->cursor < comm->size - 1; op->cursor++) {
         int peer = (comm->rank + 1 + op->cursor) % comm->size;
         uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, needed)->entry, memory_order_acquire);
@@ -170,7 +171,8 @@ static void copy_to_all(struct tti_op *op, const struct tti_step *step, const ch
         size_t length = bytes - begin < BLOCK_BYTES ? (size_t)(bytes - begin) : BLOCK_BYTES;
         for (int k = 0; k < op->comm->size; k++) {
             int rank = (op->comm->rank + k) % op->comm->size;
-            char *target = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done + begin);
+            char *target = address(op, rank, (enum tti_space)step->target.space,
+                                   step->target.offset + op->done + begin);
             if (target != source + begin) tti_copy(target, source + begin, length, step->stream);
         }
     }
@@ -184,8 +186,7 @@ static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, ui
         copy_to_all(op, step, source, bytes);
         return TUTTI_OK;
     }
-    char *target =
-        address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+    char *target = address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done);
     if (source == NULL)
         return tti_place_fetch(op->comm, op->shape.kind, from->rank,
                                *place_of(op, from->rank, (enum tti_space)from->space), from->offset + op->done, target,
@@ -203,8 +204,8 @@ static tutti_status find_sources(struct tti_op *op, const struct tti_step *step,
         char *source = address(op, rank, (enum tti_space)step->source.space, offset);
         if (source == NULL) {
             source = comm->scratch + (size_t)rank * TTI_SCRATCH_BYTES;
-            TTI_TRY(tti_place_fetch(comm, op->shape.kind, rank,
-                                    *place_of(op, rank, (enum tti_space)step->source.space), offset, source, bytes));
+            TTI_TRY(tti_place_fetch(comm, op->shape.kind, rank, *place_of(op, rank, (enum tti_space)step->source.space),
+                                    offset, source, bytes));
         }
         comm->sources[rank] = source;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
@@ -226,8 +227,7 @@ static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, 
     bool stream = step->stream;
     for (int k = 0; k < targets; k++) {
         int rank = targets == 1 && step->target.rank != TTI_ALL ? step->target.rank : (comm->rank + k) % comm->size;
-        comm->targets[k] =
-            address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+        comm->targets[k] = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
         /* in place the line to be written was just read: past the caches it would travel once more */
         if (rank < step->sources && comm->targets[k] == comm->sources[rank]) stream = false;
     }
@@ -304,8 +304,7 @@ static tutti_status do_step(struct tti_op *op, const struct tti_step *step)
     case TTI_STEP_ENTER: enter(op); return TUTTI_OK;
     case TTI_STEP_PUBLISH: publish(op, step->value); return TUTTI_OK;
     case TTI_STEP_LEAVE: publish(op, TTI_LEFT); return TUTTI_OK;
-    case TTI_STEP_WAIT:
-        return step->peer == TTI_ALL ? seen_all(op, step->value) : seen(op, step->peer, step->value);
+    case TTI_STEP_WAIT: return step->peer == TTI_ALL ? seen_all(op, step->value) : seen(op, step->peer, step->value);
     default: return move(op, step);
     }
 }
@@ -420,8 +419,7 @@ static tutti_status start(struct tti_op *op)
     if (is_fast(op)) {
         op->state = TTI_OP_FAST;
         if (op->shape.kind == TTI_ALL_REDUCE)
-            memcpy(tti_slot_of(comm, comm->rank, comm->sequence)->payload, op->in,
-                   op->shape.count * op->shape.element);
+            memcpy(tti_slot_of(comm, comm->rank, comm->sequence)->payload, op->in, op->shape.count * op->shape.element);
         enter(op);
         return TUTTI_OK;
     }

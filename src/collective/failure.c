@@ -52,7 +52,8 @@ static tutti_status adopt(tutti_comm *comm, enum tti_kind kind)
     return comm->error.status;
 }
 
-tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format, ...)
+tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,
+                            ...)
 {
     tutti_error error;
     fill(comm, &error, kind, status, peer);

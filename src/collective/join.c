@@ -58,8 +58,8 @@ static tutti_status join_process(const char *job, int rank, int size, const tutt
 {
     TTI_TRY(check_identity(job, rank, size, error));
     struct tti_world *made;
-    TTI_TRY(tti_world_join(job, rank, size, options, tti_area_bytes(size, needs_bounce(options, size > 1)), &made,
-                           error));
+    TTI_TRY(
+        tti_world_join(job, rank, size, options, tti_area_bytes(size, needs_bounce(options, size > 1)), &made, error));
     tutti_status status = tti_comm_create(made, rank, world, error);
     if (status == TUTTI_OK) return TUTTI_OK;
     tti_world_mark(made, rank, TTI_RANK_LOST); /* the others have joined already: let them know */

@@ -58,8 +58,8 @@ void tti_add_copy(struct tti_plan *plan, struct tti_region target, struct tti_re
                   bool stream)
 {
     if (bytes == 0) return;
-    add(plan, (struct tti_step){
-                  .kind = TTI_STEP_COPY, .target = target, .source = source, .bytes = bytes, .stream = stream});
+    add(plan,
+        (struct tti_step){.kind = TTI_STEP_COPY, .target = target, .source = source, .bytes = bytes, .stream = stream});
 }
 
 void tti_add_exchange(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes)

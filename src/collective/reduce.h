@@ -31,8 +31,8 @@ tutti_status tti_reducer_init(struct tti_reducer *reducer, tutti_type type, tutt
 /* One pass: dsts[k][i] = tree over sources[0..source_count) at i, for all k and i < count. A destination may be one of
  * the sources exactly; other overlaps are not allowed. factors (one per source) only for SCALED_SUM, else NULL.
  * AVG divides by source_count. `stream`: write destinations past the caches. dst_count and source_count >= 1. */
-void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, const double *factors,
-                int source_count, void *const *dsts, int dst_count, size_t count, bool stream);
+void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, const double *factors, int source_count,
+                void *const *dsts, int dst_count, size_t count, bool stream);
 
 /* dsts[r][i] = tree over sources[0..r] (inclusive) or sources[0..r) (exclusive; dsts[0] is not touched); a NULL dst is
  * skipped. dsts[r] may be sources[r] exactly. AVG divides by the number of sources of that prefix. */

@@ -38,8 +38,9 @@ enum tti_large_way {
 };
 
 struct tti_channel {
-    _Alignas(64) _Atomic uint64_t taken;    /* by the receiver: cells */
-    _Alignas(64) _Atomic uint64_t accepted; /* by the receiver: number of the large message; then the fields below hold */
+    _Alignas(64) _Atomic uint64_t taken; /* by the receiver: cells */
+    _Alignas(
+        64) _Atomic uint64_t accepted; /* by the receiver: number of the large message; then the fields below hold */
     uint32_t way, target_reach;
     int32_t target_process;
     uint64_t target_value;
