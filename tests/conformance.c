@@ -26,6 +26,7 @@ static const tutti_tuning tunings[CONF_TUNINGS] = {
     [CONF_SMALL] = {.struct_size = sizeof(tutti_tuning),
                     .one_shot = 384,
                     .staged = 1024,
+                    .crowded = 2048,
                     .stream = 16384,
                     .chunk = 4096,
                     .attach = 9000,
@@ -96,19 +97,33 @@ static size_t add_around(size_t *counts, size_t used, size_t count)
     return used;
 }
 
-size_t conf_counts(enum conf_tuning tuning, tutti_type type, int blocks, size_t most_bytes, size_t *counts)
+size_t conf_counts(enum conf_tuning tuning, tutti_type type, enum tti_kind kind, int size, size_t most_bytes,
+                   size_t *counts)
 {
     const tutti_tuning *table = &tunings[tuning];
-    size_t element = tutti_type_bytes(type), n = (size_t)blocks, used = add_around(counts, 0, 0);
-    const int64_t switches[] = {PAYLOAD_BYTES,    table->one_shot,  table->one_shot * 16 / blocks,
-                                table->staged,    table->stream,    table->chunk,
-                                table->chunk * 2, table->chunk * 5, table->attach,
-                                table->tree,      table->eager};
-    used = add_around(counts, used, n);
+    size_t element = tutti_type_bytes(type), blocks = conf_kind_has_blocks(kind) ? (size_t)size : 1;
+    size_t used = add_around(counts, 0, 0);
+    /* stream is compared with the buffers of all ranks, one_shot with those of 8 as well */
+    const int64_t switches[] = {PAYLOAD_BYTES,
+                                table->one_shot,
+                                table->one_shot * 8 / size,
+                                table->staged,
+                                table->crowded,
+                                table->crowded * 8 / size,
+                                table->stream / 2,
+                                table->stream / 2 / size,
+                                table->stream / (size + 1),
+                                table->chunk,
+                                table->chunk * 2,
+                                table->chunk * 5,
+                                table->attach,
+                                table->tree,
+                                table->eager};
+    used = add_around(counts, used, (size_t)size);
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
         size_t bytes = (size_t)switches[i];
         if (bytes > most_bytes) continue;
-        used = add_around(counts, used, bytes / element / n);
+        used = add_around(counts, used, bytes / element / blocks);
     }
     return used;
 }
@@ -141,8 +156,7 @@ void conf_list_add_random(struct conf_list *list, enum tti_kind kind, enum conf_
     one.place = (enum conf_place)((hash >> 24 & 0xff) % CONF_PLACES);
     one.memory = (enum conf_memory)((hash >> 32 & 0xff) % CONF_MEMORIES);
     choose_column(&one, hash >> 40);
-    int blocks = conf_kind_has_blocks(kind) ? list->size : 1;
-    size_t used = conf_counts(tuning, one.type, blocks, most_bytes, counts);
+    size_t used = conf_counts(tuning, one.type, kind, list->size, most_bytes, counts);
     one.count = counts[more % used];
     if ((more >> 32) % 3 == 0) one.count = (size_t)((more >> 8) % (counts[used - 1] + 2));
     conf_list_add(list, one);

@@ -58,10 +58,11 @@ tutti_tuning conf_tuning_of(enum conf_tuning tuning);
 bool conf_kind_reduces(enum tti_kind kind);
 bool conf_kind_has_blocks(enum tti_kind kind);
 
-/* Counts worth testing: 0, 1, around the number of ranks, and one below, at and above every switch-over of a buffer that
- * has one block (or one per rank) of that type. Returns how many, at most CONF_COUNTS_MOST, none above most_bytes. */
+/* Counts worth testing: 0, 1, around the number of ranks, and one below, at and above every switch-over. Returns how many,
+ * at most CONF_COUNTS_MOST, none of a buffer above most_bytes. */
 enum { CONF_COUNTS_MOST = 80 };
-size_t conf_counts(enum conf_tuning tuning, tutti_type type, int blocks, size_t most_bytes, size_t *counts);
+size_t conf_counts(enum conf_tuning tuning, tutti_type type, enum tti_kind kind, int size, size_t most_bytes,
+                   size_t *counts);
 
 void conf_list_add(struct conf_list *list, struct conf_case one);
 /* Adds a case whose type, reduction, root, place and memory follow from the seed. */

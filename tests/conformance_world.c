@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 20000, PRINTED_MOST = 40, LIMIT_S = 120, SIZE_MOST = 64 };
+enum { DEADLINE_MS = 20000, PRINTED_MOST = 40, LIMIT_S = 120, SIZE_MOST = 64, ARENA_BYTES = 1 << 28 };
 
 struct conf_totals *conf_totals;
 
@@ -74,6 +74,7 @@ static void join_and_work(const char *job, int rank)
     options.direct = current->direct;
     options.attach = current->attach;
     options.deadline_ms = DEADLINE_MS;
+    options.arena_bytes = ARENA_BYTES;
     tutti_status status = tutti_join_as(job, rank, current->size, &options, &comm);
     const tutti_error *error = tutti_comm_error(comm);
     if (conf_check(status == TUTTI_OK, "rank %d of %d cannot join: %s", rank, current->size,
@@ -112,6 +113,7 @@ static void run_threads(void)
     set_number("TUTTI_DIRECT", current->direct);
     set_number("TUTTI_ATTACH", current->attach);
     set_number("TUTTI_DEADLINE_MS", DEADLINE_MS);
+    set_number("TUTTI_ARENA_BYTES", ARENA_BYTES);
     int result = tutti_main(work, 0, NULL);
     conf_check(result == 0, "tutti_main of %d threads gave %d", current->size, result);
 }
@@ -161,6 +163,7 @@ void conf_world_run(const struct conf_world *world)
     pid_t pids[SIZE_MOST];
     char job[64];
     int processes = world->ranks == CONF_PROCESSES ? world->size : 1;
+    if (CONF_SANITIZED_THREADS && world->ranks == CONF_JOINED) return;
     snprintf(job, sizeof job, "conformance-%d-%d", (int)getpid(), worlds++);
     atomic_store(&conf_totals->arrivals, 0);
     for (int rank = 0; rank < processes; rank++) pids[rank] = start(world, job, rank);

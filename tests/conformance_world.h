@@ -44,16 +44,26 @@ bool conf_check(bool condition, const char *format, ...) __attribute__((format(p
 void conf_world_run(const struct conf_world *world);
 const char *conf_ranks_name(enum conf_ranks ranks);
 
-/* Built with a sanitizer: everything takes ten times as long. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Built with a sanitizer: everything takes ten times as long. The thread sanitizer cannot follow ranks that map the same
+ * memory at several places of one process: there are no CONF_JOINED worlds with it. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
 #define CONF_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CONF_SANITIZED_THREADS 1
+#elif __has_feature(address_sanitizer)
 #define CONF_SANITIZED 1
 #endif
+#elif defined(__SANITIZE_THREAD__)
+#define CONF_SANITIZED 1
+#define CONF_SANITIZED_THREADS 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define CONF_SANITIZED 1
 #endif
 #ifndef CONF_SANITIZED
 #define CONF_SANITIZED 0
+#endif
+#ifndef CONF_SANITIZED_THREADS
+#define CONF_SANITIZED_THREADS 0
 #endif
 
 #endif
