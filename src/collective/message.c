@@ -314,10 +314,10 @@ static tutti_status recv_share(struct tti_recv *recv)
 {
     tutti_comm *comm = recv->comm;
     struct tti_channel *channel = recv->mailbox->from.channel;
-    struct tti_place source = {channel->source_reach, channel->source_process, channel->source_value};
-    if (recv->way == TTI_WAY_PARTS) {
+    if (recv->way == TTI_WAY_PARTS) { /* the sender may be at its next message already: its place is not ours to read */
         TTI_TRY(take_parts(recv));
     } else {
+        struct tti_place source = {channel->source_reach, channel->source_process, channel->source_value};
         uint64_t bytes = recv->way == TTI_WAY_HALVES ? half_of(recv->bytes) : recv->bytes;
         char *address = tti_place_resolve(comm, recv->peer, source);
         if (address != NULL)
