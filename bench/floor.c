@@ -31,7 +31,7 @@ enum {
     GIVE_UP_SECONDS = 60
 };
 
-/* ---- The region ------------------------------------------------------------------------------------------------ */
+/* ---- The region -------------------------------------------------------------------------------------------------- */
 
 const char *floor_kernels_name(void)
 {
@@ -111,7 +111,7 @@ static _Atomic uint64_t *abort_word(const floor_rank *self)
     return (_Atomic uint64_t *)(void *)self->region;
 }
 
-/* ---- Waiting --------------------------------------------------------------------------------------------------- */
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
 static double now(void)
 {
@@ -154,9 +154,9 @@ static inline void barrier(floor_rank *self, int parties)
     }
 }
 
-/* ---- Direct: every input read once and every output written once, between two barriers ----------------------------- */
+/* ---- Direct: every input read once and every output written once, between two barriers --------------------------- */
 
-/* The buffers of one step: at most one of each per rank. Never cleared as a whole: that would take longer than a call. */
+/* The buffers of one step, at most one of each per rank. Never cleared as a whole: that takes longer than a call. */
 struct move {
     const char *in[FLOOR_MAX_RANKS];
     char *out[FLOOR_MAX_RANKS];
@@ -326,7 +326,7 @@ static void call_direct(floor_rank *self, const floor_call *call, floor_way way,
     barrier(self, parties);
 }
 
-/* ---- Staged: each rank's data beside a flag, one exchange ---------------------------------------------------------- */
+/* ---- Staged: each rank's data beside a flag, one exchange -------------------------------------------------------- */
 
 static char *stage_slot(const floor_rank *self, int rank, uint64_t number)
 {
@@ -469,7 +469,7 @@ static void call_staged(floor_rank *self, const floor_call *call, const struct s
     atomic_store_explicit(flag_left(self, self->rank), number, memory_order_release);
 }
 
-/* ---- Samples --------------------------------------------------------------------------------------------------- */
+/* ---- Samples ----------------------------------------------------------------------------------------------------- */
 
 static bool only_copies(const floor_call *call)
 {

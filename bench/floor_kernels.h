@@ -13,6 +13,8 @@
 #include <immintrin.h>
 #endif
 
+enum { FEW = 4 };
+
 struct kernels {
     const char *name;
     void (*sum)(const char *const *in, int ins, char *const *out, int outs, size_t bytes, bool stream);
@@ -20,7 +22,9 @@ struct kernels {
     void (*swap)(char *one, char *two, size_t bytes, bool stream);
 };
 
+/* STREAM is assembly, because clang merges the intrinsic with the ordinary store of the other branch into one. */
 #ifdef __x86_64__
+#define SUM_LOOP sum_loop_avx512
 #define SUM sum_avx512
 #define PREFIX prefix_avx512
 #define SWAP swap_avx512
@@ -29,9 +33,10 @@ struct kernels {
 #define LOAD(p) _mm512_load_si512((const void *)(p))
 #define ADD(a, b) _mm512_add_epi32(a, b)
 #define STORE(p, v) _mm512_store_si512((void *)(p), v)
-#define STREAM(p, v) _mm512_stream_si512((void *)(p), v)
+#define STREAM(p, v) __asm__ volatile("vmovntdq %1, %0" : "=m"(*(__m512i *)(void *)(p)) : "v"(v))
 #include "bench/floor_loops.h"
 
+#define SUM_LOOP sum_loop_avx2
 #define SUM sum_avx2
 #define PREFIX prefix_avx2
 #define SWAP swap_avx2
@@ -40,7 +45,7 @@ struct kernels {
 #define LOAD(p) _mm256_load_si256((const void *)(p))
 #define ADD(a, b) _mm256_add_epi32(a, b)
 #define STORE(p, v) _mm256_store_si256((void *)(p), v)
-#define STREAM(p, v) _mm256_stream_si256((void *)(p), v)
+#define STREAM(p, v) __asm__ volatile("vmovntdq %1, %0" : "=m"(*(__m256i *)(void *)(p)) : "x"(v))
 #include "bench/floor_loops.h"
 #endif
 
@@ -66,6 +71,7 @@ static inline void words_store(char *to, struct words w)
     memcpy(to, &w, sizeof w);
 }
 
+#define SUM_LOOP sum_loop_portable
 #define SUM sum_portable
 #define PREFIX prefix_portable
 #define SWAP swap_portable

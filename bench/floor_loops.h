@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three loops of the floor, for one instruction set; floor_kernels.h includes this once for each, with these defined:
- *   SUM PREFIX SWAP   names of the functions
- *   TARGET            attribute that allows the instructions
+ * The three loops of the floor, for one instruction set; floor_kernels.h includes it once for each, with these defined:
+ *   SUM_LOOP SUM PREFIX SWAP    names of the functions
+ *   TARGET                      attribute that allows the instructions
  *   VEC LOAD ADD STORE STREAM   a vector of 64 bytes or less, and what can be done with it
- * Bytes are multiples of 64 (and so of a vector), pointers are aligned to 64. Outputs may be inputs: a line is read before it is written.
+ * Bytes are multiples of 64 (and so of a vector), pointers are aligned to 64. Outputs may be inputs: a line is read
+ * before it is written.
  */
 
-/* Adds all inputs and writes the sum to all outputs; one input: a copy. */
-TARGET static void SUM(const char *const *in, int ins, char *const *out, int outs, size_t bytes, bool stream)
+/* Adds all inputs and writes the sum to all outputs; one input: a copy. Inlined with constant numbers of them, FEW each
+ * at most, the pointers stay in registers. */
+__attribute__((always_inline)) TARGET static inline void SUM_LOOP(const char *const *in, int ins, char *const *out,
+                                                                  int outs, size_t bytes, bool stream)
 {
+    const char *from[FEW];
+    char *to[FEW];
+    for (int i = 0; i < ins && ins <= FEW; i++) from[i] = in[i];
+    for (int i = 0; i < outs && outs <= FEW; i++) to[i] = out[i];
+    if (ins <= FEW) in = from;
+    if (outs <= FEW) out = to;
     const size_t step = 4 * sizeof(VEC);
     const size_t wide = bytes - bytes % step;
     size_t at = 0;
@@ -45,6 +54,22 @@ TARGET static void SUM(const char *const *in, int ins, char *const *out, int out
     }
 }
 
+TARGET static void SUM(const char *const *in, int ins, char *const *out, int outs, size_t bytes, bool stream)
+{
+    if (ins == 1 && outs == 1)
+        SUM_LOOP(in, 1, out, 1, bytes, stream);
+    else if (ins == 1 && outs == 2)
+        SUM_LOOP(in, 1, out, 2, bytes, stream);
+    else if (ins == 2 && outs == 1)
+        SUM_LOOP(in, 2, out, 1, bytes, stream);
+    else if (ins == 2 && outs == 2)
+        SUM_LOOP(in, 2, out, 2, bytes, stream);
+    else if (ins == 4 && outs == 4)
+        SUM_LOOP(in, 4, out, 4, bytes, stream);
+    else
+        SUM_LOOP(in, ins, out, outs, bytes, stream);
+}
+
 /* Output i is the sum of inputs 0..i or, exclusive, 0..i-1 (output 0 is not written, the last input not read). */
 TARGET static void PREFIX(const char *const *in, char *const *out, int ranks, size_t bytes, bool exclusive, bool stream)
 {
@@ -77,6 +102,7 @@ TARGET static void SWAP(char *one, char *two, size_t bytes, bool stream)
     }
 }
 
+#undef SUM_LOOP
 #undef SUM
 #undef PREFIX
 #undef SWAP

@@ -15,7 +15,7 @@
 
 static const char worker_variable[] = "TUTTI_BENCH_WORKER"; /* set where the tool has started itself */
 
-/* ---- The page -------------------------------------------------------------------------------------------------- */
+/* ---- The page ---------------------------------------------------------------------------------------------------- */
 
 #define BENCH_OFFSET(field) offsetof(struct bench_values, field)
 #define LARGEST ((int64_t)1 << 50)
@@ -117,7 +117,7 @@ const struct cli_page cli_bench_page = {
     .library_options = true,
 };
 
-/* ---- What was asked -------------------------------------------------------------------------------------------- */
+/* ---- What was asked ---------------------------------------------------------------------------------------------- */
 
 static int list_operations(void)
 {
@@ -417,7 +417,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     return status;
 }
 
-/* ---- Starting -------------------------------------------------------------------------------------------------- */
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
 static int start_threads(struct bench_settings *settings, int argc, char **argv)
 {

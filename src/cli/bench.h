@@ -19,7 +19,7 @@
 
 enum { BENCH_MAX_OPS = 32 };
 
-/* ---- What was asked -------------------------------------------------------------------------------------------- */
+/* ---- What was asked ---------------------------------------------------------------------------------------------- */
 
 struct bench_values { /* the flags, as given */
     int64_t list, min_bytes, max_bytes, step_bytes, step_factor, samples, warmup, batch, root, check;
@@ -41,7 +41,7 @@ struct bench_settings {
     cpu_set_t *cores; /* (ranks) where each rank is to bind itself; NULL: nowhere */
 };
 
-/* ---- Operations ------------------------------------------------------------------------------------------------ */
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
 
 enum bench_in_place {
     BENCH_NEVER,      /* the operation has no in-place form */
@@ -114,14 +114,14 @@ double bench_bus_factor(const struct bench_op *op, int ranks);
 bool bench_buffers_open(struct bench_rank *self, bool as_private);
 void bench_buffers_close(struct bench_rank *self);
 
-/* ---- Checking -------------------------------------------------------------------------------------------------- */
+/* ---- Checking ---------------------------------------------------------------------------------------------------- */
 
 /* Makes one call on fresh inputs and counts the elements of this rank's output that are wrong. */
 tutti_status bench_check(struct bench_rank *self, const struct bench_case *c, uint64_t *wrong);
 /* Fresh inputs and poisoned outputs, as before a check. */
 void bench_fill(struct bench_rank *self, const struct bench_case *c);
 
-/* ---- Measuring ------------------------------------------------------------------------------------------------- */
+/* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
 struct bench_result {
     double min, p50, p99; /* seconds of one call on the slowest rank */
@@ -143,7 +143,7 @@ int bench_failed(struct bench_rank *self);
 /* CLI_GO_ON on every rank if `ok` on every rank, otherwise CLI_FAILED on every rank. */
 int bench_agree(struct bench_rank *self, bool ok);
 
-/* ---- Reporting (rank 0 only) ----------------------------------------------------------------------------------- */
+/* ---- Reporting (rank 0 only) ------------------------------------------------------------------------------------- */
 
 struct bench_report {
     FILE *table, *json; /* json may be NULL */
@@ -159,17 +159,18 @@ void bench_report_row(struct bench_report *report, struct bench_rank *self, cons
 int bench_report_close(struct bench_report *report);
 const char *bench_transport(const struct bench_rank *self);
 
-/* ---- Tuning ---------------------------------------------------------------------------------------------------- */
+/* ---- Tuning ------------------------------------------------------------------------------------------------------ */
 
 enum { BENCH_TUNE_BYTES = 16 << 20 }; /* largest size that tuning looks at */
 
 /* Measures, prints, and writes the file. A tool's exit status. */
 int bench_tune(struct bench_rank *self);
 
-/* ---- The machine ----------------------------------------------------------------------------------------------- */
+/* ---- The machine ------------------------------------------------------------------------------------------------- */
 
 int bench_cores_here(void); /* that the calling thread may run on */
-/* Sets self->cores to how many cores the ranks may run on, all together, and self->bound. A tool's exit status, or CLI_GO_ON. */
+/* Sets self->cores to how many cores the ranks may run on, all together, and self->bound. A tool's exit status, or
+ * CLI_GO_ON. */
 int bench_count_cores(struct bench_rank *self);
 void bench_cpu_model(char *text, size_t bytes);
 

@@ -21,7 +21,7 @@ struct pattern {
     uint64_t bits[PATTERN_VALUES]; /* how the type writes each number */
 };
 
-/* ---- Numbers as the types write them --------------------------------------------------------------------------------- */
+/* ---- Numbers as the types write them ----------------------------------------------------------------------------- */
 
 /* A whole number as a float of so many bits; exact where the mantissa is long enough. */
 static uint64_t float_bits(uint32_t number, int mantissa_bits, uint64_t bias)
@@ -63,7 +63,7 @@ static uint32_t exact_up_to(tutti_type type)
     }
 }
 
-/* ---- The pattern ----------------------------------------------------------------------------------------------- */
+/* ---- The pattern ------------------------------------------------------------------------------------------------- */
 
 static void pattern_init(struct pattern *pattern, const struct bench_case *c, int ranks)
 {

@@ -64,7 +64,7 @@ int bench_agree(struct bench_rank *self, bool ok)
     return all ? CLI_GO_ON : CLI_FAILED;
 }
 
-/* ---- One sample ------------------------------------------------------------------------------------------------ */
+/* ---- One sample -------------------------------------------------------------------------------------------------- */
 
 static int sample_tutti(struct bench_rank *self, const struct bench_case *c, uint64_t batch, double *elapsed)
 {
@@ -100,7 +100,7 @@ int bench_time_batch(struct bench_rank *self, const struct bench_case *c, uint64
     return status;
 }
 
-/* ---- Preparing ------------------------------------------------------------------------------------------------- */
+/* ---- Preparing --------------------------------------------------------------------------------------------------- */
 
 /* Ping-pong's floor changes direction at every call. */
 static uint64_t whole_batch(const struct measurement *m, int way, uint64_t batch)
@@ -153,7 +153,7 @@ static int warm_up(struct measurement *m)
     return calls ? sample_tutti(m->self, m->c, calls, &unused) : CLI_GO_ON;
 }
 
-/* ---- Rounds ---------------------------------------------------------------------------------------------------- */
+/* ---- Rounds ------------------------------------------------------------------------------------------------------ */
 
 /* Takes `each` samples of everything that is measured, and notes them. */
 static int take_round(struct measurement *m, size_t each)
@@ -196,7 +196,7 @@ static int take_samples(struct measurement *m, double seconds, size_t total, siz
     return CLI_GO_ON;
 }
 
-/* ---- Results --------------------------------------------------------------------------------------------------- */
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 static int by_value(const void *left, const void *right)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------- */
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
 static tutti_status call_barrier(struct bench_rank *self, const struct bench_case *c)
 {
@@ -104,7 +104,7 @@ static tutti_status call_ping_pong(struct bench_rank *self, const struct bench_c
     return status;
 }
 
-/* ---- The table ------------------------------------------------------------------------------------------------- */
+/* ---- The table --------------------------------------------------------------------------------------------------- */
 
 const struct bench_op bench_ops[] = {
     {.name = "all_reduce",
@@ -245,7 +245,7 @@ const struct bench_op *bench_op_find(const char *name)
     return NULL;
 }
 
-/* ---- Sizes ----------------------------------------------------------------------------------------------------- */
+/* ---- Sizes ------------------------------------------------------------------------------------------------------- */
 
 /* Uneven blocks have 1, 2, ... n parts; as the parts need not be whole elements, block ends are rounded down. */
 size_t bench_block_offset(const struct bench_case *c, int ranks, int block)
@@ -316,7 +316,7 @@ double bench_bus_factor(const struct bench_op *op, int ranks)
     return 1;
 }
 
-/* ---- Buffers --------------------------------------------------------------------------------------------------- */
+/* ---- Buffers ----------------------------------------------------------------------------------------------------- */
 
 static char *buffer_new(struct bench_rank *self)
 {

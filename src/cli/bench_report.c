@@ -61,7 +61,7 @@ int bench_report_close(struct bench_report *report)
     return report->wrong ? CLI_FAILED : CLI_OK;
 }
 
-/* ---- The table ------------------------------------------------------------------------------------------------- */
+/* ---- The table --------------------------------------------------------------------------------------------------- */
 
 void bench_report_section(struct bench_report *report, const struct bench_op *op)
 {
@@ -109,7 +109,7 @@ static void print_side(FILE *stream, const struct bench_result *result, double a
         (void)fprintf(stream, " %3llu", (unsigned long long)result->wrong);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------------ */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static void json_text(FILE *stream, const char *name, const char *text)
 {
@@ -181,7 +181,7 @@ static void json_row(FILE *stream, const struct bench_rank *self, const struct b
     (void)fflush(stream);
 }
 
-/* ---- A row ----------------------------------------------------------------------------------------------------- */
+/* ---- A row ------------------------------------------------------------------------------------------------------- */
 
 static void report_side(struct bench_report *report, struct bench_rank *self, const struct bench_case *c, bool in_place,
                         const struct bench_result *result)

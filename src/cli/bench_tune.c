@@ -107,7 +107,7 @@ __attribute__((format(printf, 2, 3))) static void say(const struct tuner *tuner,
     (void)fflush(tuner->out);
 }
 
-/* ---- Measuring ------------------------------------------------------------------------------------------------- */
+/* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
 /* One sample with the row's field at `value`. */
 static int time_with(struct tuner *tuner, const struct bench_case *c, int64_t value, uint64_t batch, double *seconds)
@@ -176,7 +176,7 @@ static int cost_both(struct tuner *tuner, size_t bytes, const int64_t values[2],
     return CLI_GO_ON;
 }
 
-/* ---- Choosing -------------------------------------------------------------------------------------------------- */
+/* ---- Choosing ---------------------------------------------------------------------------------------------------- */
 
 /* The first `small` sizes go the small way: the value that says so. */
 static int64_t switch_value(const struct tuner *tuner, const size_t *sizes, size_t count, size_t small)
@@ -253,7 +253,7 @@ static int tune_ranks(struct tuner *tuner, int64_t *value)
     return CLI_GO_ON;
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------------------------ */
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
 /* Why the row cannot be measured here; NULL: it can. */
 static const char *missing(const struct tuner *tuner)
@@ -300,7 +300,7 @@ static int tune_one(struct tuner *tuner)
     return status;
 }
 
-/* ---- The file -------------------------------------------------------------------------------------------------- */
+/* ---- The file ---------------------------------------------------------------------------------------------------- */
 
 static int file_failed(const char *path)
 {

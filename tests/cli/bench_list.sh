@@ -5,8 +5,8 @@
 
 tool bench --list
 check "list: status" 0 "$STATUS"
-for op in all_reduce reduce broadcast all_gather gather scatter reduce_scatter all_to_all scan exscan barrier ping_pong \
-    all_gather_v gather_v scatter_v reduce_scatter_v all_to_all_v; do
+for op in all_reduce reduce broadcast all_gather gather scatter reduce_scatter all_to_all scan exscan barrier \
+    ping_pong all_gather_v gather_v scatter_v reduce_scatter_v all_to_all_v; do
     matches "list: $op has a line with its meaning" "^$op +[a-z].* " "$OUT"
 done
 
