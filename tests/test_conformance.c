@@ -67,6 +67,79 @@ static void run_mixed(int size, int variant_count, size_t count, uint64_t seed)
     conf_list_free(&list);
 }
 
+/* ---- Messages: what the list of cases does not say --------------------------------------------------------------- */
+
+struct letter {
+    int tag;
+    size_t count;
+};
+
+static bool send_letters(tutti_comm *comm, const struct letter *letters, int count, int to)
+{
+    bool good = true;
+    for (int i = 0; i < count && good; i++) {
+        int32_t text[8];
+        for (int k = 0; k < 8; k++) text[k] = tutti_rank(comm) * 1000 + i * 10 + k;
+        good = conf_check(tutti_send(comm, letters[i].count == 0 ? NULL : text, letters[i].count, TUTTI_I32, to,
+                                     letters[i].tag) == TUTTI_OK,
+                          "send of letter %d", i);
+    }
+    return good;
+}
+
+static bool recv_letter(tutti_comm *comm, const struct letter *letters, int which, int from)
+{
+    int32_t text[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    size_t received = 99;
+    tutti_status status = tutti_recv(comm, text, 8, TUTTI_I32, from, letters[which].tag, &received);
+    bool good = status == TUTTI_OK && received == letters[which].count;
+    for (int k = 0; k < 8; k++)
+        good = good && text[k] == (k < (int)letters[which].count ? from * 1000 + which * 10 + k : -1);
+    return conf_check(good, "rank %d, letter %d: %s, %zu elements", tutti_rank(comm), which, tutti_status_name(status),
+                      received);
+}
+
+/* To the next rank, which may be the rank itself: tags in another order, several messages of one tag, one of no bytes,
+ * and small ones that wait while a large one passes. */
+static void exchange_letters(tutti_comm *comm, void *context)
+{
+    static const struct letter letters[] = {{7, 1}, {3, 8}, {5, 0}, {3, 2}, {9, 4}, {3, 5}};
+    static const int order[] = {2, 4, 1, 3, 0, 5};
+    enum { COUNT = sizeof letters / sizeof *letters, LARGE = 70001 };
+    int size = tutti_size(comm), rank = tutti_rank(comm), to = (rank + 1) % size, from = (rank + size - 1) % size;
+    int32_t *in = malloc(LARGE * sizeof *in), *out = malloc(LARGE * sizeof *out);
+    size_t received = 0;
+    (void)context;
+    for (int i = 0; i < LARGE; i++) in[i] = rank * LARGE + i;
+    for (int round = 0; round < 20; round++) {
+        if (!send_letters(comm, letters, COUNT, to)) break;
+        tutti_status status = tutti_sendrecv(comm, in, LARGE, to, 100, out, LARGE, from, 100, TUTTI_I32, &received);
+        bool good = status == TUTTI_OK && received == LARGE;
+        for (int i = 0; i < LARGE && good; i++) good = out[i] == from * LARGE + i;
+        if (!conf_check(good, "rank %d of %d: a large message among small ones: %s", rank, size,
+                        tutti_status_name(status)))
+            break;
+        for (int i = 0; i < COUNT && good; i++) good = recv_letter(comm, letters, order[i], from);
+        if (!good) break;
+    }
+    free(in);
+    free(out);
+}
+
+static void run_letters(int size)
+{
+    for (int i = 0; i < VARIANTS; i++) {
+        struct conf_world world = {.ranks = variants[i].ranks,
+                                   .size = size,
+                                   .direct = variants[i].direct,
+                                   .attach = variants[i].attach,
+                                   .body = exchange_letters};
+        conf_world_run(&world);
+    }
+}
+
+/* ---- All of it --------------------------------------------------------------------------------------------------- */
+
 static void check_paths(void)
 {
     static const char *const names[] = {"staged", "direct", "attach", "bounce", "tree"};
@@ -97,6 +170,7 @@ int main(int argc, char **argv)
     for (int size = 2; size <= 8; size++)
         run_mixed(size, CONF_SANITIZED ? 4 : VARIANTS, CONF_SANITIZED ? 60 : 300,
                   seed + 500000 + (uint64_t)size * 1000);
+    for (int size = 1; size <= 3; size++) run_letters(size);
     check_paths();
     return conf_end();
 }

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=3600 labels=full processors=2
+ *
+ * Conformance, the product: every operation x tuning x count x place x memory on 1 to 17 ranks and every kind of world,
+ * with types, reductions and roots taking turns; then every operation x type x reduction x root. An argument says which
+ * share of the first product is run: 1 all of it, 6 (the default) every sixth case, another sixth in every world.
+ */
+#include "conformance.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct variant {
+    enum conf_ranks ranks;
+    int direct, attach;
+};
+
+static const struct variant variants[] = {
+    {CONF_THREADS, 1, 1},   {CONF_PROCESSES, 1, 1}, {CONF_PROCESSES, 1, 0}, {CONF_JOINED, 1, 1}, {CONF_THREADS, 0, 0},
+    {CONF_PROCESSES, 0, 0}, {CONF_PROCESSES, 0, 1}, {CONF_THREADS, 0, 1},   {CONF_JOINED, 1, 0}, {CONF_JOINED, 0, 0},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants, MOST_BYTES = 40000, MOST_BYTES_DEFAULT = 1100000 };
+
+static uint64_t turn; /* of types, reductions and roots */
+
+static void take_turns(struct conf_case *one, int size)
+{
+    uint64_t now = turn++;
+    one->seed = now;
+    one->type = (tutti_type)(now % TUTTI_TYPE_COUNT);
+    one->column = (int)(now / TUTTI_TYPE_COUNT % CONF_COLUMNS);
+    one->root = (int)(conf_hash(now, 4) % (uint64_t)size);
+    while (!conf_defined(one->type, one->column)) one->column = (one->column + 1) % CONF_COLUMNS;
+}
+
+/* Every share-th case of kind x count x place x memory. */
+static void add_product(struct conf_list *list, enum conf_tuning tuning, uint64_t share, uint64_t phase)
+{
+    size_t counts[CONF_COUNTS_MOST], most = tuning == CONF_DEFAULT ? MOST_BYTES_DEFAULT : MOST_BYTES;
+    uint64_t number = phase;
+    for (size_t kind = 0; kind < conf_kind_count; kind++)
+        for (int place = 0; place < CONF_PLACES; place++)
+            for (int memory = 0; memory < CONF_MEMORIES; memory++)
+                for (size_t i = 0; i < CONF_COUNTS_MOST; i++) {
+                    struct conf_case one = {.kind = conf_kinds[kind], .tuning = tuning};
+                    one.place = (enum conf_place)place;
+                    one.memory = (enum conf_memory)memory;
+                    if (number++ % share != 0) continue;
+                    take_turns(&one, list->size);
+                    if (i >= conf_counts(tuning, one.type, one.kind, list->size, most, counts)) continue;
+                    one.count = counts[i];
+                    /* with large counts, only where the default sizes are what is tested */
+                    if (one.count * tutti_type_bytes(one.type) > MOST_BYTES && one.memory == CONF_SPLIT) continue;
+                    conf_list_add(list, one);
+                }
+}
+
+/* Every type, reduction and root, with few counts. */
+static void add_types(struct conf_list *list)
+{
+    for (size_t kind = 0; kind < conf_kind_count; kind++)
+        for (int type = 0; type < TUTTI_TYPE_COUNT; type++)
+            for (int column = 0; column < CONF_COLUMNS; column++) {
+                bool needed = conf_kind_reduces(conf_kinds[kind]) ? conf_defined((tutti_type)type, column)
+                                                                  : column == 0;
+                for (int i = 0; i < 4 && needed; i++) {
+                    struct conf_case one = {.kind = conf_kinds[kind], .type = (tutti_type)type, .column = column};
+                    one.seed = turn++;
+                    one.root = (int)(turn % (uint64_t)list->size);
+                    one.count = (size_t)(conf_hash(turn, 1) % 400);
+                    one.tuning = (enum conf_tuning)(1 + conf_hash(turn, 2) % 4);
+                    one.place = (enum conf_place)(conf_hash(turn, 3) % CONF_PLACES);
+                    one.memory = (enum conf_memory)(conf_hash(turn, 4) % CONF_MEMORIES);
+                    conf_list_add(list, one);
+                }
+            }
+}
+
+static void run(struct conf_list *list, const struct variant *variant)
+{
+    char label[64];
+    snprintf(label, sizeof label, "%s direct=%d attach=%d", conf_ranks_name(variant->ranks), variant->direct,
+             variant->attach);
+    list->label = label;
+    struct conf_world world = {.ranks = variant->ranks,
+                               .size = list->size,
+                               .direct = variant->direct,
+                               .attach = variant->attach,
+                               .limit_s = 1200,
+                               .body = conf_list_run,
+                               .context = list};
+    conf_world_run(&world);
+    conf_list_free(list);
+}
+
+static void run_product(int size, uint64_t share)
+{
+    for (int tuning = 0; tuning < CONF_TUNINGS; tuning++)
+        for (int i = 0; i < VARIANTS; i++) {
+            /* the default sizes are large: a few of their cases in every world */
+            bool large = tuning == CONF_DEFAULT;
+            struct conf_list list = {.size = size, .batch = large ? 1 : 4};
+            add_product(&list, (enum conf_tuning)tuning, large ? share * 12 + 1 : share, (uint64_t)(i + size));
+            conf_list_prepare(&list, (uint64_t)(size * 100 + i), false);
+            run(&list, &variants[i]);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t share = argc > 1 ? strtoull(argv[1], NULL, 10) : 6;
+    conf_begin();
+    conf_reference_prepare();
+    for (int size = 1; size <= CONF_RANKS_MOST; size++) {
+        struct conf_list types = {.size = size, .batch = 4};
+        add_types(&types);
+        conf_list_prepare(&types, (uint64_t)size, false);
+        run(&types, &variants[size % VARIANTS]);
+        run_product(size, share == 0 ? 1 : share);
+        printf("%d ranks: %ld passed, %ld failed so far\n", size, atomic_load(&conf_totals->passed),
+               atomic_load(&conf_totals->failed));
+    }
+    return conf_end();
+}
