@@ -102,9 +102,10 @@ int64_t tti_cache_bytes(void)
     long long kib = 0;
     FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
     if (file == NULL) return CACHE_BYTES;
-    if (fscanf(file, "%lldK", &kib) != 1 || kib <= 0) kib = CACHE_BYTES / 1024;
+    bool read = fscanf(file, "%lldK", &kib) == 1 && kib > 0;
     fclose(file);
-    return kib * 1024;
+    /* a large cache is shared with more than this job, on a virtual machine with other machines */
+    return read && kib * 1024 < CACHE_BYTES ? kib * 1024 : CACHE_BYTES;
 }
 
 static void announce_cores(tutti_comm *comm)
