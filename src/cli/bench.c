@@ -345,6 +345,7 @@ static int measure_sizes(struct bench_rank *self, struct bench_report *report, c
         bench_case_init(self, &c, op, (size_t)bytes, type, reduction, false);
         if (c.bytes != last) status = measure_row(self, report, &c); /* rounding may give the same size twice */
         last = c.bytes;
+        if (flags->step_factor && bytes > flags->max_bytes / flags->step_factor) break; /* the next would be beyond */
         bytes = flags->step_bytes ? bytes + flags->step_bytes : bytes * flags->step_factor;
     }
     return status;
