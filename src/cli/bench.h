@@ -125,7 +125,8 @@ void bench_fill(struct bench_rank *self, const struct bench_case *c);
 
 struct bench_result {
     double min, p50, p99; /* seconds of one call on the slowest rank */
-    double floor;         /* p50 of its floor; 0: not measured */
+    double floor;         /* p50 of its floor, by the fastest way; 0: not measured */
+    double floor_min;     /* the fastest sample of its floor */
     uint64_t samples, batch;
     uint64_t wrong; /* elements on all ranks; UINT64_MAX: not checked */
 };

@@ -219,11 +219,13 @@ static void summarize(struct measurement *m, struct bench_result *result)
     result->p99 = series->seconds[(series->count * 99 + 99) / 100 - 1];
     result->samples = series->count;
     result->batch = series->batch;
-    result->floor = 0;
+    result->floor = result->floor_min = 0;
     for (int way = 0; way < FLOOR_WAYS; way++) {
         if (!m->floor_used[way]) continue;
         double p50 = bench_median(m->floor[way].seconds, m->floor[way].count);
         if (result->floor == 0 || p50 < result->floor) result->floor = p50;
+        double least = m->floor[way].seconds[0];
+        if (result->floor_min == 0 || least < result->floor_min) result->floor_min = least;
     }
 }
 

@@ -170,10 +170,12 @@ static void json_row(FILE *stream, const struct bench_rank *self, const struct b
     json_real(stream, "p99_us", result->p99 * 1e6);
     json_real(stream, "algbw", algbw);
     json_real(stream, "busbw", busbw);
-    if (result->floor > 0)
+    if (result->floor > 0) {
         json_real(stream, "floor_us", result->floor * 1e6);
-    else
-        (void)fputs("\"floor_us\":null,", stream);
+        json_real(stream, "floor_min_us", result->floor_min * 1e6);
+    } else {
+        (void)fputs("\"floor_us\":null,\"floor_min_us\":null,", stream);
+    }
     if (result->wrong == UINT64_MAX)
         (void)fputs("\"wrong\":null}\n", stream);
     else

@@ -15,7 +15,7 @@ check_json() { # WHAT FILE LINES
     local fields="\"op\":$text,\"ranks\":[0-9]+,\"as\":$text,\"transport\":$text,\"buffers\":$text,\"bytes\":[0-9]+"
     fields+=",\"count\":[0-9]+,\"dtype\":$text,\"redop\":($text|null),\"root\":([0-9]+|null),\"in_place\":(true|false)"
     fields+=",\"samples\":[0-9]+,\"batch\":[0-9]+,\"min_us\":$real,\"p50_us\":$real,\"p99_us\":$real,\"algbw\":$real"
-    fields+=",\"busbw\":$real,\"floor_us\":($real|null),\"wrong\":([0-9]+|null)"
+    fields+=",\"busbw\":$real,\"floor_us\":($real|null),\"floor_min_us\":($real|null),\"wrong\":([0-9]+|null)"
     check "$1: lines that are no such object" 0 "$(grep -Ecv "^\{$fields\}\$" "$2")"
     check "$1: lines with wrong results" 0 "$(grep -cv '"wrong":0}' "$2")"
     check "$1: min <= p50 <= p99, and a floor" 0 "$(while read -r line; do
