@@ -343,7 +343,7 @@ static tutti_status recv_progress(void *object)
     if (recv->state == MOVING) TTI_TRY(recv_share(recv));
     if (recv->state == CLOSING) { /* the sender has its half to copy */
         struct tti_channel_end *end = &recv->mailbox->from;
-        if (atomic_load_explicit(&end->channel->sent, memory_order_acquire) != end->large) return TUTTI_IN_PROGRESS;
+        if (atomic_load_explicit(&end->channel->sent, memory_order_acquire) < end->large) return TUTTI_IN_PROGRESS;
         if (tti_comm_is_broken(recv->comm)) return TUTTI_IN_PROGRESS; /* so it may have stopped half way */
         recv->state = DONE;
     }
@@ -359,7 +359,8 @@ static void fence_recv(struct tti_recv *recv)
     struct tti_channel_end *end = &recv->mailbox->from;
     if ((recv->state != MOVING && recv->state != CLOSING) || recv->way != TTI_WAY_HALVES) return;
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
-    while (atomic_load_explicit(&end->channel->sent, memory_order_acquire) != end->large) {
+    /* not "!=": the sender may have gone on to its next message and failed there */
+    while (atomic_load_explicit(&end->channel->sent, memory_order_acquire) < end->large) {
         tti_world_check_alive(comm->world);
         if (atomic_load_explicit(&comm->world->segment->ranks[recv->peer].state, memory_order_acquire) !=
             TTI_RANK_JOINED)

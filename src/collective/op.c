@@ -18,6 +18,8 @@ static bool may_touch(const struct tti_op *op, int peer)
     const tutti_comm *comm = op->comm;
     uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, comm->sequence)->entry, memory_order_seq_cst);
     if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
+    /* one that made another call never meets this one, and may have ended its own and be busy elsewhere */
+    if ((((uint32_t)entry ^ comm->signature) & ~UINT32_C(1)) != 0) return false;
     if (atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) != TTI_RANK_JOINED)
         return false;
     uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
