@@ -13,4 +13,4 @@ show()
 }
 
 show build/tutti run -n 4 build/examples/collectives
-show build/tutti bench -n 2 --quick
+show build/tutti bench all_reduce -b 8 -e 16M -f 16 -n 30 --ranks 2 --as processes

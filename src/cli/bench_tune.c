@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TUNE_SIZES = 24, TUNE_ROUNDS = 21, TUNE_OPS = 2 };
@@ -31,18 +32,40 @@ struct tune_row {
     bool is_private;           /* on private buffers */
     bool processes;            /* matters between processes only */
     int min_ranks;
-    bool no_attach; /* measured without cross-memory attach */
+    bool no_attach;    /* measured without cross-memory attach */
+    bool of_all_ranks; /* the value counts the buffers of all ranks, the sizes one buffer of one rank */
+    enum { TUNE_ALWAYS, TUNE_CROWDED, TUNE_UNCROWDED } when;
 };
 
 static const struct tune_row tune_rows[] = {
-    {.name = "one_shot", .kind = TUNE_UP_TO, .ops = {"all_reduce"}, .from = 64, .to = 8192, .min_ranks = 2},
-    {.name = "staged", .kind = TUNE_UP_TO, .ops = {"broadcast", "all_gather"}, .from = 64, .to = 8192, .min_ranks = 2},
+    {.name = "one_shot",
+     .kind = TUNE_UP_TO,
+     .ops = {"all_reduce"},
+     .from = 64,
+     .to = 8192,
+     .min_ranks = 2,
+     .when = TUNE_UNCROWDED},
+    {.name = "staged",
+     .kind = TUNE_UP_TO,
+     .ops = {"broadcast", "all_gather"},
+     .from = 64,
+     .to = 8192,
+     .min_ranks = 2,
+     .when = TUNE_UNCROWDED},
+    {.name = "crowded",
+     .kind = TUNE_UP_TO,
+     .ops = {"all_reduce", "all_gather"},
+     .from = 64,
+     .to = 8192,
+     .min_ranks = 2,
+     .when = TUNE_CROWDED},
     {.name = "stream",
      .kind = TUNE_FROM,
-     .ops = {"all_reduce", "broadcast"},
+     .ops = {"all_reduce"},
      .from = 65536,
      .to = 16 << 20,
-     .min_ranks = 1},
+     .min_ranks = 1,
+     .of_all_ranks = true},
     {.name = "chunk",
      .kind = TUNE_BEST,
      .ops = {"all_reduce", "broadcast"},
@@ -114,6 +137,7 @@ static int time_with(struct tuner *tuner, const struct bench_case *c, int64_t va
 {
     tutti_tuning tuning = tuner->chosen;
     *field(&tuning, tuner->row->name) = value;
+    if (tuner->row->when == TUNE_CROWDED) tuning.one_shot = tuning.staged = value;
     if (tuner->row->no_attach) tuning.attach = limits_of("attach")->high;
     if (tutti_tuning_set(tuner->self->world, &tuning) != TUTTI_OK) return bench_failed(tuner->self);
     return bench_time_batch(tuner->self, c, batch, seconds);
@@ -178,18 +202,30 @@ static int cost_both(struct tuner *tuner, size_t bytes, const int64_t values[2],
 
 /* ---- Choosing ---------------------------------------------------------------------------------------------------- */
 
+/* A size in the unit of the value: an all_reduce has two buffers per rank. */
+static int64_t in_unit(const struct tuner *tuner, size_t bytes)
+{
+    return (int64_t)bytes * (tuner->row->of_all_ranks ? 2 * tuner->self->ranks : 1);
+}
+
+/* The least value that means itself: 0 may stand for "as the machine suggests". */
+static int64_t least(const struct tuner *tuner)
+{
+    return tuner->row->of_all_ranks && tuner->limits->low < 1 ? 1 : tuner->limits->low;
+}
+
 /* The first `small` sizes go the small way: the value that says so. */
 static int64_t switch_value(const struct tuner *tuner, const size_t *sizes, size_t count, size_t small)
 {
-    if (tuner->row->kind == TUNE_UP_TO) return small ? (int64_t)sizes[small - 1] : tuner->limits->low;
-    return small < count ? (small ? (int64_t)sizes[small] : tuner->limits->low) : tuner->limits->high;
+    if (tuner->row->kind == TUNE_UP_TO) return small ? in_unit(tuner, sizes[small - 1]) : least(tuner);
+    return small < count ? (small ? in_unit(tuner, sizes[small]) : least(tuner)) : tuner->limits->high;
 }
 
 static size_t small_sizes(const struct tuner *tuner, const size_t *sizes, size_t count, int64_t value)
 {
     size_t small = 0;
-    while (small < count &&
-           ((int64_t)sizes[small] < value || (tuner->row->kind == TUNE_UP_TO && (int64_t)sizes[small] == value)))
+    while (small < count && (in_unit(tuner, sizes[small]) < value ||
+                             (tuner->row->kind == TUNE_UP_TO && in_unit(tuner, sizes[small]) == value)))
         small++;
     return small;
 }
@@ -213,7 +249,7 @@ static int tune_switch(struct tuner *tuner, int64_t *value)
 {
     size_t sizes[TUNE_SIZES], count = 0;
     double costs[TUNE_SIZES][2] = {{0}};
-    const int64_t sides[2] = {tuner->limits->high, tuner->limits->low}; /* all the small way, all the large way */
+    const int64_t sides[2] = {tuner->limits->high, least(tuner)}; /* all the small way, all the large way */
     for (size_t bytes = tuner->row->from; bytes <= tuner->row->to && count < TUNE_SIZES; bytes *= 2) {
         sizes[count] = bytes;
         int status = cost_both(tuner, bytes, sides, costs[count++]);
@@ -248,8 +284,8 @@ static int tune_ranks(struct tuner *tuner, int64_t *value)
     double costs[2] = {0};
     int status = cost_both(tuner, tuner->row->from, sides, costs);
     if (status != CLI_GO_ON) return status;
-    if (costs[1]<costs[0] - worth_changing && * value> ranks) *value = ranks;
-    if (costs[0] < costs[1] - worth_changing && *value <= ranks) *value = ranks + 1;
+    if (costs[0] - costs[1] > worth_changing && *value > ranks) *value = ranks;
+    if (costs[1] - costs[0] > worth_changing && *value <= ranks) *value = ranks + 1;
     return CLI_GO_ON;
 }
 
@@ -261,6 +297,9 @@ static const char *missing(const struct tuner *tuner)
     if (tuner->row->processes && tuner->self->settings->as_threads) return "matters between processes only";
     if (tuner->self->ranks < tuner->row->min_ranks)
         return tuner->row->min_ranks > 2 ? "matters with more than 4 ranks only" : "needs two ranks";
+    bool crowded = tuner->self->ranks > tuner->self->cores;
+    if (tuner->row->when == TUNE_CROWDED && !crowded) return "matters with more ranks than cores only";
+    if (tuner->row->when == TUNE_UNCROWDED && crowded) return "matters with a core for every rank only";
     return NULL;
 }
 
@@ -282,7 +321,9 @@ static int tune_one(struct tuner *tuner)
     before = *value;
     const char *why = missing(tuner);
     if (why) {
-        say(tuner, "%s %lld  # not measured: %s\n", tuner->row->name, (long long)before, why);
+        /* here it stands at what `crowded` put in its place: that is not for the file */
+        if (tuner->row->when == TUNE_UNCROWDED && tuner->limits->initial) *value = atoll(tuner->limits->initial);
+        say(tuner, "%s %lld  # not measured: %s\n", tuner->row->name, (long long)*value, why);
         return CLI_GO_ON;
     }
     say(tuner, "# %s: %s\n", tuner->row->name, tuner->limits->help);

@@ -206,7 +206,7 @@ static tutti_status refuse(tutti_status status, tutti_type type, tutti_reduction
 static const char *factor_problem(double factor, tutti_type type)
 {
     if (types[type].class == CLASS_INTEGER) {
-        bool whole = factor == floor(factor) && factor >= types[type].low && factor < types[type].high;
+        bool whole = is_whole(factor) && factor >= types[type].low && factor < types[type].high;
         return whole ? NULL : "with an integer type the factor must be a whole number that the type can represent";
     }
     if (type != TUTTI_F64 && isinf((float)factor))
@@ -220,6 +220,12 @@ static const char *entry_problem(const struct entry *entry, tutti_type type)
         return NULL;
     const char *problem = refused[types[type].class][COLUMN_SCALED_SUM];
     return problem ? problem : factor_problem(entry->factor, type);
+}
+
+/* Not floor(): the library needs no libm. From 2^53 on every double is whole. */
+static bool is_whole(double factor)
+{
+    return factor <= -0x1p53 || factor >= 0x1p53 || factor == (double)(int64_t)factor;
 }
 
 tutti_status tti_reducer_init(struct tti_reducer *reducer, tutti_type type, tutti_reduction reduction, char *why,
