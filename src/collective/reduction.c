@@ -203,6 +203,12 @@ static tutti_status refuse(tutti_status status, tutti_type type, tutti_reduction
     return status;
 }
 
+/* Not floor(): the library needs no libm. From 2^53 on every double is whole. */
+static bool is_whole(double factor)
+{
+    return factor <= -0x1p53 || factor >= 0x1p53 || factor == (double)(int64_t)factor;
+}
+
 static const char *factor_problem(double factor, tutti_type type)
 {
     if (types[type].class == CLASS_INTEGER) {
@@ -220,12 +226,6 @@ static const char *entry_problem(const struct entry *entry, tutti_type type)
         return NULL;
     const char *problem = refused[types[type].class][COLUMN_SCALED_SUM];
     return problem ? problem : factor_problem(entry->factor, type);
-}
-
-/* Not floor(): the library needs no libm. From 2^53 on every double is whole. */
-static bool is_whole(double factor)
-{
-    return factor <= -0x1p53 || factor >= 0x1p53 || factor == (double)(int64_t)factor;
 }
 
 tutti_status tti_reducer_init(struct tti_reducer *reducer, tutti_type type, tutti_reduction reduction, char *why,
