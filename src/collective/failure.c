@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "collective/comm.h"
+#include "collective/api.h"
 #include <sched.h>
 #include <stdarg.h>
 #include <string.h>
@@ -31,6 +31,7 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
     va_start(arguments, format);
     vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
     va_end(arguments);
+    if (kind != TTI_ALLOC && kind != TTI_FREE) tti_api_end(comm); /* what was said about this call must not stick */
     return status;
 }
 
