@@ -171,6 +171,7 @@ static tutti_status send_progress(void *object)
     bool done = channel->way == TTI_WAY_PARTS ||
                 atomic_load_explicit(&channel->received, memory_order_acquire) == send->end->large;
     if (!done) return wait_for_peer(send);
+    if (channel->way != TTI_WAY_PARTS && tti_comm_is_broken(send->comm)) return TUTTI_IN_PROGRESS; /* likewise */
     send->state = DONE;
     return TUTTI_OK;
 }
@@ -352,7 +353,29 @@ static tutti_status recv_progress(void *object)
 
 /* ---- From start to end ----------------------------------------------------------------------------------------- */
 
-/* A failed receive gives its buffer back only when the sender cannot write to it any more. */
+static bool is_here(const tutti_comm *comm, int peer)
+{
+    return atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) == TTI_RANK_JOINED;
+}
+
+/* A side that failed says first that it touches the message no more, then waits until the other cannot touch its buffer
+ * either. A failed sendrecv says both before it waits for anything. One that accepts a message from now on sees the
+ * broken comm before it touches anything: the break, `accepted` and both checks are sequentially consistent. */
+static void stop_recv(struct tti_recv *recv)
+{
+    struct tti_channel_end *end = &recv->mailbox->from;
+    if (recv->state != MOVING && recv->state != CLOSING) return;
+    atomic_store_explicit(&end->channel->received, end->large, memory_order_seq_cst);
+    tti_comm_ring(recv->comm, true);
+}
+
+static void stop_send(struct tti_send *send)
+{
+    if (send->state == STARTING || send->state == DONE) return;
+    atomic_store_explicit(&send->end->channel->sent, send->end->large, memory_order_seq_cst);
+    tti_comm_ring(send->comm, true);
+}
+
 static void fence_recv(struct tti_recv *recv)
 {
     tutti_comm *comm = recv->comm;
@@ -362,9 +385,7 @@ static void fence_recv(struct tti_recv *recv)
     /* not "!=": the sender may have gone on to its next message and failed there */
     while (atomic_load_explicit(&end->channel->sent, memory_order_acquire) < end->large) {
         tti_world_check_alive(comm->world);
-        if (atomic_load_explicit(&comm->world->segment->ranks[recv->peer].state, memory_order_acquire) !=
-            TTI_RANK_JOINED)
-            return;
+        if (!is_here(comm, recv->peer)) return;
         if (tti_now_ns() >= until) {
             if (!tti_world_kill(comm->world, recv->peer, KILL_MS)) tti_arena_quarantine(&comm->world->arena, recv->out);
             return;
@@ -373,12 +394,23 @@ static void fence_recv(struct tti_recv *recv)
     }
 }
 
-/* A failed send says that it will write no more. */
+/* Only a receiver of this process reads the buffer where it lies. */
 static void fence_send(struct tti_send *send)
 {
-    if (send->state != ANNOUNCED && send->state != MOVING) return;
-    atomic_store_explicit(&send->end->channel->sent, send->end->large, memory_order_seq_cst);
-    tti_comm_ring(send->comm, true);
+    tutti_comm *comm = send->comm;
+    struct tti_channel *channel = send->end->channel;
+    const struct tti_rank_info *ranks = comm->world->segment->ranks;
+    if (send->state == STARTING || send->state == DONE || ranks[send->peer].pid != ranks[comm->rank].pid) return;
+    if (atomic_load_explicit(&channel->accepted, memory_order_seq_cst) != send->end->large) return;
+    int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
+    while (atomic_load_explicit(&channel->received, memory_order_acquire) != send->end->large) {
+        if (!is_here(comm, send->peer)) return;
+        if (tti_now_ns() >= until) {
+            tti_arena_quarantine(&comm->world->arena, send->in);
+            return;
+        }
+        sched_yield();
+    }
 }
 
 static void prepare_send(struct tti_send *send)
@@ -405,7 +437,9 @@ tutti_status tti_send_run(struct tti_send *send, int64_t deadline_ms)
                                     .kind = TTI_SEND,
                                     .deadline_ms = deadline_ms};
     tutti_status status = tti_comm_wait(send->comm, &waitable);
-    if (status != TUTTI_OK) fence_send(send);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    stop_send(send);
+    fence_send(send);
     return status;
 }
 
@@ -418,7 +452,9 @@ tutti_status tti_recv_run(struct tti_recv *recv, int64_t deadline_ms)
                                     .kind = TTI_RECV,
                                     .deadline_ms = deadline_ms};
     tutti_status status = tti_comm_wait(recv->comm, &waitable);
-    if (status != TUTTI_OK) fence_recv(recv);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    stop_recv(recv);
+    fence_recv(recv);
     return status;
 }
 
@@ -459,9 +495,10 @@ tutti_status tti_sendrecv_run(struct tti_send *send, struct tti_recv *recv, int6
                                     .kind = TTI_SENDRECV,
                                     .deadline_ms = deadline_ms};
     tutti_status status = tti_comm_wait(send->comm, &waitable);
-    if (status != TUTTI_OK) {
-        fence_send(send);
-        fence_recv(recv);
-    }
+    if (status == TUTTI_OK) return TUTTI_OK;
+    stop_send(send);
+    stop_recv(recv);
+    fence_send(send);
+    fence_recv(recv);
     return status;
 }

@@ -43,11 +43,14 @@ void tti_op_fence(struct tti_op *op)
     tutti_comm *comm = op->comm;
     atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32 | TTI_FAILED, memory_order_seq_cst);
     tti_comm_ring(comm, true);
-    bool staged = op->state != TTI_OP_MEETING && !(op->state == TTI_OP_RUNNING && op->shape.path == TTI_DIRECT);
-    if (!op->entered || staged) return;
+    bool runs = op->state == TTI_OP_RUNNING;
+    bool direct = op->state == TTI_OP_MEETING || (runs && op->shape.path == TTI_DIRECT);
+    if (!op->entered || !(direct || (runs && op->shape.path == TTI_ATTACH))) return;
+    const struct tti_rank_info *ranks = comm->world->segment->ranks;
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
     for (int peer = 0; peer < comm->size; peer++) {
         if (peer == comm->rank) continue;
+        if (!direct && ranks[peer].pid != ranks[comm->rank].pid) continue; /* it only reads, and not by address */
         while (may_touch(op, peer) && tti_now_ns() < until) {
             if (!comm->all_threads) tti_world_check_alive(comm->world);
             sched_yield();
