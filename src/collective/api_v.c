@@ -93,7 +93,7 @@ static struct tti_op *op_of(const struct v_call *call)
 
 static const void *advance(const void *pointer, uint64_t elements, tutti_type type)
 {
-    return (const char *)pointer + elements * tutti_type_bytes(type);
+    return (const void *)((uintptr_t)pointer + elements * tutti_type_bytes(type)); /* NULL too, where nothing is used */
 }
 
 tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,

@@ -418,7 +418,7 @@ static tutti_status start(struct tti_op *op)
     tutti_comm *comm = op->comm;
     if (is_fast(op)) {
         op->state = TTI_OP_FAST;
-        if (op->shape.kind == TTI_ALL_REDUCE)
+        if (op->shape.kind == TTI_ALL_REDUCE && op->shape.count > 0)
             memcpy(tti_slot_of(comm, comm->rank, comm->sequence)->payload, op->in, op->shape.count * op->shape.element);
         enter(op);
         return TUTTI_OK;
