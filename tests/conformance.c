@@ -186,9 +186,20 @@ void conf_list_prepare(struct conf_list *list, uint64_t seed, bool wide)
 {
     size_t spans[TUTTI_TYPE_COUNT] = {0};
     for (size_t i = 0; i < list->count; i++) need_tables(list, &list->cases[i], spans);
-    for (int type = 0; type < TUTTI_TYPE_COUNT; type++)
-        conf_table_fill(&list->tables[type], (tutti_type)type, list->size, spans[type], seed, wide);
+    for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
+        struct conf_table *table = &list->tables[type];
+        if (table->size == list->size && table->count >= spans[type]) continue; /* of an earlier list */
+        size_t span = table->size == 0 ? spans[type] : spans[type] + spans[type] / 2;
+        conf_table_free(table);
+        conf_table_fill(table, (tutti_type)type, list->size, span, seed, wide);
+    }
     for (size_t i = 0; i < list->count; i++) need_reductions(list, &list->cases[i]);
+}
+
+void conf_list_clear(struct conf_list *list)
+{
+    list->count = 0;
+    list->most_bytes = 0;
 }
 
 void conf_list_free(struct conf_list *list)

@@ -68,8 +68,10 @@ void conf_list_add(struct conf_list *list, struct conf_case one);
 /* Adds a case whose type, reduction, root, place and memory follow from the seed. */
 void conf_list_add_random(struct conf_list *list, enum tti_kind kind, enum conf_tuning tuning, uint64_t seed,
                           size_t most_bytes);
-/* Once all cases are there: computes what is to be expected. */
+/* Once all cases are there: computes what is to be expected. Takes most of the time, unless the list was cleared and has
+ * it from before. */
 void conf_list_prepare(struct conf_list *list, uint64_t seed, bool wide);
+void conf_list_clear(struct conf_list *list); /* no more cases; to be filled again for as many ranks */
 void conf_list_free(struct conf_list *list);
 
 /* The body of a world: runs the list that is its context. */

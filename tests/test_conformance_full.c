@@ -90,20 +90,29 @@ static void run(struct conf_list *list, const struct variant *variant)
                                .body = conf_list_run,
                                .context = list};
     conf_world_run(&world);
-    conf_list_free(list);
 }
 
-static void run_product(int size, uint64_t share)
+static void run_product(struct conf_list *list, enum conf_tuning tuning, uint64_t share)
 {
-    for (int tuning = 0; tuning < CONF_TUNINGS; tuning++)
-        for (int i = 0; i < VARIANTS; i++) {
-            /* the default sizes are large: a few of their cases in every world */
-            bool large = tuning == CONF_DEFAULT;
-            struct conf_list list = {.size = size, .batch = large ? 1 : 4};
-            add_product(&list, (enum conf_tuning)tuning, large ? share * 12 + 1 : share, (uint64_t)(i + size));
-            conf_list_prepare(&list, (uint64_t)(size * 100 + i), false);
-            run(&list, &variants[i]);
-        }
+    for (int i = 0; i < VARIANTS; i++) {
+        conf_list_clear(list);
+        add_product(list, tuning, share, (uint64_t)(i + list->size));
+        conf_list_prepare(list, (uint64_t)list->size, false);
+        run(list, &variants[i]);
+    }
+}
+
+static void run_size(int size, uint64_t share)
+{
+    struct conf_list list = {.size = size, .batch = 4}, large = {.size = size, .batch = 1};
+    add_types(&list);
+    conf_list_prepare(&list, (uint64_t)size, false);
+    run(&list, &variants[size % VARIANTS]);
+    for (int tuning = CONF_DEFAULT + 1; tuning < CONF_TUNINGS; tuning++)
+        run_product(&list, (enum conf_tuning)tuning, share);
+    conf_list_free(&list);
+    run_product(&large, CONF_DEFAULT, share * 12 + 1); /* its sizes are large: few cases in every world */
+    conf_list_free(&large);
 }
 
 int main(int argc, char **argv)
@@ -112,11 +121,7 @@ int main(int argc, char **argv)
     conf_begin();
     conf_reference_prepare();
     for (int size = 1; size <= CONF_RANKS_MOST; size++) {
-        struct conf_list types = {.size = size, .batch = 4};
-        add_types(&types);
-        conf_list_prepare(&types, (uint64_t)size, false);
-        run(&types, &variants[size % VARIANTS]);
-        run_product(size, share == 0 ? 1 : share);
+        run_size(size, share == 0 ? 1 : share);
         printf("%d ranks: %ld passed, %ld failed so far\n", size, atomic_load(&conf_totals->passed),
                atomic_load(&conf_totals->failed));
     }

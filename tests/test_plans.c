@@ -235,8 +235,12 @@ static void check_mistake(enum mistake mistake, uint64_t seed)
     int size = 2 + (int)(hash % 6);
     size_t element = hash >> 8 & 1 ? 8 : 64;
     enum tti_kind kind = conf_kinds[hash / 512 % conf_kind_count];
+    enum tti_path path = (enum tti_path)(hash >> 20 & 3);
+    if (mistake == OTHER_PEER)
+        kind = hash >> 40 & 1 ? TTI_BROADCAST : TTI_ALL_REDUCE; /* few others wait for one rank */
+    if (mistake == OTHER_PEER) path = kind == TTI_BROADCAST ? TTI_BOUNCE : TTI_ATTACH;
     if (kind >= TTI_TUNING) return;
-    struct plan_check_op *op = make(kind, (enum tti_path)(hash >> 20 & 3), size, element, 20 + (hash >> 24 & 63), seed);
+    struct plan_check_op *op = make(kind, path, size, element, 20 + (hash >> 24 & 63), seed);
     if (op == NULL) return;
     struct tti_plan *plan = &op->plans[hash >> 32 & 7 % (uint64_t)size];
     for (uint64_t tries = 0; tries < 16 && plan->count > 0; tries++) {

@@ -103,6 +103,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < KERNELS; i++)
         if (tti_kernels_force(kernels[i])) usable[usable_count++] = i;
     tti_kernels_force(NULL);
-    for (int size = 1; size <= CONF_RANKS_MOST; size++) run_size(size, seed + (uint64_t)size * 5000);
+    for (int size = 1; size <= CONF_RANKS_MOST; size += CONF_SANITIZED ? 4 : 1)
+        run_size(size, seed + (uint64_t)size * 5000);
     return conf_end();
 }
