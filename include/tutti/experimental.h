@@ -44,8 +44,8 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
 /* name, default, low, high, help. Bytes unless said. `tutti bench --tune` measures them and writes "name value" lines;
  * the option `tuning` reads that file, on rank 0, for all ranks. */
 #define TUTTI_TUNING_LIST(X)                                                                                           \
-    X(one_shot, 512, 0, 8192, "all_reduce: up to here every rank reduces everything from staged copies")               \
-    X(staged, 1024, 0, 8192, "other collectives: up to here a rank's data go through its stage, without meeting")      \
+    X(one_shot, 256, 0, 8192, "collectives in which all need all: up to here staged and taken without meeting")        \
+    X(staged, 1024, 0, 8192, "collectives with a root: up to here likewise; the root waits for nobody")                \
     X(crowded, 8192, 0, 8192, "more ranks than cores: in place of both of the above")                                  \
     X(stream, 0, 0, 1125899906842624,                                                                                  \
       "all ranks' buffers: from here on written past the caches; 0: the last cache, at most 32M")                      \

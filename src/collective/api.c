@@ -102,6 +102,8 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     op->state = TTI_OP_OPENING;
     op->in = in;
     op->out = out;
+    op->in_bytes = in_bytes;
+    op->out_bytes = out_bytes;
     op->entered = op->any_private = false;
     op->step = 0;
     op->done = 0;
@@ -122,13 +124,10 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     call->type = (uint8_t)type;
     call->reduction = TTI_NO_REDUCTION;
     call->in_place = 0;
-    call->can_attach = comm->can_attach;
     call->root = root;
     call->reduction_signature = call->counts_signature = 0;
     call->count = count;
     call->factor = 0;
-    call->in = tti_place_of(comm, in, in_bytes);
-    call->out = tti_place_of(comm, out, out_bytes);
     call->site = comm->site;
     return op;
 }

@@ -66,17 +66,15 @@ struct tti_site {
 enum { TTI_NO_REDUCTION = 255 };
 
 struct tti_call {
-    uint8_t kind;       /* enum tti_kind */
-    uint8_t type;       /* tutti_type; TUTTI_TYPE_COUNT: none */
-    uint8_t reduction;  /* tutti_reduction for its name, or TTI_NO_REDUCTION */
-    uint8_t in_place;   /* for all_to_all, where it must hold on all ranks or on none */
-    uint8_t can_attach; /* this rank may read the others' memory; not part of the signature */
-    int32_t root;       /* -1: none */
+    uint8_t kind;      /* enum tti_kind */
+    uint8_t type;      /* tutti_type; TUTTI_TYPE_COUNT: none */
+    uint8_t reduction; /* tutti_reduction for its name, or TTI_NO_REDUCTION */
+    uint8_t in_place;  /* for all_to_all, where it must hold on all ranks or on none */
+    int32_t root;      /* -1: none */
     uint32_t reduction_signature;
     uint32_t counts_signature; /* of the counts that must be equal on all ranks */
     uint64_t count;
     double factor; /* this rank's, for a scaled sum */
-    struct tti_place in, out;
     struct tti_site site;
 };
 

@@ -21,22 +21,31 @@
 #include <stdatomic.h>
 
 enum {
-    TTI_WINDOW = 4,
+    TTI_WINDOW = 8,
     TTI_PAYLOAD_BYTES = 56 /* data that travel in the cache line of their entry word */
 };
 #define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
 
+/* What others need of a rank's call to move its data. */
+struct tti_met {
+    struct tti_place in, out;
+    uint32_t can_attach;
+};
+
+/* Small data, or where large data lie, begin in the cache line of the entry word: often one line is all that crosses. */
 struct tti_slot {
     _Alignas(64) _Atomic uint64_t entry;
-    unsigned char payload[TTI_PAYLOAD_BYTES];
-    _Alignas(64) struct tti_call call;
-    _Alignas(64) unsigned char stage[TTI_STAGE_BYTES];
+    union {
+        unsigned char stage[TTI_STAGE_BYTES];
+        struct tti_met met;
+    };
 };
 
 struct tti_post {
-    _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s */
+    _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
     _Alignas(64) tti_bell bell;
     _Atomic int32_t waiting_for; /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does */
+    _Alignas(64) struct tti_call calls[TTI_WINDOW]; /* apart from the slots: peers read them for errors only */
     struct tti_slot slots[TTI_WINDOW];
 };
 
@@ -60,11 +69,13 @@ struct tti_op {
     struct tti_reducer reducer;
     const void *in;
     void *out;
+    uint64_t in_bytes, out_bytes; /* of the buffers that this rank uses */
     bool entered;
     bool any_private; /* some rank's buffers cannot be reached */
     size_t step;      /* of the plan */
     uint64_t done;    /* bytes of that step */
     int cursor;       /* others that this wait has seen, counted from the next rank */
+    uint64_t least;   /* the oldest operation that one of them is at */
     int waiting_for;  /* the rank an unfinished wait is for */
     int64_t deadline_ms;
 };
@@ -107,6 +118,11 @@ enum { TTI_SCRATCH_BYTES = 65536 };
 static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
 {
     return &comm->posts[rank].slots[sequence % TTI_WINDOW];
+}
+
+static inline struct tti_call *tti_call_of(const tutti_comm *comm, int rank, uint64_t sequence)
+{
+    return &comm->posts[rank].calls[sequence % TTI_WINDOW];
 }
 
 /* Bytes of shared memory that a comm of `size` ranks needs. */

@@ -32,17 +32,29 @@ static uint64_t mark(const struct tti_op *op, uint32_t number)
 
 /* ---- Entering and seeing others enter -------------------------------------------------------------------------- */
 
+/* Tells the others where this rank's buffers lie; true when some of them cannot reach one. */
+static bool show_places(struct tti_op *op, struct tti_met *met)
+{
+    tutti_comm *comm = op->comm;
+    met->in = tti_place_of(comm, op->in, op->in_bytes);
+    met->out = tti_place_of(comm, op->out, op->out_bytes);
+    met->can_attach = comm->can_attach;
+    if (comm->world->options.direct == 0) return true;
+    return !comm->all_threads && (met->in.reach == TTI_PRIVATE || met->out.reach == TTI_PRIVATE);
+}
+
 static void enter(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
-    bool private = op->call.in.reach == TTI_PRIVATE || op->call.out.reach == TTI_PRIVATE;
-    if (comm->all_threads && comm->world->options.direct != 0) private = false;
-    if (comm->world->options.direct == 0) private = true;
-    slot->call = op->call;
-    uint64_t entry = comm->sequence << 32 | comm->signature | (private ? 1 : 0);
+    uint64_t entry = comm->sequence << 32 | comm->signature;
+    *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
+    if (op->state == TTI_OP_MEETING && show_places(op, &slot->met)) {
+        entry |= 1;
+        op->any_private = true;
+    }
     atomic_store_explicit(&slot->entry, entry, memory_order_seq_cst);
-    op->any_private |= private;
+    atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
     op->entered = true;
     tti_comm_ring(comm, false);
 }
@@ -61,8 +73,8 @@ static tutti_status mismatch(struct tti_op *op, int peer)
         first = sequence;
         break;
     }
-    struct tti_call ours = first == comm->sequence ? op->call : tti_slot_of(comm, comm->rank, first)->call;
-    struct tti_call theirs = tti_slot_of(comm, peer, first)->call;
+    struct tti_call ours = first == comm->sequence ? op->call : *tti_call_of(comm, comm->rank, first);
+    struct tti_call theirs = *tti_call_of(comm, peer, first);
     char our_text[160], their_text[160];
     tti_call_describe(&ours, our_text, sizeof our_text);
     tti_call_describe(&theirs, their_text, sizeof their_text);
@@ -119,23 +131,33 @@ static tutti_status seen_all(struct tti_op *op, uint32_t number)
 
 /* ---- The window ------------------------------------------------------------------------------------------------ */
 
+/* Compares with a peer that is at operation `at`, which this rank has been through and still holds. */
+static tutti_status compare_at(struct tti_op *op, int peer, uint64_t at)
+{
+    uint64_t mine = atomic_load_explicit(&tti_slot_of(op->comm, op->comm->rank, at)->entry, memory_order_relaxed);
+    uint64_t other = atomic_load_explicit(&tti_slot_of(op->comm, peer, at)->entry, memory_order_acquire);
+    bool differs = mine >> 32 == other >> 32 && ((mine ^ other) & ~UINT64_C(1)) != 0;
+    return differs ? mismatch(op, peer) : TUTTI_OK;
+}
+
 static tutti_status open_slot(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     if (comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence) return TUTTI_OK;
-    uint64_t needed = comm->sequence - TTI_WINDOW + 1;
-    uint32_t signature = (uint32_t)atomic_load_explicit(&tti_slot_of(comm, comm->rank, needed)->entry,
-                                                        memory_order_relaxed);
+    uint64_t needed = comm->sequence - TTI_WINDOW + 1, last = comm->sequence - 1;
+    if (op->cursor == 0) op->least = last;
     for (; op->cursor < comm->size - 1; op->cursor++) {
         int peer = (comm->rank + 1 + op->cursor) % comm->size;
-        uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, needed)->entry, memory_order_acquire);
-        if ((int32_t)((uint32_t)(entry >> 32) - (uint32_t)needed) > 0) continue; /* it is ahead, and compared then */
+        uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
+        int32_t ahead = (int32_t)((uint32_t)(progress >> 32) - (uint32_t)needed);
         op->waiting_for = peer;
-        TTI_TRY(seen_entry(op, peer, needed, signature));
+        if (ahead < 0) return TUTTI_IN_PROGRESS;
+        uint64_t at = needed + (uint64_t)ahead < last ? needed + (uint64_t)ahead : last;
+        TTI_TRY(compare_at(op, peer, at));
+        if (at < op->least) op->least = at;
     }
-    op->any_private = false; /* what was seen is about the older operation */
     op->cursor = 0;
-    comm->all_entered = needed;
+    comm->all_entered = op->least;
     return TUTTI_OK;
 }
 
@@ -143,8 +165,8 @@ static tutti_status open_slot(struct tti_op *op)
 
 static const struct tti_place *place_of(const struct tti_op *op, int rank, enum tti_space space)
 {
-    const struct tti_call *call = &tti_slot_of(op->comm, rank, op->comm->sequence)->call;
-    return space == TTI_IN ? &call->in : &call->out;
+    const struct tti_met *met = &tti_slot_of(op->comm, rank, op->comm->sequence)->met;
+    return space == TTI_IN ? &met->in : &met->out;
 }
 
 /* The address of a region here; NULL when it is another process's private memory. */
@@ -209,7 +231,7 @@ static tutti_status find_sources(struct tti_op *op, const struct tti_step *step,
         }
         comm->sources[rank] = source;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
-            comm->factors[rank] = tti_slot_of(comm, rank, comm->sequence)->call.factor;
+            comm->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
     }
     return TUTTI_OK;
 }
@@ -332,7 +354,7 @@ static bool everyone_attaches(const struct tti_op *op)
 {
     const tutti_comm *comm = op->comm;
     for (int rank = 0; rank < comm->size; rank++)
-        if (tti_slot_of(comm, rank, comm->sequence)->call.can_attach == 0) return false;
+        if (tti_slot_of(comm, rank, comm->sequence)->met.can_attach == 0) return false;
     return true;
 }
 
@@ -395,9 +417,9 @@ static tutti_status finish_fast(struct tti_op *op)
     if (op->shape.kind == TTI_BARRIER || op->shape.count == 0) return TUTTI_OK;
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < comm->size; rank++) {
-        const struct tti_slot *slot = tti_slot_of(comm, rank, comm->sequence);
-        comm->sources[rank] = slot->payload;
-        if (op->reducer.code == TTI_REDUCE_SCALED_SUM) comm->factors[rank] = slot->call.factor;
+        comm->sources[rank] = tti_slot_of(comm, rank, comm->sequence)->stage;
+        if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
+            comm->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
     }
     comm->targets[0] = op->out;
     tti_reduce(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, 1, op->shape.count, false);
@@ -419,7 +441,7 @@ static tutti_status start(struct tti_op *op)
     if (is_fast(op)) {
         op->state = TTI_OP_FAST;
         if (op->shape.kind == TTI_ALL_REDUCE && op->shape.count > 0)
-            memcpy(tti_slot_of(comm, comm->rank, comm->sequence)->payload, op->in, op->shape.count * op->shape.element);
+            memcpy(tti_slot_of(comm, comm->rank, comm->sequence)->stage, op->in, op->shape.count * op->shape.element);
         enter(op);
         return TUTTI_OK;
     }

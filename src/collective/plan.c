@@ -18,13 +18,17 @@ static bool grow(struct tti_plan *plan)
     return true;
 }
 
-static void add(struct tti_plan *plan, struct tti_step step)
+/* The next step, to be filled in where it lies: a step that is made elsewhere and copied costs more than its work. */
+static struct tti_step *add(struct tti_plan *plan, enum tti_step_kind kind)
 {
+    static struct tti_step nowhere;
     if (plan->count == plan->capacity && !grow(plan)) {
         plan->failed = true;
-        return;
+        return &nowhere;
     }
-    plan->steps[plan->count++] = step;
+    struct tti_step *step = &plan->steps[plan->count++];
+    step->kind = (uint8_t)kind;
+    return step;
 }
 
 void tti_plan_free(struct tti_plan *plan)
@@ -35,60 +39,60 @@ void tti_plan_free(struct tti_plan *plan)
 
 void tti_add_enter(struct tti_plan *plan)
 {
-    add(plan, (struct tti_step){.kind = TTI_STEP_ENTER});
+    add(plan, TTI_STEP_ENTER);
 }
 
 void tti_add_publish(struct tti_plan *plan, uint32_t value)
 {
-    add(plan, (struct tti_step){.kind = TTI_STEP_PUBLISH, .value = value});
+    add(plan, TTI_STEP_PUBLISH)->value = value;
 }
 
 void tti_add_wait(struct tti_plan *plan, int peer, uint32_t value)
 {
-    add(plan, (struct tti_step){.kind = TTI_STEP_WAIT, .peer = peer, .value = value});
+    struct tti_step *step = add(plan, TTI_STEP_WAIT);
+    step->peer = peer;
+    step->value = value;
 }
 
 void tti_add_leave(struct tti_plan *plan)
 {
-    add(plan, (struct tti_step){.kind = TTI_STEP_LEAVE});
+    add(plan, TTI_STEP_LEAVE);
     tti_add_wait(plan, TTI_ALL, TTI_LEFT);
+}
+
+static struct tti_step *add_move(struct tti_plan *plan, enum tti_step_kind kind, struct tti_region target,
+                                 struct tti_region source, uint64_t bytes, bool stream)
+{
+    struct tti_step *step = add(plan, kind);
+    step->target = target;
+    step->source = source;
+    step->bytes = bytes;
+    step->stream = stream;
+    return step;
 }
 
 void tti_add_copy(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes,
                   bool stream)
 {
-    if (bytes == 0) return;
-    add(plan,
-        (struct tti_step){.kind = TTI_STEP_COPY, .target = target, .source = source, .bytes = bytes, .stream = stream});
+    if (bytes > 0) add_move(plan, TTI_STEP_COPY, target, source, bytes, stream);
 }
 
 void tti_add_exchange(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes)
 {
-    if (bytes == 0) return;
-    add(plan, (struct tti_step){.kind = TTI_STEP_EXCHANGE, .target = target, .source = source, .bytes = bytes});
+    if (bytes > 0) add_move(plan, TTI_STEP_EXCHANGE, target, source, bytes, false);
 }
 
 void tti_add_reduce(struct tti_plan *plan, struct tti_region target, struct tti_region source, int sources,
                     uint64_t bytes, bool stream)
 {
-    if (bytes == 0 || sources == 0) return;
-    add(plan, (struct tti_step){.kind = TTI_STEP_REDUCE,
-                                .target = target,
-                                .source = source,
-                                .sources = sources,
-                                .bytes = bytes,
-                                .stream = stream});
+    if (bytes > 0 && sources > 0) add_move(plan, TTI_STEP_REDUCE, target, source, bytes, stream)->sources = sources;
 }
 
 void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, bool stream)
 {
     if (bytes == 0) return;
-    add(plan, (struct tti_step){.kind = TTI_STEP_PREFIX,
-                                .target = {TTI_ALL, TTI_OUT, offset},
-                                .source = {TTI_ALL, TTI_IN, offset},
-                                .bytes = bytes,
-                                .exclusive = exclusive,
-                                .stream = stream});
+    struct tti_region target = {TTI_ALL, TTI_OUT, offset}, source = {TTI_ALL, TTI_IN, offset};
+    add_move(plan, TTI_STEP_PREFIX, target, source, bytes, stream)->exclusive = exclusive;
 }
 
 /* ---- Shapes ---------------------------------------------------------------------------------------------------- */
@@ -226,24 +230,31 @@ uint64_t tti_largest_block(const struct tti_shape *shape)
     return largest;
 }
 
+static bool counts_fit(const struct tti_shape *shape, uint64_t limit)
+{
+    for (int from = 0; from < shape->size; from++)
+        if (table(shape, shape->rank, OUT_COUNTS, from) > limit) return false;
+    return true;
+}
+
 bool tti_shape_fits_stage(const struct tti_shape *shape)
 {
-    uint64_t limit = (uint64_t)shape->tuning->staged, block = shape->count * shape->element;
-    uint64_t size = (uint64_t)shape->size;
+    uint64_t one_shot = (uint64_t)shape->tuning->one_shot, staged = (uint64_t)shape->tuning->staged;
+    uint64_t block = shape->count * shape->element, size = (uint64_t)shape->size;
     switch (shape->kind) {
     case TTI_BARRIER: return true;
     case TTI_GATHER_V: /* only the root knows all counts before the meeting */
     case TTI_SCATTER_V:
     case TTI_ALL_TO_ALL_V: return false;
+    case TTI_BROADCAST:
+    case TTI_REDUCE:
+    case TTI_GATHER: return block <= staged;
+    case TTI_SCATTER: return block * size <= staged;
     case TTI_ALL_REDUCE: /* everyone reduces everything: bounded by what that costs, too */
-        return block <= (uint64_t)shape->tuning->one_shot && block * size <= (uint64_t)shape->tuning->one_shot * 8;
-    case TTI_ALL_GATHER_V: {
-        for (int from = 0; from < shape->size; from++)
-            if (table(shape, shape->rank, OUT_COUNTS, from) > limit) return false;
-        return true;
-    }
-    case TTI_REDUCE_SCATTER_V: return tti_largest_block(shape) * size <= limit;
-    default: return (tti_shape_splits(shape) ? block * size : block) <= limit;
+        return block <= one_shot && block * size <= one_shot * 16;
+    case TTI_ALL_GATHER_V: return counts_fit(shape, one_shot);
+    case TTI_REDUCE_SCATTER_V: return tti_largest_block(shape) * size <= one_shot;
+    default: return (tti_shape_splits(shape) ? block * size : block) <= one_shot;
     }
 }
 

@@ -47,7 +47,7 @@ void tti_comm_describe_rank(const tutti_comm *comm, int rank, char *text, size_t
         return;
     }
     char call[160];
-    struct tti_call copy = tti_slot_of(comm, rank, entry >> 32)->call;
+    struct tti_call copy = *tti_call_of(comm, rank, entry >> 32);
     tti_call_describe(&copy, call, sizeof call);
     snprintf(text, bytes, "rank %d's last call was #%llu %s", rank, (unsigned long long)(entry >> 32), call);
 }
