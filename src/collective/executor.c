@@ -53,8 +53,9 @@ static void enter(struct tti_op *op)
         entry |= 1;
         op->any_private = true;
     }
-    atomic_store_explicit(&slot->entry, entry, memory_order_seq_cst);
+    /* the entry comes last: only its store is ordered before the look for sleepers */
     atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
+    atomic_store_explicit(&slot->entry, entry, memory_order_seq_cst);
     op->entered = true;
     tti_comm_ring(comm, false);
 }
