@@ -191,7 +191,7 @@ outcome contestant::take(const turn &asked)
     std::vector<std::string> lines;
     if (!collect("done", wanted.deadline_s, lines)) return {};
     if (lines.front() == missing_line) return {outcome::missing, {}, 0};
-    outcome result{outcome::done, std::vector<double>(static_cast<std::size_t>(asked.samples)), 0};
+    outcome result{outcome::done, std::vector<outcome::sample>(static_cast<std::size_t>(asked.samples)), 0};
     const double calls = asked.batch * (asked.what == op::ping_pong ? 2.0 : 1.0);
     for (const std::string &each : lines) {
         std::istringstream words(each);
@@ -199,10 +199,13 @@ outcome contestant::take(const turn &asked)
         std::size_t wrong = 0;
         words >> rank >> wrong;
         result.wrong += wrong;
-        for (double &slowest : result.sample_us) {
+        for (outcome::sample &each_sample : result.samples) {
             double ns = 0;
-            words >> ns;
-            slowest = std::max(slowest, ns / 1000.0 / calls);
+            char colon = 0;
+            long preemptions = 0;
+            words >> ns >> colon >> preemptions;
+            each_sample.us = std::max(each_sample.us, ns / 1000.0 / calls);
+            each_sample.preemptions += preemptions;
         }
     }
     return result;
@@ -264,7 +267,7 @@ std::vector<recipe> recipes(const options &wanted, const std::string &folder)
 {
     const std::string ranks = std::to_string(wanted.ranks);
     const bool crowded = wanted.ranks > core_count();
-    recipe base{"", wanted.workers + "/worker-", {}, {}, wanted.bind, false};
+    recipe base{"", wanted.workers + "/worker-", {}, {}, wanted.bind, false, false};
     if (wanted.tuned_memory) base.environment.push_back(malloc_settings);
 
     recipe tutti = base.varied("tutti", {});
@@ -282,6 +285,7 @@ std::vector<recipe> recipes(const options &wanted, const std::string &folder)
     mpich.worker += "mpich";
     recipe gloo = base.varied("gloo", {});
     gloo.worker += "gloo";
+    gloo.has_helpers = true;
 
     std::vector<recipe> all = {tutti, openmpi, openmpi_ucx, openmpi_sm, mpich, gloo}, chosen;
     for (const std::string &addition : wanted.additions) add_varied(all, addition);

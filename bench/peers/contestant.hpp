@@ -24,6 +24,7 @@ struct recipe {
     std::vector<std::string> environment; /* NAME=VALUE */
     std::string bind;                     /* "core" or "none" */
     bool one_process = false;
+    bool has_helpers = false;             /* threads of its own, that take its ranks' cores from them */
 
     std::string text() const; /* the settings, as shown to people */
     recipe varied(const std::string &new_name, const std::vector<std::string> &words) const; /* as --add has them */
@@ -40,8 +41,12 @@ struct turn {
 
 struct outcome {
     enum { done, missing, failed } state = failed;
-    std::vector<double> sample_us; /* per call: the slowest rank's time, divided by the batch */
-    std::size_t wrong = 0;         /* elements, over all ranks */
+    struct sample {
+        double us = 0;        /* per call: the slowest rank's time, divided by the batch */
+        long preemptions = 0; /* over all ranks */
+    };
+    std::vector<sample> samples;
+    std::size_t wrong = 0; /* elements, over all ranks */
 };
 
 class contestant {

@@ -16,8 +16,8 @@ struct options {
     std::vector<op> ops;
     std::vector<std::size_t> sizes;
     int rounds = 7;
-    int samples = 3;
-    int sample_us = 2500;
+    int samples = 5;
+    int sample_us = 2000;
     int deadline_s = 30;
     std::string bind = "core";
     bool tuned_memory = true;

@@ -85,6 +85,7 @@ void report::print_row(const cell &measured)
     printf("%-15s %8s", op_name(measured.what), size_name(measured).c_str());
     for (const entry &each : measured.entries) {
         std::string shown = each.status == "ok" ? short_number(quantile(each.round_us, 0.5)) : each.status;
+        if (each.disturbed > wanted.rounds / 2) shown += "~";
         if (each.wrong > 0) {
             shown += "!";
             notes.push_back(std::string(op_name(measured.what)) + " " + size_name(measured) + ", " + each.name + ": " +
@@ -147,10 +148,10 @@ void report::write_json(const cell &measured) const
         fprintf(json, ",\"as\":\"%s\",\"buffers\":\"%s\",\"contestant\":%s,\"settings\":%s,\"status\":%s,\"wrong\":%zu",
                 wanted.as_name(), wanted.buffers_name(), quoted(each.name).c_str(), quoted(each.settings).c_str(),
                 quoted(each.status).c_str(), each.wrong);
-        fprintf(json, ",\"memory\":\"%s\",\"batch\":%d,\"best_peer\":%s", wanted.memory_name(), each.batch,
-                &each == best ? "true" : "false");
+        fprintf(json, ",\"memory\":\"%s\",\"batch\":%d,\"disturbed_rounds\":%d,\"best_peer\":%s", wanted.memory_name(),
+                each.batch, each.disturbed, &each == best ? "true" : "false");
         if (each.status == "ok") {
-            fprintf(json, ",\"p50_us\":%.6g", quantile(each.round_us, 0.5));
+            fprintf(json, ",\"p50_us\":%.6g,\"min_us\":%.6g", quantile(each.round_us, 0.5), quantile(each.round_us, 0));
             write_list(json, "round_us", each.round_us);
         }
         if (each.status == "ok" && tutti != nullptr) {

@@ -16,8 +16,9 @@ namespace peers {
 /* One contestant in one cell. The rounds of all contestants correspond: round r was taken together. */
 struct entry {
     std::string name, settings, status; /* "ok", "missing", "failed", "absent" */
-    std::vector<double> round_us;       /* per round: the best of its samples */
+    std::vector<double> round_us;       /* per round: its best sample */
     std::size_t wrong = 0;
+    int disturbed = 0; /* rounds */
     int batch = 0;
 };
 

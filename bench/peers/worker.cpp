@@ -7,13 +7,13 @@
 #include <cstring>
 #include <ctime>
 #include <sstream>
-#include <vector>
 
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace peers {
@@ -125,6 +125,14 @@ static long now_ns()
     return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
+/* How often something else was run in place of this thread, against its will. */
+static long preemptions()
+{
+    rusage used{};
+    getrusage(RUSAGE_THREAD, &used);
+    return used.ru_nivcsw;
+}
+
 struct command {
     call wanted;
     int warm, batch, samples;
@@ -139,17 +147,20 @@ static void meet(adapter &library, const command &given)
     else library.barrier();
 }
 
-static std::vector<long> measure(adapter &library, const command &given)
+/* The samples, as the driver reads them. */
+static std::string measure(adapter &library, const command &given)
 {
-    std::vector<long> elapsed;
+    std::string samples;
     if (given.warm > 0) library.repeat(given.warm);
     for (int sample = 0; sample < given.samples; sample++) {
+        const long before = preemptions();
         meet(library, given);
         const long start = now_ns();
         library.repeat(given.batch);
-        elapsed.push_back(now_ns() - start);
+        const long elapsed = now_ns() - start;
+        samples += " " + std::to_string(elapsed) + ":" + std::to_string(preemptions() - before);
     }
-    return elapsed;
+    return samples;
 }
 
 static std::string carry_out(adapter &library, const buffers &memory, const command &given, int rank)
@@ -158,7 +169,7 @@ static std::string carry_out(adapter &library, const buffers &memory, const comm
     if (!library.prepare(given.wanted, memory)) return "missing" + self + "the library has no such operation";
     if (given.wanted.what == op::ping_pong && rank > 1) {
         std::string idle = "done" + self + "0";
-        for (int sample = 0; sample < given.samples; sample++) idle += " 0";
+        for (int sample = 0; sample < given.samples; sample++) idle += " 0:0";
         return idle;
     }
     std::size_t wrong = 0;
@@ -168,9 +179,7 @@ static std::string carry_out(adapter &library, const buffers &memory, const comm
         library.repeat(1);
         wrong = count_wrong(given.wanted, rank, library.result(memory));
     }
-    std::string reply = "done" + self + std::to_string(wrong);
-    for (const long ns : measure(library, given)) reply += " " + std::to_string(ns);
-    return reply;
+    return "done" + self + std::to_string(wrong) + measure(library, given);
 }
 
 /* ---- The driver's pipes ---------------------------------------------------------------------------------------- */
