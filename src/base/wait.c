@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 enum {
-    SPIN_NS = 50000,     /* longer than any exchange between two running ranks of a small payload */
-    SPINS_PER_CLOCK = 64 /* a clock reading is worth about a dozen spins */
+    SPIN_NS = 50000,      /* longer than any exchange between two running ranks of a small payload */
+    SPINS_PER_CLOCK = 64, /* a clock reading is worth about a dozen spins */
+    YIELDS_PER_CLOCK = 4,
+    CROWDED_SPINS = 40
 };
 
 void tti_relax(void)
@@ -36,22 +38,24 @@ static void read_clock(struct tti_wait *wait)
     if (wait->started_ns == 0) wait->started_ns = wait->now_ns;
 }
 
-bool tti_wait_pause(struct tti_wait *wait)
+/* A crowded wait spins no longer than a turn on the core costs. */
+static bool spins_on(struct tti_wait *wait, bool give_way)
+{
+    if (wait->crowded) return !give_way && wait->spins++ < CROWDED_SPINS;
+    if (wait->rounds % SPINS_PER_CLOCK == 0) read_clock(wait);
+    return wait->now_ns - wait->started_ns < SPIN_NS;
+}
+
+bool tti_wait_pause(struct tti_wait *wait, bool give_way)
 {
     wait->rounds++;
-    if (!wait->crowded) {
-        bool read = wait->rounds % SPINS_PER_CLOCK == 0;
-        if (read) read_clock(wait);
-        if (wait->now_ns - wait->started_ns < SPIN_NS) {
-            tti_relax();
-            return true;
-        }
-    }
-    if (wait->crowded && wait->rounds % 4 != 1) { /* a yield is a system call: every fourth pays for the clock too */
-        sched_yield();
+    if (spins_on(wait, give_way)) {
+        tti_relax();
         return true;
     }
-    read_clock(wait);
+    wait->spins = 0;
+    wait->yields++;
+    if (!wait->crowded || wait->yields % YIELDS_PER_CLOCK == 1) read_clock(wait);
     if (wait->now_ns - wait->started_ns >= wait->patience_ns) return false;
     sched_yield();
     return true;
@@ -78,6 +82,11 @@ void tti_bell_ring(tti_bell *bell, bool shared)
 {
     atomic_fetch_add_explicit(bell, 1, memory_order_seq_cst);
     futex(bell, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+}
+
+int tti_core_now(void)
+{
+    return sched_getcpu();
 }
 
 void tti_cores_mine(uint64_t cores[TTI_CORE_WORDS])

@@ -5,7 +5,7 @@
  *     struct tti_wait wait;
  *     tti_wait_begin(&wait, crowded, patience_ns);
  *     while (!ready()) {
- *         if (tti_wait_pause(&wait)) continue;      spun or yielded: poll again
+ *         if (tti_wait_pause(&wait, …)) continue;      spun or yielded: poll again
  *         … announce oneself as a sleeper, poll once more, then tti_bell_sleep(…)
  *     }
  *
@@ -20,7 +20,9 @@
 
 struct tti_wait {
     uint32_t rounds;
-    bool crowded;        /* more ranks than cores: yield at once */
+    uint32_t spins; /* since the last yield */
+    uint32_t yields;
+    bool crowded;        /* more ranks than cores */
     int64_t patience_ns; /* how long to yield before sleeping */
     int64_t started_ns;  /* 0 until the clock was first read */
     int64_t now_ns;      /* last reading */
@@ -28,8 +30,9 @@ struct tti_wait {
 
 void tti_wait_begin(struct tti_wait *wait, bool crowded, int64_t patience_ns);
 
-/* True: has spun or yielded, poll again. False: it is time to sleep. */
-bool tti_wait_pause(struct tti_wait *wait);
+/* True: has spun or yielded, poll again. False: it is time to sleep. `give_way`: with more ranks than cores, what is
+ * waited for cannot happen before another rank gets this core; otherwise it may come from another core any moment. */
+bool tti_wait_pause(struct tti_wait *wait, bool give_way);
 
 /* True once spinning has given way to yielding or sleeping: slower checks are affordable, now_ns is recent. */
 bool tti_wait_slow(const struct tti_wait *wait);
@@ -46,6 +49,7 @@ void tti_relax(void); /* one polite spin */
 
 /* Cores: which ones the calling thread may run on, as a bit set, and how many are in a set. */
 enum { TTI_CORE_WORDS = 16 };
+int tti_core_now(void); /* the one it runs on */
 void tti_cores_mine(uint64_t cores[TTI_CORE_WORDS]);
 int tti_cores_count(const uint64_t cores[TTI_CORE_WORDS]);
 

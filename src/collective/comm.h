@@ -43,6 +43,7 @@ struct tti_slot {
 
 struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
+    _Atomic int32_t core;                   /* where the rank last entered; kept up with more ranks than cores only */
     _Alignas(64) tti_bell bell;
     _Atomic int32_t waiting_for; /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does */
     _Alignas(64) struct tti_call calls[TTI_WINDOW]; /* apart from the slots: peers read them for errors only */
@@ -77,6 +78,7 @@ struct tti_op {
     int cursor;       /* others that this wait has seen, counted from the next rank */
     uint64_t least;   /* the oldest operation that one of them is at */
     int waiting_for;  /* the rank an unfinished wait is for */
+    uint64_t awaited; /* what that rank's progress must reach */
     int64_t deadline_ms;
 };
 
@@ -157,7 +159,8 @@ tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look);
 struct tti_waitable {
     tutti_status (*progress)(void *object);
     void *object;
-    const int *waiting_for; /* rank, or -1 for anyone */
+    const int *waiting_for;  /* rank, or -1 for anyone */
+    const uint64_t *awaited; /* what its progress, and the other ranks', must reach; NULL for messages */
     enum tti_kind kind;
     uint64_t sequence;
     int64_t deadline_ms;

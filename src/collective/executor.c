@@ -54,7 +54,9 @@ static void enter(struct tti_op *op)
         op->any_private = true;
     }
     /* the entry comes last: only its store is ordered before the look for sleepers */
-    atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
+    struct tti_post *post = &comm->posts[comm->rank];
+    if (comm->crowded) atomic_store_explicit(&post->core, tti_core_now(), memory_order_relaxed);
+    atomic_store_explicit(&post->progress, comm->sequence << 32, memory_order_release);
     atomic_store_explicit(&slot->entry, entry, memory_order_seq_cst);
     op->entered = true;
     tti_comm_ring(comm, false);
@@ -108,7 +110,10 @@ static tutti_status seen(struct tti_op *op, int peer, uint32_t number)
 {
     tutti_status status = number == 0 ? TUTTI_OK : seen_number(op, peer, number);
     if (status == TUTTI_OK) status = seen_entry(op, peer, op->comm->sequence, op->comm->signature);
-    if (status == TUTTI_IN_PROGRESS) op->waiting_for = peer;
+    if (status == TUTTI_IN_PROGRESS) {
+        op->waiting_for = peer;
+        op->awaited = mark(op, number);
+    }
     return status;
 }
 
@@ -121,6 +126,7 @@ static tutti_status seen_all(struct tti_op *op, uint32_t number)
         if (number != 0 && op->state == TTI_OP_RUNNING && comm->all_entered == comm->sequence) {
             if (seen_number(op, peer, number) == TUTTI_OK) continue;
             op->waiting_for = peer;
+            op->awaited = mark(op, number);
             return TUTTI_IN_PROGRESS;
         }
         TTI_TRY(seen(op, peer, number));
@@ -152,6 +158,7 @@ static tutti_status open_slot(struct tti_op *op)
         uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
         int32_t ahead = (int32_t)((uint32_t)(progress >> 32) - (uint32_t)needed);
         op->waiting_for = peer;
+        op->awaited = needed << 32;
         if (ahead < 0) return TUTTI_IN_PROGRESS;
         uint64_t at = needed + (uint64_t)ahead < last ? needed + (uint64_t)ahead : last;
         TTI_TRY(compare_at(op, peer, at));

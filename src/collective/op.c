@@ -81,6 +81,7 @@ tutti_status tti_op_run(struct tti_op *op)
     struct tti_waitable waitable = {.progress = tti_op_progress,
                                     .object = op,
                                     .waiting_for = &op->waiting_for,
+                                    .awaited = &op->awaited,
                                     .kind = op->shape.kind,
                                     .sequence = comm->sequence,
                                     .deadline_ms = op->deadline_ms};

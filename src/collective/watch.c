@@ -16,7 +16,8 @@ enum {
     SLEEP_MS = 25,         /* the longest sleep when processes may die */
     SLEEP_THREADS_MS = 50, /* threads are marked by their own process: only deadlines are due */
     PATIENCE_US = 1000,    /* yields before sleeping, and more for each rank that needs its turn */
-    PATIENCE_PER_RANK_US = 20
+    PATIENCE_PER_RANK_US = 20,
+    LOOK_RANKS = 32 /* up to here it pays to look which ranks share this core */
 };
 
 struct watch {
@@ -193,6 +194,25 @@ static tutti_status sleep_once(struct watch *watch)
     return status;
 }
 
+static bool is_behind(const tutti_comm *comm, const struct tti_waitable *waitable, int rank, int core)
+{
+    const struct tti_post *post = &comm->posts[rank];
+    if (rank == comm->rank || atomic_load_explicit(&post->core, memory_order_relaxed) != core) return false;
+    if (waitable->awaited == NULL) return rank == *waitable->waiting_for;
+    return (int64_t)(atomic_load_explicit(&post->progress, memory_order_relaxed) - *waitable->awaited) < 0;
+}
+
+/* Whether a rank that is behind can only go on when it gets this core. */
+static bool must_give_way(const tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    if (!comm->crowded) return false;
+    if (comm->size > LOOK_RANKS) return true;
+    int core = tti_core_now();
+    for (int rank = 0; rank < comm->size; rank++)
+        if (is_behind(comm, waitable, rank, core)) return true;
+    return false;
+}
+
 tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable)
 {
     tutti_status status = waitable->progress(waitable->object);
@@ -201,7 +221,8 @@ tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable
     int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
     tti_wait_begin(&watch.wait, comm->crowded, patience);
     for (;;) {
-        status = tti_wait_pause(&watch.wait) ? waitable->progress(waitable->object) : sleep_once(&watch);
+        status = tti_wait_pause(&watch.wait, must_give_way(comm, waitable)) ? waitable->progress(waitable->object)
+                                                                            : sleep_once(&watch);
         if (status != TUTTI_IN_PROGRESS) return status;
         if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
         if (tti_wait_slow(&watch.wait)) TTI_TRY(look_around(&watch));
