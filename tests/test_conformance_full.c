@@ -19,7 +19,12 @@ static const struct variant variants[] = {
     {CONF_THREADS, 1, 1},   {CONF_PROCESSES, 1, 1}, {CONF_PROCESSES, 1, 0}, {CONF_JOINED, 1, 1}, {CONF_THREADS, 0, 0},
     {CONF_PROCESSES, 0, 0}, {CONF_PROCESSES, 0, 1}, {CONF_THREADS, 0, 1},   {CONF_JOINED, 1, 0}, {CONF_JOINED, 0, 0},
 };
-enum { VARIANTS = sizeof variants / sizeof *variants, MOST_BYTES = 40000, MOST_BYTES_DEFAULT = 1100000 };
+enum {
+    VARIANTS = sizeof variants / sizeof *variants,
+    MOST_BYTES = 40000,
+    MOST_BYTES_DEFAULT = 280000,
+    MOST_BYTES_FEW = 1100000
+};
 
 static uint64_t turn; /* of types, reductions and roots */
 
@@ -30,13 +35,21 @@ static void take_turns(struct conf_case *one, int size)
     one->type = (tutti_type)(now % TUTTI_TYPE_COUNT);
     one->column = (int)(now / TUTTI_TYPE_COUNT % CONF_COLUMNS);
     one->root = (int)(conf_hash(now, 4) % (uint64_t)size);
+    /* large buffers: few types and reductions, since the serial reference takes its time */
+    static const tutti_type types[] = {TUTTI_F32, TUTTI_BF16, TUTTI_I32, TUTTI_F64};
+    static const int columns[] = {TUTTI_SUM, TUTTI_MAX};
+    if (one->tuning == CONF_DEFAULT) {
+        one->type = types[now % 4];
+        one->column = columns[now / 4 % 2];
+    }
     while (!conf_defined(one->type, one->column)) one->column = (one->column + 1) % CONF_COLUMNS;
 }
 
 /* Every share-th case of kind x count x place x memory. */
 static void add_product(struct conf_list *list, enum conf_tuning tuning, uint64_t share, uint64_t phase)
 {
-    size_t counts[CONF_COUNTS_MOST], most = tuning == CONF_DEFAULT ? MOST_BYTES_DEFAULT : MOST_BYTES;
+    size_t counts[CONF_COUNTS_MOST], most = MOST_BYTES;
+    if (tuning == CONF_DEFAULT) most = list->size <= 4 ? MOST_BYTES_FEW : MOST_BYTES_DEFAULT;
     uint64_t number = phase;
     for (size_t kind = 0; kind < conf_kind_count; kind++)
         for (int place = 0; place < CONF_PLACES; place++)
@@ -49,8 +62,6 @@ static void add_product(struct conf_list *list, enum conf_tuning tuning, uint64_
                     take_turns(&one, list->size);
                     if (i >= conf_counts(tuning, one.type, one.kind, list->size, most, counts)) continue;
                     one.count = counts[i];
-                    /* with large counts, only where the default sizes are what is tested */
-                    if (one.count * tutti_type_bytes(one.type) > MOST_BYTES && one.memory == CONF_SPLIT) continue;
                     conf_list_add(list, one);
                 }
 }
