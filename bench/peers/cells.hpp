@@ -11,7 +11,7 @@
  * A block is at least one element, so that with n > bytes / 4 ranks a cell moves n elements, not `bytes`.
  *
  * Lines, driver to worker:   run OP BYTES WARM BATCH SAMPLES CHECK      then: quit
- * worker to driver:          hello RANK PID       done RANK WRONG NS:PREEMPTIONS…
+ * worker to driver:          hello RANK PID       done RANK WRONG NS:LOST_NS…
  *                            missing RANK REASON  error RANK REASON
  */
 #ifndef PEERS_CELLS_HPP

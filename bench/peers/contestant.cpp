@@ -200,12 +200,11 @@ outcome contestant::take(const turn &asked)
         words >> rank >> wrong;
         result.wrong += wrong;
         for (outcome::sample &each_sample : result.samples) {
-            double ns = 0;
+            double ns = 0, lost_ns = 0;
             char colon = 0;
-            long preemptions = 0;
-            words >> ns >> colon >> preemptions;
+            words >> ns >> colon >> lost_ns;
             each_sample.us = std::max(each_sample.us, ns / 1000.0 / calls);
-            each_sample.preemptions += preemptions;
+            each_sample.lost = std::max(each_sample.lost, lost_ns / std::max(ns, 1.0));
         }
     }
     return result;

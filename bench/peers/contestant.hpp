@@ -42,8 +42,8 @@ struct turn {
 struct outcome {
     enum { done, missing, failed } state = failed;
     struct sample {
-        double us = 0;        /* per call: the slowest rank's time, divided by the batch */
-        long preemptions = 0; /* over all ranks */
+        double us = 0;   /* per call: the slowest rank's time, divided by the batch */
+        double lost = 0; /* the largest part of a rank's time that went to other processes */
     };
     std::vector<sample> samples;
     std::size_t wrong = 0; /* elements, over all ranks */

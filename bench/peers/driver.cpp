@@ -37,34 +37,44 @@ void revive(team &all)
         if (!each->alive()) each->start();
 }
 
+bool is_disturbed(const outcome::sample &each) { return each.lost > 0.02; }
+
 /* The better of two: undisturbed before disturbed, then the shorter. */
 const outcome::sample &better(const outcome::sample &one, const outcome::sample &other)
 {
-    if ((one.preemptions == 0) != (other.preemptions == 0)) return one.preemptions == 0 ? one : other;
+    if (is_disturbed(one) != is_disturbed(other)) return is_disturbed(one) ? other : one;
     return one.us < other.us ? one : other;
 }
 
-/* Adds a round. Its figure is the best sample that nothing else on the machine interrupted; a turn without such a one
- * is taken again, where each rank has a core to itself, and counts as disturbed if that does not help. */
+/* False: it did not end well, which is noted and said. */
+bool take(contestant &who, const turn &asked, entry &into, outcome &result)
+{
+    result = who.take(asked);
+    into.wrong += result.wrong;
+    if (result.state == outcome::done) return true;
+    into.status = result.state == outcome::missing ? "missing" : "failed";
+    into.round_us.clear();
+    if (result.state == outcome::failed)
+        say_problem(who, (std::string(op_name(asked.what)) + " " + std::to_string(asked.bytes)).c_str());
+    return false;
+}
+
+/* Adds a round. Its figure is the best sample that nothing else on the machine disturbed; a turn without such a one is
+ * taken again, where each rank has a core to itself, as long as that no more than doubles the time of the cell. */
 bool take_turn(const peers::options &wanted, contestant &who, const turn &asked, entry &into)
 {
     const bool can_judge = wanted.ranks <= peers::core_count() && !who.how.has_helpers;
-    outcome::sample best;
-    for (int tries = 0; tries == 0 || (can_judge && best.preemptions > 0 && tries < 4); tries++) {
-        const outcome result = who.take(asked);
-        into.wrong += result.wrong;
-        if (result.state != outcome::done) {
-            into.status = result.state == outcome::missing ? "missing" : "failed";
-            into.round_us.clear();
-            if (result.state == outcome::failed)
-                say_problem(who, (std::string(op_name(asked.what)) + " " + std::to_string(asked.bytes)).c_str());
-            return false;
-        }
-        if (tries == 0) best = result.samples.front();
+    outcome result;
+    if (!take(who, asked, into, result)) return false;
+    outcome::sample best = result.samples.front();
+    for (int tries = 0;; tries++) {
         for (const outcome::sample &each : result.samples) best = better(best, each);
+        if (!can_judge || !is_disturbed(best) || tries == 3 || into.retaken == wanted.rounds) break;
+        into.retaken++;
+        if (!take(who, asked, into, result)) return false;
     }
     into.round_us.push_back(best.us);
-    into.disturbed += can_judge && best.preemptions > 0;
+    into.disturbed += can_judge && is_disturbed(best);
     return true;
 }
 
@@ -77,7 +87,7 @@ double try_out(const peers::options &wanted, contestant &who, const cell &place,
     if (batch > 1 && take_turn(wanted, who, {place.what, place.bytes, 0, std::min(batch, 500), 3, false}, into))
         us = into.round_us.back();
     into.round_us.clear();
-    into.disturbed = 0;
+    into.disturbed = into.retaken = 0;
     return us;
 }
 
@@ -120,7 +130,7 @@ cell measure(const peers::options &wanted, team &all, op what, std::size_t bytes
     cell place{what, bytes, {}};
     std::vector<double> call_us;
     for (const auto &each : all) {
-        place.entries.push_back({each->how.name, each->how.text(), each->alive() ? "ok" : "absent", {}, 0, 0, 1});
+        place.entries.push_back({each->how.name, each->how.text(), each->alive() ? "ok" : "absent", {}, 0, 0, 0, 1});
         call_us.push_back(each->alive() ? try_out(wanted, *each, place, place.entries.back()) : 0);
     }
     choose_batches(wanted, call_us, place);

@@ -18,7 +18,7 @@ struct entry {
     std::string name, settings, status; /* "ok", "missing", "failed", "absent" */
     std::vector<double> round_us;       /* per round: its best sample */
     std::size_t wrong = 0;
-    int disturbed = 0; /* rounds */
+    int disturbed = 0, retaken = 0; /* rounds, turns */
     int batch = 0;
 };
 

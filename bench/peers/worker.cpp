@@ -118,20 +118,30 @@ static std::size_t count_wrong(const call &wanted, int rank, const float *result
 
 /* ---- Timing ---------------------------------------------------------------------------------------------------- */
 
-static long now_ns()
+static long now_ns(clockid_t clock)
 {
     timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
-/* How often something else was run in place of this thread, against its will. */
-static long preemptions()
-{
-    rusage used{};
-    getrusage(RUSAGE_THREAD, &used);
-    return used.ru_nivcsw;
-}
+/* What this thread has done so far. */
+struct moment {
+    long wall = now_ns(CLOCK_MONOTONIC), own = now_ns(CLOCK_THREAD_CPUTIME_ID), preemptions = 0;
+
+    moment()
+    {
+        rusage used{};
+        getrusage(RUSAGE_THREAD, &used);
+        preemptions = used.ru_nivcsw;
+    }
+
+    /* Time in which something else was run in its place, against its will. */
+    long lost_since(const moment &start) const
+    {
+        return preemptions > start.preemptions ? std::max(0L, (wall - start.wall) - (own - start.own)) : 0;
+    }
+};
 
 struct command {
     call wanted;
@@ -153,12 +163,12 @@ static std::string measure(adapter &library, const command &given)
     std::string samples;
     if (given.warm > 0) library.repeat(given.warm);
     for (int sample = 0; sample < given.samples; sample++) {
-        const long before = preemptions();
         meet(library, given);
-        const long start = now_ns();
+        const moment before;
+        const long start = now_ns(CLOCK_MONOTONIC);
         library.repeat(given.batch);
-        const long elapsed = now_ns() - start;
-        samples += " " + std::to_string(elapsed) + ":" + std::to_string(preemptions() - before);
+        const long elapsed = now_ns(CLOCK_MONOTONIC) - start;
+        samples += " " + std::to_string(elapsed) + ":" + std::to_string(moment().lost_since(before));
     }
     return samples;
 }
