@@ -158,7 +158,7 @@ tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **com
 void tti_comm_destroy(tutti_comm *comm)
 {
     if (comm == NULL) return;
-    tti_plan_free(&comm->plan);
+    for (int i = 0; i < TTI_KEPT_PLANS; i++) tti_plan_free(&comm->plans[i].plan);
     tti_mailboxes_free(comm->mailboxes, comm->size);
     tti_free(comm->sources);
     tti_free(comm->targets);

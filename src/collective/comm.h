@@ -20,10 +20,7 @@
 #include "world/world.h"
 #include <stdatomic.h>
 
-enum {
-    TTI_WINDOW = 8,
-    TTI_PAYLOAD_BYTES = 56 /* data that travel in the cache line of their entry word */
-};
+enum { TTI_WINDOW = 8 };
 #define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
 
 /* What others need of a rank's call to move its data. */
@@ -73,6 +70,7 @@ struct tti_op {
     uint64_t in_bytes, out_bytes; /* of the buffers that this rank uses */
     bool entered;
     bool any_private; /* some rank's buffers cannot be reached */
+    const struct tti_plan *plan;
     size_t step;      /* of the plan */
     uint64_t done;    /* bytes of that step */
     int cursor;       /* others that this wait has seen, counted from the next rank */
@@ -81,6 +79,13 @@ struct tti_op {
     uint64_t awaited; /* what that rank's progress must reach */
     int64_t deadline_ms;
 };
+
+/* A plan and what it was built for. */
+struct tti_kept_plan {
+    struct tti_shape shape;
+    struct tti_plan plan;
+};
+enum { TTI_KEPT_PLANS = 8 };
 
 struct tutti_comm {
     struct tti_world *world;
@@ -109,8 +114,8 @@ struct tutti_comm {
     tutti_error error;
     bool told; /* the error that broke the comm was returned once */
     struct tti_op op;
-    struct tti_plan plan;
-    const void **sources; /* size each: arguments of the kernels */
+    struct tti_kept_plan plans[TTI_KEPT_PLANS]; /* of recent shapes, so that a loop builds its plans once */
+    const void **sources;                       /* size each: arguments of the kernels */
     void **targets;
     double *factors;
     char *scratch; /* ATTACH: pieces of others' inputs; size * TTI_SCRATCH_BYTES, or NULL */

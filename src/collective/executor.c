@@ -341,7 +341,7 @@ static tutti_status do_step(struct tti_op *op, const struct tti_step *step)
 
 static tutti_status run_plan(struct tti_op *op)
 {
-    const struct tti_plan *plan = &op->comm->plan;
+    const struct tti_plan *plan = op->plan;
     for (; op->step < plan->count; op->step++) {
         tutti_status status = do_step(op, &plan->steps[op->step]);
         if (status != TUTTI_OK) return status;
@@ -349,13 +349,27 @@ static tutti_status run_plan(struct tti_op *op)
     return TUTTI_OK;
 }
 
+static bool same_shape(const struct tti_shape *a, const struct tti_shape *b)
+{
+    return a->kind == b->kind && a->path == b->path && a->root == b->root && a->count == b->count &&
+           a->element == b->element && a->in_place == b->in_place;
+}
+
+/* A plan is a function of its shape; the v-forms' tables are not part of what is compared, so they are built anew. */
 static tutti_status build(struct tti_op *op)
 {
+    const struct tti_shape *shape = &op->shape;
+    uint64_t place = (shape->count ^ shape->count >> 10) + (uint64_t)shape->kind * 3 + (uint64_t)shape->path;
+    struct tti_kept_plan *kept = &op->comm->plans[place % TTI_KEPT_PLANS];
     op->step = 0;
     op->state = TTI_OP_RUNNING;
-    if (tti_plan_build(&op->comm->plan, &op->shape) == TUTTI_OK) return TUTTI_OK;
-    return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
-                          "rank %d has no memory for the plan of %s", op->comm->rank, tti_kind_name(op->shape.kind));
+    op->plan = &kept->plan;
+    if (kept->plan.count > 0 && shape->tables == NULL && same_shape(shape, &kept->shape)) return TUTTI_OK;
+    kept->shape = *shape;
+    if (tti_plan_build(&kept->plan, shape) == TUTTI_OK) return TUTTI_OK;
+    kept->plan.count = 0;
+    return tti_comm_break(op->comm, shape->kind, TUTTI_ERR_MEMORY, op->comm->rank,
+                          "rank %d has no memory for the plan of %s", op->comm->rank, tti_kind_name(shape->kind));
 }
 
 static bool everyone_attaches(const struct tti_op *op)

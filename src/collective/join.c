@@ -254,6 +254,7 @@ tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
     call.counts_signature = tti_counts_signature(words, (int)(sizeof words / sizeof *words));
     comm->signature = tti_call_signature(comm->signature, &call);
     comm->tuning = *tuning;
+    for (int i = 0; i < TTI_KEPT_PLANS; i++) comm->plans[i].plan.count = 0; /* built for another table */
     if (comm->tuning.stream == 0) comm->tuning.stream = tti_cache_bytes();
     return TUTTI_OK;
 }

@@ -26,7 +26,9 @@
 #include <tutti/experimental.h>
 
 enum {
-    TTI_STAGE_BYTES = 8192, /* staged data of one rank and one operation */
+    TTI_PAYLOAD_BYTES = 56, /* data that travel in the cache line of their entry word */
+    TTI_STAGE_BYTES = TTI_PAYLOAD_BYTES +
+                      8192, /* staged data of one rank and one operation; more begin at the next line */
     TTI_ALL = -1            /* in place of a rank: every rank */
 };
 #define TTI_LEFT UINT32_C(0x7fffffff)

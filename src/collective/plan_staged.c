@@ -113,11 +113,16 @@ static int needed(const struct tti_shape *shape)
 
 void tti_build_staged(struct tti_plan *plan, const struct tti_shape *shape)
 {
-    uint64_t window = tti_shape_splits(shape) ? TTI_STAGE_BYTES / (uint64_t)shape->size : TTI_STAGE_BYTES;
-    if (shape->kind == TTI_REDUCE_SCATTER || shape->kind == TTI_SCATTER || shape->kind == TTI_ALL_TO_ALL)
-        window = shape->count * shape->element;
-    if (shape->kind == TTI_REDUCE_SCATTER_V) window = tti_largest_block(shape);
-    struct chunk chunk = {.space = TTI_STAGE, .window = window};
+    uint64_t block = shape->count * shape->element, size = (uint64_t)shape->size;
+    uint64_t window = TTI_STAGE_BYTES - TTI_PAYLOAD_BYTES, staged = window;
+    if (tti_shape_splits(shape)) {
+        window = shape->tables == NULL ? block : tti_largest_block(shape);
+        staged = window * size;
+    } else if (shape->tables == NULL) {
+        staged = block;
+    }
+    struct chunk chunk = {
+        .space = TTI_STAGE, .base = staged <= TTI_PAYLOAD_BYTES ? 0 : TTI_PAYLOAD_BYTES, .window = window};
     stage(plan, shape, &chunk);
     tti_add_enter(plan);
     int from = needed(shape);
