@@ -171,19 +171,23 @@ static struct cell *region(struct checker *checker, int rank, const struct tti_r
     if (space == TTI_OUT) base = user->out, limit = layout->out_used ? layout->out_count : 0;
     if (space == TTI_STAGE) memory = &stages[op_index % SLOTS][rank], limit = memory->count;
     if (space == TTI_BOUNCED) memory = &bounces[rank], limit = memory->count;
-    if (where->offset % op->element != 0 || bytes % op->element != 0 || bytes == 0) {
+    uint64_t offset = where->offset;
+    /* an element too large to lie beside the entry word: what begins after that place is its next element */
+    if (space == TTI_STAGE && op->element > TTI_PAYLOAD_BYTES && offset >= TTI_PAYLOAD_BYTES)
+        offset += op->element - TTI_PAYLOAD_BYTES;
+    if (offset % op->element != 0 || bytes % op->element != 0 || bytes == 0) {
         report(checker, "a region of %llu bytes at %llu cuts elements", (unsigned long long)bytes,
-               (unsigned long long)where->offset);
+               (unsigned long long)offset);
         return NULL;
     }
-    if (where->offset + bytes < bytes || where->offset + bytes > limit * op->element) {
+    if (offset + bytes < bytes || offset + bytes > limit * op->element) {
         report(checker, "%llu bytes at %llu of space %d of rank %d, which has %zu", (unsigned long long)bytes,
-               (unsigned long long)where->offset, (int)space, rank, limit * op->element);
+               (unsigned long long)offset, (int)space, rank, limit * op->element);
         return NULL;
     }
-    size_t end = base + (where->offset + bytes) / op->element;
+    size_t end = base + (offset + bytes) / op->element;
     if (end > memory->touched) memory->touched = end;
-    return memory->cells + base + where->offset / op->element;
+    return memory->cells + base + offset / op->element;
 }
 
 /* ---- Steps that move data -------------------------------------------------------------------------------------- */
@@ -482,7 +486,9 @@ static void make_all(struct checker *checker)
     for (int rank = 0; rank < checker->size; rank++) {
         checker->ranks[rank].clock.of[rank] = 1;
         renew(&bounces[rank], bounce / element, bounce);
-        for (int slot = 0; slot < SLOTS; slot++) renew(&stages[slot][rank], TTI_STAGE_BYTES / element, TTI_STAGE_BYTES);
+        size_t stage = element > TTI_PAYLOAD_BYTES ? 1 + (TTI_STAGE_BYTES - TTI_PAYLOAD_BYTES) / element
+                                                   : TTI_STAGE_BYTES / element;
+        for (int slot = 0; slot < SLOTS; slot++) renew(&stages[slot][rank], stage, TTI_STAGE_BYTES);
         for (int op = 0; op < checker->op_count; op++) make_user(checker, op, rank);
     }
 }
