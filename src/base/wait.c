@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -26,6 +28,30 @@ void tti_relax(void)
     __asm__ volatile("yield");
 #endif
 }
+
+/* ---- Fences ---------------------------------------------------------------------------------------------------- */
+
+static pthread_once_t fence_once = PTHREAD_ONCE_INIT;
+static bool fence_registered;
+
+static void fence_register(void)
+{
+    fence_registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+bool tti_fence_setup(void)
+{
+    pthread_once(&fence_once, fence_register);
+    return fence_registered;
+}
+
+void tti_fence_rare(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (fence_registered) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+/* ---- Pausing --------------------------------------------------------------------------------------------------- */
 
 void tti_wait_begin(struct tti_wait *wait, bool crowded, int64_t patience_ns)
 {

@@ -47,6 +47,19 @@ void tti_bell_ring(tti_bell *bell, bool shared);
 
 void tti_relax(void); /* one polite spin */
 
+/* Two sides of "store mine, then look at yours", of which one is frequent and the other rare. The frequent side pays for
+ * no fence: the rare side makes the processor of everyone else take its stores in order, by a system call. Either the
+ * rare side then sees the store, or the frequent side sees what the rare side stored before. */
+bool tti_fence_setup(void); /* once per process; false: this system cannot, so both sides must fence (`both`) */
+static inline void tti_fence_frequent(bool both)
+{
+    if (both)
+        atomic_thread_fence(memory_order_seq_cst);
+    else
+        atomic_signal_fence(memory_order_seq_cst);
+}
+void tti_fence_rare(void);
+
 /* Cores: which ones the calling thread may run on, as a bit set, and how many are in a set. */
 enum { TTI_CORE_WORDS = 16 };
 int tti_core_now(void); /* the one it runs on */

@@ -150,6 +150,7 @@ tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **com
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks", world->size);
     }
     made->can_attach = probe_attach(made);
+    if (!tti_fence_setup()) atomic_store_explicit(&made->area->full_fences, 1, memory_order_seq_cst);
     announce_cores(made);
     *comm = made;
     return TUTTI_OK;
@@ -237,10 +238,11 @@ tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, str
 
 void tti_comm_ring(tutti_comm *comm, bool everyone)
 {
-    if (atomic_load_explicit(&comm->area->sleepers, memory_order_seq_cst) == 0) return;
+    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
+    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) == 0) return;
     for (int rank = 0; rank < comm->size; rank++) {
         struct tti_post *post = &comm->posts[rank];
-        int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_seq_cst);
+        int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);
         if (waiting_for == 0 || (!everyone && waiting_for != -1 && waiting_for != comm->rank + 1)) continue;
         if (rank != comm->rank) tti_bell_ring(&post->bell, comm->shared_bells);
     }

@@ -52,6 +52,7 @@ enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
 struct tti_area {
     _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
     _Alignas(64) _Atomic uint32_t sleepers;
+    _Atomic uint32_t full_fences;                        /* some rank cannot fence for others: see tti_fence_frequent */
     _Alignas(64) _Atomic uint64_t cores[TTI_CORE_WORDS]; /* all that ranks may run on */
     tutti_error failure;
 };

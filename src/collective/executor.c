@@ -10,8 +10,8 @@
  *
  * Fencing. From its entry to its exit a rank may write to others' outputs. So a rank whose operation failed gives its
  * buffers back to the caller only when every peer that entered has published that it left or failed (it does nothing
- * more then), or has been killed. A peer that enters later sees the broken comm before it touches anything: the entry,
- * the break and both checks are sequentially consistent.
+ * more then), or has been killed. A peer that enters later sees the broken comm before it touches anything: the failed
+ * rank fences for everyone between the break and its look at the entries.
  */
 #include "collective/executor.h"
 #include "base/clock.h"
@@ -53,11 +53,10 @@ static void enter(struct tti_op *op)
         entry |= 1;
         op->any_private = true;
     }
-    /* the entry comes last: only its store is ordered before the look for sleepers */
     struct tti_post *post = &comm->posts[comm->rank];
     if (comm->crowded) atomic_store_explicit(&post->core, tti_core_now(), memory_order_relaxed);
     atomic_store_explicit(&post->progress, comm->sequence << 32, memory_order_release);
-    atomic_store_explicit(&slot->entry, entry, memory_order_seq_cst);
+    atomic_store_explicit(&slot->entry, entry, memory_order_release);
     op->entered = true;
     tti_comm_ring(comm, false);
 }
@@ -324,7 +323,7 @@ static tutti_status move(struct tti_op *op, const struct tti_step *step)
 static void publish(struct tti_op *op, uint32_t number)
 {
     tutti_comm *comm = op->comm;
-    atomic_store_explicit(&comm->posts[comm->rank].progress, mark(op, number), memory_order_seq_cst);
+    atomic_store_explicit(&comm->posts[comm->rank].progress, mark(op, number), memory_order_release);
     tti_comm_ring(comm, false);
 }
 

@@ -125,7 +125,7 @@ static void say_goodbye(tutti_comm *comm)
     if (free_slot) {
         *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
         atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
-        atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_seq_cst);
+        atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
     }
     tti_world_mark(comm->world, comm->rank, TTI_RANK_LEFT);
     tti_comm_ring(comm, true);

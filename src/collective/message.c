@@ -55,7 +55,7 @@ static tutti_status open_to(tutti_comm *comm, int peer)
         return tti_comm_refuse(comm, TTI_SEND, error.status, "no channel from rank %d to rank %d: %s", comm->rank, peer,
                                error.text);
     uint64_t offset = (uint64_t)((char *)end->channel - comm->world->arena.mapping.base);
-    atomic_store_explicit(channel_word(comm, comm->rank, peer), offset + 1, memory_order_seq_cst);
+    atomic_store_explicit(channel_word(comm, comm->rank, peer), offset + 1, memory_order_release);
     tti_comm_ring(comm, false);
     return TUTTI_OK;
 }
@@ -146,7 +146,7 @@ static tutti_status send_share(struct tti_send *send)
         copy_pieces(send->comm, target + half, send->in + half, send->bytes - half);
         if (tti_comm_is_broken(send->comm)) return TUTTI_IN_PROGRESS; /* may have stopped half way */
     }
-    atomic_store_explicit(&channel->sent, send->end->large, memory_order_seq_cst);
+    atomic_store_explicit(&channel->sent, send->end->large, memory_order_release);
     tti_comm_ring(send->comm, false);
     send->state = CLOSING;
     return TUTTI_OK;
@@ -253,7 +253,7 @@ static void accept_large(struct tti_recv *recv)
     channel->target_value = target.value;
     end->large++;
     tti_channel_take(end);
-    atomic_store_explicit(&channel->accepted, end->large, memory_order_seq_cst);
+    atomic_store_explicit(&channel->accepted, end->large, memory_order_release);
     tti_comm_ring(recv->comm, false);
     recv->state = MOVING;
 }
@@ -327,7 +327,7 @@ static tutti_status recv_share(struct tti_recv *recv)
             TTI_TRY(tti_place_fetch(comm, TTI_RECV, recv->peer, source, 0, recv->out, bytes));
     }
     if (tti_comm_is_broken(comm)) return TUTTI_IN_PROGRESS;
-    atomic_store_explicit(&channel->received, recv->mailbox->from.large, memory_order_seq_cst);
+    atomic_store_explicit(&channel->received, recv->mailbox->from.large, memory_order_release);
     tti_comm_ring(comm, false);
     recv->state = recv->way == TTI_WAY_HALVES ? CLOSING : DONE;
     return TUTTI_OK;
@@ -360,19 +360,21 @@ static bool is_here(const tutti_comm *comm, int peer)
 
 /* A side that failed says first that it touches the message no more, then waits until the other cannot touch its buffer
  * either. A failed sendrecv says both before it waits for anything. One that accepts a message from now on sees the
- * broken comm before it touches anything: the break, `accepted` and both checks are sequentially consistent. */
+ * broken comm before it touches anything: the side that failed fences for everyone after the break. */
 static void stop_recv(struct tti_recv *recv)
 {
     struct tti_channel_end *end = &recv->mailbox->from;
+    tti_fence_rare();
     if (recv->state != MOVING && recv->state != CLOSING) return;
-    atomic_store_explicit(&end->channel->received, end->large, memory_order_seq_cst);
+    atomic_store_explicit(&end->channel->received, end->large, memory_order_release);
     tti_comm_ring(recv->comm, true);
 }
 
 static void stop_send(struct tti_send *send)
 {
+    tti_fence_rare();
     if (send->state == STARTING || send->state == DONE) return;
-    atomic_store_explicit(&send->end->channel->sent, send->end->large, memory_order_seq_cst);
+    atomic_store_explicit(&send->end->channel->sent, send->end->large, memory_order_release);
     tti_comm_ring(send->comm, true);
 }
 
@@ -401,7 +403,7 @@ static void fence_send(struct tti_send *send)
     struct tti_channel *channel = send->end->channel;
     const struct tti_rank_info *ranks = comm->world->segment->ranks;
     if (send->state == STARTING || send->state == DONE || ranks[send->peer].pid != ranks[comm->rank].pid) return;
-    if (atomic_load_explicit(&channel->accepted, memory_order_seq_cst) != send->end->large) return;
+    if (atomic_load_explicit(&channel->accepted, memory_order_acquire) != send->end->large) return;
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
     while (atomic_load_explicit(&channel->received, memory_order_acquire) != send->end->large) {
         if (!is_here(comm, send->peer)) return;
@@ -473,9 +475,12 @@ static tutti_status both_progress(void *object)
     if (both->send_status < 0) return both->send_status;
     if (both->recv_status < 0 && both->send_status == TUTTI_OK) return both->recv_status;
     bool waits = both->send_status == TUTTI_IN_PROGRESS || both->recv_status == TUTTI_IN_PROGRESS;
-    if (both->send_status == TUTTI_OK) both->waiting_for = both->recv->waiting_for;
-    else if (both->recv_status != TUTTI_IN_PROGRESS) both->waiting_for = both->send->waiting_for;
-    else both->waiting_for = both->send->peer == both->recv->peer ? both->send->peer : -1;
+    if (both->send_status == TUTTI_OK)
+        both->waiting_for = both->recv->waiting_for;
+    else if (both->recv_status != TUTTI_IN_PROGRESS)
+        both->waiting_for = both->send->waiting_for;
+    else
+        both->waiting_for = both->send->peer == both->recv->peer ? both->send->peer : -1;
     return waits ? TUTTI_IN_PROGRESS : TUTTI_OK;
 }
 

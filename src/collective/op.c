@@ -16,7 +16,7 @@ enum { KILL_MS = 1000 };
 static bool may_touch(const struct tti_op *op, int peer)
 {
     const tutti_comm *comm = op->comm;
-    uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, comm->sequence)->entry, memory_order_seq_cst);
+    uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, comm->sequence)->entry, memory_order_acquire);
     if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
     /* one that made another call never meets this one, and may have ended its own and be busy elsewhere */
     if ((((uint32_t)entry ^ comm->signature) & ~UINT32_C(1)) != 0) return false;
@@ -41,8 +41,9 @@ static void quarantine(struct tti_op *op, int peer)
 void tti_op_fence(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32 | TTI_FAILED, memory_order_seq_cst);
+    atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32 | TTI_FAILED, memory_order_release);
     tti_comm_ring(comm, true);
+    tti_fence_rare(); /* whoever entered by now is seen, whoever enters from now on sees the break */
     bool runs = op->state == TTI_OP_RUNNING;
     bool direct = op->state == TTI_OP_MEETING || (runs && op->shape.path == TTI_DIRECT);
     if (!op->entered || !(direct || (runs && op->shape.path == TTI_ATTACH))) return;

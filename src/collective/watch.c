@@ -173,8 +173,8 @@ static int64_t sleep_ns(const struct watch *watch)
     return longest;
 }
 
-/* Announce, poll once more, sleep. The announcement and the publisher's ring are both sequentially consistent: either it
- * sees the sleeper, or this poll sees what it published. */
+/* Announce, fence for everyone, poll once more, sleep: either a publisher's ring sees the sleeper, or this poll sees what
+ * it published. */
 static tutti_status sleep_once(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
@@ -183,6 +183,7 @@ static tutti_status sleep_once(struct watch *watch)
     atomic_store_explicit(&post->waiting_for, *watch->waitable->waiting_for + 1, memory_order_seq_cst);
     if (*watch->waitable->waiting_for < 0) atomic_store_explicit(&post->waiting_for, -1, memory_order_seq_cst);
     atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
+    tti_fence_rare();
     int before = *watch->waitable->waiting_for;
     tutti_status status = watch->waitable->progress(watch->waitable->object);
     /* a poll that moved on to another peer must announce that one first */

@@ -13,7 +13,7 @@ void tti_channel_commit(struct tti_channel_end *end)
 {
     struct tti_cell *cell = &end->channel->cells[end->next % TTI_CELLS];
     end->next++;
-    atomic_store_explicit(&cell->number, end->next, memory_order_seq_cst);
+    atomic_store_explicit(&cell->number, end->next, memory_order_release);
 }
 
 struct tti_cell *tti_channel_peek(struct tti_channel_end *end)
@@ -25,5 +25,5 @@ struct tti_cell *tti_channel_peek(struct tti_channel_end *end)
 void tti_channel_take(struct tti_channel_end *end)
 {
     end->next++;
-    atomic_store_explicit(&end->channel->taken, end->next, memory_order_seq_cst);
+    atomic_store_explicit(&end->channel->taken, end->next, memory_order_release);
 }
