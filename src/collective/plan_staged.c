@@ -92,9 +92,11 @@ static void take(struct tti_plan *plan, const struct tti_shape *shape, const str
     for (int k = 0; k < shape->size; k++) {
         int from = (me + k) % shape->size;
         struct tti_flow flow = tti_flow_of(shape, from, me);
-        tti_add_copy(plan, (struct tti_region){me, TTI_OUT, flow.target + chunk->begin},
-                     (struct tti_region){from, (uint32_t)chunk->space, chunk->base + mine}, part(flow.bytes, chunk),
-                     false);
+        struct tti_region source = {from, (uint32_t)chunk->space, chunk->base + mine};
+        if (from == me)
+            source = (struct tti_region){me, TTI_IN, flow.source + chunk->begin}; /* in place: nothing to do */
+        tti_add_copy(plan, (struct tti_region){me, TTI_OUT, flow.target + chunk->begin}, source,
+                     part(flow.bytes, chunk), false);
     }
 }
 
