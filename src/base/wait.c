@@ -17,7 +17,8 @@ enum {
     SPIN_NS = 50000,      /* longer than any exchange between two running ranks of a small payload */
     SPINS_PER_CLOCK = 64, /* a clock reading is worth about a dozen spins */
     YIELDS_PER_CLOCK = 4,
-    CROWDED_SPINS = 40
+    CROWDED_SPINS = 40,
+    BARE_POLLS = 24 /* what is about to come is seen sooner without a pause of the processor's */
 };
 
 void tti_relax(void)
@@ -76,7 +77,7 @@ bool tti_wait_pause(struct tti_wait *wait, bool give_way)
 {
     wait->rounds++;
     if (spins_on(wait, give_way)) {
-        tti_relax();
+        if (wait->rounds > BARE_POLLS) tti_relax();
         return true;
     }
     wait->spins = 0;

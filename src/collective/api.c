@@ -94,22 +94,29 @@ tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count,
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
+/* What changes from call to call, whatever its arguments. */
+static void renew(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    op->state = TTI_OP_OPENING;
+    op->entered = op->any_private = op->blocked = false;
+    op->step = 0;
+    op->done = 0;
+    op->cursor = 0;
+    op->waiting_for = comm->rank + 1 < comm->size ? comm->rank + 1 : 0;
+    op->deadline_ms = comm->next_deadline_ms;
+    op->call.site = comm->site;
+}
+
 struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, uint64_t in_bytes, void *out,
                           uint64_t out_bytes, uint64_t count, tutti_type type, int root)
 {
     struct tti_op *op = &comm->op;
     op->comm = comm;
-    op->state = TTI_OP_OPENING;
     op->in = in;
     op->out = out;
     op->in_bytes = in_bytes;
     op->out_bytes = out_bytes;
-    op->entered = op->any_private = false;
-    op->step = 0;
-    op->done = 0;
-    op->cursor = 0;
-    op->waiting_for = (comm->rank + 1) % comm->size;
-    op->deadline_ms = comm->next_deadline_ms;
     op->reducer.code = TUTTI_SUM;
     op->shape = (struct tti_shape){.kind = kind,
                                    .rank = comm->rank,
@@ -128,7 +135,8 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     call->reduction_signature = call->counts_signature = 0;
     call->count = count;
     call->factor = 0;
-    call->site = comm->site;
+    comm->repeats = false;
+    renew(op);
     return op;
 }
 
@@ -177,40 +185,62 @@ static bool is_in_place(const tutti_comm *comm, const struct form *form, const s
     return form->out_blocks ? a == b + rank * in->bytes : b == a + rank * out->bytes;
 }
 
-/* `reduction` is NULL for kinds that have none, `root` -1 for kinds that have none. */
-static tutti_status collective(tutti_comm *comm, enum tti_kind kind, const void *in, void *out, size_t count,
-                               tutti_type type, const tutti_reduction *reduction, int root)
+static tutti_status set_reduction(struct tti_op *op, tutti_type type, tutti_reduction reduction)
 {
-    TTI_TRY(tti_api_begin(comm, kind));
-    TTI_TRY(tti_api_check_type(comm, kind, type));
+    char why[200];
+    enum tti_kind kind = op->shape.kind;
+    tutti_status status = tti_reducer_init(&op->reducer, type, reduction, why, sizeof why);
+    if (status != TUTTI_OK) return tti_comm_refuse(op->comm, kind, status, "%s: %s", tti_kind_name(kind), why);
+    op->call.reduction = (uint8_t)reduction;
+    op->call.reduction_signature = op->reducer.signature;
+    op->call.factor = op->reducer.factor;
+    return TUTTI_OK;
+}
+
+/* Checks the arguments and fills the comm's op from them. */
+static tutti_status prepare(tutti_comm *comm, const struct tti_arguments *given)
+{
+    enum tti_kind kind = given->kind;
+    TTI_TRY(tti_api_check_type(comm, kind, given->type));
     const struct form *form = &forms[kind];
-    bool rooted = form->in_at_root || form->out_at_root;
-    if (rooted) TTI_TRY(tti_api_check_rank(comm, kind, "root", root));
-    size_t element = tutti_type_bytes(type);
+    bool rooted = form->in_at_root || form->out_at_root, at_root = given->root == comm->rank;
+    if (rooted) TTI_TRY(tti_api_check_rank(comm, kind, "root", given->root));
+    size_t element = tutti_type_bytes(given->type);
     uint64_t size = (uint64_t)comm->size, all = 0;
-    TTI_TRY(tti_api_bytes(comm, kind, count, element, size, &all));
-    uint64_t block = count * element;
-    struct tti_buffer input = {"in", in, form->in_blocks ? all : block, !form->in_at_root || root == comm->rank};
-    struct tti_buffer output = {"out", out, form->out_blocks ? all : block, !form->out_at_root || root == comm->rank};
-    TTI_TRY(tti_api_check_buffer(comm, kind, &input));
-    TTI_TRY(tti_api_check_buffer(comm, kind, &output));
-    bool in_place = is_in_place(comm, form, &input, &output);
-    TTI_TRY(tti_api_check_overlap(comm, kind, &input, &output, in_place));
-    struct tti_op *op = tti_api_op(comm, kind, in, input.used ? input.bytes : 0, out, output.used ? output.bytes : 0,
-                                   count, type, root);
-    if (reduction != NULL) {
-        char why[200];
-        tutti_status status = tti_reducer_init(&op->reducer, type, *reduction, why, sizeof why);
-        if (status != TUTTI_OK) return tti_comm_refuse(comm, kind, status, "%s: %s", tti_kind_name(kind), why);
-        op->call.reduction = (uint8_t)*reduction;
-        op->call.reduction_signature = op->reducer.signature;
-        op->call.factor = op->reducer.factor;
+    TTI_TRY(tti_api_bytes(comm, kind, given->count, element, size, &all));
+    uint64_t block = given->count * element;
+    struct tti_buffer in = {"in", given->in, form->in_blocks ? all : block, !form->in_at_root || at_root};
+    struct tti_buffer out = {"out", given->out, form->out_blocks ? all : block, !form->out_at_root || at_root};
+    TTI_TRY(tti_api_check_buffer(comm, kind, &in));
+    TTI_TRY(tti_api_check_buffer(comm, kind, &out));
+    bool in_place = is_in_place(comm, form, &in, &out);
+    TTI_TRY(tti_api_check_overlap(comm, kind, &in, &out, in_place));
+    struct tti_op *op = tti_api_op(comm, kind, given->in, in.used ? in.bytes : 0, given->out, out.used ? out.bytes : 0,
+                                   given->count, given->type, given->root);
+    if (given->reduction >= 0) TTI_TRY(set_reduction(op, given->type, (tutti_reduction)given->reduction));
+    op->shape.in_place = kind == TTI_ALL_TO_ALL && in_place && given->count > 0;
+    op->call.in_place = op->shape.in_place;
+    return TUTTI_OK;
+}
+
+static bool same_arguments(const struct tti_arguments *a, const struct tti_arguments *b)
+{
+    return a->kind == b->kind && a->in == b->in && a->out == b->out && a->count == b->count && a->type == b->type &&
+           a->reduction == b->reduction && a->root == b->root;
+}
+
+/* A call like the one before it, as in a loop, finds its op checked and filled. */
+static tutti_status collective(tutti_comm *comm, struct tti_arguments given)
+{
+    TTI_TRY(tti_api_begin(comm, given.kind));
+    if (comm->repeats && same_arguments(&given, &comm->checked)) {
+        renew(&comm->op);
+    } else {
+        TTI_TRY(prepare(comm, &given));
+        comm->checked = given;
+        comm->repeats = true;
     }
-    if (kind == TTI_ALL_TO_ALL && in_place && count > 0) {
-        op->shape.in_place = true;
-        op->call.in_place = 1;
-    }
-    return tti_api_run(op);
+    return tti_api_run(&comm->op);
 }
 
 tutti_status tutti_barrier(tutti_comm *comm)
@@ -222,54 +252,99 @@ tutti_status tutti_barrier(tutti_comm *comm)
 tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                               tutti_reduction reduction)
 {
-    return collective(comm, TTI_ALL_REDUCE, in, out, count, type, &reduction, -1);
+    return collective(comm, (struct tti_arguments){.kind = TTI_ALL_REDUCE,
+                                                   .type = type,
+                                                   .reduction = (int)reduction,
+                                                   .root = -1,
+                                                   .in = in,
+                                                   .out = out,
+                                                   .count = count});
 }
 
 tutti_status tutti_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                           tutti_reduction reduction, int root)
 {
-    return collective(comm, TTI_REDUCE, in, out, count, type, &reduction, root);
+    return collective(comm, (struct tti_arguments){.kind = TTI_REDUCE,
+                                                   .type = type,
+                                                   .reduction = (int)reduction,
+                                                   .root = root,
+                                                   .in = in,
+                                                   .out = out,
+                                                   .count = count});
 }
 
 tutti_status tutti_broadcast(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
 {
-    return collective(comm, TTI_BROADCAST, in, out, count, type, NULL, root);
+    return collective(
+        comm,
+        (struct tti_arguments){
+            .kind = TTI_BROADCAST, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
 }
 
 tutti_status tutti_all_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
 {
-    return collective(comm, TTI_ALL_GATHER, in, out, count, type, NULL, -1);
+    return collective(
+        comm,
+        (struct tti_arguments){
+            .kind = TTI_ALL_GATHER, .type = type, .reduction = -1, .root = -1, .in = in, .out = out, .count = count});
 }
 
 tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
 {
-    return collective(comm, TTI_GATHER, in, out, count, type, NULL, root);
+    return collective(
+        comm,
+        (struct tti_arguments){
+            .kind = TTI_GATHER, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
 }
 
 tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
 {
-    return collective(comm, TTI_SCATTER, in, out, count, type, NULL, root);
+    return collective(
+        comm,
+        (struct tti_arguments){
+            .kind = TTI_SCATTER, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
 }
 
 tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                                   tutti_reduction reduction)
 {
-    return collective(comm, TTI_REDUCE_SCATTER, in, out, count, type, &reduction, -1);
+    return collective(comm, (struct tti_arguments){.kind = TTI_REDUCE_SCATTER,
+                                                   .type = type,
+                                                   .reduction = (int)reduction,
+                                                   .root = -1,
+                                                   .in = in,
+                                                   .out = out,
+                                                   .count = count});
 }
 
 tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
 {
-    return collective(comm, TTI_ALL_TO_ALL, in, out, count, type, NULL, -1);
+    return collective(
+        comm,
+        (struct tti_arguments){
+            .kind = TTI_ALL_TO_ALL, .type = type, .reduction = -1, .root = -1, .in = in, .out = out, .count = count});
 }
 
 tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                         tutti_reduction reduction)
 {
-    return collective(comm, TTI_SCAN, in, out, count, type, &reduction, -1);
+    return collective(comm, (struct tti_arguments){.kind = TTI_SCAN,
+                                                   .type = type,
+                                                   .reduction = (int)reduction,
+                                                   .root = -1,
+                                                   .in = in,
+                                                   .out = out,
+                                                   .count = count});
 }
 
 tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                           tutti_reduction reduction)
 {
-    return collective(comm, TTI_EXSCAN, in, out, count, type, &reduction, -1);
+    return collective(comm, (struct tti_arguments){.kind = TTI_EXSCAN,
+                                                   .type = type,
+                                                   .reduction = (int)reduction,
+                                                   .root = -1,
+                                                   .in = in,
+                                                   .out = out,
+                                                   .count = count});
 }

@@ -76,6 +76,7 @@ struct tti_op {
     uint64_t done;    /* bytes of that step */
     int cursor;       /* others that this wait has seen, counted from the next rank */
     uint64_t least;   /* the oldest operation that one of them is at */
+    bool blocked;     /* the window was found closed */
     int waiting_for;  /* the rank an unfinished wait is for */
     uint64_t awaited; /* what that rank's progress must reach */
     int64_t deadline_ms;
@@ -87,6 +88,16 @@ struct tti_kept_plan {
     struct tti_plan plan;
 };
 enum { TTI_KEPT_PLANS = 8 };
+
+/* A collective's arguments, as they were given. */
+struct tti_arguments {
+    enum tti_kind kind;
+    tutti_type type;
+    int reduction, root; /* -1: none */
+    const void *in;
+    void *out;
+    size_t count;
+};
 
 struct tutti_comm {
     struct tti_world *world;
@@ -115,6 +126,8 @@ struct tutti_comm {
     tutti_error error;
     bool told; /* the error that broke the comm was returned once */
     struct tti_op op;
+    struct tti_arguments checked; /* what op was last filled from, when `repeats` */
+    bool repeats;
     struct tti_kept_plan plans[TTI_KEPT_PLANS]; /* of recent shapes, so that a loop builds its plans once */
     const void **sources;                       /* size each: arguments of the kernels */
     void **targets;

@@ -43,19 +43,26 @@ static bool show_places(struct tti_op *op, struct tti_met *met)
     return !comm->all_threads && (met->in.reach == TTI_PRIVATE || met->out.reach == TTI_PRIVATE);
 }
 
+/* What the others read seldom is written first, so that what shares the entry's line is written right before it: they may
+ * be polling that line, and would take it away in between. */
+static void show_call(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_post *post = &comm->posts[comm->rank];
+    *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
+    if (comm->crowded) atomic_store_explicit(&post->core, tti_core_now(), memory_order_relaxed);
+    atomic_store_explicit(&post->progress, comm->sequence << 32, memory_order_release);
+}
+
 static void enter(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
     uint64_t entry = comm->sequence << 32 | comm->signature;
-    *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
     if (op->state == TTI_OP_MEETING && show_places(op, &slot->met)) {
         entry |= 1;
         op->any_private = true;
     }
-    struct tti_post *post = &comm->posts[comm->rank];
-    if (comm->crowded) atomic_store_explicit(&post->core, tti_core_now(), memory_order_relaxed);
-    atomic_store_explicit(&post->progress, comm->sequence << 32, memory_order_release);
     atomic_store_explicit(&slot->entry, entry, memory_order_release);
     op->entered = true;
     tti_comm_ring(comm, false);
@@ -146,20 +153,24 @@ static tutti_status compare_at(struct tti_op *op, int peer, uint64_t at)
     return differs ? mismatch(op, peer) : TUTTI_OK;
 }
 
+/* A rank that has to wait here waits until half the window is free: then it works in bursts, instead of asking its peers
+ * before every operation and slowing them down by asking. They can all come that far without it. */
 static tutti_status open_slot(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     if (comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence) return TUTTI_OK;
     uint64_t needed = comm->sequence - TTI_WINDOW + 1, last = comm->sequence - 1;
+    uint64_t wanted = op->blocked ? needed + TTI_WINDOW / 2 - 1 : needed;
     if (op->cursor == 0) op->least = last;
     for (; op->cursor < comm->size - 1; op->cursor++) {
         int peer = (comm->rank + 1 + op->cursor) % comm->size;
         uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
-        int32_t ahead = (int32_t)((uint32_t)(progress >> 32) - (uint32_t)needed);
+        int32_t ahead = (int32_t)((uint32_t)(progress >> 32) - (uint32_t)wanted);
         op->waiting_for = peer;
-        op->awaited = needed << 32;
+        op->awaited = wanted << 32;
+        op->blocked = op->blocked || ahead < 0;
         if (ahead < 0) return TUTTI_IN_PROGRESS;
-        uint64_t at = needed + (uint64_t)ahead < last ? needed + (uint64_t)ahead : last;
+        uint64_t at = wanted + (uint64_t)ahead < last ? wanted + (uint64_t)ahead : last;
         TTI_TRY(compare_at(op, peer, at));
         if (at < op->least) op->least = at;
     }
@@ -458,6 +469,7 @@ static bool is_fast(const struct tti_op *op)
 static tutti_status start(struct tti_op *op)
 {
     TTI_TRY(open_slot(op));
+    show_call(op);
     tutti_comm *comm = op->comm;
     if (is_fast(op)) {
         op->state = TTI_OP_FAST;
