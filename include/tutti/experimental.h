@@ -65,8 +65,12 @@ typedef struct tutti_tuning {
 TUTTI_API const tutti_option_row *tutti_tuning_rows(size_t *count);
 TUTTI_API void tutti_tuning_get(const tutti_comm *comm, tutti_tuning *tuning);
 
-/* Collective by agreement: every rank must set the same table at the same place among its calls. */
+/* Collective: all ranks must give the same table. */
 TUTTI_API tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning);
+
+#ifndef TUTTI_NO_CALL_SITES
+#define tutti_tuning_set(comm, tuning) tutti_tuning_set(TUTTI_HERE(comm), tuning)
+#endif
 
 /* ---- About a world --------------------------------------------------------------------------------------------- */
 

@@ -162,19 +162,20 @@ tutti_status tti_api_run(struct tti_op *op)
 struct form {
     bool in_blocks, out_blocks;
     bool in_at_root, out_at_root;
+    bool reduces;
 };
 
 static const struct form forms[] = {
-    [TTI_ALL_REDUCE] = {0},
-    [TTI_REDUCE] = {.out_at_root = true},
+    [TTI_ALL_REDUCE] = {.reduces = true},
+    [TTI_REDUCE] = {.out_at_root = true, .reduces = true},
     [TTI_BROADCAST] = {.in_at_root = true},
     [TTI_ALL_GATHER] = {.out_blocks = true},
     [TTI_GATHER] = {.out_blocks = true, .out_at_root = true},
     [TTI_SCATTER] = {.in_blocks = true, .in_at_root = true},
-    [TTI_REDUCE_SCATTER] = {.in_blocks = true},
+    [TTI_REDUCE_SCATTER] = {.in_blocks = true, .reduces = true},
     [TTI_ALL_TO_ALL] = {.in_blocks = true, .out_blocks = true},
-    [TTI_SCAN] = {0},
-    [TTI_EXSCAN] = {0},
+    [TTI_SCAN] = {.reduces = true},
+    [TTI_EXSCAN] = {.reduces = true},
 };
 
 static bool is_in_place(const tutti_comm *comm, const struct form *form, const struct tti_buffer *in,
@@ -217,7 +218,7 @@ static tutti_status prepare(tutti_comm *comm, const struct tti_arguments *given)
     TTI_TRY(tti_api_check_overlap(comm, kind, &in, &out, in_place));
     struct tti_op *op = tti_api_op(comm, kind, given->in, in.used ? in.bytes : 0, given->out, out.used ? out.bytes : 0,
                                    given->count, given->type, given->root);
-    if (given->reduction >= 0) TTI_TRY(set_reduction(op, given->type, (tutti_reduction)given->reduction));
+    if (form->reduces) TTI_TRY(set_reduction(op, given->type, (tutti_reduction)given->reduction));
     op->shape.in_place = kind == TTI_ALL_TO_ALL && in_place && given->count > 0;
     op->call.in_place = op->shape.in_place;
     return TUTTI_OK;

@@ -225,7 +225,9 @@ tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, str
         }
         if (got < 0 && errno == EINTR) continue;
         int why = got < 0 ? errno : EFAULT;
-        TTI_TRY(tti_comm_health(comm, kind, true)); /* a dead peer is the likelier story */
+        if (why == ESRCH)
+            tti_world_mark(comm->world, rank, TTI_RANK_LOST); /* it has no memory any more: it is ending */
+        TTI_TRY(tti_comm_health(comm, kind, true));
         return tti_comm_break(comm, kind, why == EFAULT ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_SYSTEM, rank,
                               "rank %d could not read %zu bytes of rank %d's buffer (%s); check the buffer and count "
                               "that rank %d gave, or set TUTTI_ATTACH=0",

@@ -400,6 +400,20 @@ static enum tti_path path_of(const struct tti_op *op)
     return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
 }
 
+static tutti_status counts_differ(struct tti_op *op, int from, uint64_t sent, int to, uint64_t received)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_call sender = *tti_call_of(comm, from, comm->sequence),
+                    receiver = *tti_call_of(comm, to, comm->sequence);
+    char sender_site[112], receiver_site[112];
+    tti_site_describe(&sender.site, sender_site, sizeof sender_site);
+    tti_site_describe(&receiver.site, receiver_site, sizeof receiver_site);
+    return tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, from == comm->rank ? to : from,
+                          "counts differ in %s #%llu: rank %d%s sends %llu elements to rank %d%s, which receives %llu",
+                          tti_kind_name(op->shape.kind), (unsigned long long)comm->sequence, from, sender_site,
+                          (unsigned long long)sent, to, receiver_site, (unsigned long long)received);
+}
+
 static tutti_status check_v_counts(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
@@ -424,11 +438,7 @@ static tutti_status check_v_counts(struct tti_op *op)
             from = shape->root;
             to = peer;
         }
-        if (sent == received) continue;
-        return tti_comm_break(comm, shape->kind, TUTTI_ERR_MISMATCH, peer,
-                              "counts differ in %s #%llu: rank %d sends %llu elements to rank %d, which receives %llu",
-                              tti_kind_name(shape->kind), (unsigned long long)comm->sequence, from,
-                              (unsigned long long)sent, to, (unsigned long long)received);
+        if (sent != received) return counts_differ(op, from, sent, to, received);
     }
     return TUTTI_OK;
 }
@@ -446,7 +456,7 @@ static tutti_status meet(struct tti_op *op)
 static tutti_status finish_fast(struct tti_op *op)
 {
     TTI_TRY(seen_all(op, 0));
-    if (op->shape.kind == TTI_BARRIER || op->shape.count == 0) return TUTTI_OK;
+    if (op->shape.count == 0) return TUTTI_OK;
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < comm->size; rank++) {
         comm->sources[rank] = tti_slot_of(comm, rank, comm->sequence)->stage;
@@ -461,7 +471,7 @@ static tutti_status finish_fast(struct tti_op *op)
 static bool is_fast(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
-    if (shape->kind == TTI_BARRIER) return shape->size < shape->tuning->dissemination;
+    if (shape->kind == TTI_BARRIER || shape->kind == TTI_TUNING) return shape->size < shape->tuning->dissemination;
     return shape->kind == TTI_ALL_REDUCE && shape->count * shape->element <= TTI_PAYLOAD_BYTES &&
            tti_shape_fits_stage(shape);
 }

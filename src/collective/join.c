@@ -18,7 +18,6 @@ static tutti_status stillborn(const tutti_error *error, tutti_comm **world)
 {
     tutti_error named = *error;
     snprintf(named.operation, sizeof named.operation, "join");
-    if (named.peer == 0) named.peer = -1;
     *world = tti_comm_stillborn(&named);
     return error->status;
 }
@@ -122,7 +121,8 @@ static void say_goodbye(tutti_comm *comm)
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
     /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
     bool free_slot = comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence;
-    if (free_slot) {
+    /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
+    if (free_slot && !tti_comm_is_broken(comm)) {
         *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
         atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
         atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
@@ -242,17 +242,17 @@ static tutti_status check_tuning(tutti_comm *comm, const tutti_tuning *tuning)
     return TUTTI_OK;
 }
 
+/* A barrier that also compares the tables. */
 tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
 {
     TTI_TRY(tti_api_begin(comm, TTI_TUNING));
     if (tuning == NULL) return tti_comm_refuse(comm, TTI_TUNING, TUTTI_ERR_ARGUMENT, "tuning_set: `tuning` is NULL");
     TTI_TRY(check_tuning(comm, tuning));
-    /* no communication: the next operation compares signatures, and finds a table that is not the same on all ranks */
-    struct tti_call call = {.kind = TTI_TUNING, .root = -1};
     size_t words[sizeof *tuning / sizeof(size_t)];
     memcpy(words, tuning, sizeof words);
-    call.counts_signature = tti_counts_signature(words, (int)(sizeof words / sizeof *words));
-    comm->signature = tti_call_signature(comm->signature, &call);
+    struct tti_op *op = tti_api_op(comm, TTI_TUNING, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
+    op->call.counts_signature = tti_counts_signature(words, (int)(sizeof words / sizeof *words));
+    TTI_TRY(tti_api_run(op));
     comm->tuning = *tuning;
     for (int i = 0; i < TTI_KEPT_PLANS; i++) comm->plans[i].plan.count = 0; /* built for another table */
     if (comm->tuning.stream == 0) comm->tuning.stream = tti_cache_bytes();

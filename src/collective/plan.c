@@ -242,7 +242,8 @@ bool tti_shape_fits_stage(const struct tti_shape *shape)
     uint64_t one_shot = (uint64_t)shape->tuning->one_shot, staged = (uint64_t)shape->tuning->staged;
     uint64_t block = shape->count * shape->element, size = (uint64_t)shape->size;
     switch (shape->kind) {
-    case TTI_BARRIER: return true;
+    case TTI_BARRIER:
+    case TTI_TUNING: return true;
     case TTI_GATHER_V: /* only the root knows all counts before the meeting */
     case TTI_SCATTER_V:
     case TTI_ALL_TO_ALL_V: return false;
@@ -264,7 +265,7 @@ tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape
 {
     plan->count = 0;
     plan->failed = false;
-    if (shape->kind == TTI_BARRIER)
+    if (shape->kind == TTI_BARRIER || shape->kind == TTI_TUNING)
         tti_build_barrier(plan, shape);
     else if (shape->path == TTI_STAGED)
         tti_build_staged(plan, shape);
