@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fault.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LIMIT_MS = 20000, CHILD_SECONDS = 60, PRINTED_MOST = 6, TIMES_MOST = 32 };
+
+struct fault_shared *fault_shared;
+
+static bool expected_end[FAULT_RANKS];
+static int world_number;
+
+static struct {
+    const char *name;
+    int64_t worst_ns, total_ns, limit_ms;
+    int count;
+    char worst[256];
+} times[TIMES_MOST];
+
+/* ---- Checking -------------------------------------------------------------------------------------------------- */
+
+bool fault_check(bool holds, const char *file, int line, const char *what, const char *format, ...)
+{
+    atomic_fetch_add(holds ? &fault_shared->passed : &fault_shared->failed, 1);
+    if (holds || atomic_fetch_add(&fault_shared->printed[line % 4096], 1) >= PRINTED_MOST) return holds;
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const char *name = strrchr(file, '/');
+    printf("%s:%d: %s: %s%s%s\n", name == NULL ? file : name + 1, line, fault_shared->title, what,
+           text[0] == '\0' ? "" : ": ", text);
+    fflush(stdout);
+    return holds;
+}
+
+void fault_title(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(fault_shared->title, sizeof fault_shared->title, format, arguments);
+    va_end(arguments);
+}
+
+void fault_begin(unsigned seconds)
+{
+    fault_shared = mmap(NULL, sizeof *fault_shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (fault_shared == MAP_FAILED) {
+        perror("mmap");
+        exit(1);
+    }
+    alarm(seconds);
+}
+
+int fault_end(void)
+{
+    for (int i = 0; i < TIMES_MOST && times[i].name != NULL; i++)
+        printf("%s: mean %.2f ms, worst %.2f ms of %d, limit %lld ms (worst: %s)\n", times[i].name,
+               (double)times[i].total_ns / 1e6 / times[i].count, (double)times[i].worst_ns / 1e6, times[i].count,
+               (long long)times[i].limit_ms, times[i].worst);
+    int failed = atomic_load(&fault_shared->failed);
+    printf("%d passed, %d failed\n", atomic_load(&fault_shared->passed), failed);
+    return failed == 0 ? 0 : 1;
+}
+
+int64_t fault_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void fault_sleep_ms(int64_t ms)
+{
+    struct timespec rest = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    while (nanosleep(&rest, &rest) != 0 && errno == EINTR) continue;
+}
+
+uint64_t fault_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+void fault_time(const char *name, int64_t ns, int64_t limit_ms)
+{
+    for (int i = 0; i < TIMES_MOST; i++) {
+        if (times[i].name != NULL && strcmp(times[i].name, name) != 0) continue;
+        times[i].name = name;
+        times[i].limit_ms = limit_ms;
+        times[i].total_ns += ns;
+        times[i].count++;
+        if (ns < times[i].worst_ns) break;
+        times[i].worst_ns = ns;
+        snprintf(times[i].worst, sizeof times[i].worst, "%s", fault_shared->title);
+        break;
+    }
+    CHECK_THAT(ns <= limit_ms * 1000000, "%s took %.1f ms", name, (double)ns / 1e6);
+}
+
+/* ---- Worlds ---------------------------------------------------------------------------------------------------- */
+
+static struct fault_world *running; /* in the child */
+
+static int run_work(tutti_comm *comm, int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    struct fault_rank *self = &fault_shared->ranks[tutti_rank(comm)];
+    self->joined = true;
+    running->body(comm, self);
+    self->finished = true;
+    return 0;
+}
+
+static void apply_settings(const struct fault_world *world)
+{
+    for (size_t i = 0; i < sizeof world->settings / sizeof *world->settings && world->settings[i] != NULL; i++)
+        putenv((char *)(uintptr_t)world->settings[i]);
+}
+
+static int open_fds(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = -3; /* ".", ".." and the folder itself */
+    if (folder == NULL) return -1;
+    while (readdir(folder) != NULL) count++;
+    closedir(folder);
+    return count;
+}
+
+/* Of the library's shared memory: memfds of this name. */
+static int mappings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int count = 0;
+    if (maps == NULL) return -1;
+    while (fgets(line, sizeof line, maps) != NULL) count += strstr(line, "memfd:tutti") != NULL;
+    fclose(maps);
+    return count;
+}
+
+/* What tutti_main does for a launched rank, watching what is left behind. */
+static int be_rank(void)
+{
+    int fds = open_fds(), maps = mappings(), rank = atoi(getenv("TUTTI_RANK"));
+    struct fault_rank *self = &fault_shared->ranks[rank];
+    tutti_comm *comm;
+    tutti_status status = tutti_join(&comm);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK_THAT(status == TUTTI_OK, "rank %d could not join: %s", rank, error == NULL ? "" : error->text);
+    if (status == TUTTI_OK) run_work(comm, 0, NULL);
+    int64_t began = fault_now_ns();
+    CHECK(tutti_leave(comm) == TUTTI_OK);
+    self->leave_ns = fault_now_ns() - began;
+    self->fds_left = open_fds() - fds;
+    self->mappings_left = mappings() - maps;
+    CHECK_THAT(self->fds_left == 0, "rank %d has %d descriptors more than before it joined", rank, self->fds_left);
+    CHECK_THAT(self->mappings_left == 0, "rank %d has %d mappings more than before it joined", rank,
+               self->mappings_left);
+    CHECK_THAT(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "rank %d has children", rank);
+    return status == TUTTI_OK ? 0 : 1;
+}
+
+struct joiner {
+    int rank;
+    const char *job;
+};
+
+static void *join_thread(void *argument)
+{
+    const struct joiner *joiner = argument;
+    tutti_comm *comm;
+    CHECK(tutti_join_as(joiner->job, joiner->rank, running->size, NULL, &comm) == TUTTI_OK);
+    if (tutti_size(comm) > 0) run_work(comm, 0, NULL);
+    CHECK(tutti_leave(comm) == TUTTI_OK);
+    return NULL;
+}
+
+static int join_threads(const char *job)
+{
+    pthread_t threads[FAULT_RANKS];
+    struct joiner joiners[FAULT_RANKS];
+    for (int rank = 0; rank < running->size; rank++) {
+        joiners[rank] = (struct joiner){rank, job};
+        CHECK(pthread_create(&threads[rank], NULL, join_thread, &joiners[rank]) == 0);
+    }
+    for (int rank = 0; rank < running->size; rank++) pthread_join(threads[rank], NULL);
+    return 0;
+}
+
+/* The process of one rank, or of all. */
+static void be_child(struct fault_world *world, int rank, const char *job)
+{
+    char text[32];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(CHILD_SECONDS);
+    running = world;
+    apply_settings(world);
+    snprintf(text, sizeof text, "%d", world->processes ? rank : world->size);
+    if (world->processes) {
+        setenv("TUTTI_JOB", job, 1);
+        setenv("TUTTI_RANK", text, 1);
+        snprintf(text, sizeof text, "%d", world->size);
+        setenv("TUTTI_SIZE", text, 1);
+    } else {
+        setenv("TUTTI_RANKS", text, 1);
+    }
+    setenv("TUTTI_JOIN_TIMEOUT_MS", "15000", 0);
+    setenv("TUTTI_ARENA_BYTES", "1G", 0);
+    char *arguments[] = {text, NULL};
+    if (world->joins) exit(join_threads(job));
+    exit(world->processes ? be_rank() : tutti_main(run_work, 1, arguments)); /* not _exit: for the leak checker */
+}
+
+static int child_count(const struct fault_world *world)
+{
+    return world->processes ? world->size : 1;
+}
+
+static void start(struct fault_world *world)
+{
+    char job[64];
+    snprintf(job, sizeof job, "fault-%d-%d", (int)getpid(), world_number++);
+    memset(fault_shared->ranks, 0, sizeof fault_shared->ranks);
+    memset(&fault_shared->log, 0, sizeof fault_shared->log);
+    atomic_store(&fault_shared->go, 0);
+    memset(expected_end, 0, sizeof expected_end);
+    fflush(stdout);
+    for (int rank = 0; rank < FAULT_RANKS; rank++) world->pids[rank] = -1;
+    for (int rank = 0; rank < child_count(world); rank++) {
+        world->pids[rank] = fork();
+        if (world->pids[rank] == 0) be_child(world, rank, job);
+    }
+    for (int rank = 1; !world->processes && rank < world->size; rank++) world->pids[rank] = world->pids[0];
+}
+
+void fault_expect_end(int rank)
+{
+    expected_end[rank] = true;
+}
+
+static bool reap(struct fault_world *world, int *left)
+{
+    bool well = true;
+    for (int rank = 0; rank < child_count(world); rank++) {
+        int status;
+        if (world->pids[rank] <= 0 || waitpid(world->pids[rank], &status, WNOHANG) != world->pids[rank]) continue;
+        world->pids[rank] = -1;
+        (*left)--;
+        fault_shared->ranks[rank].exit_status = status;
+        if (expected_end[rank]) continue;
+        bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        well &= CHECK_THAT(clean, "the process of rank %d ended with %s %d", rank,
+                           WIFSIGNALED(status) ? "signal" : "status",
+                           WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    return well;
+}
+
+static bool await_children(struct fault_world *world)
+{
+    int64_t until = fault_now_ns() + (world->limit_ms > 0 ? world->limit_ms : LIMIT_MS) * 1000000;
+    int left = 0;
+    bool well = true;
+    for (int rank = 0; rank < child_count(world); rank++) left += world->pids[rank] > 0;
+    while (left > 0 && fault_now_ns() < until) {
+        well &= reap(world, &left);
+        if (left > 0) usleep(500);
+    }
+    for (int rank = 0; left > 0 && rank < child_count(world); rank++) {
+        if (world->pids[rank] <= 0) continue;
+        const struct fault_rank *self = &fault_shared->ranks[rank];
+        CHECK_THAT(false, "rank %d hangs (joined %d, mark %d, %d calls ended, finished %d)", rank, self->joined,
+                   atomic_load(&self->mark), self->steps_done, self->finished);
+        kill(world->pids[rank], SIGKILL);
+        waitpid(world->pids[rank], NULL, 0);
+        world->pids[rank] = -1;
+        well = false;
+    }
+    return well;
+}
+
+bool fault_run(struct fault_world *world)
+{
+    start(world);
+    if (world->meanwhile != NULL) world->meanwhile(world);
+    return await_children(world);
+}
+
+bool fault_await_mark(int rank, int mark, int64_t limit_ms)
+{
+    int64_t until = fault_now_ns() + limit_ms * 1000000;
+    while (atomic_load(&fault_shared->ranks[rank].mark) < mark) {
+        if (fault_now_ns() > until) return CHECK_THAT(false, "rank %d did not come to mark %d", rank, mark);
+        usleep(50);
+    }
+    return true;
+}
+
+/* ---- Reports --------------------------------------------------------------------------------------------------- */
+
+tutti_status fault_did(struct fault_rank *self, const tutti_comm *comm, int line, tutti_status status)
+{
+    struct fault_step *step = &self->steps[self->steps_done < FAULT_STEPS ? self->steps_done : FAULT_STEPS - 1];
+    step->ended_ns = fault_now_ns();
+    step->began_ns = self->began_ns;
+    step->status = status;
+    step->line = line;
+    const tutti_error *error = tutti_comm_error(comm);
+    if (error != NULL) step->error = *error;
+    step->done = true;
+    self->steps_done++;
+    return status;
+}
+
+bool fault_has(const struct fault_step *step, const char *format, ...)
+{
+    char words[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    return strstr(step->error.text, words) != NULL;
+}
+
+static void keep_line(void *context, tutti_log_level level, const char *line)
+{
+    (void)context, (void)level;
+    int at = atomic_fetch_add(&fault_shared->log.count, 1);
+    if (at < FAULT_LINES) snprintf(fault_shared->log.lines[at], sizeof *fault_shared->log.lines, "%s", line);
+}
+
+void fault_catch_log(void)
+{
+    tutti_log_to(keep_line, NULL);
+}
+
+bool fault_logged(const char *words)
+{
+    for (int i = 0; i < FAULT_LINES && i < atomic_load(&fault_shared->log.count); i++)
+        if (strstr(fault_shared->log.lines[i], words) != NULL) return true;
+    return false;
+}
+
+/* ---- Operations ------------------------------------------------------------------------------------------------ */
+
+static const char *const op_names[FAULT_OPS] = {
+    [FAULT_BARRIER] = "barrier",
+    [FAULT_ALL_REDUCE] = "all_reduce",
+    [FAULT_REDUCE] = "reduce",
+    [FAULT_BROADCAST] = "broadcast",
+    [FAULT_ALL_GATHER] = "all_gather",
+    [FAULT_GATHER] = "gather",
+    [FAULT_SCATTER] = "scatter",
+    [FAULT_REDUCE_SCATTER] = "reduce_scatter",
+    [FAULT_ALL_TO_ALL] = "all_to_all",
+    [FAULT_ALL_GATHER_V] = "all_gather_v",
+    [FAULT_GATHER_V] = "gather_v",
+    [FAULT_SCATTER_V] = "scatter_v",
+    [FAULT_REDUCE_SCATTER_V] = "reduce_scatter_v",
+    [FAULT_ALL_TO_ALL_V] = "all_to_all_v",
+    [FAULT_SCAN] = "scan",
+    [FAULT_EXSCAN] = "exscan",
+    [FAULT_SENDRECV] = "sendrecv",
+    [FAULT_SEND] = "send and recv",
+};
+
+const char *fault_op_name(int op)
+{
+    return op_names[op];
+}
+
+static float input_of(int rank, size_t i)
+{
+    return (float)(rank * 100 + (int)(i % 97));
+}
+
+static size_t elements_of(const struct fault_buffers *b)
+{
+    return (size_t)b->size * b->count;
+}
+
+bool fault_buffers_make(struct fault_buffers *b, tutti_comm *comm, size_t count, bool shared)
+{
+    *b = (struct fault_buffers){.comm = comm, .count = count, .shared = shared};
+    b->rank = tutti_rank(comm);
+    b->size = tutti_size(comm);
+    size_t bytes = elements_of(b) * sizeof *b->in;
+    b->counts = malloc((size_t)b->size * sizeof *b->counts);
+    b->in = shared ? tutti_alloc(comm, bytes) : malloc(bytes);
+    b->out = shared ? tutti_alloc(comm, bytes) : malloc(bytes);
+    if (!CHECK(b->counts != NULL && b->in != NULL && b->out != NULL)) return false;
+    for (int rank = 0; rank < b->size; rank++) b->counts[rank] = count;
+    for (size_t i = 0; i < elements_of(b); i++) b->in[i] = input_of(b->rank, i);
+    return true;
+}
+
+void fault_buffers_free(struct fault_buffers *b)
+{
+    free(b->counts);
+    if (b->shared) {
+        CHECK(tutti_free(b->comm, b->in) == TUTTI_OK);
+        CHECK(tutti_free(b->comm, b->out) == TUTTI_OK);
+    } else {
+        free(b->in);
+        free(b->out);
+    }
+}
+
+bool fault_inputs_intact(const struct fault_buffers *b)
+{
+    for (size_t i = 0; i < elements_of(b); i++)
+        if (b->in[i] != input_of(b->rank, i)) return false;
+    return true;
+}
+
+static tutti_status send_to_all(struct fault_buffers *b)
+{
+    tutti_status status = TUTTI_OK;
+    if (b->rank > 0) return tutti_recv(b->comm, b->out, b->count, TUTTI_F32, 0, 5, NULL);
+    for (int peer = 1; peer < b->size && status == TUTTI_OK; peer++)
+        status = tutti_send(b->comm, b->in, b->count, TUTTI_F32, peer, 5);
+    return status;
+}
+
+tutti_status fault_op(int op, struct fault_buffers *b)
+{
+    tutti_comm *comm = b->comm;
+    const float *in = b->in;
+    float *out = b->out;
+    size_t count = b->count;
+    int next = (b->rank + 1) % b->size, before = (b->rank + b->size - 1) % b->size;
+    switch (op) {
+    case FAULT_ALL_REDUCE: return tutti_all_reduce(comm, in, out, count, TUTTI_F32, TUTTI_SUM);
+    case FAULT_REDUCE: return tutti_reduce(comm, in, out, count, TUTTI_F32, TUTTI_SUM, 0);
+    case FAULT_BROADCAST: return tutti_broadcast(comm, in, out, count, TUTTI_F32, 0);
+    case FAULT_ALL_GATHER: return tutti_all_gather(comm, in, out, count, TUTTI_F32);
+    case FAULT_GATHER: return tutti_gather(comm, in, out, count, TUTTI_F32, 0);
+    case FAULT_SCATTER: return tutti_scatter(comm, in, out, count, TUTTI_F32, 0);
+    case FAULT_REDUCE_SCATTER: return tutti_reduce_scatter(comm, in, out, count, TUTTI_F32, TUTTI_SUM);
+    case FAULT_ALL_TO_ALL: return tutti_all_to_all(comm, in, out, count, TUTTI_F32);
+    case FAULT_ALL_GATHER_V: return tutti_all_gather_v(comm, in, out, b->counts, NULL, TUTTI_F32);
+    case FAULT_GATHER_V: return tutti_gather_v(comm, in, count, out, b->counts, NULL, TUTTI_F32, 0);
+    case FAULT_SCATTER_V: return tutti_scatter_v(comm, in, b->counts, NULL, out, count, TUTTI_F32, 0);
+    case FAULT_REDUCE_SCATTER_V: return tutti_reduce_scatter_v(comm, in, out, b->counts, TUTTI_F32, TUTTI_SUM);
+    case FAULT_ALL_TO_ALL_V: return tutti_all_to_all_v(comm, in, b->counts, NULL, out, b->counts, NULL, TUTTI_F32);
+    case FAULT_SCAN: return tutti_scan(comm, in, out, count, TUTTI_F32, TUTTI_SUM);
+    case FAULT_EXSCAN: return tutti_exscan(comm, in, out, count, TUTTI_F32, TUTTI_SUM);
+    case FAULT_SENDRECV: return tutti_sendrecv(comm, in, count, next, 3, out, count, before, 3, TUTTI_F32, NULL);
+    case FAULT_SEND: return send_to_all(b);
+    default: return tutti_barrier(comm);
+    }
+}
+
+static float sum_of(int ranks, size_t i)
+{
+    return (float)(100 * ranks * (ranks - 1) / 2 + ranks * (int)(i % 97));
+}
+
+/* What out[i] must be after a success; false where it is not defined. */
+static bool expected(int op, const struct fault_buffers *b, size_t i, float *value)
+{
+    size_t mine = (size_t)b->rank * b->count;
+    int block = (int)(i / b->count), before = (b->rank + b->size - 1) % b->size;
+    bool first = i < b->count, root = b->rank == 0;
+    switch (op) {
+    case FAULT_ALL_REDUCE: *value = sum_of(b->size, i); return first;
+    case FAULT_REDUCE: *value = sum_of(b->size, i); return first && root;
+    case FAULT_BROADCAST: *value = input_of(0, i); return first;
+    case FAULT_ALL_GATHER:
+    case FAULT_ALL_GATHER_V: *value = input_of(block, i % b->count); return true;
+    case FAULT_GATHER:
+    case FAULT_GATHER_V: *value = input_of(block, i % b->count); return root;
+    case FAULT_SCATTER:
+    case FAULT_SCATTER_V: *value = input_of(0, mine + i); return first;
+    case FAULT_REDUCE_SCATTER:
+    case FAULT_REDUCE_SCATTER_V: *value = sum_of(b->size, mine + i); return first;
+    case FAULT_ALL_TO_ALL:
+    case FAULT_ALL_TO_ALL_V: *value = input_of(block, mine + i % b->count); return true;
+    case FAULT_SCAN: *value = sum_of(b->rank + 1, i); return first;
+    case FAULT_EXSCAN: *value = sum_of(b->rank, i); return first && !root;
+    case FAULT_SENDRECV: *value = input_of(before, i); return first;
+    case FAULT_SEND: *value = input_of(0, i); return first && !root;
+    default: return false;
+    }
+}
+
+static size_t stride_of(const struct fault_buffers *b)
+{
+    return elements_of(b) / 61 + 1;
+}
+
+void fault_op_spoil(struct fault_buffers *b)
+{
+    for (size_t i = 0; i < elements_of(b); i += stride_of(b)) b->out[i] = -12345;
+}
+
+bool fault_op_right(int op, const struct fault_buffers *b)
+{
+    float value = 0;
+    for (size_t i = 0; i < elements_of(b); i += stride_of(b))
+        if (expected(op, b, i, &value) && b->out[i] != value) return false;
+    return true;
+}

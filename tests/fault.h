@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the fault tests share: worlds that run in processes of their own, so that a rank can be killed, stopped or crash
+ * without taking the test along, and a bound on everything.
+ *
+ * Every world runs in child processes: one per rank, or one whose threads are the ranks. Ranks report through memory
+ * that all of them share with the test. The test waits for all children, at most `limit_ms`; what is still there then is
+ * killed, and counts as a hang. Each child has an alarm besides.
+ */
+#ifndef TUTTI_TESTS_FAULT_H
+#define TUTTI_TESTS_FAULT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <tutti/experimental.h>
+#include <tutti/tutti.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FAULT_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define FAULT_SANITIZED 1
+#endif
+#endif
+#ifndef FAULT_SANITIZED
+#define FAULT_SANITIZED 0
+#endif
+
+enum { FAULT_RANKS = 8, FAULT_STEPS = 16, FAULT_NUMBERS = 8, FAULT_LINES = 16 };
+
+/* How one call ended. */
+struct fault_step {
+    bool done;
+    tutti_status status;
+    int64_t began_ns, ended_ns;
+    tutti_error error; /* of the comm, if the call failed */
+    int line;
+};
+
+/* What one rank reports, and can be told. */
+struct fault_rank {
+    _Atomic int mark; /* how far it is; for whoever acts on it */
+    bool joined, finished;
+    int64_t leave_ns;            /* processes: how long leaving took */
+    int fds_left, mappings_left; /* processes: more than before joining */
+    int exit_status;             /* of its process, as waitpid gives it */
+    int64_t began_ns;            /* of the call that runs now */
+    int steps_done;
+    struct fault_step steps[FAULT_STEPS];
+    int64_t numbers[FAULT_NUMBERS];
+};
+
+struct fault_log {
+    _Atomic int count;
+    char lines[FAULT_LINES][512];
+};
+
+struct fault_shared {
+    _Atomic int passed, failed;
+    _Atomic int printed[4096]; /* failures of one line of the test */
+    _Atomic int go;
+    char title[256]; /* of the case that runs now */
+    struct fault_rank ranks[FAULT_RANKS];
+    struct fault_log log;
+    _Alignas(64) char scratch[8192]; /* for a test of its own */
+};
+extern struct fault_shared *fault_shared;
+
+/* ---- Checking, in any process of the test ---------------------------------------------------------------------- */
+
+bool fault_check(bool holds, const char *file, int line, const char *what, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+#define CHECK(condition) fault_check((condition), __FILE__, __LINE__, #condition, "%s", "")
+#define CHECK_THAT(condition, ...) fault_check((condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
+
+/* Names what runs now, for the checks that fail in it. */
+void fault_title(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Begins a test program: shared memory, and an alarm for the whole. */
+void fault_begin(unsigned seconds);
+/* Prints "N passed, M failed" and gives main's result. */
+int fault_end(void);
+
+int64_t fault_now_ns(void);
+void fault_sleep_ms(int64_t ms);
+uint64_t fault_random(uint64_t *state);
+
+/* The largest of the times given for one name, printed by fault_end. */
+void fault_time(const char *name, int64_t ns, int64_t limit_ms);
+
+/* ---- Worlds ---------------------------------------------------------------------------------------------------- */
+
+typedef void fault_body(tutti_comm *comm, struct fault_rank *self);
+
+struct fault_world {
+    int size;
+    bool processes;
+    bool joins; /* threads that join one by one, as processes do; else those of tutti_main */
+    fault_body *body;
+    const char *settings[8];                      /* "TUTTI_ATTACH=0" */
+    void (*meanwhile)(struct fault_world *world); /* run by the test while the ranks do */
+    int64_t limit_ms;                             /* 0: 20 s */
+    pid_t pids[FAULT_RANKS];                      /* -1 once it has ended; threads: all ranks have the first one's */
+};
+
+/* Runs the world to its end. False if something hung or a child ended in a way nobody asked for (a rank that the test
+ * kills or that ends by itself says so with fault_expect_end). */
+bool fault_run(struct fault_world *world);
+void fault_expect_end(int rank);
+
+/* Waits until the rank has come to `mark`; false after `limit_ms`. */
+bool fault_await_mark(int rank, int mark, int64_t limit_ms);
+
+/* FAULT_CALL(self, comm, tutti_barrier(comm)) runs, times and records one call, and gives its status. */
+#define FAULT_CALL(self, comm, call) ((self)->began_ns = fault_now_ns(), fault_did((self), (comm), __LINE__, (call)))
+tutti_status fault_did(struct fault_rank *self, const tutti_comm *comm, int line, tutti_status status);
+
+bool fault_has(const struct fault_step *step, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Log lines of the library go to fault_shared->log, of whatever process. */
+void fault_catch_log(void);
+bool fault_logged(const char *words);
+
+/* ---- Every operation, out of place ----------------------------------------------------------------------------- */
+
+enum {
+    FAULT_BARRIER,
+    FAULT_ALL_REDUCE,
+    FAULT_REDUCE,
+    FAULT_BROADCAST,
+    FAULT_ALL_GATHER,
+    FAULT_GATHER,
+    FAULT_SCATTER,
+    FAULT_REDUCE_SCATTER,
+    FAULT_ALL_TO_ALL,
+    FAULT_ALL_GATHER_V,
+    FAULT_GATHER_V,
+    FAULT_SCATTER_V,
+    FAULT_REDUCE_SCATTER_V,
+    FAULT_ALL_TO_ALL_V,
+    FAULT_SCAN,
+    FAULT_EXSCAN,
+    FAULT_SENDRECV, /* to the next rank, from the one before */
+    FAULT_SEND,     /* by rank 0 to every other rank, which receive */
+    FAULT_OPS
+};
+const char *fault_op_name(int op);
+
+/* One rank's buffers, of size * count elements of f32 each. */
+struct fault_buffers {
+    tutti_comm *comm;
+    int rank, size;
+    size_t count;
+    size_t *counts; /* [size], all `count`: for the v-forms */
+    float *in, *out;
+    bool shared;
+};
+bool fault_buffers_make(struct fault_buffers *buffers, tutti_comm *comm, size_t count, bool shared);
+void fault_buffers_free(struct fault_buffers *buffers);
+bool fault_inputs_intact(const struct fault_buffers *buffers);
+
+tutti_status fault_op(int op, struct fault_buffers *buffers);
+/* Spoils some elements of the output before a call, and looks at those after a success. */
+void fault_op_spoil(struct fault_buffers *buffers);
+bool fault_op_right(int op, const struct fault_buffers *buffers);
+
+#endif

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan processors=2
+ *
+ * Bad input: each call is refused with the exact status and a sentence that names what is wrong, and leaves no trace: the
+ * comm works afterwards, and what was said about the refused call does not stick to the next one.
+ */
+#include "fault.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { COUNT = 64 };
+
+static void check_refused(const tutti_comm *comm, tutti_status status, tutti_status expected, const char *word,
+                          int line, const char *call)
+{
+    const tutti_error *error = tutti_comm_error(comm);
+    const char *text = error == NULL ? "no error" : error->text;
+    fault_check(status == expected, __FILE__, line, call, "%s, not %s: %s", tutti_status_name(status),
+                tutti_status_name(expected), text);
+    if (!fault_check(error != NULL, __FILE__, line, call, "no error is kept")) return;
+    fault_check(error->status == expected && error->rank == tutti_rank(comm), __FILE__, line, call,
+                "the error says %s of rank %d", tutti_status_name(error->status), error->rank);
+    fault_check(strstr(text, word) != NULL, __FILE__, line, call, "\"%s\" is not in: %s", word, text);
+    fault_check(error->operation[0] != '\0' && strstr(call, error->operation) != NULL, __FILE__, line, call, "about %s",
+                error->operation);
+}
+
+#define REFUSED(call, expected, word) check_refused(comm, (call), (expected), (word), __LINE__, #call)
+
+/* The address is bad, but nothing of it may ever be touched. */
+static void *near_the_end(void)
+{
+    return (void *)(UINTPTR_MAX - 100);
+}
+
+/* ---- Collectives ----------------------------------------------------------------------------------------------- */
+
+static void refuse_types(tutti_comm *comm, float *x, float *y)
+{
+    tutti_type none = TUTTI_TYPE_COUNT, absurd = (tutti_type)-7;
+    size_t counts[2] = {1, 1};
+    REFUSED(tutti_all_reduce(comm, x, y, 4, none, TUTTI_SUM), TUTTI_ERR_TYPE, "type 15");
+    REFUSED(tutti_all_gather(comm, x, y, 4, absurd), TUTTI_ERR_TYPE, "type -7");
+    REFUSED(tutti_all_gather_v(comm, x, y, counts, NULL, absurd), TUTTI_ERR_TYPE, "type -7");
+    REFUSED(tutti_send(comm, x, 4, none, 0, 0), TUTTI_ERR_TYPE, "type 15");
+    REFUSED(tutti_recv(comm, x, 4, none, 0, 0, NULL), TUTTI_ERR_TYPE, "type 15");
+    REFUSED(tutti_sendrecv(comm, x, 4, 0, 0, y, 4, 0, 0, none, NULL), TUTTI_ERR_TYPE, "type 15");
+    REFUSED(tutti_all_reduce(comm, x, y, 4, TUTTI_F32, TUTTI_XOR), TUTTI_ERR_TYPE, "xor of f32");
+    REFUSED(tutti_reduce(comm, x, y, 4, TUTTI_BF16, TUTTI_AND, 0), TUTTI_ERR_TYPE, "and of bf16");
+    REFUSED(tutti_scan(comm, x, y, 4, TUTTI_BOOL, TUTTI_AVG), TUTTI_ERR_TYPE, "avg of bool");
+    REFUSED(tutti_reduce_scatter_v(comm, x, y, counts, TUTTI_F64, TUTTI_OR), TUTTI_ERR_TYPE, "or of f64");
+    REFUSED(tutti_all_reduce(comm, x, y, 4, TUTTI_F32, TUTTI_REDUCTION_COUNT), TUTTI_ERR_ARGUMENT, "no such reduction");
+    REFUSED(tutti_exscan(comm, x, y, 4, TUTTI_F32, (tutti_reduction)4000), TUTTI_ERR_ARGUMENT, "no such reduction");
+    REFUSED(tutti_reduce_scatter(comm, x, y, 4, TUTTI_F32, (tutti_reduction)-1), TUTTI_ERR_ARGUMENT,
+            "no such reduction");
+    tutti_reduction half;
+    CHECK(tutti_reduction_scaled_sum(0.5, &half) == TUTTI_OK);
+    REFUSED(tutti_all_reduce(comm, x, y, 4, TUTTI_I32, half), TUTTI_ERR_ARGUMENT, "whole number");
+    REFUSED(tutti_all_reduce(comm, x, y, 4, TUTTI_BOOL, half), TUTTI_ERR_TYPE, "bool");
+}
+
+static void refuse_pointers(tutti_comm *comm, float *x, float *y)
+{
+    int me = tutti_rank(comm);
+    size_t counts[2] = {4, 4}, none[2] = {0, 0};
+    REFUSED(tutti_all_reduce(comm, NULL, y, 4, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_ARGUMENT, "`in` is NULL");
+    REFUSED(tutti_all_reduce(comm, x, NULL, 4, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_ARGUMENT, "`out` is NULL");
+    REFUSED(tutti_reduce(comm, x, NULL, 4, TUTTI_F32, TUTTI_SUM, me), TUTTI_ERR_ARGUMENT, "`out` is NULL");
+    REFUSED(tutti_broadcast(comm, NULL, y, 4, TUTTI_F32, me), TUTTI_ERR_ARGUMENT, "`in` is NULL");
+    REFUSED(tutti_broadcast(comm, x, NULL, 4, TUTTI_F32, 1 - me), TUTTI_ERR_ARGUMENT, "`out` is NULL");
+    REFUSED(tutti_all_gather(comm, x, NULL, 4, TUTTI_F32), TUTTI_ERR_ARGUMENT, "`out` is NULL");
+    REFUSED(tutti_gather(comm, NULL, y, 4, TUTTI_F32, 0), TUTTI_ERR_ARGUMENT, "`in` is NULL");
+    REFUSED(tutti_scatter(comm, NULL, y, 4, TUTTI_F32, me), TUTTI_ERR_ARGUMENT, "`in` is NULL");
+    REFUSED(tutti_all_to_all(comm, x, NULL, 4, TUTTI_F32), TUTTI_ERR_ARGUMENT, "`out` is NULL");
+    REFUSED(tutti_scan(comm, NULL, y, 4, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_ARGUMENT, "`in` is NULL");
+    REFUSED(tutti_all_gather_v(comm, x, y, NULL, NULL, TUTTI_F32), TUTTI_ERR_ARGUMENT, "counts of `out`");
+    REFUSED(tutti_gather_v(comm, x, 4, y, NULL, NULL, TUTTI_F32, me), TUTTI_ERR_ARGUMENT, "counts of `out`");
+    REFUSED(tutti_gather_v(comm, NULL, 4, y, counts, NULL, TUTTI_F32, 0), TUTTI_ERR_ARGUMENT, "`in` is NULL");
+    REFUSED(tutti_scatter_v(comm, x, NULL, NULL, y, 4, TUTTI_F32, me), TUTTI_ERR_ARGUMENT, "counts of `in`");
+    REFUSED(tutti_scatter_v(comm, x, counts, NULL, NULL, 4, TUTTI_F32, me), TUTTI_ERR_ARGUMENT, "`out` is NULL");
+    REFUSED(tutti_reduce_scatter_v(comm, x, y, NULL, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_ARGUMENT, "counts of `in`");
+    REFUSED(tutti_all_to_all_v(comm, x, NULL, NULL, y, counts, NULL, TUTTI_F32), TUTTI_ERR_ARGUMENT, "counts of `in`");
+    REFUSED(tutti_all_to_all_v(comm, x, none, NULL, y, NULL, NULL, TUTTI_F32), TUTTI_ERR_ARGUMENT, "counts of `out`");
+    REFUSED(tutti_send(comm, NULL, 4, TUTTI_F32, 0, 0), TUTTI_ERR_ARGUMENT, "`in` is NULL");
+    REFUSED(tutti_recv(comm, NULL, 4, TUTTI_F32, 0, 0, NULL), TUTTI_ERR_ARGUMENT, "`out` is NULL");
+    REFUSED(tutti_sendrecv(comm, x, 4, 0, 0, NULL, 4, 0, 0, TUTTI_F32, NULL), TUTTI_ERR_ARGUMENT, "`out` is NULL");
+}
+
+static void refuse_ranks(tutti_comm *comm, float *x, float *y)
+{
+    size_t counts[2] = {4, 4};
+    REFUSED(tutti_reduce(comm, x, y, 4, TUTTI_F32, TUTTI_SUM, 2), TUTTI_ERR_RANK, "root 2");
+    REFUSED(tutti_broadcast(comm, x, y, 4, TUTTI_F32, -1), TUTTI_ERR_RANK, "root -1");
+    REFUSED(tutti_gather(comm, x, y, 4, TUTTI_F32, INT32_MAX), TUTTI_ERR_RANK, "from 0 to 1");
+    REFUSED(tutti_scatter(comm, x, y, 4, TUTTI_F32, INT32_MIN), TUTTI_ERR_RANK, "root -2147483648");
+    REFUSED(tutti_gather_v(comm, x, 4, y, counts, NULL, TUTTI_F32, 7), TUTTI_ERR_RANK, "root 7");
+    REFUSED(tutti_scatter_v(comm, x, counts, NULL, y, 4, TUTTI_F32, -1), TUTTI_ERR_RANK, "root -1");
+    REFUSED(tutti_send(comm, x, 4, TUTTI_F32, 2, 0), TUTTI_ERR_RANK, "peer 2");
+    REFUSED(tutti_recv(comm, x, 4, TUTTI_F32, -1, 0, NULL), TUTTI_ERR_RANK, "peer -1");
+    REFUSED(tutti_sendrecv(comm, x, 4, 9, 0, y, 4, 0, 0, TUTTI_F32, NULL), TUTTI_ERR_RANK, "`to` 9");
+    REFUSED(tutti_sendrecv(comm, x, 4, 0, 0, y, 4, -3, 0, TUTTI_F32, NULL), TUTTI_ERR_RANK, "`from` -3");
+    REFUSED(tutti_send(comm, x, 4, TUTTI_F32, 0, -1), TUTTI_ERR_ARGUMENT, "tag -1");
+    REFUSED(tutti_recv(comm, x, 4, TUTTI_F32, 0, INT32_MIN, NULL), TUTTI_ERR_ARGUMENT, "negative");
+    REFUSED(tutti_sendrecv(comm, x, 4, 0, 0, y, 4, 0, -5, TUTTI_F32, NULL), TUTTI_ERR_ARGUMENT, "tag -5");
+    REFUSED(tutti_send(comm, x, 100000, TUTTI_F32, tutti_rank(comm), 0), TUTTI_ERR_ARGUMENT, "own rank");
+}
+
+static void refuse_counts(tutti_comm *comm, float *x, float *y)
+{
+    size_t absurd[2] = {SIZE_MAX, 1}, wraps[2] = {SIZE_MAX / 8, SIZE_MAX / 8}, some[2] = {4, 4}, far[2] = {0, SIZE_MAX};
+    REFUSED(tutti_all_reduce(comm, x, y, SIZE_MAX, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "18446744073709551615");
+    REFUSED(tutti_all_reduce(comm, x, y, SIZE_MAX / 4 + 2, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_all_gather(comm, x, y, SIZE_MAX / 8, TUTTI_F32), TUTTI_ERR_COUNT, "2 times");
+    REFUSED(tutti_all_to_all(comm, x, y, SIZE_MAX / 2, TUTTI_U8), TUTTI_ERR_COUNT, "2 times");
+    REFUSED(tutti_scan(comm, x, near_the_end(), 100, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "reach past");
+    REFUSED(tutti_all_gather_v(comm, x, y, absurd, NULL, TUTTI_F32), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_reduce_scatter_v(comm, x, y, wraps, TUTTI_F64, TUTTI_SUM), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_all_gather_v(comm, x, y, some, far, TUTTI_F32), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_all_to_all_v(comm, x, some, NULL, y, some, far, TUTTI_F32), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_gather_v(comm, x, SIZE_MAX / 2, y, some, NULL, TUTTI_F32, 0), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_scatter_v(comm, x, some, NULL, y, SIZE_MAX, TUTTI_F64, 0), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_send(comm, x, SIZE_MAX, TUTTI_F64, 0, 0), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_recv(comm, x, SIZE_MAX / 8, TUTTI_F64, 0, 0, NULL), TUTTI_ERR_COUNT, "elements");
+    REFUSED(tutti_all_reduce(comm, near_the_end(), y, 100, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "`in`");
+    REFUSED(tutti_recv(comm, near_the_end(), 100, TUTTI_F32, 0, 0, NULL), TUTTI_ERR_COUNT, "`out`");
+}
+
+static void refuse_overlap(tutti_comm *comm, float *x)
+{
+    int me = tutti_rank(comm);
+    size_t counts[2] = {4, 4};
+    REFUSED(tutti_all_reduce(comm, x, x + 1, 4, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "`in` and `out` overlap");
+    REFUSED(tutti_all_reduce(comm, x + 3, x, 4, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_scan(comm, x, x + 2, 4, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_reduce(comm, x, x + 2, 4, TUTTI_F32, TUTTI_SUM, me), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_broadcast(comm, x, x + 2, 4, TUTTI_F32, me), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_all_gather(comm, x + 4 * (1 - me), x, 4, TUTTI_F32), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_gather(comm, x + 1, x, 4, TUTTI_F32, me), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_scatter(comm, x, x + 4 * (1 - me), 4, TUTTI_F32, me), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_reduce_scatter(comm, x, x + 1, 4, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_all_to_all(comm, x, x + 4, 4, TUTTI_F32), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_all_gather_v(comm, x + 1, x, counts, NULL, TUTTI_F32), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_reduce_scatter_v(comm, x, x + 2, counts, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_all_to_all_v(comm, x, counts, NULL, x, counts, NULL, TUTTI_F32), TUTTI_ERR_OVERLAP, "overlap");
+    REFUSED(tutti_sendrecv(comm, x, 4, 0, 0, x + 3, 4, 0, 0, TUTTI_F32, NULL), TUTTI_ERR_OVERLAP, "overlap");
+}
+
+static void refuse_tuning(tutti_comm *comm)
+{
+    tutti_tuning tuning = {.struct_size = sizeof tuning};
+    tutti_tuning_get(comm, &tuning);
+    REFUSED(tutti_tuning_set(comm, NULL), TUTTI_ERR_ARGUMENT, "`tuning` is NULL");
+    tuning.chunk = 1;
+    REFUSED(tutti_tuning_set(comm, &tuning), TUTTI_ERR_OPTION, "chunk is 1");
+    tuning.chunk = 65536;
+    tuning.staged = 1 << 20;
+    REFUSED(tutti_tuning_set(comm, &tuning), TUTTI_ERR_OPTION, "staged is 1048576");
+}
+
+/* A sum over both ranks: the comm works, and has forgotten its last error. */
+static void check_works(tutti_comm *comm)
+{
+    float one = 1, sum = 0;
+    tutti_status status = tutti_all_reduce(comm, &one, &sum, 1, TUTTI_F32, TUTTI_SUM);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK_THAT(status == TUTTI_OK && error == NULL && sum == (float)tutti_size(comm), "%s",
+               error == NULL ? "" : error->text);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static void *absurd_alloc(tutti_comm *comm, size_t bytes)
+{
+    return tutti_alloc(comm, bytes);
+}
+
+static void refuse_memory(tutti_comm *comm)
+{
+    int mine = 0;
+    char *block = tutti_alloc(comm, 1000);
+    CHECK(block != NULL);
+    REFUSED(tutti_free(comm, &mine), TUTTI_ERR_ARGUMENT, "");
+    REFUSED(tutti_free(comm, block + 64), TUTTI_ERR_ARGUMENT, "");
+    CHECK(tutti_free(comm, block) == TUTTI_OK);
+    REFUSED(tutti_free(comm, block), TUTTI_ERR_ARGUMENT, "");
+    CHECK(tutti_free(comm, NULL) == TUTTI_OK);
+    static const size_t absurd[] = {SIZE_MAX, SIZE_MAX / 2, (size_t)1 << 60, (size_t)1 << 46};
+    for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
+        CHECK(absurd_alloc(comm, absurd[i]) == NULL);
+        const tutti_error *error = tutti_comm_error(comm);
+        CHECK_THAT(error != NULL && error->status == TUTTI_ERR_MEMORY && strcmp(error->operation, "alloc") == 0 &&
+                       error->text[0] != '\0',
+                   "%s", error == NULL ? "no error" : error->text);
+    }
+    void *nothing = tutti_alloc(comm, 0);
+    CHECK(nothing != NULL && tutti_free(comm, nothing) == TUTTI_OK);
+}
+
+/* ---- What was said about a refused call ------------------------------------------------------------------------ */
+
+static void keep_nothing(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1;
+    tutti_all_reduce(tutti_within(tutti_named(comm, "refused"), 20), NULL, &x, 1, TUTTI_F32, TUTTI_SUM);
+    tutti_send(tutti_within(comm, 20), &x, 1, TUTTI_F32, 99, 0);
+    size_t counts[FAULT_RANKS] = {1, 1};
+    tutti_all_gather_v(tutti_within(comm, 20), &x, NULL, counts, NULL, TUTTI_F32);
+    if (tutti_rank(comm) == 1) fault_sleep_ms(150);
+    tutti_status status = FAULT_CALL(self, comm, tutti_barrier(comm));
+    CHECK_THAT(status == TUTTI_OK, "a refused call's deadline stuck to the next: %s", self->steps[0].error.text);
+}
+
+/* ---- Messages -------------------------------------------------------------------------------------------------- */
+
+static size_t long_count;
+static bool shared_memory;
+
+/* Too long for the buffer: says both lengths, and can be received later; also one that waits behind another tag. */
+static void receive_long(tutti_comm *comm, struct fault_rank *self)
+{
+    size_t bytes = long_count * sizeof(float), got = 0;
+    float *x = shared_memory ? tutti_alloc(comm, bytes) : calloc(1, bytes);
+    char words[64];
+    (void)self;
+    if (tutti_rank(comm) == 0) {
+        for (size_t i = 0; i < long_count; i++) x[i] = (float)i;
+        float tiny = 7;
+        CHECK(tutti_send(comm, x, long_count <= 1024 ? long_count : 1, TUTTI_F32, 1, 5) == TUTTI_OK);
+        CHECK(tutti_send(comm, &tiny, 1, TUTTI_F32, 1, 6) == TUTTI_OK);
+        CHECK(tutti_send(comm, x, long_count, TUTTI_F32, 1, 7) == TUTTI_OK);
+    } else {
+        float tiny = 0;
+        CHECK(tutti_recv(comm, &tiny, 1, TUTTI_F32, 0, 6, NULL) == TUTTI_OK && tiny == 7);
+        for (int i = 0; i < 2; i++) {
+            snprintf(words, sizeof words, "%zu elements", long_count);
+            REFUSED(tutti_recv(comm, x, long_count - 1, TUTTI_F32, 0, 7, &got), TUTTI_ERR_TRUNCATED, words);
+            snprintf(words, sizeof words, "only %zu", long_count - 1);
+            REFUSED(tutti_recv(comm, x, long_count - 1, TUTTI_F32, 0, 7, &got), TUTTI_ERR_TRUNCATED, words);
+        }
+        CHECK(got == 0);
+        CHECK(tutti_recv(comm, x, long_count, TUTTI_F32, 0, 7, &got) == TUTTI_OK && got == long_count);
+        CHECK(x[long_count - 1] == (float)(long_count - 1));
+        if (long_count <= 1024)
+            REFUSED(tutti_recv(comm, x, long_count - 1, TUTTI_F32, 0, 5, &got), TUTTI_ERR_TRUNCATED, "tag 5");
+        CHECK(tutti_recv(comm, x, long_count, TUTTI_F32, 0, 5, &got) == TUTTI_OK);
+        CHECK(got == (long_count <= 1024 ? long_count : 1));
+    }
+    check_works(comm);
+    if (!shared_memory) free(x);
+}
+
+/* ---- After fork ------------------------------------------------------------------------------------------------ */
+
+static void be_forked(tutti_comm *comm, float *x, float *y)
+{
+    size_t counts[2] = {1, 1};
+    tutti_tuning tuning = {.struct_size = sizeof tuning};
+    REFUSED(tutti_barrier(comm), TUTTI_ERR_FORKED, "parent");
+    REFUSED(tutti_all_reduce(comm, x, y, 1, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_FORKED, "parent");
+    REFUSED(tutti_all_gather_v(comm, x, y, counts, NULL, TUTTI_F32), TUTTI_ERR_FORKED, "parent");
+    REFUSED(tutti_send(comm, x, 1, TUTTI_F32, 0, 0), TUTTI_ERR_FORKED, "parent");
+    REFUSED(tutti_recv(comm, x, 1, TUTTI_F32, 0, 0, NULL), TUTTI_ERR_FORKED, "parent");
+    REFUSED(tutti_tuning_set(comm, &tuning), TUTTI_ERR_FORKED, "parent");
+    CHECK(tutti_alloc(comm, 8) == NULL && tutti_comm_error(comm)->status == TUTTI_ERR_FORKED);
+    CHECK(tutti_free(comm, x) == TUTTI_ERR_FORKED);
+    CHECK(tutti_leave(comm) == TUTTI_ERR_FORKED);
+}
+
+static void refuse_forked(tutti_comm *comm, float *x, float *y)
+{
+    int status = 0;
+    if (tutti_rank(comm) != 0) return;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        be_forked(comm, x, y);
+        _exit(0);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* ---- All of it, on two ranks ----------------------------------------------------------------------------------- */
+
+static void refuse_all(tutti_comm *comm, struct fault_rank *self)
+{
+    (void)self;
+    float *x = tutti_alloc(comm, COUNT * sizeof *x), *y = tutti_alloc(comm, COUNT * sizeof *y);
+    if (!CHECK(x != NULL && y != NULL)) return;
+    memset(x, 1, COUNT * sizeof *x);
+    refuse_types(comm, x, y);
+    check_works(comm);
+    refuse_pointers(comm, x, y);
+    check_works(comm);
+    refuse_ranks(comm, x, y);
+    check_works(comm);
+    refuse_counts(comm, x, y);
+    check_works(comm);
+    refuse_overlap(comm, x);
+    check_works(comm);
+    refuse_tuning(comm);
+    refuse_memory(comm);
+    check_works(comm);
+    if (!FAULT_SANITIZED || !tutti_all_threads(comm)) refuse_forked(comm, x, y); /* tsan: no forks from threads */
+    check_works(comm);
+    CHECK(tutti_all_reduce(comm, NULL, NULL, 0, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(tutti_send(comm, NULL, 0, TUTTI_F32, tutti_rank(comm), 3) == TUTTI_OK);
+    CHECK(tutti_recv(comm, NULL, 0, TUTTI_F32, tutti_rank(comm), 3, NULL) == TUTTI_OK);
+}
+
+static void test_refused(void)
+{
+    static const size_t lengths[] = {2, 1000, 5000, 200000};
+    for (int processes = 0; processes < 2; processes++) {
+        struct fault_world world = {.size = 2, .processes = processes != 0, .body = refuse_all};
+        fault_title("refused calls of %s", processes ? "processes" : "threads");
+        fault_run(&world);
+        fault_title("after a refused call of %s", processes ? "processes" : "threads");
+        world.body = keep_nothing;
+        fault_run(&world);
+        world.body = receive_long;
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            for (int shared = 0; shared < 2; shared++) {
+                long_count = lengths[i];
+                shared_memory = shared != 0;
+                fault_title("a message of %zu, too long, %s, %s memory", long_count,
+                            processes ? "processes" : "threads", shared ? "shared" : "private");
+                fault_run(&world);
+            }
+    }
+}
+
+/* ---- No comm --------------------------------------------------------------------------------------------------- */
+
+static tutti_comm *no_comm(void)
+{
+    return NULL;
+}
+
+static void test_no_comm(void)
+{
+    tutti_comm *comm = no_comm();
+    float x = 0, y = 0;
+    size_t counts[1] = {1};
+    fault_title("no comm");
+    CHECK(tutti_barrier(comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_reduce(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_broadcast(tutti_named(tutti_within(comm, 5), "x"), &x, &y, 1, TUTTI_F32, 0) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_gather_v(comm, &x, &y, counts, NULL, TUTTI_F32) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_send(comm, &x, 1, TUTTI_F32, 0, 0) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_recv(comm, &x, 1, TUTTI_F32, 0, 0, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_sendrecv(comm, &x, 1, 0, 0, &y, 1, 0, 0, TUTTI_F32, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_tuning_set(comm, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_alloc(comm, 8) == NULL && tutti_free(comm, NULL) == TUTTI_OK);
+    CHECK(tutti_free(comm, &x) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_comm_error(comm) == NULL && tutti_leave(comm) == TUTTI_OK);
+    CHECK(tutti_rank(comm) < 0 && tutti_size(comm) <= 0 && tutti_job(comm) != NULL && !tutti_all_threads(comm));
+    FILE *sink = fopen("/dev/null", "w");
+    CHECK(sink != NULL && tutti_explain(comm, sink) == 1);
+    if (sink != NULL) fclose(sink);
+    CHECK(tutti_join(NULL) == TUTTI_ERR_ARGUMENT && tutti_join_as("x", 0, 1, NULL, NULL) == TUTTI_ERR_ARGUMENT);
+}
+
+static void add_nothing(void *context, void *left, const void *right, size_t count, tutti_type type)
+{
+    (void)context, (void)left, (void)right, (void)count, (void)type;
+}
+
+static void test_registering(void)
+{
+    tutti_reduction first, again;
+    char longest[200];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    fault_title("registering");
+    CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &first) == TUTTI_OK);
+    CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_register("sum", add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_register("", add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_register(longest, add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_register(NULL, add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_register("other", NULL, NULL, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_register("other", add_nothing, NULL, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_scaled_sum(NAN, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_scaled_sum(INFINITY, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_scaled_sum(1.0, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(strcmp(tutti_reduction_name((tutti_reduction)999), "unknown") == 0);
+    CHECK(strcmp(tutti_type_name((tutti_type)99), "unknown") == 0 && tutti_type_bytes((tutti_type)99) == 0);
+}
+
+/* ---- Joining --------------------------------------------------------------------------------------------------- */
+
+static tutti_options quick_options(void)
+{
+    tutti_options options;
+    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
+    options.join_timeout_ms = 800;
+    options.arena_bytes = 64 << 20;
+    return options;
+}
+
+static void check_stillborn(tutti_comm *comm, tutti_status status)
+{
+    float x = 0, y = 0;
+    CHECK(tutti_barrier(comm) == status && tutti_all_reduce(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM) == status);
+    CHECK(tutti_send(comm, &x, 1, TUTTI_F32, 0, 0) == status && tutti_alloc(comm, 8) == NULL);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK(error != NULL && error->status == status && strcmp(error->operation, "join") == 0);
+    FILE *sink = fopen("/dev/null", "w");
+    CHECK(sink != NULL && tutti_explain(comm, sink) == 1);
+    if (sink != NULL) fclose(sink);
+}
+
+static void test_bad_joins(void)
+{
+    char longest[600];
+    memset(longest, 'j', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    const struct {
+        const char *job;
+        int rank, size;
+        tutti_status status;
+        const char *word;
+    } joins[] = {
+        {NULL, 0, 2, TUTTI_ERR_ARGUMENT, "no name"},   {"", 0, 2, TUTTI_ERR_ARGUMENT, "no name"},
+        {longest, 0, 2, TUTTI_ERR_ARGUMENT, "longer"}, {"bad", 0, 0, TUTTI_ERR_ARGUMENT, "0"},
+        {"bad", 0, -5, TUTTI_ERR_ARGUMENT, "-5"},      {"bad", 0, 65537, TUTTI_ERR_ARGUMENT, "65537"},
+        {"bad", -1, 2, TUTTI_ERR_RANK, "rank -1"},     {"bad", 2, 2, TUTTI_ERR_RANK, "rank 2"},
+        {"bad", 1, 1, TUTTI_ERR_RANK, "rank 1"},       {longest, 0, 1, TUTTI_ERR_ARGUMENT, "longer"},
+        {"alone-0", 1, 2, TUTTI_ERR_JOIN, "rank 0"},   {"alone-1", 0, 2, TUTTI_ERR_JOIN, "rank 1"},
+    };
+    tutti_options options = quick_options();
+    for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {
+        tutti_comm *comm = NULL;
+        fault_title("joining %.20s as rank %d of %d", joins[i].job == NULL ? "NULL" : joins[i].job, joins[i].rank,
+                    joins[i].size);
+        int64_t began = fault_now_ns();
+        tutti_status status = tutti_join_as(joins[i].job, joins[i].rank, joins[i].size, &options, &comm);
+        if (joins[i].status == TUTTI_ERR_JOIN)
+            fault_time("nobody else joins, limit 800 ms", fault_now_ns() - began, 800 + 2000);
+        const tutti_error *error = tutti_comm_error(comm);
+        CHECK_THAT(status == joins[i].status, "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
+        if (!CHECK(error != NULL)) continue;
+        CHECK_THAT(strstr(error->text, joins[i].word) != NULL, "%s", error->text);
+        if (joins[i].status == TUTTI_ERR_JOIN)
+            CHECK_THAT(error->peer == 1 - joins[i].rank, "about rank %d: %s", error->peer, error->text);
+        check_stillborn(comm, joins[i].status);
+        CHECK(tutti_leave(comm) == TUTTI_OK);
+    }
+}
+
+struct joiner {
+    int rank, size;
+    const char *job;
+    tutti_status status;
+    tutti_error error;
+    int64_t took_ns;
+};
+
+static void *join_and_leave(void *argument)
+{
+    struct joiner *joiner = argument;
+    tutti_comm *comm = NULL;
+    tutti_options options = quick_options();
+    int64_t began = fault_now_ns();
+    joiner->status = tutti_join_as(joiner->job, joiner->rank, joiner->size, &options, &comm);
+    joiner->took_ns = fault_now_ns() - began;
+    const tutti_error *error = tutti_comm_error(comm);
+    if (error != NULL) joiner->error = *error;
+    CHECK(tutti_leave(comm) == TUTTI_OK);
+    return NULL;
+}
+
+static void join_all(struct joiner *joiners, int count)
+{
+    pthread_t threads[4];
+    for (int i = 0; i < count; i++) pthread_create(&threads[i], NULL, join_and_leave, &joiners[i]);
+    for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
+}
+
+static void test_disagreement(void)
+{
+    char job[64];
+    snprintf(job, sizeof job, "disagree-%d", (int)getpid());
+    fault_title("ranks disagree on the size");
+    struct joiner sizes[2] = {{.rank = 0, .size = 2, .job = job}, {.rank = 1, .size = 3, .job = job}};
+    join_all(sizes, 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_THAT(sizes[i].status == TUTTI_ERR_JOIN, "%s: %s", tutti_status_name(sizes[i].status),
+                   sizes[i].error.text);
+        CHECK_THAT(strstr(sizes[i].error.text, "rank 1") != NULL && strstr(sizes[i].error.text, "3 ranks") != NULL &&
+                       strstr(sizes[i].error.text, "2") != NULL,
+                   "%s", sizes[i].error.text);
+        fault_time("ranks disagree, limit 800 ms", sizes[i].took_ns, 800 + 2000);
+    }
+    for (int twice = 0; twice < 2; twice++) {
+        fault_title("rank %d is taken twice", twice);
+        snprintf(job, sizeof job, "twice-%d-%d", twice, (int)getpid());
+        struct joiner ranks[3] = {{.rank = twice, .size = 3, .job = job},
+                                  {.rank = twice, .size = 3, .job = job},
+                                  {.rank = twice == 0 ? 2 : 0, .size = 3, .job = job}};
+        join_all(ranks, 3);
+        char words[64];
+        snprintf(words, sizeof words, "rank %d", twice);
+        for (int i = 0; i < 3; i++) {
+            CHECK_THAT(ranks[i].status == TUTTI_ERR_JOIN, "%d: %s: %s", i, tutti_status_name(ranks[i].status),
+                       ranks[i].error.text);
+            CHECK_THAT(strstr(ranks[i].error.text, words) != NULL, "%d: %s", i, ranks[i].error.text);
+            fault_time("a rank taken twice, limit 800 ms", ranks[i].took_ns, 800 + 2000);
+        }
+    }
+}
+
+int main(void)
+{
+    fault_begin(110);
+    test_no_comm();
+    test_registering();
+    test_refused();
+    test_bad_joins();
+    test_disagreement();
+    return fault_end();
+}
