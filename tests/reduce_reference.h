@@ -17,8 +17,8 @@
 struct format {
     tutti_type type;
     int exponent_bits, mantissa_bits, bias;
-    unsigned infinity;  /* the code past the largest finite one */
-    unsigned nan;       /* the one that is written */
+    unsigned infinity; /* the code past the largest finite one */
+    unsigned nan;      /* the one that is written */
     bool has_infinity;
 };
 
@@ -33,8 +33,7 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 static const struct format *format_of(tutti_type type)
 {
     for (int i = 0; i < FORMATS; i++)
-        if (formats[i].type == type)
-            return &formats[i];
+        if (formats[i].type == type) return &formats[i];
     return NULL;
 }
 
@@ -62,8 +61,7 @@ static float reference_decode(const struct format *format, unsigned code)
 
 static unsigned reference_encode(const struct format *format, float value)
 {
-    if (isnan(value))
-        return format->nan;
+    if (isnan(value)) return format->nan;
     unsigned sign = signbit(value) ? sign_bit(format) : 0;
     double size = fabs((double)value);
     unsigned low = 0, high = format->infinity; /* magnitude(low) <= size; the nearest code is low or low + 1 */
@@ -76,8 +74,7 @@ static unsigned reference_encode(const struct format *format, float value)
     }
     double below = size - magnitude(format, low), above = magnitude(format, low + 1) - size;
     unsigned code = below < above || (below == above && low % 2 == 0) ? low : low + 1;
-    if (code >= format->infinity)
-        return format->has_infinity ? format->infinity | sign : format->nan;
+    if (code >= format->infinity) return format->has_infinity ? format->infinity | sign : format->nan;
     return code | sign;
 }
 
@@ -102,8 +99,7 @@ static bool is_integer(tutti_type type)
 static uint64_t wrap(uint64_t bits, tutti_type type)
 {
     unsigned width = 8 * (unsigned)tutti_type_bytes(type);
-    if (width == 64)
-        return bits;
+    if (width == 64) return bits;
     bits &= (UINT64_C(1) << width) - 1;
     return is_signed(type) && bits >> (width - 1) ? bits - (UINT64_C(1) << width) : bits;
 }
@@ -123,17 +119,14 @@ static union value get(const unsigned char *at, tutti_type type)
 
 static void put(unsigned char *at, tutti_type type, union value value)
 {
-    if (format_of(type))
-        value.bits = reference_encode(format_of(type), value.f32);
+    if (format_of(type)) value.bits = reference_encode(format_of(type), value.f32);
     memcpy(at, &value.bits, tutti_type_bytes(type));
 }
 
 static double extreme(double x, double y, bool largest)
 {
-    if (isnan(x) || isnan(y))
-        return (double)NAN;
-    if (x == y)
-        return (signbit(x) != 0) == largest ? y : x;
+    if (isnan(x) || isnan(y)) return (double)NAN;
+    if (x == y) return (signbit(x) != 0) == largest ? y : x;
     return (x > y) == largest ? x : y;
 }
 
@@ -185,8 +178,7 @@ static union value fold_bool(union value x, union value y, int kind)
 
 static union value fold(union value x, union value y, tutti_type type, int kind)
 {
-    if (type == TUTTI_BOOL)
-        return fold_bool(x, y, kind);
+    if (type == TUTTI_BOOL) return fold_bool(x, y, kind);
     return is_integer(type) ? fold_integer(x, y, type, kind) : fold_float(x, y, type, kind);
 }
 
@@ -217,11 +209,9 @@ static union value divide(union value x, tutti_type type, int count)
 
 static union value tree(const union value *leaves, int count, tutti_type type, int kind)
 {
-    if (count == 1)
-        return leaves[0];
+    if (count == 1) return leaves[0];
     int half = 1;
-    while (half * 2 < count)
-        half *= 2;
+    while (half * 2 < count) half *= 2;
     return fold(tree(leaves, half, type, kind), tree(leaves + half, count - half, type, kind), type, kind);
 }
 

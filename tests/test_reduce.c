@@ -59,19 +59,15 @@ static void mix(void *context, void *left, const void *right, size_t count, tutt
 {
     unsigned char *l = left;
     const unsigned char *r = right;
-    if ((uintptr_t)left % tutti_type_bytes(type) || (uintptr_t)right % tutti_type_bytes(type))
-        ++*(int *)context;
-    for (size_t i = 0; i < count * tutti_type_bytes(type); i++)
-        l[i] = (unsigned char)(l[i] * 3 + r[i]);
+    if ((uintptr_t)left % tutti_type_bytes(type) || (uintptr_t)right % tutti_type_bytes(type)) ++*(int *)context;
+    for (size_t i = 0; i < count * tutti_type_bytes(type); i++) l[i] = (unsigned char)(l[i] * 3 + r[i]);
 }
 
 static unsigned char mix_tree(const unsigned char *leaves, int count)
 {
-    if (count == 1)
-        return leaves[0];
+    if (count == 1) return leaves[0];
     int half = 1;
-    while (half * 2 < count)
-        half *= 2;
+    while (half * 2 < count) half *= 2;
     return (unsigned char)(mix_tree(leaves, half) * 3 + mix_tree(leaves + half, count - half));
 }
 
@@ -91,12 +87,12 @@ static void fill_float(unsigned char *at, tutti_type type)
     unsigned what = pick(8);
     uint64_t bits = random_bits();
     union value value = {.bits = bits};
-    if ((what == 2 || what == 3) && type != TUTTI_F8E4M3) { /* large ones that cancel, so that small ones tell the order */
+    if ((what == 2 || what == 3) &&
+        type != TUTTI_F8E4M3) { /* large ones that cancel, so that small ones tell the order */
         static const double far[] = {49152, -49152, 49152, -49152, 0x1p-14, 3 * 0x1p-16, 0x1p30, -0x1p30};
         double chosen = far[pick(type == TUTTI_F16 || type == TUTTI_F8E5M2 ? 6 : 8)];
         value.f64 = chosen;
-        if (type != TUTTI_F64)
-            value.f32 = (float)chosen;
+        if (type != TUTTI_F64) value.f32 = (float)chosen;
         put(at, type, value);
         return;
     }
@@ -135,8 +131,7 @@ static void expect_mix(int source_count, size_t bytes, unsigned char *out)
 {
     unsigned char leaves[SOURCES_MAX];
     for (size_t i = 0; i < bytes; i++) {
-        for (int s = 0; s < source_count; s++)
-            leaves[s] = sources[s][i];
+        for (int s = 0; s < source_count; s++) leaves[s] = sources[s][i];
         out[i] = mix_tree(leaves, source_count);
     }
 }
@@ -152,8 +147,7 @@ static void expect(tutti_type type, int kind, int source_count, size_t count, un
     for (size_t i = 0; i < count; i++) {
         for (int s = 0; s < source_count; s++) {
             leaves[s] = get(sources[s] + i * bytes, type);
-            if (kind == SCALED)
-                leaves[s] = scale(leaves[s], type, factors[s]);
+            if (kind == SCALED) leaves[s] = scale(leaves[s], type, factors[s]);
         }
         union value value = tree(leaves, source_count, type, kind == SCALED ? TUTTI_SUM : kind);
         put(out + i * bytes, type, kind == TUTTI_AVG ? divide(value, type, source_count) : value);
@@ -164,11 +158,9 @@ static void expect(tutti_type type, int kind, int source_count, size_t count, un
 static bool same(const unsigned char *got, const unsigned char *want, size_t count, tutti_type type)
 {
     size_t bytes = tutti_type_bytes(type);
-    if (memcmp(got, want, count * bytes) == 0)
-        return true;
+    if (memcmp(got, want, count * bytes) == 0) return true;
     for (size_t i = 0; i < count; i++) {
-        if (memcmp(got + i * bytes, want + i * bytes, bytes) == 0)
-            continue;
+        if (memcmp(got + i * bytes, want + i * bytes, bytes) == 0) continue;
         union value a = get(got + i * bytes, type), b = get(want + i * bytes, type);
         bool nans = (type == TUTTI_F64 && isnan(a.f64) && isnan(b.f64)) ||
                     (type == TUTTI_F32 && isnan(a.f32) && isnan(b.f32));
@@ -184,8 +176,7 @@ static bool same(const unsigned char *got, const unsigned char *want, size_t cou
 static bool guarded(const unsigned char *buffer, size_t begin, size_t bytes)
 {
     for (size_t i = 0; i < GUARD; i++)
-        if (buffer[begin - 1 - i] != 0xa5 || buffer[begin + bytes + i] != 0xa5)
-            return false;
+        if (buffer[begin - 1 - i] != 0xa5 || buffer[begin + bytes + i] != 0xa5) return false;
     return true;
 }
 
@@ -194,8 +185,7 @@ static unsigned char *place(int which, size_t bytes, size_t shift, const unsigne
 {
     unsigned char *begin = work[which] + GUARD + shift;
     memset(begin - GUARD, 0xa5, bytes + 2 * GUARD);
-    if (content)
-        memcpy(begin, content, bytes);
+    if (content) memcpy(begin, content, bytes);
     return begin;
 }
 
@@ -224,8 +214,7 @@ static void check_reduce(const char *set, tutti_type type, int kind, const struc
     tti_reduce(&reducers[type][kind], in, kind == SCALED ? factors : NULL, shape->source_count, out, shape->dst_count,
                shape->count, shape->stream);
     bool right = true;
-    for (int k = 0; k < shape->dst_count; k++)
-        right = right && same(out[k], expected, shape->count, type);
+    for (int k = 0; k < shape->dst_count; k++) right = right && same(out[k], expected, shape->count, type);
     for (int s = 0; s < shape->source_count; s++)
         right = right && guarded(work[s], GUARD + shifts[s], bytes) &&
                 (shape->in_place || memcmp(in[s], sources[s], bytes) == 0);
@@ -241,12 +230,10 @@ static void check_shapes(tutti_type type, int kind, int source_count)
     static const size_t counts[] = {0, 1, 7, 8, 9, 63, 64, 65, 1000, COUNT_MAX};
     expect(type, kind, source_count, COUNT_MAX, expected);
     for (int set = 0; set < SETS; set++) {
-        if (!tti_kernels_force(sets[set]->name))
-            continue;
+        if (!tti_kernels_force(sets[set]->name)) continue;
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             for (int variant = 0; variant < 4; variant++) {
-                if (counts[c] >= 1000 && variant != (int)pick(4))
-                    continue; /* the long ones take turns */
+                if (counts[c] >= 1000 && variant != (int)pick(4)) continue; /* the long ones take turns */
                 struct shape shape = {.source_count = source_count,
                                       .dst_count = 1 + (int)pick(DSTS_MAX),
                                       .count = counts[c],
@@ -264,8 +251,7 @@ static void test_reduce(void)
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
         fill_sources((tutti_type)type);
         for (int kind = 0; kind < KINDS; kind++)
-            for (int n = 1; defined[type][kind] && n <= SOURCES_MAX; n++)
-                check_shapes((tutti_type)type, kind, n);
+            for (int n = 1; defined[type][kind] && n <= SOURCES_MAX; n++) check_shapes((tutti_type)type, kind, n);
     }
     CHECK(misaligned_calls == 0, "a user's function saw %d misaligned operands", misaligned_calls);
 }
@@ -280,8 +266,7 @@ static void check_scan(const char *set, tutti_type type, int kind, int n, bool e
     static unsigned char *results[SOURCES_MAX];
     int skipped = n > 3 ? n / 2 : -1;
     for (int s = 0; s < n; s++) {
-        if (!results[s])
-            results[s] = malloc(COUNT_MAX * 8);
+        if (!results[s]) results[s] = malloc(COUNT_MAX * 8);
         in[s] = place(s, bytes, pick(3) * 8, sources[s]);
         memset(results[s], 0xa5, COUNT_MAX * 8);
         out[s] = s == skipped ? NULL : in_place ? work[s] + ((const unsigned char *)in[s] - work[s]) : results[s];
@@ -355,10 +340,9 @@ static void fill_roundings(const struct format *format)
     for (unsigned code = 0; code < format->infinity; code++) {
         float value = (float)magnitude(format, code);
         float tie = (float)((magnitude(format, code) + magnitude(format, code + 1)) / 2);
-        float near[] = {value, nextafterf(value, INFINITY), nextafterf(value, 0), tie, nextafterf(tie, INFINITY),
-                        nextafterf(tie, 0)};
-        for (size_t i = 0; i < sizeof near / sizeof *near; i++)
-            inputs[used++] = code % 2 ? -near[i] : near[i];
+        float near[] = {value, nextafterf(value, INFINITY), nextafterf(value, 0),
+                        tie,   nextafterf(tie, INFINITY),   nextafterf(tie, 0)};
+        for (size_t i = 0; i < sizeof near / sizeof *near; i++) inputs[used++] = code % 2 ? -near[i] : near[i];
     }
     while (used < ROUNDINGS) {
         uint64_t bits = random_bits();
@@ -390,11 +374,9 @@ static void test_conversions(void)
     static uint16_t wanted[ROUNDINGS];
     for (int f = 0; f < FORMATS; f++) {
         fill_roundings(&formats[f]);
-        for (size_t i = 0; i < ROUNDINGS; i++)
-            wanted[i] = (uint16_t)reference_encode(&formats[f], inputs[i]);
+        for (size_t i = 0; i < ROUNDINGS; i++) wanted[i] = (uint16_t)reference_encode(&formats[f], inputs[i]);
         for (int set = 0; set < SETS; set++) {
-            if (!sets[set]->usable())
-                continue;
+            if (!sets[set]->usable()) continue;
             check_decode(sets[set], &formats[f]);
             check_encode(sets[set], &formats[f], wanted);
         }
@@ -431,8 +413,7 @@ static tutti_status scaled_status(double factor, tutti_type type)
     tutti_reduction reduction;
     struct tti_reducer reducer;
     char why[200] = "";
-    if (tutti_reduction_scaled_sum(factor, &reduction) != TUTTI_OK)
-        return TUTTI_ERR_SYSTEM;
+    if (tutti_reduction_scaled_sum(factor, &reduction) != TUTTI_OK) return TUTTI_ERR_SYSTEM;
     tutti_status status = tti_reducer_init(&reducer, type, reduction, why, sizeof why);
     return (status == TUTTI_OK) == !why[0] ? status : TUTTI_ERR_SYSTEM;
 }
@@ -481,8 +462,7 @@ static void test_registry(void)
     CHECK(tutti_type_bytes(TUTTI_TYPE_COUNT) == 0 && tutti_type_bytes(TUTTI_BF16) == 2, "type bytes");
     test_factors();
     tutti_status status = TUTTI_OK;
-    for (int i = 0; status == TUTTI_OK && i < 100000; i++)
-        status = tutti_reduction_scaled_sum(1000 + i, &a);
+    for (int i = 0; status == TUTTI_OK && i < 100000; i++) status = tutti_reduction_scaled_sum(1000 + i, &a);
     CHECK(status == TUTTI_ERR_LIMIT, "a full registry gives %d", (int)status);
     CHECK(tutti_reduction_scaled_sum(1000, &a) == TUTTI_OK, "what is registered stays usable");
 }
@@ -493,8 +473,7 @@ static void test_copy(void)
 {
     static const size_t sizes[] = {0, 1, 63, 64, 65, 127, 129, 4096, 30001};
     for (int set = 0; set < SETS; set++) {
-        if (!tti_kernels_force(sets[set]->name))
-            continue;
+        if (!tti_kernels_force(sets[set]->name)) continue;
         CHECK(strcmp(tti_kernels_name(), sets[set]->name) == 0, "forced %s", sets[set]->name);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             for (int variant = 0; variant < 8; variant++) {
@@ -516,8 +495,7 @@ int main(void)
 {
     size_t bytes = COUNT_MAX * 8;
     expected = malloc(bytes);
-    for (int s = 0; s < SOURCES_MAX; s++)
-        sources[s] = calloc(bytes, 1);
+    for (int s = 0; s < SOURCES_MAX; s++) sources[s] = calloc(bytes, 1);
     for (int i = 0; i < SOURCES_MAX + DSTS_MAX; i++)
         work[i] = aligned_alloc(64, (bytes + 2 * GUARD + 64) / 64 * 64 + 64);
     prepare_reducers();

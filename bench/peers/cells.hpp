@@ -23,7 +23,8 @@
 #include <optional>
 #include <string>
 
-namespace peers {
+namespace peers
+{
 
 enum class op { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, ping_pong, barrier };
 
@@ -31,7 +32,10 @@ inline constexpr std::array<const char *, 7> op_names = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "ping_pong", "barrier",
 };
 
-inline const char *op_name(op what) { return op_names[static_cast<std::size_t>(what)]; }
+inline const char *op_name(op what)
+{
+    return op_names[static_cast<std::size_t>(what)];
+}
 
 inline std::optional<op> op_named(const std::string &name)
 {
@@ -46,8 +50,14 @@ struct call {
     int ranks;
     std::size_t block;
 
-    bool has_blocks() const { return what == op::all_gather || what == op::reduce_scatter || what == op::all_to_all; }
-    std::size_t whole() const { return has_blocks() ? block * static_cast<std::size_t>(ranks) : block; }
+    bool has_blocks() const
+    {
+        return what == op::all_gather || what == op::reduce_scatter || what == op::all_to_all;
+    }
+    std::size_t whole() const
+    {
+        return has_blocks() ? block * static_cast<std::size_t>(ranks) : block;
+    }
 };
 
 inline call make_call(op what, std::size_t bytes, int ranks)

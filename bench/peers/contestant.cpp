@@ -17,7 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace peers {
+namespace peers
+{
 
 using steady = std::chrono::steady_clock;
 
@@ -26,7 +27,10 @@ contestant::contestant(recipe given, const options &chosen, const std::string &p
 {
 }
 
-contestant::~contestant() { stop(); }
+contestant::~contestant()
+{
+    stop();
+}
 
 /* ---- Starting and ending --------------------------------------------------------------------------------------- */
 
@@ -43,8 +47,10 @@ bool contestant::make_pipes()
         /* Both ends, so that neither opening nor a worker's end disturbs the driver; the driver's end reaches all. */
         const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
         if (descriptor < 0) return false;
-        if (name == "reply") replies = descriptor;
-        else controls.push_back(descriptor);
+        if (name == "reply")
+            replies = descriptor;
+        else
+            controls.push_back(descriptor);
     }
     return true;
 }
@@ -56,13 +62,20 @@ void contestant::spawn()
     std::vector<std::string> command = how.launcher;
     const std::vector<std::string> worker = {
         how.worker,
-        "--folder", folder,
-        "--job", job,
-        "--ranks", std::to_string(wanted.ranks),
-        "--bytes", std::to_string(largest),
-        "--bind", how.bind,
-        "--buffers", wanted.buffers_name(),
-        "--memory", wanted.memory_name(),
+        "--folder",
+        folder,
+        "--job",
+        job,
+        "--ranks",
+        std::to_string(wanted.ranks),
+        "--bytes",
+        std::to_string(largest),
+        "--bind",
+        how.bind,
+        "--buffers",
+        wanted.buffers_name(),
+        "--memory",
+        wanted.memory_name(),
     };
     command.insert(command.end(), worker.begin(), worker.end());
     const bool all_at_once = how.one_process || !how.launcher.empty();
@@ -157,7 +170,10 @@ bool contestant::read_some(int wait_ms)
 
 static const std::string missing_line = "missing";
 
-static bool begins(const std::string &line, const std::string &word) { return line.compare(0, word.size(), word) == 0; }
+static bool begins(const std::string &line, const std::string &word)
+{
+    return line.compare(0, word.size(), word) == 0;
+}
 
 /* One line from every rank: what follows this verb, in no order, or `missing_line`. */
 bool contestant::collect(const std::string &verb, int seconds, std::vector<std::string> &lines)
@@ -168,9 +184,12 @@ bool contestant::collect(const std::string &verb, int seconds, std::vector<std::
         if (end != std::string::npos) {
             const std::string line = heard.substr(0, end);
             heard.erase(0, end + 1);
-            if (begins(line, verb + " ")) lines.push_back(line.substr(verb.size() + 1));
-            else if (begins(line, missing_line)) lines.push_back(missing_line);
-            else return fail("said: " + line), false;
+            if (begins(line, verb + " "))
+                lines.push_back(line.substr(verb.size() + 1));
+            else if (begins(line, missing_line))
+                lines.push_back(missing_line);
+            else
+                return fail("said: " + line), false;
         } else if (!read_some(200) && some_ended()) {
             return fail("a process of it ended"), false;
         } else if (steady::now() > deadline) {
@@ -226,9 +245,12 @@ recipe recipe::varied(const std::string &new_name, const std::vector<std::string
     copy.name = new_name;
     for (const std::string &word : words) {
         const std::size_t equals = word.find('=');
-        if (word.compare(0, 5, "bind=") == 0) copy.bind = word.substr(5);
-        else if (equals != std::string::npos && word[0] != '-') copy.environment.push_back(word);
-        else copy.launcher.push_back(word);
+        if (word.compare(0, 5, "bind=") == 0)
+            copy.bind = word.substr(5);
+        else if (equals != std::string::npos && word[0] != '-')
+            copy.environment.push_back(word);
+        else
+            copy.launcher.push_back(word);
     }
     return copy;
 }
@@ -242,10 +264,10 @@ static const char *const malloc_settings = "GLIBC_TUNABLES=glibc.malloc.mmap_thr
  * lies in memory and is removed whatever happens. */
 static recipe open_mpi(const recipe &base, const std::string &ranks, const std::string &folder, bool crowded)
 {
-    recipe made = base.varied("openmpi", {"mpirun.openmpi", "-n", ranks, "--bind-to", "none",
-                                          "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                                          "OMPI_MCA_orte_tmpdir_base=" + folder,
-                                          "OMPI_MCA_btl_vader_backing_directory=" + folder});
+    recipe made = base.varied("openmpi",
+                              {"mpirun.openmpi", "-n", ranks, "--bind-to", "none", "OMPI_ALLOW_RUN_AS_ROOT=1",
+                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_orte_tmpdir_base=" + folder,
+                               "OMPI_MCA_btl_vader_backing_directory=" + folder});
     made.worker += "openmpi";
     return crowded ? made.varied(made.name, {"--oversubscribe", "--mca", "mpi_yield_when_idle", "1"}) : made;
 }

@@ -13,7 +13,8 @@
 
 #include <sys/types.h>
 
-namespace peers {
+namespace peers
+{
 
 /* How one is started. A launcher starts all ranks; without one, the driver starts a process per rank, or a single
  * one whose threads are the ranks. */
@@ -24,7 +25,7 @@ struct recipe {
     std::vector<std::string> environment; /* NAME=VALUE */
     std::string bind;                     /* "core" or "none" */
     bool one_process = false;
-    bool has_helpers = false;             /* threads of its own, that take its ranks' cores from them */
+    bool has_helpers = false; /* threads of its own, that take its ranks' cores from them */
 
     std::string text() const; /* the settings, as shown to people */
     recipe varied(const std::string &new_name, const std::vector<std::string> &words) const; /* as --add has them */
@@ -49,7 +50,8 @@ struct outcome {
     std::size_t wrong = 0; /* elements, over all ranks */
 };
 
-class contestant {
+class contestant
+{
   public:
     contestant(recipe how, const options &wanted, const std::string &parent_folder);
     contestant(const contestant &) = delete;
@@ -61,7 +63,10 @@ class contestant {
     outcome take(const turn &asked);
     void stop(); /* politely first */
 
-    bool alive() const { return !processes.empty(); }
+    bool alive() const
+    {
+        return !processes.empty();
+    }
 
     const recipe how;
     std::string problem;

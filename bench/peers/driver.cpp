@@ -14,7 +14,8 @@
 #include <numeric>
 #include <random>
 
-namespace {
+namespace
+{
 
 using peers::cell;
 using peers::contestant;
@@ -37,7 +38,10 @@ void revive(team &all)
         if (!each->alive()) each->start();
 }
 
-bool is_disturbed(const outcome::sample &each) { return each.lost > 0.02; }
+bool is_disturbed(const outcome::sample &each)
+{
+    return each.lost > 0.02;
+}
 
 /* The better of two: undisturbed before disturbed, then the shorter. */
 const outcome::sample &better(const outcome::sample &one, const outcome::sample &other)

@@ -23,7 +23,8 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
-namespace {
+namespace
+{
 
 using peers::op;
 
@@ -37,11 +38,17 @@ std::shared_ptr<gloo::Context> connect(const peers::settings &wanted)
     return context;
 }
 
-void sum(void *out, const void *left, const void *right, size_t count) { gloo::sum<float>(out, left, right, count); }
+void sum(void *out, const void *left, const void *right, size_t count)
+{
+    gloo::sum<float>(out, left, right, count);
+}
 
-class gloo_adapter final : public peers::adapter {
+class gloo_adapter final : public peers::adapter
+{
   public:
-    explicit gloo_adapter(const peers::settings &wanted) : context(connect(wanted)), meeting(context) {}
+    explicit gloo_adapter(const peers::settings &wanted) : context(connect(wanted)), meeting(context)
+    {
+    }
 
     bool prepare(const peers::call &wanted, const peers::buffers &memory) override
     {
@@ -64,7 +71,10 @@ class gloo_adapter final : public peers::adapter {
         for (int i = 0; i < times; i++) once();
     }
 
-    void barrier() override { gloo::barrier(meeting); }
+    void barrier() override
+    {
+        gloo::barrier(meeting);
+    }
 
     const float *result(const peers::buffers &memory) const override
     {
@@ -112,10 +122,10 @@ class gloo_adapter final : public peers::adapter {
     std::function<void()> ping_pong(const peers::buffers &memory, size_t count)
     {
         const int peer = 1 - context->rank;
-        std::shared_ptr<gloo::transport::UnboundBuffer> in =
-            context->createUnboundBuffer(memory.in, count * sizeof(float));
-        std::shared_ptr<gloo::transport::UnboundBuffer> out =
-            context->createUnboundBuffer(memory.out, count * sizeof(float));
+        std::shared_ptr<gloo::transport::UnboundBuffer> in = context->createUnboundBuffer(memory.in,
+                                                                                          count * sizeof(float));
+        std::shared_ptr<gloo::transport::UnboundBuffer> out = context->createUnboundBuffer(memory.out,
+                                                                                           count * sizeof(float));
         constexpr uint64_t slot = 1;
         if (peer == 1)
             return [=] {

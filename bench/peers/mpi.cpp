@@ -9,13 +9,17 @@
 
 #include <mpi.h>
 
-namespace {
+namespace
+{
 
 using peers::op;
 
-class mpi final : public peers::adapter {
+class mpi final : public peers::adapter
+{
   public:
-    explicit mpi(int my_rank) : rank(my_rank) {}
+    explicit mpi(int my_rank) : rank(my_rank)
+    {
+    }
 
     bool prepare(const peers::call &wanted, const peers::buffers &given) override
     {
@@ -26,7 +30,10 @@ class mpi final : public peers::adapter {
         return true;
     }
 
-    void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
+    void barrier() override
+    {
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
 
     void repeat(int times) override
     {

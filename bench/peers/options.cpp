@@ -11,7 +11,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-namespace peers {
+namespace peers
+{
 
 bool options::wants(const std::string &contestant) const
 {
@@ -107,7 +108,8 @@ static const std::vector<row> &rows()
          [](options &o, const std::string &text) { o.tuned_memory = parse_choice(text, "tuned", "plain"); }},
         {"--only", "NAME,NAME...", "contestants: tutti, openmpi, openmpi-ucx, openmpi-sm, mpich, gloo [all]",
          [](options &o, const std::string &text) { o.only = split(text); }},
-        {"--add", "NAME:BASE:WORD...", "another contestant: BASE with NAME=VALUE in its environment, bind=core|none,\n"
+        {"--add", "NAME:BASE:WORD...",
+         "another contestant: BASE with NAME=VALUE in its environment, bind=core|none,\n"
          "                                  or anything else as an argument of its launcher; may be repeated",
          [](options &o, const std::string &text) { o.additions.push_back(text); }},
         {"--json", "FILE", "append one object per line, for every cell and contestant",

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-namespace peers {
+namespace peers
+{
 
 struct options {
     int ranks = 2;
@@ -24,11 +25,20 @@ struct options {
     std::string json;
     std::vector<std::string> only;
     std::vector<std::string> additions; /* NAME:BASE:WORD WORD…, see recipes */
-    std::string workers; /* folder of the worker programs: the driver's own */
+    std::string workers;                /* folder of the worker programs: the driver's own */
 
-    const char *as_name() const { return threads ? "threads" : "processes"; }
-    const char *buffers_name() const { return shared ? "shared" : "private"; }
-    const char *memory_name() const { return tuned_memory ? "tuned" : "plain"; }
+    const char *as_name() const
+    {
+        return threads ? "threads" : "processes";
+    }
+    const char *buffers_name() const
+    {
+        return shared ? "shared" : "private";
+    }
+    const char *memory_name() const
+    {
+        return tuned_memory ? "tuned" : "plain";
+    }
     bool wants(const std::string &contestant) const;
 };
 

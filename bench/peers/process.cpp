@@ -18,16 +18,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace peers {
+namespace peers
+{
 
 static volatile std::sig_atomic_t signal_came = 0;
 
-static void on_signal(int) { signal_came = 1; }
+static void on_signal(int)
+{
+    signal_came = 1;
+}
 
 void take_charge()
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    struct sigaction action {};
+    struct sigaction action {
+    };
     action.sa_handler = on_signal; /* no SA_RESTART: every wait ends */
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
     signal(SIGPIPE, SIG_IGN);
@@ -174,7 +179,9 @@ static double seconds_used(int who)
            static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-bystanders::bystanders() : start(now()) {}
+bystanders::bystanders() : start(now())
+{
+}
 
 bystanders::times bystanders::now()
 {

@@ -12,11 +12,14 @@
 
 #include <sys/types.h>
 
-namespace peers {
+namespace peers
+{
 
 /* Thrown from the driver's waits after Ctrl-C or SIGTERM. */
 struct interrupted : std::runtime_error {
-    interrupted() : std::runtime_error("interrupted") {}
+    interrupted() : std::runtime_error("interrupted")
+    {
+    }
 };
 
 /* Called once, first: becomes the reaper, catches SIGINT, SIGTERM and SIGHUP. */
@@ -26,7 +29,8 @@ void take_charge();
 void check_interrupt();
 
 /* A private folder in memory where there is /dev/shm, removed with all it holds. */
-class temporary_folder {
+class temporary_folder
+{
   public:
     temporary_folder();
     ~temporary_folder();
@@ -52,7 +56,8 @@ void kill_descendants();
 void sleep_ms(int ms);
 
 /* What the cores did since it was made that was not for this process and its children. Exact once they are reaped. */
-class bystanders {
+class bystanders
+{
   public:
     bystanders();
 

@@ -6,7 +6,8 @@
 #include <cstring>
 #include <stdexcept>
 
-namespace peers {
+namespace peers
+{
 
 double quantile(std::vector<double> values, double part)
 {
@@ -68,7 +69,8 @@ report::report(const options &chosen, const std::vector<std::string> &contestant
     if (!wanted.json.empty() && (json = fopen(wanted.json.c_str(), "ae")) == nullptr)
         throw std::runtime_error("cannot write " + wanted.json + ": " + strerror(errno));
     printf("%d ranks on %d cores; bound: %s; memory: %s; Tutti's ranks: %s, buffers: %s; f32 sum; us per call, median "
-           "of %d rounds\n", wanted.ranks, core_count(), wanted.bind.c_str(), wanted.memory_name(), wanted.as_name(),
+           "of %d rounds\n",
+           wanted.ranks, core_count(), wanted.bind.c_str(), wanted.memory_name(), wanted.as_name(),
            wanted.buffers_name(), wanted.rounds);
     printf("%-15s %8s", "operation", "bytes");
     for (const std::string &name : names) printf(" %11s", name.c_str());

@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-namespace peers {
+namespace peers
+{
 
 /* One contestant in one cell. The rounds of all contestants correspond: round r was taken together. */
 struct entry {
@@ -33,7 +34,8 @@ double quantile(std::vector<double> values, double part); /* of a non-empty list
 /* Per round, `entry` divided by `base`: above 1 means that base is faster. */
 std::vector<double> ratios(const entry &each, const entry &base);
 
-class report {
+class report
+{
   public:
     report(const options &wanted, const std::vector<std::string> &contestants);
     ~report();

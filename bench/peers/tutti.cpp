@@ -10,13 +10,17 @@
 
 #include <tutti/tutti.h>
 
-namespace {
+namespace
+{
 
 using peers::op;
 
-class tutti_adapter final : public peers::adapter {
+class tutti_adapter final : public peers::adapter
+{
   public:
-    explicit tutti_adapter(tutti_comm *given_world) : world(given_world), rank(tutti_rank(world)) {}
+    explicit tutti_adapter(tutti_comm *given_world) : world(given_world), rank(tutti_rank(world))
+    {
+    }
 
     peers::buffers allocate(const peers::settings &given, size_t bytes) override
     {
@@ -35,7 +39,10 @@ class tutti_adapter final : public peers::adapter {
         return true;
     }
 
-    void barrier() override { check(tutti_barrier(world)); }
+    void barrier() override
+    {
+        check(tutti_barrier(world));
+    }
 
     void repeat(int times) override
     {

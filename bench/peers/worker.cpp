@@ -16,7 +16,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-namespace peers {
+namespace peers
+{
 
 /* ---- Command line ---------------------------------------------------------------------------------------------- */
 
@@ -25,15 +26,24 @@ settings parse_settings(int argc, char **argv)
     settings parsed;
     for (int i = 1; i + 1 < argc; i += 2) {
         const std::string name = argv[i], value = argv[i + 1];
-        if (name == "--folder") parsed.folder = value;
-        else if (name == "--job") parsed.job = value;
-        else if (name == "--ranks") parsed.ranks = std::stoi(value);
-        else if (name == "--rank") parsed.rank = std::stoi(value);
-        else if (name == "--bytes") parsed.bytes = std::stoull(value);
-        else if (name == "--bind") parsed.bind = value == "core";
-        else if (name == "--buffers") parsed.shared_buffers = value == "shared";
-        else if (name == "--memory") parsed.huge_pages = value == "tuned";
-        else throw std::runtime_error("unknown option " + name);
+        if (name == "--folder")
+            parsed.folder = value;
+        else if (name == "--job")
+            parsed.job = value;
+        else if (name == "--ranks")
+            parsed.ranks = std::stoi(value);
+        else if (name == "--rank")
+            parsed.rank = std::stoi(value);
+        else if (name == "--bytes")
+            parsed.bytes = std::stoull(value);
+        else if (name == "--bind")
+            parsed.bind = value == "core";
+        else if (name == "--buffers")
+            parsed.shared_buffers = value == "shared";
+        else if (name == "--memory")
+            parsed.huge_pages = value == "tuned";
+        else
+            throw std::runtime_error("unknown option " + name);
     }
     if (parsed.folder.empty()) throw std::runtime_error("a worker is started by the driver, not by hand");
     sched_getaffinity(0, sizeof parsed.cores, &parsed.cores);
@@ -74,7 +84,10 @@ buffers adapter::allocate(const settings &wanted, std::size_t bytes)
 
 /* ---- Contents: small whole numbers, so that every order of summation gives the same float ----------------------- */
 
-static float value(std::size_t rank, std::size_t index) { return static_cast<float>((index * 5 + rank * 17) & 127); }
+static float value(std::size_t rank, std::size_t index)
+{
+    return static_cast<float>((index * 5 + rank * 17) & 127);
+}
 
 static float sum_of_values(int ranks, std::size_t index)
 {
@@ -153,8 +166,10 @@ struct command {
  * and a round trip does for the two that remain. */
 static void meet(adapter &library, const command &given)
 {
-    if (given.wanted.what == op::ping_pong) library.repeat(1);
-    else library.barrier();
+    if (given.wanted.what == op::ping_pong)
+        library.repeat(1);
+    else
+        library.barrier();
 }
 
 /* The samples, as the driver reads them. */
@@ -194,7 +209,8 @@ static std::string carry_out(adapter &library, const buffers &memory, const comm
 
 /* ---- The driver's pipes ---------------------------------------------------------------------------------------- */
 
-class pipes {
+class pipes
+{
   public:
     pipes(const std::string &folder, int rank)
         : control(open((folder + "/ctl." + std::to_string(rank)).c_str(), O_RDONLY | O_CLOEXEC)),
@@ -230,8 +246,10 @@ class pipes {
             }
             char chunk[512];
             const ssize_t got = read(control, chunk, sizeof chunk);
-            if (got > 0) heard.append(chunk, static_cast<std::size_t>(got));
-            else if (got == 0 || errno != EINTR) _exit(1);
+            if (got > 0)
+                heard.append(chunk, static_cast<std::size_t>(got));
+            else if (got == 0 || errno != EINTR)
+                _exit(1);
         }
     }
 

@@ -14,12 +14,13 @@
 
 #include <sched.h>
 
-namespace peers {
+namespace peers
+{
 
 /* The command line of a worker; the driver writes it. */
 struct settings {
-    std::string folder;          /* holds ctl.RANK and reply; private to this contestant */
-    std::string job;             /* a name no other contestant has */
+    std::string folder; /* holds ctl.RANK and reply; private to this contestant */
+    std::string job;    /* a name no other contestant has */
     int ranks = 1;
     int rank = -1;               /* -1: the launcher knows */
     std::size_t bytes = 0;       /* the largest cell */
@@ -42,7 +43,8 @@ struct buffers {
 };
 
 /* A library under test, as one rank sees it. Failures are thrown. */
-class adapter {
+class adapter
+{
   public:
     virtual ~adapter() = default;
 
@@ -58,7 +60,10 @@ class adapter {
     virtual void barrier() = 0;
 
     /* Where the result of the prepared call lies. */
-    virtual const float *result(const buffers &memory) const { return memory.out; }
+    virtual const float *result(const buffers &memory) const
+    {
+        return memory.out;
+    }
 };
 
 /* Serves the driver until it says quit. Returns the exit status. */

@@ -16,8 +16,8 @@
 #include <tutti/tutti.h>
 
 enum {
-    TTI_KERNEL_ARITY = 4,                                /* most inputs of one kernel */
-    TTI_KERNEL_SCALED_SUM = TUTTI_REDUCTION_COUNT,       /* column of the scaled sum */
+    TTI_KERNEL_ARITY = 4,                          /* most inputs of one kernel */
+    TTI_KERNEL_SCALED_SUM = TUTTI_REDUCTION_COUNT, /* column of the scaled sum */
     TTI_KERNEL_REDUCTIONS = TUTTI_REDUCTION_COUNT + 1
 };
 
@@ -29,10 +29,10 @@ typedef void tti_kernel(void *out, const void *const *in, const double *factors,
 typedef void tti_stream_kernel(void *const *outs, int out_count, const void *const *in, int divisor, size_t n);
 
 struct tti_kernel_row {
-    tti_kernel *direct[TTI_KERNEL_ARITY];   /* elements of 1..4 sources -> elements; NULL: load, fold, store */
-    tti_kernel *load;                       /* elements of one source -> accumulators */
-    tti_kernel *fold[TTI_KERNEL_ARITY - 1]; /* 2..4 accumulators -> one; [0] is never NULL */
-    tti_kernel *store;                      /* accumulators -> elements */
+    tti_kernel *direct[TTI_KERNEL_ARITY];          /* elements of 1..4 sources -> elements; NULL: load, fold, store */
+    tti_kernel *load;                              /* elements of one source -> accumulators */
+    tti_kernel *fold[TTI_KERNEL_ARITY - 1];        /* 2..4 accumulators -> one; [0] is never NULL */
+    tti_kernel *store;                             /* accumulators -> elements */
     tti_stream_kernel *streamed[TTI_KERNEL_ARITY]; /* of 1..4 sources; NULL: `direct` and then `stream` */
     size_t accumulator_bytes;                      /* 0: this pair is an error */
 };

@@ -30,8 +30,7 @@ static inline void copy_some(void *to, const void *from, size_t n, size_t size)
 {
     unsigned char *t = to;
     const unsigned char *f = from;
-    for (size_t i = 0; i < n; i++)
-        memcpy(t + i * size, f + i * size, size);
+    for (size_t i = 0; i < n; i++) memcpy(t + i * size, f + i * size, size);
 }
 
 static inline floats get_f32(const void *from)

@@ -12,7 +12,7 @@
 
 /* Told to the compiler here and not in the build, so that no function outside this file can be built with it. */
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c"))),                 \
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c"))),                  \
                              apply_to = function)
 #else
 #pragma GCC push_options
@@ -128,8 +128,7 @@ static void stream(void *dst, const void *src, size_t bytes)
 {
     char *to = dst;
     const char *from = src;
-    for (size_t i = 0; i < bytes; i += 64)
-        _mm512_stream_si512((void *)(to + i), _mm512_loadu_si512(from + i));
+    for (size_t i = 0; i < bytes; i += 64) _mm512_stream_si512((void *)(to + i), _mm512_loadu_si512(from + i));
 }
 
 #if defined(__clang__)

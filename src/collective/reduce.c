@@ -44,8 +44,7 @@ static _Atomic(const struct tti_kernels *) chosen;
 static const struct tti_kernels *choose_best(void)
 {
     int best = 0;
-    while (!all_kernels[best]->usable())
-        best++;
+    while (!all_kernels[best]->usable()) best++;
     atomic_store_explicit(&chosen, all_kernels[best], memory_order_relaxed);
     return all_kernels[best];
 }
@@ -63,8 +62,7 @@ const char *tti_kernels_name(void)
 
 bool tti_kernels_force(const char *name)
 {
-    if (!name)
-        return choose_best() != NULL;
+    if (!name) return choose_best() != NULL;
     for (int i = 0; i < KERNELS_COUNT; i++) {
         if (strcmp(name, all_kernels[i]->name) == 0 && all_kernels[i]->usable()) {
             atomic_store_explicit(&chosen, all_kernels[i], memory_order_relaxed);
@@ -94,8 +92,7 @@ static void stream_copy(const struct tti_kernels *set, void *dst, const void *sr
 
 void tti_copy(void *dst, const void *src, size_t bytes, bool stream)
 {
-    if (dst == src || bytes == 0)
-        return;
+    if (dst == src || bytes == 0) return;
     if (!stream) {
         memcpy(dst, src, bytes);
         return;
@@ -140,8 +137,7 @@ static inline bool is_function(const struct pass *pass)
 
 static inline const struct tti_kernel_row *row_of(const struct tti_kernels *set, const struct tti_reducer *reducer)
 {
-    if (reducer->code == TTI_REDUCE_FUNCTION)
-        return &function_row;
+    if (reducer->code == TTI_REDUCE_FUNCTION) return &function_row;
     int column = reducer->code == TTI_REDUCE_SCALED_SUM ? TTI_KERNEL_SCALED_SUM : reducer->code;
     return &set->rows[reducer->type][column];
 }
@@ -160,8 +156,7 @@ static inline void *slot(const struct pass *pass, int index)
 static void pass_plan(struct pass *pass, int leaves, int extra)
 {
     pass->levels = 2;
-    for (int left = leaves; left > 1; left /= 2)
-        pass->levels++;
+    for (int left = leaves; left > 1; left /= 2) pass->levels++;
     size_t room = SCRATCH_BYTES / (size_t)(pass->levels + extra);
     size_t accumulator_bytes = is_function(pass) ? pass->element_bytes : pass->row->accumulator_bytes;
     assert(accumulator_bytes >= pass->element_bytes); /* a pair that tti_reducer_init refuses has none */
@@ -178,8 +173,7 @@ static void combine(const struct pass *pass, void *out, const void *left, const 
         pass->row->fold[0](out, (const void *const[]){left, right}, NULL, 0, n);
         return;
     }
-    if (out != left)
-        memcpy(out, left, n * pass->element_bytes);
+    if (out != left) memcpy(out, left, n * pass->element_bytes);
     pass->reducer->function(pass->reducer->context, out, right, n, pass->reducer->type);
 }
 
@@ -201,11 +195,9 @@ static const void *load(const struct pass *pass, int source, size_t offset, size
 /* T of sources [first, first + count), count <= group: in `out`, or where the source lies. */
 static const void *leaf(const struct pass *pass, int first, int count, size_t offset, size_t n, void *out)
 {
-    if (count == 1)
-        return load(pass, first, offset, n, out);
+    if (count == 1) return load(pass, first, offset, n, out);
     const void *in[TTI_KERNEL_ARITY];
-    for (int k = 0; k < count; k++)
-        in[k] = load(pass, first + k, offset, n, slot(pass, pass->levels + k));
+    for (int k = 0; k < count; k++) in[k] = load(pass, first + k, offset, n, slot(pass, pass->levels + k));
     pass->row->fold[count - 2](out, in, NULL, 0, n);
     return out;
 }
@@ -256,8 +248,7 @@ static void tree(const struct pass *pass, size_t offset, size_t n, void *target)
 static void direct(const struct pass *pass, tti_kernel *kernel, size_t offset, size_t n, void *target)
 {
     const void *in[TTI_KERNEL_ARITY];
-    for (int k = 0; k < pass->source_count; k++)
-        in[k] = source_at(pass, k, offset);
+    for (int k = 0; k < pass->source_count; k++) in[k] = source_at(pass, k, offset);
     kernel(target, in, pass->factors, pass->source_count, n);
 }
 
@@ -281,10 +272,8 @@ static void run_blocks(const struct pass *pass, tti_kernel *kernel, void *stagin
 {
     size_t end = pass->stream ? lead(pass, dsts[0]) : 0;
     for (size_t offset = 0; offset < count; offset = end, end = 0) {
-        if (end == 0 || end > offset + pass->block)
-            end = offset + pass->block;
-        if (end > count)
-            end = count;
+        if (end == 0 || end > offset + pass->block) end = offset + pass->block;
+        if (end > count) end = count;
         size_t n = end - offset;
         void *target = pass->stream ? staging : element_at(pass, dsts[0], offset);
         if (kernel)
@@ -299,8 +288,7 @@ static void run_blocks(const struct pass *pass, tti_kernel *kernel, void *stagin
                 memcpy(to, target, n * pass->element_bytes);
         }
     }
-    if (pass->stream)
-        pass->set->fence();
+    if (pass->stream) pass->set->fence();
 }
 
 static void reduce_in_blocks(struct pass *pass, tti_kernel *kernel, void *const *dsts, int dst_count, size_t count)
@@ -322,20 +310,17 @@ static void reduce_in_blocks(struct pass *pass, tti_kernel *kernel, void *const 
 static bool lines_agree(const struct pass *pass, void *const *dsts, int dst_count)
 {
     uintptr_t differ = 0;
-    for (int k = 1; k < dst_count; k++)
-        differ |= (uintptr_t)dsts[k] ^ (uintptr_t)dsts[0];
+    for (int k = 1; k < dst_count; k++) differ |= (uintptr_t)dsts[k] ^ (uintptr_t)dsts[0];
     return differ % LINE_BYTES == 0 && (uintptr_t)dsts[0] % pass->element_bytes == 0 && dst_count <= TTI_KERNEL_ARITY;
 }
 
 static void direct_to_all(const struct pass *pass, tti_kernel *kernel, void *const *dsts, int dst_count, size_t offset,
                           size_t n)
 {
-    if (n == 0)
-        return;
+    if (n == 0) return;
     void *first = element_at(pass, dsts[0], offset);
     direct(pass, kernel, offset, n, first);
-    for (int k = 1; k < dst_count; k++)
-        memcpy(element_at(pass, dsts[k], offset), first, n * pass->element_bytes);
+    for (int k = 1; k < dst_count; k++) memcpy(element_at(pass, dsts[k], offset), first, n * pass->element_bytes);
 }
 
 /* The lines that destinations have whole go past the caches, what is before and after them plainly. */
@@ -344,15 +329,12 @@ static void reduce_streamed(const struct pass *pass, void *const *dsts, int dst_
     tti_kernel *plain = pass->row->direct[pass->source_count - 1];
     size_t per_line = LINE_BYTES / pass->element_bytes;
     size_t head = lead(pass, dsts[0]);
-    if (head > count)
-        head = count;
+    if (head > count) head = count;
     size_t body = (count - head) / per_line * per_line, tail = head + body;
     const void *in[TTI_KERNEL_ARITY];
     void *out[TTI_KERNEL_ARITY];
-    for (int s = 0; s < pass->source_count; s++)
-        in[s] = source_at(pass, s, head);
-    for (int k = 0; k < dst_count; k++)
-        out[k] = element_at(pass, dsts[k], head);
+    for (int s = 0; s < pass->source_count; s++) in[s] = source_at(pass, s, head);
+    for (int k = 0; k < dst_count; k++) out[k] = element_at(pass, dsts[k], head);
     direct_to_all(pass, plain, dsts, dst_count, 0, head);
     pass->row->streamed[pass->source_count - 1](out, dst_count, in, pass->source_count, body);
     direct_to_all(pass, plain, dsts, dst_count, tail, count - tail);
@@ -372,8 +354,7 @@ static void reduce_at_length(const struct tti_reducer *reducer, const struct tti
                         .element_bytes = tutti_type_bytes(reducer->type),
                         .stream = stream};
     if (source_count == 1 && !pass.row->load && !pass.row->store) {
-        for (int k = 0; k < dst_count; k++)
-            tti_copy(dsts[k], sources[0], count * pass.element_bytes, stream);
+        for (int k = 0; k < dst_count; k++) tti_copy(dsts[k], sources[0], count * pass.element_bytes, stream);
         return;
     }
     bool few = source_count <= TTI_KERNEL_ARITY;
@@ -385,23 +366,20 @@ static void reduce_at_length(const struct tti_reducer *reducer, const struct tti
     reduce_in_blocks(&pass, kernel, dsts, dst_count, count);
 }
 
-void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, const double *factors,
-                int source_count, void *const *dsts, int dst_count, size_t count, bool stream)
+void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, const double *factors, int source_count,
+                void *const *dsts, int dst_count, size_t count, bool stream)
 {
     assert(source_count >= 1 && dst_count >= 1);
-    if (count == 0)
-        return;
+    if (count == 0) return;
     const struct tti_kernels *set = kernels();
     const struct tti_kernel_row *row = row_of(set, reducer);
-    if (reducer->code != TTI_REDUCE_SCALED_SUM)
-        factors = NULL;
+    if (reducer->code != TTI_REDUCE_SCALED_SUM) factors = NULL;
     /* Most calls are short, on few sources: nothing is set up for them. */
     if (source_count <= TTI_KERNEL_ARITY && row->direct[source_count - 1] && !stream) {
         size_t bytes = count * tutti_type_bytes(reducer->type);
         if (dst_count == 1 || bytes <= BLOCK_BYTES) {
             row->direct[source_count - 1](dsts[0], sources, factors, source_count, count);
-            for (int k = 1; k < dst_count; k++)
-                memcpy(dsts[k], dsts[0], bytes);
+            for (int k = 1; k < dst_count; k++) memcpy(dsts[k], dsts[0], bytes);
             return;
         }
     }
@@ -442,13 +420,10 @@ static void scan_block(const struct pass *pass, void *const *dsts, bool exclusiv
         /* dsts[r] may be sources[r]: the source must be out of the way before that is written. */
         void *kept = slot(pass, stack.depth);
         const void *entry = load(pass, r, offset, n, kept);
-        if (entry != kept)
-            memcpy(kept, entry, n * pass->element_bytes);
-        if (exclusive && r > 0 && dsts[r])
-            write_prefix(pass, &stack, r, n, element_at(pass, dsts[r], offset));
+        if (entry != kept) memcpy(kept, entry, n * pass->element_bytes);
+        if (exclusive && r > 0 && dsts[r]) write_prefix(pass, &stack, r, n, element_at(pass, dsts[r], offset));
         push(pass, &stack, kept, n);
-        if (!exclusive && dsts[r])
-            write_prefix(pass, &stack, r + 1, n, element_at(pass, dsts[r], offset));
+        if (!exclusive && dsts[r]) write_prefix(pass, &stack, r + 1, n, element_at(pass, dsts[r], offset));
     }
 }
 
@@ -472,6 +447,5 @@ void tti_scan(const struct tti_reducer *reducer, const void *const *sources, con
         size_t left = count - offset;
         scan_block(&pass, dsts, exclusive, offset, left < pass.block ? left : pass.block);
     }
-    if (stream)
-        set->fence();
+    if (stream) set->fence();
 }

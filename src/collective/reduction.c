@@ -101,23 +101,20 @@ static atomic_int registered; /* entries in use */
 static uint32_t name_hash(const char *name)
 {
     uint32_t hash = 2166136261u;
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 16777619u;
     return hash;
 }
 
 static const struct entry *find_entry(tutti_reduction reduction)
 {
     int index = (int)reduction - TUTTI_REDUCTION_USER;
-    if (index < 0 || index >= atomic_load_explicit(&registered, memory_order_acquire))
-        return NULL;
+    if (index < 0 || index >= atomic_load_explicit(&registered, memory_order_acquire)) return NULL;
     return &registry[index];
 }
 
 const char *tutti_reduction_name(tutti_reduction reduction)
 {
-    if ((unsigned)reduction < TUTTI_REDUCTION_COUNT)
-        return built_in_names[reduction];
+    if ((unsigned)reduction < TUTTI_REDUCTION_COUNT) return built_in_names[reduction];
     const struct entry *entry = find_entry(reduction);
     return entry ? entry->name : "unknown";
 }
@@ -126,11 +123,9 @@ const char *tutti_reduction_name(tutti_reduction reduction)
 static bool signature_taken(uint32_t signature, int count)
 {
     for (int i = 0; i < TUTTI_REDUCTION_COUNT; i++)
-        if (signature == name_hash(built_in_names[i]))
-            return true;
+        if (signature == name_hash(built_in_names[i])) return true;
     for (int i = 0; i < count; i++)
-        if (registry[i].function && signature == registry[i].signature)
-            return true;
+        if (registry[i].function && signature == registry[i].signature) return true;
     return signature == name_hash(scaled_sum_name);
 }
 
@@ -139,10 +134,8 @@ static tutti_status add_function(const char *name, tutti_reduce_function *functi
 {
     int count = atomic_load_explicit(&registered, memory_order_relaxed);
     uint32_t signature = name_hash(name);
-    if (signature_taken(signature, count))
-        return TUTTI_ERR_ARGUMENT;
-    if (count == REGISTRY_MAX)
-        return TUTTI_ERR_LIMIT;
+    if (signature_taken(signature, count)) return TUTTI_ERR_ARGUMENT;
+    if (count == REGISTRY_MAX) return TUTTI_ERR_LIMIT;
     struct entry *entry = &registry[count];
     memcpy(entry->name, name, strlen(name) + 1);
     entry->function = function;
@@ -156,8 +149,7 @@ static tutti_status add_function(const char *name, tutti_reduce_function *functi
 tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
                                       tutti_reduction *reduction)
 {
-    if (!name || !function || !reduction || !name[0] || strlen(name) >= NAME_BYTES)
-        return TUTTI_ERR_ARGUMENT;
+    if (!name || !function || !reduction || !name[0] || strlen(name) >= NAME_BYTES) return TUTTI_ERR_ARGUMENT;
     pthread_mutex_lock(&registry_lock);
     tutti_status status = add_function(name, function, context, reduction);
     pthread_mutex_unlock(&registry_lock);
@@ -170,8 +162,7 @@ static tutti_status add_factor(double factor, tutti_reduction *reduction)
     int index = 0;
     while (index < count && (registry[index].function || memcmp(&registry[index].factor, &factor, sizeof factor) != 0))
         index++;
-    if (index == REGISTRY_MAX)
-        return TUTTI_ERR_LIMIT;
+    if (index == REGISTRY_MAX) return TUTTI_ERR_LIMIT;
     if (index == count) {
         struct entry *entry = &registry[count];
         snprintf(entry->name, sizeof entry->name, "%s(%.17g)", scaled_sum_name, factor);
@@ -185,8 +176,7 @@ static tutti_status add_factor(double factor, tutti_reduction *reduction)
 
 tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction)
 {
-    if (!reduction || !isfinite(factor))
-        return TUTTI_ERR_ARGUMENT;
+    if (!reduction || !isfinite(factor)) return TUTTI_ERR_ARGUMENT;
     pthread_mutex_lock(&registry_lock);
     tutti_status status = add_factor(factor, reduction);
     pthread_mutex_unlock(&registry_lock);
@@ -215,15 +205,13 @@ static const char *factor_problem(double factor, tutti_type type)
         bool whole = is_whole(factor) && factor >= types[type].low && factor < types[type].high;
         return whole ? NULL : "with an integer type the factor must be a whole number that the type can represent";
     }
-    if (type != TUTTI_F64 && isinf((float)factor))
-        return "the factor is used as an f32, and is too large for one";
+    if (type != TUTTI_F64 && isinf((float)factor)) return "the factor is used as an f32, and is too large for one";
     return NULL;
 }
 
 static const char *entry_problem(const struct entry *entry, tutti_type type)
 {
-    if (entry->function)
-        return NULL;
+    if (entry->function) return NULL;
     const char *problem = refused[types[type].class][COLUMN_SCALED_SUM];
     return problem ? problem : factor_problem(entry->factor, type);
 }
@@ -236,8 +224,7 @@ tutti_status tti_reducer_init(struct tti_reducer *reducer, tutti_type type, tutt
                       why, why_bytes);
     if ((unsigned)reduction < TUTTI_REDUCTION_COUNT) {
         const char *problem = refused[types[type].class][reduction];
-        if (problem)
-            return refuse(TUTTI_ERR_TYPE, type, reduction, problem, why, why_bytes);
+        if (problem) return refuse(TUTTI_ERR_TYPE, type, reduction, problem, why, why_bytes);
         *reducer = (struct tti_reducer){
             .type = type, .code = (int)reduction, .signature = name_hash(built_in_names[reduction])};
         return TUTTI_OK;
@@ -245,8 +232,8 @@ tutti_status tti_reducer_init(struct tti_reducer *reducer, tutti_type type, tutt
     const struct entry *entry = find_entry(reduction);
     if (!entry)
         return refuse(TUTTI_ERR_ARGUMENT, type, reduction,
-                      "no such reduction; TUTTI_SUM to TUTTI_XOR and what this process registered are accepted",
-                      why, why_bytes);
+                      "no such reduction; TUTTI_SUM to TUTTI_XOR and what this process registered are accepted", why,
+                      why_bytes);
     const char *problem = entry_problem(entry, type);
     if (problem)
         return refuse(types[type].class == CLASS_BOOL ? TUTTI_ERR_TYPE : TUTTI_ERR_ARGUMENT, type, reduction, problem,
