@@ -40,7 +40,7 @@ static void add_counts(struct conf_list *list, enum tti_kind kind, tutti_type ty
 {
     static const int columns[] = {TUTTI_SUM, TUTTI_SUM, TUTTI_AVG, CONF_SCALED, TUTTI_MIN, TUTTI_MAX};
     size_t counts[CONF_COUNTS_MOST];
-    size_t most = tuning == CONF_DEFAULT && seed % 4 == 0 ? 300000 : 20000;
+    size_t most = tuning == CONF_DEFAULT && seed % 32 == 0 ? 300000 : 20000;
     size_t used = conf_counts(tuning, type, kind, list->size, most, counts);
     for (int i = 0; i < (CONF_SANITIZED ? 1 : 3); i++) {
         uint64_t hash = conf_hash(seed, (uint64_t)i);
