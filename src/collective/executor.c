@@ -4,7 +4,7 @@
  * returns IN_PROGRESS when it must wait for a peer.
  *
  *   OPENING  until the slot of this operation may be written (the window)
- *   FAST     payloads that fit beside their entry word: enter, see all entries, reduce
+ *   FAST     without a plan: all_reduce of what fits beside the entry word, broadcast of what fits the slot, barrier
  *   MEETING  entered; until all ranks have; then the path follows from all entries, and the plan from the path
  *   RUNNING  the plan's steps
  *
@@ -453,8 +453,28 @@ static tutti_status meet(struct tti_op *op)
     return build(op);
 }
 
+static char *staged_by(const struct tti_op *op, int rank, size_t bytes)
+{
+    unsigned char *stage = tti_slot_of(op->comm, rank, op->comm->sequence)->stage;
+    return (char *)stage + (bytes <= TTI_PAYLOAD_BYTES ? 0 : TTI_PAYLOAD_BYTES);
+}
+
+static tutti_status finish_fast_broadcast(struct tti_op *op)
+{
+    int root = op->shape.root;
+    size_t bytes = op->shape.count * op->shape.element;
+    const void *source = op->in;
+    if (root != op->shape.rank) {
+        TTI_TRY(seen(op, root, 0));
+        source = staged_by(op, root, bytes);
+    }
+    if (bytes > 0 && op->out != source) memcpy(op->out, source, bytes);
+    return TUTTI_OK;
+}
+
 static tutti_status finish_fast(struct tti_op *op)
 {
+    if (op->shape.kind == TTI_BROADCAST) return finish_fast_broadcast(op);
     TTI_TRY(seen_all(op, 0));
     if (op->shape.count == 0) return TUTTI_OK;
     tutti_comm *comm = op->comm;
@@ -468,24 +488,36 @@ static tutti_status finish_fast(struct tti_op *op)
     return TUTTI_OK;
 }
 
+/* What the one path without a plan does: see FAST above. */
 static bool is_fast(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
-    if (shape->kind == TTI_BARRIER || shape->kind == TTI_TUNING) return shape->size < shape->tuning->dissemination;
-    return shape->kind == TTI_ALL_REDUCE && shape->count * shape->element <= TTI_PAYLOAD_BYTES &&
-           tti_shape_fits_stage(shape);
+    switch (shape->kind) {
+    case TTI_BARRIER:
+    case TTI_TUNING: return shape->size < shape->tuning->dissemination;
+    case TTI_BROADCAST: return tti_shape_fits_stage(shape);
+    case TTI_ALL_REDUCE: return shape->count * shape->element <= TTI_PAYLOAD_BYTES && tti_shape_fits_stage(shape);
+    default: return false;
+    }
+}
+
+static void start_fast(struct tti_op *op)
+{
+    const struct tti_shape *shape = &op->shape;
+    size_t bytes = shape->count * shape->element;
+    bool gives = shape->kind == TTI_ALL_REDUCE || (shape->kind == TTI_BROADCAST && shape->root == shape->rank);
+    op->state = TTI_OP_FAST;
+    op->shape.path = TTI_STAGED;
+    if (gives && bytes > 0) memcpy(staged_by(op, shape->rank, bytes), op->in, bytes);
+    enter(op);
 }
 
 static tutti_status start(struct tti_op *op)
 {
     TTI_TRY(open_slot(op));
     show_call(op);
-    tutti_comm *comm = op->comm;
     if (is_fast(op)) {
-        op->state = TTI_OP_FAST;
-        if (op->shape.kind == TTI_ALL_REDUCE && op->shape.count > 0)
-            memcpy(tti_slot_of(comm, comm->rank, comm->sequence)->stage, op->in, op->shape.count * op->shape.element);
-        enter(op);
+        start_fast(op);
         return TUTTI_OK;
     }
     if (tti_shape_fits_stage(&op->shape)) {
