@@ -371,6 +371,8 @@ static void give_up(tutti_comm *comm, struct fault_rank *self)
     if (rank == 0) memset(buffer, 1, bytes);
     if (rank == 1) memset(buffer + (gives_up == SENDER ? bytes / 2 : 0), 2, bytes / 2);
     CHECK(tutti_barrier(comm) == TUTTI_OK);
+    atomic_fetch_add(&fault_shared->go, 1); /* all have ended it before one gives up: a break ends what is under way */
+    while (atomic_load(&fault_shared->go) < tutti_size(comm)) usleep(20);
     if (rank == (int)gives_up) tutti_within(comm, gives_up == THIRD ? 5 : 1);
     if (rank == 2)
         FAULT_CALL(self, comm, tutti_barrier(comm));
