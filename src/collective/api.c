@@ -32,7 +32,6 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     comm->error.status = TUTTI_OK;
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
-        comm->told = true;
         tti_api_end(comm);
         return status;
     }
@@ -151,7 +150,6 @@ tutti_status tti_api_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     tutti_status status = tti_op_run(op);
-    if (status != TUTTI_OK) comm->told = tti_comm_is_broken(comm);
     tti_api_end(comm);
     return status;
 }

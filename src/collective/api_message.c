@@ -20,7 +20,6 @@ static tutti_status check(tutti_comm *comm, enum tti_kind kind, const struct tti
 
 static tutti_status end(tutti_comm *comm, tutti_status status)
 {
-    if (status != TUTTI_OK) comm->told = tti_comm_is_broken(comm);
     tti_api_end(comm);
     return status;
 }
@@ -32,7 +31,7 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     struct tti_buffer buffer = {"in", in, 0, true};
     TTI_TRY(tti_api_bytes(comm, TTI_SEND, count, tutti_type_bytes(type), 1, &buffer.bytes));
     TTI_TRY(check(comm, TTI_SEND, &buffer, type, "peer", peer, tag));
-    if (peer == comm->rank && buffer.bytes > (uint64_t)comm->tuning.eager)
+    if (peer == comm->rank && (buffer.bytes > (uint64_t)comm->tuning.eager || tti_send_is_full(comm, peer)))
         return tti_comm_refuse(comm, TTI_SEND, TUTTI_ERR_ARGUMENT,
                                "send: %llu bytes to the own rank would wait for a receive that cannot start; use "
                                "sendrecv",

@@ -37,7 +37,9 @@ unsigned tti_fork_count(void)
 
 static size_t bounce_bytes(int size)
 {
-    return size <= CROWD ? BOUNCE_BYTES : BOUNCE_BYTES_CROWD;
+    size_t least = (size_t)size * 2 * 64; /* two halves, a line for every receiver */
+    size_t usual = size <= CROWD ? BOUNCE_BYTES : BOUNCE_BYTES_CROWD;
+    return usual < least ? (least + 4095) / 4096 * 4096 : usual;
 }
 
 static size_t align(size_t bytes)
@@ -245,7 +247,8 @@ void tti_comm_ring(tutti_comm *comm, bool everyone)
     for (int rank = 0; rank < comm->size; rank++) {
         struct tti_post *post = &comm->posts[rank];
         int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);
-        if (waiting_for == 0 || (!everyone && waiting_for != -1 && waiting_for != comm->rank + 1)) continue;
-        if (rank != comm->rank) tti_bell_ring(&post->bell, comm->shared_bells);
+        if (waiting_for == 0) continue;
+        if (everyone || waiting_for == -1 || (waiting_for & ~TTI_IN_MESSAGE) == comm->rank + 1)
+            tti_bell_ring(&post->bell, comm->shared_bells);
     }
 }

@@ -42,12 +42,14 @@ struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
     _Atomic int32_t core;                   /* where the rank last entered; kept up with more ranks than cores only */
     _Alignas(64) tti_bell bell;
-    _Atomic int32_t waiting_for; /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does */
+    /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_IN_MESSAGE: in a message. */
+    _Atomic int32_t waiting_for;
     _Alignas(64) struct tti_call calls[TTI_WINDOW]; /* apart from the slots: peers read them for errors only */
     struct tti_slot slots[TTI_WINDOW];
 };
 
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
+enum { TTI_IN_MESSAGE = 1 << 30 };
 
 struct tti_area {
     _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
@@ -173,6 +175,9 @@ void tti_comm_ring(tutti_comm *comm, bool everyone);
 
 /* Looks whether the comm broke or a rank of it was lost; `look`: ask the system too. TUTTI_OK if all is well. */
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look);
+
+/* Buffers of a failed call that a peer may still use: never handed out again, and the error says so. */
+void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const void *in, const void *out);
 
 /* Something that makes progress without blocking, and whom it waits for when it cannot. */
 struct tti_waitable {

@@ -50,6 +50,7 @@ static tutti_status adopt(tutti_comm *comm, enum tti_kind kind)
     fill(comm, &comm->error, kind, failure->status, failure->peer);
     comm->error.system_errno = failure->system_errno;
     memcpy(comm->error.text, failure->text, sizeof comm->error.text);
+    comm->told = true;
     return comm->error.status;
 }
 
@@ -68,6 +69,7 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
         return adopt(comm, kind);
     comm->area->failure = error;
     comm->error = error;
+    comm->told = true;
     atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
     tti_comm_ring(comm, true);
     tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error.text);
@@ -93,6 +95,17 @@ tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
     else if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_relaxed) != 0)
         lost = tti_world_first_lost(comm->world);
     return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
+}
+
+void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const void *in, const void *out)
+{
+    tti_arena_quarantine(&comm->world->arena, in);
+    tti_arena_quarantine(&comm->world->arena, out);
+    size_t length = strlen(comm->error.text);
+    snprintf(comm->error.text + length, sizeof comm->error.text - length,
+             "; rank %d may still use this call's buffers: do not reuse them", peer);
+    tti_log(TUTTI_WARN, "rank %d: rank %d did not leave %s: its buffers stay quarantined", comm->rank, peer,
+            tti_kind_name(kind));
 }
 
 /* ---- For users ------------------------------------------------------------------------------------------------- */

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DEADLINE_MOST_MS = 604800000 }; /* a week, as in the option */
+
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 
 static tutti_status stillborn(const tutti_error *error, tutti_comm **world)
@@ -52,10 +54,31 @@ static tutti_status check_identity(const char *job, int rank, int size, tutti_er
     return TUTTI_OK;
 }
 
+/* Options that were filled in by hand: numbers within the range of their row, texts there. */
+static tutti_status check_options(const tutti_options *options, tutti_error *error)
+{
+#define CHECK_NUMBER(name, low, high)                                                                                  \
+    if (options->name < (low) || options->name > (high))                                                               \
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option " #name " is %lld; it goes from %lld to %lld",    \
+                             (long long)options->name, (long long)(low), (long long)(high));
+#define CHECK_INT(name, low, high) CHECK_NUMBER(name, low, high)
+#define CHECK_MS(name, low, high) CHECK_NUMBER(name, low, high)
+#define CHECK_BYTES(name, low, high) CHECK_NUMBER(name, low, high)
+#define CHECK_BOOL(name, low, high) CHECK_NUMBER(name, low, high)
+#define CHECK_TEXT(name, low, high)                                                                                    \
+    if (options->name == NULL)                                                                                         \
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option " #name " is NULL; use tutti_options_init");
+#define CHECK_OPTION(name, kind, initial, low, high, help) CHECK_##kind(name, low, high)
+    TUTTI_OPTION_LIST(CHECK_OPTION)
+#undef CHECK_OPTION
+    return TUTTI_OK;
+}
+
 static tutti_status join_process(const char *job, int rank, int size, const tutti_options *options, tutti_comm **world,
                                  tutti_error *error)
 {
     TTI_TRY(check_identity(job, rank, size, error));
+    TTI_TRY(check_options(options, error));
     struct tti_world *made;
     TTI_TRY(
         tti_world_join(job, rank, size, options, tti_area_bytes(size, needs_bounce(options, size > 1)), &made, error));
@@ -187,6 +210,7 @@ tutti_comm *tutti_named(tutti_comm *comm, const char *name)
 
 tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms)
 {
+    if (deadline_ms > DEADLINE_MOST_MS) deadline_ms = DEADLINE_MOST_MS;
     if (comm != NULL) comm->next_deadline_ms = deadline_ms < 1 ? 1 : deadline_ms;
     return comm;
 }

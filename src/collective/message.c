@@ -77,12 +77,18 @@ static bool peer_left(const tutti_comm *comm, int peer)
     return atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) == TTI_RANK_LEFT;
 }
 
+bool tti_send_is_full(tutti_comm *comm, int peer)
+{
+    struct tti_channel_end *end = &comm->mailboxes[peer].to;
+    return end->channel != NULL && tti_channel_reserve(end) == NULL;
+}
+
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
 static tutti_status wait_for_peer(struct tti_send *send)
 {
     send->waiting_for = send->peer;
-    if (!peer_left(send->comm, send->peer)) return TUTTI_IN_PROGRESS;
+    if (!send->left) return TUTTI_IN_PROGRESS;
     char site[112];
     tti_site_describe(&send->comm->site, site, sizeof site);
     return tti_comm_break(send->comm, TTI_SEND, TUTTI_ERR_MISMATCH, send->peer,
@@ -155,6 +161,7 @@ static tutti_status send_share(struct tti_send *send)
 static tutti_status send_progress(void *object)
 {
     struct tti_send *send = object;
+    send->left = peer_left(send->comm, send->peer); /* before looking: what it did it did before leaving */
     if (send->state == STARTING && send->bytes <= (uint64_t)send->comm->tuning.eager) {
         TTI_TRY(put(send, TTI_CELL_EAGER, send->in, send->bytes, send->bytes));
         send->state = DONE;
@@ -389,7 +396,8 @@ static void fence_recv(struct tti_recv *recv)
         tti_world_check_alive(comm->world);
         if (!is_here(comm, recv->peer)) return;
         if (tti_now_ns() >= until) {
-            if (!tti_world_kill(comm->world, recv->peer, KILL_MS)) tti_arena_quarantine(&comm->world->arena, recv->out);
+            if (!tti_world_kill(comm->world, recv->peer, KILL_MS))
+                tti_comm_quarantine(comm, TTI_RECV, recv->peer, NULL, recv->out);
             return;
         }
         sched_yield();
@@ -408,7 +416,7 @@ static void fence_send(struct tti_send *send)
     while (atomic_load_explicit(&channel->received, memory_order_acquire) != send->end->large) {
         if (!is_here(comm, send->peer)) return;
         if (tti_now_ns() >= until) {
-            tti_arena_quarantine(&comm->world->arena, send->in);
+            tti_comm_quarantine(comm, TTI_SEND, send->peer, send->in, NULL);
             return;
         }
         sched_yield();

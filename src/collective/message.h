@@ -11,6 +11,7 @@
 
 #include "collective/call.h"
 #include "transport/channel.h"
+#include <stdbool.h>
 
 struct tti_early; /* a message that came before it was wanted */
 
@@ -19,6 +20,9 @@ struct tti_mailbox {
     struct tti_channel_end to, from;
     struct tti_early *first, **last;
 };
+
+/* Whether a message to `peer` would find the channel full. */
+bool tti_send_is_full(tutti_comm *comm, int peer);
 
 struct tti_mailbox *tti_mailboxes_create(int size);
 void tti_mailboxes_free(struct tti_mailbox *mailboxes, int size);
@@ -29,6 +33,7 @@ struct tti_send {
     uint64_t bytes, done;
     tutti_type type;
     int peer, tag, state;
+    bool left; /* the peer, when last looked at */
     struct tti_channel_end *end;
     int waiting_for;
 };

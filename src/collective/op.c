@@ -26,18 +26,6 @@ static bool may_touch(const struct tti_op *op, int peer)
     return (int64_t)(progress - (comm->sequence << 32 | TTI_LEFT)) < 0;
 }
 
-static void quarantine(struct tti_op *op, int peer)
-{
-    tutti_comm *comm = op->comm;
-    tti_arena_quarantine(&comm->world->arena, op->in);
-    tti_arena_quarantine(&comm->world->arena, op->out);
-    size_t length = strlen(comm->error.text);
-    snprintf(comm->error.text + length, sizeof comm->error.text - length,
-             "; rank %d may still write to this call's buffers: do not reuse them", peer);
-    tti_log(TUTTI_WARN, "rank %d: rank %d did not leave %s: its buffers stay quarantined", comm->rank, peer,
-            tti_kind_name(op->shape.kind));
-}
-
 void tti_op_fence(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
@@ -56,7 +44,8 @@ void tti_op_fence(struct tti_op *op)
             if (!comm->all_threads) tti_world_check_alive(comm->world);
             sched_yield();
         }
-        if (may_touch(op, peer) && !tti_world_kill(comm->world, peer, KILL_MS)) quarantine(op, peer);
+        if (may_touch(op, peer) && !tti_world_kill(comm->world, peer, KILL_MS))
+            tti_comm_quarantine(comm, op->shape.kind, peer, op->in, op->out);
     }
 }
 

@@ -180,8 +180,10 @@ static tutti_status sleep_once(struct watch *watch)
     tutti_comm *comm = watch->comm;
     struct tti_post *post = &comm->posts[comm->rank];
     uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
-    atomic_store_explicit(&post->waiting_for, *watch->waitable->waiting_for + 1, memory_order_seq_cst);
-    if (*watch->waitable->waiting_for < 0) atomic_store_explicit(&post->waiting_for, -1, memory_order_seq_cst);
+    int peer = *watch->waitable->waiting_for;
+    int announced = peer < 0 ? -1 : peer + 1;
+    if (peer >= 0 && watch->waitable->awaited == NULL) announced |= TTI_IN_MESSAGE;
+    atomic_store_explicit(&post->waiting_for, announced, memory_order_seq_cst);
     atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
     tti_fence_rare();
     int before = *watch->waitable->waiting_for;

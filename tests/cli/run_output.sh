@@ -56,6 +56,8 @@ matches 'and says so' 'cannot write to stdout: Broken pipe' "$(cat err.txt)"
 
 # a reader who does not read does not keep the launcher from ending
 mkfifo pipe
+# the pipe is held open, not read
+# shellcheck disable=SC2217
 sleep 600 <pipe &
 reader=$!
 "$TUTTI" run -n 2 sh -c 'echo $$ >>pids; exec yes' >pipe 2>err.txt &
