@@ -291,6 +291,7 @@ struct rank_task {
     tutti_comm *comm;
     struct tti_world *world;
     int rank, argc, result;
+    bool lost; /* its thread ended without returning */
     char **argv;
 };
 
@@ -298,6 +299,8 @@ static void lose_rank(void *argument)
 {
     struct rank_task *rank = argument;
     tti_world_mark(rank->world, rank->rank, TTI_RANK_LOST);
+    rank->lost = true;
+    rank->result = 1;
 }
 
 static void *run_rank(void *argument)
@@ -323,7 +326,10 @@ static int run_threads(struct rank_task *tasks, int size)
         result = 1;
     }
     if (started < size) tti_log(TUTTI_ERROR, "rank %d of %d: %s", started, size, error.text);
-    for (int rank = 0; rank < started; rank++) tti_task_join(&tasks[rank].task);
+    for (int rank = 0; rank < started; rank++) {
+        tti_task_join(&tasks[rank].task);
+        if (tasks[rank].lost) tti_comm_destroy(tasks[rank].comm);
+    }
     for (int rank = 0; rank < started && result == 0; rank++) result = tasks[rank].result;
     return result;
 }
