@@ -300,7 +300,6 @@ static void lose_rank(void *argument)
     struct rank_task *rank = argument;
     tti_world_mark(rank->world, rank->rank, TTI_RANK_LOST);
     rank->lost = true;
-    rank->result = 1;
 }
 
 static void *run_rank(void *argument)
