@@ -48,7 +48,7 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
     X(staged, 1024, 0, 8192, "collectives with a root: up to here likewise; the root waits for nobody")                \
     X(crowded, 8192, 0, 8192, "more ranks than cores: in place of both of the above")                                  \
     X(stream, 0, 0, 1125899906842624,                                                                                  \
-      "all ranks' buffers: from here on written past the caches; 0: the last cache, at most 32M")                      \
+      "all ranks' buffers: past the caches from here, copies from twice that; 0: the last cache, at most 32M")         \
     X(chunk, 131072, 4096, 1048576, "private buffers: bytes staged at a time")                                         \
     X(attach, 262144, 0, 1125899906842624, "private buffers of processes: from here on cross-memory attach")           \
     X(tree, 65536, 0, 1125899906842624, "private broadcast to more than 4 ranks: from here on a pipelined tree")       \

@@ -388,10 +388,13 @@ void *tti_arena_alloc(struct tti_arena *arena, size_t bytes, tutti_error *error)
         pthread_mutex_unlock(&arena->lock);
         return NULL;
     }
-    size_t align = bytes >= page ? page : LINE_BYTES;
-    struct tti_block *block = take(arena, align_up(bytes > 0 ? bytes : 1, align), align, error);
+    size_t align = bytes >= page ? page : LINE_BYTES, needed = align_up(bytes > 0 ? bytes : 1, align);
+    if (bytes >= TTI_LARGE_PAGE && find_fit(arena, needed, TTI_LARGE_PAGE, BIN_TRIES) != NULL) align = TTI_LARGE_PAGE;
+    struct tti_block *block = take(arena, needed, align, error);
     pthread_mutex_unlock(&arena->lock);
-    return block == NULL ? NULL : arena->mapping.base + block->offset;
+    if (block == NULL) return NULL;
+    if (align == TTI_LARGE_PAGE) tti_mapping_enlarge_pages(&arena->mapping, block->offset, needed);
+    return arena->mapping.base + block->offset;
 }
 
 /* The block takes over the bytes of the one after it, which is in no bin any more. */

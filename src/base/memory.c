@@ -16,6 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* since Linux 6.1 */
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14; older headers lack it */
 #endif
@@ -121,11 +124,38 @@ static tutti_status make_memfd(size_t bytes, int *fd, tutti_error *error)
     return TUTTI_OK;
 }
 
+/* Large pages need mappings whose addresses and offsets agree modulo their size. Finds room for one, kept reserved until
+ * it is mapped over; NULL (anywhere will do) where there is none, or where it would not matter. */
+static void *reserve_aligned(size_t bytes, int *flags)
+{
+    if (bytes < TTI_LARGE_PAGE || bytes > PTRDIFF_MAX - TTI_LARGE_PAGE) return NULL;
+    int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *room = mmap(NULL, bytes + TTI_LARGE_PAGE, PROT_NONE, nothing, -1, 0);
+    if (room == MAP_FAILED) return NULL;
+    char *base = (char *)(((uintptr_t)room + TTI_LARGE_PAGE - 1) & ~(uintptr_t)(TTI_LARGE_PAGE - 1));
+    if (base > room) munmap(room, (size_t)(base - room));
+    munmap(base + bytes, TTI_LARGE_PAGE - (size_t)(base - room));
+    *flags |= MAP_FIXED;
+    return base;
+}
+
+void tti_mapping_enlarge_pages(const struct tti_mapping *mapping, size_t offset, size_t bytes)
+{
+    size_t first = (offset + TTI_LARGE_PAGE - 1) & ~(TTI_LARGE_PAGE - 1),
+           end = (offset + bytes) & ~(TTI_LARGE_PAGE - 1);
+    if (mapping->fd >= 0 && first < end) madvise(mapping->base + first, end - first, MADV_COLLAPSE);
+}
+
 static tutti_status map(struct tti_mapping *mapping, size_t bytes, int fd, tutti_error *error)
 {
     int flags = fd >= 0 ? MAP_SHARED | MAP_NORESERVE : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-    if (base == MAP_FAILED) return reserve_failed(bytes, fd >= 0, errno, error);
+    void *room = fd >= 0 ? reserve_aligned(bytes, &flags) : NULL; /* the system aligns private memory itself */
+    void *base = mmap(room, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (base == MAP_FAILED) {
+        int why = errno;
+        if (room != NULL) munmap(room, bytes);
+        return reserve_failed(bytes, fd >= 0, why, error);
+    }
     if (fd < 0) madvise(base, bytes, MADV_HUGEPAGE); /* a wish: its failure changes nothing but speed */
     *mapping = (struct tti_mapping){base, bytes, fd};
     return TUTTI_OK;

@@ -28,6 +28,9 @@ tutti_status tti_mapping_create(struct tti_mapping *mapping, size_t bytes, bool 
                                 tutti_error *error);
 /* Maps a memfd that came from another process; takes over `fd` (also on failure: it is closed). */
 tutti_status tti_mapping_open(struct tti_mapping *mapping, int fd, size_t bytes, tutti_error *error);
+#define TTI_LARGE_PAGE ((size_t)2 << 20)
+/* Asks for large pages under a committed part of a shared mapping: a wish, which only speed depends on. */
+void tti_mapping_enlarge_pages(const struct tti_mapping *mapping, size_t offset, size_t bytes);
 /* The memfd can be closed while the mapping stays. */
 void tti_mapping_close_fd(struct tti_mapping *mapping);
 void tti_mapping_destroy(struct tti_mapping *mapping); /* an empty mapping is ignored */

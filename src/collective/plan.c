@@ -21,7 +21,7 @@ static bool grow(struct tti_plan *plan)
 /* The next step, to be filled in where it lies: a step that is made elsewhere and copied costs more than its work. */
 static struct tti_step *add(struct tti_plan *plan, enum tti_step_kind kind)
 {
-    static struct tti_step nowhere;
+    static _Thread_local struct tti_step nowhere; /* for a step that could not be stored */
     if (plan->count == plan->capacity && !grow(plan)) {
         plan->failed = true;
         return &nowhere;
