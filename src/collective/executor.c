@@ -396,7 +396,8 @@ static enum tti_path path_of(const struct tti_op *op)
     const struct tti_shape *shape = &op->shape;
     if (!op->any_private) return TTI_DIRECT;
     bool overwrites = shape->kind == TTI_SCAN || shape->kind == TTI_EXSCAN || shape->in_place;
-    bool large = tti_shape_bytes(shape) >= (uint64_t)shape->tuning->attach;
+    uint64_t weight = op->call.reduction == TTI_NO_REDUCTION ? 4 : 1; /* a copy is attach's own work: it pays sooner */
+    bool large = tti_shape_bytes(shape) * weight >= (uint64_t)shape->tuning->attach;
     return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
 }
 

@@ -13,8 +13,8 @@
  *   DIRECT   every buffer can be read and written by every rank, between the entry and the exit of the operation.
  *   ATTACH   every buffer can be read by every rank (cross-memory attach); a rank writes its own only.
  *   BOUNCE   no rank can reach another's buffers: chunks go through bounce buffers, two in flight.
- * All but STAGED begin with a meeting: nothing is touched before all ranks have entered. They end with leaving: a
- * buffer is its owner's again when all ranks have left.
+ * All but STAGED begin with a meeting: nothing is touched before all ranks have entered. Where ranks reach each other's
+ * buffers, they end with leaving: a buffer is its owner's again when all ranks have left.
  */
 #ifndef TTI_COLLECTIVE_PLAN_H
 #define TTI_COLLECTIVE_PLAN_H

@@ -172,7 +172,7 @@ static void bounce_all(struct tti_plan *plan, const struct tti_shape *shape, uin
         struct chunk chunk = chunk_at(t, window, half);
         tti_add_wait(plan, TTI_ALL, staged_number(t));
         take(plan, shape, &chunk);
-        tti_add_publish(plan, taken_number(t));
+        if (t + 2 < chunks) tti_add_publish(plan, taken_number(t)); /* else nobody waits for it */
     }
 }
 
@@ -215,7 +215,9 @@ void tti_build_bounce(struct tti_plan *plan, const struct tti_shape *shape)
     } else {
         bounce_all(plan, shape, shape->tables == NULL ? block : tti_largest_block(shape), window);
     }
-    tti_add_leave(plan);
+    /* Nobody reaches another's buffers here, and the bounce buffers are written again only after the next meeting; but the
+     * tables of a v-form are written before it. */
+    if (shape->tables != NULL) tti_add_leave(plan);
 }
 
 /* ---- Barrier --------------------------------------------------------------------------------------------------- */
