@@ -20,8 +20,9 @@
 #include <string.h>
 
 enum {
-    PIECE_BYTES = 1 << 20, /* after this much copying the comm is looked at again */
-    BLOCK_BYTES = 16384,   /* to several targets: read from memory once, then from the first-level cache */
+    PIECE_BYTES = 1 << 20,        /* after this much copying the comm is looked at again */
+    BLOCK_BYTES = 16384,          /* to several targets: read from memory once, then from the first-level cache */
+    STREAM_BLOCK_BYTES = 1 << 18, /* a streamed copy ends with a fence: fewer of them, and the second-level cache */
     EXCHANGE_BYTES = 4096
 };
 
@@ -207,8 +208,9 @@ static char *address(const struct tti_op *op, int rank, enum tti_space space, ui
 
 static void copy_to_all(struct tti_op *op, const struct tti_step *step, const char *source, uint64_t bytes)
 {
-    for (uint64_t begin = 0; begin < bytes; begin += BLOCK_BYTES) {
-        size_t length = bytes - begin < BLOCK_BYTES ? (size_t)(bytes - begin) : BLOCK_BYTES;
+    uint64_t block = step->stream ? STREAM_BLOCK_BYTES : BLOCK_BYTES;
+    for (uint64_t begin = 0; begin < bytes; begin += block) {
+        size_t length = bytes - begin < block ? (size_t)(bytes - begin) : (size_t)block;
         for (int k = 0; k < op->comm->size; k++) {
             int rank = (op->comm->rank + k) % op->comm->size;
             char *target = address(op, rank, (enum tti_space)step->target.space,
