@@ -203,6 +203,19 @@ uint64_t tti_shape_footprint(const struct tti_shape *shape)
     }
 }
 
+bool tti_shape_reduces(const struct tti_shape *shape)
+{
+    switch (shape->kind) {
+    case TTI_ALL_REDUCE:
+    case TTI_REDUCE:
+    case TTI_REDUCE_SCATTER:
+    case TTI_REDUCE_SCATTER_V:
+    case TTI_SCAN:
+    case TTI_EXSCAN: return true;
+    default: return false;
+    }
+}
+
 bool tti_shape_splits(const struct tti_shape *shape)
 {
     switch (shape->kind) {

@@ -20,6 +20,7 @@ void tti_add_reduce(struct tti_plan *plan, struct tti_region target, struct tti_
 void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, bool stream);
 
 struct tti_flow tti_reduce_block(const struct tti_shape *shape, int to);
+bool tti_shape_reduces(const struct tti_shape *shape);
 bool tti_shape_splits(const struct tti_shape *shape); /* a rank's input has one block per receiver */
 uint64_t tti_largest_block(const struct tti_shape *shape);
 

@@ -24,15 +24,8 @@ static struct slice slice_of(uint64_t bytes, int rank, int size)
 /* A copy leaves its input in the caches for the next reader, a reduction is done with its inputs: it pays sooner. */
 static bool streams(const struct tti_shape *shape)
 {
-    switch (shape->kind) {
-    case TTI_ALL_REDUCE:
-    case TTI_REDUCE:
-    case TTI_REDUCE_SCATTER:
-    case TTI_REDUCE_SCATTER_V:
-    case TTI_SCAN:
-    case TTI_EXSCAN: return tti_shape_footprint(shape) >= (uint64_t)shape->tuning->stream;
-    default: return tti_shape_footprint(shape) / 2 >= (uint64_t)shape->tuning->stream;
-    }
+    uint64_t footprint = tti_shape_footprint(shape);
+    return (tti_shape_reduces(shape) ? footprint : footprint / 2) >= (uint64_t)shape->tuning->stream;
 }
 
 static struct tti_region at(int rank, enum tti_space space, uint64_t offset)

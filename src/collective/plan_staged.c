@@ -22,23 +22,10 @@ static uint64_t part(uint64_t block_bytes, const struct chunk *chunk)
     return rest < chunk->window ? rest : chunk->window;
 }
 
-static bool reduces(const struct tti_shape *shape)
-{
-    switch (shape->kind) {
-    case TTI_ALL_REDUCE:
-    case TTI_REDUCE:
-    case TTI_REDUCE_SCATTER:
-    case TTI_REDUCE_SCATTER_V:
-    case TTI_SCAN:
-    case TTI_EXSCAN: return true;
-    default: return false;
-    }
-}
-
 /* The largest of a rank's outgoing blocks that is not split by receiver. */
 static uint64_t common_block(const struct tti_shape *shape, int from)
 {
-    if (reduces(shape)) return shape->count * shape->element;
+    if (tti_shape_reduces(shape)) return shape->count * shape->element;
     uint64_t largest = 0;
     for (int to = 0; to < shape->size; to++) {
         uint64_t bytes = tti_flow_of(shape, from, to).bytes;
@@ -83,7 +70,7 @@ static void take_reduced(struct tti_plan *plan, const struct tti_shape *shape, c
 
 static void take(struct tti_plan *plan, const struct tti_shape *shape, const struct chunk *chunk)
 {
-    if (reduces(shape)) {
+    if (tti_shape_reduces(shape)) {
         take_reduced(plan, shape, chunk);
         return;
     }
