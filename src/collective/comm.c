@@ -163,6 +163,7 @@ void tti_comm_destroy(tutti_comm *comm)
     if (comm == NULL) return;
     for (int i = 0; i < TTI_KEPT_PLANS; i++) tti_plan_free(&comm->plans[i].plan);
     tti_mailboxes_free(comm->mailboxes, comm->size);
+    tti_free(comm->members);
     tti_free(comm->sources);
     tti_free(comm->targets);
     tti_free(comm->factors);
@@ -208,14 +209,13 @@ char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place
 {
     if (place.reach == TTI_ARENA) return tti_world_translate(comm->world, place.process, place.value, 0);
     if (place.reach == TTI_NOWHERE) return NULL;
-    const struct tti_rank_info *ranks = comm->world->segment->ranks;
-    return ranks[rank].pid == ranks[comm->rank].pid ? (char *)(uintptr_t)place.value : NULL;
+    return tti_info_of(comm, rank)->pid == tti_info_of(comm, comm->rank)->pid ? (char *)(uintptr_t)place.value : NULL;
 }
 
 tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
                              void *target, size_t bytes)
 {
-    pid_t pid = comm->world->segment->ranks[rank].pid;
+    pid_t pid = tti_info_of(comm, rank)->pid;
     size_t done = 0;
     while (done < bytes) {
         struct iovec local = {(char *)target + done, bytes - done};
@@ -228,7 +228,8 @@ tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, str
         if (got < 0 && errno == EINTR) continue;
         int why = got < 0 ? errno : EFAULT;
         if (why == ESRCH)
-            tti_world_mark(comm->world, rank, TTI_RANK_LOST); /* it has no memory any more: it is ending */
+            tti_world_mark(comm->world, tti_member(comm, rank),
+                           TTI_RANK_LOST); /* it has no memory any more: it is ending */
         TTI_TRY(tti_comm_health(comm, kind, true));
         return tti_comm_break(comm, kind, why == EFAULT ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_SYSTEM, rank,
                               "rank %d could not read %zu bytes of rank %d's buffer (%s); check the buffer and count "

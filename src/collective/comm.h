@@ -104,6 +104,7 @@ struct tti_arguments {
 struct tutti_comm {
     struct tti_world *world;
     int rank, size;
+    int *members;        /* the world's number of each rank; NULL: the comm of all */
     unsigned fork_count; /* of the process when the comm was made */
     struct tti_area *area;
     struct tti_post *posts;
@@ -146,6 +147,17 @@ static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uin
 static inline struct tti_call *tti_call_of(const tutti_comm *comm, int rank, uint64_t sequence)
 {
     return &comm->posts[rank].calls[sequence % TTI_WINDOW];
+}
+
+/* A rank of this comm by its number in the world, and what the world knows of it. */
+static inline int tti_member(const tutti_comm *comm, int rank)
+{
+    return comm->members == NULL ? rank : comm->members[rank];
+}
+
+static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank)
+{
+    return &comm->world->segment->ranks[tti_member(comm, rank)];
 }
 
 /* Bytes of shared memory that a comm of `size` ranks needs. */

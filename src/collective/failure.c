@@ -83,17 +83,22 @@ static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
     return tti_comm_break(comm, kind, TUTTI_ERR_PEER_LOST, lost,
                           "rank %d (pid %d) died or ended without leaving; %s; look at its output, then start the job "
                           "again",
-                          lost, (int)comm->world->segment->ranks[lost].pid, doing);
+                          lost, (int)tti_info_of(comm, lost)->pid, doing);
+}
+
+static int first_lost(const tutti_comm *comm)
+{
+    if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_acquire) == 0) return -1;
+    for (int rank = 0; rank < comm->size; rank++)
+        if (atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LOST) return rank;
+    return -1;
 }
 
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
 {
     if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE) return adopt(comm, kind);
-    int lost = -1;
-    if (look)
-        lost = tti_world_check_alive(comm->world);
-    else if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_relaxed) != 0)
-        lost = tti_world_first_lost(comm->world);
+    if (look) tti_world_check_alive(comm->world);
+    int lost = first_lost(comm);
     return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
 }
 

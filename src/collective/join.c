@@ -150,7 +150,7 @@ static void say_goodbye(tutti_comm *comm)
         atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
         atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
     }
-    tti_world_mark(comm->world, comm->rank, TTI_RANK_LEFT);
+    tti_world_mark(comm->world, tti_member(comm, comm->rank), TTI_RANK_LEFT);
     tti_comm_ring(comm, true);
 }
 

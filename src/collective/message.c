@@ -67,14 +67,14 @@ static bool open_from(tutti_comm *comm, int peer)
     if (end->channel != NULL) return true;
     uint64_t word = atomic_load_explicit(channel_word(comm, peer, comm->rank), memory_order_acquire);
     if (word == 0) return false;
-    int process = comm->world->segment->ranks[peer].process;
+    int process = tti_info_of(comm, peer)->process;
     end->channel = tti_world_translate(comm->world, process, word - 1, sizeof *end->channel);
     return end->channel != NULL;
 }
 
 static bool peer_left(const tutti_comm *comm, int peer)
 {
-    return atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) == TTI_RANK_LEFT;
+    return atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) == TTI_RANK_LEFT;
 }
 
 bool tti_send_is_full(tutti_comm *comm, int peer)
@@ -242,7 +242,7 @@ static enum tti_large_way way_of(tutti_comm *comm, int peer, struct tti_place so
 {
     if (source.reach == TTI_NOWHERE || comm->world->options.direct == 0) return TTI_WAY_PARTS;
     bool reach = tti_place_resolve(comm, peer, source) != NULL;
-    bool same = comm->world->segment->ranks[peer].pid == comm->world->segment->ranks[comm->rank].pid;
+    bool same = tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
     if (reach && (same || target.reach == TTI_ARENA)) return TTI_WAY_HALVES;
     return reach || comm->can_attach ? TTI_WAY_FETCH : TTI_WAY_PARTS;
 }
@@ -362,7 +362,7 @@ static tutti_status recv_progress(void *object)
 
 static bool is_here(const tutti_comm *comm, int peer)
 {
-    return atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) == TTI_RANK_JOINED;
+    return atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) == TTI_RANK_JOINED;
 }
 
 /* A side that failed says first that it touches the message no more, then waits until the other cannot touch its buffer
@@ -396,7 +396,7 @@ static void fence_recv(struct tti_recv *recv)
         tti_world_check_alive(comm->world);
         if (!is_here(comm, recv->peer)) return;
         if (tti_now_ns() >= until) {
-            if (!tti_world_kill(comm->world, recv->peer, KILL_MS))
+            if (!tti_world_kill(comm->world, tti_member(comm, recv->peer), KILL_MS))
                 tti_comm_quarantine(comm, TTI_RECV, recv->peer, NULL, recv->out);
             return;
         }
@@ -409,8 +409,8 @@ static void fence_send(struct tti_send *send)
 {
     tutti_comm *comm = send->comm;
     struct tti_channel *channel = send->end->channel;
-    const struct tti_rank_info *ranks = comm->world->segment->ranks;
-    if (send->state == STARTING || send->state == DONE || ranks[send->peer].pid != ranks[comm->rank].pid) return;
+    bool same = tti_info_of(comm, send->peer)->pid == tti_info_of(comm, comm->rank)->pid;
+    if (send->state == STARTING || send->state == DONE || !same) return;
     if (atomic_load_explicit(&channel->accepted, memory_order_acquire) != send->end->large) return;
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
     while (atomic_load_explicit(&channel->received, memory_order_acquire) != send->end->large) {

@@ -20,8 +20,7 @@ static bool may_touch(const struct tti_op *op, int peer)
     if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
     /* one that made another call never meets this one, and may have ended its own and be busy elsewhere */
     if ((((uint32_t)entry ^ comm->signature) & ~UINT32_C(1)) != 0) return false;
-    if (atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) != TTI_RANK_JOINED)
-        return false;
+    if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED) return false;
     uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
     return (int64_t)(progress - (comm->sequence << 32 | TTI_LEFT)) < 0;
 }
@@ -35,16 +34,16 @@ void tti_op_fence(struct tti_op *op)
     bool runs = op->state == TTI_OP_RUNNING;
     bool direct = op->state == TTI_OP_MEETING || (runs && op->shape.path == TTI_DIRECT);
     if (!op->entered || !(direct || (runs && op->shape.path == TTI_ATTACH))) return;
-    const struct tti_rank_info *ranks = comm->world->segment->ranks;
+    int pid = tti_info_of(comm, comm->rank)->pid;
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
     for (int peer = 0; peer < comm->size; peer++) {
         if (peer == comm->rank) continue;
-        if (!direct && ranks[peer].pid != ranks[comm->rank].pid) continue; /* it only reads, and not by address */
+        if (!direct && tti_info_of(comm, peer)->pid != pid) continue; /* it only reads, and not by address */
         while (may_touch(op, peer) && tti_now_ns() < until) {
             if (!comm->all_threads) tti_world_check_alive(comm->world);
             sched_yield();
         }
-        if (may_touch(op, peer) && !tti_world_kill(comm->world, peer, KILL_MS))
+        if (may_touch(op, peer) && !tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS))
             tti_comm_quarantine(comm, op->shape.kind, peer, op->in, op->out);
     }
 }

@@ -103,8 +103,7 @@ static tutti_status check_left(struct watch *watch)
     tutti_comm *comm = watch->comm;
     int peer = *watch->waitable->waiting_for;
     if (peer < 0 || watch->waitable->kind >= TTI_LEAVE) return TUTTI_OK;
-    if (atomic_load_explicit(&comm->world->segment->ranks[peer].state, memory_order_acquire) != TTI_RANK_LEFT)
-        return TUTTI_OK;
+    if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_LEFT) return TUTTI_OK;
     tutti_status status = watch->waitable->progress(watch->waitable->object);
     if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != peer) return TUTTI_OK;
     char doing[192], site[112];
