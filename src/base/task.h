@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one way to start a task. A task is a thread now; a simulator can give it a stack of its own instead.
+ * The one way to start a task: a thread, or inside a simulated run (sim.h) a stack of its own.
  */
 #ifndef TTI_BASE_TASK_H
 #define TTI_BASE_TASK_H
@@ -10,6 +10,7 @@
 
 struct tti_task {
     pthread_t thread;
+    struct tti_sim_task *simulated; /* in place of it */
 };
 
 tutti_status tti_task_start(struct tti_task *task, void *(*body)(void *argument), void *argument, tutti_error *error);

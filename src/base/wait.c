@@ -2,6 +2,7 @@
 #include "base/wait.h"
 
 #include "base/clock.h"
+#include "base/sim.h"
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -9,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@ enum {
     SPINS_PER_CLOCK = 64, /* a clock reading is worth about a dozen spins */
     YIELDS_PER_CLOCK = 4,
     CROWDED_SPINS = 40,
+    SIMULATED_TURN_NS = 20000,
     BARE_POLLS = 24 /* what is about to come is seen sooner without a pause of the processor's */
 };
 
@@ -48,6 +51,7 @@ bool tti_fence_setup(void)
 
 void tti_fence_rare(void)
 {
+    if (tti_sim != NULL) return; /* one thread sees its own stores in order */
     atomic_thread_fence(memory_order_seq_cst);
     if (fence_registered) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
@@ -76,6 +80,10 @@ static bool spins_on(struct tti_wait *wait, bool give_way)
 bool tti_wait_pause(struct tti_wait *wait, bool give_way)
 {
     wait->rounds++;
+    if (tti_sim != NULL) { /* polling again at the same moment finds the same */
+        read_clock(wait);
+        return false;
+    }
     if (spins_on(wait, give_way)) {
         if (wait->rounds > BARE_POLLS) tti_relax();
         return true;
@@ -86,6 +94,14 @@ bool tti_wait_pause(struct tti_wait *wait, bool give_way)
     if (wait->now_ns - wait->started_ns >= wait->patience_ns) return false;
     sched_yield();
     return true;
+}
+
+void tti_wait_turn(void)
+{
+    if (tti_sim != NULL)
+        tti_sim_sleep(SIMULATED_TURN_NS);
+    else
+        sched_yield();
 }
 
 bool tti_wait_slow(const struct tti_wait *wait)
@@ -101,12 +117,20 @@ static long futex(tti_bell *bell, int operation, uint32_t value, const struct ti
 void tti_bell_sleep(tti_bell *bell, uint32_t seen, int64_t timeout_ns, bool shared)
 {
     if (timeout_ns <= 0) return;
+    if (tti_sim != NULL) {
+        tti_sim_bell_sleep(bell, seen, timeout_ns);
+        return;
+    }
     struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
     futex(bell, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, seen, &timeout);
 }
 
 void tti_bell_ring(tti_bell *bell, bool shared)
 {
+    if (tti_sim != NULL) {
+        tti_sim_bell_ring(bell, tti_sim_setup_of()->local_latency_ns);
+        return;
+    }
     atomic_fetch_add_explicit(bell, 1, memory_order_seq_cst);
     futex(bell, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
@@ -118,6 +142,10 @@ int tti_core_now(void)
 
 void tti_cores_mine(uint64_t cores[TTI_CORE_WORDS])
 {
+    if (tti_sim != NULL) { /* every rank has a core: what is simulated does not depend on where */
+        memset(cores, 0xff, TTI_CORE_WORDS * sizeof *cores);
+        return;
+    }
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);

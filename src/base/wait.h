@@ -34,6 +34,9 @@ void tti_wait_begin(struct tti_wait *wait, bool crowded, int64_t patience_ns);
  * waited for cannot happen before another rank gets this core; otherwise it may come from another core any moment. */
 bool tti_wait_pause(struct tti_wait *wait, bool give_way);
 
+/* Between two polls of a wait that is rare and has no bell: lets others run. */
+void tti_wait_turn(void);
+
 /* True once spinning has given way to yielding or sleeping: slower checks are affordable, now_ns is recent. */
 bool tti_wait_slow(const struct tti_wait *wait);
 

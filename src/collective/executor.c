@@ -15,6 +15,7 @@
  */
 #include "collective/executor.h"
 #include "base/clock.h"
+#include "base/sim.h"
 #include "base/status.h"
 #include "collective/comm.h"
 #include <string.h>
@@ -306,8 +307,20 @@ static tutti_status exchange_step(struct tti_op *op, const struct tti_step *step
     return TUTTI_OK;
 }
 
+/* What a simulated rank pays for: a copy counts once, every further source or target once more. */
+static uint64_t weight_of(const struct tti_op *op, const struct tti_step *step, uint64_t bytes)
+{
+    uint64_t size = (uint64_t)op->comm->size, targets = step->target.rank == TTI_ALL ? size : 1;
+    switch ((enum tti_step_kind)step->kind) {
+    case TTI_STEP_COPY: return targets * bytes;
+    case TTI_STEP_REDUCE: return ((uint64_t)step->sources + targets - 1) * bytes;
+    default: return 2 * targets * bytes; /* all of a prefix's inputs and outputs, both sides of an exchange */
+    }
+}
+
 static tutti_status move_some(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
 {
+    if (tti_sim != NULL && !tti_sim_move(weight_of(op, step, bytes))) return TUTTI_OK;
     switch ((enum tti_step_kind)step->kind) {
     case TTI_STEP_COPY: return copy_step(op, step, bytes);
     case TTI_STEP_REDUCE: return reduce_step(op, step, bytes);
@@ -471,6 +484,7 @@ static tutti_status finish_fast_broadcast(struct tti_op *op)
         TTI_TRY(seen(op, root, 0));
         source = staged_by(op, root, bytes);
     }
+    if (tti_sim != NULL && !tti_sim_move(bytes)) return TUTTI_OK;
     if (bytes > 0 && op->out != source) memcpy(op->out, source, bytes);
     return TUTTI_OK;
 }
@@ -481,6 +495,7 @@ static tutti_status finish_fast(struct tti_op *op)
     TTI_TRY(seen_all(op, 0));
     if (op->shape.count == 0) return TUTTI_OK;
     tutti_comm *comm = op->comm;
+    if (tti_sim != NULL && !tti_sim_move((uint64_t)comm->size * op->shape.count * op->shape.element)) return TUTTI_OK;
     for (int rank = 0; rank < comm->size; rank++) {
         comm->sources[rank] = tti_slot_of(comm, rank, comm->sequence)->stage;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/api.h"
-#include <sched.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -44,7 +43,7 @@ static tutti_status adopt(tutti_comm *comm, enum tti_kind kind)
     while (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) {
         if (tti_now_ns() > give_up)
             return tti_comm_refuse(comm, kind, TUTTI_ERR_PEER_LOST, "a rank died while it reported an error");
-        sched_yield();
+        tti_wait_turn();
     }
     const tutti_error *failure = &comm->area->failure;
     fill(comm, &comm->error, kind, failure->status, failure->peer);

@@ -3,9 +3,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/sim.h"
 #include "base/status.h"
 #include "collective/comm.h"
-#include <sched.h>
 #include <string.h>
 
 enum { PIECE_BYTES = 1 << 20, KILL_MS = 1000 };
@@ -100,6 +100,7 @@ static tutti_status put(struct tti_send *send, enum tti_cell_kind kind, const vo
 {
     struct tti_cell *cell = tti_channel_reserve(send->end);
     if (cell == NULL) return wait_for_peer(send);
+    if (tti_sim != NULL) tti_sim_move(length);
     cell->bytes = bytes;
     cell->tag = send->tag;
     cell->type = (uint8_t)send->type;
@@ -131,6 +132,7 @@ static uint64_t half_of(uint64_t bytes)
 
 static void copy_pieces(tutti_comm *comm, char *target, const char *source, uint64_t bytes)
 {
+    if (tti_sim != NULL && !tti_sim_move(bytes)) return;
     bool stream = 4 * bytes >= (uint64_t)comm->tuning.stream; /* half of the message, in two buffers */
     for (uint64_t done = 0; done < bytes && !tti_comm_is_broken(comm); done += PIECE_BYTES)
         tti_copy(target + done, source + done, bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES, stream);
@@ -400,7 +402,7 @@ static void fence_recv(struct tti_recv *recv)
                 tti_comm_quarantine(comm, TTI_RECV, recv->peer, NULL, recv->out);
             return;
         }
-        sched_yield();
+        tti_wait_turn();
     }
 }
 
@@ -419,7 +421,7 @@ static void fence_send(struct tti_send *send)
             tti_comm_quarantine(comm, TTI_SEND, send->peer, send->in, NULL);
             return;
         }
-        sched_yield();
+        tti_wait_turn();
     }
 }
 

@@ -7,7 +7,6 @@
 #include "base/status.h"
 #include "collective/comm.h"
 #include "collective/executor.h"
-#include <sched.h>
 #include <string.h>
 
 enum { KILL_MS = 1000 };
@@ -41,7 +40,7 @@ void tti_op_fence(struct tti_op *op)
         if (!direct && tti_info_of(comm, peer)->pid != pid) continue; /* it only reads, and not by address */
         while (may_touch(op, peer) && tti_now_ns() < until) {
             if (!comm->all_threads) tti_world_check_alive(comm->world);
-            sched_yield();
+            tti_wait_turn();
         }
         if (may_touch(op, peer) && !tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS))
             tti_comm_quarantine(comm, op->shape.kind, peer, op->in, op->out);

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/sim.h"
+
+#include "base/alloc.h"
+#include "base/coroutine.h"
+#include "base/log.h"
+#include "base/status.h"
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    SLAB_STACKS = 64,      /* mapped together */
+    GUARDED_STACKS = 8192, /* a guard page is a mapping of its own, of which a process may have some 65,000 */
+    BELL_BUCKETS = 4096,   /* at first: a power of two */
+    CANARY_WORDS = 8
+};
+#define START_NS INT64_C(1000000000) /* 0 means "not yet" in some places */
+#define CANARY UINT64_C(0x5afe57ac5afe57ac)
+#define TASK_ORDER (UINT64_C(1) << 63)
+
+_Thread_local struct tti_sim *tti_sim;
+
+struct tti_sim_task {
+    struct tti_event wake;
+    struct tti_coroutine coroutine;
+    char *stack;
+    void *(*body)(void *argument);
+    void *argument;
+    bool ended;
+    struct tti_sim_task *joiner;
+    tti_bell *bell; /* it sleeps on, or NULL */
+    struct tti_sim_task *bell_next;
+    struct tti_sim_task *older, *newer; /* of all tasks */
+};
+
+struct slab {
+    struct slab *next;
+    char *base;
+    size_t bytes;
+};
+
+struct due {
+    int64_t time_ns;
+    uint64_t order;
+    struct tti_event *event;
+};
+
+struct tti_sim {
+    struct tti_sim_setup setup;
+    int64_t now_ns;
+    uint64_t random, order, trace, events, tasks_made;
+    struct tti_coroutine scheduler;
+    struct tti_sim_task *current;
+    struct tti_sim_task *tasks;
+    size_t task_count, stack_count;
+    struct due *heap; /* from place 1 on */
+    size_t heap_count, heap_capacity;
+    struct tti_sim_task **bells; /* sleeping tasks by their bell's address */
+    size_t buckets, sleepers;
+    struct slab *slabs;
+    char *free_stack; /* a list through their topmost words */
+    size_t stack_bytes, page;
+    bool out_of_memory;
+};
+
+/* ---- The generator --------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return value ^ (value >> 31);
+}
+
+uint64_t tti_sim_random(void)
+{
+    return mix(tti_sim->random += UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static int64_t noise(struct tti_sim *sim)
+{
+    if (sim->setup.noise_ns <= 0) return 0;
+    return (int64_t)(tti_sim_random() % (uint64_t)(sim->setup.noise_ns + 1));
+}
+
+/* ---- Events that are due, earliest first: a heap of four branches ------------------------------------------------ */
+
+enum { BRANCHES = 4 };
+
+static bool is_before(const struct due *a, const struct due *b)
+{
+    return a->time_ns != b->time_ns ? a->time_ns < b->time_ns : a->order < b->order;
+}
+
+static void put(struct tti_sim *sim, size_t place, struct due due)
+{
+    sim->heap[place] = due;
+    due.event->place = place;
+}
+
+static size_t parent_of(size_t place)
+{
+    return (place - 2) / BRANCHES + 1;
+}
+
+static void rise(struct tti_sim *sim, size_t place, struct due due)
+{
+    while (place > 1 && is_before(&due, &sim->heap[parent_of(place)])) {
+        put(sim, place, sim->heap[parent_of(place)]);
+        place = parent_of(place);
+    }
+    put(sim, place, due);
+}
+
+static void sink(struct tti_sim *sim, size_t place, struct due due)
+{
+    for (;;) {
+        size_t first = (place - 1) * BRANCHES + 2, least = 0;
+        for (size_t child = first; child < first + BRANCHES && child <= sim->heap_count; child++)
+            if (least == 0 || is_before(&sim->heap[child], &sim->heap[least])) least = child;
+        if (least == 0 || !is_before(&sim->heap[least], &due)) break;
+        put(sim, place, sim->heap[least]);
+        place = least;
+    }
+    put(sim, place, due);
+}
+
+static void settle(struct tti_sim *sim, size_t place, struct due due)
+{
+    if (place > 1 && is_before(&due, &sim->heap[parent_of(place)]))
+        rise(sim, place, due);
+    else
+        sink(sim, place, due);
+}
+
+static bool grow_heap(struct tti_sim *sim)
+{
+    size_t capacity = sim->heap_capacity == 0 ? 1024 : sim->heap_capacity * 2;
+    struct due *heap = tti_calloc(capacity + 1, sizeof *heap);
+    if (heap == NULL) return false;
+    if (sim->heap_count > 0) memcpy(heap, sim->heap, (sim->heap_count + 1) * sizeof *heap);
+    tti_free(sim->heap);
+    sim->heap = heap;
+    sim->heap_capacity = capacity;
+    return true;
+}
+
+/* Without memory for an event the run cannot go on: it ends with an error, and what was to happen does not. */
+static void set(struct tti_event *event, int64_t time_ns, uint64_t order)
+{
+    struct tti_sim *sim = tti_sim;
+    struct due due = {time_ns < sim->now_ns ? sim->now_ns : time_ns, order, event};
+    event->time_ns = due.time_ns;
+    event->order = order;
+    if (event->place != 0) {
+        settle(sim, event->place, due);
+    } else if (sim->heap_count < sim->heap_capacity || grow_heap(sim)) {
+        rise(sim, ++sim->heap_count, due);
+    } else {
+        sim->out_of_memory = true;
+    }
+}
+
+void tti_sim_at(struct tti_event *event, int64_t time_ns)
+{
+    set(event, time_ns, ++tti_sim->order);
+}
+
+void tti_sim_cancel(struct tti_event *event)
+{
+    struct tti_sim *sim = tti_sim;
+    size_t place = event->place;
+    if (place == 0) return;
+    event->place = 0;
+    struct due last = sim->heap[sim->heap_count--];
+    if (place <= sim->heap_count) settle(sim, place, last);
+}
+
+/* ---- Stacks ------------------------------------------------------------------------------------------------------ */
+
+static bool map_slab(struct tti_sim *sim)
+{
+    size_t each = sim->stack_bytes + sim->page, bytes = each * SLAB_STACKS;
+    struct slab *slab = tti_calloc(1, sizeof *slab);
+    if (slab == NULL) return false;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
+    slab->base = tti_alloc_allowed() ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) : MAP_FAILED;
+    if (slab->base == MAP_FAILED) {
+        tti_free(slab);
+        return false;
+    }
+    slab->bytes = bytes;
+    slab->next = sim->slabs;
+    sim->slabs = slab;
+    madvise(slab->base, bytes, MADV_NOHUGEPAGE); /* most of a stack is never touched */
+    for (size_t i = SLAB_STACKS; i-- > 0;) {
+        char *stack = slab->base + i * each + sim->page;
+        if (sim->stack_count++ < GUARDED_STACKS) mprotect(stack - sim->page, sim->page, PROT_NONE);
+        *(char **)(stack + sim->stack_bytes - sizeof(char *)) = sim->free_stack;
+        sim->free_stack = stack;
+    }
+    return true;
+}
+
+/* A stack's lowest words say whether it was enough, also where it has no guard page. */
+static char *take_stack(struct tti_sim *sim)
+{
+    if (sim->free_stack == NULL && !map_slab(sim)) return NULL;
+    char *stack = sim->free_stack;
+    sim->free_stack = *(char **)(stack + sim->stack_bytes - sizeof(char *));
+    for (size_t i = 0; i < CANARY_WORDS; i++) ((uint64_t *)stack)[i] = CANARY;
+    return stack;
+}
+
+static void give_stack(struct tti_sim *sim, char *stack)
+{
+    *(char **)(stack + sim->stack_bytes - sizeof(char *)) = sim->free_stack;
+    sim->free_stack = stack;
+}
+
+static void check_stack(const struct tti_sim_task *task)
+{
+    for (size_t i = 0; i < CANARY_WORDS; i++)
+        assert(((const uint64_t *)task->stack)[i] == CANARY &&
+               "a simulated rank's stack is too small: give stack_bytes");
+}
+
+/* ---- Tasks ------------------------------------------------------------------------------------------------------- */
+
+/* From a task to the scheduler, until its wake fires. */
+static void block(struct tti_sim *sim)
+{
+    struct tti_sim_task *task = sim->current;
+    check_stack(task);
+    tti_coroutine_switch(&task->coroutine, &sim->scheduler);
+}
+
+static void wake_at(struct tti_sim_task *task, int64_t time_ns)
+{
+    set(&task->wake, time_ns, TASK_ORDER | tti_sim_random() >> 1);
+}
+
+static void end_task(struct tti_sim_task *task)
+{
+    task->ended = true;
+    if (task->joiner != NULL) wake_at(task->joiner, tti_sim->now_ns);
+}
+
+static void task_body(void *argument)
+{
+    struct tti_sim_task *task = argument;
+    task->body(task->argument);
+    end_task(task);
+    check_stack(task);
+    tti_coroutine_finish(&task->coroutine, &tti_sim->scheduler);
+}
+
+static void free_task(struct tti_sim *sim, struct tti_sim_task *task)
+{
+    if (task->older != NULL) task->older->newer = task->newer;
+    if (task->newer != NULL)
+        task->newer->older = task->older;
+    else
+        sim->tasks = task->older;
+    sim->task_count--;
+    tti_coroutine_free(&task->coroutine);
+    give_stack(sim, task->stack);
+    tti_free(task);
+}
+
+static void resume(struct tti_event *event)
+{
+    struct tti_sim *sim = tti_sim;
+    struct tti_sim_task *task = (struct tti_sim_task *)event; /* its first member */
+    sim->current = task;
+    tti_coroutine_switch(&sim->scheduler, &task->coroutine);
+    sim->current = NULL;
+}
+
+struct tti_sim_task *tti_sim_task_start(void *(*body)(void *argument), void *argument)
+{
+    struct tti_sim *sim = tti_sim;
+    struct tti_sim_task *task = tti_calloc(1, sizeof *task);
+    char *stack = task == NULL ? NULL : take_stack(sim);
+    if (stack == NULL) {
+        tti_free(task);
+        return NULL;
+    }
+    task->stack = stack;
+    task->body = body;
+    task->argument = argument;
+    task->wake.fire = resume;
+    task->wake.id = ++sim->tasks_made;
+    task->older = sim->tasks;
+    if (sim->tasks != NULL) sim->tasks->newer = task;
+    sim->tasks = task;
+    sim->task_count++;
+    tti_coroutine_make(&task->coroutine, stack, sim->stack_bytes, task_body, task);
+    wake_at(task, sim->now_ns);
+    return task;
+}
+
+void tti_sim_task_join(struct tti_sim_task *task)
+{
+    struct tti_sim *sim = tti_sim;
+    task->joiner = sim->current;
+    while (!task->ended) block(sim);
+    free_task(sim, task);
+}
+
+/* ---- Bells ------------------------------------------------------------------------------------------------------- */
+
+static struct tti_sim_task **bucket_of(const struct tti_sim *sim, const tti_bell *bell)
+{
+    return &sim->bells[mix((uint64_t)(uintptr_t)bell) & (sim->buckets - 1)];
+}
+
+/* Without memory the chains grow instead. */
+static void grow_bells(struct tti_sim *sim)
+{
+    size_t before = sim->buckets;
+    struct tti_sim_task **old = sim->bells, **made = tti_calloc(before * 4, sizeof(struct tti_sim_task *));
+    if (made == NULL) return;
+    sim->bells = made;
+    sim->buckets = before * 4;
+    for (size_t i = 0; i < before; i++) {
+        struct tti_sim_task *turned = NULL; /* twice turned around, a chain keeps its order */
+        for (struct tti_sim_task *task = old[i], *next; task != NULL; task = next) {
+            next = task->bell_next;
+            task->bell_next = turned;
+            turned = task;
+        }
+        for (struct tti_sim_task *task = turned, *next; task != NULL; task = next) {
+            next = task->bell_next;
+            struct tti_sim_task **bucket = bucket_of(sim, task->bell);
+            task->bell_next = *bucket;
+            *bucket = task;
+        }
+    }
+    tti_free(old);
+}
+
+static void unhook(struct tti_sim *sim, struct tti_sim_task *task)
+{
+    if (task->bell == NULL) return;
+    struct tti_sim_task **link = bucket_of(sim, task->bell);
+    while (*link != task) link = &(*link)->bell_next;
+    *link = task->bell_next;
+    task->bell = NULL;
+    sim->sleepers--;
+}
+
+void tti_sim_bell_sleep(tti_bell *bell, uint32_t seen, int64_t timeout_ns)
+{
+    struct tti_sim *sim = tti_sim;
+    struct tti_sim_task *task = sim->current;
+    if (atomic_load_explicit(bell, memory_order_relaxed) != seen) return;
+    if (sim->sleepers++ > sim->buckets) grow_bells(sim);
+    struct tti_sim_task **bucket = bucket_of(sim, bell);
+    task->bell = bell;
+    task->bell_next = *bucket;
+    *bucket = task;
+    wake_at(task, sim->now_ns + timeout_ns);
+    block(sim);
+    unhook(sim, task);
+}
+
+void tti_sim_bell_ring(tti_bell *bell, int64_t delay_ns)
+{
+    struct tti_sim *sim = tti_sim;
+    atomic_fetch_add_explicit(bell, 1, memory_order_relaxed);
+    for (struct tti_sim_task *task = *bucket_of(sim, bell), *next; task != NULL; task = next) {
+        next = task->bell_next;
+        if (task->bell != bell) continue;
+        unhook(sim, task);
+        int64_t due = sim->now_ns + delay_ns + noise(sim);
+        if (due < task->wake.time_ns) wake_at(task, due);
+    }
+}
+
+void tti_sim_task_kill(struct tti_sim_task *task)
+{
+    if (task->ended) return;
+    unhook(tti_sim, task);
+    tti_sim_cancel(&task->wake);
+    end_task(task);
+}
+
+/* ---- Time -------------------------------------------------------------------------------------------------------- */
+
+const struct tti_sim_setup *tti_sim_setup_of(void)
+{
+    return &tti_sim->setup;
+}
+
+int64_t tti_sim_now_ns(void)
+{
+    return tti_sim->now_ns;
+}
+
+void tti_sim_sleep(int64_t ns)
+{
+    wake_at(tti_sim->current, tti_sim->now_ns + ns);
+    block(tti_sim);
+}
+
+bool tti_sim_move(uint64_t bytes)
+{
+    struct tti_sim *sim = tti_sim;
+    int64_t cost = (int64_t)((double)bytes * sim->setup.local_ns_per_byte + 0.5);
+    tti_sim_sleep(cost + sim->setup.overhead_ns + noise(sim));
+    return !sim->setup.sizes_only;
+}
+
+/* ---- The run ----------------------------------------------------------------------------------------------------- */
+
+static void happen(struct tti_sim *sim)
+{
+    struct tti_event *event = sim->heap[1].event;
+    sim->now_ns = event->time_ns;
+    tti_sim_cancel(event);
+    sim->events++;
+    sim->trace = mix(sim->trace + (uint64_t)sim->now_ns) ^ event->id;
+    event->fire(event);
+}
+
+static tutti_status loop(struct tti_sim *sim, tutti_error *error)
+{
+    while (sim->task_count > 0 && !sim->out_of_memory && sim->heap_count > 0) {
+        happen(sim);
+        if (sim->task_count == 1 && sim->tasks->ended) free_task(sim, sim->tasks); /* the first, which nobody joins */
+    }
+    if (sim->out_of_memory) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a simulation ran out");
+    if (sim->task_count > 0)
+        return tti_error_set(error, TUTTI_ERR_TIMEOUT, 0,
+                             "the simulation stands still after %.6f s: %zu tasks wait, and nothing is on its way",
+                             (double)(sim->now_ns - START_NS) / 1e9, sim->task_count);
+    return TUTTI_OK;
+}
+
+static void clean_up(struct tti_sim *sim)
+{
+    while (sim->tasks != NULL) free_task(sim, sim->tasks);
+    while (sim->slabs != NULL) {
+        struct slab *slab = sim->slabs;
+        sim->slabs = slab->next;
+        munmap(slab->base, slab->bytes);
+        tti_free(slab);
+    }
+    tti_free(sim->bells);
+    tti_free(sim->heap);
+    tti_free(sim);
+}
+
+static struct tti_sim *make(const struct tti_sim_setup *setup)
+{
+    struct tti_sim *sim = tti_calloc(1, sizeof *sim);
+    if (sim == NULL) return NULL;
+    sim->setup = *setup;
+    sim->now_ns = START_NS;
+    sim->random = mix(setup->seed);
+    sim->page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes = setup->stack_bytes != 0 ? setup->stack_bytes : TTI_SIM_STACK_BYTES;
+    sim->stack_bytes = (bytes + sim->page - 1) / sim->page * sim->page;
+    sim->buckets = BELL_BUCKETS;
+    sim->bells = tti_calloc(sim->buckets, sizeof(struct tti_sim_task *));
+    if (sim->bells != NULL && grow_heap(sim)) return sim;
+    clean_up(sim);
+    return NULL;
+}
+
+tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *argument), void *argument,
+                         struct tti_sim_totals *totals, tutti_error *error)
+{
+    if (tti_sim != NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a simulation cannot be started inside of one");
+    struct tti_sim *sim = make(setup);
+    if (sim == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a simulation ran out");
+    tti_sim = sim;
+    tutti_status status = tti_sim_task_start(body, argument) == NULL
+                              ? tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a simulation ran out")
+                              : loop(sim, error);
+    if (totals != NULL)
+        *totals = (struct tti_sim_totals){
+            .time_ns = sim->now_ns - START_NS, .events = sim->events, .trace = sim->trace};
+    clean_up(sim);
+    tti_sim = NULL;
+    return status;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Simulated time: every task of a run has a stack of its own in one thread, and the clock moves only when all of them
+ * wait. The one clock, the one way to wait and the one way to start a task (clock.h, wait.h, task.h) ask here first
+ * whether their thread is inside a simulated run; all code above them is the same in both.
+ *
+ * Invariant: what happens next is the earliest event (a task's wake, a frame's arrival); among tasks that are due at the
+ * same moment a generator chooses, which the seed starts. Nothing else decides, so that a seed stands for one run:
+ * neither addresses nor the real time come into it.
+ *
+ * What time passes for:
+ *   moving data     bytes through memory at `local_ns_per_byte`, and `overhead_ns` for each piece
+ *   publishing      is seen at once by whoever looks; who already sleeps for it wakes `local_latency_ns` later
+ *   computing       nothing: only what is charged counts
+ * `noise_ns` adds between nothing and that much, by the generator, to every charge and every wake.
+ */
+#ifndef TTI_BASE_SIM_H
+#define TTI_BASE_SIM_H
+
+#include "base/wait.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/tutti.h>
+
+struct tti_sim_setup {
+    uint64_t seed;
+    double local_ns_per_byte;
+    int64_t local_latency_ns, overhead_ns, noise_ns;
+    bool sizes_only;    /* data are not moved: their time passes, their bytes stay */
+    size_t stack_bytes; /* of each task; 0: TTI_SIM_STACK_BYTES */
+};
+#define TTI_SIM_STACK_BYTES ((size_t)128 << 10)
+
+struct tti_sim_totals {
+    int64_t time_ns; /* that passed */
+    uint64_t events;
+    uint64_t trace; /* a hash of all events in their order: equal for equal runs */
+};
+
+/* Something that happens at a time. Zeroed at first; its owner's memory. */
+struct tti_event {
+    void (*fire)(struct tti_event *event); /* runs outside of any task: must not wait */
+    uint64_t id;                           /* for the trace; no address */
+    int64_t time_ns;
+    uint64_t order;
+    size_t place; /* among the events that are due, from 1; 0: it is not */
+};
+
+struct tti_sim;
+struct tti_sim_task;
+
+/* The run that this thread is inside of, or NULL. */
+extern _Thread_local struct tti_sim *tti_sim __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* Runs `body` as the first task; returns when it and all tasks that it started have ended. ERR_TIMEOUT when all wait for
+ * something that will never happen. `totals` may be NULL. */
+tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *argument), void *argument,
+                         struct tti_sim_totals *totals, tutti_error *error);
+
+/* ---- For code inside a run: all below ---------------------------------------------------------------------------- */
+
+const struct tti_sim_setup *tti_sim_setup_of(void);
+int64_t tti_sim_now_ns(void);
+/* The seeded generator. */
+uint64_t tti_sim_random(void);
+
+/* Lets time pass for the calling task; 0: lets others that are due now go first, or not. */
+void tti_sim_sleep(int64_t ns);
+/* Charges for moving `bytes` through memory. False: sizes only, do not move them. */
+bool tti_sim_move(uint64_t bytes);
+
+/* Events of one time happen in the order in which they were set, before tasks that are due then. */
+void tti_sim_at(struct tti_event *event, int64_t time_ns);
+void tti_sim_cancel(struct tti_event *event); /* one that is not due is ignored */
+
+/* Tasks; see task.h. */
+struct tti_sim_task *tti_sim_task_start(void *(*body)(void *argument), void *argument);
+void tti_sim_task_join(struct tti_sim_task *task);
+/* Ends another task where it stands: nothing of it runs any more. It still has to be joined. */
+void tti_sim_task_kill(struct tti_sim_task *task);
+
+/* Bells; see wait.h. `delay_ns`: until those who sleep on it wake. */
+void tti_sim_bell_sleep(tti_bell *bell, uint32_t seen, int64_t timeout_ns);
+void tti_sim_bell_ring(tti_bell *bell, int64_t delay_ns);
+
+#endif
