@@ -49,7 +49,7 @@ bool conf_check(bool condition, const char *format, ...)
 
 const char *conf_ranks_name(enum conf_ranks ranks)
 {
-    static const char *const names[] = {"threads", "processes", "joined threads"};
+    static const char *const names[] = {"threads", "processes", "joined threads", "threads of processes"};
     return names[ranks];
 }
 
@@ -105,11 +105,17 @@ static void set_number(const char *name, int number)
     setenv(name, text, 1);
 }
 
-static void run_threads(void)
+/* `each` ranks, as threads of this process, which is number `process` of the job; NULL: of no job. */
+static void run_threads(const char *job, int process, int each)
 {
     static const char *const foreign[] = {"TUTTI_JOB", "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_TUNING"};
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) unsetenv(foreign[i]);
-    set_number("TUTTI_RANKS", current->size);
+    if (job != NULL) {
+        setenv("TUTTI_JOB", job, 1);
+        set_number("TUTTI_RANK", process);
+        set_number("TUTTI_SIZE", current->size / each);
+    }
+    set_number("TUTTI_RANKS", each);
     set_number("TUTTI_DIRECT", current->direct);
     set_number("TUTTI_ATTACH", current->attach);
     set_number("TUTTI_DEADLINE_MS", DEADLINE_MS);
@@ -129,6 +135,12 @@ static void run_joined(const char *job)
     for (int rank = 0; rank < current->size; rank++) pthread_join(ranks[rank].thread, NULL);
 }
 
+static int processes_of(const struct conf_world *world)
+{
+    if (world->ranks == CONF_PAIRS && world->size % 2 == 0) return world->size / 2;
+    return world->ranks == CONF_PROCESSES || world->ranks == CONF_PAIRS ? world->size : 1;
+}
+
 static pid_t start(const struct conf_world *world, const char *job, int rank)
 {
     fflush(stdout);
@@ -137,7 +149,9 @@ static pid_t start(const struct conf_world *world, const char *job, int rank)
     alarm(world->limit_s != 0 ? world->limit_s : LIMIT_S);
     current = world;
     if (world->ranks == CONF_THREADS)
-        run_threads();
+        run_threads(NULL, 0, world->size);
+    else if (world->ranks == CONF_PAIRS)
+        run_threads(job, rank, world->size / processes_of(world));
     else if (world->ranks == CONF_JOINED)
         run_joined(job);
     else
@@ -162,7 +176,7 @@ void conf_world_run(const struct conf_world *world)
     static int worlds;
     pid_t pids[SIZE_MOST];
     char job[64];
-    int processes = world->ranks == CONF_PROCESSES ? world->size : 1;
+    int processes = processes_of(world);
     if (CONF_SANITIZED_THREADS && world->ranks == CONF_JOINED) return;
     snprintf(job, sizeof job, "conformance-%d-%d", (int)getpid(), worlds++);
     atomic_store(&conf_totals->arrivals, 0);

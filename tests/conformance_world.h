@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Worlds for tests: ranks as threads, as processes, or as threads that join one by one. Every world runs in processes of
+ * Worlds for tests: ranks as threads, as processes, as threads of several processes, or as threads
+ * that join one by one. Every world runs in processes of
  * its own, which an alarm ends; so a hang or a crash is a failure of one world and not of the test program. The test
  * program itself never starts a thread.
  */
@@ -14,7 +15,8 @@
 enum conf_ranks {
     CONF_THREADS,   /* tutti_main with TUTTI_RANKS */
     CONF_PROCESSES, /* forked, each tutti_join_as */
-    CONF_JOINED     /* threads of one process, each tutti_join_as */
+    CONF_JOINED,    /* threads of one process, each tutti_join_as */
+    CONF_PAIRS      /* forked, each tutti_main with TUTTI_RANKS=2; sizes that are odd: one thread each */
 };
 
 struct conf_world {

@@ -18,6 +18,7 @@ struct variant {
 static const struct variant variants[] = {
     {CONF_THREADS, 1, 1},   {CONF_PROCESSES, 1, 1}, {CONF_PROCESSES, 1, 0}, {CONF_JOINED, 1, 1}, {CONF_THREADS, 0, 0},
     {CONF_PROCESSES, 0, 0}, {CONF_PROCESSES, 0, 1}, {CONF_THREADS, 0, 1},   {CONF_JOINED, 1, 0}, {CONF_JOINED, 0, 0},
+    {CONF_PAIRS, 1, 1},     {CONF_PAIRS, 1, 0},     {CONF_PAIRS, 0, 0},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
@@ -170,7 +171,7 @@ int main(int argc, char **argv)
     for (int size = 2; size <= 8; size++)
         run_mixed(size, CONF_SANITIZED ? 4 : VARIANTS, CONF_SANITIZED ? 60 : 300,
                   seed + 500000 + (uint64_t)size * 1000);
-    for (int size = 1; size <= 3; size++) run_letters(size);
+    for (int size = 1; size <= 4; size++) run_letters(size);
     check_paths();
     return conf_end();
 }

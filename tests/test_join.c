@@ -70,7 +70,8 @@ static void test_alone(void)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tutti_options options = rank_options(&part);
         tutti_error error;
-        CHECK(tti_world_join(bad[i].job, bad[i].rank, bad[i].size, &options, 1, &world, &error) == TUTTI_ERR_ARGUMENT);
+        struct tti_member member = {bad[i].job, bad[i].rank, bad[i].size, 1};
+        CHECK(tti_world_join(&member, &options, 1, &world, &error) == TUTTI_ERR_ARGUMENT);
         CHECK(world == NULL && error.text[0] != '\0');
     }
 }

@@ -220,7 +220,8 @@ static void test_mute(bool speaks)
     struct tti_mapping arena;
     tutti_error error;
     CHECK(fd >= 0 && tti_mapping_create(&arena, 4096, true, true, &error) == TUTTI_OK);
-    struct tti_wire_hello hello = {.rank = 1, .size = 2, .pid = getpid(), .area_bytes = AREA_BYTES};
+    struct tti_wire_hello hello = {
+        .process = 1, .process_count = 2, .ranks_each = 1, .pid = getpid(), .area_bytes = AREA_BYTES};
     hello.arena_bytes = arena.bytes;
     hello.deadline_ns = tti_now_ns() + LONG_MS * MS;
     snprintf(hello.job, sizeof hello.job, "%s", part.job);
@@ -245,7 +246,7 @@ static void send_garbage(const char *job, int kind)
     CHECK(fd >= 0);
     int64_t deadline = tti_now_ns() + 1000 * MS;
     struct tti_wire_verdict verdict = {.status = TUTTI_OK};
-    struct tti_wire_hello hello = {.rank = 1, .size = 2};
+    struct tti_wire_hello hello = {.process = 1, .process_count = 2, .ranks_each = 1};
     memset(junk, 0x41, sizeof junk);
     if (kind == 0) CHECK(send(fd, junk, sizeof junk, MSG_NOSIGNAL) > 0);
     if (kind == 1) CHECK(send(fd, junk, 1, MSG_NOSIGNAL) > 0);
@@ -285,7 +286,7 @@ static void be_nobody(const char *job)
     int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "tutti-0-%s", job);
     socklen_t bytes = (socklen_t)(sizeof(sa_family_t) + 1 + (size_t)length);
     for (int i = 0; i < 2000 && connect(fd, (struct sockaddr *)&address, bytes) != 0; i++) usleep(1000);
-    struct tti_wire_hello hello = {.rank = 1, .size = 2, .pid = getpid()};
+    struct tti_wire_hello hello = {.process = 1, .process_count = 2, .ranks_each = 1, .pid = getpid()};
     snprintf(hello.job, sizeof hello.job, "%s", job);
     tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &fd, 1, tti_now_ns() + 100 * MS);
     char byte;

@@ -73,6 +73,35 @@ TUTTI_API tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tu
 #define tutti_tuning_set(comm, tuning) tutti_tuning_set(TUTTI_HERE(comm), tuning)
 #endif
 
+/* ---- Who started this process ------------------------------------------------------------------------------------ */
+
+typedef struct tutti_launcher_row {
+    const char *name;      /* "openmpi": a value of the option `launcher` */
+    const char *title;     /* "Open MPI's mpirun" */
+    const char *variables; /* those that tell of it, parted by spaces */
+} tutti_launcher_row;
+
+/* In order of precedence: the first that is found has started this process. */
+TUTTI_API const tutti_launcher_row *tutti_launcher_rows(size_t *count);
+/* Whether the environment tells of it. */
+TUTTI_API int tutti_launcher_found(const tutti_launcher_row *row);
+
+typedef struct tutti_launch {
+    size_t struct_size;
+    const tutti_launcher_row *launcher; /* NULL: nobody; this process is a job of its own */
+    char job[128];
+    int rank, size;             /* of processes */
+    int local_rank, local_size; /* among those of this host; -1: not told */
+    int node_rank, node_count;  /* hosts; -1: not told */
+    int one_host;               /* 1: all processes are on this host */
+    char host[256];             /* several hosts: where rank 0 waits for the others; "": by `store`, or not told */
+    int port;
+    const char *store; /* several hosts: by which rank 0 tells where it waits: "c10d", "pmi", "pmix" or "" */
+} tutti_launch;
+
+/* Reads the environment. ERR_OPTION or ERR_JOIN with a sentence in `reason` when it contradicts itself. */
+TUTTI_API tutti_status tutti_launch_read(tutti_launch *launch, char *reason, size_t reason_bytes);
+
 /* ---- About a world --------------------------------------------------------------------------------------------- */
 
 /* 1 when every rank of the comm is a thread of this process. */

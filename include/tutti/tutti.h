@@ -75,7 +75,8 @@ typedef struct tutti_comm tutti_comm; /* an ordered set of ranks that can do col
 
 typedef int tutti_work(tutti_comm *world, int argc, char **argv);
 
-/* Runs `work` as one rank of a launched job (`tutti run -n 4 ./prog`), as TUTTI_RANKS threads, or alone.
+/* Runs `work` as a rank of the job that a launcher started (`tutti run -n 4 ./prog`, mpirun, srun, torchrun), or alone;
+ * as TUTTI_RANKS ranks, each a thread, where that is set.
  * Returns 0, or the first non-zero value that a rank of this process returned. */
 TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
 
@@ -83,10 +84,13 @@ TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
  * the name in capitals), the tool's flags and the man page derive from it. Kinds: INT, MS and BYTES are numbers
  * ("64M" is accepted for BYTES), BOOL is 0 or 1, TEXT is a string; a TEXT's default is given as a string. */
 #define TUTTI_OPTION_LIST(X)                                                                                           \
-    X(ranks, INT, 1, 1, 65536, "ranks of this process, as threads, where no launcher is found (tutti_main)")           \
+    X(ranks, INT, 1, 1, 65536, "ranks of each process, as threads; for programs that use tutti_main")                  \
     X(job, TEXT, "", 0, 0, "name of the job to join; set by the launcher")                                             \
-    X(rank, INT, -1, -1, 65535, "this process's rank in the job; set by the launcher")                                 \
-    X(size, INT, 0, 0, 65536, "number of ranks in the job; set by the launcher")                                       \
+    X(rank, INT, -1, -1, 65535, "this process's number in the job; set by the launcher")                               \
+    X(size, INT, 0, 0, 65536, "number of processes in the job; set by the launcher")                                   \
+    X(launcher, TEXT, "auto", 0, 0, "who started this process: auto, or one of docs/launchers.md; none: nobody")       \
+    X(master_addr, TEXT, "", 0, 0, "jobs on several hosts: name or address of the host of rank 0")                     \
+    X(master_port, INT, 0, 0, 65535, "jobs on several hosts: port where rank 0 waits for the others")                  \
     X(join_timeout_ms, MS, 30000, 1, 86400000, "how long joining may take before every rank gets an error")            \
     X(stall_report_ms, MS, 30000, 1, 86400000, "a waiting operation reports whom it waits for after this long")        \
     X(deadline_ms, MS, 1800000, 1, 604800000, "an operation that has not ended by then fails and breaks its comm")     \
@@ -114,7 +118,7 @@ typedef struct tutti_options {
  * NULL) says which and what is accepted, and the option keeps its default. */
 TUTTI_API tutti_status tutti_options_init(tutti_options *options, char *reason, size_t reason_bytes);
 
-/* Joins the job that the environment describes (TUTTI_JOB, TUTTI_RANK, TUTTI_SIZE); without one, a world of one. */
+/* Joins, as one rank, the job that the environment describes (docs/launchers.md); without one, a world of one. */
 TUTTI_API tutti_status tutti_join(tutti_comm **world);
 
 /* Joins without an environment: all `size` ranks that name the same `job` form a world. `options` may be NULL.

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api.h"
+#include "world/launch.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,15 +43,20 @@ static tutti_status read_options(tutti_options *options, int rank, tutti_error *
     return TUTTI_OK;
 }
 
-static tutti_status check_identity(const char *job, int rank, int size, tutti_error *error)
+static tutti_status check_identity(const struct tti_member *member, tutti_error *error)
 {
-    if (job == NULL || job[0] == '\0')
+    int rank = member->process, count = member->process_count;
+    if (member->job == NULL || member->job[0] == '\0')
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the job has no name; all ranks must give the same one");
-    if (size < 1 || size > 65536)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a world of %d ranks: the size goes from 1 to 65536", size);
-    if (rank < 0 || rank >= size)
-        return tti_error_set(error, TUTTI_ERR_RANK, 0, "rank %d of a world of %d: ranks go from 0 to %d", rank, size,
-                             size - 1);
+    if (count < 1 || count > 65536)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a world of %d ranks: the size goes from 1 to 65536", count);
+    if (rank < 0 || rank >= count)
+        return tti_error_set(error, TUTTI_ERR_RANK, 0, "rank %d of a world of %d: ranks go from 0 to %d", rank, count,
+                             count - 1);
+    if (member->ranks_each > 65536 / count)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "%d processes of %d ranks each (TUTTI_RANKS): the size goes from 1 to 65536", count,
+                             member->ranks_each);
     return TUTTI_OK;
 }
 
@@ -74,14 +80,22 @@ static tutti_status check_options(const tutti_options *options, tutti_error *err
     return TUTTI_OK;
 }
 
+static tutti_status join_world(const struct tti_member *member, const tutti_options *options, struct tti_world **world,
+                               tutti_error *error)
+{
+    TTI_TRY(check_identity(member, error));
+    TTI_TRY(check_options(options, error));
+    int size = member->process_count * member->ranks_each;
+    size_t area_bytes = tti_area_bytes(size, needs_bounce(options, member->process_count > 1));
+    return tti_world_join(member, options, area_bytes, world, error);
+}
+
 static tutti_status join_process(const char *job, int rank, int size, const tutti_options *options, tutti_comm **world,
                                  tutti_error *error)
 {
-    TTI_TRY(check_identity(job, rank, size, error));
-    TTI_TRY(check_options(options, error));
+    struct tti_member member = {job, rank, size, 1};
     struct tti_world *made;
-    TTI_TRY(
-        tti_world_join(job, rank, size, options, tti_area_bytes(size, needs_bounce(options, size > 1)), &made, error));
+    TTI_TRY(join_world(&member, options, &made, error));
     tutti_status status = tti_comm_create(made, rank, world, error);
     if (status == TUTTI_OK) return TUTTI_OK;
     tti_world_mark(made, rank, TTI_RANK_LOST); /* the others have joined already: let them know */
@@ -114,12 +128,13 @@ static tutti_status join_alone(const tutti_options *options, tutti_comm **world,
 
 static tutti_status join_environment(const tutti_options *options, tutti_comm **world, tutti_error *error)
 {
-    bool launched = options->job[0] != '\0' || options->rank >= 0 || options->size > 0;
-    if (!launched) return join_alone(options, world, error);
-    if (options->job[0] == '\0' || options->rank < 0 || options->size < 1)
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0,
-                             "TUTTI_JOB, TUTTI_RANK and TUTTI_SIZE must be set together, as `tutti run` does");
-    return join_process(options->job, (int)options->rank, (int)options->size, options, world, error);
+    tutti_launch launch;
+    tutti_status status = tti_launch_read(options, &launch, error);
+    error->rank = launch.rank;
+    if (status == TUTTI_OK && launch.launcher == NULL) return join_alone(options, world, error);
+    if (status == TUTTI_OK) status = join_process(launch.job, launch.rank, launch.size, options, world, error);
+    tti_launch_done(&launch);
+    return status;
 }
 
 tutti_status tutti_join(tutti_comm **world)
@@ -129,7 +144,6 @@ tutti_status tutti_join(tutti_comm **world)
     tutti_options options;
     tutti_error error = {.peer = -1};
     tutti_status status = read_options(&options, 0, &error);
-    if (status == TUTTI_OK) error.rank = options.rank < 0 ? 0 : (int)options.rank;
     if (status == TUTTI_OK) status = join_environment(&options, world, &error);
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
@@ -313,81 +327,91 @@ static void *run_rank(void *argument)
 }
 
 /* Threads that could not be started are marked lost, so that those that run end with an error instead of waiting. */
-static int run_threads(struct rank_task *tasks, int size)
+static int run_threads(struct rank_task *tasks, int count)
 {
     tutti_error error = {0};
     int started = 0, result = 0;
-    for (; started < size; started++)
+    for (; started < count; started++)
         if (tti_task_start(&tasks[started].task, run_rank, &tasks[started], &error) != TUTTI_OK) break;
-    for (int rank = started; rank < size; rank++) {
-        tti_world_mark(tasks[rank].world, rank, TTI_RANK_LOST);
-        tti_comm_destroy(tasks[rank].comm);
+    for (int i = started; i < count; i++) {
+        tti_world_mark(tasks[i].world, tasks[i].rank, TTI_RANK_LOST);
+        tti_comm_destroy(tasks[i].comm);
         result = 1;
     }
-    if (started < size) tti_log(TUTTI_ERROR, "rank %d of %d: %s", started, size, error.text);
-    for (int rank = 0; rank < started; rank++) {
-        tti_task_join(&tasks[rank].task);
-        if (tasks[rank].lost) tti_comm_destroy(tasks[rank].comm);
+    if (started < count) tti_log(TUTTI_ERROR, "rank %d: %s", tasks[started].rank, error.text);
+    for (int i = 0; i < started; i++) {
+        tti_task_join(&tasks[i].task);
+        if (tasks[i].lost) tti_comm_destroy(tasks[i].comm);
     }
-    for (int rank = 0; rank < started && result == 0; rank++) result = tasks[rank].result;
+    for (int i = 0; i < started && result == 0; i++) result = tasks[i].result;
     return result;
 }
 
-static tutti_status make_ranks(struct rank_task *tasks, int size, const tutti_options *options, tutti_error *error)
+/* A comm for each of this process's ranks, which are `first` and those after it. */
+static tutti_status make_comms(struct rank_task *tasks, int count, struct tti_world *world, int first,
+                               tutti_error *error)
 {
-    struct tti_world *world;
-    TTI_TRY(tti_world_threads(size, options, tti_area_bytes(size, needs_bounce(options, false)), &world, error));
     int made = 0;
     tutti_status status = TUTTI_OK;
-    for (; made < size && status == TUTTI_OK; made++) {
+    for (; made < count && status == TUTTI_OK; made++) {
         tasks[made].world = world;
-        tasks[made].rank = made;
-        status = tti_comm_create(world, made, &tasks[made].comm, error);
+        tasks[made].rank = first + made;
+        status = tti_comm_create(world, first + made, &tasks[made].comm, error);
     }
     if (status == TUTTI_OK) return TUTTI_OK;
-    for (int rank = 0; rank < size; rank++) {
-        if (rank < made - 1)
-            tti_comm_destroy(tasks[rank].comm);
+    for (int i = 0; i < count; i++) { /* others may have joined already: let them know */
+        tti_world_mark(world, first + i, TTI_RANK_LOST);
+        if (i < made - 1)
+            tti_comm_destroy(tasks[i].comm);
         else
             tti_world_release(world);
     }
     return status;
 }
 
-static int main_threads(tutti_work *work, int argc, char **argv, const tutti_options *options)
+/* The world of a process that brings several ranks: its own, or that of the job it was started for. */
+static tutti_status make_ranks(struct rank_task *tasks, const tutti_options *options, const tutti_launch *launch,
+                               tutti_error *error)
 {
-    int size = (int)options->ranks;
+    struct tti_world *world;
+    int count = (int)options->ranks;
+    if (launch->launcher == NULL) {
+        size_t area_bytes = tti_area_bytes(count, needs_bounce(options, false));
+        TTI_TRY(tti_world_threads(count, options, area_bytes, &world, error));
+    } else {
+        struct tti_member member = {launch->job, launch->rank, launch->size, count};
+        TTI_TRY(join_world(&member, options, &world, error));
+    }
+    return make_comms(tasks, count, world, launch->rank * count, error);
+}
+
+static int main_threads(tutti_work *work, int argc, char **argv, const tutti_options *options,
+                        const tutti_launch *launch)
+{
+    int count = (int)options->ranks;
     tutti_error error = {0};
-    struct rank_task *tasks = tti_calloc((size_t)size, sizeof *tasks);
-    tutti_status status = tasks == NULL ? tti_error_set(&error, TUTTI_ERR_MEMORY, 0, "no memory for %d ranks", size)
-                                        : make_ranks(tasks, size, options, &error);
+    struct rank_task *tasks = tti_calloc((size_t)count, sizeof *tasks);
+    tutti_status status = tasks == NULL ? tti_error_set(&error, TUTTI_ERR_MEMORY, 0, "no memory for %d ranks", count)
+                                        : make_ranks(tasks, options, launch, &error);
+    tti_launch_done(launch);
     if (status != TUTTI_OK) {
-        tti_log(TUTTI_ERROR, "a world of %d threads could not be made: %s: %s", size, tutti_status_name(status),
-                error.text);
+        tti_log(TUTTI_ERROR, "a world of %d threads%s could not be made: %s: %s", count,
+                launch->launcher == NULL ? "" : " per process", tutti_status_name(status), error.text);
         tti_free(tasks);
         return 1;
     }
-    for (int rank = 0; rank < size; rank++) {
-        tasks[rank].work = work;
-        tasks[rank].argc = argc;
-        tasks[rank].argv = argv;
+    for (int i = 0; i < count; i++) {
+        tasks[i].work = work;
+        tasks[i].argc = argc;
+        tasks[i].argv = argv;
     }
-    int result = run_threads(tasks, size);
+    int result = run_threads(tasks, count);
     tti_free(tasks);
     return result;
 }
 
-int tutti_main(tutti_work *work, int argc, char **argv)
+static int main_alone(tutti_work *work, int argc, char **argv)
 {
-    tutti_options options;
-    tutti_error error = {0};
-    if (work == NULL) return 2;
-    if (read_options(&options, 0, &error) != TUTTI_OK) {
-        tti_log(TUTTI_ERROR, "%s", error.text);
-        return 2;
-    }
-    bool launched = options.job[0] != '\0' || options.rank >= 0 || options.size > 0;
-    if (!launched && options.ranks > 1) return main_threads(work, argc, argv, &options);
     tutti_comm *world;
     if (tutti_join(&world) != TUTTI_OK) {
         const tutti_error *why = tutti_comm_error(world);
@@ -398,4 +422,21 @@ int tutti_main(tutti_work *work, int argc, char **argv)
     int result = work(world, argc, argv);
     tutti_leave(world);
     return result;
+}
+
+int tutti_main(tutti_work *work, int argc, char **argv)
+{
+    tutti_options options;
+    tutti_launch launch;
+    tutti_error error = {0};
+    if (work == NULL) return 2;
+    if (read_options(&options, 0, &error) != TUTTI_OK) {
+        tti_log(TUTTI_ERROR, "%s", error.text);
+        return 2;
+    }
+    if (options.ranks == 1) return main_alone(work, argc, argv);
+    if (tti_launch_read(&options, &launch, &error) == TUTTI_OK)
+        return main_threads(work, argc, argv, &options, &launch);
+    tti_log(TUTTI_ERROR, "%s", error.text);
+    return 1;
 }

@@ -19,14 +19,25 @@ enum { SPARE_FDS = 16, SIZE_MOST = 65536 };
 
 /* ---- Errors ---------------------------------------------------------------------------------------------------- */
 
-tutti_status tti_join_fail(struct tti_join *join, int peer, const char *format, ...)
+struct tti_join_name tti_join_name(const struct tti_join *join, int process)
+{
+    struct tti_join_name name;
+    int first = process * join->ranks_each, last = first + join->ranks_each - 1;
+    if (first == last)
+        snprintf(name.text, sizeof name.text, "rank %d", first);
+    else
+        snprintf(name.text, sizeof name.text, "ranks %d to %d", first, last);
+    return name;
+}
+
+tutti_status tti_join_fail(struct tti_join *join, int process, const char *format, ...)
 {
     char text[sizeof join->error->text];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    join->error->peer = peer;
+    join->error->peer = process < 0 ? -1 : process * join->ranks_each;
     return tti_error_set(join->error, TUTTI_ERR_JOIN, 0, "%s", text);
 }
 
@@ -52,7 +63,8 @@ void tti_join_error_to_verdict(const tutti_error *error, struct tti_wire_verdict
 
 tutti_status tti_join_take_verdict(struct tti_join *join, const struct tti_wire_verdict *verdict)
 {
-    tutti_status status = tti_join_fail(join, verdict->peer, "%.*s", (int)sizeof verdict->text - 1, verdict->text);
+    tutti_status status = tti_join_fail(join, -1, "%.*s", (int)sizeof verdict->text - 1, verdict->text);
+    join->error->peer = verdict->peer;
     join->error->system_errno = verdict->system_errno;
     return status;
 }
@@ -74,12 +86,13 @@ static tutti_status check_fds(struct tti_join *join)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return TUTTI_OK;
-    int used = open_fds(), needed = 2 * join->size + SPARE_FDS;
+    int used = open_fds(), needed = 2 * join->process_count + SPARE_FDS;
     if (limit.rlim_cur >= (rlim_t)used + (rlim_t)needed) return TUTTI_OK;
-    return tti_error_set(join->error, TUTTI_ERR_LIMIT, EMFILE,
-                         "joining %d ranks takes up to %d file descriptors, but the limit is %llu and %d are in use; "
-                         "raise it (ulimit -n %d)",
-                         join->size, needed, (unsigned long long)limit.rlim_cur, used, used + needed);
+    return tti_error_set(
+        join->error, TUTTI_ERR_LIMIT, EMFILE,
+        "joining %d processes takes up to %d file descriptors, but the limit is %llu and %d are in use; "
+        "raise it (ulimit -n %d)",
+        join->process_count, needed, (unsigned long long)limit.rlim_cur, used, used + needed);
 }
 
 tutti_status tti_join_prepare(struct tti_join *join)
@@ -87,20 +100,22 @@ tutti_status tti_join_prepare(struct tti_join *join)
     struct tti_world *world;
     size_t bytes = (size_t)join->options->arena_bytes;
     TTI_TRY(check_fds(join));
-    TTI_TRY(tti_world_new(join->job, join->size, join->size, join->options, &world, join->error));
+    int count = join->process_count, size = count * join->ranks_each;
+    TTI_TRY(tti_world_new(join->job, size, count, join->options, &world, join->error));
     join->world = world;
-    world->process = join->rank;
-    if (bytes == 0) bytes = tti_arena_default_bytes(join->size);
+    world->process = join->process;
+    if (bytes == 0) bytes = tti_arena_default_bytes(count);
     TTI_TRY(tti_arena_create(&world->arena, bytes, true, join->error));
-    world->processes[join->rank] = (struct tti_process){getpid(), -1, world->arena.mapping};
+    world->processes[join->process] = (struct tti_process){getpid(), -1, world->arena.mapping};
     return TUTTI_OK;
 }
 
 void tti_join_fill_hello(const struct tti_join *join, tutti_status prepared, struct tti_wire_hello *hello)
 {
     memset(hello, 0, sizeof *hello);
-    hello->rank = join->rank;
-    hello->size = join->size;
+    hello->process = join->process;
+    hello->process_count = join->process_count;
+    hello->ranks_each = join->ranks_each;
     hello->pid = getpid();
     hello->area_bytes = join->area_bytes;
     hello->deadline_ns = join->deadline_ns;
@@ -119,76 +134,90 @@ int tti_join_send_hello(const struct tti_join *join, tutti_status prepared, int 
     return tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &arena, arena >= 0, join->deadline_ns);
 }
 
-/* ---- The other ranks ------------------------------------------------------------------------------------------- */
+/* ---- The other processes --------------------------------------------------------------------------------------- */
 
-tutti_status tti_join_map_arena(struct tti_join *join, int rank, int fd, uint64_t bytes)
+tutti_status tti_join_map_arena(struct tti_join *join, int process, int fd, uint64_t bytes)
 {
-    return tti_mapping_open(&join->world->processes[rank].arena, fd, (size_t)bytes, join->error);
+    return tti_mapping_open(&join->world->processes[process].arena, fd, (size_t)bytes, join->error);
 }
 
-/* The pid cannot have become another process's: whoever ends while joining is seen by rank 0, which asks after every
- * rank has opened its pidfds. */
-tutti_status tti_join_watch(struct tti_join *join, int rank, int pid)
+/* The pid cannot have become another process's: whoever ends while joining is seen by the root, which asks after every
+ * process has opened its pidfds. */
+tutti_status tti_join_watch(struct tti_join *join, int process, int pid)
 {
-    struct tti_process *process = &join->world->processes[rank];
-    process->pid = pid;
-    if (pid == getpid()) return TUTTI_OK; /* several ranks may be threads of one process */
-    process->pidfd = tti_world_pidfd(pid);
-    if (process->pidfd >= 0) return TUTTI_OK;
+    struct tti_process *watched = &join->world->processes[process];
+    watched->pid = pid;
+    if (pid == getpid()) return TUTTI_OK; /* threads of one process may join one by one */
+    watched->pidfd = tti_world_pidfd(pid);
+    if (watched->pidfd >= 0) return TUTTI_OK;
     if (errno == ESRCH)
-        return tti_join_fail(join, rank, "rank %d (process %d) ended while job %s was being joined", rank, pid,
-                             join->job);
+        return tti_join_fail(join, process, "%s (process %d) ended while job %s was being joined",
+                             tti_join_name(join, process).text, pid, join->job);
     if (errno == EMFILE || errno == ENFILE) return tti_join_socket_failed(join, errno);
-    return tti_error_set(join->error, TUTTI_ERR_SYSTEM, errno, "rank %d (process %d) cannot be watched", rank, pid);
+    return tti_error_set(join->error, TUTTI_ERR_SYSTEM, errno, "%s (process %d) cannot be watched",
+                         tti_join_name(join, process).text, pid);
 }
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 
-static tutti_status check_arguments(const char *job, int rank, int size, tutti_error *error)
+static tutti_status check_member(const struct tti_member *member, tutti_error *error)
 {
+    const char *job = member->job;
+    int process = member->process, count = member->process_count, each = member->ranks_each;
     if (job == NULL || job[0] == '\0') return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the job has no name");
     if (strlen(job) >= TTI_WIRE_JOB)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the job's name is longer than %d bytes", TTI_WIRE_JOB - 1);
-    if (size < 1 || size > SIZE_MOST)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a world has 1 to %d ranks, not %d", SIZE_MOST, size);
-    if (rank < 0 || rank >= size)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "rank %d is not one of a world of %d ranks (0 to %d)", rank,
-                             size, size - 1);
+    if (count < 1 || count > SIZE_MOST || each < 1 || each > SIZE_MOST / count)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a world has 1 to %d ranks, not %lld", SIZE_MOST,
+                             (long long)count * each);
+    if (process < 0 || process >= count)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "rank %d is not one of a world of %d ranks (0 to %d)",
+                             process, count, count - 1);
     return TUTTI_OK;
 }
 
-static tutti_status join_alone(const char *job, const tutti_options *options, size_t area_bytes,
+static tutti_status join_alone(const struct tti_member *member, const tutti_options *options, size_t area_bytes,
                                struct tti_world **world, tutti_error *error)
 {
-    TTI_TRY(tti_world_threads(1, options, area_bytes, world, error));
-    snprintf((*world)->job, sizeof(*world)->job, "%s", job);
+    TTI_TRY(tti_world_threads(member->ranks_each, options, area_bytes, world, error));
+    snprintf((*world)->job, sizeof(*world)->job, "%s", member->job);
     return TUTTI_OK;
 }
 
-tutti_status tti_world_join(const char *job, int rank, int size, const tutti_options *options, size_t area_bytes,
+static void give_up(struct tti_join *join)
+{
+    struct tti_world *world = join->world;
+    if (world == NULL) return;
+    for (int i = 0; i < join->ranks_each && world->segment != NULL; i++)
+        tti_world_mark(world, join->process * join->ranks_each + i, TTI_RANK_LOST);
+    tti_world_release(world);
+}
+
+tutti_status tti_world_join(const struct tti_member *member, const tutti_options *options, size_t area_bytes,
                             struct tti_world **world, tutti_error *error)
 {
     *world = NULL;
     memset(error, 0, sizeof *error);
-    error->rank = rank;
+    error->rank = member->process * member->ranks_each;
     error->peer = -1;
     snprintf(error->operation, sizeof error->operation, "join");
-    TTI_TRY(check_arguments(job, rank, size, error));
-    if (size == 1) return join_alone(job, options, area_bytes, world, error);
+    TTI_TRY(check_member(member, error));
+    if (member->process_count == 1) return join_alone(member, options, area_bytes, world, error);
 
-    struct tti_join join = {.job = job,
-                            .rank = rank,
-                            .size = size,
+    struct tti_join join = {.job = member->job,
+                            .process = member->process,
+                            .process_count = member->process_count,
+                            .ranks_each = member->ranks_each,
                             .area_bytes = area_bytes,
                             .options = options,
                             .deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000,
                             .error = error};
-    tutti_status status = rank == 0 ? tti_join_root(&join) : tti_join_member(&join);
-    if (status == TUTTI_OK) {
-        *world = join.world;
-    } else if (join.world != NULL) {
-        if (join.world->segment != NULL) tti_world_mark(join.world, rank, TTI_RANK_LOST);
-        tti_world_release(join.world);
+    tutti_status status = join.process == 0 ? tti_join_root(&join) : tti_join_member(&join);
+    if (status != TUTTI_OK) {
+        give_up(&join);
+        return status;
     }
-    return status;
+    atomic_store_explicit(&join.world->references, join.ranks_each, memory_order_relaxed);
+    *world = join.world;
+    return TUTTI_OK;
 }

@@ -10,7 +10,7 @@
 
 struct tti_join {
     const char *job;
-    int rank, size;
+    int process, process_count, ranks_each; /* as in struct tti_member; process 0 is the root */
     size_t area_bytes;
     const tutti_options *options;
     int64_t deadline_ns;
@@ -18,7 +18,7 @@ struct tti_join {
     tutti_error *error;
 };
 
-/* Rank 0 gathers the others, the members come to it. Both prepare the world first, and tell each other when that
+/* Process 0, the root, gathers the others; the members come to it. Both prepare the world first, and tell each other when that
  * fails; on failure join->world may be half built, and is the caller's to release. */
 tutti_status tti_join_root(struct tti_join *join);
 tutti_status tti_join_member(struct tti_join *join);
@@ -26,20 +26,26 @@ tutti_status tti_join_member(struct tti_join *join);
 /* All that concerns this process alone: limits, memory, arena. */
 tutti_status tti_join_prepare(struct tti_join *join);
 void tti_join_fill_hello(const struct tti_join *join, tutti_status prepared, struct tti_wire_hello *hello);
-/* Sends the hello, with the arena unless this rank cannot join. 0 or an errno. */
+/* Sends the hello, with the arena unless this process cannot join. 0 or an errno. */
 int tti_join_send_hello(const struct tti_join *join, tutti_status prepared, int fd);
-/* Maps another rank's arena (fd is taken over; the memfd stays open) and opens its pidfd. */
-tutti_status tti_join_map_arena(struct tti_join *join, int rank, int fd, uint64_t bytes);
-tutti_status tti_join_watch(struct tti_join *join, int rank, int pid);
+/* Maps another process's arena (fd is taken over; the memfd stays open) and opens its pidfd. */
+tutti_status tti_join_map_arena(struct tti_join *join, int process, int fd, uint64_t bytes);
+tutti_status tti_join_watch(struct tti_join *join, int process, int pid);
 
-/* ERR_JOIN about `peer` (-1: nobody in particular). */
-tutti_status tti_join_fail(struct tti_join *join, int peer, const char *format, ...)
+/* "rank 3", or "ranks 6 to 7" where a process has several. */
+struct tti_join_name {
+    char text[40];
+};
+struct tti_join_name tti_join_name(const struct tti_join *join, int process);
+
+/* ERR_JOIN about a process (-1: nobody in particular). */
+tutti_status tti_join_fail(struct tti_join *join, int process, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* ERR_LIMIT when file descriptors ran out, else ERR_SYSTEM. */
 tutti_status tti_join_socket_failed(struct tti_join *join, int why);
 
 void tti_join_error_to_verdict(const tutti_error *error, struct tti_wire_verdict *verdict);
-/* Takes over another rank's verdict as this rank's error. */
+/* Takes over another process's verdict as this one's error. */
 tutti_status tti_join_take_verdict(struct tti_join *join, const struct tti_wire_verdict *verdict);
 
 #endif

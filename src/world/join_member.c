@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The join as every rank but 0 sees it: go to rank 0, map what it sends, wait for its verdict.
+ * The join as every process but the root sees it: go to the root, map what it sends, wait for its verdict. To people the
+ * root is rank 0, its first rank.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -19,7 +20,7 @@ enum { BACK_OFF_MS = 5 };
 struct member {
     struct tti_join *join;
     int fd;
-    int mapped; /* ranks 0 to mapped-1 */
+    int mapped; /* processes 0 to mapped-1 */
     bool done;
 };
 
@@ -76,13 +77,13 @@ static tutti_status take_segment(struct member *member, struct tti_wire_packet *
 static tutti_status take_arena(struct member *member, int *fd, uint64_t bytes, int64_t pid)
 {
     struct tti_join *join = member->join;
-    int rank = member->mapped++;
-    if (rank == join->rank) return TUTTI_OK;
+    int process = member->mapped++;
+    if (process == join->process) return TUTTI_OK;
     int taken = *fd;
     *fd = -1;
-    TTI_TRY(tti_join_map_arena(join, rank, taken, bytes));
-    tti_mapping_close_fd(&join->world->processes[rank].arena);
-    return tti_join_watch(join, rank, (int)pid);
+    TTI_TRY(tti_join_map_arena(join, process, taken, bytes));
+    tti_mapping_close_fd(&join->world->processes[process].arena);
+    return tti_join_watch(join, process, (int)pid);
 }
 
 static tutti_status take_arenas(struct member *member, struct tti_wire_packet *packet)
@@ -90,11 +91,11 @@ static tutti_status take_arenas(struct member *member, struct tti_wire_packet *p
     struct tti_join *join = member->join;
     const struct tti_wire_arenas *arenas = &packet->as.arenas;
     if (arenas->first != member->mapped || arenas->count != packet->fd_count || join->world->segment == NULL ||
-        arenas->count > join->size - arenas->first)
+        arenas->count > join->process_count - arenas->first)
         return tti_join_fail(join, 0, "rank 0 of job %s sent something unexpected", join->job);
     for (int i = 0; i < arenas->count; i++)
-        TTI_TRY(take_arena(member, &packet->fds[i], arenas->ranks[i].bytes, arenas->ranks[i].pid));
-    if (member->mapped < join->size) return TUTTI_OK;
+        TTI_TRY(take_arena(member, &packet->fds[i], arenas->processes[i].bytes, arenas->processes[i].pid));
+    if (member->mapped < join->process_count) return TUTTI_OK;
     struct tti_wire_verdict ready = {.status = TUTTI_OK, .peer = -1};
     int why = tti_wire_send(member->fd, TTI_WIRE_VERDICT, &ready, sizeof ready, NULL, 0, join->deadline_ns);
     /* A closed socket still holds rank 0's verdict: the next read finds that, or the end. */
@@ -104,7 +105,7 @@ static tutti_status take_arenas(struct member *member, struct tti_wire_packet *p
 static tutti_status take_verdict(struct member *member, const struct tti_wire_verdict *verdict)
 {
     if (verdict->status != TUTTI_OK) return tti_join_take_verdict(member->join, verdict);
-    if (member->mapped < member->join->size)
+    if (member->mapped < member->join->process_count)
         return tti_join_fail(member->join, 0, "rank 0 of job %s sent something unexpected", member->join->job);
     member->done = true;
     return TUTTI_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The join as rank 0 sees it: gather a hello from every rank, hand out the segment and all arenas, hear from every rank
- * that it mapped them, say go. Whatever goes wrong, every rank that has come, or comes soon, hears why.
+ * The join as process 0, the root, sees it: gather a hello from every process, hand out the segment and all arenas, hear
+ * from every process that it mapped them, say go. Whatever goes wrong, everyone who has come, or comes soon, hears why.
  *
  * A connection is a visitor until its hello was found good, and a member from then on. What visitors send is not
  * trusted: something that is no hello is dropped, and they are bounded in number.
@@ -19,7 +19,7 @@
 
 enum { SPARE_VISITORS = 64, NAMED_RANKS = 8 };
 
-/* After a failure rank 0 stays this long for ranks that are still on their way. */
+/* After a failure the root stays this long for those that are still on their way. */
 #define LINGER_NS ((int64_t)250 * 1000000)
 
 struct member {
@@ -33,29 +33,43 @@ struct member {
 struct root {
     struct tti_join *join;
     int listener;
-    int64_t deadline_ns;    /* the earliest of all ranks */
-    struct member *members; /* [size]; 0 is this rank and unused */
+    int64_t deadline_ns;    /* the earliest of all */
+    struct member *members; /* [process_count]; 0 is this one and unused */
     int missing, unready;
     bool handed_out;
     int *visitors; /* [visitors_most], the oldest first */
     int visitor_count, visitors_most;
-    struct pollfd *polled; /* [1 + size + visitors_most] */
+    struct pollfd *polled; /* [1 + process_count + visitors_most] */
 };
 
 /* ---- Hellos ---------------------------------------------------------------------------------------------------- */
 
+static tutti_status check_sizes(struct root *root, const struct tti_wire_hello *hello)
+{
+    struct tti_join *join = root->join;
+    if (hello->process_count != join->process_count)
+        return tti_join_fail(join, hello->process, "rank %d says that job %s has %d ranks, rank 0 says %d",
+                             hello->process, join->job, hello->process_count, join->process_count);
+    if (hello->ranks_each != join->ranks_each)
+        return tti_join_fail(join, hello->process,
+                             "process %d of job %s brings %d ranks, process 0 %d; TUTTI_RANKS must be the same for all",
+                             hello->process, join->job, hello->ranks_each, join->ranks_each);
+    return TUTTI_OK;
+}
+
 static tutti_status check_place(struct root *root, const struct tti_wire_hello *hello)
 {
     struct tti_join *join = root->join;
-    int rank = hello->rank;
-    if (hello->size != join->size)
-        return tti_join_fail(join, rank, "rank %d says that job %s has %d ranks, rank 0 says %d", rank, join->job,
-                             hello->size, join->size);
-    if (rank < 0 || rank >= join->size)
-        return tti_join_fail(join, rank, "rank %d is not one of job %s's %d ranks", rank, join->job, join->size);
-    if (rank != 0 && root->members[rank].fd < 0) return TUTTI_OK;
-    return tti_join_fail(join, rank, "rank %d of job %s is taken twice, by process %d and process %d", rank, join->job,
-                         rank == 0 ? (int)getpid() : root->members[rank].pid, hello->pid);
+    int process = hello->process;
+    TTI_TRY(check_sizes(root, hello));
+    if (process < 0 || process >= join->process_count)
+        return tti_join_fail(join, process, "rank %d is not one of job %s's %d ranks", process, join->job,
+                             join->process_count);
+    if (process != 0 && root->members[process].fd < 0) return TUTTI_OK;
+    bool one = join->ranks_each == 1;
+    return tti_join_fail(join, process, "%s of job %s %s taken twice, by process %d and process %d",
+                         tti_join_name(join, process).text, join->job, one ? "is" : "are",
+                         process == 0 ? (int)getpid() : root->members[process].pid, hello->pid);
 }
 
 static tutti_status check_hello(struct root *root, int fd, const struct tti_wire_packet *packet)
@@ -64,25 +78,26 @@ static tutti_status check_hello(struct root *root, int fd, const struct tti_wire
     const struct tti_wire_hello *hello = &packet->as.hello;
     const struct tti_wire_verdict *trouble = &hello->trouble;
     TTI_TRY(check_place(root, hello));
+    struct tti_join_name name = tti_join_name(join, hello->process);
     if (trouble->status != TUTTI_OK)
-        return tti_join_fail(join, hello->rank, "rank %d could not join job %s: %.*s", hello->rank, join->job,
+        return tti_join_fail(join, hello->process, "%s could not join job %s: %.*s", name.text, join->job,
                              (int)sizeof trouble->text - 1, trouble->text);
     if (hello->area_bytes != join->area_bytes)
-        return tti_join_fail(join, hello->rank,
-                             "rank %d of job %s runs another version of the library than rank 0 (a control area of "
+        return tti_join_fail(join, hello->process,
+                             "%s of job %s runs another version of the library than rank 0 (a control area of "
                              "%llu bytes, not %zu)",
-                             hello->rank, join->job, (unsigned long long)hello->area_bytes, join->area_bytes);
+                             name.text, join->job, (unsigned long long)hello->area_bytes, join->area_bytes);
     if (tti_wire_peer_pid(fd) != hello->pid)
-        return tti_join_fail(join, hello->rank,
-                             "rank %d of job %s is in another pid namespace than rank 0: its death could not be seen",
-                             hello->rank, join->job);
+        return tti_join_fail(join, hello->process,
+                             "%s of job %s: in another pid namespace than rank 0; its death could not be seen",
+                             name.text, join->job);
     return TUTTI_OK;
 }
 
 static void admit(struct root *root, int fd, struct tti_wire_packet *packet)
 {
     const struct tti_wire_hello *hello = &packet->as.hello;
-    root->members[hello->rank] = (struct member){fd, packet->fds[0], hello->arena_bytes, hello->pid, false};
+    root->members[hello->process] = (struct member){fd, packet->fds[0], hello->arena_bytes, hello->pid, false};
     packet->fd_count = 0;
     root->missing--;
     if (hello->deadline_ns < root->deadline_ns) root->deadline_ns = hello->deadline_ns;
@@ -130,12 +145,13 @@ static tutti_status check_visitor(struct root *root, int fd, struct tti_wire_pac
     return TUTTI_OK;
 }
 
-/* Whether this is the hello of a rank that had not come before. */
+/* Whether this is the hello of a process that had not come before. */
 static bool is_awaited(const struct root *root, const struct tti_wire_packet *packet)
 {
-    int rank = packet->as.hello.rank;
-    if (packet->as.head.version != TTI_WIRE_VERSION || rank < 1 || rank >= root->join->size) return false;
-    return root->members[rank].fd < 0;
+    int process = packet->as.hello.process;
+    if (packet->as.head.version != TTI_WIRE_VERSION || process < 1 || process >= root->join->process_count)
+        return false;
+    return root->members[process].fd < 0;
 }
 
 static tutti_status hear_visitor(struct root *root, int fd, enum outcome *outcome)
@@ -179,7 +195,7 @@ static tutti_status let_in(struct root *root)
     for (int i = 0; i < root->visitors_most; i++) {
         int fd = tti_wire_accept(root->listener);
         if (fd < 0) return errno == EAGAIN ? TUTTI_OK : tti_join_socket_failed(root->join, errno);
-        if (root->visitor_count == root->visitors_most) { /* ranks speak at once: the oldest is none */
+        if (root->visitor_count == root->visitors_most) { /* members speak at once: the oldest is none */
             tti_wire_close(root->visitors[0]);
             remove_visitor(root, 0);
         }
@@ -190,24 +206,25 @@ static tutti_status let_in(struct root *root)
 
 /* ---- Members --------------------------------------------------------------------------------------------------- */
 
-static tutti_status hear_member(struct root *root, int rank)
+static tutti_status hear_member(struct root *root, int process)
 {
     struct tti_join *join = root->join;
-    struct member *member = &root->members[rank];
+    struct member *member = &root->members[process];
+    struct tti_join_name name = tti_join_name(join, process);
     struct tti_wire_packet packet;
     int why = tti_wire_receive(member->fd, &packet);
     if (why == EAGAIN) return TUTTI_OK;
     if (why == EPIPE)
-        return tti_join_fail(join, rank, "rank %d (process %d) ended while job %s was being joined", rank, member->pid,
-                             join->job);
+        return tti_join_fail(join, process, "%s (process %d) ended while job %s was being joined", name.text,
+                             member->pid, join->job);
     if (why == EMFILE) return tti_join_socket_failed(join, why);
     if (why == 0) tti_wire_drop_fds(&packet);
     const struct tti_wire_verdict *verdict = &packet.as.verdict;
     if (why != 0 || verdict->head.version != TTI_WIRE_VERSION || verdict->head.kind != TTI_WIRE_VERDICT ||
         (verdict->status == TUTTI_OK && !root->handed_out))
-        return tti_join_fail(join, rank, "rank %d of job %s sent something unexpected", rank, join->job);
+        return tti_join_fail(join, process, "%s of job %s sent something unexpected", name.text, join->job);
     if (verdict->status != TUTTI_OK)
-        return tti_join_fail(join, rank, "rank %d could not join job %s: %.*s", rank, join->job,
+        return tti_join_fail(join, process, "%s could not join job %s: %.*s", name.text, join->job,
                              (int)sizeof verdict->text - 1, verdict->text);
     if (!member->ready) root->unready--;
     member->ready = true;
@@ -215,40 +232,43 @@ static tutti_status hear_member(struct root *root, int rank)
 }
 
 /* Sending failed: the member has gone, and may have said why. */
-static tutti_status member_failed(struct root *root, int rank, int why)
+static tutti_status member_failed(struct root *root, int process, int why)
 {
     if (why == EPIPE)
-        for (int i = 0; i < 2; i++) TTI_TRY(hear_member(root, rank)); /* a word, then the end */
+        for (int i = 0; i < 2; i++) TTI_TRY(hear_member(root, process)); /* a word, then the end */
     if (why == ETIMEDOUT || why == EPIPE)
-        return tti_join_fail(root->join, rank, "rank %d of job %s has stopped listening", rank, root->join->job);
+        return tti_join_fail(root->join, process, "%s of job %s: has stopped listening",
+                             tti_join_name(root->join, process).text, root->join->job);
     return tti_join_socket_failed(root->join, why);
 }
 
-static bool is_late(const struct root *root, int rank)
+static bool is_late(const struct root *root, int process)
 {
-    return root->handed_out ? !root->members[rank].ready : root->members[rank].fd < 0;
+    return root->handed_out ? !root->members[process].ready : root->members[process].fd < 0;
 }
 
-/* "rank 3", "ranks 3, 5 and 7" or "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 12 more": all that are late. Returns the first. */
+/* "rank 3", "ranks 3, 5 and 7", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 12 more": all that are late; where a process has
+ * several, "ranks 2-3, 6-7 and 8-9". Returns the first process. */
 static int name_late(const struct root *root, char *text, size_t bytes)
 {
-    int late = 0, first = -1, named = 0;
+    int late = 0, first = -1, named = 0, each = root->join->ranks_each;
     size_t length = 0;
-    for (int rank = 1; rank < root->join->size; rank++) late += is_late(root, rank);
-    for (int rank = 1; rank < root->join->size && named < NAMED_RANKS; rank++) {
-        if (!is_late(root, rank)) continue;
-        if (first < 0) first = rank;
-        const char *before = named == 0 ? (late > 1 ? "ranks " : "rank ") : named + 1 == late ? " and " : ", ";
-        length += (size_t)snprintf(text + length, bytes - length, "%s%d", before, rank);
+    for (int process = 1; process < root->join->process_count; process++) late += is_late(root, process);
+    for (int process = 1; process < root->join->process_count && named < NAMED_RANKS; process++) {
+        if (!is_late(root, process)) continue;
+        if (first < 0) first = process;
+        const char *before = named > 0 ? (named + 1 == late ? " and " : ", ") : late * each > 1 ? "ranks " : "rank ";
+        length += (size_t)snprintf(text + length, bytes - length, "%s%d", before, process * each);
+        if (each > 1) length += (size_t)snprintf(text + length, bytes - length, "-%d", process * each + each - 1);
         named++;
     }
-    if (late > named) snprintf(text + length, bytes - length, " and %d more", late - named);
+    if (late > named) snprintf(text + length, bytes - length, " and %d more", (late - named) * each);
     return first;
 }
 
 static tutti_status too_late(struct root *root)
 {
-    char names[NAMED_RANKS * 16 + 32] = "";
+    char names[NAMED_RANKS * 24 + 32] = "";
     struct tti_join *join = root->join;
     long long timeout = (long long)join->options->join_timeout_ms;
     int first = name_late(root, names, sizeof names);
@@ -258,7 +278,7 @@ static tutti_status too_late(struct root *root)
     return tti_join_fail(join, first,
                          "%s of %d did not join job %s within %lld ms; were all started, with the same job name and "
                          "user?",
-                         names, join->size, join->job, timeout);
+                         names, join->process_count * join->ranks_each, join->job, timeout);
 }
 
 static nfds_t list_polled(struct root *root)
@@ -267,9 +287,9 @@ static nfds_t list_polled(struct root *root)
     root->polled[count++] = (struct pollfd){.fd = root->listener, .events = POLLIN};
     for (int i = 0; i < root->visitor_count; i++)
         root->polled[count++] = (struct pollfd){.fd = root->visitors[i], .events = POLLIN};
-    for (int rank = 1; rank < root->join->size; rank++)
-        if (root->members[rank].fd >= 0)
-            root->polled[count++] = (struct pollfd){.fd = root->members[rank].fd, .events = POLLIN};
+    for (int i = 1; i < root->join->process_count; i++)
+        if (root->members[i].fd >= 0)
+            root->polled[count++] = (struct pollfd){.fd = root->members[i].fd, .events = POLLIN};
     return count;
 }
 
@@ -281,8 +301,8 @@ static tutti_status turn(struct root *root, int timeout_ms)
     if (ready <= 0) return TUTTI_OK;
     TTI_TRY(let_in(root));
     TTI_TRY(hear_visitors(root));
-    for (int rank = 1; rank < root->join->size; rank++)
-        if (root->members[rank].fd >= 0) TTI_TRY(hear_member(root, rank));
+    for (int i = 1; i < root->join->process_count; i++)
+        if (root->members[i].fd >= 0) TTI_TRY(hear_member(root, i));
     return TUTTI_OK;
 }
 
@@ -297,17 +317,23 @@ static tutti_status turn_until_zero(struct root *root, const int *left)
 
 /* ---- Handing out ----------------------------------------------------------------------------------------------- */
 
+static void place_ranks(struct tti_join *join, int process, int pid)
+{
+    for (int i = 0; i < join->ranks_each; i++)
+        tti_world_place_rank(join->world, process * join->ranks_each + i, process, pid);
+}
+
 static tutti_status map_all(struct root *root)
 {
     struct tti_join *join = root->join;
     TTI_TRY(tti_world_make_segment(join->world, join->area_bytes, true, join->error));
-    tti_world_place_rank(join->world, 0, 0, getpid());
-    for (int rank = 1; rank < join->size; rank++) {
-        struct member *member = &root->members[rank];
+    place_ranks(join, 0, getpid());
+    for (int process = 1; process < join->process_count; process++) {
+        struct member *member = &root->members[process];
         int fd = member->arena_fd;
         member->arena_fd = -1;
-        TTI_TRY(tti_join_map_arena(join, rank, fd, member->arena_bytes));
-        tti_world_place_rank(join->world, rank, rank, member->pid);
+        TTI_TRY(tti_join_map_arena(join, process, fd, member->arena_bytes));
+        place_ranks(join, process, member->pid);
     }
     return TUTTI_OK;
 }
@@ -317,11 +343,11 @@ static int send_arenas(const struct root *root, int to, int first)
     const struct tti_world *world = root->join->world;
     struct tti_wire_arenas arenas = {.first = first};
     int fds[TTI_WIRE_FDS];
-    for (int rank = first; rank < world->size && arenas.count < TTI_WIRE_FDS; rank++) {
-        const struct tti_mapping *arena = rank == 0 ? &world->arena.mapping : &world->processes[rank].arena;
+    for (int process = first; process < world->process_count && arenas.count < TTI_WIRE_FDS; process++) {
+        const struct tti_mapping *arena = process == 0 ? &world->arena.mapping : &world->processes[process].arena;
         fds[arenas.count] = arena->fd;
-        arenas.ranks[arenas.count].bytes = arena->bytes;
-        arenas.ranks[arenas.count].pid = rank == 0 ? getpid() : root->members[rank].pid;
+        arenas.processes[arenas.count].bytes = arena->bytes;
+        arenas.processes[arenas.count].pid = process == 0 ? getpid() : root->members[process].pid;
         arenas.count++;
     }
     int fd = root->members[to].fd;
@@ -332,17 +358,18 @@ static tutti_status hand_out(struct root *root)
 {
     struct tti_world *world = root->join->world;
     struct tti_wire_world message = {.segment_bytes = world->segment_mapping.bytes};
-    for (int rank = 1; rank < world->size; rank++) {
-        int fd = root->members[rank].fd;
+    for (int process = 1; process < world->process_count; process++) {
+        int fd = root->members[process].fd;
         int why = tti_wire_send(fd, TTI_WIRE_WORLD, &message, sizeof message, &world->segment_mapping.fd, 1,
                                 root->deadline_ns);
-        for (int first = 0; first < world->size && why == 0; first += TTI_WIRE_FDS)
-            why = send_arenas(root, rank, first);
-        if (why != 0) return member_failed(root, rank, why);
+        for (int first = 0; first < world->process_count && why == 0; first += TTI_WIRE_FDS)
+            why = send_arenas(root, process, first);
+        if (why != 0) return member_failed(root, process, why);
     }
     root->handed_out = true;
     tti_mapping_close_fd(&world->segment_mapping);
-    for (int rank = 1; rank < world->size; rank++) tti_mapping_close_fd(&world->processes[rank].arena);
+    for (int process = 1; process < world->process_count; process++)
+        tti_mapping_close_fd(&world->processes[process].arena);
     return TUTTI_OK;
 }
 
@@ -353,8 +380,8 @@ static void say_go(struct root *root)
     struct tti_wire_verdict go = {.status = TUTTI_OK, .peer = -1};
     close(root->listener); /* before anyone goes: whoever comes now is of the next world of this name */
     root->listener = -1;
-    for (int rank = 1; rank < root->join->size; rank++) /* one that died just now is a lost rank of a formed world */
-        tti_wire_send(root->members[rank].fd, TTI_WIRE_VERDICT, &go, sizeof go, NULL, 0, root->deadline_ns);
+    for (int i = 1; i < root->join->process_count; i++) /* one that died just now is lost to a formed world */
+        tti_wire_send(root->members[i].fd, TTI_WIRE_VERDICT, &go, sizeof go, NULL, 0, root->deadline_ns);
 }
 
 static void tell(int fd, struct tti_wire_verdict *verdict)
@@ -392,10 +419,10 @@ static void break_off(struct root *root)
 {
     struct tti_wire_verdict verdict;
     fill_bad_news(root, &verdict);
-    for (int rank = 1; root->members != NULL && rank < root->join->size; rank++) {
-        if (root->members[rank].fd < 0) continue;
-        tell(root->members[rank].fd, &verdict);
-        root->members[rank].fd = -1;
+    for (int i = 1; root->members != NULL && i < root->join->process_count; i++) {
+        if (root->members[i].fd < 0) continue;
+        tell(root->members[i].fd, &verdict);
+        root->members[i].fd = -1;
     }
     while (root->visitor_count > 0) tell(root->visitors[--root->visitor_count], &verdict);
     linger(root, &verdict);
@@ -403,9 +430,9 @@ static void break_off(struct root *root)
 
 static void put_away(struct root *root)
 {
-    for (int rank = 1; root->members != NULL && rank < root->join->size; rank++) {
-        tti_wire_close(root->members[rank].fd);
-        if (root->members[rank].arena_fd >= 0) close(root->members[rank].arena_fd);
+    for (int i = 1; root->members != NULL && i < root->join->process_count; i++) {
+        tti_wire_close(root->members[i].fd);
+        if (root->members[i].arena_fd >= 0) close(root->members[i].arena_fd);
     }
     while (root->visitor_count > 0) tti_wire_close(root->visitors[--root->visitor_count]);
     if (root->listener >= 0) close(root->listener);
@@ -418,15 +445,16 @@ static void put_away(struct root *root)
 
 static tutti_status make_lists(struct root *root)
 {
-    size_t size = (size_t)root->join->size;
-    root->visitors_most = root->join->size + SPARE_VISITORS;
-    root->members = tti_calloc(size, sizeof *root->members);
-    for (size_t rank = 0; root->members != NULL && rank < size; rank++)
-        root->members[rank] = (struct member){.fd = -1, .arena_fd = -1};
+    size_t count = (size_t)root->join->process_count;
+    root->visitors_most = root->join->process_count + SPARE_VISITORS;
+    root->members = tti_calloc(count, sizeof *root->members);
+    for (size_t i = 0; root->members != NULL && i < count; i++)
+        root->members[i] = (struct member){.fd = -1, .arena_fd = -1};
     root->visitors = tti_calloc((size_t)root->visitors_most, sizeof *root->visitors);
-    root->polled = tti_calloc(1 + size + (size_t)root->visitors_most, sizeof *root->polled);
+    root->polled = tti_calloc(1 + count + (size_t)root->visitors_most, sizeof *root->polled);
     if (root->members == NULL || root->visitors == NULL || root->polled == NULL)
-        return tti_error_set(root->join->error, TUTTI_ERR_MEMORY, ENOMEM, "memory for joining %zu ranks ran out", size);
+        return tti_error_set(root->join->error, TUTTI_ERR_MEMORY, ENOMEM, "memory for joining %zu processes ran out",
+                             count);
     return TUTTI_OK;
 }
 
@@ -438,7 +466,7 @@ static tutti_status form(struct root *root)
     TTI_TRY(turn_until_zero(root, &root->missing));
     TTI_TRY(map_all(root));
     TTI_TRY(hand_out(root));
-    for (int rank = 1; rank < join->size; rank++) TTI_TRY(tti_join_watch(join, rank, root->members[rank].pid));
+    for (int i = 1; i < join->process_count; i++) TTI_TRY(tti_join_watch(join, i, root->members[i].pid));
     TTI_TRY(turn_until_zero(root, &root->unready));
     return turn(root, 0); /* whoever ended since it was ready is seen now, before anyone goes */
 }
@@ -479,7 +507,7 @@ static tutti_status open_socket(struct tti_join *join, int *listener)
 tutti_status tti_join_root(struct tti_join *join)
 {
     struct root root = {.join = join, .listener = -1, .deadline_ns = join->deadline_ns};
-    root.missing = root.unready = join->size - 1;
+    root.missing = root.unready = join->process_count - 1;
     TTI_TRY(open_socket(join, &root.listener)); /* first of all: from here on the others can be told */
     tutti_status status = form(&root);
     if (status == TUTTI_OK)

@@ -4,7 +4,7 @@
  *
  *     member                      rank 0
  *     HELLO + its arena     ->                         or, when it cannot join, why
- *                           <-    WORLD + segment      once every rank has said hello
+ *                           <-    WORLD + segment      once every process has said hello
  *                           <-    ARENAS + arenas      as many messages as it takes
  *     VERDICT               ->                         "all mapped", or why not
  *                           <-    VERDICT              "go", or whose fault it is; may come at any time
@@ -23,7 +23,7 @@
 
 #define TTI_WIRE_MAGIC 0x656e696c74757474u
 enum {
-    TTI_WIRE_VERSION = 1,
+    TTI_WIRE_VERSION = 2,
     TTI_WIRE_FDS = 64, /* at most in one message; the system's limit is 253 */
     TTI_WIRE_JOB = 128,
     TTI_WIRE_TEXT = 480
@@ -46,11 +46,11 @@ struct tti_wire_verdict {
 
 struct tti_wire_hello {
     struct tti_wire_head head;
-    int32_t rank, size, pid;
+    int32_t process, process_count, ranks_each, pid;
     uint64_t area_bytes, arena_bytes;
     int64_t deadline_ns; /* the clock is the same for all processes of a host */
     char job[TTI_WIRE_JOB];
-    struct tti_wire_verdict trouble; /* status not OK: this rank cannot join, and no arena comes with the message */
+    struct tti_wire_verdict trouble; /* status not OK: this process cannot join, and no arena comes with the message */
 };
 
 struct tti_wire_world {
@@ -64,7 +64,7 @@ struct tti_wire_arenas {
     struct {
         uint64_t bytes;
         int64_t pid;
-    } ranks[TTI_WIRE_FDS];
+    } processes[TTI_WIRE_FDS];
 };
 
 /* One message as it came, and the descriptors that came with it (the receiver's to close). */

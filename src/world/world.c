@@ -25,19 +25,29 @@ enum { POLLED_AT_ONCE = 64 };
 /* ---- Building -------------------------------------------------------------------------------------------------- */
 
 /* The caller's strings may go away; a world keeps copies. */
+static tutti_status copy_text(struct tti_world *world, int at, const char *name, const char **text, tutti_error *error)
+{
+    const char *from = *text != NULL ? *text : "";
+    if (strlen(from) >= sizeof world->option_text[at])
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option %s is longer than %zu bytes", name,
+                             sizeof world->option_text[at] - 1);
+    strcpy(world->option_text[at], from);
+    *text = world->option_text[at];
+    return TUTTI_OK;
+}
+
 static tutti_status copy_options(struct tti_world *world, const tutti_options *options, tutti_error *error)
 {
+    int at = 0;
     world->options = *options;
-    const char **texts[] = {&world->options.job, &world->options.tuning, &world->options.log};
-    static const char *const names[] = {"job", "tuning", "log"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        const char *text = *texts[i] != NULL ? *texts[i] : "";
-        if (strlen(text) >= sizeof world->option_text[i])
-            return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option %s is longer than %zu bytes", names[i],
-                                 sizeof world->option_text[i] - 1);
-        strcpy(world->option_text[i], text);
-        *texts[i] = world->option_text[i];
-    }
+#define COPY_INT(name)
+#define COPY_MS(name)
+#define COPY_BYTES(name)
+#define COPY_BOOL(name)
+#define COPY_TEXT(name) TTI_TRY(copy_text(world, at++, #name, &world->options.name, error));
+#define COPY_OPTION(name, kind, initial, low, high, help) COPY_##kind(name)
+    TUTTI_OPTION_LIST(COPY_OPTION)
+#undef COPY_OPTION
     return TUTTI_OK;
 }
 

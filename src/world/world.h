@@ -46,13 +46,21 @@ struct tti_process {
     struct tti_mapping arena; /* this process's own is world->arena.mapping (not owned twice) */
 };
 
+#define TTI_COUNT_INT 0
+#define TTI_COUNT_MS 0
+#define TTI_COUNT_BYTES 0
+#define TTI_COUNT_BOOL 0
+#define TTI_COUNT_TEXT 1
+#define TTI_COUNT_OPTION(name, kind, initial, low, high, help) +TTI_COUNT_##kind
+enum { TTI_TEXT_OPTIONS = 0 TUTTI_OPTION_LIST(TTI_COUNT_OPTION) };
+
 struct tti_world {
     char job[128];
     int size;
     int process_count;
     int process; /* this process's index */
     tutti_options options;
-    char option_text[3][256]; /* copies that options' TEXT fields point to */
+    char option_text[TTI_TEXT_OPTIONS][256]; /* copies that options' TEXT fields point to */
     struct tti_mapping segment_mapping;
     struct tti_segment *segment;
     void *area; /* segment + area_offset: for the layer above, zeroed */
@@ -65,9 +73,16 @@ struct tti_world {
 tutti_status tti_world_threads(int size, const tutti_options *options, size_t area_bytes, struct tti_world **world,
                                tutti_error *error);
 
-/* Joins the job as one rank; returns when all `size` ranks have joined, or with the same kind of error on all of them,
- * within options->join_timeout_ms. references = 1. */
-tutti_status tti_world_join(const char *job, int rank, int size, const tutti_options *options, size_t area_bytes,
+/* This process among those of a job. The ranks of process p are p * ranks_each and those after it, its threads. */
+struct tti_member {
+    const char *job;
+    int process, process_count;
+    int ranks_each;
+};
+
+/* Joins; returns when all processes have, or with the same kind of error on all of them, within
+ * options->join_timeout_ms. references = ranks_each. */
+tutti_status tti_world_join(const struct tti_member *member, const tutti_options *options, size_t area_bytes,
                             struct tti_world **world, tutti_error *error);
 
 /* The last reference unmaps and frees everything. */

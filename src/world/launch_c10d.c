@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The key-value store of torch.distributed (TCPStore), as a client of it: torchrun's agent keeps one at MASTER_PORT, so
+ * rank 0 cannot wait there itself. A connection begins with a number that proves it one of the store's; then questions of
+ * one byte and their arguments, texts with their length before them, in the byte order of the machine. The same for both
+ * of its servers, the older one and the one on libuv.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include "world/launch.h"
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum question { VALIDATE = 0, SET = 1, GET = 3, CHECK = 5, WAIT = 6 };
+enum { READY = 0, MESSAGE_BYTES = 1024, VALUE_BYTES = 256, PAUSE_MS = 20 };
+
+static const uint32_t proof = 0x3C85F7CE;
+
+struct message {
+    char bytes[MESSAGE_BYTES];
+    size_t length;
+};
+
+struct store {
+    const char *host;
+    int port, fd;
+    int64_t deadline_ns;
+    tutti_error *error;
+};
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+static void add(struct message *message, const void *bytes, size_t count)
+{
+    memcpy(message->bytes + message->length, bytes, count);
+    message->length += count;
+}
+
+static void add_question(struct message *message, enum question question)
+{
+    uint8_t byte = (uint8_t)question;
+    add(message, &byte, sizeof byte);
+}
+
+static void add_number(struct message *message, uint64_t number)
+{
+    add(message, &number, sizeof number);
+}
+
+static void add_text(struct message *message, const char *text)
+{
+    add_number(message, strlen(text));
+    add(message, text, strlen(text));
+}
+
+/* ---- The socket -------------------------------------------------------------------------------------------------- */
+
+static tutti_status failed(struct store *store, int why)
+{
+    if (why == EPIPE)
+        return tti_error_set(store->error, TUTTI_ERR_JOIN, 0,
+                             "the store of torchrun at %s:%d closed the connection; does a torch of version 2.1 or "
+                             "later run there?",
+                             store->host, store->port);
+    return tti_error_set(store->error, TUTTI_ERR_JOIN, why,
+                         "the store of torchrun at %s:%d (MASTER_ADDR, MASTER_PORT) could not be asked where rank 0 "
+                         "waits",
+                         store->host, store->port);
+}
+
+static int await_events(struct store *store, short events)
+{
+    struct pollfd polled = {.fd = store->fd, .events = events};
+    for (;;) {
+        int64_t left_ms = (store->deadline_ns - tti_now_ns() + 999999) / 1000000;
+        int ready = poll(&polled, 1, left_ms < 0 ? 0 : left_ms > 1000 ? 1000 : (int)left_ms);
+        if (ready > 0) return 0;
+        if (ready < 0 && errno != EINTR) return errno;
+        if (left_ms <= 0) return ETIMEDOUT;
+    }
+}
+
+static tutti_status send_all(struct store *store, const struct message *message)
+{
+    for (size_t sent = 0; sent < message->length;) {
+        ssize_t part = send(store->fd, message->bytes + sent, message->length - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        int why = part >= 0 || errno == EINTR ? 0 : errno == EAGAIN ? await_events(store, POLLOUT) : errno;
+        if (why != 0) return failed(store, why == ECONNRESET ? EPIPE : why);
+        if (part > 0) sent += (size_t)part;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status receive(struct store *store, void *into, size_t bytes)
+{
+    for (size_t got = 0; got < bytes;) {
+        ssize_t part = recv(store->fd, (char *)into + got, bytes - got, MSG_DONTWAIT);
+        int why = part > 0 ? 0 : part == 0 ? EPIPE : errno == EINTR ? 0 : errno;
+        if (why == EAGAIN) why = await_events(store, POLLIN);
+        if (why != 0) return failed(store, why == ECONNRESET ? EPIPE : why);
+        if (part > 0) got += (size_t)part;
+    }
+    return TUTTI_OK;
+}
+
+/* One address. 0 or an errno. */
+static int try_address(struct store *store, const struct addrinfo *address)
+{
+    int why = 0;
+    socklen_t length = sizeof why;
+    store->fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (store->fd < 0) return errno;
+    if (connect(store->fd, address->ai_addr, address->ai_addrlen) == 0) return 0;
+    why = errno == EINPROGRESS ? await_events(store, POLLOUT) : errno;
+    if (why == 0 && getsockopt(store->fd, SOL_SOCKET, SO_ERROR, &why, &length) != 0) why = errno;
+    if (why == 0) return 0;
+    close(store->fd);
+    store->fd = -1;
+    return why;
+}
+
+static tutti_status connect_store(struct store *store)
+{
+    char port[16];
+    struct addrinfo *list = NULL, hints = {.ai_socktype = SOCK_STREAM};
+    snprintf(port, sizeof port, "%d", store->port);
+    int found = getaddrinfo(store->host, port, &hints, &list);
+    if (found != 0)
+        return tti_error_set(store->error, TUTTI_ERR_JOIN, 0, "MASTER_ADDR is \"%s\", which does not resolve: %s",
+                             store->host, gai_strerror(found));
+    int why = ECONNREFUSED;
+    while (why != 0) {
+        for (const struct addrinfo *at = list; at != NULL && why != 0; at = at->ai_next) why = try_address(store, at);
+        if (why != ECONNREFUSED || tti_now_ns() >= store->deadline_ns) break;
+        poll(NULL, 0, PAUSE_MS); /* the agent of another host may not be there yet */
+    }
+    freeaddrinfo(list);
+    return why == 0 ? TUTTI_OK : failed(store, why);
+}
+
+/* ---- Questions --------------------------------------------------------------------------------------------------- */
+
+static void add_proof(struct message *message)
+{
+    add_question(message, VALIDATE);
+    add(message, &proof, sizeof proof);
+}
+
+/* Setting is not answered: the question after it is, and says that the store has taken it. */
+static tutti_status publish(struct store *store, const char *key, const char *value)
+{
+    struct message message = {.length = 0};
+    uint8_t answer;
+    add_proof(&message);
+    add_question(&message, SET);
+    add_text(&message, key);
+    add_text(&message, value);
+    add_question(&message, CHECK);
+    add_number(&message, 1);
+    add_text(&message, key);
+    TTI_TRY(send_all(store, &message));
+    TTI_TRY(receive(store, &answer, sizeof answer));
+    return answer == READY ? TUTTI_OK : failed(store, EBADMSG);
+}
+
+static tutti_status look_up(struct store *store, const char *key, char *value)
+{
+    struct message message = {.length = 0};
+    uint8_t answer;
+    uint64_t length;
+    add_proof(&message);
+    add_question(&message, WAIT);
+    add_number(&message, 1);
+    add_text(&message, key);
+    TTI_TRY(send_all(store, &message));
+    TTI_TRY(receive(store, &answer, sizeof answer));
+    message.length = 0;
+    add_question(&message, GET);
+    add_text(&message, key);
+    TTI_TRY(send_all(store, &message));
+    TTI_TRY(receive(store, &length, sizeof length));
+    if (length >= VALUE_BYTES) return failed(store, EBADMSG);
+    TTI_TRY(receive(store, value, (size_t)length));
+    value[length] = '\0';
+    return TUTTI_OK;
+}
+
+tutti_status tti_c10d_share(const char *host, int port, const char *key, int rank, char value[256], int64_t deadline_ns,
+                            tutti_error *error)
+{
+    struct store store = {.host = host, .port = port, .fd = -1, .deadline_ns = deadline_ns, .error = error};
+    TTI_TRY(connect_store(&store));
+    tutti_status status = rank == 0 ? publish(&store, key, value) : look_up(&store, key, value);
+    close(store.fd);
+    return status;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: timeout=120 processors=2
+# One program under every launcher that is installed here; what is not is said.
+source "$(dirname "$0")/run.bash"
+: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
+
+cat >hello.c <<'END'
+#include <stdio.h>
+#include <string.h>
+#include <tutti/tutti.h>
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    int x = tutti_rank(world), fails = argc > 1 && strcmp(argv[1], "fail") == 0;
+    if (tutti_all_reduce(world, &x, &x, 1, TUTTI_I32, TUTTI_SUM) != TUTTI_OK) return tutti_explain(world, stderr);
+    printf("rank %d of %d: %d in %s\n", tutti_rank(world), tutti_size(world), x, tutti_job(world));
+    return fails && tutti_rank(world) == 1 ? 7 : 0;
+}
+int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
+END
+"$CC" -I "$SRC/include" hello.c -o hello -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
+
+# launched WHAT SIZE COMMAND...: ranks of one world, and in order; leaves OUT, ERR and STATUS
+launched() {
+    local what=$1 size=$2 sum=$(($2 * ($2 - 1) / 2)) wanted='' rank
+    shift 2
+    timeout -k 1 60 "$@" >out.txt 2>err.txt
+    STATUS=$?
+    OUT=$(cat out.txt)
+    ERR=$(cat err.txt)
+    for ((rank = 0; rank < size; rank++)); do wanted+="rank $rank of $size: $sum"$'\n'; done
+    check "$what: status" 0 $STATUS
+    check "$what" "${wanted%$'\n'}" "$(sed 's/^\[[0-9]*\] //; s/ in .*//' out.txt | sort -V)"
+    [ $STATUS = 0 ] || echo "$ERR"
+}
+
+launched 'nobody' 1 ./hello
+launched 'threads' 3 env TUTTI_RANKS=3 ./hello
+launched 'tutti run' 4 "$TUTTI" run -n 4 ./hello
+launched 'tutti run, 2 threads each' 6 env TUTTI_RANKS=2 "$TUTTI" run -n 3 ./hello
+launched 'tutti run, 3 threads of 1 process' 3 env TUTTI_RANKS=3 "$TUTTI" run -n 1 ./hello
+
+# ---- Open MPI
+mpirun=$(command -v mpirun.openmpi || true)
+if [ -n "$mpirun" ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    mpirun=("$mpirun" --oversubscribe --mca btl_base_warn_component_unused 0)
+    launched 'Open MPI' 4 "${mpirun[@]}" -n 4 ./hello
+    matches 'the job is the namespace' 'in openmpi-[0-9a-z@-]+$' "$OUT"
+    launched 'Open MPI, 2 threads each' 4 env TUTTI_RANKS=2 "${mpirun[@]}" -n 2 ./hello
+    timeout 60 "${mpirun[@]}" -n 2 ./hello fail >out.txt 2>&1
+    check 'Open MPI: a rank fails' 7 $?
+    launched 'tutti run within Open MPI' 2 "${mpirun[@]}" -n 1 "$TUTTI" run -n 2 ./hello
+    timeout 60 "${mpirun[@]}" -n 2 env TUTTI_LAUNCHER=none ./hello >out.txt 2>&1
+    check 'nobody, when told so' 2 "$(grep -c '^rank 0 of 1' out.txt)"
+else
+    echo 'not tested: Open MPI (mpirun.openmpi is not installed)'
+fi
+
+# ---- MPICH
+mpiexec=$(command -v mpiexec.hydra || true)
+if [ -n "$mpiexec" ]; then
+    launched 'MPICH' 4 "$mpiexec" -n 4 ./hello
+    matches 'the job is the key-value space' 'in mpich-kvs_' "$OUT"
+    check 'MPICH: nothing is complained of' '' "$ERR"
+    launched 'MPICH, 2 threads each' 4 env TUTTI_RANKS=2 "$mpiexec" -n 2 ./hello
+    timeout 60 "$mpiexec" -n 2 ./hello fail >out.txt 2>&1
+    check 'MPICH: a rank fails' 7 $?
+    timeout 60 "$mpiexec" -n 1 bash -c 'exec 9>&-; PMI_FD=9 ./hello' >out.txt 2>&1
+    check 'a process manager that is not there' 1 $?
+    matches 'and it is said' 'descriptor 9 \(PMI_FD\) did not answer init' "$(cat out.txt)"
+else
+    echo 'not tested: MPICH (mpiexec.hydra is not installed)'
+fi
+
+# ---- Not launched: a job script of Slurm's, which has the job in its environment, but is no task of srun's
+launched "Slurm's job script" 1 env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 \
+    SLURM_JOB_NODELIST='a[1-2]' ./hello
+launched 'RANK and WORLD_SIZE alone' 1 env RANK=1 WORLD_SIZE=4 ./hello
+finish
