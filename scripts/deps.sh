@@ -21,6 +21,8 @@ test   shellcheck          command shellcheck
 test   binutils            command nm
 test   procps              command ps
 test   util-linux          command setarch
+test   openmpi-bin         command mpirun.openmpi
+test   mpich               command mpiexec.hydra
 bench  g++                 command g++
 bench  openmpi-bin         command mpirun.openmpi
 bench  libopenmpi-dev      module ompi
