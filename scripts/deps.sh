@@ -14,6 +14,7 @@ build  cmake               command cmake
 build  ninja-build         command ninja
 build  pkg-config          command pkg-config
 build  libhwloc-dev        module hwloc
+build  libsodium-dev       module libsodium
 test   clang               command clang
 test   libclang-rt-14-dev  runtime libclang_rt.tsan
 test   clang-format-14     command clang-format-14
@@ -23,6 +24,7 @@ test   procps              command ps
 test   util-linux          command setarch
 test   openmpi-bin         command mpirun.openmpi
 test   mpich               command mpiexec.hydra
+test   iproute2            command ip
 bench  g++                 command g++
 bench  openmpi-bin         command mpirun.openmpi
 bench  libopenmpi-dev      module ompi

@@ -102,6 +102,12 @@ typedef struct tutti_launch {
 /* Reads the environment. ERR_OPTION or ERR_JOIN with a sentence in `reason` when it contradicts itself. */
 TUTTI_API tutti_status tutti_launch_read(tutti_launch *launch, char *reason, size_t reason_bytes);
 
+/* ---- Keys ------------------------------------------------------------------------------------------------------ */
+
+/* Makes a new file with a random key for jobs of several hosts (option key_file), readable by its owner alone. Copy it to
+ * every host. A file that is there already is left alone: ERR_SYSTEM, and `reason` (may be NULL) says so. */
+TUTTI_API tutti_status tutti_key_create(const char *path, char *reason, size_t reason_bytes);
+
 /* ---- About a world --------------------------------------------------------------------------------------------- */
 
 /* 1 when every rank of the comm is a thread of this process. */

@@ -99,7 +99,13 @@ TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
     X(direct, BOOL, 1, 0, 1, "0: treat every buffer as private, as if no rank could reach another's memory")           \
     X(attach, BOOL, 1, 0, 1, "0: never use cross-memory attach for private buffers of processes")                      \
     X(tuning, TEXT, "", 0, 0, "file of switch-over sizes, as written by tutti bench --tune")                           \
-    X(log, TEXT, "warn", 0, 0, "what is logged to stderr: quiet, error, warn, info or debug")
+    X(log, TEXT, "warn", 0, 0, "what is logged to stderr: quiet, error, warn, info or debug")                          \
+    X(transport, TEXT, "auto", 0, 0, "auto: memory within a host, tcp between hosts; tcp: between all ranks")          \
+    X(interface, TEXT, "", 0, 0, "tcp: the network interface to use, by name or address; all if not set")              \
+    X(ports, TEXT, "", 0, 0, "tcp: ports to listen at, as LOW-HIGH; any if not set")                                   \
+    X(key_file, TEXT, "", 0, 0, "file with the job's key, made by tutti key FILE; needed between hosts")               \
+    X(streams, INT, 1, 1, 8, "tcp: connections per pair of ranks that share large messages")                           \
+    X(heartbeat_ms, MS, 2000, 2000, 86400000, "a host that has been silent for this long is lost")
 
 #define TUTTI_OPTION_TYPE_INT int64_t
 #define TUTTI_OPTION_TYPE_MS int64_t

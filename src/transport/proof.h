@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How both ends of a connection prove to each other that they have the job's key, before anything else is said on it.
+ *
+ *     who connects                        who accepts
+ *     HELLO  who, to whom, nonce, mac ->                     104 bytes; a mac without the key is refused here
+ *                                     <-  CHALLENGE nonce, mac
+ *     PROOF  mac                      ->                     of both nonces: this cannot be a recording
+ *                                     <-  CONFIRM mac        the connection is taken
+ *
+ * A mac is a BLAKE2b hash under a key derived from the job's key and the job's name, over a label of its own and all
+ * that was said before. Messages have fixed sizes and are read to their last byte and no further: what follows them on
+ * the connection is for the layer above. Nothing here blocks or allocates.
+ *
+ * What this gives: nobody without the key can take part or make a rank interpret a byte. What it does not give: secrecy,
+ * or protection against someone who can change packets under way.
+ */
+#ifndef TTI_TRANSPORT_PROOF_H
+#define TTI_TRANSPORT_PROOF_H
+
+#include "base/key.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TTI_NONCE_BYTES = 32, TTI_MAC_BYTES = 32 };
+
+enum tti_proof_purpose { TTI_PROOF_RENDEZVOUS = 1, TTI_PROOF_MESH = 2 };
+
+/* Little-endian on the wire, as it lies here. */
+struct tti_hello {
+    uint64_t magic;
+    uint16_t version;
+    uint8_t purpose, stream;
+    uint32_t epoch;
+    int32_t from, to, size;
+    uint32_t reserved;
+    uint64_t job; /* hash of its name: jobs are told apart before keys */
+    unsigned char nonce[TTI_NONCE_BYTES], mac[TTI_MAC_BYTES];
+};
+
+struct tti_challenge {
+    unsigned char nonce[TTI_NONCE_BYTES], mac[TTI_MAC_BYTES];
+};
+
+enum tti_proof_state {
+    TTI_PROOF_RUNNING,
+    TTI_PROOF_DONE,
+    TTI_PROOF_FAILED /* `why` says in what */
+};
+
+/* Of one job, for all its connections. */
+struct tti_proof_job {
+    unsigned char key[TTI_KEY_BYTES]; /* derived */
+    uint64_t job;
+    uint32_t epoch;
+    int rank, size; /* this rank */
+};
+
+/* One connection. */
+struct tti_proof {
+    const struct tti_proof_job *job;
+    bool connects, known; /* known: the hello had the key, so it comes from the job or is a recording */
+    enum tti_proof_state state;
+    uint8_t purpose;
+    int step;
+    struct tti_hello hello;
+    struct tti_challenge challenge;
+    unsigned char proof[TTI_MAC_BYTES];
+    unsigned char in[sizeof(struct tti_hello)], out[sizeof(struct tti_hello)];
+    size_t in_used, in_needed, out_used, out_bytes;
+    int system_errno;
+    const char *why;
+};
+
+/* Derives the job's proof key. Once per rank and job. */
+void tti_proof_setup(struct tti_proof_job *job, const struct tti_key *key, const char *name, uint32_t epoch, int rank,
+                     int size);
+void tti_proof_connect(struct tti_proof *proof, const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to,
+                       int stream);
+void tti_proof_accept(struct tti_proof *proof, const struct tti_proof_job *job, enum tti_proof_purpose purpose);
+
+/* Pure: feeds bytes that came (at most proof->in_needed - in_used of them), and does what follows. What is to be sent lies
+ * in out, from out_used to out_bytes. */
+void tti_proof_feed(struct tti_proof *proof, const void *bytes, size_t count);
+/* The same on a non-blocking socket: sends and receives what it can, and returns the state. */
+enum tti_proof_state tti_proof_step(struct tti_proof *proof, int fd);
+
+#endif
