@@ -204,7 +204,7 @@ static int knock(const char *job)
 {
     int64_t deadline = tti_now_ns() + BOUND_MS * MS;
     for (;;) {
-        int fd = tti_wire_connect(job);
+        int fd = tti_wire_connect(job, SOCK_SEQPACKET);
         if (fd >= 0 || tti_now_ns() > deadline) return fd;
         poll(NULL, 0, 1);
     }

@@ -11,7 +11,7 @@
 #include <tutti/experimental.h>
 #include <unistd.h>
 
-static tutti_status start_library(tutti_error *error)
+tutti_status tti_key_setup(tutti_error *error)
 {
     if (sodium_init() >= 0) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_SYSTEM, 0, "libsodium could not be started");
@@ -24,7 +24,7 @@ void tti_key_forget(struct tti_key *key)
 
 tutti_status tti_key_random(struct tti_key *key, tutti_error *error)
 {
-    TTI_TRY(start_library(error));
+    TTI_TRY(tti_key_setup(error));
     randombytes_buf(key->bytes, sizeof key->bytes);
     return TUTTI_OK;
 }
@@ -67,7 +67,7 @@ static tutti_status read_open_file(int fd, const char *path, struct tti_key *key
 
 tutti_status tti_key_read(const char *path, struct tti_key *key, tutti_error *error)
 {
-    TTI_TRY(start_library(error));
+    TTI_TRY(tti_key_setup(error));
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return tti_error_set(error, TUTTI_ERR_OPTION, errno,
@@ -83,7 +83,7 @@ tutti_status tti_key_find(const tutti_options *options, struct tti_key *key, boo
 {
     const char *text = getenv("TUTTI_KEY");
     *found = false;
-    TTI_TRY(start_library(error));
+    TTI_TRY(tti_key_setup(error));
     if (options->key_file != NULL && options->key_file[0] != '\0') {
         TTI_TRY(tti_key_read(options->key_file, key, error));
     } else if (text != NULL && text[0] != '\0') {

@@ -16,6 +16,8 @@ struct tti_key {
     unsigned char bytes[TTI_KEY_BYTES];
 };
 
+/* Makes libsodium ready; again and again does no harm. The functions below do it themselves. */
+tutti_status tti_key_setup(tutti_error *error);
 /* The file's key, or else the environment's. Neither is there: OK and *found is false. */
 tutti_status tti_key_find(const tutti_options *options, struct tti_key *key, bool *found, tutti_error *error);
 tutti_status tti_key_read(const char *path, struct tti_key *key, tutti_error *error);

@@ -201,7 +201,8 @@ static void lose(struct tti_proof *proof, int why)
 static bool send_some(struct tti_proof *proof, int fd)
 {
     if (proof->out_used == proof->out_bytes) return false;
-    ssize_t sent = send(fd, proof->out + proof->out_used, proof->out_bytes - proof->out_used, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent = send(fd, proof->out + proof->out_used, proof->out_bytes - proof->out_used,
+                        MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) lose(proof, errno);
     if (sent <= 0) return false;
     proof->out_used += (size_t)sent;

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { BACK_OFF_MS = 5 };
@@ -44,7 +45,7 @@ static bool may_come(int why)
 static tutti_status reach_root(struct tti_join *join, int *fd)
 {
     for (int pause_ms = 1;; pause_ms = pause_ms < BACK_OFF_MS ? pause_ms + 1 : BACK_OFF_MS) {
-        *fd = tti_wire_connect(join->job);
+        *fd = tti_wire_connect(join->job, SOCK_SEQPACKET);
         if (*fd >= 0) return TUTTI_OK;
         int why = errno;
         if (!may_come(why)) return tti_join_socket_failed(join, why);

@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { SPARE_VISITORS = 64, NAMED_RANKS = 8 };
@@ -477,7 +478,7 @@ static bool is_taken_twice(struct tti_join *join)
 {
     struct tti_wire_packet packet;
     tti_error_set(join->error, TUTTI_ERR_JOIN, 0, "rank 0 of job %s is taken twice", join->job);
-    int fd = tti_wire_connect(join->job);
+    int fd = tti_wire_connect(join->job, SOCK_SEQPACKET);
     if (fd < 0) return false;
     int why = tti_join_send_hello(join, TUTTI_ERR_JOIN, fd);
     if (why == 0 || why == EPIPE) why = tti_wire_await(fd, join->deadline_ns);
@@ -493,7 +494,7 @@ static bool is_taken_twice(struct tti_join *join)
 static tutti_status open_socket(struct tti_join *join, int *listener)
 {
     for (;;) {
-        *listener = tti_wire_listen(join->job);
+        *listener = tti_wire_listen(join->job, SOCK_SEQPACKET);
         if (*listener >= 0) return TUTTI_OK;
         if (errno != EADDRINUSE) return tti_join_socket_failed(join, errno);
         if (is_taken_twice(join)) return TUTTI_ERR_JOIN;

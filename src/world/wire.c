@@ -77,21 +77,21 @@ static int close_failed(int fd, int why)
     return -1;
 }
 
-int tti_wire_listen(const char *job)
+int tti_wire_listen(const char *job, int type)
 {
     struct sockaddr_un address;
     socklen_t length = name_of(job, &address);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
     if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, BACKLOG) != 0) return close_failed(fd, errno);
     return fd;
 }
 
-int tti_wire_connect(const char *job)
+int tti_wire_connect(const char *job, int type)
 {
     struct sockaddr_un address;
     socklen_t length = name_of(job, &address);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
     if (connect(fd, (struct sockaddr *)&address, length) != 0) return close_failed(fd, errno);
     if (!is_mine(fd)) return close_failed(fd, EACCES);

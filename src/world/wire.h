@@ -80,10 +80,11 @@ struct tti_wire_packet {
     int fd_count;
 };
 
-/* The job's socket: rank 0 listens, the others connect. All give a non-blocking, close-on-exec descriptor, or -1 with
- * errno: EADDRINUSE, ECONNREFUSED (nobody listens), EAGAIN (too many at once), EACCES (another user's socket). */
-int tti_wire_listen(const char *job);
-int tti_wire_connect(const char *job);
+/* The job's socket: rank 0 listens, the others connect. `type`: SOCK_SEQPACKET for the messages below, or SOCK_STREAM. All
+ * give a non-blocking, close-on-exec descriptor, or -1 with errno: EADDRINUSE, ECONNREFUSED (nobody listens), EAGAIN (too
+ * many at once), EACCES (another user's socket). */
+int tti_wire_listen(const char *job, int type);
+int tti_wire_connect(const char *job, int type);
 /* The next connection of this user; others are dropped. -1 with EAGAIN when there is none. */
 int tti_wire_accept(int listener);
 /* The process at the other end, as this process sees it; 0 where it cannot see it. */

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/door.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ACCEPTED_AT_ONCE = 256 };
+
+void tti_door_init(struct tti_door *door, const struct tti_proof_job *job, enum tti_proof_purpose purpose)
+{
+    memset(door, 0, sizeof *door);
+    door->job = job;
+    door->purpose = purpose;
+    door->accept = tti_accept;
+    for (int i = 0; i < TTI_GUESTS; i++) door->guests[i].fd = -1;
+}
+
+/* ---- Listening ------------------------------------------------------------------------------------------------- */
+
+static tutti_status cannot_listen(const struct tti_address *address, uint16_t low, uint16_t high, tutti_error *error)
+{
+    char text[TTI_ADDRESS_TEXT];
+    if (errno == EADDRINUSE && low == high)
+        return tti_error_set(error, TUTTI_ERR_JOIN, errno, "port %u of this host is taken; choose another", low);
+    if (errno == EADDRINUSE)
+        return tti_error_set(error, TUTTI_ERR_JOIN, errno, "all ports from %u to %u are taken; widen the option ports",
+                             low, high);
+    if (errno == EMFILE || errno == ENFILE)
+        return tti_error_set(error, TUTTI_ERR_LIMIT, errno, "file descriptors ran out: raise the limit (ulimit -n)");
+    return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "cannot listen at %s", tti_address_text(address, text));
+}
+
+static tutti_status listen_at(struct tti_door *door, struct tti_address *address, uint16_t low, uint16_t high,
+                              tutti_error *error)
+{
+    int fd = tti_listen(address, low, high);
+    if (fd < 0) return cannot_listen(address, low, high, error);
+    door->listeners[door->listener_count++] = fd;
+    return TUTTI_OK;
+}
+
+static tutti_status listen_at_each(struct tti_door *door, uint16_t low, uint16_t high, struct tti_address_list *list,
+                                   tutti_error *error)
+{
+    for (int i = 0; i < list->count; i++) TTI_TRY(listen_at(door, &list->at[i], low, high, error));
+    return TUTTI_OK;
+}
+
+/* One socket per family that this host has addresses of. */
+static tutti_status listen_at_all(struct tti_door *door, uint16_t low, uint16_t high, struct tti_address_list *list,
+                                  tutti_error *error)
+{
+    for (uint8_t family = 4; family <= 6; family += 2) {
+        struct tti_address any = {.family = family};
+        for (int i = 0; i < list->count; i++) {
+            if (list->at[i].family != family) continue;
+            if (any.port == 0) TTI_TRY(listen_at(door, &any, low, high, error));
+            list->at[i].port = any.port;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_door_open(struct tti_door *door, const char *interface, uint16_t low, uint16_t high,
+                           struct tti_address_list *list, tutti_error *error)
+{
+    bool all = interface == NULL || interface[0] == '\0';
+    TTI_TRY(tti_addresses_here(interface, list, error));
+    tutti_status status = all ? listen_at_all(door, low, high, list, error)
+                              : listen_at_each(door, low, high, list, error);
+    if (status != TUTTI_OK) tti_door_close(door);
+    return status;
+}
+
+/* ---- Guests ---------------------------------------------------------------------------------------------------- */
+
+static void turn_away(struct tti_door *door, struct tti_guest *guest, const char *why)
+{
+    char from[TTI_ADDRESS_TEXT];
+    door->refused++;
+    if (guest->proof.in_used > 0)
+        snprintf(door->refusal, sizeof door->refusal, "a connection from %s %s",
+                 guest->from.family == 0 ? "this host" : tti_address_text(&guest->from, from), why);
+    close(guest->fd);
+    guest->fd = -1;
+}
+
+/* A place for one more. NULL when all are taken by connections that know the key. */
+static struct tti_guest *make_room(struct tti_door *door)
+{
+    struct tti_guest *room = NULL, *oldest = NULL;
+    int strangers = 0;
+    for (int i = 0; i < TTI_GUESTS; i++) {
+        struct tti_guest *guest = &door->guests[i];
+        if (guest->fd < 0) {
+            room = guest;
+        } else if (!guest->proof.known) {
+            strangers++;
+            if (oldest == NULL || guest->since_ns < oldest->since_ns) oldest = guest;
+        }
+    }
+    if (oldest == NULL || (room != NULL && strangers < TTI_STRANGERS)) return room;
+    turn_away(door, oldest, "said too little for too long");
+    return oldest;
+}
+
+static bool admit(struct tti_door *door, int listener, int64_t now_ns)
+{
+    struct tti_guest *guest = make_room(door);
+    if (guest == NULL) return false;
+    guest->fd = door->accept(listener, &guest->from);
+    if (guest->fd < 0) {
+        door->system_errno = errno == EAGAIN ? 0 : errno;
+        return false;
+    }
+    guest->since_ns = now_ns;
+    tti_proof_accept(&guest->proof, door->job, door->purpose);
+    return true;
+}
+
+/* The connection when it has proved its key, or -1. */
+static int serve(struct tti_door *door, struct tti_guest *guest, int64_t now_ns, struct tti_hello *who)
+{
+    enum tti_proof_state state = tti_proof_step(&guest->proof, guest->fd);
+    if (state == TTI_PROOF_DONE) {
+        int fd = guest->fd;
+        guest->fd = -1;
+        *who = guest->proof.hello;
+        return fd;
+    }
+    if (state == TTI_PROOF_FAILED)
+        turn_away(door, guest, guest->proof.why);
+    else if (now_ns - guest->since_ns > TTI_PROOF_NS)
+        turn_away(door, guest, "said too little for too long");
+    return -1;
+}
+
+static int serve_all(struct tti_door *door, int64_t now_ns, struct tti_hello *who)
+{
+    for (int i = 0; i < TTI_GUESTS; i++) {
+        int fd = door->guests[i].fd < 0 ? -1 : serve(door, &door->guests[i], now_ns, who);
+        if (fd >= 0) return fd;
+    }
+    return -1;
+}
+
+/* Those that come are served right away, since their hello mostly is there already, and before they can be displaced. */
+int tti_door_next(struct tti_door *door, struct tti_hello *who)
+{
+    int64_t now_ns = tti_now_ns();
+    int fd = serve_all(door, now_ns, who);
+    for (int i = 0; fd < 0 && i < door->listener_count; i++) {
+        for (int n = 0; fd < 0 && n < ACCEPTED_AT_ONCE && admit(door, door->listeners[i], now_ns); n++)
+            if (n % TTI_STRANGERS == TTI_STRANGERS - 1) fd = serve_all(door, now_ns, who);
+        if (fd < 0) fd = serve_all(door, now_ns, who);
+    }
+    return fd;
+}
+
+int tti_door_poll_set(const struct tti_door *door, struct pollfd *set)
+{
+    int count = 0;
+    for (int i = 0; i < door->listener_count; i++)
+        set[count++] = (struct pollfd){.fd = door->listeners[i], .events = POLLIN};
+    for (int i = 0; i < TTI_GUESTS; i++) {
+        const struct tti_guest *guest = &door->guests[i];
+        bool out = guest->proof.out_used < guest->proof.out_bytes;
+        if (guest->fd >= 0)
+            set[count++] = (struct pollfd){.fd = guest->fd, .events = (short)(POLLIN | (out ? POLLOUT : 0))};
+    }
+    return count;
+}
+
+void tti_door_close(struct tti_door *door)
+{
+    for (int i = 0; i < door->listener_count; i++) close(door->listeners[i]);
+    door->listener_count = 0;
+    for (int i = 0; i < TTI_GUESTS; i++) {
+        if (door->guests[i].fd >= 0) close(door->guests[i].fd);
+        door->guests[i].fd = -1;
+    }
+}

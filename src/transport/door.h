@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two ways to a proven connection. A door listens, and lets in who proves the job's key; who knocks tries all the
+ * addresses of one door until one of them lets it in. Neither blocks: the caller polls.
+ *
+ * A door bounds what strangers can use up: at most TTI_STRANGERS connections that have not shown a hello made with the
+ * key, 104 bytes from each, TTI_PROOF_NS of time. When one more comes, the oldest goes: a flood of silent connections
+ * passes through without keeping ranks out, whose hello arrives together with their connection.
+ */
+#ifndef TTI_TRANSPORT_DOOR_H
+#define TTI_TRANSPORT_DOOR_H
+
+#include "transport/proof.h"
+#include "transport/socket.h"
+#include <poll.h>
+
+enum { TTI_STRANGERS = 64, TTI_GUESTS = 192, TTI_LISTENERS = TTI_ADDRESSES };
+#define TTI_PROOF_NS ((int64_t)5 * 1000000000)
+
+struct tti_guest {
+    int fd; /* -1: free */
+    int64_t since_ns;
+    struct tti_address from;
+    struct tti_proof proof;
+};
+
+struct tti_door {
+    const struct tti_proof_job *job;
+    enum tti_proof_purpose purpose;
+    int (*accept)(int listener, struct tti_address *from); /* tti_accept unless set otherwise */
+    int listeners[TTI_LISTENERS], listener_count;
+    struct tti_guest guests[TTI_GUESTS];
+    int refused;       /* strangers that were turned away */
+    char refusal[128]; /* the last of them that said something, and why */
+    int system_errno;  /* why nobody can be accepted at the moment; 0: nothing */
+};
+
+void tti_door_init(struct tti_door *door, const struct tti_proof_job *job, enum tti_proof_purpose purpose);
+/* Listens at the addresses of `interface` (NULL or "": at all, with one port per family), and says where in `list`. */
+tutti_status tti_door_open(struct tti_door *door, const char *interface, uint16_t low, uint16_t high,
+                           struct tti_address_list *list, tutti_error *error);
+/* The next connection that has proved its key, and whose it is; -1: none at the moment. */
+int tti_door_next(struct tti_door *door, struct tti_hello *who);
+/* Descriptors to poll for, at most TTI_LISTENERS + TTI_GUESTS. */
+int tti_door_poll_set(const struct tti_door *door, struct pollfd *set);
+void tti_door_close(struct tti_door *door);
+
+enum tti_attempt_state { TTI_ATTEMPT_IDLE, TTI_ATTEMPT_CONNECTING, TTI_ATTEMPT_PROVING, TTI_ATTEMPT_FAILED };
+
+struct tti_attempt {
+    enum tti_attempt_state state;
+    int fd;
+    int64_t since_ns;
+    int system_errno;
+    const char *why;
+    struct tti_proof proof;
+};
+
+struct tti_knock {
+    const struct tti_proof_job *job;
+    enum tti_proof_purpose purpose;
+    int to, stream;
+    struct tti_address_list list;
+    struct tti_attempt attempts[TTI_ADDRESSES];
+    int started;     /* attempts of this round */
+    int refusals;    /* in a row: the other end did not like the hello, or had none */
+    int64_t next_ns; /* when to start another attempt or the next round */
+    int rounds;
+};
+
+void tti_knock_init(struct tti_knock *knock, const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to,
+                    int stream, const struct tti_address_list *list);
+/* The connection once it is proven (*used says which address it was); -1: not yet. */
+int tti_knock_step(struct tti_knock *knock, struct tti_address *used);
+int tti_knock_poll_set(const struct tti_knock *knock, struct pollfd *set); /* at most TTI_ADDRESSES */
+void tti_knock_close(struct tti_knock *knock);
+/* "10.0.0.1:5000 Connection refused, …": what was tried last and how it ended. */
+const char *tti_knock_text(const struct tti_knock *knock, char *text, size_t bytes);
+
+#endif

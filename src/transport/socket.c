@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/socket.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BACKLOG = 4096, HOST_BYTES = 256 };
+
+union any_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_storage storage;
+};
+
+/* ---- Addresses ------------------------------------------------------------------------------------------------- */
+
+static socklen_t to_system(const struct tti_address *address, union any_address *out)
+{
+    memset(out, 0, sizeof *out);
+    if (address->family == 4) {
+        out->v4.sin_family = AF_INET;
+        out->v4.sin_port = htons(address->port);
+        memcpy(&out->v4.sin_addr, address->ip, 4);
+        return sizeof out->v4;
+    }
+    out->v6.sin6_family = AF_INET6;
+    out->v6.sin6_port = htons(address->port);
+    memcpy(&out->v6.sin6_addr, address->ip, 16);
+    return sizeof out->v6;
+}
+
+/* False for other families than the two. */
+static bool from_system(const struct sockaddr *in, struct tti_address *address)
+{
+    memset(address, 0, sizeof *address);
+    if (in == NULL) return false;
+    if (in->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)in;
+        address->family = 4;
+        address->port = ntohs(v4->sin_port);
+        memcpy(address->ip, &v4->sin_addr, 4);
+        address->loopback = address->ip[0] == 127;
+        return true;
+    }
+    if (in->sa_family != AF_INET6) return false;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)in;
+    address->family = 6;
+    address->port = ntohs(v6->sin6_port);
+    memcpy(address->ip, &v6->sin6_addr, 16);
+    address->loopback = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) != 0;
+    return true;
+}
+
+const char *tti_address_text(const struct tti_address *address, char text[TTI_ADDRESS_TEXT])
+{
+    char ip[INET6_ADDRSTRLEN] = "?";
+    inet_ntop(address->family == 4 ? AF_INET : AF_INET6, address->ip, ip, sizeof ip);
+    snprintf(text, TTI_ADDRESS_TEXT, address->family == 4 ? "%s:%u" : "[%s]:%u", ip, (unsigned)address->port);
+    return text;
+}
+
+static void add_address(struct tti_address_list *list, const struct tti_address *address)
+{
+    for (int i = 0; i < list->count; i++)
+        if (memcmp(&list->at[i], address, sizeof *address) == 0) return;
+    if (list->count < TTI_ADDRESSES) list->at[list->count++] = *address;
+}
+
+static bool is_link_local(const struct tti_address *address)
+{
+    return address->family == 6 && address->ip[0] == 0xfe && (address->ip[1] & 0xc0) == 0x80;
+}
+
+static bool is_usable(const struct ifaddrs *one, const char *interface, struct tti_address *address)
+{
+    if ((one->ifa_flags & IFF_UP) == 0 || !from_system(one->ifa_addr, address) || is_link_local(address)) return false;
+    if (interface == NULL || interface[0] == '\0') return true;
+    char ip[INET6_ADDRSTRLEN];
+    inet_ntop(one->ifa_addr->sa_family, address->ip, ip, sizeof ip);
+    return strcmp(interface, one->ifa_name) == 0 || strcmp(interface, ip) == 0;
+}
+
+/* "lo 127.0.0.1, eth0 10.0.0.2": what could have been asked for. */
+static void list_interfaces(const struct ifaddrs *all, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const struct ifaddrs *one = all; one != NULL && used < bytes; one = one->ifa_next) {
+        struct tti_address address;
+        char ip[INET6_ADDRSTRLEN];
+        if (!is_usable(one, NULL, &address)) continue;
+        inet_ntop(one->ifa_addr->sa_family, address.ip, ip, sizeof ip);
+        int wrote = snprintf(text + used, bytes - used, "%s%s %s", used > 0 ? ", " : "", one->ifa_name, ip);
+        used += wrote > 0 ? (size_t)wrote : 0;
+    }
+}
+
+tutti_status tti_addresses_here(const char *interface, struct tti_address_list *list, tutti_error *error)
+{
+    struct ifaddrs *all = NULL;
+    if (getifaddrs(&all) != 0)
+        return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "this host's network interfaces cannot be listed");
+    list->count = 0;
+    for (int loopback = 0; loopback <= 1; loopback++) {
+        for (const struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
+            struct tti_address address;
+            if (is_usable(one, interface, &address) && address.loopback == loopback) add_address(list, &address);
+        }
+    }
+    char there[300];
+    list_interfaces(all, there, sizeof there);
+    freeifaddrs(all);
+    if (list->count > 0) return TUTTI_OK;
+    if (interface == NULL || interface[0] == '\0')
+        return tti_error_set(error, TUTTI_ERR_SYSTEM, 0, "this host has no network interface that is up");
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                         "the option interface: \"%.64s\" is no network interface of this host that is up and has an "
+                         "address; there are: %s",
+                         interface, there);
+}
+
+/* ---- Names and ports ------------------------------------------------------------------------------------------- */
+
+static bool parse_port(const char *text, size_t length, uint16_t *port)
+{
+    unsigned long value = 0;
+    if (length == 0 || length > 5) return false;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        value = value * 10 + (unsigned long)(text[i] - '0');
+    }
+    *port = (uint16_t)value;
+    return value <= 65535;
+}
+
+bool tti_port_of(const char *text, uint16_t *port)
+{
+    const char *colon = strrchr(text, ':');
+    return colon != NULL && parse_port(colon + 1, strlen(colon + 1), port);
+}
+
+tutti_status tti_ports_parse(const char *text, uint16_t *low, uint16_t *high, tutti_error *error)
+{
+    *low = *high = 0;
+    if (text == NULL || text[0] == '\0') return TUTTI_OK;
+    const char *dash = strchr(text, '-');
+    size_t first = dash == NULL ? strlen(text) : (size_t)(dash - text);
+    bool good = parse_port(text, first, low);
+    *high = *low;
+    if (good && dash != NULL) good = parse_port(dash + 1, strlen(dash + 1), high);
+    if (good && *low > 0 && *low <= *high) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                         "the option ports is \"%.64s\"; give LOW-HIGH, such as 40000-40999, within 1 to 65535", text);
+}
+
+static tutti_status resolve(const char *host, uint16_t port, struct tti_address_list *list, tutti_error *error)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *found = NULL;
+    int why = getaddrinfo(host, NULL, &hints, &found);
+    if (why != 0)
+        return tti_error_set(error, TUTTI_ERR_JOIN, why == EAI_SYSTEM ? errno : 0,
+                             "the host name \"%.128s\" does not resolve to an address: %s", host, gai_strerror(why));
+    for (const struct addrinfo *one = found; one != NULL; one = one->ai_next) {
+        struct tti_address address;
+        if (!from_system(one->ai_addr, &address)) continue;
+        address.port = port;
+        add_address(list, &address);
+    }
+    freeaddrinfo(found);
+    return TUTTI_OK;
+}
+
+static tutti_status resolve_part(const char *part, size_t length, struct tti_address_list *list, tutti_error *error)
+{
+    char host[HOST_BYTES];
+    uint16_t port = 0;
+    snprintf(host, sizeof host, "%.*s", (int)length, part);
+    char *colon = strrchr(host, ':');
+    if (length >= sizeof host || colon == NULL || colon == host || !tti_port_of(host, &port))
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                             "\"%.128s\" is no address to meet at; give HOST:PORT, or [ADDRESS]:PORT for IPv6", host);
+    *colon = '\0';
+    bool bracketed = host[0] == '[' && colon[-1] == ']';
+    if (bracketed) colon[-1] = '\0';
+    return resolve(bracketed ? host + 1 : host, port, list, error);
+}
+
+tutti_status tti_addresses_of(const char *text, struct tti_address_list *list, tutti_error *error)
+{
+    list->count = 0;
+    while (*text != '\0') {
+        size_t length = strcspn(text, ",");
+        TTI_TRY(resolve_part(text, length, list, error));
+        text += length + (text[length] == ',');
+    }
+    if (list->count > 0) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "there is no address to meet at; give HOST:PORT");
+}
+
+void tti_host_name(char *name, size_t bytes)
+{
+    if (gethostname(name, bytes) != 0 || name[0] == '\0') snprintf(name, bytes, "unnamed");
+    name[bytes - 1] = '\0';
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u; /* FNV-1a */
+    return hash;
+}
+
+uint64_t tti_network_here(void)
+{
+    uint64_t hash = 14695981039346656037u;
+    char boot[64];
+    struct stat space;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, boot, sizeof boot);
+    if (fd >= 0) close(fd);
+    hash = hash_bytes(hash, boot, got > 0 ? (size_t)got : 0);
+    if (stat("/proc/self/ns/net", &space) != 0) return hash;
+    hash = hash_bytes(hash, &space.st_ino, sizeof space.st_ino);
+    return hash_bytes(hash, &space.st_dev, sizeof space.st_dev);
+}
+
+int tti_poll_ms(int64_t deadline_ns)
+{
+    int64_t left = (deadline_ns - tti_now_ns() + 999999) / 1000000;
+    return left < 0 ? 0 : left > 1000 ? 1000 : (int)left;
+}
+
+/* ---- Sockets --------------------------------------------------------------------------------------------------- */
+
+static int close_failed(int fd)
+{
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static int open_socket(const struct tti_address *address)
+{
+    int one = 1;
+    int fd = socket(address->family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return fd;
+}
+
+static bool bind_in_range(int fd, struct tti_address *address, uint16_t low, uint16_t high)
+{
+    for (unsigned port = low; port <= high; port++) {
+        union any_address system;
+        address->port = (uint16_t)port;
+        socklen_t length = to_system(address, &system);
+        if (bind(fd, &system.any, length) == 0) return true;
+        if (errno != EADDRINUSE) return false;
+    }
+    return false;
+}
+
+int tti_listen(struct tti_address *address, uint16_t low, uint16_t high)
+{
+    int one = 1;
+    int fd = open_socket(address);
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (address->family == 6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (!bind_in_range(fd, address, low, high) || listen(fd, BACKLOG) != 0) return close_failed(fd);
+    union any_address bound;
+    socklen_t length = sizeof bound;
+    struct tti_address read_back;
+    if (getsockname(fd, &bound.any, &length) != 0 || !from_system(&bound.any, &read_back)) return close_failed(fd);
+    address->port = read_back.port;
+    return fd;
+}
+
+int tti_accept(int listener, struct tti_address *from)
+{
+    union any_address system = {.any = {0}};
+    socklen_t length = sizeof system;
+    int one = 1, fd;
+    do fd = accept4(listener, &system.any, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0) return -1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (!from_system(&system.any, from)) memset(from, 0, sizeof *from);
+    return fd;
+}
+
+int tti_connect(const struct tti_address *address)
+{
+    union any_address system;
+    socklen_t length = to_system(address, &system);
+    int fd = open_socket(address);
+    if (fd < 0) return -1;
+    if (connect(fd, &system.any, length) == 0 || errno == EINPROGRESS || errno == EINTR) return fd;
+    return close_failed(fd);
+}
+
+int tti_connect_result(int fd)
+{
+    struct pollfd polled = {.fd = fd, .events = POLLOUT};
+    int why = 0;
+    socklen_t length = sizeof why;
+    if (poll(&polled, 1, 0) <= 0) return EINPROGRESS;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &length) != 0) return errno;
+    return why;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the two sides of a rendezvous share; for rendezvous.c and meeting*.c only.
+ *
+ *     member                                 rank 0
+ *     GIVE round, time left, its bytes  ->
+ *                                       <-   ALL round, sizes, bytes         once everyone has given
+ *     TROUBLE error                     ->                                   instead of a GIVE
+ *                                       <-   TROUBLE error                   may come at any time; the last message
+ *
+ * All messages begin with a fixed head that bounds what follows before any memory is taken.
+ */
+#ifndef TTI_WORLD_MEETING_H
+#define TTI_WORLD_MEETING_H
+
+#include "transport/door.h"
+#include "world/rendezvous.h"
+
+#define TTI_MEETING_MAGIC 0x7474656du
+enum tti_meeting_kind { TTI_MEETING_GIVE = 1, TTI_MEETING_ALL, TTI_MEETING_TROUBLE };
+
+struct tti_meeting_head {
+    uint32_t magic, kind, round;
+    uint32_t left_ms; /* of the sender's deadline */
+    uint64_t bytes;   /* that follow */
+};
+
+struct tti_meeting_trouble {
+    int32_t status, peer, system_errno;
+    char text[480];
+};
+
+/* One message on its way in or out. */
+struct tti_parcel {
+    struct tti_meeting_head head;
+    size_t head_done, body_done;
+    unsigned char *body;
+};
+
+enum tti_parcel_state { TTI_PARCEL_PARTLY, TTI_PARCEL_WHOLE, TTI_PARCEL_BROKEN };
+
+/* Whether `head` is one that may come from the other side; `size` ranks bound an ALL. */
+bool tti_meeting_head_fits(const struct tti_meeting_head *head, bool from_root, int size);
+/* Moves what it can. BROKEN: errno says why (EBADMSG: not one of these messages; EPIPE: the other end is gone). */
+enum tti_parcel_state tti_parcel_receive(struct tti_parcel *parcel, int fd, bool from_root, int size);
+enum tti_parcel_state tti_parcel_send(struct tti_parcel *parcel, int fd);
+/* A message with a body of `bytes` zeros; false when memory ran out. */
+bool tti_parcel_make(struct tti_parcel *parcel, enum tti_meeting_kind kind, uint32_t round, size_t bytes);
+bool tti_parcel_trouble(struct tti_parcel *parcel, uint32_t round, const tutti_error *error);
+void tti_parcel_drop(struct tti_parcel *parcel);
+/* What an ALL's body holds, checked; the body becomes the blobs'. */
+bool tti_blobs_take(struct tti_blobs *all, unsigned char *body, size_t bytes, int size);
+tutti_status tti_meeting_take_trouble(const struct tti_parcel *parcel, tutti_error *error);
+
+struct tti_member {
+    int fd; /* -1: has not come */
+    bool given;
+    struct tti_parcel in;
+    struct tti_parcel out;
+};
+
+struct tti_meeting {
+    struct tti_rendezvous where;
+    char job[256];
+    char place[TTI_PLACE_BYTES]; /* for texts: where rank 0 is */
+    struct tti_proof_job proof;
+    bool local; /* by the job's name */
+    bool failed;
+    uint32_t round;
+    int64_t deadline_ns;        /* the earliest of all */
+    struct tti_door door;       /* rank 0 */
+    struct tti_member *members; /* rank 0: by rank; its own is empty. Others: one, rank 0's */
+    struct pollfd *polled;
+    int polled_room;
+};
+
+tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error);
+tutti_status tti_meeting_open_member(struct tti_meeting *meeting, tutti_error *error);
+tutti_status tti_meeting_root_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,
+                                       struct tti_blobs *all, tutti_error *error);
+tutti_status tti_meeting_member_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,
+                                         struct tti_blobs *all, tutti_error *error);
+/* Rank 0 tells everyone who is here. */
+void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rendezvous as every rank but 0 sees it: find rank 0, give, wait for all, or for what went wrong.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "world/meeting.h"
+#include "world/wire.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { REFUSALS_MOST = 20, RETRY_MS = 2, RETRY_MOST_MS = 20 };
+
+/* Rank 0 knows who is missing; it keeps the earliest deadline of all, and its word is worth this much longer. */
+#define GRACE_NS ((int64_t)300 * 1000000)
+
+/* ---- Finding rank 0 -------------------------------------------------------------------------------------------- */
+
+static tutti_status prove_local(struct tti_meeting *meeting, int fd, struct tti_proof *proof)
+{
+    tti_proof_connect(proof, &meeting->proof, TTI_PROOF_RENDEZVOUS, 0, 0);
+    for (;;) {
+        enum tti_proof_state state = tti_proof_step(proof, fd);
+        if (state == TTI_PROOF_DONE) return TUTTI_OK;
+        if (state == TTI_PROOF_FAILED || tti_now_ns() >= meeting->deadline_ns) return TUTTI_ERR_JOIN;
+        struct pollfd polled = {.fd = fd, .events = POLLIN};
+        poll(&polled, 1, tti_poll_ms(meeting->deadline_ns));
+    }
+}
+
+static tutti_status not_here(struct tti_meeting *meeting, const char *why, tutti_error *error)
+{
+    error->peer = 0;
+    return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                         "rank %d of job %s has not found rank 0 on this host in time (%s); is it running, with the "
+                         "same job name, number of ranks and user?",
+                         meeting->where.rank, meeting->job, why);
+}
+
+static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
+{
+    char name[300];
+    struct tti_proof proof;
+    snprintf(name, sizeof name, "%s/meeting", meeting->job);
+    for (int pause_ms = 1, refusals = 0;; pause_ms = pause_ms < RETRY_MOST_MS ? 2 * pause_ms : RETRY_MOST_MS) {
+        const char *why = "its connection was refused";
+        int fd = tti_wire_connect(name, SOCK_STREAM);
+        if (fd < 0 && errno == EACCES) why = "another user's job has this name";
+        if (fd >= 0 && prove_local(meeting, fd, &proof) == TUTTI_OK) {
+            meeting->members[0].fd = fd;
+            return TUTTI_OK;
+        }
+        if (fd >= 0) {
+            close(fd);
+            refusals++;
+        }
+        if (tti_now_ns() >= meeting->deadline_ns || refusals > REFUSALS_MOST) return not_here(meeting, why, error);
+        poll(NULL, 0, pause_ms);
+    }
+}
+
+static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *knock, tutti_error *error)
+{
+    char tried[300], host[64];
+    tti_host_name(host, sizeof host);
+    error->peer = 0;
+    return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank %d on %s cannot meet rank 0 of job %.64s (%s)%s",
+                         meeting->where.rank, host, meeting->job, tti_knock_text(knock, tried, sizeof tried),
+                         knock->refusals > 0 ? "; do all ranks have the same key, job name and number of ranks?" : "");
+}
+
+static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *knock, tutti_error *error)
+{
+    struct tti_address used;
+    for (;;) {
+        int fd = tti_knock_step(knock, &used);
+        int64_t now_ns = tti_now_ns(), next_ns = knock->next_ns;
+        if (fd >= 0) {
+            meeting->members[0].fd = fd;
+            return TUTTI_OK;
+        }
+        if (now_ns >= meeting->deadline_ns || knock->refusals > REFUSALS_MOST) return no_way(meeting, knock, error);
+        if (next_ns <= now_ns || next_ns > meeting->deadline_ns) next_ns = meeting->deadline_ns;
+        int count = tti_knock_poll_set(knock, meeting->polled);
+        poll(meeting->polled, (nfds_t)count, knock->next_ns <= now_ns ? RETRY_MS : tti_poll_ms(next_ns));
+    }
+}
+
+static tutti_status find_network(struct tti_meeting *meeting, tutti_error *error)
+{
+    const struct tti_rendezvous *where = &meeting->where;
+    struct tti_address_list list;
+    if (where->lookup == NULL)
+        snprintf(meeting->place, sizeof meeting->place, "%s", where->address);
+    else
+        TTI_TRY(where->lookup(where->context, meeting->place, sizeof meeting->place, meeting->deadline_ns, error));
+    TTI_TRY(tti_addresses_of(meeting->place, &list, error));
+    struct tti_knock *knock = tti_calloc(1, sizeof *knock);
+    if (knock == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
+    tti_knock_init(knock, &meeting->proof, TTI_PROOF_RENDEZVOUS, 0, 0, &list);
+    tutti_status status = knock_until(meeting, knock, error);
+    tti_knock_close(knock);
+    tti_free(knock);
+    return status;
+}
+
+tutti_status tti_meeting_open_member(struct tti_meeting *meeting, tutti_error *error)
+{
+    return meeting->local ? find_local(meeting, error) : find_network(meeting, error);
+}
+
+/* ---- Exchange -------------------------------------------------------------------------------------------------- */
+
+static tutti_status root_lost(struct tti_meeting *meeting, int why, tutti_error *error)
+{
+    error->peer = 0;
+    if (why == EBADMSG)
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %s said something that is not understood",
+                             meeting->job);
+    if (why == ENOMEM) return tti_error_set(error, TUTTI_ERR_MEMORY, why, "memory for what all ranks gave ran out");
+    return tti_error_set(error, TUTTI_ERR_JOIN, why == EPIPE ? 0 : why, "rank 0 of job %s ended during the rendezvous",
+                         meeting->job);
+}
+
+static tutti_status give(struct tti_meeting *meeting, const void *mine, size_t bytes, tutti_error *error)
+{
+    struct tti_member *root = &meeting->members[0];
+    int64_t left_ms = (meeting->deadline_ns - tti_now_ns()) / 1000000;
+    tti_parcel_drop(&root->out);
+    if (!tti_parcel_make(&root->out, TTI_MEETING_GIVE, meeting->round, bytes)) return root_lost(meeting, ENOMEM, error);
+    root->out.head.left_ms = left_ms < 0 ? 0 : left_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)left_ms;
+    if (bytes > 0) memcpy(root->out.body, mine, bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status take(struct tti_meeting *meeting, struct tti_blobs *all, tutti_error *error)
+{
+    struct tti_parcel *in = &meeting->members[0].in;
+    if (in->head.kind == TTI_MEETING_TROUBLE) return tti_meeting_take_trouble(in, error);
+    if (in->head.round != meeting->round) return root_lost(meeting, EBADMSG, error);
+    if (!tti_blobs_take(all, in->body, (size_t)in->head.bytes, meeting->where.size))
+        return root_lost(meeting, EBADMSG, error);
+    memset(in, 0, sizeof *in); /* the body is the blobs' now */
+    return TUTTI_OK;
+}
+
+/* Rank 0's last word may have come although nothing can be sent to it any more: so reading decides. */
+static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tutti_error *error)
+{
+    struct tti_member *root = &meeting->members[0];
+    bool sending = true;
+    for (;;) {
+        if (sending) sending = tti_parcel_send(&root->out, root->fd) == TTI_PARCEL_PARTLY;
+        enum tti_parcel_state state = tti_parcel_receive(&root->in, root->fd, true, meeting->where.size);
+        if (state == TTI_PARCEL_WHOLE) return take(meeting, all, error);
+        if (state == TTI_PARCEL_BROKEN) return root_lost(meeting, errno, error);
+        if (tti_now_ns() >= meeting->deadline_ns + GRACE_NS) {
+            error->peer = 0;
+            return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %.64s at %.100s has not answered in time",
+                                 meeting->job, meeting->place);
+        }
+        struct pollfd polled = {.fd = root->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))};
+        poll(&polled, 1, tti_poll_ms(meeting->deadline_ns + GRACE_NS));
+    }
+}
+
+tutti_status tti_meeting_member_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,
+                                         struct tti_blobs *all, tutti_error *error)
+{
+    TTI_TRY(give(meeting, mine, bytes, error));
+    tutti_status status = talk(meeting, all, error);
+    tti_parcel_drop(&meeting->members[0].out);
+    tti_parcel_drop(&meeting->members[0].in);
+    return status;
+}

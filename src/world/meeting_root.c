@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rendezvous as rank 0 sees it: let everyone in, collect what they give, hand out all of it; or tell everyone whose
+ * fault it is that this cannot be.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "world/meeting.h"
+#include "world/wire.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- Opening --------------------------------------------------------------------------------------------------- */
+
+/* A unix socket's connection comes from this user, on this host: the system has said so. */
+static int accept_local(int listener, struct tti_address *from)
+{
+    memset(from, 0, sizeof *from);
+    return tti_wire_accept(listener);
+}
+
+static tutti_status open_local(struct tti_meeting *meeting, tutti_error *error)
+{
+    char name[300];
+    snprintf(name, sizeof name, "%s/meeting", meeting->job);
+    int fd = tti_wire_listen(name, SOCK_STREAM);
+    if (fd < 0 && errno == EADDRINUSE)
+        return tti_error_set(error, TUTTI_ERR_JOIN, EADDRINUSE,
+                             "job %s has a rank 0 already; jobs that run at the same time need names of their own",
+                             meeting->job);
+    if (fd < 0) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the socket of job %s failed", meeting->job);
+    meeting->door.accept = accept_local;
+    meeting->door.listeners[meeting->door.listener_count++] = fd;
+    snprintf(meeting->place, sizeof meeting->place, "this host");
+    return TUTTI_OK;
+}
+
+static void addresses_to_text(const struct tti_address_list *list, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < list->count && used < bytes; i++) {
+        char address[TTI_ADDRESS_TEXT];
+        int wrote = snprintf(text + used, bytes - used, "%s%s", i > 0 ? "," : "",
+                             tti_address_text(&list->at[i], address));
+        used += wrote > 0 ? (size_t)wrote : 0;
+    }
+}
+
+static tutti_status open_network(struct tti_meeting *meeting, tutti_error *error)
+{
+    const struct tti_rendezvous *where = &meeting->where;
+    struct tti_address_list list;
+    uint16_t port = 0;
+    bool given = where->address != NULL && tti_port_of(where->address, &port);
+    if ((!given || port == 0) && where->publish == NULL)
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                             "\"%.128s\" is no address to meet at: give HOST:PORT, with a port other than 0",
+                             where->address == NULL ? "" : where->address);
+    TTI_TRY(tti_door_open(&meeting->door, where->interface, port, port, &list, error));
+    addresses_to_text(&list, meeting->place, sizeof meeting->place);
+    return where->publish == NULL ? TUTTI_OK : where->publish(where->context, meeting->place, error);
+}
+
+tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error)
+{
+    return meeting->local ? open_local(meeting, error) : open_network(meeting, error);
+}
+
+/* ---- Trouble --------------------------------------------------------------------------------------------------- */
+
+/* Hands everyone its last message; who does not take it within a moment has other troubles. */
+void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why)
+{
+    for (int rank = 1; rank < meeting->where.size; rank++) {
+        struct tti_member *member = &meeting->members[rank];
+        if (member->fd < 0) continue;
+        bool begun = member->out.head_done > 0 && member->out.body_done < member->out.head.bytes;
+        if (begun) continue; /* in the middle of another message: the end of the connection must do */
+        tti_parcel_drop(&member->out);
+        if (tti_parcel_trouble(&member->out, meeting->round, why)) tti_parcel_send(&member->out, member->fd);
+    }
+}
+
+static tutti_status fail(struct tti_meeting *meeting, tutti_error *error)
+{
+    tti_meeting_root_tell(meeting, error);
+    return error->status;
+}
+
+/* "3, 5-7 and 9" of the ranks that have not given. Returns how many they are, and the first. */
+static int missing_ranks(const struct tti_meeting *meeting, char *text, size_t bytes, int *first)
+{
+    int count = 0, size = meeting->where.size;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int rank = 1; rank < size; rank++) {
+        if (meeting->members[rank].given) continue;
+        int last = rank;
+        while (last + 1 < size && !meeting->members[last + 1].given) last++;
+        if (count == 0) *first = rank;
+        count += last - rank + 1;
+        int wrote = 0;
+        if (used < bytes && last > rank)
+            wrote = snprintf(text + used, bytes - used, "%s%d-%d", used > 0 ? ", " : "", rank, last);
+        else if (used < bytes)
+            wrote = snprintf(text + used, bytes - used, "%s%d", used > 0 ? ", " : "", rank);
+        used += wrote > 0 ? (size_t)wrote : 0;
+        rank = last;
+    }
+    return count;
+}
+
+static tutti_status too_late(struct tti_meeting *meeting, tutti_error *error)
+{
+    char ranks[160], refused[200] = "";
+    int first = -1, count = missing_ranks(meeting, ranks, sizeof ranks, &first);
+    if (meeting->door.refusal[0] != '\0')
+        snprintf(refused, sizeof refused, "; %s", meeting->door.refusal);
+    else if (meeting->door.system_errno != 0)
+        snprintf(refused, sizeof refused, "; rank 0 could not accept connections: %s",
+                 strerror(meeting->door.system_errno));
+    error->peer = first;
+    tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s %s of job %.64s %s not come to the rendezvous at %.100s in time%s",
+                  count == 1 ? "rank" : "ranks", ranks, meeting->job, count == 1 ? "has" : "have", meeting->place,
+                  refused);
+    return fail(meeting, error);
+}
+
+static tutti_status member_broken(struct tti_meeting *meeting, int rank, int why, tutti_error *error)
+{
+    error->peer = rank;
+    if (why == EBADMSG)
+        tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank %d of job %s said something that is not understood", rank,
+                      meeting->job);
+    else
+        tti_error_set(error, TUTTI_ERR_JOIN, why == EPIPE ? 0 : why, "rank %d of job %s ended during the rendezvous",
+                      rank, meeting->job);
+    close(meeting->members[rank].fd);
+    meeting->members[rank].fd = -1;
+    return fail(meeting, error);
+}
+
+/* ---- Collecting ------------------------------------------------------------------------------------------------ */
+
+static bool has_ended(int fd)
+{
+    char byte;
+    ssize_t got = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
+{
+    struct tti_hello who;
+    for (int fd; (fd = tti_door_next(&meeting->door, &who)) >= 0;) {
+        struct tti_member *member = &meeting->members[who.from];
+        if (member->fd >= 0 && !has_ended(member->fd)) {
+            close(fd);
+            error->peer = who.from;
+            tti_error_set(error, TUTTI_ERR_JOIN, 0, "two processes say that they are rank %d of job %s", who.from,
+                          meeting->job);
+            return fail(meeting, error);
+        }
+        if (member->fd >= 0) close(member->fd); /* its last attempt, which it gave up */
+        tti_parcel_drop(&member->in);
+        *member = (struct tti_member){.fd = fd};
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status take_parcel(struct tti_meeting *meeting, int rank, tutti_error *error)
+{
+    struct tti_member *member = &meeting->members[rank];
+    const struct tti_meeting_head *head = &member->in.head;
+    if (head->kind == TTI_MEETING_TROUBLE) {
+        tti_meeting_take_trouble(&member->in, error);
+        error->peer = error->peer < 0 ? rank : error->peer;
+        return fail(meeting, error);
+    }
+    if (head->round != meeting->round) return member_broken(meeting, rank, EBADMSG, error);
+    int64_t deadline_ns = tti_now_ns() + (int64_t)head->left_ms * 1000000;
+    if (deadline_ns < meeting->deadline_ns) meeting->deadline_ns = deadline_ns;
+    member->given = true;
+    return TUTTI_OK;
+}
+
+/* After it has given, a member says nothing more before it has got everything. */
+static tutti_status listen_to(struct tti_meeting *meeting, int rank, bool *moved, tutti_error *error)
+{
+    struct tti_member *member = &meeting->members[rank];
+    if (member->fd < 0) return TUTTI_OK;
+    if (member->given) return has_ended(member->fd) ? member_broken(meeting, rank, EPIPE, error) : TUTTI_OK;
+    enum tti_parcel_state state = tti_parcel_receive(&member->in, member->fd, false, meeting->where.size);
+    if (state == TTI_PARCEL_PARTLY) return TUTTI_OK;
+    *moved = true;
+    return state == TTI_PARCEL_WHOLE ? take_parcel(meeting, rank, error) : member_broken(meeting, rank, errno, error);
+}
+
+static void await_anything(struct tti_meeting *meeting, bool sending)
+{
+    int count = sending ? 0 : tti_door_poll_set(&meeting->door, meeting->polled);
+    for (int rank = 1; rank < meeting->where.size; rank++) {
+        const struct tti_member *member = &meeting->members[rank];
+        bool out = sending && member->out.body != NULL;
+        if (member->fd >= 0 && (out || !sending))
+            meeting->polled[count++] = (struct pollfd){.fd = member->fd, .events = out ? POLLOUT : POLLIN};
+    }
+    poll(meeting->polled, (nfds_t)count, tti_poll_ms(meeting->deadline_ns));
+}
+
+static int count_given(const struct tti_meeting *meeting)
+{
+    int count = 0;
+    for (int rank = 1; rank < meeting->where.size; rank++) count += meeting->members[rank].given;
+    return count;
+}
+
+static tutti_status collect(struct tti_meeting *meeting, tutti_error *error)
+{
+    for (int rank = 1; rank < meeting->where.size; rank++) meeting->members[rank].given = false;
+    for (;;) {
+        bool moved = false;
+        TTI_TRY(let_in(meeting, error));
+        for (int rank = 1; rank < meeting->where.size; rank++) TTI_TRY(listen_to(meeting, rank, &moved, error));
+        if (count_given(meeting) == meeting->where.size - 1) return TUTTI_OK;
+        if (tti_now_ns() >= meeting->deadline_ns) return too_late(meeting, error);
+        if (!moved) await_anything(meeting, false);
+    }
+}
+
+/* ---- Handing out ----------------------------------------------------------------------------------------------- */
+
+static tutti_status assemble(struct tti_meeting *meeting, const void *mine, size_t bytes, struct tti_parcel *parcel,
+                             tutti_error *error)
+{
+    int size = meeting->where.size;
+    size_t table = (size_t)size * sizeof(uint32_t), total = table + bytes;
+    for (int rank = 1; rank < size; rank++) total += (size_t)meeting->members[rank].in.head.bytes;
+    if (!tti_parcel_make(parcel, TTI_MEETING_ALL, meeting->round, total)) {
+        tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for what %d ranks gave ran out", size);
+        return fail(meeting, error);
+    }
+    size_t used = table;
+    for (int rank = 0; rank < size; rank++) {
+        const struct tti_parcel *in = &meeting->members[rank].in;
+        uint32_t length = rank == 0 ? (uint32_t)bytes : (uint32_t)in->head.bytes;
+        memcpy(parcel->body + (size_t)rank * sizeof length, &length, sizeof length);
+        if (length > 0) memcpy(parcel->body + used, rank == 0 ? mine : in->body, length);
+        used += length;
+    }
+    return TUTTI_OK;
+}
+
+/* They share one body, which is the caller's. */
+static void forget_bodies(struct tti_meeting *meeting)
+{
+    for (int rank = 1; rank < meeting->where.size; rank++) meeting->members[rank].out.body = NULL;
+}
+
+static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_parcel *parcel, tutti_error *error)
+{
+    int left = meeting->where.size - 1;
+    for (int rank = 1; rank < meeting->where.size; rank++) {
+        meeting->members[rank].out = *parcel;
+        tti_parcel_drop(&meeting->members[rank].in);
+    }
+    while (left > 0) {
+        left = 0;
+        for (int rank = 1; rank < meeting->where.size; rank++) {
+            struct tti_member *member = &meeting->members[rank];
+            if (member->out.body == NULL) continue;
+            enum tti_parcel_state state = tti_parcel_send(&member->out, member->fd);
+            if (state == TTI_PARCEL_BROKEN) {
+                forget_bodies(meeting);
+                return member_broken(meeting, rank, EPIPE, error);
+            }
+            if (state == TTI_PARCEL_WHOLE) member->out.body = NULL;
+            left += state == TTI_PARCEL_PARTLY;
+        }
+        if (left > 0 && tti_now_ns() >= meeting->deadline_ns)
+            return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                                 "%d ranks of job %s did not take what they were sent in time", left, meeting->job);
+        if (left > 0) await_anything(meeting, true);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_meeting_root_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,
+                                       struct tti_blobs *all, tutti_error *error)
+{
+    struct tti_parcel parcel;
+    TTI_TRY(collect(meeting, error));
+    TTI_TRY(assemble(meeting, mine, bytes, &parcel, error));
+    tutti_status status = hand_out(meeting, &parcel, error);
+    forget_bodies(meeting);
+    if (status == TUTTI_OK && !tti_blobs_take(all, parcel.body, (size_t)parcel.head.bytes, meeting->where.size))
+        status = tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for what %d ranks gave ran out",
+                               meeting->where.size);
+    if (status != TUTTI_OK) tti_parcel_drop(&parcel);
+    return status;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the ranks of a job meet before they know each other: rank 0 listens, the others come to it, each gives some bytes
+ * and all get everybody's. All or nothing: if one rank is missing or in trouble, every rank that came gets an error that
+ * names it.
+ *
+ *     struct tti_meeting *meeting;
+ *     TTI_TRY(tti_meeting_open(&where, &meeting, error));
+ *     TTI_TRY(tti_meeting_exchange(meeting, mine, bytes, &all, error));      as often as needed, with the same ranks
+ *     tti_meeting_close(meeting);
+ *
+ * Between hosts it goes over tcp, and everyone proves the job's key first. Ranks of one host can meet without address and
+ * key: at a socket in memory with the job's name, where the system tells whether the other end is the same user.
+ */
+#ifndef TTI_WORLD_RENDEZVOUS_H
+#define TTI_WORLD_RENDEZVOUS_H
+
+#include "base/key.h"
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/tutti.h>
+
+enum { TTI_BLOB_MOST = 65536, TTI_PLACE_BYTES = 1024 };
+
+struct tti_rendezvous {
+    const char *job; /* all ranks give the same one */
+    int rank, size;
+    uint32_t epoch;
+    int64_t deadline_ns; /* of all that is done at this meeting, as tti_now_ns() counts */
+    /* "HOST:PORT", which rank 0 listens at and the others connect to. HOST is rank 0's host; rank 0 itself uses the port
+     * only. Several, with commas between, are tried one after the other. NULL or "": all ranks are on this host and meet by
+     * the job's name. */
+    const char *address;
+    const struct tti_key *key; /* NULL only without address */
+    const char *interface;     /* NULL or "": rank 0 listens on all */
+    /* With publish(), rank 0 listens at any port where `address` has none or 0, and hands over the real address ("A:P,B:P",
+     * less than TTI_PLACE_BYTES) before it waits for anyone. With lookup() the others ask for that text, and `address` is
+     * not looked at. Both are called from within tti_meeting_open, on the calling thread, may block up to the deadline, and
+     * fail with the error set. NULL: not used. */
+    void *context;
+    tutti_status (*publish)(void *context, const char *text, tutti_error *error);
+    tutti_status (*lookup)(void *context, char *text, size_t bytes, int64_t deadline_ns, tutti_error *error);
+};
+
+/* What the ranks gave, in rank order. */
+struct tti_blobs {
+    int count;
+    size_t *ends; /* blob i goes from ends[i - 1] (0 for the first) to ends[i] */
+    unsigned char *bytes;
+};
+
+const void *tti_blob(const struct tti_blobs *all, int rank, size_t *bytes);
+void tti_blobs_free(struct tti_blobs *all);
+
+struct tti_meeting;
+
+/* Rank 0 listens (and publishes); the others connect and prove the key. */
+tutti_status tti_meeting_open(const struct tti_rendezvous *where, struct tti_meeting **meeting, tutti_error *error);
+/* Returns on all ranks when all have called it, or fails on all of them. `bytes` is at most TTI_BLOB_MOST. After a failure
+ * the meeting is over. */
+tutti_status tti_meeting_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes, struct tti_blobs *all,
+                                  tutti_error *error);
+/* Instead of an exchange: this rank cannot go on, and everyone else's exchange fails with this error. */
+void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why);
+void tti_meeting_close(struct tti_meeting *meeting); /* NULL is ignored */
+
+/* All of it at once, where one exchange is enough. */
+tutti_status tti_rendezvous_exchange(const struct tti_rendezvous *where, const void *mine, size_t bytes,
+                                     struct tti_blobs *all, tutti_error *error);
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: timeout=120 labels=asan,tsan processors=2 */
+/* The rendezvous: everyone gets everybody's bytes, or everyone an error that names who is missing or in trouble. Ranks are
+ * threads here; every one of them has sockets of its own, as processes would. */
+#include "world/rendezvous.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "ranks.h"
+#include "transport/socket.h"
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MOST = 24 };
+
+/* Where rank 0 says its address, for the others to find. */
+struct board {
+    pthread_mutex_t lock;
+    pthread_cond_t said;
+    char text[TTI_PLACE_BYTES];
+};
+
+struct guest {
+    pthread_t thread;
+    struct tti_rendezvous where;
+    int rounds;
+    size_t bytes; /* of rank 0's; the others give a little more each */
+    bool absent, abandons;
+    tutti_status status;
+    tutti_error error;
+};
+
+static int case_number;
+static char job_name[64];
+static struct tti_key right_key = {{1, 2, 3}}, wrong_key = {{1, 2, 4}};
+
+static tutti_status board_publish(void *context, const char *text, tutti_error *error)
+{
+    struct board *board = context;
+    (void)error;
+    pthread_mutex_lock(&board->lock);
+    snprintf(board->text, sizeof board->text, "%s", text);
+    pthread_cond_broadcast(&board->said);
+    pthread_mutex_unlock(&board->lock);
+    return TUTTI_OK;
+}
+
+static tutti_status board_lookup(void *context, char *text, size_t bytes, int64_t deadline_ns, tutti_error *error)
+{
+    struct board *board = context;
+    (void)error;
+    (void)deadline_ns; /* rank 0 of these tests always publishes */
+    pthread_mutex_lock(&board->lock);
+    while (board->text[0] == '\0') pthread_cond_wait(&board->said, &board->lock);
+    snprintf(text, bytes, "%s", board->text);
+    pthread_mutex_unlock(&board->lock);
+    return TUTTI_OK;
+}
+
+static unsigned char byte_of(int rank, int round, size_t at)
+{
+    return (unsigned char)(31 * rank + 7 * round + (int)(at % 251));
+}
+
+static size_t bytes_of(const struct guest *guest, int rank)
+{
+    size_t bytes = guest->bytes + (guest->bytes > 0 ? (size_t)rank : 0);
+    return bytes > TTI_BLOB_MOST ? TTI_BLOB_MOST : bytes;
+}
+
+static bool all_there(const struct guest *guest, const struct tti_blobs *all, int round)
+{
+    for (int rank = 0; rank < guest->where.size; rank++) {
+        size_t bytes;
+        const unsigned char *blob = tti_blob(all, rank, &bytes);
+        if (bytes != bytes_of(guest, rank)) return false;
+        for (size_t i = 0; i < bytes; i++)
+            if (blob[i] != byte_of(rank, round, i)) return false;
+    }
+    return all->count == guest->where.size;
+}
+
+static tutti_status meet(struct guest *guest, struct tti_meeting *meeting)
+{
+    static const tutti_error trouble = {.status = TUTTI_ERR_MEMORY, .peer = -1, .text = "this rank has no memory"};
+    for (int round = 0; round < guest->rounds; round++) {
+        size_t bytes = bytes_of(guest, guest->where.rank);
+        unsigned char *mine = malloc(bytes + 1);
+        struct tti_blobs all;
+        for (size_t i = 0; i < bytes; i++) mine[i] = byte_of(guest->where.rank, round, i);
+        tutti_status status = tti_meeting_exchange(meeting, mine, bytes, &all, &guest->error);
+        free(mine);
+        if (status != TUTTI_OK) return status;
+        bool right = all_there(guest, &all, round);
+        tti_blobs_free(&all);
+        if (!right) return TUTTI_ERR_MISMATCH;
+    }
+    if (guest->abandons) tti_meeting_abandon(meeting, &trouble);
+    return TUTTI_OK;
+}
+
+static void *run_guest(void *argument)
+{
+    struct guest *guest = argument;
+    struct tti_meeting *meeting;
+    guest->status = tti_meeting_open(&guest->where, &meeting, &guest->error);
+    if (guest->status == TUTTI_OK) {
+        guest->status = meet(guest, meeting);
+        tti_meeting_close(meeting);
+    }
+    return NULL;
+}
+
+/* Address NULL: on this host by name. "board": any port, told through the board. */
+static void prepare(struct guest *guests, int size, const char *address, struct board *board, int64_t timeout_ms)
+{
+    bool told = address != NULL && strcmp(address, "board") == 0;
+    snprintf(job_name, sizeof job_name, "meet-%d-%d", (int)getpid(), case_number++);
+    memset(guests, 0, (size_t)size * sizeof *guests);
+    for (int rank = 0; rank < size; rank++) {
+        guests[rank].rounds = 2;
+        guests[rank].bytes = 100;
+        guests[rank].where = (struct tti_rendezvous){.job = job_name,
+                                                     .rank = rank,
+                                                     .size = size,
+                                                     .address = told ? NULL : address,
+                                                     .key = address == NULL ? NULL : &right_key,
+                                                     .deadline_ns = tti_now_ns() + timeout_ms * MS};
+        if (!told) continue;
+        *board = (struct board){PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, ""};
+        guests[rank].where.context = board;
+        guests[rank].where.publish = board_publish;
+        guests[rank].where.lookup = board_lookup;
+    }
+}
+
+static void run(struct guest *guests, int size)
+{
+    for (int i = 0; i < size; i++)
+        if (!guests[i].absent) CHECK(pthread_create(&guests[i].thread, NULL, run_guest, &guests[i]) == 0);
+    for (int i = 0; i < size; i++)
+        if (!guests[i].absent) pthread_join(guests[i].thread, NULL);
+}
+
+static bool says(const struct guest *guest, const char *words)
+{
+    if (strstr(guest->error.text, words) != NULL) return true;
+    printf("rank %d: expected \"%s\" in: %s\n", guest->where.rank, words, guest->error.text);
+    return false;
+}
+
+static void all_well(const struct guest *guests, int size)
+{
+    for (int i = 0; i < size; i++) {
+        CHECK(guests[i].status == TUTTI_OK);
+        if (guests[i].status != TUTTI_OK) printf("rank %d: %s\n", guests[i].where.rank, guests[i].error.text);
+    }
+}
+
+static bool has_ipv6(void)
+{
+    struct tti_address any = {.family = 6, .ip = {[15] = 1}};
+    int fd = tti_listen(&any, 0, 0);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+static void test_meetings(void)
+{
+    static const int sizes[] = {1, 2, 5, MOST};
+    static const size_t bytes[] = {0, 1, 1000, TTI_BLOB_MOST};
+    struct guest guests[MOST];
+    struct board board;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int kind = 0; kind < 3; kind++) {
+            if (kind == 2 && !has_ipv6()) continue;
+            prepare(guests, sizes[i], kind == 0 ? NULL : "board", &board, LONG_MS);
+            for (int rank = 0; rank < sizes[i]; rank++) {
+                guests[rank].bytes = bytes[i];
+                guests[rank].where.interface = kind == 1 ? "127.0.0.1" : kind == 2 ? "::1" : NULL;
+            }
+            run(guests, sizes[i]);
+            all_well(guests, sizes[i]);
+        }
+    }
+}
+
+/* A rank that never comes, for every place it may have. */
+static void test_missing(void)
+{
+    enum { SIZE = 5 };
+    struct guest guests[SIZE];
+    for (int missing = 0; missing < SIZE; missing += 2) {
+        prepare(guests, SIZE, NULL, NULL, 300);
+        guests[missing].absent = true;
+        run(guests, SIZE);
+        for (int rank = 0; rank < SIZE; rank++) {
+            char words[64];
+            if (rank == missing) continue;
+            snprintf(words, sizeof words, missing == 0 ? "has not found rank %d" : "rank %d of job", missing);
+            CHECK(guests[rank].status == TUTTI_ERR_JOIN && says(&guests[rank], words));
+            CHECK(guests[rank].error.peer == missing);
+        }
+    }
+    prepare(guests, SIZE, NULL, NULL, 300);
+    for (int rank = 1; rank < SIZE; rank++) guests[rank].absent = rank != 2;
+    run(guests, SIZE);
+    CHECK(says(&guests[0], "ranks 1, 3-4 of job") && says(&guests[2], "ranks 1, 3-4 of job"));
+}
+
+static void test_trouble(void)
+{
+    enum { SIZE = 4 };
+    struct guest guests[SIZE];
+    struct board board;
+    for (int who = 0; who < SIZE; who++) {
+        prepare(guests, SIZE, "board", &board, LONG_MS);
+        for (int rank = 0; rank < SIZE; rank++) guests[rank].where.interface = "lo";
+        guests[who].rounds = 1;
+        guests[who].abandons = true;
+        run(guests, SIZE);
+        for (int rank = 0; rank < SIZE; rank++) {
+            if (rank == who) continue;
+            CHECK(guests[rank].status == TUTTI_ERR_JOIN && says(&guests[rank], "this rank has no memory"));
+        }
+        prepare(guests, SIZE, NULL, NULL, LONG_MS); /* goes without a word */
+        guests[who].rounds = 1;
+        run(guests, SIZE);
+        for (int rank = 0; rank < SIZE; rank++) {
+            char words[128];
+            if (rank == who) continue;
+            snprintf(words, sizeof words, "rank %d of job %s ended", who, job_name);
+            CHECK(guests[rank].status == TUTTI_ERR_JOIN && says(&guests[rank], words));
+        }
+    }
+    prepare(guests, SIZE, NULL, NULL, 1000); /* two with one rank; another may come when all is over */
+    guests[3].where.rank = 1;
+    run(guests, SIZE);
+    CHECK(says(&guests[0], "two processes say that they are rank 1") && guests[2].status == TUTTI_ERR_JOIN);
+}
+
+static void test_keys(void)
+{
+    enum { SIZE = 3 };
+    struct guest guests[SIZE];
+    struct board board;
+    prepare(guests, SIZE, "board", &board, 1500);
+    for (int rank = 0; rank < SIZE; rank++) guests[rank].where.interface = "127.0.0.1";
+    guests[1].where.key = &wrong_key;
+    run(guests, SIZE);
+    CHECK(guests[1].status == TUTTI_ERR_JOIN && says(&guests[1], "same key"));
+    CHECK(guests[0].status == TUTTI_ERR_JOIN && says(&guests[0], "has another key") && says(&guests[0], "rank 1"));
+    CHECK(guests[2].status == TUTTI_ERR_JOIN && says(&guests[2], "has another key"));
+
+    prepare(guests, SIZE, "127.0.0.1:1", &board, LONG_MS);
+    for (int rank = 0; rank < SIZE; rank++) guests[rank].where.key = NULL;
+    run(guests, SIZE);
+    for (int rank = 0; rank < SIZE; rank++) CHECK(says(&guests[rank], "tutti key FILE"));
+
+    prepare(guests, SIZE, NULL, NULL, 500); /* told another size */
+    guests[2].where.size = 4;
+    guests[2].where.rank = 3;
+    run(guests, SIZE);
+    CHECK(says(&guests[0], "another number of ranks") && guests[2].status == TUTTI_ERR_JOIN);
+}
+
+static void test_addresses(void)
+{
+    struct guest guest[2];
+    struct tti_address any = {.family = 4, .ip = {127, 0, 0, 1}};
+    int fd = tti_listen(&any, 0, 0);
+    char text[64];
+    snprintf(text, sizeof text, "127.0.0.1:%u", any.port);
+    prepare(guest, 2, text, NULL, 300);
+    guest[1].absent = true;
+    run(guest, 2);
+    CHECK(guest[0].status == TUTTI_ERR_JOIN && says(&guest[0], "is taken"));
+    close(fd);
+    prepare(guest, 2, text, NULL, 300); /* nobody listens there any more */
+    guest[0].absent = true;
+    run(guest, 2);
+    CHECK(guest[1].status == TUTTI_ERR_JOIN && says(&guest[1], "Connection refused") && says(&guest[1], text));
+
+    static const struct {
+        const char *address, *words;
+    } bad[] = {{"no-such-host.invalid:5000", "does not resolve"},
+               {"127.0.0.1", "HOST:PORT"},
+               {"127.0.0.1:x", "HOST:PORT"},
+               {"127.0.0.1:70000", "HOST:PORT"},
+               {":5000", "HOST:PORT"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        prepare(guest, 2, bad[i].address, NULL, 2000);
+        guest[0].absent = true;
+        run(guest, 2);
+        CHECK(guest[1].status != TUTTI_OK && says(&guest[1], bad[i].words));
+    }
+    prepare(guest, 2, "127.0.0.1:0", NULL, 300);
+    guest[0].where.interface = "nothere7";
+    guest[1].absent = true;
+    run(guest, 2);
+    CHECK(says(&guest[0], "port other than 0"));
+    guest[0].where.address = text;
+    run(guest, 2);
+    CHECK(says(&guest[0], "nothere7") && says(&guest[0], "lo 127.0.0.1"));
+}
+
+/* ---- Strangers ------------------------------------------------------------------------------------------------- */
+
+static int connect_to(const char *place)
+{
+    struct tti_address_list list;
+    tutti_error error;
+    if (tti_addresses_of(place, &list, &error) != TUTTI_OK) return -1;
+    int fd = tti_connect(&list.at[0]);
+    struct pollfd polled = {.fd = fd, .events = POLLOUT};
+    poll(&polled, 1, 1000);
+    return fd;
+}
+
+/* Silent ones, some that say half a hello, some that say nonsense; then the ranks come. */
+static void test_strangers(void)
+{
+    enum { SIZE = 6, STRANGERS = 300 };
+    struct guest guests[SIZE];
+    struct board board;
+    char place[TTI_PLACE_BYTES], nonsense[200];
+    int fds[STRANGERS];
+    tutti_error error;
+    memset(nonsense, 'x', sizeof nonsense);
+    prepare(guests, SIZE, "board", &board, LONG_MS);
+    for (int rank = 0; rank < SIZE; rank++) guests[rank].where.interface = "127.0.0.1";
+    CHECK(pthread_create(&guests[0].thread, NULL, run_guest, &guests[0]) == 0);
+    board_lookup(&board, place, sizeof place, 0, &error);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = connect_to(place);
+        if (i % 3 > 0) (void)!send(fds[i], nonsense, i % 3 == 1 ? 50 : sizeof nonsense, MSG_NOSIGNAL);
+    }
+    for (int rank = 1; rank < SIZE; rank++)
+        CHECK(pthread_create(&guests[rank].thread, NULL, run_guest, &guests[rank]) == 0);
+    for (int rank = 0; rank < SIZE; rank++) pthread_join(guests[rank].thread, NULL);
+    all_well(guests, SIZE);
+    for (int i = 0; i < STRANGERS; i++)
+        if (fds[i] >= 0) close(fds[i]);
+}
+
+/* Every allocation fails once: an error on all ranks, nothing left behind. */
+static void test_memory(void)
+{
+    struct guest guests[2];
+    for (long allowed = 0;; allowed++) {
+        prepare(guests, 2, NULL, NULL, 300);
+        tti_alloc_fail_after(allowed);
+        run(guests, 2);
+        tti_alloc_fail_after(-1);
+        bool well = guests[0].status == TUTTI_OK && guests[1].status == TUTTI_OK;
+        if (well || allowed > 40) {
+            CHECK(allowed > 4 && allowed < 40);
+            break;
+        }
+        CHECK(guests[0].status != TUTTI_OK || guests[1].status != TUTTI_OK);
+    }
+}
+
+int main(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    test_meetings();
+    test_missing();
+    test_trouble();
+    test_keys();
+    test_addresses();
+    test_strangers();
+    test_memory();
+    printf("%d passed, %d failed\n", test_passed, test_failed);
+    return test_failed != 0;
+}
