@@ -52,7 +52,7 @@ void tti_parcel_drop(struct tti_parcel *parcel);
 bool tti_blobs_take(struct tti_blobs *all, unsigned char *body, size_t bytes, int size);
 tutti_status tti_meeting_take_trouble(const struct tti_parcel *parcel, tutti_error *error);
 
-struct tti_member {
+struct tti_meeting_member {
     int fd; /* -1: has not come */
     bool given;
     struct tti_parcel in;
@@ -67,9 +67,9 @@ struct tti_meeting {
     bool local; /* by the job's name */
     bool failed;
     uint32_t round;
-    int64_t deadline_ns;        /* the earliest of all */
-    struct tti_door door;       /* rank 0 */
-    struct tti_member *members; /* rank 0: by rank; its own is empty. Others: one, rank 0's */
+    int64_t deadline_ns;                /* the earliest of all */
+    struct tti_door door;               /* rank 0 */
+    struct tti_meeting_member *members; /* rank 0: by rank; its own is empty. Others: one, rank 0's */
     struct pollfd *polled;
     int polled_room;
 };

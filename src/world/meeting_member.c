@@ -127,7 +127,7 @@ static tutti_status root_lost(struct tti_meeting *meeting, int why, tutti_error 
 
 static tutti_status give(struct tti_meeting *meeting, const void *mine, size_t bytes, tutti_error *error)
 {
-    struct tti_member *root = &meeting->members[0];
+    struct tti_meeting_member *root = &meeting->members[0];
     int64_t left_ms = (meeting->deadline_ns - tti_now_ns()) / 1000000;
     tti_parcel_drop(&root->out);
     if (!tti_parcel_make(&root->out, TTI_MEETING_GIVE, meeting->round, bytes)) return root_lost(meeting, ENOMEM, error);
@@ -150,7 +150,7 @@ static tutti_status take(struct tti_meeting *meeting, struct tti_blobs *all, tut
 /* Rank 0's last word may have come although nothing can be sent to it any more: so reading decides. */
 static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tutti_error *error)
 {
-    struct tti_member *root = &meeting->members[0];
+    struct tti_meeting_member *root = &meeting->members[0];
     bool sending = true;
     for (;;) {
         if (sending) sending = tti_parcel_send(&root->out, root->fd) == TTI_PARCEL_PARTLY;

@@ -38,15 +38,16 @@ static tutti_status open_local(struct tti_meeting *meeting, tutti_error *error)
     return TUTTI_OK;
 }
 
+/* As many as there is room for: the store of a launcher may take little. */
 static void addresses_to_text(const struct tti_address_list *list, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < list->count && used < bytes; i++) {
+    for (int i = 0; i < list->count; i++) {
         char address[TTI_ADDRESS_TEXT];
-        int wrote = snprintf(text + used, bytes - used, "%s%s", i > 0 ? "," : "",
-                             tti_address_text(&list->at[i], address));
-        used += wrote > 0 ? (size_t)wrote : 0;
+        tti_address_text(&list->at[i], address);
+        if (used + strlen(address) + 2 > bytes) return;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? "," : "", address);
     }
 }
 
@@ -76,7 +77,7 @@ tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *err
 void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why)
 {
     for (int rank = 1; rank < meeting->where.size; rank++) {
-        struct tti_member *member = &meeting->members[rank];
+        struct tti_meeting_member *member = &meeting->members[rank];
         if (member->fd < 0) continue;
         bool begun = member->out.head_done > 0 && member->out.body_done < member->out.head.bytes;
         if (begun) continue; /* in the middle of another message: the end of the connection must do */
@@ -157,7 +158,7 @@ static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
 {
     struct tti_hello who;
     for (int fd; (fd = tti_door_next(&meeting->door, &who)) >= 0;) {
-        struct tti_member *member = &meeting->members[who.from];
+        struct tti_meeting_member *member = &meeting->members[who.from];
         if (member->fd >= 0 && !has_ended(member->fd)) {
             close(fd);
             error->peer = who.from;
@@ -167,14 +168,14 @@ static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
         }
         if (member->fd >= 0) close(member->fd); /* its last attempt, which it gave up */
         tti_parcel_drop(&member->in);
-        *member = (struct tti_member){.fd = fd};
+        *member = (struct tti_meeting_member){.fd = fd};
     }
     return TUTTI_OK;
 }
 
 static tutti_status take_parcel(struct tti_meeting *meeting, int rank, tutti_error *error)
 {
-    struct tti_member *member = &meeting->members[rank];
+    struct tti_meeting_member *member = &meeting->members[rank];
     const struct tti_meeting_head *head = &member->in.head;
     if (head->kind == TTI_MEETING_TROUBLE) {
         tti_meeting_take_trouble(&member->in, error);
@@ -191,7 +192,7 @@ static tutti_status take_parcel(struct tti_meeting *meeting, int rank, tutti_err
 /* After it has given, a member says nothing more before it has got everything. */
 static tutti_status listen_to(struct tti_meeting *meeting, int rank, bool *moved, tutti_error *error)
 {
-    struct tti_member *member = &meeting->members[rank];
+    struct tti_meeting_member *member = &meeting->members[rank];
     if (member->fd < 0) return TUTTI_OK;
     if (member->given) return has_ended(member->fd) ? member_broken(meeting, rank, EPIPE, error) : TUTTI_OK;
     enum tti_parcel_state state = tti_parcel_receive(&member->in, member->fd, false, meeting->where.size);
@@ -204,7 +205,7 @@ static void await_anything(struct tti_meeting *meeting, bool sending)
 {
     int count = sending ? 0 : tti_door_poll_set(&meeting->door, meeting->polled);
     for (int rank = 1; rank < meeting->where.size; rank++) {
-        const struct tti_member *member = &meeting->members[rank];
+        const struct tti_meeting_member *member = &meeting->members[rank];
         bool out = sending && member->out.body != NULL;
         if (member->fd >= 0 && (out || !sending))
             meeting->polled[count++] = (struct pollfd){.fd = member->fd, .events = out ? POLLOUT : POLLIN};
@@ -271,7 +272,7 @@ static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_parce
     while (left > 0) {
         left = 0;
         for (int rank = 1; rank < meeting->where.size; rank++) {
-            struct tti_member *member = &meeting->members[rank];
+            struct tti_meeting_member *member = &meeting->members[rank];
             if (member->out.body == NULL) continue;
             enum tti_parcel_state state = tti_parcel_send(&member->out, member->fd);
             if (state == TTI_PARCEL_BROKEN) {

@@ -244,7 +244,7 @@ static void close_gently(int fd, int64_t deadline_ns)
 
 void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why)
 {
-    struct tti_member *root = &meeting->members[0];
+    struct tti_meeting_member *root = &meeting->members[0];
     meeting->failed = true;
     if (meeting->where.rank == 0) {
         tti_meeting_root_tell(meeting, why);
@@ -263,7 +263,7 @@ void tti_meeting_close(struct tti_meeting *meeting)
     tti_door_close(&meeting->door);
     int count = meeting->members == NULL ? 0 : root ? meeting->where.size : 1;
     for (int i = 0; i < count; i++) {
-        struct tti_member *member = &meeting->members[i];
+        struct tti_meeting_member *member = &meeting->members[i];
         tti_parcel_drop(&member->in);
         tti_parcel_drop(&member->out);
         if (member->fd >= 0) shutdown(member->fd, SHUT_WR);
