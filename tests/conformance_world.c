@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <tutti/experimental.h>
 #include <unistd.h>
 
 enum { DEADLINE_MS = 20000, PRINTED_MOST = 40, LIMIT_S = 120, SIZE_MOST = 64, ARENA_BYTES = 1 << 28 };
@@ -49,7 +50,8 @@ bool conf_check(bool condition, const char *format, ...)
 
 const char *conf_ranks_name(enum conf_ranks ranks)
 {
-    static const char *const names[] = {"threads", "processes", "joined threads", "threads of processes"};
+    static const char *const names[] = {"threads", "processes", "joined threads", "threads of processes",
+                                        "simulated ranks"};
     return names[ranks];
 }
 
@@ -124,6 +126,33 @@ static void run_threads(const char *job, int process, int each)
     conf_check(result == 0, "tutti_main of %d threads gave %d", current->size, result);
 }
 
+static int simulated_rank(tutti_comm *comm, void *context)
+{
+    (void)context;
+    return work(comm, 0, NULL);
+}
+
+static void run_simulated(void)
+{
+    tutti_options options;
+    tutti_sim_setup setup;
+    tutti_sim_report report = {0};
+    tutti_error error;
+    tutti_options_init(&options, NULL, 0);
+    options.direct = current->direct;
+    options.deadline_ms = DEADLINE_MS;
+    options.arena_bytes = ARENA_BYTES;
+    tutti_sim_setup_init(&setup);
+    setup.options = &options;
+    setup.ranks_per_host = current->size;
+    setup.seed = current->seed;
+    setup.noise_ns = 2000; /* larger than what a step takes: ranks do not go in step */
+    setup.stack_bytes = 1 << 20;
+    tutti_status status = tutti_sim_run(&setup, simulated_rank, NULL, &report, &error);
+    conf_check(status == TUTTI_OK && report.result == 0, "tutti_sim_run of %d ranks gave %s, %d: %s", current->size,
+               tutti_status_name(status), report.result, error.text);
+}
+
 static void run_joined(const char *job)
 {
     struct joined ranks[SIZE_MOST];
@@ -152,6 +181,8 @@ static pid_t start(const struct conf_world *world, const char *job, int rank)
         run_threads(NULL, 0, world->size);
     else if (world->ranks == CONF_PAIRS)
         run_threads(job, rank, world->size / processes_of(world));
+    else if (world->ranks == CONF_SIMULATED)
+        run_simulated();
     else if (world->ranks == CONF_JOINED)
         run_joined(job);
     else

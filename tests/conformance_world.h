@@ -16,13 +16,15 @@ enum conf_ranks {
     CONF_THREADS,   /* tutti_main with TUTTI_RANKS */
     CONF_PROCESSES, /* forked, each tutti_join_as */
     CONF_JOINED,    /* threads of one process, each tutti_join_as */
-    CONF_PAIRS      /* forked, each tutti_main with TUTTI_RANKS=2; sizes that are odd: one thread each */
+    CONF_PAIRS,     /* forked, each tutti_main with TUTTI_RANKS=2; sizes that are odd: one thread each */
+    CONF_SIMULATED  /* tutti_sim_run: one thread, simulated time */
 };
 
 struct conf_world {
     enum conf_ranks ranks;
     int size;
     int direct, attach; /* the options of these names */
+    uint64_t seed;      /* of a simulation */
     unsigned limit_s;   /* seconds until the alarm; 0: 120 */
     void (*body)(tutti_comm *comm, void *context);
     void *context;

@@ -124,6 +124,7 @@ static void *charges_body(void *argument)
 {
     bool *moved = argument;
     *moved = tti_sim_move(1000);
+    tti_sim_moved();
     return NULL;
 }
 

@@ -108,6 +108,55 @@ TUTTI_API tutti_status tutti_launch_read(tutti_launch *launch, char *reason, siz
  * every host. A file that is there already is left alone: ERR_SYSTEM, and `reason` (may be NULL) says so. */
 TUTTI_API tutti_status tutti_key_create(const char *path, char *reason, size_t reason_bytes);
 
+/* ---- Simulation ------------------------------------------------------------------------------------------------ */
+/* All ranks of a world in the calling thread, each with a stack of its own, in simulated time. Everything else is the
+ * library as it always runs: every collective, message, deadline and failure. A run is a function of its setup: the same
+ * seed gives the same order of events, another one gives another order of what may happen in any. */
+
+typedef struct tutti_sim_death {
+    int rank;
+    int64_t at_ns; /* after the start */
+} tutti_sim_death;
+
+typedef struct tutti_sim_setup {
+    size_t struct_size;
+    uint64_t seed;
+    int hosts, ranks_per_host;
+    double link_bytes_per_s;       /* of each host, in each direction; shared by what its ranks send and receive */
+    int64_t link_latency_ns;       /* from host to host */
+    double local_bytes_per_s;      /* at which one rank copies in memory */
+    int64_t local_latency_ns;      /* until a rank that waits sees what another one of its host has written */
+    int64_t overhead_ns;           /* for each step that moves data and each message */
+    int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */
+    int sizes_only;                /* data take their time but are not moved: buffers keep what they hold */
+    size_t stack_bytes;            /* of each rank; 0: 128 KiB */
+    const tutti_options *options;  /* NULL: defaults and environment */
+    const tutti_sim_death *deaths; /* ranks that end where they stand; NULL: none */
+    size_t death_count;
+} tutti_sim_setup;
+
+typedef struct tutti_sim_report {
+    int result;      /* 0, or the first non-zero value that a rank returned */
+    int64_t time_ns; /* simulated, of the whole run */
+    uint64_t events;
+    uint64_t trace; /* a hash of all events in order */
+} tutti_sim_report;
+
+typedef int tutti_sim_work(tutti_comm *world, void *context);
+
+/* One host and one rank, a link of 100 Gbit/s and 5 us, memory of 10 GB/s and 200 ns, 100 ns of overhead, no noise. */
+TUTTI_API void tutti_sim_setup_init(tutti_sim_setup *setup);
+
+/* Runs `work` on every rank. OK when all ranks have ended, whatever they returned. `report` and `error` may be NULL. */
+TUTTI_API tutti_status tutti_sim_run(const tutti_sim_setup *setup, tutti_sim_work *work, void *context,
+                                     tutti_sim_report *report, tutti_error *error);
+
+/* The clock that deadlines go by, in nanoseconds: simulated inside of a simulation. */
+TUTTI_API int64_t tutti_clock_ns(void);
+
+/* Lets time pass for the calling rank as if it computed: simulated inside of a simulation, real elsewhere. */
+TUTTI_API void tutti_spend_ns(int64_t ns);
+
 /* ---- About a world --------------------------------------------------------------------------------------------- */
 
 /* 1 when every rank of the comm is a thread of this process. */

@@ -16,6 +16,7 @@
 #define HAVE_TSAN 1
 #endif
 #ifdef HAVE_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifdef HAVE_TSAN
@@ -213,6 +214,10 @@ void tti_coroutine_finish(struct tti_coroutine *from, struct tti_coroutine *to)
 
 void tti_coroutine_free(struct tti_coroutine *coroutine)
 {
+#ifdef HAVE_ASAN
+    /* one that never ended has marks on its stack */
+    __asan_unpoison_memory_region(coroutine->bottom, coroutine->bytes);
+#endif
 #ifdef HAVE_TSAN
     if (coroutine->fiber != NULL) __tsan_destroy_fiber(coroutine->fiber);
 #endif

@@ -31,6 +31,7 @@ struct tti_sim_task {
     void *(*body)(void *argument);
     void *argument;
     bool ended;
+    int64_t owed_ns; /* for data that were moved before their time was over */
     struct tti_sim_task *joiner;
     tti_bell *bell; /* it sleeps on, or NULL */
     struct tti_sim_task *bell_next;
@@ -411,9 +412,23 @@ void tti_sim_sleep(int64_t ns)
 bool tti_sim_move(uint64_t bytes)
 {
     struct tti_sim *sim = tti_sim;
-    int64_t cost = (int64_t)((double)bytes * sim->setup.local_ns_per_byte + 0.5);
-    tti_sim_sleep(cost + sim->setup.overhead_ns + noise(sim));
+    int64_t cost = (int64_t)((double)bytes * sim->setup.local_ns_per_byte + 0.5) + sim->setup.overhead_ns;
+    struct tti_sim_task *task = sim->current;
+    if (sim->setup.noise_ns > 0) {
+        cost += noise(sim);
+        task->owed_ns = (int64_t)(tti_sim_random() % (uint64_t)(cost + 1));
+    }
+    tti_sim_sleep(cost - task->owed_ns);
     return !sim->setup.sizes_only;
+}
+
+void tti_sim_moved(void)
+{
+    struct tti_sim_task *task = tti_sim->current;
+    int64_t owed = task->owed_ns;
+    if (owed == 0) return;
+    task->owed_ns = 0;
+    tti_sim_sleep(owed);
 }
 
 /* ---- The run ----------------------------------------------------------------------------------------------------- */

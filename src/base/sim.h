@@ -12,7 +12,8 @@
  *   moving data     bytes through memory at `local_ns_per_byte`, and `overhead_ns` for each piece
  *   publishing      is seen at once by whoever looks; who already sleeps for it wakes `local_latency_ns` later
  *   computing       nothing: only what is charged counts
- * `noise_ns` adds between nothing and that much, by the generator, to every charge and every wake.
+ * `noise_ns` adds between nothing and that much, by the generator, to every charge and every wake; and data are then moved
+ * at any moment of the time that it takes, instead of at its end.
  */
 #ifndef TTI_BASE_SIM_H
 #define TTI_BASE_SIM_H
@@ -67,8 +68,20 @@ uint64_t tti_sim_random(void);
 
 /* Lets time pass for the calling task; 0: lets others that are due now go first, or not. */
 void tti_sim_sleep(int64_t ns);
-/* Charges for moving `bytes` through memory. False: sizes only, do not move them. */
+/* Charges for moving `bytes` through memory, which is to be done before tti_sim_moved(). False: sizes only, do not. */
 bool tti_sim_move(uint64_t bytes);
+void tti_sim_moved(void);
+
+/* The two around every move of data, which cost nothing elsewhere. */
+static inline bool tti_move(uint64_t bytes)
+{
+    return tti_sim == NULL || tti_sim_move(bytes);
+}
+
+static inline void tti_moved(void)
+{
+    if (tti_sim != NULL) tti_sim_moved();
+}
 
 /* Events of one time happen in the order in which they were set, before tasks that are due then. */
 void tti_sim_at(struct tti_event *event, int64_t time_ns);

@@ -320,13 +320,19 @@ static uint64_t weight_of(const struct tti_op *op, const struct tti_step *step, 
 
 static tutti_status move_some(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
 {
-    if (tti_sim != NULL && !tti_sim_move(weight_of(op, step, bytes))) return TUTTI_OK;
     switch ((enum tti_step_kind)step->kind) {
     case TTI_STEP_COPY: return copy_step(op, step, bytes);
     case TTI_STEP_REDUCE: return reduce_step(op, step, bytes);
     case TTI_STEP_PREFIX: return prefix_step(op, step, bytes);
     default: return exchange_step(op, step, bytes);
     }
+}
+
+static tutti_status simulate_some(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
+{
+    tutti_status status = tti_sim_move(weight_of(op, step, bytes)) ? move_some(op, step, bytes) : TUTTI_OK;
+    tti_sim_moved();
+    return status;
 }
 
 /* Moves data in bounded pieces, so that a comm that broke is noticed in time. */
@@ -336,7 +342,7 @@ static tutti_status move(struct tti_op *op, const struct tti_step *step)
     uint64_t most = fetches ? TTI_SCRATCH_BYTES : PIECE_BYTES;
     while (op->done < step->bytes) {
         uint64_t bytes = step->bytes - op->done < most ? step->bytes - op->done : most;
-        TTI_TRY(move_some(op, step, bytes));
+        TTI_TRY(tti_sim == NULL ? move_some(op, step, bytes) : simulate_some(op, step, bytes));
         op->done += bytes;
         if (op->done < step->bytes && tti_comm_is_broken(op->comm)) return TUTTI_IN_PROGRESS;
     }
@@ -484,8 +490,9 @@ static tutti_status finish_fast_broadcast(struct tti_op *op)
         TTI_TRY(seen(op, root, 0));
         source = staged_by(op, root, bytes);
     }
-    if (tti_sim != NULL && !tti_sim_move(bytes)) return TUTTI_OK;
-    if (bytes > 0 && op->out != source) memcpy(op->out, source, bytes);
+    bool moves = tti_move(bytes);
+    if (moves && bytes > 0 && op->out != source) memcpy(op->out, source, bytes);
+    tti_moved();
     return TUTTI_OK;
 }
 
@@ -495,14 +502,15 @@ static tutti_status finish_fast(struct tti_op *op)
     TTI_TRY(seen_all(op, 0));
     if (op->shape.count == 0) return TUTTI_OK;
     tutti_comm *comm = op->comm;
-    if (tti_sim != NULL && !tti_sim_move((uint64_t)comm->size * op->shape.count * op->shape.element)) return TUTTI_OK;
     for (int rank = 0; rank < comm->size; rank++) {
         comm->sources[rank] = tti_slot_of(comm, rank, comm->sequence)->stage;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
             comm->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
     }
     comm->targets[0] = op->out;
-    tti_reduce(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, 1, op->shape.count, false);
+    if (tti_move((uint64_t)comm->size * op->shape.count * op->shape.element))
+        tti_reduce(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, 1, op->shape.count, false);
+    tti_moved();
     return TUTTI_OK;
 }
 

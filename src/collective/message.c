@@ -100,12 +100,13 @@ static tutti_status put(struct tti_send *send, enum tti_cell_kind kind, const vo
 {
     struct tti_cell *cell = tti_channel_reserve(send->end);
     if (cell == NULL) return wait_for_peer(send);
-    if (tti_sim != NULL) tti_sim_move(length);
+    bool moves = tti_move(length);
     cell->bytes = bytes;
     cell->tag = send->tag;
     cell->type = (uint8_t)send->type;
     cell->kind = (uint8_t)kind;
-    if (length > 0) memcpy(cell->data, data, length);
+    if (moves && length > 0) memcpy(cell->data, data, length);
+    tti_moved();
     tti_channel_commit(send->end);
     tti_comm_ring(send->comm, false);
     return TUTTI_OK;
@@ -132,10 +133,11 @@ static uint64_t half_of(uint64_t bytes)
 
 static void copy_pieces(tutti_comm *comm, char *target, const char *source, uint64_t bytes)
 {
-    if (tti_sim != NULL && !tti_sim_move(bytes)) return;
     bool stream = 4 * bytes >= (uint64_t)comm->tuning.stream; /* half of the message, in two buffers */
-    for (uint64_t done = 0; done < bytes && !tti_comm_is_broken(comm); done += PIECE_BYTES)
+    bool moves = tti_move(bytes);
+    for (uint64_t done = 0; moves && done < bytes && !tti_comm_is_broken(comm); done += PIECE_BYTES)
         tti_copy(target + done, source + done, bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES, stream);
+    tti_moved();
 }
 
 static tutti_status send_share(struct tti_send *send)

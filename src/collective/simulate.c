@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Simulated worlds: what tutti_main does with threads, with tasks of a simulated run.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/sim.h"
+#include "base/status.h"
+#include "base/task.h"
+#include "collective/api.h"
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+enum { RANKS_MOST = 65536 };
+#define ADDRESS_SPACE ((int64_t)1 << 45) /* for all arenas together */
+
+struct simulation;
+
+struct sim_rank {
+    struct tti_task task;
+    struct simulation *simulation;
+    struct tti_world *world;
+    tutti_comm *comm;
+    int rank, result;
+    bool ended, lost;
+};
+
+struct sim_death {
+    struct tti_event event; /* the first member */
+    struct sim_rank *rank;
+};
+
+struct simulation {
+    const tutti_sim_setup *setup;
+    tutti_options options;
+    tutti_sim_work *work;
+    void *context;
+    int size, result;
+    struct sim_rank *ranks;
+    struct sim_death *deaths;
+    tutti_status status;
+    tutti_error *error;
+};
+
+/* ---- Ranks ----------------------------------------------------------------------------------------------------- */
+
+static void *run_rank(void *argument)
+{
+    struct sim_rank *rank = argument;
+    rank->result = rank->simulation->work(rank->comm, rank->simulation->context);
+    tutti_leave(rank->comm);
+    rank->ended = true;
+    return NULL;
+}
+
+static void die(struct tti_event *event)
+{
+    struct sim_rank *rank = ((struct sim_death *)event)->rank;
+    if (rank->ended) return;
+    rank->lost = true;
+    tti_sim_task_kill(rank->task.simulated);
+    tti_world_mark(rank->world, rank->rank, TTI_RANK_LOST);
+}
+
+static void plan_deaths(struct simulation *simulation)
+{
+    int64_t start = tti_now_ns();
+    for (size_t i = 0; i < simulation->setup->death_count; i++) {
+        const tutti_sim_death *death = &simulation->setup->deaths[i];
+        simulation->deaths[i] = (struct sim_death){.event = {.fire = die, .id = (uint64_t)death->rank << 32},
+                                                   .rank = &simulation->ranks[death->rank]};
+        tti_sim_at(&simulation->deaths[i].event, start + death->at_ns);
+    }
+}
+
+/* Ranks that could not be started are lost to the others. */
+static void run_ranks(struct simulation *simulation)
+{
+    struct sim_rank *ranks = simulation->ranks;
+    int started = 0;
+    for (; started < simulation->size; started++) {
+        simulation->status = tti_task_start(&ranks[started].task, run_rank, &ranks[started], simulation->error);
+        if (simulation->status != TUTTI_OK) break;
+    }
+    for (int rank = started; rank < simulation->size; rank++) {
+        ranks[rank].lost = true;
+        tti_world_mark(ranks[rank].world, ranks[rank].rank, TTI_RANK_LOST);
+    }
+    if (started == simulation->size) plan_deaths(simulation);
+    for (int rank = 0; rank < started; rank++) tti_task_join(&ranks[rank].task);
+    for (size_t i = 0; i < simulation->setup->death_count; i++) tti_sim_cancel(&simulation->deaths[i].event);
+    for (int rank = 0; rank < simulation->size; rank++) {
+        if (ranks[rank].lost) tti_comm_destroy(ranks[rank].comm);
+        if (simulation->result == 0) simulation->result = ranks[rank].result;
+    }
+}
+
+/* ---- Worlds ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status make_host(struct simulation *simulation, struct sim_rank *ranks, int count)
+{
+    struct tti_world *world;
+    size_t area_bytes = tti_area_bytes(count, simulation->options.direct == 0);
+    TTI_TRY(tti_world_threads(count, &simulation->options, area_bytes, &world, simulation->error));
+    int made = 0;
+    tutti_status status = TUTTI_OK;
+    for (; made < count && status == TUTTI_OK; made++) {
+        ranks[made].world = world;
+        ranks[made].rank = made;
+        ranks[made].simulation = simulation;
+        status = tti_comm_create(world, made, &ranks[made].comm, simulation->error);
+    }
+    if (status == TUTTI_OK) return TUTTI_OK;
+    for (int i = 0; i < made - 1; i++) tti_comm_destroy(ranks[i].comm);
+    for (int i = made - 1; i < count; i++) tti_world_release(world);
+    return status;
+}
+
+static void *run_world(void *argument)
+{
+    struct simulation *simulation = argument;
+    simulation->status = make_host(simulation, simulation->ranks, simulation->size);
+    if (simulation->status == TUTTI_OK) run_ranks(simulation);
+    return NULL;
+}
+
+/* ---- The run --------------------------------------------------------------------------------------------------- */
+
+void tutti_sim_setup_init(tutti_sim_setup *setup)
+{
+    *setup = (tutti_sim_setup){.struct_size = sizeof *setup,
+                               .seed = 1,
+                               .hosts = 1,
+                               .ranks_per_host = 1,
+                               .link_bytes_per_s = 12.5e9,
+                               .link_latency_ns = 5000,
+                               .local_bytes_per_s = 10e9,
+                               .local_latency_ns = 200,
+                               .overhead_ns = 100};
+}
+
+static tutti_status check_deaths(const tutti_sim_setup *setup, tutti_error *error)
+{
+    for (size_t i = 0; i < setup->death_count; i++) {
+        int rank = setup->deaths[i].rank;
+        if (rank < 0 || rank >= setup->hosts * setup->ranks_per_host || setup->deaths[i].at_ns < 0)
+            return tti_error_set(error, TUTTI_ERR_RANK, 0, "simulation: rank %d, which is to die at %lld ns, is none",
+                                 rank, (long long)setup->deaths[i].at_ns);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check(const tutti_sim_setup *setup, tutti_sim_work *work, tutti_error *error)
+{
+    if (setup == NULL || work == NULL || setup->struct_size != sizeof *setup)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "simulation: `setup` and `work` must be there; use tutti_sim_setup_init");
+    if (setup->hosts < 1 || setup->ranks_per_host < 1 || setup->hosts > RANKS_MOST / setup->ranks_per_host)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "simulation: %d hosts with %d ranks each; there can be 1 to %d ranks", setup->hosts,
+                             setup->ranks_per_host, RANKS_MOST);
+    if (!(setup->link_bytes_per_s > 0) || !(setup->local_bytes_per_s > 0) || setup->link_latency_ns < 0 ||
+        setup->local_latency_ns < 0 || setup->overhead_ns < 0 || setup->noise_ns < 0)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "simulation: rates must be above 0, latencies, overhead and noise not below");
+    if (setup->hosts > 1)
+        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0, "simulation: several hosts are not supported yet");
+    return check_deaths(setup, error);
+}
+
+/* Arenas only reserve addresses, but of those there is an end too. */
+static tutti_status read_options(struct simulation *simulation)
+{
+    const tutti_sim_setup *setup = simulation->setup;
+    char reason[300];
+    if (setup->options != NULL)
+        simulation->options = *setup->options;
+    else if (tutti_options_init(&simulation->options, reason, sizeof reason) != TUTTI_OK)
+        return tti_error_set(simulation->error, TUTTI_ERR_OPTION, 0, "%s", reason);
+    int64_t most = ADDRESS_SPACE / setup->hosts;
+    if (simulation->options.arena_bytes > most) simulation->options.arena_bytes = most;
+    return TUTTI_OK;
+}
+
+static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
+{
+    const tutti_sim_setup *setup = simulation->setup;
+    struct tti_sim_setup base = {.seed = setup->seed,
+                                 .local_ns_per_byte = 1e9 / setup->local_bytes_per_s,
+                                 .local_latency_ns = setup->local_latency_ns,
+                                 .overhead_ns = setup->overhead_ns,
+                                 .noise_ns = setup->noise_ns,
+                                 .sizes_only = setup->sizes_only != 0,
+                                 .stack_bytes = setup->stack_bytes};
+    struct tti_sim_totals totals = {0};
+    TTI_TRY(tti_sim_run(&base, run_world, simulation, &totals, simulation->error));
+    if (report != NULL)
+        *report = (tutti_sim_report){
+            .result = simulation->result, .time_ns = totals.time_ns, .events = totals.events, .trace = totals.trace};
+    return simulation->status;
+}
+
+tutti_status tutti_sim_run(const tutti_sim_setup *setup, tutti_sim_work *work, void *context, tutti_sim_report *report,
+                           tutti_error *error)
+{
+    tutti_error unwanted;
+    if (error == NULL) error = &unwanted;
+    *error = (tutti_error){.peer = -1};
+    TTI_TRY(check(setup, work, error));
+    struct simulation simulation = {.setup = setup, .work = work, .context = context, .error = error};
+    simulation.size = setup->hosts * setup->ranks_per_host;
+    TTI_TRY(read_options(&simulation));
+    simulation.ranks = tti_calloc((size_t)simulation.size, sizeof *simulation.ranks);
+    simulation.deaths = tti_calloc(setup->death_count + 1, sizeof *simulation.deaths);
+    tutti_status status = TUTTI_ERR_MEMORY;
+    if (simulation.ranks != NULL && simulation.deaths != NULL)
+        status = run(&simulation, report);
+    else
+        tti_error_set(error, status, ENOMEM, "no memory for %d simulated ranks", simulation.size);
+    tti_free(simulation.deaths);
+    tti_free(simulation.ranks);
+    return status;
+}
+
+int64_t tutti_clock_ns(void)
+{
+    return tti_now_ns();
+}
+
+void tutti_spend_ns(int64_t ns)
+{
+    if (ns <= 0) return;
+    if (tti_sim != NULL) {
+        tti_sim_sleep(ns);
+        return;
+    }
+    int64_t until = tti_now_ns() + ns;
+    for (int64_t left = ns; left > 0; left = until - tti_now_ns()) {
+        struct timespec time = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+        nanosleep(&time, NULL);
+    }
+}

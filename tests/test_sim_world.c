@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan
+ *
+ * Simulated worlds: the seed and the run, a planted mistake that some seeds find and find again, deadlines, stalls and
+ * deaths in simulated time, sizes without data, bad setups, and memory that runs out.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/sim.h"
+#include "collective/comm.h"
+#include "ranks.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 3000, RANKS = 5 };
+
+static tutti_sim_setup setup_of(int ranks, uint64_t seed)
+{
+    tutti_sim_setup setup;
+    tutti_sim_setup_init(&setup);
+    setup.ranks_per_host = ranks;
+    setup.seed = seed;
+    setup.stack_bytes = 1 << 18;
+    return setup;
+}
+
+static tutti_sim_report run_world(const tutti_sim_setup *setup, tutti_sim_work *work, void *context)
+{
+    tutti_sim_report report = {.result = -1};
+    tutti_error error;
+    tutti_status status = tutti_sim_run(setup, work, context, &report, &error);
+    CHECK(status == TUTTI_OK);
+    if (status != TUTTI_OK) printf("%s\n", error.text);
+    return report;
+}
+
+/* ---- One seed, one run ------------------------------------------------------------------------------------------- */
+
+/* Collectives of several kinds, and messages around the ring. Returns whether all came out right. */
+static int mixed_work(tutti_comm *world, void *context)
+{
+    int rank = tutti_rank(world), size = tutti_size(world), wrong = 0;
+    int32_t *x = malloc(COUNT * sizeof *x), *y = tutti_alloc(world, COUNT * sizeof *y);
+    (void)context;
+    for (int round = 0; round < 4 && x != NULL && y != NULL; round++) {
+        size_t count = round % 2 == 0 ? 3 : COUNT;
+        for (size_t i = 0; i < count; i++) x[i] = rank + (int)i;
+        wrong |= tutti_all_reduce(world, x, y, count, TUTTI_I32, TUTTI_SUM) != TUTTI_OK;
+        for (size_t i = 0; i < count; i++) wrong |= y[i] != size * (size - 1) / 2 + size * (int)i;
+        wrong |= tutti_sendrecv(world, x, count, (rank + 1) % size, round, y, count, (rank + size - 1) % size, round,
+                                TUTTI_I32, NULL) != TUTTI_OK;
+        for (size_t i = 0; i < count; i++) wrong |= y[i] != (rank + size - 1) % size + (int)i;
+        wrong |= tutti_broadcast(world, x, x, count, TUTTI_I32, round % size) != TUTTI_OK;
+        for (size_t i = 0; i < count; i++) wrong |= x[i] != round % size + (int)i;
+        wrong |= tutti_barrier(world) != TUTTI_OK;
+    }
+    wrong |= x == NULL || y == NULL;
+    free(x);
+    tutti_free(world, y);
+    return wrong;
+}
+
+static void test_seeds(void)
+{
+    uint64_t traces[8];
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        tutti_sim_setup setup = setup_of(RANKS, seed);
+        setup.noise_ns = seed % 2 == 0 ? 0 : 500;
+        tutti_sim_report one = run_world(&setup, mixed_work, NULL), again = run_world(&setup, mixed_work, NULL);
+        CHECK(one.result == 0 && again.result == 0);
+        CHECK(one.trace == again.trace && one.time_ns == again.time_ns && one.events == again.events);
+        traces[seed] = one.trace;
+        for (uint64_t before = 0; before < seed; before++) CHECK(traces[before] != traces[seed]);
+    }
+}
+
+/* ---- A planted mistake ------------------------------------------------------------------------------------------- */
+
+/* Takes the first wait out of the one plan that the comm keeps. */
+static bool forget_a_wait(tutti_comm *comm)
+{
+    for (int i = 0; i < TTI_KEPT_PLANS; i++) {
+        struct tti_plan *plan = &comm->plans[i].plan;
+        for (size_t step = 0; step < plan->count; step++) {
+            if (plan->steps[step].kind != TTI_STEP_WAIT) continue;
+            memmove(&plan->steps[step], &plan->steps[step + 1], (plan->count - step - 1) * sizeof *plan->steps);
+            plan->count--;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int planted_work(tutti_comm *world, void *context)
+{
+    const bool *plant = context;
+    int rank = tutti_rank(world), size = tutti_size(world), wrong = 0;
+    int32_t *x = calloc(COUNT, sizeof *x), *y = calloc(COUNT, sizeof *y);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < COUNT; i++) x[i] = (round + 1) * (rank + i + 1);
+        if (round == 1 && rank == 2 && *plant) CHECK(forget_a_wait(world));
+        CHECK(tutti_all_reduce(world, x, y, COUNT, TUTTI_I32, TUTTI_SUM) == TUTTI_OK);
+        for (int i = 0; i < COUNT; i++) wrong |= y[i] != (round + 1) * (size * (size + 1) / 2 + size * i);
+    }
+    free(x);
+    free(y);
+    return wrong;
+}
+
+static void test_planted(void)
+{
+    tutti_options options;
+    tutti_options_init(&options, NULL, 0);
+    options.direct = 0; /* through bounce buffers: numbers are waited for */
+    int found = 0, missed = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        tutti_sim_setup setup = setup_of(RANKS, seed);
+        setup.options = &options;
+        setup.noise_ns = 10000;
+        bool plant = false;
+        CHECK(run_world(&setup, planted_work, &plant).result == 0);
+        plant = true;
+        tutti_sim_report one = run_world(&setup, planted_work, &plant), again = run_world(&setup, planted_work, &plant);
+        CHECK(one.result == again.result && one.trace == again.trace); /* found once, it is found again */
+        found += one.result != 0;
+        missed += one.result == 0;
+    }
+    printf("a missing wait is found by %d of 40 seeds\n", found);
+    CHECK(found > 0 && missed > 0);
+}
+
+/* ---- Time that passes without anybody waiting for it --------------------------------------------------------------- */
+
+struct outcome {
+    tutti_status status[RANKS];
+    int peer[RANKS];
+    int64_t ended_ns[RANKS];
+    int absent;
+};
+
+static int absent_work(tutti_comm *world, void *context)
+{
+    struct outcome *outcome = context;
+    int rank = tutti_rank(world);
+    int64_t start = tutti_clock_ns();
+    if (rank == outcome->absent) tutti_spend_ns(INT64_C(7200000000000)); /* two hours */
+    outcome->status[rank] = tutti_barrier(world);
+    outcome->peer[rank] = tutti_comm_error(world) == NULL ? -1 : tutti_comm_error(world)->peer;
+    outcome->ended_ns[rank] = tutti_clock_ns() - start;
+    return 0;
+}
+
+static int reports;
+static void count_reports(void *context, tutti_log_level level, const char *line)
+{
+    (void)context;
+    if (level == TUTTI_WARN && strstr(line, "has waited 30.0 s in barrier for rank 3") != NULL) reports++;
+}
+
+static void test_deadline(void)
+{
+    struct outcome outcome = {.absent = 3};
+    tutti_sim_setup setup = setup_of(RANKS, 1);
+    int64_t start = tti_now_ns();
+    tutti_log_to(count_reports, NULL);
+    tutti_sim_report report = run_world(&setup, absent_work, &outcome);
+    tutti_log_to(NULL, NULL);
+    CHECK(tti_now_ns() - start < 10000 * MS);
+    CHECK(report.time_ns >= INT64_C(7200000000000) && report.time_ns < INT64_C(7201000000000));
+    for (int rank = 0; rank < RANKS; rank++) {
+        if (rank == outcome.absent) continue;
+        CHECK(outcome.status[rank] == TUTTI_ERR_TIMEOUT && outcome.peer[rank] == 3);
+        CHECK(outcome.ended_ns[rank] >= 1800000 * MS && outcome.ended_ns[rank] <= 1800000 * MS + 60 * MS);
+    }
+    CHECK(outcome.status[3] == TUTTI_ERR_TIMEOUT || outcome.status[3] == TUTTI_ERR_BROKEN);
+    CHECK(reports == RANKS - 1);
+}
+
+/* ---- Deaths ------------------------------------------------------------------------------------------------------ */
+
+static int until_lost_work(tutti_comm *world, void *context)
+{
+    struct outcome *outcome = context;
+    int rank = tutti_rank(world);
+    int32_t x[COUNT], *y = tutti_alloc(world, sizeof x);
+    tutti_status status = TUTTI_OK;
+    while (status == TUTTI_OK) {
+        for (int i = 0; i < COUNT; i++) x[i] = rank;
+        status = tutti_all_reduce(world, x, y, COUNT, TUTTI_I32, TUTTI_MAX);
+        CHECK(status != TUTTI_OK || y[COUNT - 1] == RANKS - 1);
+    }
+    outcome->status[rank] = status;
+    outcome->peer[rank] = tutti_comm_error(world)->peer;
+    outcome->ended_ns[rank] = tutti_clock_ns();
+    return 0;
+}
+
+static void test_deaths(void)
+{
+    for (uint64_t seed = 0; seed < 30; seed++) {
+        struct outcome outcome = {0};
+        tutti_sim_death death = {.rank = (int)(seed % RANKS), .at_ns = 40000 + (int64_t)(seed * 3777)};
+        tutti_sim_setup setup = setup_of(RANKS, seed);
+        setup.noise_ns = 300;
+        setup.deaths = &death;
+        setup.death_count = 1;
+        run_world(&setup, until_lost_work, &outcome);
+        for (int rank = 0; rank < RANKS; rank++) {
+            if (rank == death.rank) continue;
+            CHECK(outcome.status[rank] == TUTTI_ERR_PEER_LOST && outcome.peer[rank] == death.rank);
+            CHECK(outcome.ended_ns[rank] < INT64_C(1000000000) + death.at_ns + 100 * MS); /* time begins at 1 s */
+        }
+    }
+}
+
+/* ---- Sizes only -------------------------------------------------------------------------------------------------- */
+
+struct sized {
+    size_t count;
+    int32_t *buffer; /* of all ranks */
+    int64_t took_ns;
+};
+
+static int sized_work(tutti_comm *world, void *context)
+{
+    struct sized *sized = context;
+    int64_t start = tutti_clock_ns();
+    int wrong = tutti_all_reduce(world, sized->buffer, sized->buffer, sized->count, TUTTI_I32, TUTTI_SUM) != TUTTI_OK;
+    sized->took_ns = tutti_clock_ns() - start;
+    return wrong;
+}
+
+/* The same time with and without the data, which stay as they were. */
+static void test_sizes_only(void)
+{
+    for (size_t count = 1; count <= 1000000; count *= 100) {
+        struct sized sized = {.count = count, .buffer = calloc(count, sizeof(int32_t))};
+        tutti_sim_setup setup = setup_of(RANKS, 4);
+        tutti_sim_report with = run_world(&setup, sized_work, &sized);
+        sized.buffer[count - 1] = 5;
+        setup.sizes_only = 1;
+        tutti_sim_report without = run_world(&setup, sized_work, &sized);
+        CHECK(with.result == 0 && without.result == 0 && with.time_ns == without.time_ns);
+        CHECK(with.trace == without.trace && sized.buffer[count - 1] == 5);
+        free(sized.buffer);
+    }
+}
+
+/* A hundred times the data take a hundred times as long, and a world of many ranks takes little memory. */
+static void test_many(void)
+{
+    struct sized sized = {.count = 1 << 20, .buffer = calloc(1 << 20, sizeof(int32_t))};
+    tutti_sim_setup setup = setup_of(SANITIZED ? 100 : 1000, 4);
+    setup.sizes_only = 1;
+    setup.stack_bytes = 0;
+    tutti_sim_report report = run_world(&setup, sized_work, &sized);
+    CHECK(report.result == 0);
+    free(sized.buffer);
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+
+static int no_work(tutti_comm *world, void *context)
+{
+    (void)world, (void)context;
+    return 0;
+}
+
+static void test_refusals(void)
+{
+    tutti_error error;
+    tutti_sim_setup good = setup_of(2, 1), bad = good;
+    tutti_sim_death death = {.rank = 2};
+    CHECK(tutti_sim_run(NULL, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_sim_run(&good, NULL, NULL, NULL, NULL) == TUTTI_ERR_ARGUMENT);
+    bad.ranks_per_host = 0;
+    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
+    bad = good;
+    bad.ranks_per_host = 65537;
+    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
+    bad = good;
+    bad.local_bytes_per_s = 0;
+    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
+    bad = good;
+    bad.noise_ns = -1;
+    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
+    bad = good;
+    bad.deaths = &death;
+    bad.death_count = 1;
+    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_RANK);
+    CHECK(strstr(error.text, "rank 2") != NULL);
+    CHECK(tutti_sim_run(&good, no_work, NULL, NULL, &error) == TUTTI_OK);
+}
+
+static void test_memory(void)
+{
+    int failures = 0;
+    long allowed = 0;
+    for (; allowed < 500; allowed++) {
+        tutti_error error;
+        tutti_sim_report report = {0};
+        tutti_sim_setup setup = setup_of(RANKS, 1);
+        tti_alloc_fail_after(allowed);
+        tutti_status status = tutti_sim_run(&setup, mixed_work, NULL, &report, &error);
+        tti_alloc_fail_after(-1);
+        CHECK(status == TUTTI_OK || status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_LIMIT);
+        if (status == TUTTI_OK && report.result == 0) break;
+        failures++;
+    }
+    CHECK(failures > RANKS && allowed < 500);
+}
+
+int main(void)
+{
+    test_seeds();
+    test_planted();
+    test_deadline();
+    test_deaths();
+    test_sizes_only();
+    test_many();
+    test_refusals();
+    test_memory();
+    printf("%d passed, %d failed\n", test_passed, test_failed);
+    return test_failed != 0;
+}
