@@ -8,29 +8,30 @@ set -eu
 
 # group, Debian package, how to see that it is there without asking a package manager
 needs='
-build  gcc                 command cc
-build  libc6-dev           file /usr/include/stdio.h
-build  cmake               command cmake
-build  ninja-build         command ninja
-build  pkg-config          command pkg-config
-build  libhwloc-dev        module hwloc
-build  libsodium-dev       module libsodium
-test   clang               command clang
-test   libclang-rt-14-dev  runtime libclang_rt.tsan
-test   clang-format-14     command clang-format-14
-test   shellcheck          command shellcheck
-test   binutils            command nm
-test   procps              command ps
-test   util-linux          command setarch
-test   openmpi-bin         command mpirun.openmpi
-test   mpich               command mpiexec.hydra
-test   iproute2            command ip
-bench  g++                 command g++
-bench  openmpi-bin         command mpirun.openmpi
-bench  libopenmpi-dev      module ompi
-bench  mpich               command mpirun.mpich
-bench  libmpich-dev        module mpich
-bench  libgloo-dev         file /usr/include/gloo/allreduce.h
+build  gcc                   command cc
+build  libc6-dev             file /usr/include/stdio.h
+build  cmake                 command cmake
+build  ninja-build           command ninja
+build  pkg-config            command pkg-config
+build  libhwloc-dev          module hwloc
+build  libopenblas0-pthread  library libopenblas.so.0
+build  libsodium-dev         module libsodium
+test   clang                 command clang
+test   libclang-rt-14-dev    runtime libclang_rt.tsan
+test   clang-format-14       command clang-format-14
+test   shellcheck            command shellcheck
+test   binutils              command nm
+test   procps                command ps
+test   util-linux            command setarch
+test   openmpi-bin           command mpirun.openmpi
+test   mpich                 command mpiexec.hydra
+test   iproute2              command ip
+bench  g++                   command g++
+bench  openmpi-bin           command mpirun.openmpi
+bench  libopenmpi-dev        module ompi
+bench  mpich                 command mpirun.mpich
+bench  libmpich-dev          module mpich
+bench  libgloo-dev           file /usr/include/gloo/allreduce.h
 '
 
 # Whether the compiler can link sanitized programs is decided by the sanitizers' runtime beside it.
@@ -51,6 +52,7 @@ has()
     file) [ -e "$2" ] ;;
     module) command -v pkg-config > /dev/null && pkg-config --exists "$2" ;;
     runtime) has_runtime "$2" ;;
+    library) PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q "$2 " ;;
     esac
 }
 

@@ -2,7 +2,12 @@
 #include "base/alloc.h"
 
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { LINE_BYTES = 64, LARGE_PAGE_BYTES = 2 << 20 };
 
 static atomic_long allowed = -1; /* -1: no limit */
 
@@ -23,6 +28,19 @@ void tti_alloc_fail_after(long count)
 void *tti_calloc(size_t count, size_t bytes)
 {
     return tti_alloc_allowed() ? calloc(count, bytes) : NULL;
+}
+
+void *tti_calloc_aligned(size_t bytes)
+{
+    if (!tti_alloc_allowed()) return NULL;
+    size_t alignment = bytes >= 2 * LARGE_PAGE_BYTES ? LARGE_PAGE_BYTES : LINE_BYTES;
+    if (bytes > SIZE_MAX - alignment) return NULL;
+    size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    void *pointer = aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+    if (pointer == NULL) return NULL;
+    if (alignment == LARGE_PAGE_BYTES) madvise(pointer, rounded, MADV_HUGEPAGE);
+    memset(pointer, 0, rounded);
+    return pointer;
 }
 
 void tti_free(void *pointer)

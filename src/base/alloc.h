@@ -9,6 +9,8 @@
 #include <stddef.h>
 
 void *tti_calloc(size_t count, size_t bytes);
+/* Aligned to 64 bytes, zeroed; large ones lie in large pages where the system has them. */
+void *tti_calloc_aligned(size_t bytes);
 void tti_free(void *pointer);
 
 /* Asked before every allocation, here and where memory is mapped: false means "pretend it failed". */

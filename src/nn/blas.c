@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "nn/blas.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "nn/pool.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROW_MAJOR = 101, AS_IS = 111, TRANSPOSED = 112 };
+
+typedef void sgemm_function(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
+                            const float *a, int stride_a, const float *b, int stride_b, float beta, float *c,
+                            int stride_c);
+typedef void set_threads_function(int count);
+typedef char *describe_function(void);
+
+static pthread_once_t load_once = PTHREAD_ONCE_INIT;
+static tutti_error load_error;
+static sgemm_function *sgemm;
+static char description[256];
+
+static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
+
+static void *open_library(void)
+{
+    void *library = NULL;
+    for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    return library;
+}
+
+/* Object pointers of dlsym become function pointers by way of memory: C has no cast for it. */
+static bool find(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+    memcpy(function, &found, sizeof found);
+    return found != NULL;
+}
+
+static void load(void)
+{
+    void *library = open_library();
+    if (library == NULL) {
+        tti_error_set(&load_error, TUTTI_ERR_UNSUPPORTED, 0,
+                      "OpenBLAS (libopenblas.so.0), which does the matrix products, was not found; install it (Debian: "
+                      "apt-get install libopenblas0-pthread) or put its folder into LD_LIBRARY_PATH");
+        return;
+    }
+    set_threads_function *set_threads;
+    describe_function *describe;
+    if (!find(library, "cblas_sgemm", &sgemm) || !find(library, "openblas_set_num_threads", &set_threads) ||
+        !find(library, "openblas_get_config", &describe)) {
+        tti_error_set(&load_error, TUTTI_ERR_UNSUPPORTED, 0,
+                      "libopenblas.so.0 lacks cblas_sgemm, openblas_set_num_threads or openblas_get_config; install "
+                      "OpenBLAS 0.3 or later (Debian: apt-get install libopenblas0-pthread)");
+        return;
+    }
+    set_threads(1);
+    strncpy(description, describe(), sizeof description - 1);
+}
+
+tutti_status tti_blas_load(tutti_error *error)
+{
+    pthread_once(&load_once, load);
+    if (load_error.status != TUTTI_OK) *error = load_error;
+    return load_error.status;
+}
+
+tutti_status tutti_blas_load(char *reason, size_t reason_bytes)
+{
+    tutti_error error = {.status = TUTTI_OK};
+    tutti_status status = tti_blas_load(&error);
+    if (reason != NULL && reason_bytes > 0) snprintf(reason, reason_bytes, "%s", error.text);
+    return status;
+}
+
+const char *tutti_blas_name(void)
+{
+    return description;
+}
+
+void tti_gemm(int64_t m, int64_t n, int64_t k, struct tti_matrix a, struct tti_matrix b, bool add, float *out,
+              int64_t out_stride)
+{
+    if (m == 0 || n == 0) return;
+    sgemm(ROW_MAJOR, a.transposed ? TRANSPOSED : AS_IS, b.transposed ? TRANSPOSED : AS_IS, (int)m, (int)n, (int)k, 1.0f,
+          a.data, (int)a.stride, b.data, (int)b.stride, add ? 1.0f : 0.0f, out, (int)out_stride);
+}
+
+/* ---- The machine's rate ---------------------------------------------------------------------------------------- */
+
+enum { RATE_SIZE = 1024 };
+
+struct rate {
+    const float *a, *b;
+    float *out; /* one matrix per thread */
+    int products;
+};
+
+static void rate_body(void *context, int thread, int threads)
+{
+    (void)threads;
+    const struct rate *rate = context;
+    struct tti_matrix a = {rate->a, RATE_SIZE, false}, b = {rate->b, RATE_SIZE, false};
+    float *out = rate->out + (size_t)thread * RATE_SIZE * RATE_SIZE;
+    for (int i = 0; i < rate->products; i++) tti_gemm(RATE_SIZE, RATE_SIZE, RATE_SIZE, a, b, false, out, RATE_SIZE);
+}
+
+static double rate_measure(struct tti_pool *pool, struct rate *rate, int threads, double seconds)
+{
+    const double flops = 2.0 * RATE_SIZE * RATE_SIZE * RATE_SIZE * threads * rate->products;
+    double best = 0;
+    int64_t start = tti_now_ns();
+    do {
+        int64_t before = tti_now_ns();
+        tti_pool_run(pool, rate_body, rate);
+        double took = (double)(tti_now_ns() - before);
+        if (flops / took > best) best = flops / took;
+    } while ((double)(tti_now_ns() - start) < seconds * 1e9);
+    return best;
+}
+
+double tutti_blas_rate(int threads, double seconds)
+{
+    tutti_error error;
+    if (threads < 1 || tti_blas_load(&error) != TUTTI_OK) return 0;
+    const size_t square = (size_t)RATE_SIZE * RATE_SIZE;
+    float *memory = calloc(square * (size_t)(threads + 2), sizeof *memory);
+    struct tti_pool *pool = NULL;
+    double best = 0;
+    if (memory != NULL && tti_pool_create(threads, &pool, &error) == TUTTI_OK) {
+        for (size_t i = 0; i < 2 * square; i++) memory[i] = (float)(i % 7);
+        struct rate rate = {.a = memory, .b = memory + square, .out = memory + 2 * square, .products = 2};
+        best = rate_measure(pool, &rate, threads, seconds);
+    }
+    tti_pool_destroy(pool);
+    free(memory);
+    return best;
+}

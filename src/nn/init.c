@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * First values: random numbers keyed by seed and tensor name, counted by index.
+ */
+#include "nn/random.h"
+
+#include "nn/kernels.h"
+#include "nn/model.h"
+#include <string.h>
+
+/* FNV-1a over the name, stirred with the seed by the finalizer of splitmix64. */
+void tti_random_key(uint64_t seed, const char *name, uint32_t key[2])
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (const char *c = name; *c != '\0'; c++) hash = (hash ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+    hash ^= seed * UINT64_C(0x9e3779b97f4a7c15);
+    hash = (hash ^ (hash >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    hash = (hash ^ (hash >> 27)) * UINT64_C(0x94d049bb133111eb);
+    hash ^= hash >> 31;
+    key[0] = (uint32_t)hash;
+    key[1] = (uint32_t)(hash >> 32);
+}
+
+static void init_tensor(const tutti_tensor *tensor, uint64_t seed, float *values)
+{
+    const struct tti_nn_kernels *kernels = tti_nn_kernels();
+    uint32_t key[2];
+    tti_random_key(seed, tensor->name, key);
+    switch (tensor->init) {
+    case TUTTI_INIT_ZERO: memset(values, 0, tensor->count * sizeof *values); break;
+    case TUTTI_INIT_ONE:
+        for (size_t i = 0; i < tensor->count; i++) values[i] = 1;
+        break;
+    case TUTTI_INIT_NORMAL: kernels->normal(values, tensor->count, key, 0, (float)tensor->init_scale); break;
+    case TUTTI_INIT_UNIFORM: kernels->uniform(values, tensor->count, key, 0, (float)tensor->init_scale); break;
+    }
+}
+
+tutti_status tutti_model_init(tutti_model *model, uint64_t seed)
+{
+    if (model->error.status != TUTTI_OK) return model->error.status;
+    if (model->values == NULL)
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
+                                "parameters have no memory yet: call tutti_model_bind");
+    for (int i = 0; i < model->tensor_count; i++)
+        init_tensor(&model->tensors[i], seed, model->values + model->tensors[i].offset);
+    return TUTTI_OK;
+}

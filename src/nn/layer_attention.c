@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Causal attention. A row holds query, key and value of all heads, (3, heads, size) floats; heads are read where they
+ * lie. Queries are taken in blocks, each against the keys up to its end; probabilities live in scratch memory only and
+ * are made again in the backward pass from the saved logarithms, so memory grows with the context and not its square.
+ */
+#include "nn/blas.h"
+#include "nn/kernels.h"
+#include "nn/model.h"
+#include <math.h>
+
+enum { BLOCK = 64 };
+
+/* One head of one sample. Matrices of (context, size), in rows of `stride`. */
+struct head {
+    const struct tti_nn_kernels *kernels;
+    int64_t context, size, stride, out_stride;
+    const float *query, *key, *value;
+    float *out; /* forward */
+    const float *out_gradient;
+    float *query_gradient, *key_gradient, *value_gradient;
+    float *shifts; /* by row, `shift_stride` apart */
+    int64_t shift_stride;
+    float *p, *dp; /* (BLOCK, context) each */
+    float scale;
+};
+
+static tutti_status setup(tutti_model *model, tutti_layer *layer)
+{
+    int heads = *(const int *)layer->config;
+    if (heads < 1 || layer->inputs % (3 * (int64_t)heads) != 0 || layer->inputs < 1)
+        return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT,
+                                "%lld inputs cannot be queries, keys and values of %d heads", (long long)layer->inputs,
+                                heads);
+    layer->outputs = layer->inputs / 3;
+    layer->saved = heads;
+    layer->scratch = 2 * BLOCK * model->shape.rows;
+    return TUTTI_OK;
+}
+
+static struct tti_matrix plain(const float *data, int64_t stride)
+{
+    return (struct tti_matrix){data, stride, false};
+}
+
+static struct tti_matrix transposed(const float *data, int64_t stride)
+{
+    return (struct tti_matrix){data, stride, true};
+}
+
+/* Scores of the queries from `from` to `to` against the keys before `to`. */
+static void scores(const struct head *head, int64_t from, int64_t to)
+{
+    tti_gemm(to - from, to, head->size, plain(head->query + from * head->stride, head->stride),
+             transposed(head->key, head->stride), false, head->p, to);
+}
+
+static void block_forward(const struct head *head, int64_t from, int64_t to)
+{
+    scores(head, from, to);
+    for (int64_t q = from; q < to; q++)
+        head->shifts[q * head->shift_stride] = head->kernels->softmax(head->p + (q - from) * to, (size_t)(q + 1),
+                                                                      (size_t)to, head->scale);
+    tti_gemm(to - from, head->size, to, plain(head->p, to), plain(head->value, head->stride), false,
+             head->out + from * head->out_stride, head->out_stride);
+}
+
+/* `add`: a later block has already written the gradients of these keys and values. */
+static void block_backward(const struct head *head, int64_t from, int64_t to, bool add)
+{
+    const float *out_gradient = head->out_gradient + from * head->out_stride;
+    scores(head, from, to);
+    tti_gemm(to - from, to, head->size, plain(out_gradient, head->out_stride), transposed(head->value, head->stride),
+             false, head->dp, to);
+    for (int64_t q = from; q < to; q++) {
+        float *p = head->p + (q - from) * to, *dp = head->dp + (q - from) * to;
+        head->kernels->softmax_again(p, (size_t)(q + 1), (size_t)to, head->scale, head->shifts[q * head->shift_stride]);
+        head->kernels->softmax_backward(dp, p, (size_t)(q + 1), (size_t)to, head->scale);
+    }
+    tti_gemm(to, head->size, to - from, transposed(head->p, to), plain(out_gradient, head->out_stride), add,
+             head->value_gradient, head->stride);
+    tti_gemm(to - from, head->size, to, plain(head->dp, to), plain(head->key, head->stride), false,
+             head->query_gradient + from * head->stride, head->stride);
+    tti_gemm(to, head->size, to - from, transposed(head->dp, to),
+             plain(head->query + from * head->stride, head->stride), add, head->key_gradient, head->stride);
+}
+
+static struct head head_of(tutti_call *call, int64_t sample, int64_t number)
+{
+    const tutti_layer *layer = call->layer;
+    const int64_t heads = *(const int *)layer->config, width = layer->outputs, context = call->model->shape.rows;
+    const int64_t size = width / heads, row = sample * context;
+    const float *in = call->in + row * layer->inputs + number * size;
+    struct head head = {.kernels = tti_nn_kernels(),
+                        .context = context,
+                        .size = size,
+                        .stride = layer->inputs,
+                        .out_stride = width,
+                        .query = in,
+                        .key = in + width,
+                        .value = in + 2 * width,
+                        .shifts = call->saved + row * heads + number,
+                        .shift_stride = heads,
+                        .p = call->scratch,
+                        .dp = call->scratch + BLOCK * context,
+                        .scale = (float)(1 / sqrt((double)size))};
+    if (call->out != NULL) head.out = call->out + row * width + number * size;
+    if (call->in_gradient == NULL) return head;
+    head.out_gradient = call->out_gradient + row * width + number * size;
+    head.query_gradient = call->in_gradient + row * layer->inputs + number * size;
+    head.key_gradient = head.query_gradient + width;
+    head.value_gradient = head.query_gradient + 2 * width;
+    return head;
+}
+
+static int64_t block_end(int64_t from, int64_t context)
+{
+    return from + BLOCK < context ? from + BLOCK : context;
+}
+
+static void forward(tutti_call *call)
+{
+    const int64_t heads = *(const int *)call->layer->config;
+    for (int64_t i = 0; i < call->samples * heads; i++) {
+        struct head head = head_of(call, i / heads, i % heads);
+        for (int64_t q = 0; q < head.context; q += BLOCK) block_forward(&head, q, block_end(q, head.context));
+    }
+}
+
+/* The last block first: it sees all keys, and so writes all gradients that the others add to. */
+static void backward_input(tutti_call *call)
+{
+    if (call->in_gradient == NULL) return;
+    const int64_t heads = *(const int *)call->layer->config;
+    for (int64_t i = 0; i < call->samples * heads; i++) {
+        struct head head = head_of(call, i / heads, i % heads);
+        const int64_t last = (head.context - 1) / BLOCK * BLOCK;
+        for (int64_t q = last; q >= 0; q -= BLOCK) block_backward(&head, q, block_end(q, head.context), q != last);
+    }
+}
+
+static const tutti_layer_ops ops = {
+    .kind = "attention", .setup = setup, .forward = forward, .backward_input = backward_input};
+
+tutti_status tutti_add_attention(tutti_model *model, const char *name, int heads)
+{
+    return tutti_model_add(model, name, &ops, &heads, sizeof heads);
+}

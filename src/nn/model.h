@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model inside the library: its layers, its tensors and where they lie.
+ */
+#ifndef TTI_NN_MODEL_H
+#define TTI_NN_MODEL_H
+
+#include <tutti/train.h>
+
+enum { TTI_RESIDUALS_MAX = 8 };
+
+struct tutti_model {
+    tutti_error error;
+    tutti_model_shape shape;
+    tutti_layer **layers;
+    tutti_tensor *tensors;
+    int layer_count, layer_room;
+    int tensor_count, tensor_room;
+    int residuals[TTI_RESIDUALS_MAX], residual_count; /* open ones: their first layers */
+    bool sealed;
+    bool has_loss;
+    size_t elements;
+    float *values, *gradients;
+    bool owns_values, owns_gradients;
+};
+
+/* Of a layer that owns tensors: its share of an allocation, padding included. */
+size_t tti_layer_offset(const tutti_model *model, const tutti_layer *layer);
+size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer);
+
+/* The values of a layer's n-th tensor. */
+static inline const float *tti_layer_values(const tutti_call *call, int n)
+{
+    return call->model->values + call->model->tensors[call->layer->tensors[n]].offset;
+}
+
+/* Says what is wrong in the model, with the layer's name. */
+tutti_status tti_model_refuse(tutti_model *model, const tutti_layer *layer, tutti_status status, const char *format,
+                              ...) __attribute__((format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A pass inside the library. A batch is cut into items, whole samples each: grains, or in fast mode what threads share.
+ * Forward and the input part of backward run item by item, the weights part of backward by parts of the gradients.
+ *
+ * Gradients of outputs live in slots. Layer i's output gradient is in slot[i]; its input gradient goes to slot[i - 1].
+ * A residual holds its slot from its last layer to its first, which adds to it. Slots are reused: between the layers of
+ * a backward pass all threads meet.
+ */
+#ifndef TTI_NN_PASS_H
+#define TTI_NN_PASS_H
+
+#include "nn/model.h"
+#include "nn/pool.h"
+
+struct tti_item {
+    int64_t first, samples; /* in this rank's batch */
+    tutti_loss loss;
+};
+
+/* Where a layer's rows lie. */
+struct tti_place {
+    float *out, *saved;
+    int slot;     /* of its output gradient */
+    int add_slot; /* of what is added to its input gradient; -1: nothing */
+};
+
+enum { TTI_TREE_DEPTH = 32, TTI_SLOTS_MAX = TTI_RESIDUALS_MAX + 3 };
+
+struct tutti_pass {
+    tutti_model *model;
+    tutti_pass_options options;
+    struct tti_pool *pool;
+    struct tti_place *places; /* one per layer */
+    struct tti_item *items;
+    int item_room, item_count;
+    int slot_count;
+    float **slots;
+    float *memory; /* outputs, saved, slots, scratch of threads, trees */
+    size_t memory_bytes;
+    float *scratch;
+    size_t scratch_each;
+    float *tree[TTI_TREE_DEPTH]; /* one layer's gradients each */
+    tutti_batch batch;           /* of the last forward */
+    bool ready;                  /* a forward has been done, backward may come */
+};
+
+/* The call of one layer on one item, forward or backward, on one thread. */
+tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
+                         int thread);
+
+#endif

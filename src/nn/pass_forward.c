@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forward: every item goes through all layers on one thread.
+ */
+#include "nn/kernels.h"
+#include "nn/pass.h"
+
+/* ---- Checks ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status check_classes(tutti_model *model, const tutti_layer *layer, const char *what, const int32_t *values,
+                                  int64_t count, int32_t least)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (values[i] < least || values[i] >= layer->classes)
+            return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT, "%s %lld of the batch is %d, not below %lld",
+                                    what, (long long)i, values[i], (long long)layer->classes);
+    return TUTTI_OK;
+}
+
+static tutti_status check_layer(tutti_model *model, const tutti_layer *layer, const tutti_batch *batch)
+{
+    const unsigned reads = layer->ops->reads;
+    const int64_t rows = batch->samples * model->shape.rows;
+    if (((reads & TUTTI_READS_TOKENS) && batch->tokens == NULL) ||
+        ((reads & TUTTI_READS_TARGETS) && batch->targets == NULL) ||
+        ((reads & TUTTI_READS_TARGET_VALUES) && batch->target_values == NULL))
+        return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT,
+                                "the batch lacks the tokens or targets that it reads");
+    tutti_status status = TUTTI_OK;
+    if (reads & TUTTI_READS_TOKENS) status = check_classes(model, layer, "token", batch->tokens, rows, 0);
+    if (status == TUTTI_OK && (reads & TUTTI_READS_TARGETS))
+        status = check_classes(model, layer, "target", batch->targets, rows, INT32_MIN);
+    return status;
+}
+
+static tutti_status check_batch(const struct tutti_pass *pass, const tutti_batch *batch)
+{
+    tutti_model *model = pass->model;
+    if (batch->samples < 0 || batch->samples > pass->options.samples)
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "a batch of %lld samples in a pass made for %lld",
+                                (long long)batch->samples, (long long)pass->options.samples);
+    if (batch->samples == 0) return TUTTI_OK;
+    if (model->shape.inputs > 0 && batch->inputs == NULL)
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "the batch has no inputs");
+    for (int i = 0; i < model->layer_count; i++) {
+        tutti_status status = model->layers[i]->ops->reads == 0 ? TUTTI_OK
+                                                                : check_layer(model, model->layers[i], batch);
+        if (status != TUTTI_OK) return status;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Items ----------------------------------------------------------------------------------------------------- */
+
+static tutti_status cut_grains(struct tutti_pass *pass, const tutti_batch *batch)
+{
+    if (batch->grains < 0 || batch->grains > pass->options.grains)
+        return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "%d grains in a pass made for %d", batch->grains,
+                                pass->options.grains);
+    const int64_t *bounds = batch->grain_bounds;
+    bool whole = bounds[0] == 0 && bounds[batch->grains] == batch->samples;
+    for (int g = 0; g < batch->grains; g++) {
+        whole = whole && bounds[g] <= bounds[g + 1];
+        pass->items[g] = (struct tti_item){.first = bounds[g], .samples = bounds[g + 1] - bounds[g]};
+    }
+    pass->item_count = batch->grains;
+    if (whole) return TUTTI_OK;
+    return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT,
+                            "grain bounds must rise from 0 to the batch's %lld samples", (long long)batch->samples);
+}
+
+/* Fast mode: an equal share for each thread. */
+static void cut_shares(struct tutti_pass *pass, const tutti_batch *batch)
+{
+    int64_t shares = pass->options.threads < batch->samples ? pass->options.threads : batch->samples;
+    pass->item_count = (int)shares;
+    for (int64_t i = 0; i < shares; i++) {
+        int64_t first = batch->samples * i / shares, next = batch->samples * (i + 1) / shares;
+        pass->items[i] = (struct tti_item){.first = first, .samples = next - first};
+    }
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------------------------- */
+
+static float *rows_of(float *base, int64_t row, int64_t width)
+{
+    return base == NULL ? NULL : base + row * width;
+}
+
+tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
+                         int thread)
+{
+    const tutti_model *model = pass->model;
+    const tutti_batch *batch = &pass->batch;
+    const struct tti_place *place = &pass->places[layer->index];
+    const int64_t row = item->first * model->shape.rows;
+    tutti_call call = {.layer = layer,
+                       .model = model,
+                       .samples = item->samples,
+                       .rows = item->samples * model->shape.rows,
+                       .first_sample = batch->first_sample + item->first,
+                       .step = batch->step,
+                       .seed = batch->seed,
+                       .training = !batch->evaluate,
+                       .out = rows_of(place->out, row, layer->outputs),
+                       .saved = rows_of(place->saved, row, layer->saved),
+                       .parts = 1,
+                       .scratch = pass->scratch + (size_t)thread * pass->scratch_each};
+    if (layer->index > 0)
+        call.in = pass->places[layer->index - 1].out + row * layer->inputs;
+    else if (batch->inputs != NULL)
+        call.in = batch->inputs + row * layer->inputs;
+    if (batch->tokens != NULL) call.tokens = batch->tokens + row;
+    if (batch->targets != NULL) call.targets = batch->targets + row;
+    if (batch->target_values != NULL) call.target_values = batch->target_values + row * layer->inputs;
+    if (batch->row_weights != NULL) call.row_weights = batch->row_weights + row;
+    return call;
+}
+
+/* What a residual adds: the input of its first layer. */
+static const float *residual_of(const struct tutti_pass *pass, const tutti_layer *layer, int64_t row)
+{
+    if (layer->add_from < 0) return NULL;
+    return pass->places[layer->add_from - 1].out + row * layer->outputs;
+}
+
+static void forward_item(struct tutti_pass *pass, struct tti_item *item, int thread)
+{
+    const tutti_model *model = pass->model;
+    for (int i = 0; i < model->layer_count; i++) {
+        const tutti_layer *layer = model->layers[i];
+        tutti_call call = tti_pass_call(pass, layer, item, thread);
+        const float *residual = residual_of(pass, layer, item->first * model->shape.rows);
+        if (layer->ops->adds) call.add = residual;
+        layer->ops->forward(&call);
+        if (residual != NULL && !layer->ops->adds)
+            tti_nn_kernels()->add(call.out, call.out, residual, (size_t)(call.rows * layer->outputs));
+        item->loss.sum += call.loss_sum;
+        item->loss.count += call.loss_count;
+    }
+}
+
+static void forward_body(void *context, int thread, int threads)
+{
+    (void)threads;
+    struct tutti_pass *pass = context;
+    for (int64_t i; (i = tti_pool_take(pass->pool)) < pass->item_count;)
+        if (pass->items[i].samples > 0) forward_item(pass, &pass->items[i], thread);
+}
+
+tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutti_loss *losses)
+{
+    pass->ready = false;
+    tutti_status status = check_batch(pass, batch);
+    if (status == TUTTI_OK && batch->grain_bounds != NULL) status = cut_grains(pass, batch);
+    if (status != TUTTI_OK) return status;
+    if (batch->grain_bounds == NULL) cut_shares(pass, batch);
+    pass->batch = *batch;
+    tti_pool_run(pass->pool, forward_body, pass);
+    pass->ready = true;
+    if (batch->grain_bounds == NULL) losses[0] = (tutti_loss){0};
+    for (int i = 0; i < pass->item_count; i++) {
+        tutti_loss *loss = &losses[batch->grain_bounds == NULL ? 0 : i];
+        if (batch->grain_bounds != NULL) *loss = (tutti_loss){0};
+        loss->sum += pass->items[i].loss.sum;
+        loss->count += pass->items[i].loss.count;
+    }
+    return TUTTI_OK;
+}
