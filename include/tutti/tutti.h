@@ -47,6 +47,7 @@ extern "C" {
     X(ERR_RANK, -4, "argument", "a root or peer is not a rank of this comm")                                           \
     X(ERR_OVERLAP, -5, "argument", "two buffers of the call overlap in a way that is not the in-place form")           \
     X(ERR_OPTION, -6, "argument", "an option has an unknown name or a value out of range")                             \
+    X(ERR_HANDLE, -7, "argument", "the handle was waited for or dropped already, or its comm is gone")                 \
     X(ERR_MEMORY, -20, "resource", "memory could not be allocated")                                                    \
     X(ERR_LIMIT, -21, "resource", "a limit of the system is too low for this world")                                   \
     X(ERR_SYSTEM, -22, "resource", "a system call failed")                                                             \
@@ -55,6 +56,7 @@ extern "C" {
     X(ERR_TRUNCATED, -41, "peer", "a message is longer than the buffer it was received into")                          \
     X(ERR_MISMATCH, -42, "peer", "ranks made different calls")                                                         \
     X(ERR_TIMEOUT, -43, "peer", "a deadline passed")                                                                   \
+    X(ERR_CANCELLED, -44, "peer", "the operation was cancelled")                                                       \
     X(ERR_JOIN, -60, "world", "the world could not be formed")                                                         \
     X(ERR_BROKEN, -61, "world", "the comm was broken by an earlier error")                                             \
     X(ERR_FORKED, -62, "world", "the handle belongs to the parent process and cannot be used after fork")
@@ -279,6 +281,81 @@ TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tut
 TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
                                       size_t out_count, int from, int out_tag, tutti_type type, size_t *received);
 
+/* ---- Ops: operations that go on while the caller does something else -------------------------------------------- */
+/* Every collective has a form that only starts it and gives a handle. The buffers belong to the op until it has ended, and
+ * counts and offsets of the v-forms may change at once. Ops of one comm, and its blocking calls, go in the order in which they were started; ops
+ * of different comms are independent. A thread that waits for an op takes it forward; where nobody waits, a service thread
+ * of the process does.
+ *
+ * A handle is good until its op was waited for with success or failure, or dropped; after that it is ERR_HANDLE. An op that
+ * failed leaves the details in its comm. A deadline (tutti_within) ends an op and breaks its comm; a wait that times out
+ * leaves it running.
+ *
+ *     tutti_op op;
+ *     tutti_all_reduce_start(world, gradient, gradient, count, TUTTI_F32, TUTTI_SUM, &op);
+ *     ...                                                 compute
+ *     if (tutti_wait(op) != TUTTI_OK) return tutti_explain(world, stderr);
+ */
+typedef struct tutti_op {
+    uint64_t id; /* 0: no op; ignored by wait_any and wait_all */
+} tutti_op;
+
+TUTTI_API tutti_status tutti_barrier_start(tutti_comm *comm, tutti_op *op);
+TUTTI_API tutti_status tutti_all_reduce_start(tutti_comm *comm, const void *in, void *out, size_t count,
+                                              tutti_type type, tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_reduce_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                          tutti_reduction reduction, int root, tutti_op *op);
+TUTTI_API tutti_status tutti_broadcast_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                             int root, tutti_op *op);
+TUTTI_API tutti_status tutti_all_gather_start(tutti_comm *comm, const void *in, void *out, size_t count,
+                                              tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_gather_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                          int root, tutti_op *op);
+TUTTI_API tutti_status tutti_scatter_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                           int root, tutti_op *op);
+TUTTI_API tutti_status tutti_reduce_scatter_start(tutti_comm *comm, const void *in, void *out, size_t count,
+                                                  tutti_type type, tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_all_to_all_start(tutti_comm *comm, const void *in, void *out, size_t count,
+                                              tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_all_gather_v_start(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                                const size_t *offsets, tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_gather_v_start(tutti_comm *comm, const void *in, size_t count, void *out,
+                                            const size_t *counts, const size_t *offsets, tutti_type type, int root,
+                                            tutti_op *op);
+TUTTI_API tutti_status tutti_scatter_v_start(tutti_comm *comm, const void *in, const size_t *counts,
+                                             const size_t *offsets, void *out, size_t count, tutti_type type, int root,
+                                             tutti_op *op);
+TUTTI_API tutti_status tutti_reduce_scatter_v_start(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                                    tutti_type type, tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_all_to_all_v_start(tutti_comm *comm, const void *in, const size_t *in_counts,
+                                                const size_t *in_offsets, void *out, const size_t *out_counts,
+                                                const size_t *out_offsets, tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_scan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                        tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_exscan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                          tutti_reduction reduction, tutti_op *op);
+
+/* Until it has ended: its status, and the handle is void. */
+TUTTI_API tutti_status tutti_wait(tutti_op op);
+/* The same for at most so long (negative: for ever): IN_PROGRESS when it has not ended by then; it goes on. */
+TUTTI_API tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms);
+TUTTI_API tutti_status tutti_test(tutti_op op); /* without waiting */
+/* Until one has ended: its status, its handle is void, and *index says which. IN_PROGRESS when the time is over, OK with
+ * *index == count when there was none to wait for. */
+TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index);
+/* Until all have ended: OK, or the first failure in their order. */
+TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);
+/* Asks for its end: it ends with ERR_CANCELLED unless it had ended, and its comm is broken then: the other ranks would wait
+ * for this one. It must still be waited for or dropped. */
+TUTTI_API tutti_status tutti_cancel(tutti_op op);
+/* Gives up the handle, not the op: it is finished and freed by itself. */
+TUTTI_API tutti_status tutti_drop(tutti_op op);
+
+/* Prepared once, started many times: tutti_all_reduce_start(tutti_prepared(comm), …, &op) checks everything and starts
+ * nothing; then tutti_start(op) and tutti_wait(op), as often as wanted; tutti_drop(op) at the end. */
+TUTTI_API tutti_comm *tutti_prepared(tutti_comm *comm);
+TUTTI_API tutti_status tutti_start(tutti_op op);
+
 /* ---- About the next call --------------------------------------------------------------------------------------- */
 /* Each returns `comm`, so that it can stand in the call itself:
  *     tutti_all_reduce(tutti_named(world, "loss"), x, x, 1, TUTTI_F32, TUTTI_SUM);
@@ -310,6 +387,22 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_recv(comm, ...) tutti_recv(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_sendrecv(comm, ...) tutti_sendrecv(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
+#define tutti_barrier_start(comm, op) tutti_barrier_start(TUTTI_HERE(comm), op)
+#define tutti_all_reduce_start(comm, ...) tutti_all_reduce_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_reduce_start(comm, ...) tutti_reduce_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_broadcast_start(comm, ...) tutti_broadcast_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_gather_start(comm, ...) tutti_all_gather_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_gather_start(comm, ...) tutti_gather_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_scatter_start(comm, ...) tutti_scatter_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_reduce_scatter_start(comm, ...) tutti_reduce_scatter_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_to_all_start(comm, ...) tutti_all_to_all_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_gather_v_start(comm, ...) tutti_all_gather_v_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_gather_v_start(comm, ...) tutti_gather_v_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_scatter_v_start(comm, ...) tutti_scatter_v_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_reduce_scatter_v_start(comm, ...) tutti_reduce_scatter_v_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_to_all_v_start(comm, ...) tutti_all_to_all_v_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_scan_start(comm, ...) tutti_scan_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_exscan_start(comm, ...) tutti_exscan_start(TUTTI_HERE(comm), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

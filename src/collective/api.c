@@ -19,7 +19,9 @@ static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s",
                                text);
     }
-    return tti_comm_health(comm, kind, false); /* the first to fail here: tell the error itself */
+    tutti_status status = tti_comm_tell(comm, kind); /* the first to fail here: tell the error itself */
+    comm->told = status != TUTTI_OK;
+    return status;
 }
 
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
@@ -94,7 +96,7 @@ tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count,
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
 /* What changes from call to call, whatever its arguments. */
-static void renew(struct tti_op *op)
+void tti_op_renew(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     op->state = TTI_OP_OPENING;
@@ -135,13 +137,15 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     call->count = count;
     call->factor = 0;
     comm->repeats = false;
-    renew(op);
+    tti_op_renew(op);
     return op;
 }
 
 void tti_api_end(tutti_comm *comm)
 {
     comm->next_deadline_ms = 0;
+    comm->preparing = false;
+    if (comm->error.status != TUTTI_OK && tti_comm_is_broken(comm)) comm->told = true;
     comm->site.line = 0;
     comm->site.name[0] = '\0';
 }
@@ -233,7 +237,7 @@ static tutti_status collective(tutti_comm *comm, struct tti_arguments given)
 {
     TTI_TRY(tti_api_begin(comm, given.kind));
     if (comm->repeats && same_arguments(&given, &comm->checked)) {
-        renew(&comm->op);
+        tti_op_renew(&comm->op);
     } else {
         TTI_TRY(prepare(comm, &given));
         comm->checked = given;

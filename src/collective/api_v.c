@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The collectives whose counts differ by rank. A rank writes its counts and offsets into its own row of the comm's
- * tables before it enters; after the meeting all rows can be read.
+ * The collectives whose counts differ by rank. A rank's counts and offsets are shown in its own row of the comm's
+ * tables when its op begins; after the meeting all rows can be read.
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/api.h"
@@ -23,8 +23,7 @@ struct v_call {
 
 static uint64_t *row_of(const tutti_comm *comm, int row)
 {
-    size_t n = (size_t)comm->size;
-    return comm->tables + (size_t)comm->rank * 4 * n + (size_t)row * n;
+    return comm->row + (size_t)row * (size_t)comm->size;
 }
 
 /* Checks counts and offsets of `buffer` and tells how many bytes it spans. Nothing is written yet: a rank that gives bad

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/message.h"
+#include "collective/queue.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -21,6 +22,8 @@ static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 static void count_fork(void)
 {
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+    tti_service_forked();
+    tti_handles_forked();
 }
 
 static void watch_forks(void)
@@ -124,11 +127,12 @@ static bool allocate(tutti_comm *comm)
     comm->sources = tti_calloc(n, sizeof *comm->sources);
     comm->targets = tti_calloc(n, sizeof *comm->targets);
     comm->factors = tti_calloc(n, sizeof *comm->factors);
+    comm->row = tti_calloc(4 * n, sizeof *comm->row);
     comm->mailboxes = tti_mailboxes_create(comm->size);
     bool scratch = comm->world->process_count > 1;
     if (scratch) comm->scratch = tti_calloc(n, TTI_SCRATCH_BYTES);
-    return comm->sources != NULL && comm->targets != NULL && comm->factors != NULL && comm->mailboxes != NULL &&
-           (!scratch || comm->scratch != NULL);
+    return comm->sources != NULL && comm->targets != NULL && comm->row != NULL && comm->factors != NULL &&
+           comm->mailboxes != NULL && (!scratch || comm->scratch != NULL);
 }
 
 tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error)
@@ -140,6 +144,8 @@ tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **com
     made->rank = rank;
     made->size = world->size;
     made->error.rank = rank;
+    made->sink = &made->error;
+    made->queue.last = &made->queue.first;
     made->fork_count = tti_fork_count();
     made->tuning = world->segment->tuning;
     if (made->tuning.stream == 0) made->tuning.stream = tti_cache_bytes();
@@ -161,12 +167,14 @@ tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **com
 void tti_comm_destroy(tutti_comm *comm)
 {
     if (comm == NULL) return;
+    tti_queue_close(comm);
     for (int i = 0; i < TTI_KEPT_PLANS; i++) tti_plan_free(&comm->plans[i].plan);
     tti_mailboxes_free(comm->mailboxes, comm->size);
     tti_free(comm->members);
     tti_free(comm->sources);
     tti_free(comm->targets);
     tti_free(comm->factors);
+    tti_free(comm->row);
     tti_free(comm->scratch);
     if (comm->world != NULL) tti_world_release(comm->world);
     tti_free(comm);

@@ -21,6 +21,7 @@
 #include <stdatomic.h>
 
 enum { TTI_WINDOW = 8 };
+#define TTI_WEEK_MS INT64_C(604800000)
 #define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
 
 /* What others need of a rank's call to move its data. */
@@ -59,7 +60,7 @@ struct tti_area {
     tutti_error failure;
 };
 
-enum tti_op_state { TTI_OP_OPENING, TTI_OP_FAST, TTI_OP_MEETING, TTI_OP_RUNNING, TTI_OP_ENDED };
+enum tti_op_state { TTI_OP_QUEUED, TTI_OP_OPENING, TTI_OP_FAST, TTI_OP_MEETING, TTI_OP_RUNNING, TTI_OP_ENDED };
 
 /* One collective in progress on one rank. */
 struct tti_op {
@@ -82,6 +83,30 @@ struct tti_op {
     int waiting_for;  /* the rank an unfinished wait is for */
     uint64_t awaited; /* what that rank's progress must reach */
     int64_t deadline_ms;
+};
+
+/* What a long wait remembers of itself and of the rank it waits for. */
+struct tti_vigil {
+    int64_t since_ns; /* 0: not known yet */
+    int64_t looked_ns;
+    bool reported;
+    uint64_t peer_mark; /* what the awaited peer had published when it last moved */
+    int64_t peer_moved_ns;
+};
+
+/* Ops that were started and have not ended, in order; see queue.c. */
+struct tti_started;
+struct tti_queue {
+    _Atomic uint32_t lock;    /* of first, last and free: held for a few instructions */
+    _Atomic uint32_t busy;    /* who holds it takes the ops forward */
+    _Atomic uint32_t count;   /* ops in the queue */
+    _Atomic uint32_t waiters; /* threads that wait for an op while another is busy */
+    tti_bell handover;
+    struct tti_started *first, **last;
+    struct tti_started *free, *all; /* places of this comm's handles */
+    bool served;                    /* the service thread knows this comm */
+    tutti_comm *next_served;
+    tutti_error error;
 };
 
 /* A plan and what it was built for. */
@@ -109,6 +134,7 @@ struct tutti_comm {
     struct tti_area *area;
     struct tti_post *posts;
     uint64_t *tables; /* size rows of 4 * size */
+    uint64_t *row;    /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
     char *bounce;     /* size times bounce_bytes */
     size_t bounce_bytes;
     _Atomic uint64_t *channels; /* size * size: see message.c */
@@ -119,7 +145,8 @@ struct tutti_comm {
     bool can_attach;
     bool crowded;
 
-    uint64_t sequence;    /* of the last operation */
+    uint64_t called;      /* operations so far, as the caller counts */
+    uint64_t sequence;    /* of the last operation that began */
     uint32_t signature;   /* of all calls so far */
     uint64_t all_entered; /* the last operation that all ranks are known to have entered */
 
@@ -127,8 +154,12 @@ struct tutti_comm {
     const char *site_file;
     int64_t next_deadline_ms; /* 0: the comm's */
     tutti_error error;
-    bool told; /* the error that broke the comm was returned once */
-    struct tti_op op;
+    tutti_error *sink;  /* where what goes wrong in an op is described: `error`, or the queue's */
+    bool told;          /* the error that broke the comm was returned once */
+    tutti_op *starting; /* the next call starts its op and returns it here, instead of waiting for it */
+    bool preparing;     /* likewise, but does not start it yet */
+    struct tti_queue queue;
+    struct tti_op op;             /* of blocking calls */
     struct tti_arguments checked; /* what op was last filled from, when `repeats` */
     bool repeats;
     struct tti_kept_plan plans[TTI_KEPT_PLANS]; /* of recent shapes, so that a loop builds its plans once */
@@ -182,6 +213,9 @@ static inline bool tti_comm_is_broken(const tutti_comm *comm)
     return atomic_load_explicit(&comm->area->broken, memory_order_seq_cst) != TTI_WHOLE;
 }
 
+/* The error that broke the comm, told to the caller. */
+tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind);
+
 /* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
 void tti_comm_ring(tutti_comm *comm, bool everyone);
 
@@ -197,13 +231,18 @@ struct tti_waitable {
     void *object;
     const int *waiting_for;  /* rank, or -1 for anyone */
     const uint64_t *awaited; /* what its progress, and the other ranks', must reach; NULL for messages */
+    const struct tti_site *site;
     enum tti_kind kind;
-    uint64_t sequence;
     int64_t deadline_ms;
+    struct tti_vigil *vigil;
 };
 
 /* Polls until progress() returns something else than IN_PROGRESS, the comm breaks, or the deadline passes. */
 tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable);
+/* The same for at most until `until_ns`: IN_PROGRESS then. */
+tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *waitable, int64_t until_ns);
+/* What a wait looks for from time to time, once: deaths, ranks that left, deadlines, stalls. */
+tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns);
 
 /* "rank 2's last call was #7 barrier at a.c:10" */
 void tti_comm_describe_rank(const tutti_comm *comm, int rank, char *text, size_t bytes);
@@ -215,8 +254,15 @@ char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place
 tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
                              void *target, size_t bytes);
 
-/* The executor (executor.c): runs one collective from start to end. The op's shape, call, reducer and buffers are set. */
+/* One collective from start to end (op.c). The op's shape, call, reducer and buffers are set. */
 tutti_status tti_op_run(struct tti_op *op);
+/* Its parts. Begin numbers it and shows its counts; an op that failed stops: it tells the others that it touches nothing
+ * any more; then, when nobody can touch its buffers any more, it is fenced. Past `until_ns` those who still might are
+ * killed, or what cannot be made safe is quarantined: always true then. */
+void tti_op_begin(struct tti_op *op, const uint64_t *row);
+void tti_op_stop(struct tti_op *op);
+bool tti_op_is_fenced(struct tti_op *op, int64_t until_ns);
+void tti_op_renew(struct tti_op *op);
 
 /* The last-level cache: what does not fit into it is better written past it. */
 int64_t tti_cache_bytes(void);

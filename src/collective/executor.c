@@ -555,6 +555,12 @@ static tutti_status start(struct tti_op *op)
     return TUTTI_OK;
 }
 
+tutti_status tti_op_open(struct tti_op *op)
+{
+    if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
+    return op->state == TTI_OP_RUNNING ? run_plan(op) : TUTTI_IN_PROGRESS; /* what is staged is small */
+}
+
 tutti_status tti_op_progress(void *object)
 {
     struct tti_op *op = object;

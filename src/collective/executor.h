@@ -7,8 +7,7 @@
 /* Does what can be done now; IN_PROGRESS when it must wait (op->waiting_for says for whom). Never blocks. */
 tutti_status tti_op_progress(void *op);
 
-/* Ends a failed operation: publishes that this rank does nothing more, and waits, at most fence_ms, until no peer can
- * touch its buffers any more. */
-void tti_op_fence(struct tti_op *op);
+/* As much of it as can be done without moving much: the others see that this rank has entered. */
+tutti_status tti_op_open(struct tti_op *op);
 
 #endif

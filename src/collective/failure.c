@@ -12,19 +12,20 @@
 
 #define ADOPT_NS INT64_C(100000000)
 
-static void fill(tutti_comm *comm, tutti_error *error, enum tti_kind kind, tutti_status status, int peer)
+static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, enum tti_kind kind, tutti_status status,
+                 int peer)
 {
     memset(error, 0, sizeof *error);
     error->status = status;
     error->rank = comm->rank;
     error->peer = peer;
-    error->sequence = comm->sequence;
+    error->sequence = sequence;
     snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
 }
 
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
 {
-    fill(comm, &comm->error, kind, status, -1);
+    fill(comm, &comm->error, comm->called, kind, status, -1);
     if (kind == TTI_ALLOC || kind == TTI_FREE || kind == TTI_JOIN) comm->error.sequence = 0;
     va_list arguments;
     va_start(arguments, format);
@@ -36,28 +37,35 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
 
 /* The error that broke the comm, as this rank tells it: the same status, peer and words on every rank, about this
  * rank's own operation. */
-static tutti_status adopt(tutti_comm *comm, enum tti_kind kind)
+static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t sequence, tutti_error *error)
 {
     /* the one who breaks copies one sentence, no more; unless it is killed right there */
     int64_t give_up = tti_now_ns() + ADOPT_NS;
     while (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) {
-        if (tti_now_ns() > give_up)
-            return tti_comm_refuse(comm, kind, TUTTI_ERR_PEER_LOST, "a rank died while it reported an error");
+        if (tti_now_ns() > give_up) {
+            fill(comm, error, sequence, kind, TUTTI_ERR_PEER_LOST, -1);
+            snprintf(error->text, sizeof error->text, "a rank died while it reported an error");
+            return error->status;
+        }
         tti_wait_turn();
     }
     const tutti_error *failure = &comm->area->failure;
-    fill(comm, &comm->error, kind, failure->status, failure->peer);
-    comm->error.system_errno = failure->system_errno;
-    memcpy(comm->error.text, failure->text, sizeof comm->error.text);
-    comm->told = true;
-    return comm->error.status;
+    fill(comm, error, sequence, kind, failure->status, failure->peer);
+    error->system_errno = failure->system_errno;
+    memcpy(error->text, failure->text, sizeof error->text);
+    return error->status;
+}
+
+tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
+{
+    return adopt(comm, kind, comm->called, &comm->error);
 }
 
 tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,
                             ...)
 {
     tutti_error error;
-    fill(comm, &error, kind, status, peer);
+    fill(comm, &error, comm->sequence, kind, status, peer);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(error.text, sizeof error.text, format, arguments);
@@ -65,10 +73,9 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
     uint32_t whole = TTI_WHOLE;
     if (!atomic_compare_exchange_strong_explicit(&comm->area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
                                                  memory_order_seq_cst))
-        return adopt(comm, kind);
+        return adopt(comm, kind, comm->sequence, comm->sink);
     comm->area->failure = error;
-    comm->error = error;
-    comm->told = true;
+    *comm->sink = error;
     atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
     tti_comm_ring(comm, true);
     tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error.text);
@@ -95,7 +102,8 @@ static int first_lost(const tutti_comm *comm)
 
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
 {
-    if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE) return adopt(comm, kind);
+    if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE)
+        return adopt(comm, kind, comm->sequence, comm->sink);
     if (look) tti_world_check_alive(comm->world);
     int lost = first_lost(comm);
     return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
@@ -105,8 +113,8 @@ void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const v
 {
     tti_arena_quarantine(&comm->world->arena, in);
     tti_arena_quarantine(&comm->world->arena, out);
-    size_t length = strlen(comm->error.text);
-    snprintf(comm->error.text + length, sizeof comm->error.text - length,
+    size_t length = strlen(comm->sink->text);
+    snprintf(comm->sink->text + length, sizeof comm->sink->text - length,
              "; rank %d may still use this call's buffers: do not reuse them", peer);
     tti_log(TUTTI_WARN, "rank %d: rank %d did not leave %s: its buffers stay quarantined", comm->rank, peer,
             tti_kind_name(kind));

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api.h"
+#include "collective/queue.h"
 #include "world/launch.h"
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,7 @@ tutti_status tutti_leave(tutti_comm *comm)
 {
     if (comm == NULL) return TUTTI_OK;
     if (comm->world != NULL && comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    tti_queue_close(comm);
     if (comm->world != NULL) say_goodbye(comm);
     tti_comm_destroy(comm);
     return TUTTI_OK;

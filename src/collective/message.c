@@ -448,7 +448,7 @@ tutti_status tti_send_run(struct tti_send *send, int64_t deadline_ms)
     struct tti_waitable waitable = {.progress = send_progress,
                                     .object = send,
                                     .waiting_for = &send->waiting_for,
-                                    .kind = TTI_SEND,
+                                    .site = &send->comm->site,
                                     .deadline_ms = deadline_ms};
     tutti_status status = tti_comm_wait(send->comm, &waitable);
     if (status == TUTTI_OK) return TUTTI_OK;
@@ -463,7 +463,7 @@ tutti_status tti_recv_run(struct tti_recv *recv, int64_t deadline_ms)
     struct tti_waitable waitable = {.progress = recv_progress,
                                     .object = recv,
                                     .waiting_for = &recv->waiting_for,
-                                    .kind = TTI_RECV,
+                                    .site = &recv->comm->site,
                                     .deadline_ms = deadline_ms};
     tutti_status status = tti_comm_wait(recv->comm, &waitable);
     if (status == TUTTI_OK) return TUTTI_OK;
@@ -509,7 +509,7 @@ tutti_status tti_sendrecv_run(struct tti_send *send, struct tti_recv *recv, int6
     struct tti_waitable waitable = {.progress = both_progress,
                                     .object = &both,
                                     .waiting_for = &both.waiting_for,
-                                    .kind = TTI_SENDRECV,
+                                    .site = &send->comm->site,
                                     .deadline_ms = deadline_ms};
     tutti_status status = tti_comm_wait(send->comm, &waitable);
     if (status == TUTTI_OK) return TUTTI_OK;

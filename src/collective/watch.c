@@ -23,11 +23,8 @@ enum {
 struct watch {
     tutti_comm *comm;
     const struct tti_waitable *waitable;
-    struct tti_wait wait;
-    int64_t looked_ns;
-    bool reported;
-    uint64_t peer_mark; /* what the awaited peer had published when it last moved */
-    int64_t peer_moved_ns;
+    struct tti_vigil *vigil;
+    int64_t now_ns;
 };
 
 static uint64_t newest_entry(const tutti_comm *comm, int rank)
@@ -66,17 +63,17 @@ static void observe(struct watch *watch)
     const struct tti_post *post = &watch->comm->posts[peer];
     uint64_t mark = newest_entry(watch->comm, peer) ^ atomic_load_explicit(&post->progress, memory_order_relaxed) ^
                     (uint64_t)peer << 20;
-    if (mark == watch->peer_mark && watch->peer_moved_ns != 0) return;
-    watch->peer_mark = mark;
-    watch->peer_moved_ns = watch->wait.now_ns;
+    if (mark == watch->vigil->peer_mark && watch->vigil->peer_moved_ns != 0) return;
+    watch->vigil->peer_mark = mark;
+    watch->vigil->peer_moved_ns = watch->now_ns;
 }
 
 static void describe_stall(const struct watch *watch, char *text, size_t bytes)
 {
     int peer = *watch->waitable->waiting_for;
-    int64_t now = watch->wait.now_ns;
+    int64_t now = watch->now_ns;
     char doing[192] = "", waited[64];
-    snprintf(waited, sizeof waited, "%.1f s", seconds(now - watch->wait.started_ns));
+    snprintf(waited, sizeof waited, "%.1f s", seconds(now - watch->vigil->since_ns));
     if (peer < 0) {
         snprintf(text, bytes, "rank %d has waited %s in %s", watch->comm->rank, waited,
                  tti_kind_name(watch->waitable->kind));
@@ -85,7 +82,7 @@ static void describe_stall(const struct watch *watch, char *text, size_t bytes)
     tti_comm_describe_rank(watch->comm, peer, doing, sizeof doing);
     snprintf(text, bytes, "rank %d has waited %s in %s for rank %d; %s, and it has not moved for %.1f s",
              watch->comm->rank, waited, tti_kind_name(watch->waitable->kind), peer, doing,
-             seconds(now - watch->peer_moved_ns));
+             seconds(now - watch->vigil->peer_moved_ns));
 }
 
 static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
@@ -108,7 +105,7 @@ static tutti_status check_left(struct watch *watch)
     if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != peer) return TUTTI_OK;
     char doing[192], site[112];
     tti_comm_describe_rank(comm, peer, doing, sizeof doing);
-    tti_site_describe(&comm->site, site, sizeof site);
+    tti_site_describe(watch->waitable->site, site, sizeof site);
     return tti_comm_break(comm, watch->waitable->kind, TUTTI_ERR_MISMATCH, peer,
                           "rank %d called %s%s, but rank %d has left; %s", comm->rank,
                           tti_kind_name(watch->waitable->kind), site, peer, doing);
@@ -129,52 +126,61 @@ static tutti_status check_crossed(struct watch *watch)
     if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != peer) return status;
     char doing[192], site[112];
     tti_comm_describe_rank(comm, peer, doing, sizeof doing);
-    tti_site_describe(&comm->site, site, sizeof site);
+    tti_site_describe(watch->waitable->site, site, sizeof site);
     return tti_comm_break(comm, watch->waitable->kind, TUTTI_ERR_MISMATCH, peer,
                           "rank %d waits in %s%s for rank %d, which waits for rank %d in a collective; %s", comm->rank,
                           tti_kind_name(watch->waitable->kind), site, peer, comm->rank, doing);
 }
 
-/* The slower checks of a wait that has lasted a while. */
-static tutti_status look_around(struct watch *watch)
+static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    return waitable->deadline_ms != 0 ? waitable->deadline_ms : comm->world->options.deadline_ms;
+}
+
+static tutti_status look(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
-    const tutti_options *options = &comm->world->options;
-    int64_t now = watch->wait.now_ns, waited = now - watch->wait.started_ns;
-    if (now - watch->looked_ns >= LOOK_MS * MS) {
-        watch->looked_ns = now;
+    struct tti_vigil *vigil = watch->vigil;
+    int64_t now = watch->now_ns;
+    if (vigil->since_ns == 0) vigil->since_ns = now;
+    if (now - vigil->looked_ns >= LOOK_MS * MS) {
+        vigil->looked_ns = now;
         observe(watch);
         TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->all_threads));
         TTI_TRY(check_left(watch));
         tutti_status crossed = check_crossed(watch);
         if (crossed < 0) return crossed;
     }
-    int64_t deadline_ms = watch->waitable->deadline_ms;
-    if (deadline_ms == 0) deadline_ms = options->deadline_ms;
+    int64_t waited = now - vigil->since_ns, deadline_ms = deadline_of(comm, watch->waitable);
     if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
-    if (!watch->reported && waited >= options->stall_report_ms * MS) {
+    if (!vigil->reported && waited >= comm->world->options.stall_report_ms * MS) {
         char text[400];
         describe_stall(watch, text, sizeof text);
         tti_log(TUTTI_WARN, "%s", text);
-        watch->reported = true;
+        vigil->reported = true;
     }
     return TUTTI_OK;
 }
 
+tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns)
+{
+    struct watch watch = {.comm = comm, .waitable = waitable, .vigil = waitable->vigil, .now_ns = now_ns};
+    return look(&watch);
+}
+
 /* How long to sleep before something must be looked at again. */
-static int64_t sleep_ns(const struct watch *watch)
+static int64_t sleep_ns(const struct watch *watch, int64_t until_ns)
 {
     int64_t longest = (watch->comm->all_threads ? SLEEP_THREADS_MS : SLEEP_MS) * MS;
-    int64_t deadline_ms = watch->waitable->deadline_ms;
-    if (deadline_ms == 0) deadline_ms = watch->comm->world->options.deadline_ms;
-    int64_t left = watch->wait.started_ns + deadline_ms * MS - watch->wait.now_ns;
+    int64_t left = watch->vigil->since_ns + deadline_of(watch->comm, watch->waitable) * MS - watch->now_ns;
     if (left < longest) longest = left > MS ? left : MS;
+    if (until_ns - watch->now_ns < longest) longest = until_ns - watch->now_ns;
     return longest;
 }
 
 /* Announce, fence for everyone, poll once more, sleep: either a publisher's ring sees the sleeper, or this poll sees what
  * it published. */
-static tutti_status sleep_once(struct watch *watch)
+static tutti_status sleep_once(struct watch *watch, int64_t until_ns)
 {
     tutti_comm *comm = watch->comm;
     struct tti_post *post = &comm->posts[comm->rank];
@@ -189,8 +195,7 @@ static tutti_status sleep_once(struct watch *watch)
     tutti_status status = watch->waitable->progress(watch->waitable->object);
     /* a poll that moved on to another peer must announce that one first */
     if (status == TUTTI_IN_PROGRESS && before == *watch->waitable->waiting_for && !tti_comm_is_broken(comm))
-        tti_bell_sleep(&post->bell, seen, sleep_ns(watch), comm->shared_bells);
-    watch->wait.now_ns = tti_now_ns(); /* what is looked at after a sleep goes by the time after it */
+        tti_bell_sleep(&post->bell, seen, sleep_ns(watch, until_ns), comm->shared_bells);
     atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
     atomic_store_explicit(&post->waiting_for, 0, memory_order_relaxed);
     return status;
@@ -215,18 +220,32 @@ static bool must_give_way(const tutti_comm *comm, const struct tti_waitable *wai
     return false;
 }
 
-tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable)
+tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *waitable, int64_t until_ns)
 {
     tutti_status status = waitable->progress(waitable->object);
     if (status != TUTTI_IN_PROGRESS) return status;
-    struct watch watch = {.comm = comm, .waitable = waitable};
+    struct tti_vigil own = {0};
+    struct watch watch = {
+        .comm = comm, .waitable = waitable, .vigil = waitable->vigil != NULL ? waitable->vigil : &own};
+    struct tti_wait wait;
     int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
-    tti_wait_begin(&watch.wait, comm->crowded, patience);
+    tti_wait_begin(&wait, comm->crowded, patience);
     for (;;) {
-        status = tti_wait_pause(&watch.wait, must_give_way(comm, waitable)) ? waitable->progress(waitable->object)
-                                                                            : sleep_once(&watch);
+        bool slept = !tti_wait_pause(&wait, must_give_way(comm, waitable));
+        watch.now_ns = wait.now_ns;
+        status = slept ? sleep_once(&watch, until_ns) : waitable->progress(waitable->object);
         if (status != TUTTI_IN_PROGRESS) return status;
         if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
-        if (tti_wait_slow(&watch.wait)) TTI_TRY(look_around(&watch));
+        if (!tti_wait_slow(&wait)) continue;
+        /* what is looked at after a sleep goes by the time after it */
+        watch.now_ns = slept ? tti_now_ns() : wait.now_ns;
+        if (watch.vigil == &own) own.since_ns = wait.started_ns;
+        TTI_TRY(look(&watch));
+        if (watch.now_ns >= until_ns) return TUTTI_IN_PROGRESS;
     }
+}
+
+tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    return tti_comm_wait_until(comm, waitable, INT64_MAX);
 }

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Handles of ops. A handle is a number: which place of the table, and how often that place was used before. A handle that
+ * was waited for, dropped, or whose comm is gone does not fit its place any more, and is refused, never followed.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/api.h"
+#include "collective/queue.h"
+
+#define MS INT64_C(1000000)
+enum { PLACE_BITS = 24, CHUNK = 256, CHUNKS = (1 << PLACE_BITS) / CHUNK };
+
+/* Chunks are never given back: what a stale handle points to can always be looked at. */
+static struct {
+    _Atomic uint32_t lock;
+    uint32_t chunk_count;
+    _Atomic(struct tti_started *) chunks[CHUNKS];
+    struct tti_started *free;
+} table;
+
+static bool add_chunk(void)
+{
+    if (table.chunk_count == CHUNKS) return false;
+    struct tti_started *chunk = tti_calloc(CHUNK, sizeof *chunk);
+    if (chunk == NULL) return false;
+    uint64_t first = (uint64_t)table.chunk_count * CHUNK;
+    for (uint64_t i = CHUNK; i-- > 0;) {
+        atomic_store_explicit(&chunk[i].id, (first + i) | UINT64_C(1) << PLACE_BITS, memory_order_relaxed);
+        chunk[i].next = table.free;
+        table.free = &chunk[i];
+    }
+    atomic_store_explicit(&table.chunks[table.chunk_count++], chunk, memory_order_release);
+    return true;
+}
+
+static struct tti_started *take_from_table(void)
+{
+    tti_lock(&table.lock);
+    struct tti_started *started = NULL;
+    if (table.free != NULL || add_chunk()) {
+        started = table.free;
+        table.free = started->next;
+    }
+    tti_unlock(&table.lock);
+    return started;
+}
+
+struct tti_started *tti_started_new(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    tti_lock(&queue->lock);
+    struct tti_started *started = queue->free;
+    if (started != NULL) queue->free = started->next;
+    tti_unlock(&queue->lock);
+    if (started == NULL) {
+        started = take_from_table();
+        if (started == NULL) return NULL;
+        started->op.comm = comm;
+        tti_lock(&queue->lock);
+        started->sibling = queue->all;
+        queue->all = started;
+        tti_unlock(&queue->lock);
+    }
+    started->queued = started->persistent = started->dropped = false;
+    started->used = true;
+    atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
+    return started;
+}
+
+/* Its handle is void from now on. */
+static void empty(struct tti_started *started)
+{
+    tti_free(started->error);
+    tti_free(started->row);
+    started->error = NULL;
+    started->row = NULL;
+    if (started->used) atomic_fetch_add_explicit(&started->id, UINT64_C(1) << PLACE_BITS, memory_order_release);
+    started->used = false;
+}
+
+void tti_started_free(struct tti_started *started)
+{
+    struct tti_queue *queue = &started->op.comm->queue;
+    tti_lock(&queue->lock);
+    empty(started);
+    started->next = queue->free;
+    queue->free = started;
+    tti_unlock(&queue->lock);
+}
+
+void tti_started_free_all(tutti_comm *comm)
+{
+    struct tti_started *started = comm->queue.all;
+    tti_lock(&table.lock);
+    while (started != NULL) {
+        struct tti_started *sibling = started->sibling;
+        empty(started);
+        started->op.comm = NULL;
+        started->next = table.free;
+        table.free = started;
+        started = sibling;
+    }
+    tti_unlock(&table.lock);
+    comm->queue.all = comm->queue.free = NULL;
+}
+
+static struct tti_started *find(tutti_op handle)
+{
+    uint64_t place = handle.id & ((UINT64_C(1) << PLACE_BITS) - 1);
+    struct tti_started *chunk = atomic_load_explicit(&table.chunks[place / CHUNK], memory_order_acquire);
+    if (chunk == NULL) return NULL;
+    struct tti_started *started = &chunk[place % CHUNK];
+    return atomic_load_explicit(&started->id, memory_order_acquire) == handle.id && started->used ? started : NULL;
+}
+
+/* The op of a handle, or why it cannot be used. */
+static tutti_status find_op(tutti_op handle, struct tti_started **started)
+{
+    *started = find(handle);
+    if (*started == NULL) return TUTTI_ERR_HANDLE;
+    return (*started)->op.comm->fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
+}
+
+void tti_handles_forked(void)
+{
+    tti_unlock(&table.lock);
+}
+
+/* ---- For users ------------------------------------------------------------------------------------------------- */
+
+/* The end of a handle, or of one round of a persistent one: tells what the op ended with. */
+static tutti_status collect(struct tti_started *started, tutti_status status)
+{
+    tutti_comm *comm = started->op.comm;
+    if (status == TUTTI_IN_PROGRESS) return status;
+    if (status != TUTTI_OK) {
+        comm->error = started->error != NULL
+                          ? *started->error
+                          : (tutti_error){
+                                .status = status, .rank = comm->rank, .peer = -1, .text = "no memory to say why"};
+        comm->told = comm->told || tti_comm_is_broken(comm);
+    } else if (comm->error.status != TUTTI_OK) {
+        comm->error.status = TUTTI_OK;
+    }
+    if (!started->persistent) {
+        tti_started_free(started);
+        return status;
+    }
+    tti_free(started->error);
+    started->error = NULL;
+    atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
+    return status;
+}
+
+static int64_t after_ms(int64_t timeout_ms)
+{
+    return timeout_ms < 0 || timeout_ms > TTI_WEEK_MS ? INT64_MAX : tti_now_ns() + timeout_ms * MS;
+}
+
+tutti_status tutti_wait(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(find_op(op, &started));
+    return collect(started, tti_queue_await(started, INT64_MAX));
+}
+
+tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
+{
+    struct tti_started *started;
+    TTI_TRY(find_op(op, &started));
+    return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
+}
+
+tutti_status tutti_test(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(find_op(op, &started));
+    tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+    if (status == TUTTI_IN_PROGRESS) {
+        tti_queue_help(started->op.comm, false);
+        status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+    }
+    return collect(started, status);
+}
+
+/* The first of the ops that has ended; `count` when none has. Helps those that have not. */
+static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *index, bool look)
+{
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        if (ops[i].id == 0) continue;
+        struct tti_started *started;
+        any = true;
+        *index = i;
+        TTI_TRY(find_op(ops[i], &started));
+        if (atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
+            tti_queue_help(started->op.comm, look);
+        tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+        if (status != TUTTI_IN_PROGRESS) return collect(started, status);
+    }
+    *index = count;
+    return any ? TUTTI_IN_PROGRESS : TUTTI_OK;
+}
+
+tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index)
+{
+    if ((ops == NULL && count > 0) || index == NULL) return TUTTI_ERR_ARGUMENT;
+    int64_t until = after_ms(timeout_ms);
+    struct tti_wait wait;
+    tti_bell nobody = 0;
+    tti_wait_begin(&wait, false, MS);
+    for (;;) {
+        tutti_status status = look_for_any(ops, count, index, tti_wait_slow(&wait));
+        if (*index < count || status == TUTTI_OK) return status;
+        if (!tti_wait_pause(&wait, false)) tti_bell_sleep(&nobody, 0, MS / 10, false);
+        if (wait.now_ns >= until) return TUTTI_IN_PROGRESS;
+    }
+}
+
+tutti_status tutti_wait_all(const tutti_op *ops, size_t count)
+{
+    if (ops == NULL && count > 0) return TUTTI_ERR_ARGUMENT;
+    tutti_status first = TUTTI_OK;
+    for (size_t i = 0; i < count; i++) {
+        tutti_status status = ops[i].id == 0 ? TUTTI_OK : tutti_wait(ops[i]);
+        if (first == TUTTI_OK) first = status;
+    }
+    return first;
+}
+
+tutti_status tutti_cancel(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(find_op(op, &started));
+    tutti_comm *comm = started->op.comm;
+    atomic_store_explicit(&started->cancelled, 1, memory_order_seq_cst);
+    tti_bell_ring(&comm->posts[comm->rank].bell, comm->shared_bells); /* somebody may sleep while waiting for it */
+    tti_service_wake(comm, true);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_drop(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(find_op(op, &started));
+    struct tti_queue *queue = &started->op.comm->queue;
+    tti_lock(&queue->lock);
+    bool queued = started->queued;
+    started->dropped = true;
+    atomic_fetch_add_explicit(&started->id, queued ? UINT64_C(1) << PLACE_BITS : 0, memory_order_release);
+    tti_unlock(&queue->lock);
+    if (!queued) tti_started_free(started);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_start(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(find_op(op, &started));
+    tutti_comm *comm = started->op.comm;
+    enum tti_kind kind = started->op.shape.kind;
+    TTI_TRY(tti_api_begin(comm, kind));
+    if (!started->persistent)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE, "start: this %s was not prepared; see tutti_prepared",
+                               tti_kind_name(kind));
+    if (started->queued || atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_OK)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE,
+                               "start: this %s is in flight; wait for it before it is started again",
+                               tti_kind_name(kind));
+    TTI_TRY(tti_queue_ready(comm, kind));
+    tti_op_renew(&started->op);
+    comm->called++;
+    tti_queue_start(started);
+    tti_api_end(comm);
+    return TUTTI_OK;
+}

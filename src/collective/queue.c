@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/queue.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/api.h"
+#include "collective/executor.h"
+#include <string.h>
+
+#define MS INT64_C(1000000)
+enum { HANDOVER_MS = 10, CLOSE_MS = 30000 };
+
+/* ---- The right to take ops forward ----------------------------------------------------------------------------- */
+
+static bool take(tutti_comm *comm)
+{
+    uint32_t nobody = 0;
+    if (atomic_load_explicit(&comm->queue.busy, memory_order_relaxed) != 0 ||
+        !atomic_compare_exchange_strong_explicit(&comm->queue.busy, &nobody, 1, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return false;
+    comm->sink = &comm->queue.error;
+    return true;
+}
+
+static void give_back(tutti_comm *comm)
+{
+    comm->sink = &comm->error;
+    atomic_store_explicit(&comm->queue.busy, 0, memory_order_seq_cst);
+    if (atomic_load_explicit(&comm->queue.waiters, memory_order_seq_cst) != 0)
+        tti_bell_ring(&comm->queue.handover, false);
+}
+
+/* ---- One op ---------------------------------------------------------------------------------------------------- */
+
+static struct tti_started *first_of(tutti_comm *comm)
+{
+    tti_lock(&comm->queue.lock);
+    struct tti_started *first = comm->queue.first;
+    tti_unlock(&comm->queue.lock);
+    return first;
+}
+
+static void finish(struct tti_started *started, tutti_status status)
+{
+    tutti_comm *comm = started->op.comm;
+    struct tti_queue *queue = &comm->queue;
+    started->op.state = TTI_OP_ENDED;
+    if (status != TUTTI_OK) {
+        started->error = tti_calloc(1, sizeof *started->error);
+        if (started->error != NULL) *started->error = queue->error;
+    }
+    tti_lock(&queue->lock);
+    queue->first = started->next;
+    if (queue->first == NULL) queue->last = &queue->first;
+    started->queued = false;
+    bool dropped = started->dropped;
+    atomic_store_explicit(&started->status, status, memory_order_release);
+    tti_unlock(&queue->lock);
+    if (dropped) tti_started_free(started); /* else it may be gone already */
+    atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
+}
+
+/* The op ends with this status once nobody can touch its buffers any more. */
+static tutti_status fail(struct tti_started *started, tutti_status status)
+{
+    if (started->failed == TUTTI_OK) {
+        started->failed = status;
+        started->fence_until_ns = tti_now_ns() + started->op.comm->world->options.fence_ms * MS;
+        if (started->op.state != TTI_OP_QUEUED) tti_op_stop(&started->op);
+    }
+    if (started->op.state == TTI_OP_QUEUED) return status;
+    return tti_op_is_fenced(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
+}
+
+static tutti_status cancel(struct tti_started *started)
+{
+    const struct tti_op *op = &started->op;
+    char call[160];
+    tti_call_describe(&op->call, call, sizeof call);
+    return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_CANCELLED, op->comm->rank, "rank %d cancelled %s",
+                          op->comm->rank, call);
+}
+
+static tutti_status advance(struct tti_started *started)
+{
+    struct tti_op *op = &started->op;
+    if (started->failed != TUTTI_OK) return fail(started, started->failed);
+    tutti_status status = TUTTI_IN_PROGRESS;
+    if (op->state == TTI_OP_QUEUED && !tti_comm_is_broken(op->comm)) tti_op_begin(op, started->row);
+    if (op->state != TTI_OP_QUEUED) status = tti_op_progress(op);
+    if (status == TUTTI_IN_PROGRESS && tti_comm_is_broken(op->comm))
+        status = tti_comm_health(op->comm, op->shape.kind, false);
+    if (status == TUTTI_IN_PROGRESS && atomic_load_explicit(&started->cancelled, memory_order_relaxed) != 0)
+        status = cancel(started);
+    return status < 0 ? fail(started, status) : status;
+}
+
+/* Where an op stands: two of these differ when it has moved. */
+static uint64_t stand(const struct tti_started *started)
+{
+    const struct tti_op *op = &started->op;
+    return ((uint64_t)op->state << 48) + ((uint64_t)op->step << 32) + (uint64_t)(unsigned)op->cursor + (op->done << 8);
+}
+
+/* As far as they go. Returns whether anything moved. */
+static bool drive(tutti_comm *comm)
+{
+    bool moved = false;
+    struct tti_started *started;
+    while ((started = first_of(comm)) != NULL) {
+        uint64_t before = stand(started);
+        tutti_status status = advance(started);
+        moved = moved || status != TUTTI_IN_PROGRESS || stand(started) != before;
+        if (status == TUTTI_IN_PROGRESS) return moved;
+        finish(started, status);
+    }
+    return moved;
+}
+
+static struct tti_waitable waitable_of(struct tti_started *started)
+{
+    struct tti_op *op = &started->op;
+    return (struct tti_waitable){.waiting_for = &op->waiting_for,
+                                 .awaited = &op->awaited,
+                                 .site = &op->call.site,
+                                 .kind = op->shape.kind,
+                                 .deadline_ms = op->deadline_ms,
+                                 .vigil = &started->vigil};
+}
+
+bool tti_queue_help(tutti_comm *comm, bool look)
+{
+    if (!take(comm)) return false;
+    bool moved = drive(comm);
+    struct tti_started *first = look ? first_of(comm) : NULL;
+    if (first != NULL && first->failed == TUTTI_OK && first->op.state != TTI_OP_QUEUED) {
+        struct tti_waitable waitable = waitable_of(first);
+        struct tti_op *op = &first->op;
+        waitable.progress = tti_op_progress;
+        waitable.object = op;
+        tutti_status status = tti_comm_look(comm, &waitable, tti_now_ns());
+        if (status < 0) fail(first, status);
+    }
+    give_back(comm);
+    return moved;
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------------------------- */
+
+struct waiting {
+    struct tti_started *awaited, *first; /* the op that is waited for, and the one that must end before it, or itself */
+};
+
+/* OK: look again who is first. */
+static tutti_status progress(void *object)
+{
+    struct waiting *waiting = object;
+    drive(waiting->awaited->op.comm);
+    if (atomic_load_explicit(&waiting->awaited->status, memory_order_acquire) != TUTTI_IN_PROGRESS) return TUTTI_OK;
+    return first_of(waiting->awaited->op.comm) == waiting->first ? TUTTI_IN_PROGRESS : TUTTI_OK;
+}
+
+static void wait_as_driver(struct tti_started *started, int64_t until_ns)
+{
+    tutti_comm *comm = started->op.comm;
+    struct waiting waiting = {.awaited = started, .first = first_of(comm)};
+    if (waiting.first == NULL) return;
+    if (waiting.first->failed != TUTTI_OK) {
+        drive(comm);
+        tti_wait_turn();
+        return;
+    }
+    struct tti_waitable waitable = waitable_of(waiting.first);
+    waitable.progress = progress;
+    waitable.object = &waiting;
+    tutti_status status = tti_comm_wait_until(comm, &waitable, until_ns);
+    /* the wait found something that ends the op it was about */
+    if (status < 0 && first_of(comm) == waiting.first) fail(waiting.first, status);
+}
+
+static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, int64_t until_ns)
+{
+    struct tti_queue *queue = &comm->queue;
+    uint32_t seen = atomic_load_explicit(&queue->handover, memory_order_relaxed);
+    atomic_fetch_add_explicit(&queue->waiters, 1, memory_order_seq_cst);
+    int64_t left = until_ns - tti_now_ns();
+    if (left > HANDOVER_MS * MS) left = HANDOVER_MS * MS;
+    if (atomic_load_explicit(&queue->busy, memory_order_seq_cst) != 0 &&
+        atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
+        tti_bell_sleep(&queue->handover, seen, left, false);
+    atomic_fetch_sub_explicit(&queue->waiters, 1, memory_order_relaxed);
+}
+
+tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
+{
+    tutti_comm *comm = started->op.comm;
+    int turns = 0;
+    for (;;) {
+        tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+        if (status != TUTTI_IN_PROGRESS) return status;
+        if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return TUTTI_IN_PROGRESS;
+        if (take(comm)) {
+            wait_as_driver(started, until_ns);
+            give_back(comm);
+        } else if (turns++ < 1000) {
+            tti_wait_turn(); /* whoever is busy is so for a moment only, or waits itself */
+        } else {
+            wait_for_turn(comm, started, until_ns);
+        }
+    }
+}
+
+/* ---- Starting -------------------------------------------------------------------------------------------------- */
+
+static struct tti_started *copy_op(const struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_started *started = tti_started_new(comm);
+    if (started == NULL) return NULL;
+    started->op = *op;
+    started->row = NULL;
+    if (op->shape.tables == NULL) return started;
+    size_t bytes = 4 * (size_t)comm->size * sizeof *started->row;
+    started->row = tti_calloc(1, bytes);
+    if (started->row == NULL) {
+        tti_started_free(started);
+        return NULL;
+    }
+    memcpy(started->row, comm->row, bytes);
+    return started;
+}
+
+/* What can be done without moving much: peers see this rank enter. */
+static void open_first(struct tti_started *started)
+{
+    tutti_comm *comm = started->op.comm;
+    if (!take(comm)) return;
+    if (first_of(comm) == started && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm)) {
+        tti_op_begin(&started->op, started->row);
+        tutti_status status = tti_op_open(&started->op);
+        if (status < 0) fail(started, status);
+        if (status == TUTTI_OK) finish(started, TUTTI_OK);
+    }
+    give_back(comm);
+}
+
+void tti_queue_start(struct tti_started *started)
+{
+    tutti_comm *comm = started->op.comm;
+    struct tti_queue *queue = &comm->queue;
+    started->op.state = TTI_OP_QUEUED;
+    started->failed = TUTTI_OK;
+    started->next = NULL;
+    started->queued = true;
+    started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
+    atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
+    atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
+    tti_lock(&queue->lock);
+    bool alone = queue->first == NULL;
+    *queue->last = started;
+    queue->last = &started->next;
+    atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
+    tti_unlock(&queue->lock);
+    if (alone) open_first(started);
+    tti_service_wake(comm, started->op.in_bytes + started->op.out_bytes > TTI_STAGE_BYTES);
+}
+
+static tutti_status no_memory(const struct tti_op *op)
+{
+    return tti_comm_refuse(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
+                           tti_kind_name(op->shape.kind));
+}
+
+tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind)
+{
+    tutti_error error = {0};
+    if (comm->queue.served || tti_service_add(comm, &error) == TUTTI_OK) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, error.status, "%s: %s", tti_kind_name(kind), error.text);
+}
+
+tutti_status tti_queue_run(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    TTI_TRY(tti_queue_ready(comm, op->shape.kind));
+    struct tti_started *started = copy_op(op);
+    if (started == NULL) return no_memory(op);
+    if (comm->starting != NULL) {
+        comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+        started->persistent = comm->preparing;
+        if (!comm->preparing) tti_queue_start(started);
+        return TUTTI_OK;
+    }
+    tti_queue_start(started);
+    tutti_status status = tti_queue_await(started, INT64_MAX);
+    if (status != TUTTI_OK && started->error != NULL) comm->error = *started->error;
+    tti_started_free(started);
+    return status;
+}
+
+/* ---- Closing --------------------------------------------------------------------------------------------------- */
+
+static void end_all(tutti_comm *comm)
+{
+    int64_t until = tti_now_ns() + CLOSE_MS * MS;
+    while (!tti_queue_is_idle(comm)) {
+        struct tti_started *first = first_of(comm);
+        if (first != NULL && tti_now_ns() >= until) atomic_store_explicit(&first->cancelled, 1, memory_order_relaxed);
+        if (!tti_queue_help(comm, true)) tti_wait_turn();
+    }
+}
+
+void tti_queue_close(tutti_comm *comm)
+{
+    if (!comm->queue.served) return;
+    end_all(comm);
+    tti_service_remove(comm);
+    tti_started_free_all(comm);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ops that were started: a comm's ops end in the order in which they were started, one at a time; ops of different comms
+ * are independent. Whoever is `busy` with a comm takes its ops forward: a thread that waits for one of them, else the
+ * service thread (service.c). Nobody else touches what the executor uses; starting an op only appends it.
+ *
+ * A blocking call on a comm that nobody is busy with and that has no op in flight goes without any of this (op.c).
+ */
+#ifndef TTI_COLLECTIVE_QUEUE_H
+#define TTI_COLLECTIVE_QUEUE_H
+
+#include "collective/comm.h"
+
+/* What a handle stands for. */
+struct tti_started {
+    struct tti_op op;
+    struct tti_started *next;    /* behind it in the queue, or among the free ones */
+    _Atomic int32_t status;      /* IN_PROGRESS until it has ended */
+    _Atomic uint32_t cancelled;  /* somebody wants it to end */
+    _Atomic uint64_t id;         /* its handle's; another one once that is void */
+    struct tti_started *sibling; /* of the same comm */
+    bool used;                   /* has a handle */
+    bool queued;                 /* started and not ended */
+    bool persistent;             /* can be started again */
+    bool dropped;                /* freed when it ends */
+    tutti_status failed;         /* OK, or why it has been stopped; ends when it is fenced */
+    int64_t fence_until_ns;
+    uint64_t *row; /* v-forms: this rank's counts */
+    struct tti_vigil vigil;
+    tutti_error *error; /* of one that failed; NULL when memory ran out */
+};
+
+static inline bool tti_queue_is_idle(const tutti_comm *comm)
+{
+    return atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0 &&
+           atomic_load_explicit(&comm->queue.busy, memory_order_acquire) == 0;
+}
+
+/* Runs a filled op behind those in flight; or, where the call is to start one, starts it. */
+tutti_status tti_queue_run(struct tti_op *op);
+
+/* Starts an op. The queue must be ready. */
+tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind);
+void tti_queue_start(struct tti_started *started);
+/* Waits until it has ended or the time is over: its status, or IN_PROGRESS. */
+tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
+/* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
+bool tti_queue_help(tutti_comm *comm, bool look);
+
+/* Before a comm is freed: waits for its ops in flight, a bounded time, breaking the comm at its end; then all its handles
+ * are void. */
+void tti_queue_close(tutti_comm *comm);
+
+/* Handles (handle.c). */
+struct tti_started *tti_started_new(tutti_comm *comm);
+void tti_started_free(struct tti_started *started); /* its handle is void from now on */
+void tti_started_free_all(tutti_comm *comm);
+
+/* The service thread (service.c). */
+tutti_status tti_service_add(tutti_comm *comm, tutti_error *error);
+void tti_service_remove(tutti_comm *comm);
+/* There is an op to look after: soon, or promptly when it is worth a wake-up. */
+void tti_service_wake(const tutti_comm *comm, bool promptly);
+void tti_service_forked(void); /* in the child: the thread is not there */
+void tti_handles_forked(void);
+
+static inline void tti_lock(_Atomic uint32_t *lock)
+{
+    while (atomic_exchange_explicit(lock, 1, memory_order_acquire) != 0) tti_wait_turn();
+}
+
+static inline void tti_unlock(_Atomic uint32_t *lock)
+{
+    atomic_store_explicit(lock, 0, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan processors=2
+ *
+ * Ops: started, waited for, tested, cancelled, dropped, prepared; in order on one comm, with blocking calls between them;
+ * taken forward by whoever waits or by the service thread.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "fault.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 1000, MANY = 200, LARGE = 1 << 18 };
+
+static float *make(tutti_comm *comm, size_t count)
+{
+    float *x = tutti_alloc(comm, count * sizeof *x);
+    CHECK(x != NULL);
+    return x;
+}
+
+static void fill(float *x, size_t count, int rank)
+{
+    for (size_t i = 0; i < count; i++) x[i] = (float)((int)(i % 100) + rank);
+}
+
+static bool is_sum(const float *x, size_t count, int size)
+{
+    for (size_t i = 0; i < count; i++)
+        if (x[i] != (float)(size * (int)(i % 100) + size * (size - 1) / 2)) return false;
+    return true;
+}
+
+/* ---- In order ---------------------------------------------------------------------------------------------------- */
+
+static void start_and_wait(tutti_comm *comm, struct fault_rank *self)
+{
+    static const size_t counts[] = {0, 1, 14, COUNT, LARGE};
+    int rank = tutti_rank(comm), size = tutti_size(comm);
+    (void)self;
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        float *x = make(comm, counts[k]), *y = make(comm, counts[k]);
+        fill(x, counts[k], rank);
+        tutti_op op = {7};
+        CHECK(tutti_all_reduce_start(comm, x, y, counts[k], TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+        CHECK(tutti_wait(op) == TUTTI_OK && tutti_comm_error(comm) == NULL);
+        CHECK(is_sum(y, counts[k], size));
+        CHECK(tutti_wait(op) == TUTTI_ERR_HANDLE && tutti_test(op) == TUTTI_ERR_HANDLE);
+        CHECK(tutti_cancel(op) == TUTTI_ERR_HANDLE && tutti_drop(op) == TUTTI_ERR_HANDLE);
+        tutti_free(comm, x);
+        tutti_free(comm, y);
+    }
+}
+
+/* Many in flight, blocking calls behind them, waited for in any order. */
+static void many_at_once(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm);
+    tutti_op ops[MANY];
+    float *x = make(comm, MANY * COUNT);
+    (void)self;
+    for (int i = 0; i < MANY; i++) {
+        fill(x + i * COUNT, COUNT, rank);
+        CHECK(tutti_all_reduce_start(comm, x + i * COUNT, x + i * COUNT, COUNT, TUTTI_F32, TUTTI_SUM, &ops[i]) ==
+              TUTTI_OK);
+    }
+    int32_t one = 1, sum = 0;
+    CHECK(tutti_all_reduce(comm, &one, &sum, 1, TUTTI_I32, TUTTI_SUM) == TUTTI_OK && sum == size);
+    /* the blocking call went behind them, so they have all ended */
+    for (int i = 0; i < MANY; i++) CHECK(tutti_test(ops[(i * 7 + 3) % MANY]) == TUTTI_OK);
+    CHECK(is_sum(x, COUNT, size) && is_sum(x + (MANY - 1) * COUNT, COUNT, size));
+    for (int i = 0; i < MANY; i++) {
+        fill(x + i * COUNT, COUNT, rank);
+        tutti_all_reduce_start(comm, x + i * COUNT, x + i * COUNT, COUNT, TUTTI_F32, TUTTI_SUM, &ops[i]);
+    }
+    for (int left = MANY; left > 0; left--) {
+        size_t index = MANY;
+        CHECK(tutti_wait_any(ops, MANY, 10000, &index) == TUTTI_OK);
+        if (!CHECK(index < MANY)) return;
+        CHECK(is_sum(x + index * COUNT, COUNT, size));
+        ops[index].id = 0;
+    }
+    size_t index = 0;
+    CHECK(tutti_wait_any(ops, MANY, 10, &index) == TUTTI_OK && index == MANY);
+    CHECK(tutti_wait_all(ops, MANY) == TUTTI_OK);
+}
+
+static void every_kind(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm), k = 0;
+    size_t n = (size_t)size, counts[FAULT_RANKS], zeros[FAULT_RANKS] = {0};
+    int32_t *x = tutti_alloc(comm, 64 * n * sizeof *x), *y = tutti_alloc(comm, 16 * 64 * n * sizeof *y), *out[16];
+    tutti_op ops[16];
+    (void)self;
+    for (int i = 0; i < size; i++) counts[i] = 2;
+    for (size_t i = 0; i < 64 * n; i++) x[i] = rank + 1;
+    for (int i = 0; i < 16; i++) out[i] = y + 64 * n * (size_t)i;
+    tutti_status bad = TUTTI_OK;
+#define START(call) bad |= (call), k++
+    START(tutti_barrier_start(comm, &ops[k]));
+    START(tutti_all_reduce_start(comm, x, out[k], 3, TUTTI_I32, TUTTI_SUM, &ops[k]));
+    START(tutti_reduce_start(comm, x, out[k], 3, TUTTI_I32, TUTTI_MAX, size - 1, &ops[k]));
+    START(tutti_broadcast_start(comm, x, out[k], 3, TUTTI_I32, size - 1, &ops[k]));
+    START(tutti_all_gather_start(comm, x, out[k], 2, TUTTI_I32, &ops[k]));
+    START(tutti_gather_start(comm, x, out[k], 2, TUTTI_I32, 0, &ops[k]));
+    START(tutti_scatter_start(comm, x, out[k], 2, TUTTI_I32, 0, &ops[k]));
+    START(tutti_reduce_scatter_start(comm, x, out[k], 2, TUTTI_I32, TUTTI_SUM, &ops[k]));
+    START(tutti_all_to_all_start(comm, x, out[k], 2, TUTTI_I32, &ops[k]));
+    START(tutti_all_gather_v_start(comm, x, out[k], counts, NULL, TUTTI_I32, &ops[k]));
+    START(tutti_gather_v_start(comm, x, 2, out[k], counts, NULL, TUTTI_I32, 0, &ops[k]));
+    START(tutti_scatter_v_start(comm, x, counts, NULL, out[k], 2, TUTTI_I32, 0, &ops[k]));
+    START(tutti_reduce_scatter_v_start(comm, x, out[k], counts, TUTTI_I32, TUTTI_SUM, &ops[k]));
+    START(tutti_all_to_all_v_start(comm, x, counts, NULL, out[k], counts, NULL, TUTTI_I32, &ops[k]));
+    START(tutti_scan_start(comm, x, out[k], 3, TUTTI_I32, TUTTI_SUM, &ops[k]));
+    START(tutti_exscan_start(comm, x, out[k], 3, TUTTI_I32, TUTTI_SUM, &ops[k]));
+#undef START
+    memcpy(counts, zeros, sizeof counts); /* they are the caller's again */
+    CHECK(bad == TUTTI_OK && tutti_wait_all(ops, 16) == TUTTI_OK);
+    int all = size * (size + 1) / 2, me = rank + 1;
+    CHECK(out[1][2] == all && (rank != size - 1 || out[2][0] == size) && out[3][1] == size);
+    CHECK(out[4][2 * n - 1] == size && (rank != 0 || out[5][2 * n - 1] == size) && out[6][1] == 1 && out[7][1] == all);
+    CHECK(out[8][2 * n - 1] == size && out[9][2 * n - 1] == size && (rank != 0 || out[10][2 * n - 1] == size));
+    CHECK(out[11][1] == 1 && out[12][1] == all && out[13][2 * n - 1] == size);
+    CHECK(out[14][2] == me * (me + 1) / 2 && (rank == 0 || out[15][2] == rank * (rank + 1) / 2));
+}
+
+/* ---- Alone ------------------------------------------------------------------------------------------------------- */
+
+/* Nobody waits: the service thread brings it to its end. */
+static void by_service(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm);
+    float *x = make(comm, LARGE);
+    (void)self;
+    for (int round = 0; round < 20; round++) {
+        size_t count = round % 2 == 0 ? LARGE : 10;
+        fill(x, count, rank);
+        tutti_op op;
+        CHECK(tutti_all_reduce_start(comm, x, x, count, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+        int64_t until = fault_now_ns() + INT64_C(10000000000);
+        bool ended = false;
+        /* looks at the data alone: that nothing but the service thread takes the op forward is the point */
+        const volatile float *last = &x[count - 1];
+        while (!FAULT_SANITIZED && !ended && fault_now_ns() < until)
+            ended = *last != (float)((int)((count - 1) % 100) + rank);
+        CHECK_THAT(ended || size == 1 || FAULT_SANITIZED, "round %d: nobody took it forward", round);
+        CHECK(tutti_wait(op) == TUTTI_OK && is_sum(x, count, size));
+    }
+}
+
+static void drop_them(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = make(comm, MANY * COUNT);
+    (void)self;
+    for (int i = 0; i < MANY; i++) {
+        tutti_op op;
+        CHECK(tutti_all_reduce_start(comm, x + i * COUNT, x + i * COUNT, COUNT, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+        CHECK(tutti_drop(op) == TUTTI_OK && tutti_wait(op) == TUTTI_ERR_HANDLE);
+    }
+    /* leaving finishes them */
+}
+
+static void prepared(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm);
+    float *x = make(comm, COUNT), *y = make(comm, COUNT);
+    tutti_op op;
+    (void)self;
+    CHECK(tutti_all_reduce_start(tutti_prepared(comm), x, y, COUNT, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    for (int round = 0; round < 50; round++) {
+        fill(x, COUNT, rank);
+        CHECK(tutti_start(op) == TUTTI_OK);
+        if (round == 7 && tutti_start(op) != TUTTI_OK) CHECK(tutti_comm_error(comm)->status == TUTTI_ERR_HANDLE);
+        CHECK(tutti_wait(op) == TUTTI_OK && is_sum(y, COUNT, size));
+    }
+    CHECK(tutti_wait(op) == TUTTI_OK); /* not started: nothing to wait for */
+    CHECK(tutti_drop(op) == TUTTI_OK && tutti_start(op) == TUTTI_ERR_HANDLE);
+}
+
+static void bad_handles(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1, y = 0;
+    tutti_op op;
+    size_t index;
+    (void)self;
+    CHECK(tutti_wait((tutti_op){0}) == TUTTI_ERR_HANDLE && tutti_wait((tutti_op){~UINT64_C(0)}) == TUTTI_ERR_HANDLE);
+    CHECK(tutti_all_reduce_start(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_reduce_start(comm, NULL, &y, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_ERR_ARGUMENT && op.id == 0);
+    CHECK(tutti_all_reduce_start(NULL, &x, &y, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_wait_any(NULL, 1, 0, &index) == TUTTI_ERR_ARGUMENT && tutti_wait_all(NULL, 1) == TUTTI_ERR_ARGUMENT);
+    /* a refused start leaves the next call a blocking one */
+    CHECK(tutti_all_reduce(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_OK && y == (float)tutti_size(comm));
+    CHECK(tutti_all_reduce_start(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    CHECK(tutti_start(op) == TUTTI_ERR_HANDLE);
+    CHECK(tutti_wait(op) == TUTTI_OK);
+}
+
+/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+
+static void timed_out_wait(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1, y = 0;
+    tutti_op op;
+    if (tutti_rank(comm) == 1) {
+        int64_t until = fault_now_ns() + INT64_C(5000000000);
+        while (fault_shared->ranks[0].mark == 0 && fault_now_ns() < until) fault_sleep_ms(1);
+    }
+    CHECK(tutti_all_reduce_start(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    if (tutti_rank(comm) == 0) {
+        CHECK(tutti_wait_for(op, 20) == TUTTI_IN_PROGRESS && tutti_test(op) == TUTTI_IN_PROGRESS);
+        size_t index;
+        CHECK(tutti_wait_any(&op, 1, 20, &index) == TUTTI_IN_PROGRESS);
+        self->mark = 1;
+    }
+    CHECK(tutti_wait_for(op, 10000) == TUTTI_OK && y == (float)tutti_size(comm));
+}
+
+static void check_failed(tutti_comm *comm, tutti_op op, tutti_status expected, const char *words)
+{
+    tutti_status status = tutti_wait_for(op, 10000);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK_THAT(status == expected && error != NULL && strstr(error->text, words) != NULL, "%s: %s",
+               tutti_status_name(status), error == NULL ? "" : error->text);
+    tutti_status next = tutti_barrier(comm);
+    CHECK_THAT(next == TUTTI_ERR_BROKEN, "then %s", tutti_status_name(next));
+}
+
+static bool service_ends_it; /* nobody waits until it has ended */
+
+static void deadline_passes(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1, y = 0;
+    tutti_op op, behind;
+    (void)self;
+    if (tutti_rank(comm) == 1) { /* comes too late: what broke the comm is told here too */
+        int64_t until = fault_now_ns() + INT64_C(10000000000);
+        while (fault_shared->ranks[0].mark == 0 && fault_now_ns() < until) fault_sleep_ms(1);
+        CHECK(tutti_all_reduce(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_ERR_TIMEOUT);
+        return;
+    }
+    CHECK(tutti_all_reduce_start(tutti_within(comm, 30), &x, &y, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    CHECK(tutti_barrier_start(comm, &behind) == TUTTI_OK);
+    if (service_ends_it) fault_sleep_ms(300);
+    check_failed(comm, op, TUTTI_ERR_TIMEOUT, "30 ms");
+    CHECK(tutti_wait(behind) == TUTTI_ERR_TIMEOUT);
+    self->mark = 1;
+}
+
+static void cancelled(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = make(comm, LARGE), *y = make(comm, LARGE);
+    tutti_op op;
+    if (tutti_rank(comm) == 1) {
+        int64_t until = fault_now_ns() + INT64_C(10000000000);
+        while (fault_shared->ranks[0].mark == 0 && fault_now_ns() < until) fault_sleep_ms(1);
+        tutti_status status = tutti_all_reduce(comm, x, y, LARGE, TUTTI_F32, TUTTI_SUM);
+        CHECK_THAT(status == TUTTI_ERR_CANCELLED, "%s", tutti_status_name(status));
+        return;
+    }
+    CHECK(tutti_all_reduce_start(comm, x, y, LARGE, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    CHECK(tutti_cancel(op) == TUTTI_OK);
+    check_failed(comm, op, TUTTI_ERR_CANCELLED, "rank 0 cancelled all_reduce(");
+    self->mark = 1;
+}
+
+static void pause_a_little(void)
+{
+    static _Atomic int nothing;
+    nothing++;
+}
+
+/* Cancelled, dropped or ended by a deadline at a random moment of a busy comm: everything ends, on every rank. */
+static uint64_t seed;
+
+static void random_end(tutti_comm *comm, struct fault_rank *self)
+{
+    uint64_t random = seed + (uint64_t)tutti_rank(comm);
+    tutti_op ops[8];
+    float *x = make(comm, 8 * LARGE);
+    (void)self;
+    for (size_t i = 0; i < 8; i++) {
+        size_t count = seed % 3 == 0 ? 10 : LARGE;
+        bool ends = tutti_rank(comm) == 0 && i == seed % 8;
+        if (ends && seed % 2 == 0) tutti_within(comm, 1);
+        if (tutti_all_reduce_start(comm, x + i * LARGE, x + i * LARGE, count, TUTTI_F32, TUTTI_SUM, &ops[i]) !=
+            TUTTI_OK) {
+            ops[i].id = 0; /* broken by now */
+            continue;
+        }
+        for (uint64_t spins = fault_random(&random) % 3000; spins > 0; spins--) pause_a_little();
+        if (ends && seed % 2 == 1) CHECK(tutti_cancel(ops[i]) == TUTTI_OK);
+        if (fault_random(&random) % 4 == 0) {
+            CHECK(tutti_drop(ops[i]) == TUTTI_OK);
+            ops[i].id = 0;
+        }
+    }
+    tutti_status status = tutti_wait_all(ops, 8);
+    CHECK_THAT(status == TUTTI_OK || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TIMEOUT ||
+                   status == TUTTI_ERR_MISMATCH,
+               "%s", tutti_status_name(status));
+}
+
+/* One starts, another waits; several wait at once. */
+struct waiter {
+    tutti_op op;
+    tutti_status status;
+};
+
+static void *wait_elsewhere(void *argument)
+{
+    struct waiter *waiter = argument;
+    waiter->status = tutti_wait(waiter->op);
+    return NULL;
+}
+
+static void many_threads(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { THREADS = 4 };
+    int rank = tutti_rank(comm), size = tutti_size(comm);
+    float *x = make(comm, THREADS * LARGE);
+    (void)self;
+    for (int round = 0; round < 10; round++) {
+        struct waiter waiters[THREADS];
+        pthread_t threads[THREADS];
+        for (int i = 0; i < THREADS; i++) {
+            size_t count = (i + round) % 2 == 0 ? 10 : LARGE;
+            fill(x + i * LARGE, count, rank);
+            CHECK(tutti_all_reduce_start(comm, x + i * LARGE, x + i * LARGE, count, TUTTI_F32, TUTTI_SUM,
+                                         &waiters[i].op) == TUTTI_OK);
+        }
+        for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, wait_elsewhere, &waiters[i]) == 0);
+        for (int i = 0; i < THREADS; i++) {
+            pthread_join(threads[i], NULL);
+            CHECK(waiters[i].status == TUTTI_OK && is_sum(x + i * LARGE, 10, size));
+        }
+    }
+}
+
+static void left_in_flight(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1, y = 0;
+    tutti_op op = {0};
+    (void)self;
+    if (tutti_rank(comm) == 0) CHECK(tutti_all_reduce_start(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    /* rank 1 leaves instead: rank 0's op fails, and leaving with it in flight must not hang */
+}
+
+static void run(const char *title, fault_body *body, int size, bool processes)
+{
+    fault_title("%s, %d %s", title, size, processes ? "processes" : "threads");
+    struct fault_world world = {.size = size, .processes = processes, .body = body};
+    fault_run(&world);
+}
+
+int main(void)
+{
+    fault_begin(110);
+    for (int processes = 0; processes < 2; processes++) {
+        run("start and wait", start_and_wait, 1, processes);
+        run("start and wait", start_and_wait, 2, processes);
+        run("start and wait", start_and_wait, 5, processes);
+        run("many at once", many_at_once, 2, processes);
+        run("many at once", many_at_once, 4, processes);
+        run("every kind", every_kind, 3, processes);
+        run("by the service thread", by_service, 2, processes);
+        run("dropped", drop_them, 3, processes);
+        run("prepared", prepared, 2, processes);
+        run("bad handles", bad_handles, 2, processes);
+        run("a wait that times out", timed_out_wait, 2, processes);
+        for (int served = 0; served < 2; served++) {
+            service_ends_it = served;
+            run(served ? "a deadline seen by the service thread" : "a deadline", deadline_passes, 2, processes);
+        }
+        run("cancelled", cancelled, 2, processes);
+        run("many threads", many_threads, 2, processes);
+        run("left in flight", left_in_flight, 2, processes);
+        for (seed = 1; seed <= 24; seed++) run("random end", random_end, 2 + (int)(seed % 2), processes);
+    }
+    return fault_end();
+}
