@@ -202,6 +202,7 @@ static char *address(const struct tti_op *op, int rank, enum tti_space space, ui
     case TTI_OUT:
         if (rank == comm->rank) return (char *)op->out + offset;
         break;
+    case TTI_TEMP: break; /* of messages only */
     }
     char *base = tti_place_resolve(comm, rank, *place_of(op, rank, space));
     return base == NULL ? NULL : base + offset;

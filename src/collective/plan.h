@@ -13,8 +13,19 @@
  *   DIRECT   every buffer can be read and written by every rank, between the entry and the exit of the operation.
  *   ATTACH   every buffer can be read by every rank (cross-memory attach); a rank writes its own only.
  *   BOUNCE   no rank can reach another's buffers: chunks go through bounce buffers, two in flight.
- * All but STAGED begin with a meeting: nothing is touched before all ranks have entered. Where ranks reach each other's
- * buffers, they end with leaving: a buffer is its owner's again when all ranks have left.
+ *   MESSAGES ranks share nothing: data travel in messages (plan_message.h).
+ * STAGED and MESSAGES have no meeting. The others begin with a meeting: nothing is touched before all ranks have entered. Where
+ * ranks reach each other's buffers, they end with leaving: a buffer is its owner's again when all ranks have left.
+ *
+ * Messages. SEND and RECV only post; AWAIT and DRAIN wait. The k-th SEND from rank a to rank b matches the k-th RECV of b
+ * from a, with as many bytes, 0 included. Messages of a pair arrive in order; those of different peers in any. Until it is
+ * drained a send reads its memory, which nothing may change but data that its receiver sent after having awaited it:
+ * these can only come when it has been read. A plan ends when all it posted was awaited and drained. No plan relies on
+ * a send being complete before its receive is posted, and none can deadlock without that.
+ *
+ * Reductions over messages fold parts: a leaf is one rank's contribution, in elements; a partial is a subtree of the
+ * canonical tree (reduce.h), in accumulators, which is how it travels. A leaf of a scaled sum travels as a partial, since
+ * only its owner knows the factor. So a rank needs no factor but its own.
  */
 #ifndef TTI_COLLECTIVE_PLAN_H
 #define TTI_COLLECTIVE_PLAN_H
@@ -33,8 +44,14 @@ enum {
 };
 #define TTI_LEFT UINT32_C(0x7fffffff)
 
-enum tti_path { TTI_STAGED, TTI_DIRECT, TTI_ATTACH, TTI_BOUNCE };
-enum tti_space { TTI_IN, TTI_OUT, TTI_STAGE, TTI_BOUNCED };
+enum tti_path { TTI_STAGED, TTI_DIRECT, TTI_ATTACH, TTI_BOUNCE, TTI_MESSAGES };
+enum tti_space {
+    TTI_IN,
+    TTI_OUT,
+    TTI_STAGE,
+    TTI_BOUNCED,
+    TTI_TEMP /* this operation's scratch on this rank, `temp_bytes` of the plan; aligned to 64, contents undefined */
+};
 
 struct tti_region {
     int32_t rank;   /* or TTI_ALL */
@@ -50,7 +67,12 @@ enum tti_step_kind {
     TTI_STEP_REDUCE,   /* over the same region of ranks 0..sources-1, into target (or every rank's) */
     TTI_STEP_PREFIX,   /* scan: over the same region of all ranks, into every rank's target; `exclusive` */
     TTI_STEP_EXCHANGE, /* swap `bytes` of source and target */
-    TTI_STEP_LEAVE     /* publishes TTI_LEFT */
+    TTI_STEP_LEAVE,    /* publishes TTI_LEFT */
+    TTI_STEP_FOLD,     /* parts[first .. first + sources) into target, by tti_fold; `value` is the divisor */
+    TTI_STEP_SEND,     /* post: `bytes` at source to `peer` */
+    TTI_STEP_RECV,     /* post: `bytes` from `peer` to target */
+    TTI_STEP_AWAIT,    /* until the first `value` receives, in order of posting, have arrived */
+    TTI_STEP_DRAIN     /* until the first `value` sends, in order of posting, are done with their memory */
 };
 
 struct tti_step {
@@ -60,13 +82,24 @@ struct tti_step {
     int32_t peer;
     int32_t sources;
     uint32_t value;
-    uint64_t bytes;
+    uint32_t first; /* FOLD: index in the plan's parts */
+    uint64_t bytes; /* FOLD: of as many elements, also where partials are read or written */
     struct tti_region source, target;
+};
+
+/* What a FOLD reads: contributions of ranks first .. first + ranks. */
+struct tti_part {
+    struct tti_region at;
+    int32_t first, ranks;
+    bool partial; /* in accumulators; else a leaf, in elements */
 };
 
 struct tti_plan {
     struct tti_step *steps;
     size_t count, capacity;
+    struct tti_part *parts;
+    size_t part_count, part_capacity;
+    uint64_t temp_bytes;
     bool failed; /* a step could not be added: out of memory */
 };
 
@@ -78,9 +111,12 @@ struct tti_shape {
     int rank, size, root;
     size_t element;         /* bytes */
     uint64_t count;         /* elements; of one block where there are blocks */
-    bool in_place;          /* all_to_all: on all ranks */
-    const uint64_t *tables; /* v-forms: size rows of 4 * size: in counts, in offsets, out counts, out offsets */
+    bool in_place;          /* all_to_all: on all ranks; MESSAGES: this rank's buffers overlap, any kind */
+    const uint64_t *tables; /* v-forms: size rows of 4 * size: in counts, in offsets, out counts, out offsets; MESSAGES:
+                             * this rank's row alone */
     size_t bounce_bytes;    /* of one rank; 0: none */
+    size_t accumulator;     /* MESSAGES: bytes of one element of a partial (tti_accumulator_bytes) */
+    bool scaled;            /* MESSAGES: leaves travel as partials */
     const tutti_tuning *tuning;
 };
 
@@ -102,5 +138,14 @@ bool tti_shape_fits_stage(const struct tti_shape *shape);
 /* Replaces the plan's steps. ERR_MEMORY if they could not be stored. */
 tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape);
 void tti_plan_free(struct tti_plan *plan);
+
+/* What a plan makes its rank send and reduce: for tests, and to predict times. */
+struct tti_cost {
+    uint64_t messages, bytes; /* sent */
+    uint64_t received;        /* bytes */
+    uint64_t folded;          /* bytes of elements and accumulators read by folds */
+    uint64_t copied;          /* bytes */
+};
+struct tti_cost tti_plan_cost(const struct tti_plan *plan, const struct tti_shape *shape);
 
 #endif

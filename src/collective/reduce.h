@@ -39,6 +39,23 @@ void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, c
 void tti_scan(const struct tti_reducer *reducer, const void *const *sources, const double *factors, int source_count,
               void *const *dsts, bool exclusive, size_t count, bool stream);
 
+/* A contribution to tti_fold: of ranks first .. first + ranks, which must be a node of the canonical tree. */
+struct tti_fold_source {
+    const void *data;
+    int first, ranks;
+    bool partial; /* in accumulators; else a leaf of one rank, in elements */
+};
+
+/* Bytes of one element of a partial result. */
+size_t tti_accumulator_bytes(const struct tti_reducer *reducer);
+
+/* dst[i] = the tree over sources at i, for i < count; sources are in rank order without gaps. divisor 0: the result is a
+ * partial, in accumulators; else elements, and AVG divides by it. Leaves of a scaled sum are scaled by the reducer's factor:
+ * they must be this rank's own. dst may be exactly a source that has as many bytes. Partials are aligned for the type,
+ * leaves lie anywhere. Bits as tti_reduce gives them over all leaves, however they are cut into sources. */
+void tti_fold(const struct tti_reducer *reducer, const struct tti_fold_source *sources, int source_count, int divisor,
+              void *dst, size_t count);
+
 /* memcpy, or with `stream` past the caches. */
 void tti_copy(void *dst, const void *src, size_t bytes, bool stream);
 
