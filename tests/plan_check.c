@@ -552,7 +552,8 @@ static bool is_v(enum tti_kind kind)
 static void fill_tables(const struct plan_check_op *op, int rank, uint64_t *tables)
 {
     size_t row = 4 * (size_t)op->size;
-    for (int other = 0; other < op->size; other++) {
+    if (op->path == TTI_MESSAGES) fill_rows(op, rank, tables);
+    for (int other = 0; other < op->size && op->path != TTI_MESSAGES; other++) {
         fill_rows(op, other, tables + (size_t)other * row);
         if (op->path == TTI_STAGED && other != rank) memset(tables + (size_t)other * row, 0xee, row * sizeof *tables);
     }
@@ -566,25 +567,32 @@ static bool goes_in_place(const struct plan_check_op *op, int rank)
     return one->place == CONF_IN_PLACE;
 }
 
-static bool build_rank(struct plan_check_op *op, int rank, uint64_t *tables)
+struct tti_shape plan_check_shape(const struct plan_check_op *op, int rank)
 {
-    bool swaps = op->one.kind == TTI_ALL_TO_ALL && op->in_place[rank];
-    struct tti_shape shape = {.kind = op->one.kind,
+    bool swaps = op->one.kind == TTI_ALL_TO_ALL && op->in_place[rank] && op->one.count > 0;
+    return (struct tti_shape){.kind = op->one.kind,
                               .path = op->path,
                               .rank = rank,
                               .size = op->size,
                               .root = op->one.root,
                               .element = op->element,
                               .count = is_v(op->one.kind) ? 0 : op->one.count,
-                              .in_place = swaps && op->one.count > 0,
-                              .tables = is_v(op->one.kind) ? tables : NULL,
+                              .in_place = op->path == TTI_MESSAGES ? op->in_place[rank] : swaps,
                               .bounce_bytes = op->bounce_bytes,
+                              .accumulator = op->accumulator,
+                              .scaled = op->scaled,
                               .tuning = &op->tuning};
+}
+
+static bool build_rank(struct plan_check_op *op, int rank, uint64_t *tables)
+{
+    struct tti_shape shape = plan_check_shape(op, rank);
+    shape.tables = is_v(op->one.kind) ? tables : NULL;
     bool overwrites = shape.kind == TTI_SCAN || shape.kind == TTI_EXSCAN || shape.in_place;
     fill_tables(op, rank, tables);
     if (op->path == TTI_STAGED && !tti_shape_fits_stage(&shape)) return false;
     if (op->path == TTI_ATTACH && overwrites) return false;
-    if (op->path != TTI_STAGED && shape.kind == TTI_BARRIER) return false;
+    if (op->path != TTI_STAGED && op->path != TTI_MESSAGES && shape.kind == TTI_BARRIER) return false;
     return tti_plan_build(&op->plans[rank], &shape) == TUTTI_OK;
 }
 

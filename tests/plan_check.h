@@ -25,6 +25,8 @@ struct plan_check_op {
     enum tti_path path;
     int size;
     size_t element, bounce_bytes;
+    size_t accumulator; /* MESSAGES, as in the shape */
+    bool scaled;
     tutti_tuning tuning;
     bool in_place[CONF_RANKS_MOST];
     struct conf_layout layouts[CONF_RANKS_MOST];
@@ -36,6 +38,7 @@ enum plan_check_order { PLAN_CHECK_ROUND_ROBIN, PLAN_CHECK_ONE_FIRST, PLAN_CHECK
 /* Builds the plans of all ranks from one, path, size, element, bounce_bytes and tuning. False: this operation does not go
  * by this path. */
 bool plan_check_build(struct plan_check_op *op);
+struct tti_shape plan_check_shape(const struct plan_check_op *op, int rank);
 void plan_check_free(struct plan_check_op *op);
 
 /* Interprets operations (of the same element and bounce_bytes) one after the other, as ranks that do not wait in between

@@ -54,7 +54,16 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
       "private buffers of processes: from here on cross-memory attach; copies from a quarter")                         \
     X(tree, 65536, 0, 1125899906842624, "private broadcast to more than 4 ranks: from here on a pipelined tree")       \
     X(eager, 4096, 0, 4096, "send: up to here a message is sent before it is received")                                \
-    X(dissemination, 8, 2, 65536, "barrier: from this many ranks on by dissemination (ranks, not bytes)")
+    X(dissemination, 8, 2, 65536, "barrier: from this many ranks on by dissemination (ranks, not bytes)")              \
+    X(message_flat, 4, 1, 65536,                                                                                       \
+      "over messages, small data: up to this many ranks a root deals with all others directly (ranks, not bytes)")     \
+    X(message_tree, 32768, 0, 1125899906842624,                                                                        \
+      "over messages, collectives with a root: up to here along a tree of whole messages")                             \
+    X(message_doubling, 65536, 0, 1125899906842624,                                                                    \
+      "over messages, all_reduce: bytes times rounds up to here by recursive doubling; above, each rank owns a slice") \
+    X(message_bruck, 8192, 0, 1125899906842624,                                                                        \
+      "over messages, all_gather and all_to_all: up to here in a logarithmic number of rounds")                        \
+    X(message_chunk, 262144, 64, 16777216, "over messages: most bytes that are reduced or passed on at a time")
 
 typedef struct tutti_tuning {
     size_t struct_size;

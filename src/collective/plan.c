@@ -31,9 +31,23 @@ static struct tti_step *add(struct tti_plan *plan, enum tti_step_kind kind)
     return step;
 }
 
+/* Room for `count` parts more. */
+static bool grow_parts(struct tti_plan *plan, size_t count)
+{
+    size_t capacity = plan->part_capacity * 2 + count;
+    struct tti_part *parts = tti_calloc(capacity, sizeof *parts);
+    if (parts == NULL) return false;
+    if (plan->part_count > 0) memcpy(parts, plan->parts, plan->part_count * sizeof *parts);
+    tti_free(plan->parts);
+    plan->parts = parts;
+    plan->part_capacity = capacity;
+    return true;
+}
+
 void tti_plan_free(struct tti_plan *plan)
 {
     tti_free(plan->steps);
+    tti_free(plan->parts);
     *plan = (struct tti_plan){0};
 }
 
@@ -95,6 +109,40 @@ void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool
     add_move(plan, TTI_STEP_PREFIX, target, source, bytes, stream)->exclusive = exclusive;
 }
 
+void tti_add_fold(struct tti_plan *plan, struct tti_region target, const struct tti_part *parts, int count, int divisor,
+                  uint64_t bytes)
+{
+    if (bytes == 0) return;
+    if (plan->part_count + (size_t)count > plan->part_capacity && !grow_parts(plan, (size_t)count)) {
+        plan->failed = true;
+        return;
+    }
+    struct tti_step *step = add(plan, TTI_STEP_FOLD);
+    step->target = target;
+    step->first = (uint32_t)plan->part_count;
+    step->sources = count;
+    step->value = (uint32_t)divisor;
+    step->bytes = bytes;
+    memcpy(plan->parts + plan->part_count, parts, (size_t)count * sizeof *parts);
+    plan->part_count += (size_t)count;
+}
+
+void tti_add_message(struct tti_plan *plan, enum tti_step_kind kind, int peer, struct tti_region at, uint64_t bytes)
+{
+    struct tti_step *step = add(plan, kind);
+    step->peer = peer;
+    step->bytes = bytes;
+    if (kind == TTI_STEP_SEND)
+        step->source = at;
+    else
+        step->target = at;
+}
+
+void tti_add_settle(struct tti_plan *plan, enum tti_step_kind kind, uint32_t value)
+{
+    add(plan, kind)->value = value;
+}
+
 /* ---- Shapes ---------------------------------------------------------------------------------------------------- */
 
 enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
@@ -102,6 +150,7 @@ enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
 static uint64_t table(const struct tti_shape *shape, int rank, int row, int column)
 {
     size_t size = (size_t)shape->size;
+    if (shape->path == TTI_MESSAGES) rank = 0; /* the one row there is */
     return shape->tables[(size_t)rank * 4 * size + (size_t)row * size + (size_t)column] * shape->element;
 }
 
@@ -141,6 +190,47 @@ struct tti_flow tti_flow_of(const struct tti_shape *shape, int from, int to)
                                  table(shape, to, OUT_OFFSETS, from)};
     default: return (struct tti_flow){0};
     }
+}
+
+struct tti_block tti_block_to(const struct tti_shape *shape, int to)
+{
+    uint64_t bytes = shape->count * shape->element;
+    switch (shape->kind) {
+    case TTI_SCATTER:
+    case TTI_ALL_TO_ALL: return (struct tti_block){(uint64_t)to * bytes, bytes};
+    case TTI_SCATTER_V:
+    case TTI_ALL_TO_ALL_V:
+        return (struct tti_block){table(shape, shape->rank, IN_OFFSETS, to), table(shape, shape->rank, IN_COUNTS, to)};
+    case TTI_GATHER_V: return (struct tti_block){0, table(shape, shape->rank, IN_COUNTS, 0)};
+    case TTI_ALL_GATHER_V: return (struct tti_block){0, table(shape, shape->rank, OUT_COUNTS, shape->rank)};
+    default: return (struct tti_block){0, bytes};
+    }
+}
+
+struct tti_block tti_block_from(const struct tti_shape *shape, int from)
+{
+    uint64_t bytes = shape->count * shape->element;
+    switch (shape->kind) {
+    case TTI_GATHER:
+    case TTI_ALL_GATHER:
+    case TTI_ALL_TO_ALL: return (struct tti_block){(uint64_t)from * bytes, bytes};
+    case TTI_GATHER_V:
+    case TTI_ALL_GATHER_V:
+    case TTI_ALL_TO_ALL_V:
+        return (struct tti_block){table(shape, shape->rank, OUT_OFFSETS, from),
+                                  table(shape, shape->rank, OUT_COUNTS, from)};
+    case TTI_SCATTER_V: return (struct tti_block){0, table(shape, shape->rank, OUT_COUNTS, 0)};
+    default: return (struct tti_block){0, bytes};
+    }
+}
+
+struct tti_block tti_slice_of(uint64_t bytes, int rank, int size)
+{
+    uint64_t lines = (bytes + 63) / 64, share = lines / (uint64_t)size, extra = lines % (uint64_t)size;
+    uint64_t r = (uint64_t)rank;
+    uint64_t first = r * share + (r < extra ? r : extra), last = first + share + (r < extra ? 1 : 0);
+    uint64_t low = first * 64 < bytes ? first * 64 : bytes, high = last * 64 < bytes ? last * 64 : bytes;
+    return (struct tti_block){low, high - low};
 }
 
 /* The block of every rank's input that rank `to` reduces, in a reduce_scatter. */
@@ -276,9 +366,12 @@ bool tti_shape_fits_stage(const struct tti_shape *shape)
 
 tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape)
 {
-    plan->count = 0;
+    plan->count = plan->part_count = 0;
+    plan->temp_bytes = 0;
     plan->failed = false;
-    if (shape->kind == TTI_BARRIER || shape->kind == TTI_TUNING)
+    if (shape->path == TTI_MESSAGES)
+        tti_build_messages(plan, shape);
+    else if (shape->kind == TTI_BARRIER || shape->kind == TTI_TUNING)
         tti_build_barrier(plan, shape);
     else if (shape->path == TTI_STAGED)
         tti_build_staged(plan, shape);
@@ -289,4 +382,32 @@ tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape
     else
         tti_build_bounce(plan, shape);
     return plan->failed ? TUTTI_ERR_MEMORY : TUTTI_OK;
+}
+
+/* ---- Cost ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t folded_bytes(const struct tti_plan *plan, const struct tti_step *step, const struct tti_shape *shape)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < step->sources; i++) {
+        const struct tti_part *part = &plan->parts[step->first + (uint32_t)i];
+        bytes += part->partial ? step->bytes / shape->element * shape->accumulator : step->bytes;
+    }
+    return bytes;
+}
+
+struct tti_cost tti_plan_cost(const struct tti_plan *plan, const struct tti_shape *shape)
+{
+    struct tti_cost cost = {0};
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct tti_step *step = &plan->steps[i];
+        if (step->kind == TTI_STEP_SEND) {
+            cost.messages++;
+            cost.bytes += step->bytes;
+        }
+        if (step->kind == TTI_STEP_RECV) cost.received += step->bytes;
+        if (step->kind == TTI_STEP_COPY) cost.copied += step->bytes;
+        if (step->kind == TTI_STEP_FOLD) cost.folded += folded_bytes(plan, step, shape);
+    }
+    return cost;
 }

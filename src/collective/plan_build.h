@@ -18,6 +18,20 @@ void tti_add_exchange(struct tti_plan *plan, struct tti_region target, struct tt
 void tti_add_reduce(struct tti_plan *plan, struct tti_region target, struct tti_region source, int sources,
                     uint64_t bytes, bool stream);
 void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, bool stream);
+void tti_add_fold(struct tti_plan *plan, struct tti_region target, const struct tti_part *parts, int count, int divisor,
+                  uint64_t bytes);
+/* SEND or RECV, of 0 bytes too; AWAIT or DRAIN. */
+void tti_add_message(struct tti_plan *plan, enum tti_step_kind kind, int peer, struct tti_region at, uint64_t bytes);
+void tti_add_settle(struct tti_plan *plan, enum tti_step_kind kind, uint32_t value);
+
+/* What this rank sends to a rank (of its input) and receives from one (in its output), as far as it knows itself. */
+struct tti_block {
+    uint64_t offset, bytes;
+};
+struct tti_block tti_block_to(const struct tti_shape *shape, int to);
+struct tti_block tti_block_from(const struct tti_shape *shape, int from);
+/* A rank's share of `bytes`, cut at cache lines. */
+struct tti_block tti_slice_of(uint64_t bytes, int rank, int size);
 
 struct tti_flow tti_reduce_block(const struct tti_shape *shape, int to);
 bool tti_shape_reduces(const struct tti_shape *shape);
@@ -29,5 +43,6 @@ void tti_build_staged(struct tti_plan *plan, const struct tti_shape *shape);
 void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape);
 void tti_build_attach(struct tti_plan *plan, const struct tti_shape *shape);
 void tti_build_bounce(struct tti_plan *plan, const struct tti_shape *shape);
+void tti_build_messages(struct tti_plan *plan, const struct tti_shape *shape);
 
 #endif

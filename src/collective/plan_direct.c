@@ -7,20 +7,6 @@
  */
 #include "collective/plan_build.h"
 
-struct slice {
-    uint64_t offset, bytes;
-};
-
-/* Rank's share of `bytes`, cut at cache lines. */
-static struct slice slice_of(uint64_t bytes, int rank, int size)
-{
-    uint64_t lines = (bytes + 63) / 64, share = lines / (uint64_t)size, extra = lines % (uint64_t)size;
-    uint64_t r = (uint64_t)rank;
-    uint64_t first = r * share + (r < extra ? r : extra), last = first + share + (r < extra ? 1 : 0);
-    uint64_t low = first * 64 < bytes ? first * 64 : bytes, high = last * 64 < bytes ? last * 64 : bytes;
-    return (struct slice){low, high - low};
-}
-
 /* A copy leaves its input in the caches for the next reader, a reduction is done with its inputs: it pays sooner. */
 static bool streams(const struct tti_shape *shape)
 {
@@ -56,7 +42,7 @@ static void exchange_in_place(struct tti_plan *plan, const struct tti_shape *sha
     uint64_t block = shape->count * shape->element;
     for (int k = 1; k < shape->size; k++) {
         int peer = (shape->rank + k) % shape->size;
-        struct slice half = slice_of(block, shape->rank < peer ? 0 : 1, 2);
+        struct tti_block half = tti_slice_of(block, shape->rank < peer ? 0 : 1, 2);
         tti_add_exchange(plan, at(shape->rank, TTI_OUT, (uint64_t)peer * block + half.offset),
                          at(peer, TTI_OUT, (uint64_t)shape->rank * block + half.offset), half.bytes);
     }
@@ -73,7 +59,7 @@ void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape)
 {
     bool stream = streams(shape);
     uint64_t bytes = shape->count * shape->element;
-    struct slice own = slice_of(bytes, shape->rank, shape->size);
+    struct tti_block own = tti_slice_of(bytes, shape->rank, shape->size);
     switch (shape->kind) {
     case TTI_ALL_REDUCE:
     case TTI_REDUCE: {
@@ -111,13 +97,13 @@ void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape)
 static void all_reduce_in_two_phases(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
 {
     uint64_t bytes = shape->count * shape->element;
-    struct slice own = slice_of(bytes, shape->rank, shape->size);
+    struct tti_block own = tti_slice_of(bytes, shape->rank, shape->size);
     tti_add_reduce(plan, at(shape->rank, TTI_OUT, own.offset), at(TTI_ALL, TTI_IN, own.offset), shape->size, own.bytes,
                    false);
     tti_add_publish(plan, 1);
     for (int k = 1; k < shape->size; k++) {
         int from = (shape->rank + k) % shape->size;
-        struct slice slice = slice_of(bytes, from, shape->size);
+        struct tti_block slice = tti_slice_of(bytes, from, shape->size);
         if (slice.bytes == 0) continue;
         tti_add_wait(plan, from, 1);
         tti_add_copy(plan, at(shape->rank, TTI_OUT, slice.offset), at(from, TTI_OUT, slice.offset), slice.bytes,

@@ -497,8 +497,7 @@ static const void *next_entry(const struct pass *pass, const struct tti_fold_sou
 {
     if (count == 1) return part_at(pass, &sources[i], offset, n, slot(pass, depth));
     const void *in[TTI_KERNEL_ARITY];
-    for (int k = 0; k < count; k++)
-        in[k] = part_at(pass, &sources[i + k], offset, n, slot(pass, pass->levels + k));
+    for (int k = 0; k < count; k++) in[k] = part_at(pass, &sources[i + k], offset, n, slot(pass, pass->levels + k));
     pass->row->fold[count - 2](slot(pass, depth), in, NULL, 0, n);
     return slot(pass, depth);
 }
