@@ -236,9 +236,9 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
         status = slept ? sleep_once(&watch, until_ns) : waitable->progress(waitable->object);
         if (status != TUTTI_IN_PROGRESS) return status;
         if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
+        if (slept) wait.now_ns = tti_now_ns(); /* what is looked at after a sleep goes by the time after it */
         if (!tti_wait_slow(&wait)) continue;
-        /* what is looked at after a sleep goes by the time after it */
-        watch.now_ns = slept ? tti_now_ns() : wait.now_ns;
+        watch.now_ns = wait.now_ns;
         if (watch.vigil == &own) own.since_ns = wait.started_ns;
         TTI_TRY(look(&watch));
         if (watch.now_ns >= until_ns) return TUTTI_IN_PROGRESS;
