@@ -22,5 +22,5 @@ install(EXPORT TuttiTargets NAMESPACE Tutti:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/TuttiConfig.cmake.in TuttiConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(TuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/TuttiConfig.cmake ${CMAKE_BINARY_DIR}/TuttiConfigVersion.cmake
-              cmake/TuttiSodium.cmake
+              cmake/TuttiLibraries.cmake
         DESTINATION ${package_dir})

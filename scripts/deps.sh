@@ -16,6 +16,8 @@ build  pkg-config            command pkg-config
 build  libhwloc-dev          module hwloc
 build  libopenblas0-pthread  library libopenblas.so.0
 build  libsodium-dev         module libsodium
+build  libjansson-dev        module jansson
+build  libxxhash-dev         file /usr/include/xxhash.h
 test   clang                 command clang
 test   libclang-rt-14-dev    runtime libclang_rt.tsan
 test   clang-format-14       command clang-format-14

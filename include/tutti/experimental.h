@@ -18,6 +18,7 @@ typedef enum tutti_option_kind {
     TUTTI_OPTION_MS,    /* "250", "250ms", "3s", "2min" */
     TUTTI_OPTION_BYTES, /* "64", "64K", "1M", "2G": powers of 1024 */
     TUTTI_OPTION_BOOL,  /* "0", "1", "yes", "no", "on", "off" */
+    TUTTI_OPTION_REAL,  /* "0.5", "3e-4" */
     TUTTI_OPTION_TEXT
 } tutti_option_kind;
 
@@ -35,6 +36,9 @@ TUTTI_API const tutti_option_row *tutti_option_rows(size_t *count);
 /* Reads `text` as the row's kind. ERR_OPTION with a sentence in `reason` when it is not one or is out of range. */
 TUTTI_API tutti_status tutti_option_parse(const tutti_option_row *row, const char *text, int64_t *number, char *reason,
                                           size_t reason_bytes);
+/* The same for the kind REAL, whose values are no whole numbers. */
+TUTTI_API tutti_status tutti_option_parse_real(const tutti_option_row *row, const char *text, double *number,
+                                               char *reason, size_t reason_bytes);
 
 /* The word of `words` that is nearest to `word` by edit distance, or NULL if none is near. */
 TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);

@@ -325,6 +325,203 @@ TUTTI_API const char *tutti_nn_kernels_name(void);
 /* The rate of square matrix products on so many threads, in GFLOP/s; takes about `seconds`. */
 TUTTI_API double tutti_blas_rate(int threads, double seconds);
 
+/* ---- Training: parameters -------------------------------------------------------------------------------------- */
+/* From here on nothing needs a tutti_model: whoever computes gradients otherwise gives a list of these. */
+
+typedef struct tutti_parameter {
+    const char *name;
+    float *value, *gradient; /* (count) each */
+    size_t count;
+    bool decays; /* whether weight decay applies */
+} tutti_parameter;
+
+/* The model's tensors as such a list, as many as tutti_model_tensors, in the order of memory. Counts include the padding
+ * behind each tensor, so that the list covers the allocation without gaps. Tensors of two dimensions or more decay. */
+TUTTI_API tutti_status tutti_model_list(tutti_model *model, tutti_parameter *parameters);
+
+/* The square root of the sum of the squares of all gradients. With a comm, ranks (which must hold the same gradients)
+ * share the work. The bits do not depend on the number of ranks. */
+TUTTI_API tutti_status tutti_gradient_norm(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+                                           double *norm);
+
+/* A hash of all values in the order of the list: equal hashes, equal weights. */
+TUTTI_API uint64_t tutti_weights_hash(const tutti_parameter *parameters, size_t count);
+
+/* Compares the ranks' hashes. `odd` (may be NULL) gets the lowest rank that differs from rank 0, or -1. */
+TUTTI_API tutti_status tutti_weights_compare(tutti_comm *comm, uint64_t hash, int *odd);
+
+/* ---- Training: optimizers and schedules ------------------------------------------------------------------------ */
+
+typedef struct tutti_optimizer tutti_optimizer;
+
+typedef struct tutti_optimizer_settings {
+    size_t struct_size;
+    const char *name;                    /* "sgd", "adam", "adamw" or "lion" */
+    double beta1, beta2, epsilon, decay; /* adam, adamw, lion; decay also of sgd */
+    double momentum;                     /* sgd */
+    bool nesterov;
+} tutti_optimizer_settings;
+
+TUTTI_API const char *tutti_optimizer_names(size_t index); /* NULL at the end */
+TUTTI_API tutti_status tutti_optimizer_defaults(const char *name, tutti_optimizer_settings *settings,
+                                                tutti_error *error);
+/* The list must outlive the optimizer. */
+TUTTI_API tutti_status tutti_optimizer_create(const tutti_optimizer_settings *settings,
+                                              const tutti_parameter *parameters, size_t count,
+                                              tutti_optimizer **optimizer, tutti_error *error);
+TUTTI_API void tutti_optimizer_free(tutti_optimizer *optimizer); /* NULL is ignored */
+/* One pass over memory: gradients are multiplied by `scale` (one over the global count, and clipping) on their way. */
+TUTTI_API void tutti_optimizer_step(tutti_optimizer *optimizer, double rate, double scale);
+
+/* For checkpoints: steps taken, and state number `index` (floats in the list's order) with its name; NULL: no more. */
+TUTTI_API uint64_t tutti_optimizer_steps(const tutti_optimizer *optimizer);
+TUTTI_API void tutti_optimizer_set_steps(tutti_optimizer *optimizer, uint64_t steps);
+TUTTI_API const char *tutti_optimizer_state(const tutti_optimizer *optimizer, int index, float **values);
+TUTTI_API const tutti_optimizer_settings *tutti_optimizer_get(const tutti_optimizer *optimizer);
+TUTTI_API size_t tutti_optimizer_bytes(const tutti_optimizer *optimizer);
+
+typedef struct tutti_schedule {
+    const char *shape; /* "constant", "linear" or "cosine" */
+    double rate, end;  /* after warm-up, and at the end */
+    uint64_t warmup, steps;
+} tutti_schedule;
+
+TUTTI_API tutti_status tutti_schedule_check(const tutti_schedule *schedule, tutti_error *error);
+TUTTI_API double tutti_schedule_rate(const tutti_schedule *schedule, uint64_t step); /* of step 0, 1, … */
+
+/* ---- Training: data -------------------------------------------------------------------------------------------- */
+
+typedef struct tutti_data tutti_data;
+
+typedef struct tutti_data_settings {
+    size_t struct_size;
+    /* A file or a folder (bytes), "u16:FILE" or "u32:FILE" (token ids), "markov:order=2,states=64,length=1000000,seed=1",
+     * or "csv:FILE" (rows of numbers, the last one the target). */
+    const char *source;
+    size_t context;    /* tokens of a sample; not for CSV */
+    double held_out;   /* fraction that is kept for validation: the last tokens, or rows drawn without the seed */
+    uint64_t seed;     /* of the order */
+    bool classes;      /* CSV: targets are classes 0, 1, … */
+    size_t vocabulary; /* 0: what the source has; otherwise ids must be below it */
+} tutti_data_settings;
+
+typedef struct tutti_data_about {
+    size_t struct_size;
+    size_t tokens, held_out; /* tokens or rows of both parts */
+    size_t samples;          /* of one epoch: stretches of `context` tokens, or rows */
+    size_t held_out_samples;
+    size_t vocabulary; /* tokens; CSV: classes, or 0 */
+    size_t features;   /* CSV: columns but the last */
+    double entropy;    /* nats per token where known; otherwise NaN */
+} tutti_data_about;
+
+TUTTI_API tutti_status tutti_data_open(const tutti_data_settings *settings, tutti_data **data, tutti_error *error);
+TUTTI_API void tutti_data_close(tutti_data *data); /* NULL is ignored */
+TUTTI_API void tutti_data_describe(const tutti_data *data, tutti_data_about *about);
+
+/* Sample number `index` of the order (step * batch + place in the batch). Every epoch goes through all samples once, in
+ * an order that depends on the seed and the epoch, and begins a little elsewhere. Held-out samples come in order,
+ * and from the first again after the last. */
+TUTTI_API void tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens,
+                                 int32_t *targets); /* (context) each */
+TUTTI_API void tutti_data_row(const tutti_data *data, bool held_out, uint64_t index, float *features, float *target);
+
+/* ---- Training: checkpoints ------------------------------------------------------------------------------------- */
+/* A checkpoint is a folder, step-00000100: one safetensors file per group of tensors and index.json, which holds the
+ * notes and the sizes and hashes of the files. It is written beside its place and moved there when all of it is on
+ * the disk, so one that has its name is whole. */
+
+typedef struct tutti_note {
+    const char *name, *value;
+} tutti_note;
+
+typedef struct tutti_checkpoint_tensor {
+    const char *group; /* its file: "model" is model.safetensors */
+    const char *name;
+    int dimensions;
+    int64_t shape[TUTTI_DIMENSIONS_MAX];
+    float *values;
+} tutti_checkpoint_tensor;
+
+/* Tensors of a group stand next to each other. Of the checkpoints before this one the last keep - 1 stay (keep 0: all).
+ * On failure the folder is as it was, and the error says why. */
+TUTTI_API tutti_status tutti_checkpoint_save(const char *folder, uint64_t step, int keep, const tutti_note *notes,
+                                             size_t note_count, const tutti_checkpoint_tensor *tensors,
+                                             size_t tensor_count, tutti_error *error);
+
+typedef struct tutti_checkpoint tutti_checkpoint;
+
+/* Opens the checkpoint at `path` and, with `verify`, reads all of it against its hashes: ERR_DAMAGED names what is wrong.
+ * `path` may also be the folder of checkpoints: then the newest good one, and damaged ones are passed over with a
+ * warning in the log. */
+TUTTI_API tutti_status tutti_checkpoint_open(const char *path, bool verify, tutti_checkpoint **checkpoint,
+                                             tutti_error *error);
+TUTTI_API void tutti_checkpoint_close(tutti_checkpoint *checkpoint); /* NULL is ignored */
+TUTTI_API const char *tutti_checkpoint_path(const tutti_checkpoint *checkpoint);
+TUTTI_API uint64_t tutti_checkpoint_step(const tutti_checkpoint *checkpoint);
+TUTTI_API uint64_t tutti_checkpoint_bytes(const tutti_checkpoint *checkpoint);
+TUTTI_API const char *tutti_checkpoint_note(const tutti_checkpoint *checkpoint, const char *name); /* NULL: none */
+/* Fills in the values. Tensors of these groups that are missing, too many or of other shapes are an error that names
+ * the first ones. */
+TUTTI_API tutti_status tutti_checkpoint_load(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
+                                             size_t tensor_count, tutti_error *error);
+
+/* Calls `each` with the path of every checkpoint of the folder, oldest first, whole or damaged. */
+TUTTI_API tutti_status tutti_checkpoint_list(const char *folder, void (*each)(void *context, const char *path),
+                                             void *context, tutti_error *error);
+/* Calls `each` with one line for each thing in which the two differ. */
+TUTTI_API tutti_status tutti_checkpoint_diff(const tutti_checkpoint *a, const tutti_checkpoint *b,
+                                             void (*each)(void *context, const char *line), void *context,
+                                             tutti_error *error);
+
+/* ---- Training: data parallel ----------------------------------------------------------------------------------- */
+/* Every rank has all parameters and computes gradients of its own samples; tutti_ddp sums them over the ranks.
+ *
+ *     tutti_ddp_create(world, parameters, count, NULL, &ddp, &error);        all ranks get rank 0's values
+ *     tutti_ddp_begin(ddp, true);
+ *     … backward: gradients of sums, not of means; tutti_ddp_ready(ddp, i) as soon as gradient i is final …
+ *     tutti_ddp_end(ddp, samples, &all_samples);                             gradients are sums over all ranks now
+ *     tutti_optimizer_step(optimizer, rate, 1 / all_samples);
+ *
+ * Gradients are reduced in buckets, in the reverse order of the list, while the rest of backward runs. Ranks may have
+ * different numbers of samples, or none. A rank that does not call ready for a parameter contributes zeros to it.
+ *
+ * With options.grains the result does not depend on the number of ranks, bit for bit: the global batch is cut into that
+ * many grains, rank r works on grains tutti_ddp_grains gives it, and hands over one gradient per subtree of the
+ * canonical tree over all grains (tutti_ddp_partials), which is what tutti_pass_backward makes. docs/training.md. */
+
+typedef struct tutti_ddp tutti_ddp;
+
+typedef struct tutti_ddp_options {
+    size_t struct_size;
+    size_t bucket_bytes;       /* 0: 25 MB */
+    size_t first_bucket_bytes; /* 0: 1 MB; small, so that the first can start early */
+    int grains;                /* 0: gradients of ranks are summed as they are */
+} tutti_ddp_options;
+
+/* Collective. The list and what it points to must outlive the ddp. Errors of collectives are in the comm. */
+TUTTI_API tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+                                        const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
+TUTTI_API void tutti_ddp_free(tutti_ddp *ddp); /* not collective; NULL is ignored */
+
+/* A backward pass begins. `last` false: it only accumulates, and nothing is sent. */
+TUTTI_API tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last);
+TUTTI_API tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index);
+/* The same for a run of elements, counted over all parameters one after the other: for tutti_pass_backward. */
+TUTTI_API tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count);
+/* Collective. Ends the pass that was begun with `last`. *total (may be NULL) gets the sum of all ranks' counts. */
+TUTTI_API tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total);
+
+/* Name number `index` of the parameters that no pass of the last step made ready on this rank; NULL: no more. */
+TUTTI_API const char *tutti_ddp_unused(const tutti_ddp *ddp, size_t index);
+/* Seconds this rank has spent in communication, or waiting for it, since it was created. */
+TUTTI_API double tutti_ddp_seconds(const tutti_ddp *ddp);
+TUTTI_API size_t tutti_ddp_bytes(const tutti_ddp *ddp); /* of its buffers */
+
+/* With grains: those of this rank, `first` to `first + count`, and where the gradient of each subtree goes. */
+TUTTI_API void tutti_ddp_grains(const tutti_ddp *ddp, int *first, int *count);
+TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float *const **gradients);
+
 #ifdef __cplusplus
 }
 #endif

@@ -59,7 +59,9 @@ extern "C" {
     X(ERR_CANCELLED, -44, "peer", "the operation was cancelled")                                                       \
     X(ERR_JOIN, -60, "world", "the world could not be formed")                                                         \
     X(ERR_BROKEN, -61, "world", "the comm was broken by an earlier error")                                             \
-    X(ERR_FORKED, -62, "world", "the handle belongs to the parent process and cannot be used after fork")
+    X(ERR_FORKED, -62, "world", "the handle belongs to the parent process and cannot be used after fork")              \
+    X(ERR_DAMAGED, -80, "training", "a file is not what was saved")                                                    \
+    X(ERR_DIVERGED, -81, "training", "a loss or a gradient is no finite number any more")
 
 typedef enum tutti_status {
 #define TUTTI_STATUS_ENUM(name, value, group, text) TUTTI_##name = (value),
@@ -67,9 +69,10 @@ typedef enum tutti_status {
 #undef TUTTI_STATUS_ENUM
 } tutti_status;
 
-TUTTI_API const char *tutti_status_name(tutti_status status);  /* "TUTTI_ERR_PEER_LOST" */
-TUTTI_API const char *tutti_status_text(tutti_status status);  /* "a rank died or ended without leaving" */
-TUTTI_API const char *tutti_status_group(tutti_status status); /* "argument", "resource", "peer" or "world" */
+TUTTI_API const char *tutti_status_name(tutti_status status); /* "TUTTI_ERR_PEER_LOST" */
+TUTTI_API const char *tutti_status_text(tutti_status status); /* "a rank died or ended without leaving" */
+TUTTI_API const char *
+tutti_status_group(tutti_status status); /* "argument", "resource", "peer", "world" or "training" */
 
 /* ---- Joining and leaving a world ------------------------------------------------------------------------------- */
 

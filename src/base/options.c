@@ -148,6 +148,7 @@ tutti_status tutti_option_parse(const tutti_option_row *row, const char *text, i
 {
     if (row == NULL || text == NULL) return TUTTI_ERR_ARGUMENT;
     if (row->kind == TUTTI_OPTION_TEXT) return TUTTI_OK;
+    if (row->kind == TUTTI_OPTION_REAL) return tutti_option_parse_real(row, text, NULL, reason, reason_bytes);
     char range[128];
     const char *wanted = accepted(row, range, sizeof range);
     int64_t value = 0;
@@ -157,6 +158,21 @@ tutti_status tutti_option_parse(const tutti_option_row *row, const char *text, i
     if (!understood || value < row->low || value > row->high) {
         return refuse(reason, reason_bytes, "%s: \"%.64s\" is %s; give %s", row->name, text,
                       understood ? "out of range" : "not understood", wanted);
+    }
+    if (number != NULL) *number = value;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_option_parse_real(const tutti_option_row *row, const char *text, double *number, char *reason,
+                                     size_t reason_bytes)
+{
+    if (row == NULL || text == NULL || row->kind != TUTTI_OPTION_REAL) return TUTTI_ERR_ARGUMENT;
+    char *end = NULL;
+    double value = strtod(text, &end);
+    bool understood = end != text && *end == '\0' && !isspace((unsigned char)*text);
+    if (!understood || !(value >= (double)row->low && value <= (double)row->high)) {
+        return refuse(reason, reason_bytes, "%s: \"%.64s\" is %s; give a number from %" PRId64 " to %" PRId64,
+                      row->name, text, understood ? "out of range" : "not understood", row->low, row->high);
     }
     if (number != NULL) *number = value;
     return TUTTI_OK;

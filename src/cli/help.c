@@ -25,8 +25,8 @@ static const struct cli_example exit_statuses[] = {
 static const char *value_name(const struct cli_flag *flag)
 {
     static const char *const names[] = {
-        [TUTTI_OPTION_INT] = "N",    [TUTTI_OPTION_MS] = "TIME",   [TUTTI_OPTION_BYTES] = "BYTES",
-        [TUTTI_OPTION_BOOL] = "0|1", [TUTTI_OPTION_TEXT] = "TEXT",
+        [TUTTI_OPTION_INT] = "N",    [TUTTI_OPTION_MS] = "TIME",     [TUTTI_OPTION_BYTES] = "BYTES",
+        [TUTTI_OPTION_BOOL] = "0|1", [TUTTI_OPTION_REAL] = "NUMBER", [TUTTI_OPTION_TEXT] = "TEXT",
     };
     if (flag->is_switch) return "";
     if (flag->value != NULL) return flag->value;

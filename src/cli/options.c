@@ -109,11 +109,21 @@ static void set_text(void *values, size_t offset, const char *text)
     memcpy((char *)values + offset, &text, sizeof text);
 }
 
+static void set_real(void *values, size_t offset, double number)
+{
+    memcpy((char *)values + offset, &number, sizeof number);
+}
+
 static int set_defaults(const char *command, const struct cli_page *page, void *values)
 {
     for (const struct cli_flag *flag = page->flags; flag->row.name != NULL; flag++) {
         if (flag->row.kind == TUTTI_OPTION_TEXT) {
             set_text(values, flag->offset, flag->row.initial);
+        } else if (flag->row.kind == TUTTI_OPTION_REAL) {
+            double number = 0;
+            if (tutti_option_parse_real(&flag->row, flag->row.initial, &number, NULL, 0) != TUTTI_OK)
+                return cli_fail(command, "the default of %s is wrong", flag->row.name);
+            set_real(values, flag->offset, number);
         } else if (flag->row.initial != NULL && flag->row.initial[0] != '\0') {
             int64_t number = 0;
             char reason[256];
@@ -153,6 +163,18 @@ static int check_value(const char *command, const tutti_option_row *row, const c
     return cli_refuse(command, "%s", reason);
 }
 
+static int take_real(const char *command, const struct cli_flag *flag, const char *name, const char *text, void *values)
+{
+    tutti_option_row named = flag->row;
+    char reason[256];
+    double number = 0;
+    named.name = name;
+    if (tutti_option_parse_real(&named, text, &number, reason, sizeof reason) != TUTTI_OK)
+        return cli_refuse(command, "%s", reason);
+    set_real(values, flag->offset, number);
+    return CLI_GO_ON;
+}
+
 static int take_value(const char *command, const struct cli_flag *flag, const char *name, const char *text,
                       void *values)
 {
@@ -161,6 +183,7 @@ static int take_value(const char *command, const struct cli_flag *flag, const ch
         if (status == CLI_GO_ON) set_text(values, flag->offset, text);
         return status;
     }
+    if (flag->row.kind == TUTTI_OPTION_REAL) return take_real(command, flag, name, text, values);
     int64_t number = 0;
     int status = check_value(command, &flag->row, name, text, &number);
     if (status == CLI_GO_ON) set_number(values, flag->offset, number);

@@ -33,7 +33,7 @@ static void print_rows(FILE *stream, const tutti_option_row *rows, size_t count,
 {
     static const char *const kinds[] = {
         [TUTTI_OPTION_INT] = "number",  [TUTTI_OPTION_MS] = "time, ms", [TUTTI_OPTION_BYTES] = "bytes",
-        [TUTTI_OPTION_BOOL] = "0 or 1", [TUTTI_OPTION_TEXT] = "text",
+        [TUTTI_OPTION_BOOL] = "0 or 1", [TUTTI_OPTION_REAL] = "number", [TUTTI_OPTION_TEXT] = "text",
     };
     for (size_t i = 0; i < count; i++) {
         char name[80];

@@ -37,6 +37,6 @@ version=$(sed -n 's/^#define TUTTI_VERSION_MAJOR //p' "$SRC/include/tutti/tutti.
 soname=$(objdump -p "$BUILD/libtutti.so" | awk '$1 == "SONAME" {print $2}')
 [ "$soname" = "libtutti.so.$version" ] || { echo "SONAME is '$soname', not libtutti.so.$version"; rc=1; }
 
-objdump -p "$BUILD/libtutti.so" | awk '$1 == "NEEDED" {print $2}' | grep -Ev '^(libc|libm|libpthread|libsodium|ld-linux[^.]*)\.so' > needed || true
-none "libtutti.so needs more than libc, libm, pthread and libsodium" needed
+objdump -p "$BUILD/libtutti.so" | awk '$1 == "NEEDED" {print $2}' | grep -Ev '^(libc|libm|libpthread|libsodium|libjansson|ld-linux[^.]*)\.so' > needed || true
+none "libtutti.so needs more than libc, libm, pthread, libsodium and jansson" needed
 exit $rc

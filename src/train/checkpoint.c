@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading checkpoints: finding them, checking them, filling in tensors.
+ */
+#include "train/checkpoint.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/status.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Names ----------------------------------------------------------------------------------------------------- */
+
+const char *tti_hex(uint64_t value, char text[TTI_HEX])
+{
+    (void)snprintf(text, TTI_HEX, "%016" PRIx64, value);
+    return text;
+}
+
+void tti_checkpoint_name(const char *folder, uint64_t step, char path[PATH_MAX])
+{
+    (void)snprintf(path, PATH_MAX, "%s/step-%08" PRIu64, folder, step);
+}
+
+/* Whether the name is exactly what tti_checkpoint_name makes. */
+static bool step_of_name(const char *name, uint64_t *step)
+{
+    char again[PATH_MAX];
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return false;
+    *step = strtoull(name + 5, NULL, 10);
+    tti_checkpoint_name(".", *step, again);
+    return strcmp(again + 2, name) == 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+tutti_status tti_checkpoint_steps(const char *folder, uint64_t **steps, size_t *count, tutti_error *error)
+{
+    size_t room = 0;
+    *steps = NULL;
+    *count = 0;
+    DIR *entries = opendir(folder);
+    if (entries == NULL) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s", folder);
+    for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+        uint64_t step;
+        if (!step_of_name(entry->d_name, &step)) continue;
+        if (*count == room) {
+            room = room == 0 ? 16 : 2 * room;
+            uint64_t *more = realloc(*steps, room * sizeof *more);
+            if (more == NULL) {
+                (void)closedir(entries);
+                free(*steps);
+                return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of %zu checkpoints", room);
+            }
+            *steps = more;
+        }
+        (*steps)[(*count)++] = step;
+    }
+    (void)closedir(entries);
+    if (*count > 0) qsort(*steps, *count, sizeof **steps, ascending);
+    return TUTTI_OK;
+}
+
+/* ---- The index ------------------------------------------------------------------------------------------------- */
+
+bool tti_index_checksum(const json_t *index, char text[TTI_HEX])
+{
+    char *printed = json_dumps(index, JSON_COMPACT | JSON_SORT_KEYS);
+    if (printed == NULL) return false;
+    (void)tti_hex(tti_hash(printed, strlen(printed), 0), text);
+    free(printed);
+    return true;
+}
+
+static json_t *refuse_index(tutti_error *error, json_t *json, const char *path, const char *why)
+{
+    json_decref(json);
+    (void)tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s: %s", path, why);
+    return NULL;
+}
+
+json_t *tti_index_parse(const char *text, size_t bytes, const char *path, tutti_error *error)
+{
+    json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    json_t *index = json_object_get(json, "index");
+    const char *checksum = json_string_value(json_object_get(json, "checksum"));
+    char right[TTI_HEX];
+    if (!json_is_object(index) || checksum == NULL) return refuse_index(error, json, path, "it is not an index");
+    if (!tti_index_checksum(index, right) || strcmp(checksum, right) != 0)
+        return refuse_index(error, json, path, "its checksum is wrong");
+    const char *format = json_string_value(json_object_get(index, "format"));
+    if (format == NULL || strcmp(format, TTI_CHECKPOINT_FORMAT) != 0)
+        return refuse_index(error, json, path, "it is not the index of a checkpoint");
+    if (json_integer_value(json_object_get(index, "version")) != TTI_CHECKPOINT_VERSION)
+        return refuse_index(error, json, path, "its version is not 1, the one this library knows");
+    json_incref(index);
+    json_decref(json);
+    return index;
+}
+
+static tutti_status read_index(tutti_checkpoint *checkpoint, tutti_error *error)
+{
+    char path[PATH_MAX + 16];
+    struct stat about;
+    (void)snprintf(path, sizeof path, "%s/index.json", checkpoint->path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return tti_error_set(error, TUTTI_ERR_DAMAGED, errno, "%.300s cannot be read", path);
+    tutti_status status = TUTTI_OK;
+    char *text = NULL;
+    if (fstat(fd, &about) != 0 || about.st_size > TTI_INDEX_MOST)
+        status = tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s is too large for an index", path);
+    if (status == TUTTI_OK) text = tti_calloc(1, (size_t)about.st_size + 1);
+    if (status == TUTTI_OK && text == NULL)
+        status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%.300s: no memory", path);
+    if (status == TUTTI_OK) status = tti_file_read(fd, path, 0, (size_t)about.st_size, text, error);
+    if (status == TUTTI_OK) {
+        checkpoint->index = tti_index_parse(text, (size_t)about.st_size, path, error);
+        if (checkpoint->index == NULL) status = error->status;
+    }
+    (void)close(fd);
+    tti_free(text);
+    return status;
+}
+
+/* A file's row of the index. Names come from a file, so only plain ones are taken: nothing outside the folder. */
+static tutti_status read_row(tutti_checkpoint *checkpoint, const json_t *row, struct tti_checkpoint_file *file,
+                             tutti_error *error)
+{
+    static const char suffix[] = ".safetensors";
+    const char *name = json_string_value(json_object_get(row, "name"));
+    const char *hash = json_string_value(json_object_get(row, "hash"));
+    size_t length = name == NULL ? 0 : strlen(name), tail = sizeof suffix - 1;
+    bool plain = length > tail && length - tail < sizeof file->group && strchr(name, '/') == NULL && name[0] != '.' &&
+                 strcmp(name + length - tail, suffix) == 0;
+    if (!plain || hash == NULL)
+        return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s/index.json: a file's row is not understood",
+                             checkpoint->path);
+    memcpy(file->group, name, length - tail);
+    file->group[length - tail] = '\0';
+    file->bytes = (uint64_t)json_integer_value(json_object_get(row, "bytes"));
+    file->hash = strtoull(hash, NULL, 16);
+    size_t folder = strlen(checkpoint->path);
+    if (folder + 1 + length >= sizeof file->path)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s is too long a path", checkpoint->path);
+    memcpy(file->path, checkpoint->path, folder);
+    file->path[folder] = '/';
+    memcpy(file->path + folder + 1, name, length + 1);
+    return TUTTI_OK;
+}
+
+static tutti_status open_file(struct tti_checkpoint_file *file, tutti_error *error)
+{
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (file->fd < 0) return tti_error_set(error, TUTTI_ERR_DAMAGED, errno, "%.300s cannot be read", file->path);
+    struct stat about;
+    if (fstat(file->fd, &about) == 0 && (uint64_t)about.st_size == file->bytes)
+        return tti_safetensors_read(file->fd, file->path, &file->tensors, error);
+    return tti_error_set(error, TUTTI_ERR_DAMAGED, 0,
+                         "%.300s does not have the %" PRIu64 " bytes that it was saved with", file->path, file->bytes);
+}
+
+static tutti_status open_files(tutti_checkpoint *checkpoint, tutti_error *error)
+{
+    const json_t *files = json_object_get(checkpoint->index, "files"), *row;
+    size_t i;
+    if (json_array_size(files) > TTI_CHECKPOINT_FILES)
+        return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s/index.json: too many files", checkpoint->path);
+    json_array_foreach(files, i, row)
+    {
+        struct tti_checkpoint_file *file = &checkpoint->files[checkpoint->file_count++];
+        file->fd = -1;
+        TTI_TRY(read_row(checkpoint, row, file, error));
+        TTI_TRY(open_file(file, error));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status verify_files(const tutti_checkpoint *checkpoint, tutti_error *error)
+{
+    for (size_t i = 0; i < checkpoint->file_count; i++) {
+        const struct tti_checkpoint_file *file = &checkpoint->files[i];
+        uint64_t bytes = 0, hash = 0;
+        TTI_TRY(tti_file_hash(file->fd, file->path, &bytes, &hash, error));
+        if (hash != file->hash)
+            return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s: its bytes are not those that were saved",
+                                 file->path);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status open_one(const char *path, bool verify, tutti_checkpoint **checkpoint, tutti_error *error)
+{
+    tutti_checkpoint *made = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%.300s: no memory", path);
+    (void)snprintf(made->path, sizeof made->path, "%s", path);
+    tutti_status status = read_index(made, error);
+    if (status == TUTTI_OK) made->step = (uint64_t)json_integer_value(json_object_get(made->index, "step"));
+    if (status == TUTTI_OK) status = open_files(made, error);
+    if (status == TUTTI_OK && verify) status = verify_files(made, error);
+    if (status != TUTTI_OK)
+        tutti_checkpoint_close(made);
+    else
+        *checkpoint = made;
+    return status;
+}
+
+/* The newest that is whole. */
+static tutti_status open_newest(const char *folder, bool verify, tutti_checkpoint **checkpoint, tutti_error *error)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    TTI_TRY(tti_checkpoint_steps(folder, &steps, &count, error));
+    tutti_status status = TUTTI_ERR_ARGUMENT;
+    if (count == 0) (void)tti_error_set(error, status, 0, "there is no checkpoint in %.300s", folder);
+    for (size_t i = count; i > 0 && status != TUTTI_OK; i--) {
+        char path[PATH_MAX];
+        tti_checkpoint_name(folder, steps[i - 1], path);
+        status = open_one(path, verify, checkpoint, error);
+        if (status == TUTTI_ERR_MEMORY) break;
+        if (status != TUTTI_OK)
+            tti_log(TUTTI_WARN, "checkpoint %s is damaged%s: %s", path, i > 1 ? ", the one before it is tried" : "",
+                    error->text);
+    }
+    free(steps);
+    return status;
+}
+
+tutti_status tutti_checkpoint_open(const char *path, bool verify, tutti_checkpoint **checkpoint, tutti_error *error)
+{
+    char index[PATH_MAX];
+    uint64_t step;
+    const char *slash = strrchr(path, '/');
+    bool one = step_of_name(slash == NULL ? path : slash + 1, &step);
+    if (snprintf(index, sizeof index, "%s/index.json", path) >= (int)sizeof index)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s is too long a path", path);
+    if (one || access(index, F_OK) == 0) return open_one(path, verify, checkpoint, error);
+    return open_newest(path, verify, checkpoint, error);
+}
+
+void tutti_checkpoint_close(tutti_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL) return;
+    for (size_t i = 0; i < checkpoint->file_count; i++) {
+        if (checkpoint->files[i].fd >= 0) (void)close(checkpoint->files[i].fd);
+        tti_safetensors_free(&checkpoint->files[i].tensors);
+    }
+    json_decref(checkpoint->index);
+    tti_free(checkpoint);
+}
+
+/* ---- What is in it --------------------------------------------------------------------------------------------- */
+
+const char *tutti_checkpoint_path(const tutti_checkpoint *checkpoint)
+{
+    return checkpoint->path;
+}
+
+uint64_t tutti_checkpoint_step(const tutti_checkpoint *checkpoint)
+{
+    return checkpoint->step;
+}
+
+uint64_t tutti_checkpoint_bytes(const tutti_checkpoint *checkpoint)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < checkpoint->file_count; i++) bytes += checkpoint->files[i].bytes;
+    return bytes;
+}
+
+const char *tutti_checkpoint_note(const tutti_checkpoint *checkpoint, const char *name)
+{
+    return json_string_value(json_object_get(json_object_get(checkpoint->index, "notes"), name));
+}
+
+static const struct tti_checkpoint_file *find_group(const tutti_checkpoint *checkpoint, const char *group)
+{
+    for (size_t i = 0; i < checkpoint->file_count; i++)
+        if (strcmp(checkpoint->files[i].group, group) == 0) return &checkpoint->files[i];
+    return NULL;
+}
+
+/* The first tensor of the file that is not among those asked for; there is one. */
+static const char *find_extra(const struct tti_checkpoint_file *file, const tutti_checkpoint_tensor *tensors,
+                              size_t count)
+{
+    for (size_t i = 0; i < file->tensors.count; i++) {
+        size_t j = 0;
+        while (j < count && (strcmp(tensors[j].group, file->group) != 0 ||
+                             strcmp(tensors[j].name, file->tensors.tensors[i].name) != 0))
+            j++;
+        if (j == count) return file->tensors.tensors[i].name;
+    }
+    return "?";
+}
+
+static tutti_status check_tensor(const struct tti_checkpoint_file *file, const tutti_checkpoint_tensor *tensor,
+                                 const struct tti_safetensor **found, tutti_error *error)
+{
+    char has[TTI_SHAPE_TEXT], wants[TTI_SHAPE_TEXT];
+    *found = tti_safetensors_find(&file->tensors, tensor->name);
+    if (*found == NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.240s is of another model: it has no tensor \"%.64s\"",
+                             file->path, tensor->name);
+    bool same = (*found)->dimensions == tensor->dimensions;
+    for (int i = 0; same && i < tensor->dimensions; i++) same = (*found)->shape[i] == tensor->shape[i];
+    if (same) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                         "%.200s is of another model: its tensor \"%.64s\" is %s, the model's is %s", file->path,
+                         tensor->name, tti_shape_text((*found)->dimensions, (*found)->shape, has),
+                         tti_shape_text(tensor->dimensions, tensor->shape, wants));
+}
+
+/* Everything is checked before the first value is touched. */
+static tutti_status check_tensors(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
+                                  size_t count, tutti_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct tti_checkpoint_file *file = find_group(checkpoint, tensors[i].group);
+        const struct tti_safetensor *found;
+        if (file == NULL)
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s has no %s.safetensors", checkpoint->path,
+                                 tensors[i].group);
+        TTI_TRY(check_tensor(file, &tensors[i], &found, error));
+        size_t of_group = 0;
+        for (size_t j = 0; j < count; j++) of_group += strcmp(tensors[j].group, file->group) == 0;
+        if (of_group < file->tensors.count)
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                                 "%.240s is of another model: it has %zu tensors, such as \"%.64s\", the model has %zu",
+                                 file->path, file->tensors.count, find_extra(file, tensors, count), of_group);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_checkpoint_load(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
+                                   size_t tensor_count, tutti_error *error)
+{
+    TTI_TRY(check_tensors(checkpoint, tensors, tensor_count, error));
+    for (size_t i = 0; i < tensor_count; i++) {
+        const struct tti_checkpoint_file *file = find_group(checkpoint, tensors[i].group);
+        const struct tti_safetensor *found = tti_safetensors_find(&file->tensors, tensors[i].name);
+        TTI_TRY(tti_file_read(file->fd, file->path, found->begin, (size_t)(found->end - found->begin),
+                              tensors[i].values, error));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_checkpoint_list(const char *folder, void (*each)(void *context, const char *path), void *context,
+                                   tutti_error *error)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    TTI_TRY(tti_checkpoint_steps(folder, &steps, &count, error));
+    for (size_t i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        tti_checkpoint_name(folder, steps[i], path);
+        each(context, path);
+    }
+    free(steps);
+    return TUTTI_OK;
+}

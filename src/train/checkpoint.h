@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints inside the library. index.json is {"checksum": …, "index": {format, version, step, notes, files}}; the
+ * checksum is that of the index printed in one fixed way, so it covers every value in it.
+ */
+#ifndef TTI_TRAIN_CHECKPOINT_H
+#define TTI_TRAIN_CHECKPOINT_H
+
+#include "train/safetensors.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <tutti/train.h>
+
+#define TTI_CHECKPOINT_FORMAT "tutti checkpoint"
+enum { TTI_CHECKPOINT_VERSION = 1, TTI_CHECKPOINT_FILES = 8, TTI_INDEX_MOST = 4 << 20, TTI_HEX = 17 };
+
+struct tti_checkpoint_file {
+    char group[64];
+    char path[PATH_MAX];
+    int fd;
+    uint64_t bytes, hash;
+    struct tti_safetensors tensors;
+};
+
+struct tutti_checkpoint {
+    char path[PATH_MAX];
+    uint64_t step;
+    json_t *index;
+    size_t file_count;
+    struct tti_checkpoint_file files[TTI_CHECKPOINT_FILES];
+};
+
+/* The steps of a folder's checkpoints, ascending. *steps is the caller's to free. */
+tutti_status tti_checkpoint_steps(const char *folder, uint64_t **steps, size_t *count, tutti_error *error);
+void tti_checkpoint_name(const char *folder, uint64_t step, char path[PATH_MAX]);
+
+/* The checksum of an index, as text. False: no memory. */
+bool tti_index_checksum(const json_t *index, char text[TTI_HEX]);
+/* Reads the text of an index.json; NULL with a sentence when it is not one or its checksum is wrong. */
+json_t *tti_index_parse(const char *text, size_t bytes, const char *path, tutti_error *error);
+const char *tti_hex(uint64_t value, char text[TTI_HEX]);
+
+#endif

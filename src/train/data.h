@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where tokens come from. A source is a row: a prefix ("u16:") and how to open it; once open it is a length and a way to
+ * read any stretch. Rows of a CSV file are kept apart, as numbers in memory.
+ */
+#ifndef TTI_TRAIN_DATA_H
+#define TTI_TRAIN_DATA_H
+
+#include <stdbool.h>
+#include <tutti/train.h>
+
+struct tti_source {
+    size_t length;     /* tokens */
+    size_t vocabulary; /* ids are below */
+    double entropy;    /* nats per token, or NaN where unknown */
+    /* Reads tokens at..at+count, which lie within the length. */
+    void (*read)(const struct tti_source *source, size_t at, size_t count, int32_t *tokens);
+    void (*close)(struct tti_source *source);
+    void *state;
+};
+
+/* `text` is what follows the prefix. On failure nothing is left open. */
+typedef tutti_status tti_source_open(const char *text, struct tti_source *source, tutti_error *error);
+tti_source_open tti_source_bytes, tti_source_u16, tti_source_u32, tti_source_markov;
+
+/* A file in memory, read-only. An empty file is an error, since nothing here can use one. */
+struct tti_file {
+    const unsigned char *bytes;
+    size_t count;
+};
+tutti_status tti_file_map(const char *path, struct tti_file *file, tutti_error *error);
+void tti_file_unmap(struct tti_file *file);
+
+struct tti_table {
+    size_t rows, columns;
+    float *cells; /* (rows, columns) */
+};
+tutti_status tti_csv_read(const char *path, struct tti_table *table, tutti_error *error);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Buckets of gradients and when they are reduced.
+ *
+ * Invariant: all ranks reduce the same buckets in the same order, whatever became ready when: a bucket waits for all
+ * before it, and those that never became full are reduced at the end, with zeros where nothing was computed.
+ */
+#include "train/ddp.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include <string.h>
+
+enum { BUCKET = 25 << 20, FIRST_BUCKET = 1 << 20 };
+
+/* ---- Making one ------------------------------------------------------------------------------------------------ */
+
+static bool touching(const tutti_parameter *parameters, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (parameters[i - 1].gradient + parameters[i - 1].count != parameters[i].gradient) return false;
+    return true;
+}
+
+/* From the end of the list, whole parameters until the size is reached. Called twice: to count, and to fill in. */
+static size_t cut_buckets(const struct tutti_ddp *ddp, size_t bytes, size_t first_bytes, struct tti_bucket *buckets)
+{
+    size_t made = 0;
+    for (size_t i = ddp->count, to = ddp->elements; i > 0; i--) {
+        size_t most = made == 0 ? first_bytes : bytes;
+        if ((to - ddp->starts[i - 1]) * sizeof(float) < most && i > 1) continue;
+        if (buckets != NULL) buckets[made] = (struct tti_bucket){.from = ddp->starts[i - 1], .to = to};
+        to = ddp->starts[i - 1];
+        made++;
+    }
+    return made;
+}
+
+static tutti_status make_buckets(struct tutti_ddp *ddp, const tutti_ddp_options *options, tutti_error *error)
+{
+    size_t bytes = options->bucket_bytes == 0 ? BUCKET : options->bucket_bytes;
+    size_t first = options->first_bucket_bytes == 0 ? FIRST_BUCKET : options->first_bucket_bytes;
+    ddp->bucket_count = cut_buckets(ddp, bytes, first, NULL);
+    ddp->buckets = tti_calloc(ddp->bucket_count + 1, sizeof *ddp->buckets);
+    if (ddp->buckets == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for buckets");
+    (void)cut_buckets(ddp, bytes, first, ddp->buckets);
+    return TUTTI_OK;
+}
+
+static tutti_status make_lists(struct tutti_ddp *ddp, tutti_error *error)
+{
+    ddp->starts = tti_calloc(ddp->count + 1, sizeof *ddp->starts);
+    ddp->ready = tti_calloc(ddp->count + 1, sizeof *ddp->ready);
+    ddp->used = tti_calloc(ddp->count + 1, sizeof *ddp->used);
+    if (ddp->starts == NULL || ddp->ready == NULL || ddp->used == NULL)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for lists of %zu parameters", ddp->count);
+    for (size_t i = 0; i < ddp->count; i++) ddp->starts[i + 1] = ddp->starts[i] + ddp->parameters[i].count;
+    ddp->elements = ddp->starts[ddp->count];
+    return TUTTI_OK;
+}
+
+/* Where the gradients are not one piece of memory, a copy is reduced, in memory that all ranks of the host reach. */
+static tutti_status make_flat(struct tutti_ddp *ddp, tutti_error *error)
+{
+    ddp->copied = !touching(ddp->parameters, ddp->count);
+    ddp->flat = ddp->count > 0 ? ddp->parameters[0].gradient : NULL;
+    if (!ddp->copied) return TUTTI_OK;
+    ddp->flat = tutti_alloc(ddp->comm, ddp->elements * sizeof(float));
+    if (ddp->flat == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory to gather gradients in");
+    ddp->bytes += ddp->elements * sizeof(float);
+    return TUTTI_OK;
+}
+
+static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
+{
+    for (size_t i = 0; i < ddp->count; i++) {
+        const tutti_parameter *p = &ddp->parameters[i];
+        tutti_status status = tutti_broadcast(tutti_named(ddp->comm, p->name), p->value, p->value, p->count, TUTTI_F32,
+                                              0);
+        if (status != TUTTI_OK) {
+            *error = *tutti_comm_error(ddp->comm);
+            return status;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+                              const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
+{
+    static const tutti_ddp_options none = {0};
+    if (options == NULL) options = &none;
+    if (options->grains > 0 && options->grains < tutti_size(comm))
+        return tti_error_set(
+            error, TUTTI_ERR_ARGUMENT, 0,
+            "%d ranks are more than %d grains: every rank needs a grain; use more grains or fewer ranks",
+            tutti_size(comm), options->grains);
+    struct tutti_ddp *made = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory");
+    *made = (struct tutti_ddp){
+        .comm = comm, .parameters = parameters, .count = count, .grains = options->grains, .fresh = true};
+    tutti_status status = make_lists(made, error);
+    if (status == TUTTI_OK) status = make_buckets(made, options, error);
+    if (status == TUTTI_OK) status = make_flat(made, error);
+    if (status == TUTTI_OK && made->grains > 0) status = tti_ddp_plan_grains(made, error);
+    if (status == TUTTI_OK) status = share_values(made, error);
+    if (status != TUTTI_OK)
+        tutti_ddp_free(made);
+    else
+        *ddp = made;
+    return status;
+}
+
+void tutti_ddp_free(tutti_ddp *ddp)
+{
+    if (ddp == NULL) return;
+    if (ddp->copied) (void)tutti_free(ddp->comm, ddp->flat);
+    (void)tutti_free(ddp->comm, ddp->memory);
+    (void)tutti_free(ddp->comm, ddp->slices);
+    tti_free(ddp->starts);
+    tti_free(ddp->ready);
+    tti_free(ddp->used);
+    tti_free(ddp->buckets);
+    tti_free(ddp->subtrees);
+    tti_free(ddp->of_rank);
+    tti_free(ddp->counts);
+    tti_free(ddp);
+}
+
+/* ---- Reducing -------------------------------------------------------------------------------------------------- */
+
+/* The parameters that have elements from..to. */
+static struct tti_span parameters_of(const struct tutti_ddp *ddp, size_t from, size_t to)
+{
+    struct tti_span span = {0, ddp->count};
+    while (span.lo < span.hi && ddp->starts[span.lo + 1] <= from) span.lo++;
+    while (span.hi > span.lo && ddp->starts[span.hi - 1] >= to) span.hi--;
+    return span;
+}
+
+static void copy_bucket(struct tutti_ddp *ddp, const struct tti_bucket *bucket, bool back)
+{
+    struct tti_span span = parameters_of(ddp, bucket->from, bucket->to);
+    for (size_t i = span.lo; ddp->copied && i < span.hi; i++) {
+        const tutti_parameter *p = &ddp->parameters[i];
+        float *flat = ddp->flat + ddp->starts[i];
+        memcpy(back ? p->gradient : flat, back ? flat : p->gradient, p->count * sizeof(float));
+    }
+}
+
+static tutti_status reduce_bucket(struct tutti_ddp *ddp, const struct tti_bucket *bucket)
+{
+    float *values = ddp->flat + bucket->from;
+    if (ddp->grains > 0 && !ddp->aligned) return tti_ddp_combine(ddp, bucket);
+    copy_bucket(ddp, bucket, false);
+    return tutti_all_reduce(tutti_named(ddp->comm, "gradients"), values, values, bucket->to - bucket->from, TUTTI_F32,
+                            TUTTI_SUM);
+}
+
+/* Reduces the buckets that are next and full, or with `all` every one that is left. */
+static tutti_status advance(struct tutti_ddp *ddp, bool all)
+{
+    int64_t began = tti_now_ns();
+    tutti_status status = TUTTI_OK;
+    while (status == TUTTI_OK && ddp->next < ddp->bucket_count) {
+        struct tti_bucket *bucket = &ddp->buckets[ddp->next];
+        if (!all && bucket->ready < bucket->to - bucket->from) break;
+        status = reduce_bucket(ddp, bucket);
+        ddp->next++;
+    }
+    ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
+    return status;
+}
+
+/* ---- A pass ---------------------------------------------------------------------------------------------------- */
+
+tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last)
+{
+    if (ddp->begun && ddp->last) return TUTTI_ERR_ARGUMENT;
+    if (ddp->fresh) memset(ddp->used, 0, ddp->count * sizeof *ddp->used);
+    memset(ddp->ready, 0, ddp->count * sizeof *ddp->ready);
+    for (size_t b = 0; b < ddp->bucket_count; b++) ddp->buckets[b].ready = 0;
+    ddp->begun = true;
+    ddp->last = last;
+    ddp->fresh = false;
+    ddp->next = 0;
+    return TUTTI_OK;
+}
+
+static size_t overlap(size_t a, size_t b, size_t from, size_t to)
+{
+    size_t low = a > from ? a : from, high = b < to ? b : to;
+    return high > low ? high - low : 0;
+}
+
+tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
+{
+    if (!ddp->begun || offset + count > ddp->elements) return TUTTI_ERR_ARGUMENT;
+    struct tti_span span = parameters_of(ddp, offset, offset + count);
+    for (size_t i = span.lo; i < span.hi; i++) {
+        ddp->ready[i] += overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count);
+        ddp->used[i] = true;
+    }
+    if (!ddp->last) return TUTTI_OK;
+    for (size_t b = ddp->next; b < ddp->bucket_count; b++)
+        ddp->buckets[b].ready += overlap(ddp->buckets[b].from, ddp->buckets[b].to, offset, offset + count);
+    return advance(ddp, false);
+}
+
+tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index)
+{
+    if (index >= ddp->count) return TUTTI_ERR_ARGUMENT;
+    return tutti_ddp_ready_run(ddp, ddp->starts[index], ddp->parameters[index].count);
+}
+
+static void zero_unused(struct tutti_ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->count; i++) {
+        if (ddp->used[i]) continue;
+        size_t bytes = ddp->parameters[i].count * sizeof(float);
+        memset(ddp->parameters[i].gradient, 0, bytes);
+        for (int k = 0; k < ddp->partial_count; k++) memset(ddp->partials[k] + ddp->starts[i], 0, bytes);
+    }
+}
+
+tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
+{
+    if (!ddp->begun || !ddp->last) return TUTTI_ERR_ARGUMENT;
+    ddp->begun = false;
+    ddp->fresh = true;
+    zero_unused(ddp);
+    TTI_TRY(advance(ddp, true));
+    for (size_t b = 0; b < ddp->bucket_count; b++) copy_bucket(ddp, &ddp->buckets[b], true);
+    if (total == NULL) return TUTTI_OK;
+    return tutti_all_reduce(tutti_named(ddp->comm, "count"), &count, total, 1, TUTTI_F64, TUTTI_SUM);
+}
+
+const char *tutti_ddp_unused(const tutti_ddp *ddp, size_t index)
+{
+    for (size_t i = 0; i < ddp->count; i++)
+        if (!ddp->used[i] && index-- == 0) return ddp->parameters[i].name;
+    return NULL;
+}
+
+double tutti_ddp_seconds(const tutti_ddp *ddp)
+{
+    return ddp->seconds;
+}
+
+size_t tutti_ddp_bytes(const tutti_ddp *ddp)
+{
+    return ddp->bytes;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Data parallel inside the library.
+ *
+ * All elements of all parameters have one order, that of the list. Memory for gradients is seen through it: `flat` where
+ * the parameters' gradients touch each other or are copied together, `partials` where there are several of them.
+ */
+#ifndef TTI_TRAIN_DDP_H
+#define TTI_TRAIN_DDP_H
+
+#include "train/tree.h"
+
+#include <tutti/train.h>
+
+/* A stretch of elements that is reduced in one go. */
+struct tti_bucket {
+    size_t from, to;
+    size_t ready; /* of its elements */
+};
+
+/* One subtree of the tree over grains, and the rank that computes it. */
+struct tti_subtree {
+    struct tti_span span;
+    int rank;
+    float *values; /* the owner's copy of its slice, while a bucket is combined */
+};
+
+struct tutti_ddp {
+    tutti_comm *comm;
+    const tutti_parameter *parameters;
+    size_t count, elements;
+    size_t *starts;          /* [count + 1]: the first element of each parameter */
+    size_t *ready;           /* [count]: elements that became ready in this pass */
+    bool *used;              /* [count]: in any pass of this step */
+    bool begun, last, fresh; /* fresh: the next pass is the first of a step */
+
+    float *flat; /* all gradients in order: the parameters' own memory, or a copy */
+    bool copied; /* a copy */
+    struct tti_bucket *buckets;
+    size_t bucket_count, next; /* next: the first that is not reduced yet */
+
+    int grains, first_grain, grain_count;
+    bool aligned; /* every rank has one subtree, and the tree over ranks is the top of the tree over grains */
+    int partial_count;
+    int bounds[TUTTI_SUBTREES_MAX + 1];
+    float *partials[TUTTI_SUBTREES_MAX];
+    float *memory;                /* of the partials */
+    struct tti_subtree *subtrees; /* [subtree_count], of all ranks, in order */
+    int subtree_count, rounds;    /* rounds: the most subtrees of one rank */
+    int *of_rank;                 /* [size]: the first subtree of each rank */
+    float *slices;                /* room for a slice of every subtree */
+    size_t *counts;               /* [4 size]: of one exchange */
+
+    double seconds;
+    size_t bytes;
+};
+
+/* Sums the partials of all ranks over one bucket, in the order of the tree, into flat. */
+tutti_status tti_ddp_combine(struct tutti_ddp *ddp, const struct tti_bucket *bucket);
+/* Who has which grains and subtrees, and memory for them. */
+tutti_status tti_ddp_plan_grains(struct tutti_ddp *ddp, tutti_error *error);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums over all gradients whose bits do not depend on the layout, and where a value stopped being finite.
+ *
+ * Invariant: a tensor is cut into blocks of BLOCK elements by its own index, a block is summed in LANES lanes of double
+ * whose order is fixed, and the blocks are summed in the canonical tree over all blocks of all tensors. Who computes a
+ * block does not matter: ranks share them out and gather the sums.
+ */
+#include "train/norm.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "train/variants.h"
+#include <math.h>
+
+enum { BLOCK = 1 << 15, LANES = 16 };
+
+TTI_BODY squares_body(const float *values, size_t count, double *sum)
+{
+    double lanes[LANES] = {0};
+    size_t whole = count - count % LANES;
+    for (size_t i = 0; i < whole; i += LANES) {
+        for (size_t j = 0; j < LANES; j++) {
+            double x = (double)values[i + j];
+            lanes[j] += x * x;
+        }
+    }
+    for (size_t i = whole; i < count; i++) lanes[i - whole] += (double)values[i] * (double)values[i];
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t j = 0; j < half; j++) lanes[j] += lanes[j + half];
+    *sum = lanes[0];
+}
+TTI_VARIANTS(squares, (const float *values, size_t count, double *sum), (values, count, sum));
+
+static size_t blocks_of(size_t elements)
+{
+    return (elements + BLOCK - 1) / BLOCK;
+}
+
+size_t tti_norm_blocks(const tutti_parameter *parameters, size_t count)
+{
+    size_t blocks = 0;
+    for (size_t i = 0; i < count; i++) blocks += blocks_of(parameters[i].count);
+    return blocks;
+}
+
+/* Goes through all blocks in order; fills sums[lo..hi). */
+void tti_norm_fill(const tutti_parameter *parameters, size_t count, struct tti_span span, double *sums)
+{
+    void (*squares)(const float *, size_t, double *) = squares_variants[tti_set_now()];
+    size_t at = 0;
+    for (size_t i = 0; i < count && at < span.hi; i++) {
+        size_t blocks = blocks_of(parameters[i].count);
+        for (size_t b = 0; b < blocks; b++, at++) {
+            if (at < span.lo || at >= span.hi) continue;
+            size_t from = b * BLOCK, left = parameters[i].count - from;
+            squares(parameters[i].gradient + from, left < BLOCK ? left : BLOCK, &sums[at]);
+        }
+    }
+}
+
+static tutti_status gather(tutti_comm *comm, size_t blocks, double *sums)
+{
+    int size = tutti_size(comm), rank = tutti_rank(comm);
+    size_t *counts = tti_calloc((size_t)size, sizeof *counts);
+    if (counts == NULL) return TUTTI_ERR_MEMORY;
+    for (int r = 0; r < size; r++) {
+        struct tti_span span = tti_tree_share(blocks, r, size);
+        counts[r] = span.hi - span.lo;
+    }
+    struct tti_span mine = tti_tree_share(blocks, rank, size);
+    tutti_status status = tutti_all_gather_v(tutti_named(comm, "gradient norm"), sums + mine.lo, sums, counts, NULL,
+                                             TUTTI_F64);
+    tti_free(counts);
+    return status;
+}
+
+tutti_status tutti_gradient_norm(tutti_comm *comm, const tutti_parameter *parameters, size_t count, double *norm)
+{
+    size_t blocks = tti_norm_blocks(parameters, count);
+    double *sums = tti_calloc(blocks + 1, sizeof *sums);
+    if (sums == NULL) return TUTTI_ERR_MEMORY;
+    tutti_status status = TUTTI_OK;
+    if (comm == NULL || tutti_size(comm) == 1) {
+        tti_norm_fill(parameters, count, (struct tti_span){0, blocks}, sums);
+    } else {
+        tti_norm_fill(parameters, count, tti_tree_share(blocks, tutti_rank(comm), tutti_size(comm)), sums);
+        status = gather(comm, blocks, sums);
+    }
+    if (status == TUTTI_OK) *norm = sqrt(tti_tree_sum(sums, blocks));
+    tti_free(sums);
+    return status;
+}
+
+static bool first_bad(const float *values, size_t count, size_t *index)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (isfinite(values[i])) continue;
+        *index = i;
+        return true;
+    }
+    return false;
+}
+
+const tutti_parameter *tutti_find_nonfinite(const tutti_parameter *parameters, size_t count, int gradients,
+                                            size_t *index)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float *values = gradients ? parameters[i].gradient : parameters[i].value;
+        if (first_bad(values, parameters[i].count, index)) return &parameters[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TTI_TRAIN_NORM_H
+#define TTI_TRAIN_NORM_H
+
+#include "train/tree.h"
+
+#include <tutti/train.h>
+
+/* Blocks that the gradients are cut into, and the sums of squares of blocks span.lo..span.hi, into sums[lo..hi). */
+size_t tti_norm_blocks(const tutti_parameter *parameters, size_t count);
+void tti_norm_fill(const tutti_parameter *parameters, size_t count, struct tti_span span, double *sums);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of optimizers, and what is the same for all of them: state, the step over all tensors, rate schedules.
+ */
+#include "train/optimizer.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include <math.h>
+
+static const struct tti_optimizer_row *const rows[] = {
+    &tti_optimizer_sgd,
+    &tti_optimizer_adam,
+    &tti_optimizer_adamw,
+    &tti_optimizer_lion,
+};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+struct tutti_optimizer {
+    const struct tti_optimizer_row *row;
+    tutti_optimizer_settings settings;
+    const tutti_parameter *parameters; /* [count], the caller's */
+    size_t count, elements;
+    uint64_t step;                       /* taken so far */
+    float *states[TTI_OPTIMIZER_STATES]; /* each [elements], in the parameters' order */
+};
+
+static const struct tti_optimizer_row *find_row(const char *name)
+{
+    for (size_t i = 0; name != NULL && i < ROWS; i++)
+        if (strcmp(rows[i]->name, name) == 0) return rows[i];
+    return NULL;
+}
+
+const char *tutti_optimizer_names(size_t index)
+{
+    return index < ROWS ? rows[index]->name : NULL;
+}
+
+tutti_status tutti_optimizer_defaults(const char *name, tutti_optimizer_settings *settings, tutti_error *error)
+{
+    const struct tti_optimizer_row *row = find_row(name);
+    if (row == NULL)
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                             "there is no optimizer \"%.32s\"; there are sgd, adam, adamw and lion",
+                             name == NULL ? "" : name);
+    *settings = row->defaults;
+    return TUTTI_OK;
+}
+
+static tutti_status check_settings(const tutti_optimizer_settings *s, tutti_error *error)
+{
+    bool betas = s->beta1 >= 0 && s->beta1 < 1 && s->beta2 >= 0 && s->beta2 < 1;
+    if (!betas || !(s->momentum >= 0 && s->momentum < 1))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "%s: beta1 %g, beta2 %g and momentum %g must be at least 0 and below 1", s->name, s->beta1,
+                             s->beta2, s->momentum);
+    if (!(s->epsilon >= 0) || !(s->decay >= 0) || !isfinite(s->epsilon) || !isfinite(s->decay))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%s: epsilon %g and decay %g must be 0 or more", s->name,
+                             s->epsilon, s->decay);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_optimizer_create(const tutti_optimizer_settings *settings, const tutti_parameter *parameters,
+                                    size_t count, tutti_optimizer **optimizer, tutti_error *error)
+{
+    const struct tti_optimizer_row *row = find_row(settings->name);
+    if (row == NULL)
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "there is no optimizer \"%.32s\"", settings->name);
+    TTI_TRY(check_settings(settings, error));
+    tutti_optimizer *made = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for an optimizer");
+    *made = (tutti_optimizer){.row = row, .settings = *settings, .parameters = parameters, .count = count};
+    made->settings.name = row->name;
+    for (size_t i = 0; i < count; i++) made->elements += parameters[i].count;
+    for (int i = 0; i < row->state_count; i++) {
+        made->states[i] = tti_calloc(made->elements + 1, sizeof(float));
+        if (made->states[i] == NULL) {
+            size_t bytes = made->elements * sizeof(float);
+            tutti_optimizer_free(made);
+            return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the state of %s: %zu bytes more are needed",
+                                 settings->name, bytes);
+        }
+    }
+    *optimizer = made;
+    return TUTTI_OK;
+}
+
+void tutti_optimizer_free(tutti_optimizer *optimizer)
+{
+    if (optimizer == NULL) return;
+    for (int i = 0; i < TTI_OPTIMIZER_STATES; i++) tti_free(optimizer->states[i]);
+    tti_free(optimizer);
+}
+
+void tutti_optimizer_step(tutti_optimizer *optimizer, double rate, double scale)
+{
+    const struct tti_optimizer_row *row = optimizer->row;
+    tti_update_kernel *kernel = row->kernels[tti_set_now()];
+    struct tti_update updates[2]; /* [whether it decays] */
+    optimizer->step++;
+    row->prepare(&optimizer->settings, optimizer->step, rate, scale, 0, &updates[0]);
+    row->prepare(&optimizer->settings, optimizer->step, rate, scale, optimizer->settings.decay, &updates[1]);
+    size_t at = 0;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const tutti_parameter *p = &optimizer->parameters[i];
+        float *second = optimizer->states[1] == NULL ? NULL : optimizer->states[1] + at;
+        kernel(&updates[p->decays != 0], p->value, p->gradient, optimizer->states[0] + at, second, p->count);
+        at += p->count;
+    }
+}
+
+uint64_t tutti_optimizer_steps(const tutti_optimizer *optimizer)
+{
+    return optimizer->step;
+}
+
+void tutti_optimizer_set_steps(tutti_optimizer *optimizer, uint64_t steps)
+{
+    optimizer->step = steps;
+}
+
+const char *tutti_optimizer_state(const tutti_optimizer *optimizer, int index, float **values)
+{
+    if (index < 0 || index >= optimizer->row->state_count) return NULL;
+    if (values != NULL) *values = optimizer->states[index];
+    return optimizer->row->state_names[index];
+}
+
+const tutti_optimizer_settings *tutti_optimizer_get(const tutti_optimizer *optimizer)
+{
+    return &optimizer->settings;
+}
+
+size_t tutti_optimizer_bytes(const tutti_optimizer *optimizer)
+{
+    return (size_t)optimizer->row->state_count * optimizer->elements * sizeof(float);
+}
+
+/* ---- Schedules ------------------------------------------------------------------------------------------------- */
+
+static double fall_constant(double done)
+{
+    (void)done;
+    return 1;
+}
+
+static double fall_linear(double done)
+{
+    return 1 - done;
+}
+
+static double fall_cosine(double done)
+{
+    return 0.5 * (1 + cos(done * 3.14159265358979323846));
+}
+
+/* What remains of the rate between its peak and its end, by how much of the way is done. */
+static const struct {
+    const char *name;
+    double (*fall)(double done);
+} schedules[] = {
+    {"constant", fall_constant},
+    {"linear", fall_linear},
+    {"cosine", fall_cosine},
+};
+
+double tutti_schedule_rate(const tutti_schedule *schedule, uint64_t step)
+{
+    if (step < schedule->warmup) return schedule->rate * (double)(step + 1) / (double)schedule->warmup;
+    double length = schedule->steps > schedule->warmup ? (double)(schedule->steps - schedule->warmup) : 1;
+    double done = (double)(step - schedule->warmup) / length;
+    for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++) {
+        if (strcmp(schedules[i].name, schedule->shape) != 0) continue;
+        return schedule->end + (schedule->rate - schedule->end) * schedules[i].fall(done < 1 ? done : 1);
+    }
+    return NAN;
+}
+
+tutti_status tutti_schedule_check(const tutti_schedule *schedule, tutti_error *error)
+{
+    if (!(schedule->rate > 0) || !isfinite(schedule->rate) || !(schedule->end >= 0) || schedule->end > schedule->rate)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "the rate %g must be above 0, and its end %g between 0 and the rate", schedule->rate,
+                             schedule->end);
+    if (isnan(tutti_schedule_rate(schedule, schedule->warmup)))
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                             "there is no schedule \"%.32s\"; there are constant, linear and cosine", schedule->shape);
+    return TUTTI_OK;
+}

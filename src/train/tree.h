@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The canonical tree over n leaves: T(lo..hi) = T(lo..lo+p) + T(lo+p..hi), p the largest power of two below hi - lo. It
+ * is the tree in which collectives reduce over ranks; here the leaves are grains of a batch or blocks of an index.
+ */
+#ifndef TTI_TRAIN_TREE_H
+#define TTI_TRAIN_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Leaves lo..hi-1. */
+struct tti_span {
+    size_t lo, hi;
+};
+
+size_t tti_tree_half(size_t leaves); /* p, for 2 leaves or more */
+
+/* The sum of `values` in the order of the tree; 0 for none. */
+double tti_tree_sum(const double *values, size_t count);
+
+/* Contiguous leaves of one part of `parts`: the first leaves % parts have one more. */
+struct tti_span tti_tree_share(size_t leaves, int part, int parts);
+
+#endif
