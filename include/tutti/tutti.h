@@ -69,10 +69,9 @@ typedef enum tutti_status {
 #undef TUTTI_STATUS_ENUM
 } tutti_status;
 
-TUTTI_API const char *tutti_status_name(tutti_status status); /* "TUTTI_ERR_PEER_LOST" */
-TUTTI_API const char *tutti_status_text(tutti_status status); /* "a rank died or ended without leaving" */
-TUTTI_API const char *
-tutti_status_group(tutti_status status); /* "argument", "resource", "peer", "world" or "training" */
+TUTTI_API const char *tutti_status_name(tutti_status status);  /* "TUTTI_ERR_PEER_LOST" */
+TUTTI_API const char *tutti_status_text(tutti_status status);  /* "a rank died or ended without leaving" */
+TUTTI_API const char *tutti_status_group(tutti_status status); /* "argument", "resource", "peer", "world", "training" */
 
 /* ---- Joining and leaving a world ------------------------------------------------------------------------------- */
 
