@@ -570,6 +570,8 @@ static bool goes_in_place(const struct plan_check_op *op, int rank)
 struct tti_shape plan_check_shape(const struct plan_check_op *op, int rank)
 {
     bool swaps = op->one.kind == TTI_ALL_TO_ALL && op->in_place[rank] && op->one.count > 0;
+    bool rooted = op->one.kind == TTI_GATHER || op->one.kind == TTI_SCATTER;
+    bool in_place = op->path == TTI_MESSAGES ? op->in_place[rank] : rooted ? op->in_place[op->one.root] : swaps;
     return (struct tti_shape){.kind = op->one.kind,
                               .path = op->path,
                               .rank = rank,
@@ -577,7 +579,7 @@ struct tti_shape plan_check_shape(const struct plan_check_op *op, int rank)
                               .root = op->one.root,
                               .element = op->element,
                               .count = is_v(op->one.kind) ? 0 : op->one.count,
-                              .in_place = op->path == TTI_MESSAGES ? op->in_place[rank] : swaps,
+                              .in_place = in_place,
                               .bounce_bytes = op->bounce_bytes,
                               .accumulator = op->accumulator,
                               .scaled = op->scaled,
@@ -588,7 +590,8 @@ static bool build_rank(struct plan_check_op *op, int rank, uint64_t *tables)
 {
     struct tti_shape shape = plan_check_shape(op, rank);
     shape.tables = is_v(op->one.kind) ? tables : NULL;
-    bool overwrites = shape.kind == TTI_SCAN || shape.kind == TTI_EXSCAN || shape.in_place;
+    bool swaps = shape.kind == TTI_ALL_TO_ALL && shape.in_place;
+    bool overwrites = shape.kind == TTI_SCAN || shape.kind == TTI_EXSCAN || swaps;
     fill_tables(op, rank, tables);
     if (op->path == TTI_STAGED && !tti_shape_fits_stage(&shape)) return false;
     if (op->path == TTI_ATTACH && overwrites) return false;

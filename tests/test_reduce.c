@@ -4,6 +4,7 @@
  */
 #include "reduce_reference.h"
 
+#include "collective/copy.h"
 #include "collective/kernels.h"
 #include "collective/reduce.h"
 
@@ -476,18 +477,69 @@ static void test_copy(void)
         if (!tti_kernels_force(sets[set]->name)) continue;
         CHECK(strcmp(tti_kernels_name(), sets[set]->name) == 0, "forced %s", sets[set]->name);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            for (int variant = 0; variant < 8; variant++) {
+            for (int variant = 0; variant < 9; variant++) {
                 size_t shift = pick(64);
                 unsigned char *to = place(0, sizes[i], shift, NULL);
-                tti_copy(to, sources[1] + pick(64), 0, variant & 1);
+                tti_copy(to, sources[1] + pick(64), 0, (enum tti_store)(variant % 3));
                 const unsigned char *from = sources[1] + pick(64);
-                tti_copy(to, from, sizes[i], variant & 1);
+                tti_copy(to, from, sizes[i], (enum tti_store)(variant % 3));
                 CHECK(memcmp(to, from, sizes[i]) == 0 && guarded(work[0], GUARD + shift, sizes[i]), "%s, %zu bytes",
                       sets[set]->name, sizes[i]);
             }
         }
     }
     CHECK(!tti_kernels_force("none"), "unknown kernels");
+    CHECK(tti_kernels_force(NULL), "the best kernels");
+}
+
+/* To up to 9 places, the first of them the source itself. */
+static void check_copy_to_all(const char *set, int dst_count, size_t bytes, enum tti_store store, bool aligned,
+                              bool in_place)
+{
+    enum { MOST = 9 };
+    size_t shifts[MOST];
+    void *dsts[MOST];
+    unsigned char *from = place(0, bytes, aligned ? 0 : pick(64), sources[1]);
+    for (int k = 0; k < dst_count; k++) {
+        shifts[k] = aligned ? 64 : pick(64);
+        dsts[k] = k == 0 && in_place ? from : place(1 + k, bytes, shifts[k], NULL);
+    }
+    tti_copy_to_all(dsts, dst_count, from, bytes, store);
+    for (int k = 0; k < dst_count; k++)
+        CHECK(memcmp(dsts[k], sources[1], bytes) == 0 &&
+                  ((k == 0 && in_place) || guarded(work[1 + k], GUARD + shifts[k], bytes)),
+              "%s, %zu bytes, %d of %d, store %d", set, bytes, k, dst_count, (int)store);
+}
+
+static void test_copy_to_all(void)
+{
+    static const size_t sizes[] = {0, 1, 64, 100, 129, 4096, 16384, 30001};
+    for (int set = 0; set < SETS; set++) {
+        if (!tti_kernels_force(sets[set]->name)) continue;
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int dst_count = 1; dst_count <= 9; dst_count++)
+                for (int variant = 0; variant < 12; variant++)
+                    check_copy_to_all(sets[set]->name, dst_count, sizes[i], (enum tti_store)(variant % 3),
+                                      variant / 3 % 2, variant / 6 % 2);
+    }
+    CHECK(tti_kernels_force(NULL), "the best kernels");
+}
+
+static void test_swap(void)
+{
+    static const size_t sizes[] = {0, 1, 64, 100, 129, 4096, 30001};
+    for (int set = 0; set < SETS; set++) {
+        if (!tti_kernels_force(sets[set]->name)) continue;
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            size_t bytes = sizes[i], one_shift = pick(64), other_shift = pick(64);
+            unsigned char *one = place(0, bytes, one_shift, sources[1]);
+            unsigned char *other = place(1, bytes, other_shift, sources[2]);
+            tti_swap(one, other, bytes);
+            CHECK(memcmp(one, sources[2], bytes) == 0 && memcmp(other, sources[1], bytes) == 0, "%zu bytes", bytes);
+            CHECK(guarded(work[0], GUARD + one_shift, bytes) && guarded(work[1], GUARD + other_shift, bytes),
+                  "%zu bytes, around", bytes);
+        }
+    }
     CHECK(tti_kernels_force(NULL), "the best kernels");
 }
 
@@ -503,6 +555,8 @@ int main(void)
     test_reduce();
     test_scan();
     test_copy();
+    test_copy_to_all();
+    test_swap();
     test_registry();
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;

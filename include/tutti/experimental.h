@@ -52,7 +52,7 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
     X(staged, 1024, 0, 8192, "collectives with a root: up to here likewise; the root waits for nobody")                \
     X(crowded, 8192, 0, 8192, "more ranks than cores: in place of both of the above")                                  \
     X(stream, 0, 0, 1125899906842624,                                                                                  \
-      "all ranks' buffers: past the caches from here, copies from twice that; 0: the last cache, at most 32M")         \
+      "all ranks' buffers: past the caches from here, of copies half up to 4 times this; 0: last cache, at most 32M")  \
     X(chunk, 131072, 4096, 1048576, "private buffers: bytes staged at a time")                                         \
     X(attach, 32768, 0, 1125899906842624,                                                                              \
       "private buffers of processes: from here on cross-memory attach; copies from a quarter")                         \

@@ -18,14 +18,10 @@
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/comm.h"
+#include "collective/copy.h"
 #include <string.h>
 
-enum {
-    PIECE_BYTES = 1 << 20,        /* after this much copying the comm is looked at again */
-    BLOCK_BYTES = 16384,          /* to several targets: read from memory once, then from the first-level cache */
-    STREAM_BLOCK_BYTES = 1 << 18, /* a streamed copy ends with a fence: fewer of them, and the second-level cache */
-    EXCHANGE_BYTES = 4096
-};
+enum { PIECE_BYTES = 1 << 20 }; /* after this much copying the comm is looked at again */
 
 static uint64_t mark(const struct tti_op *op, uint32_t number)
 {
@@ -210,16 +206,11 @@ static char *address(const struct tti_op *op, int rank, enum tti_space space, ui
 
 static void copy_to_all(struct tti_op *op, const struct tti_step *step, const char *source, uint64_t bytes)
 {
-    uint64_t block = step->stream ? STREAM_BLOCK_BYTES : BLOCK_BYTES;
-    for (uint64_t begin = 0; begin < bytes; begin += block) {
-        size_t length = bytes - begin < block ? (size_t)(bytes - begin) : (size_t)block;
-        for (int k = 0; k < op->comm->size; k++) {
-            int rank = (op->comm->rank + k) % op->comm->size;
-            char *target = address(op, rank, (enum tti_space)step->target.space,
-                                   step->target.offset + op->done + begin);
-            if (target != source + begin) tti_copy(target, source + begin, length, step->stream);
-        }
-    }
+    tutti_comm *comm = op->comm;
+    for (int k = 0; k < comm->size; k++)
+        comm->targets[k] = address(op, (comm->rank + k) % comm->size, (enum tti_space)step->target.space,
+                                   step->target.offset + op->done);
+    tti_copy_to_all(comm->targets, comm->size, source, bytes, (enum tti_store)step->store);
 }
 
 static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
@@ -235,7 +226,7 @@ static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, ui
         return tti_place_fetch(op->comm, op->shape.kind, from->rank,
                                *place_of(op, from->rank, (enum tti_space)from->space), from->offset + op->done, target,
                                bytes);
-    if (target != source) tti_copy(target, source, bytes, step->stream);
+    if (target != source) tti_copy(target, source, bytes, (enum tti_store)step->store);
     return TUTTI_OK;
 }
 
@@ -268,7 +259,7 @@ static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, 
     tutti_comm *comm = op->comm;
     TTI_TRY(find_sources(op, step, step->sources, bytes));
     int targets = step->target.rank == TTI_ALL ? comm->size : 1;
-    bool stream = step->stream;
+    bool stream = step->store == TTI_STREAMED;
     for (int k = 0; k < targets; k++) {
         int rank = targets == 1 && step->target.rank != TTI_ALL ? step->target.rank : (comm->rank + k) % comm->size;
         comm->targets[k] = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
@@ -284,7 +275,7 @@ static tutti_status prefix_step(struct tti_op *op, const struct tti_step *step, 
 {
     tutti_comm *comm = op->comm;
     TTI_TRY(find_sources(op, step, comm->size, bytes));
-    bool stream = step->stream;
+    bool stream = step->store == TTI_STREAMED;
     for (int rank = 0; rank < comm->size; rank++) {
         comm->targets[rank] = address(op, rank, TTI_OUT, step->target.offset + op->done);
         if (comm->targets[rank] == comm->sources[rank]) stream = false;
@@ -296,15 +287,8 @@ static tutti_status prefix_step(struct tti_op *op, const struct tti_step *step, 
 
 static tutti_status exchange_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
 {
-    char held[EXCHANGE_BYTES];
-    char *one = address(op, step->source.rank, (enum tti_space)step->source.space, step->source.offset + op->done);
-    char *other = address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done);
-    for (uint64_t begin = 0; begin < bytes; begin += EXCHANGE_BYTES) {
-        size_t length = bytes - begin < EXCHANGE_BYTES ? (size_t)(bytes - begin) : EXCHANGE_BYTES;
-        memcpy(held, one + begin, length);
-        memcpy(one + begin, other + begin, length);
-        memcpy(other + begin, held, length);
-    }
+    tti_swap(address(op, step->source.rank, (enum tti_space)step->source.space, step->source.offset + op->done),
+             address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done), bytes);
     return TUTTI_OK;
 }
 
@@ -417,7 +401,7 @@ static enum tti_path path_of(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
     if (!op->any_private) return TTI_DIRECT;
-    bool overwrites = shape->kind == TTI_SCAN || shape->kind == TTI_EXSCAN || shape->in_place;
+    bool overwrites = shape->kind == TTI_SCAN || shape->kind == TTI_EXSCAN || op->call.in_place != 0;
     uint64_t weight = op->call.reduction == TTI_NO_REDUCTION ? 4 : 1; /* a copy is attach's own work: it pays sooner */
     bool large = tti_shape_bytes(shape) * weight >= (uint64_t)shape->tuning->attach;
     return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
@@ -466,6 +450,17 @@ static tutti_status check_v_counts(struct tti_op *op)
     return TUTTI_OK;
 }
 
+/* Whether the root's own block lies where it is wanted, in a gather or scatter. */
+static bool root_in_place(const struct tti_op *op)
+{
+    const struct tti_shape *shape = &op->shape;
+    if (shape->kind != TTI_GATHER && shape->kind != TTI_SCATTER) return shape->in_place;
+    const struct tti_place *in = place_of(op, shape->root, TTI_IN), *out = place_of(op, shape->root, TTI_OUT);
+    uint64_t own = (uint64_t)shape->root * shape->count * shape->element;
+    if (in->reach != out->reach) return false;
+    return shape->kind == TTI_GATHER ? in->value == out->value + own : out->value == in->value + own;
+}
+
 static tutti_status meet(struct tti_op *op)
 {
     TTI_TRY(seen_all(op, 0));
@@ -473,6 +468,7 @@ static tutti_status meet(struct tti_op *op)
     if (tti_comm_is_broken(op->comm)) return tti_comm_health(op->comm, op->shape.kind, false);
     TTI_TRY(check_v_counts(op));
     op->shape.path = path_of(op);
+    op->shape.in_place = root_in_place(op);
     return build(op);
 }
 

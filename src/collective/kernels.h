@@ -25,26 +25,32 @@ enum {
  * for averages only. */
 typedef void tti_kernel(void *out, const void *const *in, const double *factors, int divisor, size_t n);
 
-/* outs[k][i] = f(in[0][i], ...) for all k and i < n, past the caches: outs aligned to 64, n * size a multiple of 64. */
-typedef void tti_stream_kernel(void *const *outs, int out_count, const void *const *in, int divisor, size_t n);
+/* outs[k][i] = f(in[0][i], ...) for all k and i < n: outs aligned to 64, n * size a multiple of 64. */
+typedef void tti_to_all_kernel(void *const *outs, int out_count, const void *const *in, int divisor, size_t n,
+                               bool stream);
 
 struct tti_kernel_row {
-    tti_kernel *direct[TTI_KERNEL_ARITY];          /* elements of 1..4 sources -> elements; NULL: load, fold, store */
-    tti_kernel *load;                              /* elements of one source -> accumulators */
-    tti_kernel *fold[TTI_KERNEL_ARITY - 1];        /* 2..4 accumulators -> one; [0] is never NULL */
-    tti_kernel *store;                             /* accumulators -> elements */
-    tti_stream_kernel *streamed[TTI_KERNEL_ARITY]; /* of 1..4 sources; NULL: `direct` and then `stream` */
-    size_t accumulator_bytes;                      /* 0: this pair is an error */
+    tti_kernel *direct[TTI_KERNEL_ARITY];        /* elements of 1..4 sources -> elements; NULL: load, fold, store */
+    tti_kernel *load;                            /* elements of one source -> accumulators */
+    tti_kernel *fold[TTI_KERNEL_ARITY - 1];      /* 2..4 accumulators -> one; [0] is never NULL */
+    tti_kernel *store;                           /* accumulators -> elements */
+    tti_to_all_kernel *to_all[TTI_KERNEL_ARITY]; /* of 1..4 sources; NULL: `direct`, and then copies */
+    size_t accumulator_bytes;                    /* 0: this pair is an error */
 };
 
 struct tti_kernels {
     const char *name;
     bool (*usable)(void); /* by this CPU */
-    /* Writes past the caches: dst aligned to 64, bytes a multiple of 64. Ordered by `fence`. */
-    void (*stream)(void *dst, const void *src, size_t bytes);
-    void (*fence)(void);
+    /* Of whole lines: bytes is a multiple of 64. To 1..4 outputs at once, each line being read once. */
+    void (*copy)(void *const *outs, int out_count, const void *in, size_t bytes);
+    void (*stream)(void *const *outs, int out_count, const void *in, size_t bytes); /* past the caches; outs aligned */
+    void (*swap)(void *one, void *other, size_t bytes);
+    void (*fence)(void);                                        /* orders what was streamed */
     const struct tti_kernel_row (*rows)[TTI_KERNEL_REDUCTIONS]; /* [TUTTI_TYPE_COUNT] */
 };
+
+/* The set in use. */
+const struct tti_kernels *tti_kernels_now(void);
 
 extern const struct tti_kernels tti_kernels_portable;
 #if defined(__x86_64__)

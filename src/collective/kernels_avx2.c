@@ -139,14 +139,16 @@ static inline void stream_f32(void *to, floats value)
 #define KERNEL_ROWS avx2_rows
 #include "collective/kernels.inc"
 
-static void stream(void *dst, const void *src, size_t bytes)
+static void stream(void *const *outs, int out_count, const void *in, size_t bytes)
 {
-    __m256i *to = dst;
-    const __m256i *from = src;
-    for (size_t i = 0; i < bytes / sizeof *to; i += 2) {
-        __m256i low = _mm256_loadu_si256(from + i), high = _mm256_loadu_si256(from + i + 1);
-        _mm256_stream_si256(to + i, low);
-        _mm256_stream_si256(to + i + 1, high);
+    const char *from = in;
+    for (size_t i = 0; i < bytes; i += 64) {
+        __m256i low = _mm256_loadu_si256((const void *)(from + i));
+        __m256i high = _mm256_loadu_si256((const void *)(from + i + 32));
+        for (int k = 0; k < out_count; k++) {
+            _mm256_stream_si256((void *)((char *)outs[k] + i), low);
+            _mm256_stream_si256((void *)((char *)outs[k] + i + 32), high);
+        }
     }
 }
 
@@ -170,7 +172,9 @@ static void fence(void)
 const struct tti_kernels tti_kernels_avx2 = {
     .name = "avx2",
     .usable = usable,
+    .copy = copy,
     .stream = stream,
+    .swap = swap,
     .fence = fence,
     .rows = avx2_rows,
 };

@@ -124,11 +124,16 @@ static inline void stream_f32(void *to, floats value)
 #define KERNEL_ROWS avx512_rows
 #include "collective/kernels.inc"
 
-static void stream(void *dst, const void *src, size_t bytes)
+static void stream(void *const *outs, int out_count, const void *in, size_t bytes)
 {
-    char *to = dst;
-    const char *from = src;
-    for (size_t i = 0; i < bytes; i += 64) _mm512_stream_si512((void *)(to + i), _mm512_loadu_si512(from + i));
+    const char *from = in;
+    char *first = outs[0], *second = outs[out_count > 1];
+    for (size_t i = 0; i < bytes; i += 64) {
+        __m512i held = _mm512_loadu_si512(from + i);
+        _mm512_stream_si512((void *)(first + i), held);
+        if (out_count > 1) _mm512_stream_si512((void *)(second + i), held);
+        for (int k = 2; k < out_count; k++) _mm512_stream_si512((void *)((char *)outs[k] + i), held);
+    }
 }
 
 #if defined(__clang__)
@@ -151,7 +156,9 @@ static void fence(void)
 const struct tti_kernels tti_kernels_avx512 = {
     .name = "avx512",
     .usable = usable,
+    .copy = copy,
     .stream = stream,
+    .swap = swap,
     .fence = fence,
     .rows = avx512_rows,
 };

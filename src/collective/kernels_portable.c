@@ -14,11 +14,6 @@ static bool always(void)
     return true;
 }
 
-static void stream(void *dst, const void *src, size_t bytes)
-{
-    memcpy(dst, src, bytes);
-}
-
 static void no_fence(void)
 {
 }
@@ -26,7 +21,9 @@ static void no_fence(void)
 const struct tti_kernels tti_kernels_portable = {
     .name = "portable",
     .usable = always,
-    .stream = stream,
+    .copy = copy,
+    .stream = copy,
+    .swap = swap,
     .fence = no_fence,
     .rows = portable_rows,
 };

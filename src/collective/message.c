@@ -6,6 +6,7 @@
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/comm.h"
+#include "collective/copy.h"
 #include <string.h>
 
 enum { PIECE_BYTES = 1 << 20, KILL_MS = 1000 };
@@ -133,10 +134,11 @@ static uint64_t half_of(uint64_t bytes)
 
 static void copy_pieces(tutti_comm *comm, char *target, const char *source, uint64_t bytes)
 {
-    bool stream = 4 * bytes >= (uint64_t)comm->tuning.stream; /* half of the message, in two buffers */
+    uint64_t footprint = 4 * bytes, fits = (uint64_t)comm->tuning.stream; /* half of the message, in two buffers */
+    enum tti_store store = footprint < fits ? TTI_CACHED : footprint / 4 < fits ? TTI_MIXED : TTI_STREAMED;
     bool moves = tti_move(bytes);
     for (uint64_t done = 0; moves && done < bytes && !tti_comm_is_broken(comm); done += PIECE_BYTES)
-        tti_copy(target + done, source + done, bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES, stream);
+        tti_copy(target + done, source + done, bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES, store);
     tti_moved();
 }
 

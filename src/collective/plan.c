@@ -75,38 +75,38 @@ void tti_add_leave(struct tti_plan *plan)
 }
 
 static struct tti_step *add_move(struct tti_plan *plan, enum tti_step_kind kind, struct tti_region target,
-                                 struct tti_region source, uint64_t bytes, bool stream)
+                                 struct tti_region source, uint64_t bytes, enum tti_store store)
 {
     struct tti_step *step = add(plan, kind);
     step->target = target;
     step->source = source;
     step->bytes = bytes;
-    step->stream = stream;
+    step->store = (uint8_t)store;
     return step;
 }
 
 void tti_add_copy(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes,
-                  bool stream)
+                  enum tti_store store)
 {
-    if (bytes > 0) add_move(plan, TTI_STEP_COPY, target, source, bytes, stream);
+    if (bytes > 0) add_move(plan, TTI_STEP_COPY, target, source, bytes, store);
 }
 
 void tti_add_exchange(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes)
 {
-    if (bytes > 0) add_move(plan, TTI_STEP_EXCHANGE, target, source, bytes, false);
+    if (bytes > 0) add_move(plan, TTI_STEP_EXCHANGE, target, source, bytes, TTI_CACHED);
 }
 
 void tti_add_reduce(struct tti_plan *plan, struct tti_region target, struct tti_region source, int sources,
-                    uint64_t bytes, bool stream)
+                    uint64_t bytes, enum tti_store store)
 {
-    if (bytes > 0 && sources > 0) add_move(plan, TTI_STEP_REDUCE, target, source, bytes, stream)->sources = sources;
+    if (bytes > 0 && sources > 0) add_move(plan, TTI_STEP_REDUCE, target, source, bytes, store)->sources = sources;
 }
 
-void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, bool stream)
+void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, enum tti_store store)
 {
     if (bytes == 0) return;
     struct tti_region target = {TTI_ALL, TTI_OUT, offset}, source = {TTI_ALL, TTI_IN, offset};
-    add_move(plan, TTI_STEP_PREFIX, target, source, bytes, stream)->exclusive = exclusive;
+    add_move(plan, TTI_STEP_PREFIX, target, source, bytes, store)->exclusive = exclusive;
 }
 
 void tti_add_fold(struct tti_plan *plan, struct tti_region target, const struct tti_part *parts, int count, int divisor,
@@ -282,9 +282,9 @@ uint64_t tti_shape_footprint(const struct tti_shape *shape)
     switch (shape->kind) {
     case TTI_ALL_REDUCE:
     case TTI_SCAN:
-    case TTI_EXSCAN:
     case TTI_ALL_TO_ALL:
     case TTI_ALL_TO_ALL_V: return 2 * size * bytes;
+    case TTI_EXSCAN: return 2 * (size - 1) * bytes;
     case TTI_GATHER:
     case TTI_GATHER_V:
     case TTI_SCATTER:

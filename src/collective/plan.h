@@ -31,6 +31,7 @@
 #define TTI_COLLECTIVE_PLAN_H
 
 #include "collective/call.h"
+#include "collective/copy.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -76,8 +77,8 @@ enum tti_step_kind {
 };
 
 struct tti_step {
-    uint8_t kind; /* enum tti_step_kind */
-    bool stream;
+    uint8_t kind;  /* enum tti_step_kind */
+    uint8_t store; /* enum tti_store */
     bool exclusive;
     int32_t peer;
     int32_t sources;
@@ -111,7 +112,8 @@ struct tti_shape {
     int rank, size, root;
     size_t element;         /* bytes */
     uint64_t count;         /* elements; of one block where there are blocks */
-    bool in_place;          /* all_to_all: on all ranks; MESSAGES: this rank's buffers overlap, any kind */
+    bool in_place;          /* all_to_all: on all ranks; gather, scatter: at the root; MESSAGES: this rank's buffers
+                             * overlap, any kind */
     const uint64_t *tables; /* v-forms: size rows of 4 * size: in counts, in offsets, out counts, out offsets; MESSAGES:
                              * this rank's row alone */
     size_t bounce_bytes;    /* of one rank; 0: none */

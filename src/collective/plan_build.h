@@ -13,11 +13,11 @@ void tti_add_wait(struct tti_plan *plan, int peer, uint32_t value);
 void tti_add_leave(struct tti_plan *plan); /* leave, and wait until all have */
 /* Steps over 0 bytes are left out. */
 void tti_add_copy(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes,
-                  bool stream);
+                  enum tti_store store);
 void tti_add_exchange(struct tti_plan *plan, struct tti_region target, struct tti_region source, uint64_t bytes);
 void tti_add_reduce(struct tti_plan *plan, struct tti_region target, struct tti_region source, int sources,
-                    uint64_t bytes, bool stream);
-void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, bool stream);
+                    uint64_t bytes, enum tti_store store);
+void tti_add_prefix(struct tti_plan *plan, uint64_t offset, uint64_t bytes, bool exclusive, enum tti_store store);
 void tti_add_fold(struct tti_plan *plan, struct tti_region target, const struct tti_part *parts, int count, int divisor,
                   uint64_t bytes);
 /* SEND or RECV, of 0 bytes too; AWAIT or DRAIN. */

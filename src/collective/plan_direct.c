@@ -7,11 +7,15 @@
  */
 #include "collective/plan_build.h"
 
-/* A copy leaves its input in the caches for the next reader, a reduction is done with its inputs: it pays sooner. */
-static bool streams(const struct tti_shape *shape)
+/* Past the caches goes what does not stay in them anyway: as soon as all ranks' buffers do not fit, of copies half; from
+ * twice that on where one reading serves several ranks, or where it is read again while it is there (scans). */
+static enum tti_store store_of(const struct tti_shape *shape)
 {
-    uint64_t footprint = tti_shape_footprint(shape);
-    return (tti_shape_reduces(shape) ? footprint : footprint / 2) >= (uint64_t)shape->tuning->stream;
+    uint64_t footprint = tti_shape_footprint(shape), fits = (uint64_t)shape->tuning->stream;
+    bool scans = shape->kind == TTI_SCAN || shape->kind == TTI_EXSCAN;
+    bool to_all = shape->kind == TTI_BROADCAST || shape->kind == TTI_ALL_GATHER;
+    if ((scans || to_all ? footprint / 2 : footprint) < fits) return TTI_CACHED;
+    return tti_shape_reduces(shape) || footprint / 4 >= fits ? TTI_STREAMED : TTI_MIXED;
 }
 
 static struct tti_region at(int rank, enum tti_space space, uint64_t offset)
@@ -21,19 +25,34 @@ static struct tti_region at(int rank, enum tti_space space, uint64_t offset)
 
 /* Every rank fetches what is for it, beginning with its own block and then with its neighbour's, so that no two ranks
  * read from the same one at the same time. */
-static void pull(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
+static void pull(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     for (int k = 0; k < shape->size; k++) {
         int from = (shape->rank + k) % shape->size;
         struct tti_flow flow = tti_flow_of(shape, from, shape->rank);
-        tti_add_copy(plan, at(shape->rank, TTI_OUT, flow.target), at(from, TTI_IN, flow.source), flow.bytes, stream);
+        tti_add_copy(plan, at(shape->rank, TTI_OUT, flow.target), at(from, TTI_IN, flow.source), flow.bytes, store);
     }
 }
 
-static void push_to_root(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
+static void push_to_root(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     struct tti_flow flow = tti_flow_of(shape, shape->rank, shape->root);
-    tti_add_copy(plan, at(shape->root, TTI_OUT, flow.target), at(shape->rank, TTI_IN, flow.source), flow.bytes, stream);
+    tti_add_copy(plan, at(shape->root, TTI_OUT, flow.target), at(shape->rank, TTI_IN, flow.source), flow.bytes, store);
+}
+
+/* In place the root's own block does not move, and each rank copies its slice of all the others. */
+static void share_root_blocks(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
+{
+    bool gathers = shape->kind == TTI_GATHER;
+    uint64_t block = shape->count * shape->element;
+    struct tti_block own = tti_slice_of(block, shape->rank, shape->size);
+    for (int k = 0; k < shape->size; k++) {
+        int peer = (shape->rank + k) % shape->size;
+        uint64_t place = (uint64_t)peer * block + own.offset; /* in the root's buffer */
+        struct tti_region target = gathers ? at(shape->root, TTI_OUT, place) : at(peer, TTI_OUT, own.offset);
+        struct tti_region source = gathers ? at(peer, TTI_IN, own.offset) : at(shape->root, TTI_IN, place);
+        if (peer != shape->root) tti_add_copy(plan, target, source, own.bytes, store);
+    }
 }
 
 /* In place, each pair swaps its two blocks, half by each side. */
@@ -48,16 +67,16 @@ static void exchange_in_place(struct tti_plan *plan, const struct tti_shape *sha
     }
 }
 
-static void reduce_own_block(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
+static void reduce_own_block(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     struct tti_flow block = tti_reduce_block(shape, shape->rank);
     tti_add_reduce(plan, at(shape->rank, TTI_OUT, 0), at(TTI_ALL, TTI_IN, block.source), shape->size, block.bytes,
-                   stream);
+                   store);
 }
 
 void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape)
 {
-    bool stream = streams(shape);
+    enum tti_store store = store_of(shape);
     uint64_t bytes = shape->count * shape->element;
     struct tti_block own = tti_slice_of(bytes, shape->rank, shape->size);
     switch (shape->kind) {
@@ -65,65 +84,75 @@ void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape)
     case TTI_REDUCE: {
         int target = shape->kind == TTI_REDUCE ? shape->root : TTI_ALL;
         tti_add_reduce(plan, at(target, TTI_OUT, own.offset), at(TTI_ALL, TTI_IN, own.offset), shape->size, own.bytes,
-                       stream);
+                       store);
         break;
     }
     case TTI_SCAN:
-    case TTI_EXSCAN: tti_add_prefix(plan, own.offset, own.bytes, shape->kind == TTI_EXSCAN, stream); break;
+    case TTI_EXSCAN: tti_add_prefix(plan, own.offset, own.bytes, shape->kind == TTI_EXSCAN, store); break;
     case TTI_BROADCAST:
-        tti_add_copy(plan, at(TTI_ALL, TTI_OUT, own.offset), at(shape->root, TTI_IN, own.offset), own.bytes, stream);
+        tti_add_copy(plan, at(TTI_ALL, TTI_OUT, own.offset), at(shape->root, TTI_IN, own.offset), own.bytes, store);
         break;
     case TTI_ALL_GATHER:
         tti_add_copy(plan, at(TTI_ALL, TTI_OUT, (uint64_t)shape->rank * bytes), at(shape->rank, TTI_IN, 0), bytes,
-                     stream);
+                     store);
         break;
     case TTI_GATHER:
-    case TTI_GATHER_V: push_to_root(plan, shape, stream); break;
+    case TTI_GATHER_V:
+        if (shape->in_place)
+            share_root_blocks(plan, shape, store);
+        else
+            push_to_root(plan, shape, store);
+        break;
+    case TTI_SCATTER:
+        if (shape->in_place)
+            share_root_blocks(plan, shape, store);
+        else
+            pull(plan, shape, store);
+        break;
     case TTI_REDUCE_SCATTER:
-    case TTI_REDUCE_SCATTER_V: reduce_own_block(plan, shape, stream); break;
+    case TTI_REDUCE_SCATTER_V: reduce_own_block(plan, shape, store); break;
     case TTI_ALL_TO_ALL:
         if (shape->in_place)
             exchange_in_place(plan, shape);
         else
-            pull(plan, shape, stream);
+            pull(plan, shape, store);
         break;
-    default: pull(plan, shape, stream); break;
+    default: pull(plan, shape, store); break;
     }
     tti_add_leave(plan);
 }
 
 /* Reduce the own slice into the own output, then fetch the other slices where they were made. In place this is right
  * because slice p of anybody's buffer is read by p alone before p publishes, and overwritten only after that. */
-static void all_reduce_in_two_phases(struct tti_plan *plan, const struct tti_shape *shape, bool stream)
+static void all_reduce_in_two_phases(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     uint64_t bytes = shape->count * shape->element;
     struct tti_block own = tti_slice_of(bytes, shape->rank, shape->size);
     tti_add_reduce(plan, at(shape->rank, TTI_OUT, own.offset), at(TTI_ALL, TTI_IN, own.offset), shape->size, own.bytes,
-                   false);
+                   TTI_CACHED);
     tti_add_publish(plan, 1);
     for (int k = 1; k < shape->size; k++) {
         int from = (shape->rank + k) % shape->size;
         struct tti_block slice = tti_slice_of(bytes, from, shape->size);
         if (slice.bytes == 0) continue;
         tti_add_wait(plan, from, 1);
-        tti_add_copy(plan, at(shape->rank, TTI_OUT, slice.offset), at(from, TTI_OUT, slice.offset), slice.bytes,
-                     stream);
+        tti_add_copy(plan, at(shape->rank, TTI_OUT, slice.offset), at(from, TTI_OUT, slice.offset), slice.bytes, store);
     }
 }
 
 void tti_build_attach(struct tti_plan *plan, const struct tti_shape *shape)
 {
-    bool stream = streams(shape);
+    enum tti_store store = store_of(shape);
     switch (shape->kind) {
-    case TTI_ALL_REDUCE: all_reduce_in_two_phases(plan, shape, stream); break;
+    case TTI_ALL_REDUCE: all_reduce_in_two_phases(plan, shape, store); break;
     case TTI_REDUCE:
         if (shape->rank == shape->root)
             tti_add_reduce(plan, at(shape->root, TTI_OUT, 0), at(TTI_ALL, TTI_IN, 0), shape->size,
-                           shape->count * shape->element, stream);
+                           shape->count * shape->element, store);
         break;
     case TTI_REDUCE_SCATTER:
-    case TTI_REDUCE_SCATTER_V: reduce_own_block(plan, shape, stream); break;
-    default: pull(plan, shape, stream); break;
+    case TTI_REDUCE_SCATTER_V: reduce_own_block(plan, shape, store); break;
+    default: pull(plan, shape, store); break;
     }
     tti_add_leave(plan);
 }

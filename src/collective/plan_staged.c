@@ -41,7 +41,7 @@ static void stage(struct tti_plan *plan, const struct tti_shape *shape, const st
     struct tti_region staged = {me, (uint32_t)chunk->space, chunk->base};
     struct tti_region in = {me, TTI_IN, chunk->begin};
     if (!tti_shape_splits(shape)) {
-        tti_add_copy(plan, staged, in, part(common_block(shape, me), chunk), false);
+        tti_add_copy(plan, staged, in, part(common_block(shape, me), chunk), TTI_CACHED);
         return;
     }
     bool one_block = shape->kind == TTI_REDUCE_SCATTER || shape->kind == TTI_REDUCE_SCATTER_V;
@@ -49,7 +49,7 @@ static void stage(struct tti_plan *plan, const struct tti_shape *shape, const st
         struct tti_flow flow = one_block ? tti_reduce_block(shape, to) : tti_flow_of(shape, me, to);
         staged.offset = chunk->base + (uint64_t)to * chunk->window;
         in.offset = flow.source + chunk->begin;
-        tti_add_copy(plan, staged, in, part(flow.bytes, chunk), false);
+        tti_add_copy(plan, staged, in, part(flow.bytes, chunk), TTI_CACHED);
     }
 }
 
@@ -65,7 +65,8 @@ static void take_reduced(struct tti_plan *plan, const struct tti_shape *shape, c
         offset += (uint64_t)me * chunk->window;
     }
     tti_add_reduce(plan, (struct tti_region){me, TTI_OUT, chunk->begin},
-                   (struct tti_region){TTI_ALL, (uint32_t)chunk->space, offset}, sources, part(bytes, chunk), false);
+                   (struct tti_region){TTI_ALL, (uint32_t)chunk->space, offset}, sources, part(bytes, chunk),
+                   TTI_CACHED);
 }
 
 static void take(struct tti_plan *plan, const struct tti_shape *shape, const struct chunk *chunk)
@@ -83,7 +84,7 @@ static void take(struct tti_plan *plan, const struct tti_shape *shape, const str
         if (from == me)
             source = (struct tti_region){me, TTI_IN, flow.source + chunk->begin}; /* in place: nothing to do */
         tti_add_copy(plan, (struct tti_region){me, TTI_OUT, flow.target + chunk->begin}, source,
-                     part(flow.bytes, chunk), false);
+                     part(flow.bytes, chunk), TTI_CACHED);
     }
 }
 
@@ -178,12 +179,12 @@ static void tree_broadcast(struct tti_plan *plan, const struct tti_shape *shape,
             source = (struct tti_region){parent, TTI_BOUNCED, chunk.base};
             tti_add_wait(plan, parent, (uint32_t)(2 * t + 2));
         }
-        tti_add_copy(plan, out, source, length, false);
+        tti_add_copy(plan, out, source, length, TTI_CACHED);
         tti_add_publish(plan, (uint32_t)(2 * t + 1));
         if (2 * place + 1 >= size) continue;
         for (int child = 2 * place + 1; child <= 2 * place + 2 && child < size && t >= 2; child++)
             tti_add_wait(plan, (child + shape->root) % size, (uint32_t)(2 * (t - 2) + 1));
-        tti_add_copy(plan, (struct tti_region){shape->rank, TTI_BOUNCED, chunk.base}, out, length, false);
+        tti_add_copy(plan, (struct tti_region){shape->rank, TTI_BOUNCED, chunk.base}, out, length, TTI_CACHED);
         tti_add_publish(plan, (uint32_t)(2 * t + 2));
     }
 }

@@ -12,6 +12,7 @@
  */
 #include "collective/reduce.h"
 
+#include "collective/copy.h"
 #include "collective/kernels.h"
 
 #include <assert.h>
@@ -49,7 +50,7 @@ static const struct tti_kernels *choose_best(void)
     return all_kernels[best];
 }
 
-static inline const struct tti_kernels *kernels(void)
+const struct tti_kernels *tti_kernels_now(void)
 {
     const struct tti_kernels *now = atomic_load_explicit(&chosen, memory_order_relaxed);
     return now ? now : choose_best();
@@ -57,7 +58,7 @@ static inline const struct tti_kernels *kernels(void)
 
 const char *tti_kernels_name(void)
 {
-    return kernels()->name;
+    return tti_kernels_now()->name;
 }
 
 bool tti_kernels_force(const char *name)
@@ -70,36 +71,6 @@ bool tti_kernels_force(const char *name)
         }
     }
     return false;
-}
-
-/* ---- Copies ---------------------------------------------------------------------------------------------------- */
-
-/* Past the caches where dst has whole lines; the rest plainly. The caller fences. */
-static void stream_copy(const struct tti_kernels *set, void *dst, const void *src, size_t bytes)
-{
-    unsigned char *to = dst;
-    const unsigned char *from = src;
-    size_t head = -(uintptr_t)to % LINE_BYTES;
-    if (bytes < head + LINE_BYTES) {
-        memcpy(to, from, bytes);
-        return;
-    }
-    size_t body = (bytes - head) & ~(size_t)(LINE_BYTES - 1);
-    memcpy(to, from, head);
-    set->stream(to + head, from + head, body);
-    memcpy(to + head + body, from + head + body, bytes - head - body);
-}
-
-void tti_copy(void *dst, const void *src, size_t bytes, bool stream)
-{
-    if (dst == src || bytes == 0) return;
-    if (!stream) {
-        memcpy(dst, src, bytes);
-        return;
-    }
-    const struct tti_kernels *set = kernels();
-    stream_copy(set, dst, src, bytes);
-    set->fence();
 }
 
 /* ---- One pass -------------------------------------------------------------------------------------------------- */
@@ -288,12 +259,12 @@ static void run_blocks(const struct pass *pass, tti_kernel *kernel, void *stagin
         for (int k = pass->stream ? 0 : 1; k < dst_count; k++) {
             void *to = element_at(pass, dsts[k], offset);
             if (pass->stream)
-                stream_copy(pass->set, to, target, n * pass->element_bytes);
+                tti_stream_some(to, target, n * pass->element_bytes);
             else
                 memcpy(to, target, n * pass->element_bytes);
         }
     }
-    if (pass->stream) pass->set->fence();
+    if (pass->stream) tti_stream_end();
 }
 
 static void reduce_in_blocks(struct pass *pass, tti_kernel *kernel, void *const *dsts, int dst_count, size_t count)
@@ -311,7 +282,7 @@ static void reduce_in_blocks(struct pass *pass, tti_kernel *kernel, void *const 
     run_blocks(pass, kernel, staging, dsts, dst_count, count);
 }
 
-/* Whether all destinations have whole lines at the same elements, so that one kernel can stream to them. */
+/* Whether all destinations have whole lines at the same elements, so that one kernel can write to them all. */
 static bool lines_agree(const struct pass *pass, void *const *dsts, int dst_count)
 {
     uintptr_t differ = 0;
@@ -328,8 +299,8 @@ static void direct_to_all(const struct pass *pass, tti_kernel *kernel, void *con
     for (int k = 1; k < dst_count; k++) memcpy(element_at(pass, dsts[k], offset), first, n * pass->element_bytes);
 }
 
-/* The lines that destinations have whole go past the caches, what is before and after them plainly. */
-static void reduce_streamed(const struct pass *pass, void *const *dsts, int dst_count, size_t count)
+/* One kernel for the lines that destinations have whole, another for what is before and after them. */
+static void reduce_to_all(const struct pass *pass, void *const *dsts, int dst_count, size_t count)
 {
     tti_kernel *plain = pass->row->direct[pass->source_count - 1];
     size_t per_line = LINE_BYTES / pass->element_bytes;
@@ -341,9 +312,9 @@ static void reduce_streamed(const struct pass *pass, void *const *dsts, int dst_
     for (int s = 0; s < pass->source_count; s++) in[s] = source_at(pass, s, head);
     for (int k = 0; k < dst_count; k++) out[k] = element_at(pass, dsts[k], head);
     direct_to_all(pass, plain, dsts, dst_count, 0, head);
-    pass->row->streamed[pass->source_count - 1](out, dst_count, in, pass->source_count, body);
+    pass->row->to_all[pass->source_count - 1](out, dst_count, in, pass->source_count, body, pass->stream);
     direct_to_all(pass, plain, dsts, dst_count, tail, count - tail);
-    pass->set->fence();
+    if (pass->stream) tti_stream_end();
 }
 
 static void reduce_at_length(const struct tti_reducer *reducer, const struct tti_kernels *set,
@@ -359,12 +330,13 @@ static void reduce_at_length(const struct tti_reducer *reducer, const struct tti
                         .element_bytes = tutti_type_bytes(reducer->type),
                         .stream = stream};
     if (source_count == 1 && !pass.row->load && !pass.row->store) {
-        for (int k = 0; k < dst_count; k++) tti_copy(dsts[k], sources[0], count * pass.element_bytes, stream);
+        for (int k = 0; k < dst_count; k++)
+            tti_copy(dsts[k], sources[0], count * pass.element_bytes, stream ? TTI_STREAMED : TTI_CACHED);
         return;
     }
     bool few = source_count <= TTI_KERNEL_ARITY;
-    if (stream && few && pass.row->streamed[source_count - 1] && lines_agree(&pass, dsts, dst_count)) {
-        reduce_streamed(&pass, dsts, dst_count, count);
+    if (few && pass.row->to_all[source_count - 1] && lines_agree(&pass, dsts, dst_count)) {
+        reduce_to_all(&pass, dsts, dst_count, count);
         return;
     }
     tti_kernel *kernel = few ? pass.row->direct[source_count - 1] : NULL;
@@ -376,7 +348,7 @@ void tti_reduce(const struct tti_reducer *reducer, const void *const *sources, c
 {
     assert(source_count >= 1 && dst_count >= 1);
     if (count == 0) return;
-    const struct tti_kernels *set = kernels();
+    const struct tti_kernels *set = tti_kernels_now();
     const struct tti_kernel_row *row = row_of(set, reducer);
     if (reducer->code != TTI_REDUCE_SCALED_SUM) factors = NULL;
     /* Most calls are short, on few sources: nothing is set up for them. */
@@ -413,7 +385,7 @@ static void write_prefix(const struct pass *pass, const struct stack *stack, int
     }
     void *staging = slot(pass, pass->levels + 2);
     prefix(pass, stack, divisor, n, staging);
-    stream_copy(pass->set, to, staging, n * pass->element_bytes);
+    tti_stream_some(to, staging, n * pass->element_bytes);
 }
 
 static void scan_block(const struct pass *pass, void *const *dsts, bool exclusive, size_t offset, size_t n)
@@ -432,11 +404,39 @@ static void scan_block(const struct pass *pass, void *const *dsts, bool exclusiv
     }
 }
 
+/* Of few sources whose elements are the accumulators, kernels make each prefix from the sources themselves: the longest
+ * first, since dsts[r] may be sources[r], which only longer prefixes read. */
+static bool scans_directly(const struct pass *pass)
+{
+    const struct tti_kernel_row *row = pass->row;
+    if (pass->source_count > TTI_KERNEL_ARITY || row->load || row->store) return false;
+    for (int s = 2; s <= pass->source_count; s++)
+        if (!row->direct[s - 1]) return false;
+    return true;
+}
+
+static void scan_directly(const struct pass *pass, void *const *dsts, bool exclusive, size_t offset, size_t n)
+{
+    const void *in[TTI_KERNEL_ARITY];
+    for (int s = 0; s < pass->source_count; s++) in[s] = source_at(pass, s, offset);
+    for (int r = pass->source_count - 1; r >= (exclusive ? 1 : 0); r--) {
+        int sources = exclusive ? r : r + 1;
+        void *to = element_at(pass, dsts[r], offset);
+        const void *made = sources == 1 ? in[0] : pass->stream ? pass->scratch : to;
+        if (!dsts[r]) continue;
+        if (sources > 1) pass->row->direct[sources - 1]((void *)(uintptr_t)made, in, NULL, sources, n);
+        if (pass->stream)
+            tti_stream_some(to, made, n * pass->element_bytes);
+        else if (made != to)
+            memcpy(to, made, n * pass->element_bytes);
+    }
+}
+
 void tti_scan(const struct tti_reducer *reducer, const void *const *sources, const double *factors, int source_count,
               void *const *dsts, bool exclusive, size_t count, bool stream)
 {
     _Alignas(LINE_BYTES) unsigned char scratch[SCRATCH_BYTES];
-    const struct tti_kernels *set = kernels();
+    const struct tti_kernels *set = tti_kernels_now();
     struct pass pass = {.reducer = reducer,
                         .set = set,
                         .row = row_of(set, reducer),
@@ -447,12 +447,16 @@ void tti_scan(const struct tti_reducer *reducer, const void *const *sources, con
                         .element_bytes = tutti_type_bytes(reducer->type),
                         .stream = stream,
                         .scratch = scratch};
-    pass_plan(&pass, source_count, 3);
+    bool directly = scans_directly(&pass);
+    if (directly)
+        pass.block = BLOCK_BYTES / pass.element_bytes;
+    else
+        pass_plan(&pass, source_count, 3);
     for (size_t offset = 0; offset < count; offset += pass.block) {
-        size_t left = count - offset;
-        scan_block(&pass, dsts, exclusive, offset, left < pass.block ? left : pass.block);
+        size_t n = count - offset < pass.block ? count - offset : pass.block;
+        (directly ? scan_directly : scan_block)(&pass, dsts, exclusive, offset, n);
     }
-    if (stream) set->fence();
+    if (stream) tti_stream_end();
 }
 
 /* ---- Folds of parts -------------------------------------------------------------------------------------------- */
@@ -460,7 +464,7 @@ void tti_scan(const struct tti_reducer *reducer, const void *const *sources, con
 size_t tti_accumulator_bytes(const struct tti_reducer *reducer)
 {
     if (reducer->code == TTI_REDUCE_FUNCTION) return tutti_type_bytes(reducer->type);
-    return row_of(kernels(), reducer)->accumulator_bytes;
+    return row_of(tti_kernels_now(), reducer)->accumulator_bytes;
 }
 
 /* What the entries of the stack stand for. Two neighbours are siblings when they have as many ranks and lie in one node of
@@ -580,7 +584,7 @@ void tti_fold(const struct tti_reducer *reducer, const struct tti_fold_source *s
 {
     assert(source_count >= 1);
     if (count == 0 || fold_leaves(reducer, sources, source_count, divisor, dst, count)) return;
-    const struct tti_kernels *set = kernels();
+    const struct tti_kernels *set = tti_kernels_now();
     struct pass pass = {.reducer = reducer,
                         .set = set,
                         .row = row_of(set, reducer),

@@ -56,9 +56,6 @@ size_t tti_accumulator_bytes(const struct tti_reducer *reducer);
 void tti_fold(const struct tti_reducer *reducer, const struct tti_fold_source *sources, int source_count, int divisor,
               void *dst, size_t count);
 
-/* memcpy, or with `stream` past the caches. */
-void tti_copy(void *dst, const void *src, size_t bytes, bool stream);
-
 /* Which kernels run: "avx512", "avx2" or "portable". tti_kernels_force(NULL) goes back to the best; false if this CPU
  * lacks it. For tests. */
 const char *tti_kernels_name(void);

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/copy.h"
+
+#include "collective/kernels.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    LINE_BYTES = 64,
+    BLOCK_BYTES = 16384, /* to more targets than one kernel takes: read from memory once, then from the first cache */
+    TURN_BYTES = 4096    /* of a mixed copy, before it turns to its other half */
+};
+
+/* Bytes up to where `pointer` has whole lines, `bytes` at most. */
+static size_t lead(const void *pointer, size_t bytes)
+{
+    size_t head = -(uintptr_t)pointer % LINE_BYTES;
+    return head < bytes ? head : bytes;
+}
+
+void tti_stream_some(void *dst, const void *src, size_t bytes)
+{
+    char *to = dst;
+    const char *from = src;
+    size_t head = lead(to, bytes), body = (bytes - head) & ~(size_t)(LINE_BYTES - 1);
+    void *lines = to + head;
+    memcpy(to, from, head);
+    if (body > 0) tti_kernels_now()->stream(&lines, 1, from + head, body);
+    memcpy(to + head + body, from + head + body, bytes - head - body);
+}
+
+void tti_stream_end(void)
+{
+    tti_kernels_now()->fence();
+}
+
+/* Whether all have whole lines at the same bytes. */
+static bool lines_agree(void *const *dsts, int dst_count)
+{
+    uintptr_t differ = 0;
+    for (int k = 1; k < dst_count; k++) differ |= (uintptr_t)dsts[k] ^ (uintptr_t)dsts[0];
+    return differ % LINE_BYTES == 0;
+}
+
+/* What is not a whole line of the targets goes to one after the other. */
+static void copy_group(void *const *dsts, int dst_count, const char *src, size_t bytes, bool stream)
+{
+    const struct tti_kernels *set = tti_kernels_now();
+    void *lines[TTI_KERNEL_ARITY];
+    bool one_by_one = dst_count == 1 || (stream && !lines_agree(dsts, dst_count));
+    size_t head = one_by_one ? bytes : lead(dsts[0], bytes), body = (bytes - head) & ~(size_t)(LINE_BYTES - 1);
+    for (int k = 0; k < dst_count; k++) {
+        char *to = dsts[k];
+        lines[k] = to + head;
+        if (one_by_one && stream)
+            tti_stream_some(to, src, bytes);
+        else
+            memcpy(to, src, head);
+        memcpy(to + head + body, src + head + body, bytes - head - body);
+    }
+    if (body > 0) (stream ? set->stream : set->copy)(lines, dst_count, src + head, body);
+}
+
+/* Bytes begin..end of everything. */
+static void copy_range(void *const *dsts, int dst_count, const char *src, size_t begin, size_t end, bool stream)
+{
+    size_t block = dst_count <= TTI_KERNEL_ARITY ? end - begin : BLOCK_BYTES;
+    for (; begin < end; begin += block) {
+        size_t length = end - begin < block ? end - begin : block;
+        void *group[TTI_KERNEL_ARITY];
+        int held = 0;
+        for (int k = 0; k < dst_count; k++) {
+            if (dsts[k] != src) group[held++] = (char *)dsts[k] + begin;
+            if (held == 0 || (held < TTI_KERNEL_ARITY && k + 1 < dst_count)) continue;
+            copy_group(group, held, src + begin, length, stream);
+            held = 0;
+        }
+    }
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t bytes, enum tti_store store)
+{
+    size_t middle = store == TTI_CACHED ? bytes : store == TTI_STREAMED ? 0 : bytes / 2 / TURN_BYTES * TURN_BYTES;
+    size_t turn = store == TTI_MIXED ? TURN_BYTES : bytes;
+    for (size_t front = 0, back = middle; front < middle || back < bytes; front += turn, back += turn) {
+        if (front < middle) copy_range(dsts, dst_count, src, front, least(front + turn, middle), false);
+        if (back < bytes) copy_range(dsts, dst_count, src, back, least(back + turn, bytes), true);
+    }
+    if (store != TTI_CACHED) tti_stream_end();
+}
+
+void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store)
+{
+    if (dst == src || bytes == 0) return;
+    if (store == TTI_CACHED)
+        memcpy(dst, src, bytes);
+    else
+        tti_copy_to_all(&dst, 1, src, bytes, store);
+}
+
+void tti_swap(void *one, void *other, size_t bytes)
+{
+    size_t body = bytes & ~(size_t)(LINE_BYTES - 1), rest = bytes - body;
+    char held[LINE_BYTES], *a = (char *)one + body, *b = (char *)other + body;
+    tti_kernels_now()->swap(one, other, body);
+    memcpy(held, a, rest);
+    memcpy(a, b, rest);
+    memcpy(b, held, rest);
+}

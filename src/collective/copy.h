@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies between memory that this rank can reach.
+ */
+#ifndef TTI_COLLECTIVE_COPY_H
+#define TTI_COLLECTIVE_COPY_H
+
+#include <stddef.h>
+
+/* How stores are made. Mixed: one half stays in the caches, the other goes past them at the same time, which is faster
+ * than either where all of it is a few times as large as the caches. */
+enum tti_store { TTI_CACHED, TTI_MIXED, TTI_STREAMED };
+
+void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store);
+
+/* To several, each of which may be src itself (nothing to do there) but not overlap it otherwise. */
+void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t bytes, enum tti_store store);
+
+/* tti_copy with TTI_STREAMED, where more of it follows: the caller ends with tti_stream_end. */
+void tti_stream_some(void *dst, const void *src, size_t bytes);
+void tti_stream_end(void);
+
+/* Exchanges what lies in two places that do not overlap. */
+void tti_swap(void *one, void *other, size_t bytes);
+
+#endif
