@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A connected endpoint: progress, sleep, and how peers and the endpoint itself end.
+ *
+ * With few peers progress() reads their sockets without asking, which is the fastest way to notice something; epoll is asked
+ * now and then for what is rare (a silent host). With many peers epoll says who has something.
+ */
+#include "transport/tcp_inside.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LIVE = 255, DRAIN_MS = 2 };
+#define WAKE UINT64_MAX
+
+/* ---- Peers ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t mark_of(const struct tti_tcp_peer *peer, int stream)
+{
+    return (uint64_t)peer->rank << 8 | (uint64_t)stream;
+}
+
+void tti_tcp_watch(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+{
+    struct epoll_event event = {.data = {.u64 = mark_of(peer, stream->index)}};
+    event.events = (stream->paused ? 0u : (uint32_t)EPOLLIN) | (stream->blocked ? (uint32_t)EPOLLOUT : 0u);
+    stream->watches_out = stream->blocked;
+    epoll_ctl(tcp->epoll_fd, EPOLL_CTL_MOD, stream->fd, &event);
+}
+
+static bool add_watch(struct tti_tcp *tcp, int fd, uint64_t mark)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = mark}};
+    return epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* The system probes the connection while it is idle, which it always is: half the time between probes, and the connection
+ * has ended when nothing has come for the whole. */
+static void keep_alive(int fd, int64_t heartbeat_ms)
+{
+    int one = 1, every_s = (int)(heartbeat_ms / 2000), limit_ms = (int)heartbeat_ms;
+    if (every_s < 1) every_s = 1;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every_s, sizeof every_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+}
+
+static void free_peer(struct tti_tcp_peer *peer)
+{
+    for (int i = 0; i < peer->stream_count; i++) {
+        if (peer->streams[i].fd >= 0) close(peer->streams[i].fd);
+        tti_free(peer->streams[i].buffer);
+        peer->streams[i] = (struct tti_tcp_stream){.fd = -1};
+    }
+    peer->stream_count = 0;
+    if (peer->live_fd >= 0) close(peer->live_fd);
+    peer->live_fd = -1;
+}
+
+static bool fill_stream(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int index, int fd)
+{
+    struct tti_tcp_stream *stream = &peer->streams[index];
+    uint32_t bytes = index == 0 ? TTI_TCP_BUFFER : TTI_TCP_SIDE_BUFFER;
+    *stream = (struct tti_tcp_stream){.fd = fd, .index = (uint8_t)index, .buffer_bytes = bytes};
+    stream->buffer = tti_calloc(1, bytes);
+    return stream->buffer != NULL && add_watch(tcp, fd, mark_of(peer, index));
+}
+
+tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti_error *error)
+{
+    struct tti_tcp_peer *peer = tti_calloc(1, sizeof *peer);
+    if (peer == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
+    *peer = (struct tti_tcp_peer){.rank = link->rank, .live_fd = -1, .stream_count = link->stream_count};
+    memcpy(peer->host, link->host, sizeof peer->host);
+    bool good = true;
+    for (int i = 0; i < link->stream_count; i++) {
+        good &= fill_stream(tcp, peer, i, link->fds[i]);
+        link->fds[i] = -1;
+    }
+    if (link->fd_count > link->stream_count) {
+        peer->live_fd = link->fds[link->stream_count];
+        link->fds[link->stream_count] = -1;
+        keep_alive(peer->live_fd, tcp->heartbeat_ms);
+        good &= add_watch(tcp, peer->live_fd, mark_of(peer, LIVE));
+    }
+    if (!good) {
+        free_peer(peer);
+        tti_free(peer);
+        return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
+    }
+    peer->state = TTI_TCP_CONNECTED;
+    tcp->peers[link->rank] = peer;
+    tcp->connected[tcp->connected_count++] = link->rank;
+    tcp->direct = tcp->connected_count <= TTI_TCP_DIRECT;
+    return TUTTI_OK;
+}
+
+void tti_tcp_lose(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int system_errno, const char *why)
+{
+    char text[200];
+    if (why != NULL)
+        snprintf(text, sizeof text, "rank %d on %s %s", peer->rank, peer->host, why);
+    else
+        snprintf(text, sizeof text, "the connection to rank %d on %s failed (%s)", peer->rank, peer->host,
+                 strerror(system_errno));
+    peer->state = TTI_TCP_LOST;
+    tcp->prune = true;
+    tti_tcp_drop_queue(tcp, peer, TUTTI_ERR_PEER_LOST);
+    free_peer(peer);
+    if (!tcp->closing) tcp->base.sink.lost(tcp->base.sink.context, peer->rank, peer->goodbye, system_errno, text);
+}
+
+/* Of the connection that carries nothing, only its end means something. An orderly one, or a reset: the others know more. */
+static bool check_live(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
+{
+    char byte, why[64];
+    if (peer->live_fd < 0) return false;
+    ssize_t got = recv(peer->live_fd, &byte, 1, MSG_DONTWAIT);
+    int failed = got < 0 ? errno : 0;
+    if (got < 0 && (failed == EAGAIN || failed == EINTR)) return false;
+    if (got > 0) {
+        tti_tcp_lose(tcp, peer, EPROTO, "sent something on a connection that carries nothing");
+        return true;
+    }
+    close(peer->live_fd);
+    peer->live_fd = -1;
+    if (failed == 0 || failed == ECONNRESET) return false;
+    snprintf(why, sizeof why, "has been silent for %lld ms", (long long)tcp->heartbeat_ms);
+    tti_tcp_lose(tcp, peer, failed, failed == ETIMEDOUT ? why : NULL);
+    return true;
+}
+
+/* ---- Progress -------------------------------------------------------------------------------------------------- */
+
+static bool report_finished(struct tti_tcp *tcp)
+{
+    struct tti_outgoing *outgoing = tcp->finished;
+    if (outgoing == NULL) return false;
+    tcp->finished = NULL;
+    tcp->finished_end = &tcp->finished;
+    while (outgoing != NULL) {
+        struct tti_outgoing *next = outgoing->next; /* done() may free it */
+        outgoing->done(outgoing, (tutti_status)(int64_t)outgoing->sent);
+        outgoing = next;
+    }
+    return true;
+}
+
+/* Sending failed, and there is nothing to read that says why. */
+static bool check_failed(struct tti_tcp *tcp, struct tti_tcp_peer *peer, bool moved)
+{
+    if (peer->state == TTI_TCP_CONNECTED && peer->send_errno != 0 && !moved) {
+        tti_tcp_lose(tcp, peer, peer->send_errno, NULL);
+        return true;
+    }
+    return moved;
+}
+
+static bool serve_peer(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
+{
+    bool moved = tti_tcp_receive(tcp, peer, &peer->streams[0]);
+    for (int i = 1; i < peer->stream_count && peer->striped; i++)
+        moved |= tti_tcp_receive(tcp, peer, &peer->streams[i]);
+    if (peer->first != NULL && peer->state == TTI_TCP_CONNECTED) moved |= tti_tcp_push(tcp, peer);
+    return peer->send_errno == 0 ? moved : check_failed(tcp, peer, moved);
+}
+
+static bool serve_event(struct tti_tcp *tcp, const struct epoll_event *event)
+{
+    if (event->data.u64 == WAKE) return false;
+    struct tti_tcp_peer *peer = tcp->peers[event->data.u64 >> 8];
+    int stream = (int)(event->data.u64 & 255);
+    bool moved = false;
+    if (peer->state != TTI_TCP_CONNECTED) return false;
+    if (stream == LIVE) return check_live(tcp, peer);
+    if ((event->events & EPOLLOUT) != 0) moved = tti_tcp_push(tcp, peer);
+    if ((event->events & ~(uint32_t)EPOLLOUT) != 0) moved |= tti_tcp_receive(tcp, peer, &peer->streams[stream]);
+    return peer->send_errno == 0 ? moved : check_failed(tcp, peer, moved);
+}
+
+static bool look(struct tti_tcp *tcp)
+{
+    struct epoll_event events[TTI_TCP_EVENTS];
+    bool moved = false;
+    int count = epoll_wait(tcp->epoll_fd, events, TTI_TCP_EVENTS, 0);
+    for (int i = 0; i < count; i++) moved |= serve_event(tcp, &events[i]);
+    tcp->look = false;
+    return moved;
+}
+
+static void prune(struct tti_tcp *tcp)
+{
+    int kept = 0;
+    for (int i = 0; i < tcp->connected_count; i++)
+        if (tcp->peers[tcp->connected[i]]->state == TTI_TCP_CONNECTED) tcp->connected[kept++] = tcp->connected[i];
+    tcp->connected_count = kept;
+    tcp->prune = false;
+}
+
+static bool progress(struct tti_transport *transport)
+{
+    struct tti_tcp *tcp = (struct tti_tcp *)transport;
+    bool moved = false;
+    if (tcp->direct) {
+        for (int i = 0; i < tcp->connected_count; i++) moved |= serve_peer(tcp, tcp->peers[tcp->connected[i]]);
+        if (tcp->look || ++tcp->polls % TTI_TCP_LOOK == 0) moved |= look(tcp);
+    } else {
+        moved = look(tcp);
+    }
+    if (tcp->prune) {
+        prune(tcp);
+        moved = true; /* somebody was lost */
+    }
+    return report_finished(tcp) || moved;
+}
+
+/* ---- Sleep ----------------------------------------------------------------------------------------------------- */
+
+/* A wake that comes after the descriptor was read and before `woken` is cleared is lost, which does no harm: the sleeper
+ * returns and looks at everything. */
+static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
+{
+    struct tti_tcp *tcp = (struct tti_tcp *)transport;
+    struct pollfd polled = {.fd = tcp->epoll_fd, .events = POLLIN};
+    if (tcp->finished != NULL || timeout_ns <= 0) return;
+    struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
+    ppoll(&polled, 1, &timeout, NULL);
+    tcp->look = true;
+    if (atomic_load_explicit(&tcp->woken, memory_order_acquire) == 0) return;
+    uint64_t count;
+    (void)!read(tcp->wake_fd, &count, sizeof count);
+    atomic_exchange_explicit(&tcp->woken, 0, memory_order_acq_rel);
+}
+
+static void wake(struct tti_transport *transport)
+{
+    struct tti_tcp *tcp = (struct tti_tcp *)transport;
+    uint64_t one = 1;
+    if (atomic_exchange_explicit(&tcp->woken, 1, memory_order_acq_rel) == 0)
+        (void)!write(tcp->wake_fd, &one, sizeof one);
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+static bool has_unsent(const struct tti_tcp_peer *peer)
+{
+    for (int i = 0; i < peer->stream_count; i++)
+        if (peer->streams[i].head_left > 0 || peer->streams[i].data_left > 0) return true;
+    return peer->first != NULL;
+}
+
+/* Bytes that the other end's system has not confirmed. To close before would be to risk them: with unread bytes of the
+ * other end a close resets the connection. */
+static bool has_unconfirmed(const struct tti_tcp_peer *peer)
+{
+    for (int i = 0; i < peer->stream_count; i++) {
+        int bytes = 0;
+        if (ioctl(peer->streams[i].fd, SIOCOUTQ, &bytes) == 0 && bytes > 0) return true;
+    }
+    return false;
+}
+
+/* True when nothing more needs to be done for this peer. */
+static bool part_from(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
+{
+    if (peer->state == TTI_TCP_CONNECTED) serve_peer(tcp, peer);
+    if (peer->state != TTI_TCP_CONNECTED) return true;
+    if (has_unsent(peer)) {
+        tti_tcp_push(tcp, peer);
+        return peer->send_errno != 0;
+    }
+    if (!peer->parting) {
+        peer->parting = true;
+        tti_tcp_say_goodbye(tcp, peer);
+        if (has_unsent(peer)) return peer->send_errno != 0;
+    }
+    return !has_unconfirmed(peer);
+}
+
+static void part_from_all(struct tti_tcp *tcp, int64_t deadline_ns)
+{
+    for (;;) {
+        bool done = true;
+        for (int i = 0; i < tcp->connected_count; i++) done &= part_from(tcp, tcp->peers[tcp->connected[i]]);
+        if (tcp->prune) prune(tcp);
+        int64_t left_ns = deadline_ns - tti_now_ns();
+        if (done || left_ns <= 0) return;
+        struct pollfd polled = {.fd = tcp->epoll_fd, .events = POLLIN};
+        poll(&polled, 1, left_ns < DRAIN_MS * 1000000 ? 1 : DRAIN_MS);
+    }
+}
+
+/* From here on the layer above is told nothing, and its memory is not written to. */
+static void stop_sink(struct tti_tcp *tcp)
+{
+    tcp->closing = true;
+    for (int i = 0; i < tcp->connected_count; i++) {
+        struct tti_tcp_peer *peer = tcp->peers[tcp->connected[i]];
+        peer->into = NULL;
+        for (int j = 0; j < peer->stream_count; j++) peer->streams[j].into = NULL;
+    }
+}
+
+void tti_tcp_free(struct tti_tcp *tcp)
+{
+    tti_tcp_free_links(tcp);
+    for (int rank = 0; tcp->peers != NULL && rank < tcp->base.size; rank++) {
+        if (tcp->peers[rank] == NULL) continue;
+        free_peer(tcp->peers[rank]);
+        tti_free(tcp->peers[rank]);
+    }
+    if (tcp->epoll_fd >= 0) close(tcp->epoll_fd);
+    if (tcp->wake_fd >= 0) close(tcp->wake_fd);
+    tti_free(tcp->connected);
+    tti_free(tcp->peers);
+    tti_free(tcp);
+}
+
+static void close_endpoint(struct tti_transport *transport, int64_t timeout_ns)
+{
+    struct tti_tcp *tcp = (struct tti_tcp *)transport;
+    stop_sink(tcp);
+    part_from_all(tcp, tti_now_ns() + timeout_ns);
+    for (int i = 0; i < tcp->connected_count; i++)
+        tti_tcp_drop_queue(tcp, tcp->peers[tcp->connected[i]], TUTTI_ERR_TIMEOUT);
+    while (report_finished(tcp)) {}
+    tti_tcp_free(tcp);
+}
+
+const struct tti_transport_ops tti_tcp_ops = {
+    .name = "tcp",
+    .send = tti_tcp_send,
+    .progress = progress,
+    .sleep = sleep_until,
+    .wake = wake,
+    .close = close_endpoint,
+};
+
+struct tti_transport *tti_tcp_transport(struct tti_tcp *tcp)
+{
+    return &tcp->base;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sending. A peer's frames are a queue; `next` is the first that has not been given to connections entirely. A connection
+ * that has sent its piece takes the next one: on the first connection the head of `next` with all its data or, if it is to
+ * be striped, without; on every connection, once the head has been given, chunks of it.
+ *
+ * Invariant: frames are given to the first connection in order, and leave the queue in order, when all of their pieces have
+ * been taken by the system. So done() is called in order too.
+ */
+#include "transport/tcp_inside.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { INLINE_BYTES = 512 }; /* copied beside their head: one buffer is cheaper for the system than two */
+#define SENT_ALL UINT64_MAX  /* in tti_outgoing.sent: all pieces have been taken */
+
+void tti_tcp_finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_status status)
+{
+    outgoing->sent = (uint64_t)status;
+    outgoing->next = NULL;
+    *tcp->finished_end = outgoing;
+    tcp->finished_end = &outgoing->next;
+}
+
+void tti_tcp_drop_queue(struct tti_tcp *tcp, struct tti_tcp_peer *peer, tutti_status status)
+{
+    while (peer->first != NULL) {
+        struct tti_outgoing *outgoing = peer->first;
+        peer->first = outgoing->next;
+        tti_tcp_finish(tcp, outgoing, status);
+    }
+    peer->last = peer->next = NULL;
+    for (int i = 0; i < peer->stream_count; i++) {
+        peer->streams[i].head_left = 0;
+        peer->streams[i].data_left = 0;
+        peer->streams[i].of = NULL;
+    }
+}
+
+/* ---- Pieces ---------------------------------------------------------------------------------------------------- */
+
+static void fill_head(const struct tti_tcp *tcp, struct tti_tcp_stream *stream, enum tti_tcp_kind kind, uint64_t number,
+                      const struct tti_frame_head *frame)
+{
+    stream->head = (struct tti_tcp_head){.magic = TTI_TCP_MAGIC,
+                                         .version = TTI_TCP_VERSION,
+                                         .kind = (uint8_t)kind,
+                                         .epoch = tcp->epoch,
+                                         .number = number,
+                                         .frame = *frame};
+    stream->head_left = sizeof stream->head;
+}
+
+static bool is_striped(const struct tti_tcp_peer *peer, const struct tti_outgoing *outgoing)
+{
+    return peer->stream_count > 1 && outgoing->head.bytes >= TTI_TCP_STRIPE;
+}
+
+static void advance(struct tti_tcp_peer *peer)
+{
+    peer->next = peer->next->next;
+    peer->given = 0;
+    peer->announced = false;
+    peer->send_number++;
+}
+
+static bool take_head(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+{
+    struct tti_outgoing *outgoing = peer->next;
+    bool striped = is_striped(peer, outgoing);
+    fill_head(tcp, stream, striped ? TTI_TCP_STRIPED : TTI_TCP_FRAME, peer->send_number, &outgoing->head);
+    if (striped) {
+        peer->announced = true; /* the head is a copy: the frame may end before it has been taken */
+        return true;
+    }
+    stream->of = outgoing;
+    stream->data = outgoing->data;
+    stream->data_left = outgoing->head.bytes;
+    advance(peer);
+    return true;
+}
+
+static bool take_chunk(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+{
+    struct tti_outgoing *outgoing = peer->next;
+    uint64_t left = outgoing->head.bytes - peer->given;
+    uint64_t bytes = left < TTI_TCP_CHUNK_BYTES ? left : TTI_TCP_CHUNK_BYTES;
+    struct tti_frame_head chunk = {.value = peer->given, .bytes = bytes};
+    fill_head(tcp, stream, TTI_TCP_CHUNK, peer->send_number, &chunk);
+    stream->of = outgoing;
+    stream->data = (const char *)outgoing->data + peer->given;
+    stream->data_left = bytes;
+    peer->given += bytes;
+    if (peer->given == outgoing->head.bytes) advance(peer);
+    return true;
+}
+
+/* The next piece for this connection; false: there is none. */
+static bool take_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+{
+    if (peer->next == NULL) return false;
+    if (peer->announced) return take_chunk(tcp, peer, stream);
+    return stream->index == 0 && take_head(tcp, peer, stream);
+}
+
+/* ---- The system ------------------------------------------------------------------------------------------------ */
+
+/* All that is left of the piece, in one call. */
+static ssize_t send_piece(struct tti_tcp_stream *stream)
+{
+    const char *head = (const char *)&stream->head + sizeof stream->head - stream->head_left;
+    if (stream->head_left > 0 && stream->data_left <= INLINE_BYTES) {
+        char whole[sizeof stream->head + INLINE_BYTES];
+        memcpy(whole, head, stream->head_left);
+        if (stream->data_left > 0) memcpy(whole + stream->head_left, stream->data, stream->data_left);
+        return send(stream->fd, whole, stream->head_left + stream->data_left, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    struct iovec parts[] = {{(void *)(uintptr_t)head, stream->head_left},
+                            {(void *)(uintptr_t)stream->data, (size_t)stream->data_left}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    return sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void count_sent(struct tti_tcp_stream *stream, size_t sent)
+{
+    size_t of_head = sent < stream->head_left ? sent : stream->head_left;
+    stream->head_left -= (uint32_t)of_head;
+    sent -= of_head;
+    stream->data = stream->data == NULL ? NULL : stream->data + sent;
+    stream->data_left -= sent;
+    if (stream->of != NULL) stream->of->sent += sent;
+}
+
+static void end_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+{
+    struct tti_outgoing *outgoing = stream->of;
+    stream->of = NULL;
+    stream->data = NULL;
+    if (outgoing == NULL) return; /* a head alone */
+    if (outgoing->sent == outgoing->head.bytes) outgoing->sent = SENT_ALL;
+    while (peer->first != NULL && peer->first->sent == SENT_ALL) {
+        outgoing = peer->first;
+        peer->first = outgoing->next;
+        if (peer->first == NULL) peer->last = NULL;
+        tti_tcp_finish(tcp, outgoing, TUTTI_OK);
+    }
+}
+
+/* True while there may be more to do. */
+static bool push_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+{
+    size_t bytes = stream->head_left + (size_t)stream->data_left;
+    ssize_t sent = send_piece(stream);
+    if (sent < 0 && errno == EINTR) return true;
+    if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)) {
+        stream->blocked = true;
+        return false;
+    }
+    if (sent < 0) {
+        peer->send_errno = errno;
+        return false;
+    }
+    count_sent(stream, (size_t)sent);
+    if ((size_t)sent == bytes) end_piece(tcp, peer, stream);
+    return true;
+}
+
+static bool push_stream(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+{
+    bool moved = false;
+    stream->blocked = false;
+    while (stream->head_left > 0 || stream->data_left > 0 || take_piece(tcp, peer, stream)) {
+        if (!push_piece(tcp, peer, stream)) break;
+        moved = true;
+    }
+    if (stream->blocked != stream->watches_out) tti_tcp_watch(tcp, peer, stream);
+    return moved;
+}
+
+/* What cannot be sent any more is dropped; whether the peer is lost, and how, is for reading to find. */
+bool tti_tcp_push(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
+{
+    bool moved = false;
+    for (int i = 0; i < peer->stream_count && peer->send_errno == 0; i++)
+        moved |= push_stream(tcp, peer, &peer->streams[i]);
+    if (peer->send_errno != 0) tti_tcp_drop_queue(tcp, peer, TUTTI_ERR_PEER_LOST);
+    return moved;
+}
+
+void tti_tcp_send(struct tti_transport *transport, int rank, struct tti_outgoing *outgoing)
+{
+    struct tti_tcp *tcp = (struct tti_tcp *)transport;
+    struct tti_tcp_peer *peer = tcp->peers[rank];
+    outgoing->next = NULL;
+    outgoing->sent = 0;
+    if (peer == NULL || peer->state != TTI_TCP_CONNECTED || peer->send_errno != 0) {
+        tti_tcp_finish(tcp, outgoing, TUTTI_ERR_PEER_LOST);
+        return;
+    }
+    if (peer->last != NULL)
+        peer->last->next = outgoing;
+    else
+        peer->first = outgoing;
+    peer->last = outgoing;
+    if (peer->next == NULL) {
+        peer->next = outgoing;
+        peer->given = 0;
+        peer->announced = false;
+    }
+    if (!peer->streams[0].blocked) tti_tcp_push(tcp, peer);
+}
+
+void tti_tcp_say_goodbye(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
+{
+    static const struct tti_frame_head nothing;
+    struct tti_tcp_stream *stream = &peer->streams[0];
+    if (peer->state != TTI_TCP_CONNECTED || peer->send_errno != 0 || peer->first != NULL) return;
+    fill_head(tcp, stream, TTI_TCP_GOODBYE, peer->send_number, &nothing);
+    push_stream(tcp, peer, stream);
+}
