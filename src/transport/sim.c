@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Invariants. The latency is the same between all hosts: so pieces arrive at links in the order in which they left links,
+ * and both links can be reckoned with when a piece leaves. Frames for one endpoint arrive at times that never decrease:
+ * so frames of a pair stay in order. A rank that closed or was dropped is announced when none of its frames is on its way.
+ */
+#include "transport/sim.h"
+
+#include "base/alloc.h"
+#include "base/sim.h"
+#include "base/status.h"
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+enum {
+    PIECE_BYTES = 65536, /* that a frame has the link for at least, when others wait */
+    PIECES = 16,         /* a longer frame is not cut into many more than these */
+    SMALL_BYTES = 1024,  /* data that travel even when sizes only do: they may be counts that others go by */
+    BLOCK_FRAMES = 256   /* made together */
+};
+
+struct frame {
+    struct tti_event event; /* its arrival; the first member */
+    struct frame *next;
+    struct endpoint *from, *to;
+    struct tti_frame_head head;
+    struct tti_outgoing *outgoing; /* until all of it has left */
+    uint64_t left;                 /* bytes not on the link yet */
+    void *data;                    /* NULL: there are none, or sizes only */
+};
+
+struct frames {
+    struct frame *first, **last;
+};
+
+struct block {
+    struct block *next;
+    struct frame frames[BLOCK_FRAMES];
+};
+
+enum state { UNUSED, OPEN, GONE, ANNOUNCED };
+
+struct endpoint {
+    struct tti_transport transport; /* the first member */
+    struct tti_sim_network *network;
+    struct tti_event departure;
+    int host;
+    enum state state;
+    bool in_order; /* it closed, rather than being dropped */
+    bool asleep;
+    tti_bell bell;
+    struct frames queued;  /* to leave */
+    struct frames arrived; /* to be taken */
+    struct tti_outgoing *sent, **sent_last;
+    struct endpoint *next; /* of those of its host that have something queued */
+    bool waits;            /* is one of those */
+    uint64_t on_the_way;   /* frames of its own that have not arrived */
+    int64_t busy_until_ns; /* with what has arrived */
+    int heard;             /* departures it was told of */
+};
+
+struct link {
+    struct tti_event event;         /* the piece has left; the first member */
+    struct endpoint *first, **last; /* with something to send */
+    struct frame *sending;          /* NULL: idle */
+    struct tti_sim_network *network;
+    uint64_t piece;
+    int64_t down_busy_until_ns; /* the other direction */
+};
+
+struct tti_sim_network {
+    int hosts, each, size;
+    double ns_per_byte;
+    int64_t latency_ns;
+    struct link *links;
+    struct endpoint *endpoints;
+    int *departed, departed_count; /* ranks, in order */
+    struct frame *free;
+    struct block *blocks;
+};
+
+static int64_t duration(const struct tti_sim_network *network, uint64_t bytes)
+{
+    return (int64_t)((double)bytes * network->ns_per_byte + 0.5);
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void rouse(struct endpoint *endpoint)
+{
+    if (endpoint->asleep) tti_sim_bell_ring(&endpoint->bell, 0);
+}
+
+static void doze(struct endpoint *endpoint, int64_t timeout_ns)
+{
+    endpoint->asleep = true;
+    tti_sim_bell_sleep(&endpoint->bell, atomic_load_explicit(&endpoint->bell, memory_order_relaxed), timeout_ns);
+    endpoint->asleep = false;
+}
+
+/* ---- Frames ------------------------------------------------------------------------------------------------------ */
+
+static void append(struct frames *frames, struct frame *frame)
+{
+    frame->next = NULL;
+    *frames->last = frame;
+    frames->last = &frame->next;
+}
+
+static struct frame *take_first(struct frames *frames)
+{
+    struct frame *frame = frames->first;
+    if (frame == NULL) return NULL;
+    frames->first = frame->next;
+    if (frames->first == NULL) frames->last = &frames->first;
+    return frame;
+}
+
+static struct frame *new_frame(struct tti_sim_network *network)
+{
+    if (network->free == NULL) {
+        struct block *block = tti_calloc(1, sizeof *block);
+        if (block == NULL) return NULL;
+        block->next = network->blocks;
+        network->blocks = block;
+        for (int i = 0; i < BLOCK_FRAMES; i++) {
+            block->frames[i].next = network->free;
+            network->free = &block->frames[i];
+        }
+    }
+    struct frame *frame = network->free;
+    network->free = frame->next;
+    *frame = (struct frame){0};
+    return frame;
+}
+
+static void free_frame(struct tti_sim_network *network, struct frame *frame)
+{
+    tti_free(frame->data);
+    frame->data = NULL;
+    frame->next = network->free;
+    network->free = frame;
+}
+
+static void free_frames(struct tti_sim_network *network, struct frames *frames)
+{
+    for (struct frame *frame; (frame = take_first(frames)) != NULL;) free_frame(network, frame);
+}
+
+/* The sender may change its data once they have left: not before they are kept. */
+static bool keep_data(struct frame *frame)
+{
+    size_t bytes = frame->head.bytes;
+    if (bytes == 0 || (bytes > SMALL_BYTES && tti_sim_setup_of()->sizes_only)) return true;
+    frame->data = tti_calloc(1, bytes);
+    if (frame->data != NULL) memcpy(frame->data, frame->outgoing->data, bytes);
+    return frame->data != NULL;
+}
+
+/* Its done() is called in progress(). */
+static void hand_back(struct endpoint *from, struct tti_outgoing *outgoing, tutti_status status)
+{
+    outgoing->sent = (uint64_t)(int64_t)status;
+    outgoing->next = NULL;
+    *from->sent_last = outgoing;
+    from->sent_last = &outgoing->next;
+    rouse(from);
+}
+
+/* ---- Departures -------------------------------------------------------------------------------------------------- */
+
+static void depart(struct tti_event *event)
+{
+    struct endpoint *gone = (struct endpoint *)((char *)event - offsetof(struct endpoint, departure));
+    struct tti_sim_network *network = gone->network;
+    gone->state = ANNOUNCED;
+    network->departed[network->departed_count++] = gone->transport.rank;
+    for (int rank = 0; rank < network->size; rank++) rouse(&network->endpoints[rank]);
+}
+
+static void announce_departure(struct endpoint *gone)
+{
+    if (gone->state == GONE && gone->on_the_way == 0)
+        tti_sim_at(&gone->departure, tti_sim_now_ns() + gone->network->latency_ns);
+}
+
+static void arrive(struct tti_event *event)
+{
+    struct frame *frame = (struct frame *)event;
+    struct endpoint *from = frame->from, *to = frame->to;
+    from->on_the_way--;
+    if (to->state < GONE) {
+        append(&to->arrived, frame);
+        rouse(to);
+    } else {
+        free_frame(to->network, frame);
+    }
+    announce_departure(from);
+}
+
+/* All of it has left, and will be there at the given time, or as soon as the receiver has dealt with those before. */
+static void has_left(struct frame *frame, int64_t there_ns)
+{
+    struct endpoint *to = frame->to;
+    int64_t noise = tti_sim_setup_of()->noise_ns;
+    bool kept = keep_data(frame);
+    hand_back(frame->from, frame->outgoing, kept ? TUTTI_OK : TUTTI_ERR_MEMORY);
+    if (!kept) {
+        frame->from->on_the_way--;
+        free_frame(to->network, frame);
+        return;
+    }
+    if (noise > 0) there_ns += (int64_t)(tti_sim_random() % (uint64_t)(noise + 1));
+    to->busy_until_ns = later(there_ns, to->busy_until_ns) + tti_sim_setup_of()->overhead_ns;
+    frame->event.fire = arrive;
+    frame->event.id = (uint64_t)frame->from->transport.rank << 32 | (uint64_t)to->transport.rank;
+    tti_sim_at(&frame->event, to->busy_until_ns);
+}
+
+/* ---- Links ------------------------------------------------------------------------------------------------------- */
+
+static void start_piece(struct link *link)
+{
+    struct endpoint *next = link->first;
+    link->sending = next == NULL ? NULL : next->queued.first;
+    if (next == NULL) return;
+    uint64_t piece = link->sending->left / PIECES;
+    if (piece < PIECE_BYTES) piece = PIECE_BYTES;
+    link->piece = link->sending->left < piece ? link->sending->left : piece;
+    tti_sim_at(&link->event, tti_sim_now_ns() + duration(link->network, link->piece));
+}
+
+static void take_endpoint(struct link *link)
+{
+    struct endpoint *endpoint = link->first;
+    link->first = endpoint->next;
+    if (link->first == NULL) link->last = &link->first;
+    endpoint->waits = false;
+}
+
+static void add_endpoint(struct link *link, struct endpoint *endpoint)
+{
+    if (endpoint->waits || endpoint->queued.first == NULL) return;
+    endpoint->waits = true;
+    endpoint->next = NULL;
+    *link->last = endpoint;
+    link->last = &endpoint->next;
+}
+
+/* Whoever had the link goes to the end of those that wait for it. */
+static void piece_left(struct tti_event *event)
+{
+    struct link *link = (struct link *)event;
+    struct tti_sim_network *network = link->network;
+    struct endpoint *from = link->first;
+    struct frame *frame = link->sending;
+    struct link *down = &network->links[frame->to->host];
+    int64_t there = tti_sim_now_ns() + network->latency_ns;
+    down->down_busy_until_ns = later(there, down->down_busy_until_ns + duration(network, link->piece));
+    frame->left -= link->piece;
+    take_endpoint(link);
+    if (frame->left == 0) {
+        take_first(&from->queued);
+        has_left(frame, down->down_busy_until_ns);
+    }
+    add_endpoint(link, from);
+    start_piece(link);
+}
+
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+static void send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)
+{
+    struct endpoint *from = (struct endpoint *)transport;
+    struct tti_sim_network *network = from->network;
+    const struct tti_sim_setup *setup = tti_sim_setup_of();
+    if (setup->overhead_ns > 0) tti_sim_sleep(setup->overhead_ns);
+    bool lost = network->endpoints[peer].state == ANNOUNCED;
+    struct frame *frame = lost ? NULL : new_frame(network);
+    if (frame == NULL) {
+        hand_back(from, outgoing, lost ? TUTTI_ERR_PEER_LOST : TUTTI_ERR_MEMORY);
+        return;
+    }
+    frame->from = from;
+    frame->to = &network->endpoints[peer];
+    frame->head = outgoing->head;
+    frame->outgoing = outgoing;
+    frame->left = outgoing->head.bytes + TTI_SIM_FRAME_BYTES;
+    from->on_the_way++;
+    if (from->host == frame->to->host) {
+        int64_t moved = (int64_t)((double)outgoing->head.bytes * setup->local_ns_per_byte + 0.5);
+        has_left(frame, later(tti_sim_now_ns() + setup->local_latency_ns, frame->to->busy_until_ns) + moved);
+        return;
+    }
+    struct link *link = &network->links[from->host];
+    append(&from->queued, frame);
+    add_endpoint(link, from);
+    if (link->sending == NULL) start_piece(link);
+}
+
+static bool take_arrived(struct endpoint *endpoint)
+{
+    struct tti_sink *sink = &endpoint->transport.sink;
+    bool any = false;
+    for (struct frame *frame; (frame = take_first(&endpoint->arrived)) != NULL; any = true) {
+        int peer = frame->from->transport.rank;
+        void *cookie = NULL, *place = sink->begin(sink->context, peer, &frame->head, &cookie);
+        if (place != NULL && frame->data != NULL) memcpy(place, frame->data, frame->head.bytes);
+        sink->end(sink->context, peer, &frame->head, cookie);
+        free_frame(endpoint->network, frame);
+    }
+    return any;
+}
+
+static bool tell_sent(struct endpoint *endpoint)
+{
+    struct tti_outgoing *outgoing = endpoint->sent;
+    bool any = outgoing != NULL;
+    endpoint->sent = NULL;
+    endpoint->sent_last = &endpoint->sent;
+    for (struct tti_outgoing *next; outgoing != NULL; outgoing = next) {
+        next = outgoing->next; /* done() may free it */
+        outgoing->done(outgoing, (tutti_status)(int64_t)outgoing->sent);
+    }
+    return any;
+}
+
+static bool tell_departures(struct endpoint *endpoint)
+{
+    struct tti_sim_network *network = endpoint->network;
+    struct tti_sink *sink = &endpoint->transport.sink;
+    bool any = false;
+    while (endpoint->heard < network->departed_count) {
+        const struct endpoint *gone = &network->endpoints[network->departed[endpoint->heard++]];
+        if (gone == endpoint) continue;
+        sink->lost(sink->context, gone->transport.rank, gone->in_order, gone->in_order ? 0 : ECONNRESET,
+                   gone->in_order ? "it closed its connections" : "it is gone from the simulated network");
+        any = true;
+    }
+    return any;
+}
+
+static bool progress(struct tti_transport *transport)
+{
+    struct endpoint *endpoint = (struct endpoint *)transport;
+    bool any = take_arrived(endpoint);
+    any |= tell_sent(endpoint);
+    return tell_departures(endpoint) || any;
+}
+
+static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
+{
+    struct endpoint *endpoint = (struct endpoint *)transport;
+    if (endpoint->arrived.first != NULL || endpoint->sent != NULL || timeout_ns <= 0) return;
+    if (endpoint->heard < endpoint->network->departed_count) return;
+    doze(endpoint, timeout_ns);
+}
+
+static void wake(struct tti_transport *transport)
+{
+    rouse((struct endpoint *)transport);
+}
+
+/* What has not left by now never will; what has still arrives. */
+static void forget_queued(struct endpoint *endpoint)
+{
+    struct link *link = &endpoint->network->links[endpoint->host];
+    bool sending = link->first == endpoint && link->sending != NULL;
+    for (struct endpoint **at = &link->first; *at != NULL; at = &(*at)->next) {
+        if (*at != endpoint) continue;
+        *at = endpoint->next;
+        if (*at == NULL) link->last = at;
+        break;
+    }
+    endpoint->waits = false;
+    for (struct frame *frame; (frame = take_first(&endpoint->queued)) != NULL;) {
+        endpoint->on_the_way--;
+        free_frame(endpoint->network, frame);
+    }
+    if (!sending) return;
+    tti_sim_cancel(&link->event);
+    start_piece(link);
+}
+
+static void leave(struct endpoint *endpoint, bool in_order)
+{
+    endpoint->in_order = in_order;
+    forget_queued(endpoint);
+    free_frames(endpoint->network, &endpoint->arrived);
+    endpoint->state = GONE;
+    announce_departure(endpoint);
+}
+
+static void close_endpoint(struct tti_transport *transport, int64_t timeout_ns)
+{
+    struct endpoint *endpoint = (struct endpoint *)transport;
+    int64_t until = tti_sim_now_ns() + timeout_ns;
+    while (endpoint->queued.first != NULL && tti_sim_now_ns() < until) {
+        tell_sent(endpoint);
+        doze(endpoint, until - tti_sim_now_ns());
+    }
+    for (struct frame *frame = endpoint->queued.first; frame != NULL; frame = frame->next)
+        hand_back(endpoint, frame->outgoing, TUTTI_ERR_TIMEOUT);
+    tell_sent(endpoint);
+    leave(endpoint, true);
+}
+
+static const struct tti_transport_ops sim_ops = {
+    .name = "sim", .send = send, .progress = progress, .sleep = sleep_until, .wake = wake, .close = close_endpoint};
+
+/* ---- The network ------------------------------------------------------------------------------------------------- */
+
+static void prepare(struct tti_sim_network *network)
+{
+    for (int host = 0; host < network->hosts; host++) {
+        struct link *link = &network->links[host];
+        link->network = network;
+        link->last = &link->first;
+        link->event.fire = piece_left;
+        link->event.id = UINT64_C(1) << 63 | (uint64_t)host;
+    }
+    for (int rank = 0; rank < network->size; rank++) {
+        struct endpoint *endpoint = &network->endpoints[rank];
+        endpoint->transport = (struct tti_transport){.ops = &sim_ops, .rank = rank, .size = network->size};
+        endpoint->network = network;
+        endpoint->host = rank / network->each;
+        endpoint->departure.fire = depart;
+        endpoint->departure.id = UINT64_C(1) << 62 | (uint64_t)rank;
+        endpoint->queued.last = &endpoint->queued.first;
+        endpoint->arrived.last = &endpoint->arrived.first;
+        endpoint->sent_last = &endpoint->sent;
+    }
+}
+
+tutti_status tti_sim_network_create(int hosts, int ranks_per_host, double link_ns_per_byte, int64_t link_latency_ns,
+                                    struct tti_sim_network **network, tutti_error *error)
+{
+    struct tti_sim_network *made = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a simulated network");
+    *made = (struct tti_sim_network){.hosts = hosts,
+                                     .each = ranks_per_host,
+                                     .size = hosts * ranks_per_host,
+                                     .ns_per_byte = link_ns_per_byte,
+                                     .latency_ns = link_latency_ns};
+    made->links = tti_calloc((size_t)hosts, sizeof *made->links);
+    made->endpoints = tti_calloc((size_t)made->size, sizeof *made->endpoints);
+    made->departed = tti_calloc((size_t)made->size, sizeof *made->departed);
+    if (made->links == NULL || made->endpoints == NULL || made->departed == NULL) {
+        tti_sim_network_free(made);
+        return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a simulated network of %d ranks",
+                             hosts * ranks_per_host);
+    }
+    prepare(made);
+    *network = made;
+    return TUTTI_OK;
+}
+
+/* What is still to happen is taken out of the run. */
+static void cancel_all(struct tti_sim_network *network)
+{
+    for (int rank = 0; rank < network->size && network->endpoints != NULL; rank++) {
+        assert(network->endpoints[rank].state != OPEN);
+        tti_sim_cancel(&network->endpoints[rank].departure);
+    }
+    for (int host = 0; host < network->hosts && network->links != NULL; host++)
+        tti_sim_cancel(&network->links[host].event);
+}
+
+void tti_sim_network_free(struct tti_sim_network *network)
+{
+    if (network == NULL) return;
+    cancel_all(network);
+    while (network->blocks != NULL) {
+        struct block *block = network->blocks;
+        network->blocks = block->next;
+        for (int i = 0; i < BLOCK_FRAMES; i++) {
+            tti_sim_cancel(&block->frames[i].event);
+            tti_free(block->frames[i].data);
+        }
+        tti_free(block);
+    }
+    tti_free(network->departed);
+    tti_free(network->endpoints);
+    tti_free(network->links);
+    tti_free(network);
+}
+
+struct tti_transport *tti_sim_network_open(struct tti_sim_network *network, int rank)
+{
+    struct endpoint *endpoint = &network->endpoints[rank];
+    assert(endpoint->state == UNUSED);
+    endpoint->state = OPEN;
+    return &endpoint->transport;
+}
+
+void tti_sim_network_drop(struct tti_sim_network *network, int rank)
+{
+    if (network->endpoints[rank].state == OPEN) leave(&network->endpoints[rank], false);
+}
