@@ -207,6 +207,7 @@ static void *kill_body(void *argument)
 {
     struct shared *shared = start_all(argument, sleep_long);
     tti_sim_sleep(10);
+    for (int i = 0; i < TASKS; i++) tti_sim_task_lead(shared->tasks[i].simulated);
     for (int i = 0; i < TASKS; i += 2) tti_sim_task_kill(shared->tasks[i].simulated);
     tti_bell_ring(&shared->bell, true);
     tti_sim_sleep(10);

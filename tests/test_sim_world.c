@@ -42,7 +42,7 @@ static int mixed_work(tutti_comm *world, void *context)
     int rank = tutti_rank(world), size = tutti_size(world), wrong = 0;
     int32_t *x = malloc(COUNT * sizeof *x), *y = tutti_alloc(world, COUNT * sizeof *y);
     (void)context;
-    for (int round = 0; round < 4 && x != NULL && y != NULL; round++) {
+    for (int round = 0; round < 4 && x != NULL && y != NULL && wrong == 0; round++) {
         size_t count = round % 2 == 0 ? 3 : COUNT;
         for (size_t i = 0; i < count; i++) x[i] = rank + (int)i;
         wrong |= tutti_all_reduce(world, x, y, count, TUTTI_I32, TUTTI_SUM) != TUTTI_OK;
@@ -71,6 +71,43 @@ static void test_seeds(void)
         CHECK(one.trace == again.trace && one.time_ns == again.time_ns && one.events == again.events);
         traces[seed] = one.trace;
         for (uint64_t before = 0; before < seed; before++) CHECK(traces[before] != traces[seed]);
+    }
+}
+
+/* ---- Ops --------------------------------------------------------------------------------------------------------- */
+
+enum { OPS = 12, OP_COUNT = 20000 };
+
+/* Several in flight, some of which nobody waits for while time passes: the service task takes them forward. */
+static int ops_work(tutti_comm *world, void *context)
+{
+    int rank = tutti_rank(world), size = tutti_size(world), wrong = 0;
+    int32_t *x = calloc(OPS * OP_COUNT, sizeof *x);
+    tutti_op ops[OPS];
+    (void)context;
+    for (int k = 0; k < OPS; k++) {
+        size_t count = k % 3 == 0 ? 2 : OP_COUNT;
+        for (size_t i = 0; i < count; i++) x[k * OP_COUNT + (int)i] = rank + k;
+        wrong |= tutti_all_reduce_start(world, x + k * OP_COUNT, x + k * OP_COUNT, count, TUTTI_I32, TUTTI_SUM,
+                                        &ops[k]) != TUTTI_OK;
+    }
+    tutti_spend_ns(100 * MS);
+    for (int k = OPS / 2; k < OPS; k++) wrong |= tutti_test(ops[k]) != TUTTI_OK;
+    for (int k = 0; k < OPS / 2; k++) wrong |= tutti_wait(ops[k]) != TUTTI_OK;
+    for (int k = 0; k < OPS; k++)
+        wrong |= x[k * OP_COUNT + 1] != size * (size - 1) / 2 + size * k; /* both kinds have this one */
+    wrong |= tutti_barrier(world) != TUTTI_OK;
+    free(x);
+    return wrong;
+}
+
+static void test_ops(void)
+{
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        tutti_sim_setup setup = setup_of(RANKS, seed);
+        setup.noise_ns = seed % 2 == 0 ? 0 : 3000;
+        tutti_sim_report one = run_world(&setup, ops_work, NULL), again = run_world(&setup, ops_work, NULL);
+        CHECK(one.result == 0 && one.trace == again.trace);
     }
 }
 
@@ -178,6 +215,31 @@ static void test_deadline(void)
 
 /* ---- Deaths ------------------------------------------------------------------------------------------------------ */
 
+/* Some of its ops are in flight when a rank dies: none of them ends in order, and nothing waits for it. */
+static int ops_until_lost_work(tutti_comm *world, void *context)
+{
+    struct outcome *outcome = context;
+    int rank = tutti_rank(world);
+    int32_t *x = tutti_alloc(world, OPS * COUNT * sizeof *x);
+    tutti_status status = TUTTI_OK;
+    while (status == TUTTI_OK) {
+        tutti_op ops[OPS];
+        for (int k = 0; k < OPS; k++)
+            if (tutti_all_reduce_start(world, x + k * COUNT, x + k * COUNT, COUNT, TUTTI_I32, TUTTI_MAX, &ops[k]) !=
+                TUTTI_OK)
+                ops[k].id = 0;
+        tutti_spend_ns(10000);
+        for (int k = 0; k < OPS; k++) {
+            tutti_status one = ops[k].id == 0 ? TUTTI_ERR_BROKEN : tutti_wait(ops[k]);
+            if (status == TUTTI_OK) status = one;
+        }
+    }
+    outcome->status[rank] = status;
+    outcome->peer[rank] = rank;
+    outcome->ended_ns[rank] = tutti_clock_ns();
+    return 0;
+}
+
 static int until_lost_work(tutti_comm *world, void *context)
 {
     struct outcome *outcome = context;
@@ -204,10 +266,11 @@ static void test_deaths(void)
         setup.noise_ns = 300;
         setup.deaths = &death;
         setup.death_count = 1;
-        run_world(&setup, until_lost_work, &outcome);
+        bool ops = seed >= 20;
+        run_world(&setup, ops ? ops_until_lost_work : until_lost_work, &outcome);
         for (int rank = 0; rank < RANKS; rank++) {
             if (rank == death.rank) continue;
-            CHECK(outcome.status[rank] == TUTTI_ERR_PEER_LOST && outcome.peer[rank] == death.rank);
+            CHECK(outcome.status[rank] == TUTTI_ERR_PEER_LOST && outcome.peer[rank] == (ops ? rank : death.rank));
             CHECK(outcome.ended_ns[rank] < INT64_C(1000000000) + death.at_ns + 100 * MS); /* time begins at 1 s */
         }
     }
@@ -313,6 +376,7 @@ static void test_memory(void)
 int main(void)
 {
     test_seeds();
+    test_ops();
     test_planted();
     test_deadline();
     test_deaths();

@@ -32,7 +32,7 @@ struct tti_sim_task {
     void *argument;
     bool ended;
     int64_t owed_ns; /* for data that were moved before their time was over */
-    struct tti_sim_task *joiner;
+    struct tti_sim_task *joiner, *leader;
     tti_bell *bell; /* it sleeps on, or NULL */
     struct tti_sim_task *bell_next;
     struct tti_sim_task *older, *newer; /* of all tasks */
@@ -294,6 +294,7 @@ struct tti_sim_task *tti_sim_task_start(void *(*body)(void *argument), void *arg
     task->stack = stack;
     task->body = body;
     task->argument = argument;
+    task->leader = sim->current == NULL ? task : sim->current->leader;
     task->wake.fire = resume;
     task->wake.id = ++sim->tasks_made;
     task->older = sim->tasks;
@@ -383,12 +384,22 @@ void tti_sim_bell_ring(tti_bell *bell, int64_t delay_ns)
     }
 }
 
-void tti_sim_task_kill(struct tti_sim_task *task)
+void tti_sim_task_lead(struct tti_sim_task *task)
 {
-    if (task->ended) return;
-    unhook(tti_sim, task);
-    tti_sim_cancel(&task->wake);
-    end_task(task);
+    task->leader = task;
+}
+
+void tti_sim_task_kill(struct tti_sim_task *leader)
+{
+    for (struct tti_sim_task *task = tti_sim->tasks; task != NULL; task = task->older) {
+        if (task->leader != leader || task->ended) continue;
+        unhook(tti_sim, task);
+        tti_sim_cancel(&task->wake);
+        task->ended = true;
+    }
+    for (struct tti_sim_task *task = tti_sim->tasks; task != NULL; task = task->older)
+        if (task->leader == leader && task->joiner != NULL && !task->joiner->ended)
+            wake_at(task->joiner, tti_sim->now_ns);
 }
 
 /* ---- Time -------------------------------------------------------------------------------------------------------- */

@@ -90,8 +90,11 @@ void tti_sim_cancel(struct tti_event *event); /* one that is not due is ignored 
 /* Tasks; see task.h. */
 struct tti_sim_task *tti_sim_task_start(void *(*body)(void *argument), void *argument);
 void tti_sim_task_join(struct tti_sim_task *task);
-/* Ends another task where it stands: nothing of it runs any more. It still has to be joined. */
-void tti_sim_task_kill(struct tti_sim_task *task);
+/* A task belongs to the group of the one that started it; a leader has begun a group of its own. */
+void tti_sim_task_lead(struct tti_sim_task *task);
+/* Ends all tasks of a leader's group where they stand: nothing of them runs any more. They still have to be joined. Not to
+ * be called by one of them. */
+void tti_sim_task_kill(struct tti_sim_task *leader);
 
 /* Bells; see wait.h. `delay_ns`: until those who sleep on it wake. */
 void tti_sim_bell_sleep(tti_bell *bell, uint32_t seen, int64_t timeout_ns);

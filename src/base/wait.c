@@ -26,6 +26,10 @@ enum {
 
 void tti_relax(void)
 {
+    if (tti_sim != NULL) {
+        tti_wait_turn();
+        return;
+    }
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)

@@ -104,7 +104,7 @@ struct tti_queue {
     tti_bell handover;
     struct tti_started *first, **last;
     struct tti_started *free, *all; /* places of this comm's handles */
-    bool served;                    /* the service thread knows this comm */
+    struct tti_service *service;    /* the service thread that knows this comm, or NULL */
     tutti_comm *next_served;
     tutti_error error;
 };

@@ -276,7 +276,7 @@ static tutti_status no_memory(const struct tti_op *op)
 tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind)
 {
     tutti_error error = {0};
-    if (comm->queue.served || tti_service_add(comm, &error) == TUTTI_OK) return TUTTI_OK;
+    if (comm->queue.service != NULL || tti_service_add(comm, &error) == TUTTI_OK) return TUTTI_OK;
     return tti_comm_refuse(comm, kind, error.status, "%s: %s", tti_kind_name(kind), error.text);
 }
 
@@ -311,9 +311,19 @@ static void end_all(tutti_comm *comm)
     }
 }
 
+void tti_queue_abandon(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    queue->first = NULL;
+    queue->last = &queue->first;
+    atomic_store_explicit(&queue->lock, 0, memory_order_relaxed);
+    atomic_store_explicit(&queue->busy, 0, memory_order_relaxed);
+    atomic_store_explicit(&queue->count, 0, memory_order_relaxed);
+}
+
 void tti_queue_close(tutti_comm *comm)
 {
-    if (!comm->queue.served) return;
+    if (comm->queue.service == NULL) return;
     end_all(comm);
     tti_service_remove(comm);
     tti_started_free_all(comm);

@@ -50,6 +50,8 @@ bool tti_queue_help(tutti_comm *comm, bool look);
 /* Before a comm is freed: waits for its ops in flight, a bounded time, breaking the comm at its end; then all its handles
  * are void. */
 void tti_queue_close(tutti_comm *comm);
+/* Of a rank none of whose threads runs any more: its ops in flight are forgotten. */
+void tti_queue_abandon(tutti_comm *comm);
 
 /* Handles (handle.c). */
 struct tti_started *tti_started_new(tutti_comm *comm);

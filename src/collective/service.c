@@ -4,12 +4,18 @@
  * their deadlines. It sleeps when there is nothing to do: for moments at first, since ops tend to follow each other and a
  * wake-up costs more than a small op, then until it is woken.
  *
+ * Inside a simulated run every comm has one of its own, as if it were alone in its process: a task, without locks, since
+ * it ends before its comm does.
+ *
  * Invariant: either the thread has looked at a queue after an op was put into it, or whoever put it there sees `asleep`.
  */
+#include "base/alloc.h"
 #include "base/clock.h"
+#include "base/sim.h"
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/queue.h"
+#include <errno.h>
 #include <pthread.h>
 
 #define US INT64_C(1000)
@@ -22,60 +28,73 @@ enum {
 };
 enum { AWAKE, NAPPING, ASLEEP };
 
-static struct {
+struct tti_service {
     pthread_mutex_t life; /* of the thread's start and end; taken before `lock` */
     pthread_mutex_t lock; /* of the list, while it is walked or changed */
+    bool simulated;       /* both are not used */
     tutti_comm *first;
     struct tti_task task;
     bool runs;
     _Atomic uint32_t state;
     tti_bell bell;
     _Atomic uint32_t stop;
-} service = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+};
+
+static struct tti_service process_service = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct round {
     bool any;   /* some op is in flight */
     bool moved; /* and moved */
 };
 
-static struct round walk(bool look)
+static void lock(const struct tti_service *service, pthread_mutex_t *mutex)
+{
+    if (!service->simulated) pthread_mutex_lock(mutex);
+}
+
+static void unlock(const struct tti_service *service, pthread_mutex_t *mutex)
+{
+    if (!service->simulated) pthread_mutex_unlock(mutex);
+}
+
+static struct round walk(struct tti_service *service, bool look)
 {
     struct round round = {0};
-    pthread_mutex_lock(&service.lock);
-    for (tutti_comm *comm = service.first; comm != NULL; comm = comm->queue.next_served) {
+    lock(service, &service->lock);
+    for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.next_served) {
         if (atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0) continue;
         round.any = true;
         round.moved = tti_queue_help(comm, look) || round.moved;
     }
-    pthread_mutex_unlock(&service.lock);
+    unlock(service, &service->lock);
     return round;
 }
 
 /* A ring that is missed costs no more than the nap. */
-static void nap(int64_t ns)
+static void nap(struct tti_service *service, int64_t ns)
 {
-    uint32_t seen = atomic_load_explicit(&service.bell, memory_order_relaxed);
-    atomic_store_explicit(&service.state, NAPPING, memory_order_relaxed);
-    tti_bell_sleep(&service.bell, seen, ns, false);
-    atomic_store_explicit(&service.state, AWAKE, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(&service->bell, memory_order_relaxed);
+    atomic_store_explicit(&service->state, NAPPING, memory_order_relaxed);
+    tti_bell_sleep(&service->bell, seen, ns, false);
+    atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
 }
 
-static void fall_asleep(void)
+static void fall_asleep(struct tti_service *service)
 {
-    uint32_t seen = atomic_load_explicit(&service.bell, memory_order_relaxed);
-    atomic_store_explicit(&service.state, ASLEEP, memory_order_seq_cst);
+    uint32_t seen = atomic_load_explicit(&service->bell, memory_order_relaxed);
+    atomic_store_explicit(&service->state, ASLEEP, memory_order_seq_cst);
     tti_fence_rare();
-    bool stop = atomic_load_explicit(&service.stop, memory_order_seq_cst) != 0;
-    if (!stop && !walk(false).any) tti_bell_sleep(&service.bell, seen, SLEEP_MS * 1000 * US, false);
-    atomic_store_explicit(&service.state, AWAKE, memory_order_relaxed);
+    bool stop = atomic_load_explicit(&service->stop, memory_order_seq_cst) != 0;
+    if (!stop && !walk(service, false).any) tti_bell_sleep(&service->bell, seen, SLEEP_MS * 1000 * US, false);
+    atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
 }
 
-static void *serve(void *unused)
+static void *serve(void *argument)
 {
+    struct tti_service *service = argument;
     int64_t idle_since = 0, nap_us = NAP_US;
-    (void)unused;
-    while (atomic_load_explicit(&service.stop, memory_order_seq_cst) == 0) {
-        struct round round = walk(nap_us > NAP_US);
+    while (atomic_load_explicit(&service->stop, memory_order_seq_cst) == 0) {
+        struct round round = walk(service, nap_us > NAP_US);
         if (round.moved) {
             idle_since = 0;
             nap_us = NAP_US;
@@ -86,76 +105,98 @@ static void *serve(void *unused)
         if (round.any && now - idle_since < SPIN_US * US) {
             tti_relax();
         } else if (!round.any && now - idle_since >= LINGER_US * US) {
-            fall_asleep();
+            fall_asleep(service);
         } else {
-            nap(nap_us * US);
+            nap(service, nap_us * US);
             nap_us = nap_us * 2 < NAP_MOST_US ? nap_us * 2 : NAP_MOST_US;
         }
     }
     return NULL;
 }
 
-static tutti_status ensure(tutti_error *error)
+static tutti_status ensure(struct tti_service *service, tutti_error *error)
 {
-    if (service.runs) return TUTTI_OK;
-    atomic_store_explicit(&service.stop, 0, memory_order_seq_cst);
-    TTI_TRY(tti_task_start(&service.task, serve, NULL, error));
-    service.runs = true;
+    if (service->runs) return TUTTI_OK;
+    atomic_store_explicit(&service->stop, 0, memory_order_seq_cst);
+    TTI_TRY(tti_task_start(&service->task, serve, service, error));
+    service->runs = true;
     return TUTTI_OK;
+}
+
+static struct tti_service *simulated_service(void)
+{
+    struct tti_service *service = tti_calloc(1, sizeof *service);
+    if (service != NULL) service->simulated = true;
+    return service;
 }
 
 tutti_status tti_service_add(tutti_comm *comm, tutti_error *error)
 {
-    pthread_mutex_lock(&service.life);
-    tutti_status status = ensure(error);
+    struct tti_service *service = tti_sim == NULL ? &process_service : simulated_service();
+    if (service == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a service task");
+    lock(service, &service->life);
+    tutti_status status = ensure(service, error);
     if (status == TUTTI_OK) {
-        pthread_mutex_lock(&service.lock);
-        comm->queue.next_served = service.first;
-        service.first = comm;
-        comm->queue.served = true;
-        pthread_mutex_unlock(&service.lock);
+        lock(service, &service->lock);
+        comm->queue.next_served = service->first;
+        service->first = comm;
+        comm->queue.service = service;
+        unlock(service, &service->lock);
     }
-    pthread_mutex_unlock(&service.life);
+    unlock(service, &service->life);
+    if (status != TUTTI_OK && service->simulated) tti_free(service);
     return status;
 }
 
 /* Returns whether it was the last one. */
-static bool unlink_comm(tutti_comm *comm)
+static bool unlink_comm(struct tti_service *service, tutti_comm *comm)
 {
-    pthread_mutex_lock(&service.lock);
-    tutti_comm **link = &service.first;
+    lock(service, &service->lock);
+    tutti_comm **link = &service->first;
     while (*link != NULL && *link != comm) link = &(*link)->queue.next_served;
     if (*link != NULL) *link = comm->queue.next_served;
-    comm->queue.served = false;
-    bool last = service.first == NULL;
-    pthread_mutex_unlock(&service.lock);
+    comm->queue.service = NULL;
+    bool last = service->first == NULL;
+    unlock(service, &service->lock);
     return last;
+}
+
+static void stop(struct tti_service *service)
+{
+    atomic_store_explicit(&service->stop, 1, memory_order_seq_cst);
+    tti_bell_ring(&service->bell, false);
+    tti_task_join(&service->task);
+    service->runs = false;
 }
 
 void tti_service_remove(tutti_comm *comm)
 {
-    pthread_mutex_lock(&service.life);
-    if (unlink_comm(comm) && service.runs) {
-        atomic_store_explicit(&service.stop, 1, memory_order_seq_cst);
-        tti_bell_ring(&service.bell, false);
-        tti_task_join(&service.task);
-        service.runs = false;
+    struct tti_service *service = comm->queue.service;
+    if (service->simulated) {
+        stop(service);
+        unlink_comm(service, comm);
+        tti_free(service);
+        return;
     }
-    pthread_mutex_unlock(&service.life);
+    pthread_mutex_lock(&service->life);
+    if (unlink_comm(service, comm) && service->runs) stop(service);
+    pthread_mutex_unlock(&service->life);
 }
 
 void tti_service_wake(const tutti_comm *comm, bool promptly)
 {
+    struct tti_service *service = comm->queue.service;
     tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
-    uint32_t state = atomic_load_explicit(&service.state, memory_order_relaxed);
-    if (state == ASLEEP || (promptly && state == NAPPING)) tti_bell_ring(&service.bell, false);
+    uint32_t state = atomic_load_explicit(&service->state, memory_order_relaxed);
+    if (state == ASLEEP || (promptly && state == NAPPING)) tti_bell_ring(&service->bell, false);
 }
 
 void tti_service_forked(void)
 {
-    pthread_mutex_init(&service.life, NULL);
-    pthread_mutex_init(&service.lock, NULL);
-    service.first = NULL;
-    service.runs = false;
-    atomic_store_explicit(&service.state, AWAKE, memory_order_relaxed);
+    struct tti_service *service = &process_service;
+    pthread_mutex_init(&service->life, NULL);
+    pthread_mutex_init(&service->lock, NULL);
+    service->first = NULL;
+    service->runs = false;
+    atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
 }

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api.h"
+#include "collective/queue.h"
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -83,6 +84,7 @@ static void run_ranks(struct simulation *simulation)
     for (; started < simulation->size; started++) {
         simulation->status = tti_task_start(&ranks[started].task, run_rank, &ranks[started], simulation->error);
         if (simulation->status != TUTTI_OK) break;
+        tti_sim_task_lead(ranks[started].task.simulated); /* what it starts dies with it */
     }
     for (int rank = started; rank < simulation->size; rank++) {
         ranks[rank].lost = true;
@@ -92,7 +94,10 @@ static void run_ranks(struct simulation *simulation)
     for (int rank = 0; rank < started; rank++) tti_task_join(&ranks[rank].task);
     for (size_t i = 0; i < simulation->setup->death_count; i++) tti_sim_cancel(&simulation->deaths[i].event);
     for (int rank = 0; rank < simulation->size; rank++) {
-        if (ranks[rank].lost) tti_comm_destroy(ranks[rank].comm);
+        if (ranks[rank].lost) {
+            tti_queue_abandon(ranks[rank].comm);
+            tti_comm_destroy(ranks[rank].comm);
+        }
         if (simulation->result == 0) simulation->result = ranks[rank].result;
     }
 }
