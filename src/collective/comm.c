@@ -140,7 +140,9 @@ tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **com
     pthread_once(&forks_once, watch_forks);
     tutti_comm *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of rank %d", rank);
+    made->provider = &tti_provider_shared;
     made->world = world;
+    made->own_row = (size_t)rank;
     made->rank = rank;
     made->size = world->size;
     made->error.rank = rank;
@@ -176,6 +178,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_free(comm->factors);
     tti_free(comm->row);
     tti_free(comm->scratch);
+    if (comm->world != NULL) comm->provider->close(comm);
     if (comm->world != NULL) tti_world_release(comm->world);
     tti_free(comm);
 }

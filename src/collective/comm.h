@@ -16,6 +16,7 @@
 #include "base/wait.h"
 #include "collective/call.h"
 #include "collective/plan.h"
+#include "collective/provider.h"
 #include "collective/reduce.h"
 #include "world/world.h"
 #include <stdatomic.h>
@@ -42,6 +43,7 @@ struct tti_slot {
 struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
     _Atomic int32_t core;                   /* where the rank last entered; kept up with more ranks than cores only */
+    _Atomic uint32_t left;                  /* the comm: no more calls will come */
     _Alignas(64) tti_bell bell;
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_IN_MESSAGE: in a message. */
     _Atomic int32_t waiting_for;
@@ -127,13 +129,15 @@ struct tti_arguments {
 };
 
 struct tutti_comm {
+    const struct tti_provider_ops *provider;
     struct tti_world *world;
     int rank, size;
     int *members;        /* the world's number of each rank; NULL: the comm of all */
     unsigned fork_count; /* of the process when the comm was made */
     struct tti_area *area;
     struct tti_post *posts;
-    uint64_t *tables; /* size rows of 4 * size */
+    uint64_t *tables; /* size rows of 4 * size, or this rank's alone */
+    size_t own_row;   /* which of them is this rank's */
     uint64_t *row;    /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
     char *bounce;     /* size times bounce_bytes */
     size_t bounce_bytes;
@@ -244,9 +248,6 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
 /* What a wait looks for from time to time, once: deaths, ranks that left, deadlines, stalls. */
 tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns);
 
-/* "rank 2's last call was #7 barrier at a.c:10" */
-void tti_comm_describe_rank(const tutti_comm *comm, int rank, char *text, size_t bytes);
-
 /* Where this rank's buffer lies for others, and where another's lies for us (NULL: cannot be reached). */
 struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes);
 char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place);
@@ -256,12 +257,9 @@ tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, str
 
 /* One collective from start to end (op.c). The op's shape, call, reducer and buffers are set. */
 tutti_status tti_op_run(struct tti_op *op);
-/* Its parts. Begin numbers it and shows its counts; an op that failed stops: it tells the others that it touches nothing
- * any more; then, when nobody can touch its buffers any more, it is fenced. Past `until_ns` those who still might are
- * killed, or what cannot be made safe is quarantined: always true then. */
+/* Its parts. Begin numbers it and shows its counts. */
 void tti_op_begin(struct tti_op *op, const uint64_t *row);
-void tti_op_stop(struct tti_op *op);
-bool tti_op_is_fenced(struct tti_op *op, int64_t until_ns);
+tutti_status tti_op_progress(void *op);
 void tti_op_renew(struct tti_op *op);
 
 /* The last-level cache: what does not fit into it is better written past it. */

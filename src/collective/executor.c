@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The executor: takes one rank through one operation without blocking. tti_op_progress does what can be done now and
+ * The executor: takes one rank through one operation without blocking. tti_shared_progress does what can be done now and
  * returns IN_PROGRESS when it must wait for a peer.
  *
  *   OPENING  until the slot of this operation may be written (the window)
@@ -552,15 +552,14 @@ static tutti_status start(struct tti_op *op)
     return TUTTI_OK;
 }
 
-tutti_status tti_op_open(struct tti_op *op)
+tutti_status tti_shared_open(struct tti_op *op)
 {
     if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
     return op->state == TTI_OP_RUNNING ? run_plan(op) : TUTTI_IN_PROGRESS; /* what is staged is small */
 }
 
-tutti_status tti_op_progress(void *object)
+tutti_status tti_shared_progress(struct tti_op *op)
 {
-    struct tti_op *op = object;
     if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
     if (op->state == TTI_OP_FAST) return finish_fast(op);
     if (op->state == TTI_OP_MEETING) TTI_TRY(meet(op));

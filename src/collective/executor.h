@@ -5,9 +5,9 @@
 #include "collective/comm.h"
 
 /* Does what can be done now; IN_PROGRESS when it must wait (op->waiting_for says for whom). Never blocks. */
-tutti_status tti_op_progress(void *op);
+tutti_status tti_shared_progress(struct tti_op *op);
 
 /* As much of it as can be done without moving much: the others see that this rank has entered. */
-tutti_status tti_op_open(struct tti_op *op);
+tutti_status tti_shared_open(struct tti_op *op);
 
 #endif

@@ -77,35 +77,27 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
     comm->area->failure = error;
     *comm->sink = error;
     atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
-    tti_comm_ring(comm, true);
+    comm->provider->spread(comm);
     tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error.text);
     return status;
 }
 
 static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
 {
-    char doing[192];
-    tti_comm_describe_rank(comm, lost, doing, sizeof doing);
+    char doing[192], who[160];
+    comm->provider->describe(comm, lost, doing, sizeof doing);
+    comm->provider->identify(comm, lost, who, sizeof who);
     return tti_comm_break(comm, kind, TUTTI_ERR_PEER_LOST, lost,
-                          "rank %d (pid %d) died or ended without leaving; %s; look at its output, then start the job "
+                          "rank %d (%s) died or ended without leaving; %s; look at its output, then start the job "
                           "again",
-                          lost, (int)tti_info_of(comm, lost)->pid, doing);
-}
-
-static int first_lost(const tutti_comm *comm)
-{
-    if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_acquire) == 0) return -1;
-    for (int rank = 0; rank < comm->size; rank++)
-        if (atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LOST) return rank;
-    return -1;
+                          lost, who, doing);
 }
 
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
 {
     if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE)
         return adopt(comm, kind, comm->sequence, comm->sink);
-    if (look) tti_world_check_alive(comm->world);
-    int lost = first_lost(comm);
+    int lost = comm->provider->find_lost(comm, look);
     return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
 }
 

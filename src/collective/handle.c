@@ -237,7 +237,7 @@ tutti_status tutti_cancel(tutti_op op)
     TTI_TRY(find_op(op, &started));
     tutti_comm *comm = started->op.comm;
     atomic_store_explicit(&started->cancelled, 1, memory_order_seq_cst);
-    tti_bell_ring(&comm->posts[comm->rank].bell, comm->shared_bells); /* somebody may sleep while waiting for it */
+    comm->provider->wake(comm); /* somebody may sleep while waiting for it */
     tti_service_wake(comm, true);
     return TUTTI_OK;
 }

@@ -149,32 +149,12 @@ tutti_status tutti_join(tutti_comm **world)
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
-/* Leaving is a call like any other: a peer that calls something else in its place sees the difference. It waits for
- * nobody: what others may still read of this rank lies in memory that they have mapped. */
-static void say_goodbye(tutti_comm *comm)
-{
-    comm->sequence++;
-    struct tti_op *op = tti_api_op(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
-    comm->signature = tti_call_signature(comm->signature, &op->call);
-    struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
-    /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
-    bool free_slot = comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence;
-    /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
-    if (free_slot && !tti_comm_is_broken(comm)) {
-        *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
-        atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
-        atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
-    }
-    tti_world_mark(comm->world, tti_member(comm, comm->rank), TTI_RANK_LEFT);
-    tti_comm_ring(comm, true);
-}
-
 tutti_status tutti_leave(tutti_comm *comm)
 {
     if (comm == NULL) return TUTTI_OK;
     if (comm->world != NULL && comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
     tti_queue_close(comm);
-    if (comm->world != NULL) say_goodbye(comm);
+    if (comm->world != NULL) comm->provider->leave(comm);
     tti_comm_destroy(comm);
     return TUTTI_OK;
 }

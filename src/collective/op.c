@@ -10,55 +10,6 @@
 #include "collective/queue.h"
 #include <string.h>
 
-enum { KILL_MS = 1000 };
-
-/* A peer that could still write to this rank's buffers. */
-static bool may_touch(const struct tti_op *op, int peer)
-{
-    const tutti_comm *comm = op->comm;
-    uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, comm->sequence)->entry, memory_order_acquire);
-    if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
-    /* one that made another call never meets this one, and may have ended its own and be busy elsewhere */
-    if ((((uint32_t)entry ^ comm->signature) & ~UINT32_C(1)) != 0) return false;
-    if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED) return false;
-    uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
-    return (int64_t)(progress - (comm->sequence << 32 | TTI_LEFT)) < 0;
-}
-
-void tti_op_stop(struct tti_op *op)
-{
-    tutti_comm *comm = op->comm;
-    atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32 | TTI_FAILED, memory_order_release);
-    tti_comm_ring(comm, true);
-    tti_fence_rare(); /* whoever entered by now is seen, whoever enters from now on sees the break */
-}
-
-/* Whether peers reach this rank's buffers while the op runs; `direct`: even those of other processes. */
-static bool is_exposed(const struct tti_op *op, bool *direct)
-{
-    bool runs = op->state == TTI_OP_RUNNING;
-    *direct = op->state == TTI_OP_MEETING || (runs && op->shape.path == TTI_DIRECT);
-    return op->entered && (*direct || (runs && op->shape.path == TTI_ATTACH));
-}
-
-bool tti_op_is_fenced(struct tti_op *op, int64_t until_ns)
-{
-    tutti_comm *comm = op->comm;
-    bool direct;
-    if (!is_exposed(op, &direct)) return true;
-    bool late = tti_now_ns() >= until_ns;
-    int pid = tti_info_of(comm, comm->rank)->pid;
-    if (!comm->all_threads) tti_world_check_alive(comm->world);
-    for (int peer = 0; peer < comm->size; peer++) {
-        if (peer == comm->rank || !may_touch(op, peer)) continue;
-        if (!direct && tti_info_of(comm, peer)->pid != pid) continue; /* it only reads, and not by address */
-        if (!late) return false;
-        if (!tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS))
-            tti_comm_quarantine(comm, op->shape.kind, peer, op->in, op->out);
-    }
-    return true;
-}
-
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
 static void count_cores(tutti_comm *comm)
 {
@@ -79,8 +30,13 @@ void tti_op_begin(struct tti_op *op, const uint64_t *row)
     count_cores(comm);
     comm->signature = tti_call_signature(comm->signature, &op->call);
     size_t words = 4 * (size_t)comm->size;
-    if (op->shape.tables != NULL) memcpy(comm->tables + (size_t)comm->rank * words, row, words * sizeof *row);
+    if (op->shape.tables != NULL) memcpy(comm->tables + comm->own_row * words, row, words * sizeof *row);
     op->state = TTI_OP_OPENING;
+}
+
+tutti_status tti_op_progress(void *op)
+{
+    return ((struct tti_op *)op)->comm->provider->progress(op);
 }
 
 tutti_status tti_op_run(struct tti_op *op)
@@ -98,9 +54,9 @@ tutti_status tti_op_run(struct tti_op *op)
                                     .deadline_ms = op->deadline_ms};
     tutti_status status = tti_comm_wait(comm, &waitable);
     if (status != TUTTI_OK) {
-        tti_op_stop(op);
+        comm->provider->stop(op);
         int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
-        while (!tti_op_is_fenced(op, until)) tti_wait_turn();
+        while (!comm->provider->is_fenced(op, until)) tti_wait_turn();
     }
     op->state = TTI_OP_ENDED;
     return status;

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/api.h"
-#include "collective/executor.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -68,10 +67,10 @@ static tutti_status fail(struct tti_started *started, tutti_status status)
     if (started->failed == TUTTI_OK) {
         started->failed = status;
         started->fence_until_ns = tti_now_ns() + started->op.comm->world->options.fence_ms * MS;
-        if (started->op.state != TTI_OP_QUEUED) tti_op_stop(&started->op);
+        if (started->op.state != TTI_OP_QUEUED) started->op.comm->provider->stop(&started->op);
     }
     if (started->op.state == TTI_OP_QUEUED) return status;
-    return tti_op_is_fenced(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
+    return started->op.comm->provider->is_fenced(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
 }
 
 static tutti_status cancel(struct tti_started *started)
@@ -239,7 +238,7 @@ static void open_first(struct tti_started *started)
     if (!take(comm)) return;
     if (first_of(comm) == started && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm)) {
         tti_op_begin(&started->op, started->row);
-        tutti_status status = tti_op_open(&started->op);
+        tutti_status status = comm->provider->open(&started->op);
         if (status < 0) fail(started, status);
         if (status == TUTTI_OK) finish(started, TUTTI_OK);
     }

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A provider carries out whole collectives of a comm. `shared` works on memory that all ranks of the comm can reach, `host`
+ * by messages over a transport. The one executor's queue, waits and failures (op.c, queue.c, watch.c, failure.c) know
+ * providers by this table only. Everything is called by whoever is busy with the comm, one thread at a time, and nothing
+ * blocks unless it says so.
+ */
+#ifndef TTI_COLLECTIVE_PROVIDER_H
+#define TTI_COLLECTIVE_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/tutti.h>
+
+struct tti_op;
+struct tti_waitable;
+
+struct tti_provider_ops {
+    const char *name;
+    /* Takes an op that has begun as far as it goes: OK at its end, IN_PROGRESS, or the error that broke the comm. */
+    tutti_status (*progress)(struct tti_op *op);
+    /* As much of it as can be done without moving much, so that the others see this rank come. */
+    tutti_status (*open)(struct tti_op *op);
+    /* The op failed, the comm is broken: this rank touches nothing of the others any more. */
+    void (*stop)(struct tti_op *op);
+    /* Whether nobody can touch the failed op's buffers any more; past `until_ns` it must make sure of it (it may block then)
+     * or quarantine them, and returns true. */
+    bool (*is_fenced)(struct tti_op *op, int64_t until_ns);
+    /* The comm has just been broken by this rank: the others must learn of it. */
+    void (*spread)(tutti_comm *comm);
+    /* A rank of the comm that is known to be lost, or -1; `look`: ask the system too. */
+    int (*find_lost)(tutti_comm *comm, bool look);
+    bool (*has_left)(const tutti_comm *comm, int rank);
+    /* A number that changes when the rank is seen to move. */
+    uint64_t (*mark_of)(const tutti_comm *comm, int rank);
+    /* "rank 2's last call was #7 barrier at a.c:10" */
+    void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
+    /* Who a lost rank was, for people: "pid 17". */
+    void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
+    /* Called every few milliseconds of a long wait: IN_PROGRESS, or the error that it found. */
+    tutti_status (*look)(tutti_comm *comm, const struct tti_waitable *waitable);
+    /* Sleeps at most so long, unless something has come after all: announces itself, polls once more, sleeps. Returns what
+     * the poll did. */
+    tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t timeout_ns);
+    /* With more ranks than cores: whether somebody else on this core must get it for the wait to end. */
+    bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
+    /* Ends another thread's sleep. The one call that may come from any thread. */
+    void (*wake)(tutti_comm *comm);
+    /* This rank makes no more calls on the comm: tells the others. */
+    void (*leave)(tutti_comm *comm);
+    /* Frees what the provider keeps for the comm. */
+    void (*close)(tutti_comm *comm);
+};
+
+extern const struct tti_provider_ops tti_provider_shared, tti_provider_host;
+
+#endif

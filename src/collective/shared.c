@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The provider `shared`: ranks that reach each other's memory. Its ops run in executor.c; here is how its ranks end, fail,
+ * sleep and see each other.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/api.h"
+#include "collective/executor.h"
+#include <stdio.h>
+
+enum {
+    KILL_MS = 1000,
+    LOOK_RANKS = 32 /* up to here it pays to look which ranks share this core */
+};
+
+/* ---- Seeing others --------------------------------------------------------------------------------------------- */
+
+static uint64_t newest_entry(const tutti_comm *comm, int rank)
+{
+    uint64_t newest = 0;
+    for (uint64_t i = 0; i < TTI_WINDOW; i++) {
+        uint64_t entry = atomic_load_explicit(&comm->posts[rank].slots[i].entry, memory_order_acquire);
+        if (entry != 0 && (newest == 0 || (int32_t)((entry >> 32) - (newest >> 32)) > 0)) newest = entry;
+    }
+    return newest;
+}
+
+static uint64_t mark_of(const tutti_comm *comm, int rank)
+{
+    return newest_entry(comm, rank) ^ atomic_load_explicit(&comm->posts[rank].progress, memory_order_relaxed);
+}
+
+static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
+{
+    uint64_t entry = newest_entry(comm, rank);
+    if (entry == 0) {
+        snprintf(text, bytes, "rank %d has made no call yet", rank);
+        return;
+    }
+    char call[160];
+    struct tti_call copy = *tti_call_of(comm, rank, entry >> 32);
+    tti_call_describe(&copy, call, sizeof call);
+    snprintf(text, bytes, "rank %d's last call was #%llu %s", rank, (unsigned long long)(entry >> 32), call);
+}
+
+static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "pid %d", (int)tti_info_of(comm, rank)->pid);
+}
+
+static int find_lost(tutti_comm *comm, bool look)
+{
+    if (look) tti_world_check_alive(comm->world);
+    if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_acquire) == 0) return -1;
+    for (int rank = 0; rank < comm->size; rank++)
+        if (atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LOST) return rank;
+    return -1;
+}
+
+/* Its goodbye is an entry that the executor compares; this is for the case that it had run ahead and found no free slot for
+ * one. */
+static bool has_left(const tutti_comm *comm, int rank)
+{
+    return atomic_load_explicit(&comm->posts[rank].left, memory_order_acquire) != 0 ||
+           atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LEFT;
+}
+
+/* This rank waits for a message of a peer that itself sleeps, in a collective, until this rank enters: neither will ever
+ * go on. Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank, busy here,
+ * has not made. */
+static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    int peer = *waitable->waiting_for;
+    if (peer < 0 || peer == comm->rank || waitable->kind < TTI_LEAVE) return TUTTI_IN_PROGRESS;
+    uint64_t entry = newest_entry(comm, peer);
+    if (entry == 0 || (int32_t)((uint32_t)(entry >> 32) - (uint32_t)comm->sequence) <= 0) return TUTTI_IN_PROGRESS;
+    if (atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire) != comm->rank + 1)
+        return TUTTI_IN_PROGRESS;
+    tutti_status status = waitable->progress(waitable->object);
+    if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_IN_PROGRESS;
+    char doing[192], site[112];
+    describe(comm, peer, doing, sizeof doing);
+    tti_site_describe(waitable->site, site, sizeof site);
+    return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
+                          "rank %d waits in %s%s for rank %d, which waits for rank %d in a collective; %s", comm->rank,
+                          tti_kind_name(waitable->kind), site, peer, comm->rank, doing);
+}
+
+/* ---- Sleeping -------------------------------------------------------------------------------------------------- */
+
+/* Announce, fence for everyone, poll once more, sleep: either a publisher's ring sees the sleeper, or this poll sees what
+ * it published. */
+static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t timeout_ns)
+{
+    struct tti_post *post = &comm->posts[comm->rank];
+    uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
+    int peer = *waitable->waiting_for;
+    int announced = peer < 0 ? -1 : peer + 1;
+    if (peer >= 0 && waitable->awaited == NULL) announced |= TTI_IN_MESSAGE;
+    atomic_store_explicit(&post->waiting_for, announced, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
+    tti_fence_rare();
+    int before = *waitable->waiting_for;
+    tutti_status status = waitable->progress(waitable->object);
+    /* a poll that moved on to another peer must announce that one first */
+    if (status == TUTTI_IN_PROGRESS && before == *waitable->waiting_for && !tti_comm_is_broken(comm))
+        tti_bell_sleep(&post->bell, seen, timeout_ns, comm->shared_bells);
+    atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
+    atomic_store_explicit(&post->waiting_for, 0, memory_order_relaxed);
+    return status;
+}
+
+static bool is_behind(const tutti_comm *comm, const struct tti_waitable *waitable, int rank, int core)
+{
+    const struct tti_post *post = &comm->posts[rank];
+    if (rank == comm->rank || atomic_load_explicit(&post->core, memory_order_relaxed) != core) return false;
+    if (waitable->awaited == NULL) return rank == *waitable->waiting_for;
+    return (int64_t)(atomic_load_explicit(&post->progress, memory_order_relaxed) - *waitable->awaited) < 0;
+}
+
+/* Whether a rank that is behind can only go on when it gets this core. */
+static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    if (comm->size > LOOK_RANKS) return true;
+    int core = tti_core_now();
+    for (int rank = 0; rank < comm->size; rank++)
+        if (is_behind(comm, waitable, rank, core)) return true;
+    return false;
+}
+
+static void wake(tutti_comm *comm)
+{
+    tti_bell_ring(&comm->posts[comm->rank].bell, comm->shared_bells);
+}
+
+/* ---- Failing --------------------------------------------------------------------------------------------------- */
+
+/* A peer that could still write to this rank's buffers. */
+static bool may_touch(const struct tti_op *op, int peer)
+{
+    const tutti_comm *comm = op->comm;
+    uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, peer, comm->sequence)->entry, memory_order_acquire);
+    if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
+    /* one that made another call never meets this one, and may have ended its own and be busy elsewhere */
+    if ((((uint32_t)entry ^ comm->signature) & ~UINT32_C(1)) != 0) return false;
+    if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED) return false;
+    uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
+    return (int64_t)(progress - (comm->sequence << 32 | TTI_LEFT)) < 0;
+}
+
+static void stop(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32 | TTI_FAILED, memory_order_release);
+    tti_comm_ring(comm, true);
+    tti_fence_rare(); /* whoever entered by now is seen, whoever enters from now on sees the break */
+}
+
+/* Whether peers reach this rank's buffers while the op runs; `direct`: even those of other processes. */
+static bool is_exposed(const struct tti_op *op, bool *direct)
+{
+    bool runs = op->state == TTI_OP_RUNNING;
+    *direct = op->state == TTI_OP_MEETING || (runs && op->shape.path == TTI_DIRECT);
+    return op->entered && (*direct || (runs && op->shape.path == TTI_ATTACH));
+}
+
+static bool is_fenced(struct tti_op *op, int64_t until_ns)
+{
+    tutti_comm *comm = op->comm;
+    bool direct;
+    if (!is_exposed(op, &direct)) return true;
+    bool late = tti_now_ns() >= until_ns;
+    int pid = tti_info_of(comm, comm->rank)->pid;
+    if (!comm->all_threads) tti_world_check_alive(comm->world);
+    for (int peer = 0; peer < comm->size; peer++) {
+        if (peer == comm->rank || !may_touch(op, peer)) continue;
+        if (!direct && tti_info_of(comm, peer)->pid != pid) continue; /* it only reads, and not by address */
+        if (!late) return false;
+        if (!tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS))
+            tti_comm_quarantine(comm, op->shape.kind, peer, op->in, op->out);
+    }
+    return true;
+}
+
+static void spread(tutti_comm *comm)
+{
+    tti_comm_ring(comm, true);
+}
+
+/* ---- Leaving --------------------------------------------------------------------------------------------------- */
+
+/* Leaving is a call like any other: a peer that calls something else in its place sees the difference. It waits for
+ * nobody: what others may still read of this rank lies in memory that they have mapped. */
+static void leave(tutti_comm *comm)
+{
+    comm->sequence++;
+    struct tti_op *op = tti_api_op(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
+    comm->signature = tti_call_signature(comm->signature, &op->call);
+    struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
+    /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
+    bool free_slot = comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence;
+    /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
+    if (free_slot && !tti_comm_is_broken(comm)) {
+        *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
+        atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
+        atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
+    }
+    if (comm->members == NULL) tti_world_mark(comm->world, comm->rank, TTI_RANK_LEFT);
+    atomic_store_explicit(&comm->posts[comm->rank].left, 1, memory_order_release);
+    tti_comm_ring(comm, true);
+}
+
+static void shut(tutti_comm *comm)
+{
+    (void)comm; /* its area belongs to the world, or to the comm's first rank: split.c */
+}
+
+const struct tti_provider_ops tti_provider_shared = {
+    .name = "shared",
+    .progress = tti_shared_progress,
+    .open = tti_shared_open,
+    .stop = stop,
+    .is_fenced = is_fenced,
+    .spread = spread,
+    .find_lost = find_lost,
+    .has_left = has_left,
+    .mark_of = mark_of,
+    .describe = describe,
+    .identify = identify,
+    .look = look,
+    .sleep = sleep_once,
+    .gives_way = gives_way,
+    .wake = wake,
+    .leave = leave,
+    .close = shut,
+};
