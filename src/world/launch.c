@@ -335,19 +335,37 @@ tutti_status tutti_launch_read(tutti_launch *launch, char *reason, size_t reason
     return status;
 }
 
-/* ---- Sharing ----------------------------------------------------------------------------------------------------- */
+/* ---- Telling where rank 0 is ----------------------------------------------------------------------------------------------------- */
 
-tutti_status tti_launch_share(const tutti_launch *launch, char value[256], int64_t deadline_ns, tutti_error *error)
+static tutti_status no_store(const tutti_launch *launch, tutti_error *error)
 {
-    char key[160];
-    snprintf(key, sizeof key, "/tutti/%s", launch->job);
-    if (strcmp(launch->store, "c10d") == 0)
-        return tti_c10d_share(launch->host, launch->port, key, launch->rank, value, deadline_ns, error);
-    if (strcmp(launch->store, "pmi") == 0) return tti_pmi_share(launch->rank, value, deadline_ns, error);
     return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                          "job %s is on several hosts, and its launcher has no way to tell where rank 0 waits; set "
                          "TUTTI_MASTER_ADDR and TUTTI_MASTER_PORT",
                          launch->job);
+}
+
+tutti_status tti_launch_publish(const tutti_launch *launch, const char *text, int64_t deadline_ns, tutti_error *error)
+{
+    char key[160];
+    snprintf(key, sizeof key, "/tutti/%s", launch->job);
+    struct tti_c10d c10d = {launch->host, launch->port, key, deadline_ns};
+    if (strlen(text) >= TTI_LAUNCH_TEXT)
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 has too many addresses to publish: %.64s…", text);
+    if (strcmp(launch->store, "c10d") == 0) return tti_c10d_publish(&c10d, text, error);
+    if (strcmp(launch->store, "pmi") == 0) return tti_pmi_publish(text, deadline_ns, error);
+    return no_store(launch, error);
+}
+
+tutti_status tti_launch_lookup(const tutti_launch *launch, char *text, size_t bytes, int64_t deadline_ns,
+                               tutti_error *error)
+{
+    char key[160];
+    snprintf(key, sizeof key, "/tutti/%s", launch->job);
+    struct tti_c10d c10d = {launch->host, launch->port, key, deadline_ns};
+    if (strcmp(launch->store, "c10d") == 0) return tti_c10d_lookup(&c10d, text, bytes, error);
+    if (strcmp(launch->store, "pmi") == 0) return tti_pmi_lookup(text, bytes, deadline_ns, error);
+    return no_store(launch, error);
 }
 
 void tti_launch_done(const tutti_launch *launch)

@@ -15,9 +15,13 @@
  * than "auto", that launcher's and no other. */
 tutti_status tti_launch_read(const tutti_options *options, tutti_launch *launch, tutti_error *error);
 
-/* Gives `value` (at most 255 bytes of text without white space) to all processes of the job, by launch->store: rank 0
- * calls with `value` filled in, all others find it there afterwards. Collective under "pmi". */
-tutti_status tti_launch_share(const tutti_launch *launch, char value[256], int64_t deadline_ns, tutti_error *error);
+enum { TTI_LAUNCH_TEXT = 1024 };
+
+/* By launch->store: process 0 publishes a text without white space, every other looks it up, once in a job. What of it
+ * can wait does so until the deadline. The text and its zero take TTI_LAUNCH_TEXT bytes at most. */
+tutti_status tti_launch_publish(const tutti_launch *launch, const char *text, int64_t deadline_ns, tutti_error *error);
+tutti_status tti_launch_lookup(const tutti_launch *launch, char *text, size_t bytes, int64_t deadline_ns,
+                               tutti_error *error);
 
 /* Ends what talk there was with the launcher, in order; the environment and what it told stay good. */
 void tti_launch_done(const tutti_launch *launch);
@@ -26,11 +30,18 @@ void tti_launch_done(const tutti_launch *launch);
 
 /* PMI-1: the conversation with a process manager over the descriptor that PMI_FD names. */
 tutti_status tti_pmi_open(char *kvsname, size_t bytes, int64_t deadline_ns, tutti_error *error);
-tutti_status tti_pmi_share(int rank, char value[256], int64_t deadline_ns, tutti_error *error);
+tutti_status tti_pmi_publish(const char *text, int64_t deadline_ns, tutti_error *error);
+tutti_status tti_pmi_lookup(char *text, size_t bytes, int64_t deadline_ns, tutti_error *error);
 void tti_pmi_close(void);
 
 /* The key-value store of torch.distributed, which torchrun's agent keeps at host:port. */
-tutti_status tti_c10d_share(const char *host, int port, const char *key, int rank, char value[256], int64_t deadline_ns,
-                            tutti_error *error);
+struct tti_c10d {
+    const char *host;
+    int port;
+    const char *key;
+    int64_t deadline_ns;
+};
+tutti_status tti_c10d_publish(const struct tti_c10d *at, const char *text, tutti_error *error);
+tutti_status tti_c10d_lookup(const struct tti_c10d *at, char *text, size_t bytes, tutti_error *error);
 
 #endif

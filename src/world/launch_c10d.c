@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum question { VALIDATE = 0, SET = 1, GET = 3, CHECK = 5, WAIT = 6 };
-enum { READY = 0, MESSAGE_BYTES = 1024, VALUE_BYTES = 256, PAUSE_MS = 20 };
+enum { READY = 0, MESSAGE_BYTES = 2048, PAUSE_MS = 20 };
 
 static const uint32_t proof = 0x3C85F7CE;
 
@@ -168,7 +168,7 @@ static tutti_status publish(struct store *store, const char *key, const char *va
     return answer == READY ? TUTTI_OK : failed(store, EBADMSG);
 }
 
-static tutti_status look_up(struct store *store, const char *key, char *value)
+static tutti_status look_up(struct store *store, const char *key, char *value, size_t bytes)
 {
     struct message message = {.length = 0};
     uint8_t answer;
@@ -184,18 +184,31 @@ static tutti_status look_up(struct store *store, const char *key, char *value)
     add_text(&message, key);
     TTI_TRY(send_all(store, &message));
     TTI_TRY(receive(store, &length, sizeof length));
-    if (length >= VALUE_BYTES) return failed(store, EBADMSG);
+    if (length >= bytes) return failed(store, EBADMSG);
     TTI_TRY(receive(store, value, (size_t)length));
     value[length] = '\0';
     return TUTTI_OK;
 }
 
-tutti_status tti_c10d_share(const char *host, int port, const char *key, int rank, char value[256], int64_t deadline_ns,
-                            tutti_error *error)
+static struct store store_at(const struct tti_c10d *at, tutti_error *error)
 {
-    struct store store = {.host = host, .port = port, .fd = -1, .deadline_ns = deadline_ns, .error = error};
+    return (struct store){.host = at->host, .port = at->port, .fd = -1, .deadline_ns = at->deadline_ns, .error = error};
+}
+
+tutti_status tti_c10d_publish(const struct tti_c10d *at, const char *text, tutti_error *error)
+{
+    struct store store = store_at(at, error);
     TTI_TRY(connect_store(&store));
-    tutti_status status = rank == 0 ? publish(&store, key, value) : look_up(&store, key, value);
+    tutti_status status = publish(&store, at->key, text);
+    close(store.fd);
+    return status;
+}
+
+tutti_status tti_c10d_lookup(const struct tti_c10d *at, char *text, size_t bytes, tutti_error *error)
+{
+    struct store store = store_at(at, error);
+    TTI_TRY(connect_store(&store));
+    tutti_status status = look_up(&store, at->key, text, bytes);
     close(store.fd);
     return status;
 }

@@ -19,7 +19,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 1024 };
+#define KEY "tutti-rank-0"
+
+enum { LINE_BYTES = 1024 }; /* process managers read no longer ones */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -152,29 +154,55 @@ tutti_status tti_pmi_open(char *kvsname, size_t bytes, int64_t deadline_ns, tutt
 }
 
 /* Rank 0 puts, all meet, the others get. */
-static tutti_status share_locked(int rank, char value[256], int64_t deadline_ns, tutti_error *error)
+static tutti_status meet(int64_t deadline_ns, tutti_error *error)
+{
+    char answer[LINE_BYTES];
+    return ask("cmd=barrier_in\n", "barrier_out", answer, deadline_ns, error);
+}
+
+static tutti_status check_open(tutti_error *error)
+{
+    if (pmi.open) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                         "a process under mpiexec can join ranks of other hosts once; its conversation with the "
+                         "process manager has ended");
+}
+
+static tutti_status put(const char *text, int64_t deadline_ns, tutti_error *error)
 {
     char question[2 * LINE_BYTES], answer[LINE_BYTES];
-    if (!pmi.open)
+    TTI_TRY(check_open(error));
+    int length = snprintf(question, sizeof question, "cmd=put kvsname=%s key=" KEY " value=%s\n", pmi.kvsname, text);
+    if (length >= LINE_BYTES)
         return tti_error_set(error, TUTTI_ERR_JOIN, 0,
-                             "a process under mpiexec can join ranks of other hosts once; its conversation with the "
-                             "process manager has ended");
-    if (rank == 0) {
-        snprintf(question, sizeof question, "cmd=put kvsname=%s key=tutti-rank-0 value=%s\n", pmi.kvsname, value);
-        TTI_TRY(ask(question, "put_result", answer, deadline_ns, error));
-    }
-    TTI_TRY(ask("cmd=barrier_in\n", "barrier_out", answer, deadline_ns, error));
-    if (rank == 0) return TUTTI_OK;
-    snprintf(question, sizeof question, "cmd=get kvsname=%s key=tutti-rank-0\n", pmi.kvsname);
+                             "rank 0 has more addresses than the process manager takes; choose with TUTTI_INTERFACE");
+    TTI_TRY(ask(question, "put_result", answer, deadline_ns, error));
+    return meet(deadline_ns, error);
+}
+
+static tutti_status get(char *text, size_t bytes, int64_t deadline_ns, tutti_error *error)
+{
+    char question[2 * LINE_BYTES], answer[LINE_BYTES];
+    TTI_TRY(check_open(error));
+    TTI_TRY(meet(deadline_ns, error));
+    snprintf(question, sizeof question, "cmd=get kvsname=%s key=" KEY "\n", pmi.kvsname);
     TTI_TRY(ask(question, "get_result", answer, deadline_ns, error));
-    if (value_in(answer, "value", value, 256)) return TUTTI_OK;
+    if (value_in(answer, "value", text, bytes)) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_JOIN, 0, "the process manager (PMI_FD) does not tell where rank 0 waits");
 }
 
-tutti_status tti_pmi_share(int rank, char value[256], int64_t deadline_ns, tutti_error *error)
+tutti_status tti_pmi_publish(const char *text, int64_t deadline_ns, tutti_error *error)
 {
     pthread_mutex_lock(&lock);
-    tutti_status status = share_locked(rank, value, deadline_ns, error);
+    tutti_status status = put(text, deadline_ns, error);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+tutti_status tti_pmi_lookup(char *text, size_t bytes, int64_t deadline_ns, tutti_error *error)
+{
+    pthread_mutex_lock(&lock);
+    tutti_status status = get(text, bytes, deadline_ns, error);
     pthread_mutex_unlock(&lock);
     return status;
 }
