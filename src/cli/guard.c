@@ -200,21 +200,33 @@ static void set_variable(const char *name, long value)
     if (setenv(name, text, 1) != 0) _exit(127);
 }
 
+/* What is said here about who a rank is holds, whatever this launcher was itself started with. */
 static void set_environment(const struct launch *launch, int rank)
 {
+    const struct place *place = &launch->place;
     if (setenv("TUTTI_JOB", launch->job, 1) != 0) _exit(127);
-    set_variable("TUTTI_RANK", rank);
-    set_variable("TUTTI_SIZE", launch->size);
-    set_variable("RANK", rank);
-    set_variable("WORLD_SIZE", launch->size);
+    set_variable("TUTTI_RANK", place->first + rank);
+    set_variable("TUTTI_SIZE", place->world);
+    set_variable("RANK", place->first + rank);
+    set_variable("WORLD_SIZE", place->world);
     set_variable("LOCAL_RANK", rank);
     set_variable("LOCAL_WORLD_SIZE", launch->size);
+    set_variable("GROUP_RANK", place->node);
+    set_variable("GROUP_WORLD_SIZE", place->nodes);
+    (void)unsetenv("TUTTI_LAUNCHER");
+    (void)unsetenv("TUTTI_MASTER_ADDR");
+    (void)unsetenv("TUTTI_MASTER_PORT");
+    if (place->nodes == 1) return;
+    if (setenv("TUTTI_MASTER_ADDR", place->master_addr, 1) != 0) _exit(127);
+    set_variable("TUTTI_MASTER_PORT", place->master_port);
 }
 
 static void set_descriptors(const struct launch *launch, int rank)
 {
     const struct launch_rank *ends = &launch->ranks[rank];
-    if (rank != 0 || !launch->pass_input) {
+    if (launch->hosts != NULL) {
+        if (dup2(hosts_input(launch->hosts, rank), STDIN_FILENO) < 0) _exit(127);
+    } else if (rank != 0 || !launch->pass_input) {
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (null < 0 || dup2(null, STDIN_FILENO) < 0) _exit(127);
     }
@@ -229,8 +241,9 @@ static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != guard_pid) _exit(127); /* it died before the line above */
+    char **argv = launch->hosts != NULL ? hosts_command(launch->hosts, rank) : launch->argv;
     set_descriptors(launch, rank);
-    set_environment(launch, rank);
+    if (launch->hosts == NULL) set_environment(launch, rank);
     (void)setrlimit(RLIMIT_NOFILE, &launch->files);
     if (launch->cores != NULL && sched_setaffinity(0, sizeof launch->cores[rank], &launch->cores[rank]) != 0) {
         report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
@@ -238,7 +251,7 @@ static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
     }
     (void)sigaction(SIGPIPE, &launch->pipe_action, NULL);
     (void)sigprocmask(SIG_SETMASK, &launch->mask, NULL);
-    (void)execvp(launch->argv[0], launch->argv);
+    (void)execvp(argv[0], argv);
     report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
     _exit(127);
 }

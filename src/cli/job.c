@@ -34,6 +34,8 @@ struct job {
     int64_t deadline_ms; /* when the next step is due; meaningless in STEP_RUN */
     int ranks_left;
     bool *ended;  /* [size] */
+    bool *begun;  /* [size]: hosts whose launcher has said so */
+    bool orphan;  /* the launcher that started this one is gone */
     bool decided; /* the exit status is: by the first failure, or a signal */
     int status;
     int signals_seen;
@@ -66,13 +68,18 @@ static int exit_status(int wait_status)
     return WIFSIGNALED(wait_status) ? SIGNAL_STATUS + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-/* "rank 2", "ranks 0, 1, 3", "ranks 0, 1, … and 5 more": those that have not ended. */
+/* "rank 2", "ranks 0, 1, 3", "hosts a, b", "ranks 0, 1, … and 5 more": those that have not ended. */
 static const char *list_left(const struct job *job, char *text, size_t bytes)
 {
-    int used = snprintf(text, bytes, job->ranks_left == 1 ? "rank" : "ranks"), listed = 0;
-    for (int rank = 0; rank < job->launch->size && listed < LISTED_RANKS; rank++) {
-        if (job->ended[rank]) continue;
-        used += snprintf(text + used, bytes - (size_t)used, listed == 0 ? " %d" : ", %d", rank);
+    const struct hosts *hosts = job->launch->hosts;
+    int used = snprintf(text, bytes, "%s%s", hosts != NULL ? "host" : "rank", job->ranks_left == 1 ? "" : "s");
+    int listed = 0;
+    for (int i = 0; i < job->launch->size && listed < LISTED_RANKS; i++) {
+        char name[32];
+        if (job->ended[i]) continue;
+        (void)snprintf(name, sizeof name, "%d", job->launch->place.first + i);
+        used += snprintf(text + used, bytes - (size_t)used, "%s%.64s", listed == 0 ? " " : ", ",
+                         hosts != NULL ? hosts_name(hosts, i) : name);
         listed++;
     }
     if (job->ranks_left > listed) {
@@ -90,15 +97,20 @@ static void decide(struct job *job, int status)
     job->status = status;
 }
 
+/* To ranks by the guard; to those of other hosts by their launchers, who need the remote shells for it. */
 static void send_signal(struct job *job, int signal)
 {
     int32_t word = signal;
+    if (job->launch->hosts != NULL) {
+        hosts_signal(job->launch->hosts, signal);
+        return;
+    }
     (void)send(job->control, &word, sizeof word, MSG_NOSIGNAL); /* a guard that is gone is noticed by its EOF */
 }
 
 static void say_step(struct job *job)
 {
-    char ranks[160];
+    char ranks[LISTED_RANKS * 68 + 64];
     bool left = job->ranks_left > 0;
     (void)list_left(job, ranks, sizeof ranks);
     if (job->step == STEP_TERM && left) {
@@ -122,22 +134,71 @@ static void go_down(struct job *job, enum step step)
     say_step(job);
     if (step == STEP_TERM) send_signal(job, SIGTERM);
     if (step == STEP_KILL) send_signal(job, SIGKILL);
-    if (step == STEP_LEAVE) decide(job, CLI_FAILED);
+    if (step == STEP_LEAVE) {
+        int32_t word = SIGKILL; /* hosts: the shells have had their time */
+        (void)send(job->control, &word, sizeof word, MSG_NOSIGNAL);
+        decide(job, CLI_FAILED);
+    }
 }
 
 /* ---- Events ---------------------------------------------------------------------------------------------------- */
 
-static void on_ended(struct job *job, const struct guard_report *report)
+/* The first rank that failed, on this host or another. */
+static void on_rank_failed(struct job *job, const char *host, int rank, int pid, int wait_status)
 {
     char text[96];
+    if (job->decided) return;
+    if (job->launch->remote) {
+        struct remote_report report = {REMOTE_ENDED, rank, pid, wait_status};
+        output_write_report(job->output, &report);
+    } else if (host != NULL) {
+        output_say(job->output, "rank %d on %s (pid %d) %s", rank, host, pid, describe(wait_status, text));
+    } else {
+        output_say(job->output, "rank %d (pid %d) %s", rank, pid, describe(wait_status, text));
+    }
+    decide(job, exit_status(wait_status));
+    go_down(job, STEP_GRACE);
+}
+
+/* A remote shell has failed and no rank of its host was said to have. Before the launcher there said that it has begun, it
+ * is the shell's own failure, as when there is no such host. */
+static void on_host_failed(struct job *job, int host, int wait_status)
+{
+    enum { NOT_FOUND = 127 };
+    char text[96];
+    const char *name = hosts_name(job->launch->hosts, host), *shell = hosts_command(job->launch->hosts, host)[0];
+    if (job->decided) return;
+    if (job->begun[host]) {
+        output_say(job->output, "the launcher on %s %s", name, describe(wait_status, text));
+        decide(job, exit_status(wait_status));
+    } else {
+        bool no_tool = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == NOT_FOUND;
+        output_say(job->output, "host %s: %s %s before the job began there%s", name, shell, describe(wait_status, text),
+                   no_tool ? "; is tutti at the same place as here? (--remote-tutti)"
+                           : "; does it answer, and let this user in without a password?");
+        decide(job, CLI_USAGE);
+    }
+    go_down(job, STEP_GRACE);
+}
+
+static void on_remote_report(void *context, int host, const struct remote_report *report)
+{
+    struct job *job = context;
+    if (report->event == REMOTE_STARTED) job->begun[host] = true;
+    if (report->event != REMOTE_ENDED || report->value == 0) return;
+    on_rank_failed(job, hosts_name(job->launch->hosts, host), report->rank, report->pid, report->value);
+}
+
+static void on_ended(struct job *job, const struct guard_report *report)
+{
+    const struct place *place = &job->launch->place;
     output_drain_rank(job->output, report->rank);
     job->ended[report->rank] = true;
     job->ranks_left--;
-    if (report->value != 0 && !job->decided) {
-        output_say(job->output, "rank %d (pid %d) %s", report->rank, report->pid, describe(report->value, text));
-        decide(job, exit_status(report->value));
-        go_down(job, STEP_GRACE);
-    }
+    if (report->value != 0 && job->launch->hosts != NULL)
+        on_host_failed(job, report->rank, report->value);
+    else if (report->value != 0)
+        on_rank_failed(job, place->host, place->first + report->rank, report->pid, report->value);
     if (job->ranks_left == 0) go_down(job, STEP_GRACE); /* for what ranks left running */
 }
 
@@ -146,7 +207,9 @@ static void on_start_failed(struct job *job, const struct guard_report *report)
     const char *hint = report->value == EAGAIN
                            ? "; the limit of processes is reached (RLIMIT_NPROC, ulimit -u, or the cgroup's pids.max)"
                            : "";
-    output_say(job->output, "cannot start rank %d: %s%s", report->rank, strerror(report->value), hint);
+    output_say(job->output, "cannot start %s %d: %s%s",
+               job->launch->hosts != NULL ? "the remote shell of host" : "rank",
+               job->launch->place.first + report->rank, strerror(report->value), hint);
     decide(job, CLI_FAILED);
     go_down(job, STEP_KILL);
 }
@@ -158,7 +221,9 @@ static void on_report(struct job *job, const struct guard_report *report)
     case GUARD_START_FAILED: on_start_failed(job, report); break;
     case GUARD_EXEC_FAILED:
         if (!job->decided) {
-            output_say(job->output, "rank %d: cannot execute %s: %s", report->rank, job->launch->argv[0],
+            const struct hosts *hosts = job->launch->hosts;
+            output_say(job->output, "rank %d: cannot execute %s: %s", job->launch->place.first + report->rank,
+                       hosts != NULL ? hosts_command(hosts, report->rank)[0] : job->launch->argv[0],
                        strerror(report->value));
         }
         decide(job, CLI_USAGE);
@@ -215,6 +280,23 @@ static void read_signals(struct job *job)
     while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) on_signal(job, (int)info.ssi_signo);
 }
 
+/* What the launcher that started this one asks for. Its end is the end of the job. */
+static void read_remote(struct job *job)
+{
+    for (int signal; (signal = remote_next_signal()) != 0;) {
+        if (signal < 0) job->orphan = true;
+        if (signal < 0 || signal == SIGTERM || signal == SIGKILL) {
+            decide(job, SIGNAL_STATUS + (signal < 0 ? SIGHUP : signal));
+            go_down(job, signal == SIGKILL ? STEP_KILL : STEP_TERM);
+        } else {
+            decide(job, SIGNAL_STATUS + signal);
+            send_signal(job, signal);
+            go_down(job, STEP_GRACE);
+        }
+        if (signal < 0) return;
+    }
+}
+
 static void check_output(struct job *job)
 {
     const char *target = NULL;
@@ -242,14 +324,16 @@ static int poll_timeout(const struct job *job)
 
 static void wait_for_events(struct job *job, struct pollfd *polls)
 {
-    enum { OWN = 2 };
+    enum { OWN = 3 };
     polls[0] = (struct pollfd){job->signals, POLLIN, 0};
     polls[1] = (struct pollfd){job->control, POLLIN, 0};
+    polls[2] = (struct pollfd){job->launch->remote && !job->orphan ? STDIN_FILENO : -1, POLLIN, 0};
     size_t count = output_poll(job->output, polls + OWN);
     if (poll(polls, OWN + count, poll_timeout(job)) < 0) return; /* EINTR or ENOMEM: try again */
     if (polls[0].revents != 0) read_signals(job);
     output_serve(job->output, polls + OWN, count);
     if (polls[1].revents != 0) read_reports(job);
+    if (polls[2].revents != 0) read_remote(job);
     check_output(job);
     check_clock(job);
 }
@@ -299,16 +383,20 @@ int job_serve(const struct run_values *values, const struct launch *launch, stru
                       .signals = signals,
                       .guard = guard,
                       .ranks_left = launch->size};
-    struct pollfd *polls = calloc(2 + output_poll_room(output), sizeof *polls);
+    struct pollfd *polls = calloc(3 + output_poll_room(output), sizeof *polls);
     job.ended = calloc((size_t)launch->size, sizeof *job.ended);
-    if (polls == NULL || job.ended == NULL) {
+    job.begun = calloc((size_t)launch->size, sizeof *job.begun);
+    if (polls == NULL || job.ended == NULL || job.begun == NULL) {
         free(polls);
         free(job.ended);
+        free(job.begun);
         return cli_fail("run", "out of memory"); /* the guard ends the ranks when this process ends */
     }
+    if (launch->hosts != NULL) output_on_report(output, on_remote_report, &job);
     while (!job.guard_gone && job.step != STEP_LEAVE) wait_for_events(&job, polls);
     finish(&job, polls);
     free(polls);
     free(job.ended);
+    free(job.begun);
     return job.status;
 }

@@ -53,6 +53,9 @@ struct output {
     size_t stream_count;     /* 0: nothing passes through the launcher */
     char *lines;             /* [stream_count * LINE_BYTES] */
     int prefix_width;        /* digits of a rank; 0: no prefix */
+    int first;               /* rank of the first two streams */
+    output_report *take_report;
+    void *report_context;
     char log_dir[PATH_MAX];
     int error;
     const char *error_target;
@@ -170,13 +173,34 @@ void output_say(struct output *output, const char *format, ...)
     sink_line(output, &output->sinks[1], "tutti run: ", line, strlen(line));
 }
 
+/* ---- Other launchers ------------------------------------------------------------------------------------------- */
+
+void output_on_report(struct output *output, output_report *take_one, void *context)
+{
+    output->take_report = take_one;
+    output->report_context = context;
+}
+
+void output_write_report(struct output *output, const struct remote_report *report)
+{
+    char line[128];
+    hosts_write_report(report, line, sizeof line);
+    sink_line(output, &output->sinks[1], "", line, strlen(line));
+}
+
 /* ---- Streams --------------------------------------------------------------------------------------------------- */
 
 static void emit(struct output *output, struct stream *stream)
 {
     char prefix[PREFIX_BYTES] = "";
+    struct remote_report report;
+    if (output->take_report != NULL && hosts_read_report(stream->line, stream->used, &report)) {
+        stream->used = 0;
+        output->take_report(output->report_context, stream->rank, &report);
+        return;
+    }
     if (output->prefix_width > 0) {
-        (void)snprintf(prefix, sizeof prefix, "[%*d] ", output->prefix_width, stream->rank);
+        (void)snprintf(prefix, sizeof prefix, "[%*d] ", output->prefix_width, output->first + stream->rank);
     }
     sink_line(output, stream->sink, prefix, stream->line, stream->used);
     stream->used = 0;
@@ -325,7 +349,7 @@ void output_close(struct output *output)
 static int open_log(const struct output *output, int rank, const char *suffix)
 {
     char path[PATH_MAX + 64];
-    (void)snprintf(path, sizeof path, "%s/rank-%d.%s", output->log_dir, rank, suffix);
+    (void)snprintf(path, sizeof path, "%s/rank-%d.%s", output->log_dir, output->first + rank, suffix);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) (void)cli_fail("run", "cannot open %s: %s", path, strerror(errno));
     return fd;
@@ -395,9 +419,10 @@ static bool open_files(struct output *output, struct launch *launch)
 static bool open_all(struct output *output, const struct run_values *values, struct launch *launch)
 {
     bool logs = values->log_dir[0] != '\0';
+    if (launch->hosts != NULL) return open_streams(output, launch, false); /* logs are written where the ranks are */
     if (logs && !make_log_dir(output, values->log_dir)) return false;
     if (logs && values->tee == 0) return open_files(output, launch);
-    bool alone = launch->size == 1 && !logs; /* keeps the terminal, where there is one */
+    bool alone = launch->place.world == 1 && !logs; /* keeps the terminal, where there is one */
     return alone || open_streams(output, launch, logs);
 }
 
@@ -418,7 +443,10 @@ struct output *output_open(const struct run_values *values, struct launch *launc
     output->sinks[1] = (struct sink){.fd = STDERR_FILENO, .name = "stderr"};
     output->same_file = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
                         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
-    if (launch->size > 1 && values->no_prefix == 0) output->prefix_width = digits(launch->size - 1);
+    int world = launch->place.world;
+    bool prefix = world > 1 && values->no_prefix == 0 && launch->hosts == NULL; /* from hosts, lines have theirs */
+    if (prefix) output->prefix_width = digits(world - 1);
+    output->first = launch->place.first;
     for (int rank = 0; rank < launch->size; rank++) launch->ranks[rank] = (struct launch_rank){-1, -1};
     if (open_all(output, values, launch)) return output;
     output_started(launch);

@@ -19,7 +19,8 @@
 /* ---- The page -------------------------------------------------------------------------------------------------- */
 
 static const struct cli_flag run_flags[] = {
-    {.row = {"ranks", TUTTI_OPTION_INT, "1", 1, 65536, "how many ranks to start, one process each"},
+    {.row = {"ranks", TUTTI_OPTION_INT, "", 1, 65536,
+             "how many ranks to start on this host, one process each; 1 if not said"},
      .offset = offsetof(struct run_values, ranks),
      .short_name = "n"},
     {.row = {"bind", TUTTI_OPTION_TEXT, "none", 0, 0,
@@ -39,6 +40,41 @@ static const struct cli_flag run_flags[] = {
     {.row = {"tee", TUTTI_OPTION_BOOL, "0", 0, 1, "with --log-dir: print the output as well"},
      .offset = offsetof(struct run_values, tee),
      .is_switch = true},
+    {.row = {"nnodes", TUTTI_OPTION_INT, "1", 1, 65536,
+             "how many hosts the job has; `tutti run` is to be started on each, with its own --node-rank"},
+     .offset = offsetof(struct run_values, nnodes)},
+    {.row = {"nproc_per_node", TUTTI_OPTION_INT, "", 1, 65536, "as -n, with torchrun's name"},
+     .offset = offsetof(struct run_values, nproc_per_node)},
+    {.row = {"node_rank", TUTTI_OPTION_INT, "", 0, 65535, "with --nnodes: which of the hosts this is, from 0"},
+     .offset = offsetof(struct run_values, node_rank)},
+    {.row = {"master_addr", TUTTI_OPTION_TEXT, "", 0, 0, "with --nnodes: name or address of the host of rank 0"},
+     .offset = offsetof(struct run_values, master_addr),
+     .value = "HOST"},
+    {.row = {"master_port", TUTTI_OPTION_INT, "", 1, 65535,
+             "the port where rank 0 waits for the other hosts; with --nnodes 29500 if not said, with --hosts a random "
+             "one"},
+     .offset = offsetof(struct run_values, master_port)},
+    {.row = {"hosts", TUTTI_OPTION_TEXT, "", 0, 0,
+             "start the job on these hosts, as a,b:2,user@c: over ssh, as many ranks on each as follow the colon, or "
+             "else -n"},
+     .offset = offsetof(struct run_values, hosts),
+     .value = "LIST"},
+    {.row = {"ssh", TUTTI_OPTION_TEXT, "ssh -o BatchMode=yes", 0, 0,
+             "with --hosts: the remote shell's command; the host and one command line are added to it"},
+     .offset = offsetof(struct run_values, ssh),
+     .value = "COMMAND"},
+    {.row = {"remote_tutti", TUTTI_OPTION_TEXT, "", 0, 0,
+             "with --hosts: where this tool is there; at the same place as here if not said"},
+     .offset = offsetof(struct run_values, remote_tutti),
+     .value = "PATH"},
+    {.row = {"env", TUTTI_OPTION_TEXT, "", 0, 0,
+             "with --hosts: variables to pass on besides TUTTI_…, by name, with commas between"},
+     .offset = offsetof(struct run_values, env),
+     .value = "NAMES"},
+    {.row = {"from_stdin", TUTTI_OPTION_BOOL, "0", 0, 1,
+             "what --hosts starts on the hosts: reads all else from stdin, and ends the job when that closes"},
+     .offset = offsetof(struct run_values, from_stdin),
+     .is_switch = true},
     {.row = {"no_prefix", TUTTI_OPTION_BOOL, "0", 0, 1, "print lines without the rank in front"},
      .offset = offsetof(struct run_values, no_prefix),
      .is_switch = true},
@@ -49,6 +85,9 @@ static const struct cli_example run_examples[] = {
     {"tutti run -n 4 ./hello", "four ranks on this host; each line of output starts with its rank"},
     {"tutti run -n 8 --bind core ./train --steps 100", "a core for each rank; words after the program are its own"},
     {"tutti run -n 2 --log-dir logs --tee ./hello", "output on the terminal, and in logs/rank-0.out, .err and so on"},
+    {"tutti run --hosts a,b -n 2 ./hello", "two ranks on each of two hosts, started over ssh"},
+    {"tutti run --nnodes 2 --node-rank 0 --nproc-per-node 2 --master-addr a --key-file key ./hello",
+     "the same without ssh: this on host a, and on the other host with --node-rank 1"},
     {"tutti run -n 4 --join-timeout-ms 5s ./hello", "an option of the library: the ranks see TUTTI_JOIN_TIMEOUT_MS=5s"},
     {NULL, NULL},
 };
@@ -61,7 +100,12 @@ const struct cli_page cli_run_page = {
         "launcher ends in any way, also by SIGKILL, a guard process sees to it that nothing is left: no rank, no child "
         "of a rank, no process that a rank put in the background. The same holds at the ordinary end of the job.\n\n"
         "Ranks find TUTTI_JOB, TUTTI_RANK and TUTTI_SIZE in their environment, and the customary RANK, WORLD_SIZE, "
-        "LOCAL_RANK and LOCAL_WORLD_SIZE.\n\n"
+        "LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE (hosts). With TUTTI_RANKS=k each process is k "
+        "ranks, its threads, in programs that use tutti_main; the numbers are then those of processes.\n\n"
+        "On several hosts: --hosts starts a launcher on each over ssh, in the folder of the same name, and passes the "
+        "job's key on over ssh, never on a command line; or `tutti run` is started on every host with torchrun's "
+        "flags, "
+        "and --key-file names a copy of the same key. When one of the launchers ends, all of the job ends.\n\n"
         "With more than one rank, lines of output are printed whole, with the rank in front; a line longer than 32 KiB "
         "is printed as several. A single rank writes to the launcher's stdout and stderr itself. Rank 0 reads the "
         "launcher's stdin, unless that is a terminal (ranks are background processes, which may not read from one); "
@@ -149,7 +193,7 @@ static int check_all(const struct run_values *values, struct launch *launch)
     if (values->no_prefix != 0 && values->log_dir[0] != '\0' && values->tee == 0) {
         return cli_refuse("run", "--no-prefix has no meaning with --log-dir, unless with --tee");
     }
-    int status = check_program(launch->argv[0]);
+    int status = launch->hosts != NULL ? CLI_GO_ON : check_program(launch->argv[0]);
     if (status == CLI_GO_ON) status = check_process_limit(launch->size);
     if (status == CLI_GO_ON) status = check_file_limit(values, launch);
     return status;
@@ -166,8 +210,10 @@ static void fill_standard_descriptors(void)
     }
 }
 
+/* A job of several hosts has the name that its launchers agree on. */
 static void name_job(struct launch *launch)
 {
+    if (launch->job[0] != '\0') return;
     uint64_t random = 0;
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) random = (uint64_t)(uintptr_t)launch;
     (void)snprintf(launch->job, sizeof launch->job, "%d-%016llx", (int)getpid(), (unsigned long long)random);
@@ -208,6 +254,7 @@ static int start_and_serve(const struct run_values *values, struct launch *launc
     if (guard == 0) {
         (void)close(sockets[0]);
         (void)close(signals);
+        hosts_close_controls(launch->hosts);
         output_close(output);
         _exit(guard_main(launch, sockets[1]));
     }
@@ -216,6 +263,7 @@ static int start_and_serve(const struct run_values *values, struct launch *launc
         return cli_fail("run", "cannot start the guard: %s (RLIMIT_NPROC, ulimit -u?)", strerror(errno));
     }
     output_started(launch);
+    hosts_close_inputs(launch->hosts);
     return job_serve(values, launch, output, guard, sockets[0], signals);
 }
 
@@ -223,12 +271,12 @@ static int prepare_and_start(const struct run_values *values, struct launch *lau
 {
     int status = check_all(values, launch);
     if (status != CLI_GO_ON) return status;
-    if (strcmp(values->bind, "core") == 0) {
+    if (strcmp(values->bind, "core") == 0 && launch->hosts == NULL) {
         status = bind_cores(launch->size, &launch->cores);
         if (status != CLI_GO_ON) return status;
     }
     name_job(launch);
-    launch->pass_input = isatty(STDIN_FILENO) == 0;
+    launch->pass_input = isatty(STDIN_FILENO) == 0 && !launch->remote;
     struct output *output = output_open(values, launch);
     if (output == NULL) return CLI_FAILED;
     status = start_and_serve(values, launch, output);
@@ -236,17 +284,33 @@ static int prepare_and_start(const struct run_values *values, struct launch *lau
     return status;
 }
 
+static int parse(int argc, char **argv, struct run_values *values, struct launch *launch)
+{
+    int first = argc;
+    *values = (struct run_values){.node_rank = -1};
+    int status = cli_parse("run", &cli_run_page, argc, argv, values, &first);
+    if (status != CLI_GO_ON || values->from_stdin != 0) return status;
+    if (first == argc) return cli_refuse("run", "no program given; usage: %s", cli_run_page.usage);
+    launch->argv = argv + first;
+    return CLI_GO_ON;
+}
+
 int cli_run(int argc, char **argv)
 {
     struct run_values values;
-    int first = argc;
-    int status = cli_parse("run", &cli_run_page, argc, argv, &values, &first);
-    if (status != CLI_GO_ON) return status;
-    if (first == argc) return cli_refuse("run", "no program given; usage: %s", cli_run_page.usage);
+    struct launch launch = {.size = 0};
+    int status = parse(argc, argv, &values, &launch);
     fill_standard_descriptors();
-    struct launch launch = {.size = (int)values.ranks, .argv = argv + first};
+    if (status == CLI_GO_ON && values.from_stdin != 0) {
+        status = remote_read(&launch, &argc, &argv);
+        if (status == CLI_GO_ON) status = parse(argc, argv, &values, &launch);
+    }
+    if (status == CLI_GO_ON) status = place_read(&values, &launch);
+    if (status == CLI_GO_ON && values.hosts[0] != '\0') status = hosts_open(&values, &launch);
+    if (status != CLI_GO_ON) return status;
     launch.ranks = calloc((size_t)launch.size, sizeof *launch.ranks);
     status = launch.ranks == NULL ? cli_fail("run", "out of memory") : prepare_and_start(&values, &launch);
+    hosts_close(launch.hosts);
     free(launch.cores);
     free(launch.ranks);
     return status;

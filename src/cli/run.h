@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parts of `tutti run`: run.c checks and prepares, guard.c is the process that owns the ranks, job.c is the
- * launcher's event loop, output.c carries the ranks' lines, bind.c chooses cores.
+ * launcher's event loop, output.c carries the ranks' lines, bind.c chooses cores. With several hosts: place.c says which
+ * part of the job is this host's, hosts.c starts a launcher on each host, remote.c is what that one does differently.
  */
 #ifndef TUTTI_CLI_RUN_H
 #define TUTTI_CLI_RUN_H
@@ -15,7 +16,13 @@
 
 /* What the command line said. */
 struct run_values {
-    int64_t ranks;
+    int64_t ranks, nproc_per_node; /* 0: not given */
+    int64_t nnodes, node_rank;     /* node_rank -1: not given */
+    const char *master_addr;       /* "": not given */
+    int64_t master_port;
+    const char *hosts; /* "": none */
+    const char *ssh, *remote_tutti, *env;
+    int64_t from_stdin;
     int64_t grace_ms;
     int64_t no_prefix;
     int64_t tee;
@@ -29,10 +36,22 @@ struct launch_rank {
     int out, err; /* descriptors for the rank's stdout and stderr; -1: the launcher's own */
 };
 
+/* Which part of the job this launcher has. */
+struct place {
+    int first, world; /* its first rank, and how many there are in all */
+    int node, nodes;
+    const char *master_addr; /* several hosts: where rank 0 waits */
+    int master_port;
+    const char *host; /* this host's name, for messages; NULL: the job is on one host */
+};
+
 struct launch {
-    int size;
+    int size;    /* processes to start: ranks; or hosts, one remote shell each */
     char **argv; /* the program and its arguments */
-    char job[64];
+    char job[256];
+    struct place place;
+    struct hosts *hosts;       /* NULL: the processes are ranks */
+    bool remote;               /* started by a launcher on another host, which talks to this one by stdin and stderr */
     bool pass_input;           /* rank 0 reads the launcher's stdin; otherwise /dev/null */
     struct launch_rank *ranks; /* [size] */
     cpu_set_t *cores;          /* [size], or NULL: not bound */
@@ -40,6 +59,42 @@ struct launch {
     struct sigaction pipe_action;
     struct rlimit files;
 };
+
+/* ---- Several hosts ---- */
+
+/* Fills in launch->size and launch->place from the flags. CLI_GO_ON or an exit status. */
+int place_read(const struct run_values *values, struct launch *launch);
+
+/* Reads --hosts and prepares a remote shell for each, with pipes to their stdin, which hold all that the launchers there
+ * need: what is secret goes nowhere else. CLI_GO_ON or an exit status. */
+int hosts_open(const struct run_values *values, struct launch *launch);
+void hosts_close(struct hosts *hosts); /* NULL is ignored */
+const char *hosts_name(const struct hosts *hosts, int host);
+char **hosts_command(const struct hosts *hosts, int host);
+int hosts_input(const struct hosts *hosts, int host); /* what its remote shell gets as stdin */
+void hosts_close_inputs(struct hosts *hosts);         /* in the launcher, once the shells are started */
+void hosts_close_controls(struct hosts *hosts);       /* in the guard; in the launcher: everyone must end */
+void hosts_signal(struct hosts *hosts, int signal);
+
+/* What a launcher says about itself on stderr to the one that started it: lines that begin with REMOTE_MARK. */
+#define REMOTE_MARK '\x1e'
+enum remote_event {
+    REMOTE_STARTED, /* it has read what it is to do */
+    REMOTE_ENDED    /* rank, pid, value: wait status; the first rank that failed */
+};
+struct remote_report {
+    enum remote_event event;
+    int rank, pid, value;
+};
+bool hosts_read_report(const char *line, size_t length, struct remote_report *report);
+/* Without its newline. */
+void hosts_write_report(const struct remote_report *report, char *line, size_t bytes);
+
+/* Reads from stdin what to do: sets this process's environment and folder, `launch`'s place and job, and gives a command
+ * line as cli_run gets it, which stays. CLI_GO_ON or an exit status. */
+int remote_read(struct launch *launch, int *argc, char ***argv);
+/* The next signal that the other launcher asks for; 0: none yet, -1: it is gone. */
+int remote_next_signal(void);
 
 /* ---- Guard ---- */
 
@@ -89,6 +144,12 @@ bool output_pending(const struct output *output);
 
 /* The first error of a write: errno, with *target what was written to; 0: none. */
 int output_error(const struct output *output, const char **target);
+
+/* Lines of other launchers about themselves go here instead of to stderr. */
+typedef void output_report(void *context, int host, const struct remote_report *report);
+void output_on_report(struct output *output, output_report *take, void *context);
+/* A line of this launcher about itself to the other. */
+void output_write_report(struct output *output, const struct remote_report *report);
 
 /* A line of the launcher's own, "tutti run: …", to stderr in order with the ranks' lines. */
 __attribute__((format(printf, 2, 3))) void output_say(struct output *output, const char *format, ...);

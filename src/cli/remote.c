@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tutti run --from-stdin: the launcher of one host, started over a remote shell by one that was given --hosts. It reads an
+ * order from stdin (lines of a kind and a text; hosts.c writes them), and from then on signals, one to a line.
+ */
+#include "cli/cli.h"
+#include "cli/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ORDER_MS = 30000, LINE_BYTES = 1 << 20, NUMBER_MOST = 1 << 20 };
+
+struct order {
+    struct launch *launch;
+    char **argv; /* ends with NULL */
+    int argc;
+    int protocol;
+    bool done;
+};
+
+/* ---- Lines ----------------------------------------------------------------------------------------------------------- */
+
+/* Byte by byte: what follows the order is read elsewhere. 0, or an exit status after a message. */
+static int read_line(char *line)
+{
+    size_t length = 0;
+    for (;;) {
+        struct pollfd polled = {STDIN_FILENO, POLLIN, 0};
+        int ready = poll(&polled, 1, ORDER_MS);
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready == 0) return cli_fail("run", "--from-stdin: no whole order came within %d s", ORDER_MS / 1000);
+        ssize_t got = read(STDIN_FILENO, &line[length], 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return cli_fail("run", "--from-stdin: stdin ended within the order");
+        if (line[length] == '\n') break;
+        if (++length == LINE_BYTES) return cli_fail("run", "--from-stdin: a line of the order is too long");
+    }
+    line[length] = '\0';
+    return 0;
+}
+
+/* Undoes %0A and the like, in place. */
+static void decode(char *text)
+{
+    char *to = text;
+    for (; *text != '\0'; text++) {
+        unsigned code;
+        if (*text == '%' && sscanf(text + 1, "%2x", &code) == 1) {
+            *to++ = (char)code;
+            text += 2;
+        } else {
+            *to++ = *text;
+        }
+    }
+    *to = '\0';
+}
+
+/* ---- What lines say -------------------------------------------------------------------------------------------------- */
+
+static bool add_word(struct order *order, const char *text)
+{
+    char **argv = realloc(order->argv, ((size_t)order->argc + 2) * sizeof *argv);
+    if (argv == NULL) return false;
+    order->argv = argv;
+    argv[order->argc] = strdup(text);
+    argv[order->argc + 1] = NULL;
+    return argv[order->argc++] != NULL;
+}
+
+static bool set_variable(const char *text)
+{
+    char *copy = strdup(text), *value = copy == NULL ? NULL : strchr(copy, '=');
+    if (value == NULL) return false;
+    *value = '\0';
+    bool good = setenv(copy, value + 1, 1) == 0;
+    explicit_bzero(value + 1, strlen(value + 1));
+    free(copy);
+    return good;
+}
+
+static int enter_folder(const struct order *order, const char *folder)
+{
+    if (chdir(folder) == 0 && setenv("PWD", folder, 1) == 0) return 0;
+    return cli_refuse("run", "the folder %s cannot be entered on %s: %s", folder,
+                      order->launch->place.host == NULL ? "this host" : order->launch->place.host, strerror(errno));
+}
+
+static const char *keep(const char *text)
+{
+    char *copy = strdup(text);
+    return copy == NULL ? "" : copy;
+}
+
+static int *number_named(struct order *order, const char *kind)
+{
+    struct place *place = &order->launch->place;
+    if (strcmp(kind, "tutti") == 0) return &order->protocol;
+    if (strcmp(kind, "node") == 0) return &place->node;
+    if (strcmp(kind, "nodes") == 0) return &place->nodes;
+    if (strcmp(kind, "first") == 0) return &place->first;
+    if (strcmp(kind, "world") == 0) return &place->world;
+    if (strcmp(kind, "port") == 0) return &place->master_port;
+    return NULL;
+}
+
+static bool take_number(int *number, const char *text)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || value < 0 || value > NUMBER_MOST) return false;
+    *number = (int)value;
+    return true;
+}
+
+/* 0 or an exit status. */
+static int take_line(struct order *order, const char *kind, const char *text)
+{
+    struct launch *launch = order->launch;
+    int *number = number_named(order, kind);
+    bool good = true;
+    if (number != NULL) {
+        good = take_number(number, text);
+    } else if (strcmp(kind, "folder") == 0) {
+        return enter_folder(order, text);
+    } else if (strcmp(kind, "host") == 0) {
+        launch->place.host = keep(text);
+    } else if (strcmp(kind, "master") == 0) {
+        launch->place.master_addr = keep(text);
+    } else if (strcmp(kind, "job") == 0) {
+        good = strlen(text) < sizeof launch->job;
+        if (good) strcpy(launch->job, text);
+    } else if (strcmp(kind, "env") == 0) {
+        good = set_variable(text);
+    } else if (strcmp(kind, "arg") == 0) {
+        good = add_word(order, text);
+    } else {
+        order->done = good = strcmp(kind, "go") == 0;
+    }
+    return good ? 0 : cli_refuse("run", "--from-stdin: a line of the order is not understood: '%s'", kind);
+}
+
+static int check_order(const struct order *order)
+{
+    const struct place *place = &order->launch->place;
+    if (order->protocol != 1)
+        return cli_refuse("run", "--from-stdin: the launchers are of different versions (order %d, here 1)",
+                          order->protocol);
+    if (order->argc < 2 || place->world < 1 || place->master_addr == NULL || order->launch->job[0] == '\0')
+        return cli_refuse("run", "--from-stdin: the order is not complete");
+    return CLI_GO_ON;
+}
+
+int remote_read(struct launch *launch, int *argc, char ***argv)
+{
+    struct order order = {.launch = launch};
+    char *line = malloc(LINE_BYTES + 1);
+    int status = line == NULL ? cli_fail("run", "out of memory") : 0;
+    struct remote_report started = {REMOTE_STARTED, 0, (int)getpid(), 0};
+    launch->remote = true;
+    while (status == 0 && !order.done) {
+        status = read_line(line);
+        if (status != 0) break;
+        char *text = line + strcspn(line, " ");
+        if (*text == ' ') *text++ = '\0';
+        decode(text);
+        status = take_line(&order, line, text);
+    }
+    if (line != NULL) explicit_bzero(line, LINE_BYTES);
+    free(line);
+    if (status != 0) return status;
+    *argc = order.argc;
+    *argv = order.argv;
+    char report[128];
+    hosts_write_report(&started, report, sizeof report);
+    (void)fprintf(stderr, "%s\n", report);
+    (void)fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
+    return check_order(&order);
+}
+
+int remote_next_signal(void)
+{
+    static char line[32];
+    static size_t length;
+    for (;;) {
+        ssize_t got = read(STDIN_FILENO, &line[length], 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) return 0;
+        if (got <= 0) return -1;
+        if (line[length] != '\n' && length + 1 < sizeof line) {
+            length++;
+            continue;
+        }
+        int signal = 0;
+        line[length] = '\0';
+        length = 0;
+        if (sscanf(line, "signal %d", &signal) == 1 && signal > 0 && signal < 65) return signal;
+    }
+}
