@@ -112,16 +112,17 @@ cat <&3 >"$1.in" &
 cat <"$1.out" &
 cat <"$1.err" >&2
 wait %2
+until [ -s "$1.status" ]; do sleep 0.02; done
 exit "$(cat "$1.status")"
 END
 chmod +x far
 # host NAME: serves one command
 host() {
     rm -f "$1".*
-    mkfifo "$1.command" "$1.in" "$1.out" "$1.err" "$1.status"
-    setsid bash -c 'read -r command <"$0.command"; bash -c "$command" <"$0.in" >"$0.out" 2>"$0.err"; echo $? >"$0.status"' \
-        "$1" &
-    echo $! >>hosts
+    mkfifo "$1.command" "$1.in" "$1.out" "$1.err"
+    setsid bash -c 'echo $$ >>hosts; read -r command <"$0.command"
+        bash -c "$command" <"$0.in" >"$0.out" 2>"$0.err"; echo $? >"$0.status"' "$1" >/dev/null 2>&1 </dev/null &
+    disown
 }
 # start ...: a job of ranks that would run for minutes, two on each of the far hosts a and b; LAUNCHER is its pid
 start() {
@@ -135,7 +136,7 @@ start() {
 cleared() {
     within 20 gone pids && within 20 gone hosts
     check "$1: nothing is left" 0 $?
-    if ! gone hosts; then xargs kill -9 <hosts; fi
+    gone hosts || xargs kill -9 <hosts
     rm -f hosts
 }
 start
