@@ -522,6 +522,129 @@ TUTTI_API size_t tutti_ddp_bytes(const tutti_ddp *ddp); /* of its buffers */
 TUTTI_API void tutti_ddp_grains(const tutti_ddp *ddp, int *first, int *count);
 TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float *const **gradients);
 
+/* ---- Training: all of it together ------------------------------------------------------------------------------ */
+/* What `tutti train` does, a step at a time. Every rank makes the same calls. */
+
+/* name, kind, default, minimum, maximum, help. Flags of `tutti train`, lines of its config file and what checkpoints
+ * note are these rows. REAL is a double. */
+#define TUTTI_TRAIN_LIST(X)                                                                                            \
+    X(model, TEXT, "gpt", 0, 0, "gpt or mlp")                                                                          \
+    X(data, TEXT, "", 0, 0,                                                                                            \
+      "what to learn: a file or folder (bytes), u16:FILE or u32:FILE (token ids), markov:order=2,states=64; mlp: a "   \
+      "CSV file")                                                                                                      \
+    X(layers, INT, "4", 0, 1000, "blocks of the gpt, hidden layers of the mlp")                                        \
+    X(heads, INT, "4", 1, 1000, "attention heads; they divide the width")                                              \
+    X(width, INT, "128", 1, 1048576, "numbers per token, or per hidden layer")                                         \
+    X(context, INT, "64", 1, 1048576, "tokens of a sample")                                                            \
+    X(vocabulary, INT, "0", 0, 16777216, "ids that the model knows; 0: as many as the data has")                       \
+    X(dropout, REAL, "0", 0, 1, "probability")                                                                         \
+    X(loss, TEXT, "cross_entropy", 0, 0, "of the mlp: cross_entropy (targets are classes) or mse")                     \
+    X(batch, INT, "16", 1, 16777216, "samples of a step, over all ranks")                                              \
+    X(grains, INT, "0", 0, 4096,                                                                                      \
+      "parts of the batch that the result depends on instead of the ranks; 0: up to 8, a power of two")                \
+    X(fast, BOOL, "0", 0, 1, "no grains: faster, and other ranks give other bits")                                     \
+    X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \
+    X(threads, INT, "1", 1, 1024, "threads of each rank")                                                              \
+    X(steps, INT, "1000", 0, 1000000000000, "when to end")                                                             \
+    X(optimizer, TEXT, "adamw", 0, 0, "sgd, adam, adamw or lion")                                                      \
+    X(lr, REAL, "0.001", 0, 1000000, "learning rate after warm-up")                                                    \
+    X(end_lr, REAL, "0", 0, 1000000, "learning rate at the end")                                                       \
+    X(schedule, TEXT, "cosine", 0, 0, "constant, linear or cosine")                                                    \
+    X(warmup, INT, "20", 0, 1000000000000, "steps in which the rate rises")                                            \
+    X(beta1, REAL, "0.9", 0, 1, "adam, adamw, lion: of the mean of gradients")                                         \
+    X(beta2, REAL, "0.95", 0, 1, "adam, adamw, lion: of the mean of squares (lion: of the mean)")                      \
+    X(momentum, REAL, "0.9", 0, 1, "sgd")                                                                              \
+    X(nesterov, BOOL, "0", 0, 1, "sgd: Nesterov's form of momentum")                                                   \
+    X(decay, REAL, "0.1", 0, 1000000, "weight decay, of tensors with two dimensions or more")                          \
+    X(clip, REAL, "1", 0, 1000000, "largest norm of all gradients; 0: any")                                            \
+    X(seed, INT, "1", 0, 4611686018427387904, "of the first weights, the order of samples, and dropout")               \
+    X(held_out, REAL, "0.1", 0, 1, "fraction of the data that is kept for validation")                                 \
+    X(val_every, INT, "100", 0, 1000000000000, "steps between validations; 0: none")                                   \
+    X(val_samples, INT, "64", 1, 1000000000, "held-out samples of a validation")                                       \
+    X(save, TEXT, "", 0, 0, "folder of checkpoints")                                                                   \
+    X(save_every, INT, "0", 0, 1000000000000, "steps between checkpoints; 0: only at the end and on Ctrl-C")           \
+    X(keep, INT, "3", 0, 1000000, "checkpoints that stay; 0: all")                                                     \
+    X(resume, BOOL, "0", 0, 1, "go on from the newest good checkpoint in the folder")                                  \
+    X(check_every, INT, "50", 0, 1000000000000, "steps between comparisons of all ranks' weights; 0: never")
+
+#define TUTTI_TRAIN_TYPE_INT int64_t
+#define TUTTI_TRAIN_TYPE_BOOL int64_t
+#define TUTTI_TRAIN_TYPE_REAL double
+#define TUTTI_TRAIN_TYPE_TEXT const char *
+
+typedef struct tutti_train_options {
+    size_t struct_size;
+#define TUTTI_TRAIN_FIELD(name, kind, initial, low, high, help) TUTTI_TRAIN_TYPE_##kind name;
+    TUTTI_TRAIN_LIST(TUTTI_TRAIN_FIELD)
+#undef TUTTI_TRAIN_FIELD
+} tutti_train_options;
+
+TUTTI_API void tutti_train_options_init(tutti_train_options *options); /* the defaults */
+
+typedef struct tutti_trainer tutti_trainer;
+
+/* Makes data, model, optimizer and ddp, and resumes where asked. On failure *trainer is NULL and every rank gets the
+ * same status; error->rank says which one it is about. Texts of the options must outlive the trainer. */
+TUTTI_API tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options,
+                                            tutti_trainer **trainer, tutti_error *error);
+TUTTI_API void tutti_trainer_free(tutti_trainer *trainer); /* not collective; NULL is ignored */
+
+typedef struct tutti_train_step {
+    size_t struct_size;
+    uint64_t step;       /* that was taken, from 1 */
+    double loss;         /* mean over the global batch, before the step */
+    double rate, norm;   /* learning rate, norm of the mean gradient before clipping */
+    double rows;         /* tokens (or samples) of the global batch */
+    double seconds;      /* of the step, on this rank */
+    double comm_seconds; /* of these, in communication or waiting for it */
+    bool stop;           /* some rank was asked to stop */
+    bool hashed;         /* weights were compared: */
+    uint64_t hash;
+} tutti_train_step;
+
+/* ERR_DIVERGED when a loss or gradient is not finite: the error says where it began, and the weights are those before
+ * the step. ERR_MISMATCH when ranks have different weights. */
+TUTTI_API tutti_status tutti_trainer_step(tutti_trainer *trainer, tutti_train_step *step);
+/* Mean loss over the held-out samples. NaN where none are held out. */
+TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *loss);
+/* Rank 0 saves; the others return at once. A failure harms nothing: training may go on. */
+TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
+/* The next step tells all ranks. May be called from a signal handler. */
+TUTTI_API void tutti_trainer_stop(tutti_trainer *trainer);
+TUTTI_API const tutti_error *tutti_trainer_error(const tutti_trainer *trainer);
+
+typedef struct tutti_train_about {
+    size_t struct_size;
+    uint64_t step;     /* taken so far */
+    size_t parameters; /* numbers */
+    int grains;        /* 0: fast */
+    double flops_per_row;
+    size_t rows_per_step;
+    double entropy; /* of the data, or NaN */
+    size_t samples, held_out_samples;
+    const char *resumed_from; /* path, or NULL */
+    /* bytes of this rank by purpose */
+    size_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, communication_bytes;
+} tutti_train_about;
+
+TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);
+TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer); /* of the weights, now */
+
+/* ---- Sampling -------------------------------------------------------------------------------------------------- */
+
+typedef struct tutti_sampler tutti_sampler;
+
+/* A model of tokens from a checkpoint, or from the newest good one of a folder. */
+TUTTI_API tutti_status tutti_sampler_create(const char *path, tutti_sampler **sampler, tutti_error *error);
+TUTTI_API void tutti_sampler_free(tutti_sampler *sampler); /* NULL is ignored */
+TUTTI_API size_t tutti_sampler_vocabulary(const tutti_sampler *sampler);
+TUTTI_API const char *tutti_sampler_data(const tutti_sampler *sampler); /* what it was trained on */
+/* The token after `count` others, of which the last that fit into the context matter. temperature 0: the likeliest.
+ * top 0: of all tokens, otherwise of so many likeliest. The draw depends on seed and place alone. */
+TUTTI_API tutti_status tutti_sampler_next(tutti_sampler *sampler, const int32_t *tokens, size_t count,
+                                          double temperature, int top, uint64_t seed, uint64_t place, int32_t *next,
+                                          tutti_error *error);
+
 #ifdef __cplusplus
 }
 #endif

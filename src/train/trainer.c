@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making a trainer: everything is made on every rank, and every rank learns of the first that failed.
+ */
+#include "train/trainer.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- Agreeing -------------------------------------------------------------------------------------------------- */
+
+tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error)
+{
+    int64_t size = tutti_size(comm), failed = status == TUTTI_OK ? size : tutti_rank(comm), first = size;
+    error->rank = tutti_rank(comm);
+    tutti_status met = tutti_all_reduce(tutti_named(comm, "agree"), &failed, &first, 1, TUTTI_I64, TUTTI_MIN);
+    if (met == TUTTI_OK && first < size)
+        met = tutti_broadcast(tutti_named(comm, "agree"), error, error, sizeof *error, TUTTI_U8, (int)first);
+    if (met != TUTTI_OK) {
+        if (status == TUTTI_OK) *error = *tutti_comm_error(comm);
+        return met;
+    }
+    return first < size ? error->status : TUTTI_OK;
+}
+
+/* ---- Options --------------------------------------------------------------------------------------------------- */
+
+static tutti_status refuse(tutti_error *error, const char *name, const char *value, const char *accepted)
+{
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s: \"%.64s\" is not one of %s", name, value, accepted);
+}
+
+static tutti_status check_options(const tutti_train_options *o, tutti_error *error)
+{
+    bool mlp = strcmp(o->model, "mlp") == 0;
+    if (!mlp && strcmp(o->model, "gpt") != 0) return refuse(error, "model", o->model, "gpt, mlp");
+    if (mlp && strcmp(o->loss, "cross_entropy") != 0 && strcmp(o->loss, "mse") != 0)
+        return refuse(error, "loss", o->loss, "cross_entropy, mse");
+    if (o->grains > o->batch && !o->fast)
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                             "%lld grains are more than the %lld samples of a batch: a grain needs a sample",
+                             (long long)o->grains, (long long)o->batch);
+    return TUTTI_OK;
+}
+
+static tutti_schedule schedule_of(const tutti_train_options *o)
+{
+    return (tutti_schedule){.shape = o->schedule,
+                            .rate = o->lr,
+                            .end = o->end_lr,
+                            .warmup = (uint64_t)o->warmup,
+                            .steps = (uint64_t)o->steps};
+}
+
+/* Depends on the batch alone, not on the ranks. */
+static size_t grains_of(const tutti_train_options *o)
+{
+    enum { USUAL = 8 };
+    size_t grains = 1;
+    if (o->grains > 0) return (size_t)o->grains;
+    while (grains < USUAL && 2 * grains <= (size_t)o->batch) grains *= 2;
+    return grains;
+}
+
+/* ---- Data and model -------------------------------------------------------------------------------------------- */
+
+static tutti_status open_data(struct tutti_trainer *t, tutti_error *error)
+{
+    const tutti_train_options *o = &t->options;
+    char source[PATH_MAX + 8];
+    t->table = strcmp(o->model, "mlp") == 0;
+    if (o->data[0] == '\0') return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: nothing is given to learn from");
+    (void)snprintf(source, sizeof source, "%s%s", t->table ? "csv:" : "", o->data);
+    tutti_data_settings settings = {.struct_size = sizeof settings,
+                                    .source = source,
+                                    .context = (size_t)o->context,
+                                    .held_out = o->held_out,
+                                    .seed = (uint64_t)o->seed,
+                                    .classes = strcmp(o->loss, "mse") != 0,
+                                    .vocabulary = (size_t)o->vocabulary};
+    TTI_TRY(tutti_data_open(&settings, &t->data, error));
+    tutti_data_describe(t->data, &t->about);
+    return TUTTI_OK;
+}
+
+tutti_status tti_model_make(const tutti_train_options *o, size_t vocabulary, size_t features, tutti_model **model,
+                            tutti_error *error)
+{
+    tutti_gpt gpt = {.layers = (int)o->layers,
+                     .heads = (int)o->heads,
+                     .width = o->width,
+                     .context = o->context,
+                     .vocabulary = (int64_t)vocabulary,
+                     .dropout = o->dropout};
+    bool classify = strcmp(o->loss, "mse") != 0;
+    tutti_mlp mlp = {.inputs = (int64_t)features,
+                     .outputs = classify ? (int64_t)vocabulary : 1,
+                     .hidden_layers = (int)o->layers,
+                     .hidden = o->width,
+                     .activation = TUTTI_GELU,
+                     .classify = classify};
+    bool is_mlp = strcmp(o->model, "mlp") == 0;
+    tutti_status status = is_mlp ? tutti_mlp_create(&mlp, model) : tutti_gpt_create(&gpt, model);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    if (*model == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a model");
+    *error = *tutti_model_error(*model);
+    return status;
+}
+
+/* Where every rank of the host can reach them, so that nothing is copied on the way. */
+static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
+{
+    t->elements = tutti_model_elements(t->model);
+    t->list_count = (size_t)tutti_model_tensors(t->model);
+    t->values = tutti_alloc(t->comm, t->elements * sizeof(float));
+    if (t->values != NULL) t->gradients = tutti_alloc(t->comm, t->elements * sizeof(float));
+    t->list = tti_calloc(t->list_count + 1, sizeof *t->list);
+    if (t->gradients == NULL || t->list == NULL) {
+        const tutti_error *why = tutti_comm_error(t->comm);
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for %zu parameters and their gradients%s%s",
+                             tutti_model_parameters(t->model), why == NULL ? "" : ": ", why == NULL ? "" : why->text);
+    }
+    TTI_TRY(tutti_model_bind(t->model, t->values, t->gradients));
+    TTI_TRY(tutti_model_init(t->model, (uint64_t)t->options.seed));
+    return tutti_model_list(t->model, t->list);
+}
+
+static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
+{
+    char reason[256];
+    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK)
+        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0, "%s", reason);
+    TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error));
+    return make_memory(t, error);
+}
+
+static tutti_status make_optimizer(struct tutti_trainer *t, tutti_error *error)
+{
+    const tutti_train_options *o = &t->options;
+    tutti_optimizer_settings settings;
+    TTI_TRY(tutti_optimizer_defaults(o->optimizer, &settings, error));
+    settings.beta1 = o->beta1;
+    settings.beta2 = o->beta2;
+    settings.momentum = o->momentum;
+    settings.nesterov = o->nesterov != 0;
+    settings.decay = o->decay;
+    return tutti_optimizer_create(&settings, t->list, t->list_count, &t->optimizer, error);
+}
+
+/* ---- Passes ---------------------------------------------------------------------------------------------------- */
+
+struct tti_span tti_cell_samples(const struct tutti_trainer *t, size_t cell)
+{
+    return tti_tree_share((size_t)t->options.batch, (int)cell, (int)t->cells);
+}
+
+/* In fast mode a rank's one cell is cut into pieces of samples, with grains the cells themselves are. */
+static void plan_cells(struct tutti_trainer *t)
+{
+    size_t passes = (size_t)t->options.accumulate;
+    t->cells = t->options.fast ? (size_t)t->size : grains_of(&t->options);
+    t->mine = tti_tree_share(t->cells, t->rank, t->size);
+    size_t first = tti_cell_samples(t, t->mine.lo).lo, all = t->mine.hi > t->mine.lo;
+    if (all) all = tti_cell_samples(t, t->mine.hi - 1).hi - first;
+    if (t->options.fast) {
+        t->piece = 1;
+        t->room = (int64_t)((all + passes - 1) / passes);
+        return;
+    }
+    t->piece = (t->mine.hi - t->mine.lo + passes - 1) / passes;
+    for (size_t lo = t->mine.lo; lo < t->mine.hi; lo++) { /* any run of a piece's length */
+        size_t hi = lo + t->piece < t->mine.hi ? lo + t->piece : t->mine.hi;
+        int64_t samples = (int64_t)(tti_cell_samples(t, hi - 1).hi - tti_cell_samples(t, lo).lo);
+        if (samples > t->room) t->room = samples;
+    }
+}
+
+static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
+{
+    size_t samples = (size_t)(t->room > 0 ? t->room : 1), rows = samples * (size_t)tutti_model_rows(t->model);
+    size_t features = samples * (t->about.features + 1);
+    t->tokens = tti_calloc(rows, sizeof *t->tokens);
+    t->targets = tti_calloc(rows, sizeof *t->targets);
+    t->inputs = tti_calloc(features, sizeof *t->inputs);
+    t->target_values = tti_calloc(samples, sizeof *t->target_values);
+    t->weights = tti_calloc(samples, sizeof *t->weights);
+    t->bounds = tti_calloc(t->piece + 2, sizeof *t->bounds);
+    t->losses = tti_calloc(t->cells, sizeof *t->losses);
+    t->gathered = tti_calloc(2 * t->cells + (size_t)t->size, sizeof *t->gathered);
+    t->counts = tti_calloc((size_t)t->size, sizeof *t->counts);
+    if (t->tokens == NULL || t->targets == NULL || t->inputs == NULL || t->target_values == NULL ||
+        t->weights == NULL || t->bounds == NULL || t->losses == NULL || t->gathered == NULL || t->counts == NULL)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a batch of %zu samples", samples);
+    t->batch_bytes = 2 * rows * sizeof *t->tokens + features * sizeof *t->inputs + 2 * samples * sizeof *t->weights;
+    return TUTTI_OK;
+}
+
+static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
+{
+    plan_cells(t);
+    TTI_TRY(make_batch(t, error));
+    tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
+                                  .grains = t->options.fast ? 0 : (int)t->piece,
+                                  .threads = (int)t->options.threads};
+    tutti_status status = tutti_pass_create(t->model, &options, &t->pass);
+    if (status != TUTTI_OK) *error = *tutti_model_error(t->model);
+    return status;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------------------------- */
+
+static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
+{
+    TTI_TRY(check_options(&t->options, error));
+    t->schedule = schedule_of(&t->options);
+    TTI_TRY(tutti_schedule_check(&t->schedule, error));
+    size_t grains = grains_of(&t->options);
+    if (!t->options.fast && (size_t)t->size > grains)
+        return tti_error_set(
+            error, TUTTI_ERR_ARGUMENT, 0,
+            "%d ranks are more than %zu grains: every rank needs a grain; use fewer ranks, more grains "
+            "and a batch of as many samples, or fast",
+            t->size, grains);
+    TTI_TRY(open_data(t, error));
+    TTI_TRY(make_model(t, error));
+    TTI_TRY(make_pass(t, error));
+    return make_optimizer(t, error);
+}
+
+tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
+                                  tutti_error *error)
+{
+    struct tutti_trainer *made = tti_calloc(1, sizeof *made);
+    *trainer = NULL;
+    *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1};
+    tutti_status status = TUTTI_OK;
+    if (made == NULL) {
+        status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
+    } else {
+        *made = (struct tutti_trainer){
+            .comm = comm, .rank = tutti_rank(comm), .size = tutti_size(comm), .options = *options};
+        status = make_parts(made, error);
+    }
+    status = tti_agree(comm, status, error);
+    tutti_ddp_options ddp = {.struct_size = sizeof ddp, .grains = options->fast ? 0 : (int)(made ? made->cells : 0)};
+    if (status == TUTTI_OK)
+        status = tti_agree(comm, tutti_ddp_create(comm, made->list, made->list_count, &ddp, &made->ddp, error), error);
+    if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);
+    if (status != TUTTI_OK)
+        tutti_trainer_free(made);
+    else
+        *trainer = made;
+    return status;
+}
+
+void tutti_trainer_free(tutti_trainer *t)
+{
+    if (t == NULL) return;
+    tutti_pass_destroy(t->pass);
+    tutti_ddp_free(t->ddp);
+    tutti_optimizer_free(t->optimizer);
+    tutti_model_destroy(t->model);
+    (void)tutti_free(t->comm, t->values);
+    (void)tutti_free(t->comm, t->gradients);
+    tutti_data_close(t->data);
+    for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);
+    void *const own[] = {t->list,    t->tokens, t->targets, t->inputs,   t->target_values,
+                         t->weights, t->bounds, t->losses,  t->gathered, t->counts};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
+    tti_free(t);
+}
+
+void tutti_trainer_stop(tutti_trainer *trainer)
+{
+    atomic_store_explicit(&trainer->stop, 1, memory_order_relaxed);
+}
+
+const tutti_error *tutti_trainer_error(const tutti_trainer *trainer)
+{
+    return &trainer->error;
+}
+
+uint64_t tutti_trainer_hash(const tutti_trainer *trainer)
+{
+    return tutti_weights_hash(trainer->list, trainer->list_count);
+}
+
+void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
+{
+    *about = (tutti_train_about){.struct_size = sizeof *about,
+                                 .step = t->step,
+                                 .parameters = tutti_model_parameters(t->model),
+                                 .grains = t->options.fast ? 0 : (int)t->cells,
+                                 .flops_per_row = tutti_model_flops_per_row(t->model),
+                                 .rows_per_step = (size_t)(t->options.batch * tutti_model_rows(t->model)),
+                                 .entropy = t->about.entropy,
+                                 .samples = t->about.samples,
+                                 .held_out_samples = t->about.held_out_samples,
+                                 .resumed_from = t->resumed_from[0] == '\0' ? NULL : t->resumed_from,
+                                 .parameter_bytes = t->elements * sizeof(float),
+                                 .gradient_bytes = t->elements * sizeof(float) + t->scratch_bytes,
+                                 .optimizer_bytes = tutti_optimizer_bytes(t->optimizer),
+                                 .activation_bytes = tutti_pass_bytes(t->pass) + t->batch_bytes,
+                                 .communication_bytes = tutti_ddp_bytes(t->ddp)};
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The trainer: data, model, optimizer and ddp, and what one rank does of a step.
+ *
+ * The batch is cut into cells: its grains, or in fast mode one per rank. A rank has a run of cells; what is computed for
+ * a grain does not depend on who has it, losses of cells are gathered and summed in the tree over all cells, and so
+ * everything that steers the run (loss, norm, rate) is the same on every rank, and with grains on every layout.
+ */
+#ifndef TTI_TRAIN_TRAINER_H
+#define TTI_TRAIN_TRAINER_H
+
+#include "train/tree.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <tutti/train.h>
+
+struct tutti_trainer {
+    tutti_comm *comm;
+    int rank, size;
+    tutti_train_options options;
+    tutti_schedule schedule;
+    tutti_error error;
+
+    tutti_data *data;
+    tutti_data_about about;
+    bool table; /* rows of numbers, not tokens */
+
+    tutti_model *model;
+    float *values, *gradients;
+    tutti_parameter *list; /* [tutti_model_tensors] */
+    size_t list_count, elements;
+    tutti_optimizer *optimizer;
+    tutti_ddp *ddp;
+    tutti_pass *pass;
+
+    size_t cells;         /* of the batch */
+    struct tti_span mine; /* cells of this rank */
+    size_t piece;         /* the most cells of one pass */
+    int64_t room;         /* samples of one pass */
+    float *scratch[32];   /* gradients of subtrees that wait for their sibling, by depth; made at the first need */
+    size_t scratch_bytes;
+
+    /* One pass's samples. */
+    int32_t *tokens, *targets;
+    float *inputs, *target_values, *weights;
+    int64_t *bounds; /* [piece + 1]: where each grain begins */
+    size_t batch_bytes;
+
+    tutti_loss *losses; /* [cells]: of this rank's cells */
+    double *gathered;   /* [2 cells + size] */
+    size_t *counts;     /* [size] */
+
+    uint64_t step; /* taken */
+    atomic_int stop;
+    double seconds; /* in communication, but for the ddp's */
+    char resumed_from[PATH_MAX];
+};
+
+/* Samples of the batch that a cell has. */
+struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cell);
+
+/* Forward, and unless `held_out` backward, over cells lo..hi, at most a piece. Losses go to trainer->losses.
+ * `how` is passed on to backward; NULL: forward only. */
+tutti_status tti_run_cells(struct tutti_trainer *trainer, struct tti_span cells, bool held_out, uint64_t first_index,
+                           const tutti_backward *how);
+
+/* Every rank gets the error of the lowest rank whose status is not OK. */
+tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error);
+
+tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
+
+/* A model of the options' kind and sizes. */
+tutti_status tti_model_make(const tutti_train_options *options, size_t vocabulary, size_t features, tutti_model **model,
+                            tutti_error *error);
+
+#endif

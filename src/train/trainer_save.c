@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saving and resuming. Rank 0 writes and reads; the others get what it read. Nothing in a checkpoint depends on how many
+ * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from.
+ */
+#include "train/trainer.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "train/checkpoint.h"
+#include "train/options.h"
+#include <string.h>
+
+enum { NOTES = 64, NAME = 2 * TUTTI_NAME_BYTES };
+
+/* ---- What is saved --------------------------------------------------------------------------------------------- */
+
+struct tensors {
+    tutti_checkpoint_tensor *list;
+    char (*names)[NAME];
+    size_t count;
+};
+
+static void tensors_free(struct tensors *tensors)
+{
+    tti_free(tensors->list);
+    tti_free(tensors->names);
+}
+
+static void add_tensor(struct tensors *tensors, const char *group, const char *prefix, const tutti_tensor *tensor,
+                       float *base)
+{
+    char *name = tensors->names[tensors->count];
+    (void)snprintf(name, NAME, "%s%s%s", prefix, prefix[0] == '\0' ? "" : ".", tensor->name);
+    tutti_checkpoint_tensor *made = &tensors->list[tensors->count++];
+    *made = (tutti_checkpoint_tensor){
+        .group = group, .name = name, .dimensions = tensor->dimensions, .values = base + tensor->offset};
+    memcpy(made->shape, tensor->shape, sizeof made->shape);
+}
+
+/* The model's tensors, then each of the optimizer's states in the same shapes. */
+static tutti_status list_tensors(const struct tutti_trainer *t, struct tensors *tensors, tutti_error *error)
+{
+    float *state = NULL;
+    int states = 0, count = tutti_model_tensors(t->model);
+    while (tutti_optimizer_state(t->optimizer, states, NULL) != NULL) states++;
+    size_t all = (size_t)count * (size_t)(states + 1);
+    *tensors = (struct tensors){.list = tti_calloc(all, sizeof *tensors->list),
+                                .names = tti_calloc(all, sizeof *tensors->names)};
+    if (tensors->list == NULL || tensors->names == NULL) {
+        tensors_free(tensors);
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of tensors");
+    }
+    for (int i = 0; i < count; i++) add_tensor(tensors, "model", "", tutti_model_tensor(t->model, i), t->values);
+    for (int s = 0; s < states; s++) {
+        const char *name = tutti_optimizer_state(t->optimizer, s, &state);
+        for (int i = 0; i < count; i++) add_tensor(tensors, "optimizer", name, tutti_model_tensor(t->model, i), state);
+    }
+    return TUTTI_OK;
+}
+
+struct notes {
+    tutti_note list[NOTES];
+    char texts[NOTES][TTI_TRAIN_TEXT];
+    size_t count;
+};
+
+static void add_number(struct notes *notes, const char *name, uint64_t value, const char *format)
+{
+    char *text = notes->texts[notes->count];
+    (void)snprintf(text, TTI_TRAIN_TEXT, format, (unsigned long long)value);
+    notes->list[notes->count++] = (tutti_note){name, text};
+}
+
+static void make_notes(const struct tutti_trainer *t, struct notes *notes)
+{
+    notes->count = 0;
+    for (size_t i = 0; i < tti_train_row_count; i++) {
+        const struct tti_train_row *row = &tti_train_rows[i];
+        const char *text = tti_train_text(&t->options, row, notes->texts[notes->count]);
+        notes->list[notes->count++] = (tutti_note){row->row.name, text};
+    }
+    notes->list[notes->count++] = (tutti_note){"machine.blas", tutti_blas_name()};
+    notes->list[notes->count++] = (tutti_note){"machine.kernels", tutti_nn_kernels_name()};
+    add_number(notes, "layout.ranks", (uint64_t)t->size, "%llu");
+    add_number(notes, "layout.grains", t->options.fast ? 0 : t->cells, "%llu");
+    add_number(notes, "data.vocabulary", t->about.vocabulary, "%llu");
+    add_number(notes, "data.features", t->about.features, "%llu");
+    add_number(notes, "weights_hash", tutti_trainer_hash(t), "%016llx");
+}
+
+tutti_status tutti_trainer_save(tutti_trainer *t)
+{
+    struct tensors tensors;
+    if (t->rank != 0) return TUTTI_OK;
+    if (t->options.save[0] == '\0')
+        return tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
+    struct notes *notes = tti_calloc(1, sizeof *notes);
+    if (notes == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to save a checkpoint");
+    tutti_status status = list_tensors(t, &tensors, &t->error);
+    if (status == TUTTI_OK) {
+        make_notes(t, notes);
+        status = tutti_checkpoint_save(t->options.save, t->step, (int)t->options.keep, notes->list, notes->count,
+                                       tensors.list, tensors.count, &t->error);
+        tensors_free(&tensors);
+    }
+    tti_free(notes);
+    return status;
+}
+
+/* ---- Resuming -------------------------------------------------------------------------------------------------- */
+
+/* Options that a model is made of must be those of the checkpoint. Others may change; those that change what the run
+ * computes are said. */
+static tutti_status compare_options(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint,
+                                    tutti_error *error)
+{
+    static const char model[] = " model layers heads width context loss optimizer ";
+    static const char local[] =
+        " save save_every keep resume steps val_every val_samples check_every threads accumulate ";
+    for (size_t i = 0; i < tti_train_row_count; i++) {
+        const struct tti_train_row *row = &tti_train_rows[i];
+        char here[TTI_TRAIN_TEXT], word[64];
+        const char *there = tutti_checkpoint_note(checkpoint, row->row.name);
+        const char *value = tti_train_text(&t->options, row, here);
+        if (there == NULL || strcmp(there, value) == 0) continue;
+        (void)snprintf(word, sizeof word, " %s ", row->row.name);
+        if (strstr(model, word) != NULL)
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                                 "%.240s is of another model: %s is %.64s there, %.64s here",
+                                 tutti_checkpoint_path(checkpoint), row->row.name, there, value);
+        if (strstr(local, word) == NULL)
+            tti_log(TUTTI_WARN, "resuming with another %s: %s, the checkpoint has %s", row->row.name, value, there);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status load(struct tutti_trainer *t, const tutti_checkpoint *checkpoint, tutti_error *error)
+{
+    struct tensors tensors;
+    TTI_TRY(compare_options(t, checkpoint, error));
+    TTI_TRY(list_tensors(t, &tensors, error));
+    tutti_status status = tutti_checkpoint_load(checkpoint, tensors.list, tensors.count, error);
+    tensors_free(&tensors);
+    t->step = tutti_checkpoint_step(checkpoint);
+    (void)snprintf(t->resumed_from, sizeof t->resumed_from, "%s", tutti_checkpoint_path(checkpoint));
+    return status;
+}
+
+static tutti_status read_checkpoint(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_checkpoint *checkpoint = NULL;
+    if (t->options.save[0] == '\0')
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "resume: say where the checkpoints are with save");
+    TTI_TRY(tutti_checkpoint_open(t->options.save, true, &checkpoint, error));
+    tutti_status status = load(t, checkpoint, error);
+    tutti_checkpoint_close(checkpoint);
+    return status;
+}
+
+static tutti_status share(struct tutti_trainer *t)
+{
+    float *state = NULL;
+    TTI_TRY(tutti_broadcast(tutti_named(t->comm, "resume"), &t->step, &t->step, 1, TUTTI_U64, 0));
+    TTI_TRY(tutti_broadcast(tutti_named(t->comm, "resume"), t->resumed_from, t->resumed_from, sizeof t->resumed_from,
+                            TUTTI_U8, 0));
+    TTI_TRY(tutti_broadcast(tutti_named(t->comm, "resume"), t->values, t->values, t->elements, TUTTI_F32, 0));
+    for (int s = 0; tutti_optimizer_state(t->optimizer, s, &state) != NULL; s++)
+        TTI_TRY(tutti_broadcast(tutti_named(t->comm, "resume"), state, state, t->elements, TUTTI_F32, 0));
+    tutti_optimizer_set_steps(t->optimizer, t->step);
+    return TUTTI_OK;
+}
+
+tutti_status tti_trainer_resume(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_status status = t->rank == 0 ? read_checkpoint(t, error) : TUTTI_OK;
+    TTI_TRY(tti_agree(t->comm, status, error));
+    status = share(t);
+    if (status != TUTTI_OK) *error = *tutti_comm_error(t->comm);
+    return status;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One step, and validation.
+ */
+#include "train/trainer.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- Samples --------------------------------------------------------------------------------------------------- */
+
+/* Sample `index` of the data into place `at` of the pass. One that does not count is there, for the shapes, but has no
+ * part in the loss. */
+static void fill_sample(struct tutti_trainer *t, bool held_out, uint64_t index, int64_t at, bool counts)
+{
+    int64_t rows = tutti_model_rows(t->model);
+    int32_t *targets = t->targets + at * rows;
+    t->weights[at] = counts ? 1 : 0;
+    if (!t->table) {
+        tutti_data_tokens(t->data, held_out, index, t->tokens + at * rows, targets);
+    } else {
+        float target = 0;
+        tutti_data_row(t->data, held_out, index, t->inputs + at * (int64_t)t->about.features, &target);
+        t->target_values[at] = target;
+        targets[0] = (int32_t)target;
+    }
+    for (int64_t i = 0; !counts && i < rows; i++) targets[i] = -1;
+}
+
+/* A validation's samples end where the held-out ones, or those asked for, do. */
+static uint64_t last_index(const struct tutti_trainer *t, bool held_out)
+{
+    uint64_t asked = (uint64_t)t->options.val_samples, have = t->about.held_out_samples;
+    if (!held_out) return UINT64_MAX;
+    return asked < have ? asked : have;
+}
+
+static tutti_batch fill_batch(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index)
+{
+    uint64_t last = last_index(t, held_out);
+    bool mse = t->table && strcmp(t->options.loss, "mse") == 0;
+    for (size_t s = samples.lo; s < samples.hi; s++)
+        fill_sample(t, held_out, first_index + s, (int64_t)(s - samples.lo), first_index + s < last);
+    return (tutti_batch){.samples = (int64_t)(samples.hi - samples.lo),
+                         .tokens = t->table ? NULL : t->tokens,
+                         .targets = mse ? NULL : t->targets,
+                         .inputs = t->table ? t->inputs : NULL,
+                         .target_values = mse ? t->target_values : NULL,
+                         .row_weights = mse ? t->weights : NULL,
+                         .first_sample = (int64_t)samples.lo,
+                         .step = t->step,
+                         .seed = (uint64_t)t->options.seed,
+                         .evaluate = held_out};
+}
+
+/* ---- Passes ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status model_failed(struct tutti_trainer *t, tutti_status status)
+{
+    const tutti_error *why = tutti_model_error(t->model);
+    if (status != TUTTI_OK && why != NULL) t->error = *why;
+    return status;
+}
+
+tutti_status tti_run_cells(struct tutti_trainer *t, struct tti_span cells, bool held_out, uint64_t first_index,
+                           const tutti_backward *how)
+{
+    struct tti_span samples = {tti_cell_samples(t, cells.lo).lo, tti_cell_samples(t, cells.hi - 1).hi};
+    tutti_batch batch = fill_batch(t, samples, held_out, first_index);
+    for (size_t c = cells.lo; c < cells.hi; c++)
+        t->bounds[c - cells.lo] = (int64_t)(tti_cell_samples(t, c).lo - samples.lo);
+    t->bounds[cells.hi - cells.lo] = batch.samples;
+    batch.grain_bounds = t->bounds;
+    batch.grains = (int)(cells.hi - cells.lo);
+    tutti_loss losses[cells.hi - cells.lo];
+    TTI_TRY(model_failed(t, tutti_pass_forward(t->pass, &batch, losses)));
+    for (size_t c = cells.lo; c < cells.hi; c++) {
+        t->losses[c].sum += losses[c - cells.lo].sum;
+        t->losses[c].count += losses[c - cells.lo].count;
+    }
+    return how == NULL ? TUTTI_OK : model_failed(t, tutti_pass_backward(t->pass, how));
+}
+
+struct ready {
+    tutti_ddp *ddp;
+    tutti_status status; /* the first failure */
+};
+
+static void on_ready(void *context, size_t offset, size_t count)
+{
+    struct ready *ready = context;
+    if (ready->status == TUTTI_OK) ready->status = tutti_ddp_ready_run(ready->ddp, offset, count);
+}
+
+static tutti_status comm_failed(struct tutti_trainer *t, tutti_status status)
+{
+    const tutti_error *why = tutti_comm_error(t->comm);
+    if (status != TUTTI_OK && why != NULL) t->error = *why;
+    return status;
+}
+
+/* ---- With grains ----------------------------------------------------------------------------------------------- */
+
+/* All of this rank's grains in one pass; buckets are reduced while it runs. */
+static tutti_status backward_at_once(struct tutti_trainer *t)
+{
+    struct ready ready = {.ddp = t->ddp};
+    tutti_backward how = {.ready = on_ready, .context = &ready};
+    how.subtrees = tutti_ddp_partials(t->ddp, &how.subtree_bounds, &how.gradients);
+    TTI_TRY(tti_run_cells(t, t->mine, false, t->step * (uint64_t)t->options.batch, &how));
+    return comm_failed(t, ready.status);
+}
+
+static float *scratch_of(struct tutti_trainer *t, int depth)
+{
+    if (t->scratch[depth] == NULL) {
+        t->scratch[depth] = tti_calloc_aligned(t->elements * sizeof(float));
+        if (t->scratch[depth] != NULL) t->scratch_bytes += t->elements * sizeof(float);
+    }
+    return t->scratch[depth];
+}
+
+/* The gradient of one subtree of the tree over grains, by as many passes as it needs. */
+static tutti_status backward_tree(struct tutti_trainer *t, struct tti_span tree, float *gradient, int depth)
+{
+    size_t leaves = tree.hi - tree.lo;
+    if (leaves <= t->piece) {
+        int bounds[2] = {0, (int)leaves};
+        tutti_backward how = {.subtrees = 1, .subtree_bounds = bounds, .gradients = (float *const[1]){gradient}};
+        return tti_run_cells(t, tree, false, t->step * (uint64_t)t->options.batch, &how);
+    }
+    size_t half = tree.lo + tti_tree_half(leaves);
+    float *right = scratch_of(t, depth);
+    if (right == NULL)
+        return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to accumulate gradients in %lld passes",
+                             (long long)t->options.accumulate);
+    TTI_TRY(backward_tree(t, (struct tti_span){tree.lo, half}, gradient, depth + 1));
+    TTI_TRY(backward_tree(t, (struct tti_span){half, tree.hi}, right, depth + 1));
+    for (size_t i = 0; i < t->elements; i++) gradient[i] += right[i];
+    return TUTTI_OK;
+}
+
+static tutti_status backward_in_passes(struct tutti_trainer *t)
+{
+    const int *bounds;
+    float *const *gradients;
+    int subtrees = tutti_ddp_partials(t->ddp, &bounds, &gradients);
+    for (int k = 0; k < subtrees; k++) {
+        struct tti_span tree = {t->mine.lo + (size_t)bounds[k], t->mine.lo + (size_t)bounds[k + 1]};
+        TTI_TRY(backward_tree(t, tree, gradients[k], 0));
+    }
+    return comm_failed(t, tutti_ddp_ready_run(t->ddp, 0, t->elements));
+}
+
+/* ---- Without --------------------------------------------------------------------------------------------------- */
+
+static tutti_status fast_pass(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
+                              const tutti_backward *how)
+{
+    tutti_batch batch = fill_batch(t, samples, held_out, first_index);
+    tutti_loss loss = {0};
+    TTI_TRY(model_failed(t, tutti_pass_forward(t->pass, &batch, &loss)));
+    t->losses[t->mine.lo].sum += loss.sum;
+    t->losses[t->mine.lo].count += loss.count;
+    return how == NULL ? TUTTI_OK : model_failed(t, tutti_pass_backward(t->pass, how));
+}
+
+/* Calls fast_pass on parts of this rank's samples that fit; a rank may have none. */
+static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t first_index)
+{
+    struct tti_span all = tti_cell_samples(t, t->mine.lo);
+    struct ready ready = {.ddp = t->ddp};
+    for (size_t lo = all.lo; lo < all.hi; lo += (size_t)t->room) {
+        struct tti_span part = {lo, lo + (size_t)t->room < all.hi ? lo + (size_t)t->room : all.hi};
+        bool last = part.hi == all.hi;
+        tutti_backward how = {.accumulate = lo > all.lo, .ready = last ? on_ready : NULL, .context = &ready};
+        TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
+    }
+    return comm_failed(t, ready.status);
+}
+
+/* ---- Losses ---------------------------------------------------------------------------------------------------- */
+
+/* Everyone's losses, and whether someone wants to stop. One message: stop, then sum and count of each cell. */
+static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *count, bool *stop)
+{
+    size_t at = 0, mine = 0;
+    for (int r = 0; r < t->size; r++) {
+        struct tti_span cells = tti_tree_share(t->cells, r, t->size);
+        t->counts[r] = 1 + 2 * (cells.hi - cells.lo);
+        if (r < t->rank) mine += t->counts[r];
+    }
+    double *own = t->gathered + mine;
+    *own++ = (double)atomic_load_explicit(&t->stop, memory_order_relaxed);
+    for (size_t c = t->mine.lo; c < t->mine.hi; c++) {
+        *own++ = t->losses[c].sum;
+        *own++ = t->losses[c].count;
+    }
+    int64_t began = tti_now_ns();
+    TTI_TRY(comm_failed(t, tutti_all_gather_v(tutti_named(t->comm, "losses"), t->gathered + mine, t->gathered,
+                                              t->counts, NULL, TUTTI_F64)));
+    t->seconds += (double)(tti_now_ns() - began) * 1e-9;
+    double sums[t->cells], counts[t->cells];
+    *stop = false;
+    for (int r = 0; r < t->size; r++) {
+        struct tti_span cells = tti_tree_share(t->cells, r, t->size);
+        *stop |= t->gathered[at++] != 0;
+        for (size_t c = cells.lo; c < cells.hi; c++) {
+            sums[c] = t->gathered[at++];
+            counts[c] = t->gathered[at++];
+        }
+    }
+    *sum = tti_tree_sum(sums, t->cells);
+    *count = tti_tree_sum(counts, t->cells);
+    return TUTTI_OK;
+}
+
+/* ---- What is not finite ---------------------------------------------------------------------------------------- */
+
+/* The first rank that finds a value that is not finite says which; all ranks get the same sentence. */
+static tutti_status diverged(struct tutti_trainer *t, const tutti_train_step *step)
+{
+    enum { TEXT = 256 };
+    char mine[TEXT] = "", *all = tti_calloc((size_t)t->size, TEXT);
+    tutti_fault fault;
+    if (tutti_pass_fault(t->pass, &fault))
+        (void)snprintf(mine, sizeof mine, "on rank %d, %s %.64s of layer %.64s has %g at %zu", t->rank, fault.what,
+                       fault.tensor, fault.layer, (double)fault.value, fault.index);
+    if (all == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to say what diverged");
+    tutti_status status = comm_failed(t, tutti_all_gather(t->comm, mine, all, TEXT, TUTTI_U8));
+    const char *first = "in a sum over ranks";
+    for (int r = t->size; status == TUTTI_OK && r-- > 0;)
+        if (all[r * TEXT] != '\0') first = all + r * TEXT;
+    if (status == TUTTI_OK)
+        status = tti_error_set(&t->error, TUTTI_ERR_DIVERGED, 0,
+                               "step %llu: the loss is %g and the norm of the gradient %g: %s; a lower learning rate "
+                               "(now %g) or more warm-up may help",
+                               (unsigned long long)step->step, step->loss, step->norm, first, step->rate);
+    tti_free(all);
+    return status;
+}
+
+static tutti_status check_weights(struct tutti_trainer *t, tutti_train_step *step)
+{
+    int odd = -1;
+    uint64_t every = (uint64_t)t->options.check_every;
+    if (every == 0 || t->step % every != 0) return TUTTI_OK;
+    step->hashed = true;
+    step->hash = tutti_trainer_hash(t);
+    tutti_status status = tutti_weights_compare(t->comm, step->hash, &odd);
+    if (status != TUTTI_ERR_MISMATCH || odd < 0) return comm_failed(t, status);
+    return tti_error_set(&t->error, status, 0, "after step %llu rank %d has other weights than rank 0",
+                         (unsigned long long)t->step, odd);
+}
+
+/* ---- The step -------------------------------------------------------------------------------------------------- */
+
+static tutti_status backward(struct tutti_trainer *t)
+{
+    if (t->options.fast) return fast_passes(t, false, t->step * (uint64_t)t->options.batch);
+    return t->mine.hi - t->mine.lo <= t->piece ? backward_at_once(t) : backward_in_passes(t);
+}
+
+static void clear_losses(struct tutti_trainer *t)
+{
+    memset(t->losses, 0, t->cells * sizeof *t->losses);
+}
+
+static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *step, double *scale)
+{
+    double sum = 0, norm = 0;
+    clear_losses(t);
+    TTI_TRY(tutti_ddp_begin(t->ddp, true));
+    TTI_TRY(backward(t));
+    TTI_TRY(comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
+    TTI_TRY(gather_losses(t, &sum, &step->rows, &step->stop));
+    TTI_TRY(comm_failed(t, tutti_gradient_norm(t->comm, t->list, t->list_count, &norm)));
+    step->loss = sum / step->rows;
+    step->norm = norm / step->rows;
+    *scale = 1 / step->rows;
+    if (t->options.clip > 0 && step->norm > t->options.clip) *scale *= t->options.clip / step->norm;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
+{
+    int64_t began = tti_now_ns();
+    double waited = t->seconds + tutti_ddp_seconds(t->ddp), scale = 0;
+    *step = (tutti_train_step){.struct_size = sizeof *step, .step = t->step + 1};
+    step->rate = tutti_schedule_rate(&t->schedule, t->step);
+    TTI_TRY(find_gradient(t, step, &scale));
+    if (!isfinite(step->loss) || !isfinite(step->norm)) return diverged(t, step);
+    tutti_optimizer_step(t->optimizer, step->rate, scale);
+    t->step++;
+    TTI_TRY(check_weights(t, step));
+    step->seconds = (double)(tti_now_ns() - began) * 1e-9;
+    step->comm_seconds = t->seconds + tutti_ddp_seconds(t->ddp) - waited;
+    return TUTTI_OK;
+}
+
+static tutti_status validate_round(struct tutti_trainer *t, uint64_t first_index)
+{
+    if (t->options.fast) return fast_passes(t, true, first_index);
+    for (size_t lo = t->mine.lo; lo < t->mine.hi; lo += t->piece) {
+        size_t hi = lo + t->piece < t->mine.hi ? lo + t->piece : t->mine.hi;
+        TTI_TRY(tti_run_cells(t, (struct tti_span){lo, hi}, true, first_index, NULL));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_trainer_validate(tutti_trainer *t, double *loss)
+{
+    double sum = 0, count = 0;
+    bool stop;
+    *loss = NAN;
+    if (t->about.held_out_samples == 0) return TUTTI_OK;
+    clear_losses(t);
+    for (uint64_t at = 0; at < last_index(t, true); at += (uint64_t)t->options.batch) TTI_TRY(validate_round(t, at));
+    TTI_TRY(gather_losses(t, &sum, &count, &stop));
+    *loss = sum / count;
+    return TUTTI_OK;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=240 labels=asan processors=2
+ *
+ * Training: the same weights, losses and validations bit for bit on any number of ranks of any kind, however the work is
+ * cut into passes, stopped at any step and resumed on another number of ranks; what a model can learn and no better.
+ */
+#include "conformance_world.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <tutti/train.h>
+#include <unistd.h>
+
+enum { STEPS = 6 };
+
+static char folder[] = "/tmp/tutti-train-XXXXXX";
+
+/* One run, and what came of it, in memory that all processes share. */
+struct run {
+    tutti_train_options options;
+    int until; /* leave after this step, without saying anything: 0: never */
+    bool save_each;
+    uint64_t hash;
+    double losses[STEPS], last, validation, entropy;
+    char text[480];
+    tutti_status status;
+    tutti_train_about about;
+};
+static struct run *run;
+
+static tutti_train_options small(void)
+{
+    tutti_train_options options;
+    tutti_train_options_init(&options);
+    options.data = "markov:order=1,states=11,length=4000";
+    options.layers = 2;
+    options.heads = 2;
+    options.width = 16;
+    options.context = 8;
+    options.batch = 13;
+    options.grains = 8;
+    options.steps = STEPS;
+    options.warmup = 2;
+    options.lr = 0.01;
+    options.dropout = 0.1;
+    options.val_samples = 30;
+    options.check_every = 2;
+    return options;
+}
+
+/* ---- One run --------------------------------------------------------------------------------------------------- */
+
+static bool take_steps(tutti_comm *comm, tutti_trainer *trainer)
+{
+    int steps = (int)run->options.steps;
+    tutti_train_about about;
+    tutti_trainer_describe(trainer, &about);
+    for (int i = (int)about.step; i < steps; i++) {
+        tutti_train_step step;
+        tutti_status status = tutti_trainer_step(trainer, &step);
+        if (tutti_rank(comm) == 0) {
+            run->status = status;
+            if (status != TUTTI_OK) snprintf(run->text, sizeof run->text, "%s", tutti_trainer_error(trainer)->text);
+            if (i < STEPS) run->losses[i] = step.loss;
+            run->last = step.loss;
+        }
+        if (status != TUTTI_OK) return false;
+        if (run->save_each)
+            conf_check(tutti_trainer_save(trainer) == TUTTI_OK, "save: %s", tutti_trainer_error(trainer)->text);
+        if (i + 1 == run->until) {
+            tutti_barrier(comm);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void train(tutti_comm *comm, void *context)
+{
+    (void)context;
+    tutti_trainer *trainer = NULL;
+    tutti_error error;
+    double validation = 0;
+    tutti_status status = tutti_trainer_create(comm, &run->options, &trainer, &error);
+    if (status != TUTTI_OK) {
+        conf_check(trainer == NULL && error.status == status, "an error has its status");
+        if (tutti_rank(comm) == 0) {
+            run->status = status;
+            snprintf(run->text, sizeof run->text, "%s", error.text);
+        }
+        return;
+    }
+    if (take_steps(comm, trainer)) {
+        conf_check(tutti_trainer_validate(trainer, &validation) == TUTTI_OK, "validate: %s",
+                   tutti_trainer_error(trainer)->text);
+        if (tutti_rank(comm) == 0) {
+            run->hash = tutti_trainer_hash(trainer);
+            run->validation = validation;
+            tutti_trainer_describe(trainer, &run->about);
+            run->entropy = run->about.entropy;
+        }
+    }
+    tutti_trainer_free(trainer);
+}
+
+static void start(enum conf_ranks ranks, int size, const tutti_train_options *options)
+{
+    struct conf_world world = {.ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = train};
+    run->options = *options;
+    run->hash = 0;
+    run->status = TUTTI_OK;
+    run->text[0] = '\0';
+    conf_world_run(&world);
+}
+
+/* ---- The same bits --------------------------------------------------------------------------------------------- */
+
+static void same(const struct run *wanted, enum conf_ranks ranks, int size, const tutti_train_options *options)
+{
+    start(ranks, size, options);
+    conf_check(run->status == TUTTI_OK, "%d %s: %s", size, conf_ranks_name(ranks), run->text);
+    conf_check(run->hash == wanted->hash, "%d %s, %lld grains, %lld passes: other weights than on one rank", size,
+               conf_ranks_name(ranks), (long long)options->grains, (long long)options->accumulate);
+    conf_check(memcmp(run->losses, wanted->losses, sizeof run->losses) == 0 &&
+                   memcmp(&run->validation, &wanted->validation, sizeof run->validation) == 0,
+               "%d %s: other losses", size, conf_ranks_name(ranks));
+}
+
+static void test_layouts(void)
+{
+    static const int sizes[] = {2, 3, 4, 8};
+    for (int grains = 8; grains <= 12; grains += 4) {
+        tutti_train_options options = small();
+        options.grains = grains;
+        start(CONF_THREADS, 1, &options);
+        conf_check(run->status == TUTTI_OK && run->hash != 0, "one rank: %s", run->text);
+        struct run first = *run;
+        conf_check(fabs(first.losses[0] - log(11)) < 0.2, "the first loss is %g, not ln 11", first.losses[0]);
+        conf_check(first.losses[STEPS - 1] < first.losses[0], "it learns nothing");
+        for (int i = 0; i < 4; i++) {
+            same(&first, CONF_THREADS, sizes[i], &options);
+            if (!CONF_SANITIZED || i == 1) same(&first, CONF_PROCESSES, sizes[i], &options);
+        }
+        for (int passes = 2; passes <= 5; passes += 1 + 2 * CONF_SANITIZED) {
+            options.accumulate = passes;
+            same(&first, CONF_THREADS, 1, &options);
+            same(&first, CONF_THREADS, 3, &options);
+        }
+        options.accumulate = 1;
+        options.threads = 2;
+        same(&first, CONF_THREADS, 2, &options);
+        options.seed = 2;
+        options.threads = 1;
+        start(CONF_THREADS, 1, &options);
+        conf_check(run->hash != first.hash, "another seed, the same weights");
+    }
+}
+
+/* Without grains ranks give other bits, but nearly the same numbers; a rank may have no samples. */
+static void test_fast(void)
+{
+    tutti_train_options options = small();
+    options.dropout = 0;
+    start(CONF_THREADS, 1, &options);
+    struct run exact = *run;
+    options.fast = 1;
+    for (int size = 1; size <= 3; size++) {
+        options.accumulate = size;
+        start(CONF_THREADS, size, &options);
+        conf_check(run->status == TUTTI_OK, "fast: %s", run->text);
+        for (int i = 0; i < STEPS; i++)
+            conf_check(fabs(run->losses[i] - exact.losses[i]) < 1e-3, "fast, %d ranks: loss %d is %g, not %g", size, i,
+                       run->losses[i], exact.losses[i]);
+        conf_check(fabs(run->validation - exact.validation) < 1e-3, "fast: validation");
+    }
+    options.batch = 2;
+    start(CONF_THREADS, 3, &options);
+    conf_check(run->status == TUTTI_OK, "a rank without samples: %s", run->text);
+}
+
+static void test_optimizers(void)
+{
+    static const char *const names[] = {"sgd", "adam", "lion"};
+    for (int i = 0; i < 3; i++) {
+        tutti_train_options options = small();
+        options.optimizer = names[i];
+        options.lr = 0.001;
+        start(CONF_THREADS, 1, &options);
+        struct run first = *run;
+        conf_check(run->status == TUTTI_OK, "%s: %s", names[i], run->text);
+        same(&first, CONF_PROCESSES, 3, &options);
+    }
+}
+
+/* ---- Stopped and resumed --------------------------------------------------------------------------------------- */
+
+/* Killed after every step in turn, resumed on other numbers of ranks. */
+static void test_resume(void)
+{
+    tutti_train_options options = small();
+    start(CONF_THREADS, 1, &options);
+    uint64_t wanted = run->hash;
+    for (int until = 1; until < STEPS; until++) {
+        char save[128];
+        snprintf(save, sizeof save, "%s/resume-%d", folder, until);
+        options = small();
+        options.save = save;
+        run->until = until;
+        run->save_each = true;
+        start(until % 2 ? CONF_THREADS : CONF_PROCESSES, 1 + until % 3, &options);
+        conf_check(run->status == TUTTI_OK, "until %d: %s", until, run->text);
+        run->until = 0;
+        run->save_each = false;
+        options.resume = 1;
+        start(until % 2 ? CONF_PROCESSES : CONF_THREADS, 4 - until % 3, &options);
+        conf_check(run->status == TUTTI_OK && run->hash == wanted, "resumed after step %d: other weights %s", until,
+                   run->text);
+    }
+}
+
+static void refused(int size, const tutti_train_options *options, const char *complaint)
+{
+    start(CONF_THREADS, size, options);
+    conf_check(run->status != TUTTI_OK && strstr(run->text, complaint) != NULL, "\"%s\" is not \"%s\"", run->text,
+               complaint);
+}
+
+static void test_refusals(void)
+{
+    char save[128];
+    tutti_train_options options = small();
+    options.data = "/nowhere/at/all";
+    refused(2, &options, "data: /nowhere/at/all");
+    options = small();
+    refused(9, &options, "9 ranks are more than 8 grains");
+    options.grains = 14;
+    refused(1, &options, "14 grains are more than the 13 samples");
+    options = small();
+    options.heads = 3;
+    refused(1, &options, "heads");
+    options = small();
+    options.optimizer = "adamx";
+    refused(2, &options, "\"adamx\"");
+    options = small();
+    options.schedule = "up";
+    refused(1, &options, "\"up\"");
+    options = small();
+    options.resume = 1;
+    refused(2, &options, "save");
+    options.save = folder;
+    refused(2, &options, "there is no checkpoint in");
+    snprintf(save, sizeof save, "%s/resume-1", folder);
+    options.save = save;
+    options.layers = 3;
+    refused(2, &options, "is of another model: layers is 2 there, 3 here");
+    options.layers = 2;
+    options.data = "markov:order=1,states=12,length=4000";
+    refused(2, &options, "is of another model: its tensor \"wte.weight\" is (11, 16), the model's is (12, 16)");
+    options = small();
+    options.lr = 1e9;
+    options.clip = 0;
+    options.steps = 40;
+    options.schedule = "constant";
+    refused(2, &options, "a lower learning rate");
+    conf_check(run->status == TUTTI_ERR_DIVERGED && strstr(run->text, "layer ") != NULL, "diverged: %s", run->text);
+}
+
+/* ---- What can be learned --------------------------------------------------------------------------------------- */
+
+/* Held-out loss comes near the entropy of the source, and not below it by more than chance. */
+static void test_markov(void)
+{
+    tutti_train_options options = small();
+    options.data = "markov:order=1,states=11,length=200000";
+    options.dropout = 0;
+    options.batch = 32;
+    options.context = 16;
+    options.steps = CONF_SANITIZED ? 150 : 500;
+    options.val_samples = 1000;
+    options.lr = 0.02;
+    options.decay = 0;
+    start(CONF_THREADS, 2, &options);
+    printf("markov: held-out loss %.4f, entropy %.4f\n", run->validation, run->entropy);
+    conf_check(run->status == TUTTI_OK, "markov: %s", run->text);
+    conf_check(run->validation < run->entropy + (CONF_SANITIZED ? 0.1 : 0.03), "held-out loss %g, entropy %g",
+               run->validation, run->entropy);
+    conf_check(run->validation > run->entropy - 0.02, "held-out loss %g is below the entropy %g", run->validation,
+               run->entropy);
+}
+
+/* One batch, again and again. */
+static void test_overfit(void)
+{
+    tutti_train_options options = small();
+    char path[128];
+    snprintf(path, sizeof path, "%s/text", folder);
+    FILE *file = fopen(path, "w");
+    fputs("abcdefghijklmnopqrstuvwxyz01234567", file);
+    fclose(file);
+    options.data = path;
+    options.dropout = 0;
+    options.held_out = 0;
+    options.batch = 3;
+    options.grains = 2;
+    options.schedule = "constant";
+    options.steps = 300;
+    options.lr = 0.01;
+    start(CONF_THREADS, 1, &options);
+    conf_check(run->status == TUTTI_OK && run->last < 0.05, "one batch, again and again: loss %g %s", run->last,
+               run->text);
+}
+
+static void test_table(void)
+{
+    tutti_train_options options = small();
+    char path[128];
+    snprintf(path, sizeof path, "%s/points.csv", folder);
+    FILE *file = fopen(path, "w");
+    fputs("x,y,inside\n", file);
+    for (int i = 0; i < 400; i++) {
+        double x = (i * 37 % 101) / 50.0 - 1, y = (i * 53 % 97) / 48.0 - 1;
+        fprintf(file, "%g,%g,%d\n", x, y, x * x + y * y < 0.6);
+    }
+    fclose(file);
+    options.model = "mlp";
+    options.data = path;
+    options.layers = 2;
+    options.width = 16;
+    options.batch = 32;
+    options.steps = 300;
+    options.val_samples = 40;
+    options.dropout = 0;
+    start(CONF_THREADS, 2, &options);
+    conf_check(run->status == TUTTI_OK && run->validation < 0.25, "mlp: held-out loss %g %s", run->validation,
+               run->text);
+    struct run first = *run;
+    same(&first, CONF_PROCESSES, 3, &options);
+    options.loss = "mse";
+    start(CONF_THREADS, 2, &options);
+    conf_check(run->status == TUTTI_OK && run->validation < 0.1, "mse: held-out loss %g %s", run->validation,
+               run->text);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static size_t resident(void)
+{
+    size_t pages = 0, ignored = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%zu %zu", &ignored, &pages) != 2) pages = 0;
+    if (file != NULL) fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* 16 bytes per parameter with Adam, and all of the ledger is what the process has grown by. */
+static void weigh(tutti_comm *comm, void *context)
+{
+    (void)context;
+    tutti_train_options options = small();
+    tutti_trainer *trainer = NULL;
+    tutti_error error;
+    tutti_train_step step;
+    tutti_train_about about;
+    options.width = 512;
+    options.layers = 6;
+    options.heads = 8;
+    options.context = 64;
+    size_t before = resident();
+    conf_check(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
+    conf_check(tutti_trainer_step(trainer, &step) == TUTTI_OK, "%s", tutti_trainer_error(trainer)->text);
+    size_t grown = resident() - before;
+    tutti_trainer_describe(trainer, &about);
+    size_t state = about.parameter_bytes + about.gradient_bytes + about.optimizer_bytes;
+    size_t all = state + about.activation_bytes + about.communication_bytes;
+    conf_check(state >= 16 * about.parameters && state < 16 * about.parameters + 16 * 4 * 16 * 200,
+               "%zu bytes for %zu parameters", state, about.parameters);
+    conf_check(fabs((double)grown / (double)all - 1) < 0.02, "the process has grown by %zu bytes, the ledger has %zu",
+               grown, all);
+    printf("ledger %.1f MB, the process has grown by %.1f MB\n", (double)all * 1e-6, (double)grown * 1e-6);
+    tutti_trainer_free(trainer);
+}
+
+int main(void)
+{
+    char command[64], reason[256];
+    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK) {
+        printf("skipped: %s\n", reason);
+        return 77;
+    }
+    conf_begin();
+    run = mmap(NULL, sizeof *run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (run == MAP_FAILED || mkdtemp(folder) == NULL) return 1;
+    test_layouts();
+    test_fast();
+    test_optimizers();
+    test_resume();
+    test_refusals();
+    test_markov();
+    test_overfit();
+    test_table();
+    struct conf_world alone = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = weigh};
+    if (!CONF_SANITIZED) conf_world_run(&alone);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    conf_check(system(command) == 0, "rm");
+    return conf_end();
+}
