@@ -540,7 +540,7 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
     X(dropout, REAL, "0", 0, 1, "probability")                                                                         \
     X(loss, TEXT, "cross_entropy", 0, 0, "of the mlp: cross_entropy (targets are classes) or mse")                     \
     X(batch, INT, "16", 1, 16777216, "samples of a step, over all ranks")                                              \
-    X(grains, INT, "0", 0, 4096,                                                                                      \
+    X(grains, INT, "0", 0, 4096,                                                                                       \
       "parts of the batch that the result depends on instead of the ranks; 0: up to 8, a power of two")                \
     X(fast, BOOL, "0", 0, 1, "no grains: faster, and other ranks give other bits")                                     \
     X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \

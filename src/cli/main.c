@@ -9,6 +9,9 @@
 static const struct cli_command commands[] = {
     {"run", "start a program as several ranks, and end them together", cli_run, &cli_run_page},
     {"bench", "measure collectives, check their results and tune switch-over sizes", cli_bench, &cli_bench_page},
+    {"train", "train a model on many ranks", cli_train, &cli_train_page},
+    {"sample", "let a trained model go on from a prompt", cli_sample, &cli_sample_page},
+    {"ckpt", "list, check and compare checkpoints", cli_ckpt, &cli_ckpt_page},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

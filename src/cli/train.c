@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tutti train: the command's page and the work of one rank.
+ */
+#include "cli/train.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- The page -------------------------------------------------------------------------------------------------- */
+
+static const struct cli_flag train_flags[] = {
+#define TRAIN_FLAG(name, kind, initial, low, high, help)                                                               \
+    {.row = {#name, TUTTI_OPTION_##kind, initial, low, high, help},                                                    \
+     .offset = offsetof(struct train_values, options.name),                                                            \
+     .is_switch = TUTTI_OPTION_##kind == TUTTI_OPTION_BOOL},
+    TUTTI_TRAIN_LIST(TRAIN_FLAG)
+#undef TRAIN_FLAG
+        {.row = {"ranks", TUTTI_OPTION_INT, "", 1, 65536,
+                 "ranks, as threads of this process; under tutti run: leave it out"},
+         .offset = offsetof(struct train_values, ranks),
+         .short_name = "n"},
+    {.row = {"config", TUTTI_OPTION_TEXT, "", 0, 0,
+             "lines of \"name value\", the names those of these flags; flags of the command line go before it"},
+     .offset = offsetof(struct train_values, config),
+     .value = "FILE"},
+    {.row = {"metrics", TUTTI_OPTION_TEXT, "", 0, 0, "write a line of JSON for every step"},
+     .offset = offsetof(struct train_values, metrics),
+     .value = "FILE"},
+    {.row = {"plot", TUTTI_OPTION_TEXT, "", 0, 0, "draw the loss as SVG"},
+     .offset = offsetof(struct train_values, plot),
+     .value = "FILE"},
+    {.row = {.name = NULL}},
+};
+
+static const struct cli_example train_examples[] = {
+    {"tutti train gpt --data src --steps 500 --ranks 2 --save run",
+     "a small model of the files in src, on two threads"},
+    {"tutti run -n 2 tutti train gpt --data src --steps 500 --save run", "the same on two processes: the same weights"},
+    {"tutti train gpt --data src --steps 1000 --save run --resume",
+     "go on from where it ended, on any number of ranks"},
+    {"tutti train mlp --data points.csv --layers 2 --width 32 --batch 64", "classes from a table of numbers"},
+    {"tutti train gpt --data markov:order=2,states=16 --metrics m.jsonl --plot loss.svg",
+     "a made-up language whose entropy is known, which no loss can go below"},
+    {NULL, NULL},
+};
+
+const struct cli_page cli_train_page = {
+    .usage = "tutti train gpt|mlp --data DATA [flags]",
+    .about =
+        "Trains a model on many ranks, data parallel. The batch is cut into grains, whose sums do not depend on the "
+        "number of ranks: 1, 2, 3 or 8 ranks, threads or processes, stopped and resumed or not, give the same weights "
+        "bit for bit. --fast gives that up.\n\n"
+        "Ctrl-C ends the step that runs, saves a checkpoint where --save is given, and stops; a second one kills. "
+        "--resume goes on from the newest good checkpoint. When a checkpoint cannot be written the last good one "
+        "stays, "
+        "and training goes on.",
+    .examples = train_examples,
+    .flags = train_flags,
+    .operands = true,
+    .library_options = true,
+};
+
+/* ---- What was asked -------------------------------------------------------------------------------------------- */
+
+static struct train_values values; /* of the process: ranks are its threads */
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    interrupted = number;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    (void)sigaction(SIGINT, &action, NULL);
+    action.sa_flags = 0;
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error of write, like a full disk */
+}
+
+static bool is_model(const char *word)
+{
+    return strcmp(word, "gpt") == 0 || strcmp(word, "mlp") == 0;
+}
+
+/* The model is the first word; the rest are flags, those of the config file before them. */
+static int read_values(int argc, char **argv, struct train_words *words)
+{
+    const char *model = NULL;
+    int rest = 0;
+    if (argc > 1 && argv[1][0] != '-') {
+        model = argv[1];
+        if (!is_model(model)) return cli_refuse("train", "unknown model '%s'; it can be gpt or mlp", model);
+        argv[1] = argv[0];
+        argv++;
+        argc--;
+    }
+    int status = train_read_config(&cli_train_page, argc, argv, words);
+    if (status == CLI_GO_ON) status = cli_parse("train", &cli_train_page, words->argc, words->argv, &values, &rest);
+    if (status != CLI_GO_ON) return status;
+    if (rest < words->argc && model == NULL && is_model(words->argv[rest])) model = words->argv[rest++];
+    if (rest < words->argc)
+        return cli_refuse("train", "unexpected word '%s'; see tutti train --help", words->argv[rest]);
+    if (model != NULL) values.options.model = model;
+    values.options.struct_size = sizeof values.options;
+    if (values.options.data[0] == '\0') return cli_refuse("train", "--data is missing: what is there to learn?");
+    return CLI_GO_ON;
+}
+
+static void note_path(void *context, const char *path)
+{
+    (void)snprintf(context, 512, "%s", path);
+}
+
+/* A folder that has checkpoints is either resumed or left alone. */
+static int check_folder(void)
+{
+    const tutti_train_options *options = &values.options;
+    char path[512] = "";
+    struct stat about;
+    tutti_error error;
+    if (options->save[0] == '\0' || options->resume || stat(options->save, &about) != 0) return CLI_GO_ON;
+    if (tutti_checkpoint_list(options->save, note_path, path, &error) != TUTTI_OK)
+        return cli_fail("train", "%s", error.text);
+    if (path[0] == '\0') return CLI_GO_ON;
+    return cli_refuse("train", "there is %s already: go on from it with --resume, or --save to another folder", path);
+}
+
+/* ---- One rank -------------------------------------------------------------------------------------------------- */
+
+double train_now(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* One rank speaks: the lowest one, or the one that alone knows. */
+static int failed(const tutti_comm *world, const tutti_error *error)
+{
+    if (tutti_rank(world) != 0) return CLI_FAILED;
+    if (error->rank != 0) return cli_fail("train", "rank %d: %s", error->rank, error->text);
+    return cli_fail("train", "%s", error->text);
+}
+
+/* Rank 0 saves. A checkpoint that cannot be written is no reason to stop. */
+static bool save(tutti_trainer *trainer, const char *then)
+{
+    if (tutti_trainer_save(trainer) == TUTTI_OK) return true;
+    (void)cli_fail("train", "no checkpoint was saved: %s%s", tutti_trainer_error(trainer)->text, then);
+    return false;
+}
+
+struct loop {
+    tutti_comm *world;
+    tutti_trainer *trainer;
+    struct train_report *report; /* NULL but on rank 0 */
+    bool stopped, saved;         /* saved: the last step is in a checkpoint */
+};
+
+/* One step and all that follows from it. CLI_GO_ON, or an exit status. */
+static int take_step(struct loop *loop)
+{
+    const tutti_train_options *options = &values.options;
+    tutti_train_step step;
+    double validation = NAN;
+    if (interrupted) tutti_trainer_stop(loop->trainer);
+    if (tutti_trainer_step(loop->trainer, &step) != TUTTI_OK)
+        return failed(loop->world, tutti_trainer_error(loop->trainer));
+    bool last = step.step == (uint64_t)options->steps || step.stop;
+    bool due = options->val_every > 0 && (last || step.step % (uint64_t)options->val_every == 0);
+    if (due && tutti_trainer_validate(loop->trainer, &validation) != TUTTI_OK)
+        return failed(loop->world, tutti_trainer_error(loop->trainer));
+    loop->saved = false;
+    bool save_now = options->save_every > 0 && step.step % (uint64_t)options->save_every == 0;
+    if (options->save[0] != '\0' && (last || save_now))
+        loop->saved = save(loop->trainer, last ? "" : "; training goes on");
+    if (loop->report != NULL) train_report_step(loop->report, loop->trainer, &step, validation);
+    loop->stopped = step.stop;
+    return CLI_GO_ON;
+}
+
+static int train_all(struct loop *loop)
+{
+    tutti_train_about about;
+    tutti_trainer_describe(loop->trainer, &about);
+    loop->saved = true;
+    for (uint64_t step = about.step; step < (uint64_t)values.options.steps && !loop->stopped; step++) {
+        int status = take_step(loop);
+        if (status != CLI_GO_ON) return status;
+    }
+    return CLI_GO_ON;
+}
+
+/* With --fast: what the same steps cost with grains, for comparison. */
+static void time_grains(tutti_comm *world, const struct train_report *report)
+{
+    enum { STEPS = 4 };
+    tutti_train_options options = values.options;
+    tutti_trainer *trainer = NULL;
+    tutti_error error;
+    double best = INFINITY;
+    options.fast = options.resume = 0;
+    options.save = "";
+    if (tutti_trainer_create(world, &options, &trainer, &error) != TUTTI_OK) {
+        if (report != NULL) printf("the same with grains could not be timed: %s\n", error.text);
+        return;
+    }
+    for (int i = 0; i < STEPS; i++) {
+        tutti_train_step step;
+        if (tutti_trainer_step(trainer, &step) != TUTTI_OK) break;
+        if (step.seconds < best) best = step.seconds;
+    }
+    if (report != NULL && report->all_steps > 0)
+        printf("a step takes %.1f ms with --fast; with layout-independent bits %.1f ms\n",
+               1000 * report->all_seconds / report->all_steps, 1000 * best);
+    tutti_trainer_free(trainer);
+}
+
+static double measure_machine(tutti_comm *world)
+{
+    char reason[256];
+    int64_t threads = tutti_size(world) * values.options.threads, cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK) return 0;
+    return tutti_blas_rate((int)(threads < cores ? threads : cores), 0.2);
+}
+
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    struct train_report report;
+    struct loop loop = {.world = world};
+    tutti_error error;
+    double machine = tutti_rank(world) == 0 ? measure_machine(world) : 0;
+    if (tutti_trainer_create(world, &values.options, &loop.trainer, &error) != TUTTI_OK) return failed(world, &error);
+    int status = CLI_GO_ON;
+    if (tutti_rank(world) == 0) {
+        status = train_report_open(&report, &values, loop.trainer, tutti_size(world), machine);
+        loop.report = &report;
+    }
+    if (status == CLI_GO_ON) status = train_all(&loop);
+    int end = CLI_OK;
+    if (loop.report != NULL) end = train_report_close(&report, loop.trainer);
+    tutti_trainer_free(loop.trainer);
+    if (status == CLI_GO_ON && values.options.fast && !loop.stopped) time_grains(world, loop.report);
+    if (status != CLI_GO_ON) return status;
+    if (loop.stopped && interrupted) return 128 + (int)interrupted;
+    bool unsaved = values.options.save[0] != '\0' && !loop.saved && tutti_rank(world) == 0;
+    return unsaved ? CLI_FAILED : end;
+}
+
+int cli_train(int argc, char **argv)
+{
+    struct train_words words = {0};
+    int status = read_values(argc, argv, &words);
+    if (status == CLI_GO_ON) status = check_folder();
+    char ranks[24];
+    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)values.ranks);
+    if (status == CLI_GO_ON && values.ranks > 0 && setenv("TUTTI_RANKS", ranks, 1) != 0)
+        status = cli_fail("train", "out of memory");
+    if (status == CLI_GO_ON) {
+        catch_signals();
+        status = tutti_main(work, argc, argv);
+    }
+    free(words.argv);
+    free(words.text);
+    return status;
+}

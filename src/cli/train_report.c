@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tutti train tells: the progress line, the metrics as lines of JSON, the summary.
+ */
+#include "cli/train.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double EVERY = 0.2, EVERY_LINE = 5; /* seconds between progress lines: on a terminal, in a file */
+
+static size_t bytes_of(const tutti_train_about *about)
+{
+    return about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes + about->activation_bytes +
+           about->communication_bytes;
+}
+
+/* ---- Beginning ------------------------------------------------------------------------------------------------- */
+
+static void print_head(const struct train_report *report)
+{
+    const tutti_train_options *options = &report->values->options;
+    const tutti_train_about *about = &report->about;
+    printf("%s with %zu parameters on %d rank%s, %lld samples a step", options->model, about->parameters, report->ranks,
+           report->ranks == 1 ? "" : "s", (long long)options->batch);
+    if (about->grains > 0)
+        printf(" in %d grains: any number of ranks gives these weights\n", about->grains);
+    else
+        printf(", fast: other numbers of ranks give other bits\n");
+    printf("%s: %zu samples to train, %zu held out", options->data, about->samples, about->held_out_samples);
+    if (!isnan(about->entropy)) printf("; entropy %.4f nats per token", about->entropy);
+    printf("\n%s, kernels %s, %.0f GFLOP/s in matrix products\n", tutti_blas_name(), tutti_nn_kernels_name(),
+           report->machine);
+    if (about->resumed_from != NULL) printf("going on from %s\n", about->resumed_from);
+    (void)fflush(stdout);
+}
+
+int train_report_open(struct train_report *report, const struct train_values *values, const tutti_trainer *trainer,
+                      int ranks, double machine)
+{
+    *report = (struct train_report){.values = values,
+                                    .terminal = isatty(STDOUT_FILENO) == 1,
+                                    .ranks = ranks,
+                                    .machine = machine,
+                                    .shown_at = train_now(),
+                                    .last_loss = NAN,
+                                    .last_validation = NAN};
+    tutti_trainer_describe(trainer, &report->about);
+    if (values->metrics[0] != '\0') {
+        report->metrics = fopen(values->metrics, report->about.resumed_from != NULL ? "ae" : "we");
+        if (report->metrics == NULL) return cli_fail("train", "--metrics %s: %s", values->metrics, strerror(errno));
+    }
+    print_head(report);
+    return CLI_GO_ON;
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------------------------- */
+
+static void add_point(struct train_report *report, const tutti_train_step *step, double validation)
+{
+    if (report->count == report->room) {
+        size_t room = report->room == 0 ? 1024 : 2 * report->room;
+        struct train_point *points = realloc(report->points, room * sizeof *points);
+        if (points == NULL) return; /* the plot ends earlier */
+        report->points = points;
+        report->room = room;
+    }
+    report->points[report->count++] = (struct train_point){step->step, step->loss, validation};
+}
+
+static double gflops(const struct train_report *report, double rows, double seconds)
+{
+    return seconds > 0 ? report->about.flops_per_row * rows / seconds * 1e-9 : 0;
+}
+
+/* "0.5", or null, since JSON has no word for what is not a number. */
+static const char *json_number(double value, char text[32])
+{
+    if (!isfinite(value)) return "null";
+    (void)snprintf(text, 32, "%.9g", value);
+    return text;
+}
+
+static void write_metrics(struct train_report *report, const tutti_train_step *step, double validation)
+{
+    char loss[32], val[32], hash[24] = "null";
+    const tutti_train_about *about = &report->about;
+    if (step->hashed) (void)snprintf(hash, sizeof hash, "\"%016" PRIx64 "\"", step->hash);
+    (void)fprintf(report->metrics,
+                  "{\"step\": %" PRIu64 ", \"loss\": %s, \"val_loss\": %s, \"lr\": %.9g, \"norm\": %.9g, "
+                  "\"tokens_per_s\": %.1f, \"gflops\": %.2f, \"comm_share\": %.5f, \"bytes\": {\"parameters\": %zu, "
+                  "\"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, \"communication\": %zu}, "
+                  "\"weights_hash\": %s}\n",
+                  step->step, json_number(step->loss, loss), json_number(validation, val), step->rate, step->norm,
+                  step->rows / step->seconds, gflops(report, step->rows, step->seconds),
+                  step->comm_seconds / step->seconds, about->parameter_bytes, about->gradient_bytes,
+                  about->optimizer_bytes, about->activation_bytes, about->communication_bytes, hash);
+    (void)fflush(report->metrics);
+}
+
+static void print_left(double seconds)
+{
+    if (seconds >= 3600)
+        printf("  %.0f:%02.0f:%02.0f left", floor(seconds / 3600), floor(fmod(seconds, 3600) / 60), fmod(seconds, 60));
+    else
+        printf("  %.0f:%02.0f left", floor(seconds / 60), floor(fmod(seconds, 60)));
+}
+
+static void print_progress(struct train_report *report, const tutti_train_step *step, bool last)
+{
+    uint64_t steps = (uint64_t)report->values->options.steps;
+    double rate = gflops(report, report->rows, report->seconds);
+    if (report->terminal) printf("\r\033[K");
+    printf("step %" PRIu64 "/%" PRIu64 "  loss %.4f", step->step, steps, step->loss);
+    if (isfinite(report->last_validation)) printf("  held-out %.4f", report->last_validation);
+    printf("  %.1fk %s/s  %.1f GFLOP/s", report->rows / report->seconds * 1e-3,
+           strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows", rate);
+    if (report->machine > 0) printf(" (%.0f%%)", 100 * rate / report->machine);
+    printf("  comm %.1f%%  %.0f MB", 100 * report->comm_seconds / report->seconds,
+           (double)bytes_of(&report->about) * 1e-6);
+    if (!last) print_left((double)(steps - step->step) * report->all_seconds / report->all_steps);
+    if (!report->terminal || last) printf("\n");
+    (void)fflush(stdout);
+    report->shown_at = train_now();
+    report->seconds = report->rows = report->comm_seconds = 0;
+}
+
+void train_report_step(struct train_report *report, const tutti_trainer *trainer, const tutti_train_step *step,
+                       double validation)
+{
+    bool last = step->step == (uint64_t)report->values->options.steps || step->stop;
+    if (report->all_steps == 0) tutti_trainer_describe(trainer, &report->about); /* all memory is there now */
+    report->seconds += step->seconds;
+    report->rows += step->rows;
+    report->comm_seconds += step->comm_seconds;
+    report->all_seconds += step->seconds;
+    report->all_rows += step->rows;
+    report->all_comm_seconds += step->comm_seconds;
+    report->all_steps++;
+    report->last_loss = step->loss;
+    if (!isnan(validation)) report->last_validation = validation;
+    add_point(report, step, validation);
+    if (report->metrics != NULL) write_metrics(report, step, validation);
+    double since = train_now() - report->shown_at;
+    bool first = report->all_steps == 1;
+    if (first || last || since >= (report->terminal ? EVERY : EVERY_LINE)) print_progress(report, step, last);
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+static void print_summary(const struct train_report *report, const tutti_trainer *trainer)
+{
+    tutti_train_about about;
+    tutti_trainer_describe(trainer, &about);
+    if (report->all_steps > 0)
+        printf("%.0f steps in %.1f s: %.1f ms each, %.1fk %s/s, %.1f GFLOP/s, %.1f%% in communication\n",
+               report->all_steps, report->all_seconds, 1000 * report->all_seconds / report->all_steps,
+               report->all_rows / report->all_seconds * 1e-3,
+               strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows",
+               gflops(report, report->all_rows, report->all_seconds),
+               100 * report->all_comm_seconds / report->all_seconds);
+    printf("weights %016" PRIx64 " after step %" PRIu64 "\n", tutti_trainer_hash(trainer), about.step);
+}
+
+int train_report_close(struct train_report *report, const tutti_trainer *trainer)
+{
+    const struct train_values *values = report->values;
+    int status = CLI_OK;
+    if (report->count > 1) train_plot_terminal(stdout, report->points, report->count, report->about.entropy);
+    print_summary(report, trainer);
+    if (values->plot[0] != '\0' && !train_plot_svg(values->plot, report->points, report->count, report->about.entropy))
+        status = cli_fail("train", "--plot %s: %s", values->plot, strerror(errno));
+    if (report->metrics != NULL && fclose(report->metrics) != 0)
+        status = cli_fail("train", "--metrics %s: %s", values->metrics, strerror(errno));
+    free(report->points);
+    (void)fflush(stdout);
+    return status;
+}

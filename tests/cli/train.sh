@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: timeout=240 labels=asan processors=2
+# tutti train, sample and ckpt: threads and processes, stopped by Ctrl-C and by SIGKILL and resumed, config file, metrics,
+# a full disk, and what is refused.
+source "$(dirname "$0")/run.bash"
+
+SMALL=(--data text --layers 1 --heads 2 --width 16 --context 8 --batch 8 --steps 12 --val-every 5 --check-every 4)
+for _ in $(seq 40); do echo 'the quick brown fox jumps over the lazy dog 0123456789'; done >text
+
+hash_of() { sed -n 's/^weights \([0-9a-f]*\) after step 12$/\1/p' <<<"$OUT"; }
+
+tool train gpt "${SMALL[@]}" --save one --metrics m.jsonl --plot loss.svg
+if [ $STATUS != 0 ] && grep -q 'OpenBLAS' <<<"$ERR"; then
+    echo "skipped: $ERR"
+    exit 77
+fi
+check 'status' 0 $STATUS
+check 'stderr' '' "$ERR"
+wanted=$(hash_of)
+matches 'weights' '^[0-9a-f]{16}$' "$wanted"
+matches 'first loss is about ln 256' '^step 1/12  loss 5\.[4-6]' "$OUT"
+check 'a line of metrics per step' 12 "$(wc -l <m.jsonl)"
+matches 'metrics' '^\{"step": 10, "loss": [0-9.]+, "val_loss": [0-9.]+, "lr": [0-9.e-]+, .*"comm_share": [0-9.]+, "bytes": \{"parameters": [0-9]+,.*"weights_hash": null\}$' "$(sed -n 10p m.jsonl)"
+matches 'metrics: hash' "\"weights_hash\": \"$wanted\"" "$(sed -n 12p m.jsonl)"
+matches 'plot' '^<polyline .*points="' "$(cat loss.svg)"
+
+# The same weights on other ranks
+tool train gpt "${SMALL[@]}" --ranks 3
+check 'three threads' "$wanted" "$(hash_of)"
+tool run -n 2 --no-prefix "$TUTTI" train gpt "${SMALL[@]}"
+check 'two processes' "$wanted" "$(hash_of)"
+cat >config <<END
+# the same as a file
+model gpt
+data = text
+layers 1
+heads 2
+width 16
+context 8
+batch 8
+steps 99
+val-every 5
+check_every 4
+fast no
+END
+tool train --config config --steps 12 --ranks 2
+check 'config file, and flags before it' "$wanted" "$(hash_of)"
+
+tool train gpt "${SMALL[@]}" --fast --ranks 2
+check '--fast' 0 $STATUS
+matches '--fast prints both times' '^a step takes [0-9.]+ ms with --fast; with layout-independent bits [0-9.]+ ms$' "$OUT"
+
+# Checkpoints
+tool ckpt ls one
+matches 'ls' "^one/step-00000012 .*gpt  weights $wanted  ranks 1$" "$OUT"
+tool ckpt verify one one/step-00000012
+check 'verify' $'one/step-00000012: whole, '"$(cat one/step-00000012/*.safetensors | wc -c)"$' bytes\none/step-00000012: whole, '"$(cat one/step-00000012/*.safetensors | wc -c)"' bytes' "$OUT"
+tool train gpt "${SMALL[@]}" --save two --save-every 6 --keep 2 --seed 2
+tool ckpt diff one two
+check 'diff: status' 1 $STATUS
+matches 'diff: settings' '^seed: 1, 2$' "$OUT"
+matches 'diff: tensors' '^model: wte.weight: [0-9]+ of 4096 values differ, by up to' "$OUT"
+tool ckpt diff one one
+check 'diff of the same' '0' "$STATUS$OUT"
+cp -r two broken
+printf 'X' | dd of=broken/step-00000012/model.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null
+tool ckpt verify broken/step-00000012
+check 'verify: damaged' 1 $STATUS
+matches 'verify names the file' 'broken/step-00000012/model.safetensors: its bytes are not those that were saved' "$ERR"
+tool train gpt "${SMALL[@]}" --save broken --resume --seed 2
+matches 'the damaged one is named' 'broken/step-00000012 is damaged, the one before it is tried' "$ERR"
+matches 'the one before is used' '^going on from broken/step-00000006$' "$OUT"
+tool ckpt ls broken
+matches 'and the damaged one was replaced' '^broken/step-00000012 .*weights' "$OUT"
+
+# Samples
+tool sample one --prompt 'the quick' --tokens 20 --seed 3 --top 3
+first=$OUT
+matches 'it goes on from the prompt' '^the quick' "$OUT"
+tool sample one/step-00000012 --prompt 'the quick' --tokens 20 --seed 3 --top 3
+check 'the same seed, the same text' "$first" "$OUT"
+tool train gpt --data markov:order=1,states=5,length=2000 --layers 1 --heads 1 --width 8 --context 4 --batch 4 --steps 2 --save ids
+tool sample ids --prompt '1 2 3' --tokens 3
+matches 'token ids' '^ 1 2 3 [0-4] [0-4] [0-4]$' "$OUT"
+
+# Ctrl-C: saves, stops, and the rest gives the same weights
+"$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save stop --metrics stop.jsonl --schedule constant --ranks 2 >out.txt 2>err.txt &
+trainer=$!
+within 30 lines_in stop.jsonl 20
+kill -INT $trainer
+ended $trainer
+check 'Ctrl-C: status' 130 $STATUS
+at=$(wc -l <stop.jsonl)
+check 'Ctrl-C: the last step is saved' "step-$(printf %08d "$at")" "$(ls stop)"
+tool train gpt "${SMALL[@]}" --steps $((at + 5)) --save stop --resume --schedule constant --metrics stop.jsonl
+resumed=$(tail -n 3 <<<"$OUT" | grep weights)
+check 'metrics go on' $((at + 5)) "$(wc -l <stop.jsonl)"
+tool train gpt "${SMALL[@]}" --steps $((at + 5)) --schedule constant
+check 'resumed after Ctrl-C: the same weights' "$(grep ^weights <<<"$OUT")" "$resumed"
+
+# SIGKILL under the launcher, resumed on another number of ranks
+"$TUTTI" run -n 2 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save killed --save-every 1 --schedule constant >out.txt 2>err.txt &
+launcher=$!
+within 30 test -d killed/step-00000010
+kill -KILL $launcher
+ended $launcher
+within 20 sh -c '! pgrep -f "[s]ave killed" >/dev/null'
+at=$(basename "$("$TUTTI" ckpt ls killed | grep -v damaged | tail -n 1 | cut -d' ' -f1)" | sed 's/step-0*//')
+tool train gpt "${SMALL[@]}" --steps $((at + 3)) --save killed --resume --schedule constant --ranks 3
+resumed=$(grep ^weights <<<"$OUT")
+tool train gpt "${SMALL[@]}" --steps $((at + 3)) --schedule constant
+check 'resumed after SIGKILL: the same weights' "$(grep ^weights <<<"$OUT")" "$resumed"
+
+# A disk that fills: the error is shown, training goes on, the last good checkpoint stays
+(
+    ulimit -f 40 # blocks of 512 or 1024 bytes
+    "$TUTTI" train gpt "${SMALL[@]}" --save full --save-every 5 >out.txt 2>err.txt
+    echo $? >status
+)
+matches 'full disk: shown' 'no checkpoint was saved: full/.*cannot be written.*; training goes on' "$(cat err.txt)"
+matches 'full disk: goes on' '^step 12/12' "$(cat out.txt)"
+check 'full disk: but it is a failure' 1 "$(cat status)"
+check 'full disk: nothing is left' '' "$(ls -A full)"
+
+# refused PATTERN ARGUMENT...
+refused() {
+    local pattern=$1
+    shift
+    tool train "$@"
+    check "status of: $*" 1 "$((STATUS != 0))"
+    matches "message of: $*" "$pattern" "$ERR"
+}
+: >empty
+printf '1,2,0\n1,x,1\n' >bad.csv
+refused '^tutti train: data: missing \(No such file' gpt --data missing
+refused '^tutti train: data: empty is empty' gpt --data empty
+refused 'has 2200 tokens, 220 of them held out; a context of 500 needs 501' gpt --data text --context 500
+refused '^tutti train: bad.csv:2: column 2 is "x", not a number' mlp --data bad.csv
+refused 'ranks are more than 8 grains' gpt "${SMALL[@]}" --ranks 9
+refused 'is of another model: layers is 1 there, 2 here' gpt "${SMALL[@]}" --save one --resume --layers 2
+refused 'there is one/step-00000012 already: go on from it with --resume' gpt "${SMALL[@]}" --save one
+refused "unknown model 'gtp'" gtp --data text
+refused '--data is missing' gpt
+refused "there is no setting 'layres'; did you mean 'layers'\?" --config <(echo layres 3)
+refused 'layers: "x" is not understood' --config <(echo layers x)
+refused '--lr: "-1" is out of range' gpt --data text --lr -1
+refused 'step [0-9]+: the loss is .* of layer .*; a lower learning rate' gpt "${SMALL[@]}" --steps 300 --lr 1e6 --clip 0 --schedule constant --warmup 0
+tool sample nowhere
+check 'sample: no checkpoint' 1 $STATUS
+tool ckpt veryfy one
+matches 'ckpt: no such action' "'veryfy' is not one of ls, verify, diff; did you mean verify" "$ERR"
+finish
