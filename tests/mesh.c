@@ -150,7 +150,7 @@ bool mesh_progress(struct mesh_node *node)
 bool mesh_complete(const struct mesh_node *node, uint64_t frames)
 {
     for (int peer = 0; peer < node->size; peer++) {
-        if (peer == node->rank) continue;
+        if (peer == node->rank || node->apart[peer]) continue;
         if (node->done[peer] < node->sent[peer] || node->ended[peer] < frames) return false;
     }
     return true;

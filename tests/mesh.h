@@ -14,6 +14,7 @@ enum { MESH_MOST = 12 };
 struct mesh_node {
     struct tti_transport *transport;
     int rank, size;
+    bool apart[MESH_MOST];      /* has nothing to do with this peer */
     size_t largest;             /* bytes of a frame at most */
     uint64_t sent[MESH_MOST];   /* frames given to send(), by peer */
     uint64_t done[MESH_MOST];   /* that done() was called for with OK */

@@ -80,6 +80,8 @@ tutti_status tti_meeting_root_exchange(struct tti_meeting *meeting, const void *
                                        struct tti_blobs *all, tutti_error *error);
 tutti_status tti_meeting_member_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,
                                          struct tti_blobs *all, tutti_error *error);
+bool tti_meeting_root_trouble(struct tti_meeting *meeting, tutti_error *error);
+bool tti_meeting_member_trouble(struct tti_meeting *meeting, tutti_error *error);
 /* Rank 0 tells everyone who is here. */
 void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why);
 

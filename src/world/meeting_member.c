@@ -176,3 +176,17 @@ tutti_status tti_meeting_member_exchange(struct tti_meeting *meeting, const void
     tti_parcel_drop(&meeting->members[0].in);
     return status;
 }
+
+bool tti_meeting_member_trouble(struct tti_meeting *meeting, tutti_error *error)
+{
+    struct tti_meeting_member *root = &meeting->members[0];
+    enum tti_parcel_state state = tti_parcel_receive(&root->in, root->fd, true, meeting->where.size);
+    if (state == TTI_PARCEL_PARTLY) return false;
+    if (state == TTI_PARCEL_BROKEN)
+        root_lost(meeting, errno, error);
+    else if (root->in.head.kind == TTI_MEETING_TROUBLE)
+        tti_meeting_take_trouble(&root->in, error);
+    else
+        root_lost(meeting, EBADMSG, error); /* nothing was given that this could answer */
+    return true;
+}

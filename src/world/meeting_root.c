@@ -68,6 +68,7 @@ static tutti_status open_network(struct tti_meeting *meeting, tutti_error *error
 
 tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error)
 {
+    if (meeting->where.size == 1) return TUTTI_OK;
     return meeting->local ? open_local(meeting, error) : open_network(meeting, error);
 }
 
@@ -199,6 +200,27 @@ static tutti_status listen_to(struct tti_meeting *meeting, int rank, bool *moved
     if (state == TTI_PARCEL_PARTLY) return TUTTI_OK;
     *moved = true;
     return state == TTI_PARCEL_WHOLE ? take_parcel(meeting, rank, error) : member_broken(meeting, rank, errno, error);
+}
+
+/* What a member gives for the next round may be here already, and stays where it is. So does part of a head. */
+static bool may_wait(int fd)
+{
+    struct tti_meeting_head head;
+    ssize_t got = recv(fd, &head, sizeof head, MSG_PEEK | MSG_DONTWAIT);
+    if (got < (ssize_t)sizeof head) return got > 0 || (got < 0 && errno == EAGAIN);
+    return head.kind == TTI_MEETING_GIVE;
+}
+
+bool tti_meeting_root_trouble(struct tti_meeting *meeting, tutti_error *error)
+{
+    bool moved;
+    for (int rank = 1; rank < meeting->where.size; rank++) {
+        struct tti_meeting_member *member = &meeting->members[rank];
+        member->given = false;
+        if (may_wait(member->fd)) continue;
+        if (listen_to(meeting, rank, &moved, error) != TUTTI_OK) return true;
+    }
+    return false;
 }
 
 static void await_anything(struct tti_meeting *meeting, bool sending)

@@ -254,6 +254,14 @@ void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why)
     }
 }
 
+bool tti_meeting_has_trouble(struct tti_meeting *meeting, tutti_error *error)
+{
+    bool trouble = meeting->where.rank == 0 ? tti_meeting_root_trouble(meeting, error)
+                                            : tti_meeting_member_trouble(meeting, error);
+    meeting->failed |= trouble;
+    return trouble;
+}
+
 void tti_meeting_close(struct tti_meeting *meeting)
 {
     enum { LINGER_MS = 200 };

@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <tutti/tutti.h>
 
-enum { TTI_BLOB_MOST = 65536, TTI_PLACE_BYTES = 256 };
+enum { TTI_BLOB_MOST = 65536, TTI_PLACE_BYTES = 1024 };
 
 struct tti_rendezvous {
     const char *job; /* all ranks give the same one */
@@ -62,6 +62,9 @@ tutti_status tti_meeting_exchange(struct tti_meeting *meeting, const void *mine,
                                   tutti_error *error);
 /* Instead of an exchange: this rank cannot go on, and everyone else's exchange fails with this error. */
 void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why);
+/* Between two exchanges, without waiting: true when somebody has abandoned the meeting or is gone, with *error as the next
+ * exchange would give it. */
+bool tti_meeting_has_trouble(struct tti_meeting *meeting, tutti_error *error);
 void tti_meeting_close(struct tti_meeting *meeting); /* NULL is ignored */
 
 /* All of it at once, where one exchange is enough. */

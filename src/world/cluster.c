@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Joining a cluster: endpoints that listen, a first meeting in which every process says who it is and where its ranks listen,
+ * worlds of the ranks that share a host, connections between those that do not, and a last meeting that says whether all
+ * have done it. Who fails on the way abandons the meeting, which the others notice while they connect.
+ */
+#include "world/cluster.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/key.h"
+#include "base/status.h"
+#include "transport/tcp.h"
+#include "world/rendezvous.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CARD_MOST = sizeof(struct tti_tcp_card) };
+
+/* What a process gives: this, then for each of its ranks the bytes of its card and the card. */
+struct card {
+    uint64_t network, processes; /* namespaces; the first with the system */
+    uint32_t user;
+    int32_t pid, ranks_each, has_key;
+    unsigned char key[TTI_KEY_BYTES]; /* of process 0, where the meeting is for this user on this host alone */
+    char host[TTI_CLUSTER_HOST];
+};
+
+struct joining {
+    const struct tti_cluster_launch *launch;
+    const tutti_options *options;
+    tti_area_size *area_bytes;
+    struct tti_cluster *cluster;
+    bool all_tcp, networked; /* every rank a host; there are endpoints */
+    struct tti_key key;
+    bool has_key;
+    int64_t deadline_ns;
+    struct tti_tcp **endpoints; /* ranks_each */
+    struct tti_meeting *meeting;
+    struct tti_blobs cards;
+    int *hosts;             /* by process */
+    int local, local_count; /* this process among those of its host */
+    tutti_error *error;
+};
+
+/* ---- Checks and memory ----------------------------------------------------------------------------------------- */
+
+tutti_status tti_cluster_check_transport(const char *transport, tutti_error *error)
+{
+    static const char *const known[] = {"auto", "shm", "tcp"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(transport, known[i]) == 0) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option transport is \"%.32s\"; it takes auto, shm or tcp",
+                         transport);
+}
+
+static tutti_status no_memory(struct joining *joining)
+{
+    return tti_error_set(joining->error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a job of %d processes ran out",
+                         joining->launch->process_count);
+}
+
+static tutti_status make_cluster(struct joining *joining)
+{
+    const struct tti_cluster_launch *launch = joining->launch;
+    struct tti_cluster *cluster = tti_calloc(1, sizeof *cluster);
+    joining->cluster = cluster;
+    if (cluster == NULL) return no_memory(joining);
+    snprintf(cluster->job, sizeof cluster->job, "%s", launch->job[0] == '\0' ? "alone" : launch->job);
+    cluster->size = launch->process_count * launch->ranks_each;
+    cluster->process = launch->process;
+    cluster->process_count = launch->process_count;
+    cluster->ranks_each = launch->ranks_each;
+    atomic_init(&cluster->references, 1);
+    cluster->ranks = tti_calloc((size_t)cluster->size, sizeof *cluster->ranks);
+    cluster->host_names = tti_calloc((size_t)cluster->size, sizeof *cluster->host_names);
+    cluster->seats = tti_calloc((size_t)launch->ranks_each, sizeof *cluster->seats);
+    joining->hosts = tti_calloc((size_t)launch->process_count, sizeof *joining->hosts);
+    joining->endpoints = tti_calloc((size_t)launch->ranks_each, sizeof *joining->endpoints);
+    bool made = cluster->ranks != NULL && cluster->host_names != NULL && cluster->seats != NULL &&
+                joining->hosts != NULL && joining->endpoints != NULL;
+    return made ? TUTTI_OK : no_memory(joining);
+}
+
+void tti_cluster_release(struct tti_cluster *cluster)
+{
+    if (atomic_fetch_sub_explicit(&cluster->references, 1, memory_order_acq_rel) > 1) return;
+    tti_free(cluster->seats);
+    tti_free(cluster->host_names);
+    tti_free(cluster->ranks);
+    tti_free(cluster);
+}
+
+/* ---- The first meeting ----------------------------------------------------------------------------------------- */
+
+static tutti_status listen_all(struct joining *joining)
+{
+    const tutti_options *options = joining->options;
+    struct tti_tcp_settings settings = {.job = joining->cluster->job,
+                                        .size = joining->cluster->size,
+                                        .interface = options->interface,
+                                        .ports = options->ports,
+                                        .streams = (int)options->streams,
+                                        .heartbeat_ms = options->heartbeat_ms};
+    /* Within this host nobody else needs to see the port, and a host that is silent hears itself no more. */
+    if (joining->launch->one_host) {
+        settings.heartbeat_ms = 0;
+        if (settings.interface == NULL || settings.interface[0] == '\0') settings.interface = "lo";
+    }
+    for (int i = 0; i < joining->cluster->ranks_each; i++) {
+        settings.rank = joining->cluster->process * joining->cluster->ranks_each + i;
+        TTI_TRY(tti_tcp_listen(&settings, &joining->endpoints[i], joining->error));
+    }
+    return TUTTI_OK;
+}
+
+static uint64_t process_space(void)
+{
+    struct stat info;
+    return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+static void fill_card(const struct joining *joining, struct card *card)
+{
+    memset(card, 0, sizeof *card);
+    card->network = tti_network_here();
+    card->processes = process_space();
+    card->user = (uint32_t)geteuid();
+    card->pid = getpid();
+    card->ranks_each = joining->cluster->ranks_each;
+    tti_host_name(card->host, sizeof card->host);
+    card->has_key = joining->launch->one_host && joining->cluster->process == 0;
+    if (card->has_key) memcpy(card->key, joining->key.bytes, sizeof card->key);
+}
+
+static tutti_status open_meeting(struct joining *joining)
+{
+    const struct tti_cluster_launch *launch = joining->launch;
+    struct tti_rendezvous where = {.job = joining->cluster->job,
+                                   .rank = launch->process,
+                                   .size = launch->process_count,
+                                   .deadline_ns = joining->deadline_ns,
+                                   .interface = joining->options->interface};
+    if (!launch->one_host) {
+        where.address = launch->address;
+        where.key = joining->has_key ? &joining->key : NULL;
+        where.context = launch->context;
+        where.publish = launch->publish;
+        where.lookup = launch->lookup;
+        if (where.publish == NULL && (where.address == NULL || where.address[0] == '\0'))
+            return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0,
+                                 "the launcher of job %.64s does not say where its hosts meet; set MASTER_ADDR and "
+                                 "MASTER_PORT",
+                                 launch->job);
+    }
+    return tti_meeting_open(&where, &joining->meeting, joining->error);
+}
+
+static tutti_status exchange_cards(struct joining *joining)
+{
+    size_t room = sizeof(struct card) + (size_t)joining->cluster->ranks_each * (sizeof(uint32_t) + CARD_MOST), used;
+    unsigned char *mine = tti_calloc(1, room);
+    if (mine == NULL) return no_memory(joining);
+    struct card card;
+    fill_card(joining, &card);
+    memcpy(mine, &card, used = sizeof card);
+    for (int i = 0; i < joining->cluster->ranks_each && joining->networked; i++) {
+        struct tti_tcp_card own;
+        uint32_t bytes = (uint32_t)tti_tcp_card(joining->endpoints[i], &own);
+        memcpy(mine + used, &bytes, sizeof bytes);
+        memcpy(mine + used + sizeof bytes, &own, bytes);
+        used += sizeof bytes + bytes;
+    }
+    tutti_status status = tti_meeting_exchange(joining->meeting, mine, used, &joining->cards, joining->error);
+    tti_free(mine);
+    return status;
+}
+
+static tutti_status read_card(struct joining *joining, int process, struct card *card)
+{
+    size_t bytes;
+    const unsigned char *blob = tti_blob(&joining->cards, process, &bytes);
+    if (bytes >= sizeof *card) memcpy(card, blob, sizeof *card);
+    joining->error->peer = process;
+    if (bytes < sizeof *card)
+        return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0,
+                             "process %d of job %s runs another version of the library", process, joining->launch->job);
+    if (card->ranks_each != joining->cluster->ranks_each)
+        return tti_error_set(
+            joining->error, TUTTI_ERR_JOIN, 0,
+            "process %d of job %s has %d ranks, process %d has %d; TUTTI_RANKS must be the same for all", process,
+            joining->launch->job, card->ranks_each, joining->cluster->process, joining->cluster->ranks_each);
+    card->host[sizeof card->host - 1] = '\0';
+    joining->error->peer = -1;
+    return TUTTI_OK;
+}
+
+/* ---- Who is where ---------------------------------------------------------------------------------------------- */
+
+static bool same_host(const struct card *a, const struct card *b)
+{
+    return a->network == b->network && a->processes == b->processes && a->user == b->user;
+}
+
+/* The host of a process: that of the first one on it. */
+static tutti_status find_host(struct joining *joining, int process, const struct card *card, int *host)
+{
+    struct card other;
+    struct tti_cluster *cluster = joining->cluster;
+    for (int i = 0; i < process; i++) {
+        TTI_TRY(read_card(joining, i, &other));
+        if (!same_host(card, &other)) continue;
+        *host = joining->hosts[i];
+        return TUTTI_OK;
+    }
+    *host = cluster->host_count++;
+    snprintf(cluster->host_names[*host], TTI_CLUSTER_HOST, "%s", card->host);
+    return TUTTI_OK;
+}
+
+static void place_ranks(struct joining *joining, int process, const struct card *card)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    int host = joining->hosts[process], local = 0;
+    for (int i = 0; i < process; i++) local += joining->hosts[i] == host;
+    for (int i = 0; i < cluster->ranks_each; i++) {
+        int rank = process * cluster->ranks_each + i;
+        cluster->ranks[rank] = (struct tti_cluster_rank){
+            .host = host, .local = local * cluster->ranks_each + i, .process = process, .pid = card->pid};
+        if (!joining->all_tcp) continue;
+        cluster->ranks[rank].host = rank;
+        cluster->ranks[rank].local = 0;
+        snprintf(cluster->host_names[rank], TTI_CLUSTER_HOST, "%s", card->host);
+    }
+}
+
+static tutti_status place_all(struct joining *joining)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    struct card card;
+    for (int process = 0; process < cluster->process_count; process++) {
+        TTI_TRY(read_card(joining, process, &card));
+        if (card.has_key && process == 0) memcpy(joining->key.bytes, card.key, sizeof card.key);
+        if (!joining->all_tcp) TTI_TRY(find_host(joining, process, &card, &joining->hosts[process]));
+        place_ranks(joining, process, &card);
+    }
+    if (joining->all_tcp) cluster->host_count = cluster->size;
+    for (int process = 0; process < cluster->process_count; process++) {
+        bool here = joining->hosts[process] == joining->hosts[cluster->process];
+        joining->local_count += here;
+        joining->local += here && process < cluster->process;
+    }
+    return TUTTI_OK;
+}
+
+/* All on this host, and nobody asked for tcp: no meeting is needed to know it. */
+static void place_here(struct joining *joining)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    cluster->host_count = 1;
+    tti_host_name(cluster->host_names[0], TTI_CLUSTER_HOST);
+    for (int rank = 0; rank < cluster->size; rank++)
+        cluster->ranks[rank] = (struct tti_cluster_rank){
+            .local = rank, .process = rank / cluster->ranks_each, .pid = getpid()};
+    joining->local = cluster->process;
+    joining->local_count = cluster->process_count;
+}
+
+/* ---- Worlds and connections ------------------------------------------------------------------------------------ */
+
+static tutti_status join_world(struct joining *joining)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    char job[160];
+    snprintf(job, sizeof job, "%s", cluster->job);
+    if (cluster->host_count > 1)
+        snprintf(job, sizeof job, "%.100s.host%d", cluster->job, joining->hosts[cluster->process]);
+    struct tti_member member = {job, joining->local, joining->local_count, cluster->ranks_each};
+    int size = joining->local_count * cluster->ranks_each;
+    size_t bytes = joining->area_bytes(joining->options, size, joining->local_count > 1);
+    struct tti_world *world;
+    TTI_TRY(tti_world_join(&member, joining->options, bytes, &world, joining->error));
+    for (int i = 0; i < cluster->ranks_each; i++) cluster->seats[i].world = world;
+    for (int rank = 0; rank < cluster->size; rank++)
+        if (cluster->ranks[rank].host == cluster->ranks[cluster->seats[0].rank].host)
+            cluster->ranks[rank].pid = world->segment->ranks[cluster->ranks[rank].local].pid;
+    return TUTTI_OK;
+}
+
+static tutti_status make_own_worlds(struct joining *joining)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    size_t bytes = joining->area_bytes(joining->options, 1, false);
+    for (int i = 0; i < cluster->ranks_each; i++) {
+        struct tti_world *world;
+        TTI_TRY(tti_world_threads(1, joining->options, bytes, &world, joining->error));
+        snprintf(world->job, sizeof world->job, "%s", cluster->job);
+        cluster->seats[i].world = world;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status expect_all(struct joining *joining, struct tti_tcp *endpoint, int rank)
+{
+    const struct tti_cluster *cluster = joining->cluster;
+    for (int process = 0; process < cluster->process_count; process++) {
+        size_t bytes, at = sizeof(struct card);
+        const unsigned char *blob = tti_blob(&joining->cards, process, &bytes);
+        for (int i = 0; i < cluster->ranks_each; i++) {
+            int peer = process * cluster->ranks_each + i;
+            uint32_t length = 0;
+            if (bytes - at >= sizeof length) memcpy(&length, blob + at, sizeof length);
+            at += sizeof length;
+            if (at > bytes || length > bytes - at) length = 0; /* no card: refused below */
+            if (cluster->ranks[peer].host != cluster->ranks[rank].host)
+                TTI_TRY(tti_tcp_expect(endpoint, peer, length == 0 ? NULL : blob + at, length, joining->error));
+            at += length;
+            if (at > bytes) at = bytes;
+        }
+    }
+    return TUTTI_OK;
+}
+
+static bool has_trouble(void *context, tutti_error *error)
+{
+    return tti_meeting_has_trouble(context, error);
+}
+
+static tutti_status connect_all(struct joining *joining)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    for (int i = 0; i < cluster->ranks_each; i++)
+        TTI_TRY(expect_all(joining, joining->endpoints[i], cluster->seats[i].rank));
+    TTI_TRY(tti_tcp_connect(joining->endpoints, cluster->ranks_each, &joining->key, joining->deadline_ns, has_trouble,
+                            joining->meeting, joining->error));
+    for (int i = 0; i < cluster->ranks_each; i++) {
+        cluster->seats[i].transport = tti_tcp_transport(joining->endpoints[i]);
+        joining->endpoints[i] = NULL;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Joining --------------------------------------------------------------------------------------------------- */
+
+static tutti_status prepare(struct joining *joining)
+{
+    const struct tti_cluster_launch *launch = joining->launch;
+    const char *transport = joining->options->transport;
+    TTI_TRY(tti_cluster_check_transport(transport, joining->error));
+    joining->all_tcp = strcmp(transport, "tcp") == 0;
+    joining->networked = (joining->all_tcp && launch->process_count * launch->ranks_each > 1) || !launch->one_host;
+    if (!launch->one_host && strcmp(transport, "shm") == 0)
+        return tti_error_set(joining->error, TUTTI_ERR_OPTION, 0,
+                             "the option transport is \"shm\", which ends at a host, but job %.64s has several",
+                             launch->job);
+    TTI_TRY(make_cluster(joining));
+    for (int i = 0; i < launch->ranks_each; i++)
+        joining->cluster->seats[i].rank = launch->process * launch->ranks_each + i;
+    if (!joining->networked) return TUTTI_OK;
+    TTI_TRY(tti_key_find(joining->options, &joining->key, &joining->has_key, joining->error));
+    if (launch->one_host && !joining->has_key) TTI_TRY(tti_key_random(&joining->key, joining->error));
+    return listen_all(joining);
+}
+
+/* From here on others know of this process, and are told when it fails. */
+static tutti_status form(struct joining *joining)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    struct tti_blobs nothing;
+    TTI_TRY(exchange_cards(joining));
+    TTI_TRY(place_all(joining));
+    TTI_TRY(joining->all_tcp ? make_own_worlds(joining) : join_world(joining));
+    if (cluster->host_count > 1) TTI_TRY(connect_all(joining));
+    TTI_TRY(tti_meeting_exchange(joining->meeting, NULL, 0, &nothing, joining->error));
+    tti_blobs_free(&nothing);
+    return TUTTI_OK;
+}
+
+static tutti_status join(struct joining *joining)
+{
+    TTI_TRY(prepare(joining));
+    if (!joining->networked) {
+        place_here(joining);
+        return joining->all_tcp ? make_own_worlds(joining) : join_world(joining);
+    }
+    TTI_TRY(open_meeting(joining));
+    tutti_status status = form(joining);
+    if (status != TUTTI_OK) tti_meeting_abandon(joining->meeting, joining->error);
+    return status;
+}
+
+static void undo(struct joining *joining)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    for (int i = 0; cluster->seats != NULL && i < cluster->ranks_each; i++) {
+        struct tti_cluster_seat *seat = &cluster->seats[i];
+        if (seat->transport != NULL) seat->transport->ops->close(seat->transport, 0);
+        if (seat->world == NULL) continue;
+        tti_world_mark(seat->world, cluster->ranks[seat->rank].local, TTI_RANK_LOST);
+        tti_world_release(seat->world);
+    }
+    tti_cluster_release(cluster);
+}
+
+tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tutti_options *options,
+                              tti_area_size *area_bytes, struct tti_cluster **cluster, tutti_error *error)
+{
+    struct joining joining = {.launch = launch, .options = options, .area_bytes = area_bytes, .error = error};
+    joining.deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000;
+    *cluster = NULL;
+    memset(error, 0, sizeof *error);
+    error->rank = launch->process * launch->ranks_each;
+    error->peer = -1;
+    snprintf(error->operation, sizeof error->operation, "join");
+    tutti_status status = join(&joining);
+    tti_meeting_close(joining.meeting);
+    tti_blobs_free(&joining.cards);
+    tti_key_forget(&joining.key);
+    for (int i = 0; joining.endpoints != NULL && i < launch->ranks_each; i++) {
+        struct tti_transport *unused = joining.endpoints[i] == NULL ? NULL : tti_tcp_transport(joining.endpoints[i]);
+        if (unused != NULL) unused->ops->close(unused, 0);
+    }
+    tti_free(joining.endpoints);
+    tti_free(joining.hosts);
+    if (status == TUTTI_OK) {
+        atomic_store_explicit(&joining.cluster->references, launch->ranks_each, memory_order_relaxed);
+        *cluster = joining.cluster;
+    } else if (joining.cluster != NULL) {
+        undo(&joining);
+    }
+    return status;
+}

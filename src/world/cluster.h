@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job over one host or several: who its ranks are, on which hosts, and how this process's ranks reach the others. Ranks of
+ * one host share a world (memory); ranks of different hosts have a transport between them. With transport=tcp every rank
+ * counts as a host of its own, and all go by tcp.
+ *
+ * Which processes are on one host: those that see the same system, network, process numbers and user.
+ */
+#ifndef TTI_WORLD_CLUSTER_H
+#define TTI_WORLD_CLUSTER_H
+
+#include "transport/transport.h"
+#include "world/world.h"
+
+enum { TTI_CLUSTER_HOST = 64 };
+
+/* One rank of the job. */
+struct tti_cluster_rank {
+    int host;  /* index */
+    int local; /* its number in the world of its host */
+    int process, pid;
+};
+
+/* One rank of this process. */
+struct tti_cluster_seat {
+    int rank;
+    struct tti_world *world; /* of its host; a reference per seat, the holder's to release */
+    struct tti_transport
+        *transport; /* to all ranks of other hosts, connected; NULL: there are none. The holder's to close */
+};
+
+struct tti_cluster {
+    char job[128];
+    int size;
+    int process, process_count, ranks_each;
+    int host_count;
+    struct tti_cluster_rank *ranks;       /* size */
+    char (*host_names)[TTI_CLUSTER_HOST]; /* host_count */
+    struct tti_cluster_seat *seats;       /* ranks_each: ranks process * ranks_each and those after it */
+    atomic_int references;                /* ranks_each */
+};
+
+/* What the launcher says. */
+struct tti_cluster_launch {
+    const char *job;
+    int process, process_count, ranks_each;
+    bool one_host; /* all processes are on this one */
+    /* Several hosts: where process 0 waits for the others, or how it tells them; as in struct tti_rendezvous. */
+    const char *address;
+    void *context;
+    tutti_status (*publish)(void *context, const char *text, tutti_error *error);
+    tutti_status (*lookup)(void *context, char *text, size_t bytes, int64_t deadline_ns, tutti_error *error);
+};
+
+/* Bytes of the area that the layer above wants in a world of that many ranks. */
+typedef size_t tti_area_size(const tutti_options *options, int ranks, bool processes);
+
+/* Joins, within options->join_timeout_ms: all or nothing, with an error on every rank that names who is missing or cannot
+ * reach whom. */
+tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tutti_options *options,
+                              tti_area_size *area_bytes, struct tti_cluster **cluster, tutti_error *error);
+/* The last reference frees it; worlds and transports of its seats must have been given back before. */
+void tti_cluster_release(struct tti_cluster *cluster);
+
+/* Whether this option's value is one: auto, shm or tcp. */
+tutti_status tti_cluster_check_transport(const char *transport, tutti_error *error);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hosts.h"
+
+#include "base/clock.h"
+#include "ranks.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct seat_work {
+    pthread_t thread;
+    const struct host_part *part;
+    const struct tti_cluster *cluster;
+    struct tti_cluster_seat *seat;
+    struct mesh_node node;
+    struct host_report *report;
+    atomic_int *complete;
+};
+
+tutti_options host_options(void)
+{
+    tutti_options options;
+    tutti_options_init(&options, NULL, 0);
+    options.arena_bytes = (int64_t)64 << 20;
+    options.join_timeout_ms = LONG_MS;
+    return options;
+}
+
+static size_t area_bytes(const tutti_options *options, int ranks, bool processes)
+{
+    (void)options;
+    (void)processes;
+    return (size_t)ranks * 64;
+}
+
+static int any_lost(const struct mesh_node *node)
+{
+    for (int peer = 0; peer < node->size; peer++)
+        if (node->lost[peer]) return peer;
+    return -1;
+}
+
+/* Frames to everybody on other hosts and from them. Who has all and has sent all leaves. */
+static void *work(void *argument)
+{
+    struct seat_work *work = argument;
+    struct mesh_node *node = &work->node;
+    int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
+    for (uint64_t n = 0; tti_now_ns() < deadline_ns; n++) {
+        for (int peer = 0; peer < node->size && n < work->part->frames; peer++)
+            if (peer != node->rank && !node->apart[peer]) mesh_send(node, peer);
+        bool moved = mesh_progress(node);
+        int lost = any_lost(node);
+        bool complete = n + 1 >= work->part->frames && mesh_complete(node, work->part->frames);
+        if (complete && !work->part->stay) break;
+        if (work->part->stay && lost >= 0) {
+            work->report->lost_ns = tti_now_ns();
+            snprintf(work->report->lost, sizeof work->report->lost, "%s", node->text[lost]);
+            break;
+        }
+        if (!moved && n >= work->part->frames) node->transport->ops->sleep(node->transport, 1000 * MS);
+    }
+    return NULL;
+}
+
+static void run_seats(const struct host_part *part, struct tti_cluster *cluster, struct host_report *report)
+{
+    struct seat_work *works = calloc((size_t)cluster->ranks_each, sizeof *works);
+    for (int i = 0; i < cluster->ranks_each; i++) {
+        works[i] = (struct seat_work){.part = part, .cluster = cluster, .seat = &cluster->seats[i], .report = report};
+        if (cluster->seats[i].transport == NULL) continue;
+        mesh_node_init(&works[i].node, cluster->seats[i].transport, 700000);
+        for (int peer = 0; peer < cluster->size; peer++)
+            works[i].node.apart[peer] = cluster->ranks[peer].host == cluster->ranks[cluster->seats[i].rank].host;
+        if (pthread_create(&works[i].thread, NULL, work, &works[i]) != 0) abort();
+    }
+    for (int i = 0; i < cluster->ranks_each; i++) {
+        struct tti_cluster_seat *seat = &cluster->seats[i];
+        if (seat->transport != NULL) {
+            pthread_join(works[i].thread, NULL);
+            for (int peer = 0; peer < cluster->size; peer++) report->ended += works[i].node.ended[peer];
+            report->wrong += works[i].node.wrong;
+            seat->transport->ops->close(seat->transport, 2000 * MS);
+        }
+        tti_world_mark(seat->world, cluster->ranks[seat->rank].local, TTI_RANK_LEFT);
+        tti_world_release(seat->world);
+    }
+    free(works);
+}
+
+static bool facts_hold(const struct tti_cluster *cluster)
+{
+    for (int i = 0; i < cluster->ranks_each; i++) {
+        const struct tti_cluster_seat *seat = &cluster->seats[i];
+        const struct tti_cluster_rank *rank = &cluster->ranks[seat->rank];
+        if (seat->rank != cluster->process * cluster->ranks_each + i || rank->process != cluster->process) return false;
+        if (rank->host < 0 || rank->host >= cluster->host_count || rank->local >= seat->world->size) return false;
+        if (cluster->host_names[rank->host][0] == '\0') return false;
+        if ((seat->transport == NULL) != (cluster->host_count == 1)) return false;
+        if (seat->world->segment->ranks[rank->local].pid != rank->pid) return false;
+    }
+    return true;
+}
+
+struct host_report host_run(const struct host_part *part)
+{
+    struct host_report report = {.status = TUTTI_IN_PROGRESS};
+    struct tti_cluster *cluster;
+    report.status = tti_cluster_join(&part->launch, &part->options, area_bytes, &cluster, &report.error);
+    report.joined_ns = tti_now_ns();
+    if (report.status != TUTTI_OK) return report;
+    report.hosts = cluster->host_count;
+    report.local_size = cluster->seats[0].world->size;
+    if (!facts_hold(cluster)) report.wrong++;
+    run_seats(part, cluster, &report);
+    for (int i = part->launch.ranks_each; i > 0; i--) tti_cluster_release(cluster);
+    return report;
+}

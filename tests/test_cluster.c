@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: timeout=120 labels=asan,tsan processors=2 */
+/* Joining a cluster on one host, by memory and by tcp. Several hosts are in test_netns.c. */
+#include "base/clock.h"
+#include "hosts.h"
+#include "ranks.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <tutti/experimental.h>
+#include <unistd.h>
+
+enum { MOST = 8 };
+
+static char job[64];
+
+static void next_job(void)
+{
+    static int number;
+    snprintf(job, sizeof job, "cluster-%d-%d", (int)getpid(), number++);
+}
+
+static struct host_part part_of(int process, int count, int each, const char *transport)
+{
+    struct host_part part = {.options = host_options(), .frames = 40};
+    part.launch = (struct tti_cluster_launch){
+        .job = job, .process = process, .process_count = count, .ranks_each = each, .one_host = true};
+    part.options.transport = transport;
+    return part;
+}
+
+/* Each part in a process of its own; reports come in order. */
+static void run_processes(const struct host_part *parts, struct host_report *reports, int count)
+{
+    int ends[MOST][2];
+    pid_t children[MOST];
+    fflush(stdout);
+    for (int i = 0; i < count; i++) {
+        if (pipe(ends[i]) != 0) abort();
+        children[i] = fork();
+        if (children[i] != 0) continue;
+        struct host_report report = host_run(&parts[i]);
+        exit(write(ends[i][1], &report, sizeof report) != sizeof report);
+    }
+    for (int i = 0; i < count; i++) {
+        int status = 1;
+        memset(&reports[i], 0, sizeof reports[i]);
+        reports[i].status = TUTTI_IN_PROGRESS;
+        close(ends[i][1]);
+        CHECK(read(ends[i][0], &reports[i], sizeof reports[i]) == sizeof reports[i]);
+        close(ends[i][0]);
+        waitpid(children[i], &status, 0);
+        CHECK(status == 0);
+    }
+}
+
+static void *run_thread(void *argument)
+{
+    struct host_report *report = malloc(sizeof *report);
+    *report = host_run(argument);
+    return report;
+}
+
+/* Each part in a thread of this process. */
+static void run_threads(struct host_part *parts, struct host_report *reports, int count)
+{
+    pthread_t threads[MOST];
+    for (int i = 0; i < count; i++) CHECK(pthread_create(&threads[i], NULL, run_thread, &parts[i]) == 0);
+    for (int i = 0; i < count; i++) {
+        void *report;
+        pthread_join(threads[i], &report);
+        memcpy(&reports[i], report, sizeof reports[i]);
+        free(report);
+    }
+}
+
+static void test_join(int count, int each, const char *transport, bool threads)
+{
+    struct host_part parts[MOST];
+    struct host_report reports[MOST];
+    bool tcp = strcmp(transport, "tcp") == 0;
+    int size = count * each;
+    next_job();
+    for (int i = 0; i < count; i++) parts[i] = part_of(i, count, each, transport);
+    if (threads)
+        run_threads(parts, reports, count);
+    else
+        run_processes(parts, reports, count);
+    for (int i = 0; i < count; i++) {
+        CHECK(reports[i].status == TUTTI_OK);
+        if (reports[i].status != TUTTI_OK) printf("process %d: %s\n", i, reports[i].error.text);
+        CHECK(reports[i].hosts == (tcp ? size : 1) && reports[i].local_size == (tcp ? 1 : size));
+        CHECK(reports[i].wrong == 0);
+        CHECK(reports[i].ended == (tcp ? (uint64_t)each * 40 * (uint64_t)(size - 1) : 0));
+    }
+}
+
+static bool says(const struct host_report *report, const char *words)
+{
+    if (strstr(report->error.text, words) != NULL) return true;
+    printf("expected \"%s\" in: %s\n", words, report->error.text);
+    return false;
+}
+
+static void test_failures(void)
+{
+    struct host_part parts[3];
+    struct host_report reports[3];
+    next_job();
+    for (int i = 0; i < 3; i++) parts[i] = part_of(i, 3, 1, "tcp");
+    parts[2].options.interface = "nothere7"; /* cannot even begin */
+    for (int i = 0; i < 2; i++) parts[i].options.join_timeout_ms = 500;
+    run_processes(parts, reports, 3);
+    CHECK(reports[2].status == TUTTI_ERR_OPTION && says(&reports[2], "nothere7"));
+    for (int i = 0; i < 2; i++) CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], "rank 2 of job"));
+
+    next_job();
+    for (int i = 0; i < 3; i++) parts[i] = part_of(i, 3, 1 + (i == 1), "tcp");
+    run_processes(parts, reports, 3);
+    for (int i = 0; i < 3; i++) CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], "TUTTI_RANKS"));
+
+    next_job();
+    parts[0] = part_of(0, 1, 1, "avian");
+    reports[0] = host_run(&parts[0]);
+    CHECK(reports[0].status == TUTTI_ERR_OPTION && says(&reports[0], "auto, shm or tcp"));
+
+    parts[0] = part_of(0, 2, 1, "auto"); /* several hosts, no key */
+    parts[0].launch.one_host = false;
+    parts[0].launch.address = "127.0.0.1:1";
+    reports[0] = host_run(&parts[0]);
+    CHECK(reports[0].status == TUTTI_ERR_JOIN && says(&reports[0], "tutti key FILE"));
+    parts[0].launch.address = NULL;
+    reports[0] = host_run(&parts[0]);
+    CHECK(reports[0].status == TUTTI_ERR_JOIN && says(&reports[0], "MASTER_ADDR"));
+    parts[0].options.transport = "shm";
+    reports[0] = host_run(&parts[0]);
+    CHECK(reports[0].status == TUTTI_ERR_OPTION && says(&reports[0], "ends at a host"));
+}
+
+/* Key files: made once, refused when others can read them. */
+static void test_key_file(void)
+{
+    char folder[] = "/tmp/tutti-key-XXXXXX", path[64], reason[300];
+    struct host_part part = part_of(0, 2, 1, "auto");
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/key", folder);
+    part.launch.one_host = false;
+    part.launch.address = "127.0.0.1:1";
+    part.options.key_file = path;
+    struct host_report report = host_run(&part);
+    CHECK(report.status == TUTTI_ERR_OPTION && says(&report, "cannot be opened") && says(&report, "tutti key"));
+    CHECK(tutti_key_create(path, reason, sizeof reason) == TUTTI_OK);
+    CHECK(tutti_key_create(path, reason, sizeof reason) == TUTTI_ERR_SYSTEM && strstr(reason, "exists") != NULL);
+    struct stat info;
+    CHECK(stat(path, &info) == 0 && (info.st_mode & 0777) == 0600);
+    chmod(path, 0640);
+    report = host_run(&part);
+    CHECK(report.status == TUTTI_ERR_OPTION && says(&report, "chmod 600"));
+    chmod(path, 0600);
+    CHECK(truncate(path, 60) == 0);
+    report = host_run(&part);
+    CHECK(report.status == TUTTI_ERR_OPTION && says(&report, "does not hold a key"));
+    unlink(path);
+    setenv("TUTTI_KEY", "12", 1);
+    part.options.key_file = "";
+    report = host_run(&part);
+    CHECK(report.status == TUTTI_ERR_OPTION && says(&report, "64 hexadecimal digits"));
+    unsetenv("TUTTI_KEY");
+    rmdir(folder);
+}
+
+int main(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    test_join(1, 1, "auto", false);
+    test_join(1, 1, "tcp", false);
+    test_join(3, 1, "auto", false);
+    test_join(2, 2, "shm", false);
+    test_join(2, 1, "tcp", false);
+    test_join(4, 1, "tcp", false);
+    test_join(2, 3, "tcp", false);
+    test_join(1, 4, "tcp", false);
+    test_join(4, 1, "tcp", true);
+    test_failures();
+    test_key_file();
+    printf("%d passed, %d failed\n", test_passed, test_failed);
+    return test_failed != 0;
+}
