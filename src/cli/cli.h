@@ -54,11 +54,13 @@ struct cli_command {
 
 extern const struct cli_page cli_run_page;
 extern const struct cli_page cli_bench_page;
+extern const struct cli_page cli_key_page;
 extern const struct cli_page cli_train_page;
 extern const struct cli_page cli_sample_page;
 extern const struct cli_page cli_ckpt_page;
 int cli_run(int argc, char **argv);
 int cli_bench(int argc, char **argv);
+int cli_key(int argc, char **argv);
 int cli_train(int argc, char **argv);
 int cli_sample(int argc, char **argv);
 int cli_ckpt(int argc, char **argv);

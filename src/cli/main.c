@@ -12,6 +12,7 @@ static const struct cli_command commands[] = {
     {"train", "train a model on many ranks", cli_train, &cli_train_page},
     {"sample", "let a trained model go on from a prompt", cli_sample, &cli_sample_page},
     {"ckpt", "list, check and compare checkpoints", cli_ckpt, &cli_ckpt_page},
+    {"key", "make the key that the hosts of a job share", cli_key, &cli_key_page},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
