@@ -273,15 +273,50 @@ TUTTI_API tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out,
                                     tutti_reduction reduction);
 
 /* ---- Two ranks ------------------------------------------------------------------------------------------------- */
-/* Messages between two ranks with one tag arrive in the order they were sent. A small message is sent at once; a
- * large one when it is received. `received` (may be NULL) gets the elements that came. A message longer than `count`
- * is ERR_TRUNCATED and stays to be received; one of another type is ERR_MISMATCH. Tags are 0 or larger. */
+/* A receive gets the first message that fits it, in the order in which they were sent; messages between two ranks with
+ * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
+ * between. Types must be the same on both sides (ERR_MISMATCH); a message longer than `count` is ERR_TRUNCATED, which
+ * says both lengths, and stays to be received. Tags are 0 or larger. */
+
+/* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
+#define TUTTI_ANY_SOURCE (-100)
+#define TUTTI_ANY_TAG (-101)
 
 TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag);
+/* `received` (may be NULL) gets the elements that came. */
 TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
                                   size_t *received);
+/* Both at once: neither waits for the other to end. */
 TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
                                       size_t out_count, int from, int out_tag, tutti_type type, size_t *received);
+
+/* What came, or can be received. */
+typedef struct tutti_message {
+    int source, tag;
+    tutti_type type;
+    size_t count;
+} tutti_message;
+
+/* Like recv, and says what it was. `message` may be NULL. */
+TUTTI_API tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                          tutti_message *message);
+/* Waits until a message that fits has come, and leaves it there: a receive of that source and tag gets it. */
+TUTTI_API tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
+/* The same without waiting: TUTTI_IN_PROGRESS when none has come yet. */
+TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
+
+/* A group: sends and receives of this comm between begin and end only say what is to be done, and return at once; end
+ * does them all together and returns when all have ended. In whatever order they stand, they do not wait for each other:
+ *     tutti_group_begin(comm);
+ *     for (int peer = 0; peer < size; peer++) {
+ *         tutti_send(comm, out[peer], count, TUTTI_F32, peer, 0);
+ *         tutti_recv(comm, in[peer], count, TUTTI_F32, peer, 0, NULL);
+ *     }
+ *     tutti_status status = tutti_group_end(comm);
+ * Buffers must stay until end has returned, and outputs are set by then. An error is end's, and names the message; the
+ * others have been done. After a call that was refused for its arguments, end starts nothing and returns that error. */
+TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
+TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
 
 /* ---- Ops: operations that go on while the caller does something else -------------------------------------------- */
 /* Every collective has a form that only starts it and gives a handle. The buffers belong to the op until it has ended, and
@@ -388,6 +423,11 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_send(comm, ...) tutti_send(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_recv(comm, ...) tutti_recv(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_sendrecv(comm, ...) tutti_sendrecv(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_recv_message(comm, ...) tutti_recv_message(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_probe(comm, ...) tutti_probe(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_try_probe(comm, ...) tutti_try_probe(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_group_begin(comm) tutti_group_begin(TUTTI_HERE(comm))
+#define tutti_group_end(comm) tutti_group_end(TUTTI_HERE(comm))
 #define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
 #define tutti_barrier_start(comm, op) tutti_barrier_start(TUTTI_HERE(comm), op)
 #define tutti_all_reduce_start(comm, ...) tutti_all_reduce_start(TUTTI_HERE(comm), __VA_ARGS__)

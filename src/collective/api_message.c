@@ -1,21 +1,151 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * send, recv and sendrecv: checking arguments.
+ * send, recv, sendrecv and probe: checking arguments, posting, waiting. Groups are in api_group.c.
  */
 #define TUTTI_NO_CALL_SITES
-#include "base/status.h"
-#include "collective/api.h"
-#include "collective/message.h"
+#include "collective/api_message.h"
 
-static tutti_status check(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer, tutti_type type,
-                          const char *who, int peer, int tag)
+#include "base/status.h"
+
+/* ---- Checks ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status check_tag(tutti_comm *comm, enum tti_kind kind, int tag, bool any)
 {
-    TTI_TRY(tti_api_check_rank(comm, kind, who, peer));
-    TTI_TRY(tti_api_check_buffer(comm, kind, buffer));
-    (void)type;
-    if (tag >= 0) return TUTTI_OK;
-    return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: tag %d is negative; tags are 0 or larger",
-                           tti_kind_name(kind), tag);
+    if (tag >= 0 || (any && tag == TUTTI_ANY_TAG)) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: tag %d is negative; tags are 0 or larger%s",
+                           tti_kind_name(kind), tag, any ? ", or TUTTI_ANY_TAG" : "");
+}
+
+static tutti_status check_buffer(tutti_comm *comm, enum tti_kind kind, struct tti_buffer *buffer, size_t count,
+                                 tutti_type type)
+{
+    TTI_TRY(tti_api_check_type(comm, kind, type));
+    TTI_TRY(tti_api_bytes(comm, kind, count, tutti_type_bytes(type), 1, &buffer->bytes));
+    return tti_api_check_buffer(comm, kind, buffer);
+}
+
+static tutti_status check_send(tutti_comm *comm, enum tti_kind kind, struct tti_buffer *buffer, size_t count,
+                               tutti_type type, int peer, int tag)
+{
+    TTI_TRY(check_buffer(comm, kind, buffer, count, type));
+    TTI_TRY(tti_api_check_rank(comm, kind, kind == TTI_SENDRECV ? "peer `to`" : "peer", peer));
+    return check_tag(comm, kind, tag, false);
+}
+
+static tutti_status check_source(tutti_comm *comm, enum tti_kind kind, int peer, int tag)
+{
+    if (peer != TUTTI_ANY_SOURCE)
+        TTI_TRY(tti_api_check_rank(comm, kind, kind == TTI_SENDRECV ? "peer `from`" : "peer", peer));
+    return check_tag(comm, kind, tag, true);
+}
+
+static tutti_status check_recv(tutti_comm *comm, enum tti_kind kind, struct tti_buffer *buffer, size_t count,
+                               tutti_type type, int peer, int tag)
+{
+    TTI_TRY(check_buffer(comm, kind, buffer, count, type));
+    return check_source(comm, kind, peer, tag);
+}
+
+static struct tti_send make_send(tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type, int peer, int tag)
+{
+    return (struct tti_send){
+        .letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag, .bytes = buffer->bytes},
+        .in = buffer->pointer};
+}
+
+static struct tti_recv make_recv(tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type, int peer, int tag)
+{
+    return (struct tti_recv){.letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag},
+                             .out = (char *)(uintptr_t)buffer->pointer,
+                             .capacity = buffer->bytes};
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------------------------- */
+
+struct batch {
+    tutti_comm *comm;
+    struct tti_letter *const *letters;
+    int count, ended; /* all before this one */
+    int waiting_for;
+};
+
+static tutti_status batch_progress(void *object)
+{
+    struct batch *batch = object;
+    TTI_TRY(tti_messages_progress(batch->comm));
+    while (batch->ended < batch->count && batch->letters[batch->ended]->status != TUTTI_IN_PROGRESS) batch->ended++;
+    if (batch->ended == batch->count) return TUTTI_OK;
+    batch->waiting_for = batch->letters[batch->ended]->waiting_for;
+    return TUTTI_IN_PROGRESS;
+}
+
+/* A message to or from the own rank that has found no partner when all are posted never will, while the rank waits. */
+static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct tti_letter *letter = letters[i];
+        bool own = letter->peer == comm->rank || (letter->peer == TUTTI_ANY_SOURCE && comm->size == 1);
+        if (own && letter->status == TUTTI_IN_PROGRESS) tti_letter_cancel(letter);
+    }
+}
+
+tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
+                              int64_t deadline_ms)
+{
+    struct batch batch = {.comm = comm, .letters = letters, .count = count, .waiting_for = letters[0]->waiting_for};
+    cancel_hopeless(comm, letters, count);
+    struct tti_waitable waitable = {.progress = batch_progress,
+                                    .object = &batch,
+                                    .waiting_for = &batch.waiting_for,
+                                    .site = &comm->site,
+                                    .kind = kind,
+                                    .deadline_ms = deadline_ms};
+    tutti_status status = tti_comm_wait(comm, &waitable);
+    if (status != TUTTI_OK) tti_messages_fail(comm, status);
+    return status;
+}
+
+void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_message *message)
+{
+    size_t count = recv->letter.bytes / tutti_type_bytes(recv->came);
+    if (received != NULL) *received = count;
+    if (message != NULL)
+        *message = (tutti_message){.source = recv->source, .tag = recv->got, .type = recv->came, .count = count};
+}
+
+void tti_letter_describe(const struct tti_letter *letter, char *text, size_t bytes)
+{
+    char site[112], peer[24] = "any rank", tag[24] = "any tag";
+    tti_site_describe(letter->site, site, sizeof site);
+    if (letter->peer != TUTTI_ANY_SOURCE) snprintf(peer, sizeof peer, "rank %d", letter->peer);
+    if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
+    snprintf(text, bytes, "%s %s %s with %s%s", letter->is_send ? "send" : "recv", letter->is_send ? "to" : "from",
+             peer, tag, site);
+}
+
+static tutti_status hopeless(const struct tti_letter *letter, enum tti_kind kind)
+{
+    if (letter->is_send)
+        return tti_comm_refuse(letter->comm, kind, TUTTI_ERR_ARGUMENT,
+                               "send: %llu bytes to the own rank would wait for a receive that cannot start; use "
+                               "sendrecv or a group",
+                               (unsigned long long)letter->bytes);
+    char what[200];
+    tti_letter_describe(letter, what, sizeof what);
+    return tti_comm_refuse(letter->comm, kind, TUTTI_ERR_ARGUMENT,
+                           "%s: nothing of the kind was sent by the own rank, and nobody else could; it would wait for "
+                           "ever",
+                           what);
+}
+
+/* What a letter of a call of its own came to. */
+static tutti_status outcome(const struct tti_letter *letter, enum tti_kind kind)
+{
+    if (letter->status == TUTTI_ERR_CANCELLED) return hopeless(letter, kind);
+    if (letter->status == TUTTI_ERR_TRUNCATED)
+        return tti_recv_explain(TTI_LIST_OF(letter, struct tti_recv, letter), kind, "");
+    tti_api_end(letter->comm);
+    return letter->status;
 }
 
 static tutti_status end(tutti_comm *comm, tutti_status status)
@@ -24,50 +154,120 @@ static tutti_status end(tutti_comm *comm, tutti_status status)
     return status;
 }
 
+static tutti_status finish(struct tti_letter *letter, enum tti_kind kind)
+{
+    tutti_comm *comm = letter->comm;
+    if (letter->status == TUTTI_IN_PROGRESS) {
+        tutti_status status = tti_letters_wait(comm, kind, &letter, 1, comm->next_deadline_ms);
+        if (status != TUTTI_OK) return end(comm, status);
+    }
+    return letter->status == TUTTI_OK ? end(comm, TUTTI_OK) : outcome(letter, kind);
+}
+
+/* ---- For users ------------------------------------------------------------------------------------------------- */
+
 tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag)
 {
     TTI_TRY(tti_api_begin(comm, TTI_SEND));
-    TTI_TRY(tti_api_check_type(comm, TTI_SEND, type));
     struct tti_buffer buffer = {"in", in, 0, true};
-    TTI_TRY(tti_api_bytes(comm, TTI_SEND, count, tutti_type_bytes(type), 1, &buffer.bytes));
-    TTI_TRY(check(comm, TTI_SEND, &buffer, type, "peer", peer, tag));
-    if (peer == comm->rank && (buffer.bytes > (uint64_t)comm->tuning.eager || tti_send_is_full(comm, peer)))
-        return tti_comm_refuse(comm, TTI_SEND, TUTTI_ERR_ARGUMENT,
-                               "send: %llu bytes to the own rank would wait for a receive that cannot start; use "
-                               "sendrecv",
-                               (unsigned long long)buffer.bytes);
-    struct tti_send send = {.comm = comm, .in = in, .bytes = buffer.bytes, .type = type, .peer = peer, .tag = tag};
-    return end(comm, tti_send_run(&send, comm->next_deadline_ms));
+    tutti_status status = check_send(comm, TTI_SEND, &buffer, count, type, peer, tag);
+    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    struct tti_send send = make_send(comm, &buffer, type, peer, tag);
+    if (comm->group != NULL) return tti_group_add(comm, &(struct tti_parcel){.sends = true, .send = send});
+    if (tti_send_post(&send) < 0) return end(comm, send.letter.status);
+    return finish(&send.letter, TTI_SEND);
+}
+
+static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                            size_t *received, tutti_message *message)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_RECV));
+    struct tti_buffer buffer = {"out", out, 0, true};
+    tutti_status status = check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag);
+    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    struct tti_recv recv = make_recv(comm, &buffer, type, peer, tag);
+    if (comm->group != NULL)
+        return tti_group_add(comm, &(struct tti_parcel){.recv = recv, .received = received, .message = message});
+    tti_recv_post(&recv);
+    TTI_TRY(finish(&recv.letter, TTI_RECV));
+    tti_recv_results(&recv, received, message);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag, size_t *received)
 {
-    TTI_TRY(tti_api_begin(comm, TTI_RECV));
-    TTI_TRY(tti_api_check_type(comm, TTI_RECV, type));
-    struct tti_buffer buffer = {"out", out, 0, true};
-    TTI_TRY(tti_api_bytes(comm, TTI_RECV, count, tutti_type_bytes(type), 1, &buffer.bytes));
-    TTI_TRY(check(comm, TTI_RECV, &buffer, type, "peer", peer, tag));
-    struct tti_recv recv = {.comm = comm, .out = out, .capacity = buffer.bytes, .type = type, .peer = peer, .tag = tag};
-    tutti_status status = end(comm, tti_recv_run(&recv, comm->next_deadline_ms));
-    if (status == TUTTI_OK && received != NULL) *received = recv.bytes / tutti_type_bytes(type);
-    return status;
+    return receive(comm, out, count, type, peer, tag, received, NULL);
+}
+
+tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                tutti_message *message)
+{
+    return receive(comm, out, count, type, peer, tag, NULL, message);
+}
+
+static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
+{
+    tutti_comm *comm = send->letter.comm;
+    int64_t deadline_ms = comm->next_deadline_ms;
+    if (tti_send_post(send) < 0) return end(comm, send->letter.status);
+    tti_recv_post(recv);
+    struct tti_letter *letters[] = {&send->letter, &recv->letter};
+    tutti_status status = tti_letters_wait(comm, TTI_SENDRECV, letters, 2, deadline_ms);
+    if (status != TUTTI_OK) return end(comm, status);
+    status = outcome(&send->letter, TTI_SENDRECV);
+    return status != TUTTI_OK ? status : outcome(&recv->letter, TTI_SENDRECV);
+}
+
+static tutti_status add_both(tutti_comm *comm, const struct tti_send *send, const struct tti_recv *recv,
+                             size_t *received)
+{
+    struct tti_site site = comm->site;
+    TTI_TRY(tti_group_add(comm, &(struct tti_parcel){.sends = true, .send = *send}));
+    comm->site = site;
+    return tti_group_add(comm, &(struct tti_parcel){.recv = *recv, .received = received});
 }
 
 tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
                             size_t out_count, int from, int out_tag, tutti_type type, size_t *received)
 {
     TTI_TRY(tti_api_begin(comm, TTI_SENDRECV));
-    TTI_TRY(tti_api_check_type(comm, TTI_SENDRECV, type));
     struct tti_buffer input = {"in", in, 0, true}, output = {"out", out, 0, true};
-    TTI_TRY(tti_api_bytes(comm, TTI_SENDRECV, in_count, tutti_type_bytes(type), 1, &input.bytes));
-    TTI_TRY(tti_api_bytes(comm, TTI_SENDRECV, out_count, tutti_type_bytes(type), 1, &output.bytes));
-    TTI_TRY(check(comm, TTI_SENDRECV, &input, type, "peer `to`", to, in_tag));
-    TTI_TRY(check(comm, TTI_SENDRECV, &output, type, "peer `from`", from, out_tag));
-    TTI_TRY(tti_api_check_overlap(comm, TTI_SENDRECV, &input, &output, false));
-    struct tti_send send = {.comm = comm, .in = in, .bytes = input.bytes, .type = type, .peer = to, .tag = in_tag};
-    struct tti_recv recv = {
-        .comm = comm, .out = out, .capacity = output.bytes, .type = type, .peer = from, .tag = out_tag};
-    tutti_status status = end(comm, tti_sendrecv_run(&send, &recv, comm->next_deadline_ms));
-    if (status == TUTTI_OK && received != NULL) *received = recv.bytes / tutti_type_bytes(type);
-    return status;
+    tutti_status status = check_send(comm, TTI_SENDRECV, &input, in_count, type, to, in_tag);
+    if (status == TUTTI_OK) status = check_recv(comm, TTI_SENDRECV, &output, out_count, type, from, out_tag);
+    if (status == TUTTI_OK) status = tti_api_check_overlap(comm, TTI_SENDRECV, &input, &output, false);
+    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    struct tti_send send = make_send(comm, &input, type, to, in_tag);
+    struct tti_recv recv = make_recv(comm, &output, type, from, out_tag);
+    if (comm->group != NULL) return add_both(comm, &send, &recv, received);
+    TTI_TRY(exchange(&send, &recv));
+    tti_recv_results(&recv, received, NULL);
+    return TUTTI_OK;
+}
+
+/* ---- Probing --------------------------------------------------------------------------------------------------- */
+
+static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_PROBE));
+    TTI_TRY(check_source(comm, TTI_PROBE, peer, tag));
+    if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");
+    struct tti_recv recv = {.letter = {.comm = comm, .site = &comm->site, .peer = peer, .tag = tag}, .probes = true};
+    tti_recv_post(&recv);
+    tutti_status status = waits ? TUTTI_OK : tti_messages_progress(comm);
+    if (status != TUTTI_OK) tti_messages_fail(comm, status);
+    if (!waits && tti_letter_cancel(&recv.letter)) status = TUTTI_IN_PROGRESS;
+    if (status != TUTTI_OK) return end(comm, status);
+    TTI_TRY(finish(&recv.letter, TTI_PROBE));
+    tti_recv_results(&recv, NULL, message);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message)
+{
+    return probe(comm, peer, tag, message, true);
+}
+
+tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message)
+{
+    return probe(comm, peer, tag, message, false);
 }

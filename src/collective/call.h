@@ -33,6 +33,8 @@
     X(SEND, "send")                                                                                                    \
     X(RECV, "recv")                                                                                                    \
     X(SENDRECV, "sendrecv")                                                                                            \
+    X(PROBE, "probe")                                                                                                  \
+    X(GROUP, "group_end")                                                                                              \
     X(ALLOC, "alloc")                                                                                                  \
     X(FREE, "free")                                                                                                    \
     X(JOIN, "join")

@@ -128,11 +128,11 @@ static bool allocate(tutti_comm *comm)
     comm->targets = tti_calloc(n, sizeof *comm->targets);
     comm->factors = tti_calloc(n, sizeof *comm->factors);
     comm->row = tti_calloc(4 * n, sizeof *comm->row);
-    comm->mailboxes = tti_mailboxes_create(comm->size);
+    comm->messages = tti_messages_create(comm);
     bool scratch = comm->world->process_count > 1;
     if (scratch) comm->scratch = tti_calloc(n, TTI_SCRATCH_BYTES);
     return comm->sources != NULL && comm->targets != NULL && comm->row != NULL && comm->factors != NULL &&
-           comm->mailboxes != NULL && (!scratch || comm->scratch != NULL);
+           comm->messages != NULL && (!scratch || comm->scratch != NULL);
 }
 
 tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error)
@@ -171,7 +171,8 @@ void tti_comm_destroy(tutti_comm *comm)
     if (comm == NULL) return;
     tti_queue_close(comm);
     for (int i = 0; i < TTI_KEPT_PLANS; i++) tti_plan_free(&comm->plans[i].plan);
-    tti_mailboxes_free(comm->mailboxes, comm->size);
+    tti_group_free(comm->group);
+    tti_messages_free(comm->messages);
     tti_free(comm->members);
     tti_free(comm->sources);
     tti_free(comm->targets);
@@ -263,4 +264,13 @@ void tti_comm_ring(tutti_comm *comm, bool everyone)
         if (everyone || waiting_for == -1 || (waiting_for & ~TTI_IN_MESSAGE) == comm->rank + 1)
             tti_bell_ring(&post->bell, comm->shared_bells);
     }
+}
+
+void tti_comm_wake(tutti_comm *comm, int rank)
+{
+    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
+    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) == 0) return;
+    struct tti_post *post = &comm->posts[rank];
+    if (atomic_load_explicit(&post->waiting_for, memory_order_acquire) != 0)
+        tti_bell_ring(&post->bell, comm->shared_bells);
 }

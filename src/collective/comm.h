@@ -44,6 +44,7 @@ struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
     _Atomic int32_t core;                   /* where the rank last entered; kept up with more ranks than cores only */
     _Atomic uint32_t left;                  /* the comm: no more calls will come */
+    _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
     _Alignas(64) tti_bell bell;
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_IN_MESSAGE: in a message. */
     _Atomic int32_t waiting_for;
@@ -141,8 +142,9 @@ struct tutti_comm {
     uint64_t *row;    /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
     char *bounce;     /* size times bounce_bytes */
     size_t bounce_bytes;
-    _Atomic uint64_t *channels; /* size * size: see message.c */
-    struct tti_mailbox *mailboxes;
+    _Atomic uint64_t *channels; /* size * size: see message_routes.c */
+    struct tti_messages *messages;
+    struct tti_group *group; /* NULL: none has begun */
     tutti_tuning tuning;
     bool shared_bells; /* ranks are in several processes */
     bool all_threads;
@@ -222,6 +224,8 @@ tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind);
 
 /* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
 void tti_comm_ring(tutti_comm *comm, bool everyone);
+/* Wakes one rank, should it sleep, whatever it waits for. */
+void tti_comm_wake(tutti_comm *comm, int rank);
 
 /* Looks whether the comm broke or a rank of it was lost; `look`: ask the system too. TUTTI_OK if all is well. */
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look);

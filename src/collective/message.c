@@ -1,523 +1,496 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "collective/message.h"
-
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Posting, matching and progress. The protocol is described in message_parts.h.
+ */
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "base/sim.h"
 #include "base/status.h"
-#include "collective/comm.h"
-#include "collective/copy.h"
-#include <string.h>
+#include "collective/message_parts.h"
 
-enum { PIECE_BYTES = 1 << 20, KILL_MS = 1000 };
-enum { STARTING, ANNOUNCED, MOVING, CLOSING, DONE }; /* all but the first and last: of a large message, on both sides */
-
-struct tti_early {
-    struct tti_early *next;
-    uint64_t bytes;
-    int32_t tag;
-    uint8_t type;
-    unsigned char data[];
+enum {
+    TIDIED_AT_ONCE = 8, /* idle peers looked at per call */
+    QUIET = 200         /* calls in which nothing came, before slower questions are asked */
 };
 
-struct tti_mailbox *tti_mailboxes_create(int size)
-{
-    struct tti_mailbox *mailboxes = tti_calloc((size_t)size, sizeof *mailboxes);
-    for (int i = 0; mailboxes != NULL && i < size; i++) mailboxes[i].last = &mailboxes[i].first;
-    return mailboxes;
-}
+/* ---- Boxes ----------------------------------------------------------------------------------------------------- */
 
-void tti_mailboxes_free(struct tti_mailbox *mailboxes, int size)
+struct tti_messages *tti_messages_create(tutti_comm *comm)
 {
-    for (int i = 0; mailboxes != NULL && i < size; i++) {
-        while (mailboxes[i].first != NULL) {
-            struct tti_early *next = mailboxes[i].first->next;
-            tti_free(mailboxes[i].first);
-            mailboxes[i].first = next;
-        }
+    struct tti_messages *messages = tti_calloc(1, sizeof *messages);
+    struct tti_box **boxes = tti_calloc((size_t)comm->size, sizeof *boxes);
+    if (messages == NULL || boxes == NULL) {
+        tti_free(boxes);
+        tti_free(messages);
+        return NULL;
     }
-    tti_free(mailboxes);
+    messages->comm = comm;
+    messages->boxes = boxes;
+    tti_list_init(&messages->active);
+    tti_list_init(&messages->any);
+    tti_list_init(&messages->work);
+    return messages;
 }
 
-/* ---- Channels -------------------------------------------------------------------------------------------------- */
-
-static _Atomic uint64_t *channel_word(const tutti_comm *comm, int from, int to)
+static void free_early(struct tti_box *box, struct tti_early *early)
 {
-    return &comm->channels[(size_t)to * (size_t)comm->size + (size_t)from];
+    tti_list_remove(&early->on);
+    box->early_bytes -= early->large ? 0 : early->bytes;
+    box->messages->early--;
+    tti_free(early);
 }
 
-static tutti_status open_to(tutti_comm *comm, int peer)
+void tti_messages_free(struct tti_messages *messages)
 {
-    struct tti_channel_end *end = &comm->mailboxes[peer].to;
-    if (end->channel != NULL) return TUTTI_OK;
-    tutti_error error = {0};
-    end->channel = tti_arena_alloc(&comm->world->arena, sizeof *end->channel, &error);
-    if (end->channel == NULL)
-        return tti_comm_refuse(comm, TTI_SEND, error.status, "no channel from rank %d to rank %d: %s", comm->rank, peer,
-                               error.text);
-    uint64_t offset = (uint64_t)((char *)end->channel - comm->world->arena.mapping.base);
-    atomic_store_explicit(channel_word(comm, comm->rank, peer), offset + 1, memory_order_release);
-    tti_comm_ring(comm, false);
-    return TUTTI_OK;
+    if (messages == NULL) return;
+    for (int peer = 0; peer < messages->comm->size; peer++) {
+        struct tti_box *box = messages->boxes[peer];
+        if (box == NULL) continue;
+        TTI_LIST_EACH(link, &box->early) free_early(box, TTI_LIST_OF(link, struct tti_early, on));
+        tti_free(box);
+    }
+    tti_free(messages->boxes);
+    tti_free(messages);
 }
 
-/* Whether the peer has made its channel to us yet. */
-static bool open_from(tutti_comm *comm, int peer)
+static struct tti_box *make_box(struct tti_messages *messages, int peer)
 {
-    struct tti_channel_end *end = &comm->mailboxes[peer].from;
-    if (end->channel != NULL) return true;
-    uint64_t word = atomic_load_explicit(channel_word(comm, peer, comm->rank), memory_order_acquire);
-    if (word == 0) return false;
-    int process = tti_info_of(comm, peer)->process;
-    end->channel = tti_world_translate(comm->world, process, word - 1, sizeof *end->channel);
-    return end->channel != NULL;
+    struct tti_box *box = tti_calloc(1, sizeof *box);
+    if (box == NULL) return NULL;
+    box->messages = messages;
+    box->peer = peer;
+    box->route = peer == messages->comm->rank ? &tti_route_self : &tti_route_channel;
+    struct tti_link *lists[] = {&box->active, &box->posted, &box->queue, &box->sending, &box->taking, &box->early};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) tti_list_init(lists[i]);
+    messages->boxes[peer] = box;
+    return box;
 }
 
-static bool peer_left(const tutti_comm *comm, int peer)
+struct tti_box *tti_box_of(struct tti_messages *messages, int peer)
 {
-    return atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) == TTI_RANK_LEFT;
+    struct tti_box *box = messages->boxes[peer];
+    return box != NULL ? box : make_box(messages, peer);
 }
 
-bool tti_send_is_full(tutti_comm *comm, int peer)
+static bool has_letters(const struct tti_box *box)
 {
-    struct tti_channel_end *end = &comm->mailboxes[peer].to;
-    return end->channel != NULL && tti_channel_reserve(end) == NULL;
+    return !tti_list_is_empty(&box->posted) || !tti_list_is_empty(&box->queue) || !tti_list_is_empty(&box->sending) ||
+           !tti_list_is_empty(&box->taking);
+}
+
+static void activate(struct tti_box *box)
+{
+    if (tti_list_is_empty(&box->active)) tti_list_append(&box->messages->active, &box->active);
+}
+
+int tti_messages_pending(const tutti_comm *comm)
+{
+    return comm->messages->pending;
+}
+
+static bool has_left(const struct tti_messages *messages, int peer)
+{
+    return messages->comm->provider->has_left(messages->comm, peer);
+}
+
+/* ---- Letters --------------------------------------------------------------------------------------------------- */
+
+static void begin(struct tti_letter *letter, bool is_send)
+{
+    letter->status = TUTTI_IN_PROGRESS;
+    letter->state = TTI_LETTER_POSTED;
+    letter->is_send = is_send;
+    letter->other_done = false;
+    letter->done = 0;
+    letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
+    tti_list_init(&letter->on);
+    tti_list_init(&letter->work);
+    letter->comm->messages->pending++;
+}
+
+void tti_letter_end(struct tti_letter *letter, tutti_status status)
+{
+    tti_list_remove(&letter->on);
+    tti_list_remove(&letter->work);
+    letter->state = TTI_LETTER_ENDED;
+    letter->status = status;
+    letter->comm->messages->pending--;
+    letter->comm->messages->quiet = 0;
+}
+
+/* What was announced to the own rank can be taken back, since nobody has answered. */
+static bool take_back(struct tti_letter *letter)
+{
+    if (letter->state != TTI_LETTER_ANNOUNCED || letter->peer != letter->comm->rank) return false;
+    struct tti_box *box = letter->comm->messages->boxes[letter->peer];
+    TTI_LIST_EACH(link, &box->early)
+    {
+        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
+        if (!early->large || early->number != letter->number) continue;
+        free_early(box, early);
+        return true;
+    }
+    return false;
+}
+
+bool tti_letter_cancel(struct tti_letter *letter)
+{
+    if (letter->status != TUTTI_IN_PROGRESS) return false;
+    if (letter->state != TTI_LETTER_POSTED && !take_back(letter)) return false;
+    tti_letter_end(letter, TUTTI_ERR_CANCELLED);
+    return true;
+}
+
+static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_status status, const char *why)
+{
+    tti_comm_refuse(letter->comm, kind, status, "rank %d: no %s rank %d: %s", letter->comm->rank,
+                    kind == TTI_SEND ? "message can be sent to" : "message can be received from", letter->peer, why);
+    letter->status = status;
+    return status;
 }
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
-static tutti_status wait_for_peer(struct tti_send *send)
+/* To the own rank small messages are put aside at once, as far as that goes; no channel holds them meanwhile. */
+static bool is_eager(const struct tti_box *box, uint64_t bytes)
 {
-    send->waiting_for = send->peer;
-    if (!send->left) return TUTTI_IN_PROGRESS;
+    const tutti_comm *comm = box->messages->comm;
+    if (bytes > (uint64_t)comm->tuning.eager) return false;
+    return box->peer != comm->rank || box->early_bytes + bytes <= TTI_EARLY_BYTES;
+}
+
+/* Says the first about a message; false when there is no room for that. */
+static bool start_send(struct tti_box *box, struct tti_send *send)
+{
+    struct tti_letter *letter = &send->letter;
+    if (!is_eager(box, letter->bytes)) return tti_large_announce(send);
+    struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
+    if (!box->route->put(box, &note, send->in, letter->bytes)) return false;
+    tti_letter_end(letter, TUTTI_OK);
+    return true;
+}
+
+static void start_queued(struct tti_box *box)
+{
+    while (!tti_list_is_empty(&box->queue))
+        if (!start_send(box, TTI_SEND_OF(TTI_LETTER_ON(box->queue.next)))) return;
+}
+
+tutti_status tti_send_post(struct tti_send *send)
+{
+    struct tti_letter *letter = &send->letter;
+    struct tti_box *box = tti_box_of(letter->comm->messages, letter->peer);
+    if (box == NULL) return refuse(letter, TTI_SEND, TUTTI_ERR_MEMORY, "memory ran out");
+    if (box->to.slots == NULL && box->peer != letter->comm->rank) {
+        tutti_error error = {0};
+        if (tti_channel_open(box, &error) != TUTTI_OK) return refuse(letter, TTI_SEND, error.status, error.text);
+    }
+    begin(letter, true);
+    if (tti_list_is_empty(&box->queue) && start_send(box, send)) {
+        if (letter->status == TUTTI_IN_PROGRESS) activate(box);
+        return letter->status;
+    }
+    tti_list_append(&box->queue, &letter->on);
+    activate(box);
+    return letter->status;
+}
+
+/* ---- Matching -------------------------------------------------------------------------------------------------- */
+
+static bool tag_fits(const struct tti_recv *recv, int tag)
+{
+    return recv->letter.tag == tag || recv->letter.tag == TUTTI_ANY_TAG;
+}
+
+static struct tti_recv *first_that_fits(const struct tti_link *list, int tag)
+{
+    TTI_LIST_EACH(link, list)
+    {
+        struct tti_recv *recv = TTI_RECV_OF(TTI_LETTER_ON(link));
+        if (tag_fits(recv, tag)) return recv;
+    }
+    return NULL;
+}
+
+/* The first receive, in the order of posting, that a message fits. */
+static struct tti_recv *match(const struct tti_box *box, int tag)
+{
+    struct tti_recv *mine = first_that_fits(&box->posted, tag), *any = NULL;
+    if (!tti_list_is_empty(&box->messages->any)) any = first_that_fits(&box->messages->any, tag);
+    if (mine == NULL || any == NULL) return mine != NULL ? mine : any;
+    return mine->order < any->order ? mine : any;
+}
+
+tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix)
+{
+    const struct tti_letter *letter = &recv->letter;
+    size_t element = tutti_type_bytes(letter->type);
+    return tti_comm_refuse(letter->comm, kind, letter->status,
+                           "%srank %d's message with tag %d has %llu elements, the buffer of rank %d only %llu; it can "
+                           "still be received with a larger one",
+                           prefix, recv->source, recv->got, (unsigned long long)(letter->bytes / element),
+                           letter->comm->rank, (unsigned long long)(recv->capacity / element));
+}
+
+static tutti_status wrong_type(const struct tti_recv *recv)
+{
+    const struct tti_letter *letter = &recv->letter;
     char site[112];
-    tti_site_describe(&send->comm->site, site, sizeof site);
-    return tti_comm_break(send->comm, TTI_SEND, TUTTI_ERR_MISMATCH, send->peer,
-                          "rank %d sends %llu bytes with tag %d%s to rank %d, which has left", send->comm->rank,
-                          (unsigned long long)send->bytes, send->tag, site, send->peer);
+    tti_site_describe(letter->site, site, sizeof site);
+    return tti_comm_break(letter->comm, TTI_RECV, TUTTI_ERR_MISMATCH, recv->source,
+                          "rank %d receives %s with tag %d%s from rank %d, which sent %s", letter->comm->rank,
+                          tutti_type_name(letter->type), recv->got, site, recv->source, tutti_type_name(recv->came));
 }
 
-static tutti_status put(struct tti_send *send, enum tti_cell_kind kind, const void *data, size_t length, uint64_t bytes)
+/* Whether the receive takes this message. If not, it has ended or broken the comm. */
+static bool takes(struct tti_recv *recv, struct tti_box *box, const struct tti_note *note)
 {
-    struct tti_cell *cell = tti_channel_reserve(send->end);
-    if (cell == NULL) return wait_for_peer(send);
-    bool moves = tti_move(length);
-    cell->bytes = bytes;
-    cell->tag = send->tag;
-    cell->type = (uint8_t)send->type;
-    cell->kind = (uint8_t)kind;
-    if (moves && length > 0) memcpy(cell->data, data, length);
-    tti_moved();
-    tti_channel_commit(send->end);
-    tti_comm_ring(send->comm, false);
-    return TUTTI_OK;
-}
-
-static tutti_status announce(struct tti_send *send)
-{
-    struct tti_channel *channel = send->end->channel;
-    struct tti_place place = tti_place_of(send->comm, send->in, send->bytes);
-    if (send->comm->world->options.direct == 0) place.reach = TTI_NOWHERE;
-    channel->source_reach = place.reach;
-    channel->source_process = place.process;
-    channel->source_value = place.value;
-    TTI_TRY(put(send, TTI_CELL_LARGE, NULL, 0, send->bytes));
-    send->end->large++;
-    send->state = ANNOUNCED;
-    return TUTTI_OK;
-}
-
-static uint64_t half_of(uint64_t bytes)
-{
-    return bytes / 2 / 64 * 64;
-}
-
-static void copy_pieces(tutti_comm *comm, char *target, const char *source, uint64_t bytes)
-{
-    uint64_t footprint = 4 * bytes, fits = (uint64_t)comm->tuning.stream; /* half of the message, in two buffers */
-    enum tti_store store = footprint < fits ? TTI_CACHED : footprint / 4 < fits ? TTI_MIXED : TTI_STREAMED;
-    bool moves = tti_move(bytes);
-    for (uint64_t done = 0; moves && done < bytes && !tti_comm_is_broken(comm); done += PIECE_BYTES)
-        tti_copy(target + done, source + done, bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES, store);
-    tti_moved();
-}
-
-static tutti_status send_share(struct tti_send *send)
-{
-    struct tti_channel *channel = send->end->channel;
-    if (channel->way == TTI_WAY_PARTS) {
-        while (send->done < send->bytes) {
-            uint64_t rest = send->bytes - send->done, length = rest < TTI_CELL_BYTES ? rest : TTI_CELL_BYTES;
-            TTI_TRY(put(send, TTI_CELL_PART, send->in + send->done, length, length));
-            send->done += length;
-        }
-    } else if (channel->way == TTI_WAY_HALVES) {
-        struct tti_place place = {channel->target_reach, channel->target_process, channel->target_value};
-        char *target = tti_place_resolve(send->comm, send->peer, place);
-        uint64_t half = half_of(send->bytes);
-        copy_pieces(send->comm, target + half, send->in + half, send->bytes - half);
-        if (tti_comm_is_broken(send->comm)) return TUTTI_IN_PROGRESS; /* may have stopped half way */
+    struct tti_letter *letter = &recv->letter;
+    recv->source = box->peer;
+    recv->got = note->tag;
+    recv->came = (tutti_type)note->type;
+    letter->bytes = note->bytes;
+    if (recv->probes) {
+        tti_letter_end(letter, TUTTI_OK);
+    } else if (recv->came != letter->type) {
+        box->messages->failure = wrong_type(recv);
+    } else if (note->bytes > recv->capacity) {
+        tti_letter_end(letter, TUTTI_ERR_TRUNCATED);
+    } else {
+        if (letter->peer == TUTTI_ANY_SOURCE) box->messages->turn = (box->peer + 1) % letter->comm->size;
+        return true;
     }
-    atomic_store_explicit(&channel->sent, send->end->large, memory_order_release);
-    tti_comm_ring(send->comm, false);
-    send->state = CLOSING;
-    return TUTTI_OK;
+    return false;
 }
 
-static tutti_status send_progress(void *object)
+static struct tti_early *new_early(struct tti_box *box, const struct tti_note *note, const void *data)
 {
-    struct tti_send *send = object;
-    send->left = peer_left(send->comm, send->peer); /* before looking: what it did it did before leaving */
-    if (send->state == STARTING && send->bytes <= (uint64_t)send->comm->tuning.eager) {
-        TTI_TRY(put(send, TTI_CELL_EAGER, send->in, send->bytes, send->bytes));
-        send->state = DONE;
+    tutti_comm *comm = box->messages->comm;
+    bool large = note->kind == TTI_NOTE_LARGE;
+    size_t bytes = large ? 0 : note->bytes;
+    struct tti_early *early = tti_calloc(1, sizeof *early + bytes);
+    if (early == NULL) {
+        box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
+                                                "rank %d has no memory for a message of rank %d that came early",
+                                                comm->rank, box->peer);
+        return NULL;
     }
-    if (send->state == DONE) return TUTTI_OK;
-    if (send->state == STARTING) TTI_TRY(announce(send));
-    struct tti_channel *channel = send->end->channel;
-    if (send->state == ANNOUNCED) {
-        if (atomic_load_explicit(&channel->accepted, memory_order_acquire) != send->end->large)
-            return wait_for_peer(send);
-        send->state = MOVING;
+    *early = (struct tti_early){
+        .bytes = note->bytes, .tag = note->tag, .type = note->type, .large = large, .number = box->heard};
+    if (large)
+        memcpy(&early->place, data, sizeof early->place);
+    else
+        tti_note_copy(early->data, data, bytes);
+    return early;
+}
+
+static void keep_early(struct tti_box *box, const struct tti_note *note, const void *data)
+{
+    struct tti_early *early = new_early(box, note, data);
+    if (early == NULL) return;
+    tti_list_append(&box->early, &early->on);
+    box->early_bytes += early->large ? 0 : early->bytes;
+    box->messages->early++;
+}
+
+static void finish_eager(struct tti_recv *recv, const void *data)
+{
+    tti_note_copy(recv->out, data, recv->letter.bytes);
+    tti_letter_end(&recv->letter, TUTTI_OK);
+}
+
+/* A message has come: to the receive that it is for, or aside. */
+static void deliver(struct tti_box *box, const struct tti_note *note, const void *data)
+{
+    struct tti_recv *recv;
+    if (note->kind == TTI_NOTE_LARGE) box->heard++;
+    while ((recv = match(box, note->tag)) != NULL) {
+        if (takes(recv, box, note)) break;
+        if (box->messages->failure != TUTTI_OK) return;
     }
-    if (send->state == MOVING) TTI_TRY(send_share(send));
-    bool done = channel->way == TTI_WAY_PARTS ||
-                atomic_load_explicit(&channel->received, memory_order_acquire) == send->end->large;
-    if (!done) return wait_for_peer(send);
-    if (channel->way != TTI_WAY_PARTS && tti_comm_is_broken(send->comm)) return TUTTI_IN_PROGRESS; /* likewise */
-    send->state = DONE;
-    return TUTTI_OK;
+    if (recv == NULL) {
+        keep_early(box, note, data);
+    } else if (note->kind == TTI_NOTE_EAGER) {
+        finish_eager(recv, data);
+    } else {
+        struct tti_place place;
+        memcpy(&place, data, sizeof place);
+        tti_large_accept(recv, box, box->heard, place);
+    }
+}
+
+void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const void *data)
+{
+    box->messages->quiet = 0;
+    if (note->kind > TTI_NOTE_LARGE)
+        tti_large_heard(box, note, data);
+    else if (!box->messages->stopped)
+        deliver(box, note, data);
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------------------------- */
 
-static tutti_status fits(struct tti_recv *recv, uint64_t bytes, uint8_t type)
+/* Looks among the messages that were put aside. True: the receive has found its one, or ended, or broken the comm. */
+static bool find_early(struct tti_recv *recv, struct tti_box *box)
 {
-    size_t element = tutti_type_bytes(recv->type);
-    char site[112];
-    if (type != (uint8_t)recv->type) {
-        tti_site_describe(&recv->comm->site, site, sizeof site);
-        return tti_comm_break(recv->comm, TTI_RECV, TUTTI_ERR_MISMATCH, recv->peer,
-                              "rank %d receives %s with tag %d%s from rank %d, which sent %s", recv->comm->rank,
-                              tutti_type_name(recv->type), recv->tag, site, recv->peer,
-                              tutti_type_name((tutti_type)type));
-    }
-    if (bytes > recv->capacity)
-        return tti_comm_refuse(recv->comm, TTI_RECV, TUTTI_ERR_TRUNCATED,
-                               "rank %d's message with tag %d has %llu elements, the buffer of rank %d only %llu; it "
-                               "can still be received with a larger one",
-                               recv->peer, recv->tag, (unsigned long long)(bytes / element), recv->comm->rank,
-                               (unsigned long long)(recv->capacity / element));
-    recv->bytes = bytes;
-    return TUTTI_OK;
-}
-
-static tutti_status take_early(struct tti_recv *recv)
-{
-    for (struct tti_early **link = &recv->mailbox->first; *link != NULL; link = &(*link)->next) {
-        struct tti_early *early = *link;
-        if (early->tag != recv->tag) continue;
-        TTI_TRY(fits(recv, early->bytes, early->type));
-        if (early->bytes > 0) memcpy(recv->out, early->data, early->bytes);
-        *link = early->next;
-        if (recv->mailbox->last == &early->next) recv->mailbox->last = link;
-        tti_free(early);
-        recv->state = DONE;
-        return TUTTI_OK;
-    }
-    return TUTTI_IN_PROGRESS;
-}
-
-static tutti_status keep_early(struct tti_recv *recv, const struct tti_cell *cell)
-{
-    struct tti_early *early = tti_calloc(1, sizeof *early + cell->bytes);
-    if (early == NULL)
-        return tti_comm_break(recv->comm, TTI_RECV, TUTTI_ERR_MEMORY, recv->comm->rank,
-                              "rank %d has no memory for a message of rank %d that came early", recv->comm->rank,
-                              recv->peer);
-    early->bytes = cell->bytes;
-    early->tag = cell->tag;
-    early->type = cell->type;
-    memcpy(early->data, cell->data, cell->bytes);
-    *recv->mailbox->last = early;
-    recv->mailbox->last = &early->next;
-    return TUTTI_OK;
-}
-
-static enum tti_large_way way_of(tutti_comm *comm, int peer, struct tti_place source, struct tti_place target)
-{
-    if (source.reach == TTI_NOWHERE || comm->world->options.direct == 0) return TTI_WAY_PARTS;
-    bool reach = tti_place_resolve(comm, peer, source) != NULL;
-    bool same = tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
-    if (reach && (same || target.reach == TTI_ARENA)) return TTI_WAY_HALVES;
-    return reach || comm->can_attach ? TTI_WAY_FETCH : TTI_WAY_PARTS;
-}
-
-static void accept_large(struct tti_recv *recv)
-{
-    struct tti_channel_end *end = &recv->mailbox->from;
-    struct tti_channel *channel = end->channel;
-    struct tti_place source = {channel->source_reach, channel->source_process, channel->source_value};
-    struct tti_place target = tti_place_of(recv->comm, recv->out, recv->bytes);
-    recv->way = (int)way_of(recv->comm, recv->peer, source, target);
-    channel->way = (uint32_t)recv->way;
-    channel->target_reach = target.reach;
-    channel->target_process = target.process;
-    channel->target_value = target.value;
-    end->large++;
-    tti_channel_take(end);
-    atomic_store_explicit(&channel->accepted, end->large, memory_order_release);
-    tti_comm_ring(recv->comm, false);
-    recv->state = MOVING;
-}
-
-static tutti_status take_cells(struct tti_recv *recv)
-{
-    struct tti_channel_end *end = &recv->mailbox->from;
-    struct tti_cell *cell;
-    while ((cell = tti_channel_peek(end)) != NULL) {
-        if (cell->tag == recv->tag) {
-            TTI_TRY(fits(recv, cell->bytes, cell->type));
-            if (cell->kind == TTI_CELL_LARGE) {
-                accept_large(recv);
-                return TUTTI_OK;
-            }
-            if (cell->bytes > 0) memcpy(recv->out, cell->data, cell->bytes);
-            tti_channel_take(end);
-            tti_comm_ring(recv->comm, false);
-            recv->state = DONE;
-            return TUTTI_OK;
-        }
-        if (cell->kind == TTI_CELL_LARGE) return TUTTI_IN_PROGRESS; /* nothing can follow it before it is accepted */
-        TTI_TRY(keep_early(recv, cell));
-        tti_channel_take(end);
-        tti_comm_ring(recv->comm, false);
-    }
-    return TUTTI_IN_PROGRESS;
-}
-
-static tutti_status find_message(struct tti_recv *recv)
-{
-    recv->waiting_for = recv->peer;
-    bool left = peer_left(recv->comm, recv->peer); /* before looking: what it sent it sent before leaving */
-    tutti_status status = TUTTI_IN_PROGRESS;
-    if (open_from(recv->comm, recv->peer)) status = take_cells(recv);
-    if (status != TUTTI_IN_PROGRESS || !left) return status;
-    char site[112];
-    tti_site_describe(&recv->comm->site, site, sizeof site);
-    return tti_comm_break(recv->comm, TTI_RECV, TUTTI_ERR_MISMATCH, recv->peer,
-                          "rank %d receives with tag %d%s from rank %d, which has left and sent no such message",
-                          recv->comm->rank, recv->tag, site, recv->peer);
-}
-
-static tutti_status take_parts(struct tti_recv *recv)
-{
-    struct tti_channel_end *end = &recv->mailbox->from;
-    while (recv->done < recv->bytes) {
-        struct tti_cell *cell = tti_channel_peek(end);
-        if (cell == NULL) return TUTTI_IN_PROGRESS;
-        memcpy(recv->out + recv->done, cell->data, cell->bytes);
-        recv->done += cell->bytes;
-        tti_channel_take(end);
-        tti_comm_ring(recv->comm, false);
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status recv_share(struct tti_recv *recv)
-{
-    tutti_comm *comm = recv->comm;
-    struct tti_channel *channel = recv->mailbox->from.channel;
-    if (recv->way == TTI_WAY_PARTS) { /* the sender may be at its next message already: its place is not ours to read */
-        TTI_TRY(take_parts(recv));
-    } else {
-        struct tti_place source = {channel->source_reach, channel->source_process, channel->source_value};
-        uint64_t bytes = recv->way == TTI_WAY_HALVES ? half_of(recv->bytes) : recv->bytes;
-        char *address = tti_place_resolve(comm, recv->peer, source);
-        if (address != NULL)
-            copy_pieces(comm, recv->out, address, bytes);
+    TTI_LIST_EACH(link, &box->early)
+    {
+        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
+        if (!tag_fits(recv, early->tag)) continue;
+        struct tti_note note = {TTI_NOTE_EAGER, early->type, early->tag, early->bytes};
+        if (!takes(recv, box, &note)) return true;
+        if (early->large)
+            tti_large_accept(recv, box, early->number, early->place);
         else
-            TTI_TRY(tti_place_fetch(comm, TTI_RECV, recv->peer, source, 0, recv->out, bytes));
+            finish_eager(recv, early->data);
+        free_early(box, early);
+        return true;
     }
-    if (tti_comm_is_broken(comm)) return TUTTI_IN_PROGRESS;
-    atomic_store_explicit(&channel->received, recv->mailbox->from.large, memory_order_release);
-    tti_comm_ring(comm, false);
-    recv->state = recv->way == TTI_WAY_HALVES ? CLOSING : DONE;
+    return false;
+}
+
+static bool find_early_of_any(struct tti_recv *recv)
+{
+    struct tti_messages *messages = recv->letter.comm->messages;
+    int size = recv->letter.comm->size, first = messages->turn;
+    for (int i = 0; i < size; i++) {
+        struct tti_box *box = messages->boxes[(first + i) % size];
+        if (box != NULL && find_early(recv, box)) return true;
+    }
+    return false;
+}
+
+tutti_status tti_recv_post(struct tti_recv *recv)
+{
+    struct tti_letter *letter = &recv->letter;
+    struct tti_messages *messages = letter->comm->messages;
+    bool any = letter->peer == TUTTI_ANY_SOURCE;
+    struct tti_box *box = any ? NULL : tti_box_of(messages, letter->peer);
+    if (box == NULL && !any) return refuse(letter, TTI_RECV, TUTTI_ERR_MEMORY, "memory ran out");
+    begin(letter, false);
+    recv->order = ++messages->order;
+    messages->failure = TUTTI_OK;
+    if (messages->early > 0 && (any ? find_early_of_any(recv) : find_early(recv, box))) {
+        activate(messages->boxes[recv->source]);
+        if (messages->failure != TUTTI_OK) tti_letter_end(letter, messages->failure);
+        return letter->status;
+    }
+    tti_list_append(any ? &messages->any : &box->posted, &letter->on);
+    if (box != NULL) activate(box);
+    return letter->status;
+}
+
+/* ---- Progress -------------------------------------------------------------------------------------------------- */
+
+static void look_at_active(struct tti_messages *messages)
+{
+    bool asks = messages->quiet > QUIET;
+    TTI_LIST_EACH(link, &messages->active)
+    {
+        struct tti_box *box = TTI_LIST_OF(link, struct tti_box, active);
+        if (!has_letters(box)) {
+            tti_list_remove(link);
+            continue;
+        }
+        /* before looking: what it did it did before leaving */
+        box->left = asks && has_left(messages, box->peer);
+        box->route->look(box);
+        if (!tti_list_is_empty(&box->queue)) start_queued(box);
+    }
+}
+
+/* Looks at peers from `first` on, those that have sent anything so far. */
+static void look_at_others(struct tti_messages *messages, int first, int count)
+{
+    int size = messages->comm->size;
+    for (int i = 0, peer = first; i < count && i < size; i++, peer = peer + 1 < size ? peer + 1 : 0) {
+        if (peer == messages->comm->rank || !tti_channel_is_there(messages, peer)) continue;
+        struct tti_box *box = tti_box_of(messages, peer);
+        if (box == NULL) continue; /* it is looked at again, with more luck */
+        box->route->look(box);
+        if (has_letters(box)) activate(box);
+    }
+}
+
+/* A rank that waits puts aside what others have sent, so that they do not wait for it in turn. */
+static void tidy(struct tti_messages *messages)
+{
+    messages->tidies = true;
+    look_at_others(messages, messages->idle, TIDIED_AT_ONCE);
+    messages->tidies = false;
+    messages->idle = (messages->idle + TIDIED_AT_ONCE) % messages->comm->size;
+}
+
+static bool work_once(struct tti_messages *messages)
+{
+    bool moved = false;
+    TTI_LIST_EACH(link, &messages->work)
+    {
+        if (messages->failure != TUTTI_OK) return false;
+        if (tti_large_step(TTI_LIST_OF(link, struct tti_letter, work))) moved = true;
+    }
+    return moved;
+}
+
+/* ---- Peers that left ------------------------------------------------------------------------------------------- */
+
+static bool somebody_is_here(struct tti_messages *messages)
+{
+    int size = messages->comm->size;
+    for (int i = 0; i < size; i++) {
+        int peer = (messages->present + i) % size;
+        if (peer == messages->comm->rank || has_left(messages, peer)) continue;
+        messages->present = peer;
+        return true;
+    }
+    return size == 1; /* only this rank could ever send */
+}
+
+static tutti_status nothing_will_come(const struct tti_letter *letter)
+{
+    char site[112], tag[24] = "any tag", from[64] = "any rank, and all others have left";
+    tti_site_describe(letter->site, site, sizeof site);
+    if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
+    if (letter->peer != TUTTI_ANY_SOURCE)
+        snprintf(from, sizeof from, "rank %d, which has left and sent no such message", letter->peer);
+    return tti_comm_break(letter->comm, TTI_RECV, TUTTI_ERR_MISMATCH, letter->waiting_for,
+                          "rank %d receives with %s%s from %s", letter->comm->rank, tag, site, from);
+}
+
+static tutti_status nobody_takes(const struct tti_letter *letter)
+{
+    char site[112];
+    tti_site_describe(letter->site, site, sizeof site);
+    return tti_comm_break(letter->comm, TTI_SEND, TUTTI_ERR_MISMATCH, letter->peer,
+                          "rank %d sends %llu bytes with tag %d%s to rank %d, which has left", letter->comm->rank,
+                          (unsigned long long)letter->bytes, letter->tag, site, letter->peer);
+}
+
+static tutti_status check_left(const struct tti_messages *messages)
+{
+    TTI_LIST_EACH(link, &messages->active)
+    {
+        const struct tti_box *box = TTI_LIST_OF(link, struct tti_box, active);
+        const struct tti_link *lists[] = {&box->queue, &box->sending, &box->posted, &box->taking};
+        for (size_t i = 0; box->left && i < sizeof lists / sizeof *lists; i++) {
+            if (tti_list_is_empty(lists[i])) continue;
+            const struct tti_letter *letter = TTI_LETTER_ON(lists[i]->next);
+            return letter->is_send ? nobody_takes(letter) : nothing_will_come(letter);
+        }
+    }
     return TUTTI_OK;
 }
 
-static tutti_status recv_progress(void *object)
+tutti_status tti_messages_progress(tutti_comm *comm)
 {
-    struct tti_recv *recv = object;
-    if (recv->state == STARTING) {
-        tutti_status early = take_early(recv);
-        if (early != TUTTI_IN_PROGRESS) return early;
-        TTI_TRY(find_message(recv));
-    }
-    if (recv->state == MOVING) TTI_TRY(recv_share(recv));
-    if (recv->state == CLOSING) { /* the sender has its half to copy */
-        struct tti_channel_end *end = &recv->mailbox->from;
-        if (atomic_load_explicit(&end->channel->sent, memory_order_acquire) < end->large) return TUTTI_IN_PROGRESS;
-        if (tti_comm_is_broken(recv->comm)) return TUTTI_IN_PROGRESS; /* so it may have stopped half way */
-        recv->state = DONE;
-    }
-    return TUTTI_OK;
-}
-
-/* ---- From start to end ----------------------------------------------------------------------------------------- */
-
-static bool is_here(const tutti_comm *comm, int peer)
-{
-    return atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) == TTI_RANK_JOINED;
-}
-
-/* A side that failed says first that it touches the message no more, then waits until the other cannot touch its buffer
- * either. A failed sendrecv says both before it waits for anything. One that accepts a message from now on sees the
- * broken comm before it touches anything: the side that failed fences for everyone after the break. */
-static void stop_recv(struct tti_recv *recv)
-{
-    struct tti_channel_end *end = &recv->mailbox->from;
-    tti_fence_rare();
-    if (recv->state != MOVING && recv->state != CLOSING) return;
-    atomic_store_explicit(&end->channel->received, end->large, memory_order_release);
-    tti_comm_ring(recv->comm, true);
-}
-
-static void stop_send(struct tti_send *send)
-{
-    tti_fence_rare();
-    if (send->state == STARTING || send->state == DONE) return;
-    atomic_store_explicit(&send->end->channel->sent, send->end->large, memory_order_release);
-    tti_comm_ring(send->comm, true);
-}
-
-static void fence_recv(struct tti_recv *recv)
-{
-    tutti_comm *comm = recv->comm;
-    struct tti_channel_end *end = &recv->mailbox->from;
-    if ((recv->state != MOVING && recv->state != CLOSING) || recv->way != TTI_WAY_HALVES) return;
-    int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
-    /* not "!=": the sender may have gone on to its next message and failed there */
-    while (atomic_load_explicit(&end->channel->sent, memory_order_acquire) < end->large) {
-        tti_world_check_alive(comm->world);
-        if (!is_here(comm, recv->peer)) return;
-        if (tti_now_ns() >= until) {
-            if (!tti_world_kill(comm->world, tti_member(comm, recv->peer), KILL_MS))
-                tti_comm_quarantine(comm, TTI_RECV, recv->peer, NULL, recv->out);
-            return;
-        }
-        tti_wait_turn();
-    }
-}
-
-/* Only a receiver of this process reads the buffer where it lies. */
-static void fence_send(struct tti_send *send)
-{
-    tutti_comm *comm = send->comm;
-    struct tti_channel *channel = send->end->channel;
-    bool same = tti_info_of(comm, send->peer)->pid == tti_info_of(comm, comm->rank)->pid;
-    if (send->state == STARTING || send->state == DONE || !same) return;
-    if (atomic_load_explicit(&channel->accepted, memory_order_acquire) != send->end->large) return;
-    int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
-    while (atomic_load_explicit(&channel->received, memory_order_acquire) != send->end->large) {
-        if (!is_here(comm, send->peer)) return;
-        if (tti_now_ns() >= until) {
-            tti_comm_quarantine(comm, TTI_SEND, send->peer, send->in, NULL);
-            return;
-        }
-        tti_wait_turn();
-    }
-}
-
-static void prepare_send(struct tti_send *send)
-{
-    send->end = &send->comm->mailboxes[send->peer].to;
-    send->state = STARTING;
-    send->waiting_for = send->peer;
-}
-
-static void prepare_recv(struct tti_recv *recv)
-{
-    recv->mailbox = &recv->comm->mailboxes[recv->peer];
-    recv->state = STARTING;
-    recv->waiting_for = recv->peer;
-}
-
-tutti_status tti_send_run(struct tti_send *send, int64_t deadline_ms)
-{
-    TTI_TRY(open_to(send->comm, send->peer));
-    prepare_send(send);
-    struct tti_waitable waitable = {.progress = send_progress,
-                                    .object = send,
-                                    .waiting_for = &send->waiting_for,
-                                    .site = &send->comm->site,
-                                    .deadline_ms = deadline_ms};
-    tutti_status status = tti_comm_wait(send->comm, &waitable);
-    if (status == TUTTI_OK) return TUTTI_OK;
-    stop_send(send);
-    fence_send(send);
-    return status;
-}
-
-tutti_status tti_recv_run(struct tti_recv *recv, int64_t deadline_ms)
-{
-    prepare_recv(recv);
-    struct tti_waitable waitable = {.progress = recv_progress,
-                                    .object = recv,
-                                    .waiting_for = &recv->waiting_for,
-                                    .site = &recv->comm->site,
-                                    .deadline_ms = deadline_ms};
-    tutti_status status = tti_comm_wait(recv->comm, &waitable);
-    if (status == TUTTI_OK) return TUTTI_OK;
-    stop_recv(recv);
-    fence_recv(recv);
-    return status;
-}
-
-struct both {
-    struct tti_send *send;
-    struct tti_recv *recv;
-    tutti_status send_status, recv_status;
-    int waiting_for;
-};
-
-static tutti_status both_progress(void *object)
-{
-    struct both *both = object;
-    if (both->send_status == TUTTI_IN_PROGRESS) both->send_status = send_progress(both->send);
-    if (both->recv_status == TUTTI_IN_PROGRESS) both->recv_status = recv_progress(both->recv);
-    if (both->send_status < 0) return both->send_status;
-    if (both->recv_status < 0 && both->send_status == TUTTI_OK) return both->recv_status;
-    bool waits = both->send_status == TUTTI_IN_PROGRESS || both->recv_status == TUTTI_IN_PROGRESS;
-    if (both->send_status == TUTTI_OK)
-        both->waiting_for = both->recv->waiting_for;
-    else if (both->recv_status != TUTTI_IN_PROGRESS)
-        both->waiting_for = both->send->waiting_for;
-    else
-        both->waiting_for = both->send->peer == both->recv->peer ? both->send->peer : -1;
-    return waits ? TUTTI_IN_PROGRESS : TUTTI_OK;
-}
-
-tutti_status tti_sendrecv_run(struct tti_send *send, struct tti_recv *recv, int64_t deadline_ms)
-{
-    TTI_TRY(open_to(send->comm, send->peer));
-    prepare_send(send);
-    prepare_recv(recv);
-    struct both both = {.send = send,
-                        .recv = recv,
-                        .send_status = TUTTI_IN_PROGRESS,
-                        .recv_status = TUTTI_IN_PROGRESS,
-                        .waiting_for = send->peer};
-    struct tti_waitable waitable = {.progress = both_progress,
-                                    .object = &both,
-                                    .waiting_for = &both.waiting_for,
-                                    .site = &send->comm->site,
-                                    .deadline_ms = deadline_ms};
-    tutti_status status = tti_comm_wait(send->comm, &waitable);
-    if (status == TUTTI_OK) return TUTTI_OK;
-    stop_send(send);
-    stop_recv(recv);
-    fence_send(send);
-    fence_recv(recv);
-    return status;
+    struct tti_messages *messages = comm->messages;
+    if (messages->pending == 0 || messages->stopped) return TUTTI_OK;
+    messages->failure = TUTTI_OK;
+    bool quiet = ++messages->quiet > QUIET;
+    bool alone = quiet && !tti_list_is_empty(&messages->any) && !somebody_is_here(messages);
+    look_at_active(messages);
+    if (!tti_list_is_empty(&messages->any)) look_at_others(messages, messages->turn, comm->size);
+    if (quiet) tidy(messages);
+    while (!tti_list_is_empty(&messages->work) && work_once(messages)) look_at_active(messages);
+    if (messages->failure != TUTTI_OK || !quiet) return messages->failure;
+    if (alone && !tti_list_is_empty(&messages->any)) return nothing_will_come(TTI_LETTER_ON(messages->any.next));
+    return check_left(messages);
 }

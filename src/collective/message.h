@@ -1,55 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages between two ranks of a comm: matching by tag over channels.
+ * Messages between two ranks of a comm. Any number of sends and receives can be posted; nothing here blocks, except
+ * where it says so. Calls on one comm come from one thread at a time.
  *
- * The channel from a to b lies in a's arena and is made when a first sends to b; its place is written into the comm's
- * table of channels. A message that arrives before it is wanted waits in the receiver's mailbox; a large one waits in
- * its sender, which has nothing else on its way then.
+ * Matching: a message is received by the first receive, in the order of posting, whose source and tag fit it; a receive
+ * gets the first message that fits it, in the order in which its sender sent them. Receives from any source take the
+ * senders in turn.
+ *
+ * A letter ends exactly once: its status goes from IN_PROGRESS to OK or an error, and its buffer is the owner's again.
  */
 #ifndef TTI_COLLECTIVE_MESSAGE_H
 #define TTI_COLLECTIVE_MESSAGE_H
 
+#include "base/list.h"
 #include "collective/call.h"
-#include "transport/channel.h"
 #include <stdbool.h>
 
-struct tti_early; /* a message that came before it was wanted */
+/* What sends and receives have in common. */
+struct tti_letter {
+    tutti_comm *comm;
+    const struct tti_site *site; /* for errors; must stay until the letter has ended */
+    tutti_type type;
+    int peer, tag; /* of a receive also TUTTI_ANY_SOURCE, TUTTI_ANY_TAG */
 
-/* This rank's two ends towards one peer. */
-struct tti_mailbox {
-    struct tti_channel_end to, from;
-    struct tti_early *first, **last;
+    tutti_status status;
+    int waiting_for; /* rank, or -1 for anyone */
+    uint64_t bytes;  /* of the message; a receive knows them when it has ended or found its message */
+
+    struct tti_link on, work; /* the rest is message.c's and its neighbours' */
+    uint8_t state, way;
+    bool is_send, other_done;
+    uint32_t number;        /* of a large message */
+    uint64_t done;          /* bytes of the own share */
+    uint64_t position;      /* receive: of the note that accepted, in its channel */
+    struct tti_place place; /* of the other side's buffer */
 };
 
-/* Whether a message to `peer` would find the channel full. */
-bool tti_send_is_full(tutti_comm *comm, int peer);
-
-struct tti_mailbox *tti_mailboxes_create(int size);
-void tti_mailboxes_free(struct tti_mailbox *mailboxes, int size);
-
 struct tti_send {
-    tutti_comm *comm;
+    struct tti_letter letter; /* bytes is set by the caller */
     const char *in;
-    uint64_t bytes, done;
-    tutti_type type;
-    int peer, tag, state;
-    bool left; /* the peer, when last looked at */
-    struct tti_channel_end *end;
-    int waiting_for;
 };
 
 struct tti_recv {
-    tutti_comm *comm;
+    struct tti_letter letter;
     char *out;
-    uint64_t capacity, bytes, done;
-    tutti_type type;
-    int peer, tag, state, way;
-    struct tti_mailbox *mailbox;
-    int waiting_for;
+    uint64_t capacity;
+    bool probes;     /* looks only: ends when a message that fits has come, and leaves it there */
+    int source, got; /* rank and tag of the message, when it has ended */
+    tutti_type came; /* its type */
+    uint64_t order;
 };
 
-tutti_status tti_send_run(struct tti_send *send, int64_t deadline_ms);
-tutti_status tti_recv_run(struct tti_recv *recv, int64_t deadline_ms);
-tutti_status tti_sendrecv_run(struct tti_send *send, struct tti_recv *recv, int64_t deadline_ms);
+/* The caller has set the first four fields of the letter and those of its own; the memory is its until the letter has
+ * ended. Returns the letter's status: an error when it was refused (the comm has the sentence), often OK. */
+tutti_status tti_send_post(struct tti_send *send);
+tutti_status tti_recv_post(struct tti_recv *recv);
+
+/* Does all that can be done now for the comm's letters; an error when the comm broke by that. */
+tutti_status tti_messages_progress(tutti_comm *comm);
+/* How many letters have not ended. */
+int tti_messages_pending(const tutti_comm *comm);
+
+/* Ends a receive that has found no message yet, or a send of which nothing was said yet, with ERR_CANCELLED. False: it
+ * is too late for that; it goes on. */
+bool tti_letter_cancel(struct tti_letter *letter);
+
+/* The sentence for a receive that ended with ERR_TRUNCATED; `prefix` comes before it. Returns its status. */
+tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix);
+
+/* ---- After a failure. The comm is broken. */
+
+/* Says that this rank touches no message's memory any more: neither will it. */
+void tti_messages_stop(tutti_comm *comm);
+/* Ends, with `status`, all letters whose buffers no peer can touch any more. True: there are no others. */
+bool tti_messages_fence(tutti_comm *comm, tutti_status status);
+/* Blocks: the two above, until all have ended. After fence_ms a process that may still touch one is killed; a thread
+ * cannot be: its peers' buffers are quarantined. */
+void tti_messages_fail(tutti_comm *comm, tutti_status status);
+
+struct tti_group; /* of a group that has begun: api_group.c */
+void tti_group_free(struct tti_group *group);
+
+struct tti_messages; /* of one comm on one rank */
+struct tti_messages *tti_messages_create(tutti_comm *comm);
+void tti_messages_free(struct tti_messages *messages);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A channel carries messages from one rank to one other through memory that both can reach: a ring of cells, written by
- * the sender and freed by the receiver, and a place where the two agree on a large message.
+ * A channel carries notes from one rank to one other, and short answers back, through memory that both can reach: two
+ * rings of slots, each written by one side and freed by the other. What notes and answers mean is the business of the
+ * layer above.
  *
- * Invariant: cell i (counted from 0) lies at i % TTI_CELLS and is full exactly when its number is i + 1 and the receiver
- * has not yet taken it; the sender writes cell i only when taken > i - TTI_CELLS.
+ * Invariant of a ring: slot i (counted from 0) lies at i % count and is full exactly when its number is i + 1 and the
+ * reader has not yet taken it; the writer writes slot i only when taken > i - count.
  */
 #ifndef TTI_TRANSPORT_CHANNEL_H
 #define TTI_TRANSPORT_CHANNEL_H
@@ -14,57 +15,79 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TTI_CELLS = 8, TTI_CELL_BYTES = 4096 };
-
-enum tti_cell_kind {
-    TTI_CELL_EAGER, /* the whole message */
-    TTI_CELL_LARGE, /* announces one that is moved when it is received */
-    TTI_CELL_PART   /* a piece of the large message that was accepted */
-};
+enum { TTI_CELLS = 8, TTI_CELL_BYTES = 4096, TTI_ANSWERS = 16, TTI_ANSWER_BYTES = 40 };
 
 struct tti_cell {
     _Alignas(64) _Atomic uint64_t number;
-    uint64_t bytes; /* of the message; of the piece in a PART */
+    uint64_t bytes;
     int32_t tag;
     uint8_t type, kind;
     unsigned char data[TTI_CELL_BYTES]; /* begins in the first cache line: small messages cross in one */
 };
 
-/* How both sides move a large message. */
-enum tti_large_way {
-    TTI_WAY_HALVES, /* both can reach both buffers: each copies half */
-    TTI_WAY_FETCH,  /* the receiver reads the sender's memory */
-    TTI_WAY_PARTS   /* through cells */
+struct tti_answer {
+    _Alignas(64) _Atomic uint64_t number;
+    int32_t tag;
+    uint8_t type, kind;
+    unsigned char data[TTI_ANSWER_BYTES];
 };
 
 struct tti_channel {
-    _Alignas(64) _Atomic uint64_t taken; /* by the receiver: cells */
-    _Alignas(
-        64) _Atomic uint64_t accepted; /* by the receiver: number of the large message; then the fields below hold */
-    uint32_t way, target_reach;
-    int32_t target_process;
-    uint64_t target_value;
-    _Alignas(64) _Atomic uint64_t received; /* by the receiver: has done its share of that large message */
-    _Alignas(64) _Atomic uint64_t sent;     /* by the sender: likewise, or has stopped */
-    _Alignas(64) uint32_t source_reach;     /* by the sender, with the cell that announces a large message */
-    int32_t source_process;
-    uint64_t source_value;
+    _Alignas(64) _Atomic uint64_t cells_taken;   /* by the receiver */
+    _Alignas(64) _Atomic uint64_t answers_taken; /* by the sender */
+    struct tti_answer answers[TTI_ANSWERS];
     struct tti_cell cells[TTI_CELLS];
 };
 
-/* One side's position. */
-struct tti_channel_end {
-    struct tti_channel *channel;
-    uint64_t next;  /* cell to write or to take */
-    uint64_t taken; /* sender: last known */
-    uint64_t large; /* large messages so far */
+/* One side's position in one ring. */
+struct tti_ring {
+    char *slots; /* NULL: not there yet; each begins with its number */
+    size_t stride;
+    uint64_t count;
+    _Atomic uint64_t *taken;
+    uint64_t next; /* slot to write or to take */
+    uint64_t seen; /* writer: taken, last known */
 };
 
-/* The cell to write next, or NULL when the ring is full. */
-struct tti_cell *tti_channel_reserve(struct tti_channel_end *end);
-void tti_channel_commit(struct tti_channel_end *end);
-/* The oldest full cell, or NULL. */
-struct tti_cell *tti_channel_peek(struct tti_channel_end *end);
-void tti_channel_take(struct tti_channel_end *end);
+void tti_ring_cells(struct tti_ring *ring, struct tti_channel *channel);
+void tti_ring_answers(struct tti_ring *ring, struct tti_channel *channel);
+
+static inline void *tti_ring_slot(const struct tti_ring *ring)
+{
+    return ring->slots + (ring->next & (ring->count - 1)) * ring->stride; /* counts are powers of two */
+}
+
+/* The slot to write next, or NULL when the ring is full. */
+static inline void *tti_ring_reserve(struct tti_ring *ring)
+{
+    if (ring->next - ring->seen >= ring->count) ring->seen = atomic_load_explicit(ring->taken, memory_order_acquire);
+    return ring->next - ring->seen < ring->count ? tti_ring_slot(ring) : NULL;
+}
+
+static inline void tti_ring_commit(struct tti_ring *ring)
+{
+    _Atomic uint64_t *number = tti_ring_slot(ring);
+    ring->next++;
+    atomic_store_explicit(number, ring->next, memory_order_release);
+}
+
+/* The oldest full slot, or NULL. */
+static inline void *tti_ring_peek(const struct tti_ring *ring)
+{
+    _Atomic uint64_t *number = tti_ring_slot(ring);
+    return atomic_load_explicit(number, memory_order_acquire) == ring->next + 1 ? (void *)number : NULL;
+}
+
+static inline void tti_ring_take(struct tti_ring *ring)
+{
+    ring->next++;
+    atomic_store_explicit(ring->taken, ring->next, memory_order_release);
+}
+
+/* Writer: whether the reader has taken the slot with this position. */
+static inline bool tti_ring_was_taken(const struct tti_ring *ring, uint64_t position)
+{
+    return atomic_load_explicit(ring->taken, memory_order_acquire) > position;
+}
 
 #endif

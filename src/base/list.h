@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lists of things that carry their own link: no memory is needed to be on one, and leaving one takes no search. The
+ * list itself is a link too, of the ring that its things form.
+ */
+#ifndef TTI_BASE_LIST_H
+#define TTI_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct tti_link {
+    struct tti_link *next, *previous;
+};
+
+static inline void tti_list_init(struct tti_link *list)
+{
+    list->next = list->previous = list;
+}
+
+static inline bool tti_list_is_empty(const struct tti_link *list)
+{
+    return list->next == list;
+}
+
+static inline void tti_list_append(struct tti_link *list, struct tti_link *link)
+{
+    link->next = list;
+    link->previous = list->previous;
+    list->previous->next = link;
+    list->previous = link;
+}
+
+/* A link that is on no list, but was initialised as one, may be removed too. */
+static inline void tti_list_remove(struct tti_link *link)
+{
+    link->previous->next = link->next;
+    link->next->previous = link->previous;
+    tti_list_init(link);
+}
+
+/* The thing whose `member` this link is. */
+#define TTI_LIST_OF(link, type, member) ((type *)(void *)((char *)(link)-offsetof(type, member)))
+
+/* Every link of a list; the current one may be removed meanwhile. */
+#define TTI_LIST_EACH(link, list)                                                                                      \
+    for (struct tti_link *link = (list)->next, *link##_next = link->next; link != (list);                              \
+         link = link##_next, link##_next = link->next)
+
+#endif

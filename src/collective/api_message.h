@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the entry points for messages share.
+ */
+#ifndef TTI_COLLECTIVE_API_MESSAGE_H
+#define TTI_COLLECTIVE_API_MESSAGE_H
+
+#include "collective/api.h"
+#include "collective/message.h"
+
+/* One message of a call, and where its results go. */
+struct tti_parcel {
+    struct tti_link on;
+    bool sends;
+    union {
+        struct tti_send send;
+        struct tti_recv recv;
+    };
+    size_t *received;
+    tutti_message *message;
+    struct tti_site site;
+};
+
+/* Waits until all have ended, or the comm has broken and nobody can touch their buffers any more. Statuses of single
+ * letters are the caller's to look at. */
+tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
+                              int64_t deadline_ms);
+
+/* Fills the outputs of a receive that succeeded. */
+void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_message *message);
+
+/* "send of 400 bytes to rank 1 with tag 7 at x.c:12" */
+void tti_letter_describe(const struct tti_letter *letter, char *text, size_t bytes);
+
+/* Puts a copy of a checked message into the comm's group. */
+tutti_status tti_group_add(tutti_comm *comm, const struct tti_parcel *parcel);
+/* A message of the group was refused: so will be the group. Returns `status`. */
+tutti_status tti_group_spoil(tutti_comm *comm, tutti_status status);
+
+#endif

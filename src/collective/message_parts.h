@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files message*.c share: boxes, notes and the routes they take.
+ *
+ * Ranks exchange notes, in order per pair of ranks. A small message is one note (EAGER). A large one is announced (LARGE, with
+ * the place of its data) and waits in its sender; the receiver that matches it answers with the way it chose and the
+ * place of its own buffer (ACCEPT). Then, by the way:
+ *   HALVES  both can reach both buffers: each copies half, then says so (SENT, RECEIVED)
+ *   FETCH   the receiver reads the sender's memory, then says so (RECEIVED)
+ *   PARTS   the data travel as notes (PART)
+ * Large messages of one direction are numbered from 1 in the order they were announced; all notes but EAGER and LARGE
+ * carry that number.
+ *
+ * Invariant: a note that is awaited gets through. A rank reads the notes of a peer for as long as one of its letters may
+ * need one of them, however many have to be put aside for that; otherwise it leaves them in the channel, and the peer
+ * waits. Answers (ACCEPT, RECEIVED) take another ring than messages, and wait for none.
+ */
+#ifndef TTI_COLLECTIVE_MESSAGE_PARTS_H
+#define TTI_COLLECTIVE_MESSAGE_PARTS_H
+
+#include "base/sim.h"
+#include "collective/comm.h"
+#include "collective/message.h"
+#include "transport/channel.h"
+#include <string.h>
+
+enum tti_note_kind { TTI_NOTE_EAGER, TTI_NOTE_LARGE, TTI_NOTE_ACCEPT, TTI_NOTE_PART, TTI_NOTE_SENT, TTI_NOTE_RECEIVED };
+
+enum tti_way { TTI_WAY_HALVES, TTI_WAY_FETCH, TTI_WAY_PARTS };
+
+struct tti_note {
+    uint8_t kind;
+    uint8_t type;   /* EAGER, LARGE: of the elements; ACCEPT: the way */
+    int32_t tag;    /* EAGER, LARGE: the tag; others: the large message's number */
+    uint64_t bytes; /* EAGER, LARGE: of the message; PART: of the piece */
+};
+
+/* Written with every poll: must not share a cache line with what another thread allocated. */
+enum { TTI_APART = 64 };
+
+struct tti_box;
+struct tti_messages;
+
+/* How notes get to a peer and come from it. */
+struct tti_route {
+    /* Copies a note with `length` bytes of data on its way; false when there is no room now. */
+    bool (*put)(struct tti_box *box, const struct tti_note *note, const void *data, size_t length);
+    /* Hands notes that have come to tti_note_arrived, while tti_box_listens; not much more than were there when it
+     * began. */
+    void (*look)(struct tti_box *box);
+};
+extern const struct tti_route tti_route_channel, tti_route_self;
+
+/* A message that came before a receive for it. Data of a large one are still with its sender. */
+struct tti_early {
+    struct tti_link on;
+    uint64_t bytes;
+    int32_t tag;
+    uint8_t type;
+    bool large;
+    uint32_t number;
+    struct tti_place place;
+    unsigned char data[];
+};
+
+/* This rank's side towards one peer, made when it is first needed. */
+struct tti_box {
+    char apart[TTI_APART];
+    struct tti_messages *messages;
+    const struct tti_route *route;
+    int peer;
+    bool left;               /* the peer, when last looked at */
+    struct tti_link active;  /* on messages->active, as long as it has letters */
+    struct tti_link posted;  /* receives without a message */
+    struct tti_link queue;   /* sends of which nothing was said yet */
+    struct tti_link sending; /* large messages from the announcement on */
+    struct tti_link taking;  /* large messages from the acceptance on */
+    struct tti_link early;
+    uint64_t early_bytes;
+    uint32_t announced, heard;          /* numbers of large messages, out and in */
+    struct tti_ring to, answers_to;     /* of our channel to the peer: cells, and what it answers */
+    struct tti_ring from, answers_from; /* of its channel to us: cells, and what we answer */
+    char apart_too[TTI_APART];
+};
+
+enum { TTI_EARLY_BYTES = 1 << 20 }; /* put aside, per peer, without need */
+
+struct tti_messages {
+    char apart[TTI_APART];
+    tutti_comm *comm;
+    struct tti_box **boxes; /* size */
+    struct tti_link active; /* boxes */
+    struct tti_link any;    /* receives from any source */
+    struct tti_link work;   /* large messages that can go on without hearing anything more */
+    uint64_t order;         /* of receives */
+    int pending;            /* letters */
+    int early;              /* messages, of all boxes */
+    int turn;               /* the source that a receive from any looks at first */
+    int idle;               /* the peer whose channel is looked at next for no particular reason */
+    int present;            /* a peer that had not left */
+    int quiet;              /* calls since anything came */
+    bool tidies;            /* looks at idle peers */
+    bool stopped;
+    tutti_status failure; /* of the note that was looked at last */
+    char apart_too[TTI_APART];
+};
+
+enum tti_letter_state {
+    TTI_LETTER_POSTED,    /* send: nothing said yet; receive: no message yet */
+    TTI_LETTER_ANNOUNCED, /* send: LARGE said */
+    TTI_LETTER_ACCEPTING, /* receive: ACCEPT to be said */
+    TTI_LETTER_MOVING,    /* own share to be done */
+    TTI_LETTER_CLOSING,   /* done, to be said */
+    TTI_LETTER_SAID,      /* the other's share is awaited */
+    TTI_LETTER_ENDED
+};
+
+struct tti_box *tti_box_of(struct tti_messages *messages, int peer); /* NULL: no memory */
+/* Whether a receive may need a note of this peer, or there is room to put its messages aside. */
+static inline bool tti_box_listens(const struct tti_box *box)
+{
+    return !tti_list_is_empty(&box->posted) || !tti_list_is_empty(&box->taking) ||
+           !tti_list_is_empty(&box->messages->any) || (box->messages->tidies && box->early_bytes < TTI_EARLY_BYTES);
+}
+void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const void *data);
+
+/* Moves data of a message that came with a note. */
+static inline void tti_note_copy(void *target, const void *source, size_t bytes)
+{
+    if (bytes == 0) return;
+    if (tti_move(bytes)) memcpy(target, source, bytes);
+    tti_moved();
+}
+
+void tti_letter_end(struct tti_letter *letter, tutti_status status);
+/* Large messages, message_large.c. */
+bool tti_large_announce(struct tti_send *send);
+void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t number, struct tti_place place);
+void tti_large_heard(struct tti_box *box, const struct tti_note *note, const void *data);
+/* Does what can be done, of the data one piece; whether anything moved. */
+bool tti_large_step(struct tti_letter *letter);
+
+/* Whether a peer has made a channel to this rank. */
+bool tti_channel_is_there(const struct tti_messages *messages, int peer);
+/* Makes this rank's channel to the peer. */
+tutti_status tti_channel_open(struct tti_box *box, tutti_error *error);
+#define TTI_SEND_OF(pointer) TTI_LIST_OF(pointer, struct tti_send, letter)
+#define TTI_RECV_OF(pointer) TTI_LIST_OF(pointer, struct tti_recv, letter)
+#define TTI_LETTER_ON(link) TTI_LIST_OF(link, struct tti_letter, on)
+
+#endif
