@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan processors=2
+ *
+ * How messages fail: a buffer that is too short, groups misused, types that differ, a peer that leaves or dies.
+ */
+#include "collective/comm.h"
+#include "collective/message.h"
+#include "messages.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static uint64_t seed = 20240611;
+static bool any_source;
+static size_t group_bytes;
+
+/* ---- Errors that leave the comm as it is ----------------------------------------------------------------------- */
+
+static bool says(const tutti_comm *comm, const char *words)
+{
+    const tutti_error *error = tutti_comm_error(comm);
+    return CHECK_THAT(error != NULL && strstr(error->text, words) != NULL, "%s", error == NULL ? "" : error->text);
+}
+
+/* Rank 0 sends one that is too long between two that are not. */
+static void truncate_one(tutti_comm *comm, struct fault_rank *self)
+{
+    size_t long_count = group_bytes, received[3] = {0};
+    int32_t *x = (int32_t *)(void *)message_alloc(comm, long_count * 4 + 4);
+    x[0] = 11;
+    int rank = tutti_rank(comm);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK);
+    if (rank == 0) {
+        CHECK(tutti_send(comm, x, 1, TUTTI_I32, 1, 1) == TUTTI_OK);
+        CHECK(tutti_send(comm, x, long_count, TUTTI_I32, 1, 2) == TUTTI_OK);
+        CHECK(tutti_send(comm, x, 1, TUTTI_I32, 1, 3) == TUTTI_OK);
+        FAULT_CALL(self, comm, tutti_group_end(comm));
+    } else {
+        int32_t y[3] = {0};
+        char words[128];
+        CHECK(tutti_recv(comm, &y[0], 1, TUTTI_I32, 0, 1, &received[0]) == TUTTI_OK);
+        CHECK(tutti_recv(comm, &y[1], 1, TUTTI_I32, TUTTI_ANY_SOURCE, 2, &received[1]) == TUTTI_OK);
+        CHECK(tutti_recv(comm, &y[2], 1, TUTTI_I32, 0, TUTTI_ANY_TAG, &received[2]) == TUTTI_OK);
+        CHECK(tutti_group_end(comm) == TUTTI_ERR_TRUNCATED);
+        says(comm, "message 2 of the group, recv from any rank with tag 2 at ");
+        snprintf(words, sizeof words, "rank 0's message with tag 2 has %zu elements, the buffer of rank 1 only 1",
+                 long_count);
+        says(comm, words);
+        CHECK_THAT(y[0] == 11 && y[1] == 0 && received[0] == 1 && received[1] == 0, "%d %d", y[0], y[1]);
+        /* the third got what came next: the long one does not fit it either, or it was the last */
+        CHECK(tutti_recv(comm, x, long_count, TUTTI_I32, 0, 2, &received[1]) == TUTTI_OK && received[1] == long_count);
+        if (received[2] == 0) CHECK(tutti_recv(comm, &y[2], 1, TUTTI_I32, 0, 3, NULL) == TUTTI_OK);
+        CHECK(y[2] == 11);
+        FAULT_CALL(self, comm, TUTTI_OK);
+    }
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+    message_free(comm, x);
+}
+
+static void misuse_groups(tutti_comm *comm, struct fault_rank *self)
+{
+    int32_t x = 1;
+    tutti_message message;
+    CHECK(tutti_group_end(comm) == TUTTI_ERR_ARGUMENT && says(comm, "no group has begun"));
+    CHECK(tutti_group_begin(comm) == TUTTI_OK);
+    CHECK(tutti_group_begin(comm) == TUTTI_ERR_ARGUMENT && says(comm, "has begun on this comm and not ended"));
+    CHECK(tutti_group_end(comm) == TUTTI_OK);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK);
+    CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 1) == TUTTI_OK);
+    CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 17, 1) == TUTTI_ERR_RANK);
+    CHECK(tutti_group_end(comm) == TUTTI_ERR_RANK && says(comm, "peer 17 is not a rank"));
+    CHECK(tutti_try_probe(comm, 0, 1, &message) == TUTTI_IN_PROGRESS);
+    CHECK(tutti_send(comm, &x, 1, TUTTI_I32, TUTTI_ANY_SOURCE, 1) == TUTTI_ERR_RANK);
+    CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, TUTTI_ANY_TAG) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_recv(comm, &x, 1, TUTTI_I32, TUTTI_ANY_TAG, 0, NULL) == TUTTI_ERR_RANK);
+    CHECK(tutti_recv(comm, &x, 1, TUTTI_I32, 0, TUTTI_ANY_SOURCE, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_probe(comm, 0, 0, NULL) == TUTTI_ERR_ARGUMENT && says(comm, "`message` is NULL"));
+    CHECK(tutti_probe(comm, 2, 0, &message) == TUTTI_ERR_RANK);
+    CHECK(tutti_probe(NULL, 0, 0, &message) == TUTTI_ERR_ARGUMENT && tutti_group_begin(NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK); /* left alone: freed with the comm */
+    CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 1) == TUTTI_OK);
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+}
+
+static void test_errors(void)
+{
+    static const size_t counts[] = {2, 1000, 50000};
+    for (int layout = 0; layout < MESSAGE_LAYOUTS; layout++)
+        for (size_t k = 0; k < 3; k++) {
+            group_bytes = counts[k];
+            message_run(layout, 2, truncate_one, "a message that is too long");
+            for (int rank = 0; rank < 2; rank++)
+                CHECK_THAT(fault_shared->ranks[rank].steps[1].status == TUTTI_OK, "rank %d", rank);
+        }
+    for (int layout = 0; layout < MESSAGE_LAYOUTS; layout += 3) message_run(layout, 2, misuse_groups, "groups misused");
+}
+
+/* ---- Errors that break it -------------------------------------------------------------------------------------- */
+
+/* Rank 1's type is another; rank 2 has nothing to do with it but waits in the same comm. */
+static void differ_in_type(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = (float *)(void *)message_alloc(comm, 2 * group_bytes * sizeof *x);
+    int rank = tutti_rank(comm), other = 1 - rank;
+    FAULT_CALL(self, comm, tutti_group_begin(comm));
+    if (rank == 2) {
+        tutti_recv(comm, x, 1, TUTTI_F32, TUTTI_ANY_SOURCE, 1, NULL);
+    } else {
+        tutti_send(comm, x, group_bytes, rank == 0 ? TUTTI_F32 : TUTTI_I32, other, 1);
+        tutti_recv(comm, x + group_bytes, group_bytes, TUTTI_I32, other, 1, NULL);
+    }
+    FAULT_CALL(self, comm, tutti_group_end(comm));
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+    if (rank != 2) CHECK_THAT(tti_messages_pending(comm) == 0, "%d pending", tti_messages_pending(comm));
+    message_free(comm, x);
+}
+
+static void leave_early(tutti_comm *comm, struct fault_rank *self)
+{
+    int32_t x = 0;
+    int rank = tutti_rank(comm);
+    if (rank == 1) {
+        CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 1) == TUTTI_OK);
+        return;
+    }
+    CHECK(tutti_group_begin(comm) == TUTTI_OK);
+    tutti_recv(comm, &x, 1, TUTTI_I32, TUTTI_ANY_SOURCE, 1, NULL);
+    tutti_recv(comm, &x, 1, TUTTI_I32, any_source ? TUTTI_ANY_SOURCE : 1, TUTTI_ANY_TAG, NULL);
+    FAULT_CALL(self, comm, tutti_group_end(comm));
+}
+
+/* Whatever call of a rank fails first has the error, all later ones say that it is broken; rank 1's is group_end. */
+static void check_type_error(int rank)
+{
+    const struct fault_step *step = fault_shared->ranks[rank].steps, *end = step + 3;
+    while (step < end && step->status == TUTTI_OK) step++;
+    if (!CHECK_THAT(step < end, "rank %d had no error", rank)) return;
+    CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && fault_has(step, "rank 1 receives i32 with tag 1") &&
+                   fault_has(step, "test_message_faults.c:") && fault_has(step, "rank 0, which sent f32"),
+               "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+    if (rank == 1) CHECK_THAT(step == &fault_shared->ranks[rank].steps[1], "at call %d", step->line);
+    while (++step < end) CHECK(step->status == TUTTI_ERR_BROKEN);
+}
+
+static void test_breaks(void)
+{
+    static const size_t counts[] = {1, 1024, 100000};
+    for (int layout = 0; layout < MESSAGE_LAYOUTS; layout++)
+        for (size_t k = 0; k < 3; k++) {
+            group_bytes = counts[k];
+            message_run(layout, 3, differ_in_type, "types that differ");
+            for (int rank = 0; rank < 3; rank++) check_type_error(rank);
+        }
+    for (int layout = 0; layout < MESSAGE_LAYOUTS; layout++)
+        for (int any = 0; any < 2; any++) {
+            any_source = any != 0;
+            message_run(layout, 2, leave_early, any_source ? "all others left" : "the peer left");
+            const struct fault_step *step = fault_shared->ranks[0].steps;
+            CHECK_THAT(step[0].status == TUTTI_ERR_MISMATCH && fault_has(step, "left") && fault_has(step, "any tag"),
+                       "%s: %s", tutti_status_name(step[0].status), step[0].error.text);
+            fault_time("a peer that left: until the error", step[0].ended_ns - step[0].began_ns, 2000);
+        }
+}
+
+/* ---- Death in the middle --------------------------------------------------------------------------------------- */
+
+static int victim;
+static int64_t delay_us;
+
+/* Groups of all to all, small and large, until something fails; then the buffers are written to at once. */
+static void exchange_until_death(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { BYTES = 400000 };
+    int rank = tutti_rank(comm), size = tutti_size(comm);
+    char *out = message_alloc(comm, (size_t)size * BYTES), *in = message_alloc(comm, (size_t)size * BYTES);
+    memset(out, rank + 1, (size_t)size * BYTES);
+    tutti_status status = TUTTI_OK;
+    for (int round = 0; status == TUTTI_OK; round++) {
+        size_t bytes = round % 3 == 0 ? 100 : BYTES;
+        self->steps_done = 0;
+        status = FAULT_CALL(self, comm, tutti_group_begin(comm));
+        if (status != TUTTI_OK) break;
+        self->steps_done = 0;
+        for (int peer = 0; peer < size; peer++) {
+            tutti_send(comm, out + (size_t)peer * BYTES, bytes, TUTTI_U8, peer, round % 7);
+            tutti_recv(comm, in + (size_t)peer * BYTES, bytes, TUTTI_U8, peer, TUTTI_ANY_TAG, NULL);
+        }
+        status = FAULT_CALL(self, comm, tutti_group_end(comm));
+        for (int peer = 0; status == TUTTI_OK && peer < size; peer++)
+            CHECK(in[(size_t)peer * BYTES] == peer + 1 && in[(size_t)peer * BYTES + bytes - 1] == peer + 1);
+        memset(in, 99, (size_t)size * BYTES);
+        atomic_store(&self->mark, 1);
+    }
+    for (int i = 0; i < 100; i++) sched_yield();
+    bool same = true;
+    for (int i = 0; i < size * BYTES; i++) same = same && in[i] == 99;
+    CHECK_THAT(same, "rank %d: written to after the error", rank);
+    CHECK_THAT(tti_messages_pending(comm) == 0, "%d pending", tti_messages_pending(comm));
+    message_free(comm, out);
+    message_free(comm, in);
+}
+
+static void kill_one(struct fault_world *world)
+{
+    for (int rank = 0; rank < world->size; rank++) fault_await_mark(rank, 1, 10000);
+    usleep((useconds_t)delay_us);
+    fault_expect_end(victim);
+    kill(world->pids[victim], SIGKILL);
+    fault_shared->ranks[victim].numbers[0] = fault_now_ns();
+}
+
+static void test_deaths(void)
+{
+    int rounds = FAULT_SANITIZED ? 3 : 12;
+    uint64_t state = seed;
+    for (int round = 0; round < rounds; round++) {
+        struct fault_world world = {.size = 3, .processes = true, .body = exchange_until_death, .meanwhile = kill_one};
+        message_shared = round % 3 != 1;
+        if (round % 3 == 2) world.settings[0] = "TUTTI_DIRECT=0";
+        victim = (int)(fault_random(&state) % 3);
+        delay_us = (int64_t)(fault_random(&state) % 20000);
+        fault_title("rank %d of 3 killed after %d us in groups, %s memory", victim, (int)delay_us,
+                    message_shared ? "shared" : "private");
+        fault_run(&world);
+        for (int rank = 0; rank < 3; rank++) {
+            const struct fault_step *step = fault_shared->ranks[rank].steps; /* the last call */
+            if (rank == victim) continue;
+            CHECK_THAT(step->status == TUTTI_ERR_PEER_LOST && step->error.peer == victim, "rank %d: %s: %s", rank,
+                       tutti_status_name(step->status), step->error.text);
+            fault_time("death in a group: until a survivor's call ends",
+                       step->ended_ns - fault_shared->ranks[victim].numbers[0], FAULT_SANITIZED ? 4000 : 1000);
+        }
+    }
+}
+
+int main(void)
+{
+    fault_begin(115);
+    test_errors();
+    test_breaks();
+    test_deaths();
+    return fault_end();
+}
