@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tutti sim: the command's page, rates and times as people write them, and what is predicted.
+ */
+#include "cli/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The page ---------------------------------------------------------------------------------------------------- */
+
+#define SIM_OFFSET(field) offsetof(struct sim_values, field)
+#define LARGEST ((int64_t)1 << 40)
+
+static const struct cli_flag sim_flags[] = {
+    {.row = {"hosts", TUTTI_OPTION_INT, "1", 1, 65536, "how many hosts"}, .offset = SIM_OFFSET(hosts)},
+    {.row = {"ranks_per_host", TUTTI_OPTION_INT, "8", 1, 65536, "ranks of each host; 65536 ranks in all at most"},
+     .offset = SIM_OFFSET(ranks_per_host)},
+    {.row = {"link", TUTTI_OPTION_TEXT, "100G:5us", 0, 0,
+             "each host's link, in each direction: bits per second, and time from host to host"},
+     .offset = SIM_OFFSET(link),
+     .value = "RATE:TIME"},
+    {.row = {"local", TUTTI_OPTION_TEXT, "10G:200ns", 0, 0,
+             "memory of a host: bytes per second that one rank copies, and time until another rank sees a change"},
+     .offset = SIM_OFFSET(local),
+     .value = "RATE:TIME"},
+    {.row = {"overhead", TUTTI_OPTION_TEXT, "100ns", 0, 0, "of each step that moves data and of each message"},
+     .offset = SIM_OFFSET(overhead),
+     .value = "TIME"},
+    {.row = {"bytes", TUTTI_OPTION_BYTES, "1M", 1, LARGEST,
+             "of the vector, or of all blocks together; of a sweep: the most"},
+     .offset = SIM_OFFSET(bytes),
+     .short_name = "b"},
+    {.row = {"datatype", TUTTI_OPTION_TEXT, "f32", 0, 0, "type of the elements: f32, bf16, i8 …"},
+     .offset = SIM_OFFSET(type),
+     .short_name = "d",
+     .value = "TYPE"},
+    {.row = {"op", TUTTI_OPTION_TEXT, "sum", 0, 0, "reduction"},
+     .offset = SIM_OFFSET(reduction),
+     .short_name = "o",
+     .choices = "sum|prod|min|max|avg|and|or|xor"},
+    {.row = {"root", TUTTI_OPTION_INT, "0", 0, 65535, "root of the operations that have one"},
+     .offset = SIM_OFFSET(root),
+     .short_name = "r"},
+    {.row = {"buffers", TUTTI_OPTION_TEXT, "shared", 0, 0,
+             "shared: all ranks of a host reach them. private: nobody else does"},
+     .offset = SIM_OFFSET(buffers),
+     .choices = "shared|private"},
+    {.row = {"sweep", TUTTI_OPTION_BOOL, "0", 0, 1,
+             "a table over sizes and hosts of what the library chooses, up to --bytes and --hosts"},
+     .offset = SIM_OFFSET(sweep),
+     .is_switch = true},
+    {.row = {"svg", TUTTI_OPTION_TEXT, "", 0, 0, "draw the sweep; -: to stdout, the table to stderr"},
+     .offset = SIM_OFFSET(svg),
+     .value = "FILE"},
+    {.row = {"json", TUTTI_OPTION_TEXT, "", 0, 0,
+             "write each prediction as a line of JSON; -: to stdout, the table to stderr"},
+     .offset = SIM_OFFSET(json),
+     .value = "FILE"},
+    {.row = {"seed", TUTTI_OPTION_INT, "1", 0, INT64_MAX - 1, "orders what may happen in any order"},
+     .offset = SIM_OFFSET(seed)},
+    {.row = {"noise", TUTTI_OPTION_TEXT, "0ns", 0, 0, "every duration is longer by up to this, as the seed has it"},
+     .offset = SIM_OFFSET(noise),
+     .value = "TIME"},
+    {.row = {.name = NULL}},
+};
+
+static const struct cli_example sim_examples[] = {
+    {"tutti sim all_reduce --ranks-per-host 16", "how long 1 MiB takes between the ranks of one host"},
+    {"tutti sim all_reduce --hosts 512 --ranks-per-host 8 --link 400G:5us --local 50G:1us --bytes 1G",
+     "by each algorithm, and which one the library would choose"},
+    {"tutti sim broadcast --hosts 64 --sweep --svg broadcast.svg", "over sizes and numbers of hosts, as a picture too"},
+    {NULL, NULL},
+};
+
+const struct cli_page cli_sim_page = {
+    .usage = "tutti sim OPERATION [flags]",
+    .about = "Predicts how long a collective takes on hosts that are not there: the library itself runs, with all its "
+             "ranks in one thread and in simulated time, on hosts and links as described; only the data are left out. "
+             "Prints the time of each algorithm and marks the one that the library chooses.\n\n"
+             "Rates are numbers with k, M, G or T (powers of 1000), times have ns, us, ms or s. The rate of a link is "
+             "in bits per second, as links are named, that of memory in bytes per second; a trailing bit or B says "
+             "otherwise (50GB). Sizes are powers of 1024. A run is reproduced by its seed. tutti bench --list names "
+             "the operations.",
+    .examples = sim_examples,
+    .flags = sim_flags,
+    .operands = true,
+};
+
+/* ---- Rates and times --------------------------------------------------------------------------------------------- */
+
+struct suffix {
+    const char *text;
+    double factor;
+};
+
+static bool with_suffix(const char *text, const struct suffix *suffixes, double *number)
+{
+    char *end = NULL;
+    *number = strtod(text, &end);
+    if (end == text || !(*number >= 0)) return false;
+    for (; suffixes->text != NULL; suffixes++)
+        if (strcmp(end, suffixes->text) == 0) {
+            *number *= suffixes->factor;
+            return *number < 1e18;
+        }
+    return false;
+}
+
+static bool read_time(const char *text, int64_t *ns)
+{
+    static const struct suffix suffixes[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+    double number;
+    if (!with_suffix(text, suffixes, &number) || number > 1e15) return false;
+    *ns = (int64_t)(number + 0.5);
+    return true;
+}
+
+/* Bytes per second; `bits`: what a number without a unit counts. */
+static bool read_rate(const char *text, bool bits, double *bytes_per_s)
+{
+    static const struct suffix suffixes[] = {{"", 1}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {NULL, 0}};
+    char copy[64];
+    size_t length = strlen(text);
+    if (length >= sizeof copy) return false;
+    memcpy(copy, text, length + 1);
+    if (length > 3 && strcmp(copy + length - 3, "bit") == 0) {
+        copy[length - 3] = '\0';
+        bits = true;
+    } else if (length > 1 && copy[length - 1] == 'B') {
+        copy[length - 1] = '\0';
+        bits = false;
+    }
+    if (!with_suffix(copy, suffixes, bytes_per_s) || !(*bytes_per_s >= 8)) return false;
+    if (bits) *bytes_per_s /= 8;
+    return true;
+}
+
+static int read_pair(const char *flag, const char *text, bool bits, double *rate, int64_t *latency_ns)
+{
+    char copy[64];
+    const char *colon = strchr(text, ':');
+    size_t length = colon == NULL ? 0 : (size_t)(colon - text);
+    if (colon != NULL && length < sizeof copy) {
+        memcpy(copy, text, length);
+        copy[length] = '\0';
+        if (read_rate(copy, bits, rate) && read_time(colon + 1, latency_ns)) return CLI_GO_ON;
+    }
+    return cli_refuse("sim", "--%s is '%s'; it takes RATE:TIME, such as %s (%s per second)", flag, text,
+                      bits ? "400G:5us" : "50G:1us", bits ? "bits" : "bytes");
+}
+
+static int read_one_time(const char *flag, const char *text, int64_t *ns)
+{
+    if (read_time(text, ns)) return CLI_GO_ON;
+    return cli_refuse("sim", "--%s is '%s'; it takes a time, such as 100ns, 5us or 1ms", flag, text);
+}
+
+/* ---- What was asked ---------------------------------------------------------------------------------------------- */
+
+static int find_op(const char *word, const struct bench_op **op)
+{
+    const char *names[BENCH_MAX_OPS];
+    *op = bench_op_find(word);
+    if (*op != NULL) return CLI_GO_ON;
+    for (size_t i = 0; i < bench_op_count; i++) names[i] = bench_ops[i].name;
+    const char *near = tutti_nearest(word, names, bench_op_count);
+    if (near == NULL) return cli_refuse("sim", "unknown operation '%s'; tutti bench --list names them", word);
+    return cli_refuse("sim", "unknown operation '%s'; did you mean '%s'?", word, near);
+}
+
+static int find_type(const char *word, tutti_type *type)
+{
+    const char *names[TUTTI_TYPE_COUNT];
+    for (int t = 0; t < TUTTI_TYPE_COUNT; t++) {
+        names[t] = tutti_type_name((tutti_type)t);
+        *type = (tutti_type)t;
+        if (strcmp(names[t], word) == 0) return CLI_GO_ON;
+    }
+    const char *near = tutti_nearest(word, names, TUTTI_TYPE_COUNT);
+    if (near == NULL) return cli_refuse("sim", "unknown type '%s'; types are f32, bf16, i8 …", word);
+    return cli_refuse("sim", "unknown type '%s'; did you mean '%s'?", word, near);
+}
+
+static int read_setup(const struct sim_values *flags, tutti_sim_setup *setup)
+{
+    tutti_sim_setup_init(setup);
+    setup->hosts = (int)flags->hosts;
+    setup->ranks_per_host = (int)flags->ranks_per_host;
+    setup->seed = (uint64_t)flags->seed;
+    setup->sizes_only = 1;
+    int status = read_pair("link", flags->link, true, &setup->link_bytes_per_s, &setup->link_latency_ns);
+    if (status == CLI_GO_ON)
+        status = read_pair("local", flags->local, false, &setup->local_bytes_per_s, &setup->local_latency_ns);
+    if (status == CLI_GO_ON) status = read_one_time("overhead", flags->overhead, &setup->overhead_ns);
+    if (status == CLI_GO_ON) status = read_one_time("noise", flags->noise, &setup->noise_ns);
+    return status;
+}
+
+static int read_case(const struct sim_values *flags, const char *word, struct sim_case *c)
+{
+    *c = (struct sim_case){.root = (int)flags->root,
+                           .bytes = (size_t)flags->bytes,
+                           .private_buffers = strcmp(flags->buffers, "private") == 0};
+    int status = find_op(word, &c->op);
+    if (status == CLI_GO_ON) status = find_type(flags->type, &c->type);
+    if (status == CLI_GO_ON) status = read_setup(flags, &c->setup);
+    if (status != CLI_GO_ON) return status;
+    for (int r = 0; r < TUTTI_REDUCTION_COUNT; r++)
+        if (strcmp(flags->reduction, tutti_reduction_name((tutti_reduction)r)) == 0) c->reduction = (tutti_reduction)r;
+    int64_t ranks = flags->hosts * flags->ranks_per_host;
+    if (ranks > 65536) return cli_refuse("sim", "%lld ranks are more than 65536", (long long)ranks);
+    if (flags->root >= ranks)
+        return cli_refuse("sim", "the root is %lld; ranks are 0 to %lld", (long long)flags->root, (long long)ranks - 1);
+    if (flags->svg[0] != '\0' && flags->sweep == 0) return cli_refuse("sim", "--svg draws a sweep: add --sweep");
+    return CLI_GO_ON;
+}
+
+/* ---- Runs -------------------------------------------------------------------------------------------------------- */
+
+struct outputs {
+    FILE *table, *json, *svg;
+};
+
+static int run_one(const struct sim_case *c, const struct outputs *outputs)
+{
+    struct sim_prediction predictions[SIM_MAX_ALGORITHMS];
+    size_t count = 0;
+    int chosen = -1;
+    int status = sim_predict_all(c, predictions, &count, &chosen);
+    if (status != CLI_GO_ON) return status;
+    sim_report_all(outputs->table, c, predictions, count, chosen);
+    for (size_t i = 0; i < count && outputs->json != NULL; i++)
+        sim_json(outputs->json, c, &predictions[i], (int)i == chosen);
+    return CLI_OK;
+}
+
+enum { SWEEP_FACTOR = 8, SWEEP_ROWS = 24, SWEEP_COLUMNS = 17 };
+
+/* 8 bytes, 64, … and the most; 1 host, 2, 4, … and all. */
+static size_t sweep_sizes(size_t most, size_t sizes[SWEEP_ROWS])
+{
+    size_t count = 0;
+    for (size_t bytes = 8; bytes < most && count + 1 < SWEEP_ROWS; bytes *= SWEEP_FACTOR) sizes[count++] = bytes;
+    sizes[count++] = most;
+    return count;
+}
+
+static size_t sweep_hosts(int most, int hosts[SWEEP_COLUMNS])
+{
+    size_t count = 0;
+    for (int h = 1; h < most && count + 1 < SWEEP_COLUMNS; h *= 2) hosts[count++] = h;
+    hosts[count++] = most;
+    return count;
+}
+
+static int run_sweep(const struct sim_case *c, const struct outputs *outputs)
+{
+    static struct sim_cell cells[SWEEP_ROWS * SWEEP_COLUMNS];
+    size_t sizes[SWEEP_ROWS], rows = sweep_sizes(c->op->shape == FLOOR_BARRIER ? 8 : c->bytes, sizes);
+    int hosts[SWEEP_COLUMNS];
+    size_t columns = sweep_hosts(c->setup.hosts, hosts);
+    for (size_t row = 0; row < rows; row++)
+        for (size_t column = 0; column < columns; column++) {
+            struct sim_cell *cell = &cells[row * columns + column];
+            struct sim_case one = *c;
+            one.bytes = cell->bytes = sizes[row];
+            one.setup.hosts = cell->hosts = hosts[column];
+            if (one.root >= one.setup.hosts * one.setup.ranks_per_host) one.root = 0;
+            int status = sim_predict_chosen(&one, &cell->chosen);
+            if (status != CLI_GO_ON) return status;
+            if (outputs->json != NULL) sim_json(outputs->json, &one, &cell->chosen, true);
+        }
+    sim_report_sweep(outputs->table, c, cells, rows, columns);
+    if (outputs->svg != NULL) sim_svg(outputs->svg, c, cells, rows, columns);
+    return CLI_OK;
+}
+
+/* The operation may stand before, between or after the flags. */
+static int parse(int argc, char **argv, struct sim_values *flags, const char **word)
+{
+    for (;;) {
+        int rest = 0, status = cli_parse("sim", &cli_sim_page, argc, argv, flags, &rest);
+        if (status != CLI_GO_ON) return status;
+        if (rest == argc) break;
+        if (*word != NULL) return cli_refuse("sim", "one operation at a time: '%s' or '%s'", *word, argv[rest]);
+        *word = argv[rest];
+        memmove(&argv[rest], &argv[rest + 1], (size_t)(argc - rest - 1) * sizeof *argv);
+        argc--;
+    }
+    return *word != NULL ? CLI_GO_ON : cli_refuse("sim", "which operation? For example: tutti sim all_reduce");
+}
+
+static int run(const struct sim_values *flags, const struct sim_case *c)
+{
+    struct outputs outputs = {.table = stdout};
+    if (strcmp(flags->json, "-") == 0 || strcmp(flags->svg, "-") == 0) outputs.table = stderr;
+    int status = sim_open(flags->json, &outputs.json);
+    if (status == CLI_GO_ON) status = sim_open(flags->svg, &outputs.svg);
+    if (status == CLI_GO_ON) status = flags->sweep != 0 ? run_sweep(c, &outputs) : run_one(c, &outputs);
+    int json = sim_close(flags->json, outputs.json), svg = sim_close(flags->svg, outputs.svg);
+    if (status != CLI_OK) return status;
+    return json != CLI_OK ? json : svg;
+}
+
+int cli_sim(int argc, char **argv)
+{
+    struct sim_values flags = {0};
+    struct sim_case c;
+    const char *word = NULL;
+    int status = parse(argc, argv, &flags, &word);
+    if (status == CLI_GO_ON) status = read_case(&flags, word, &c);
+    return status == CLI_GO_ON ? run(&flags, &c) : status;
+}

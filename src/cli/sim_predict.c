@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Predictions. An algorithm is forced by switch-over sizes. Runs of the same seed are alike when the same happened in
+ * them: so two algorithms with the same trace are one here, and the one that the library chooses is the one whose trace
+ * is that of a run with nothing forced.
+ */
+#include "cli/sim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define ALWAYS INT64_C(1125899906842624) /* the most that sizes can be set to */
+enum { STAGED_MOST = 8192, RANKS_MOST = 65536 };
+#define START_NS INT64_C(10000000000) /* simulated time at which all ranks make their call */
+
+/* ---- Algorithms -------------------------------------------------------------------------------------------------- */
+
+struct algorithm {
+    const char *name, *help;
+    bool across;       /* for several hosts; else for one */
+    bool any_private;  /* data go through bounce buffers, as if nobody reached another's */
+    size_t most_bytes; /* that can go by it; 0: any */
+    void (*force)(tutti_tuning *tuning);
+};
+
+static void force_staged(tutti_tuning *tuning)
+{
+    tuning->one_shot = tuning->staged = STAGED_MOST;
+}
+
+static void force_meeting(tutti_tuning *tuning)
+{
+    tuning->one_shot = tuning->staged = 0;
+}
+
+static void force_chunks(tutti_tuning *tuning)
+{
+    force_meeting(tuning);
+    tuning->attach = tuning->tree = ALWAYS;
+}
+
+static void force_local_tree(tutti_tuning *tuning)
+{
+    force_chunks(tuning);
+    tuning->tree = 0;
+}
+
+static void force_gathering(tutti_tuning *tuning)
+{
+    tuning->dissemination = RANKS_MOST;
+}
+
+static void force_dissemination(tutti_tuning *tuning)
+{
+    tuning->dissemination = 2;
+}
+
+static void force_flat(tutti_tuning *tuning)
+{
+    tuning->message_flat = RANKS_MOST;
+    tuning->message_tree = tuning->message_doubling = ALWAYS;
+}
+
+static void force_rounds(tutti_tuning *tuning)
+{
+    tuning->message_flat = 1;
+    tuning->message_tree = tuning->message_doubling = tuning->message_bruck = ALWAYS;
+}
+
+static void force_slices(tutti_tuning *tuning)
+{
+    tuning->message_flat = 1;
+    tuning->message_tree = tuning->message_doubling = tuning->message_bruck = 0;
+}
+
+static const struct algorithm algorithms[] = {
+    {"one shot", "staged by each, taken or reduced by all who need it", false, false, STAGED_MOST, force_staged},
+    {"direct", "slices that each rank owns, from all buffers to all buffers", false, false, 0, force_meeting},
+    {"chunks", "through bounce buffers, two chunks in flight", false, true, 0, force_chunks},
+    {"pipelined tree", "through bounce buffers, down a binary tree", false, true, 0, force_local_tree},
+    {"all at once", "every rank waits for all others", false, false, 0, force_gathering},
+    {"dissemination", "in a logarithmic number of rounds", false, false, 0, force_dissemination},
+    {"flat", "messages between one rank and all others", true, false, 0, force_flat},
+    {"rounds", "messages in a logarithmic number of rounds: trees, recursive doubling, Bruck", true, false, 0,
+     force_rounds},
+    {"slices", "messages with slices or blocks that each rank owns, pipelines and rings", true, false, 0, force_slices},
+};
+enum { ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
+
+static bool applies(const struct algorithm *algorithm, const struct sim_case *c)
+{
+    bool barrier = c->op->shape == FLOOR_BARRIER;
+    bool of_barriers = algorithm->force == force_gathering || algorithm->force == force_dissemination;
+    if (algorithm->across != (c->setup.hosts > 1)) return false;
+    if (!algorithm->across && barrier != of_barriers) return false;
+    if (algorithm->force == force_meeting && c->private_buffers) return false;
+    return algorithm->most_bytes == 0 || c->bytes <= algorithm->most_bytes;
+}
+
+/* ---- One run ----------------------------------------------------------------------------------------------------- */
+
+struct run {
+    const struct sim_case *c;
+    const struct algorithm *algorithm; /* NULL: nothing is forced */
+    struct bench_settings settings;
+    char *buffer; /* of all ranks: nothing is read or written but what is small */
+    size_t *counts;
+    int64_t last_ns;
+    char error[512];
+};
+
+static int fail(struct run *run, tutti_comm *world)
+{
+    const tutti_error *error = tutti_comm_error(world);
+    if (run->error[0] == '\0')
+        (void)snprintf(run->error, sizeof run->error, "%s", error == NULL ? "an operation failed" : error->text);
+    return 1;
+}
+
+static int call(struct run *run, struct bench_rank *self)
+{
+    const struct sim_case *c = run->c;
+    struct bench_case one;
+    tutti_tuning tuning;
+    bench_case_init(self, &one, c->op, c->bytes, c->type, c->reduction, false);
+    tutti_tuning_get(self->world, &tuning);
+    if (run->algorithm != NULL) run->algorithm->force(&tuning);
+    if (tutti_tuning_set(self->world, &tuning) != TUTTI_OK) return fail(run, self->world);
+    int64_t start = tutti_clock_ns();
+    tutti_spend_ns(START_NS - start);
+    if (c->op->call(self, &one) != TUTTI_OK) return fail(run, self->world);
+    int64_t end = tutti_clock_ns();
+    if (end > run->last_ns) run->last_ns = end;
+    return 0;
+}
+
+/* Counts differ from rank to rank in a v-form of all_to_all only; elsewhere one table will do for all. */
+static int rank_work(tutti_comm *world, void *context)
+{
+    struct run *run = context;
+    const struct sim_case *c = run->c;
+    struct bench_rank self = {.world = world,
+                              .settings = &run->settings,
+                              .rank = tutti_rank(world),
+                              .ranks = tutti_size(world),
+                              .in_buffer = run->buffer,
+                              .out_buffer = run->buffer + c->bytes + 4096,
+                              .counts = run->counts};
+    bool own = c->op->uneven && c->op->shape == FLOOR_ALL_TO_ALL;
+    if (own) self.counts = calloc((size_t)self.ranks, sizeof *self.counts);
+    if (self.counts == NULL) return 1;
+    int status = call(run, &self);
+    if (own) free(self.counts);
+    return status;
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static int simulate(struct run *run, struct sim_prediction *prediction)
+{
+    tutti_options options;
+    tutti_sim_report report = {0};
+    tutti_error error = {0};
+    tutti_sim_setup setup = run->c->setup;
+    char reason[300];
+    if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK) return cli_refuse("sim", "%s", reason);
+    if (run->c->private_buffers || (run->algorithm != NULL && run->algorithm->any_private)) options.direct = 0;
+    setup.options = &options;
+    double start = seconds_now();
+    tutti_status status = tutti_sim_run(&setup, rank_work, run, &report, &error);
+    if (status != TUTTI_OK) return cli_fail("sim", "%s: %s", tutti_status_name(status), error.text);
+    if (report.result != 0) return cli_fail("sim", "%s: %s", run->c->op->name, run->error);
+    prediction->time_ns = run->last_ns - START_NS;
+    prediction->trace = report.trace;
+    prediction->events = report.events;
+    prediction->real_s = seconds_now() - start;
+    return CLI_GO_ON;
+}
+
+static int predict(const struct sim_case *c, const struct algorithm *algorithm, struct sim_prediction *prediction)
+{
+    struct run run = {.c = c, .algorithm = algorithm};
+    size_t bytes = 2 * (c->bytes + 4096) + tutti_type_bytes(c->type) * RANKS_MOST;
+    run.settings.flags.root = c->root;
+    *prediction = (struct sim_prediction){.name = algorithm == NULL ? NULL : algorithm->name,
+                                          .help = algorithm == NULL ? NULL : algorithm->help};
+    run.buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (run.buffer == MAP_FAILED) return cli_fail("sim", "no addresses for buffers: %s", strerror(errno));
+    run.counts = calloc((size_t)c->setup.hosts * (size_t)c->setup.ranks_per_host, sizeof *run.counts);
+    int status = run.counts == NULL ? cli_fail("sim", "out of memory") : simulate(&run, prediction);
+    free(run.counts);
+    munmap(run.buffer, bytes);
+    return status;
+}
+
+int sim_predict_chosen(const struct sim_case *c, struct sim_prediction *chosen)
+{
+    return predict(c, NULL, chosen);
+}
+
+static bool is_known(const struct sim_prediction *predictions, size_t count, uint64_t trace)
+{
+    for (size_t i = 0; i < count; i++)
+        if (predictions[i].trace == trace) return true;
+    return false;
+}
+
+int sim_predict_all(const struct sim_case *c, struct sim_prediction *predictions, size_t *count, int *chosen)
+{
+    struct sim_prediction default_run;
+    int status = sim_predict_chosen(c, &default_run);
+    *count = 0;
+    *chosen = -1;
+    for (size_t i = 0; i < ALGORITHMS && status == CLI_GO_ON; i++) {
+        struct sim_prediction *prediction = &predictions[*count];
+        if (!applies(&algorithms[i], c)) continue;
+        status = predict(c, &algorithms[i], prediction);
+        if (status != CLI_GO_ON || is_known(predictions, *count, prediction->trace)) continue;
+        if (prediction->trace == default_run.trace) *chosen = (int)*count;
+        ++*count;
+    }
+    if (status != CLI_GO_ON || *chosen >= 0) return status;
+    *chosen = (int)*count; /* between what is forced: part one, part the other */
+    default_run.name = "as set";
+    default_run.help = "what the switch-over sizes choose is none of the above alone";
+    predictions[(*count)++] = default_run;
+    return status;
+}

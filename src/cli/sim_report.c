@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/sim.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- Files ------------------------------------------------------------------------------------------------------- */
+
+int sim_open(const char *path, FILE **stream)
+{
+    *stream = NULL;
+    if (path[0] == '\0') return CLI_GO_ON;
+    *stream = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+    return *stream != NULL ? CLI_GO_ON : cli_fail("sim", "cannot write %s: %s", path, strerror(errno));
+}
+
+int sim_close(const char *path, FILE *stream)
+{
+    if (stream == NULL) return CLI_OK;
+    bool bad = ferror(stream) || fflush(stream) != 0;
+    if (stream != stdout) bad |= fclose(stream) != 0;
+    return bad ? cli_fail("sim", "cannot write %s: %s", path, strerror(errno)) : CLI_OK;
+}
+
+/* ---- Numbers for people ------------------------------------------------------------------------------------------ */
+
+const char *sim_time_text(int64_t ns, char text[32])
+{
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    double value = (double)ns;
+    int unit = 0;
+    for (; value >= 1000 && unit < 3; unit++) value /= 1000;
+    (void)snprintf(text, 32,
+                   unit == 0     ? "%.0f %s"
+                   : value < 10  ? "%.2f %s"
+                   : value < 100 ? "%.1f %s"
+                                 : "%.0f %s",
+                   value, units[unit]);
+    return text;
+}
+
+const char *sim_size_text(size_t bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 4; unit++) value /= 1024;
+    (void)snprintf(text, 32, value == floor(value) ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return text;
+}
+
+static void print_case(FILE *stream, const struct sim_case *c)
+{
+    char size[32], link[32], local[32];
+    const tutti_sim_setup *setup = &c->setup;
+    int ranks = setup->hosts * setup->ranks_per_host;
+    (void)fprintf(stream, "%s of %s, %d ranks on %d host%s", c->op->name, sim_size_text(c->bytes, size), ranks,
+                  setup->hosts, setup->hosts == 1 ? "" : "s");
+    if (setup->hosts > 1)
+        (void)fprintf(stream, ", links %g Gbit/s and %s", setup->link_bytes_per_s * 8 / 1e9,
+                      sim_time_text(setup->link_latency_ns, link));
+    (void)fprintf(stream, ", memory %g GB/s and %s, seed %llu\n", setup->local_bytes_per_s / 1e9,
+                  sim_time_text(setup->local_latency_ns, local), (unsigned long long)setup->seed);
+}
+
+/* Bytes of the vector per second. */
+static double rate_of(const struct sim_case *c, const struct sim_prediction *prediction)
+{
+    return prediction->time_ns > 0 ? (double)c->bytes / (double)prediction->time_ns : 0;
+}
+
+void sim_report_all(FILE *stream, const struct sim_case *c, const struct sim_prediction *predictions, size_t count,
+                    int chosen)
+{
+    print_case(stream, c);
+    (void)fprintf(stream, "   %-16s %12s %10s  %s\n", "algorithm", "time", "GB/s", "");
+    for (size_t i = 0; i < count; i++) {
+        char time[32];
+        (void)fprintf(stream, " %c %-16s %12s %10.2f  %s\n", (int)i == chosen ? '*' : ' ', predictions[i].name,
+                      sim_time_text(predictions[i].time_ns, time), rate_of(c, &predictions[i]), predictions[i].help);
+    }
+    (void)fprintf(stream, " * what the library chooses\n");
+}
+
+void sim_report_sweep(FILE *stream, const struct sim_case *c, const struct sim_cell *cells, size_t rows, size_t columns)
+{
+    char text[32];
+    print_case(stream, c);
+    (void)fprintf(stream, "%10s", "hosts");
+    for (size_t column = 0; column < columns; column++) (void)fprintf(stream, " %10d", cells[column].hosts);
+    (void)fprintf(stream, "\n");
+    for (size_t row = 0; row < rows; row++) {
+        (void)fprintf(stream, "%10s", sim_size_text(cells[row * columns].bytes, text));
+        for (size_t column = 0; column < columns; column++)
+            (void)fprintf(stream, " %10s", sim_time_text(cells[row * columns + column].chosen.time_ns, text));
+        (void)fprintf(stream, "\n");
+    }
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+void sim_json(FILE *stream, const struct sim_case *c, const struct sim_prediction *prediction, bool is_chosen)
+{
+    const tutti_sim_setup *setup = &c->setup;
+    (void)fprintf(stream,
+                  "{\"op\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"hosts\": %d, \"ranks_per_host\": %d, "
+                  "\"link_bytes_per_s\": %.17g, \"link_latency_ns\": %lld, \"local_bytes_per_s\": %.17g, "
+                  "\"local_latency_ns\": %lld, \"overhead_ns\": %lld, \"noise_ns\": %lld, \"seed\": %llu, ",
+                  c->op->name, c->bytes, tutti_type_name(c->type), setup->hosts, setup->ranks_per_host,
+                  setup->link_bytes_per_s, (long long)setup->link_latency_ns, setup->local_bytes_per_s,
+                  (long long)setup->local_latency_ns, (long long)setup->overhead_ns, (long long)setup->noise_ns,
+                  (unsigned long long)setup->seed);
+    if (prediction->name != NULL) (void)fprintf(stream, "\"algorithm\": \"%s\", ", prediction->name);
+    (void)fprintf(stream,
+                  "\"chosen\": %s, \"time_ns\": %lld, \"events\": %llu, \"trace\": \"%016llx\", \"real_s\": %.6f}\n",
+                  is_chosen ? "true" : "false", (long long)prediction->time_ns, (unsigned long long)prediction->events,
+                  (unsigned long long)prediction->trace, prediction->real_s);
+}
+
+/* ---- The picture ------------------------------------------------------------------------------------------------- */
+
+enum { WIDTH = 860, HEIGHT = 560, LEFT = 90, RIGHT = 120, TOP = 60, BOTTOM = 60, COLOURS = 8 };
+
+struct frame { /* both axes in decades */
+    double x_low, x_high, y_low, y_high;
+};
+
+static double x_at(const struct frame *frame, double value)
+{
+    return LEFT + (log10(value) - frame->x_low) / (frame->x_high - frame->x_low) * (WIDTH - LEFT - RIGHT);
+}
+
+static double y_at(const struct frame *frame, double value)
+{
+    return HEIGHT - BOTTOM - (log10(value) - frame->y_low) / (frame->y_high - frame->y_low) * (HEIGHT - TOP - BOTTOM);
+}
+
+static double above_zero(int64_t ns)
+{
+    return ns > 0 ? (double)ns : 1;
+}
+
+static struct frame frame_of(const struct sim_cell *cells, size_t count)
+{
+    struct frame frame = {.x_low = log10((double)cells[0].bytes),
+                          .x_high = log10((double)cells[count - 1].bytes),
+                          .y_low = 18,
+                          .y_high = 0};
+    for (size_t i = 0; i < count; i++) {
+        double decade = log10(above_zero(cells[i].chosen.time_ns));
+        if (floor(decade) < frame.y_low) frame.y_low = floor(decade);
+        if (ceil(decade) > frame.y_high) frame.y_high = ceil(decade);
+    }
+    if (frame.y_high <= frame.y_low) frame.y_high = frame.y_low + 1;
+    if (frame.x_high <= frame.x_low) frame.x_high = frame.x_low + 1;
+    return frame;
+}
+
+static void draw_axes(FILE *stream, const struct frame *frame, const struct sim_cell *cells, size_t rows,
+                      size_t columns)
+{
+    char text[32];
+    for (double decade = frame->y_low; decade <= frame->y_high; decade++) {
+        double y = y_at(frame, pow(10, decade));
+        (void)fprintf(stream,
+                      "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>\n"
+                      "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+                      LEFT, y, WIDTH - RIGHT, y, LEFT - 8, y + 4, sim_time_text((int64_t)pow(10, decade), text));
+    }
+    for (size_t row = 0; row < rows; row++) {
+        double x = x_at(frame, (double)cells[row * columns].bytes);
+        (void)fprintf(stream,
+                      "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#eee\"/>\n"
+                      "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
+                      x, TOP, x, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 20,
+                      sim_size_text(cells[row * columns].bytes, text));
+    }
+}
+
+static void draw_line(FILE *stream, const struct frame *frame, const struct sim_cell *cells, size_t rows,
+                      size_t columns, size_t column, int ranks_per_host)
+{
+    static const char *const colours[COLOURS] = {"#1b6ca8", "#c8553d", "#2a9d5c", "#8e5ea2",
+                                                 "#b8860b", "#3b8ea5", "#d1495b", "#555555"};
+    const char *colour = colours[column % COLOURS];
+    const struct sim_cell *last = &cells[(rows - 1) * columns + column];
+    (void)fprintf(stream, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", colour);
+    for (size_t row = 0; row < rows; row++) {
+        const struct sim_cell *cell = &cells[row * columns + column];
+        (void)fprintf(stream, "%.1f,%.1f ", x_at(frame, (double)cell->bytes),
+                      y_at(frame, above_zero(cell->chosen.time_ns)));
+    }
+    (void)fprintf(stream, "\"/>\n<text x=\"%d\" y=\"%d\" fill=\"%s\">%d ranks</text>\n", WIDTH - RIGHT + 10,
+                  TOP + 16 * (int)(columns - column), colour, last->hosts * ranks_per_host);
+}
+
+void sim_svg(FILE *stream, const struct sim_case *c, const struct sim_cell *cells, size_t rows, size_t columns)
+{
+    struct frame frame = frame_of(cells, rows * columns);
+    (void)fprintf(
+        stream,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+        "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
+        "<text x=\"%d\" y=\"30\" font-size=\"16\">%s: predicted time over bytes, %d ranks per host</text>\n",
+        WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, c->op->name, c->setup.ranks_per_host);
+    draw_axes(stream, &frame, cells, rows, columns);
+    for (size_t column = 0; column < columns; column++)
+        draw_line(stream, &frame, cells, rows, columns, column, c->setup.ranks_per_host);
+    (void)fprintf(stream, "</svg>\n");
+}

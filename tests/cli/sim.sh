@@ -1,0 +1,65 @@
+#!/bin/bash
+# ctest: timeout=120 labels=asan
+# tutti sim: what it predicts, that the seed decides it, its other outputs, and what it refuses.
+. "$(dirname "$0")/run.bash"
+
+tool sim all_reduce --ranks-per-host 4 --bytes 64K --local 10G:1us --overhead 0ns
+check "one host: status" 0 "$STATUS"
+matches "one host: what it is" '^all_reduce of 64 KiB, 4 ranks on 1 host, memory 10 GB/s and 1.00 us' "$OUT"
+# 16 KiB from 4 inputs to 4 outputs at 10 GB/s is 11.5 us; meeting and leaving take 1 us each
+matches "one host: direct is chosen, and takes as long as its bytes" '^ \* direct +13\.5 us +4\.8' "$OUT"
+matches "one host: chunks" '^   chunks +[0-9.]+ us' "$OUT"
+check "one host: one is chosen" 1 "$(grep -c '^ \* [a-z]*.*GB/s\|^ \* direct' <<<"$OUT")"
+
+tool sim barrier --ranks-per-host 16 --local 10G:1us --overhead 0ns
+matches "barrier: four rounds" '^ \* dissemination +4.00 us' "$OUT"
+
+tool sim --json - --seed 5 broadcast --bytes 1M --noise 300ns
+first=$(sed 's/"real_s.*//' <<<"$OUT")
+check "json: every line is chosen or not" "$(wc -l <<<"$OUT")" "$(grep -c '"chosen": \(true\|false\)' <<<"$OUT")"
+matches "json: the table goes to stderr" "what the library chooses" "$ERR"
+tool sim --json - --seed 5 broadcast --bytes 1M --noise 300ns
+check "the same seed gives the same" "$first" "$(sed 's/"real_s.*//' <<<"$OUT")"
+tool sim --json - --seed 6 broadcast --bytes 1M --noise 300ns
+[ "$first" != "$(sed 's/"real_s.*//; s/"seed": 6/"seed": 5/' <<<"$OUT")" ]
+check "another seed gives something else" 0 $?
+
+for op in $("$TUTTI" bench --list | awk '{print $1}'); do
+    tool sim "$op" --ranks-per-host 5 --bytes 10K
+    check "$op: status" 0 "$STATUS"
+    check "$op: nothing on stderr" "" "$ERR"
+    matches "$op: something is chosen" '^ \* [a-z]+.* [0-9.]+ (ns|us) ' "$OUT"
+done
+
+tool sim all_gather --sweep --bytes 1M --svg picture.svg
+check "sweep: status" 0 "$STATUS"
+check "sweep: 8 bytes to 1 MiB" 7 "$(grep -Ec '^ +[0-9]+ (B|KiB|MiB) +[0-9.]+ (ns|us|ms)$' <<<"$OUT")"
+matches "svg: begins" '^<svg ' "$(cat picture.svg)"
+matches "svg: ends" '^</svg>$' "$(cat picture.svg)"
+check "svg: a line for each number of ranks" 1 "$(grep -c '<polyline' picture.svg)"
+
+refuses() { # WHAT PATTERN ARGUMENT...
+    local what=$1 pattern=$2
+    shift 2
+    tool sim "$@"
+    check "$what: status" 2 "$STATUS"
+    check "$what: nothing on stdout" "" "$OUT"
+    matches "$what: the reason" "$pattern" "$ERR"
+}
+refuses "no operation" "which operation"
+refuses "operation" "did you mean 'all_reduce'" all_redcue
+refuses "two operations" "one operation at a time" all_reduce reduce
+refuses "link without a time" "RATE:TIME" all_reduce --link 400G
+refuses "link of nothing" "RATE:TIME" all_reduce --link 0G:5us
+refuses "link with an odd time" "RATE:TIME" all_reduce --link 400G:5parsec
+refuses "local with an odd rate" "bytes per second" all_reduce --local fast:5us
+refuses "time without a unit" "100ns" all_reduce --overhead 100
+refuses "too many ranks" "65536" all_reduce --hosts 65536 --ranks-per-host 2
+refuses "root" "ranks are 0 to 7" broadcast --root 8
+refuses "picture of one size" "add --sweep" all_reduce --svg x.svg
+refuses "type" "did you mean 'f32'" all_reduce -d f23
+tool sim all_reduce --sweep --svg no/such/folder/x.svg
+check "a file that cannot be written: status" 1 "$STATUS"
+matches "a file that cannot be written: why" "cannot write no/such/folder/x.svg" "$ERR"
+
+finish
