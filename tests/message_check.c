@@ -159,7 +159,7 @@ static int half_of(int ranks)
 /* Whether these parts make up [first, last) as the canonical tree does. */
 static bool is_tree(const struct tti_part *parts, int count, int first, int last)
 {
-    if (count == 0 || first >= last) return false;
+    if (count == 0 || count > last - first) return false;
     if (count == 1) return parts->first == first && parts->first + parts->ranks == last;
     int middle = first + half_of(last - first), left = 0;
     while (left < count && parts[left].first < middle) left++;
