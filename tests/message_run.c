@@ -35,8 +35,9 @@ struct runner {
     struct progress *progress;
 };
 
-static unsigned char *address(const struct message_rank *rank, const struct tti_region *region)
+static unsigned char *address(const struct runner *runner, const struct tti_region *region)
 {
+    const struct message_rank *rank = &runner->ranks[region->rank];
     unsigned char *const spaces[] = {[TTI_IN] = rank->in, [TTI_OUT] = rank->out, [TTI_TEMP] = rank->temp};
     return spaces[region->space] + region->offset;
 }
@@ -67,8 +68,7 @@ static void post(struct runner *runner, int me, const struct tti_step *step, boo
     struct queue *queue = &runner->queues[sends ? me * runner->size + step->peer : step->peer * runner->size + me];
     size_t index = sends ? queue->sent++ : queue->received++;
     struct message *message = message_at(queue, index);
-    unsigned char *at = step->bytes == 0 ? &nothing
-                                         : address(&runner->ranks[me], sends ? &step->source : &step->target);
+    unsigned char *at = step->bytes == 0 ? &nothing : address(runner, sends ? &step->source : &step->target);
     if (sends) {
         message->source = at;
         progress->sends = realloc(progress->sends, (progress->sent + 1) * sizeof *progress->sends);
@@ -89,14 +89,15 @@ static bool settle(const struct reference *messages, uint32_t count)
     return true;
 }
 
-static void fold(const struct message_rank *rank, const struct tti_step *step)
+static void fold(const struct runner *runner, const struct message_rank *rank, const struct tti_step *step)
 {
     struct tti_fold_source *sources = calloc((size_t)step->sources, sizeof *sources);
     for (int i = 0; i < step->sources; i++) {
         const struct tti_part *part = &rank->plan->parts[step->first + (uint32_t)i];
-        sources[i] = (struct tti_fold_source){address(rank, &part->at), part->first, part->ranks, part->partial};
+        sources[i] = (struct tti_fold_source){address(runner, &part->at), part->first, part->ranks, part->partial,
+                                              runner->ranks[part->first].reducer->factor};
     }
-    tti_fold(rank->reducer, sources, step->sources, (int)step->value, address(rank, &step->target),
+    tti_fold(rank->reducer, sources, step->sources, (int)step->value, address(runner, &step->target),
              step->bytes / rank->element);
     free(sources);
 }
@@ -109,10 +110,10 @@ static bool do_step(struct runner *runner, int me, const struct tti_step *step)
     case TTI_STEP_RECV: post(runner, me, step, false); return true;
     case TTI_STEP_AWAIT: return settle(runner->progress[me].receives, step->value);
     case TTI_STEP_DRAIN: return settle(runner->progress[me].sends, step->value);
-    case TTI_STEP_FOLD: fold(rank, step); return true;
+    case TTI_STEP_FOLD: fold(runner, rank, step); return true;
     default: {
-        const unsigned char *source = address(rank, &step->source);
-        unsigned char *target = address(rank, &step->target);
+        const unsigned char *source = address(runner, &step->source);
+        unsigned char *target = address(runner, &step->target);
         if (target != source) memcpy(target, source, step->bytes);
         return true;
     }

@@ -226,6 +226,81 @@ static void check_all_data(uint64_t seed)
     }
 }
 
+/* ---- What it costs --------------------------------------------------------------------------------------------- */
+
+/* Sums and maxima over ranks of what plans send, with the switch-over sizes as they are. */
+struct costs {
+    uint64_t messages, bytes, messages_most, bytes_most, temp_most;
+};
+
+static struct costs costs_of(enum tti_kind kind, int size, uint64_t count)
+{
+    static const tutti_tuning tuning = {
+#define INITIAL(name, initial, low, high, help) .name = (initial),
+        TUTTI_TUNING_LIST(INITIAL)
+#undef INITIAL
+    };
+    struct costs costs = {0};
+    for (int rank = 0; rank < size; rank++) {
+        struct tti_plan plan = {0};
+        struct tti_shape shape = {.kind = kind,
+                                  .path = TTI_MESSAGES,
+                                  .rank = rank,
+                                  .size = size,
+                                  .element = 4,
+                                  .accumulator = 4,
+                                  .count = count,
+                                  .tuning = &tuning};
+        check(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of %s", tti_kind_name(kind));
+        struct tti_cost cost = tti_plan_cost(&plan, &shape);
+        costs.messages += cost.messages;
+        costs.bytes += cost.bytes;
+        if (cost.messages > costs.messages_most) costs.messages_most = cost.messages;
+        if (cost.bytes > costs.bytes_most) costs.bytes_most = cost.bytes;
+        if (plan.temp_bytes > costs.temp_most) costs.temp_most = plan.temp_bytes;
+        tti_plan_free(&plan);
+    }
+    return costs;
+}
+
+/* `bytes` of one rank's sends at most, up to a cache line per message; `messages` likewise, 0: any number. */
+static void check_cost(enum tti_kind kind, int size, uint64_t count, uint64_t messages, uint64_t bytes)
+{
+    struct costs costs = costs_of(kind, size, count);
+    printf("%-15s %2d ranks, %8llu elements: %6llu messages, %9llu bytes, %7llu of temp\n", tti_kind_name(kind), size,
+           (unsigned long long)count, (unsigned long long)costs.messages_most, (unsigned long long)costs.bytes_most,
+           (unsigned long long)costs.temp_most);
+    check(costs.bytes_most <= bytes + 64 * costs.messages_most && (messages == 0 || costs.messages_most <= messages),
+          "%s of %llu among %d: a rank sends %llu bytes in %llu messages, not %llu in %llu", tti_kind_name(kind),
+          (unsigned long long)count, size, (unsigned long long)costs.bytes_most,
+          (unsigned long long)costs.messages_most, (unsigned long long)bytes, (unsigned long long)messages);
+    check(costs.temp_most <= 5 << 20, "%s of %llu among %d takes %llu bytes of temp", tti_kind_name(kind),
+          (unsigned long long)count, size, (unsigned long long)costs.temp_most);
+}
+
+static void check_costs(void)
+{
+    static const int sizes[] = {2, 4, 8, 16};
+    uint64_t large = 16 << 20, bytes = 4 * large;
+    for (uint64_t i = 0; i < 4; i++) {
+        int size = sizes[i];
+        uint64_t n = (uint64_t)size;
+        check_cost(TTI_ALL_REDUCE, size, 2, i + 1, 8 * (i + 1));
+        check_cost(TTI_ALL_REDUCE, size, large, 0, 2 * bytes / n * (n - 1));
+        check_cost(TTI_REDUCE, size, large, 0, size == 2 ? bytes : bytes / n * n);
+        check_cost(TTI_REDUCE_SCATTER, size, large / n, 0, bytes / n * (n - 1));
+        check_cost(TTI_BROADCAST, size, 2, i + 1 > 3 ? i + 1 : 3, 8 * 4);
+        check_cost(TTI_BROADCAST, size, large, 0, bytes);
+        check_cost(TTI_ALL_GATHER, size, 2, i + 1, 8 * (n - 1));
+        check_cost(TTI_ALL_GATHER, size, large / n, 0, bytes / n * (n - 1));
+        check_cost(TTI_ALL_TO_ALL, size, 2, size > 4 ? i + 1 : n - 1, 8 * (size > 4 ? n / 2 * (i + 1) : n - 1));
+        check_cost(TTI_ALL_TO_ALL, size, large / n, n - 1, bytes / n * (n - 1));
+        check_cost(TTI_BARRIER, size, 0, i + 1, 0);
+    }
+    check(costs_of(TTI_BROADCAST, 8, large).bytes == 7 * bytes, "a broadcast sends every byte once to each");
+    check(costs_of(TTI_BROADCAST, 2, large).messages == 1, "a broadcast to one other rank is one message");
+}
+
 /* ---- Planted mistakes ------------------------------------------------------------------------------------------ */
 
 /* Which share must be found, in percent: the others are none. What is awaited or drained may be covered by the next wait,
@@ -365,6 +440,7 @@ int main(int argc, char **argv)
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) * 1000003 : 1;
     check_all_plans(seed);
     check_all_data(seed + 400000);
+    check_costs();
     check_mistakes(seed + 900000);
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
