@@ -357,8 +357,8 @@ static bool plant_wait(struct tti_plan *plan, size_t at, enum mistake mistake)
 
 static bool plant_parts(struct tti_plan *plan, struct tti_step *step, enum mistake mistake)
 {
-    struct tti_part *parts = plan->parts + step->first;
     if (step->kind != TTI_STEP_FOLD) return false;
+    struct tti_part *parts = plan->parts + step->first;
     if (mistake == OTHER_FORMAT) {
         parts[0].partial = !parts[0].partial;
         return true;
