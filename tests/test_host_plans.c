@@ -5,7 +5,7 @@
  * (message_check.h) and run on real data against the serial reference; what travels is counted.
  */
 #include "message_check.h"
-#include "message_run.h"
+#include "plan_run.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -213,7 +213,7 @@ static void fill_buffers(const struct plan_check_op *op, const struct conf_table
 /* Phase by phase; TEMP is kept from one to the next. */
 static bool run_window(struct subject *subject, struct buffers *buffers, uint64_t seed)
 {
-    struct message_rank ranks[CONF_RANKS_MOST];
+    struct plan_run_rank ranks[CONF_RANKS_MOST];
     struct plan_check_op *op = &subject->op;
     bool ended = true;
     for (int rank = 0; rank < op->size; rank++) {
@@ -221,16 +221,16 @@ static bool run_window(struct subject *subject, struct buffers *buffers, uint64_
         for (int phase = 0; phase < TTI_PHASES; phase++)
             if (subject->plans[rank][phase].temp_bytes > most) most = subject->plans[rank][phase].temp_bytes;
         buffers[rank].temp = aligned_alloc(64, (most / 64 + 1) * 64);
-        ranks[rank] = (struct message_rank){.reducer = &buffers[rank].reducer,
-                                            .element = op->element,
-                                            .accumulator = op->accumulator,
-                                            .in = buffers[rank].memory + buffers[rank].in,
-                                            .out = buffers[rank].memory + buffers[rank].out,
-                                            .temp = buffers[rank].temp};
+        ranks[rank] = (struct plan_run_rank){.reducer = &buffers[rank].reducer,
+                                             .element = op->element,
+                                             .accumulator = op->accumulator,
+                                             .in = buffers[rank].memory + buffers[rank].in,
+                                             .out = buffers[rank].memory + buffers[rank].out,
+                                             .temp = buffers[rank].temp};
     }
     for (int phase = 0; phase < TTI_PHASES; phase++) {
         for (int rank = 0; rank < op->size; rank++) ranks[rank].plan = &subject->plans[rank][phase];
-        ended = ended && message_run(ranks, op->size, seed++);
+        ended = ended && plan_run(ranks, op->size, seed++);
     }
     for (int rank = 0; rank < op->size; rank++) free(buffers[rank].temp);
     return ended;

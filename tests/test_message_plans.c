@@ -6,7 +6,7 @@
  * the mistakes that are planted in plans.
  */
 #include "message_check.h"
-#include "message_run.h"
+#include "plan_run.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -139,7 +139,7 @@ struct buffers {
 };
 
 static void fill_buffers(const struct plan_check_op *op, const struct conf_table *table, int rank,
-                         struct buffers *buffers, struct message_rank *runs)
+                         struct buffers *buffers, struct plan_run_rank *runs)
 {
     const struct conf_layout *layout = &op->layouts[rank];
     size_t element = op->element, in = 0, out = op->in_place[rank] ? 0 : layout->in_count + 1;
@@ -159,19 +159,19 @@ static void fill_buffers(const struct plan_check_op *op, const struct conf_table
         memcpy(buffers->wanted + (out + block->target) * element, from + block->source * element,
                block->count * element);
     }
-    *runs = (struct message_rank){.plan = &op->plans[rank],
-                                  .reducer = &buffers->reducer,
-                                  .element = element,
-                                  .accumulator = op->accumulator,
-                                  .in = buffers->memory + in * element,
-                                  .out = buffers->memory + out * element,
-                                  .temp = buffers->temp};
+    *runs = (struct plan_run_rank){.plan = &op->plans[rank],
+                                   .reducer = &buffers->reducer,
+                                   .element = element,
+                                   .accumulator = op->accumulator,
+                                   .in = buffers->memory + in * element,
+                                   .out = buffers->memory + out * element,
+                                   .temp = buffers->temp};
 }
 
 static void run_plans(const struct plan_check_op *op, struct conf_table *table)
 {
     struct buffers buffers[CONF_RANKS_MOST];
-    struct message_rank ranks[CONF_RANKS_MOST];
+    struct plan_run_rank ranks[CONF_RANKS_MOST];
     char text[300];
     describe(op, text, sizeof text);
     for (int last = 0; last < op->size && conf_kind_reduces(op->one.kind); last++)
@@ -181,7 +181,7 @@ static void run_plans(const struct plan_check_op *op, struct conf_table *table)
         if (conf_kind_reduces(op->one.kind))
             (void)tti_reducer_init(&buffers[rank].reducer, op->one.type, conf_reduction(op->one.column, rank), NULL, 0);
     }
-    check(message_run(ranks, op->size, op->one.seed), "%s, %s of %s: waits for ever", text,
+    check(plan_run(ranks, op->size, op->one.seed), "%s, %s of %s: waits for ever", text,
           conf_column_name(op->one.column), tutti_type_name(op->one.type));
     for (int rank = 0; rank < op->size; rank++) {
         check(memcmp(buffers[rank].memory, buffers[rank].wanted, buffers[rank].bytes) == 0, "%s, %s of %s: rank %d",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "message_run.h"
+#include "plan_run.h"
 
 #include "conformance_reference.h"
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct progress {
 };
 
 struct runner {
-    const struct message_rank *ranks;
+    const struct plan_run_rank *ranks;
     int size;
     uint64_t seed;
     struct queue *queues; /* size * size, from-major */
@@ -37,7 +37,7 @@ struct runner {
 
 static unsigned char *address(const struct runner *runner, const struct tti_region *region)
 {
-    const struct message_rank *rank = &runner->ranks[region->rank];
+    const struct plan_run_rank *rank = &runner->ranks[region->rank];
     unsigned char *const spaces[] = {[TTI_IN] = rank->in, [TTI_OUT] = rank->out, [TTI_TEMP] = rank->temp};
     return spaces[region->space] + region->offset;
 }
@@ -89,7 +89,7 @@ static bool settle(const struct reference *messages, uint32_t count)
     return true;
 }
 
-static void fold(const struct runner *runner, const struct message_rank *rank, const struct tti_step *step)
+static void fold(const struct runner *runner, const struct plan_run_rank *rank, const struct tti_step *step)
 {
     struct tti_fold_source *sources = calloc((size_t)step->sources, sizeof *sources);
     for (int i = 0; i < step->sources; i++) {
@@ -104,7 +104,7 @@ static void fold(const struct runner *runner, const struct message_rank *rank, c
 
 static bool do_step(struct runner *runner, int me, const struct tti_step *step)
 {
-    const struct message_rank *rank = &runner->ranks[me];
+    const struct plan_run_rank *rank = &runner->ranks[me];
     switch ((enum tti_step_kind)step->kind) {
     case TTI_STEP_SEND: post(runner, me, step, true); return true;
     case TTI_STEP_RECV: post(runner, me, step, false); return true;
@@ -130,7 +130,7 @@ static bool advance(struct runner *runner, int me)
     return moved;
 }
 
-bool message_run(const struct message_rank *ranks, int size, uint64_t seed)
+bool plan_run(const struct plan_run_rank *ranks, int size, uint64_t seed)
 {
     struct runner runner = {.ranks = ranks, .size = size, .seed = seed};
     bool moved = true, ended = true;
