@@ -10,7 +10,7 @@ all: ## build the library and the tool into build/
 	@cmake --preset release $(CMAKE_FLAGS) > /dev/null
 	@cmake --build --preset release
 
-demo: all ## build, then show every collective on 4 ranks and a short benchmark
+demo: all ## build, then show every collective, train a small GPT on these sources, and a short benchmark
 	@scripts/demo.sh
 
 test: ## build and run every test that ends within minutes, sanitizers included

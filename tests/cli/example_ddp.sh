@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: timeout=60 labels=asan processors=2
+# examples/ddp.c learns, on one rank, on threads and on processes.
+source "$(dirname "$0")/run.bash"
+program=$BUILD/examples/ddp
+
+learned() { # WHAT OUTPUT RANKS
+    matches "$1: it learns" '^step 600: loss 0\.0' "$2"
+    matches "$1: the same weights" "^all $3 ranks have the same weights\$" "$2"
+}
+learned 'one rank' "$("$program" 2>&1)" 1
+learned 'threads' "$(TUTTI_RANKS=3 "$program" 2>&1)" 3
+learned 'processes' "$("$TUTTI" run -n 2 --no-prefix "$program" 2>&1)" 2
+finish
