@@ -500,7 +500,8 @@ static tutti_status finish_fast(struct tti_op *op)
     if (op->shape.count == 0) return TUTTI_OK;
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < comm->size; rank++) {
-        comm->sources[rank] = tti_slot_of(comm, rank, comm->sequence)->stage;
+        /* not its own stage: a load of what was just stored there would wait until the line is back from the peers */
+        comm->sources[rank] = rank == comm->rank ? op->in : tti_slot_of(comm, rank, comm->sequence)->stage;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
             comm->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
     }
