@@ -236,7 +236,11 @@ static void reduce(struct checker *checker, const struct tti_step *step)
     struct cell *sources[CONF_RANKS_MOST], *targets[CONF_RANKS_MOST];
     if (step->sources < 1 || step->sources > checker->size) report(checker, "reduces %d sources", (int)step->sources);
     if (checker->wrong || !find_all(checker, &step->source, step->bytes, step->sources, false, sources)) return;
-    int count = step->target.rank == TTI_ALL ? checker->size : 1;
+    int me = checker->at_rank, count = step->target.rank == TTI_ALL ? checker->size : 1;
+    if (me < step->sources && (step->source.space == TTI_STAGE || step->source.space == TTI_BOUNCED)) {
+        const struct tti_region own = {me, TTI_IN, step->own};
+        if ((sources[me] = region(checker, me, &own, step->bytes, false)) == NULL) return;
+    }
     if (step->target.rank == TTI_ALL) {
         if (!find_all(checker, &step->target, step->bytes, count, true, targets)) return;
     } else if ((targets[0] = region(checker, step->target.rank, &step->target, step->bytes, true)) == NULL) {

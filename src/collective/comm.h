@@ -77,6 +77,7 @@ struct tti_op {
     uint64_t in_bytes, out_bytes; /* of the buffers that this rank uses */
     bool entered;
     bool any_private; /* some rank's buffers cannot be reached */
+    bool all_private; /* no rank's can, as far as seen */
     const struct tti_plan *plan;
     size_t step;      /* of the plan */
     uint64_t done;    /* bytes of that step */

@@ -57,10 +57,7 @@ static void enter(struct tti_op *op)
     tutti_comm *comm = op->comm;
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
     uint64_t entry = comm->sequence << 32 | comm->signature;
-    if (op->state == TTI_OP_MEETING && show_places(op, &slot->met)) {
-        entry |= 1;
-        op->any_private = true;
-    }
+    if (op->any_private) entry |= 1;
     atomic_store_explicit(&slot->entry, entry, memory_order_release);
     op->entered = true;
     tti_comm_ring(comm, false);
@@ -99,6 +96,7 @@ static tutti_status seen_entry(struct tti_op *op, int peer, uint64_t sequence, u
     if ((uint32_t)(entry >> 32) != (uint32_t)sequence) return TUTTI_IN_PROGRESS;
     if ((((uint32_t)entry ^ signature) & ~UINT32_C(1)) != 0) return mismatch(op, peer);
     op->any_private |= (entry & 1) != 0;
+    op->all_private &= (entry & 1) != 0;
     return TUTTI_OK;
 }
 
@@ -236,7 +234,9 @@ static tutti_status find_sources(struct tti_op *op, const struct tti_step *step,
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < count; rank++) {
         uint64_t offset = step->source.offset + op->done;
-        char *source = address(op, rank, (enum tti_space)step->source.space, offset);
+        bool own = rank == comm->rank && (step->source.space == TTI_STAGE || step->source.space == TTI_BOUNCED);
+        char *source = own ? (char *)(uintptr_t)op->in + step->own + op->done
+                           : address(op, rank, (enum tti_space)step->source.space, offset);
         if (source == NULL) {
             source = comm->scratch + (size_t)rank * TTI_SCRATCH_BYTES;
             TTI_TRY(tti_place_fetch(comm, op->shape.kind, rank, *place_of(op, rank, (enum tti_space)step->source.space),
@@ -402,8 +402,7 @@ static enum tti_path path_of(const struct tti_op *op)
     const struct tti_shape *shape = &op->shape;
     if (!op->any_private) return TTI_DIRECT;
     bool overwrites = shape->kind == TTI_SCAN || shape->kind == TTI_EXSCAN || op->call.in_place != 0;
-    uint64_t weight = op->call.reduction == TTI_NO_REDUCTION ? 4 : 1; /* a copy is attach's own work: it pays sooner */
-    bool large = tti_shape_bytes(shape) * weight >= (uint64_t)shape->tuning->attach;
+    bool large = tti_shape_bytes(shape) >= (uint64_t)shape->tuning->attach;
     return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
 }
 
@@ -467,6 +466,10 @@ static tutti_status meet(struct tti_op *op)
     /* after all entries, before anything is touched: see Fencing */
     if (tti_comm_is_broken(op->comm)) return tti_comm_health(op->comm, op->shape.kind, false);
     TTI_TRY(check_v_counts(op));
+    if (op->all_private && tti_shape_fits_slot(&op->shape)) { /* the plan is where entering left it */
+        op->state = TTI_OP_RUNNING;
+        return TUTTI_OK;
+    }
     op->shape.path = path_of(op);
     op->shape.in_place = root_in_place(op);
     return build(op);
@@ -536,6 +539,23 @@ static void start_fast(struct tti_op *op)
     enter(op);
 }
 
+/* A rank whose buffers are private brings along what fits the slot: when all do, nothing else is needed. */
+static tutti_status start_meeting(struct tti_op *op)
+{
+    op->any_private = op->all_private = show_places(op,
+                                                    &tti_slot_of(op->comm, op->comm->rank, op->comm->sequence)->met);
+    if (op->any_private && tti_shape_fits_slot(&op->shape)) {
+        op->shape.path = TTI_STAGED;
+        TTI_TRY(build(op));
+        for (; op->plan->steps[op->step].kind != TTI_STEP_ENTER; op->step++)
+            TTI_TRY(do_step(op, &op->plan->steps[op->step]));
+        op->step++;
+    }
+    op->state = TTI_OP_MEETING;
+    enter(op);
+    return TUTTI_OK;
+}
+
 static tutti_status start(struct tti_op *op)
 {
     TTI_TRY(open_slot(op));
@@ -548,9 +568,7 @@ static tutti_status start(struct tti_op *op)
         op->shape.path = TTI_STAGED;
         return build(op);
     }
-    op->state = TTI_OP_MEETING;
-    enter(op);
-    return TUTTI_OK;
+    return start_meeting(op);
 }
 
 tutti_status tti_shared_open(struct tti_op *op)

@@ -340,9 +340,9 @@ static bool counts_fit(const struct tti_shape *shape, uint64_t limit)
     return true;
 }
 
-bool tti_shape_fits_stage(const struct tti_shape *shape)
+/* one_shot and staged: as in the tuning. */
+static bool fits(const struct tti_shape *shape, uint64_t one_shot, uint64_t staged)
 {
-    uint64_t one_shot = (uint64_t)shape->tuning->one_shot, staged = (uint64_t)shape->tuning->staged;
     uint64_t block = shape->count * shape->element, size = (uint64_t)shape->size;
     switch (shape->kind) {
     case TTI_BARRIER:
@@ -360,6 +360,19 @@ bool tti_shape_fits_stage(const struct tti_shape *shape)
     case TTI_REDUCE_SCATTER_V: return tti_largest_block(shape) * size <= one_shot;
     default: return (tti_shape_splits(shape) ? block * size : block) <= one_shot;
     }
+}
+
+bool tti_shape_fits_stage(const struct tti_shape *shape)
+{
+    return fits(shape, (uint64_t)shape->tuning->one_shot, (uint64_t)shape->tuning->staged);
+}
+
+/* What would lie beside the entry word has no place there in a meeting. */
+bool tti_shape_fits_slot(const struct tti_shape *shape)
+{
+    uint64_t room = TTI_STAGE_BYTES - TTI_PAYLOAD_BYTES, block = shape->count * shape->element;
+    if (shape->tables != NULL || block <= TTI_PAYLOAD_BYTES) return false;
+    return fits(shape, room, room);
 }
 
 /* ---- Building -------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,8 @@
  *
  * Paths, and what they rely on:
  *   STAGED   data small enough for the slot that carries the entry: staged before entering, so that a rank waits only
- *            for the ranks whose data it needs.
+ *            for the ranks whose data it needs. A little larger data are staged by ranks whose buffers are private, before
+ *            they meet; that is enough when all ranks' are.
  *   DIRECT   every buffer can be read and written by every rank, between the entry and the exit of the operation.
  *   ATTACH   every buffer can be read by every rank (cross-memory attach); a rank writes its own only.
  *   BOUNCE   no rank can reach another's buffers: chunks go through bounce buffers, two in flight.
@@ -86,6 +87,8 @@ struct tti_step {
     uint32_t first; /* FOLD: index in the plan's parts */
     uint64_t bytes; /* FOLD: of as many elements, also where partials are read or written */
     struct tti_region source, target;
+    uint64_t
+        own; /* REDUCE of staged data: where this rank's own lie in its input, which is sooner read than its stage */
 };
 
 /* What a FOLD reads: contributions of ranks first .. first + ranks. */
@@ -136,6 +139,9 @@ uint64_t tti_shape_footprint(const struct tti_shape *shape);
 
 /* Whether the operation can go by STAGED: the same answer on every rank, from its own arguments alone. */
 bool tti_shape_fits_stage(const struct tti_shape *shape);
+
+/* Whether it could if no rank could reach another's buffers: then they bring their data along when they meet. */
+bool tti_shape_fits_slot(const struct tti_shape *shape);
 
 /* Replaces the plan's steps. ERR_MEMORY if they could not be stored. */
 tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape);

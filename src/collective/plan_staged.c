@@ -56,17 +56,20 @@ static void stage(struct tti_plan *plan, const struct tti_shape *shape, const st
 static void take_reduced(struct tti_plan *plan, const struct tti_shape *shape, const struct chunk *chunk)
 {
     int me = shape->rank, sources = shape->size;
-    uint64_t bytes = shape->count * shape->element, offset = chunk->base;
+    uint64_t bytes = shape->count * shape->element, offset = chunk->base, own = chunk->begin;
     if (shape->kind == TTI_REDUCE && me != shape->root) return;
     if (shape->kind == TTI_SCAN) sources = me + 1;
     if (shape->kind == TTI_EXSCAN) sources = me;
     if (tti_shape_splits(shape)) {
         bytes = tti_reduce_block(shape, me).bytes;
         offset += (uint64_t)me * chunk->window;
+        own += tti_reduce_block(shape, me).source;
     }
+    size_t before = plan->count;
     tti_add_reduce(plan, (struct tti_region){me, TTI_OUT, chunk->begin},
                    (struct tti_region){TTI_ALL, (uint32_t)chunk->space, offset}, sources, part(bytes, chunk),
                    TTI_CACHED);
+    if (plan->count > before) plan->steps[before].own = own;
 }
 
 static void take(struct tti_plan *plan, const struct tti_shape *shape, const struct chunk *chunk)
