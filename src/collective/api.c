@@ -137,6 +137,7 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     call->count = count;
     call->factor = 0;
     comm->repeats = false;
+    op->in_place = false;
     tti_op_renew(op);
     return op;
 }
@@ -223,6 +224,7 @@ static tutti_status prepare(tutti_comm *comm, const struct tti_arguments *given)
     if (form->reduces) TTI_TRY(set_reduction(op, given->type, (tutti_reduction)given->reduction));
     op->shape.in_place = kind == TTI_ALL_TO_ALL && in_place && given->count > 0;
     op->call.in_place = op->shape.in_place;
+    op->in_place = in_place && in.used && out.used && given->count > 0;
     return TUTTI_OK;
 }
 

@@ -11,6 +11,9 @@
 
 static tutti_status check_tag(tutti_comm *comm, enum tti_kind kind, int tag, bool any)
 {
+    if (comm->lanes != NULL)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_UNSUPPORTED,
+                               "%s: this comm goes over tcp, which carries collectives only", tti_kind_name(kind));
     if (tag >= 0 || (any && tag == TUTTI_ANY_TAG)) return TUTTI_OK;
     return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: tag %d is negative; tags are 0 or larger%s",
                            tti_kind_name(kind), tag, any ? ", or TUTTI_ANY_TAG" : "");

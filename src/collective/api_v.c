@@ -19,6 +19,7 @@ struct v_call {
     const void *in;
     void *out;
     uint64_t in_bytes, out_bytes; /* how far this rank's buffers reach */
+    bool in_place;
 };
 
 static uint64_t *row_of(const tutti_comm *comm, int row)
@@ -73,8 +74,9 @@ static tutti_status begin(const struct v_call *call)
                : tti_api_check_rank(call->comm, call->kind, "root", call->root);
 }
 
-static tutti_status check_buffers(const struct v_call *call, bool in_used, bool out_used, bool in_place)
+static tutti_status check_buffers(struct v_call *call, bool in_used, bool out_used, bool in_place)
 {
+    call->in_place = in_place && in_used && out_used && call->in_bytes > 0;
     struct tti_buffer in = {"in", call->in, call->in_bytes, in_used};
     struct tti_buffer out = {"out", call->out, call->out_bytes, out_used};
     TTI_TRY(tti_api_check_buffer(call->comm, call->kind, &in));
@@ -87,6 +89,7 @@ static struct tti_op *op_of(const struct v_call *call)
     struct tti_op *op = tti_api_op(call->comm, call->kind, call->in, call->in_bytes, call->out, call->out_bytes, 0,
                                    call->type, call->root);
     op->shape.tables = call->comm->tables;
+    op->in_place = call->in_place;
     return op;
 }
 
@@ -98,7 +101,7 @@ static const void *advance(const void *pointer, uint64_t elements, tutti_type ty
 tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
                                 const size_t *offsets, tutti_type type)
 {
-    struct v_call call = {comm, TTI_ALL_GATHER_V, type, -1, in, out, 0, 0};
+    struct v_call call = {comm, TTI_ALL_GATHER_V, type, -1, in, out, 0, 0, false};
     TTI_TRY(begin(&call));
     TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
     call.in_bytes = counts[comm->rank] * tutti_type_bytes(type);
@@ -113,7 +116,7 @@ tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, con
 tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts, tutti_type type,
                                     tutti_reduction reduction)
 {
-    struct v_call call = {comm, TTI_REDUCE_SCATTER_V, type, -1, in, out, 0, 0};
+    struct v_call call = {comm, TTI_REDUCE_SCATTER_V, type, -1, in, out, 0, 0, false};
     TTI_TRY(begin(&call));
     TTI_TRY(measure(&call, "in", counts, NULL, &call.in_bytes));
     call.out_bytes = counts[comm->rank] * tutti_type_bytes(type);
@@ -134,7 +137,7 @@ tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out,
 tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
                             const size_t *offsets, tutti_type type, int root)
 {
-    struct v_call call = {comm, TTI_GATHER_V, type, root, in, out, 0, 0};
+    struct v_call call = {comm, TTI_GATHER_V, type, root, in, out, 0, 0, false};
     TTI_TRY(begin(&call));
     bool at_root = comm->rank == root, in_place = false;
     if (at_root) {
@@ -152,7 +155,7 @@ tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void
 tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets, void *out,
                              size_t count, tutti_type type, int root)
 {
-    struct v_call call = {comm, TTI_SCATTER_V, type, root, in, out, 0, 0};
+    struct v_call call = {comm, TTI_SCATTER_V, type, root, in, out, 0, 0, false};
     TTI_TRY(begin(&call));
     bool at_root = comm->rank == root, in_place = false;
     if (at_root) {
@@ -170,7 +173,7 @@ tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *cou
 tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts, const size_t *in_offsets,
                                 void *out, const size_t *out_counts, const size_t *out_offsets, tutti_type type)
 {
-    struct v_call call = {comm, TTI_ALL_TO_ALL_V, type, -1, in, out, 0, 0};
+    struct v_call call = {comm, TTI_ALL_TO_ALL_V, type, -1, in, out, 0, 0, false};
     TTI_TRY(begin(&call));
     TTI_TRY(measure(&call, "in", in_counts, in_offsets, &call.in_bytes));
     TTI_TRY(measure(&call, "out", out_counts, out_offsets, &call.out_bytes));

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/message.h"
+#include "collective/net.h"
 #include "collective/queue.h"
 #include <errno.h>
 #include <pthread.h>
@@ -129,39 +130,95 @@ static bool allocate(tutti_comm *comm)
     comm->factors = tti_calloc(n, sizeof *comm->factors);
     comm->row = tti_calloc(4 * n, sizeof *comm->row);
     comm->messages = tti_messages_create(comm);
-    bool scratch = comm->world->process_count > 1;
+    bool scratch = !comm->all_threads;
     if (scratch) comm->scratch = tti_calloc(n, TTI_SCRATCH_BYTES);
     return comm->sources != NULL && comm->targets != NULL && comm->row != NULL && comm->factors != NULL &&
            comm->messages != NULL && (!scratch || comm->scratch != NULL);
 }
 
-tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error)
+static bool is_one_process(const tutti_comm *comm)
+{
+    for (int rank = 1; rank < comm->size; rank++)
+        if (tti_info_of(comm, rank)->process != tti_info_of(comm, 0)->process) return false;
+    return true;
+}
+
+/* What all comms have. */
+static tutti_comm *new_comm(const struct tti_comm_setup *setup)
 {
     pthread_once(&forks_once, watch_forks);
     tutti_comm *made = tti_calloc(1, sizeof *made);
-    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of rank %d", rank);
-    made->provider = &tti_provider_shared;
-    made->world = world;
-    made->own_row = (size_t)rank;
-    made->rank = rank;
-    made->size = world->size;
-    made->error.rank = rank;
+    if (made == NULL) return NULL;
+    made->world = setup->world;
+    made->rank = setup->rank;
+    made->size = setup->size;
+    made->here = setup->here;
+    made->members = setup->members;
+    made->error.rank = setup->rank;
     made->sink = &made->error;
     made->queue.last = &made->queue.first;
     made->fork_count = tti_fork_count();
-    made->tuning = world->segment->tuning;
+    made->tuning = setup->world->segment->tuning;
     if (made->tuning.stream == 0) made->tuning.stream = tti_cache_bytes();
-    made->shared_bells = world->process_count > 1;
-    made->all_threads = world->process_count == 1;
-    find_parts(made, world->area, world->segment->area_bytes);
-    if (!allocate(made)) {
+    return made;
+}
+
+/* What was taken over stays the caller's. */
+static tutti_status give_up(tutti_comm *made, const struct tti_comm_setup *setup, tutti_error *error)
+{
+    if (made != NULL) {
         made->world = NULL;
+        made->members = NULL;
         tti_comm_destroy(made);
-        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks", world->size);
     }
+    return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks", setup->size);
+}
+
+tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error)
+{
+    tutti_comm *made = new_comm(setup);
+    if (made == NULL) return give_up(NULL, setup, error);
+    made->provider = &tti_provider_shared;
+    made->own_row = (size_t)made->rank;
+    made->all_threads = is_one_process(made);
+    made->shared_bells = !made->all_threads;
+    find_parts(made, setup->area, setup->area_bytes);
+    if (!allocate(made)) return give_up(made, setup, error);
     made->can_attach = probe_attach(made);
     if (!tti_fence_setup()) atomic_store_explicit(&made->area->full_fences, 1, memory_order_seq_cst);
     announce_cores(made);
+    *comm = made;
+    return TUTTI_OK;
+}
+
+tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error)
+{
+    struct tti_comm_setup setup = {.world = world,
+                                   .rank = rank,
+                                   .size = world->size,
+                                   .here = world->size,
+                                   .area = world->area,
+                                   .area_bytes = world->segment->area_bytes};
+    return tti_comm_create(&setup, comm, error);
+}
+
+tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error)
+{
+    tutti_comm *made = new_comm(setup);
+    if (made == NULL) return give_up(NULL, setup, error);
+    size_t n = (size_t)made->size;
+    made->provider = &tti_provider_host;
+    made->area = tti_calloc(1, sizeof *made->area);
+    made->row = tti_calloc(4 * n, sizeof *made->row);
+    made->tables = tti_calloc(4 * n, sizeof *made->tables);
+    tutti_status status = made->area == NULL || made->row == NULL || made->tables == NULL ? TUTTI_ERR_MEMORY : TUTTI_OK;
+    if (status == TUTTI_OK) status = tti_lanes_create(made, setup->net, setup->id, error);
+    if (status != TUTTI_OK) {
+        tti_free(made->area);
+        tti_free(made->tables);
+        return give_up(made, setup, error);
+    }
+    atomic_store_explicit(&made->area->full_fences, !tti_fence_setup(), memory_order_seq_cst);
     *comm = made;
     return TUTTI_OK;
 }

@@ -75,6 +75,7 @@ struct tti_op {
     const void *in;
     void *out;
     uint64_t in_bytes, out_bytes; /* of the buffers that this rank uses */
+    bool in_place;                /* this rank's buffers are in a form that the operation knows as in place */
     bool entered;
     bool any_private; /* some rank's buffers cannot be reached */
     bool all_private; /* no rank's can, as far as seen */
@@ -138,10 +139,12 @@ struct tutti_comm {
     unsigned fork_count; /* of the process when the comm was made */
     struct tti_area *area;
     struct tti_post *posts;
-    uint64_t *tables; /* size rows of 4 * size, or this rank's alone */
-    size_t own_row;   /* which of them is this rank's */
-    uint64_t *row;    /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
-    char *bounce;     /* size times bounce_bytes */
+    struct tti_lanes *lanes; /* provider `host`: its dealings over the transport */
+    int here;                /* ranks of this comm on this host */
+    uint64_t *tables;        /* size rows of 4 * size, or this rank's alone */
+    size_t own_row;          /* which of them is this rank's */
+    uint64_t *row;           /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
+    char *bounce;            /* size times bounce_bytes */
     size_t bounce_bytes;
     _Atomic uint64_t *channels; /* size * size: see message_routes.c */
     struct tti_messages *messages;
@@ -201,8 +204,21 @@ static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank
 /* Bytes of shared memory that a comm of `size` ranks needs. */
 size_t tti_area_bytes(int size, bool bounce);
 
-/* This rank's side of the comm of all ranks of the world. Takes over one reference of the world on success. */
-tutti_status tti_comm_create(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
+/* What a comm is made of: one rank's side of it. */
+struct tti_net;
+struct tti_comm_setup {
+    struct tti_world *world; /* of this host; one reference of it is taken over on success */
+    int rank, size, here;    /* `here` of its ranks on this host */
+    int *members;            /* the world's numbers of its ranks; NULL: all, in order; taken over on success */
+    void *area;              /* memory that its ranks share, or: */
+    size_t area_bytes;
+    struct tti_net *net; /* what they exchange messages by, */
+    uint32_t id;         /* and the comm's number there, the same on all its ranks */
+};
+tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
+tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
+/* The comm of all ranks of a world of one host. */
+tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
 void tti_comm_destroy(tutti_comm *comm);
 /* A comm that only carries an error, for a join that failed. NULL when memory ran out. */
 tutti_comm *tti_comm_stillborn(const tutti_error *error);

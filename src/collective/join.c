@@ -9,10 +9,13 @@
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api.h"
+#include "collective/net.h"
 #include "collective/queue.h"
+#include "world/cluster.h"
 #include "world/launch.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DEADLINE_MOST_MS = 604800000 }; /* a week, as in the option */
 
@@ -44,11 +47,14 @@ static tutti_status read_options(tutti_options *options, int rank, tutti_error *
     return TUTTI_OK;
 }
 
-static tutti_status check_identity(const struct tti_member *member, tutti_error *error)
+static tutti_status check_identity(const struct tti_cluster_launch *member, tutti_error *error)
 {
     int rank = member->process, count = member->process_count;
     if (member->job == NULL || member->job[0] == '\0')
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the job has no name; all ranks must give the same one");
+    size_t most = sizeof((struct tti_cluster *)NULL)->job - 1;
+    if (strlen(member->job) > most)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the job's name is longer than %zu bytes", most);
     if (count < 1 || count > 65536)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a world of %d ranks: the size goes from 1 to 65536", count);
     if (rank < 0 || rank >= count)
@@ -81,27 +87,73 @@ static tutti_status check_options(const tutti_options *options, tutti_error *err
     return TUTTI_OK;
 }
 
-static tutti_status join_world(const struct tti_member *member, const tutti_options *options, struct tti_world **world,
-                               tutti_error *error)
+static size_t area_size(const tutti_options *options, int ranks, bool processes)
 {
-    TTI_TRY(check_identity(member, error));
-    TTI_TRY(check_options(options, error));
-    int size = member->process_count * member->ranks_each;
-    size_t area_bytes = tti_area_bytes(size, needs_bounce(options, member->process_count > 1));
-    return tti_world_join(member, options, area_bytes, world, error);
+    return tti_area_bytes(ranks, needs_bounce(options, processes));
 }
 
-static tutti_status join_process(const char *job, int rank, int size, const tutti_options *options, tutti_comm **world,
-                                 tutti_error *error)
+/* How many ranks of the job share this rank's machine. */
+static int count_here(const struct tti_cluster *cluster, int rank)
 {
-    struct tti_member member = {job, rank, size, 1};
-    struct tti_world *made;
-    TTI_TRY(join_world(&member, options, &made, error));
-    tutti_status status = tti_comm_create(made, rank, world, error);
-    if (status == TUTTI_OK) return TUTTI_OK;
-    tti_world_mark(made, rank, TTI_RANK_LOST); /* the others have joined already: let them know */
-    tti_world_release(made);
+    const char *name = cluster->host_names[cluster->ranks[rank].host];
+    int count = 0;
+    for (int other = 0; other < cluster->size; other++)
+        count += strcmp(cluster->host_names[cluster->ranks[other].host], name) == 0;
+    return count;
+}
+
+static void release_cluster(void *cluster)
+{
+    tti_cluster_release(cluster);
+}
+
+/* A comm of all ranks for one rank of this process. Its world and transport are given back if that fails. */
+static tutti_status sit_down(struct tti_cluster *cluster, int index, tutti_comm **comm, tutti_error *error)
+{
+    const struct tti_cluster_seat *seat = &cluster->seats[index];
+    struct tti_net *net = NULL;
+    tutti_status status;
+    if (seat->transport == NULL) {
+        status = tti_comm_create_all(seat->world, seat->rank, comm, error);
+        /* the others have joined already: let them know */
+        if (status != TUTTI_OK) tti_world_mark(seat->world, seat->rank, TTI_RANK_LOST);
+        tti_cluster_release(cluster);
+    } else if ((status = tti_net_create(seat->transport, &net, error)) == TUTTI_OK) {
+        net->cluster = cluster;
+        net->release = release_cluster;
+        struct tti_comm_setup setup = {.world = seat->world,
+                                       .rank = seat->rank,
+                                       .size = cluster->size,
+                                       .here = count_here(cluster, seat->rank),
+                                       .net = net};
+        status = tti_comm_create_over(&setup, comm, error);
+        tti_net_release(net); /* the comm holds it */
+    } else {
+        seat->transport->ops->close(seat->transport, 0);
+        tti_cluster_release(cluster);
+    }
+    if (status != TUTTI_OK) tti_world_release(seat->world);
     return status;
+}
+
+/* Joins as the ranks of one process of a job. */
+static tutti_status join_job(const struct tti_cluster_launch *launch, const tutti_options *options, tutti_comm **comms,
+                             tutti_error *error)
+{
+    struct tti_cluster *cluster;
+    TTI_TRY(check_identity(launch, error));
+    TTI_TRY(check_options(options, error));
+    TTI_TRY(tti_cluster_join(launch, options, area_size, &cluster, error));
+    tutti_status first = TUTTI_OK;
+    int count = launch->ranks_each;
+    for (int i = 0; i < count; i++) { /* all of them: each seat has to be taken or given back */
+        tutti_error other = {0};
+        tutti_status status = sit_down(cluster, i, &comms[i], first == TUTTI_OK ? error : &other);
+        if (status != TUTTI_OK) comms[i] = NULL;
+        if (first == TUTTI_OK) first = status;
+    }
+    for (int i = 0; i < count && first != TUTTI_OK; i++) tti_comm_destroy(comms[i]);
+    return first;
 }
 
 tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_options *options, tutti_comm **world)
@@ -114,16 +166,49 @@ tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_opti
         if (read_options(&defaults, rank, &error) != TUTTI_OK) return stillborn(&error, world);
         options = &defaults;
     }
-    tutti_status status = join_process(job, rank, size, options, world, &error);
+    char address[300];
+    bool several = options->master_addr != NULL && options->master_addr[0] != '\0';
+    if (several) snprintf(address, sizeof address, "%s:%d", options->master_addr, (int)options->master_port);
+    struct tti_cluster_launch launch = {.job = job,
+                                        .process = rank,
+                                        .process_count = size,
+                                        .ranks_each = 1,
+                                        .one_host = !several,
+                                        .address = several ? address : NULL};
+    tutti_status status = join_job(&launch, options, world, &error);
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
-static tutti_status join_alone(const tutti_options *options, tutti_comm **world, tutti_error *error)
+static tutti_status publish(void *launch, const char *text, tutti_error *error)
 {
-    struct tti_world *made;
-    TTI_TRY(tti_world_threads(1, options, tti_area_bytes(1, needs_bounce(options, false)), &made, error));
-    tutti_status status = tti_comm_create(made, 0, world, error);
-    if (status != TUTTI_OK) tti_world_release(made);
+    return tti_launch_publish(launch, text, INT64_MAX, error);
+}
+
+static tutti_status look_up(void *launch, char *text, size_t bytes, int64_t deadline_ns, tutti_error *error)
+{
+    return tti_launch_lookup(launch, text, bytes, deadline_ns, error);
+}
+
+/* The job that the launcher tells of, or a job of this process alone. */
+static tutti_status join_launched(tutti_launch *launch, const tutti_options *options, int ranks, tutti_comm **comms,
+                                  tutti_error *error)
+{
+    static atomic_uint jobs;
+    char address[300] = "", own[64];
+    snprintf(own, sizeof own, "alone-%d-%u", (int)getpid(), atomic_fetch_add(&jobs, 1));
+    if (launch->host[0] != '\0') snprintf(address, sizeof address, "%s:%d", launch->host, launch->port);
+    bool launched = launch->launcher != NULL, store = launched && launch->store != NULL && launch->store[0] != '\0';
+    struct tti_cluster_launch how = {.job = launched ? launch->job : own,
+                                     .process = launched ? launch->rank : 0,
+                                     .process_count = launched ? launch->size : 1,
+                                     .ranks_each = ranks,
+                                     .one_host = !launched || launch->one_host,
+                                     .address = address,
+                                     .context = launch,
+                                     .publish = store ? publish : NULL,
+                                     .lookup = store ? look_up : NULL};
+    tutti_status status = join_job(&how, options, comms, error);
+    tti_launch_done(launch);
     return status;
 }
 
@@ -132,10 +217,11 @@ static tutti_status join_environment(const tutti_options *options, tutti_comm **
     tutti_launch launch;
     tutti_status status = tti_launch_read(options, &launch, error);
     error->rank = launch.rank;
-    if (status == TUTTI_OK && launch.launcher == NULL) return join_alone(options, world, error);
-    if (status == TUTTI_OK) status = join_process(launch.job, launch.rank, launch.size, options, world, error);
-    tti_launch_done(&launch);
-    return status;
+    if (status != TUTTI_OK) {
+        tti_launch_done(&launch);
+        return status;
+    }
+    return join_launched(&launch, options, 1, world, error);
 }
 
 tutti_status tutti_join(tutti_comm **world)
@@ -285,16 +371,25 @@ struct rank_task {
     struct tti_task task;
     tutti_work *work;
     tutti_comm *comm;
-    struct tti_world *world;
-    int rank, argc, result;
+    int argc, result;
     bool lost; /* its thread ended without returning */
     char **argv;
 };
 
+/* A rank of this process that will not leave: its peers have to know. */
+static void lose_comm(tutti_comm *comm)
+{
+    if (comm->lanes == NULL)
+        tti_world_mark(comm->world, comm->rank, TTI_RANK_LOST);
+    else
+        tti_comm_break(comm, TTI_LEAVE, TUTTI_ERR_PEER_LOST, comm->rank, "rank %d's thread ended without leaving",
+                       comm->rank);
+}
+
 static void lose_rank(void *argument)
 {
     struct rank_task *rank = argument;
-    tti_world_mark(rank->world, rank->rank, TTI_RANK_LOST);
+    lose_comm(rank->comm);
     rank->lost = true;
 }
 
@@ -316,11 +411,11 @@ static int run_threads(struct rank_task *tasks, int count)
     for (; started < count; started++)
         if (tti_task_start(&tasks[started].task, run_rank, &tasks[started], &error) != TUTTI_OK) break;
     for (int i = started; i < count; i++) {
-        tti_world_mark(tasks[i].world, tasks[i].rank, TTI_RANK_LOST);
+        lose_comm(tasks[i].comm);
         tti_comm_destroy(tasks[i].comm);
         result = 1;
     }
-    if (started < count) tti_log(TUTTI_ERROR, "rank %d: %s", tasks[started].rank, error.text);
+    if (started < count) tti_log(TUTTI_ERROR, "a rank could not be started: %s", error.text);
     for (int i = 0; i < started; i++) {
         tti_task_join(&tasks[i].task);
         if (tasks[i].lost) tti_comm_destroy(tasks[i].comm);
@@ -329,65 +424,22 @@ static int run_threads(struct rank_task *tasks, int count)
     return result;
 }
 
-/* A comm for each of this process's ranks, which are `first` and those after it. */
-static tutti_status make_comms(struct rank_task *tasks, int count, struct tti_world *world, int first,
-                               tutti_error *error)
-{
-    int made = 0;
-    tutti_status status = TUTTI_OK;
-    for (; made < count && status == TUTTI_OK; made++) {
-        tasks[made].world = world;
-        tasks[made].rank = first + made;
-        status = tti_comm_create(world, first + made, &tasks[made].comm, error);
-    }
-    if (status == TUTTI_OK) return TUTTI_OK;
-    for (int i = 0; i < count; i++) { /* others may have joined already: let them know */
-        tti_world_mark(world, first + i, TTI_RANK_LOST);
-        if (i < made - 1)
-            tti_comm_destroy(tasks[i].comm);
-        else
-            tti_world_release(world);
-    }
-    return status;
-}
-
-/* The world of a process that brings several ranks: its own, or that of the job it was started for. */
-static tutti_status make_ranks(struct rank_task *tasks, const tutti_options *options, const tutti_launch *launch,
-                               tutti_error *error)
-{
-    struct tti_world *world;
-    int count = (int)options->ranks;
-    if (launch->launcher == NULL) {
-        size_t area_bytes = tti_area_bytes(count, needs_bounce(options, false));
-        TTI_TRY(tti_world_threads(count, options, area_bytes, &world, error));
-    } else {
-        struct tti_member member = {launch->job, launch->rank, launch->size, count};
-        TTI_TRY(join_world(&member, options, &world, error));
-    }
-    return make_comms(tasks, count, world, launch->rank * count, error);
-}
-
-static int main_threads(tutti_work *work, int argc, char **argv, const tutti_options *options,
-                        const tutti_launch *launch)
+static int main_threads(tutti_work *work, int argc, char **argv, const tutti_options *options, tutti_launch *launch)
 {
     int count = (int)options->ranks;
     tutti_error error = {0};
     struct rank_task *tasks = tti_calloc((size_t)count, sizeof *tasks);
-    tutti_status status = tasks == NULL ? tti_error_set(&error, TUTTI_ERR_MEMORY, 0, "no memory for %d ranks", count)
-                                        : make_ranks(tasks, options, launch, &error);
-    tti_launch_done(launch);
-    if (status != TUTTI_OK) {
+    tutti_comm **comms = tti_calloc((size_t)count, sizeof *comms);
+    tutti_status status = tasks == NULL || comms == NULL
+                              ? tti_error_set(&error, TUTTI_ERR_MEMORY, 0, "no memory for %d ranks", count)
+                              : join_launched(launch, options, count, comms, &error);
+    for (int i = 0; i < count && status == TUTTI_OK; i++)
+        tasks[i] = (struct rank_task){.work = work, .comm = comms[i], .argc = argc, .argv = argv};
+    if (status != TUTTI_OK)
         tti_log(TUTTI_ERROR, "a world of %d threads%s could not be made: %s: %s", count,
                 launch->launcher == NULL ? "" : " per process", tutti_status_name(status), error.text);
-        tti_free(tasks);
-        return 1;
-    }
-    for (int i = 0; i < count; i++) {
-        tasks[i].work = work;
-        tasks[i].argc = argc;
-        tasks[i].argv = argv;
-    }
-    int result = run_threads(tasks, count);
+    int result = status == TUTTI_OK ? run_threads(tasks, count) : 1;
+    tti_free(comms);
     tti_free(tasks);
     return result;
 }

@@ -9,6 +9,7 @@
 #include "collective/executor.h"
 #include "collective/queue.h"
 #include <string.h>
+#include <unistd.h>
 
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
 static void count_cores(tutti_comm *comm)
@@ -20,7 +21,8 @@ static void count_cores(tutti_comm *comm)
         if (mine[i] != 0) atomic_fetch_or_explicit(&comm->area->cores[i], mine[i], memory_order_relaxed);
         all[i] = atomic_load_explicit(&comm->area->cores[i], memory_order_relaxed);
     }
-    comm->crowded = comm->size > tti_cores_count(all);
+    long cores = comm->lanes == NULL ? tti_cores_count(all) : sysconf(_SC_NPROCESSORS_ONLN);
+    comm->crowded = comm->here > cores;
 }
 
 void tti_op_begin(struct tti_op *op, const uint64_t *row)

@@ -115,7 +115,7 @@ static tutti_status make_host(struct simulation *simulation, struct sim_rank *ra
         ranks[made].world = world;
         ranks[made].rank = made;
         ranks[made].simulation = simulation;
-        status = tti_comm_create(world, made, &ranks[made].comm, simulation->error);
+        status = tti_comm_create_all(world, made, &ranks[made].comm, simulation->error);
     }
     if (status == TUTTI_OK) return TUTTI_OK;
     for (int i = 0; i < made - 1; i++) tti_comm_destroy(ranks[i].comm);

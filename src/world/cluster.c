@@ -314,7 +314,8 @@ static tutti_status expect_all(struct joining *joining, struct tti_tcp *endpoint
             if (bytes - at >= sizeof length) memcpy(&length, blob + at, sizeof length);
             at += sizeof length;
             if (at > bytes || length > bytes - at) length = 0; /* no card: refused below */
-            if (cluster->ranks[peer].host != cluster->ranks[rank].host)
+            if (cluster->host_count > 1 &&
+                peer != rank) /* those of the same host too: a comm over hosts is one thing */
                 TTI_TRY(tti_tcp_expect(endpoint, peer, length == 0 ? NULL : blob + at, length, joining->error));
             at += length;
             if (at > bytes) at = bytes;

@@ -26,7 +26,7 @@ struct tti_cluster_seat {
     int rank;
     struct tti_world *world; /* of its host; a reference per seat, the holder's to release */
     struct tti_transport
-        *transport; /* to all ranks of other hosts, connected; NULL: there are none. The holder's to close */
+        *transport; /* to all other ranks, connected; NULL: all are on one host. The holder's to close */
 };
 
 struct tti_cluster {

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The provider `host`: plans over messages. Message steps only post; the transport moves data while the plan goes on, and
+ * AWAIT and DRAIN steps say where it must have moved them.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/sim.h"
+#include "base/status.h"
+#include "collective/copy.h"
+#include "collective/net.h"
+#include "collective/queue.h"
+#include <stdio.h>
+#include <string.h>
+
+#define MS INT64_C(1000000)
+enum {
+    ANSWER_MS = 300, /* how long a peer that is elsewhere may take to say where */
+    SLEEP_MS = 2     /* another thread may have received what this one sleeps for */
+};
+
+/* ---- The plan -------------------------------------------------------------------------------------------------- */
+
+static bool same_shape(const struct tti_shape *a, const struct tti_shape *b)
+{
+    return a->kind == b->kind && a->root == b->root && a->count == b->count && a->element == b->element &&
+           a->in_place == b->in_place && a->accumulator == b->accumulator && a->scaled == b->scaled;
+}
+
+static bool grow(void **room, size_t *have, size_t want, size_t each)
+{
+    if (*have >= want) return true;
+    void *more = tti_calloc(want, each);
+    if (more == NULL) return false;
+    tti_free(*room);
+    *room = more;
+    *have = want;
+    return true;
+}
+
+static bool make_room(struct tti_lanes *lanes, const struct tti_plan *plan)
+{
+    size_t sends = 0, receives = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        sends += plan->steps[i].kind == TTI_STEP_SEND;
+        receives += plan->steps[i].kind == TTI_STEP_RECV;
+    }
+    return grow((void **)&lanes->posts, &lanes->post_room, receives, sizeof *lanes->posts) &&
+           grow((void **)&lanes->shipments, &lanes->shipment_room, sends, sizeof *lanes->shipments) &&
+           grow((void **)&lanes->temp, &lanes->temp_bytes, plan->temp_bytes, 1);
+}
+
+static tutti_status build(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_shape *shape = &op->shape;
+    shape->path = TTI_MESSAGES;
+    shape->in_place = op->in_place;
+    shape->accumulator = op->call.reduction == TTI_NO_REDUCTION ? 0 : tti_accumulator_bytes(&op->reducer);
+    shape->scaled = op->reducer.code == TTI_REDUCE_SCALED_SUM;
+    struct tti_kept_plan *kept = &comm->plans[(shape->count + (uint64_t)shape->kind * 3) % TTI_KEPT_PLANS];
+    op->plan = &kept->plan;
+    bool known = kept->plan.count > 0 && shape->tables == NULL && same_shape(shape, &kept->shape);
+    if (!known) {
+        kept->shape = *shape;
+        if (tti_plan_build(&kept->plan, shape) != TUTTI_OK) kept->plan.count = 0;
+        known = !kept->plan.failed;
+    }
+    if (known && make_room(comm->lanes, op->plan)) return TUTTI_OK;
+    kept->plan.count = 0;
+    return tti_comm_break(comm, shape->kind, TUTTI_ERR_MEMORY, comm->rank, "rank %d has no memory for the plan of %s",
+                          comm->rank, tti_kind_name(shape->kind));
+}
+
+/* ---- Ranks that are elsewhere ---------------------------------------------------------------------------------- */
+
+static tutti_status differ(struct tti_op *op, int peer, const struct tti_past_call *mine,
+                           const struct tti_past_call *theirs)
+{
+    char our_text[160], their_text[160];
+    tti_call_describe(&mine->call, our_text, sizeof our_text);
+    tti_call_describe(&theirs->call, their_text, sizeof their_text);
+    return tti_comm_break(
+        op->comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
+        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s; all ranks must make "
+        "the same calls in the same order",
+        (unsigned long long)mine->sequence, op->comm->rank, our_text, peer, their_text);
+}
+
+/* Goes by the first of the peer's last calls that differs from this rank's. */
+static tutti_status compare(struct tti_op *op, int peer, const struct tti_question *question)
+{
+    for (int i = 0; i < TTI_NET_QUESTION; i++) {
+        const struct tti_past_call *theirs = &question->calls[i];
+        const struct tti_past_call *mine = theirs->sequence == 0 ? NULL
+                                                                 : tti_past_call(op->comm->lanes, theirs->sequence);
+        if (mine != NULL && mine->signature != theirs->signature) return differ(op, peer, mine, theirs);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status cut_short(struct tti_op *op, int peer)
+{
+    tutti_comm *comm = op->comm;
+    char site[112];
+    tti_site_describe(&op->call.site, site, sizeof site);
+    return tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
+                          "counts differ in %s #%llu: rank %d sends %llu bytes that rank %d%s does not expect",
+                          tti_kind_name(op->shape.kind), (unsigned long long)comm->sequence, peer,
+                          (unsigned long long)comm->lanes->cut_bytes, comm->rank, site);
+}
+
+/* A frame, or a question, showed that `peer` made other calls: asks it which, and waits a little for the answer, which breaks
+ * the comm. With the lock held; it is released for the break. */
+static tutti_status mismatch(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_lanes *lanes = comm->lanes;
+    int peer = lanes->mismatched;
+    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_question question = {0};
+    if (lane->question != NULL) question = *lane->question;
+    bool cut = lanes->cut, first = lanes->asked_ns == 0;
+    if (first && !cut) tti_lane_ask(lanes, peer);
+    if (first) lanes->asked_ns = tti_now_ns();
+    tti_unlock(&lanes->net->lock);
+    tutti_status status = cut ? cut_short(op, peer) : compare(op, peer, &question);
+    if (status == TUTTI_OK && tti_now_ns() - lanes->asked_ns >= ANSWER_MS * MS) {
+        char call[160];
+        tti_call_describe(&op->call, call, sizeof call);
+        status = tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
+                                "ranks differ at operation #%llu or before: rank %d called %s, but rank %d called "
+                                "something else; all ranks must make the same calls in the same order",
+                                (unsigned long long)comm->sequence, comm->rank, call, peer);
+    }
+    tti_lock(&lanes->net->lock);
+    return status == TUTTI_OK ? TUTTI_IN_PROGRESS : status;
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------------------------- */
+
+static char *address(const struct tti_op *op, const struct tti_region *region)
+{
+    switch ((enum tti_space)region->space) {
+    case TTI_IN: return (char *)(uintptr_t)op->in + region->offset;
+    case TTI_OUT: return (char *)op->out + region->offset;
+    default: return op->comm->lanes->temp + region->offset;
+    }
+}
+
+static void post_send(struct tti_op *op, const struct tti_step *step)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    struct tti_shipment *shipment = &lanes->shipments[lanes->shipment_count++];
+    shipment->outgoing.head = (struct tti_frame_head){.comm = lanes->id,
+                                                      .kind = TTI_FRAME_DATA,
+                                                      .signature = lanes->signature,
+                                                      .sequence = lanes->sequence,
+                                                      .bytes = step->bytes};
+    shipment->outgoing.data = address(op, &step->source);
+    tti_lane_send(lanes, step->peer, shipment);
+}
+
+static void post_receive(struct tti_op *op, const struct tti_step *step)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    struct tti_posted *posted = &lanes->posts[lanes->post_count++];
+    posted->peer = step->peer;
+    posted->target = address(op, &step->target);
+    posted->bytes = step->bytes;
+    tti_lane_post(lanes, posted);
+}
+
+static tutti_status await(struct tti_op *op, uint32_t value)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    while (lanes->arrived < value && lanes->posts[lanes->arrived].arrived) lanes->arrived++;
+    if (lanes->arrived >= value) return TUTTI_OK;
+    op->waiting_for = lanes->posts[lanes->arrived].peer;
+    return TUTTI_IN_PROGRESS;
+}
+
+static tutti_status drain(struct tti_op *op, uint32_t value)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    while (lanes->drained < value && lanes->shipments[lanes->drained].done) lanes->drained++;
+    if (lanes->drained >= value) return TUTTI_OK;
+    op->waiting_for = lanes->shipments[lanes->drained].peer;
+    return TUTTI_IN_PROGRESS;
+}
+
+static tutti_status message_step(struct tti_op *op, const struct tti_step *step)
+{
+    switch ((enum tti_step_kind)step->kind) {
+    case TTI_STEP_SEND: post_send(op, step); return TUTTI_OK;
+    case TTI_STEP_RECV: post_receive(op, step); return TUTTI_OK;
+    case TTI_STEP_AWAIT: return await(op, step->value);
+    default: return drain(op, step->value);
+    }
+}
+
+static bool is_message(const struct tti_step *step)
+{
+    return step->kind == TTI_STEP_SEND || step->kind == TTI_STEP_RECV || step->kind == TTI_STEP_AWAIT ||
+           step->kind == TTI_STEP_DRAIN;
+}
+
+static tutti_status fold(struct tti_op *op, const struct tti_step *step)
+{
+    struct tti_fold_source few[16], *sources = few;
+    const struct tti_part *parts = &op->plan->parts[step->first];
+    int count = step->sources;
+    if (count > 16) sources = tti_calloc((size_t)count, sizeof *sources);
+    if (sources == NULL)
+        return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
+                              "rank %d has no memory to combine %d contributions", op->comm->rank, count);
+    for (int i = 0; i < count; i++)
+        sources[i] = (struct tti_fold_source){address(op, &parts[i].at), parts[i].first, parts[i].ranks,
+                                              parts[i].partial};
+    size_t elements = step->bytes / op->shape.element;
+    if (tti_move(step->bytes * ((uint64_t)count + 1)))
+        tti_fold(&op->reducer, sources, count, (int)step->value, address(op, &step->target), elements);
+    tti_moved();
+    if (sources != few) tti_free(sources);
+    return TUTTI_OK;
+}
+
+static void copy(struct tti_op *op, const struct tti_step *step)
+{
+    char *target = address(op, &step->target), *source = address(op, &step->source);
+    if (target != source && tti_move(2 * step->bytes))
+        tti_copy(target, source, step->bytes, (enum tti_store)step->store);
+    tti_moved();
+}
+
+static tutti_status data_step(struct tti_op *op, const struct tti_step *step)
+{
+    if (step->kind == TTI_STEP_FOLD) return fold(op, step);
+    if (step->kind == TTI_STEP_COPY) copy(op, step);
+    return TUTTI_OK;
+}
+
+/* The lock is held over message steps only. */
+static tutti_status run_plan(struct tti_op *op)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    bool locked = false;
+    tutti_status status = TUTTI_OK;
+    while (op->step < op->plan->count && status == TUTTI_OK) {
+        const struct tti_step *step = &op->plan->steps[op->step];
+        bool message = is_message(step);
+        if (message && !locked) tti_lock(&lanes->net->lock);
+        if (!message && locked) tti_unlock(&lanes->net->lock);
+        locked = message;
+        if (message && lanes->mismatched >= 0 && !tti_comm_is_broken(op->comm))
+            status = mismatch(op);
+        else
+            status = message ? message_step(op, step) : data_step(op, step);
+        if (status == TUTTI_OK) op->step++;
+    }
+    bool no_memory = locked && lanes->no_memory;
+    if (locked) tti_unlock(&lanes->net->lock);
+    if (no_memory && status == TUTTI_IN_PROGRESS)
+        return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
+                              "rank %d has no memory for what other ranks send", op->comm->rank);
+    return status;
+}
+
+static void answer_all(struct tti_lanes *lanes)
+{
+    for (int rank = 0; rank < lanes->comm->size && lanes->questions > 0; rank++)
+        if (lanes->peers[rank] != NULL && lanes->peers[rank]->asks) tti_lane_answer(lanes, rank);
+}
+
+static tutti_status start(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_lanes *lanes = comm->lanes;
+    TTI_TRY(build(op));
+    tti_lock(&lanes->net->lock);
+    lanes->sequence = comm->sequence;
+    lanes->signature = comm->signature;
+    lanes->calls[comm->sequence % TTI_NET_CALLS] = (struct tti_past_call){
+        .sequence = comm->sequence, .signature = comm->signature, .call = op->call};
+    lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
+    lanes->asked = -1;
+    lanes->stopped = false;
+    if (lanes->questions > 0) answer_all(lanes);
+    tti_unlock(&lanes->net->lock);
+    op->step = 0;
+    op->entered = true;
+    op->state = TTI_OP_RUNNING;
+    return TUTTI_OK;
+}
+
+static tutti_status progress(struct tti_op *op)
+{
+    if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
+    for (;;) {
+        tutti_status status = run_plan(op);
+        if (status != TUTTI_IN_PROGRESS || tti_comm_is_broken(op->comm)) return status;
+        if (!tti_net_pump(op->comm->lanes->net)) return TUTTI_IN_PROGRESS;
+    }
+}
+
+static tutti_status open_op(struct tti_op *op)
+{
+    if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
+    return run_plan(op);
+}
+
+/* ---- Failing --------------------------------------------------------------------------------------------------- */
+
+static void stop(struct tti_op *op)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    tti_lock(&lanes->net->lock);
+    tti_lanes_stop(lanes);
+    lanes->stopped = true;
+    tti_unlock(&lanes->net->lock);
+}
+
+static bool is_lost(const struct tti_lanes *lanes, int rank)
+{
+    return lanes->net->lost[tti_member(lanes->comm, rank)] != NULL || lanes->peers[rank]->left;
+}
+
+/* With the lock held: whether the transport still reads or writes a buffer of the op. */
+static int find_busy(const struct tti_lanes *lanes)
+{
+    for (size_t i = 0; i < lanes->post_count; i++) {
+        const struct tti_posted *posted = &lanes->posts[i];
+        if (posted->begun && !posted->arrived && !is_lost(lanes, posted->peer)) return posted->peer;
+    }
+    for (size_t i = 0; i < lanes->shipment_count; i++)
+        if (!lanes->shipments[i].done && !is_lost(lanes, lanes->shipments[i].peer)) return lanes->shipments[i].peer;
+    return -1;
+}
+
+static bool is_fenced(struct tti_op *op, int64_t until_ns)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    if (!op->entered) return true;
+    tti_net_pump(lanes->net);
+    tti_lock(&lanes->net->lock);
+    int busy = find_busy(lanes);
+    bool late = busy >= 0 && tti_now_ns() >= until_ns;
+    if (late) { /* never given back: the transport may still use them */
+        lanes->posts = NULL;
+        lanes->shipments = NULL;
+        lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
+    }
+    tti_unlock(&lanes->net->lock);
+    if (late) tti_comm_quarantine(op->comm, op->shape.kind, busy, op->in, op->out);
+    return busy < 0 || late;
+}
+
+static void spread(tutti_comm *comm)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    struct tti_frame_head head = {.kind = TTI_FRAME_BREAK, .bytes = sizeof comm->area->failure};
+    tti_lock(&lanes->net->lock);
+    for (int rank = 0; rank < comm->size && !lanes->heard_break; rank++)
+        if (rank != comm->rank) tti_lane_say(lanes, rank, head, &comm->area->failure);
+    tti_unlock(&lanes->net->lock);
+    tti_net_pump(lanes->net);
+}
+
+/* ---- Seeing others --------------------------------------------------------------------------------------------- */
+
+static int find_lost(tutti_comm *comm, bool look)
+{
+    struct tti_net *net = comm->lanes->net;
+    int lost = -1;
+    (void)look;
+    tti_lock(&net->lock);
+    for (int rank = 0; net->any_lost && rank < comm->size && lost < 0; rank++)
+        if (net->lost[tti_member(comm, rank)] != NULL) lost = rank;
+    tti_unlock(&net->lock);
+    return lost;
+}
+
+static bool has_left(const tutti_comm *comm, int rank)
+{
+    tti_lock(&comm->lanes->net->lock);
+    bool left = comm->lanes->peers[rank] != NULL && comm->lanes->peers[rank]->left;
+    tti_unlock(&comm->lanes->net->lock);
+    return left;
+}
+
+static uint64_t mark_of(const tutti_comm *comm, int rank)
+{
+    tti_lock(&comm->lanes->net->lock);
+    const struct tti_lane *lane = comm->lanes->peers[rank];
+    uint64_t mark = lane == NULL ? 0 : lane->sequence << 8 | (lane->posted != NULL);
+    tti_unlock(&comm->lanes->net->lock);
+    return mark;
+}
+
+static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    tti_lock(&lanes->net->lock);
+    const struct tti_lane *lane = lanes->peers[rank];
+    uint64_t sequence = lane == NULL ? 0 : lane->sequence;
+    const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
+    char call[160] = "";
+    if (past != NULL) tti_call_describe(&past->call, call, sizeof call);
+    tti_unlock(&lanes->net->lock);
+    if (sequence == 0)
+        snprintf(text, bytes, "rank %d has not been heard of on this comm", rank);
+    else
+        snprintf(text, bytes, "rank %d was last heard of in #%llu %s", rank, (unsigned long long)sequence, call);
+}
+
+static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
+{
+    const char *why = comm->lanes->net->lost[tti_member(comm, rank)];
+    snprintf(text, bytes, "%s", why == NULL ? "lost" : why);
+}
+
+static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    int peer = *waitable->waiting_for;
+    if (peer < 0 || peer == comm->rank || waitable->kind >= TTI_LEAVE) return TUTTI_IN_PROGRESS;
+    tti_lock(&lanes->net->lock);
+    if (lanes->asked != peer) tti_lane_ask(lanes, peer);
+    lanes->asked = peer;
+    tti_unlock(&lanes->net->lock);
+    return TUTTI_IN_PROGRESS;
+}
+
+/* ---- Sleeping and leaving -------------------------------------------------------------------------------------- */
+
+static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t timeout_ns)
+{
+    struct tti_transport *transport = comm->lanes->net->transport;
+    tutti_status status = waitable->progress(waitable->object);
+    if (status != TUTTI_IN_PROGRESS || tti_comm_is_broken(comm)) return status;
+    transport->ops->sleep(transport, timeout_ns < SLEEP_MS * MS ? timeout_ns : SLEEP_MS * MS);
+    return status;
+}
+
+static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    (void)comm;
+    (void)waitable;
+    return true;
+}
+
+static void wake(tutti_comm *comm)
+{
+    struct tti_transport *transport = comm->lanes->net->transport;
+    transport->ops->wake(transport);
+}
+
+static void leave(tutti_comm *comm)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    struct tti_frame_head head = {.kind = TTI_FRAME_LEAVE, .sequence = lanes->sequence};
+    tti_lock(&lanes->net->lock);
+    for (int rank = 0; rank < comm->size; rank++)
+        if (lanes->peers[rank] != NULL && rank != comm->rank) tti_lane_say(lanes, rank, head, NULL);
+    tti_unlock(&lanes->net->lock);
+}
+
+static void shut(tutti_comm *comm)
+{
+    if (comm->lanes != NULL) tti_lanes_free(comm->lanes);
+    tti_free(comm->area);
+    tti_free(comm->tables);
+}
+
+const struct tti_provider_ops tti_provider_host = {
+    .name = "host",
+    .progress = progress,
+    .open = open_op,
+    .stop = stop,
+    .is_fenced = is_fenced,
+    .spread = spread,
+    .find_lost = find_lost,
+    .has_left = has_left,
+    .mark_of = mark_of,
+    .describe = describe,
+    .identify = identify,
+    .look = look,
+    .sleep = sleep_once,
+    .gives_way = gives_way,
+    .wake = wake,
+    .leave = leave,
+    .close = shut,
+};

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank's side of all its comms that go over a transport. Frames are sorted by comm and sender; each comm's collectives
+ * take theirs in order (host.c).
+ *
+ * Data of a collective travel as DATA frames: the k-th from a to b on a comm is received by the k-th receive that b posts for
+ * a there, and must have its length. One that comes before its receive is put aside, so senders are held back: at most
+ * TTI_NET_WINDOW bytes to a peer and comm that it has not said it took (GRANT), and a frame larger than TTI_NET_EAGER only when
+ * its receive was posted (GRANT too). Every frame carries the number of its op and the signature of all calls up to it: a
+ * frame that fits no op of its number shows that ranks called different things. A rank that waits long for another ASKs it
+ * what it is doing; who sees the difference breaks the comm and says so to all (BREAK).
+ *
+ * Everything here but the word `lock` is guarded by that lock, which is never held while data are reduced.
+ */
+#ifndef TTI_COLLECTIVE_NET_H
+#define TTI_COLLECTIVE_NET_H
+
+#include "collective/comm.h"
+#include "transport/transport.h"
+
+enum {
+    TTI_NET_EAGER = 1 << 18,
+    TTI_NET_WINDOW = 1 << 20,
+    TTI_NET_CHARGE = 256,
+    TTI_NET_CALLS = 64,
+    TTI_NET_QUESTION = 8
+};
+
+enum tti_frame_kind {
+    TTI_FRAME_DATA = 1, /* of op `sequence` */
+    TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
+    TTI_FRAME_ASK,      /* what was called as op `sequence`? data: the asker's call */
+    TTI_FRAME_BREAK,    /* the comm is broken. data: tutti_error */
+    TTI_FRAME_LEAVE     /* the sender makes no more calls on this comm; sequence: its last op */
+};
+
+/* First in what begin() gives the transport as a cookie. */
+struct tti_receipt {
+    bool posted; /* else put aside */
+};
+
+/* A receive of the op that runs. */
+struct tti_posted {
+    struct tti_receipt receipt;
+    bool begun, arrived;
+    int peer;
+    void *target;
+    uint64_t bytes;
+    struct tti_posted *next;
+};
+
+/* A frame that was put aside. */
+struct tti_aside {
+    struct tti_receipt receipt;
+    bool complete;
+    bool stray; /* for a comm that is not made here yet */
+    int peer;   /* of the world */
+    struct tti_frame_head head;
+    struct tti_posted *taker; /* it is to be copied to */
+    struct tti_aside *next;
+    unsigned char data[];
+};
+
+struct tti_shipment {
+    struct tti_outgoing outgoing;
+    int peer;
+    bool done;
+    struct tti_shipment *next; /* behind it, until there is a grant */
+};
+
+/* What was called, for as long as somebody may ask. */
+struct tti_past_call {
+    uint64_t sequence;
+    uint32_t signature;
+    struct tti_call call;
+};
+
+/* A rank's last calls, oldest first. */
+struct tti_question {
+    struct tti_past_call calls[TTI_NET_QUESTION];
+};
+
+/* One comm's dealings with one peer, made when there are any. */
+struct tti_lane {
+    struct tti_posted *posted, **posted_last; /* receives whose frame has not begun */
+    struct tti_aside *aside, **aside_last;    /* DATA before its receive */
+    struct tti_shipment *held, **held_last;   /* sends without a grant */
+    uint64_t sent, granted;                   /* charges of eager frames: sent, and taken by the peer */
+    uint64_t large_sent, large_granted;
+    uint64_t taken, told;  /* charges of its eager frames that were taken, and as last told */
+    uint64_t large_posted; /* large receives */
+    uint64_t sequence;     /* of its newest op that is known */
+    bool left;
+    struct tti_question *question; /* its last, or NULL */
+    bool asks;                     /* and it is not answered */
+};
+
+/* A comm's dealings over the transport. */
+struct tti_lanes {
+    tutti_comm *comm;
+    struct tti_net *net;
+    uint32_t id;             /* the same on all its ranks */
+    struct tti_lane **peers; /* size; NULL: no dealings yet */
+    int *rank_of;            /* of the world's ranks; -1: not of this comm; NULL: the same */
+    uint64_t sequence;       /* the op that runs, and its signature; 0: none */
+    uint32_t signature;
+    struct tti_past_call calls[TTI_NET_CALLS];
+    struct tti_posted *posts; /* of the op that runs, in order of posting */
+    struct tti_shipment *shipments;
+    size_t post_room, shipment_room, post_count, shipment_count, arrived, drained;
+    char *temp;
+    size_t temp_bytes;
+    int questions;  /* that are not answered */
+    bool no_memory; /* something that came could not be kept */
+    int mismatched; /* a peer that is elsewhere, or -1 */
+    bool cut;       /* in the same op, but with another number of bytes: */
+    uint64_t cut_bytes;
+    int64_t asked_ns;       /* when it was asked what it called; 0: was not */
+    int asked;              /* whom the op that runs has asked because it waits long; -1: nobody */
+    bool stopped;           /* the op that runs has failed */
+    bool heard_break;       /* from somebody who told everyone */
+    struct tti_lanes *next; /* of the net */
+};
+
+struct tti_net {
+    _Atomic uint32_t lock;
+    struct tti_transport *transport;
+    int rank, size;
+    struct tti_lanes *lanes;
+    struct tti_aside *strays, **strays_last; /* for comms that are not made here yet */
+    uint64_t stray_bytes;
+    char **lost; /* why each rank was lost; NULL: it was not */
+    bool any_lost;
+    uint32_t next_id;
+    int references;
+    void *cluster; /* freed with it */
+    void (*release)(void *cluster);
+};
+
+/* Takes the transport over. */
+tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **net, tutti_error *error);
+void tti_net_release(struct tti_net *net);
+
+/* Adds or removes a comm. */
+tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id, tutti_error *error);
+void tti_lanes_free(struct tti_lanes *lanes);
+
+/* With the lock held: */
+struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer); /* NULL: no memory */
+void tti_lane_answer(struct tti_lanes *lanes, int peer);
+const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes,
+                                          uint64_t sequence); /* NULL: forgotten, or to come */
+/* Asks a peer to compare this rank's last calls with its own. */
+void tti_lane_ask(struct tti_lanes *lanes, int peer);
+/* Takes back what the transport has not begun with. */
+void tti_lanes_stop(struct tti_lanes *lanes);
+void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);
+void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment);
+/* Small frames of a kind of their own; data are copied. */
+void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data);
+
+/* Moves what can be moved; true when anything did. */
+bool tti_net_pump(struct tti_net *net);
+
+#endif
