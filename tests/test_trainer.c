@@ -365,6 +365,9 @@ static void weigh(tutti_comm *comm, void *context)
     tutti_error error;
     tutti_train_step step;
     tutti_train_about about;
+    conf_check(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
+    conf_check(tutti_trainer_step(trainer, &step) == TUTTI_OK, "%s", tutti_trainer_error(trainer)->text);
+    tutti_trainer_free(trainer); /* the matrix library's own buffers are there now */
     options.width = 512;
     options.layers = 6;
     options.heads = 8;

@@ -2,8 +2,9 @@
  *
  * Buckets of gradients and when they are reduced.
  *
- * Invariant: all ranks reduce the same buckets in the same order, whatever became ready when: a bucket waits for all
- * before it, and those that never became full are reduced at the end, with zeros where nothing was computed.
+ * Invariant: all ranks start the same buckets in the same order, whatever became ready when: a bucket waits for all
+ * before it, and those that never became full are started at the end, with zeros where nothing was computed. A bucket
+ * that is started belongs to its op until tutti_ddp_end has waited for it, while the rest of backward goes on.
  */
 #include "train/ddp.h"
 
@@ -112,22 +113,6 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
     return status;
 }
 
-void tutti_ddp_free(tutti_ddp *ddp)
-{
-    if (ddp == NULL) return;
-    if (ddp->copied) (void)tutti_free(ddp->comm, ddp->flat);
-    (void)tutti_free(ddp->comm, ddp->memory);
-    (void)tutti_free(ddp->comm, ddp->slices);
-    tti_free(ddp->starts);
-    tti_free(ddp->ready);
-    tti_free(ddp->used);
-    tti_free(ddp->buckets);
-    tti_free(ddp->subtrees);
-    tti_free(ddp->of_rank);
-    tti_free(ddp->counts);
-    tti_free(ddp);
-}
-
 /* ---- Reducing -------------------------------------------------------------------------------------------------- */
 
 /* The parameters that have elements from..to. */
@@ -149,16 +134,31 @@ static void copy_bucket(struct tutti_ddp *ddp, const struct tti_bucket *bucket, 
     }
 }
 
-static tutti_status reduce_bucket(struct tutti_ddp *ddp, const struct tti_bucket *bucket)
+static tutti_status start_bucket(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
     float *values = ddp->flat + bucket->from;
     if (ddp->grains > 0 && !ddp->aligned) return tti_ddp_combine(ddp, bucket);
     copy_bucket(ddp, bucket, false);
-    return tutti_all_reduce(tutti_named(ddp->comm, "gradients"), values, values, bucket->to - bucket->from, TUTTI_F32,
-                            TUTTI_SUM);
+    return tutti_all_reduce_start(tutti_named(ddp->comm, "gradients"), values, values, bucket->to - bucket->from,
+                                  TUTTI_F32, TUTTI_SUM, &bucket->op);
 }
 
-/* Reduces the buckets that are next and full, or with `all` every one that is left. */
+/* Waits for all that were started, also after a failure: nothing may write to the gradients any more. */
+static tutti_status finish(struct tutti_ddp *ddp)
+{
+    int64_t began = tti_now_ns();
+    tutti_status first = TUTTI_OK;
+    for (size_t b = 0; b < ddp->next; b++) {
+        if (ddp->buckets[b].op.id == 0) continue;
+        tutti_status status = tutti_wait(ddp->buckets[b].op);
+        ddp->buckets[b].op = (tutti_op){0};
+        if (first == TUTTI_OK) first = status;
+    }
+    ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
+    return first;
+}
+
+/* Starts the buckets that are next and full, or with `all` every one that is left. */
 static tutti_status advance(struct tutti_ddp *ddp, bool all)
 {
     int64_t began = tti_now_ns();
@@ -166,11 +166,28 @@ static tutti_status advance(struct tutti_ddp *ddp, bool all)
     while (status == TUTTI_OK && ddp->next < ddp->bucket_count) {
         struct tti_bucket *bucket = &ddp->buckets[ddp->next];
         if (!all && bucket->ready < bucket->to - bucket->from) break;
-        status = reduce_bucket(ddp, bucket);
+        status = start_bucket(ddp, bucket);
         ddp->next++;
     }
     ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
     return status;
+}
+
+void tutti_ddp_free(tutti_ddp *ddp)
+{
+    if (ddp == NULL) return;
+    (void)finish(ddp);
+    if (ddp->copied) (void)tutti_free(ddp->comm, ddp->flat);
+    (void)tutti_free(ddp->comm, ddp->memory);
+    (void)tutti_free(ddp->comm, ddp->slices);
+    tti_free(ddp->starts);
+    tti_free(ddp->ready);
+    tti_free(ddp->used);
+    tti_free(ddp->buckets);
+    tti_free(ddp->subtrees);
+    tti_free(ddp->of_rank);
+    tti_free(ddp->counts);
+    tti_free(ddp);
 }
 
 /* ---- A pass ---------------------------------------------------------------------------------------------------- */
@@ -230,7 +247,8 @@ tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
     ddp->begun = false;
     ddp->fresh = true;
     zero_unused(ddp);
-    TTI_TRY(advance(ddp, true));
+    tutti_status status = advance(ddp, true), waited = finish(ddp);
+    TTI_TRY(status == TUTTI_OK ? waited : status);
     for (size_t b = 0; b < ddp->bucket_count; b++) copy_bucket(ddp, &ddp->buckets[b], true);
     if (total == NULL) return TUTTI_OK;
     return tutti_all_reduce(tutti_named(ddp->comm, "count"), &count, total, 1, TUTTI_F64, TUTTI_SUM);

@@ -16,6 +16,7 @@
 struct tti_bucket {
     size_t from, to;
     size_t ready; /* of its elements */
+    tutti_op op;  /* its reduction, once started; id 0: it has ended or was done at once */
 };
 
 /* One subtree of the tree over grains, and the rank that computes it. */
@@ -37,7 +38,7 @@ struct tutti_ddp {
     float *flat; /* all gradients in order: the parameters' own memory, or a copy */
     bool copied; /* a copy */
     struct tti_bucket *buckets;
-    size_t bucket_count, next; /* next: the first that is not reduced yet */
+    size_t bucket_count, next; /* next: the first that is not started yet */
 
     int grains, first_grain, grain_count;
     bool aligned; /* every rank has one subtree, and the tree over ranks is the top of the tree over grains */

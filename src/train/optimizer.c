@@ -74,7 +74,7 @@ tutti_status tutti_optimizer_create(const tutti_optimizer_settings *settings, co
     made->settings.name = row->name;
     for (size_t i = 0; i < count; i++) made->elements += parameters[i].count;
     for (int i = 0; i < row->state_count; i++) {
-        made->states[i] = tti_calloc(made->elements + 1, sizeof(float));
+        made->states[i] = tti_calloc_aligned((made->elements + 1) * sizeof(float));
         if (made->states[i] == NULL) {
             size_t bytes = made->elements * sizeof(float);
             tutti_optimizer_free(made);
