@@ -71,7 +71,8 @@ typedef struct tutti_call {
     const float *add;      /* NULL, or what is added to the result: (rows, outputs) forward, (rows, inputs) backward.
                             * May be the result itself. Set only for layers whose ops->adds says so. */
     float *saved;          /* (rows, layer->saved): the layer's own, from forward to backward */
-    float *out_gradient;   /* (rows, outputs); backward_input may change it, backward_weights then sees the change */
+    float *out_gradient;   /* (rows, outputs); where layer->changes_gradient is set, backward_input may change it, and
+                            * backward_weights then sees the change */
     float *in_gradient;    /* (rows, inputs); may be the same memory as `add`. NULL: nobody needs it */
     const int32_t *tokens; /* (rows), for layers that read tokens */
 
@@ -118,6 +119,7 @@ struct tutti_layer {
     int64_t classes;             /* tokens or targets that it reads are below this */
     int64_t saved;               /* floats per row that the layer keeps for its backward pass */
     int64_t scratch;             /* floats per thread that a call may use */
+    bool changes_gradient;       /* backward_input changes the output gradient */
     int tensor_count;
     int tensors[TUTTI_LAYER_TENSORS]; /* numbers of the model's tensors */
     int shared_with;                  /* the layer whose tensors these are; -1: its own */

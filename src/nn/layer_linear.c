@@ -23,6 +23,7 @@ static tutti_status setup(tutti_model *model, tutti_layer *layer)
                                 (long long)layer->inputs, (long long)linear->outputs);
     layer->outputs = linear->outputs;
     layer->saved = linear->activation == TUTTI_LINEAR ? 0 : linear->outputs;
+    layer->changes_gradient = linear->activation != TUTTI_LINEAR;
     double scale = linear->init_scale > 0 ? linear->init_scale : 1 / sqrt((double)layer->inputs);
     int64_t shape[] = {layer->inputs, linear->outputs};
     tutti_status status = tutti_layer_tensor(model, layer, "weight", 2, shape, TUTTI_INIT_NORMAL, scale);

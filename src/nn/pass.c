@@ -21,6 +21,12 @@ static int free_slot(struct tutti_pass *pass, uint32_t taken)
     return slot;
 }
 
+/* A residual's gradient goes two ways from its last layer: that one must not change it for the other. */
+static bool needs_copy(const tutti_layer *layer)
+{
+    return layer->add_from >= 0 && layer->changes_gradient;
+}
+
 /* Backward order: decides where layer i's input gradient goes, which is slot[i - 1]. */
 static void plan_slots(struct tutti_pass *pass)
 {
@@ -30,7 +36,11 @@ static void plan_slots(struct tutti_pass *pass)
     for (int i = model->layer_count - 1; i >= 0; i--) {
         const tutti_layer *layer = model->layers[i];
         if (layer->add_from >= 0) held |= UINT32_C(1) << places[i].slot;
-        places[i].add_slot = layer->add_to >= 0 ? places[layer->add_to].slot : -1;
+        if (needs_copy(layer)) {
+            places[i].held_slot = places[i].slot;
+            places[i].slot = free_slot(pass, held);
+        }
+        places[i].add_slot = layer->add_to >= 0 ? tti_place_slot(&places[layer->add_to]) : -1;
         if (i == 0) break;
         bool in_place = layer->ops->adds && places[i].add_slot >= 0 && layer->add_to != i;
         uint32_t own = places[i].slot >= 0 ? UINT32_C(1) << places[i].slot : 0;
@@ -44,10 +54,12 @@ static void plan_split_slots(struct tutti_pass *pass)
 {
     const tutti_model *model = pass->model;
     for (int i = 0; i < model->layer_count; i++) {
-        pass->places[i].slot = i;
-        pass->places[i].add_slot = model->layers[i]->add_to;
+        struct tti_place *place = &pass->places[i];
+        place->slot = needs_copy(model->layers[i]) ? model->layer_count + i : i;
+        if (needs_copy(model->layers[i])) place->held_slot = i;
+        place->add_slot = model->layers[i]->add_to;
     }
-    pass->slot_count = model->layer_count - 1;
+    pass->slot_count = 2 * model->layer_count;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
@@ -96,6 +108,14 @@ static size_t largest_layer(const tutti_model *model)
     return most;
 }
 
+/* The first half of the slots is for all layers, the second for copies. */
+static size_t split_width(const struct tutti_pass *pass, int slot)
+{
+    const int layers = pass->model->layer_count;
+    if (slot >= layers && pass->places[slot - layers].held_slot < 0) return 0;
+    return (size_t)pass->model->layers[slot % layers]->outputs;
+}
+
 /* Called twice: to count, and to place. Returns the floats needed. */
 static size_t lay_out(struct tutti_pass *pass)
 {
@@ -110,7 +130,7 @@ static size_t lay_out(struct tutti_pass *pass)
     pass->scratch = take(pass, &used, pass->scratch_each * (size_t)pass->options.threads);
     if (pass->options.evaluate) return used;
     for (int i = 0; i < pass->slot_count; i++) {
-        size_t width = pass->options.split ? (size_t)model->layers[i]->outputs : widest(model, outputs_of);
+        size_t width = pass->options.split ? split_width(pass, i) : widest(model, outputs_of);
         pass->slots[i] = take(pass, &used, rows * width);
     }
     for (int i = 0; i < tree_depth(pass->options.grains); i++) pass->tree[i] = take(pass, &used, largest_layer(model));
@@ -125,11 +145,11 @@ static tutti_status allocate(struct tutti_pass *pass)
                           ? pass->options.grains
                           : pass->options.threads * ITEMS_PER_THREAD;
     pass->places = tti_calloc(layers, sizeof *pass->places);
-    pass->slots = tti_calloc(layers + TTI_SLOTS_MAX, sizeof *pass->slots);
+    pass->slots = tti_calloc(2 * layers + TTI_SLOTS_MAX, sizeof *pass->slots);
     pass->items = tti_calloc((size_t)pass->item_room, sizeof *pass->items);
     if (pass->places == NULL || pass->slots == NULL || pass->items == NULL)
         return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
-    pass->places[layers - 1].slot = -1;
+    for (size_t i = 0; i < layers; i++) pass->places[i].slot = pass->places[i].held_slot = -1;
     pass->options.split ? plan_split_slots(pass) : plan_slots(pass);
     pass->memory_bytes = lay_out(pass) * sizeof(float);
     if (tti_memory_check(pass->memory_bytes, NULL, &model->error) != TUTTI_OK) return model->error.status;

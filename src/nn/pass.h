@@ -21,9 +21,16 @@ struct tti_item {
 /* Where a layer's rows lie. */
 struct tti_place {
     float *out, *saved;
-    int slot;     /* of its output gradient */
-    int add_slot; /* of what is added to its input gradient; -1: nothing */
+    int slot;      /* of its output gradient */
+    int held_slot; /* of that of a residual, which stays when the layer works on a copy of it; -1: no copy */
+    int add_slot;  /* of what is added to its input gradient; -1: nothing */
 };
+
+/* The slot that others write a layer's output gradient to. */
+static inline int tti_place_slot(const struct tti_place *place)
+{
+    return place->held_slot >= 0 ? place->held_slot : place->slot;
+}
 
 enum { TTI_TREE_DEPTH = 32, TTI_SLOTS_MAX = TTI_RESIDUALS_MAX + 3 };
 

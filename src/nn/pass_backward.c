@@ -29,7 +29,10 @@ static void input_item(const struct tutti_pass *pass, const tutti_layer *layer, 
     const int64_t row = item->first * pass->model->shape.rows;
     tutti_call call = tti_pass_call(pass, layer, item, thread);
     if (place->slot >= 0 && layer->outputs > 0) call.out_gradient = pass->slots[place->slot] + row * layer->outputs;
-    if (layer->index > 0) call.in_gradient = pass->slots[place[-1].slot] + row * layer->inputs;
+    if (place->held_slot >= 0)
+        memcpy(call.out_gradient, pass->slots[place->held_slot] + row * layer->outputs,
+               (size_t)(call.rows * layer->outputs) * sizeof(float));
+    if (layer->index > 0) call.in_gradient = pass->slots[tti_place_slot(&place[-1])] + row * layer->inputs;
     const float *residual = place->add_slot >= 0 ? pass->slots[place->add_slot] + row * layer->inputs : NULL;
     if (layer->ops->adds) call.add = residual;
     layer->ops->backward_input(&call);
