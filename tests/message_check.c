@@ -24,6 +24,7 @@ struct cell {
     size_t sending;   /* number + 1 of the last message that reads it */
     size_t receiving; /* likewise of the one that writes it; 0 once awaited */
     bool written;
+    int written_in, read_in; /* phase, by the owner and by others */
 };
 
 struct memory {
@@ -49,6 +50,7 @@ struct message {
 };
 
 struct rank {
+    const struct tti_plan *plan;
     struct memory user, temp;
     size_t in, out; /* where the buffers lie in `user` */
     struct clock clock;
@@ -65,6 +67,8 @@ struct pair {
 
 struct checker {
     const struct plan_check_op *op;
+    const struct tti_hosts *hosts; /* NULL: messages only */
+    int phase;                     /* enum tti_phase, and 1 more */
     struct pair pairs[CONF_RANKS_MOST][CONF_RANKS_MOST];
     struct rank ranks[CONF_RANKS_MOST];
     struct message *messages;
@@ -100,10 +104,15 @@ static bool still_sending(const struct checker *checker, const struct cell *cell
     return cell->sending != 0 && !checker->messages[cell->sending - 1].drained;
 }
 
-static uint64_t read_cell(struct checker *checker, const struct cell *cell)
+static uint64_t read_cell(struct checker *checker, struct cell *cell)
 {
     if (cell->receiving != 0) report(checker, "reads where data may be arriving");
     if (cell->symbol == NOTHING) report(checker, "reads what nobody wrote");
+    bool foreign = cell < self(checker)->user.cells || cell >= self(checker)->user.cells + self(checker)->user.count;
+    foreign = foreign &&
+              (cell < self(checker)->temp.cells || cell >= self(checker)->temp.cells + self(checker)->temp.count);
+    if (foreign && cell->written_in == checker->phase) report(checker, "reads what another rank may be writing");
+    if (foreign) cell->read_in = checker->phase;
     return cell->symbol;
 }
 
@@ -111,19 +120,31 @@ static void write_cell(struct checker *checker, struct cell *cell, uint64_t valu
 {
     if (cell->receiving != 0) report(checker, "writes where data may be arriving");
     if (still_sending(checker, cell)) report(checker, "writes what may still be sent");
+    if (cell->read_in == checker->phase) report(checker, "writes what another rank may be reading");
     cell->symbol = value;
     cell->written = true;
+    cell->written_in = checker->phase;
+}
+
+/* Ranks of a host reach each other's memory for reading, where no messages are under way. */
+static bool in_reach(const struct checker *checker, int rank, bool write)
+{
+    const struct tti_hosts *hosts = checker->hosts;
+    if (rank == checker->at_rank) return true;
+    if (hosts == NULL || write || checker->phase == TTI_BETWEEN + 1) return false;
+    return hosts->host_of[rank] == hosts->host_of[checker->at_rank];
 }
 
 /* The cells of a region; NULL (and a report) if it is not one. */
-static struct cell *region(struct checker *checker, const struct tti_region *where, uint64_t bytes, size_t alignment)
+static struct cell *region(struct checker *checker, const struct tti_region *where, uint64_t bytes, size_t alignment,
+                           bool write)
 {
     const struct plan_check_op *op = checker->op;
-    const struct conf_layout *layout = &op->layouts[checker->at_rank];
-    struct rank *rank = self(checker);
+    const struct conf_layout *layout = &op->layouts[where->rank];
+    struct rank *rank = &checker->ranks[where->rank];
     struct memory *memory = &rank->user;
     size_t base = 0, limit = 0;
-    if (where->rank != checker->at_rank) report(checker, "reaches for memory of rank %d", (int)where->rank);
+    if (!in_reach(checker, where->rank, write)) report(checker, "reaches for memory of rank %d", (int)where->rank);
     if (where->space == TTI_IN) base = rank->in, limit = layout->in_used ? layout->in_count : 0;
     if (where->space == TTI_OUT) base = rank->out, limit = layout->out_used ? layout->out_count : 0;
     if (where->space == TTI_TEMP) memory = &rank->temp, limit = memory->count;
@@ -141,8 +162,8 @@ static struct cell *region(struct checker *checker, const struct tti_region *whe
 static void copy(struct checker *checker, const struct tti_step *step)
 {
     size_t element = checker->op->element, count = step->bytes / element;
-    struct cell *target = region(checker, &step->target, step->bytes, element);
-    struct cell *source = region(checker, &step->source, step->bytes, element);
+    struct cell *target = region(checker, &step->target, step->bytes, element, true);
+    struct cell *source = region(checker, &step->source, step->bytes, element, false);
     if (checker->wrong || target == source) return;
     if (target < source + count && source < target + count) report(checker, "copies within itself");
     for (size_t i = 0; i < count && !checker->wrong; i++)
@@ -159,7 +180,7 @@ static int half_of(int ranks)
 /* Whether these parts make up [first, last) as the canonical tree does. */
 static bool is_tree(const struct tti_part *parts, int count, int first, int last)
 {
-    if (count == 0 || first >= last) return false;
+    if (count == 0 || count > last - first) return false;
     if (count == 1) return parts->first == first && parts->first + parts->ranks == last;
     int middle = first + half_of(last - first), left = 0;
     while (left < count && parts[left].first < middle) left++;
@@ -185,8 +206,7 @@ static void check_tree(struct checker *checker, const struct tti_step *step, con
 }
 
 /* Reads element i of a part, which must be what it says, and of element `*index`. */
-static void read_part(struct checker *checker, const struct tti_part *part, const struct cell *cells, size_t i,
-                      size_t *index)
+static void read_part(struct checker *checker, const struct tti_part *part, struct cell *cells, size_t i, size_t *index)
 {
     size_t words = part->partial ? checker->op->accumulator / checker->op->element : 1;
     for (size_t word = 0; word < words && !checker->wrong; word++) {
@@ -198,7 +218,7 @@ static void read_part(struct checker *checker, const struct tti_part *part, cons
             report(checker, "what should be ranks %d to %d is not", (int)part->first,
                    (int)(part->first + part->ranks - 1));
     }
-    if (!part->partial && checker->op->scaled && part->first != checker->at_rank)
+    if (!part->partial && checker->op->scaled && !in_reach(checker, part->first, false))
         report(checker, "scales a leaf of rank %d", (int)part->first);
 }
 
@@ -210,10 +230,10 @@ static void fold(struct checker *checker, const struct tti_step *step, const str
     if (step->sources < 1 || step->sources > op->size) report(checker, "folds %d parts", (int)step->sources);
     for (int k = 0; k < step->sources && !checker->wrong; k++)
         sources[k] = region(checker, &parts[k].at, step->bytes * (parts[k].partial ? words : 1),
-                            parts[k].partial ? op->accumulator : op->element);
+                            parts[k].partial ? op->accumulator : op->element, false);
     bool partial = step->value == 0;
     struct cell *target = region(checker, &step->target, step->bytes * (partial ? words : 1),
-                                 partial ? op->accumulator : op->element);
+                                 partial ? op->accumulator : op->element, true);
     if (!checker->wrong) check_tree(checker, step, parts);
     int ranks = checker->wrong ? 0 : parts[step->sources - 1].first + parts[step->sources - 1].ranks - parts[0].first;
     for (size_t i = 0; i < count && !checker->wrong; i++) {
@@ -261,7 +281,8 @@ static void send(struct checker *checker, const struct tti_step *step)
 {
     struct rank *rank = self(checker);
     size_t count = step->bytes / checker->op->element;
-    struct cell *source = step->bytes == 0 ? NULL : region(checker, &step->source, step->bytes, checker->op->element);
+    struct cell *source = step->bytes == 0 ? NULL
+                                           : region(checker, &step->source, step->bytes, checker->op->element, false);
     if (!is_peer(checker, step->peer)) return;
     size_t number = next_message(checker, checker->at_rank, step->peer, true);
     struct message *message = &checker->messages[number];
@@ -298,7 +319,8 @@ static void receive(struct checker *checker, const struct tti_step *step)
 {
     struct rank *rank = self(checker);
     size_t count = step->bytes / checker->op->element;
-    struct cell *target = step->bytes == 0 ? NULL : region(checker, &step->target, step->bytes, checker->op->element);
+    struct cell *target = step->bytes == 0 ? NULL
+                                           : region(checker, &step->target, step->bytes, checker->op->element, true);
     if (step->target.space == TTI_IN) report(checker, "receives into its input");
     if (!is_peer(checker, step->peer)) return;
     size_t number = next_message(checker, step->peer, checker->at_rank, false);
@@ -378,7 +400,7 @@ static bool advance(struct checker *checker, int at_rank)
 {
     checker->at_rank = at_rank;
     struct rank *rank = self(checker);
-    const struct tti_plan *plan = &checker->op->plans[at_rank];
+    const struct tti_plan *plan = rank->plan;
     bool moved = false;
     while (rank->step < plan->count && !checker->wrong && do_step(checker, plan, &plan->steps[rank->step])) {
         rank->step++;
@@ -404,8 +426,6 @@ static void check_end(struct checker *checker, int at_rank)
     checker->at_rank = at_rank;
     struct rank *rank = self(checker);
     const struct conf_layout *layout = &checker->op->layouts[at_rank];
-    if (rank->step < checker->op->plans[at_rank].count) report(checker, "waits for ever");
-    if (rank->awaited != rank->received || rank->drained != rank->sent) report(checker, "ends with messages unsettled");
     for (int i = 0; i < layout->blocks; i++) check_block(checker, &layout->block[i], rank->user.cells + rank->out);
     for (size_t i = 0; i < rank->user.count; i++)
         if (rank->user.cells[i].written) report(checker, "cell %zu is not of the output, and was written", i);
@@ -420,9 +440,21 @@ static void check_heard(struct checker *checker)
                 report(checker, "rank %d leaves the barrier without having heard of rank %d", rank, other);
 }
 
+/* The same of hosts: their first ranks have, and all ranks of a host meet. */
+static void check_hosts_heard(struct checker *checker)
+{
+    const struct tti_hosts *hosts = checker->hosts;
+    for (int host = 0; host < hosts->count; host++)
+        for (int other = 0; other < hosts->count; other++) {
+            int rank = hosts->ranks[hosts->first[host]], peer = hosts->ranks[hosts->first[other]];
+            if (host != other && checker->ranks[rank].clock.of[peer] == 0)
+                report(checker, "host %d leaves the barrier without having heard of host %d", host, other);
+        }
+}
+
 /* ---- From start to end ----------------------------------------------------------------------------------------- */
 
-static void make_rank(struct checker *checker, int at_rank)
+static void make_rank(struct checker *checker, int at_rank, uint64_t temp_bytes)
 {
     const struct plan_check_op *op = checker->op;
     const struct conf_layout *layout = &op->layouts[at_rank];
@@ -430,7 +462,7 @@ static void make_rank(struct checker *checker, int at_rank)
     size_t both = layout->in_count > layout->out_count ? layout->in_count : layout->out_count;
     rank->user.count = op->in_place[at_rank] ? both : layout->in_count + layout->out_count + 1;
     rank->user.cells = calloc(rank->user.count + 1, sizeof *rank->user.cells);
-    rank->temp.count = op->plans[at_rank].temp_bytes / op->element;
+    rank->temp.count = temp_bytes / op->element;
     rank->temp.cells = calloc(rank->temp.count + 1, sizeof *rank->temp.cells);
     rank->out = op->in_place[at_rank] ? 0 : layout->in_count + 1;
     if (op->in_place[at_rank] && layout->inside == CONF_IN_INSIDE) rank->in = layout->own;
@@ -457,20 +489,67 @@ static void free_all(struct checker *checker)
     free(checker);
 }
 
-const char *message_check_run(const struct plan_check_op *op, uint64_t seed)
+/* Until all ranks are at the end of their plans, and have settled what they posted. */
+static void run_plans(struct checker *checker, uint64_t seed)
 {
-    struct checker *checker = calloc(1, sizeof *checker);
+    int size = checker->op->size;
     bool moved = true;
-    checker->op = op;
-    for (int rank = 0; rank < op->size; rank++) make_rank(checker, rank);
     while (moved && !checker->wrong) {
         moved = false;
-        int first = (int)(conf_hash(seed++, 5) % (uint64_t)op->size);
-        for (int k = 0; k < op->size && !checker->wrong; k++) moved = advance(checker, (first + k) % op->size) || moved;
+        int first = (int)(conf_hash(seed++, 5) % (uint64_t)size);
+        for (int k = 0; k < size && !checker->wrong; k++) moved = advance(checker, (first + k) % size) || moved;
     }
-    for (int rank = 0; rank < op->size && !checker->wrong; rank++) check_end(checker, rank);
-    if (op->one.kind == TTI_BARRIER && !checker->wrong) check_heard(checker);
+    for (int at_rank = 0; at_rank < size && !checker->wrong; at_rank++) {
+        struct rank *rank = &checker->ranks[at_rank];
+        checker->at_rank = at_rank;
+        if (rank->step < rank->plan->count) report(checker, "waits for ever");
+        if (rank->awaited != rank->received || rank->drained != rank->sent)
+            report(checker, "ends with messages unsettled");
+    }
+}
+
+static const char *finish(struct checker *checker)
+{
+    for (int rank = 0; rank < checker->op->size && !checker->wrong; rank++) check_end(checker, rank);
+    if (checker->op->one.kind == TTI_BARRIER)
+        checker->hosts == NULL ? check_heard(checker) : check_hosts_heard(checker);
     bool wrong = checker->wrong;
     free_all(checker);
     return wrong ? problem : NULL;
+}
+
+const char *message_check_run(const struct plan_check_op *op, uint64_t seed)
+{
+    struct checker *checker = calloc(1, sizeof *checker);
+    checker->op = op;
+    checker->phase = TTI_BETWEEN + 1;
+    for (int rank = 0; rank < op->size; rank++) {
+        make_rank(checker, rank, op->plans[rank].temp_bytes);
+        checker->ranks[rank].plan = &op->plans[rank];
+    }
+    run_plans(checker, seed);
+    return finish(checker);
+}
+
+const char *message_check_hosts(const struct plan_check_op *op, const struct tti_hosts *hosts,
+                                struct tti_plan (*plans)[TTI_PHASES], uint64_t seed)
+{
+    struct checker *checker = calloc(1, sizeof *checker);
+    checker->op = op;
+    checker->hosts = hosts;
+    for (int rank = 0; rank < op->size; rank++) {
+        uint64_t most = 0;
+        for (int phase = 0; phase < TTI_PHASES; phase++)
+            if (plans[rank][phase].temp_bytes > most) most = plans[rank][phase].temp_bytes;
+        make_rank(checker, rank, most);
+    }
+    for (int phase = 0; phase < TTI_PHASES && !checker->wrong; phase++) {
+        checker->phase = phase + 1;
+        for (int rank = 0; rank < op->size; rank++) {
+            checker->ranks[rank].plan = &plans[rank][phase];
+            checker->ranks[rank].step = 0;
+        }
+        run_plans(checker, seed);
+    }
+    return finish(checker);
 }

@@ -19,9 +19,15 @@
 #ifndef TESTS_MESSAGE_CHECK_H
 #define TESTS_MESSAGE_CHECK_H
 
+#include "collective/plan_hosts.h"
 #include "plan_check.h"
 
 /* NULL, or what is wrong. `seed` chooses the order of ranks. */
 const char *message_check_run(const struct plan_check_op *op, uint64_t seed);
+
+/* The same for the phases of a host-aware operation, plans[rank][phase], in place of the op's plans. Before and after the
+ * messages ranks may also read what others of their host did not write in the same phase. */
+const char *message_check_hosts(const struct plan_check_op *op, const struct tti_hosts *hosts,
+                                struct tti_plan (*plans)[TTI_PHASES], uint64_t seed);
 
 #endif

@@ -54,13 +54,13 @@ static void cut(const struct subject *subject, int first, int last, bool whole, 
         cut(subject, middle, last, true, sources, used);
         return;
     }
-    bool leaf = last - first == 1 && subject->column != CONF_SCALED && pick(3) > 0;
+    bool leaf = last - first == 1 && pick(3) > 0;
     unsigned char *data = memory(subject->count * subject->accumulator);
     if (leaf)
         memcpy(data, subject->table->in[first], subject->count * subject->element);
     else
         fold(subject, first, last, 0, data);
-    sources[(*used)++] = (struct tti_fold_source){data, first, last - first, !leaf};
+    sources[(*used)++] = (struct tti_fold_source){data, first, last - first, !leaf, subject->reducers[first].factor};
 }
 
 static void fold(const struct subject *subject, int first, int last, int divisor, unsigned char *out)
@@ -69,7 +69,7 @@ static void fold(const struct subject *subject, int first, int last, int divisor
     int used = 0;
     const struct tti_reducer *reducer = &subject->reducers[first];
     if (last - first == 1) {
-        sources[0] = (struct tti_fold_source){subject->table->in[first], first, 1, false};
+        sources[0] = (struct tti_fold_source){subject->table->in[first], first, 1, false, reducer->factor};
         tti_fold(reducer, sources, 1, divisor, out, subject->count);
         return;
     }

@@ -13,6 +13,7 @@ bool tti_message_begin(struct tti_message_build *build, struct tti_plan *plan, c
 {
     size_t size = (size_t)shape->size, slots = (size_t)members.count + ROUNDS_MOST;
     *build = (struct tti_message_build){.plan = plan, .shape = shape, .members = members};
+    build->result = tti_own(build, TTI_OUT, 0);
     build->owner_of = tti_calloc(size, sizeof *build->owner_of);
     build->trees = tti_calloc(size, sizeof *build->trees);
     build->held = tti_calloc(3 * size, sizeof *build->held);

@@ -30,6 +30,11 @@ struct tti_message_build {
     struct tti_members members;
     bool combined; /* own subtrees lie in TEMP as partials, `stride` bytes each, of the vector from `origin` on */
     uint64_t stride, origin;
+    struct tti_region result; /* where the result of the vector's byte `origin` goes */
+    /* all_gather: where the blocks of a member lie in OUT, index by index; false: there are no more. NULL: it has one, its
+     * rank's, which is in IN when the operation begins; else they are all in OUT. */
+    bool (*piece)(const struct tti_message_build *build, int member, int index, struct tti_block *block);
+    const void *context;
     uint32_t sent, received;   /* posted */
     uint32_t awaited, drained; /* of these */
     uint64_t temp;             /* in use */
@@ -57,6 +62,13 @@ static inline struct tti_region tti_own(const struct tti_message_build *build, e
 static inline int tti_member_rank(const struct tti_message_build *build, int member)
 {
     return build->members.ranks == NULL ? member : build->members.ranks[member];
+}
+
+static inline struct tti_region tti_result_at(const struct tti_message_build *build, uint64_t offset)
+{
+    struct tti_region region = build->result;
+    region.offset += offset - build->origin;
+    return region;
 }
 
 /* Members are given, not ranks. */
@@ -121,7 +133,10 @@ void tti_exchange_all(struct tti_message_build *build, const struct tti_exchange
 enum tti_keep { TTI_KEEP, TTI_TO_ROOT, TTI_TO_ALL };
 void tti_build_slices(struct tti_message_build *build, uint64_t offset, uint64_t bytes, enum tti_keep keep, int root);
 void tti_build_message_reduction(struct tti_message_build *build);
+void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes);
+void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root);
 void tti_build_message_move(struct tti_message_build *build);
+void tti_build_message_all_gather(struct tti_message_build *build);
 void tti_build_dissemination(struct tti_message_build *build);
 void tti_build_message_broadcast(struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root,
                                  enum tti_space source);

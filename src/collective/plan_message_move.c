@@ -194,63 +194,99 @@ static void scatter_by_tree(struct tti_message_build *build)
 
 /* ---- All-gather ------------------------------------------------------------------------------------------------ */
 
-/* Round after round each rank passes on to the next one what the one before it sent last, in chunks. */
-static void ring(struct tti_message_build *build)
+static bool piece_of(const struct tti_message_build *build, int member, int index, struct tti_block *block)
 {
-    const struct tti_shape *shape = build->shape;
-    int size = shape->size, me = shape->rank;
-    uint64_t chunk = chunk_for(build, tti_shape_bytes(shape));
-    uint32_t base = build->received;
-    for (int k = 1; k < size; k++) {
-        struct tti_block block = tti_block_from(shape, (me - k + size) % size);
-        for (uint64_t begin = 0; begin < block.bytes; begin += chunk)
-            tti_post_recv(build, (me - 1 + size) % size, tti_own(build, TTI_OUT, block.offset + begin),
-                          block.bytes - begin < chunk ? block.bytes - begin : chunk);
-    }
-    struct tti_block own = tti_block_from(shape, me);
-    for (int k = 0; k < size - 1; k++) {
-        struct tti_block block = tti_block_from(shape, (me - k + size) % size);
-        if (k == 1) copy_own(build, own.offset, 0, own.bytes); /* while the first ones travel */
-        for (uint64_t begin = 0; begin < block.bytes; begin += chunk) {
-            struct tti_region source = tti_own(build, k == 0 ? TTI_IN : TTI_OUT, (k == 0 ? 0 : block.offset) + begin);
-            if (k > 0) tti_await(build, ++base);
-            tti_post_send(build, (me + 1) % size, source, block.bytes - begin < chunk ? block.bytes - begin : chunk);
-        }
-    }
-    if (size <= 2) copy_own(build, own.offset, 0, own.bytes);
+    if (build->piece != NULL) return build->piece(build, member, index, block);
+    *block = tti_block_from(build->shape, member);
+    return index == 0;
 }
 
-static uint64_t blocks_bytes(const struct tti_shape *shape, int first, int count)
+/* What `count` members from here on have. */
+static uint64_t members_bytes(const struct tti_message_build *build, int first, int count)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < count; i++) bytes += tti_block_from(shape, (first + i) % shape->size).bytes;
+    struct tti_block block;
+    for (int i = 0; i < count; i++)
+        for (int k = 0; piece_of(build, (first + i) % build->members.count, k, &block); k++) bytes += block.bytes;
     return bytes;
 }
 
-/* Bruck: a rank holds the blocks of the ranks from itself on, packed in TEMP; in each round it gets as many again. */
+static void copy_block(struct tti_message_build *build)
+{
+    int me = build->members.me;
+    if (build->piece != NULL) return;
+    copy_own(build, tti_block_from(build->shape, me).offset, 0, tti_block_from(build->shape, me).bytes);
+}
+
+/* Receives what a member has from `from`, or sends it to `to` as it comes; in chunks. */
+static void ring_receive(struct tti_message_build *build, int from, int member, uint64_t chunk)
+{
+    struct tti_block block;
+    for (int k = 0; piece_of(build, member, k, &block); k++)
+        for (uint64_t begin = 0; begin < block.bytes; begin += chunk)
+            tti_post_recv(build, from, tti_own(build, TTI_OUT, block.offset + begin),
+                          block.bytes - begin < chunk ? block.bytes - begin : chunk);
+}
+
+static void ring_send(struct tti_message_build *build, int to, int member, uint64_t chunk, uint32_t *received)
+{
+    bool own = member == build->members.me, from_in = own && build->piece == NULL;
+    struct tti_block block;
+    for (int k = 0; piece_of(build, member, k, &block); k++)
+        for (uint64_t begin = 0; begin < block.bytes; begin += chunk) {
+            struct tti_region source = from_in ? tti_own(build, TTI_IN, begin)
+                                               : tti_own(build, TTI_OUT, block.offset + begin);
+            if (!own) tti_await(build, ++*received);
+            tti_post_send(build, to, source, block.bytes - begin < chunk ? block.bytes - begin : chunk);
+        }
+}
+
+/* Round after round each member passes on to the next one what the one before it sent last. */
+static void ring(struct tti_message_build *build)
+{
+    int count = build->members.count, me = build->members.me;
+    /* between two, nobody passes anything on */
+    uint64_t chunk = count == 2 ? UINT64_MAX / 2 : chunk_for(build, members_bytes(build, 0, count));
+    uint32_t received = build->received;
+    for (int k = 1; k < count; k++) ring_receive(build, (me - 1 + count) % count, (me - k + count) % count, chunk);
+    for (int k = 0; k < count - 1; k++) {
+        ring_send(build, (me + 1) % count, (me - k + count) % count, chunk, &received);
+        if (k == 0) copy_block(build); /* while the first ones travel */
+    }
+    if (count == 1) copy_block(build);
+}
+
+/* Between what members have, packed from `temp` on in order of members, and OUT. */
+static void copy_packed(struct tti_message_build *build, int member, struct tti_region *temp, bool pack)
+{
+    struct tti_block block;
+    for (int k = 0; piece_of(build, member, k, &block); k++) {
+        struct tti_region out = tti_own(build, TTI_OUT, block.offset);
+        if (pack && build->piece == NULL) out = tti_own(build, TTI_IN, 0);
+        tti_add_copy(build->plan, pack ? *temp : out, pack ? out : *temp, block.bytes, false);
+        temp->offset += block.bytes;
+    }
+}
+
+/* Bruck: a member holds the blocks of the members from itself on, packed in TEMP; in each round it gets as many again. */
 static void all_gather_by_rounds(struct tti_message_build *build)
 {
-    const struct tti_shape *shape = build->shape;
-    int size = shape->size, me = shape->rank;
+    int count = build->members.count, me = build->members.me;
     uint32_t base = build->received;
-    struct tti_region temp = tti_temp(build, blocks_bytes(shape, 0, size));
-    for (int have = 1; have < size; have *= 2) {
-        int gets = have < size - have ? have : size - have;
-        struct tti_region at = tti_own(build, TTI_TEMP, temp.offset + blocks_bytes(shape, me, have));
-        tti_post_recv(build, (me + have) % size, at, blocks_bytes(shape, (me + have) % size, gets));
+    struct tti_region temp = tti_temp(build, members_bytes(build, 0, count)), next = temp;
+    for (int have = 1; have < count; have *= 2) {
+        int gets = have < count - have ? have : count - have;
+        struct tti_region at = tti_own(build, TTI_TEMP, temp.offset + members_bytes(build, me, have));
+        tti_post_recv(build, (me + have) % count, at, members_bytes(build, (me + have) % count, gets));
     }
-    tti_add_copy(build->plan, temp, tti_own(build, TTI_IN, 0), tti_block_from(shape, me).bytes, false);
-    for (int have = 1; have < size; have *= 2) {
-        int gives = have < size - have ? have : size - have;
-        tti_post_send(build, (me - have + size) % size, temp, blocks_bytes(shape, me, gives));
+    copy_packed(build, me, &next, true);
+    for (int have = 1; have < count; have *= 2) {
+        int gives = have < count - have ? have : count - have;
+        tti_post_send(build, (me - have + count) % count, temp, members_bytes(build, me, gives));
         tti_await(build, ++base);
     }
-    for (int i = 0; i < size; i++) {
-        struct tti_block block = tti_block_from(shape, (me + i) % size);
-        struct tti_region source = i == 0 ? tti_own(build, TTI_IN, 0) : temp;
-        tti_add_copy(build->plan, tti_own(build, TTI_OUT, block.offset), source, block.bytes, false);
-        temp.offset += block.bytes;
-    }
+    copy_block(build);
+    for (int i = 1; i < count; i++) copy_packed(build, (me + i) % count, &next, false);
 }
 
 /* ---- All-to-all ------------------------------------------------------------------------------------------------ */
@@ -375,11 +411,12 @@ static bool is_small(const struct tti_message_build *build)
 }
 
 /* With three ranks every message goes where it belongs in one round, and they are no more. */
-static void all_gather(struct tti_message_build *build)
+void tti_build_message_all_gather(struct tti_message_build *build)
 {
-    if (!is_small(build))
+    int count = build->members.count;
+    if (members_bytes(build, 0, count) > (uint64_t)build->shape->tuning->message_bruck)
         ring(build);
-    else if (build->shape->size <= 3)
+    else if (count <= 3 && build->piece == NULL)
         pairwise(build);
     else
         all_gather_by_rounds(build);
@@ -408,7 +445,7 @@ void tti_build_message_move(struct tti_message_build *build)
     case TTI_SCATTER:
     case TTI_SCATTER_V: goes_by_tree(build) ? scatter_by_tree(build) : scatter_directly(build); break;
     case TTI_ALL_GATHER:
-    case TTI_ALL_GATHER_V: all_gather(build); break;
+    case TTI_ALL_GATHER_V: tti_build_message_all_gather(build); break;
     default: all_to_all(build); break;
     }
 }

@@ -310,27 +310,33 @@ static uint64_t window_bytes(const struct tti_message_build *build, int sets)
     return bytes < 64 ? 64 : bytes;
 }
 
-static void all_reduce(struct tti_message_build *build, struct tti_window whole)
+static struct tti_window window_over(const struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root)
 {
-    const struct tti_shape *shape = build->shape;
-    uint64_t travels = whole.bytes / shape->element * shape->accumulator;
-    int rounds = rounds_of(build->members.count);
-    if (travels * (uint64_t)rounds > (uint64_t)shape->tuning->message_doubling)
-        tti_build_slices(build, whole.offset, whole.bytes, TTI_TO_ALL, TTI_ALL);
-    else /* with three, one round and as many messages as by doubling */
-        tti_exchange_all(build, build->members.count == 3 ? &tti_flat : &tti_doubling, whole, UINT64_MAX);
+    return (struct tti_window){.offset = offset, .bytes = bytes, .target = tti_result_at(build, offset), .root = root};
 }
 
-static void reduce(struct tti_message_build *build, struct tti_window whole)
+void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes)
+{
+    const struct tti_shape *shape = build->shape;
+    int count = build->members.count, rounds = rounds_of(count);
+    struct tti_window whole = window_over(build, offset, bytes, TTI_ALL);
+    if (bytes / shape->element * shape->accumulator * (uint64_t)rounds > (uint64_t)shape->tuning->message_doubling)
+        tti_build_slices(build, offset, bytes, TTI_TO_ALL, TTI_ALL);
+    else /* with three, one round and as many messages as by doubling */
+        tti_exchange_all(build, count == 3 ? &tti_flat : &tti_doubling, whole, UINT64_MAX);
+}
+
+void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root)
 {
     const tutti_tuning *tuning = build->shape->tuning;
     int count = build->members.count;
-    if (whole.bytes <= (uint64_t)tuning->message_tree)
+    struct tti_window whole = window_over(build, offset, bytes, root);
+    if (bytes <= (uint64_t)tuning->message_tree)
         tti_exchange_all(build, count <= tuning->message_flat ? &tti_flat : &tti_tree, whole, UINT64_MAX);
     else if (count <= 2)
         tti_exchange_all(build, &tti_tree, whole, window_bytes(build, 1));
     else
-        tti_build_slices(build, whole.offset, whole.bytes, TTI_TO_ROOT, whole.root);
+        tti_build_slices(build, offset, bytes, TTI_TO_ROOT, root);
 }
 
 /* Small blocks for many: everything by doubling, and each takes its own. */
@@ -359,17 +365,14 @@ static void reduce_scatter(struct tti_message_build *build)
 void tti_build_message_reduction(struct tti_message_build *build)
 {
     const struct tti_shape *shape = build->shape;
-    struct tti_window whole = {
-        .bytes = shape->count * shape->element, .target = tti_own(build, TTI_OUT, 0), .root = TTI_ALL};
+    uint64_t bytes = shape->count * shape->element;
     switch (shape->kind) {
-    case TTI_ALL_REDUCE: all_reduce(build, whole); break;
-    case TTI_REDUCE:
-        whole.root = shape->root;
-        reduce(build, whole);
-        break;
+    case TTI_ALL_REDUCE: tti_build_message_all_reduce(build, 0, bytes); break;
+    case TTI_REDUCE: tti_build_message_reduce(build, 0, bytes, shape->root); break;
     case TTI_SCAN:
     case TTI_EXSCAN:
-        tti_exchange_all(build, &tti_scanning, whole, window_bytes(build, 1 + rounds_of(shape->size) / 2));
+        tti_exchange_all(build, &tti_scanning, window_over(build, 0, bytes, TTI_ALL),
+                         window_bytes(build, 1 + rounds_of(shape->size) / 2));
         break;
     default: reduce_scatter(build); break;
     }

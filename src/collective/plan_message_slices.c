@@ -146,7 +146,7 @@ static void post_results(struct slices *slices, uint64_t c)
     for (int k = 1; k < count && gets_result(slices, me); k++) {
         int from = (me - k + count) % count;
         struct tti_block chunk = chunk_of(slices, from, c);
-        if (chunk.bytes > 0) tti_post_recv(build, from, tti_own(build, TTI_OUT, chunk.offset), chunk.bytes);
+        if (chunk.bytes > 0) tti_post_recv(build, from, tti_result_at(build, chunk.offset), chunk.bytes);
     }
 }
 
@@ -173,7 +173,7 @@ static struct tti_region result_at(const struct slices *slices, struct tti_block
     const struct tti_message_build *build = slices->build;
     int me = build->members.me;
     if (slices->keep == TTI_KEEP) return tti_own(build, TTI_OUT, chunk.offset - slice_of(slices, me).offset);
-    if (gets_result(slices, me)) return tti_own(build, TTI_OUT, chunk.offset);
+    if (gets_result(slices, me)) return tti_result_at(build, chunk.offset);
     return slot_at(slices, c, slices->sent_result);
 }
 

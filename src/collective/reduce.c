@@ -492,7 +492,7 @@ static const void *part_at(const struct pass *pass, const struct tti_fold_source
 {
     const unsigned char *data = source->data;
     if (source->partial) return data + offset * tti_accumulator_bytes(pass->reducer);
-    return load_from(pass, data + offset * pass->element_bytes, pass->factors, n, into);
+    return load_from(pass, data + offset * pass->element_bytes, &source->factor, n, into);
 }
 
 /* The next one or four sources as one entry, which is at `depth` of the stack. */
@@ -570,12 +570,14 @@ static bool fold_leaves(const struct tti_reducer *reducer, const struct tti_fold
                         int divisor, void *dst, size_t count)
 {
     const void *leaves[FEW_LEAVES];
+    double factors[FEW_LEAVES];
     if (divisor != source_count || source_count > FEW_LEAVES || sources[0].first != 0) return false;
     for (int k = 0; k < source_count; k++) {
         if (sources[k].partial) return false;
         leaves[k] = sources[k].data;
+        factors[k] = sources[k].factor;
     }
-    tti_reduce(reducer, leaves, &reducer->factor, source_count, &dst, 1, count, false);
+    tti_reduce(reducer, leaves, factors, source_count, &dst, 1, count, false);
     return true;
 }
 
@@ -588,7 +590,6 @@ void tti_fold(const struct tti_reducer *reducer, const struct tti_fold_source *s
     struct pass pass = {.reducer = reducer,
                         .set = set,
                         .row = row_of(set, reducer),
-                        .factors = reducer->code == TTI_REDUCE_SCALED_SUM ? &reducer->factor : NULL,
                         .source_count = source_count,
                         .element_bytes = tutti_type_bytes(reducer->type)};
     if (!fold_at_once(&pass, sources, divisor, dst, count)) fold_at_length(&pass, sources, divisor, dst, count);

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives across hosts, host-aware: ranks of one host work in memory that they share, and between hosts travel only
+ * what must. Any layout of ranks will do; hosts may have different numbers of ranks.
+ *
+ * An operation goes in three phases, each a plan, with a barrier of the host's ranks before each and after the last:
+ *   BEFORE   COPY and FOLD from buffers of ranks of this host (regions say whose) into this rank's own OUT or TEMP
+ *   BETWEEN  messages, between ranks that lead the same slice; regions are this rank's own
+ *   AFTER    COPY from OUT or TEMP of ranks of this host into this rank's own OUT
+ * TEMP is one and the same in all three, as large as the largest of them asks for; ranks of the host read it.
+ *
+ * The data of a window (below) are cut into slices, as many as the smallest host has ranks, or fewer when they are small.
+ * A host's ranks have places, counted in rank order; its rank at place i leads slice i.
+ *
+ *                  before                               between, leaders of a slice           after
+ *   barrier        -                                    dissemination, place 0                -
+ *   all_reduce     the slice, folded over the host's    all_reduce of those sets              the other slices, from
+ *                  ranks: one partial per subtree                                             their leaders' OUT
+ *                  that the host covers, into TEMP
+ *   reduce         the same                             reduce to the root's host: its        the root: from its host's
+ *                                                       leaders, into OUT (the root) or TEMP  leaders
+ *   reduce_scatter the same, of the blocks of ranks     each partial to the rank whose block  -
+ *                  at the own place, of all hosts       it is, which folds all
+ *   broadcast      on the root's host: the slice, from  broadcast from that host              the other slices, from
+ *                  the root's IN; the root: all                                               their leaders' OUT
+ *   all_gather     own block to OUT; blocks of ranks    ring, or in rounds, of the blocks     the other blocks, from
+ *                  past the last slice too              that a slice has                      their leaders' OUT
+ *
+ * In all_gather and reduce_scatter a slice consists of the blocks of ranks at places i, i + slices, i + 2 * slices, …
+ *
+ * Reductions give the bits of one host: a host sends the largest subtrees of the canonical tree that its ranks cover, one
+ * where they lie side by side and aligned, and down to single leaves where they do not.
+ *
+ * A window is a range of the vector, or of every block; the operation is repeated window after window so that TEMP stays
+ * bounded. All ranks must go through the same windows.
+ */
+#ifndef TTI_COLLECTIVE_PLAN_HOSTS_H
+#define TTI_COLLECTIVE_PLAN_HOSTS_H
+
+#include "collective/plan.h"
+#include "collective/subtree.h"
+
+struct tti_hosts {
+    int size, count; /* ranks, hosts */
+    int slices;      /* most: as many as the smallest host has ranks */
+    int trees;       /* subtrees that hosts cover, all together */
+    int trees_most;  /* and of the host that has most */
+    int *host_of;    /* (size) from 0 on, in order of their lowest ranks */
+    int *place_of;   /* (size) */
+    int *ranks;      /* (size) host by host, in rank order */
+    int *first;      /* (count + 1) where a host begins in `ranks` */
+};
+
+/* `host_of` may hold any numbers: equal ones are one host. */
+tutti_status tti_hosts_make(struct tti_hosts *hosts, const int *host_of, int size);
+void tti_hosts_free(struct tti_hosts *hosts);
+
+enum tti_phase { TTI_BEFORE, TTI_BETWEEN, TTI_AFTER, TTI_PHASES };
+
+/* Bytes of the vector, or of every block. */
+struct tti_part_of_all {
+    uint64_t begin, bytes;
+};
+
+/* Whether there is a host-aware form: for the kinds in the table above. */
+bool tti_hosts_cover(enum tti_kind kind);
+
+/* Most bytes of a window, a multiple of 64: the same on all ranks. */
+uint64_t tti_hosts_window(const struct tti_hosts *hosts, const struct tti_shape *shape);
+
+/* Bytes that windows cut up: of the vector, or of the largest block. */
+uint64_t tti_hosts_bytes(const struct tti_hosts *hosts, const struct tti_shape *shape);
+
+/* Replaces the plan's steps. The shape is that of the whole operation, path MESSAGES. ERR_MEMORY if they could not be
+ * stored. */
+tutti_status tti_hosts_build(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape,
+                             enum tti_phase phase, struct tti_part_of_all window);
+
+#endif

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=300 labels=asan processors=1
+ *
+ * Host-aware plans: every covered operation, on random layouts of ranks on hosts, checked without running them
+ * (message_check.h) and run on real data against the serial reference; what travels is counted.
+ */
+#include "message_check.h"
+#include "plan_run.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NEVER = 1 << 30, DATA_COUNT = 6000 };
+
+static int passed, failed;
+
+static void check(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void check(bool condition, const char *format, ...)
+{
+    if (condition) {
+        passed++;
+        return;
+    }
+    if (failed++ >= 40) return;
+    va_list arguments;
+    va_start(arguments, format);
+    printf("FAILED: ");
+    vprintf(format, arguments);
+    printf("\n");
+    va_end(arguments);
+}
+
+/* ---- Subtrees -------------------------------------------------------------------------------------------------- */
+
+static bool covers(const int *host_of, int host, int first, int last)
+{
+    for (int rank = first; rank < last; rank++)
+        if (host_of[rank] != host) return false;
+    return true;
+}
+
+/* The same by recursion. */
+static int collect(const int *host_of, int host, int first, int last, struct tti_subtree *list, int used)
+{
+    if (covers(host_of, host, first, last)) {
+        list[used] = (struct tti_subtree){first, last - first, host};
+        return used + 1;
+    }
+    if (last - first == 1) return used;
+    int half = 1;
+    while (half * 2 < last - first) half *= 2;
+    used = collect(host_of, host, first, first + half, list, used);
+    return collect(host_of, host, first + half, last, list, used);
+}
+
+static void check_subtrees(const int *host_of, int size, int hosts)
+{
+    struct tti_subtree wanted[CONF_RANKS_MOST], got[CONF_RANKS_MOST];
+    for (int host = 0; host < hosts; host++) {
+        int count = collect(host_of, host, 0, size, wanted, 0);
+        bool same = tti_subtrees(host_of, size, host, got) == count;
+        for (int i = 0; i < count && same; i++)
+            same = got[i].first == wanted[i].first && got[i].ranks == wanted[i].ranks && got[i].owner == host;
+        check(same, "the subtrees of host %d of %d, %d ranks", host, hosts, size);
+    }
+}
+
+/* ---- Layouts --------------------------------------------------------------------------------------------------- */
+
+/* Side by side, round robin, or anyhow; every number of hosts. */
+static void lay_out(int *host_of, int size, int hosts, uint64_t seed)
+{
+    uint64_t how = conf_hash(seed, 2) % 3;
+    for (int rank = 0; rank < size; rank++) {
+        host_of[rank] = how == 0 ? rank * hosts / size : rank % hosts;
+        if (how == 2) host_of[rank] = (int)(conf_hash(seed, 100 + (uint64_t)rank) % (uint64_t)hosts) * 7 - 3;
+    }
+}
+
+static const enum tti_kind covered[] = {TTI_BARRIER,          TTI_ALL_REDUCE, TTI_REDUCE,    TTI_REDUCE_SCATTER,
+                                        TTI_REDUCE_SCATTER_V, TTI_BROADCAST,  TTI_ALL_GATHER};
+enum { COVERED = sizeof covered / sizeof *covered };
+
+/* An operation, and its phases for one window. */
+struct subject {
+    struct plan_check_op op;
+    struct tti_hosts hosts;
+    uint64_t tables[CONF_RANKS_MOST * 4];
+    struct tti_plan plans[CONF_RANKS_MOST][TTI_PHASES];
+    struct tti_shape shapes[CONF_RANKS_MOST];
+};
+
+static struct subject *make(enum tti_kind kind, int size, size_t count, uint64_t seed)
+{
+    struct subject *subject = calloc(1, sizeof *subject);
+    struct plan_check_op *op = &subject->op;
+    uint64_t hash = conf_hash(seed, 3);
+    int host_of[CONF_RANKS_MOST];
+    bool small = hash >> 17 & 1;
+    lay_out(host_of, size, 1 + (int)(hash % (uint64_t)size), seed);
+    if (tti_hosts_make(&subject->hosts, host_of, size) != TUTTI_OK) exit(2);
+    op->one = (struct conf_case){.kind = kind, .count = count, .seed = seed, .root = (int)(hash >> 20) & 15};
+    op->one.root %= size;
+    op->one.place = (enum conf_place)(hash / 64 % CONF_PLACES);
+    op->path = TTI_MESSAGES;
+    op->size = size;
+    op->tuning = (tutti_tuning){.message_flat = hash >> 18 & 1 ? 1 : 4,
+                                .message_tree = small ? NEVER : 0,
+                                .message_doubling = small ? NEVER : 0,
+                                .message_bruck = small ? NEVER : 0,
+                                .message_chunk = hash >> 19 & 1 ? 64 : 512};
+    return subject;
+}
+
+static void drop(struct subject *subject)
+{
+    for (int rank = 0; rank < subject->op.size; rank++)
+        for (int phase = 0; phase < TTI_PHASES; phase++) tti_plan_free(&subject->plans[rank][phase]);
+    plan_check_free(&subject->op);
+    tti_hosts_free(&subject->hosts);
+    free(subject);
+}
+
+/* Once element, accumulator and scaled are set. */
+static void fill_shapes(struct subject *subject)
+{
+    struct plan_check_op *op = &subject->op;
+    if (!plan_check_build(op)) exit(2); /* for its layouts */
+    for (int rank = 0; rank < op->size; rank++) {
+        subject->shapes[rank] = plan_check_shape(op, rank);
+        if (op->one.kind != TTI_REDUCE_SCATTER_V) continue;
+        for (int to = 0; to < op->size; to++) {
+            subject->tables[to] = op->layouts[0].in_counts[to];
+            subject->tables[op->size + to] = op->layouts[0].in_offsets[to];
+        }
+        subject->shapes[rank].tables = subject->tables;
+    }
+}
+
+static void build(struct subject *subject, struct tti_part_of_all window)
+{
+    for (int rank = 0; rank < subject->op.size; rank++)
+        for (int phase = 0; phase < TTI_PHASES; phase++)
+            if (tti_hosts_build(&subject->plans[rank][phase], &subject->hosts, &subject->shapes[rank],
+                                (enum tti_phase)phase, window) != TUTTI_OK)
+                exit(2);
+}
+
+static void describe(const struct subject *subject, char *text, size_t bytes)
+{
+    const struct plan_check_op *op = &subject->op;
+    int length = snprintf(text, bytes, "%s, %zu elements of %zu bytes (%zu)%s, root %d, place %d, seed %llu, hosts",
+                          tti_kind_name(op->one.kind), op->one.count, op->element, op->accumulator,
+                          op->scaled ? ", scaled" : "", op->one.root, (int)op->one.place,
+                          (unsigned long long)op->one.seed);
+    for (int rank = 0; rank < op->size; rank++)
+        length += snprintf(text + length, bytes - (size_t)length, " %d", subject->hosts.host_of[rank]);
+}
+
+/* ---- Without running ------------------------------------------------------------------------------------------- */
+
+static void check_plan(enum tti_kind kind, int size, size_t count, uint64_t seed)
+{
+    static const size_t formats[][2] = {{4, 4}, {2, 4}, {8, 8}, {1, 8}};
+    struct subject *subject = make(kind, size, count, seed);
+    const size_t *format = formats[conf_hash(seed, 8) % 4];
+    char text[400];
+    subject->op.element = format[0];
+    subject->op.accumulator = format[1];
+    subject->op.scaled = conf_hash(seed, 8) >> 20 & 1;
+    fill_shapes(subject);
+    build(subject, (struct tti_part_of_all){0, tti_hosts_bytes(&subject->hosts, &subject->shapes[0])});
+    describe(subject, text, sizeof text);
+    const char *problem = message_check_hosts(&subject->op, &subject->hosts, subject->plans, seed);
+    check(problem == NULL, "%s: %s", text, problem);
+    check_subtrees(subject->hosts.host_of, size, subject->hosts.count);
+    drop(subject);
+}
+
+/* ---- Real data ------------------------------------------------------------------------------------------------- */
+
+struct buffers {
+    unsigned char *memory, *wanted, *temp;
+    size_t bytes, in, out;
+    struct tti_reducer reducer;
+};
+
+static void fill_buffers(const struct plan_check_op *op, const struct conf_table *table, int rank,
+                         struct buffers *buffers)
+{
+    const struct conf_layout *layout = &op->layouts[rank];
+    size_t element = op->element;
+    buffers->out = op->in_place[rank] ? 0 : (layout->in_count + 1) * element;
+    if (op->in_place[rank] && layout->inside == CONF_IN_INSIDE) buffers->in = layout->own * element;
+    if (op->in_place[rank] && layout->inside == CONF_OUT_INSIDE) buffers->out = layout->own * element;
+    buffers->bytes = (layout->in_count + layout->out_count + 1) * element;
+    buffers->memory = malloc(buffers->bytes);
+    buffers->wanted = malloc(buffers->bytes);
+    memset(buffers->memory, 0x5a, buffers->bytes);
+    if (layout->in_used) memcpy(buffers->memory + buffers->in, table->in[rank], layout->in_count * element);
+    memcpy(buffers->wanted, buffers->memory, buffers->bytes);
+    for (int i = 0; i < layout->blocks; i++) {
+        const struct conf_block *block = &layout->block[i];
+        const unsigned char *from = block->from < 0 ? table->reduced[op->one.column][block->last]
+                                                    : table->in[block->from];
+        memcpy(buffers->wanted + buffers->out + block->target * element, from + block->source * element,
+               block->count * element);
+    }
+}
+
+/* Phase by phase; TEMP is kept from one to the next. */
+static bool run_window(struct subject *subject, struct buffers *buffers, uint64_t seed)
+{
+    struct plan_run_rank ranks[CONF_RANKS_MOST];
+    struct plan_check_op *op = &subject->op;
+    bool ended = true;
+    for (int rank = 0; rank < op->size; rank++) {
+        uint64_t most = 0;
+        for (int phase = 0; phase < TTI_PHASES; phase++)
+            if (subject->plans[rank][phase].temp_bytes > most) most = subject->plans[rank][phase].temp_bytes;
+        buffers[rank].temp = aligned_alloc(64, (most / 64 + 1) * 64);
+        ranks[rank] = (struct plan_run_rank){.reducer = &buffers[rank].reducer,
+                                             .element = op->element,
+                                             .accumulator = op->accumulator,
+                                             .in = buffers[rank].memory + buffers[rank].in,
+                                             .out = buffers[rank].memory + buffers[rank].out,
+                                             .temp = buffers[rank].temp};
+    }
+    for (int phase = 0; phase < TTI_PHASES; phase++) {
+        for (int rank = 0; rank < op->size; rank++) ranks[rank].plan = &subject->plans[rank][phase];
+        ended = ended && plan_run(ranks, op->size, seed++);
+    }
+    for (int rank = 0; rank < op->size; rank++) free(buffers[rank].temp);
+    return ended;
+}
+
+static void run_data(struct subject *subject, struct conf_table *table)
+{
+    struct plan_check_op *op = &subject->op;
+    struct buffers buffers[CONF_RANKS_MOST] = {0};
+    char text[400];
+    describe(subject, text, sizeof text);
+    if (conf_kind_reduces(op->one.kind)) conf_table_reduce(table, op->one.column, op->size - 1);
+    for (int rank = 0; rank < op->size; rank++) {
+        fill_buffers(op, table, rank, &buffers[rank]);
+        if (conf_kind_reduces(op->one.kind))
+            (void)tti_reducer_init(&buffers[rank].reducer, op->one.type, conf_reduction(op->one.column, rank), NULL, 0);
+    }
+    uint64_t bytes = tti_hosts_bytes(&subject->hosts, &subject->shapes[0]), most = 64 * (1 + op->one.seed % 40);
+    for (uint64_t begin = 0; begin < bytes; begin += most) {
+        build(subject, (struct tti_part_of_all){begin, bytes - begin < most ? bytes - begin : most});
+        check(run_window(subject, buffers, op->one.seed + begin), "%s: waits for ever", text);
+    }
+    for (int rank = 0; rank < op->size; rank++) {
+        check(memcmp(buffers[rank].memory, buffers[rank].wanted, buffers[rank].bytes) == 0, "%s, %s of %s: rank %d",
+              text, conf_column_name(op->one.column), tutti_type_name(op->one.type), rank);
+        free(buffers[rank].memory);
+        free(buffers[rank].wanted);
+    }
+}
+
+static void check_data(enum tti_kind kind, tutti_type type, int column, struct conf_table *table, uint64_t seed)
+{
+    uint64_t hash = conf_hash(seed, 9);
+    int size = 1 + (int)(hash % CONF_RANKS_MOST);
+    size_t most = DATA_COUNT / 2 / (conf_kind_has_blocks(kind) ? (size_t)size : 1);
+    struct subject *subject = make(kind, size, hash / 4096 % (most + 1), seed);
+    struct tti_reducer reducer = {0};
+    if (conf_kind_reduces(kind)) (void)tti_reducer_init(&reducer, type, conf_reduction(column, 0), NULL, 0);
+    subject->op.one.type = type;
+    subject->op.one.column = column;
+    subject->op.element = tutti_type_bytes(type);
+    subject->op.accumulator = conf_kind_reduces(kind) ? tti_accumulator_bytes(&reducer) : 1;
+    subject->op.scaled = conf_kind_reduces(kind) && column == CONF_SCALED;
+    fill_shapes(subject);
+    run_data(subject, table);
+    drop(subject);
+}
+
+static void check_all_data(uint64_t seed)
+{
+    conf_reference_prepare();
+    for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
+        struct conf_table table;
+        conf_table_fill(&table, (tutti_type)type, CONF_RANKS_MOST, DATA_COUNT, seed + (uint64_t)type, true);
+        for (int i = 1; i < COVERED; i++)
+            for (int column = 0; column < (conf_kind_reduces(covered[i]) ? CONF_COLUMNS : 1); column++)
+                for (int again = 0; again < (CONF_SANITIZED ? 1 : 3) && conf_defined((tutti_type)type, column); again++)
+                    check_data(covered[i], (tutti_type)type, column, &table, seed++);
+        conf_table_free(&table);
+    }
+}
+
+/* ---- What travels ---------------------------------------------------------------------------------------------- */
+
+/* Ranks side by side, as many on each host: a host sends what one rank in its place would, spread over its ranks. */
+static void check_traffic(int hosts, int each)
+{
+    uint64_t total = 0, most = 0, bytes = 4 << 20;
+    struct subject *subject = make(TTI_ALL_REDUCE, hosts * each, bytes / 4, 1);
+    int host_of[CONF_RANKS_MOST];
+    for (int rank = 0; rank < hosts * each; rank++) host_of[rank] = rank / each;
+    tti_hosts_free(&subject->hosts);
+    if (tti_hosts_make(&subject->hosts, host_of, hosts * each) != TUTTI_OK) exit(2);
+    subject->op.element = subject->op.accumulator = 4;
+    subject->op.tuning = (tutti_tuning){.message_chunk = 1 << 18, .message_doubling = 1 << 16};
+    fill_shapes(subject);
+    build(subject, (struct tti_part_of_all){0, bytes});
+    for (int rank = 0; rank < hosts * each; rank++) {
+        struct tti_cost cost = tti_plan_cost(&subject->plans[rank][TTI_BETWEEN], &subject->shapes[rank]);
+        total += cost.bytes;
+        if (cost.bytes > most) most = cost.bytes;
+    }
+    uint64_t wanted = 2 * (uint64_t)(hosts - 1) * bytes;
+    check(total == wanted, "%d hosts of %d ranks send %llu bytes, not %llu", hosts, each, (unsigned long long)total,
+          (unsigned long long)wanted);
+    check(most <= wanted / (uint64_t)(hosts * each) + 8192, "%d hosts of %d ranks: one of them sends %llu bytes", hosts,
+          each, (unsigned long long)most);
+    drop(subject);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) * 1000003 : 1;
+    for (int size = 1; size <= CONF_RANKS_MOST; size++)
+        for (int i = 0; i < COVERED; i++)
+            for (int again = 0; again < (CONF_SANITIZED ? 6 : 30); again++)
+                check_plan(covered[i], size, conf_hash(seed, 6) % (again % 2 == 0 ? 12 : 500), seed + 1), seed++;
+    check_all_data(seed);
+    check_traffic(2, 2);
+    check_traffic(4, 4);
+    check_traffic(3, 4);
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
