@@ -67,6 +67,21 @@ static void check_subtrees(const int *host_of, int size, int hosts)
     }
 }
 
+/* Ranges of ranks are a layout of two hosts. */
+static void check_ranges(int size)
+{
+    int host_of[CONF_RANKS_MOST];
+    struct tti_subtree wanted[CONF_RANKS_MOST], got[CONF_RANKS_MOST];
+    for (int first = 0; first < size; first++)
+        for (int last = first + 1; last <= size; last++) {
+            for (int rank = 0; rank < size; rank++) host_of[rank] = rank >= first && rank < last ? 0 : 1;
+            int count = collect(host_of, 0, 0, size, wanted, 0);
+            bool same = tti_subtrees_of_range(first, last, size, got) == count;
+            check(same && memcmp(got, wanted, (size_t)count * sizeof *got) == 0, "the subtrees of %d to %d, %d ranks",
+                  first, last - 1, size);
+        }
+}
+
 /* ---- Layouts --------------------------------------------------------------------------------------------------- */
 
 /* Side by side, round robin, or anyhow; every number of hosts. */
@@ -328,6 +343,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < COVERED; i++)
             for (int again = 0; again < (CONF_SANITIZED ? 6 : 30); again++)
                 check_plan(covered[i], size, conf_hash(seed, 6) % (again % 2 == 0 ? 12 : 500), seed + 1), seed++;
+    for (int size = 1; size <= CONF_RANKS_MOST; size++) check_ranges(size);
     check_all_data(seed);
     check_traffic(2, 2);
     check_traffic(4, 4);

@@ -83,14 +83,28 @@ static bool within(int member, struct tti_span span)
     return (member >= span.first && member < span.last) || (member >= span.also_first && member < span.also_last);
 }
 
-struct tti_set tti_set_of(struct tti_message_build *build, struct tti_span members, struct tti_part *room)
+/* In `trees`: what ranks cover that are members themselves, and what their hosts' ranks cover. */
+static int trees_of_ranks(struct tti_message_build *build, struct tti_span span)
 {
     int size = build->shape->size;
-    for (int rank = 0; rank < size; rank++) {
-        int member = build->members.member_of == NULL ? rank : build->members.member_of[rank];
-        build->owner_of[rank] = within(member, members) ? 0 : -1;
-    }
-    struct tti_set set = {room, tti_subtrees_by_owner(build->owner_of, size, build->trees)};
+    if (span.also_first == span.last && span.also_last > span.also_first)
+        return tti_subtrees_of_range(span.first, span.also_last, size, build->trees);
+    int used = tti_subtrees_of_range(span.first, span.last, size, build->trees);
+    return used + tti_subtrees_of_range(span.also_first, span.also_last, size, build->trees + used);
+}
+
+static int trees_of_hosts(struct tti_message_build *build, struct tti_span span)
+{
+    int size = build->shape->size;
+    for (int rank = 0; rank < size; rank++)
+        build->owner_of[rank] = within(build->members.member_of[rank], span) ? 0 : -1;
+    return tti_subtrees_by_owner(build->owner_of, size, build->trees);
+}
+
+struct tti_set tti_set_of(struct tti_message_build *build, struct tti_span members, struct tti_part *room)
+{
+    bool ranks = build->members.member_of == NULL;
+    struct tti_set set = {room, ranks ? trees_of_ranks(build, members) : trees_of_hosts(build, members)};
     for (int i = 0; i < set.count; i++)
         room[i] = (struct tti_part){.first = build->trees[i].first, .ranks = build->trees[i].ranks, .partial = true};
     bool raw = !build->combined && !build->shape->scaled;

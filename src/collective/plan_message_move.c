@@ -351,6 +351,13 @@ static void swap_in_place(struct tti_message_build *build)
     for (int i = 0; i < EXCHANGES_AHEAD; i++) finish_swap(build, &swaps[(at + (uint64_t)i) % EXCHANGES_AHEAD]);
 }
 
+/* How many of the blocks 0 .. size - 1 take this hop. */
+static int blocks_with(int size, int hop)
+{
+    int rest = size % (2 * hop) - hop;
+    return size / (2 * hop) * hop + (rest > 0 ? rest : 0);
+}
+
 /* Bruck: the block for the rank `i` further on takes the hops that make up i. Block i lies where the last hop left it. */
 static struct tti_region bruck_block(struct tti_message_build *build, int i, int bit, const uint64_t *received)
 {
@@ -360,19 +367,10 @@ static struct tti_region bruck_block(struct tti_message_build *build, int i, int
     for (int hop = 1; hop < bit; hop *= 2)
         if ((i & hop) != 0) last = hop;
     if (last == 0) return tti_own(build, TTI_IN, (uint64_t)((shape->rank + i) % shape->size) * block);
-    uint64_t before = 0; /* blocks of that hop before this one */
-    for (int k = last; k < i; k++)
-        if ((k & last) != 0) before++;
+    uint64_t before = (uint64_t)blocks_with(i, last);
     int round = 0;
     while (1 << round < last) round++;
     return tti_own(build, TTI_TEMP, received[round] + before * block);
-}
-
-static int blocks_with(int size, int bit)
-{
-    int count = 0;
-    for (int i = bit; i < size; i++) count += (i & bit) != 0;
-    return count;
 }
 
 static void all_to_all_by_rounds(struct tti_message_build *build)

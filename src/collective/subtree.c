@@ -27,6 +27,20 @@ int tti_subtrees_by_owner(const int *owner_of, int size, struct tti_subtree *lis
     return kept;
 }
 
+int tti_subtrees_of_range(int first, int last, int size, struct tti_subtree *list)
+{
+    int used = 0;
+    while (first < last) {
+        int ranks = 1, left = last - first;
+        while (ranks < left && first % (2 * ranks) == 0) ranks *= 2; /* the largest node that begins here */
+        while (ranks > left && last != size) ranks /= 2;
+        if (ranks > left) ranks = left; /* the last there is, cut off */
+        list[used++] = (struct tti_subtree){first, ranks, 0};
+        first += ranks;
+    }
+    return used;
+}
+
 int tti_subtrees(const int *host_of, int size, int host, struct tti_subtree *list)
 {
     int used = tti_subtrees_by_owner(host_of, size, list), kept = 0;

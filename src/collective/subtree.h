@@ -16,6 +16,9 @@ struct tti_subtree {
  * `size`; returns how many there are. */
 int tti_subtrees_by_owner(const int *owner_of, int size, struct tti_subtree *list);
 
+/* The largest subtrees of a tree over `size` ranks that make up [first, last), in rank order: at most two per bit. */
+int tti_subtrees_of_range(int first, int last, int size, struct tti_subtree *list);
+
 /* Those of one host. */
 int tti_subtrees(const int *host_of, int size, int host, struct tti_subtree *list);
 
