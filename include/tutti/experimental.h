@@ -61,11 +61,11 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
     X(message_flat, 4, 1, 65536,                                                                                       \
       "over messages, small data: up to this many ranks a root deals with all others directly (ranks, not bytes)")     \
     X(message_tree, 32768, 0, 1125899906842624,                                                                        \
-      "over messages, collectives with a root: up to here along a tree of whole messages")                             \
+      "over messages, collectives with a root: up to here along a tree of whole messages; more with many ranks")       \
     X(message_doubling, 65536, 0, 1125899906842624,                                                                    \
-      "over messages, all_reduce: bytes times rounds up to here by recursive doubling; above, each rank owns a slice") \
+      "over messages, all_reduce of two ranks: up to here by recursive doubling; above, each rank owns a slice")       \
     X(message_bruck, 8192, 0, 1125899906842624,                                                                        \
-      "over messages, all_gather and all_to_all: up to here in a logarithmic number of rounds")                        \
+      "over messages, all_gather and all_to_all: up to here in a logarithmic number of rounds; more with many ranks")  \
     X(message_chunk, 262144, 64, 16777216, "over messages: most bytes that are reduced or passed on at a time")
 
 typedef struct tutti_tuning {

@@ -71,6 +71,14 @@ static inline struct tti_region tti_result_at(const struct tti_message_build *bu
     return region;
 }
 
+/* A switch-over size for this many members: a message costs as much as some thousand bytes, so the more there are, the
+ * longer it pays to send few. Bounded by what may lie in TEMP. */
+static inline uint64_t tti_small_for(const struct tti_message_build *build, int64_t size, int members_per_size)
+{
+    uint64_t most = (uint64_t)size * (1 + (uint64_t)(build->members.count / members_per_size));
+    return most < 4 << 20 ? most : 4 << 20;
+}
+
 /* Members are given, not ranks. */
 void tti_post_send(struct tti_message_build *build, int to, struct tti_region source, uint64_t bytes);
 void tti_post_recv(struct tti_message_build *build, int from, struct tti_region target, uint64_t bytes);

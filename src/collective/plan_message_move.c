@@ -82,7 +82,7 @@ void tti_build_message_broadcast(struct tti_message_build *build, uint64_t offse
                                  enum tti_space source)
 {
     int count = build->members.count;
-    uint64_t small = (uint64_t)build->shape->tuning->message_tree * (1 + (uint64_t)count / 8);
+    uint64_t small = tti_small_for(build, build->shape->tuning->message_tree, 8);
     struct tti_region at = tti_own(build, build->members.me == root ? source : TTI_OUT, offset);
     if (count > 2 && bytes > small)
         broadcast_by_chain(build, root, at, bytes);
@@ -97,7 +97,7 @@ static bool goes_by_tree(const struct tti_message_build *build)
 {
     const struct tti_shape *shape = build->shape;
     return shape->tables == NULL && shape->size > shape->tuning->message_flat &&
-           tti_shape_bytes(shape) <= (uint64_t)shape->tuning->message_tree;
+           tti_shape_bytes(shape) <= tti_small_for(build, shape->tuning->message_tree, 8);
 }
 
 static void gather_directly(struct tti_message_build *build)
@@ -405,14 +405,15 @@ static void all_to_all_by_rounds(struct tti_message_build *build)
 
 static bool is_small(const struct tti_message_build *build)
 {
-    return tti_shape_bytes(build->shape) <= (uint64_t)build->shape->tuning->message_bruck;
+    return tti_shape_bytes(build->shape) <= tti_small_for(build, build->shape->tuning->message_bruck, 8);
 }
 
-/* With three ranks every message goes where it belongs in one round, and they are no more. */
+/* With three ranks every message goes where it belongs in one round, and they are no more. Rounds send as many bytes as the
+ * ring, and copy them once more. */
 void tti_build_message_all_gather(struct tti_message_build *build)
 {
     int count = build->members.count;
-    if (members_bytes(build, 0, count) > (uint64_t)build->shape->tuning->message_bruck)
+    if (members_bytes(build, 0, count) > tti_small_for(build, build->shape->tuning->message_bruck, 2))
         ring(build);
     else if (count <= 3 && build->piece == NULL)
         pairwise(build);

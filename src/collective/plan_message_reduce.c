@@ -315,15 +315,17 @@ static struct tti_window window_over(const struct tti_message_build *build, uint
     return (struct tti_window){.offset = offset, .bytes = bytes, .target = tti_result_at(build, offset), .root = root};
 }
 
+/* Doubling sends everything in each round, owned slices two messages to each member. */
 void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes)
 {
     const struct tti_shape *shape = build->shape;
     int count = build->members.count, rounds = rounds_of(count);
+    uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
     struct tti_window whole = window_over(build, offset, bytes, TTI_ALL);
-    if (bytes / shape->element * shape->accumulator * (uint64_t)rounds > (uint64_t)shape->tuning->message_doubling)
+    if (travels > (uint64_t)shape->tuning->message_doubling * ((uint64_t)count + 2) / 4)
         tti_build_slices(build, offset, bytes, TTI_TO_ALL, TTI_ALL);
     else /* with three, one round and as many messages as by doubling */
-        tti_exchange_all(build, count == 3 ? &tti_flat : &tti_doubling, whole, UINT64_MAX);
+        tti_exchange_all(build, count == 3 ? &tti_flat : &tti_doubling, whole, window_bytes(build, 1 + rounds / 2));
 }
 
 void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root)
@@ -345,8 +347,9 @@ static void reduce_scatter(struct tti_message_build *build)
     const struct tti_shape *shape = build->shape;
     uint64_t bytes = tti_shape_bytes(shape);
     int count = build->members.count, rounds = rounds_of(count);
-    if (count <= shape->tuning->message_flat ||
-        bytes / shape->element * shape->accumulator * (uint64_t)rounds > (uint64_t)shape->tuning->message_doubling) {
+    uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
+    if (count <= 2 * shape->tuning->message_flat ||
+        travels > (uint64_t)shape->tuning->message_doubling * (uint64_t)count / 32) {
         tti_build_slices(build, 0, bytes, TTI_KEEP, TTI_ALL);
         return;
     }
