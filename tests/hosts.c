@@ -46,12 +46,18 @@ static void *work(void *argument)
     struct seat_work *work = argument;
     struct mesh_node *node = &work->node;
     int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
+    const char *then = work->seat == work->cluster->seats ? work->part->then : NULL;
     for (uint64_t n = 0; tti_now_ns() < deadline_ns; n++) {
         for (int peer = 0; peer < node->size && n < work->part->frames; peer++)
             if (peer != node->rank && !node->apart[peer]) mesh_send(node, peer);
         bool moved = mesh_progress(node);
         int lost = any_lost(node);
         bool complete = n + 1 >= work->part->frames && mesh_complete(node, work->part->frames);
+        if (complete && then != NULL) {
+            work->report->ran_ns = tti_now_ns();
+            if (system(then) != 0) abort();
+            then = NULL;
+        }
         if (complete && !work->part->stay) break;
         if (work->part->stay && lost >= 0) {
             work->report->lost_ns = tti_now_ns();

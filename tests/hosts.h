@@ -15,14 +15,15 @@ struct host_part {
     tutti_options options;
     uint64_t frames;  /* to every rank of other hosts */
     int expect_hosts; /* 0: not looked at */
+    const char *then; /* a command that the first rank of the process runs when it has all frames; NULL: none */
     bool stay;        /* when joined: until a peer is lost, whose text then is in the report */
 };
 
 struct host_report {
     tutti_status status;
-    int hosts, local_size;      /* of the world */
-    uint64_t ended, wrong;      /* frames */
-    int64_t joined_ns, lost_ns; /* when, by the clock of all */
+    int hosts, local_size;              /* of the world */
+    uint64_t ended, wrong;              /* frames */
+    int64_t joined_ns, ran_ns, lost_ns; /* when, by the clock of all */
     tutti_error error;
     char lost[200];
 };

@@ -99,7 +99,7 @@ static struct tti_guest *make_room(struct tti_door *door)
             room = guest;
         } else if (!guest->proof.known) {
             strangers++;
-            if (oldest == NULL || guest->since_ns < oldest->since_ns) oldest = guest;
+            if (oldest == NULL || guest->number < oldest->number) oldest = guest;
         }
     }
     if (oldest == NULL || (room != NULL && strangers < TTI_STRANGERS)) return room;
@@ -117,6 +117,7 @@ static bool admit(struct tti_door *door, int listener, int64_t now_ns)
         return false;
     }
     guest->since_ns = now_ns;
+    guest->number = door->came++;
     tti_proof_accept(&guest->proof, door->job, door->purpose);
     return true;
 }

@@ -18,7 +18,8 @@ enum { TTI_STRANGERS = 64, TTI_GUESTS = 192, TTI_LISTENERS = TTI_ADDRESSES };
 #define TTI_PROOF_NS ((int64_t)5 * 1000000000)
 
 struct tti_guest {
-    int fd; /* -1: free */
+    int fd;          /* -1: free */
+    uint64_t number; /* in order of coming */
     int64_t since_ns;
     struct tti_address from;
     struct tti_proof proof;
@@ -30,6 +31,7 @@ struct tti_door {
     int (*accept)(int listener, struct tti_address *from); /* tti_accept unless set otherwise */
     int listeners[TTI_LISTENERS], listener_count;
     struct tti_guest guests[TTI_GUESTS];
+    uint64_t came;
     int refused;       /* strangers that were turned away */
     char refusal[128]; /* the last of them that said something, and why */
     int system_errno;  /* why nobody can be accepted at the moment; 0: nothing */

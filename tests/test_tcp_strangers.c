@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: timeout=120 labels=asan,tsan processors=2 */
+/* Who may not connect, what strangers can use up, and what a peer can do wrong: an error for that peer, nothing else. */
+#include "base/clock.h"
+#include "ranks.h"
+#include "tcp_mesh.h"
+#include "transport/door.h"
+#include "transport/tcp_head.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- Rank 0 connects in a thread, with whoever comes as rank 1 ------------------------------------------------ */
+
+struct opening {
+    pthread_t thread;
+    struct tcp_mesh *mesh;
+    int64_t timeout_ms;
+    tutti_status status;
+    tutti_error error;
+};
+
+static void *open_rank_0(void *argument)
+{
+    struct opening *opening = argument;
+    opening->status = tti_tcp_connect(&opening->mesh->endpoints[0], 1, &opening->mesh->key,
+                                      tti_now_ns() + opening->timeout_ms * MS, NULL, NULL, &opening->error);
+    return NULL;
+}
+
+static void begin_opening(struct opening *opening, struct tcp_mesh *mesh, int size, int streams, int64_t timeout_ms)
+{
+    tutti_error error;
+    tcp_mesh_init(mesh, size, streams);
+    for (int rank = 0; rank < size; rank++) CHECK(tcp_mesh_listen(mesh, rank, &error) == TUTTI_OK);
+    tcp_mesh_expect(mesh, 0);
+    *opening = (struct opening){.mesh = mesh, .timeout_ms = timeout_ms};
+    CHECK(pthread_create(&opening->thread, NULL, open_rank_0, opening) == 0);
+}
+
+static void end_opening(struct opening *opening)
+{
+    struct tcp_mesh *mesh = opening->mesh;
+    pthread_join(opening->thread, NULL);
+    if (opening->status == TUTTI_OK) mesh_node_init(&mesh->nodes[0], tti_tcp_transport(mesh->endpoints[0]), SIZE_MAX);
+}
+
+static void close_all(struct tcp_mesh *mesh)
+{
+    for (int rank = 0; rank < mesh->size; rank++) tcp_mesh_close(mesh, rank);
+}
+
+static bool was_closed(int fd)
+{
+    char byte;
+    struct pollfd polled = {.fd = fd, .events = POLLIN};
+    if (poll(&polled, 1, BOUND_MS) != 1) return false;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+static bool text_says(const char *text, const char *words)
+{
+    if (strstr(text, words) != NULL) return true;
+    printf("expected \"%s\" in: %s\n", words, text);
+    return false;
+}
+
+/* ---- At the door ----------------------------------------------------------------------------------------------- */
+
+static void test_wrong_keys(void)
+{
+    struct tcp_mesh mesh;
+    struct opening opening;
+    struct tti_key wrong = {{9}};
+    begin_opening(&opening, &mesh, 2, 1, 700);
+    CHECK(tcp_mesh_impostor(&mesh, &wrong, 1, 0, 0, 200) < 0);
+    int other = tcp_mesh_stranger(&mesh, 0);
+    CHECK(send(other, "GET / HTTP/1.0\r\n", 16, MSG_NOSIGNAL) == 16 && close(other) == 0);
+    end_opening(&opening);
+    CHECK(opening.status == TUTTI_ERR_JOIN && opening.error.peer == 1);
+    CHECK(text_says(opening.error.text, "rank 1 on ") && text_says(opening.error.text, "has not connected to rank 0"));
+    CHECK(text_says(opening.error.text, "a connection from 127.0.0.1"));
+    close_all(&mesh);
+
+    /* the other way: who connects finds someone without the key */
+    tutti_error error;
+    tcp_mesh_init(&mesh, 2, 1);
+    for (int rank = 0; rank < 2; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
+    for (int rank = 0; rank < 2; rank++) tcp_mesh_expect(&mesh, rank);
+    tutti_status status = tti_tcp_connect(&mesh.endpoints[1], 1, &wrong, tti_now_ns() + 300 * MS, NULL, NULL, &error);
+    CHECK(status == TUTTI_ERR_JOIN && error.peer == 0 && text_says(error.text, "no route between rank 1 on "));
+    close_all(&mesh);
+}
+
+/* A recorded hello, and one that was changed on the way. */
+static void test_recordings(void)
+{
+    struct tcp_mesh mesh;
+    struct opening opening;
+    struct tti_proof_job job;
+    struct tti_proof proof;
+    begin_opening(&opening, &mesh, 2, 1, LONG_MS);
+    tti_proof_setup(&job, &mesh.key, mesh.job, 0, 1, 2);
+    tti_proof_connect(&proof, &job, TTI_PROOF_MESH, 0, 0);
+    for (size_t at = 0; at < sizeof proof.hello; at += 13) { /* any byte changed: refused */
+        struct tti_hello changed = proof.hello;
+        ((unsigned char *)&changed)[at] ^= 0x40;
+        int fd = tcp_mesh_stranger(&mesh, 0);
+        CHECK(send(fd, &changed, sizeof changed, MSG_NOSIGNAL) == sizeof changed && was_closed(fd));
+        close(fd);
+    }
+    int fd = tcp_mesh_stranger(&mesh, 0);
+    unsigned char challenge[sizeof(struct tti_challenge)], guess[TTI_MAC_BYTES] = {1};
+    CHECK(send(fd, &proof.hello, sizeof proof.hello, MSG_NOSIGNAL) == sizeof proof.hello);
+    struct pollfd polled = {.fd = fd, .events = POLLIN};
+    CHECK(poll(&polled, 1, BOUND_MS) == 1 && recv(fd, challenge, sizeof challenge, MSG_DONTWAIT) == sizeof challenge);
+    CHECK(send(fd, guess, sizeof guess, MSG_NOSIGNAL) == sizeof guess && was_closed(fd));
+    close(fd);
+    int fds[2]; /* and the real one gets in */
+    for (int i = 0; i < 2; i++) CHECK((fds[i] = tcp_mesh_impostor(&mesh, &mesh.key, 1, 0, i, LONG_MS)) >= 0);
+    end_opening(&opening);
+    CHECK(opening.status == TUTTI_OK);
+    for (int i = 0; i < 2; i++) close(fds[i]);
+    close_all(&mesh);
+}
+
+/* A flood of silent connections, and some that say one byte now and then, while all ranks connect. */
+struct flood {
+    pthread_t thread;
+    const struct tcp_mesh *mesh;
+    atomic_bool stop;
+    long made;
+};
+
+static void *run_flood(void *argument)
+{
+    enum { OPEN = 300 };
+    struct flood *flood = argument;
+    int fds[OPEN];
+    for (int i = 0; i < OPEN; i++) fds[i] = -1;
+    for (long n = 0; !atomic_load(&flood->stop); n++) {
+        int *fd = &fds[n % OPEN];
+        if (*fd >= 0) close(*fd);
+        *fd = tti_connect(&flood->mesh->cards[0].at[0]);
+        if (n % 5 == 0 && n > 0) (void)!send(fds[(n - 1) % OPEN], "tutt-tcp", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        flood->made = n;
+        if (n % 50 == 0) poll(NULL, 0, 1);
+    }
+    for (int i = 0; i < OPEN; i++)
+        if (fds[i] >= 0) close(fds[i]);
+    return NULL;
+}
+
+static void test_flood(void)
+{
+    enum { SIZE = 4, FRAMES = 50 };
+    struct tcp_mesh mesh;
+    struct flood flood = {.mesh = &mesh};
+    tutti_error error;
+    tcp_mesh_init(&mesh, SIZE, 2);
+    for (int rank = 0; rank < SIZE; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
+    for (int rank = 0; rank < SIZE; rank++) tcp_mesh_expect(&mesh, rank);
+    CHECK(pthread_create(&flood.thread, NULL, run_flood, &flood) == 0);
+    while (tcp_mesh_stranger(&mesh, 0) >= 0 && flood.made < 100) {}
+    int64_t start_ns = tti_now_ns();
+    tutti_status status = tti_tcp_connect(mesh.endpoints, SIZE, &mesh.key, start_ns + LONG_MS * MS, NULL, NULL, &error);
+    printf("%d ranks connected in %.1f ms within a flood\n", SIZE, (double)(tti_now_ns() - start_ns) / 1e6);
+    CHECK(status == TUTTI_OK);
+    if (status != TUTTI_OK) printf("%s\n", error.text);
+    bool complete = status != TUTTI_OK;
+    int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
+    for (int rank = 0; rank < SIZE && !complete; rank++)
+        mesh_node_init(&mesh.nodes[rank], tti_tcp_transport(mesh.endpoints[rank]), 100000);
+    for (uint64_t n = 0; !complete && tti_now_ns() < deadline_ns; n++) { /* and traffic goes on */
+        complete = true;
+        for (int rank = 0; rank < SIZE; rank++) {
+            for (int peer = 0; peer < SIZE && n < FRAMES; peer++)
+                if (peer != rank) mesh_send(&mesh.nodes[rank], peer);
+            mesh_progress(&mesh.nodes[rank]);
+            complete &= n >= FRAMES && mesh_complete(&mesh.nodes[rank], FRAMES);
+        }
+    }
+    CHECK(complete);
+    atomic_store(&flood.stop, true);
+    pthread_join(flood.thread, NULL);
+    for (int rank = 0; rank < SIZE; rank++) CHECK(mesh.nodes[rank].wrong == 0);
+    int fd = tti_connect(&mesh.cards[0].at[0]); /* nobody listens any more */
+    CHECK(fd < 0 || tti_connect_result(fd) == ECONNREFUSED);
+    if (fd >= 0) close(fd);
+    close_all(&mesh);
+}
+
+/* What strangers hold is bounded: when more come than there are places, the first are gone. */
+static void test_bounds(void)
+{
+    enum { STRANGERS = TTI_STRANGERS + 40 };
+    struct tcp_mesh mesh;
+    struct opening opening;
+    int fds[STRANGERS], closed = 0;
+    begin_opening(&opening, &mesh, 2, 1, LONG_MS);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = tcp_mesh_stranger(&mesh, 0);
+        CHECK(send(fds[i], "t", 1, MSG_NOSIGNAL) == 1);
+    }
+    for (int i = 0; i < STRANGERS - TTI_STRANGERS; i++) closed += was_closed(fds[i]);
+    CHECK(closed == STRANGERS - TTI_STRANGERS); /* the oldest, all of them */
+    char byte;
+    CHECK(recv(fds[STRANGERS - 1], &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN); /* the youngest are still there */
+    int real[2];
+    for (int i = 0; i < 2; i++) CHECK((real[i] = tcp_mesh_impostor(&mesh, &mesh.key, 1, 0, i, LONG_MS)) >= 0);
+    end_opening(&opening);
+    CHECK(opening.status == TUTTI_OK && was_closed(fds[STRANGERS - 1]));
+    for (int i = 0; i < STRANGERS; i++) close(fds[i]);
+    for (int i = 0; i < 2; i++) close(real[i]);
+    close_all(&mesh);
+}
+
+/* A hello that comes byte by byte is a hello. */
+static void test_byte_by_byte(void)
+{
+    struct tcp_mesh mesh;
+    struct opening opening;
+    struct tti_proof_job job;
+    struct tti_proof proof;
+    begin_opening(&opening, &mesh, 2, 1, LONG_MS);
+    tti_proof_setup(&job, &mesh.key, mesh.job, 0, 1, 2);
+    tti_proof_connect(&proof, &job, TTI_PROOF_MESH, 0, 0);
+    int fd = tcp_mesh_stranger(&mesh, 0), other;
+    for (; proof.out_used < proof.out_bytes; proof.out_used++) {
+        CHECK(send(fd, proof.out + proof.out_used, 1, MSG_NOSIGNAL) == 1);
+        if (proof.out_used % 16 == 0) poll(NULL, 0, 1); /* so that they do not all come at once */
+    }
+    int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
+    while (tti_proof_step(&proof, fd) == TTI_PROOF_RUNNING && tti_now_ns() < deadline_ns) poll(NULL, 0, 1);
+    CHECK(proof.state == TTI_PROOF_DONE);
+    CHECK((other = tcp_mesh_impostor(&mesh, &mesh.key, 1, 0, 1, LONG_MS)) >= 0);
+    end_opening(&opening);
+    CHECK(opening.status == TUTTI_OK);
+    close(fd);
+    close(other);
+    close_all(&mesh);
+}
+
+/* ---- Peers that have the key and break the rules --------------------------------------------------------------- */
+
+struct trick {
+    const char *words; /* that must be told of it */
+    size_t bytes;      /* sent of the head and what follows; 0: all of the head */
+    struct tti_tcp_head head;
+    int stream;
+    bool half;    /* closes one direction only */
+    bool striped; /* begins a striped frame of 1000000 bytes first */
+};
+
+#define HEAD .magic = TTI_TCP_MAGIC, .version = TTI_TCP_VERSION
+
+static const struct trick tricks[] = {
+    {.words = "that is no frame", .head = {.magic = 0x1234}},
+    {.words = "another version", .head = {.magic = TTI_TCP_MAGIC, .version = 77}},
+    {.words = "another epoch", .head = {HEAD, .kind = TTI_TCP_FRAME, .epoch = 5}},
+    {.words = "unknown kind", .head = {HEAD, .kind = 99}},
+    {.words = "lost a frame", .head = {HEAD, .kind = TTI_TCP_FRAME, .number = 3}},
+    {.words = "impossible size", .head = {HEAD, .kind = TTI_TCP_FRAME, .frame = {.bytes = UINT64_MAX}}},
+    {.words = "impossible size", .head = {HEAD, .kind = TTI_TCP_STRIPED}},
+    {.words = "impossible size", .head = {HEAD, .kind = TTI_TCP_CHUNK}},
+    {.words = "connection for chunks", .stream = 1, .head = {HEAD, .kind = TTI_TCP_FRAME}},
+    {.words = "does not fit",
+     .striped = true,
+     .head = {HEAD, .kind = TTI_TCP_CHUNK, .frame = {.value = 999999, .bytes = 2}}},
+    {.words = "does not fit",
+     .striped = true,
+     .head = {HEAD, .kind = TTI_TCP_CHUNK, .frame = {.value = UINT64_MAX, .bytes = 2}}},
+    {.words = "does not fit", .striped = true, .head = {HEAD, .kind = TTI_TCP_CHUNK, .frame = {.bytes = 1000001}}},
+    {.words = "without leaving", .bytes = 20, .head = {HEAD, .kind = TTI_TCP_FRAME}},
+    {.words = "without leaving", .bytes = 20, .half = true, .head = {HEAD, .kind = TTI_TCP_FRAME}},
+    {.words = "without leaving", .half = true, .head = {HEAD, .kind = TTI_TCP_FRAME, .frame = {.bytes = 100}}},
+    {.words = "carries nothing", .stream = 2, .head = {HEAD, .kind = TTI_TCP_FRAME}},
+};
+
+static void *take_anything(void *context, int peer, const struct tti_frame_head *head, void **cookie)
+{
+    (void)peer;
+    (void)cookie;
+    return head->bytes <= 1000000 ? context : NULL;
+}
+
+static void end_anything(void *context, int peer, const struct tti_frame_head *head, void *cookie)
+{
+    (void)context;
+    (void)peer;
+    (void)head;
+    (void)cookie;
+}
+
+static struct {
+    bool lost, closed;
+    char text[200];
+} seen;
+
+static void see_lost(void *context, int peer, bool closed, int system_errno, const char *text)
+{
+    (void)context;
+    (void)peer;
+    (void)system_errno;
+    seen.lost = true;
+    seen.closed = closed;
+    snprintf(seen.text, sizeof seen.text, "%s", text);
+}
+
+static void play(const struct trick *trick, const int *fds)
+{
+    struct tti_tcp_head striped = {HEAD, .kind = TTI_TCP_STRIPED, .frame = {.bytes = 1000000}};
+    size_t bytes = trick->bytes == 0 ? sizeof trick->head : trick->bytes;
+    if (trick->striped) CHECK(send(fds[0], &striped, sizeof striped, MSG_NOSIGNAL) == sizeof striped);
+    CHECK(send(fds[trick->stream], &trick->head, bytes, MSG_NOSIGNAL) == (ssize_t)bytes);
+    if (trick->half)
+        shutdown(fds[0], SHUT_WR);
+    else if (trick->bytes > 0)
+        close(fds[0]);
+}
+
+static void test_trick(const struct trick *trick)
+{
+    struct tcp_mesh mesh;
+    struct opening opening;
+    int fds[3];
+    char *memory = malloc(1000000);
+    begin_opening(&opening, &mesh, 2, 2, LONG_MS);
+    for (int i = 0; i < 3; i++) CHECK((fds[i] = tcp_mesh_impostor(&mesh, &mesh.key, 1, 0, i, LONG_MS)) >= 0);
+    end_opening(&opening);
+    CHECK(opening.status == TUTTI_OK);
+    struct tti_transport *transport = tti_tcp_transport(mesh.endpoints[0]);
+    transport->sink = (struct tti_sink){memory, take_anything, end_anything, see_lost};
+    memset(&seen, 0, sizeof seen);
+    play(trick, fds);
+    int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
+    while (!seen.lost && tti_now_ns() < deadline_ns)
+        if (!transport->ops->progress(transport)) transport->ops->sleep(transport, 1000 * MS);
+    CHECK(seen.lost && !seen.closed && text_says(seen.text, trick->words) && text_says(seen.text, "rank 1 on "));
+    for (int i = 0; i < 3; i++)
+        if (i > 0 || trick->bytes == 0 || trick->half) close(fds[i]);
+    close_all(&mesh);
+    free(memory);
+}
+
+/* ---- Addresses ------------------------------------------------------------------------------------------------- */
+
+static void test_addresses(void)
+{
+    struct tcp_mesh mesh;
+    tutti_error error;
+    tcp_mesh_init(&mesh, 2, 1);
+    mesh.interface = "nothere7";
+    CHECK(tcp_mesh_listen(&mesh, 0, &error) == TUTTI_ERR_OPTION && text_says(error.text, "lo 127.0.0.1"));
+    mesh.interface = "lo";
+    for (int rank = 0; rank < 2; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
+    struct tti_tcp_card card = mesh.cards[0];
+    size_t bytes = mesh.card_bytes[0];
+    for (size_t i = 0; i < bytes; i++) /* half a card, or one of nonsense */
+        CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &card, i, &error) == TUTTI_ERR_JOIN);
+    card.count = 200;
+    CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &card, bytes, &error) == TUTTI_ERR_JOIN);
+    card = mesh.cards[0];
+    card.network++; /* as if of another host: loopback leads nowhere */
+    CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &card, bytes, &error) == TUTTI_OK);
+    tutti_status status = tti_tcp_connect(&mesh.endpoints[1], 1, &mesh.key, tti_now_ns() + 300 * MS, NULL, NULL,
+                                          &error);
+    CHECK(status == TUTTI_ERR_JOIN && text_says(error.text, "no address that other hosts can use"));
+    tcp_mesh_close(&mesh, 0);
+    tcp_mesh_close(&mesh, 1);
+
+    tcp_mesh_init(&mesh, 2, 1); /* one whose door is closed */
+    for (int rank = 0; rank < 2; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
+    tcp_mesh_expect(&mesh, 1);
+    tcp_mesh_close(&mesh, 0);
+    status = tti_tcp_connect(&mesh.endpoints[1], 1, &mesh.key, tti_now_ns() + 300 * MS, NULL, NULL, &error);
+    CHECK(status == TUTTI_ERR_JOIN && text_says(error.text, "no route between rank 1 on ") &&
+          text_says(error.text, "and rank 0 on ") && text_says(error.text, "127.0.0.1:") &&
+          text_says(error.text, "Connection refused"));
+    tcp_mesh_close(&mesh, 1);
+}
+
+static void test_ports(void)
+{
+    static const char *const bad[] = {"x", "1-", "-5", "70000", "10-5", "0", "1-70000", "1 2"};
+    struct tti_tcp_settings settings = {.job = "ports", .size = 2, .interface = "127.0.0.1", .streams = 1};
+    struct tti_tcp *first, *second;
+    tutti_error error;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        settings.ports = bad[i];
+        CHECK(tti_tcp_listen(&settings, &first, &error) == TUTTI_ERR_OPTION && text_says(error.text, "LOW-HIGH"));
+    }
+    struct tti_tcp_card card;
+    char range[32];
+    settings.ports = "";
+    CHECK(tti_tcp_listen(&settings, &first, &error) == TUTTI_OK);
+    tti_tcp_card(first, &card); /* a port that is taken now */
+    snprintf(range, sizeof range, "%u", card.at[0].port);
+    settings.ports = range;
+    CHECK(tti_tcp_listen(&settings, &second, &error) == TUTTI_ERR_JOIN && text_says(error.text, "is taken"));
+    snprintf(range, sizeof range, "%u-%u", card.at[0].port, card.at[0].port < 65435 ? card.at[0].port + 100 : 65535);
+    CHECK(tti_tcp_listen(&settings, &second, &error) == TUTTI_OK);
+    struct tti_tcp_card other;
+    tti_tcp_card(second, &other);
+    CHECK(other.at[0].port > card.at[0].port && other.at[0].port <= card.at[0].port + 100);
+    tti_tcp_transport(first)->ops->close(tti_tcp_transport(first), 0);
+    tti_tcp_transport(second)->ops->close(tti_tcp_transport(second), 0);
+}
+
+int main(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    test_wrong_keys();
+    test_recordings();
+    test_flood();
+    test_bounds();
+    test_byte_by_byte();
+    for (size_t i = 0; i < sizeof tricks / sizeof *tricks; i++) test_trick(&tricks[i]);
+    test_addresses();
+    test_ports();
+    printf("%d passed, %d failed\n", test_passed, test_failed);
+    return test_failed != 0;
+}
