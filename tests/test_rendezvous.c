@@ -196,7 +196,7 @@ static void test_missing(void)
     enum { SIZE = 5 };
     struct guest guests[SIZE];
     for (int missing = 0; missing < SIZE; missing += 2) {
-        prepare(guests, SIZE, NULL, NULL, 300);
+        prepare(guests, SIZE, NULL, NULL, 1000);
         guests[missing].absent = true;
         run(guests, SIZE);
         for (int rank = 0; rank < SIZE; rank++) {
@@ -207,7 +207,7 @@ static void test_missing(void)
             CHECK(guests[rank].error.peer == missing);
         }
     }
-    prepare(guests, SIZE, NULL, NULL, 300);
+    prepare(guests, SIZE, NULL, NULL, 1000);
     for (int rank = 1; rank < SIZE; rank++) guests[rank].absent = rank != 2;
     run(guests, SIZE);
     CHECK(says(&guests[0], "ranks 1, 3-4 of job") && says(&guests[2], "ranks 1, 3-4 of job"));
@@ -249,7 +249,7 @@ static void test_keys(void)
     enum { SIZE = 3 };
     struct guest guests[SIZE];
     struct board board;
-    prepare(guests, SIZE, "board", &board, 1500);
+    prepare(guests, SIZE, "board", &board, 3000);
     for (int rank = 0; rank < SIZE; rank++) guests[rank].where.interface = "127.0.0.1";
     guests[1].where.key = &wrong_key;
     run(guests, SIZE);
@@ -262,7 +262,7 @@ static void test_keys(void)
     run(guests, SIZE);
     for (int rank = 0; rank < SIZE; rank++) CHECK(says(&guests[rank], "tutti key FILE"));
 
-    prepare(guests, SIZE, NULL, NULL, 500); /* told another size */
+    prepare(guests, SIZE, NULL, NULL, 1500); /* told another size */
     guests[2].where.size = 4;
     guests[2].where.rank = 3;
     run(guests, SIZE);
