@@ -4,6 +4,7 @@
  * Training: the same weights, losses and validations bit for bit on any number of ranks of any kind, however the work is
  * cut into passes, stopped at any step and resumed on another number of ranks; what a model can learn and no better.
  */
+#include "base/alloc.h"
 #include "conformance_world.h"
 
 #include <math.h>
@@ -345,6 +346,31 @@ static void test_table(void)
                run->text);
 }
 
+/* ---- Out of memory --------------------------------------------------------------------------------------------- */
+
+/* The first allocation fails, then the second, and so on, until it is one within a collective, which breaks the comm:
+ * always an error, and nothing is left. */
+static void starve(tutti_comm *comm, void *context)
+{
+    (void)context;
+    tutti_train_options options = small();
+    options.data = "markov:order=1,states=11,length=300";
+    tutti_status status = TUTTI_ERR_MEMORY;
+    long allowed = 0;
+    for (; status != TUTTI_OK && allowed < 2000; allowed++) {
+        tutti_trainer *trainer = NULL;
+        tutti_error error = {0};
+        tti_alloc_fail_after(allowed);
+        status = tutti_trainer_create(comm, &options, &trainer, &error);
+        tti_alloc_fail_after(-1);
+        if (status == TUTTI_ERR_BROKEN) break;
+        conf_check(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && trainer == NULL && error.text[0] != '\0'),
+                   "after %ld allocations: %s %s", allowed, tutti_status_name(status), error.text);
+        tutti_trainer_free(trainer);
+    }
+    conf_check(allowed > 50, "only %ld allocations", allowed);
+}
+
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 static size_t resident(void)
@@ -405,6 +431,8 @@ int main(void)
     test_markov();
     test_overfit();
     test_table();
+    struct conf_world starved = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = starve};
+    conf_world_run(&starved);
     struct conf_world alone = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = weigh};
     if (!CONF_SANITIZED) conf_world_run(&alone);
     snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -150,20 +150,24 @@ static int failed(const tutti_comm *world, const tutti_error *error)
     return cli_fail("train", "%s", error->text);
 }
 
-/* Rank 0 saves. A checkpoint that cannot be written is no reason to stop. */
-static bool save(tutti_trainer *trainer, const char *then)
-{
-    if (tutti_trainer_save(trainer) == TUTTI_OK) return true;
-    (void)cli_fail("train", "no checkpoint was saved: %s%s", tutti_trainer_error(trainer)->text, then);
-    return false;
-}
-
 struct loop {
     tutti_comm *world;
     tutti_trainer *trainer;
     struct train_report *report; /* NULL but on rank 0 */
     bool stopped, saved;         /* saved: the last step is in a checkpoint */
 };
+
+/* Rank 0 saves. A checkpoint that cannot be written is no reason to stop. */
+static bool save(const struct loop *loop, const char *then)
+{
+    tutti_trainer *trainer = loop->trainer;
+    double began = train_now();
+    tutti_status status = tutti_trainer_save(trainer);
+    if (loop->report != NULL && status == TUTTI_OK) loop->report->saving_seconds = train_now() - began;
+    if (status == TUTTI_OK) return true;
+    (void)cli_fail("train", "no checkpoint was saved: %s%s", tutti_trainer_error(trainer)->text, then);
+    return false;
+}
 
 /* One step and all that follows from it. CLI_GO_ON, or an exit status. */
 static int take_step(struct loop *loop)
@@ -180,8 +184,7 @@ static int take_step(struct loop *loop)
         return failed(loop->world, tutti_trainer_error(loop->trainer));
     loop->saved = false;
     bool save_now = options->save_every > 0 && step.step % (uint64_t)options->save_every == 0;
-    if (options->save[0] != '\0' && (last || save_now))
-        loop->saved = save(loop->trainer, last ? "" : "; training goes on");
+    if (options->save[0] != '\0' && (last || save_now)) loop->saved = save(loop, last ? "" : "; training goes on");
     if (loop->report != NULL) train_report_step(loop->report, loop->trainer, &step, validation);
     loop->stopped = step.stop;
     return CLI_GO_ON;

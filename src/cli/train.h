@@ -44,6 +44,7 @@ struct train_report {
     double seconds, rows, comm_seconds; /* of the steps since then */
     double all_seconds, all_rows, all_comm_seconds, all_steps;
     double last_loss, last_validation;
+    double saving_seconds; /* of the last checkpoint; 0: none */
 };
 
 int train_report_open(struct train_report *report, const struct train_values *values, const tutti_trainer *trainer,

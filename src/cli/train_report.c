@@ -152,6 +152,17 @@ void train_report_step(struct train_report *report, const tutti_trainer *trainer
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
+static void print_saved(const struct train_report *report)
+{
+    tutti_checkpoint *checkpoint = NULL;
+    tutti_error error;
+    if (tutti_checkpoint_open(report->values->options.save, false, &checkpoint, &error) != TUTTI_OK) return;
+    double bytes = (double)tutti_checkpoint_bytes(checkpoint);
+    printf("%s: %.1f MB, written in %.2f s (%.0f MB/s)\n", tutti_checkpoint_path(checkpoint), bytes * 1e-6,
+           report->saving_seconds, bytes * 1e-6 / report->saving_seconds);
+    tutti_checkpoint_close(checkpoint);
+}
+
 static void print_summary(const struct train_report *report, const tutti_trainer *trainer)
 {
     tutti_train_about about;
@@ -163,6 +174,7 @@ static void print_summary(const struct train_report *report, const tutti_trainer
                strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows",
                gflops(report, report->all_rows, report->all_seconds),
                100 * report->all_comm_seconds / report->all_seconds);
+    if (report->saving_seconds > 0) print_saved(report);
     printf("weights %016" PRIx64 " after step %" PRIu64 "\n", tutti_trainer_hash(trainer), about.step);
 }
 
