@@ -9,8 +9,9 @@
 
 enum {
     LINE_BYTES = 64,
-    BLOCK_BYTES = 16384, /* to more targets than one kernel takes: read from memory once, then from the first cache */
-    TURN_BYTES = 4096    /* of a mixed copy, before it turns to its other half */
+    BLOCK_BYTES =
+        16384,        /* to more targets than are written at once: read from memory once, then from the first cache */
+    TURN_BYTES = 4096 /* of a mixed copy, before it turns to its other half */
 };
 
 /* Bytes up to where `pointer` has whole lines, `bytes` at most. */
@@ -63,17 +64,19 @@ static void copy_group(void *const *dsts, int dst_count, const char *src, size_t
     if (body > 0) (stream ? set->stream : set->copy)(lines, dst_count, src + head, body);
 }
 
-/* Bytes begin..end of everything. */
+/* Bytes begin..end of everything. In the caches more than two targets are written one after the other: buffers that lie a
+ * large power of two apart push each other's lines out of the first cache. */
 static void copy_range(void *const *dsts, int dst_count, const char *src, size_t begin, size_t end, bool stream)
 {
-    size_t block = dst_count <= TTI_KERNEL_ARITY ? end - begin : BLOCK_BYTES;
+    int most = stream || dst_count <= 2 ? TTI_KERNEL_ARITY : 1;
+    size_t block = dst_count <= most ? end - begin : BLOCK_BYTES;
     for (; begin < end; begin += block) {
         size_t length = end - begin < block ? end - begin : block;
         void *group[TTI_KERNEL_ARITY];
         int held = 0;
         for (int k = 0; k < dst_count; k++) {
             if (dsts[k] != src) group[held++] = (char *)dsts[k] + begin;
-            if (held == 0 || (held < TTI_KERNEL_ARITY && k + 1 < dst_count)) continue;
+            if (held == 0 || (held < most && k + 1 < dst_count)) continue;
             copy_group(group, held, src + begin, length, stream);
             held = 0;
         }

@@ -335,7 +335,8 @@ static void reduce_at_length(const struct tti_reducer *reducer, const struct tti
         return;
     }
     bool few = source_count <= TTI_KERNEL_ARITY;
-    if (few && pass.row->to_all[source_count - 1] && lines_agree(&pass, dsts, dst_count)) {
+    bool at_once = stream || dst_count <= 2; /* see copy_range */
+    if (few && at_once && pass.row->to_all[source_count - 1] && lines_agree(&pass, dsts, dst_count)) {
         reduce_to_all(&pass, dsts, dst_count, count);
         return;
     }
