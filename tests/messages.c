@@ -16,11 +16,23 @@ static const struct {
     {"processes, shared memory", true, true, NULL},
     {"processes, private memory", true, false, NULL},
     {"processes, private memory, no attach", true, false, "TUTTI_ATTACH=0"},
+    {"threads, frames", false, false, NULL},
 };
 _Static_assert(sizeof layouts / sizeof *layouts == MESSAGE_LAYOUTS, "as many as the header says");
 
+static fault_body *over_frames;
+
+static void wrap(tutti_comm *comm, struct fault_rank *self)
+{
+    message_wire_open(comm);
+    over_frames(comm, self);
+    message_wire_close(comm);
+}
+
 void message_run(int layout, int size, fault_body *body, const char *what)
 {
+    over_frames = body;
+    if (layout == MESSAGE_FRAMES) body = wrap;
     struct fault_world world = {.size = size, .processes = layouts[layout].processes, .body = body};
     message_shared = layouts[layout].shared;
     world.settings[0] = layouts[layout].setting;

@@ -7,11 +7,17 @@
 
 #include "fault.h"
 
-enum { MESSAGE_LAYOUTS = 6 }; /* threads or processes, shared or private memory, and the slower ways */
+/* Threads or processes, shared or private memory, and the slower ways; the last one goes over a transport of frames, which
+ * its ranks leave together. */
+enum { MESSAGE_FRAMES = 6, MESSAGE_LAYOUTS = MESSAGE_FRAMES + 1 };
 
 /* Runs `body` as `size` ranks of a layout. */
 void message_run(int layout, int size, fault_body *body, const char *what);
 extern bool message_shared; /* whether the layout's buffers are */
+
+/* The comm's messages go over frames from open to close (messages_wire.c). Every rank calls both. */
+void message_wire_open(tutti_comm *comm);
+void message_wire_close(tutti_comm *comm);
 
 /* A buffer of this layout. */
 char *message_alloc(tutti_comm *comm, size_t bytes);

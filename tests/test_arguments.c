@@ -422,6 +422,8 @@ static void check_stillborn(tutti_comm *comm, tutti_status status)
 static void test_bad_joins(void)
 {
     char longest[600];
+    char alone[2][32];
+    for (int i = 0; i < 2; i++) snprintf(alone[i], sizeof alone[i], "alone-%d-%d", i, (int)getpid());
     memset(longest, 'j', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     const struct {
@@ -435,7 +437,7 @@ static void test_bad_joins(void)
         {"bad", 0, -5, TUTTI_ERR_ARGUMENT, "-5"},      {"bad", 0, 65537, TUTTI_ERR_ARGUMENT, "65537"},
         {"bad", -1, 2, TUTTI_ERR_RANK, "rank -1"},     {"bad", 2, 2, TUTTI_ERR_RANK, "rank 2"},
         {"bad", 1, 1, TUTTI_ERR_RANK, "rank 1"},       {longest, 0, 1, TUTTI_ERR_ARGUMENT, "longer"},
-        {"alone-0", 1, 2, TUTTI_ERR_JOIN, "rank 0"},   {"alone-1", 0, 2, TUTTI_ERR_JOIN, "rank 1"},
+        {alone[0], 1, 2, TUTTI_ERR_JOIN, "rank 0"},    {alone[1], 0, 2, TUTTI_ERR_JOIN, "rank 1"},
     };
     tutti_options options = quick_options();
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {

@@ -302,7 +302,7 @@ static void receive_in_turn(tutti_comm *comm, struct fault_rank *self)
 
 static void test_fairness(void)
 {
-    for (int layout = 0; layout < MESSAGE_LAYOUTS; layout += 3)
+    for (int layout = 0; layout < MESSAGE_FRAMES; layout += 3)
         message_run(layout, 5, receive_in_turn, "any source, in turn");
 }
 

@@ -148,7 +148,8 @@ struct tutti_comm {
     size_t bounce_bytes;
     _Atomic uint64_t *channels; /* size * size: see message_routes.c */
     struct tti_messages *messages;
-    struct tti_group *group; /* NULL: none has begun */
+    struct tti_frames *frames; /* NULL: messages go through memory */
+    struct tti_group *group;   /* NULL: none has begun */
     tutti_tuning tuning;
     bool shared_bells; /* ranks are in several processes */
     bool all_threads;

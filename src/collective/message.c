@@ -4,6 +4,7 @@
  */
 #include "base/alloc.h"
 #include "base/status.h"
+#include "collective/message_frames.h"
 #include "collective/message_parts.h"
 
 enum {
@@ -45,6 +46,7 @@ void tti_messages_free(struct tti_messages *messages)
         struct tti_box *box = messages->boxes[peer];
         if (box == NULL) continue;
         TTI_LIST_EACH(link, &box->early) free_early(box, TTI_LIST_OF(link, struct tti_early, on));
+        TTI_LIST_EACH(link, &box->incoming) tti_free(TTI_LIST_OF(link, struct tti_early, on));
         tti_free(box);
     }
     tti_free(messages->boxes);
@@ -57,8 +59,10 @@ static struct tti_box *make_box(struct tti_messages *messages, int peer)
     if (box == NULL) return NULL;
     box->messages = messages;
     box->peer = peer;
-    box->route = peer == messages->comm->rank ? &tti_route_self : &tti_route_channel;
-    struct tti_link *lists[] = {&box->active, &box->posted, &box->queue, &box->sending, &box->taking, &box->early};
+    box->route = messages->comm->frames != NULL ? &tti_route_frames : &tti_route_channel;
+    if (peer == messages->comm->rank) box->route = &tti_route_self;
+    struct tti_link *lists[] = {&box->active, &box->posted, &box->queue,   &box->sending,
+                                &box->taking, &box->early,  &box->incoming};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) tti_list_init(lists[i]);
     messages->boxes[peer] = box;
     return box;
@@ -76,7 +80,7 @@ static bool has_letters(const struct tti_box *box)
            !tti_list_is_empty(&box->taking);
 }
 
-static void activate(struct tti_box *box)
+void tti_box_activate(struct tti_box *box)
 {
     if (tti_list_is_empty(&box->active)) tti_list_append(&box->messages->active, &box->active);
 }
@@ -98,7 +102,8 @@ static void begin(struct tti_letter *letter, bool is_send)
     letter->status = TUTTI_IN_PROGRESS;
     letter->state = TTI_LETTER_POSTED;
     letter->is_send = is_send;
-    letter->other_done = false;
+    letter->other_done = letter->exposed = false;
+    letter->carrier = NULL;
     letter->done = 0;
     letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
     tti_list_init(&letter->on);
@@ -110,6 +115,7 @@ void tti_letter_end(struct tti_letter *letter, tutti_status status)
 {
     tti_list_remove(&letter->on);
     tti_list_remove(&letter->work);
+    if (letter->carrier != NULL) tti_carrier_forget(letter->carrier);
     letter->state = TTI_LETTER_ENDED;
     letter->status = status;
     letter->comm->messages->pending--;
@@ -149,12 +155,10 @@ static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
-/* To the own rank small messages are put aside at once, as far as that goes; no channel holds them meanwhile. */
 static bool is_eager(const struct tti_box *box, uint64_t bytes)
 {
-    const tutti_comm *comm = box->messages->comm;
-    if (bytes > (uint64_t)comm->tuning.eager) return false;
-    return box->peer != comm->rank || box->early_bytes + bytes <= TTI_EARLY_BYTES;
+    if (bytes > (uint64_t)box->messages->comm->tuning.eager) return false;
+    return box->route->unread == NULL || box->route->unread(box) + bytes <= TTI_EARLY_BYTES;
 }
 
 /* Says the first about a message; false when there is no room for that. */
@@ -179,17 +183,17 @@ tutti_status tti_send_post(struct tti_send *send)
     struct tti_letter *letter = &send->letter;
     struct tti_box *box = tti_box_of(letter->comm->messages, letter->peer);
     if (box == NULL) return refuse(letter, TTI_SEND, TUTTI_ERR_MEMORY, "memory ran out");
-    if (box->to.slots == NULL && box->peer != letter->comm->rank) {
+    if (box->to.slots == NULL && box->route->open != NULL) {
         tutti_error error = {0};
-        if (tti_channel_open(box, &error) != TUTTI_OK) return refuse(letter, TTI_SEND, error.status, error.text);
+        if (box->route->open(box, &error) != TUTTI_OK) return refuse(letter, TTI_SEND, error.status, error.text);
     }
     begin(letter, true);
     if (tti_list_is_empty(&box->queue) && start_send(box, send)) {
-        if (letter->status == TUTTI_IN_PROGRESS) activate(box);
+        if (letter->status == TUTTI_IN_PROGRESS) tti_box_activate(box);
         return letter->status;
     }
     tti_list_append(&box->queue, &letter->on);
-    activate(box);
+    tti_box_activate(box);
     return letter->status;
 }
 
@@ -261,60 +265,68 @@ static bool takes(struct tti_recv *recv, struct tti_box *box, const struct tti_n
     return false;
 }
 
-static struct tti_early *new_early(struct tti_box *box, const struct tti_note *note, const void *data)
+struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note)
 {
     tutti_comm *comm = box->messages->comm;
     bool large = note->kind == TTI_NOTE_LARGE;
-    size_t bytes = large ? 0 : note->bytes;
-    struct tti_early *early = tti_calloc(1, sizeof *early + bytes);
+    struct tti_early *early = tti_calloc(1, sizeof *early + (large ? 0 : note->bytes));
     if (early == NULL) {
         box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
                                                 "rank %d has no memory for a message of rank %d that came early",
                                                 comm->rank, box->peer);
         return NULL;
     }
-    *early = (struct tti_early){
-        .bytes = note->bytes, .tag = note->tag, .type = note->type, .large = large, .number = box->heard};
-    if (large)
-        memcpy(&early->place, data, sizeof early->place);
-    else
-        tti_note_copy(early->data, data, bytes);
+    tti_list_init(&early->on);
+    early->bytes = note->bytes;
+    early->tag = note->tag;
+    early->type = note->type;
+    early->large = large;
     return early;
 }
 
-static void keep_early(struct tti_box *box, const struct tti_note *note, const void *data)
+static void keep_early(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early)
 {
-    struct tti_early *early = new_early(box, note, data);
-    if (early == NULL) return;
+    if (early == NULL) {
+        early = tti_early_new(box, note);
+        if (early == NULL) return;
+        if (early->large)
+            memcpy(&early->place, data, sizeof early->place);
+        else
+            tti_note_copy(early->data, data, note->bytes);
+    }
+    early->number = box->heard;
     tti_list_append(&box->early, &early->on);
     box->early_bytes += early->large ? 0 : early->bytes;
     box->messages->early++;
 }
 
-static void finish_eager(struct tti_recv *recv, const void *data)
+static void finish_eager(struct tti_box *box, struct tti_recv *recv, const void *data)
 {
     tti_note_copy(recv->out, data, recv->letter.bytes);
+    if (box->route->consumed != NULL) box->route->consumed(box, recv->letter.bytes);
     tti_letter_end(&recv->letter, TUTTI_OK);
 }
 
-/* A message has come: to the receive that it is for, or aside. */
-static void deliver(struct tti_box *box, const struct tti_note *note, const void *data)
+void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early)
 {
     struct tti_recv *recv;
     if (note->kind == TTI_NOTE_LARGE) box->heard++;
-    while ((recv = match(box, note->tag)) != NULL) {
-        if (takes(recv, box, note)) break;
-        if (box->messages->failure != TUTTI_OK) return;
-    }
+    while ((recv = match(box, note->tag)) != NULL && !takes(recv, box, note) && box->messages->failure == TUTTI_OK)
+        continue;
     if (recv == NULL) {
-        keep_early(box, note, data);
+        keep_early(box, note, data, early);
+        return;
+    }
+    if (box->messages->failure != TUTTI_OK) {
+        /* the comm is broken: nobody will ask for it any more */
     } else if (note->kind == TTI_NOTE_EAGER) {
-        finish_eager(recv, data);
+        finish_eager(box, recv, data);
     } else {
         struct tti_place place;
         memcpy(&place, data, sizeof place);
         tti_large_accept(recv, box, box->heard, place);
     }
+    tti_free(early);
 }
 
 void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const void *data)
@@ -323,7 +335,7 @@ void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const vo
     if (note->kind > TTI_NOTE_LARGE)
         tti_large_heard(box, note, data);
     else if (!box->messages->stopped)
-        deliver(box, note, data);
+        tti_message_deliver(box, note, data, NULL);
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------------------------- */
@@ -340,7 +352,7 @@ static bool find_early(struct tti_recv *recv, struct tti_box *box)
         if (early->large)
             tti_large_accept(recv, box, early->number, early->place);
         else
-            finish_eager(recv, early->data);
+            finish_eager(box, recv, early->data);
         free_early(box, early);
         return true;
     }
@@ -369,12 +381,12 @@ tutti_status tti_recv_post(struct tti_recv *recv)
     recv->order = ++messages->order;
     messages->failure = TUTTI_OK;
     if (messages->early > 0 && (any ? find_early_of_any(recv) : find_early(recv, box))) {
-        activate(messages->boxes[recv->source]);
+        tti_box_activate(messages->boxes[recv->source]);
         if (messages->failure != TUTTI_OK) tti_letter_end(letter, messages->failure);
         return letter->status;
     }
     tti_list_append(any ? &messages->any : &box->posted, &letter->on);
-    if (box != NULL) activate(box);
+    if (box != NULL) tti_box_activate(box);
     return letter->status;
 }
 
@@ -406,7 +418,7 @@ static void look_at_others(struct tti_messages *messages, int first, int count)
         struct tti_box *box = tti_box_of(messages, peer);
         if (box == NULL) continue; /* it is looked at again, with more luck */
         box->route->look(box);
-        if (has_letters(box)) activate(box);
+        if (has_letters(box)) tti_box_activate(box);
     }
 }
 
@@ -479,12 +491,21 @@ static tutti_status check_left(const struct tti_messages *messages)
     return TUTTI_OK;
 }
 
+/* The last look before a sleep must be a thorough one; where a look costs system calls, each may be. */
+static bool is_about_to_sleep(const tutti_comm *comm)
+{
+    return comm->frames != NULL ||
+           atomic_load_explicit(&comm->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
+}
+
 tutti_status tti_messages_progress(tutti_comm *comm)
 {
     struct tti_messages *messages = comm->messages;
     if (messages->pending == 0 || messages->stopped) return TUTTI_OK;
     messages->failure = TUTTI_OK;
+    if (is_about_to_sleep(comm)) messages->quiet = QUIET;
     bool quiet = ++messages->quiet > QUIET;
+    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport);
     bool alone = quiet && !tti_list_is_empty(&messages->any) && !somebody_is_here(messages);
     look_at_active(messages);
     if (!tti_list_is_empty(&messages->any)) look_at_others(messages, messages->turn, comm->size);

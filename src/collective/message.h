@@ -30,6 +30,8 @@ struct tti_letter {
     struct tti_link on, work; /* the rest is message.c's and its neighbours' */
     uint8_t state, way;
     bool is_send, other_done;
+    bool exposed;           /* a transport reads or writes the buffer */
+    void *carrier;          /* the frame that it reads it for */
     uint32_t number;        /* of a large message */
     uint64_t done;          /* bytes of the own share */
     uint64_t position;      /* receive: of the note that accepted, in its channel */

@@ -7,6 +7,7 @@
  * is seen here, and waited for.
  */
 #include "base/clock.h"
+#include "collective/message_frames.h"
 #include "collective/message_parts.h"
 
 enum { KILL_MS = 1000 };
@@ -16,6 +17,7 @@ void tti_messages_stop(tutti_comm *comm)
     struct tti_messages *messages = comm->messages;
     messages->stopped = true;
     TTI_LIST_EACH(link, &messages->work) tti_list_remove(link);
+    if (comm->frames != NULL) return;
     atomic_store_explicit(&comm->posts[comm->rank].stopped, 1, memory_order_release);
     tti_comm_ring(comm, true);
     tti_fence_rare();
@@ -34,6 +36,7 @@ static bool may_be_touched(const struct tti_letter *letter)
 {
     const tutti_comm *comm = letter->comm;
     int peer = letter->waiting_for;
+    if (comm->frames != NULL) return letter->exposed;
     if (letter->state < TTI_LETTER_MOVING || letter->way == TTI_WAY_PARTS || letter->other_done) return false;
     if (peer == comm->rank || has_stopped(comm, peer)) return false;
     if (letter->is_send) return tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
@@ -53,6 +56,7 @@ static void end_untouched(struct tti_link *list, tutti_status status)
 bool tti_messages_fence(tutti_comm *comm, tutti_status status)
 {
     struct tti_messages *messages = comm->messages;
+    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport);
     end_untouched(&messages->any, status);
     for (int peer = 0; messages->pending > 0 && peer < comm->size; peer++) {
         struct tti_box *box = messages->boxes[peer];
@@ -71,7 +75,8 @@ static void end_by_force(tutti_comm *comm, struct tti_link *list, tutti_status s
     {
         struct tti_letter *letter = TTI_LETTER_ON(link);
         int peer = letter->waiting_for;
-        if (may_be_touched(letter) && !tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS))
+        bool kills = comm->frames == NULL;
+        if (may_be_touched(letter) && !(kills && tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS)))
             tti_comm_quarantine(comm, letter->is_send ? TTI_SEND : TTI_RECV, peer,
                                 letter->is_send ? TTI_SEND_OF(letter)->in : NULL,
                                 letter->is_send ? NULL : TTI_RECV_OF(letter)->out);

@@ -120,10 +120,9 @@ static bool copy_piece(struct tti_letter *letter, char *target, const char *sour
     return true;
 }
 
-static bool put_parts(struct tti_send *send)
+bool tti_large_put_parts(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
-    struct tti_box *box = box_of(letter);
     uint64_t before = letter->done;
     while (letter->done < letter->bytes) {
         uint64_t rest = letter->bytes - letter->done, length = rest < TTI_CELL_BYTES ? rest : TTI_CELL_BYTES;
@@ -138,7 +137,8 @@ static bool put_parts(struct tti_send *send)
 static bool move_out(struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
-    if (letter->way == TTI_WAY_PARTS) return put_parts(send);
+    struct tti_box *box = box_of(letter);
+    if (letter->way == TTI_WAY_PARTS) return box->route->move(box, send);
     uint64_t half = half_of(letter->bytes);
     char *target = tti_place_resolve(letter->comm, letter->peer, letter->place);
     return copy_piece(letter, target + half, send->in + half, letter->bytes - half);
@@ -208,14 +208,6 @@ static void was_accepted(struct tti_letter *letter, const struct tti_note *note,
         goes_on(letter, TTI_LETTER_MOVING);
 }
 
-static void take_part(struct tti_recv *recv, const struct tti_note *note, const void *data)
-{
-    struct tti_letter *letter = &recv->letter;
-    tti_note_copy(recv->out + letter->done, data, note->bytes);
-    letter->done += note->bytes;
-    if (letter->done == letter->bytes) tti_letter_end(letter, TUTTI_OK);
-}
-
 /* Whether a letter in its present state can be told this. */
 static bool makes_sense(const struct tti_letter *letter, const struct tti_note *note)
 {
@@ -229,21 +221,45 @@ static bool makes_sense(const struct tti_letter *letter, const struct tti_note *
     }
 }
 
-void tti_large_heard(struct tti_box *box, const struct tti_note *note, const void *data)
+/* The letter that a note is about, or NULL: the comm is broken then, unless this rank has failed anyhow. */
+static struct tti_letter *subject(struct tti_box *box, const struct tti_note *note)
 {
     tutti_comm *comm = box->messages->comm;
     bool about_send = note->kind == TTI_NOTE_ACCEPT || note->kind == TTI_NOTE_RECEIVED;
     struct tti_letter *letter = find(about_send ? &box->sending : &box->taking, (uint32_t)note->tag);
-    if (!makes_sense(letter, note)) {
-        if (box->messages->stopped) return; /* about a letter that has failed */
-        box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
-                                                "rank %d got a note of kind %d about large message %u of rank %d that "
-                                                "makes no sense; do all ranks use the same version?",
-                                                comm->rank, note->kind, (unsigned)note->tag, box->peer);
-    } else if (note->kind == TTI_NOTE_ACCEPT) {
+    if (makes_sense(letter, note)) return letter;
+    if (box->messages->stopped) return NULL; /* about a letter that has failed */
+    box->messages->failure = tti_comm_break(
+        comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
+        "rank %d got a note of kind %d about large message %u of rank %d that makes "
+        "no sense; do all ranks use the same version?",
+        comm->rank, note->kind, (unsigned)note->tag, box->peer);
+    return NULL;
+}
+
+char *tti_large_target(struct tti_box *box, const struct tti_note *note)
+{
+    struct tti_letter *letter = subject(box, note);
+    return letter == NULL ? NULL : TTI_RECV_OF(letter)->out + letter->done;
+}
+
+void tti_large_part(struct tti_box *box, const struct tti_note *note)
+{
+    struct tti_letter *letter = subject(box, note);
+    if (letter == NULL) return;
+    letter->done += note->bytes;
+    if (letter->done == letter->bytes) tti_letter_end(letter, TUTTI_OK);
+}
+
+void tti_large_heard(struct tti_box *box, const struct tti_note *note, const void *data)
+{
+    struct tti_letter *letter = subject(box, note);
+    if (letter == NULL) return;
+    if (note->kind == TTI_NOTE_ACCEPT) {
         was_accepted(letter, note, data);
     } else if (note->kind == TTI_NOTE_PART) {
-        take_part(TTI_RECV_OF(letter), note, data);
+        tti_note_copy(TTI_RECV_OF(letter)->out + letter->done, data, note->bytes);
+        tti_large_part(box, note);
     } else {
         letter->other_done = true;
         if (letter->state == TTI_LETTER_SAID) tti_letter_end(letter, TUTTI_OK);

@@ -43,13 +43,21 @@ struct tti_messages;
 
 /* How notes get to a peer and come from it. */
 struct tti_route {
+    /* Makes what put() needs; NULL: nothing. */
+    tutti_status (*open)(struct tti_box *box, tutti_error *error);
     /* Copies a note with `length` bytes of data on its way; false when there is no room now. */
     bool (*put)(struct tti_box *box, const struct tti_note *note, const void *data, size_t length);
+    /* Moves data of a large message that goes as notes; ends it when no more are needed. Whether anything moved. */
+    bool (*move)(struct tti_box *box, struct tti_send *send);
     /* Hands notes that have come to tti_note_arrived, while tti_box_listens; not much more than were there when it
      * began. */
     void (*look)(struct tti_box *box);
+    /* Bytes of small messages that the peer has not received yet, where nothing else limits them; NULL: a ring does. */
+    uint64_t (*unread)(const struct tti_box *box);
+    /* A small message was received; NULL: nobody wants to know. */
+    void (*consumed)(struct tti_box *box, uint64_t bytes);
 };
-extern const struct tti_route tti_route_channel, tti_route_self;
+extern const struct tti_route tti_route_channel, tti_route_self, tti_route_frames;
 
 /* A message that came before a receive for it. Data of a large one are still with its sender. */
 struct tti_early {
@@ -80,6 +88,8 @@ struct tti_box {
     uint32_t announced, heard;          /* numbers of large messages, out and in */
     struct tti_ring to, answers_to;     /* of our channel to the peer: cells, and what it answers */
     struct tti_ring from, answers_from; /* of its channel to us: cells, and what we answer */
+    struct tti_link incoming;           /* frames: small messages that have begun to come */
+    uint64_t owed, credit;              /* frames: small messages that the peer, and this rank, has not accounted for */
     char apart_too[TTI_APART];
 };
 
@@ -122,6 +132,7 @@ static inline bool tti_box_listens(const struct tti_box *box)
     return !tti_list_is_empty(&box->posted) || !tti_list_is_empty(&box->taking) ||
            !tti_list_is_empty(&box->messages->any) || (box->messages->tidies && box->early_bytes < TTI_EARLY_BYTES);
 }
+void tti_box_activate(struct tti_box *box); /* it has letters: look at it */
 void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const void *data);
 
 /* Moves data of a message that came with a note. */
@@ -133,17 +144,24 @@ static inline void tti_note_copy(void *target, const void *source, size_t bytes)
 }
 
 void tti_letter_end(struct tti_letter *letter, tutti_status status);
+void tti_carrier_forget(void *carrier); /* frames: of a letter that ends before its frame */
+/* A message has come: to the receive that it is for, or aside. `early`: it lies in this already, which is taken over. */
+void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early);
+struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note); /* NULL: the comm is broken */
+
 /* Large messages, message_large.c. */
 bool tti_large_announce(struct tti_send *send);
 void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t number, struct tti_place place);
 void tti_large_heard(struct tti_box *box, const struct tti_note *note, const void *data);
+/* Where the data of a PART go, NULL (and the comm is broken) when it makes no sense; and that they are there. */
+char *tti_large_target(struct tti_box *box, const struct tti_note *note);
+void tti_large_part(struct tti_box *box, const struct tti_note *note);
+bool tti_large_put_parts(struct tti_box *box, struct tti_send *send);
 /* Does what can be done, of the data one piece; whether anything moved. */
 bool tti_large_step(struct tti_letter *letter);
 
 /* Whether a peer has made a channel to this rank. */
 bool tti_channel_is_there(const struct tti_messages *messages, int peer);
-/* Makes this rank's channel to the peer. */
-tutti_status tti_channel_open(struct tti_box *box, tutti_error *error);
 #define TTI_SEND_OF(pointer) TTI_LIST_OF(pointer, struct tti_send, letter)
 #define TTI_RECV_OF(pointer) TTI_LIST_OF(pointer, struct tti_recv, letter)
 #define TTI_LETTER_ON(link) TTI_LIST_OF(link, struct tti_letter, on)

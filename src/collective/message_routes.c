@@ -16,10 +16,11 @@ static _Atomic uint64_t *channel_word(const tutti_comm *comm, int from, int to)
 bool tti_channel_is_there(const struct tti_messages *messages, int peer)
 {
     const tutti_comm *comm = messages->comm;
-    return atomic_load_explicit(channel_word(comm, peer, comm->rank), memory_order_relaxed) != 0;
+    return comm->frames == NULL &&
+           atomic_load_explicit(channel_word(comm, peer, comm->rank), memory_order_relaxed) != 0;
 }
 
-tutti_status tti_channel_open(struct tti_box *box, tutti_error *error)
+static tutti_status open_channel(struct tti_box *box, tutti_error *error)
 {
     tutti_comm *comm = box->messages->comm;
     struct tti_channel *channel = tti_arena_alloc(&comm->world->arena, sizeof *channel, error);
@@ -111,7 +112,8 @@ static void look(struct tti_box *box)
     if (any) tti_comm_wake(box->messages->comm, box->peer);
 }
 
-const struct tti_route tti_route_channel = {.put = put, .look = look};
+const struct tti_route tti_route_channel = {
+    .open = open_channel, .put = put, .move = tti_large_put_parts, .look = look};
 
 /* ---- To the own rank ------------------------------------------------------------------------------------------- */
 
@@ -127,4 +129,11 @@ static void look_at_nothing(struct tti_box *box)
     (void)box;
 }
 
-const struct tti_route tti_route_self = {.put = hand_over, .look = look_at_nothing};
+/* Small messages are put aside at once, as far as that goes. */
+static uint64_t count_early(const struct tti_box *box)
+{
+    return box->early_bytes;
+}
+
+const struct tti_route tti_route_self = {
+    .put = hand_over, .move = tti_large_put_parts, .look = look_at_nothing, .unread = count_early};

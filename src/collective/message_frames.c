@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/message_frames.h"
+
+#include "base/alloc.h"
+#include "collective/message_parts.h"
+
+/* Beyond the notes: how much of the small messages was received since the last one of these. Their sender has no more
+ * than TTI_EARLY_BYTES of them on the way or put aside; what is beyond that it announces like large ones. */
+enum { NOTE_CREDIT = TTI_NOTE_RECEIVED + 1, CREDIT_BYTES = TTI_EARLY_BYTES / 4 };
+
+/* ---- Out ------------------------------------------------------------------------------------------------------- */
+
+struct carrier {
+    struct tti_outgoing outgoing;
+    struct tti_letter *letter; /* whose data it carries; NULL: they are in `data`, or it has ended */
+    unsigned char data[];
+};
+
+static void sent(struct tti_outgoing *outgoing, tutti_status status)
+{
+    struct carrier *carrier = TTI_LIST_OF(outgoing, struct carrier, outgoing);
+    struct tti_letter *letter = carrier->letter;
+    tti_free(carrier);
+    if (letter == NULL) return;
+    letter->carrier = NULL;
+    letter->exposed = false;
+    if (status == TUTTI_OK) tti_letter_end(letter, TUTTI_OK); /* else the peer is lost, and so is the comm */
+}
+
+static void send_frame(struct tti_box *box, struct carrier *carrier, const struct tti_note *note, const void *data,
+                       size_t length)
+{
+    const struct tti_frames *frames = box->messages->comm->frames;
+    carrier->outgoing = (struct tti_outgoing){.head = {.comm = frames->comm,
+                                                       .kind = (uint16_t)(TTI_FRAME_MESSAGES + note->kind),
+                                                       .type = note->type,
+                                                       .tag = note->tag,
+                                                       .value = note->bytes,
+                                                       .bytes = length},
+                                              .data = data,
+                                              .done = sent};
+    int to = frames->ranks == NULL ? box->peer : frames->ranks[box->peer];
+    frames->transport->ops->send(frames->transport, to, &carrier->outgoing);
+}
+
+/* Places mean nothing on another host, so only small messages have data. */
+static bool put(struct tti_box *box, const struct tti_note *note, const void *data, size_t length)
+{
+    if (note->kind != TTI_NOTE_EAGER) length = 0;
+    struct carrier *carrier = tti_calloc(1, sizeof *carrier + length);
+    if (carrier == NULL) return false;
+    if (length > 0) memcpy(carrier->data, data, length);
+    if (note->kind == TTI_NOTE_EAGER) box->owed += length;
+    send_frame(box, carrier, note, carrier->data, length);
+    return true;
+}
+
+static bool move(struct tti_box *box, struct tti_send *send)
+{
+    struct tti_letter *letter = &send->letter;
+    struct carrier *carrier = tti_calloc(1, sizeof *carrier);
+    if (carrier == NULL) return false;
+    carrier->letter = letter;
+    letter->carrier = carrier;
+    letter->exposed = true;
+    letter->state = TTI_LETTER_SAID;
+    tti_list_remove(&letter->work);
+    struct tti_note note = {TTI_NOTE_PART, 0, (int32_t)letter->number, letter->bytes};
+    send_frame(box, carrier, &note, send->in, letter->bytes);
+    return true;
+}
+
+void tti_carrier_forget(void *carrier)
+{
+    if (carrier != NULL) ((struct carrier *)carrier)->letter = NULL;
+}
+
+/* ---- In -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t unread(const struct tti_box *box)
+{
+    return box->owed;
+}
+
+static void consumed(struct tti_box *box, uint64_t bytes)
+{
+    box->credit += bytes;
+    struct tti_note note = {NOTE_CREDIT, 0, 0, box->credit};
+    if (box->credit >= CREDIT_BYTES && put(box, &note, NULL, 0)) box->credit = 0;
+}
+
+static void look(struct tti_box *box)
+{
+    (void)box; /* what comes makes itself heard, in the transport's progress */
+}
+
+const struct tti_route tti_route_frames = {
+    .put = put, .move = move, .look = look, .unread = unread, .consumed = consumed};
+
+static struct tti_note note_of(const struct tti_frame_head *head)
+{
+    return (struct tti_note){.kind = (uint8_t)(head->kind - TTI_FRAME_MESSAGES),
+                             .type = (uint8_t)head->type,
+                             .tag = head->tag,
+                             .bytes = head->value};
+}
+
+/* Whether the head is one that put() or move() writes. */
+static bool is_sound(const struct tti_note *note, uint64_t bytes)
+{
+    switch (note->kind) {
+    case TTI_NOTE_EAGER: return note->bytes == bytes && bytes <= TTI_CELL_BYTES && note->type < TUTTI_TYPE_COUNT;
+    case TTI_NOTE_LARGE: return bytes == 0 && note->bytes <= PTRDIFF_MAX && note->type < TUTTI_TYPE_COUNT;
+    case TTI_NOTE_PART: return note->bytes == bytes;
+    case TTI_NOTE_ACCEPT: return bytes == 0 && note->type == TTI_WAY_PARTS;
+    case NOTE_CREDIT: return bytes == 0;
+    default: return false;
+    }
+}
+
+static void complain(struct tti_box *box, const struct tti_frame_head *head)
+{
+    tutti_comm *comm = box->messages->comm;
+    box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
+                                            "rank %d got a frame of rank %d that makes no sense (kind %d, %llu bytes); "
+                                            "do all ranks use the same version?",
+                                            comm->rank, box->peer, head->kind, (unsigned long long)head->bytes);
+}
+
+static void *begin_eager(struct tti_box *box, const struct tti_note *note, void **cookie)
+{
+    struct tti_early *early = tti_early_new(box, note);
+    *cookie = early;
+    if (early == NULL) return NULL;
+    tti_list_append(&box->incoming, &early->on);
+    return early->data;
+}
+
+static struct tti_letter *taken_by(const struct tti_box *box, const struct tti_note *note)
+{
+    TTI_LIST_EACH(link, &box->taking)
+    if (TTI_LETTER_ON(link)->number == (uint32_t)note->tag) return TTI_LETTER_ON(link);
+    return NULL;
+}
+
+void *tti_frame_begin(tutti_comm *comm, int peer, const struct tti_frame_head *head, void **cookie)
+{
+    *cookie = NULL;
+    struct tti_box *box = tti_box_of(comm->messages, peer);
+    struct tti_note note = note_of(head);
+    if (box == NULL || comm->messages->stopped) return NULL;
+    if (!is_sound(&note, head->bytes)) {
+        complain(box, head);
+        return NULL;
+    }
+    if (note.kind == TTI_NOTE_EAGER) return begin_eager(box, &note, cookie);
+    if (note.kind != TTI_NOTE_PART) return NULL;
+    char *target = tti_large_target(box, &note);
+    if (target != NULL) taken_by(box, &note)->exposed = true;
+    return target;
+}
+
+static void end_part(struct tti_box *box, const struct tti_note *note)
+{
+    struct tti_letter *letter = taken_by(box, note);
+    if (letter == NULL || !letter->exposed) return; /* it has failed meanwhile */
+    letter->exposed = false;
+    tti_large_part(box, note);
+}
+
+void tti_frame_end(tutti_comm *comm, int peer, const struct tti_frame_head *head, void *cookie)
+{
+    struct tti_box *box = tti_box_of(comm->messages, peer);
+    struct tti_note note = note_of(head);
+    struct tti_place nowhere = {0};
+    if (box == NULL || !is_sound(&note, head->bytes)) return;
+    if (note.kind == TTI_NOTE_EAGER) {
+        struct tti_early *early = cookie;
+        if (early == NULL) return;
+        tti_list_remove(&early->on);
+        comm->messages->quiet = 0;
+        if (comm->messages->stopped)
+            tti_free(early);
+        else
+            tti_message_deliver(box, &note, early->data, early);
+    } else if (note.kind == TTI_NOTE_PART) {
+        end_part(box, &note);
+    } else if (note.kind == NOTE_CREDIT) {
+        box->owed -= note.bytes < box->owed ? note.bytes : box->owed;
+    } else {
+        tti_note_arrived(box, &note, &nowhere);
+    }
+    if (!tti_list_is_empty(&box->sending) || !tti_list_is_empty(&box->taking)) tti_box_activate(box);
+}
+
+void tti_frame_lost(tutti_comm *comm, int peer)
+{
+    struct tti_box *box = comm->messages->boxes[peer];
+    if (box == NULL) return;
+    TTI_LIST_EACH(link, &box->incoming)
+    {
+        tti_list_remove(link);
+        tti_free(TTI_LIST_OF(link, struct tti_early, on));
+    }
+    TTI_LIST_EACH(link, &box->taking) TTI_LETTER_ON(link)->exposed = false;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A transport between the threads of one process, for the tests of messages: frames in order per pair, received in pieces
+ * of random sizes, so that everything can happen in the middle of one.
+ */
+#include "collective/comm.h"
+#include "collective/message.h"
+#include "collective/message_frames.h"
+#include "messages.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+struct queue {
+    struct tti_outgoing *first, *last;
+};
+
+struct endpoint {
+    struct tti_transport base;
+    tutti_comm *comm;
+    pthread_mutex_t lock; /* of the queues */
+    struct queue inbox[FAULT_RANKS], done;
+    struct {
+        bool begun;
+        char *target;
+        void *cookie;
+    } now[FAULT_RANKS]; /* the first frame of each inbox */
+    struct tti_frames frames;
+    uint64_t random;
+};
+
+static struct endpoint endpoints[FAULT_RANKS];
+static _Atomic int finished, emptied;
+
+static void append(struct endpoint *owner, struct queue *queue, struct tti_outgoing *outgoing)
+{
+    pthread_mutex_lock(&owner->lock);
+    outgoing->next = NULL;
+    if (queue->first == NULL)
+        queue->first = outgoing;
+    else
+        queue->last->next = outgoing;
+    queue->last = outgoing;
+    pthread_mutex_unlock(&owner->lock);
+}
+
+static struct tti_outgoing *first_of(struct endpoint *owner, struct queue *queue, bool take)
+{
+    pthread_mutex_lock(&owner->lock);
+    struct tti_outgoing *outgoing = queue->first;
+    if (take && outgoing != NULL) queue->first = outgoing->next;
+    pthread_mutex_unlock(&owner->lock);
+    return outgoing;
+}
+
+static void wire_send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)
+{
+    outgoing->sent = 0;
+    append(&endpoints[peer], &endpoints[peer].inbox[transport->rank], outgoing);
+    tti_comm_wake(endpoints[transport->rank].comm, peer);
+}
+
+static size_t some_of(struct endpoint *self, uint64_t bytes)
+{
+    uint64_t random = fault_random(&self->random);
+    return random % 4 == 0 ? (size_t)(random / 4 % (bytes + 1)) : (size_t)bytes;
+}
+
+/* Takes the first frame of a peer forward; true when it has ended. */
+static bool receive(struct endpoint *self, int peer)
+{
+    struct tti_outgoing *outgoing = first_of(self, &self->inbox[peer], false);
+    if (outgoing == NULL) return false;
+    if (!self->now[peer].begun)
+        self->now[peer].target = tti_frame_begin(self->comm, peer, &outgoing->head, &self->now[peer].cookie);
+    self->now[peer].begun = true;
+    size_t length = some_of(self, outgoing->head.bytes - outgoing->sent);
+    if (self->now[peer].target != NULL && length > 0)
+        memcpy(self->now[peer].target + outgoing->sent, (const char *)outgoing->data + outgoing->sent, length);
+    outgoing->sent += length;
+    if (outgoing->sent < outgoing->head.bytes) return false;
+    self->now[peer].begun = false;
+    tti_frame_end(self->comm, peer, &outgoing->head, self->now[peer].cookie);
+    first_of(self, &self->inbox[peer], true);
+    append(&endpoints[peer], &endpoints[peer].done, outgoing);
+    tti_comm_wake(self->comm, peer);
+    return true;
+}
+
+static bool wire_progress(struct tti_transport *transport)
+{
+    struct endpoint *self = &endpoints[transport->rank];
+    struct tti_outgoing *outgoing;
+    bool moved = false;
+    for (int peer = 0; peer < transport->size; peer++)
+        for (int i = 0; i < 4 && receive(self, peer); i++) moved = true;
+    while ((outgoing = first_of(self, &self->done, true)) != NULL) outgoing->done(outgoing, TUTTI_OK);
+    return moved;
+}
+
+static const struct tti_transport_ops wire = {.name = "wire", .send = wire_send, .progress = wire_progress};
+
+/* That a message is missing while its sender waits in a collective proves nothing where messages are on their way. */
+static tutti_status look_at_nothing(tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    (void)comm, (void)waitable;
+    return TUTTI_IN_PROGRESS;
+}
+
+static struct tti_provider_ops provider;
+static pthread_once_t provider_once = PTHREAD_ONCE_INIT;
+
+static void make_provider(void)
+{
+    provider = tti_provider_shared;
+    provider.look = look_at_nothing;
+}
+
+void message_wire_open(tutti_comm *comm)
+{
+    pthread_once(&provider_once, make_provider);
+    comm->provider = &provider;
+    struct endpoint *self = &endpoints[tutti_rank(comm)];
+    self->base = (struct tti_transport){.ops = &wire, .rank = tutti_rank(comm), .size = tutti_size(comm)};
+    self->comm = comm;
+    self->random = (uint64_t)tutti_rank(comm) + 1;
+    self->frames = (struct tti_frames){.transport = &self->base, .comm = 1};
+    comm->frames = &self->frames;
+    pthread_mutex_init(&self->lock, NULL);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+}
+
+static bool await(struct endpoint *self, _Atomic int *count)
+{
+    int64_t until = fault_now_ns() + INT64_C(15000000000);
+    atomic_fetch_add(count, 1);
+    while (atomic_load(count) < self->base.size) {
+        wire_progress(&self->base);
+        if (fault_now_ns() > until) return false;
+        sched_yield();
+    }
+    return true;
+}
+
+/* When nobody sends any more, what has not arrived is given back to its sender. */
+void message_wire_close(tutti_comm *comm)
+{
+    struct endpoint *self = &endpoints[tutti_rank(comm)];
+    if (!CHECK(await(self, &finished))) return;
+    for (int peer = 0; peer < self->base.size; peer++) {
+        struct tti_outgoing *outgoing;
+        tti_frame_lost(comm, peer);
+        self->now[peer].begun = false;
+        while ((outgoing = first_of(self, &self->inbox[peer], true)) != NULL)
+            append(&endpoints[peer], &endpoints[peer].done, outgoing);
+    }
+    if (!CHECK(await(self, &emptied))) return;
+    wire_progress(&self->base);
+    CHECK_THAT(tti_messages_pending(comm) == 0, "%d are pending", tti_messages_pending(comm));
+}
