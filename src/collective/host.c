@@ -216,7 +216,7 @@ static tutti_status fold(struct tti_op *op, const struct tti_step *step)
                               "rank %d has no memory to combine %d contributions", op->comm->rank, count);
     for (int i = 0; i < count; i++)
         sources[i] = (struct tti_fold_source){address(op, &parts[i].at), parts[i].first, parts[i].ranks,
-                                              parts[i].partial};
+                                              parts[i].partial, op->reducer.factor};
     size_t elements = step->bytes / op->shape.element;
     if (tti_move(step->bytes * ((uint64_t)count + 1)))
         tti_fold(&op->reducer, sources, count, (int)step->value, address(op, &step->target), elements);
