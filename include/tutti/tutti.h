@@ -318,6 +318,32 @@ TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutt
 TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
 TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
 
+/* ---- Comms of some ranks ----------------------------------------------------------------------------------------- */
+/* Collective over `comm`, with blocking calls on it; *made is NULL on ranks that are not in one. Every comm is freed by
+ * itself, in any order; one that is still there when the world is left stays good for its ranks. */
+
+/* One comm for each colour, its ranks ordered by key, then by rank in `comm`. A negative colour: in none. */
+TUTTI_API tutti_status tutti_comm_split(tutti_comm *comm, int colour, int key, tutti_comm **made);
+/* The same ranks, apart from `comm`: ops on one do not wait for ops on the other. */
+TUTTI_API tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made);
+/* These ranks of `comm`, in this order; every rank of `comm` gives the same list. */
+TUTTI_API tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tutti_comm **made);
+/* Those on the same host. */
+TUTTI_API tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made);
+TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* NULL is ignored */
+
+/* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4}, ranks 0
+ * to 3 are the first row. */
+typedef struct tutti_mesh tutti_mesh;
+TUTTI_API tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const int *sizes, int dimensions,
+                                         tutti_mesh **mesh);
+TUTTI_API int tutti_mesh_size(const tutti_mesh *mesh, const char *name);       /* -1: no such dimension */
+TUTTI_API int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name); /* this rank's; -1 likewise */
+/* The comm of this rank along one dimension, "tensor", or several, "data,tensor": those ranks that differ from it there only,
+ * in the mesh's order. Collective over the mesh's comm the first time a set is asked for; it belongs to the mesh. */
+TUTTI_API tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm);
+TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is ignored */
+
 /* ---- Ops: operations that go on while the caller does something else -------------------------------------------- */
 /* Every collective has a form that only starts it and gives a handle. The buffers belong to the op until it has ended, and
  * counts and offsets of the v-forms may change at once. Ops of one comm, and its blocking calls, go in the order in which they were started; ops
@@ -428,6 +454,10 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_try_probe(comm, ...) tutti_try_probe(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_group_begin(comm) tutti_group_begin(TUTTI_HERE(comm))
 #define tutti_group_end(comm) tutti_group_end(TUTTI_HERE(comm))
+#define tutti_comm_split(comm, ...) tutti_comm_split(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_comm_duplicate(comm, ...) tutti_comm_duplicate(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_comm_select(comm, ...) tutti_comm_select(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_comm_by_host(comm, ...) tutti_comm_by_host(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
 #define tutti_barrier_start(comm, op) tutti_barrier_start(TUTTI_HERE(comm), op)
 #define tutti_all_reduce_start(comm, ...) tutti_all_reduce_start(TUTTI_HERE(comm), __VA_ARGS__)

@@ -35,6 +35,10 @@
     X(SENDRECV, "sendrecv")                                                                                            \
     X(PROBE, "probe")                                                                                                  \
     X(GROUP, "group_end")                                                                                              \
+    X(COMM_SPLIT, "comm_split")                                                                                        \
+    X(COMM_DUPLICATE, "comm_duplicate")                                                                                \
+    X(COMM_SELECT, "comm_select")                                                                                      \
+    X(COMM_BY_HOST, "comm_by_host")                                                                                    \
     X(ALLOC, "alloc")                                                                                                  \
     X(FREE, "free")                                                                                                    \
     X(JOIN, "join")

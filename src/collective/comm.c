@@ -39,10 +39,10 @@ unsigned tti_fork_count(void)
 
 /* ---- The area -------------------------------------------------------------------------------------------------- */
 
-static size_t bounce_bytes(int size)
+static size_t bounce_bytes(int size, bool small)
 {
     size_t least = (size_t)size * 2 * 64; /* two halves, a line for every receiver */
-    size_t usual = size <= CROWD ? BOUNCE_BYTES : BOUNCE_BYTES_CROWD;
+    size_t usual = size <= CROWD && !small ? BOUNCE_BYTES : BOUNCE_BYTES_CROWD;
     return usual < least ? (least + 4095) / 4096 * 4096 : usual;
 }
 
@@ -55,7 +55,7 @@ struct layout {
     size_t posts, tables, channels, bounce, end;
 };
 
-static struct layout layout_of(int size, bool bounce)
+static struct layout layout_of(int size, bool bounce, bool small)
 {
     size_t n = (size_t)size;
     struct layout layout;
@@ -63,25 +63,30 @@ static struct layout layout_of(int size, bool bounce)
     layout.tables = layout.posts + n * sizeof(struct tti_post);
     layout.channels = layout.tables + align(n * 4 * n * sizeof(uint64_t));
     layout.bounce = (layout.channels + align(n * n * sizeof(uint64_t)) + 4095) / 4096 * 4096;
-    layout.end = layout.bounce + (bounce ? n * bounce_bytes(size) : 0);
+    layout.end = layout.bounce + (bounce ? n * bounce_bytes(size, small) : 0);
     return layout;
 }
 
 size_t tti_area_bytes(int size, bool bounce)
 {
-    return layout_of(size, bounce).end;
+    return layout_of(size, bounce, false).end;
+}
+
+size_t tti_area_bytes_small(int size, bool bounce)
+{
+    return layout_of(size, bounce, true).end;
 }
 
 static void find_parts(tutti_comm *comm, char *area, size_t area_bytes)
 {
-    struct layout layout = layout_of(comm->size, false);
+    struct layout layout = layout_of(comm->size, false, false);
     bool bounce = area_bytes > layout.end;
     comm->area = (struct tti_area *)area;
     comm->posts = (struct tti_post *)(area + layout.posts);
     comm->tables = (uint64_t *)(area + layout.tables);
     comm->channels = (_Atomic uint64_t *)(area + layout.channels);
     comm->bounce = bounce ? area + layout.bounce : NULL;
-    comm->bounce_bytes = bounce ? bounce_bytes(comm->size) : 0;
+    comm->bounce_bytes = bounce ? bounce_bytes(comm->size, comm->members != NULL) : 0;
 }
 
 /* ---- Making and freeing ---------------------------------------------------------------------------------------- */

@@ -66,6 +66,8 @@ struct tti_world {
     void *area; /* segment + area_offset: for the layer above, zeroed */
     struct tti_process *processes;
     struct tti_arena arena;
+    _Atomic uint32_t graves_lock;
+    void *graves;          /* the layer above's: memory to be given back to the arena */
     atomic_int references; /* ranks of this process that have not left */
 };
 

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Comms of some of a comm's ranks. Making one is collective over the comm it comes from, in three exchanges: who goes where;
+ * where each new comm's shared memory lies, which its first rank allocates; whether all ranks could make their side of it.
+ * So either all ranks of a new comm have it, or all get the same error.
+ *
+ * Invariant: the memory of a comm belongs to its first rank's arena. It is given back when all its ranks have freed their
+ * side (`users` is 0), by its owner, at the next comm that is made or freed; until then it lies in a grave.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "base/status.h"
+#include "collective/api.h"
+#include "collective/net.h"
+#include "collective/queue.h"
+#include "world/cluster.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What each rank says first. */
+struct wish {
+    int32_t colour, key;
+    uint32_t next_id; /* of comms over the transport */
+    int32_t bounce;
+};
+
+/* Then: of a new comm's first rank, where its memory lies; of all, whether they can go on. */
+struct offer {
+    int32_t status, process;
+    uint64_t offset;
+};
+
+struct split {
+    tutti_comm *parent;
+    enum tti_kind kind;
+    struct wish *wishes;  /* of all ranks of the parent */
+    struct offer *offers; /* likewise */
+    int *group;           /* the parent's numbers of the new comm's ranks, in their order */
+    int size, rank;       /* 0: this rank goes nowhere */
+    bool local;           /* the new comm's ranks share memory */
+    struct offer mine;
+    void *area;
+    size_t area_bytes;
+    tutti_error error;
+};
+
+/* ---- Graves ---------------------------------------------------------------------------------------------------- */
+
+static void dig_up(struct tti_world *world)
+{
+    tti_lock(&world->graves_lock);
+    struct tti_area **link = (struct tti_area **)&world->graves;
+    while (*link != NULL) {
+        struct tti_area *area = *link;
+        tutti_error ignored = {0};
+        if (atomic_load_explicit(&area->users, memory_order_acquire) != 0) {
+            link = &area->next_grave;
+            continue;
+        }
+        *link = area->next_grave;
+        tti_arena_free(&world->arena, area, &ignored);
+    }
+    tti_unlock(&world->graves_lock);
+}
+
+void tti_area_give_back(tutti_comm *comm)
+{
+    struct tti_world *world = comm->world;
+    struct tti_area *area = comm->area;
+    bool owns = comm->owns_area;
+    if (owns) {
+        tti_lock(&world->graves_lock);
+        area->next_grave = world->graves;
+        world->graves = area;
+        tti_unlock(&world->graves_lock);
+    }
+    atomic_fetch_sub_explicit(&area->users, 1, memory_order_acq_rel);
+    if (owns) dig_up(world);
+}
+
+/* ---- Who goes where -------------------------------------------------------------------------------------------- */
+
+static tutti_status exchange(struct split *split, const void *mine, void *all, size_t bytes)
+{
+    return tutti_all_gather(split->parent, mine, all, bytes, TUTTI_U8);
+}
+
+static bool comes_before(const struct split *split, int one, int other)
+{
+    int a = split->wishes[one].key, b = split->wishes[other].key;
+    return a != b ? a < b : one < other;
+}
+
+/* By insertion: groups are mostly in order already. */
+static void find_group(struct split *split)
+{
+    const tutti_comm *parent = split->parent;
+    int colour = split->wishes[parent->rank].colour;
+    for (int rank = 0; rank < parent->size && colour >= 0; rank++) {
+        if (split->wishes[rank].colour != colour) continue;
+        int at = split->size++;
+        for (; at > 0 && comes_before(split, rank, split->group[at - 1]); at--) split->group[at] = split->group[at - 1];
+        split->group[at] = rank;
+    }
+    for (int i = 0; i < split->size; i++)
+        if (split->group[i] == parent->rank) split->rank = i;
+}
+
+static const struct tti_cluster *cluster_of(const tutti_comm *comm)
+{
+    return comm->lanes == NULL ? NULL : comm->lanes->net->cluster;
+}
+
+/* Whether the group's ranks are in one world of memory. */
+static bool shares_memory(const struct split *split)
+{
+    const tutti_comm *parent = split->parent;
+    const struct tti_cluster *cluster = cluster_of(parent);
+    if (parent->lanes == NULL) return true;
+    if (cluster == NULL) return split->size == 1;
+    int host = cluster->ranks[tti_member(parent, split->group[0])].host;
+    for (int i = 1; i < split->size; i++)
+        if (cluster->ranks[tti_member(parent, split->group[i])].host != host) return false;
+    return true;
+}
+
+/* The world's number of a rank: of its host's world where memory is shared. */
+static int number_of(const struct split *split, int rank)
+{
+    const struct tti_cluster *cluster = cluster_of(split->parent);
+    int member = tti_member(split->parent, rank);
+    if (split->parent->lanes == NULL || !split->local) return member;
+    return cluster == NULL ? 0 : cluster->ranks[member].local;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static bool needs_bounce(const struct split *split)
+{
+    const struct tti_world *world = split->parent->world;
+    if (world->options.direct == 0) return true;
+    for (int i = 1; i < split->size; i++)
+        if (world->segment->ranks[number_of(split, split->group[i])].process !=
+            world->segment->ranks[number_of(split, split->group[0])].process)
+            return true;
+    return false;
+}
+
+static void make_area(struct split *split)
+{
+    struct tti_world *world = split->parent->world;
+    dig_up(world);
+    struct tti_area *area = tti_arena_alloc(&world->arena, split->area_bytes, &split->error);
+    if (area == NULL) {
+        split->mine.status = split->error.status;
+        return;
+    }
+    atomic_store_explicit(&area->users, (uint32_t)split->size, memory_order_relaxed);
+    split->mine.process = world->process;
+    split->mine.offset = (uint64_t)((char *)area - world->arena.mapping.base);
+    split->area = area;
+}
+
+/* ---- Making it ------------------------------------------------------------------------------------------------- */
+
+static int *list_members(const struct split *split)
+{
+    int *members = tti_calloc((size_t)split->size, sizeof *members);
+    for (int i = 0; members != NULL && i < split->size; i++) members[i] = number_of(split, split->group[i]);
+    return members;
+}
+
+static int count_here(const struct split *split)
+{
+    const struct tti_cluster *cluster = cluster_of(split->parent);
+    if (split->local || cluster == NULL) return split->size;
+    const char *own = cluster->host_names[cluster->ranks[tti_member(split->parent, split->parent->rank)].host];
+    int count = 0;
+    for (int i = 0; i < split->size; i++) {
+        int host = cluster->ranks[tti_member(split->parent, split->group[i])].host;
+        count += strcmp(cluster->host_names[host], own) == 0;
+    }
+    return count;
+}
+
+static uint32_t choose_id(const struct split *split)
+{
+    uint32_t id = 0;
+    for (int i = 0; i < split->size; i++)
+        if (split->wishes[split->group[i]].next_id > id) id = split->wishes[split->group[i]].next_id;
+    return id;
+}
+
+static tutti_status create(struct split *split, tutti_comm **comm)
+{
+    tutti_comm *parent = split->parent;
+    struct tti_comm_setup setup = {.world = parent->world,
+                                   .rank = split->rank,
+                                   .size = split->size,
+                                   .here = count_here(split),
+                                   .members = list_members(split),
+                                   .area_bytes = split->area_bytes};
+    const struct offer *first = &split->offers[split->group[0]];
+    tutti_status status = TUTTI_ERR_MEMORY;
+    if (setup.members != NULL) {
+        atomic_fetch_add_explicit(&parent->world->references, 1, memory_order_relaxed);
+        if (split->local) {
+            setup.area = tti_world_translate(parent->world, first->process, first->offset, split->area_bytes);
+            status = tti_comm_create(&setup, comm, &split->error);
+        } else {
+            setup.net = parent->lanes->net;
+            setup.id = choose_id(split);
+            status = tti_comm_create_over(&setup, comm, &split->error);
+        }
+        if (status != TUTTI_OK) atomic_fetch_sub_explicit(&parent->world->references, 1, memory_order_relaxed);
+    }
+    if (status != TUTTI_OK) {
+        tti_free(setup.members);
+        return status;
+    }
+    (*comm)->tuning = parent->tuning;
+    (*comm)->owns_area = split->area != NULL;
+    return TUTTI_OK;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------------------------- */
+
+static bool allocate(struct split *split)
+{
+    size_t n = (size_t)split->parent->size;
+    split->wishes = tti_calloc(n, sizeof *split->wishes);
+    split->offers = tti_calloc(n, sizeof *split->offers);
+    split->group = tti_calloc(n, sizeof *split->group);
+    return split->wishes != NULL && split->offers != NULL && split->group != NULL;
+}
+
+/* The first rank of the group that cannot go on, or -1. */
+static int find_trouble(const struct split *split)
+{
+    for (int i = 0; i < split->size; i++)
+        if (split->offers[split->group[i]].status != TUTTI_OK) return split->group[i];
+    return -1;
+}
+
+static tutti_status report(struct split *split, int rank)
+{
+    tutti_status status = (tutti_status)split->offers[rank].status;
+    bool own = rank == split->parent->rank && split->error.text[0] != '\0';
+    return tti_comm_refuse(split->parent, split->kind, status,
+                           "%s: rank %d cannot make its side of a comm of %d ranks: %s", tti_kind_name(split->kind),
+                           rank, split->size, own ? split->error.text : tutti_status_text(status));
+}
+
+static tutti_status make(struct split *split, struct wish wish, tutti_comm **comm)
+{
+    tutti_comm *made = NULL;
+    TTI_TRY(exchange(split, &wish, split->wishes, sizeof wish));
+    find_group(split);
+    split->local = split->size == 0 || shares_memory(split);
+    if (split->size > 0 && split->local) split->area_bytes = tti_area_bytes_small(split->size, needs_bounce(split));
+    if (split->size > 0 && split->local && split->rank == 0) make_area(split);
+    TTI_TRY(exchange(split, &split->mine, split->offers, sizeof split->mine));
+    int trouble = find_trouble(split);
+    if (trouble < 0 && split->size > 0) split->mine.status = create(split, &made);
+    tutti_status status = exchange(split, &split->mine, split->offers, sizeof split->mine);
+    if (status == TUTTI_OK && trouble < 0) trouble = find_trouble(split);
+    if (status == TUTTI_OK && trouble < 0) {
+        *comm = made;
+        return TUTTI_OK;
+    }
+    tti_comm_destroy(made);
+    return status != TUTTI_OK ? status : report(split, trouble);
+}
+
+static tutti_status split_by(tutti_comm *comm, enum tti_kind kind, int colour, int key, tutti_comm **made)
+{
+    struct split split = {.parent = comm, .kind = kind};
+    struct wish wish = {.colour = colour, .key = key};
+    if (comm->lanes != NULL) wish.next_id = comm->lanes->net->next_id;
+    tutti_status status = TUTTI_ERR_MEMORY;
+    if (allocate(&split))
+        status = make(&split, wish, made);
+    else
+        tti_comm_refuse(comm, kind, status, "%s: no memory", tti_kind_name(kind));
+    tti_free(split.wishes);
+    tti_free(split.offers);
+    tti_free(split.group);
+    return status;
+}
+
+static tutti_status begin(tutti_comm *comm, enum tti_kind kind, tutti_comm **made)
+{
+    if (made != NULL) *made = NULL;
+    TTI_TRY(tti_api_begin(comm, kind));
+    if (made != NULL) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: there is no place for the new comm (NULL)",
+                           tti_kind_name(kind));
+}
+
+tutti_status tutti_comm_split(tutti_comm *comm, int colour, int key, tutti_comm **made)
+{
+    TTI_TRY(begin(comm, TTI_COMM_SPLIT, made));
+    return split_by(comm, TTI_COMM_SPLIT, colour, key, made);
+}
+
+tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made)
+{
+    TTI_TRY(begin(comm, TTI_COMM_DUPLICATE, made));
+    return split_by(comm, TTI_COMM_DUPLICATE, 0, 0, made);
+}
+
+static tutti_status check_list(tutti_comm *comm, const int *ranks, int count, int *position)
+{
+    if (ranks == NULL || count < 1 || count > comm->size)
+        return tti_comm_refuse(comm, TTI_COMM_SELECT, TUTTI_ERR_ARGUMENT,
+                               "comm_select: a list of %d ranks; it has at least one and at most the %d of this comm",
+                               count, comm->size);
+    for (int i = 0; i < count; i++) {
+        TTI_TRY(tti_api_check_rank(comm, TTI_COMM_SELECT, "rank", ranks[i]));
+        if (ranks[i] == comm->rank) *position = i;
+        for (int k = 0; k < i; k++)
+            if (ranks[k] == ranks[i])
+                return tti_comm_refuse(comm, TTI_COMM_SELECT, TUTTI_ERR_ARGUMENT,
+                                       "comm_select: rank %d is in the list twice", ranks[i]);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tutti_comm **made)
+{
+    int position = -1;
+    TTI_TRY(begin(comm, TTI_COMM_SELECT, made));
+    TTI_TRY(check_list(comm, ranks, count, &position));
+    return split_by(comm, TTI_COMM_SELECT, position < 0 ? -1 : 0, position, made);
+}
+
+tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made)
+{
+    TTI_TRY(begin(comm, TTI_COMM_BY_HOST, made));
+    const struct tti_cluster *cluster = cluster_of(comm);
+    int colour = 0;
+    if (cluster !=
+        NULL) { /* the first rank on a host of the same name: with transport=tcp each rank is a host of its own */
+        const char *own = cluster->host_names[cluster->ranks[tti_member(comm, comm->rank)].host];
+        while (strcmp(cluster->host_names[cluster->ranks[tti_member(comm, colour)].host], own) != 0) colour++;
+    }
+    return split_by(comm, TTI_COMM_BY_HOST, colour, 0, made);
+}
+
+tutti_status tutti_comm_free(tutti_comm *comm)
+{
+    return tutti_leave(comm);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan processors=2
+ *
+ * Comms of some ranks: split, duplicated, selected, by host, along a mesh; in use together, freed in any order, by threads
+ * and processes, over memory and over tcp.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "fault.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MANY = 100, EACH = 100, LARGE = 1 << 16 };
+
+static int sum_of(tutti_comm *comm, int value)
+{
+    int32_t in = value, out = -1;
+    tutti_status status = tutti_all_reduce(comm, &in, &out, 1, TUTTI_I32, TUTTI_SUM);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK_THAT(status == TUTTI_OK, "%s", error == NULL ? tutti_status_name(status) : error->text);
+    return out;
+}
+
+static void check_large(tutti_comm *comm)
+{
+    int size = tutti_size(comm), rank = tutti_rank(comm);
+    float *x = tutti_alloc(comm, LARGE * sizeof *x), *y = calloc(LARGE, sizeof *y);
+    for (int i = 0; i < LARGE; i++) x[i] = (float)(i % 7 + rank);
+    CHECK(tutti_all_reduce(comm, x, y, LARGE, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    bool right = true;
+    for (int i = 0; i < LARGE; i++) right = right && y[i] == (float)(size * (i % 7) + size * (size - 1) / 2);
+    CHECK(right);
+    CHECK(tutti_free(comm, x) == TUTTI_OK);
+    free(y);
+}
+
+static void split_them(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm);
+    tutti_comm *half, *again, *backwards, *none;
+    (void)self;
+    CHECK(tutti_comm_split(comm, rank % 2, 0, &half) == TUTTI_OK && half != NULL);
+    CHECK(tutti_size(half) == (size + 1 - rank % 2) / 2 && tutti_rank(half) == rank / 2);
+    int expected = 0;
+    for (int i = rank % 2; i < size; i += 2) expected += i;
+    CHECK(sum_of(half, rank) == expected);
+    CHECK(tutti_comm_split(comm, 5, -rank, &backwards) == TUTTI_OK);
+    CHECK(tutti_rank(backwards) == size - 1 - rank && sum_of(backwards, rank) == size * (size - 1) / 2);
+    CHECK(tutti_comm_split(comm, rank == 0 ? -1 : 0, 0, &none) == TUTTI_OK);
+    CHECK(rank == 0 ? none == NULL : tutti_size(none) == size - 1 && tutti_rank(none) == rank - 1);
+    CHECK(tutti_comm_split(half, 0, -tutti_rank(half), &again) == TUTTI_OK); /* of a comm that was split off itself */
+    CHECK(tutti_rank(again) == tutti_size(half) - 1 - tutti_rank(half) && sum_of(again, rank) == expected);
+    check_large(half);
+    check_large(backwards);
+    check_large(again);
+    if (none != NULL) check_large(none);
+    int32_t mine = rank, first = -1;
+    CHECK(tutti_broadcast(backwards, &mine, &first, 1, TUTTI_I32, 0) == TUTTI_OK && first == size - 1);
+    tutti_comm *all[] = {half, again, backwards, none}; /* freed in another order by each rank */
+    for (int i = 0; i < 4; i++) CHECK(tutti_comm_free(all[(i + rank) % 4]) == TUTTI_OK);
+    CHECK(sum_of(comm, 1) == size);
+}
+
+static void select_them(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm);
+    tutti_comm *twin, *two, *host;
+    (void)self;
+    CHECK(tutti_comm_duplicate(comm, &twin) == TUTTI_OK && tutti_rank(twin) == rank && tutti_size(twin) == size);
+    CHECK(sum_of(twin, 1) == size && sum_of(comm, 2) == 2 * size);
+    int list[] = {size - 1, 0};
+    CHECK(tutti_comm_select(comm, list, 2, &two) == TUTTI_OK);
+    CHECK(rank == 0 || rank == size - 1 ? tutti_rank(two) == (rank == 0) : two == NULL);
+    if (two != NULL) CHECK(sum_of(two, rank) == size - 1);
+    CHECK(tutti_comm_by_host(comm, &host) == TUTTI_OK && tutti_size(host) == size && tutti_rank(host) == rank);
+    CHECK(sum_of(host, rank) == size * (size - 1) / 2);
+    int twice[] = {0, 0}, beyond[] = {size};
+    tutti_comm *bad = comm;
+    CHECK(tutti_comm_select(comm, twice, 2, &bad) == TUTTI_ERR_ARGUMENT && bad == NULL);
+    CHECK(tutti_comm_select(comm, beyond, 1, &bad) == TUTTI_ERR_RANK && tutti_comm_select(comm, NULL, 1, &bad) < 0);
+    CHECK(tutti_comm_split(comm, 0, 0, NULL) == TUTTI_ERR_ARGUMENT && tutti_comm_split(NULL, 0, 0, &bad) < 0);
+    CHECK(sum_of(comm, 1) == size);
+    CHECK(tutti_comm_free(twin) == TUTTI_OK && tutti_comm_free(NULL) == TUTTI_OK);
+    CHECK(tutti_comm_free(two) == TUTTI_OK);
+    /* `host` outlives the world */
+    tutti_comm **kept = (tutti_comm **)fault_shared->scratch;
+    if (tutti_all_threads(comm))
+        kept[rank] = host;
+    else
+        CHECK(tutti_comm_free(host) == TUTTI_OK);
+    if (tutti_all_threads(comm)) CHECK(tutti_comm_free(kept[rank]) == TUTTI_OK);
+}
+
+static void mesh_them(tutti_comm *comm, struct fault_rank *self)
+{
+    static const char *const names[] = {"data", "pipeline", "tensor"};
+    int sizes[] = {2, 1, 3}, rank = tutti_rank(comm);
+    tutti_mesh *mesh;
+    tutti_comm *data, *tensor, *both, *same;
+    (void)self;
+    CHECK(tutti_mesh_create(comm, names, sizes, 3, &mesh) == TUTTI_OK);
+    CHECK(tutti_mesh_size(mesh, "tensor") == 3 && tutti_mesh_size(mesh, "expert") == -1);
+    CHECK(tutti_mesh_coordinate(mesh, "data") == rank / 3 && tutti_mesh_coordinate(mesh, "tensor") == rank % 3);
+    CHECK(tutti_mesh_comm(mesh, "data", &data) == TUTTI_OK && tutti_mesh_comm(mesh, "tensor", &tensor) == TUTTI_OK);
+    CHECK(tutti_mesh_comm(mesh, "tensor,data", &both) == TUTTI_OK && tutti_mesh_comm(mesh, "data,tensor", &same) == 0);
+    CHECK(both == same && tutti_size(both) == 6 && tutti_rank(both) == rank);
+    CHECK(tutti_size(data) == 2 && tutti_rank(data) == rank / 3 && sum_of(data, rank) == 2 * (rank % 3) + 3);
+    CHECK(tutti_size(tensor) == 3 && tutti_rank(tensor) == rank % 3 && sum_of(tensor, rank) == 9 * (rank / 3) + 3);
+    CHECK(tutti_mesh_comm(mesh, "data,expert", &same) == TUTTI_ERR_ARGUMENT && same == NULL);
+    CHECK(strstr(tutti_comm_error(comm)->text, "data,expert") != NULL);
+    tutti_mesh_free(mesh);
+    sizes[2] = 4;
+    CHECK(tutti_mesh_create(comm, names, sizes, 3, &mesh) == TUTTI_ERR_ARGUMENT && mesh == NULL);
+    CHECK(strstr(tutti_comm_error(comm)->text, "data 2 x pipeline 1 x tensor 4 is not 6") != NULL);
+    tutti_mesh_free(NULL);
+}
+
+/* Ops of many comms in flight at once, waited for in another order than they were started. */
+static void many_comms(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm), made = FAULT_SANITIZED ? MANY / 10 : MANY;
+    tutti_comm *comms[MANY];
+    tutti_op *ops = calloc(MANY * EACH, sizeof *ops);
+    int32_t *values = tutti_alloc(comm, MANY * EACH * sizeof *values);
+    (void)self;
+    for (int i = 0; i < made; i++) CHECK(tutti_comm_duplicate(comm, &comms[i]) == TUTTI_OK);
+    bool started = true, ended = true, right = true;
+    for (int k = 0; k < EACH; k++)
+        for (int i = 0; i < made; i++) {
+            int at = i * EACH + k;
+            values[at] = rank + at;
+            started = started && tutti_all_reduce_start(comms[i], &values[at], &values[at], 1, TUTTI_I32, TUTTI_SUM,
+                                                        &ops[at]) == TUTTI_OK;
+        }
+    for (int at = made * EACH; at-- > 0;) {
+        ended = ended && tutti_wait(ops[at]) == TUTTI_OK;
+        right = right && values[at] == size * at + size * (size - 1) / 2;
+    }
+    CHECK(started && ended && right);
+    for (int i = 0; i < made; i++) CHECK(tutti_comm_free(comms[(i * 7 + rank * 13) % made]) == TUTTI_OK);
+    free(ops);
+}
+
+/* What breaks one comm leaves the others alone. */
+static void break_one(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *one, *other;
+    (void)self;
+    CHECK(tutti_comm_duplicate(comm, &one) == TUTTI_OK && tutti_comm_duplicate(comm, &other) == TUTTI_OK);
+    float x[2] = {1, 2}, y[2];
+    tutti_status status = tutti_rank(comm) == 0 ? tutti_all_reduce(one, x, y, 1, TUTTI_F32, TUTTI_SUM)
+                                                : tutti_all_reduce(one, x, y, 2, TUTTI_F32, TUTTI_SUM);
+    CHECK_THAT(status == TUTTI_ERR_MISMATCH, "%s", tutti_status_name(status));
+    CHECK(sum_of(other, 1) == tutti_size(comm) && sum_of(comm, 1) == tutti_size(comm));
+    CHECK(tutti_comm_free(one) == TUTTI_OK && tutti_comm_free(other) == TUTTI_OK);
+}
+
+/* The memory of freed comms is used again. */
+static void many_times(tutti_comm *comm, struct fault_rank *self)
+{
+    (void)self;
+    for (int i = 0; i < (FAULT_SANITIZED ? 50 : 500); i++) {
+        tutti_comm *made;
+        if (!CHECK(tutti_comm_duplicate(comm, &made) == TUTTI_OK)) return;
+        if (i % 50 == 0) CHECK(sum_of(made, 1) == tutti_size(comm));
+        CHECK(tutti_comm_free(made) == TUTTI_OK);
+    }
+}
+
+static void run(const char *title, fault_body *body, int size, bool processes, bool tcp)
+{
+    fault_title("%s, %d %s%s", title, size, processes ? "processes" : "threads", tcp ? " over tcp" : "");
+    struct fault_world world = {.size = size, .processes = processes, .body = body, .limit_ms = 40000};
+    world.settings[0] = tcp ? "TUTTI_TRANSPORT=tcp" : NULL;
+    fault_run(&world);
+}
+
+int main(void)
+{
+    fault_begin(115);
+    for (int i = 0; i < 4; i++) {
+        bool processes = i % 2, tcp = i / 2;
+        run("split", split_them, 5, processes, tcp);
+        run("split", split_them, 2, processes, tcp);
+        run("selected", select_them, 3, processes, tcp);
+        run("mesh", mesh_them, 6, processes, tcp);
+        run("many comms", many_comms, 2, processes, tcp);
+        run("one is broken", break_one, 2, processes, tcp);
+        run("many times", many_times, 2, processes, tcp);
+    }
+    return fault_end();
+}
