@@ -59,6 +59,7 @@ extern const struct cli_page cli_train_page;
 extern const struct cli_page cli_sample_page;
 extern const struct cli_page cli_ckpt_page;
 extern const struct cli_page cli_sim_page;
+extern const struct cli_page cli_doctor_page;
 int cli_run(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_key(int argc, char **argv);
@@ -66,6 +67,7 @@ int cli_train(int argc, char **argv);
 int cli_sample(int argc, char **argv);
 int cli_ckpt(int argc, char **argv);
 int cli_sim(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
 
 const struct cli_command *cli_commands(size_t *count);
 

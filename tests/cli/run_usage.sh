@@ -69,7 +69,7 @@ fi
 
 tool --version
 matches 'version' '^tutti [0-9]+\.[0-9]+\.[0-9]+$' "$OUT"
-for command in run bench; do
+for command in run bench doctor; do
     tool $command --help
     check "tutti $command --help" 0 $STATUS
     matches 'usage' "^usage: tutti $command" "$OUT"

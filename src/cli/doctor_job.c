@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tutti doctor: the environment that a program would find, and a trial.
+ */
+#include "cli/cli.h"
+#include "cli/doctor.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OPTIONS_MOST = 64, NAME_BYTES = 64 };
+
+extern char **environ;
+
+/* ---- Options ------------------------------------------------------------------------------------------------------- */
+
+/* TUTTI_ variables that are no options. */
+static const char *const others[] = {"TUTTI_KEY", "TUTTI_NO_INSTALL"};
+
+static size_t variable_names(char names[OPTIONS_MOST][NAME_BYTES], const char *words[OPTIONS_MOST])
+{
+    size_t count = 0, rows_count = 0;
+    const tutti_option_row *rows = tutti_option_rows(&rows_count);
+    for (size_t i = 0; i < rows_count && count < OPTIONS_MOST - 2; i++, count++) {
+        (void)snprintf(names[count], NAME_BYTES, "TUTTI_%s", rows[i].name);
+        for (char *c = names[count]; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
+        words[count] = names[count];
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) words[count++] = others[i];
+    return count;
+}
+
+static bool is_one_of(const char *const *words, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(words[i], name) == 0) return true;
+    return false;
+}
+
+/* A misspelt option would be ignored without a word. */
+static int check_names(struct doctor *doctor)
+{
+    char names[OPTIONS_MOST][NAME_BYTES], name[NAME_BYTES], fix[2 * NAME_BYTES];
+    const char *words[OPTIONS_MOST];
+    size_t count = variable_names(names, words);
+    int set = 0;
+    for (char **variable = environ; *variable != NULL; variable++) {
+        size_t length = strcspn(*variable, "=");
+        if (strncmp(*variable, "TUTTI_", 6) != 0 || length >= sizeof name) continue;
+        memcpy(name, *variable, length);
+        name[length] = '\0';
+        set++;
+        if (is_one_of(words, count, name)) continue;
+        const char *near = tutti_nearest(name, words, count);
+        (void)snprintf(fix, sizeof fix, near == NULL ? "unset it" : "did you mean %s?", near);
+        doctor_add(doctor, FOUND_WARNING, "options", fix, "%s is set, but is no option", name);
+    }
+    return set;
+}
+
+void doctor_options(struct doctor *doctor)
+{
+    tutti_options options;
+    char reason[300];
+    int set = check_names(doctor);
+    if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK)
+        doctor_add(doctor, FOUND_BAD, "options", "see tutti help --options", "%s", reason);
+    else
+        doctor_add(doctor, FOUND_GOOD, "options", NULL, "%d TUTTI_ variables are set", set);
+}
+
+/* ---- The launcher -------------------------------------------------------------------------------------------------- */
+
+static void add_order(struct doctor *doctor)
+{
+    char order[256] = "";
+    size_t count, used = 0;
+    const tutti_launcher_row *rows = tutti_launcher_rows(&count);
+    for (size_t i = 0; i < count && used < sizeof order; i++)
+        used += (size_t)snprintf(order + used, sizeof order - used, "%s%s", i == 0 ? "" : ", ", rows[i].name);
+    doctor_add(doctor, FOUND_NOTE, "launcher", NULL, "order of precedence: %s; TUTTI_LAUNCHER chooses another, or none",
+               order);
+}
+
+static void add_found(struct doctor *doctor, const tutti_launch *launch)
+{
+    char where[400] = "";
+    const tutti_launcher_row *row = launch->launcher;
+    if (launch->one_host)
+        (void)snprintf(where, sizeof where, "on this host");
+    else if (launch->store[0] != '\0')
+        (void)snprintf(where, sizeof where, "on several hosts, which meet by the launcher's store (%s)", launch->store);
+    else if (launch->host[0] != '\0')
+        (void)snprintf(where, sizeof where, "on several hosts, which meet at %s:%d", launch->host, launch->port);
+    else
+        (void)snprintf(where, sizeof where, "on several hosts");
+    doctor_add(doctor, FOUND_GOOD, "launcher", NULL, "%s, by %s: process %d of %d in job %s, %s", row->title,
+               row->variables, launch->rank, launch->size, launch->job, where);
+    if (!launch->one_host && launch->store[0] == '\0' && launch->host[0] == '\0')
+        doctor_add(doctor, FOUND_BAD, "launcher", "set TUTTI_MASTER_ADDR and TUTTI_MASTER_PORT",
+                   "%s does not tell where rank 0 waits for the other hosts", row->title);
+}
+
+/* Those that are there but were not taken. */
+static void add_others(struct doctor *doctor, const tutti_launcher_row *taken)
+{
+    size_t count;
+    const tutti_launcher_row *rows = tutti_launcher_rows(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (&rows[i] == taken || tutti_launcher_found(&rows[i]) == 0) continue;
+        doctor_add(doctor, FOUND_NOTE, "launcher", NULL,
+                   "%s is there too, by %s, and not taken; TUTTI_LAUNCHER=%s does", rows[i].title, rows[i].variables,
+                   rows[i].name);
+    }
+}
+
+void doctor_launcher(struct doctor *doctor)
+{
+    tutti_launch launch;
+    char reason[480] = "";
+    tutti_status status = tutti_launch_read(&launch, reason, sizeof reason);
+    if (status == TUTTI_ERR_OPTION && reason[0] == '\0') return; /* said among the options */
+    if (status != TUTTI_OK)
+        doctor_add(doctor, FOUND_BAD, "launcher", "mend the variable, or set TUTTI_LAUNCHER=none to run alone", "%s",
+                   reason);
+    else if (launch.launcher != NULL)
+        add_found(doctor, &launch);
+    else
+        doctor_add(doctor, FOUND_GOOD, "launcher", NULL,
+                   "none: a program started here is alone, or TUTTI_RANKS threads");
+    if (status == TUTTI_OK) add_others(doctor, launch.launcher);
+    add_order(doctor);
+}
+
+/* ---- The key ------------------------------------------------------------------------------------------------------- */
+
+static void check_key_file(struct doctor *doctor, const char *path)
+{
+    struct stat info;
+    char fix[400];
+    if (stat(path, &info) != 0) {
+        (void)snprintf(fix, sizeof fix, "tutti key %.300s, then copy it to every host", path);
+        doctor_add(doctor, FOUND_BAD, "key", fix, "the key file %s cannot be opened: %s", path, strerror(errno));
+    } else if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        (void)snprintf(fix, sizeof fix, "chmod 600 %.300s", path);
+        doctor_add(doctor, FOUND_BAD, "key", fix, "the key file %s can be read by others than its owner", path);
+    } else {
+        doctor_add(doctor, FOUND_GOOD, "key", NULL, "file %s, for its owner alone", path);
+    }
+}
+
+void doctor_key(struct doctor *doctor)
+{
+    const char *file = getenv("TUTTI_KEY_FILE"), *key = getenv("TUTTI_KEY");
+    if (file != NULL && file[0] != '\0') {
+        check_key_file(doctor, file);
+    } else if (key != NULL && key[0] != '\0') {
+        bool good = strlen(key) == 64 && strspn(key, "0123456789abcdefABCDEF") == 64;
+        doctor_add(doctor, good ? FOUND_GOOD : FOUND_BAD, "key", good ? NULL : "64 hexadecimal digits, or a key file",
+                   good ? "from the launcher (TUTTI_KEY)" : "TUTTI_KEY is no key");
+    } else {
+        doctor_add(doctor, FOUND_NOTE, "key", NULL,
+                   "none; jobs on several hosts need one: tutti key FILE makes it, TUTTI_KEY_FILE names it");
+    }
+}
+
+/* ---- A trial ------------------------------------------------------------------------------------------------------- */
+
+static int64_t now_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* One rank: writes why not, if not. */
+static void try_rank(const char *job, int rank, int size, int report)
+{
+    tutti_options options;
+    tutti_comm *world = NULL;
+    char text[512];
+    int sum = rank, wanted = size * (size - 1) / 2;
+    if (tutti_options_init(&options, text, sizeof text) != TUTTI_OK) _exit(2); /* said already */
+    options.join_timeout_ms = 5000;
+    tutti_status status = tutti_join_as(job, rank, size, &options, &world);
+    if (status == TUTTI_OK) status = tutti_all_reduce(world, &sum, &sum, 1, TUTTI_I32, TUTTI_SUM);
+    if (status == TUTTI_OK && sum == wanted) {
+        (void)tutti_leave(world);
+        _exit(0);
+    }
+    const tutti_error *why = tutti_comm_error(world);
+    int length = snprintf(text, sizeof text, "%s", why == NULL ? tutti_status_name(status) : why->text);
+    (void)!write(report, text, (size_t)(length < (int)sizeof text ? length : (int)sizeof text - 1));
+    _exit(1);
+}
+
+/* Starts all, and waits for their end; true if all ended well. */
+static bool try_ranks(const char *job, int size, int report)
+{
+    pid_t ranks[8];
+    bool good = true;
+    for (int rank = 0; rank < size; rank++) {
+        ranks[rank] = fork();
+        if (ranks[rank] == 0) {
+            (void)alarm(20);
+            try_rank(job, rank, size, report);
+        }
+    }
+    for (int rank = 0; rank < size; rank++) {
+        int status = -1;
+        good &= ranks[rank] > 0 && waitpid(ranks[rank], &status, 0) > 0 && status == 0;
+    }
+    return good;
+}
+
+void doctor_trial(struct doctor *doctor)
+{
+    enum { SIZE = 2 };
+    char job[64], text[512] = "a process died";
+    int ends[2];
+    (void)snprintf(job, sizeof job, "doctor-%d-%lld", (int)getpid(), (long long)now_us());
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        doctor_add(doctor, FOUND_BAD, "trial", "ulimit -n", "a pipe cannot be made: %s", strerror(errno));
+        return;
+    }
+    (void)fflush(stdout);
+    int64_t start = now_us();
+    bool good = try_ranks(job, SIZE, ends[1]);
+    int64_t took = now_us() - start;
+    ssize_t length = read(ends[0], text, sizeof text - 1);
+    if (length > 0) text[length] = '\0';
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    if (good)
+        doctor_add(doctor, FOUND_GOOD, "trial", NULL, "%d processes started, joined, added and left in %.1f ms", SIZE,
+                   (double)took / 1000);
+    else
+        doctor_add(doctor, FOUND_BAD, "trial", NULL, "two processes of this host cannot join: %s", text);
+}

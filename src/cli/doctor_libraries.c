@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tutti doctor: libraries of others, and their versions, as they themselves tell. Loading a library runs its code: each is
+ * tried in a process of its own.
+ */
+#include "cli/cli.h"
+#include "cli/doctor.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 256, MPI_TEXT_MOST = 8192, SECONDS_MOST = 10 };
+
+typedef void version_teller(void *function, char *text);
+
+static void tell_text(void *function, char *text)
+{
+    const char *(*version)(void) = (const char *(*)(void))function;
+    (void)snprintf(text, TEXT_BYTES, "%s", version());
+}
+
+/* 0xMMmmpp */
+static void tell_hwloc(void *function, char *text)
+{
+    unsigned (*version)(void) = (unsigned (*)(void))function;
+    unsigned number = version();
+    (void)snprintf(text, TEXT_BYTES, "%u.%u.%u (API)", number >> 16, number >> 8 & 0xff, number & 0xff);
+}
+
+/* Thousands and tens, as CUDA counts: 12040 is 12.4. */
+static void tell_cuda(void *function, char *text)
+{
+    int (*version)(int *) = (int (*)(int *))function, number = 0;
+    if (version(&number) == 0)
+        (void)snprintf(text, TEXT_BYTES, "driver for CUDA %d.%d", number / 1000, number % 1000 / 10);
+}
+
+/* 22203 is 2.22.3 */
+static void tell_nccl(void *function, char *text)
+{
+    int (*version)(int *) = (int (*)(int *))function, number = 0;
+    if (version(&number) == 0)
+        (void)snprintf(text, TEXT_BYTES, "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
+}
+
+/* May be called before MPI_Init. */
+static void tell_mpi(void *function, char *text)
+{
+    static char whole[MPI_TEXT_MOST + 1];
+    int (*version)(char *, int *) = (int (*)(char *, int *))function, length = 0;
+    if (version(whole, &length) != 0) return;
+    (void)snprintf(text, TEXT_BYTES, "%.*s", (int)strcspn(whole, ",\n"), whole);
+    for (char *c = text; *c != '\0'; c++) *c = *c == '\t' ? ' ' : *c;
+}
+
+static const struct library {
+    const char *name, *file, *function;
+    version_teller *tell;
+    const char *package; /* Debian's */
+    const char *use;
+} libraries[] = {
+    {"libsodium", "libsodium.so.23", "sodium_version_string", tell_text, "libsodium23", "keys between hosts"},
+    {"hwloc", "libhwloc.so.15", "hwloc_get_api_version", tell_hwloc, "libhwloc15", "tutti run --bind core"},
+    {"OpenBLAS", "libopenblas.so.0", "openblas_get_config", tell_text, "libopenblas0", "matrix products"},
+    {"UCX", "libucp.so.0", "ucp_get_version_string", tell_text, "libucx0", "networks with remote memory access"},
+    {"Open MPI", "libmpi.so.40", "MPI_Get_library_version", tell_mpi, "libopenmpi3", "comparison, programs with MPI"},
+    {"MPICH", "libmpich.so.12", "MPI_Get_library_version", tell_mpi, "libmpich12", "comparison, programs with MPI"},
+    {"CUDA", "libcuda.so.1", "cuDriverGetVersion", tell_cuda, NULL, "GPUs"},
+    {"NCCL", "libnccl.so.2", "ncclGetVersion", tell_nccl, NULL, "GPUs"},
+};
+
+/* In the child: what it is, to the pipe. Nothing: it is not there. */
+static void load(const struct library *library, int out)
+{
+    char text[TEXT_BYTES] = "there, of unknown version";
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null >= 0) (void)dup2(null, STDERR_FILENO); /* some complain where there is no device */
+    (void)alarm(SECONDS_MOST);
+    void *handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) _exit(1);
+    void *function = dlsym(handle, library->function);
+    if (function != NULL) library->tell(function, text);
+    (void)!write(out, text, strlen(text));
+    _exit(0);
+}
+
+static bool ask(const struct library *library, char text[TEXT_BYTES])
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return false;
+    pid_t child = fork();
+    if (child == 0) load(library, ends[1]);
+    (void)close(ends[1]);
+    ssize_t length = child < 0 ? 0 : read(ends[0], text, TEXT_BYTES - 1); /* the child's alarm bounds it */
+    (void)close(ends[0]);
+    if (child > 0) (void)waitpid(child, NULL, 0);
+    if (length <= 0) return false;
+    text[length] = '\0';
+    return true;
+}
+
+void doctor_libraries(struct doctor *doctor)
+{
+    char text[TEXT_BYTES];
+    (void)fflush(stdout);
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        const struct library *library = &libraries[i];
+        const char *package = library->package;
+        if (ask(library, text))
+            doctor_add(doctor, FOUND_GOOD, "library", NULL, "%s: %s (%s)", library->name, text, library->use);
+        else
+            doctor_add(doctor, FOUND_NOTE, "library", NULL, "%s: not here (%s%s%s); for %s", library->name,
+                       library->file, package == NULL ? "" : ", Debian: ", package == NULL ? "" : package,
+                       library->use);
+    }
+}
