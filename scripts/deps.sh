@@ -27,6 +27,9 @@ test   procps                command ps
 test   util-linux            command setarch
 test   openmpi-bin           command mpirun.openmpi
 test   mpich                 command mpiexec.hydra
+test   slurmctld             file /usr/sbin/slurmctld
+test   slurmd                file /usr/sbin/slurmd
+test   slurm-client          command srun
 test   iproute2              command ip
 bench  g++                   command g++
 bench  openmpi-bin           command mpirun.openmpi

@@ -50,6 +50,8 @@ if [ -n "$mpirun" ]; then
     launched 'Open MPI, 2 threads each' 4 env TUTTI_RANKS=2 "${mpirun[@]}" -n 2 ./hello
     timeout 60 "${mpirun[@]}" -n 2 ./hello fail >out.txt 2>&1
     check 'Open MPI: a rank fails' 7 $?
+    OUT=$(timeout 60 "${mpirun[@]}" -n 2 "$TUTTI" doctor 2>&1)
+    check 'doctor under Open MPI' 2 "$(grep -c "^ok .*Open MPI's mpirun, by PMIX_NAMESPACE" <<<"$OUT")"
     launched 'tutti run within Open MPI' 2 "${mpirun[@]}" -n 1 "$TUTTI" run -n 2 ./hello
     timeout 60 "${mpirun[@]}" -n 2 env TUTTI_LAUNCHER=none ./hello >out.txt 2>&1
     check 'nobody, when told so' 2 "$(grep -c '^rank 0 of 1' out.txt)"
@@ -64,6 +66,8 @@ if [ -n "$mpiexec" ]; then
     matches 'the job is the key-value space' 'in mpich-kvs_' "$OUT"
     check 'MPICH: nothing is complained of' '' "$ERR"
     launched 'MPICH, 2 threads each' 4 env TUTTI_RANKS=2 "$mpiexec" -n 2 ./hello
+    OUT=$(timeout 60 "$mpiexec" -n 2 "$TUTTI" doctor 2>&1)
+    check 'doctor under MPICH' 2 "$(grep -c "^ok .*MPICH's mpiexec (hydra), by PMI_FD" <<<"$OUT")"
     timeout 60 "$mpiexec" -n 2 ./hello fail >out.txt 2>&1
     check 'MPICH: a rank fails' 7 $?
     timeout 60 "$mpiexec" -n 1 bash -c 'exec 9>&-; PMI_FD=9 ./hello' >out.txt 2>&1
@@ -71,6 +75,25 @@ if [ -n "$mpiexec" ]; then
     matches 'and it is said' 'descriptor 9 \(PMI_FD\) did not answer init' "$(cat out.txt)"
 else
     echo 'not tested: MPICH (mpiexec.hydra is not installed)'
+fi
+
+# ---- torchrun: its environment, and itself where it is. Slurm's srun for real is in slurm.sh.
+# emulated WHAT COMMAND...: two processes at once, with what a launcher sets for each; {} is the rank
+emulated() {
+    local what=$1 rank
+    shift
+    for rank in 0 1; do timeout 60 env "${@//\{\}/$rank}" ./hello >"out.$rank" 2>&1 & done
+    wait
+    check "$what" $'rank 0 of 2: 1\nrank 1 of 2: 1' "$(sed 's/ in .*//' out.0 out.1)"
+}
+emulated "torchrun's environment" RANK={} WORLD_SIZE=2 LOCAL_RANK={} LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=localhost \
+    MASTER_PORT=29512 TORCHELASTIC_RUN_ID=test$$ TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_USE_AGENT_STORE=True
+emulated "srun's environment" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 SLURM_PROCID={} SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID={} \
+    SLURM_STEP_NODELIST=localhost SLURM_STEP_NUM_NODES=1
+if command -v torchrun >/dev/null; then
+    launched 'torchrun' 2 torchrun --no-python --nproc-per-node 2 ./hello
+else
+    echo 'not tested: torchrun itself (it is not installed)'
 fi
 
 # ---- Not launched: a job script of Slurm's, which has the job in its environment, but is no task of srun's
