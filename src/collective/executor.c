@@ -580,7 +580,13 @@ tutti_status tti_shared_open(struct tti_op *op)
 tutti_status tti_shared_progress(struct tti_op *op)
 {
     if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
-    if (op->state == TTI_OP_FAST) return finish_fast(op);
+    if (op->state == TTI_OP_ENDED) return TUTTI_OK;
+    if (op->state == TTI_OP_FAST) {
+        /* Once only: in place, the result has taken the input's place. Who looks after a peer may ask once more. */
+        tutti_status status = finish_fast(op);
+        if (status == TUTTI_OK) op->state = TTI_OP_ENDED;
+        return status;
+    }
     if (op->state == TTI_OP_MEETING) TTI_TRY(meet(op));
     return run_plan(op);
 }
