@@ -181,10 +181,11 @@ static tutti_status read_mpich(const tutti_options *options, tutti_launch *launc
 {
     char kvsname[100];
     TTI_TRY(read_place("PMI_RANK", "PMI_SIZE", launch, error));
-    TTI_TRY(tti_pmi_open(kvsname, sizeof kvsname, tti_now_ns() + options->join_timeout_ms * 1000000, error));
+    int64_t deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000;
+    TTI_TRY(tti_pmi_open(kvsname, sizeof kvsname, deadline_ns, error));
     launch->local_rank = number_or("MPI_LOCALRANKID", -1);
     launch->local_size = number_or("MPI_LOCALNRANKS", -1);
-    launch->one_host = launch->local_size == launch->size;
+    launch->one_host = launch->local_size > 0 ? launch->local_size == launch->size : tti_pmi_one_host(deadline_ns);
     launch->store = "pmi";
     return name_job(launch, error, "mpich-%s", kvsname);
 }

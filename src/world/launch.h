@@ -8,6 +8,7 @@
 #ifndef TTI_WORLD_LAUNCH_H
 #define TTI_WORLD_LAUNCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <tutti/experimental.h>
 
@@ -30,6 +31,8 @@ void tti_launch_done(const tutti_launch *launch);
 
 /* PMI-1: the conversation with a process manager over the descriptor that PMI_FD names. */
 tutti_status tti_pmi_open(char *kvsname, size_t bytes, int64_t deadline_ns, tutti_error *error);
+/* Whether the process manager has put all processes on one host; as far as it tells. Once open. */
+bool tti_pmi_one_host(int64_t deadline_ns);
 tutti_status tti_pmi_publish(const char *text, int64_t deadline_ns, tutti_error *error);
 tutti_status tti_pmi_lookup(char *text, size_t bytes, int64_t deadline_ns, tutti_error *error);
 void tti_pmi_close(void);

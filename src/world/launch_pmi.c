@@ -27,6 +27,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int fd;
     bool known, open; /* `kvsname` is; questions may be asked */
+    bool mapped, one_host;
     char kvsname[LINE_BYTES];
 } pmi;
 
@@ -151,6 +152,34 @@ tutti_status tti_pmi_open(char *kvsname, size_t bytes, int64_t deadline_ns, tutt
     if (status == TUTTI_OK) strcpy(kvsname, pmi.kvsname);
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+/* "(vector,(0,2,4))" is "from host 0 on, 2 hosts of 4 processes each"; several such triples may follow each other. */
+static bool is_one_host(const char *mapping)
+{
+    int host, hosts, each, end;
+    const char *triple = strstr(mapping, ",(");
+    if (strncmp(mapping, "(vector", 7) != 0 || triple == NULL) return false;
+    for (; *triple == ','; triple += end) {
+        if (sscanf(triple, ",(%d,%d,%d)%n", &host, &hosts, &each, &end) != 3 || host != 0 || hosts != 1) return false;
+    }
+    return true;
+}
+
+bool tti_pmi_one_host(int64_t deadline_ns)
+{
+    char question[2 * LINE_BYTES], answer[LINE_BYTES], mapping[LINE_BYTES];
+    tutti_error unused = {0};
+    pthread_mutex_lock(&lock);
+    if (pmi.open && !pmi.mapped) {
+        snprintf(question, sizeof question, "cmd=get kvsname=%s key=PMI_process_mapping\n", pmi.kvsname);
+        pmi.mapped = true;
+        pmi.one_host = ask(question, "get_result", answer, deadline_ns, &unused) == TUTTI_OK &&
+                       value_in(answer, "value", mapping, sizeof mapping) && is_one_host(mapping);
+    }
+    bool one_host = pmi.one_host;
+    pthread_mutex_unlock(&lock);
+    return one_host;
 }
 
 /* Rank 0 puts, all meet, the others get. */

@@ -78,6 +78,7 @@ OUT=$(TUTTI_RANKS=2 timeout 30 srun -n 2 ./hello 2>&1)
 check 'srun, 2 threads each' 4 "$(grep -c 'of 4: 6' <<<"$OUT")"
 OUT=$(timeout 30 srun --mpi=pmi2 -n 2 ./hello 2>&1)
 check 'srun that speaks PMI' 2 "$(grep -c 'of 2: 1 in mpich-' <<<"$OUT")"
+[ "$(grep -c 'of 2: 1 in mpich-' <<<"$OUT")" = 2 ] || echo "$OUT"
 OUT=$(timeout 30 srun -n 2 "$TUTTI" doctor 2>&1)
 check 'doctor' 2 "$(grep -c "^ok .*Slurm's srun, by SLURM_JOB_ID.* of 2 in job slurm-.*, on this host" <<<"$OUT")"
 cat >job <<'END'
