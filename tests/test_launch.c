@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int passed, failed;
@@ -374,6 +375,45 @@ static void test_store_failures(void)
     CHECK(strstr(error.text, "set TUTTI_MASTER_ADDR") != NULL, "%s", error.text);
 }
 
+/* ---- A job of torchrun on two hosts ---------------------------------------------------------------------------------- */
+
+static void join_torchrun(int rank, int port)
+{
+    tutti_comm *world = NULL;
+    char text[16];
+    int sum = rank + 1;
+    set_environment(TORCH
+                    " MASTER_ADDR=127.0.0.1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 TUTTI_JOIN_TIMEOUT_MS=20s");
+    snprintf(text, sizeof text, "%d", port);
+    setenv("MASTER_PORT", text, 1);
+    snprintf(text, sizeof text, "%d", rank);
+    setenv("RANK", text, 1);
+    setenv("TUTTI_KEY", "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f", 1);
+    tutti_status status = tutti_join(&world);
+    if (status == TUTTI_OK) status = tutti_all_reduce(world, &sum, &sum, 1, TUTTI_I32, TUTTI_SUM);
+    if (status != TUTTI_OK) tutti_explain(world, stdout);
+    tutti_leave(world);
+    exit(status == TUTTI_OK && sum == 3 ? 0 : 1);
+}
+
+/* The store has the port; rank 0 waits elsewhere and says so there. */
+static void test_torchrun(void)
+{
+    struct double_store store;
+    pid_t ranks[2];
+    open_store(&store, 2, false);
+    fflush(stdout);
+    for (int rank = 0; rank < 2; rank++) {
+        ranks[rank] = fork();
+        if (ranks[rank] == 0) join_torchrun(rank, store.port);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        int status = -1;
+        CHECK(waitpid(ranks[rank], &status, 0) > 0 && status == 0, "rank %d: %d", rank, status);
+    }
+    close_store(&store);
+}
+
 /* ---- A process manager --------------------------------------------------------------------------------------------- */
 
 /* Answers one process, and notes what it was asked. */
@@ -453,6 +493,7 @@ int main(void)
     test_rows();
     test_store();
     test_store_failures();
+    test_torchrun();
     test_process_manager();
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;

@@ -4,6 +4,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/status.h"
@@ -179,14 +180,21 @@ tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_opti
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
-static tutti_status publish(void *launch, const char *text, tutti_error *error)
+/* For a launcher's store: rank 0 tells there where it waits. */
+struct teller {
+    const tutti_launch *launch;
+    int64_t deadline_ns;
+};
+
+static tutti_status publish(void *context, const char *text, tutti_error *error)
 {
-    return tti_launch_publish(launch, text, INT64_MAX, error);
+    const struct teller *teller = context;
+    return tti_launch_publish(teller->launch, text, teller->deadline_ns, error);
 }
 
-static tutti_status look_up(void *launch, char *text, size_t bytes, int64_t deadline_ns, tutti_error *error)
+static tutti_status look_up(void *context, char *text, size_t bytes, int64_t deadline_ns, tutti_error *error)
 {
-    return tti_launch_lookup(launch, text, bytes, deadline_ns, error);
+    return tti_launch_lookup(((const struct teller *)context)->launch, text, bytes, deadline_ns, error);
 }
 
 /* The job that the launcher tells of, or a job of this process alone. */
@@ -196,15 +204,17 @@ static tutti_status join_launched(tutti_launch *launch, const tutti_options *opt
     static atomic_uint jobs;
     char address[300] = "", own[64];
     snprintf(own, sizeof own, "alone-%d-%u", (int)getpid(), atomic_fetch_add(&jobs, 1));
-    if (launch->host[0] != '\0') snprintf(address, sizeof address, "%s:%d", launch->host, launch->port);
-    bool launched = launch->launcher != NULL, store = launched && launch->store != NULL && launch->store[0] != '\0';
+    bool launched = launch->launcher != NULL, store = launched && launch->store[0] != '\0';
+    struct teller teller = {launch, tti_now_ns() + options->join_timeout_ms * 1000000};
+    if (launch->host[0] != '\0' && !store) /* else it is the store's address, where rank 0 cannot wait */
+        snprintf(address, sizeof address, "%s:%d", launch->host, launch->port);
     struct tti_cluster_launch how = {.job = launched ? launch->job : own,
                                      .process = launched ? launch->rank : 0,
                                      .process_count = launched ? launch->size : 1,
                                      .ranks_each = ranks,
                                      .one_host = !launched || launch->one_host,
                                      .address = address,
-                                     .context = launch,
+                                     .context = &teller,
                                      .publish = store ? publish : NULL,
                                      .lookup = store ? look_up : NULL};
     tutti_status status = join_job(&how, options, comms, error);
