@@ -15,7 +15,7 @@ esac
 for source in "$dir"/example_*.c; do
     program=${source%.c}
     "$CC" -std=c17 -Wall -Wextra -Wno-unused-parameter -Werror "${sanitizers[@]}" -I "$SRC/include" -o "$program" \
-        "$source" "$BUILD/libtutti.a" -pthread
+        "$source" "$BUILD/libtutti.a" -pthread -lsodium -ljansson -lm
     for ranks in 1 4; do
         echo "$(basename "$program") with TUTTI_RANKS=$ranks:"
         TUTTI_RANKS=$ranks "$program" > "$dir/output"
