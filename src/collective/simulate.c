@@ -9,7 +9,9 @@
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api.h"
+#include "collective/net.h"
 #include "collective/queue.h"
+#include "transport/sim.h"
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -24,7 +26,7 @@ struct sim_rank {
     struct simulation *simulation;
     struct tti_world *world;
     tutti_comm *comm;
-    int rank, result;
+    int rank, local, result; /* local: its number in the world of its host */
     bool ended, lost;
 };
 
@@ -41,6 +43,7 @@ struct simulation {
     int size, result;
     struct sim_rank *ranks;
     struct sim_death *deaths;
+    struct tti_sim_network *network; /* NULL: there is one host */
     tutti_status status;
     tutti_error *error;
 };
@@ -56,13 +59,19 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
+static void lose(struct sim_rank *rank)
+{
+    rank->lost = true;
+    tti_world_mark(rank->world, rank->local, TTI_RANK_LOST);
+    if (rank->simulation->network != NULL) tti_sim_network_drop(rank->simulation->network, rank->rank);
+}
+
 static void die(struct tti_event *event)
 {
     struct sim_rank *rank = ((struct sim_death *)event)->rank;
     if (rank->ended) return;
-    rank->lost = true;
     tti_sim_task_kill(rank->task.simulated);
-    tti_world_mark(rank->world, rank->rank, TTI_RANK_LOST);
+    lose(rank);
 }
 
 static void plan_deaths(struct simulation *simulation)
@@ -86,10 +95,7 @@ static void run_ranks(struct simulation *simulation)
         if (simulation->status != TUTTI_OK) break;
         tti_sim_task_lead(ranks[started].task.simulated); /* what it starts dies with it */
     }
-    for (int rank = started; rank < simulation->size; rank++) {
-        ranks[rank].lost = true;
-        tti_world_mark(ranks[rank].world, ranks[rank].rank, TTI_RANK_LOST);
-    }
+    for (int rank = started; rank < simulation->size; rank++) lose(&ranks[rank]);
     if (started == simulation->size) plan_deaths(simulation);
     for (int rank = 0; rank < started; rank++) tti_task_join(&ranks[rank].task);
     for (size_t i = 0; i < simulation->setup->death_count; i++) tti_sim_cancel(&simulation->deaths[i].event);
@@ -104,30 +110,63 @@ static void run_ranks(struct simulation *simulation)
 
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */
 
-static tutti_status make_host(struct simulation *simulation, struct sim_rank *ranks, int count)
+static tutti_status make_comm(struct sim_rank *rank, tutti_error *error)
 {
+    struct simulation *simulation = rank->simulation;
+    if (simulation->network == NULL) return tti_comm_create_all(rank->world, rank->rank, &rank->comm, error);
+    struct tti_net *net;
+    struct tti_transport *transport = tti_sim_network_open(simulation->network, rank->rank);
+    tutti_status status = tti_net_create(transport, &net, error);
+    if (status != TUTTI_OK) {
+        transport->ops->close(transport, 0);
+        return status;
+    }
+    struct tti_comm_setup setup = {.world = rank->world,
+                                   .rank = rank->rank,
+                                   .size = simulation->size,
+                                   .here = simulation->setup->ranks_per_host,
+                                   .net = net};
+    status = tti_comm_create_over(&setup, &rank->comm, error);
+    tti_net_release(net); /* the comm holds it */
+    return status;
+}
+
+static tutti_status make_host(struct simulation *simulation, int host)
+{
+    int count = simulation->setup->ranks_per_host, made = 0;
+    struct sim_rank *ranks = simulation->ranks + host * count;
     struct tti_world *world;
     size_t area_bytes = tti_area_bytes(count, simulation->options.direct == 0);
     TTI_TRY(tti_world_threads(count, &simulation->options, area_bytes, &world, simulation->error));
-    int made = 0;
     tutti_status status = TUTTI_OK;
     for (; made < count && status == TUTTI_OK; made++) {
-        ranks[made].world = world;
-        ranks[made].rank = made;
-        ranks[made].simulation = simulation;
-        status = tti_comm_create_all(world, made, &ranks[made].comm, simulation->error);
+        ranks[made] = (struct sim_rank){
+            .simulation = simulation, .world = world, .rank = host * count + made, .local = made};
+        status = make_comm(&ranks[made], simulation->error);
     }
-    if (status == TUTTI_OK) return TUTTI_OK;
-    for (int i = 0; i < made - 1; i++) tti_comm_destroy(ranks[i].comm);
-    for (int i = made - 1; i < count; i++) tti_world_release(world);
+    for (int i = status == TUTTI_OK ? count : made - 1; i < count; i++) tti_world_release(world);
     return status;
+}
+
+static tutti_status make_hosts(struct simulation *simulation)
+{
+    const tutti_sim_setup *setup = simulation->setup;
+    if (setup->hosts > 1)
+        TTI_TRY(tti_sim_network_create(setup->hosts, setup->ranks_per_host, 1e9 / setup->link_bytes_per_s,
+                                       setup->link_latency_ns, &simulation->network, simulation->error));
+    for (int host = 0; host < setup->hosts; host++) TTI_TRY(make_host(simulation, host));
+    return TUTTI_OK;
 }
 
 static void *run_world(void *argument)
 {
     struct simulation *simulation = argument;
-    simulation->status = make_host(simulation, simulation->ranks, simulation->size);
-    if (simulation->status == TUTTI_OK) run_ranks(simulation);
+    simulation->status = make_hosts(simulation);
+    if (simulation->status == TUTTI_OK)
+        run_ranks(simulation);
+    else
+        for (int rank = 0; rank < simulation->size; rank++) tti_comm_destroy(simulation->ranks[rank].comm);
+    tti_sim_network_free(simulation->network);
     return NULL;
 }
 
@@ -170,8 +209,6 @@ static tutti_status check(const tutti_sim_setup *setup, tutti_sim_work *work, tu
         setup->local_latency_ns < 0 || setup->overhead_ns < 0 || setup->noise_ns < 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "simulation: rates must be above 0, latencies, overhead and noise not below");
-    if (setup->hosts > 1)
-        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0, "simulation: several hosts are not supported yet");
     return check_deaths(setup, error);
 }
 

@@ -16,7 +16,7 @@
 enum {
     PIECE_BYTES = 65536, /* that a frame has the link for at least, when others wait */
     PIECES = 16,         /* a longer frame is not cut into many more than these */
-    SMALL_BYTES = 1024,  /* data that travel even when sizes only do: they may be counts that others go by */
+    SMALL_BYTES = 4096,  /* data that travel even when sizes only do: they may be counts that others go by */
     BLOCK_FRAMES = 256   /* made together */
 };
 
@@ -366,7 +366,7 @@ static void wake(struct tti_transport *transport)
 }
 
 /* What has not left by now never will; what has still arrives. */
-static void forget_queued(struct endpoint *endpoint)
+static void forget_queued(struct endpoint *endpoint, tutti_status status)
 {
     struct link *link = &endpoint->network->links[endpoint->host];
     bool sending = link->first == endpoint && link->sending != NULL;
@@ -379,6 +379,7 @@ static void forget_queued(struct endpoint *endpoint)
     endpoint->waits = false;
     for (struct frame *frame; (frame = take_first(&endpoint->queued)) != NULL;) {
         endpoint->on_the_way--;
+        hand_back(endpoint, frame->outgoing, status);
         free_frame(endpoint->network, frame);
     }
     if (!sending) return;
@@ -389,7 +390,7 @@ static void forget_queued(struct endpoint *endpoint)
 static void leave(struct endpoint *endpoint, bool in_order)
 {
     endpoint->in_order = in_order;
-    forget_queued(endpoint);
+    forget_queued(endpoint, in_order ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER_LOST);
     free_frames(endpoint->network, &endpoint->arrived);
     endpoint->state = GONE;
     announce_departure(endpoint);
@@ -403,10 +404,8 @@ static void close_endpoint(struct tti_transport *transport, int64_t timeout_ns)
         tell_sent(endpoint);
         doze(endpoint, until - tti_sim_now_ns());
     }
-    for (struct frame *frame = endpoint->queued.first; frame != NULL; frame = frame->next)
-        hand_back(endpoint, frame->outgoing, TUTTI_ERR_TIMEOUT);
+    if (endpoint->state == OPEN) leave(endpoint, true); /* else it was dropped before */
     tell_sent(endpoint);
-    leave(endpoint, true);
 }
 
 static const struct tti_transport_ops sim_ops = {

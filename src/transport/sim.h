@@ -28,7 +28,8 @@ void tti_sim_network_free(struct tti_sim_network *network);
 /* The endpoint of a rank: one at a time. */
 struct tti_transport *tti_sim_network_open(struct tti_sim_network *network, int rank);
 
-/* The rank is no more: what it had not sent is lost, and its peers learn of it after the latency of the link. */
+/* The rank is no more: what it had not sent is lost, and its peers learn of it after the latency of the link. Its endpoint
+ * still has to be closed, by whoever frees what was the rank's. */
 void tti_sim_network_drop(struct tti_sim_network *network, int rank);
 
 #endif
