@@ -144,7 +144,8 @@ static void run_simulated(void)
     options.arena_bytes = ARENA_BYTES;
     tutti_sim_setup_init(&setup);
     setup.options = &options;
-    setup.ranks_per_host = current->size;
+    setup.hosts = current->hosts == 0 ? 1 : current->hosts;
+    setup.ranks_per_host = current->size / setup.hosts;
     setup.seed = current->seed;
     setup.noise_ns = 2000; /* larger than what a step takes: ranks do not go in step */
     setup.stack_bytes = 1 << 20;

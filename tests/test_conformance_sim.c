@@ -10,22 +10,50 @@
 
 enum { SEEDS = CONF_SANITIZED ? 2 : 6 };
 
-static void run(struct conf_list *list, uint64_t seed)
+static void run(struct conf_list *list, int hosts, int direct, uint64_t seed)
 {
-    for (int direct = 0; direct < 2; direct++)
-        for (uint64_t i = 0; i < SEEDS; i++) {
-            char label[64];
-            snprintf(label, sizeof label, "simulated, direct=%d, seed %llu", direct, (unsigned long long)(seed + i));
-            list->label = label;
-            struct conf_world world = {.ranks = CONF_SIMULATED,
-                                       .size = list->size,
-                                       .direct = direct,
-                                       .attach = 1,
-                                       .seed = seed + i,
-                                       .body = conf_list_run,
-                                       .context = list};
-            conf_world_run(&world);
+    for (uint64_t i = 0; i < SEEDS; i++) {
+        char label[80];
+        snprintf(label, sizeof label, "simulated, %d hosts, direct=%d, seed %llu", hosts, direct,
+                 (unsigned long long)(seed + i));
+        list->label = label;
+        struct conf_world world = {.ranks = CONF_SIMULATED,
+                                   .size = list->size,
+                                   .hosts = hosts,
+                                   .direct = direct,
+                                   .attach = 1,
+                                   .seed = seed + i,
+                                   .body = conf_list_run,
+                                   .context = list};
+        conf_world_run(&world);
+    }
+}
+
+/* On one host, both ways; or on as many hosts as ranks, and where it can be on hosts of two. */
+static void run_all(struct conf_list *list, bool hosts, uint64_t seed)
+{
+    if (!hosts) {
+        run(list, 1, 0, seed);
+        run(list, 1, 1, seed);
+        return;
+    }
+    if (list->size > 1) run(list, list->size, 1, seed);
+    if (list->size > 2 && list->size % 2 == 0) run(list, list->size / 2, 1, seed);
+}
+
+/* Between hosts go collectives only. */
+static void run_list(int size, size_t batch, bool hosts, uint64_t seed)
+{
+    struct conf_list list = {.size = size, .batch = batch};
+    for (int tuning = 0; tuning < CONF_TUNINGS; tuning++)
+        for (size_t i = 0; i < conf_kind_count; i++) {
+            enum tti_kind kind = conf_kinds[i];
+            if (hosts && (kind == TTI_SEND || kind == TTI_SENDRECV)) continue;
+            conf_list_add_random(&list, kind, (enum conf_tuning)tuning, seed++, 20000);
         }
+    conf_list_prepare(&list, seed, false);
+    run_all(&list, hosts, seed);
+    conf_list_free(&list);
 }
 
 int main(int argc, char **argv)
@@ -34,16 +62,11 @@ int main(int argc, char **argv)
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) * 1000003 : 1;
     conf_begin();
     conf_reference_prepare();
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        for (size_t batch = 1; batch <= 8; batch *= 8) {
-            struct conf_list list = {.size = sizes[i], .batch = batch};
-            for (int tuning = 0; tuning < CONF_TUNINGS; tuning++)
-                for (size_t kind = 0; kind < conf_kind_count; kind++)
-                    conf_list_add_random(&list, conf_kinds[kind], (enum conf_tuning)tuning, seed++, 20000);
-            conf_list_prepare(&list, seed, false);
-            run(&list, seed);
-            conf_list_free(&list);
-        }
-    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t batch = 1; batch <= 8; batch *= 8)
+            for (int hosts = 0; hosts < 2; hosts++) {
+                run_list(sizes[i], batch, hosts != 0, seed);
+                seed += 1000;
+            }
     return conf_end();
 }

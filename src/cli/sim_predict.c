@@ -83,10 +83,10 @@ static const struct algorithm algorithms[] = {
     {"pipelined tree", "through bounce buffers, down a binary tree", false, true, 0, force_local_tree},
     {"all at once", "every rank waits for all others", false, false, 0, force_gathering},
     {"dissemination", "in a logarithmic number of rounds", false, false, 0, force_dissemination},
-    {"flat", "messages between one rank and all others", true, false, 0, force_flat},
     {"rounds", "messages in a logarithmic number of rounds: trees, recursive doubling, Bruck", true, false, 0,
      force_rounds},
     {"slices", "messages with slices or blocks that each rank owns, pipelines and rings", true, false, 0, force_slices},
+    {"flat", "messages between one rank and all others", true, false, 0, force_flat},
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 

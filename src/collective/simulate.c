@@ -85,6 +85,14 @@ static void plan_deaths(struct simulation *simulation)
     }
 }
 
+/* A rank may have died with anything half done. */
+static void free_lost(tutti_comm *comm)
+{
+    tti_queue_abandon(comm);
+    if (comm->lanes != NULL) atomic_store_explicit(&comm->lanes->net->lock, 0, memory_order_relaxed);
+    tti_comm_destroy(comm);
+}
+
 /* Ranks that could not be started are lost to the others. */
 static void run_ranks(struct simulation *simulation)
 {
@@ -100,10 +108,7 @@ static void run_ranks(struct simulation *simulation)
     for (int rank = 0; rank < started; rank++) tti_task_join(&ranks[rank].task);
     for (size_t i = 0; i < simulation->setup->death_count; i++) tti_sim_cancel(&simulation->deaths[i].event);
     for (int rank = 0; rank < simulation->size; rank++) {
-        if (ranks[rank].lost) {
-            tti_queue_abandon(ranks[rank].comm);
-            tti_comm_destroy(ranks[rank].comm);
-        }
+        if (ranks[rank].lost) free_lost(ranks[rank].comm);
         if (simulation->result == 0) simulation->result = ranks[rank].result;
     }
 }

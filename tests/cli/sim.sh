@@ -24,6 +24,17 @@ tool sim --json - --seed 6 broadcast --bytes 1M --noise 300ns
 [ "$first" != "$(sed 's/"real_s.*//; s/"seed": 6/"seed": 5/' <<<"$OUT")" ]
 check "another seed gives something else" 0 $?
 
+# two hosts: one message of 1 KiB each way at once, 12.5 GB/s and 5 us; then the sum
+tool sim all_reduce --hosts 2 --ranks-per-host 1 --bytes 1K --link 100G:5us --local 10GB:1us --overhead 0ns
+check "two hosts: status" 0 "$STATUS"
+matches "two hosts: what it is" '2 ranks on 2 hosts, links 100 Gbit/s and 5.00 us' "$OUT"
+matches "two hosts: one round" '^ \* rounds +5\.[2-5][0-9] us' "$OUT"
+tool sim all_reduce --hosts 4 --ranks-per-host 2 --bytes 8M --link 12.5GB:5us --overhead 0ns
+matches "four hosts: slices are chosen" '^ \* slices' "$OUT"
+tool sim broadcast --hosts 4 --ranks-per-host 2 --sweep --bytes 64K --svg -
+check "sweep over hosts: a line for each number" 3 "$(grep -c '<polyline' <<<"$OUT")"
+matches "sweep over hosts: the table has a column for each" '^ +hosts +1 +2 +4$' "$ERR"
+
 for op in $("$TUTTI" bench --list | awk '{print $1}'); do
     tool sim "$op" --ranks-per-host 5 --bytes 10K
     check "$op: status" 0 "$STATUS"
