@@ -6,6 +6,7 @@
 
 #if defined(__x86_64__)
 
+#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ static bool usable(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+#define KERNEL_MASKS
 #define KERNEL_SET tti_nn_kernels_avx512
 #define KERNEL_NAME "avx512"
 #include "nn/kernels.inc"
