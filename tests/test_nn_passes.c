@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan processors=2
+ *
+ * Passes: closed forms in exact arithmetic, the two parts of backward apart, adding up, readiness, dropout, values that
+ * are not finite, wrong input, memory that runs out, and two ranks that multiply matrices at the same time.
+ */
+#include "base/alloc.h"
+#include "nn.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const tutti_gpt small = {.layers = 2, .heads = 2, .width = 32, .context = 16, .vocabulary = 50};
+
+static bool same(const float *a, const float *b, size_t count)
+{
+    return memcmp(a, b, count * sizeof *a) == 0;
+}
+
+static float *copy_gradients(tutti_model *model)
+{
+    size_t bytes = tutti_model_elements(model) * sizeof(float);
+    return memcpy(malloc(bytes), tutti_model_gradients(model), bytes);
+}
+
+/* ---- Closed forms ---------------------------------------------------------------------------------------------- */
+
+enum { ROWS = 12, IN = 5, OUT = 3 };
+
+/* Small whole numbers: every sum is exact, so every order of summing must give the same bits. */
+static void whole_numbers(float *values, size_t count, uint64_t seed)
+{
+    for (size_t i = 0; i < count; i++) values[i] = (float)((int)(nn_random(&seed) % 9) - 4);
+}
+
+static float *writable(const float *values)
+{
+    return (float *)(uintptr_t)values;
+}
+
+/* The gradient of the squared differences: 2 / outputs * X'(X W + b - Y). Outputs 4, so that this is exact. */
+static void least_squares(void)
+{
+    enum { OUT4 = 4 };
+    tutti_model *model = nn_mlp(&(tutti_mlp){.inputs = IN, .outputs = OUT4}, 1);
+    tutti_batch batch = nn_values(ROWS, IN, OUT4, 2);
+    whole_numbers(tutti_model_values(model), tutti_model_elements(model), 3);
+    whole_numbers(writable(batch.inputs), ROWS * IN, 4);
+    whole_numbers(writable(batch.target_values), ROWS * OUT4, 5);
+    const float *w = tutti_model_values(model) + tutti_model_find(model, "layers.0.weight")->offset;
+    const float *b = tutti_model_values(model) + tutti_model_find(model, "layers.0.bias")->offset;
+    float expected[IN][OUT4] = {{0}};
+    for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < OUT4; j++) {
+            float error = b[j] - batch.target_values[r * OUT4 + j];
+            for (int i = 0; i < IN; i++) error += batch.inputs[r * IN + i] * w[i * OUT4 + j];
+            for (int i = 0; i < IN; i++) expected[i][j] += 0.5f * error * batch.inputs[r * IN + i];
+        }
+    static const int64_t bounds[] = {0, 5, 6, 12};
+    for (int variant = 0; variant < 6; variant++) {
+        tutti_pass *pass = nn_pass(model,
+                                   &(tutti_pass_options){.samples = ROWS, .grains = 3, .threads = 1 + variant / 2});
+        batch.grain_bounds = variant % 2 ? bounds : NULL;
+        batch.grains = 3;
+        nn_step(pass, &batch, &(tutti_backward){0});
+        CHECK(same(tutti_model_gradients(model) + tutti_model_find(model, "layers.0.weight")->offset, expected[0],
+                   IN * OUT4));
+        tutti_pass_destroy(pass);
+    }
+    nn_batch_free(&batch);
+    tutti_model_destroy(model);
+}
+
+/* With weights of 0 every class is as likely: the gradient is X'(1 / classes - [is the target]). */
+static void cross_entropy_form(void)
+{
+    enum { CLASSES = 4 };
+    tutti_model *model = nn_mlp(&(tutti_mlp){.inputs = IN, .outputs = CLASSES, .classify = true}, 1);
+    tutti_batch batch = nn_values(ROWS, IN, CLASSES, 6);
+    whole_numbers(writable(batch.inputs), ROWS * IN, 7);
+    memset(tutti_model_values(model), 0, tutti_model_elements(model) * sizeof(float));
+    tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = ROWS});
+    tutti_loss loss = nn_step(pass, &batch, &(tutti_backward){0});
+    CHECK(fabs(loss.sum / loss.count - log(CLASSES)) < 1e-7);
+    const float *gradient = tutti_model_gradients(model);
+    for (int i = 0; i < IN; i++)
+        for (int c = 0; c < CLASSES; c++) {
+            float expected = 0;
+            for (int r = 0; r < ROWS; r++)
+                expected += batch.inputs[r * IN + i] * (0.25f - (batch.targets[r] == c ? 1.0f : 0.0f));
+            CHECK(fabsf(gradient[i * CLASSES + c] - expected) < 1e-5f);
+        }
+    tutti_pass_destroy(pass);
+    nn_batch_free(&batch);
+    tutti_model_destroy(model);
+}
+
+/* ---- Backward in other ways, same bits -------------------------------------------------------------------------- */
+
+struct coverage {
+    size_t next; /* everything from here on has been ready */
+    bool ordered;
+};
+
+static void note_ready(void *context, size_t offset, size_t count)
+{
+    struct coverage *coverage = context;
+    coverage->ordered = coverage->ordered && offset + count == coverage->next;
+    coverage->next = offset;
+}
+
+static void other_ways(const int64_t *bounds, int grains)
+{
+    tutti_model *model = nn_gpt(&small, 11);
+    tutti_batch batch = nn_tokens(4, small.context, (int32_t)small.vocabulary, 12);
+    batch.grain_bounds = bounds;
+    batch.grains = grains;
+    const size_t count = tutti_model_elements(model);
+    tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = 4, .grains = grains, .threads = 2});
+    struct coverage coverage = {.next = count, .ordered = true};
+    nn_step(pass, &batch, &(tutti_backward){.ready = note_ready, .context = &coverage});
+    CHECK(coverage.ordered && coverage.next == 0);
+    float *expected = copy_gradients(model);
+    tutti_pass_destroy(pass);
+
+    tutti_pass_options apart = {.samples = 4, .grains = grains, .threads = 2, .split = true};
+    pass = nn_pass(model, &apart);
+    memset(tutti_model_gradients(model), 0, count * sizeof(float));
+    nn_step(pass, &batch, &(tutti_backward){.parts = TUTTI_BACKWARD_INPUT});
+    CHECK(tutti_model_gradients(model)[0] == 0);
+    CHECK(tutti_pass_backward(pass, &(tutti_backward){.parts = TUTTI_BACKWARD_WEIGHTS}) == TUTTI_OK);
+    CHECK(same(tutti_model_gradients(model), expected, count));
+    tutti_pass_destroy(pass);
+    free(expected);
+    nn_batch_free(&batch);
+    tutti_model_destroy(model);
+}
+
+/* Two batches added up are the batch of both; a rank without samples has gradients of 0. */
+static void adding(void)
+{
+    tutti_model *model = nn_mlp(
+        &(tutti_mlp){.inputs = IN, .outputs = OUT + 1, .hidden_layers = 1, .hidden = 8, .activation = TUTTI_RELU}, 1);
+    tutti_batch batch = nn_values(ROWS, IN, OUT + 1, 2);
+    whole_numbers(tutti_model_values(model), tutti_model_elements(model), 3);
+    whole_numbers(writable(batch.inputs), ROWS * IN, 4);
+    whole_numbers(writable(batch.target_values), ROWS * (OUT + 1), 5);
+    tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = ROWS});
+    nn_step(pass, &batch, &(tutti_backward){0});
+    float *expected = copy_gradients(model);
+    tutti_batch half = batch, empty = batch;
+    half.samples = 7;
+    nn_step(pass, &half, &(tutti_backward){0});
+    half.samples = ROWS - 7;
+    half.inputs += 7 * IN;
+    half.target_values += 7 * (OUT + 1);
+    nn_step(pass, &half, &(tutti_backward){.accumulate = true});
+    CHECK(same(tutti_model_gradients(model), expected, tutti_model_elements(model)));
+    empty.samples = 0;
+    CHECK(nn_step(pass, &empty, &(tutti_backward){.accumulate = true}).count == 0);
+    CHECK(same(tutti_model_gradients(model), expected, tutti_model_elements(model)));
+    nn_step(pass, &empty, &(tutti_backward){0});
+    for (size_t i = 0; i < tutti_model_elements(model); i++) CHECK(tutti_model_gradients(model)[i] == 0);
+    free(expected);
+    tutti_pass_destroy(pass);
+    nn_batch_free(&batch);
+    tutti_model_destroy(model);
+}
+
+/* ---- Dropout --------------------------------------------------------------------------------------------------- */
+
+static void dropout(void)
+{
+    enum { WIDTH = 500 };
+    tutti_model *model;
+    tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = WIDTH}, &model);
+    tutti_add_dropout(model, "drop", 0.25);
+    tutti_add_mse(model);
+    tutti_model_seal(model);
+    tutti_model_bind(model, NULL, NULL);
+    tutti_batch batch = nn_values(20, WIDTH, WIDTH, 1);
+    for (int i = 0; i < 20 * WIDTH; i++) writable(batch.inputs)[i] = 3;
+    tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = 20, .threads = 3});
+    nn_step(pass, &batch, NULL);
+    float *first = memcpy(malloc(20 * WIDTH * sizeof *first), tutti_pass_outputs(pass), 20 * WIDTH * sizeof *first);
+    int kept = 0;
+    for (int i = 0; i < 20 * WIDTH; i++) {
+        CHECK(first[i] == 0 || first[i] == 4);
+        kept += first[i] == 4;
+    }
+    CHECK(kept > 7300 && kept < 7700); /* 7500 expected, deviation 43 */
+    tutti_batch part = batch;          /* the same numbers for the same samples of the global batch */
+    part.samples = 13;
+    part.first_sample = 7;
+    nn_step(pass, &part, NULL);
+    CHECK(same(tutti_pass_outputs(pass), first + 7 * WIDTH, 13 * WIDTH));
+    batch.step = 1;
+    nn_step(pass, &batch, NULL);
+    CHECK(!same(tutti_pass_outputs(pass), first, 20 * WIDTH));
+    batch.evaluate = true;
+    nn_step(pass, &batch, NULL);
+    CHECK(same(tutti_pass_outputs(pass), batch.inputs, 20 * WIDTH));
+    free(first);
+    tutti_pass_destroy(pass);
+    nn_batch_free(&batch);
+    tutti_model_destroy(model);
+}
+
+/* ---- Not finite ------------------------------------------------------------------------------------------------ */
+
+static void faults(void)
+{
+    tutti_model *model = nn_gpt(&small, 13);
+    tutti_batch batch = nn_tokens(2, small.context, (int32_t)small.vocabulary, 14);
+    tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = 2});
+    tutti_fault fault;
+    nn_step(pass, &batch, &(tutti_backward){0});
+    CHECK(!tutti_pass_fault(pass, &fault));
+
+    const tutti_tensor *tensor = tutti_model_find(model, "h.1.mlp.c_fc.weight");
+    tutti_model_gradients(model)[tensor->offset + 7] = INFINITY;
+    CHECK(tutti_pass_fault(pass, &fault) && strcmp(fault.what, "gradient") == 0 && fault.index == 7);
+    CHECK(strcmp(fault.tensor, "h.1.mlp.c_fc.weight") == 0 && strcmp(fault.layer, "h.1.mlp.c_fc") == 0);
+
+    float *norm = tutti_model_values(model) + tutti_model_find(model, "h.1.ln_1.weight")->offset;
+    for (int i = 0; i < small.width; i++) norm[i] = 3e38f; /* finite, but what comes out of the norm is not */
+    CHECK(!isfinite(nn_step(pass, &batch, NULL).sum));
+    CHECK(tutti_pass_fault(pass, &fault) && strcmp(fault.what, "output") == 0);
+    CHECK(strcmp(fault.layer, "h.1.ln_1") == 0 || strcmp(fault.layer, "h.1.attn.c_attn") == 0);
+
+    norm[3] = NAN;
+    CHECK(tutti_pass_fault(pass, &fault) && strcmp(fault.what, "parameter") == 0 && fault.index == 3);
+    CHECK(strcmp(fault.tensor, "h.1.ln_1.weight") == 0 && isnan(fault.value));
+    CHECK(isnan(nn_step(pass, &batch, NULL).sum));
+    tutti_pass_destroy(pass);
+    nn_batch_free(&batch);
+    tutti_model_destroy(model);
+}
+
+/* ---- Wrong input ----------------------------------------------------------------------------------------------- */
+
+static bool refused(tutti_model *model, tutti_status status, const char *word)
+{
+    bool right = status == TUTTI_ERR_ARGUMENT && tutti_model_error(model) != NULL &&
+                 strstr(tutti_model_error(model)->text, word) != NULL;
+    if (!right && tutti_model_error(model) != NULL) printf("said: %s\n", tutti_model_error(model)->text);
+    return right;
+}
+
+static void wrong_batches(void)
+{
+    tutti_model *model = nn_gpt(&small, 1);
+    tutti_batch batch = nn_tokens(2, small.context, (int32_t)small.vocabulary, 2), bad = batch;
+    tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = 2, .grains = 2});
+    tutti_loss losses[2];
+    CHECK(refused(model, tutti_pass_backward(pass, &(tutti_backward){0}), "needs a forward"));
+    bad.samples = 3;
+    CHECK(refused(model, tutti_pass_forward(pass, &bad, losses), "3 samples"));
+    bad = batch;
+    bad.targets = NULL;
+    CHECK(refused(model, tutti_pass_forward(pass, &bad, losses), "lacks"));
+    bad = batch;
+    bad.grain_bounds = (const int64_t[]){0, 2, 1};
+    bad.grains = 2;
+    CHECK(refused(model, tutti_pass_forward(pass, &bad, losses), "grain bounds"));
+    bad.grain_bounds = (const int64_t[]){0, 1, 2};
+    CHECK(tutti_pass_forward(pass, &bad, losses) == TUTTI_OK);
+    CHECK(refused(model, tutti_pass_backward(pass, &(tutti_backward){.accumulate = true}), "only fast mode"));
+    CHECK(refused(model, tutti_pass_backward(pass, &(tutti_backward){.parts = TUTTI_BACKWARD_INPUT}), "split"));
+    ((int32_t *)(uintptr_t)batch.tokens)[5] = 50;
+    CHECK(refused(model, tutti_pass_forward(pass, &batch, losses), "token 5 of the batch is 50"));
+    tutti_pass_destroy(pass);
+    nn_batch_free(&batch);
+    tutti_model_destroy(model);
+}
+
+static void wrong_models(void)
+{
+    tutti_model *model;
+    tutti_status status = tutti_gpt_create(
+        &(tutti_gpt){.layers = 1, .heads = 3, .width = 32, .context = 4, .vocabulary = 9}, &model);
+    CHECK(refused(model, status, "3 heads"));
+    tutti_model_destroy(model);
+    tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = 4}, &model);
+    tutti_add_linear(model, "a", &(tutti_linear){.outputs = 4});
+    CHECK(refused(model, tutti_model_seal(model), "ends with a loss"));
+    tutti_model_destroy(model);
+    tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = 4}, &model);
+    tutti_add_linear(model, "a", &(tutti_linear){.outputs = 4});
+    tutti_residual_begin(model);
+    tutti_add_linear(model, "b", &(tutti_linear){.outputs = 5});
+    tutti_residual_end(model);
+    CHECK(refused(model, tutti_model_seal(model), "cannot be added"));
+    tutti_model_destroy(model);
+    tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = 4}, &model);
+    tutti_add_linear(model, "a", &(tutti_linear){.outputs = 4});
+    tutti_add_linear(model, "a", &(tutti_linear){.outputs = 4});
+    CHECK(refused(model, tutti_model_seal(model), "there already"));
+    tutti_model_destroy(model);
+}
+
+/* Every allocation fails once: each failure is an error, and nothing is lost. */
+static void no_memory(void)
+{
+    for (long allowed = 0; allowed < 400; allowed++) {
+        tutti_model *model = NULL;
+        tutti_pass *pass = NULL;
+        tti_alloc_fail_after(allowed);
+        tutti_status status = tutti_gpt_create(&small, &model);
+        if (status == TUTTI_OK) status = tutti_model_bind(model, NULL, NULL);
+        if (status == TUTTI_OK)
+            status = tutti_pass_create(model, &(tutti_pass_options){.samples = 2, .threads = 2}, &pass);
+        if (status == TUTTI_OK && tutti_model_gradients(model) == NULL) status = TUTTI_ERR_MEMORY;
+        tti_alloc_fail_after(-1);
+        tutti_pass_destroy(pass);
+        tutti_model_destroy(model);
+        if (status == TUTTI_OK) return;
+        CHECK(status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_LIMIT);
+    }
+    CHECK(!"that many allocations");
+}
+
+/* ---- Two ranks at once ------------------------------------------------------------------------------------------ */
+
+static void *train_some(void *argument)
+{
+    tutti_model *model = nn_gpt(&small, 21);
+    tutti_batch batch = nn_tokens(4, small.context, (int32_t)small.vocabulary, 22);
+    tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = 4});
+    tutti_loss loss;
+    bool good = true;
+    for (int step = 0; step < 20; step++) {
+        good = good && tutti_pass_forward(pass, &batch, &loss) == TUTTI_OK &&
+               tutti_pass_backward(pass, &(tutti_backward){0}) == TUTTI_OK;
+        float *values = tutti_model_values(model);
+        for (size_t i = 0; i < tutti_model_elements(model); i++) values[i] -= 1e-3f * tutti_model_gradients(model)[i];
+    }
+    *(double *)argument = good ? loss.sum : 0;
+    tutti_pass_destroy(pass);
+    nn_batch_free(&batch);
+    tutti_model_destroy(model);
+    return NULL;
+}
+
+static void two_ranks(void)
+{
+    double alone = 0, together[3] = {0};
+    pthread_t threads[3];
+    train_some(&alone);
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, train_some, &together[i]);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 3; i++) CHECK(alone > 0 && together[i] == alone);
+}
+
+int main(void)
+{
+    nn_need_blas();
+    least_squares();
+    cross_entropy_form();
+    other_ways(NULL, 0);
+    other_ways((const int64_t[]){0, 1, 2, 4}, 3);
+    adding();
+    dropout();
+    faults();
+    wrong_batches();
+    wrong_models();
+    no_memory();
+    two_ranks();
+    return nn_end();
+}
