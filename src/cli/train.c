@@ -54,7 +54,8 @@ const struct cli_page cli_train_page = {
     .usage = "tutti train gpt|mlp --data DATA [flags]",
     .about =
         "Trains a model on many ranks, data parallel. The batch is cut into grains, whose sums do not depend on the "
-        "number of ranks: 1, 2, 3 or 8 ranks, threads or processes, stopped and resumed or not, give the same weights "
+        "number of ranks: 1, 2, 3 or 8 ranks, threads or processes, over memory or tcp, stopped and resumed or not, "
+        "give the same weights "
         "bit for bit. --fast gives that up.\n\n"
         "Ctrl-C ends the step that runs, saves a checkpoint where --save is given, and stops; a second one kills. "
         "--resume goes on from the newest good checkpoint. When a checkpoint cannot be written the last good one "

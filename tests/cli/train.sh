@@ -30,6 +30,8 @@ tool train gpt "${SMALL[@]}" --ranks 3
 check 'three threads' "$wanted" "$(hash_of)"
 tool run -n 2 --no-prefix "$TUTTI" train gpt "${SMALL[@]}"
 check 'two processes' "$wanted" "$(hash_of)"
+TUTTI_TRANSPORT=tcp tool run -n 3 --no-prefix "$TUTTI" train gpt "${SMALL[@]}"
+check 'three processes over tcp' "$wanted" "$(hash_of)"
 cat >config <<END
 # the same as a file
 model gpt
