@@ -409,6 +409,11 @@ const struct tti_sim_setup *tti_sim_setup_of(void)
     return &tti_sim->setup;
 }
 
+const void *tti_sim_self(void)
+{
+    return tti_sim->current;
+}
+
 int64_t tti_sim_now_ns(void)
 {
     return tti_sim->now_ns;

@@ -11,9 +11,6 @@
 
 static tutti_status check_tag(tutti_comm *comm, enum tti_kind kind, int tag, bool any)
 {
-    if (comm->lanes != NULL)
-        return tti_comm_refuse(comm, kind, TUTTI_ERR_UNSUPPORTED,
-                               "%s: this comm goes over tcp, which carries collectives only", tti_kind_name(kind));
     if (tag >= 0 || (any && tag == TUTTI_ANY_TAG)) return TUTTI_OK;
     return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: tag %d is negative; tags are 0 or larger%s",
                            tti_kind_name(kind), tag, any ? ", or TUTTI_ANY_TAG" : "");
@@ -75,11 +72,14 @@ struct batch {
 static tutti_status batch_progress(void *object)
 {
     struct batch *batch = object;
-    TTI_TRY(tti_messages_progress(batch->comm));
+    tti_messages_lock(batch->comm);
+    tutti_status status = tti_messages_progress(batch->comm);
     while (batch->ended < batch->count && batch->letters[batch->ended]->status != TUTTI_IN_PROGRESS) batch->ended++;
-    if (batch->ended == batch->count) return TUTTI_OK;
-    batch->waiting_for = batch->letters[batch->ended]->waiting_for;
-    return TUTTI_IN_PROGRESS;
+    bool all = batch->ended == batch->count;
+    if (!all) batch->waiting_for = batch->letters[batch->ended]->waiting_for;
+    tti_messages_unlock(batch->comm);
+    if (status != TUTTI_OK) return status;
+    return all ? TUTTI_OK : TUTTI_IN_PROGRESS;
 }
 
 /* A message to or from the own rank that has found no partner when all are posted never will, while the rank waits. */

@@ -216,7 +216,9 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     made->area = tti_calloc(1, sizeof *made->area);
     made->row = tti_calloc(4 * n, sizeof *made->row);
     made->tables = tti_calloc(4 * n, sizeof *made->tables);
-    tutti_status status = made->area == NULL || made->row == NULL || made->tables == NULL ? TUTTI_ERR_MEMORY : TUTTI_OK;
+    made->messages = tti_messages_create(made);
+    bool all = made->area != NULL && made->row != NULL && made->tables != NULL && made->messages != NULL;
+    tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK) status = tti_lanes_create(made, setup->net, setup->id, error);
     if (status != TUTTI_OK) {
         tti_free(made->area);
@@ -283,6 +285,7 @@ char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place
 {
     if (place.reach == TTI_ARENA) return tti_world_translate(comm->world, place.process, place.value, 0);
     if (place.reach == TTI_NOWHERE) return NULL;
+    if (rank == comm->rank) return (char *)(uintptr_t)place.value;
     return tti_info_of(comm, rank)->pid == tti_info_of(comm, comm->rank)->pid ? (char *)(uintptr_t)place.value : NULL;
 }
 

@@ -123,7 +123,7 @@ static tutti_status mismatch(struct tti_op *op)
     bool cut = lanes->cut, first = lanes->asked_ns == 0;
     if (first && !cut) tti_lane_ask(lanes, peer);
     if (first) lanes->asked_ns = tti_now_ns();
-    tti_unlock(&lanes->net->lock);
+    tti_net_unlock(lanes->net);
     tutti_status status = cut ? cut_short(op, peer) : compare(op, peer, &question);
     if (status == TUTTI_OK && tti_now_ns() - lanes->asked_ns >= ANSWER_MS * MS) {
         char call[160];
@@ -133,7 +133,7 @@ static tutti_status mismatch(struct tti_op *op)
                                 "something else; all ranks must make the same calls in the same order",
                                 (unsigned long long)comm->sequence, comm->rank, call, peer);
     }
-    tti_lock(&lanes->net->lock);
+    tti_net_lock(lanes->net);
     return status == TUTTI_OK ? TUTTI_IN_PROGRESS : status;
 }
 
@@ -249,8 +249,8 @@ static tutti_status run_plan(struct tti_op *op)
     while (op->step < op->plan->count && status == TUTTI_OK) {
         const struct tti_step *step = &op->plan->steps[op->step];
         bool message = is_message(step);
-        if (message && !locked) tti_lock(&lanes->net->lock);
-        if (!message && locked) tti_unlock(&lanes->net->lock);
+        if (message && !locked) tti_net_lock(lanes->net);
+        if (!message && locked) tti_net_unlock(lanes->net);
         locked = message;
         if (message && lanes->mismatched >= 0 && !tti_comm_is_broken(op->comm))
             status = mismatch(op);
@@ -259,7 +259,7 @@ static tutti_status run_plan(struct tti_op *op)
         if (status == TUTTI_OK) op->step++;
     }
     bool no_memory = locked && lanes->no_memory;
-    if (locked) tti_unlock(&lanes->net->lock);
+    if (locked) tti_net_unlock(lanes->net);
     if (no_memory && status == TUTTI_IN_PROGRESS)
         return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
                               "rank %d has no memory for what other ranks send", op->comm->rank);
@@ -277,7 +277,7 @@ static tutti_status start(struct tti_op *op)
     tutti_comm *comm = op->comm;
     struct tti_lanes *lanes = comm->lanes;
     TTI_TRY(build(op));
-    tti_lock(&lanes->net->lock);
+    tti_net_lock(lanes->net);
     lanes->sequence = comm->sequence;
     lanes->signature = comm->signature;
     lanes->calls[comm->sequence % TTI_NET_CALLS] = (struct tti_past_call){
@@ -286,7 +286,7 @@ static tutti_status start(struct tti_op *op)
     lanes->asked = -1;
     lanes->stopped = false;
     if (lanes->questions > 0) answer_all(lanes);
-    tti_unlock(&lanes->net->lock);
+    tti_net_unlock(lanes->net);
     op->step = 0;
     op->entered = true;
     op->state = TTI_OP_RUNNING;
@@ -314,10 +314,10 @@ static tutti_status open_op(struct tti_op *op)
 static void stop(struct tti_op *op)
 {
     struct tti_lanes *lanes = op->comm->lanes;
-    tti_lock(&lanes->net->lock);
+    tti_net_lock(lanes->net);
     tti_lanes_stop(lanes);
     lanes->stopped = true;
-    tti_unlock(&lanes->net->lock);
+    tti_net_unlock(lanes->net);
 }
 
 static bool is_lost(const struct tti_lanes *lanes, int rank)
@@ -342,7 +342,7 @@ static bool is_fenced(struct tti_op *op, int64_t until_ns)
     struct tti_lanes *lanes = op->comm->lanes;
     if (!op->entered) return true;
     tti_net_pump(lanes->net);
-    tti_lock(&lanes->net->lock);
+    tti_net_lock(lanes->net);
     int busy = find_busy(lanes);
     bool late = busy >= 0 && tti_now_ns() >= until_ns;
     if (late) { /* never given back: the transport may still use them */
@@ -350,7 +350,7 @@ static bool is_fenced(struct tti_op *op, int64_t until_ns)
         lanes->shipments = NULL;
         lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
     }
-    tti_unlock(&lanes->net->lock);
+    tti_net_unlock(lanes->net);
     if (late) tti_comm_quarantine(op->comm, op->shape.kind, busy, op->in, op->out);
     return busy < 0 || late;
 }
@@ -359,10 +359,10 @@ static void spread(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
     struct tti_frame_head head = {.kind = TTI_FRAME_BREAK, .bytes = sizeof comm->area->failure};
-    tti_lock(&lanes->net->lock);
+    tti_net_lock(lanes->net);
     for (int rank = 0; rank < comm->size && !lanes->heard_break; rank++)
         if (rank != comm->rank) tti_lane_say(lanes, rank, head, &comm->area->failure);
-    tti_unlock(&lanes->net->lock);
+    tti_net_unlock(lanes->net);
     tti_net_pump(lanes->net);
 }
 
@@ -373,40 +373,40 @@ static int find_lost(tutti_comm *comm, bool look)
     struct tti_net *net = comm->lanes->net;
     int lost = -1;
     (void)look;
-    tti_lock(&net->lock);
+    tti_net_lock(net);
     for (int rank = 0; net->any_lost && rank < comm->size && lost < 0; rank++)
         if (net->lost[tti_member(comm, rank)] != NULL) lost = rank;
-    tti_unlock(&net->lock);
+    tti_net_unlock(net);
     return lost;
 }
 
 static bool has_left(const tutti_comm *comm, int rank)
 {
-    tti_lock(&comm->lanes->net->lock);
+    tti_net_lock(comm->lanes->net);
     bool left = comm->lanes->peers[rank] != NULL && comm->lanes->peers[rank]->left;
-    tti_unlock(&comm->lanes->net->lock);
+    tti_net_unlock(comm->lanes->net);
     return left;
 }
 
 static uint64_t mark_of(const tutti_comm *comm, int rank)
 {
-    tti_lock(&comm->lanes->net->lock);
+    tti_net_lock(comm->lanes->net);
     const struct tti_lane *lane = comm->lanes->peers[rank];
     uint64_t mark = lane == NULL ? 0 : lane->sequence << 8 | (lane->posted != NULL);
-    tti_unlock(&comm->lanes->net->lock);
+    tti_net_unlock(comm->lanes->net);
     return mark;
 }
 
 static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
     struct tti_lanes *lanes = comm->lanes;
-    tti_lock(&lanes->net->lock);
+    tti_net_lock(lanes->net);
     const struct tti_lane *lane = lanes->peers[rank];
     uint64_t sequence = lane == NULL ? 0 : lane->sequence;
     const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
     char call[160] = "";
     if (past != NULL) tti_call_describe(&past->call, call, sizeof call);
-    tti_unlock(&lanes->net->lock);
+    tti_net_unlock(lanes->net);
     if (sequence == 0)
         snprintf(text, bytes, "rank %d has not been heard of on this comm", rank);
     else
@@ -424,10 +424,10 @@ static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
     struct tti_lanes *lanes = comm->lanes;
     int peer = *waitable->waiting_for;
     if (peer < 0 || peer == comm->rank || waitable->kind >= TTI_LEAVE) return TUTTI_IN_PROGRESS;
-    tti_lock(&lanes->net->lock);
+    tti_net_lock(lanes->net);
     if (lanes->asked != peer) tti_lane_ask(lanes, peer);
     lanes->asked = peer;
-    tti_unlock(&lanes->net->lock);
+    tti_net_unlock(lanes->net);
     return TUTTI_IN_PROGRESS;
 }
 
@@ -459,10 +459,10 @@ static void leave(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
     struct tti_frame_head head = {.kind = TTI_FRAME_LEAVE, .sequence = lanes->sequence};
-    tti_lock(&lanes->net->lock);
+    tti_net_lock(lanes->net);
     for (int rank = 0; rank < comm->size; rank++)
         if (lanes->peers[rank] != NULL && rank != comm->rank) tti_lane_say(lanes, rank, head, NULL);
-    tti_unlock(&lanes->net->lock);
+    tti_net_unlock(lanes->net);
 }
 
 static void shut(tutti_comm *comm)

@@ -111,7 +111,7 @@ static void release_cluster(void *cluster)
 /* A comm of all ranks for one rank of this process. Its world and transport are given back if that fails. */
 static tutti_status sit_down(struct tti_cluster *cluster, int index, tutti_comm **comm, tutti_error *error)
 {
-    const struct tti_cluster_seat *seat = &cluster->seats[index];
+    const struct tti_cluster_seat copy = cluster->seats[index], *seat = &copy; /* the cluster may go first */
     struct tti_net *net = NULL;
     tutti_status status;
     if (seat->transport == NULL) {

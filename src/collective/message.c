@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "collective/message_frames.h"
 #include "collective/message_parts.h"
+#include "collective/net.h"
 
 enum {
     TIDIED_AT_ONCE = 8, /* idle peers looked at per call */
@@ -178,7 +179,7 @@ static void start_queued(struct tti_box *box)
         if (!start_send(box, TTI_SEND_OF(TTI_LETTER_ON(box->queue.next)))) return;
 }
 
-tutti_status tti_send_post(struct tti_send *send)
+static tutti_status post_send(struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
     struct tti_box *box = tti_box_of(letter->comm->messages, letter->peer);
@@ -370,7 +371,7 @@ static bool find_early_of_any(struct tti_recv *recv)
     return false;
 }
 
-tutti_status tti_recv_post(struct tti_recv *recv)
+static tutti_status post_recv(struct tti_recv *recv)
 {
     struct tti_letter *letter = &recv->letter;
     struct tti_messages *messages = letter->comm->messages;
@@ -498,7 +499,7 @@ static bool is_about_to_sleep(const tutti_comm *comm)
            atomic_load_explicit(&comm->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
 }
 
-tutti_status tti_messages_progress(tutti_comm *comm)
+static tutti_status make_progress(tutti_comm *comm)
 {
     struct tti_messages *messages = comm->messages;
     if (messages->pending == 0 || messages->stopped) return TUTTI_OK;
@@ -514,4 +515,41 @@ tutti_status tti_messages_progress(tutti_comm *comm)
     if (messages->failure != TUTTI_OK || !quiet) return messages->failure;
     if (alone && !tti_list_is_empty(&messages->any)) return nothing_will_come(TTI_LETTER_ON(messages->any.next));
     return check_left(messages);
+}
+
+/* ---- From outside ---------------------------------------------------------------------------------------------- */
+
+/* What frames bring is sorted by whoever moves the transport, for any comm: see net.h. */
+void tti_messages_lock(const tutti_comm *comm)
+{
+    if (comm->lanes != NULL) tti_net_lock(comm->lanes->net);
+}
+
+void tti_messages_unlock(const tutti_comm *comm)
+{
+    if (comm->lanes != NULL) tti_net_unlock(comm->lanes->net);
+}
+
+tutti_status tti_send_post(struct tti_send *send)
+{
+    tti_messages_lock(send->letter.comm);
+    tutti_status status = post_send(send);
+    tti_messages_unlock(send->letter.comm);
+    return status;
+}
+
+tutti_status tti_recv_post(struct tti_recv *recv)
+{
+    tti_messages_lock(recv->letter.comm);
+    tutti_status status = post_recv(recv);
+    tti_messages_unlock(recv->letter.comm);
+    return status;
+}
+
+tutti_status tti_messages_progress(tutti_comm *comm)
+{
+    tti_messages_lock(comm);
+    tutti_status status = make_progress(comm);
+    tti_messages_unlock(comm);
+    return status;
 }

@@ -58,6 +58,10 @@ struct tti_recv {
 tutti_status tti_send_post(struct tti_send *send);
 tutti_status tti_recv_post(struct tti_recv *recv);
 
+/* Around what reads or changes letters of a comm that goes over a transport. */
+void tti_messages_lock(const tutti_comm *comm);
+void tti_messages_unlock(const tutti_comm *comm);
+
 /* Does all that can be done now for the comm's letters; an error when the comm broke by that. */
 tutti_status tti_messages_progress(tutti_comm *comm);
 /* How many letters have not ended. */

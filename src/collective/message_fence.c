@@ -15,8 +15,10 @@ enum { KILL_MS = 1000 };
 void tti_messages_stop(tutti_comm *comm)
 {
     struct tti_messages *messages = comm->messages;
+    tti_messages_lock(comm);
     messages->stopped = true;
     TTI_LIST_EACH(link, &messages->work) tti_list_remove(link);
+    tti_messages_unlock(comm);
     if (comm->frames != NULL) return;
     atomic_store_explicit(&comm->posts[comm->rank].stopped, 1, memory_order_release);
     tti_comm_ring(comm, true);
@@ -56,6 +58,7 @@ static void end_untouched(struct tti_link *list, tutti_status status)
 bool tti_messages_fence(tutti_comm *comm, tutti_status status)
 {
     struct tti_messages *messages = comm->messages;
+    tti_messages_lock(comm);
     if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport);
     end_untouched(&messages->any, status);
     for (int peer = 0; messages->pending > 0 && peer < comm->size; peer++) {
@@ -65,7 +68,9 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
         struct tti_link *lists[] = {&box->posted, &box->queue, &box->sending, &box->taking};
         for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) end_untouched(lists[i], status);
     }
-    return messages->pending == 0;
+    bool none = messages->pending == 0;
+    tti_messages_unlock(comm);
+    return none;
 }
 
 /* Whoever has not stopped by now is killed where that is possible. */

@@ -14,6 +14,39 @@ static uint64_t charge(uint64_t bytes)
     return bytes < TTI_NET_CHARGE ? TTI_NET_CHARGE : bytes;
 }
 
+/* ---- The lock -------------------------------------------------------------------------------------------------- */
+
+/* Something of the calling task's own: its address tells tasks apart. */
+static const void *self(void)
+{
+    static _Thread_local char here;
+    return tti_sim == NULL ? &here : tti_sim_self();
+}
+
+bool tti_net_try_lock(struct tti_net *net)
+{
+    if (atomic_load_explicit(&net->owner, memory_order_relaxed) != self()) {
+        if (atomic_load_explicit(&net->lock, memory_order_relaxed) != 0 ||
+            atomic_exchange_explicit(&net->lock, 1, memory_order_acquire) != 0)
+            return false;
+        atomic_store_explicit(&net->owner, self(), memory_order_relaxed);
+    }
+    net->depth++;
+    return true;
+}
+
+void tti_net_lock(struct tti_net *net)
+{
+    while (!tti_net_try_lock(net)) tti_wait_turn();
+}
+
+void tti_net_unlock(struct tti_net *net)
+{
+    if (--net->depth > 0) return;
+    atomic_store_explicit(&net->owner, NULL, memory_order_relaxed);
+    tti_unlock(&net->lock);
+}
+
 static int world_rank(const struct tti_lanes *lanes, int rank)
 {
     return tti_member(lanes->comm, rank);
@@ -243,13 +276,15 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     struct tti_net *net = context;
     struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
     *cookie = NULL;
+    if (lanes != NULL && tti_frame_is_message(head))
+        return tti_frame_begin(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
     if (lanes != NULL && head->kind == TTI_FRAME_DATA)
         return begin_data(lanes, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
     if (head->bytes > (lanes == NULL ? TTI_NET_WINDOW : sizeof(struct tti_question))) return NULL;
     if (lanes == NULL && net->stray_bytes + charge(head->bytes) > STRAY_BYTES) return NULL;
     struct tti_aside *aside = put_aside(peer, head);
     if (aside == NULL) return NULL;
-    aside->stray = lanes == NULL;
+    aside->stray = net->mid_stray[peer] = lanes == NULL;
     *cookie = aside;
     return aside->data;
 }
@@ -352,6 +387,13 @@ static void hear(struct tti_lanes *lanes, int peer, const struct tti_aside *asid
 static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
 {
     int rank = lanes->rank_of == NULL ? aside->peer : lanes->rank_of[aside->peer];
+    if (tti_frame_is_message(&aside->head)) {
+        void *cookie, *target = tti_frame_begin(lanes->comm, rank, &aside->head, &cookie);
+        if (target != NULL && aside->head.bytes > 0) memcpy(target, aside->data, aside->head.bytes);
+        tti_frame_end(lanes->comm, rank, &aside->head, cookie);
+        tti_free(aside);
+        return;
+    }
     if (aside->head.kind != TTI_FRAME_DATA) {
         hear(lanes, rank, aside);
         tti_free(aside);
@@ -391,6 +433,13 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     struct tti_net *net = context;
     struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
     struct tti_receipt *receipt = cookie;
+    bool stray = net->mid_stray[peer];
+    net->mid_stray[peer] = false;
+    if (tti_frame_is_message(head) && !stray) {
+        if (lanes != NULL)
+            tti_frame_end(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
+        return;
+    }
     if (receipt == NULL) return;
     struct tti_aside *aside = receipt->posted ? NULL : (struct tti_aside *)receipt;
     if (lanes != NULL && head->kind == TTI_FRAME_DATA && (aside == NULL || !aside->stray)) {
@@ -414,9 +463,12 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     struct tti_net *net = context;
     size_t bytes = strlen(text) + 1;
     (void)system_errno;
-    for (struct tti_lanes *lanes = net->lanes; closed && lanes != NULL; lanes = lanes->next) {
+    net->mid_stray[peer] = false;
+    for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
-        struct tti_lane *lane = rank < 0 ? NULL : tti_lane_to(lanes, rank);
+        if (rank < 0) continue;
+        tti_frame_lost(lanes->comm, rank);
+        struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;
         if (lane != NULL) lane->left = true;
     }
     if (closed || net->lost[peer] != NULL) return;
@@ -427,10 +479,10 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
 
 bool tti_net_pump(struct tti_net *net)
 {
-    if (atomic_load_explicit(&net->lock, memory_order_relaxed) != 0) return false;
-    if (atomic_exchange_explicit(&net->lock, 1, memory_order_acquire) != 0) return false;
+    if (atomic_load_explicit(&net->owner, memory_order_relaxed) == self()) return false; /* from within progress() */
+    if (!tti_net_try_lock(net)) return false;
     bool moved = net->transport->ops->progress(net->transport);
-    tti_unlock(&net->lock);
+    tti_net_unlock(net);
     return moved;
 }
 
@@ -440,8 +492,10 @@ tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **ne
 {
     struct tti_net *made = tti_calloc(1, sizeof *made);
     char **lost = tti_calloc((size_t)transport->size, sizeof *lost);
-    if (made == NULL || lost == NULL) {
+    bool *mid_stray = tti_calloc((size_t)transport->size, sizeof *mid_stray);
+    if (made == NULL || lost == NULL || mid_stray == NULL) {
         tti_free(made);
+        tti_free(mid_stray);
         tti_free(lost);
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for what rank %d exchanges with others",
                              transport->rank);
@@ -450,6 +504,7 @@ tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **ne
     made->rank = transport->rank;
     made->size = transport->size;
     made->lost = lost;
+    made->mid_stray = mid_stray;
     made->strays_last = &made->strays;
     made->references = 1;
     transport->sink = (struct tti_sink){.context = made, .begin = begin, .end = end, .lost = lose};
@@ -459,9 +514,9 @@ tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **ne
 
 void tti_net_release(struct tti_net *net)
 {
-    tti_lock(&net->lock);
+    tti_net_lock(net);
     int left = --net->references;
-    tti_unlock(&net->lock);
+    tti_net_unlock(net);
     if (left > 0) return;
     net->transport->ops->close(net->transport, (int64_t)CLOSE_MS * 1000000);
     while (net->strays != NULL) {
@@ -471,6 +526,7 @@ void tti_net_release(struct tti_net *net)
     }
     for (int rank = 0; rank < net->size; rank++) tti_free(net->lost[rank]);
     tti_free(net->lost);
+    tti_free(net->mid_stray);
     if (net->release != NULL) net->release(net->cluster);
     tti_free(net);
 }
@@ -498,14 +554,16 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
                              net->transport->ops->name);
     }
     lanes->mismatched = lanes->asked = -1;
+    lanes->frames = (struct tti_frames){.transport = net->transport, .comm = id, .ranks = comm->members};
     comm->lanes = lanes;
-    tti_lock(&net->lock);
+    comm->frames = &lanes->frames;
+    tti_net_lock(net);
     net->references++;
     lanes->next = net->lanes;
     net->lanes = lanes;
     if (id >= net->next_id) net->next_id = id + 1;
     take_strays(net, lanes);
-    tti_unlock(&net->lock);
+    tti_net_unlock(net);
     return TUTTI_OK;
 }
 
@@ -542,11 +600,11 @@ void tti_lanes_stop(struct tti_lanes *lanes)
 void tti_lanes_free(struct tti_lanes *lanes)
 {
     struct tti_net *net = lanes->net;
-    tti_lock(&net->lock);
+    tti_net_lock(net);
     struct tti_lanes **link = &net->lanes;
     while (*link != lanes) link = &(*link)->next;
     *link = lanes->next;
-    tti_unlock(&net->lock);
+    tti_net_unlock(net);
     for (int rank = 0; rank < lanes->comm->size; rank++) free_lane(lanes->peers[rank]);
     tti_free(lanes->peers);
     tti_free(lanes->rank_of);

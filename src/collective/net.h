@@ -16,6 +16,7 @@
 #define TTI_COLLECTIVE_NET_H
 
 #include "collective/comm.h"
+#include "collective/message_frames.h"
 #include "transport/transport.h"
 
 enum {
@@ -115,15 +116,18 @@ struct tti_lanes {
     int mismatched; /* a peer that is elsewhere, or -1 */
     bool cut;       /* in the same op, but with another number of bytes: */
     uint64_t cut_bytes;
-    int64_t asked_ns;       /* when it was asked what it called; 0: was not */
-    int asked;              /* whom the op that runs has asked because it waits long; -1: nobody */
-    bool stopped;           /* the op that runs has failed */
-    bool heard_break;       /* from somebody who told everyone */
-    struct tti_lanes *next; /* of the net */
+    int64_t asked_ns;         /* when it was asked what it called; 0: was not */
+    int asked;                /* whom the op that runs has asked because it waits long; -1: nobody */
+    bool stopped;             /* the op that runs has failed */
+    bool heard_break;         /* from somebody who told everyone */
+    struct tti_frames frames; /* for messages */
+    struct tti_lanes *next;   /* of the net */
 };
 
 struct tti_net {
     _Atomic uint32_t lock;
+    _Atomic(const void *) owner; /* the task that holds it, and */
+    int depth;                   /* how often: an error that is found under the lock is told under the lock */
     struct tti_transport *transport;
     int rank, size;
     struct tti_lanes *lanes;
@@ -131,6 +135,7 @@ struct tti_net {
     uint64_t stray_bytes;
     char **lost; /* why each rank was lost; NULL: it was not */
     bool any_lost;
+    bool *mid_stray; /* the frame that comes from each rank now is for a comm that is not made here yet */
     uint32_t next_id;
     int references;
     void *cluster; /* freed with it */
@@ -144,6 +149,10 @@ void tti_net_release(struct tti_net *net);
 /* Adds or removes a comm. */
 tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id, tutti_error *error);
 void tti_lanes_free(struct tti_lanes *lanes);
+
+void tti_net_lock(struct tti_net *net);
+bool tti_net_try_lock(struct tti_net *net);
+void tti_net_unlock(struct tti_net *net);
 
 /* With the lock held: */
 struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer); /* NULL: no memory */
