@@ -19,9 +19,13 @@ struct order {
     struct launch *launch;
     char **argv; /* ends with NULL */
     int argc;
+    char *host, *master;
     int protocol;
     bool done;
 };
+
+/* What it holds stays as long as the process: `launch` and the command line point into it. */
+static struct order order;
 
 /* ---- Lines ----------------------------------------------------------------------------------------------------------- */
 
@@ -62,14 +66,14 @@ static void decode(char *text)
 
 /* ---- What lines say -------------------------------------------------------------------------------------------------- */
 
-static bool add_word(struct order *order, const char *text)
+static bool add_word(struct order *kept, const char *text)
 {
-    char **argv = realloc(order->argv, ((size_t)order->argc + 2) * sizeof *argv);
+    char **argv = realloc(kept->argv, ((size_t)kept->argc + 2) * sizeof *argv);
     if (argv == NULL) return false;
-    order->argv = argv;
-    argv[order->argc] = strdup(text);
-    argv[order->argc + 1] = NULL;
-    return argv[order->argc++] != NULL;
+    kept->argv = argv;
+    argv[kept->argc] = strdup(text);
+    argv[kept->argc + 1] = NULL;
+    return argv[kept->argc++] != NULL;
 }
 
 static bool set_variable(const char *text)
@@ -83,23 +87,25 @@ static bool set_variable(const char *text)
     return good;
 }
 
-static int enter_folder(const struct order *order, const char *folder)
+static int enter_folder(const struct order *kept, const char *folder)
 {
     if (chdir(folder) == 0 && setenv("PWD", folder, 1) == 0) return 0;
     return cli_refuse("run", "the folder %s cannot be entered on %s: %s", folder,
-                      order->launch->place.host == NULL ? "this host" : order->launch->place.host, strerror(errno));
+                      kept->launch->place.host == NULL ? "this host" : kept->launch->place.host, strerror(errno));
 }
 
-static const char *keep(const char *text)
+/* Puts a copy at `place`, and gives it. */
+static const char *keep(char **place, const char *text)
 {
-    char *copy = strdup(text);
-    return copy == NULL ? "" : copy;
+    free(*place);
+    *place = strdup(text);
+    return *place;
 }
 
-static int *number_named(struct order *order, const char *kind)
+static int *number_named(struct order *kept, const char *kind)
 {
-    struct place *place = &order->launch->place;
-    if (strcmp(kind, "tutti") == 0) return &order->protocol;
+    struct place *place = &kept->launch->place;
+    if (strcmp(kind, "tutti") == 0) return &kept->protocol;
     if (strcmp(kind, "node") == 0) return &place->node;
     if (strcmp(kind, "nodes") == 0) return &place->nodes;
     if (strcmp(kind, "first") == 0) return &place->first;
@@ -118,46 +124,46 @@ static bool take_number(int *number, const char *text)
 }
 
 /* 0 or an exit status. */
-static int take_line(struct order *order, const char *kind, const char *text)
+static int take_line(struct order *kept, const char *kind, const char *text)
 {
-    struct launch *launch = order->launch;
-    int *number = number_named(order, kind);
+    struct launch *launch = kept->launch;
+    int *number = number_named(kept, kind);
     bool good = true;
     if (number != NULL) {
         good = take_number(number, text);
     } else if (strcmp(kind, "folder") == 0) {
-        return enter_folder(order, text);
+        return enter_folder(kept, text);
     } else if (strcmp(kind, "host") == 0) {
-        launch->place.host = keep(text);
+        launch->place.host = keep(&kept->host, text);
     } else if (strcmp(kind, "master") == 0) {
-        launch->place.master_addr = keep(text);
+        launch->place.master_addr = keep(&kept->master, text);
     } else if (strcmp(kind, "job") == 0) {
         good = strlen(text) < sizeof launch->job;
         if (good) strcpy(launch->job, text);
     } else if (strcmp(kind, "env") == 0) {
         good = set_variable(text);
     } else if (strcmp(kind, "arg") == 0) {
-        good = add_word(order, text);
+        good = add_word(kept, text);
     } else {
-        order->done = good = strcmp(kind, "go") == 0;
+        kept->done = good = strcmp(kind, "go") == 0;
     }
     return good ? 0 : cli_refuse("run", "--from-stdin: a line of the order is not understood: '%s'", kind);
 }
 
-static int check_order(const struct order *order)
+static int check_order(const struct order *kept)
 {
-    const struct place *place = &order->launch->place;
-    if (order->protocol != 1)
+    const struct place *place = &kept->launch->place;
+    if (kept->protocol != 1)
         return cli_refuse("run", "--from-stdin: the launchers are of different versions (order %d, here 1)",
-                          order->protocol);
-    if (order->argc < 2 || place->world < 1 || place->master_addr == NULL || order->launch->job[0] == '\0')
+                          kept->protocol);
+    if (kept->argc < 2 || place->world < 1 || place->master_addr == NULL || kept->launch->job[0] == '\0')
         return cli_refuse("run", "--from-stdin: the order is not complete");
     return CLI_GO_ON;
 }
 
 int remote_read(struct launch *launch, int *argc, char ***argv)
 {
-    struct order order = {.launch = launch};
+    order.launch = launch;
     char *line = malloc(LINE_BYTES + 1);
     int status = line == NULL ? cli_fail("run", "out of memory") : 0;
     struct remote_report started = {REMOTE_STARTED, 0, (int)getpid(), 0};
