@@ -90,10 +90,10 @@ emulated "torchrun's environment" RANK={} WORLD_SIZE=2 LOCAL_RANK={} LOCAL_WORLD
     MASTER_PORT=29512 TORCHELASTIC_RUN_ID=test$$ TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_USE_AGENT_STORE=True
 emulated "srun's environment" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 SLURM_PROCID={} SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID={} \
     SLURM_STEP_NODELIST=localhost SLURM_STEP_NUM_NODES=1
-if command -v torchrun >/dev/null; then
-    launched 'torchrun' 2 torchrun --no-python --nproc-per-node 2 ./hello
+if timeout 60 torchrun --no_python --nproc_per_node 1 true >/dev/null 2>&1; then
+    launched 'torchrun' 2 torchrun --no_python --nproc_per_node 2 ./hello
 else
-    echo 'not tested: torchrun itself (it is not installed)'
+    echo 'not tested: torchrun itself (it is not installed, or cannot start `true`)'
 fi
 
 # ---- Not launched: a job script of Slurm's, which has the job in its environment, but is no task of srun's
