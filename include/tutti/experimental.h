@@ -142,6 +142,7 @@ typedef struct tutti_sim_setup {
     int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */
     int sizes_only;                /* data take their time but are not moved: buffers keep what they hold */
     size_t stack_bytes;            /* of each rank; 0: 128 KiB */
+    int64_t limit_ms;              /* real time it may take: ERR_LIMIT then, and what ranks held is lost; 0: any */
     const tutti_options *options;  /* NULL: defaults and environment */
     const tutti_sim_death *deaths; /* ranks that end where they stand; NULL: none */
     size_t death_count;

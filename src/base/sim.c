@@ -3,22 +3,26 @@
 
 #include "base/alloc.h"
 #include "base/coroutine.h"
-#include "base/log.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     SLAB_STACKS = 64,      /* mapped together */
     GUARDED_STACKS = 8192, /* a guard page is a mapping of its own, of which a process may have some 65,000 */
     BELL_BUCKETS = 4096,   /* at first: a power of two */
-    CANARY_WORDS = 8
+    CANARY_WORDS = 8,
+    LOOK_EVENTS = 64, /* between looks at the real clock, */
+    LOOK_MS = 50      /* and between looks at the memory */
 };
 #define START_NS INT64_C(1000000000) /* 0 means "not yet" in some places */
+#define LEFT_BYTES ((size_t)1 << 30) /* to be left to the system */
 #define CANARY UINT64_C(0x5afe57ac5afe57ac)
 #define TASK_ORDER (UINT64_C(1) << 63)
 
@@ -66,6 +70,7 @@ struct tti_sim {
     char *free_stack; /* a list through their topmost words */
     size_t stack_bytes, page;
     bool out_of_memory;
+    int64_t began_ms, looked_ms; /* real time */
 };
 
 /* ---- The generator --------------------------------------------------------------------------------------------- */
@@ -459,9 +464,32 @@ static void happen(struct tti_sim *sim)
     event->fire(event);
 }
 
+static int64_t real_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* A run that is too large ends before the machine does. */
+static tutti_status look_at_limits(struct tti_sim *sim, tutti_error *error)
+{
+    if (sim->events % LOOK_EVENTS != 0) return TUTTI_OK;
+    int64_t now = real_ms();
+    if (sim->began_ms == 0) sim->began_ms = now;
+    if (sim->setup.limit_ms > 0 && now - sim->began_ms > sim->setup.limit_ms)
+        return tti_error_set(error, TUTTI_ERR_LIMIT, 0,
+                             "the simulation took longer than %lld ms; it had come to %.6f s of simulated time",
+                             (long long)sim->setup.limit_ms, (double)(sim->now_ns - START_NS) / 1e9);
+    if (now - sim->looked_ms < LOOK_MS) return TUTTI_OK;
+    sim->looked_ms = now;
+    return tti_memory_check(LEFT_BYTES, NULL, error);
+}
+
 static tutti_status loop(struct tti_sim *sim, tutti_error *error)
 {
     while (sim->task_count > 0 && !sim->out_of_memory && sim->heap_count > 0) {
+        TTI_TRY(look_at_limits(sim, error));
         happen(sim);
         if (sim->task_count == 1 && sim->tasks->ended) free_task(sim, sim->tasks); /* the first, which nobody joins */
     }

@@ -30,6 +30,7 @@ struct tti_sim_setup {
     int64_t local_latency_ns, overhead_ns, noise_ns;
     bool sizes_only;    /* data are not moved: their time passes, their bytes stay */
     size_t stack_bytes; /* of each task; 0: TTI_SIM_STACK_BYTES */
+    int64_t limit_ms;   /* real time that the run may take; 0: any */
 };
 #define TTI_SIM_STACK_BYTES ((size_t)128 << 10)
 
@@ -55,7 +56,8 @@ struct tti_sim_task;
 extern _Thread_local struct tti_sim *tti_sim __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* Runs `body` as the first task; returns when it and all tasks that it started have ended. ERR_TIMEOUT when all wait for
- * something that will never happen. `totals` may be NULL. */
+ * something that will never happen; ERR_LIMIT when the real time is over, ERR_MEMORY when little of the system's memory is
+ * left: what tasks held then is lost. `totals` may be NULL. */
 tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *argument), void *argument,
                          struct tti_sim_totals *totals, tutti_error *error);
 

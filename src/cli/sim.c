@@ -57,6 +57,8 @@ static const struct cli_flag sim_flags[] = {
              "write each prediction as a line of JSON; -: to stdout, the table to stderr"},
      .offset = SIM_OFFSET(json),
      .value = "FILE"},
+    {.row = {"limit", TUTTI_OPTION_MS, "60s", 1, 86400000, "real time that simulating one algorithm may take"},
+     .offset = SIM_OFFSET(limit_ms)},
     {.row = {"seed", TUTTI_OPTION_INT, "1", 0, INT64_MAX - 1, "orders what may happen in any order"},
      .offset = SIM_OFFSET(seed)},
     {.row = {"noise", TUTTI_OPTION_TEXT, "0ns", 0, 0, "every duration is longer by up to this, as the seed has it"},
@@ -189,6 +191,7 @@ static int read_setup(const struct sim_values *flags, tutti_sim_setup *setup)
     setup->ranks_per_host = (int)flags->ranks_per_host;
     setup->seed = (uint64_t)flags->seed;
     setup->sizes_only = 1;
+    setup->limit_ms = flags->limit_ms;
     int status = read_pair("link", flags->link, true, &setup->link_bytes_per_s, &setup->link_latency_ns);
     if (status == CLI_GO_ON)
         status = read_pair("local", flags->local, false, &setup->local_bytes_per_s, &setup->local_latency_ns);

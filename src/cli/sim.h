@@ -11,7 +11,7 @@
 #include "cli/bench.h"
 
 struct sim_values { /* the flags, as given */
-    int64_t hosts, ranks_per_host, bytes, seed, sweep, root;
+    int64_t hosts, ranks_per_host, bytes, seed, sweep, root, limit_ms;
     const char *link, *local, *overhead, *noise, *type, *reduction, *json, *svg, *buffers;
 };
 
@@ -33,7 +33,9 @@ struct sim_prediction {
     const char *name, *help; /* of the algorithm; NULL: what the library chooses */
     int64_t time_ns;
     uint64_t trace, events;
-    double real_s; /* that simulating it took */
+    double real_s;  /* that simulating it took */
+    bool too_large; /* to be simulated in the time and memory there is: `why` */
+    char why[480];
 };
 
 /* A tool's exit status, or CLI_GO_ON. */

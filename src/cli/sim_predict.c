@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define ALWAYS INT64_C(1125899906842624) /* the most that sizes can be set to */
 enum { STAGED_MOST = 8192, RANKS_MOST = 65536 };
@@ -176,6 +178,9 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     setup.options = &options;
     double start = seconds_now();
     tutti_status status = tutti_sim_run(&setup, rank_work, run, &report, &error);
+    prediction->too_large = status == TUTTI_ERR_LIMIT || status == TUTTI_ERR_MEMORY;
+    if (prediction->too_large) (void)snprintf(prediction->why, sizeof prediction->why, "%s", error.text);
+    if (prediction->too_large) return CLI_GO_ON;
     if (status != TUTTI_OK) return cli_fail("sim", "%s: %s", tutti_status_name(status), error.text);
     if (report.result != 0) return cli_fail("sim", "%s: %s", run->c->op->name, run->error);
     prediction->time_ns = run->last_ns - START_NS;
@@ -201,15 +206,41 @@ static int predict(const struct sim_case *c, const struct algorithm *algorithm, 
     return status;
 }
 
+struct answer {
+    int status;
+    struct sim_prediction prediction;
+};
+
+/* In a process of its own: what a run that was ended half way leaves behind goes with it. */
+static int predict_apart(const struct sim_case *c, const struct algorithm *algorithm, struct sim_prediction *prediction)
+{
+    struct answer answer = {.status = CLI_FAILED};
+    int ends[2];
+    (void)fflush(NULL);
+    if (pipe(ends) != 0) return cli_fail("sim", "no pipe: %s", strerror(errno));
+    pid_t child = fork();
+    if (child == 0) {
+        answer.status = predict(c, algorithm, &answer.prediction);
+        _exit(write(ends[1], &answer, sizeof answer) == (ssize_t)sizeof answer ? 0 : 1);
+    }
+    (void)close(ends[1]);
+    bool told = child > 0 && read(ends[0], &answer, sizeof answer) == (ssize_t)sizeof answer;
+    (void)close(ends[0]);
+    if (child > 0) (void)waitpid(child, NULL, 0);
+    if (!told) return cli_fail("sim", "the simulating process ended without an answer");
+    *prediction = answer.prediction;
+    return answer.status;
+}
+
 int sim_predict_chosen(const struct sim_case *c, struct sim_prediction *chosen)
 {
-    return predict(c, NULL, chosen);
+    return predict_apart(c, NULL, chosen);
 }
 
 static bool is_known(const struct sim_prediction *predictions, size_t count, uint64_t trace)
 {
     for (size_t i = 0; i < count; i++)
-        if (predictions[i].trace == trace) return true;
+        if (!predictions[i].too_large && predictions[i].trace == trace) return true;
     return false;
 }
 
@@ -222,12 +253,13 @@ int sim_predict_all(const struct sim_case *c, struct sim_prediction *predictions
     for (size_t i = 0; i < ALGORITHMS && status == CLI_GO_ON; i++) {
         struct sim_prediction *prediction = &predictions[*count];
         if (!applies(&algorithms[i], c)) continue;
-        status = predict(c, &algorithms[i], prediction);
-        if (status != CLI_GO_ON || is_known(predictions, *count, prediction->trace)) continue;
-        if (prediction->trace == default_run.trace) *chosen = (int)*count;
+        status = predict_apart(c, &algorithms[i], prediction);
+        if (status != CLI_GO_ON) continue;
+        if (!prediction->too_large && is_known(predictions, *count, prediction->trace)) continue;
+        if (!prediction->too_large && prediction->trace == default_run.trace) *chosen = (int)*count;
         ++*count;
     }
-    if (status != CLI_GO_ON || *chosen >= 0) return status;
+    if (status != CLI_GO_ON || *chosen >= 0 || default_run.too_large) return status;
     *chosen = (int)*count; /* between what is forced: part one, part the other */
     default_run.name = "as set";
     default_run.help = "what the switch-over sizes choose is none of the above alone";

@@ -77,10 +77,15 @@ void sim_report_all(FILE *stream, const struct sim_case *c, const struct sim_pre
     (void)fprintf(stream, "   %-16s %12s %10s  %s\n", "algorithm", "time", "GB/s", "");
     for (size_t i = 0; i < count; i++) {
         char time[32];
+        if (predictions[i].too_large) {
+            (void)fprintf(stream, "   %-16s %12s %10s  %s\n", predictions[i].name, "-", "-", predictions[i].why);
+            continue;
+        }
         (void)fprintf(stream, " %c %-16s %12s %10.2f  %s\n", (int)i == chosen ? '*' : ' ', predictions[i].name,
                       sim_time_text(predictions[i].time_ns, time), rate_of(c, &predictions[i]), predictions[i].help);
     }
-    (void)fprintf(stream, " * what the library chooses\n");
+    (void)fprintf(stream, chosen >= 0 ? " * what the library chooses\n"
+                                      : " what the library chooses is too large to be simulated here\n");
 }
 
 void sim_report_sweep(FILE *stream, const struct sim_case *c, const struct sim_cell *cells, size_t rows, size_t columns)
@@ -92,8 +97,10 @@ void sim_report_sweep(FILE *stream, const struct sim_case *c, const struct sim_c
     (void)fprintf(stream, "\n");
     for (size_t row = 0; row < rows; row++) {
         (void)fprintf(stream, "%10s", sim_size_text(cells[row * columns].bytes, text));
-        for (size_t column = 0; column < columns; column++)
-            (void)fprintf(stream, " %10s", sim_time_text(cells[row * columns + column].chosen.time_ns, text));
+        for (size_t column = 0; column < columns; column++) {
+            const struct sim_prediction *chosen = &cells[row * columns + column].chosen;
+            (void)fprintf(stream, " %10s", chosen->too_large ? "-" : sim_time_text(chosen->time_ns, text));
+        }
         (void)fprintf(stream, "\n");
     }
 }
@@ -103,6 +110,7 @@ void sim_report_sweep(FILE *stream, const struct sim_case *c, const struct sim_c
 void sim_json(FILE *stream, const struct sim_case *c, const struct sim_prediction *prediction, bool is_chosen)
 {
     const tutti_sim_setup *setup = &c->setup;
+    if (prediction->too_large) return;
     (void)fprintf(stream,
                   "{\"op\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"hosts\": %d, \"ranks_per_host\": %d, "
                   "\"link_bytes_per_s\": %.17g, \"link_latency_ns\": %lld, \"local_bytes_per_s\": %.17g, "

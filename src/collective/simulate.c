@@ -240,7 +240,8 @@ static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
                                  .overhead_ns = setup->overhead_ns,
                                  .noise_ns = setup->noise_ns,
                                  .sizes_only = setup->sizes_only != 0,
-                                 .stack_bytes = setup->stack_bytes};
+                                 .stack_bytes = setup->stack_bytes,
+                                 .limit_ms = setup->limit_ms};
     struct tti_sim_totals totals = {0};
     TTI_TRY(tti_sim_run(&base, run_world, simulation, &totals, simulation->error));
     if (report != NULL)
