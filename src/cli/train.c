@@ -22,7 +22,7 @@ static const struct cli_flag train_flags[] = {
     TUTTI_TRAIN_LIST(TRAIN_FLAG)
 #undef TRAIN_FLAG
         {.row = {"ranks", TUTTI_OPTION_INT, "", 1, 65536,
-                 "ranks, as threads of this process; under tutti run: leave it out"},
+                 "ranks of this process, as threads; under tutti run, of each process"},
          .offset = offsetof(struct train_values, ranks),
          .short_name = "n"},
     {.row = {"config", TUTTI_OPTION_TEXT, "", 0, 0,
