@@ -75,7 +75,7 @@ static void run_seats(const struct host_part *part, struct tti_cluster *cluster,
     for (int i = 0; i < cluster->ranks_each; i++) {
         works[i] = (struct seat_work){.part = part, .cluster = cluster, .seat = &cluster->seats[i], .report = report};
         if (cluster->seats[i].transport == NULL) continue;
-        mesh_node_init(&works[i].node, cluster->seats[i].transport, 700000);
+        mesh_node_init(&works[i].node, cluster->seats[i].transport, 5000000);
         for (int peer = 0; peer < cluster->size; peer++)
             works[i].node.apart[peer] = cluster->ranks[peer].host == cluster->ranks[cluster->seats[i].rank].host;
         if (pthread_create(&works[i].thread, NULL, work, &works[i]) != 0) abort();

@@ -27,10 +27,11 @@ static uint64_t seed_of(int from, int to, uint64_t number)
 
 static size_t size_of(int from, int to, uint64_t number, size_t largest)
 {
-    static const size_t sizes[] = {0, 1, 7, 8, 56, 100, 512, 513, 1000, 4096, 32712, 40000, 300000, 600000, 2000000};
+    static const size_t sizes[] = {0,    1,    7,     8,     56,     100,    512,     513,
+                                   1000, 4096, 32712, 40000, 300000, 600000, 2000000, 6000000};
     size_t count = sizeof sizes / sizeof *sizes;
     uint64_t seed = seed_of(from, to, number);
-    size_t at = (size_t)(seed % (count + 20)); /* most are small */
+    size_t at = (size_t)(seed % (count + 24)); /* most are small */
     size_t bytes = at < count ? sizes[at] : (size_t)(seed >> 32) % 200;
     return bytes < largest ? bytes : largest;
 }

@@ -105,7 +105,7 @@ static void test_threads(int size, int streams, uint64_t frames)
     tutti_error error;
     atomic_int complete = 0;
     tcp_mesh_init(&mesh, size, streams);
-    CHECK(tcp_mesh_open(&mesh, 700000, &error) == TUTTI_OK);
+    CHECK(tcp_mesh_open(&mesh, 5000000, &error) == TUTTI_OK);
     for (int rank = 0; rank < size; rank++) {
         workers[rank] = (struct worker){.mesh = &mesh, .rank = rank, .frames = frames, .complete = &complete};
         CHECK(pthread_create(&workers[rank].thread, NULL, work, &workers[rank]) == 0);

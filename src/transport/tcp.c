@@ -214,6 +214,9 @@ static bool progress(struct tti_transport *transport)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
     bool moved = false;
+    /* Who waits for done() need not pay for reads that find nothing; but not twice in a row, or nobody would read. */
+    tcp->reported = !tcp->reported && report_finished(tcp);
+    if (tcp->reported) return true;
     if (tcp->direct) {
         for (int i = 0; i < tcp->connected_count; i++) moved |= serve_peer(tcp, tcp->peers[tcp->connected[i]]);
         if (tcp->look || ++tcp->polls % TTI_TCP_LOOK == 0) moved |= look(tcp);

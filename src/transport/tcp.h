@@ -33,7 +33,7 @@ struct tti_tcp_settings {
     uint32_t epoch;
     const char *interface; /* NULL or "": all */
     const char *ports;     /* NULL or "": any */
-    int streams;           /* 1 to TTI_TCP_STREAMS; two ranks use the lower of their numbers */
+    int streams;           /* 1 to TTI_TCP_STREAMS; 0: by size. Two ranks use the lower of their numbers */
     int64_t heartbeat_ms;  /* 0: hosts are not watched */
 };
 

@@ -41,13 +41,18 @@ static bool make_parts(struct tti_tcp *tcp)
            epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, tcp->wake_fd, &event) == 0;
 }
 
+/* Several are good for large frames only, and each takes a descriptor on both sides. */
+static int usual_streams(int size)
+{
+    return size <= 32 ? 4 : size <= 128 ? 2 : 1;
+}
+
 static void fill_settings(struct tti_tcp *tcp, const struct tti_tcp_settings *settings)
 {
     tcp->base = (struct tti_transport){.ops = &tti_tcp_ops, .rank = settings->rank, .size = settings->size};
     tcp->epoch = settings->epoch;
-    tcp->streams = settings->streams < 1                 ? 1
-                   : settings->streams > TTI_TCP_STREAMS ? TTI_TCP_STREAMS
-                                                         : settings->streams;
+    tcp->streams = settings->streams > 0 ? settings->streams : usual_streams(settings->size);
+    if (tcp->streams > TTI_TCP_STREAMS) tcp->streams = TTI_TCP_STREAMS;
     tcp->heartbeat_ms = settings->heartbeat_ms;
     tcp->epoll_fd = tcp->wake_fd = -1;
     tcp->finished_end = &tcp->finished;

@@ -18,7 +18,7 @@ enum {
     TTI_TCP_EVENTS = 64
 };
 #define TTI_TCP_CHUNK_BYTES ((uint64_t)256 << 10)
-#define TTI_TCP_STRIPE ((uint64_t)512 << 10) /* smaller frames are not striped */
+#define TTI_TCP_STRIPE ((uint64_t)4 << 20) /* smaller frames are not striped: one connection is faster for them */
 
 /* One connection. What is being sent on it is one piece: a head and some data. */
 struct tti_tcp_stream {
@@ -94,8 +94,9 @@ struct tti_tcp {
     int epoll_fd, wake_fd;
     atomic_int woken;
     unsigned polls;
-    bool look;  /* epoll has something to say */
-    bool prune; /* somebody was lost */
+    bool look;     /* epoll has something to say */
+    bool prune;    /* somebody was lost */
+    bool reported; /* the last progress() did nothing else */
     bool closing;
     struct tti_outgoing *finished, **finished_end; /* done() is due; `sent` holds the status */
     /* only until it is connected */
