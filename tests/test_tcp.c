@@ -209,6 +209,25 @@ static void test_goodbye(int streams)
     for (int rank = 1; rank < 3; rank++) tcp_mesh_close(&mesh, rank);
 }
 
+/* The same with large frames over several connections, which end at different times for the reader. */
+static void test_large_goodbye(int size)
+{
+    enum { FRAMES = 60 };
+    struct tcp_mesh mesh;
+    tutti_error error;
+    tcp_mesh_init(&mesh, size, 4);
+    CHECK(tcp_mesh_open(&mesh, SIZE_MAX, &error) == TUTTI_OK);
+    for (int n = 0; n < FRAMES; n++) mesh_send(&mesh.nodes[1], 0);
+    int64_t deadline_ns = soon();
+    while (mesh.nodes[1].done[0] < FRAMES && tti_now_ns() < deadline_ns)
+        for (int rank = 0; rank < 2; rank++) mesh_progress(&mesh.nodes[rank]);
+    for (int n = 0; n < 20; n++) mesh_send(&mesh.nodes[0], 1);
+    tcp_mesh_close(&mesh, 1);
+    CHECK(until_lost(&mesh.nodes[0], 1) && mesh.nodes[0].closed[1]);
+    CHECK(mesh.nodes[0].ended[1] == FRAMES && mesh.nodes[0].wrong == 0);
+    for (int rank = 0; rank < size; rank++) tcp_mesh_close(&mesh, rank);
+}
+
 /* One that never takes what it is sent: closing gives up in time, and says so of every frame. */
 static void test_close_in_time(void)
 {
@@ -314,6 +333,8 @@ int main(void)
     test_slow_reader();
     test_goodbye(1);
     test_goodbye(3);
+    test_large_goodbye(2);
+    test_large_goodbye(6);
     test_close_in_time();
     test_killed(1);
     test_killed(2);

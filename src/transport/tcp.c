@@ -40,6 +40,11 @@ void tti_tcp_watch(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tc
     epoll_ctl(tcp->epoll_fd, EPOLL_CTL_MOD, stream->fd, &event);
 }
 
+void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream)
+{
+    epoll_ctl(tcp->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
+}
+
 static bool add_watch(struct tti_tcp *tcp, int fd, uint64_t mark)
 {
     struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = mark}};
@@ -162,6 +167,7 @@ static bool report_finished(struct tti_tcp *tcp)
 /* Sending failed, and there is nothing to read that says why. */
 static bool check_failed(struct tti_tcp *tcp, struct tti_tcp_peer *peer, bool moved)
 {
+    for (int i = 0; i < peer->stream_count && !moved; i++) moved = tti_tcp_receive(tcp, peer, &peer->streams[i]);
     if (peer->state == TTI_TCP_CONNECTED && peer->send_errno != 0 && !moved) {
         tti_tcp_lose(tcp, peer, peer->send_errno, NULL);
         return true;

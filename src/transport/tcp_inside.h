@@ -25,6 +25,7 @@ struct tti_tcp_stream {
     int fd;
     uint8_t index;
     bool blocked;       /* the system takes no more at the moment */
+    bool ended;         /* nothing more comes on it; of the first one: the peer is lost */
     bool paused;        /* its next head must wait for another connection */
     bool watches_out;   /* as epoll knows it */
     uint32_t head_left; /* bytes of the head that are still to be sent */
@@ -124,6 +125,7 @@ void tti_tcp_lose(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int system_err
 tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti_error *error);
 /* Tells epoll what to look for on a connection. */
 void tti_tcp_watch(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream);
+void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream);
 void tti_tcp_free(struct tti_tcp *tcp);
 /* tcp_connect.c */
 void tti_tcp_free_links(struct tti_tcp *tcp);

@@ -81,6 +81,16 @@ static void count_come(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tt
 
 /* ---- The buffer ------------------------------------------------------------------------------------------------ */
 
+static const char gone[] = "has closed its connection without leaving";
+
+/* All connections have ended or wait for another: what they wait for will not come. */
+static void check_stuck(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
+{
+    for (int i = 0; i < peer->stream_count; i++)
+        if (!peer->streams[i].ended && !peer->streams[i].paused) return;
+    tti_tcp_lose(tcp, peer, 0, gone);
+}
+
 static void take_head(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
     struct tti_tcp_head head;
@@ -96,6 +106,7 @@ static void take_head(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
     if (verdict == TTI_TCP_LATER) {
         stream->paused = true;
         tti_tcp_watch(tcp, peer, stream);
+        check_stuck(tcp, peer);
         return;
     }
     if (verdict == TTI_TCP_BAD) {
@@ -152,6 +163,18 @@ static ssize_t read_in_place(struct tti_tcp_stream *stream)
     return recvmsg(stream->fd, &message, MSG_DONTWAIT);
 }
 
+/* The first connection's end is the peer's. Of the others it says nothing: the first may hold much that is not yet read. */
+static void end_stream(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream, int why)
+{
+    if (stream->index == 0) {
+        tti_tcp_lose(tcp, peer, why, why == 0 ? gone : NULL);
+        return;
+    }
+    stream->ended = true;
+    tti_tcp_unwatch(tcp, stream);
+    check_stuck(tcp, peer);
+}
+
 /* True if it brought all that it asked for, so that there may be more. */
 static bool read_once(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream, bool *moved)
 {
@@ -161,7 +184,7 @@ static bool read_once(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
     ssize_t got = in_place ? read_in_place(stream) : recv(stream->fd, stream->buffer + stream->end, room, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (got <= 0) {
-        tti_tcp_lose(tcp, peer, got == 0 ? 0 : errno, got == 0 ? "has closed its connection without leaving" : NULL);
+        end_stream(tcp, peer, stream, got == 0 ? 0 : errno);
         return false;
     }
     *moved = true;
@@ -188,7 +211,7 @@ static void take_resumed(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 bool tti_tcp_receive(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
     bool moved = false;
-    for (int reads = 0; reads < READS_AT_ONCE && !stream->paused; reads++) {
+    for (int reads = 0; reads < READS_AT_ONCE && !stream->paused && !stream->ended; reads++) {
         bool more = read_once(tcp, peer, stream, &moved);
         if (peer->state != TTI_TCP_CONNECTED) break;
         if (stream->start < stream->end) take_buffer(tcp, peer, stream);
