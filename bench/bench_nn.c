@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_nn [gpt2|small] [threads] [grains] [seconds]: the time of one forward and backward pass, and its share of the
- * rate at which OpenBLAS multiplies matrices in the same run. grains 0: fast mode. 6 FLOP per parameter and token.
+ * bench_nn [gpt2|small] [threads] [grains] [seconds]: the time of one training step (forward, backward, AdamW), and its
+ * share of the rate at which OpenBLAS multiplies matrices in the same run. grains 0: fast mode. 6 FLOP per parameter and
+ * token. bench/torch_gpt.py does the small one with PyTorch.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,16 +43,28 @@ static void fill_batch(const struct shape *shape, int32_t *tokens, int32_t *targ
     }
 }
 
+static tutti_status adamw(tutti_model *model, tutti_parameter *list, tutti_optimizer **optimizer)
+{
+    tutti_optimizer_settings settings;
+    tutti_error error;
+    tutti_status status = tutti_model_list(model, list);
+    if (status == TUTTI_OK) status = tutti_optimizer_defaults("adamw", &settings, &error);
+    if (status == TUTTI_OK)
+        status = tutti_optimizer_create(&settings, list, (size_t)tutti_model_tensors(model), optimizer, &error);
+    return status;
+}
+
 struct times {
-    double forward, backward; /* best, in seconds */
-    double step;              /* mean */
+    double forward, backward, update; /* best, in seconds */
+    double step;                      /* mean */
     int steps;
     double loss;
 };
 
-static tutti_status measure(tutti_pass *pass, const tutti_batch *batch, double seconds, struct times *times)
+static tutti_status measure(tutti_pass *pass, const tutti_batch *batch, tutti_optimizer *optimizer, double seconds,
+                            struct times *times)
 {
-    *times = (struct times){.forward = 1e9, .backward = 1e9};
+    *times = (struct times){.forward = 1e9, .backward = 1e9, .update = 1e9};
     double total = 0;
     for (int i = -1; i < 2 || total < seconds; i++) {
         tutti_loss losses[64] = {{0}};
@@ -59,12 +72,15 @@ static tutti_status measure(tutti_pass *pass, const tutti_batch *batch, double s
         tutti_status status = tutti_pass_forward(pass, batch, losses);
         double middle = now();
         if (status == TUTTI_OK) status = tutti_pass_backward(pass, &(tutti_backward){0});
-        double end = now();
+        double ready = now();
         if (status != TUTTI_OK) return status;
+        tutti_optimizer_step(optimizer, 1e-4, 1 / (double)batch->samples);
+        double end = now();
         times->loss = losses[0].sum / losses[0].count;
         if (i < 0) continue; /* the first one touches memory */
         if (middle - start < times->forward) times->forward = middle - start;
-        if (end - middle < times->backward) times->backward = end - middle;
+        if (ready - middle < times->backward) times->backward = ready - middle;
+        if (end - ready < times->update) times->update = end - ready;
         total += end - start;
         times->step = total / ++times->steps;
     }
@@ -85,8 +101,9 @@ static void report(const struct shape *shape, const tutti_model *model, const tu
         printf("fast, ");
     printf("%d steps, loss %.4f, activations %.1f MB\n", times->steps, times->loss,
            (double)tutti_pass_bytes(pass) * 1e-6);
-    printf("step %.2f ms (best forward %.2f, backward %.2f), %.0f tokens/s, %.1f GFLOP/s\n", times->step * 1e3,
-           times->forward * 1e3, times->backward * 1e3, rows / times->step, flops / times->step * 1e-9);
+    printf("step %.2f ms (best forward %.2f, backward %.2f, AdamW %.2f), %.0f tokens/s, %.1f GFLOP/s\n",
+           times->step * 1e3, times->forward * 1e3, times->backward * 1e3, times->update * 1e3, rows / times->step,
+           flops / times->step * 1e-9);
     printf("sgemm %.1f GFLOP/s: the step runs at %.1f%% of it\n", rate, flops / times->step * 1e-7 / rate);
 }
 
@@ -115,13 +132,18 @@ int main(int argc, char **argv)
     tutti_pass *pass = NULL;
     struct times times;
     if (tokens != NULL) fill_batch(shape, tokens, targets);
+    tutti_optimizer *optimizer = NULL;
+    tutti_parameter *list = calloc((size_t)tutti_model_tensors(model), sizeof *list);
     tutti_pass_options options = {.samples = shape->batch, .grains = grains, .threads = threads};
-    bool good = tokens != NULL && tutti_pass_create(model, &options, &pass) == TUTTI_OK &&
-                measure(pass, &batch, seconds, &times) == TUTTI_OK;
+    bool good = tokens != NULL && tutti_pass_create(model, &options, &pass) == TUTTI_OK && list != NULL &&
+                adamw(model, list, &optimizer) == TUTTI_OK &&
+                measure(pass, &batch, optimizer, seconds, &times) == TUTTI_OK;
     if (good) report(shape, model, pass, threads, grains, &times);
     if (!good) tutti_model_explain(model, stderr);
+    tutti_optimizer_free(optimizer);
     tutti_pass_destroy(pass);
     tutti_model_destroy(model);
+    free(list);
     free(tokens);
     return good ? 0 : 1;
 }
