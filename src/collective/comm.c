@@ -6,6 +6,7 @@
 #include "collective/message.h"
 #include "collective/net.h"
 #include "collective/queue.h"
+#include "collective/trace.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -158,6 +159,8 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->rank = setup->rank;
     made->size = setup->size;
     made->here = setup->here;
+    made->is_world = setup->parent == NULL;
+    made->job_rank = made->is_world ? setup->rank : setup->parent->job_rank;
     made->members = setup->members;
     made->error.rank = setup->rank;
     made->sink = &made->error;
@@ -165,7 +168,9 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     if (made->tuning.stream == 0) made->tuning.stream = tti_cache_bytes();
-    return made;
+    if (tti_trace_create(made)) return made;
+    tti_free(made);
+    return NULL;
 }
 
 /* What was taken over stays the caller's. */
@@ -234,6 +239,7 @@ void tti_comm_destroy(tutti_comm *comm)
 {
     if (comm == NULL) return;
     tti_queue_close(comm);
+    tti_trace_finish(comm);
     for (int i = 0; i < TTI_KEPT_PLANS; i++) tti_plan_free(&comm->plans[i].plan);
     tti_group_free(comm->group);
     tti_messages_free(comm->messages);

@@ -137,6 +137,8 @@ struct tutti_comm {
     const struct tti_provider_ops *provider;
     struct tti_world *world;
     int rank, size;
+    int job_rank; /* this rank's number in the world of all hosts */
+    bool is_world;
     int *members;        /* the world's number of each rank; NULL: the comm of all */
     unsigned fork_count; /* of the process when the comm was made */
     struct tti_area *area;
@@ -168,10 +170,11 @@ struct tutti_comm {
     const char *site_file;
     int64_t next_deadline_ms; /* 0: the comm's */
     tutti_error error;
-    tutti_error *sink;  /* where what goes wrong in an op is described: `error`, or the queue's */
-    bool told;          /* the error that broke the comm was returned once */
-    tutti_op *starting; /* the next call starts its op and returns it here, instead of waiting for it */
-    bool preparing;     /* likewise, but does not start it yet */
+    tutti_error *sink;       /* where what goes wrong in an op is described: `error`, or the queue's */
+    bool told;               /* the error that broke the comm was returned once */
+    tutti_op *starting;      /* the next call starts its op and returns it here, instead of waiting for it */
+    bool preparing;          /* likewise, but does not start it yet */
+    struct tti_trace *trace; /* NULL: not traced */
     struct tti_queue queue;
     struct tti_op op;             /* of blocking calls */
     struct tti_arguments checked; /* what op was last filled from, when `repeats` */
@@ -214,10 +217,11 @@ void tti_area_give_back(tutti_comm *comm);
 /* What a comm is made of: one rank's side of it. */
 struct tti_net;
 struct tti_comm_setup {
-    struct tti_world *world; /* of this host; one reference of it is taken over on success */
-    int rank, size, here;    /* `here` of its ranks on this host */
-    int *members;            /* the world's numbers of its ranks; NULL: all, in order; taken over on success */
-    void *area;              /* memory that its ranks share, or: */
+    struct tti_world *world;  /* of this host; one reference of it is taken over on success */
+    int rank, size, here;     /* `here` of its ranks on this host */
+    const tutti_comm *parent; /* it is made from; NULL: it is the world */
+    int *members;             /* the world's numbers of its ranks; NULL: all, in order; taken over on success */
+    void *area;               /* memory that its ranks share, or: */
     size_t area_bytes;
     struct tti_net *net; /* what they exchange messages by, */
     uint32_t id;         /* and the comm's number there, the same on all its ranks */

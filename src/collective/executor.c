@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "collective/comm.h"
 #include "collective/copy.h"
+#include "collective/trace.h"
 #include <string.h>
 
 enum { PIECE_BYTES = 1 << 20 }; /* after this much copying the comm is looked at again */
@@ -361,6 +362,7 @@ static tutti_status run_plan(struct tti_op *op)
     for (; op->step < plan->count; op->step++) {
         tutti_status status = do_step(op, &plan->steps[op->step]);
         if (status != TUTTI_OK) return status;
+        tti_trace_step(op, &plan->steps[op->step]);
     }
     return TUTTI_OK;
 }
@@ -463,6 +465,7 @@ static bool root_in_place(const struct tti_op *op)
 static tutti_status meet(struct tti_op *op)
 {
     TTI_TRY(seen_all(op, 0));
+    tti_trace_meeting(op);
     /* after all entries, before anything is touched: see Fencing */
     if (tti_comm_is_broken(op->comm)) return tti_comm_health(op->comm, op->shape.kind, false);
     TTI_TRY(check_v_counts(op));
@@ -500,6 +503,7 @@ static tutti_status finish_fast(struct tti_op *op)
 {
     if (op->shape.kind == TTI_BROADCAST) return finish_fast_broadcast(op);
     TTI_TRY(seen_all(op, 0));
+    tti_trace_meeting(op);
     if (op->shape.count == 0) return TUTTI_OK;
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < comm->size; rank++) {

@@ -10,6 +10,7 @@
 #include "collective/copy.h"
 #include "collective/net.h"
 #include "collective/queue.h"
+#include "collective/trace.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -246,7 +247,7 @@ static tutti_status run_plan(struct tti_op *op)
     struct tti_lanes *lanes = op->comm->lanes;
     bool locked = false;
     tutti_status status = TUTTI_OK;
-    while (op->step < op->plan->count && status == TUTTI_OK) {
+    while (op->step < op->plan->count) {
         const struct tti_step *step = &op->plan->steps[op->step];
         bool message = is_message(step);
         if (message && !locked) tti_net_lock(lanes->net);
@@ -256,7 +257,9 @@ static tutti_status run_plan(struct tti_op *op)
             status = mismatch(op);
         else
             status = message ? message_step(op, step) : data_step(op, step);
-        if (status == TUTTI_OK) op->step++;
+        if (status != TUTTI_OK) break;
+        tti_trace_step(op, step);
+        op->step++;
     }
     bool no_memory = locked && lanes->no_memory;
     if (locked) tti_net_unlock(lanes->net);

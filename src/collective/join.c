@@ -12,6 +12,7 @@
 #include "collective/api.h"
 #include "collective/net.h"
 #include "collective/queue.h"
+#include "collective/trace.h"
 #include "world/cluster.h"
 #include "world/launch.h"
 #include <stdlib.h>
@@ -144,7 +145,11 @@ static tutti_status join_job(const struct tti_cluster_launch *launch, const tutt
     struct tti_cluster *cluster;
     TTI_TRY(check_identity(launch, error));
     TTI_TRY(check_options(options, error));
-    TTI_TRY(tti_cluster_join(launch, options, area_size, &cluster, error));
+    char trace[TTI_TRACE_PATH];
+    TTI_TRY(tti_trace_prepare(options->trace, trace, error));
+    tutti_options located = *options;
+    located.trace = trace;
+    TTI_TRY(tti_cluster_join(launch, &located, area_size, &cluster, error));
     tutti_status first = TUTTI_OK;
     int count = launch->ranks_each;
     for (int i = 0; i < count; i++) { /* all of them: each seat has to be taken or given back */

@@ -8,6 +8,7 @@
 #include "collective/comm.h"
 #include "collective/executor.h"
 #include "collective/queue.h"
+#include "collective/trace.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -34,6 +35,7 @@ void tti_op_begin(struct tti_op *op, const uint64_t *row)
     size_t words = 4 * (size_t)comm->size;
     if (op->shape.tables != NULL) memcpy(comm->tables + comm->own_row * words, row, words * sizeof *row);
     op->state = TTI_OP_OPENING;
+    tti_trace_begin(op);
 }
 
 tutti_status tti_op_progress(void *op)
@@ -61,5 +63,6 @@ tutti_status tti_op_run(struct tti_op *op)
         while (!comm->provider->is_fenced(op, until)) tti_wait_turn();
     }
     op->state = TTI_OP_ENDED;
+    tti_trace_end(op, status);
     return status;
 }

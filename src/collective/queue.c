@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/api.h"
+#include "collective/trace.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -45,6 +46,7 @@ static void finish(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->op.comm;
     struct tti_queue *queue = &comm->queue;
+    if (started->op.state != TTI_OP_QUEUED) tti_trace_end(&started->op, status);
     started->op.state = TTI_OP_ENDED;
     if (status != TUTTI_OK) {
         started->error = tti_calloc(1, sizeof *started->error);

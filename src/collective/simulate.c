@@ -11,6 +11,7 @@
 #include "collective/api.h"
 #include "collective/net.h"
 #include "collective/queue.h"
+#include "collective/trace.h"
 #include "transport/sim.h"
 #include <errno.h>
 #include <string.h>
@@ -38,6 +39,7 @@ struct sim_death {
 struct simulation {
     const tutti_sim_setup *setup;
     tutti_options options;
+    char trace[TTI_TRACE_PATH];
     tutti_sim_work *work;
     void *context;
     int size, result;
@@ -228,6 +230,8 @@ static tutti_status read_options(struct simulation *simulation)
         return tti_error_set(simulation->error, TUTTI_ERR_OPTION, 0, "%s", reason);
     int64_t most = ADDRESS_SPACE / setup->hosts;
     if (simulation->options.arena_bytes > most) simulation->options.arena_bytes = most;
+    TTI_TRY(tti_trace_prepare(simulation->options.trace, simulation->trace, simulation->error));
+    simulation->options.trace = simulation->trace;
     return TUTTI_OK;
 }
 

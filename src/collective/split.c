@@ -194,7 +194,8 @@ static uint32_t choose_id(const struct split *split)
 static tutti_status create(struct split *split, tutti_comm **comm)
 {
     tutti_comm *parent = split->parent;
-    struct tti_comm_setup setup = {.world = parent->world,
+    struct tti_comm_setup setup = {.parent = parent,
+                                   .world = parent->world,
                                    .rank = split->rank,
                                    .size = split->size,
                                    .here = count_here(split),

@@ -61,6 +61,7 @@ struct tti_world {
     int process; /* this process's index */
     tutti_options options;
     char option_text[TTI_TEXT_OPTIONS][256]; /* copies that options' TEXT fields point to */
+    int64_t clock_offset_ns;                 /* to be added to this host's clock for that of rank 0's host */
     struct tti_mapping segment_mapping;
     struct tti_segment *segment;
     void *area; /* segment + area_offset: for the layer above, zeroed */
