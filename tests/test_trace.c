@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=60 labels=asan,tsan processors=2
+ *
+ * Traces: the file is JSON, has every rank, operations with their names and sites, steps within them; over threads,
+ * processes and tcp; started ops, comms of some ranks; what does not fit is dropped and counted; off by default.
+ */
+#include "fault.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LARGE = 1 << 16, MANY = 100 };
+#define SLACK 0.0021 /* microseconds: times are rounded to nanoseconds */
+
+static char folder[64], file[80], setting[100];
+
+/* ---- Reading --------------------------------------------------------------------------------------------------- */
+
+static const char *text_of(const json_t *event, const char *key)
+{
+    const char *text = json_string_value(json_object_get(event, key));
+    return text == NULL ? "" : text;
+}
+
+static double number_of(const json_t *event, const char *key)
+{
+    return json_number_value(json_object_get(event, key));
+}
+
+static json_t *argument(const json_t *event, const char *key)
+{
+    return json_object_get(json_object_get(event, "args"), key);
+}
+
+static bool is(const json_t *event, const char *key, const char *text)
+{
+    return strcmp(text_of(event, key), text) == 0;
+}
+
+static json_t *load(void)
+{
+    json_error_t why = {.line = 0};
+    json_t *events = json_load_file(file, 0, &why);
+    CHECK_THAT(json_is_array(events), "%s: line %d: %s", file, why.line, why.text);
+    return events;
+}
+
+/* Events of a rank with this name and in this group. */
+static int count(const json_t *events, int rank, const char *name, const char *group)
+{
+    int found = 0;
+    size_t index;
+    json_t *event;
+    json_array_foreach(events, index, event)
+        found += is(event, "name", name) && is(event, "cat", group) && (int)number_of(event, "pid") == rank;
+    return found;
+}
+
+/* Each step lies in the operation with its number, and operations of a row come one after the other. */
+static void check_order(const json_t *events)
+{
+    size_t i, j;
+    json_t *event, *other;
+    double last_end[FAULT_RANKS] = {0};
+    json_array_foreach(events, i, event)
+    {
+        int rank = (int)number_of(event, "pid");
+        double begin = number_of(event, "ts"), length = number_of(event, "dur");
+        if (!is(event, "ph", "X")) continue;
+        CHECK_THAT(length >= 0, "%s lasts %f", text_of(event, "name"), length);
+        if (is(event, "cat", "operation") && number_of(event, "tid") == 0) {
+            CHECK_THAT(begin >= last_end[rank] - SLACK, "%s begins %f before the last one has ended",
+                       text_of(event, "name"), last_end[rank] - begin);
+            last_end[rank] = begin + length;
+        }
+        if (!is(event, "cat", "step")) continue;
+        int around = 0;
+        json_array_foreach(events, j, other)
+        {
+            if (!is(other, "cat", "operation") || (int)number_of(other, "pid") != rank) continue;
+            if (number_of(other, "tid") != number_of(event, "tid")) continue;
+            if (!json_equal(argument(other, "sequence"), argument(event, "sequence"))) continue;
+            around += number_of(other, "ts") <= begin + SLACK &&
+                      begin + length <= number_of(other, "ts") + number_of(other, "dur") + SLACK;
+        }
+        CHECK_THAT(around == 1, "rank %d's step %s is in %d operations", rank, text_of(event, "name"), around);
+    }
+}
+
+static const json_t *find(const json_t *events, const char *name, const char *label)
+{
+    size_t index;
+    json_t *event;
+    json_array_foreach(events, index, event)
+    {
+        const char *given = json_string_value(argument(event, "label"));
+        if (is(event, "name", name) && given != NULL && strcmp(given, label) == 0) return event;
+    }
+    return NULL;
+}
+
+/* ---- Ranks ----------------------------------------------------------------------------------------------------- */
+
+enum { SITE_LINE = __LINE__ + 13 };
+
+static void use(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm);
+    float *x = calloc(LARGE, sizeof *x), *y = calloc(LARGE, sizeof *y);
+    tutti_comm *half;
+    tutti_op op;
+    (void)self;
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    /* cut off in the middle of a letter, quoted, and not ASCII */
+    tutti_comm *named = tutti_named(comm, "\"größte\" Änderung der Gewichtä");
+    CHECK(tutti_all_reduce(named, x, y, 3, TUTTI_F32, TUTTI_MAX) == TUTTI_OK);
+    CHECK(tutti_all_reduce(tutti_named(comm, "large"), x, y, LARGE, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(tutti_broadcast(comm, x, y, LARGE, TUTTI_F32, 1) == TUTTI_OK);
+    CHECK(tutti_all_gather_start(comm, x, y, 10, TUTTI_F32, &op) == TUTTI_OK);
+    CHECK(tutti_wait(op) == TUTTI_OK);
+    CHECK(tutti_comm_split(comm, rank % 2, 0, &half) == TUTTI_OK);
+    CHECK(tutti_scan(half, x, y, 10, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(tutti_comm_free(half) == TUTTI_OK);
+    free(x);
+    free(y);
+}
+
+static void check_file(int size)
+{
+    json_t *events = load();
+    for (int rank = 0; rank < size; rank++) {
+        CHECK(count(events, rank, "barrier", "operation") == 1);
+        CHECK(count(events, rank, "all_reduce", "operation") == 2);
+        CHECK(count(events, rank, "broadcast", "operation") == 1);
+        CHECK(count(events, rank, "all_gather", "operation") >= 1); /* and those of the split */
+        CHECK(count(events, rank, "scan", "operation") == 1);
+    }
+    CHECK(count(events, size, "barrier", "operation") == 0);
+    check_order(events);
+    const json_t *large = find(events, "all_reduce", "large");
+    char at[32];
+    snprintf(at, sizeof at, "test_trace.c:%d", SITE_LINE);
+    CHECK(large != NULL && json_integer_value(argument(large, "count")) == LARGE);
+    CHECK(large != NULL && strcmp(json_string_value(argument(large, "type")), "f32") == 0);
+    CHECK(large != NULL && strcmp(json_string_value(argument(large, "reduction")), "sum") == 0);
+    const char *said = large == NULL ? NULL : json_string_value(argument(large, "at"));
+    CHECK_THAT(said != NULL && strstr(said, at) != NULL, "%s", said == NULL ? "nothing" : said);
+    json_decref(events);
+}
+
+static void check_worlds(void)
+{
+    static const char *const kinds[] = {"TUTTI_TRANSPORT=auto", "TUTTI_TRANSPORT=tcp"};
+    for (int kind = 0; kind < 2; kind++) {
+        for (int processes = 0; processes < 2; processes++) {
+            struct fault_world world = {
+                .size = 3, .processes = processes, .body = use, .settings = {setting, kinds[kind]}};
+            fault_title("%s, %s", kinds[kind], processes ? "processes" : "threads");
+            CHECK(fault_run(&world));
+            check_file(3);
+        }
+    }
+}
+
+/* ---- Limits ---------------------------------------------------------------------------------------------------- */
+
+static void many(tutti_comm *comm, struct fault_rank *self)
+{
+    (void)self;
+    for (int i = 0; i < MANY; i++) CHECK(tutti_barrier(comm) == TUTTI_OK);
+}
+
+static void check_dropped(void)
+{
+    struct fault_world world = {.size = 2, .body = many, .settings = {setting, "TUTTI_TRACE_EVENTS=20"}};
+    size_t index;
+    json_t *event;
+    fault_title("dropped events");
+    CHECK(fault_run(&world));
+    json_t *events = load();
+    int notes = 0, last[2] = {0}, kept[2] = {0};
+    json_array_foreach(events, index, event)
+    {
+        int rank = (int)number_of(event, "pid");
+        if (is(event, "name", "events dropped")) {
+            notes++;
+            CHECK(json_integer_value(argument(event, "dropped")) >= MANY - 20);
+            CHECK(json_integer_value(argument(event, "kept")) == 20);
+        }
+        if (!is(event, "ph", "X") || rank < 0 || rank > 1) continue;
+        kept[rank]++;
+        last[rank] = (int)json_integer_value(argument(event, "sequence"));
+    }
+    CHECK(notes == 2 && kept[0] == 20 && kept[1] == 20);
+    CHECK(last[0] == MANY && last[1] == MANY); /* the oldest go */
+    json_decref(events);
+}
+
+static void die(tutti_comm *comm, struct fault_rank *self)
+{
+    (void)self;
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    if (tutti_rank(comm) == 1) {
+        fault_expect_end(1);
+        _exit(0);
+    }
+    CHECK(tutti_barrier(comm) == TUTTI_ERR_PEER_LOST);
+}
+
+static void check_death(void)
+{
+    struct fault_world world = {.size = 3, .processes = true, .body = die, .settings = {setting}};
+    fault_title("a rank that died");
+    CHECK(fault_run(&world));
+    json_t *events = load();
+    CHECK(count(events, 0, "barrier", "operation") == 2 && count(events, 2, "barrier", "operation") == 2);
+    CHECK(count(events, 1, "barrier", "operation") == 0);
+    int failed = 0;
+    size_t index;
+    json_t *event;
+    json_array_foreach(events, index, event)
+    {
+        const char *status = json_string_value(argument(event, "status"));
+        failed += status != NULL && strcmp(status, "TUTTI_ERR_PEER_LOST") == 0;
+    }
+    CHECK(failed == 2);
+    json_decref(events);
+}
+
+/* Half an event at the end of the file, as of a rank that was killed while it wrote, spoils nothing. */
+static void damage(tutti_comm *comm, struct fault_rank *self)
+{
+    (void)self;
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    if (tutti_rank(comm) != 0) return;
+    FILE *out = fopen(file, "w");
+    fputs("[\n{\"name\":\"whole\"},\n{\"name\":\"ha", out);
+    fclose(out);
+}
+
+static void check_damage(void)
+{
+    struct fault_world world = {.size = 1, .body = damage, .settings = {setting}};
+    fault_title("half an event");
+    CHECK(fault_run(&world));
+    json_t *events = load();
+    CHECK(is(json_array_get(events, 0), "name", "whole") && count(events, 0, "barrier", "operation") == 1);
+    json_decref(events);
+}
+
+static void check_off(void)
+{
+    struct fault_world world = {.size = 2, .processes = true, .body = many};
+    fault_title("not traced");
+    unlink(file);
+    CHECK(fault_run(&world));
+    CHECK(access(file, F_OK) != 0);
+}
+
+static void check_refused(void)
+{
+    tutti_comm *world;
+    fault_title("a file that cannot be written");
+    setenv("TUTTI_TRACE", "/nowhere/at/all.json", 1);
+    CHECK(tutti_join(&world) == TUTTI_ERR_OPTION);
+    const tutti_error *error = tutti_comm_error(world);
+    CHECK_THAT(error != NULL && strstr(error->text, "/nowhere/at/all.json") != NULL, "%s", error->text);
+    tutti_leave(world);
+    unsetenv("TUTTI_TRACE");
+}
+
+int main(void)
+{
+    fault_begin(50);
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%.40s/tutti-XXXXXX", base == NULL ? "/tmp" : base);
+    if (mkdtemp(folder) == NULL) return 1;
+    snprintf(file, sizeof file, "%s/t.json", folder);
+    snprintf(setting, sizeof setting, "TUTTI_TRACE=%s", file);
+    check_worlds();
+    check_dropped();
+    check_death();
+    check_damage();
+    check_off();
+    check_refused();
+    unlink(file);
+    rmdir(folder);
+    return fault_end();
+}
