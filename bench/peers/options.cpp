@@ -90,6 +90,8 @@ static const std::vector<row> &rows()
          [](options &o, const std::string &text) { o.threads = parse_choice(text, "threads", "processes"); }},
         {"--buffers", "shared|private", "Tutti's buffers: tutti_alloc or malloc; a peer's are malloc [shared]",
          [](options &o, const std::string &text) { o.shared = parse_choice(text, "shared", "private"); }},
+        {"--transport", "any|tcp", "any: what each chooses on one host; tcp: everybody over TCP on loopback [any]",
+         [](options &o, const std::string &text) { o.tcp = parse_choice(text, "tcp", "any"); }},
         {"--cells", "OP,OP...", "operations [all]",
          [](options &o, const std::string &text) { o.ops = parse_list(text, parse_op); }},
         {"--sizes", "N,N...", "sizes [8,1K,64K,1M,16M,64M]",

@@ -14,6 +14,7 @@ struct options {
     int ranks = 2;
     bool threads = false;
     bool shared = true;
+    bool tcp = false; /* everybody over TCP on loopback; otherwise what each chooses by itself */
     std::vector<op> ops;
     std::vector<std::size_t> sizes;
     int rounds = 7;
@@ -34,6 +35,10 @@ struct options {
     const char *buffers_name() const
     {
         return shared ? "shared" : "private";
+    }
+    const char *transport_name() const
+    {
+        return tcp ? "tcp" : "any";
     }
     const char *memory_name() const
     {

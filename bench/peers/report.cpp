@@ -68,10 +68,11 @@ report::report(const options &chosen, const std::vector<std::string> &contestant
 {
     if (!wanted.json.empty() && (json = fopen(wanted.json.c_str(), "ae")) == nullptr)
         throw std::runtime_error("cannot write " + wanted.json + ": " + strerror(errno));
-    printf("%d ranks on %d cores; bound: %s; memory: %s; Tutti's ranks: %s, buffers: %s; f32 sum; us per call, median "
-           "of %d rounds\n",
-           wanted.ranks, core_count(), wanted.bind.c_str(), wanted.memory_name(), wanted.as_name(),
-           wanted.buffers_name(), wanted.rounds);
+    printf(
+        "%d ranks on %d cores; bound: %s; memory: %s; transport: %s; Tutti's ranks: %s, buffers: %s; f32 sum; us per "
+        "call, median of %d rounds\n",
+        wanted.ranks, core_count(), wanted.bind.c_str(), wanted.memory_name(), wanted.transport_name(),
+        wanted.as_name(), wanted.buffers_name(), wanted.rounds);
     printf("%-15s %8s", "operation", "bytes");
     for (const std::string &name : names) printf(" %11s", name.c_str());
     printf("  %-11s  %s\n", "best peer", "best peer / tutti (least .. most)");
@@ -150,8 +151,9 @@ void report::write_json(const cell &measured) const
         fprintf(json, ",\"as\":\"%s\",\"buffers\":\"%s\",\"contestant\":%s,\"settings\":%s,\"status\":%s,\"wrong\":%zu",
                 wanted.as_name(), wanted.buffers_name(), quoted(each.name).c_str(), quoted(each.settings).c_str(),
                 quoted(each.status).c_str(), each.wrong);
-        fprintf(json, ",\"memory\":\"%s\",\"batch\":%d,\"disturbed_rounds\":%d,\"best_peer\":%s", wanted.memory_name(),
-                each.batch, each.disturbed, &each == best ? "true" : "false");
+        fprintf(json, ",\"transport\":\"%s\",\"memory\":\"%s\",\"batch\":%d,\"disturbed_rounds\":%d,\"best_peer\":%s",
+                wanted.transport_name(), wanted.memory_name(), each.batch, each.disturbed,
+                &each == best ? "true" : "false");
         if (each.status == "ok") {
             fprintf(json, ",\"p50_us\":%.6g,\"min_us\":%.6g", quantile(each.round_us, 0.5), quantile(each.round_us, 0));
             write_list(json, "round_us", each.round_us);

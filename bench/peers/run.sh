@@ -16,15 +16,19 @@ make -s -C "$here" BUILD="$build/peers" LIBTUTTI="${LIBTUTTI:-$build/libtutti.a}
 run() {
     ranks=$1 as=$2 buffers=$3
     shift 3
-    json="$build/bench/peers-$ranks-$as-$buffers.json"
+    json="$build/bench/peers-$ranks-$as-$buffers$suffix.json"
     rm -f "$json"
     "$build/peers/driver" --ranks "$ranks" --as "$as" --buffers "$buffers" --json "$json" "$@"
     echo
 }
 
+suffix=
 run 2 threads shared "$@"
 run 2 processes shared "$@"
 run 2 processes private "$@"
 run 4 processes shared "$@"
 run 4 threads shared "$@"
+suffix=-tcp
+run 2 processes shared --transport tcp "$@"
+run 4 processes shared --transport tcp "$@"
 echo "JSON: $build/bench/peers-*.json"
