@@ -241,6 +241,13 @@ static tutti_status data_step(struct tti_op *op, const struct tti_step *step)
     return TUTTI_OK;
 }
 
+/* Grants go out together, before anything that takes time. */
+static void let_go(struct tti_lanes *lanes)
+{
+    if (lanes->grants > 0) tti_lanes_grant(lanes);
+    tti_net_unlock(lanes->net);
+}
+
 /* The lock is held over message steps only. */
 static tutti_status run_plan(struct tti_op *op)
 {
@@ -251,7 +258,7 @@ static tutti_status run_plan(struct tti_op *op)
         const struct tti_step *step = &op->plan->steps[op->step];
         bool message = is_message(step);
         if (message && !locked) tti_net_lock(lanes->net);
-        if (!message && locked) tti_net_unlock(lanes->net);
+        if (!message && locked) let_go(lanes);
         locked = message;
         if (message && lanes->mismatched >= 0 && !tti_comm_is_broken(op->comm))
             status = mismatch(op);
@@ -262,7 +269,7 @@ static tutti_status run_plan(struct tti_op *op)
         op->step++;
     }
     bool no_memory = locked && lanes->no_memory;
-    if (locked) tti_net_unlock(lanes->net);
+    if (locked) let_go(lanes);
     if (no_memory && status == TUTTI_IN_PROGRESS)
         return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
                               "rank %d has no memory for what other ranks send", op->comm->rank);

@@ -150,9 +150,17 @@ static void grant(struct tti_lanes *lanes, int peer)
 {
     struct tti_lane *lane = lanes->peers[peer];
     lane->told = lane->taken;
+    if (lane->grants) lanes->grants--;
+    lane->grants = false;
     tti_lane_say(lanes, peer,
                  (struct tti_frame_head){.kind = TTI_FRAME_GRANT, .value = lane->taken, .sequence = lane->large_posted},
                  NULL);
+}
+
+void tti_lanes_grant(struct tti_lanes *lanes)
+{
+    for (int peer = 0; peer < lanes->comm->size && lanes->grants > 0; peer++)
+        if (lanes->peers[peer] != NULL && lanes->peers[peer]->grants) grant(lanes, peer);
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------------------------- */
@@ -208,7 +216,8 @@ void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted)
     if (lane == NULL) return;
     if (posted->bytes > TTI_NET_EAGER) {
         lane->large_posted++;
-        grant(lanes, posted->peer);
+        if (!lane->grants) lanes->grants++;
+        lane->grants = true;
     }
     struct tti_aside *aside = lane->aside;
     while (aside != NULL && aside->taker != NULL) aside = aside->next;

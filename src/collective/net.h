@@ -90,6 +90,7 @@ struct tti_lane {
     uint64_t large_sent, large_granted;
     uint64_t taken, told;  /* charges of its eager frames that were taken, and as last told */
     uint64_t large_posted; /* large receives */
+    bool grants;           /* and it is to be told */
     uint64_t sequence;     /* of its newest op that is known */
     bool left;
     struct tti_question *question; /* its last, or NULL */
@@ -111,6 +112,7 @@ struct tti_lanes {
     size_t post_room, shipment_room, post_count, shipment_count, arrived, drained;
     char *temp;
     size_t temp_bytes;
+    int grants;     /* peers that are to be told what was posted for them */
     int questions;  /* that are not answered */
     bool no_memory; /* something that came could not be kept */
     int mismatched; /* a peer that is elsewhere, or -1 */
@@ -164,6 +166,8 @@ void tti_lane_ask(struct tti_lanes *lanes, int peer);
 /* Takes back what the transport has not begun with. */
 void tti_lanes_stop(struct tti_lanes *lanes);
 void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);
+/* Tells peers what was posted for them since it was called last. */
+void tti_lanes_grant(struct tti_lanes *lanes);
 void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment);
 /* Small frames of a kind of their own; data are copied. */
 void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data);

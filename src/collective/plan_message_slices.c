@@ -2,7 +2,9 @@
  *
  * Large reductions over messages: owned slices. Each member owns a slice of the vector, receives all contributions to it,
  * folds them in the canonical order, and passes the result on. Slices are cut into chunks, of which a few (`ahead`) are on
- * their way while one is folded; results go out as soon as they are there.
+ * their way while one is folded; results go out as soon as they are there. A member that is ahead of another is so by
+ * `ahead` chunks at most, for it needs the other's contributions: with receives posted for twice as many, whatever comes
+ * has its place and is not put aside.
  *
  * From a member to another travel, in this order: its contributions to the other's first `ahead` chunks; then, for each of
  * its own chunks c, the result c and its contributions to the other's chunk c + ahead. The other posts its receives in the
@@ -12,7 +14,7 @@
  */
 #include "collective/plan_message.h"
 
-enum { AHEAD_MOST = 4, TEMP_MOST = 4 << 20, CHUNK_LEAST = 4096 };
+enum { AHEAD_MOST = 2, SLOTS_MOST = 2 * AHEAD_MOST, TEMP_MOST = 4 << 20, CHUNK_LEAST = 4096 };
 
 struct slices {
     struct tti_message_build *build;
@@ -20,16 +22,17 @@ struct slices {
     enum tti_keep keep;
     int root;
     uint64_t chunk; /* bytes of elements */
-    uint64_t ahead; /* chunks on their way */
+    uint64_t ahead; /* chunks of contributions on their way */
+    uint64_t slots; /* chunks for which there is room: twice as many, so that whatever comes has a place */
     int parts;      /* in `trees` of the build: all members' subtrees, in rank order */
     int own_parts;
     uint64_t slot;                 /* TEMP bytes of one chunk */
     uint64_t begin;                /* where the slots begin */
     uint64_t sent_parts;           /* where in a slot what is sent lies: contributions that had to be made */
     uint64_t sent_result;          /* and the result, where it is not this rank's */
-    uint32_t received[AHEAD_MOST]; /* receives up to the contributions of a chunk, by slot */
-    uint32_t sent[AHEAD_MOST];     /* sends up to the last contribution to a chunk */
-    uint32_t passed[AHEAD_MOST];   /* and up to the last of its results */
+    uint32_t received[SLOTS_MOST]; /* receives up to the contributions of a chunk, by slot */
+    uint32_t sent[SLOTS_MOST];     /* sends up to the last contribution to a chunk */
+    uint32_t passed[SLOTS_MOST];   /* and up to the last of its results */
 };
 
 static bool raw(const struct tti_message_build *build)
@@ -72,7 +75,7 @@ static struct tti_block chunk_of(const struct slices *slices, int member, uint64
 
 static struct tti_region slot_at(const struct slices *slices, uint64_t c, uint64_t offset)
 {
-    return tti_own(slices->build, TTI_TEMP, slices->begin + c % slices->ahead * slices->slot + offset);
+    return tti_own(slices->build, TTI_TEMP, slices->begin + c % slices->slots * slices->slot + offset);
 }
 
 static uint64_t part_room(const struct slices *slices)
@@ -95,7 +98,7 @@ static void post_contributions(struct slices *slices, uint64_t c)
         struct tti_region at = slot_at(slices, c, (uint64_t)place++ * part_room(slices));
         tti_post_recv(build, build->trees[i].owner, at, tti_part_bytes(build, &part, bytes));
     }
-    slices->received[c % slices->ahead] = build->received;
+    slices->received[c % slices->slots] = build->received;
 }
 
 /* Own subtree number `index`, of what lies at `chunk` of the vector. */
@@ -128,9 +131,9 @@ static void send_contributions(struct slices *slices, uint64_t c)
 {
     struct tti_message_build *build = slices->build;
     int count = build->members.count, me = build->members.me;
-    if (makes_parts(build)) tti_drain(build, slices->sent[c % slices->ahead]);
+    if (makes_parts(build)) tti_drain(build, slices->sent[c % slices->slots]);
     for (int k = 1; k < count; k++) send_contribution(slices, c, (me + k) % count);
-    slices->sent[c % slices->ahead] = build->sent;
+    slices->sent[c % slices->slots] = build->sent;
 }
 
 /* ---- Results --------------------------------------------------------------------------------------------------- */
@@ -185,12 +188,12 @@ static void finish_chunk(struct slices *slices, uint64_t c)
     struct tti_block chunk = chunk_of(slices, me, c);
     if (chunk.bytes == 0) return;
     struct tti_region target = result_at(slices, chunk, c);
-    tti_await(build, slices->received[c % slices->ahead]);
-    if (target.space == TTI_TEMP) tti_drain(build, slices->passed[c % slices->ahead]);
+    tti_await(build, slices->received[c % slices->slots]);
+    if (target.space == TTI_TEMP) tti_drain(build, slices->passed[c % slices->slots]);
     fold_chunk(slices, chunk, c, target);
     for (int k = 1; k < count; k++)
         if (gets_result(slices, (me + k) % count)) tti_post_send(build, (me + k) % count, target, chunk.bytes);
-    slices->passed[c % slices->ahead] = build->sent;
+    slices->passed[c % slices->slots] = build->sent;
 }
 
 /* ---- From start to end ----------------------------------------------------------------------------------------- */
@@ -223,7 +226,7 @@ static void choose_chunk(struct slices *slices, uint64_t largest)
     uint64_t most = (uint64_t)shape->tuning->message_chunk, chunk = largest / 4;
     uint64_t parts = (uint64_t)slices->parts + 1;
     if (makes_parts(slices->build)) parts += (uint64_t)slices->build->members.count;
-    uint64_t room = TEMP_MOST / AHEAD_MOST / parts;
+    uint64_t room = TEMP_MOST / SLOTS_MOST / parts;
     if (!raw(slices->build)) room = room * shape->element / shape->accumulator;
     if (room < CHUNK_LEAST) room = CHUNK_LEAST;
     if (chunk < most / 8) chunk = most / 8;
@@ -233,7 +236,9 @@ static void choose_chunk(struct slices *slices, uint64_t largest)
     if (slices->chunk > largest) slices->chunk = largest < 64 ? 64 : (largest + 63) / 64 * 64;
     uint64_t chunks = (largest + slices->chunk - 1) / slices->chunk;
     slices->ahead = chunks < 1 ? 1 : chunks < AHEAD_MOST ? chunks : AHEAD_MOST;
-    if (slices->ahead > 2 && slices->ahead * parts * part_room(slices) > TEMP_MOST + (1 << 20)) slices->ahead = 2;
+    slices->slots = chunks < 2 * slices->ahead ? chunks : 2 * slices->ahead;
+    bool large = slices->slots * parts * part_room(slices) > TEMP_MOST + (1 << 20);
+    if (large || slices->slots < slices->ahead) slices->slots = slices->ahead;
 }
 
 static void lay_out_slots(struct slices *slices)
@@ -244,7 +249,7 @@ static void lay_out_slots(struct slices *slices)
     slices->sent_result = slices->sent_parts + (makes_parts(build) ? (uint64_t)(build->members.count - 1) * room : 0);
     bool passes = slices->keep == TTI_TO_ROOT && build->members.me != slices->root;
     slices->slot = slices->sent_result + (passes ? (slices->chunk + 63) / 64 * 64 : 0);
-    slices->begin = tti_temp(build, slices->ahead * slices->slot).offset;
+    slices->begin = tti_temp(build, slices->slots * slices->slot).offset;
 }
 
 void tti_build_slices(struct tti_message_build *build, uint64_t offset, uint64_t bytes, enum tti_keep keep, int root)
@@ -255,13 +260,18 @@ void tti_build_slices(struct tti_message_build *build, uint64_t offset, uint64_t
     choose_chunk(&slices, largest);
     lay_out_slots(&slices);
     uint64_t chunks = (largest + slices.chunk - 1) / slices.chunk;
+    uint64_t results = slices.slots - slices.ahead; /* that are expected before the first chunk is folded, but one */
     for (uint64_t c = 0; c < slices.ahead; c++) post_contributions(&slices, c);
     for (uint64_t c = 0; c < slices.ahead; c++) send_contributions(&slices, c);
     post_results(&slices, 0);
-    for (uint64_t c = 0; c < chunks; c++) {
-        finish_chunk(&slices, c);
+    for (uint64_t c = 0; c < results; c++) {
         post_contributions(&slices, c + slices.ahead);
         post_results(&slices, c + 1);
+    }
+    for (uint64_t c = 0; c < chunks; c++) {
+        finish_chunk(&slices, c);
+        post_contributions(&slices, c + slices.slots);
+        post_results(&slices, c + results + 1);
         send_contributions(&slices, c + slices.ahead);
     }
 }
