@@ -23,7 +23,7 @@ struct slices {
     int root;
     uint64_t chunk; /* bytes of elements */
     uint64_t ahead; /* chunks of contributions on their way */
-    uint64_t slots; /* chunks for which there is room: twice as many, so that whatever comes has a place */
+    uint64_t slots; /* chunks for which there is room: twice as many, but as many where that takes too much */
     int parts;      /* in `trees` of the build: all members' subtrees, in rank order */
     int own_parts;
     uint64_t slot;                 /* TEMP bytes of one chunk */
@@ -236,9 +236,8 @@ static void choose_chunk(struct slices *slices, uint64_t largest)
     if (slices->chunk > largest) slices->chunk = largest < 64 ? 64 : (largest + 63) / 64 * 64;
     uint64_t chunks = (largest + slices->chunk - 1) / slices->chunk;
     slices->ahead = chunks < 1 ? 1 : chunks < AHEAD_MOST ? chunks : AHEAD_MOST;
-    slices->slots = chunks < 2 * slices->ahead ? chunks : 2 * slices->ahead;
-    bool large = slices->slots * parts * part_room(slices) > TEMP_MOST + (1 << 20);
-    if (large || slices->slots < slices->ahead) slices->slots = slices->ahead;
+    slices->slots = 2 * slices->ahead;
+    if (slices->slots * parts * part_room(slices) > TEMP_MOST + (1 << 20)) slices->slots = slices->ahead;
 }
 
 static void lay_out_slots(struct slices *slices)
@@ -260,18 +259,18 @@ void tti_build_slices(struct tti_message_build *build, uint64_t offset, uint64_t
     choose_chunk(&slices, largest);
     lay_out_slots(&slices);
     uint64_t chunks = (largest + slices.chunk - 1) / slices.chunk;
-    uint64_t results = slices.slots - slices.ahead; /* that are expected before the first chunk is folded, but one */
     for (uint64_t c = 0; c < slices.ahead; c++) post_contributions(&slices, c);
     for (uint64_t c = 0; c < slices.ahead; c++) send_contributions(&slices, c);
-    post_results(&slices, 0);
+    uint64_t results = slices.slots > slices.ahead ? slices.slots - slices.ahead : 1; /* expected before a fold */
     for (uint64_t c = 0; c < results; c++) {
-        post_contributions(&slices, c + slices.ahead);
-        post_results(&slices, c + 1);
+        post_results(&slices, c);
+        if (c + slices.ahead < slices.slots) post_contributions(&slices, c + slices.ahead);
     }
     for (uint64_t c = 0; c < chunks; c++) {
         finish_chunk(&slices, c);
-        post_contributions(&slices, c + slices.slots);
-        post_results(&slices, c + results + 1);
         send_contributions(&slices, c + slices.ahead);
+        if (slices.slots > slices.ahead) post_results(&slices, c + results);
+        post_contributions(&slices, c + slices.slots);
+        if (slices.slots == slices.ahead) post_results(&slices, c + results);
     }
 }
