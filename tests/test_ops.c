@@ -125,6 +125,59 @@ static void every_kind(tutti_comm *comm, struct fault_rank *self)
     CHECK(out[14][2] == me * (me + 1) / 2 && (rank == 0 || out[15][2] == rank * (rank + 1) / 2));
 }
 
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+/* Many in flight, large and small, posted in another order than they are sent, beside collectives and blocking messages. */
+static void messages(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { LETTERS = 20 };
+    int rank = tutti_rank(comm), size = tutti_size(comm), to = (rank + 1) % size, from = (rank + size - 1) % size;
+    float *out = make(comm, LETTERS * COUNT * 40), *in = calloc(LETTERS * COUNT * 40, sizeof *in);
+    tutti_op ops[2 * LETTERS + 1];
+    tutti_message got[LETTERS];
+    (void)self;
+    for (size_t i = 0; i < LETTERS * COUNT * 40; i++) in[i] = (float)(rank + (int)(i % 1000));
+    for (int i = 0; i < LETTERS; i++) { /* the odd ones are large */
+        size_t count = i % 2 == 0 ? 10 : COUNT * 40;
+        CHECK(tutti_recv_start(comm, out + i * COUNT * 40, count, TUTTI_F32, i % 3 == 0 ? TUTTI_ANY_SOURCE : from, i,
+                               &got[i], &ops[i]) == TUTTI_OK);
+    }
+    for (int i = LETTERS; i-- > 0;) {
+        size_t count = i % 2 == 0 ? 10 : COUNT * 40;
+        CHECK(tutti_send_start(comm, in + i * COUNT * 40, count, TUTTI_F32, to, i, &ops[LETTERS + i]) == TUTTI_OK);
+    }
+    CHECK(tutti_barrier_start(comm, &ops[2 * LETTERS]) == TUTTI_OK);
+    float x = (float)rank, y = -1;
+    CHECK(tutti_sendrecv(comm, &x, 1, to, 77, &y, 1, from, 77, TUTTI_F32, NULL) == TUTTI_OK && y == (float)from);
+    CHECK(tutti_wait_all(ops, 2 * LETTERS + 1) == TUTTI_OK);
+    for (int i = 0; i < LETTERS; i++) {
+        size_t count = i % 2 == 0 ? 10 : COUNT * 40, last = (size_t)i * COUNT * 40 + count - 1;
+        CHECK(got[i].source == from && got[i].tag == i && got[i].count == count &&
+              out[last] == (float)(from + (int)(last % 1000)));
+    }
+    size_t received = 0;
+    CHECK(tutti_sendrecv_start(tutti_prepared(comm), &x, 1, to, 5, &y, 1, from, 5, TUTTI_F32, &received, &ops[0]) ==
+          TUTTI_OK);
+    for (int round = 0; round < 10; round++) {
+        y = -1;
+        CHECK(tutti_start(ops[0]) == TUTTI_OK && tutti_wait(ops[0]) == TUTTI_OK && y == (float)from && received == 1);
+    }
+    CHECK(tutti_drop(ops[0]) == TUTTI_OK);
+    /* one that nobody sends can be cancelled, and the comm stays whole */
+    CHECK(tutti_recv_start(comm, out, 1, TUTTI_F32, from, 99, NULL, &ops[0]) == TUTTI_OK);
+    CHECK(tutti_wait_for(ops[0], 5) == TUTTI_IN_PROGRESS && tutti_cancel(ops[0]) == TUTTI_OK);
+    CHECK(tutti_wait(ops[0]) == TUTTI_ERR_CANCELLED);
+    CHECK(tutti_send_start(comm, in, 20, TUTTI_F32, to, 6, &ops[0]) == TUTTI_OK);
+    CHECK(tutti_recv_start(comm, out, 10, TUTTI_F32, from, 6, NULL, &ops[1]) == TUTTI_OK);
+    tutti_status status = tutti_wait(ops[1]);
+    CHECK_THAT(status == TUTTI_ERR_TRUNCATED && strstr(tutti_comm_error(comm)->text, "20 elements") != NULL, "%s",
+               tutti_status_name(status));
+    CHECK(tutti_recv(comm, out, 20, TUTTI_F32, from, 6, NULL) == TUTTI_OK && tutti_wait(ops[0]) == TUTTI_OK);
+    CHECK(tutti_recv_start(comm, out, 10, TUTTI_F32, from, 7, NULL, &ops[1]) == TUTTI_OK); /* leaving ends it */
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    free(in);
+}
+
 /* ---- Alone ------------------------------------------------------------------------------------------------------- */
 
 /* Nobody waits: the service thread brings it to its end. */
@@ -366,6 +419,8 @@ static void run_all(bool processes)
     run("many at once", many_at_once, 2, processes);
     run("many at once", many_at_once, 4, processes);
     run("every kind", every_kind, 3, processes);
+    run("messages", messages, 2, processes);
+    run("messages", messages, 3, processes);
     run("by the service thread", by_service, 2, processes);
     run("dropped", drop_them, 3, processes);
     run("prepared", prepared, 2, processes);

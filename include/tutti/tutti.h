@@ -349,7 +349,7 @@ TUTTI_API tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutt
 TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is ignored */
 
 /* ---- Ops: operations that go on while the caller does something else -------------------------------------------- */
-/* Every collective has a form that only starts it and gives a handle. The buffers belong to the op until it has ended, and
+/* Every operation has a form that only starts it and gives a handle. The buffers belong to the op until it has ended, and
  * counts and offsets of the v-forms may change at once. Ops of one comm, and its blocking calls, go in the order in which they were started; ops
  * of different comms are independent. A thread that waits for an op takes it forward; where nobody waits, a service thread
  * of the process does.
@@ -401,6 +401,15 @@ TUTTI_API tutti_status tutti_scan_start(tutti_comm *comm, const void *in, void *
                                         tutti_reduction reduction, tutti_op *op);
 TUTTI_API tutti_status tutti_exscan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                                           tutti_reduction reduction, tutti_op *op);
+
+TUTTI_API tutti_status tutti_send_start(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer,
+                                        int tag, tutti_op *op);
+/* `message` (may be NULL) must stay until the op has ended. */
+TUTTI_API tutti_status tutti_recv_start(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                        tutti_message *message, tutti_op *op);
+TUTTI_API tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag,
+                                            void *out, size_t out_count, int from, int out_tag, tutti_type type,
+                                            size_t *received, tutti_op *op);
 
 /* Until it has ended: its status, and the handle is void. */
 TUTTI_API tutti_status tutti_wait(tutti_op op);
@@ -463,6 +472,9 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_comm_select(comm, ...) tutti_comm_select(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_comm_by_host(comm, ...) tutti_comm_by_host(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
+#define tutti_send_start(comm, ...) tutti_send_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_recv_start(comm, ...) tutti_recv_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_sendrecv_start(comm, ...) tutti_sendrecv_start(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_barrier_start(comm, op) tutti_barrier_start(TUTTI_HERE(comm), op)
 #define tutti_all_reduce_start(comm, ...) tutti_all_reduce_start(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_reduce_start(comm, ...) tutti_reduce_start(TUTTI_HERE(comm), __VA_ARGS__)

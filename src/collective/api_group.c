@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/api_message.h"
+#include "collective/queue_message.h"
 
 struct tti_group {
     struct tti_link parcels;
@@ -126,11 +127,12 @@ static tutti_status run(tutti_comm *comm, struct tti_group *group)
     TTI_LIST_EACH(link, &group->parcels)
     letters[count++] = letter_of(TTI_LIST_OF(link, struct tti_parcel, on));
     int64_t deadline_ms = comm->next_deadline_ms;
+    tti_queue_hold(comm);
     post(group, false);
     post(group, true);
     tutti_status status = tti_letters_wait(comm, TTI_GROUP, letters, count, deadline_ms);
     tti_free(letters);
-    return status == TUTTI_OK ? results(comm, group) : status;
+    return tti_queue_let_go(comm, status == TUTTI_OK ? results(comm, group) : status);
 }
 
 tutti_status tutti_group_end(tutti_comm *comm)

@@ -6,6 +6,8 @@
 #include "collective/api_message.h"
 
 #include "base/status.h"
+#include "collective/queue.h"
+#include "collective/queue_message.h"
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
 
@@ -64,6 +66,7 @@ static struct tti_recv make_recv(tutti_comm *comm, const struct tti_buffer *buff
 
 struct batch {
     tutti_comm *comm;
+    bool drives; /* others are in flight on this comm: takes them forward too */
     struct tti_letter *const *letters;
     int count, ended; /* all before this one */
     int waiting_for;
@@ -72,6 +75,7 @@ struct batch {
 static tutti_status batch_progress(void *object)
 {
     struct batch *batch = object;
+    if (batch->drives) tti_queue_drive(batch->comm);
     tti_messages_lock(batch->comm);
     tutti_status status = tti_messages_progress(batch->comm);
     while (batch->ended < batch->count && batch->letters[batch->ended]->status != TUTTI_IN_PROGRESS) batch->ended++;
@@ -95,7 +99,11 @@ static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters,
 tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
                               int64_t deadline_ms)
 {
-    struct batch batch = {.comm = comm, .letters = letters, .count = count, .waiting_for = letters[0]->waiting_for};
+    struct batch batch = {.comm = comm,
+                          .drives = comm->queue.held,
+                          .letters = letters,
+                          .count = count,
+                          .waiting_for = letters[0]->waiting_for};
     cancel_hopeless(comm, letters, count);
     struct tti_waitable waitable = {.progress = batch_progress,
                                     .object = &batch,
@@ -177,8 +185,11 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
     struct tti_send send = make_send(comm, &buffer, type, peer, tag);
     if (comm->group != NULL) return tti_group_add(comm, &(struct tti_parcel){.sends = true, .send = send});
-    if (tti_send_post(&send) < 0) return end(comm, send.letter.status);
-    return finish(&send.letter, TTI_SEND);
+    if (comm->starting != NULL)
+        return tti_queue_mail(comm, &(struct tti_mail){.kind = TTI_SEND, .sends = true, .send_given = send});
+    tti_queue_hold(comm);
+    tutti_status posted = tti_send_post(&send);
+    return tti_queue_let_go(comm, posted < 0 ? end(comm, posted) : finish(&send.letter, TTI_SEND));
 }
 
 static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
@@ -191,8 +202,14 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     struct tti_recv recv = make_recv(comm, &buffer, type, peer, tag);
     if (comm->group != NULL)
         return tti_group_add(comm, &(struct tti_parcel){.recv = recv, .received = received, .message = message});
+    if (comm->starting != NULL)
+        return tti_queue_mail(
+            comm,
+            &(struct tti_mail){
+                .kind = TTI_RECV, .receives = true, .recv_given = recv, .received = received, .message = message});
+    tti_queue_hold(comm);
     tti_recv_post(&recv);
-    TTI_TRY(finish(&recv.letter, TTI_RECV));
+    TTI_TRY(tti_queue_let_go(comm, finish(&recv.letter, TTI_RECV)));
     tti_recv_results(&recv, received, message);
     return TUTTI_OK;
 }
@@ -242,18 +259,23 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     struct tti_send send = make_send(comm, &input, type, to, in_tag);
     struct tti_recv recv = make_recv(comm, &output, type, from, out_tag);
     if (comm->group != NULL) return add_both(comm, &send, &recv, received);
-    TTI_TRY(exchange(&send, &recv));
+    if (comm->starting != NULL)
+        return tti_queue_mail(comm, &(struct tti_mail){.kind = TTI_SENDRECV,
+                                                       .sends = true,
+                                                       .receives = true,
+                                                       .send_given = send,
+                                                       .recv_given = recv,
+                                                       .received = received});
+    tti_queue_hold(comm);
+    TTI_TRY(tti_queue_let_go(comm, exchange(&send, &recv)));
     tti_recv_results(&recv, received, NULL);
     return TUTTI_OK;
 }
 
 /* ---- Probing --------------------------------------------------------------------------------------------------- */
 
-static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
+static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
 {
-    TTI_TRY(tti_api_begin(comm, TTI_PROBE));
-    TTI_TRY(check_source(comm, TTI_PROBE, peer, tag));
-    if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");
     struct tti_recv recv = {.letter = {.comm = comm, .site = &comm->site, .peer = peer, .tag = tag}, .probes = true};
     tti_recv_post(&recv);
     tutti_status status = waits ? TUTTI_OK : tti_messages_progress(comm);
@@ -263,6 +285,15 @@ static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *me
     TTI_TRY(finish(&recv.letter, TTI_PROBE));
     tti_recv_results(&recv, NULL, message);
     return TUTTI_OK;
+}
+
+static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_PROBE));
+    TTI_TRY(check_source(comm, TTI_PROBE, peer, tag));
+    if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");
+    tti_queue_hold(comm);
+    return tti_queue_let_go(comm, find(comm, peer, tag, message, waits));
 }
 
 tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message)

@@ -135,6 +135,28 @@ tutti_status tutti_exscan_start(tutti_comm *comm, const void *in, void *out, siz
     return end(comm, tutti_exscan(comm, in, out, count, type, reduction));
 }
 
+tutti_status tutti_send_start(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag,
+                              tutti_op *op)
+{
+    TTI_TRY(begin(comm, TTI_SEND, op));
+    return end(comm, tutti_send(comm, in, count, type, peer, tag));
+}
+
+tutti_status tutti_recv_start(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                              tutti_message *message, tutti_op *op)
+{
+    TTI_TRY(begin(comm, TTI_RECV, op));
+    return end(comm, tutti_recv_message(comm, out, count, type, peer, tag, message));
+}
+
+tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
+                                  size_t out_count, int from, int out_tag, tutti_type type, size_t *received,
+                                  tutti_op *op)
+{
+    TTI_TRY(begin(comm, TTI_SENDRECV, op));
+    return end(comm, tutti_sendrecv(comm, in, in_count, to, in_tag, out, out_count, from, out_tag, type, received));
+}
+
 tutti_comm *tutti_prepared(tutti_comm *comm)
 {
     if (comm != NULL) comm->preparing = true;

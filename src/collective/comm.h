@@ -110,6 +110,9 @@ struct tti_queue {
     _Atomic uint32_t waiters; /* threads that wait for an op while another is busy */
     tti_bell handover;
     struct tti_started *first, **last;
+    bool held;                      /* by a blocking message, beside ops in flight */
+    struct tti_started *mail;       /* messages in flight; of whoever is busy */
+    int64_t mail_until_ns;          /* after a failure: how long their buffers are waited for */
     struct tti_started *free, *all; /* places of this comm's handles */
     struct tti_service *service;    /* the service thread that knows this comm, or NULL */
     tutti_comm *next_served;

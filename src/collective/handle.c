@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "collective/api.h"
 #include "collective/queue.h"
+#include "collective/queue_message.h"
 
 #define MS INT64_C(1000000)
 enum { PLACE_BITS = 24, CHUNK = 256, CHUNKS = (1 << PLACE_BITS) / CHUNK };
@@ -75,6 +76,8 @@ static void empty(struct tti_started *started)
 {
     tti_free(started->error);
     tti_free(started->row);
+    tti_free(started->mail);
+    started->mail = NULL;
     started->error = NULL;
     started->row = NULL;
     if (started->used) atomic_fetch_add_explicit(&started->id, UINT64_C(1) << PLACE_BITS, memory_order_release);
@@ -136,11 +139,14 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->op.comm;
     if (status == TUTTI_IN_PROGRESS) return status;
-    if (status != TUTTI_OK) {
-        comm->error = started->error != NULL
-                          ? *started->error
-                          : (tutti_error){
-                                .status = status, .rank = comm->rank, .peer = -1, .text = "no memory to say why"};
+    if (status == TUTTI_ERR_TRUNCATED && started->mail != NULL) {
+        tti_recv_explain(&started->mail->recv, started->mail->kind, "");
+    } else if (status != TUTTI_OK) {
+        comm->error = started->error != NULL ? *started->error
+                                             : (tutti_error){.status = status,
+                                                             .rank = comm->rank,
+                                                             .peer = -1,
+                                                             .text = "cancelled, or no memory to say more"};
         comm->told = comm->told || tti_comm_is_broken(comm);
     } else if (comm->error.status != TUTTI_OK) {
         comm->error.status = TUTTI_OK;
@@ -271,7 +277,7 @@ tutti_status tutti_start(tutti_op op)
                                "start: this %s is in flight; wait for it before it is started again",
                                tti_kind_name(kind));
     TTI_TRY(tti_queue_ready(comm, kind));
-    tti_op_renew(&started->op);
+    if (started->mail == NULL) tti_op_renew(&started->op);
     comm->called++;
     tti_queue_start(started);
     tti_api_end(comm);

@@ -140,13 +140,13 @@ static tutti_status mismatch(struct tti_op *op)
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
+/* By numbers: a buffer of no elements may be NULL. */
 static char *address(const struct tti_op *op, const struct tti_region *region)
 {
-    switch ((enum tti_space)region->space) {
-    case TTI_IN: return (char *)(uintptr_t)op->in + region->offset;
-    case TTI_OUT: return (char *)op->out + region->offset;
-    default: return op->comm->lanes->temp + region->offset;
-    }
+    const void *base = op->comm->lanes->temp;
+    if (region->space == TTI_IN) base = op->in;
+    if (region->space == TTI_OUT) base = op->out;
+    return (char *)((uintptr_t)base + region->offset);
 }
 
 static void post_send(struct tti_op *op, const struct tti_step *step)

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/api.h"
+#include "collective/queue_message.h"
 #include "collective/trace.h"
 #include <string.h>
 
@@ -24,12 +25,17 @@ static bool take(tutti_comm *comm)
     return true;
 }
 
-static void give_back(tutti_comm *comm)
+void tti_queue_give_back(tutti_comm *comm)
 {
     comm->sink = &comm->error;
     atomic_store_explicit(&comm->queue.busy, 0, memory_order_seq_cst);
     if (atomic_load_explicit(&comm->queue.waiters, memory_order_seq_cst) != 0)
         tti_bell_ring(&comm->queue.handover, false);
+}
+
+void tti_queue_take(tutti_comm *comm)
+{
+    while (!take(comm)) tti_wait_turn();
 }
 
 /* ---- One op ---------------------------------------------------------------------------------------------------- */
@@ -40,6 +46,18 @@ static struct tti_started *first_of(tutti_comm *comm)
     struct tti_started *first = comm->queue.first;
     tti_unlock(&comm->queue.lock);
     return first;
+}
+
+void tti_started_end(struct tti_started *started, tutti_status status)
+{
+    struct tti_queue *queue = &started->op.comm->queue;
+    tti_lock(&queue->lock);
+    started->queued = false;
+    bool dropped = started->dropped;
+    atomic_store_explicit(&started->status, status, memory_order_release);
+    tti_unlock(&queue->lock);
+    if (dropped) tti_started_free(started); /* else it may be gone already */
+    atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
 }
 
 static void finish(struct tti_started *started, tutti_status status)
@@ -55,12 +73,8 @@ static void finish(struct tti_started *started, tutti_status status)
     tti_lock(&queue->lock);
     queue->first = started->next;
     if (queue->first == NULL) queue->last = &queue->first;
-    started->queued = false;
-    bool dropped = started->dropped;
-    atomic_store_explicit(&started->status, status, memory_order_release);
     tti_unlock(&queue->lock);
-    if (dropped) tti_started_free(started); /* else it may be gone already */
-    atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
+    tti_started_end(started, status);
 }
 
 /* The op ends with this status once nobody can touch its buffers any more. */
@@ -106,7 +120,7 @@ static uint64_t stand(const struct tti_started *started)
 }
 
 /* As far as they go. Returns whether anything moved. */
-static bool drive(tutti_comm *comm)
+static bool drive_collectives(tutti_comm *comm)
 {
     bool moved = false;
     struct tti_started *started;
@@ -118,6 +132,12 @@ static bool drive(tutti_comm *comm)
         finish(started, status);
     }
     return moved;
+}
+
+bool tti_queue_drive(tutti_comm *comm)
+{
+    bool moved = drive_collectives(comm);
+    return tti_queue_drive_mail(comm) || moved;
 }
 
 static struct tti_waitable waitable_of(struct tti_started *started)
@@ -134,7 +154,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
 bool tti_queue_help(tutti_comm *comm, bool look)
 {
     if (!take(comm)) return false;
-    bool moved = drive(comm);
+    bool moved = tti_queue_drive(comm);
     struct tti_started *first = look ? first_of(comm) : NULL;
     if (first != NULL && first->failed == TUTTI_OK && first->op.state != TTI_OP_QUEUED) {
         struct tti_waitable waitable = waitable_of(first);
@@ -144,7 +164,8 @@ bool tti_queue_help(tutti_comm *comm, bool look)
         tutti_status status = tti_comm_look(comm, &waitable, tti_now_ns());
         if (status < 0) fail(first, status);
     }
-    give_back(comm);
+    if (look) tti_queue_look_at_mail(comm);
+    tti_queue_give_back(comm);
     return moved;
 }
 
@@ -158,7 +179,7 @@ struct waiting {
 static tutti_status progress(void *object)
 {
     struct waiting *waiting = object;
-    drive(waiting->awaited->op.comm);
+    tti_queue_drive(waiting->awaited->op.comm);
     if (atomic_load_explicit(&waiting->awaited->status, memory_order_acquire) != TUTTI_IN_PROGRESS) return TUTTI_OK;
     return first_of(waiting->awaited->op.comm) == waiting->first ? TUTTI_IN_PROGRESS : TUTTI_OK;
 }
@@ -166,10 +187,14 @@ static tutti_status progress(void *object)
 static void wait_as_driver(struct tti_started *started, int64_t until_ns)
 {
     tutti_comm *comm = started->op.comm;
+    if (started->mail != NULL) {
+        tti_queue_await_mail(started, until_ns);
+        return;
+    }
     struct waiting waiting = {.awaited = started, .first = first_of(comm)};
     if (waiting.first == NULL) return;
     if (waiting.first->failed != TUTTI_OK) {
-        drive(comm);
+        tti_queue_drive(comm);
         tti_wait_turn();
         return;
     }
@@ -204,7 +229,7 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
         if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return TUTTI_IN_PROGRESS;
         if (take(comm)) {
             wait_as_driver(started, until_ns);
-            give_back(comm);
+            tti_queue_give_back(comm);
         } else if (turns++ < 1000) {
             tti_wait_turn(); /* whoever is busy is so for a moment only, or waits itself */
         } else {
@@ -244,7 +269,7 @@ static void open_first(struct tti_started *started)
         if (status < 0) fail(started, status);
         if (status == TUTTI_OK) finish(started, TUTTI_OK);
     }
-    give_back(comm);
+    tti_queue_give_back(comm);
 }
 
 void tti_queue_start(struct tti_started *started)
@@ -258,6 +283,12 @@ void tti_queue_start(struct tti_started *started)
     started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
     atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
     atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
+    if (started->mail != NULL) {
+        atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
+        tti_queue_post_mail(started);
+        tti_service_wake(comm, true);
+        return;
+    }
     tti_lock(&queue->lock);
     bool alone = queue->first == NULL;
     *queue->last = started;
@@ -302,8 +333,17 @@ tutti_status tti_queue_run(struct tti_op *op)
 
 /* ---- Closing --------------------------------------------------------------------------------------------------- */
 
+static void cancel_mail(tutti_comm *comm)
+{
+    tti_queue_take(comm);
+    for (struct tti_started *mail = comm->queue.mail; mail != NULL; mail = mail->next)
+        atomic_store_explicit(&mail->cancelled, 1, memory_order_relaxed);
+    tti_queue_give_back(comm);
+}
+
 static void end_all(tutti_comm *comm)
 {
+    cancel_mail(comm); /* what was received by nobody will not be */
     int64_t until = tti_now_ns() + CLOSE_MS * MS;
     while (!tti_queue_is_idle(comm)) {
         struct tti_started *first = first_of(comm);

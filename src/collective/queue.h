@@ -25,7 +25,8 @@ struct tti_started {
     bool dropped;                /* freed when it ends */
     tutti_status failed;         /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
-    uint64_t *row; /* v-forms: this rank's counts */
+    uint64_t *row;         /* v-forms: this rank's counts */
+    struct tti_mail *mail; /* a message, and not a collective: queue_message.c */
     struct tti_vigil vigil;
     tutti_error *error; /* of one that failed; NULL when memory ran out */
 };
@@ -46,6 +47,13 @@ void tti_queue_start(struct tti_started *started);
 tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
 /* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
 bool tti_queue_help(tutti_comm *comm, bool look);
+
+/* For queue_message.c: the right to take ops forward, waiting for it; and doing so. */
+void tti_queue_take(tutti_comm *comm);
+void tti_queue_give_back(tutti_comm *comm);
+bool tti_queue_drive(tutti_comm *comm);
+/* The op has ended and is on no list any more. */
+void tti_started_end(struct tti_started *started, tutti_status status);
 
 /* Before a comm is freed: waits for its ops in flight, a bounded time, breaking the comm at its end; then all its handles
  * are void. */
