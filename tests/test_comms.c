@@ -38,7 +38,7 @@ static void check_large(tutti_comm *comm)
 static void split_them(tutti_comm *comm, struct fault_rank *self)
 {
     int rank = tutti_rank(comm), size = tutti_size(comm);
-    tutti_comm *half, *again, *backwards, *none;
+    tutti_comm *half = NULL, *again = NULL, *backwards = NULL, *none = NULL;
     (void)self;
     CHECK(tutti_comm_split(comm, rank % 2, 0, &half) == TUTTI_OK && half != NULL);
     CHECK(tutti_size(half) == (size + 1 - rank % 2) / 2 && tutti_rank(half) == rank / 2);
@@ -65,7 +65,7 @@ static void split_them(tutti_comm *comm, struct fault_rank *self)
 static void select_them(tutti_comm *comm, struct fault_rank *self)
 {
     int rank = tutti_rank(comm), size = tutti_size(comm);
-    tutti_comm *twin, *two, *host;
+    tutti_comm *twin = NULL, *two = NULL, *host = NULL;
     (void)self;
     CHECK(tutti_comm_duplicate(comm, &twin) == TUTTI_OK && tutti_rank(twin) == rank && tutti_size(twin) == size);
     CHECK(sum_of(twin, 1) == size && sum_of(comm, 2) == 2 * size);
@@ -97,7 +97,7 @@ static void mesh_them(tutti_comm *comm, struct fault_rank *self)
     static const char *const names[] = {"data", "pipeline", "tensor"};
     int sizes[] = {2, 1, 3}, rank = tutti_rank(comm);
     tutti_mesh *mesh;
-    tutti_comm *data, *tensor, *both, *same;
+    tutti_comm *data = NULL, *tensor = NULL, *both = NULL, *same = NULL;
     (void)self;
     CHECK(tutti_mesh_create(comm, names, sizes, 3, &mesh) == TUTTI_OK);
     CHECK(tutti_mesh_size(mesh, "tensor") == 3 && tutti_mesh_size(mesh, "expert") == -1);
@@ -145,7 +145,7 @@ static void many_comms(tutti_comm *comm, struct fault_rank *self)
 /* What breaks one comm leaves the others alone. */
 static void break_one(tutti_comm *comm, struct fault_rank *self)
 {
-    tutti_comm *one, *other;
+    tutti_comm *one = NULL, *other = NULL;
     (void)self;
     CHECK(tutti_comm_duplicate(comm, &one) == TUTTI_OK && tutti_comm_duplicate(comm, &other) == TUTTI_OK);
     float x[2] = {1, 2}, y[2];
