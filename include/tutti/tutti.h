@@ -348,6 +348,25 @@ TUTTI_API int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name); /
 TUTTI_API tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm);
 TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is ignored */
 
+/* ---- Statistics ------------------------------------------------------------------------------------------------ */
+/* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway, after a
+ * microsecond or two, and from then on: short waits cost nothing and are not in here. Times are for looking where time goes;
+ * for single operations see TUTTI_TRACE. */
+typedef struct tutti_stats {
+    size_t struct_size;           /* to be set before the call: sizeof(tutti_stats) */
+    uint64_t operations, started; /* collectives called; and of these, those in a `_start` form */
+    uint64_t bytes;               /* of their buffers on this rank, in and out */
+    uint64_t waits;               /* long ones, for anyone, in collectives and messages */
+    int64_t waited_ns;
+    int64_t skew_mean_ns, skew_max_ns; /* per operation: waited for ranks that had not come yet */
+    uint64_t memory_bytes;             /* this rank holds for the comm, without messages under way */
+    uint64_t shared_bytes;             /* all its ranks share; of one host */
+} tutti_stats;
+
+TUTTI_API tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats);
+/* How much of waited_ns was for each rank of the comm: tutti_size(comm) numbers. */
+TUTTI_API tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns);
+
 /* ---- Ops: operations that go on while the caller does something else -------------------------------------------- */
 /* Every operation has a form that only starts it and gives a handle. The buffers belong to the op until it has ended, and
  * counts and offsets of the v-forms may change at once. Ops of one comm, and its blocking calls, go in the order in which they were started; ops

@@ -83,6 +83,7 @@ static void find_parts(tutti_comm *comm, char *area, size_t area_bytes)
     struct layout layout = layout_of(comm->size, false, false);
     bool bounce = area_bytes > layout.end;
     comm->area = (struct tti_area *)area;
+    comm->area_bytes = area_bytes;
     comm->posts = (struct tti_post *)(area + layout.posts);
     comm->tables = (uint64_t *)(area + layout.tables);
     comm->channels = (_Atomic uint64_t *)(area + layout.channels);
@@ -168,7 +169,9 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     if (made->tuning.stream == 0) made->tuning.stream = tti_cache_bytes();
-    if (tti_trace_create(made)) return made;
+    made->counts.waited_for = tti_calloc((size_t)made->size, sizeof *made->counts.waited_for);
+    if (made->counts.waited_for != NULL && tti_trace_create(made)) return made;
+    tti_free(made->counts.waited_for);
     tti_free(made);
     return NULL;
 }
@@ -248,6 +251,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_free(comm->targets);
     tti_free(comm->factors);
     tti_free(comm->row);
+    tti_free(comm->counts.waited_for);
     tti_free(comm->scratch);
     if (comm->world != NULL) comm->provider->close(comm);
     if (comm->world != NULL) tti_world_release(comm->world);

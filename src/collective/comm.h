@@ -119,6 +119,14 @@ struct tti_queue {
     tutti_error error;
 };
 
+/* For tutti_comm_stats; see stats.h. */
+struct tti_counts {
+    uint64_t bytes, started; /* the caller's */
+    _Atomic uint64_t waits;
+    _Atomic int64_t waited_ns, skew_ns, skew_most_ns;
+    _Atomic int64_t *waited_for; /* (size) ns */
+};
+
 /* A plan and what it was built for. */
 struct tti_kept_plan {
     struct tti_shape shape;
@@ -145,7 +153,8 @@ struct tutti_comm {
     int *members;        /* the world's number of each rank; NULL: the comm of all */
     unsigned fork_count; /* of the process when the comm was made */
     struct tti_area *area;
-    bool owns_area; /* of a comm that was split off: it lies in this process's arena, given by this rank */
+    size_t area_bytes; /* of memory that the ranks share; 0: they share none */
+    bool owns_area;    /* of a comm that was split off: it lies in this process's arena, given by this rank */
     struct tti_post *posts;
     struct tti_lanes *lanes; /* provider `host`: its dealings over the transport */
     int here;                /* ranks of this comm on this host */
@@ -178,6 +187,7 @@ struct tutti_comm {
     tutti_op *starting;      /* the next call starts its op and returns it here, instead of waiting for it */
     bool preparing;          /* likewise, but does not start it yet */
     struct tti_trace *trace; /* NULL: not traced */
+    struct tti_counts counts;
     struct tti_queue queue;
     struct tti_op op;             /* of blocking calls */
     struct tti_arguments checked; /* what op was last filled from, when `repeats` */

@@ -62,6 +62,7 @@ static void enter(struct tti_op *op)
     atomic_store_explicit(&slot->entry, entry, memory_order_release);
     op->entered = true;
     tti_comm_ring(comm, false);
+    tti_trace_entry(op);
 }
 
 /* The first operation in which the two ranks differ, among those both still hold. */

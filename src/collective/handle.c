@@ -10,6 +10,7 @@
 #include "collective/api.h"
 #include "collective/queue.h"
 #include "collective/queue_message.h"
+#include "collective/stats.h"
 
 #define MS INT64_C(1000000)
 enum { PLACE_BITS = 24, CHUNK = 256, CHUNKS = (1 << PLACE_BITS) / CHUNK };
@@ -278,7 +279,7 @@ tutti_status tutti_start(tutti_op op)
                                tti_kind_name(kind));
     TTI_TRY(tti_queue_ready(comm, kind));
     if (started->mail == NULL) tti_op_renew(&started->op);
-    comm->called++;
+    tti_stats_count(comm, &started->op, true);
     tti_queue_start(started);
     tti_api_end(comm);
     return TUTTI_OK;

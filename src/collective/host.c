@@ -178,6 +178,7 @@ static tutti_status await(struct tti_op *op, uint32_t value)
     while (lanes->arrived < value && lanes->posts[lanes->arrived].arrived) lanes->arrived++;
     if (lanes->arrived >= value) return TUTTI_OK;
     op->waiting_for = lanes->posts[lanes->arrived].peer;
+    op->awaited = lanes->arrived; /* 0: the first message, so the peer may not have come yet */
     return TUTTI_IN_PROGRESS;
 }
 
@@ -187,6 +188,7 @@ static tutti_status drain(struct tti_op *op, uint32_t value)
     while (lanes->drained < value && lanes->shipments[lanes->drained].done) lanes->drained++;
     if (lanes->drained >= value) return TUTTI_OK;
     op->waiting_for = lanes->shipments[lanes->drained].peer;
+    op->awaited = 1;
     return TUTTI_IN_PROGRESS;
 }
 

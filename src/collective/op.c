@@ -8,6 +8,7 @@
 #include "collective/comm.h"
 #include "collective/executor.h"
 #include "collective/queue.h"
+#include "collective/stats.h"
 #include "collective/trace.h"
 #include <string.h>
 #include <unistd.h>
@@ -46,7 +47,7 @@ tutti_status tti_op_progress(void *op)
 tutti_status tti_op_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    if (!comm->preparing) comm->called++;
+    if (!comm->preparing) tti_stats_count(comm, op, comm->starting != NULL);
     if (comm->starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
     tti_op_begin(op, comm->row);
     struct tti_waitable waitable = {.progress = tti_op_progress,
@@ -63,6 +64,6 @@ tutti_status tti_op_run(struct tti_op *op)
         while (!comm->provider->is_fenced(op, until)) tti_wait_turn();
     }
     op->state = TTI_OP_ENDED;
-    tti_trace_end(op, status);
+    tti_trace_end(op, status, false);
     return status;
 }

@@ -64,7 +64,7 @@ static void finish(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->op.comm;
     struct tti_queue *queue = &comm->queue;
-    if (started->op.state != TTI_OP_QUEUED) tti_trace_end(&started->op, status);
+    if (started->op.state != TTI_OP_QUEUED) tti_trace_end(&started->op, status, true);
     started->op.state = TTI_OP_ENDED;
     if (status != TUTTI_OK) {
         started->error = tti_calloc(1, sizeof *started->error);

@@ -149,18 +149,70 @@ static int peer_of(struct tti_op *op, const struct tti_step *step)
     return step->kind == TTI_STEP_SEND || step->kind == TTI_STEP_RECV ? step->peer : -1;
 }
 
+static void read_time(struct tti_trace *trace)
+{
+    trace->operations.last = tti_trace_ticks(trace);
+}
+
 void tti_trace_note_begin(struct tti_op *op)
 {
-    struct tti_trace_row *row = &op->comm->trace->operations;
-    row->began = row->last = tti_trace_ticks(op->comm->trace);
+    struct tti_trace *trace = op->comm->trace;
+    struct tti_trace_row *row = &trace->operations;
+    row->open = NULL;
+    row->timed = op->comm->lanes != NULL || op->in_bytes >= TIMED_BYTES || op->out_bytes >= TIMED_BYTES;
     take_awaited(op);
+    if (!row->timed) return;
+    read_time(trace);
+    row->began = row->last;
+}
+
+static struct tti_trace_event *note_op(struct tti_op *op)
+{
+    struct tti_trace_row *row = &op->comm->trace->operations;
+    const struct tti_call *call = &op->call;
+    struct tti_trace_event *event = next_event(row);
+    *event = (struct tti_trace_event){.begin = row->began,
+                                      .end = row->last,
+                                      .bytes = op->in_bytes + op->out_bytes,
+                                      .count = call->count,
+                                      .sequence = (uint32_t)op->comm->sequence,
+                                      .peer = call->root,
+                                      .what = TTI_TRACE_OP,
+                                      .kind = call->kind,
+                                      .type = call->type,
+                                      .reduction = call->reduction,
+                                      .site = number_of(row, &call->site)};
+    return event;
+}
+
+void tti_trace_note_entry(struct tti_op *op)
+{
+    struct tti_trace_row *row = &op->comm->trace->operations;
+    if (row->timed) return;
+    read_time(op->comm->trace);
+    row->began = row->last;
+    row->open = note_op(op);
+    row->opened = row->written;
+}
+
+void tti_trace_note_poll(tutti_comm *comm, uint32_t polls)
+{
+    struct tti_trace_row *row = &comm->trace->operations;
+    if (row->timed) return;
+    read_time(comm->trace);
+    if (row->open == NULL) row->began = row->last; /* it cannot even enter */
+    row->timed = row->open == NULL || polls == TTI_TRACE_POLLS;
+    if (row->open != NULL) row->open->end = row->last;
+    if (row->timed) row->last = row->began; /* where its first step begins that is recorded */
 }
 
 void tti_trace_note_step(struct tti_op *op, const struct tti_step *step)
 {
-    struct tti_trace_row *row = &op->comm->trace->operations;
+    struct tti_trace *trace = op->comm->trace;
+    struct tti_trace_row *row = &trace->operations;
     uint64_t begin = row->last;
-    if (step->bytes >= TIMED_BYTES || is_wait(step)) row->last = tti_trace_ticks(op->comm->trace);
+    if (!row->timed) return;
+    if (step->bytes >= TIMED_BYTES || is_wait(step)) read_time(trace);
     *next_event(row) = (struct tti_trace_event){.begin = begin,
                                                 .end = row->last,
                                                 .bytes = step->bytes,
@@ -174,7 +226,8 @@ void tti_trace_note_meeting(struct tti_op *op)
 {
     struct tti_trace_row *row = &op->comm->trace->operations;
     uint64_t begin = row->last;
-    row->last = tti_trace_ticks(op->comm->trace);
+    if (!row->timed) return;
+    read_time(op->comm->trace);
     *next_event(row) = (struct tti_trace_event){.begin = begin,
                                                 .end = row->last,
                                                 .sequence = (uint32_t)op->comm->sequence,
@@ -182,22 +235,17 @@ void tti_trace_note_meeting(struct tti_op *op)
                                                 .what = TTI_TRACE_MEETING};
 }
 
-void tti_trace_note_end(struct tti_op *op, tutti_status status)
+void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started)
 {
     struct tti_trace_row *row = &op->comm->trace->operations;
-    const struct tti_call *call = &op->call;
-    *next_event(row) = (struct tti_trace_event){.begin = row->began,
-                                                .end = tti_trace_ticks(op->comm->trace),
-                                                .bytes = op->in_bytes + op->out_bytes,
-                                                .count = call->count,
-                                                .sequence = (uint32_t)op->comm->sequence,
-                                                .peer = call->root,
-                                                .what = TTI_TRACE_OP,
-                                                .kind = call->kind,
-                                                .type = call->type,
-                                                .reduction = call->reduction,
-                                                .site = number_of(row, &call->site),
-                                                .status = (int16_t)status};
+    if (row->open != NULL && !row->timed && !started && status == TUTTI_OK) return;
+    read_time(op->comm->trace);
+    if (row->open == NULL && !row->timed) row->began = row->last; /* it came to nothing */
+    bool kept = row->open != NULL && row->written - row->opened < row->room;
+    struct tti_trace_event *event = kept ? row->open : note_op(op);
+    event->end = row->last;
+    event->status = (int16_t)status;
+    row->open = NULL;
 }
 
 void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint64_t bytes, tutti_status status)

@@ -4,8 +4,13 @@
  * is not traced has no trace (NULL), and pays one branch at each of the places below.
  *
  * A trace has two rows, each of which one thread at a time writes to: operations, by whoever is busy with the comm, and
- * messages, by the caller. An event is written when it ends. Time is read as seldom as can be: a step begins where the one
- * before it ended, and a step that moves little and waits for nobody gets no time of its own.
+ * messages, by the caller. Time is read as seldom as can be: a step begins where the one before it ended, and a step that
+ * moves little and waits for nobody gets no time of its own.
+ *
+ * A small operation between ranks that share memory takes about as long as reading the clock a dozen times. It is recorded
+ * as soon as this rank has entered, while the others' data are on their way; what it would delay is not timed: its end is
+ * the last reading of a poll that found nothing. When it has to wait for long after all it is timed from there on, with its
+ * steps.
  */
 #ifndef TTI_COLLECTIVE_TRACE_H
 #define TTI_COLLECTIVE_TRACE_H
@@ -13,7 +18,7 @@
 #include "collective/comm.h"
 
 enum tti_trace_what { TTI_TRACE_OP, TTI_TRACE_STEP, TTI_TRACE_MEETING, TTI_TRACE_MESSAGE };
-enum { TTI_TRACE_SITES = 256, TTI_TRACE_PATH = 256 };
+enum { TTI_TRACE_SITES = 256, TTI_TRACE_PATH = 256, TTI_TRACE_POLLS = 32 };
 
 struct tti_trace_event {
     uint64_t begin, end; /* ticks */
@@ -31,9 +36,12 @@ struct tti_trace_event {
 struct tti_trace_row {
     struct tti_trace_event *events; /* (room) */
     size_t room, next;
-    uint64_t written; /* events so far, those that were overwritten included */
-    uint64_t began;   /* the operation that runs */
-    uint64_t last;    /* the last reading */
+    uint64_t written;             /* events so far, those that were overwritten included */
+    uint64_t began;               /* the operation that runs */
+    uint64_t last;                /* the last reading */
+    bool timed;                   /* it is not small, or waits for long */
+    struct tti_trace_event *open; /* a small operation's, written when it entered; NULL: none */
+    uint64_t opened;              /* `written` then */
     struct tti_site sites[TTI_TRACE_SITES];
 };
 
@@ -58,9 +66,11 @@ int64_t tti_trace_ns(const struct tti_trace *trace, uint64_t ticks, uint64_t now
 bool tti_trace_write(const tutti_comm *comm, tutti_error *error); /* trace_file.c */
 
 void tti_trace_note_begin(struct tti_op *op);
+void tti_trace_note_entry(struct tti_op *op);
+void tti_trace_note_poll(tutti_comm *comm, uint32_t polls);
 void tti_trace_note_step(struct tti_op *op, const struct tti_step *step);
 void tti_trace_note_meeting(struct tti_op *op);
-void tti_trace_note_end(struct tti_op *op, tutti_status status);
+void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started);
 void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint64_t bytes, tutti_status status);
 
 static inline bool tti_traced(const tutti_comm *comm)
@@ -86,9 +96,21 @@ static inline void tti_trace_meeting(struct tti_op *op)
     if (tti_traced(op->comm)) tti_trace_note_meeting(op);
 }
 
-static inline void tti_trace_end(struct tti_op *op, tutti_status status)
+static inline void tti_trace_end(struct tti_op *op, tutti_status status, bool started)
 {
-    if (tti_traced(op->comm)) tti_trace_note_end(op, status);
+    if (tti_traced(op->comm)) tti_trace_note_end(op, status, started);
+}
+
+/* It has shown the others that it came. */
+static inline void tti_trace_entry(struct tti_op *op)
+{
+    if (tti_traced(op->comm)) tti_trace_note_entry(op);
+}
+
+/* It has been looked in vain so often whether it can go on. */
+static inline void tti_trace_poll(tutti_comm *comm, uint32_t polls)
+{
+    if (tti_traced(comm) && polls <= TTI_TRACE_POLLS && (polls & (polls - 1)) == 0) tti_trace_note_poll(comm, polls);
 }
 
 /* Around a call that moves messages. */

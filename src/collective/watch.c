@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "collective/comm.h"
+#include "collective/stats.h"
+#include "collective/trace.h"
 #include <stdio.h>
 
 #define MS INT64_C(1000000)
@@ -24,6 +25,8 @@ struct watch {
     const struct tti_waitable *waitable;
     struct tti_vigil *vigil;
     int64_t now_ns;
+    int64_t counted_ns; /* until when this wait is in the statistics; 0: the clock was not read yet */
+    int64_t skew_ns;    /* waited for ranks that had not come yet */
 };
 
 static double seconds(int64_t ns)
@@ -130,6 +133,47 @@ static int64_t sleep_ns(const struct watch *watch, int64_t until_ns)
     return longest;
 }
 
+/* What has passed since the clock was read last was for the rank that is waited for now. */
+static void count(struct watch *watch, int64_t now_ns)
+{
+    const struct tti_waitable *waitable = watch->waitable;
+    int64_t waited = now_ns - watch->counted_ns;
+    bool first = watch->counted_ns == 0;
+    watch->counted_ns = now_ns;
+    if (first || waited <= 0) return;
+    tti_stats_waited(watch->comm, *waitable->waiting_for, waited);
+    if (waitable->awaited != NULL && (uint32_t)*waitable->awaited == 0) watch->skew_ns += waited;
+}
+
+static tutti_status wait_on(struct watch *watch, int64_t until_ns)
+{
+    tutti_comm *comm = watch->comm;
+    const struct tti_waitable *waitable = watch->waitable;
+    bool own = waitable->vigil == NULL;
+    struct tti_wait wait;
+    int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
+    tti_wait_begin(&wait, comm->crowded, patience);
+    for (;;) {
+        bool slept = !tti_wait_pause(&wait, comm->crowded && comm->provider->gives_way(comm, waitable));
+        watch->now_ns = wait.now_ns;
+        if (wait.now_ns != watch->counted_ns) count(watch, wait.now_ns);
+        if (waitable->kind < TTI_LEAVE) tti_trace_poll(comm, wait.rounds);
+        tutti_status status = slept ? comm->provider->sleep(comm, waitable, sleep_ns(watch, until_ns))
+                                    : waitable->progress(waitable->object);
+        if (slept) { /* what is looked at after a sleep goes by the time after it */
+            wait.now_ns = tti_now_ns();
+            count(watch, wait.now_ns);
+        }
+        if (status != TUTTI_IN_PROGRESS) return status;
+        if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
+        if (!tti_wait_slow(&wait)) continue;
+        watch->now_ns = wait.now_ns;
+        if (own) watch->vigil->since_ns = wait.started_ns;
+        TTI_TRY(look(watch));
+        if (watch->now_ns >= until_ns) return TUTTI_IN_PROGRESS;
+    }
+}
+
 tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *waitable, int64_t until_ns)
 {
     tutti_status status = waitable->progress(waitable->object);
@@ -137,23 +181,9 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
     struct tti_vigil own = {0};
     struct watch watch = {
         .comm = comm, .waitable = waitable, .vigil = waitable->vigil != NULL ? waitable->vigil : &own};
-    struct tti_wait wait;
-    int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
-    tti_wait_begin(&wait, comm->crowded, patience);
-    for (;;) {
-        bool slept = !tti_wait_pause(&wait, comm->crowded && comm->provider->gives_way(comm, waitable));
-        watch.now_ns = wait.now_ns;
-        status = slept ? comm->provider->sleep(comm, waitable, sleep_ns(&watch, until_ns))
-                       : waitable->progress(waitable->object);
-        if (status != TUTTI_IN_PROGRESS) return status;
-        if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
-        if (slept) wait.now_ns = tti_now_ns(); /* what is looked at after a sleep goes by the time after it */
-        if (!tti_wait_slow(&wait)) continue;
-        watch.now_ns = wait.now_ns;
-        if (watch.vigil == &own) own.since_ns = wait.started_ns;
-        TTI_TRY(look(&watch));
-        if (watch.now_ns >= until_ns) return TUTTI_IN_PROGRESS;
-    }
+    status = wait_on(&watch, until_ns);
+    if (watch.counted_ns != 0) tti_stats_wait_ended(comm, watch.skew_ns);
+    return status;
 }
 
 tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable)

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a comm has done and holds. Operations are counted by the caller; waits by whoever waits, in watch.c.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "collective/stats.h"
+
+#include "base/status.h"
+#include "collective/api.h"
+#include "collective/net.h"
+#include "collective/queue.h"
+#include "collective/trace.h"
+#include <string.h>
+
+void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts)
+{
+    comm->called++;
+    comm->counts.bytes += op->in_bytes + op->out_bytes;
+    comm->counts.started += starts;
+}
+
+void tti_stats_waited(tutti_comm *comm, int peer, int64_t ns)
+{
+    atomic_fetch_add_explicit(&comm->counts.waited_ns, ns, memory_order_relaxed);
+    if (peer >= 0) atomic_fetch_add_explicit(&comm->counts.waited_for[peer], ns, memory_order_relaxed);
+}
+
+void tti_stats_wait_ended(tutti_comm *comm, int64_t skew_ns)
+{
+    struct tti_counts *counts = &comm->counts;
+    int64_t most = atomic_load_explicit(&counts->skew_most_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&counts->waits, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&counts->skew_ns, skew_ns, memory_order_relaxed);
+    while (skew_ns > most && !atomic_compare_exchange_weak_explicit(&counts->skew_most_ns, &most, skew_ns,
+                                                                    memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
+static uint64_t memory_of(tutti_comm *comm)
+{
+    size_t n = (size_t)comm->size;
+    uint64_t bytes = sizeof *comm + 4 * n * sizeof *comm->row + n * sizeof *comm->counts.waited_for;
+    if (comm->sources != NULL) bytes += n * (sizeof *comm->sources + sizeof *comm->targets + sizeof *comm->factors);
+    if (comm->scratch != NULL) bytes += n * TTI_SCRATCH_BYTES;
+    for (int i = 0; i < TTI_KEPT_PLANS; i++) {
+        const struct tti_plan *plan = &comm->plans[i].plan;
+        bytes += plan->capacity * sizeof *plan->steps + plan->part_capacity * sizeof *plan->parts;
+    }
+    if (comm->trace != NULL)
+        bytes += sizeof *comm->trace + 2 * comm->trace->operations.room * sizeof(struct tti_trace_event);
+    const struct tti_lanes *lanes = comm->lanes;
+    if (lanes != NULL)
+        bytes += sizeof *lanes + lanes->temp_bytes + lanes->post_room * sizeof *lanes->posts +
+                 lanes->shipment_room * sizeof *lanes->shipments;
+    tti_lock(&comm->queue.lock);
+    for (const struct tti_started *op = comm->queue.all; op != NULL; op = op->sibling) bytes += sizeof *op;
+    tti_unlock(&comm->queue.lock);
+    return bytes;
+}
+
+static tutti_status check(tutti_comm *comm)
+{
+    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (tti_comm_is_stillborn(comm)) return comm->error.status;
+    return comm->fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
+}
+
+tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
+{
+    TTI_TRY(check(comm));
+    if (stats == NULL || stats->struct_size < offsetof(tutti_stats, operations)) return TUTTI_ERR_ARGUMENT;
+    const struct tti_counts *counts = &comm->counts;
+    tutti_stats now = {.operations = comm->called,
+                       .started = counts->started,
+                       .bytes = counts->bytes,
+                       .waits = atomic_load_explicit(&counts->waits, memory_order_relaxed),
+                       .waited_ns = atomic_load_explicit(&counts->waited_ns, memory_order_relaxed),
+                       .skew_max_ns = atomic_load_explicit(&counts->skew_most_ns, memory_order_relaxed),
+                       .memory_bytes = memory_of(comm),
+                       .shared_bytes = comm->area_bytes};
+    if (comm->called > 0)
+        now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)comm->called;
+    size_t bytes = now.struct_size = stats->struct_size;
+    if (bytes > sizeof now) {
+        memset((char *)stats + sizeof now, 0, bytes - sizeof now);
+        bytes = sizeof now;
+    }
+    memcpy(stats, &now, bytes);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns)
+{
+    TTI_TRY(check(comm));
+    if (waited_ns == NULL) return TUTTI_ERR_ARGUMENT;
+    for (int rank = 0; rank < comm->size; rank++)
+        waited_ns[rank] = atomic_load_explicit(&comm->counts.waited_for[rank], memory_order_relaxed);
+    return TUTTI_OK;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=60 labels=asan,tsan processors=2
+ *
+ * Statistics of a comm: what was called, whom was waited for and how long, what it holds; over threads, processes and tcp.
+ */
+#include "fault.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LATE_MS = 40, LEAST_MS = 30, COUNT = 1000, ROUNDS = 5 };
+#define MS INT64_C(1000000)
+
+static tutti_stats stats_of(tutti_comm *comm)
+{
+    tutti_stats stats = {.struct_size = sizeof stats};
+    CHECK(tutti_comm_stats(comm, &stats) == TUTTI_OK);
+    return stats;
+}
+
+static void check_counts(tutti_comm *comm)
+{
+    float in[COUNT] = {0}, out[COUNT];
+    tutti_op op;
+    tutti_stats before = stats_of(comm);
+    CHECK(tutti_all_reduce(comm, in, out, COUNT, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(tutti_all_reduce_start(comm, in, out, COUNT, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    CHECK(tutti_wait(op) == TUTTI_OK);
+    CHECK(tutti_all_reduce_start(tutti_prepared(comm), in, out, COUNT, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    for (int i = 0; i < 3; i++) CHECK(tutti_start(op) == TUTTI_OK && tutti_wait(op) == TUTTI_OK);
+    CHECK(tutti_drop(op) == TUTTI_OK);
+    tutti_stats after = stats_of(comm);
+    CHECK(after.operations == before.operations + 5 && after.started == before.started + 4);
+    CHECK(after.bytes == before.bytes + 5 * 2 * sizeof in);
+    CHECK(after.memory_bytes >= sizeof in && after.memory_bytes < 64 << 20);
+}
+
+/* Everyone waits for the last rank, which comes late once. */
+static void check_waits(tutti_comm *comm)
+{
+    int rank = tutti_rank(comm), last = tutti_size(comm) - 1;
+    int64_t waited[FAULT_RANKS] = {0};
+    for (int i = 0; i < ROUNDS; i++) CHECK(tutti_barrier(comm) == TUTTI_OK);
+    tutti_stats before = stats_of(comm);
+    int64_t began = fault_now_ns();
+    if (rank == last) fault_sleep_ms(LATE_MS);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    int64_t took = fault_now_ns() - began;
+    tutti_stats after = stats_of(comm);
+    CHECK(tutti_comm_waits(comm, waited) == TUTTI_OK);
+    int64_t all = 0;
+    for (int i = 0; i <= last; i++) all += waited[i];
+    CHECK(waited[rank] == 0 && all <= after.waited_ns);
+    CHECK(after.waited_ns - before.waited_ns <= took);
+    CHECK(after.skew_max_ns >= after.skew_mean_ns && after.skew_mean_ns >= 0);
+    if (rank == last || took < LATE_MS * MS) return; /* this one came late itself */
+    CHECK_THAT(after.waited_ns - before.waited_ns >= LEAST_MS * MS, "%lld", (long long)after.waited_ns);
+    CHECK(after.waits > before.waits);
+}
+
+static void use(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *other;
+    (void)self;
+    check_counts(comm);
+    check_waits(comm);
+    if (tutti_size(comm) == 2 && tutti_rank(comm) == 0) {
+        int64_t waited[2];
+        CHECK(tutti_comm_waits(comm, waited) == TUTTI_OK && waited[1] >= LEAST_MS * MS);
+        CHECK(stats_of(comm).skew_max_ns >= LEAST_MS * MS);
+    }
+    CHECK(tutti_comm_duplicate(comm, &other) == TUTTI_OK);
+    CHECK(stats_of(other).operations == 0 && stats_of(other).waited_ns == 0);
+    check_counts(other);
+    CHECK(tutti_comm_free(other) == TUTTI_OK);
+}
+
+static void check_sizes(tutti_comm *comm, struct fault_rank *self)
+{
+    struct {
+        tutti_stats known;
+        char more[16];
+    } larger;
+    (void)self;
+    memset(&larger, 7, sizeof larger);
+    larger.known.struct_size = sizeof larger;
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    CHECK(tutti_comm_stats(comm, &larger.known) == TUTTI_OK && larger.more[0] == 0 && larger.known.operations == 1);
+    tutti_stats smaller;
+    memset(&smaller, 7, sizeof smaller);
+    smaller.struct_size = offsetof(tutti_stats, started);
+    CHECK(tutti_comm_stats(comm, &smaller) == TUTTI_OK && smaller.operations == 1);
+    CHECK(smaller.started == UINT64_C(0x0707070707070707));
+    CHECK(tutti_comm_stats(comm, NULL) == TUTTI_ERR_ARGUMENT && tutti_comm_waits(comm, NULL) == TUTTI_ERR_ARGUMENT);
+    smaller.struct_size = 0;
+    CHECK(tutti_comm_stats(comm, &smaller) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_comm_stats(NULL, &smaller) == TUTTI_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    fault_begin(50);
+    static const char *const transports[] = {"TUTTI_TRANSPORT=auto", "TUTTI_TRANSPORT=tcp"};
+    for (int kind = 0; kind < 2; kind++) {
+        for (int size = 2; size <= 3; size++) {
+            struct fault_world world = {
+                .size = size, .processes = size == 3, .body = use, .settings = {transports[kind]}};
+            fault_title("%s, %d ranks", transports[kind], size);
+            CHECK(fault_run(&world));
+        }
+    }
+    struct fault_world world = {.size = 2, .body = check_sizes};
+    fault_title("sizes of the struct");
+    CHECK(fault_run(&world));
+    return fault_end();
+}
