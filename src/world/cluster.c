@@ -416,6 +416,8 @@ tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tut
     error->peer = -1;
     snprintf(error->operation, sizeof error->operation, "join");
     tutti_status status = join(&joining);
+    for (int i = 0; status == TUTTI_OK && joining.meeting != NULL && i < launch->ranks_each; i++)
+        joining.cluster->seats[i].world->clock_offset_ns = tti_meeting_clock(joining.meeting);
     tti_meeting_close(joining.meeting);
     tti_blobs_free(&joining.cards);
     tti_key_forget(&joining.key);

@@ -23,6 +23,8 @@ struct tti_meeting_head {
     uint32_t magic, kind, round;
     uint32_t left_ms; /* of the sender's deadline */
     uint64_t bytes;   /* that follow */
+    /* ALL: when what this member gave had come, and when this was sent, by rank 0's clock */
+    int64_t came_ns, sent_ns;
 };
 
 struct tti_meeting_trouble {
@@ -55,6 +57,7 @@ tutti_status tti_meeting_take_trouble(const struct tti_parcel *parcel, tutti_err
 struct tti_meeting_member {
     int fd; /* -1: has not come */
     bool given;
+    int64_t came_ns; /* what it gave last */
     struct tti_parcel in;
     struct tti_parcel out;
 };
@@ -67,9 +70,12 @@ struct tti_meeting {
     bool local; /* by the job's name */
     bool failed;
     uint32_t round;
-    int64_t deadline_ns;                /* the earliest of all */
-    struct tti_door door;               /* rank 0 */
-    struct tti_meeting_member *members; /* rank 0: by rank; its own is empty. Others: one, rank 0's */
+    int64_t deadline_ns; /* the earliest of all */
+    int64_t gave_ns;     /* when this rank gave last */
+    bool compared;
+    int64_t clock_offset_ns, clock_error_ns; /* what is known of rank 0's clock; see tti_meeting_clock */
+    struct tti_door door;                    /* rank 0 */
+    struct tti_meeting_member *members;      /* rank 0: by rank; its own is empty. Others: one, rank 0's */
     struct pollfd *polled;
     int polled_room;
 };

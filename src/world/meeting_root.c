@@ -187,6 +187,7 @@ static tutti_status take_parcel(struct tti_meeting *meeting, int rank, tutti_err
     int64_t deadline_ns = tti_now_ns() + (int64_t)head->left_ms * 1000000;
     if (deadline_ns < meeting->deadline_ns) meeting->deadline_ns = deadline_ns;
     member->given = true;
+    member->came_ns = tti_now_ns();
     return TUTTI_OK;
 }
 
@@ -296,6 +297,10 @@ static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_parce
         for (int rank = 1; rank < meeting->where.size; rank++) {
             struct tti_meeting_member *member = &meeting->members[rank];
             if (member->out.body == NULL) continue;
+            if (member->out.head_done == 0) {
+                member->out.head.came_ns = member->came_ns;
+                member->out.head.sent_ns = tti_now_ns();
+            }
             enum tti_parcel_state state = tti_parcel_send(&member->out, member->fd);
             if (state == TTI_PARCEL_BROKEN) {
                 forget_bodies(meeting);

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static_assert(sizeof(struct tti_meeting_head) == 24, "travels as it lies");
+static_assert(sizeof(struct tti_meeting_head) == 40, "travels as it lies");
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 
@@ -32,7 +32,7 @@ bool tti_meeting_head_fits(const struct tti_meeting_head *head, bool from_root, 
 
 bool tti_parcel_make(struct tti_parcel *parcel, enum tti_meeting_kind kind, uint32_t round, size_t bytes)
 {
-    *parcel = (struct tti_parcel){.head = {TTI_MEETING_MAGIC, kind, round, 0, bytes}};
+    *parcel = (struct tti_parcel){.head = {.magic = TTI_MEETING_MAGIC, .kind = kind, .round = round, .bytes = bytes}};
     parcel->body = tti_calloc(1, bytes + 1);
     return parcel->body != NULL;
 }

@@ -66,6 +66,9 @@ void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why);
  * exchange would give it. */
 bool tti_meeting_has_trouble(struct tti_meeting *meeting, tutti_error *error);
 void tti_meeting_close(struct tti_meeting *meeting); /* NULL is ignored */
+/* After an exchange: what to add to this process's clock for rank 0's, 0 when they may be the same. The error is at most half
+ * of the fastest exchange's way there and back. */
+int64_t tti_meeting_clock(const struct tti_meeting *meeting);
 
 /* All of it at once, where one exchange is enough. */
 tutti_status tti_rendezvous_exchange(const struct tti_rendezvous *where, const void *mine, size_t bytes,

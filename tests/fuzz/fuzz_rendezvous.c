@@ -43,7 +43,8 @@ static void parse(const uint8_t *data, size_t bytes, bool from_root, int size, b
 {
     int fds[2];
     struct tti_parcel parcel = {.body = NULL};
-    struct tti_meeting_head head = {TTI_MEETING_MAGIC, from_root ? TTI_MEETING_ALL : TTI_MEETING_GIVE, 1, 0, bytes};
+    struct tti_meeting_head head = {
+        .magic = TTI_MEETING_MAGIC, .kind = from_root ? TTI_MEETING_ALL : TTI_MEETING_GIVE, .round = 1, .bytes = bytes};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0) abort();
     if (help) (void)!write(fds[1], &head, sizeof head);
     (void)!write(fds[1], data, bytes);
