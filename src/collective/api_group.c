@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "collective/api_message.h"
 #include "collective/queue_message.h"
+#include "collective/trace.h"
 
 struct tti_group {
     struct tti_link parcels;
@@ -143,7 +144,11 @@ tutti_status tutti_group_end(tutti_comm *comm)
     tutti_status status = tti_api_begin(comm, TTI_GROUP);
     if (status == TUTTI_OK && group == NULL)
         status = tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT, "group_end: no group has begun on this comm");
-    if (status == TUTTI_OK) status = run(comm, group);
+    if (status == TUTTI_OK) {
+        tti_trace_message_begin(comm);
+        status = run(comm, group);
+        tti_trace_message_end(comm, TTI_GROUP, -1, 0, status);
+    }
     tti_api_end(comm);
     tti_group_free(group);
     return status;

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "collective/queue.h"
 #include "collective/queue_message.h"
+#include "collective/trace.h"
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
 
@@ -165,7 +166,7 @@ static tutti_status end(tutti_comm *comm, tutti_status status)
     return status;
 }
 
-static tutti_status finish(struct tti_letter *letter, enum tti_kind kind)
+static tutti_status end_letter(struct tti_letter *letter, enum tti_kind kind)
 {
     tutti_comm *comm = letter->comm;
     if (letter->status == TUTTI_IN_PROGRESS) {
@@ -173,6 +174,13 @@ static tutti_status finish(struct tti_letter *letter, enum tti_kind kind)
         if (status != TUTTI_OK) return end(comm, status);
     }
     return letter->status == TUTTI_OK ? end(comm, TUTTI_OK) : outcome(letter, kind);
+}
+
+static tutti_status finish(struct tti_letter *letter, enum tti_kind kind)
+{
+    tutti_status status = end_letter(letter, kind);
+    tti_trace_message_end(letter->comm, kind, letter->peer, letter->bytes, status);
+    return status;
 }
 
 /* ---- For users ------------------------------------------------------------------------------------------------- */
@@ -188,6 +196,7 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     if (comm->starting != NULL)
         return tti_queue_mail(comm, &(struct tti_mail){.kind = TTI_SEND, .sends = true, .send_given = send});
     tti_queue_hold(comm);
+    tti_trace_message_begin(comm);
     tutti_status posted = tti_send_post(&send);
     return tti_queue_let_go(comm, posted < 0 ? end(comm, posted) : finish(&send.letter, TTI_SEND));
 }
@@ -208,6 +217,7 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
             &(struct tti_mail){
                 .kind = TTI_RECV, .receives = true, .recv_given = recv, .received = received, .message = message});
     tti_queue_hold(comm);
+    tti_trace_message_begin(comm);
     tti_recv_post(&recv);
     TTI_TRY(tti_queue_let_go(comm, finish(&recv.letter, TTI_RECV)));
     tti_recv_results(&recv, received, message);
@@ -267,7 +277,10 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
                                                        .recv_given = recv,
                                                        .received = received});
     tti_queue_hold(comm);
-    TTI_TRY(tti_queue_let_go(comm, exchange(&send, &recv)));
+    tti_trace_message_begin(comm);
+    status = exchange(&send, &recv);
+    tti_trace_message_end(comm, TTI_SENDRECV, to, send.letter.bytes + recv.letter.bytes, status);
+    TTI_TRY(tti_queue_let_go(comm, status));
     tti_recv_results(&recv, received, NULL);
     return TUTTI_OK;
 }
@@ -277,6 +290,7 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
 static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
 {
     struct tti_recv recv = {.letter = {.comm = comm, .site = &comm->site, .peer = peer, .tag = tag}, .probes = true};
+    tti_trace_message_begin(comm);
     tti_recv_post(&recv);
     tutti_status status = waits ? TUTTI_OK : tti_messages_progress(comm);
     if (status != TUTTI_OK) tti_messages_fail(comm, status);

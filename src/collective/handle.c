@@ -278,8 +278,12 @@ tutti_status tutti_start(tutti_op op)
                                "start: this %s is in flight; wait for it before it is started again",
                                tti_kind_name(kind));
     TTI_TRY(tti_queue_ready(comm, kind));
-    if (started->mail == NULL) tti_op_renew(&started->op);
-    tti_stats_count(comm, &started->op, true);
+    if (started->mail == NULL) {
+        tti_op_renew(&started->op);
+        tti_stats_count(comm, &started->op, true);
+    } else {
+        comm->called++;
+    }
     tti_queue_start(started);
     tti_api_end(comm);
     return TUTTI_OK;

@@ -12,13 +12,6 @@
 #include "collective/trace.h"
 #include <string.h>
 
-void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts)
-{
-    comm->called++;
-    comm->counts.bytes += op->in_bytes + op->out_bytes;
-    comm->counts.started += starts;
-}
-
 void tti_stats_waited(tutti_comm *comm, int peer, int64_t ns)
 {
     atomic_fetch_add_explicit(&comm->counts.waited_ns, ns, memory_order_relaxed);

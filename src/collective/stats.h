@@ -8,7 +8,13 @@
 #include "collective/comm.h"
 
 /* A call that runs an op, or starts it. */
-void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts);
+static inline void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts)
+{
+    comm->called++;
+    comm->counts.bytes += op->in_bytes + op->out_bytes;
+    comm->counts.started += starts;
+}
+
 /* Part of a wait, for a rank or (-1) for anyone. */
 void tti_stats_waited(tutti_comm *comm, int peer, int64_t ns);
 /* The end of a wait that was timed, and how much of it was for ranks that had not come yet. */

@@ -107,10 +107,10 @@ static inline void tti_trace_entry(struct tti_op *op)
     if (tti_traced(op->comm)) tti_trace_note_entry(op);
 }
 
-/* It has been looked in vain so often whether it can go on. */
+/* It is traced, and it has been looked in vain so often whether it can go on. */
 static inline void tti_trace_poll(tutti_comm *comm, uint32_t polls)
 {
-    if (tti_traced(comm) && polls <= TTI_TRACE_POLLS && (polls & (polls - 1)) == 0) tti_trace_note_poll(comm, polls);
+    if (polls <= TTI_TRACE_POLLS && (polls & (polls - 1)) == 0) tti_trace_note_poll(comm, polls);
 }
 
 /* Around a call that moves messages. */

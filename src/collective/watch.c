@@ -149,7 +149,7 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
 {
     tutti_comm *comm = watch->comm;
     const struct tti_waitable *waitable = watch->waitable;
-    bool own = waitable->vigil == NULL;
+    bool own = waitable->vigil == NULL, traced = tti_traced(comm) && waitable->kind < TTI_LEAVE;
     struct tti_wait wait;
     int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
     tti_wait_begin(&wait, comm->crowded, patience);
@@ -157,7 +157,7 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
         bool slept = !tti_wait_pause(&wait, comm->crowded && comm->provider->gives_way(comm, waitable));
         watch->now_ns = wait.now_ns;
         if (wait.now_ns != watch->counted_ns) count(watch, wait.now_ns);
-        if (waitable->kind < TTI_LEAVE) tti_trace_poll(comm, wait.rounds);
+        if (traced) tti_trace_poll(comm, wait.rounds);
         tutti_status status = slept ? comm->provider->sleep(comm, waitable, sleep_ns(watch, until_ns))
                                     : waitable->progress(waitable->object);
         if (slept) { /* what is looked at after a sleep goes by the time after it */
