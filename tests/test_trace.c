@@ -151,6 +151,29 @@ static void check_file(int size)
     json_decref(events);
 }
 
+static void talk(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), number = 0;
+    (void)self;
+    if (rank == 0) CHECK(tutti_send(comm, &number, 1, TUTTI_I32, 1, 5) == TUTTI_OK);
+    if (rank == 1) CHECK(tutti_recv(comm, &number, 1, TUTTI_I32, 0, 5, NULL) == TUTTI_OK);
+    CHECK(tutti_sendrecv(comm, &rank, 1, 1 - rank, 0, &number, 1, 1 - rank, 0, TUTTI_I32, NULL) == TUTTI_OK);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_group_end(comm) == TUTTI_OK);
+}
+
+static void check_messages(void)
+{
+    struct fault_world world = {.size = 2, .body = talk, .settings = {setting}};
+    fault_title("messages");
+    CHECK(fault_run(&world));
+    json_t *events = load();
+    CHECK(count(events, 0, "send", "message") == 1 && count(events, 1, "recv", "message") == 1);
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(count(events, rank, "sendrecv", "message") == 1 && count(events, rank, "group_end", "message") == 1);
+    check_order(events);
+    json_decref(events);
+}
+
 static void check_worlds(void)
 {
     static const char *const kinds[] = {"TUTTI_TRANSPORT=auto", "TUTTI_TRANSPORT=tcp"};
@@ -281,6 +304,7 @@ int main(void)
     snprintf(file, sizeof file, "%s/t.json", folder);
     snprintf(setting, sizeof setting, "TUTTI_TRACE=%s", file);
     check_worlds();
+    check_messages();
     check_dropped();
     check_death();
     check_damage();

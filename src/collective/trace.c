@@ -248,6 +248,13 @@ void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started)
     row->open = NULL;
 }
 
+void tti_trace_note_message_begin(tutti_comm *comm)
+{
+    struct tti_trace_row *row = &comm->trace->messages;
+    row->site = number_of(row, &comm->site); /* forgotten when the call ends */
+    row->began = tti_trace_ticks(comm->trace);
+}
+
 void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint64_t bytes, tutti_status status)
 {
     struct tti_trace_row *row = &comm->trace->messages;
@@ -257,6 +264,6 @@ void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint
                                                 .peer = peer,
                                                 .what = TTI_TRACE_MESSAGE,
                                                 .kind = (uint8_t)kind,
-                                                .site = number_of(row, &comm->site),
+                                                .site = row->site,
                                                 .status = (int16_t)status};
 }

@@ -39,6 +39,7 @@ struct tti_trace_row {
     uint64_t written;             /* events so far, those that were overwritten included */
     uint64_t began;               /* the operation that runs */
     uint64_t last;                /* the last reading */
+    uint16_t site;                /* messages: of the call that runs */
     bool timed;                   /* it is not small, or waits for long */
     struct tti_trace_event *open; /* a small operation's, written when it entered; NULL: none */
     uint64_t opened;              /* `written` then */
@@ -71,6 +72,7 @@ void tti_trace_note_poll(tutti_comm *comm, uint32_t polls);
 void tti_trace_note_step(struct tti_op *op, const struct tti_step *step);
 void tti_trace_note_meeting(struct tti_op *op);
 void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started);
+void tti_trace_note_message_begin(tutti_comm *comm);
 void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint64_t bytes, tutti_status status);
 
 static inline bool tti_traced(const tutti_comm *comm)
@@ -116,7 +118,7 @@ static inline void tti_trace_poll(tutti_comm *comm, uint32_t polls)
 /* Around a call that moves messages. */
 static inline void tti_trace_message_begin(tutti_comm *comm)
 {
-    if (tti_traced(comm)) comm->trace->messages.began = tti_trace_ticks(comm->trace);
+    if (tti_traced(comm)) tti_trace_note_message_begin(comm);
 }
 
 static inline void tti_trace_message_end(tutti_comm *comm, enum tti_kind kind, int peer, uint64_t bytes,
