@@ -155,6 +155,7 @@ static bool report_finished(struct tti_tcp *tcp)
     struct tti_outgoing *outgoing = tcp->finished;
     if (outgoing == NULL) return false;
     tcp->finished = NULL;
+    atomic_store_explicit(&tcp->due, false, memory_order_relaxed);
     tcp->finished_end = &tcp->finished;
     while (outgoing != NULL) {
         struct tti_outgoing *next = outgoing->next; /* done() may free it */
@@ -244,7 +245,7 @@ static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
     struct pollfd polled = {.fd = tcp->epoll_fd, .events = POLLIN};
-    if (tcp->finished != NULL || timeout_ns <= 0) return;
+    if (atomic_load_explicit(&tcp->due, memory_order_relaxed) || timeout_ns <= 0) return;
     struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
     ppoll(&polled, 1, &timeout, NULL);
     tcp->look = true;

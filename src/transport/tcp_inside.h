@@ -95,9 +95,10 @@ struct tti_tcp {
     int epoll_fd, wake_fd;
     atomic_int woken;
     unsigned polls;
-    bool look;     /* epoll has something to say */
-    bool prune;    /* somebody was lost */
-    bool reported; /* the last progress() did nothing else */
+    _Atomic bool look; /* epoll has something to say */
+    _Atomic bool due;  /* done() of a frame is: for a sleeper, who may be another thread */
+    bool prune;        /* somebody was lost */
+    bool reported;     /* the last progress() did nothing else */
     bool closing;
     struct tti_outgoing *finished, **finished_end; /* done() is due; `sent` holds the status */
     /* only until it is connected */

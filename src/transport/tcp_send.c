@@ -23,6 +23,7 @@ void tti_tcp_finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_st
     outgoing->next = NULL;
     *tcp->finished_end = outgoing;
     tcp->finished_end = &outgoing->next;
+    atomic_store_explicit(&tcp->due, true, memory_order_relaxed);
 }
 
 void tti_tcp_drop_queue(struct tti_tcp *tcp, struct tti_tcp_peer *peer, tutti_status status)

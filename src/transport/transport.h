@@ -56,9 +56,10 @@ struct tti_transport_ops {
     void (*send)(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
     /* Moves what can be moved now, in both directions; true when anything moved. Never blocks. */
     bool (*progress)(struct tti_transport *transport);
-    /* Sleeps until progress() could move something, somebody calls wake(), or the time is over. */
+    /* Sleeps until progress() could move something, somebody calls wake(), or the time is over. Other threads may call all but
+     * close() meanwhile, and take what it would have been woken for. */
     void (*sleep)(struct tti_transport *transport, int64_t timeout_ns);
-    /* Ends a sleep of another thread. The one call that may come from any thread. */
+    /* Ends a sleep of another thread. May come from any thread. */
     void (*wake)(struct tti_transport *transport);
     /* Tries for at most so long to hand over what is queued, says goodbye, and frees everything. */
     void (*close)(struct tti_transport *transport, int64_t timeout_ns);
