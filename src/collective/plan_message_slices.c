@@ -14,7 +14,8 @@
  */
 #include "collective/plan_message.h"
 
-enum { AHEAD_MOST = 2, SLOTS_MOST = 2 * AHEAD_MOST, TEMP_MOST = 4 << 20, CHUNK_LEAST = 4096 };
+enum { AHEAD_LEAST = 2, AHEAD_MOST = 4, SLOTS_MOST = 2 * AHEAD_MOST };
+enum { TEMP_MOST = 4 << 20, TEMP_CACHED = 1 << 20, CHUNK_LEAST = 4096 };
 
 struct slices {
     struct tti_message_build *build;
@@ -219,14 +220,14 @@ static void find_parts(struct slices *slices)
 }
 
 /* A quarter of a slice, so that something is on its way while something is folded; not less than an eighth of a chunk,
- * and as much as TEMP allows. All members must choose the same: nothing here depends on the own ones. */
+ * and as much as TEMP allows; as many of them ahead as the caches hold. All members must choose the same: nothing here depends on the own ones. */
 static void choose_chunk(struct slices *slices, uint64_t largest)
 {
     const struct tti_shape *shape = slices->build->shape;
     uint64_t most = (uint64_t)shape->tuning->message_chunk, chunk = largest / 4;
     uint64_t parts = (uint64_t)slices->parts + 1;
     if (makes_parts(slices->build)) parts += (uint64_t)slices->build->members.count;
-    uint64_t room = TEMP_MOST / SLOTS_MOST / parts;
+    uint64_t room = TEMP_MOST / (2 * AHEAD_LEAST) / parts;
     if (!raw(slices->build)) room = room * shape->element / shape->accumulator;
     if (room < CHUNK_LEAST) room = CHUNK_LEAST;
     if (chunk < most / 8) chunk = most / 8;
@@ -235,7 +236,9 @@ static void choose_chunk(struct slices *slices, uint64_t largest)
     slices->chunk = chunk < 64 ? 64 : chunk / 64 * 64;
     if (slices->chunk > largest) slices->chunk = largest < 64 ? 64 : (largest + 63) / 64 * 64;
     uint64_t chunks = (largest + slices->chunk - 1) / slices->chunk;
-    slices->ahead = chunks < 1 ? 1 : chunks < AHEAD_MOST ? chunks : AHEAD_MOST;
+    uint64_t slot = (parts - 1) * part_room(slices), ahead = TEMP_CACHED / slot / 2;
+    slices->ahead = ahead < AHEAD_LEAST ? AHEAD_LEAST : ahead < AHEAD_MOST ? ahead : AHEAD_MOST;
+    if (slices->ahead > chunks) slices->ahead = chunks < 1 ? 1 : chunks;
     slices->slots = 2 * slices->ahead;
     if (slices->slots * parts * part_room(slices) > TEMP_MOST + (1 << 20)) slices->slots = slices->ahead;
 }
