@@ -315,14 +315,23 @@ static struct tti_window window_over(const struct tti_message_build *build, uint
     return (struct tti_window){.offset = offset, .bytes = bytes, .target = tti_result_at(build, offset), .root = root};
 }
 
+/* Two send as many bytes by doubling as by slices, and wait for each other once; more of them send more. */
+enum { OF_TWO = 512 };
+
 /* Doubling sends everything in each round, owned slices two messages to each member. */
+static uint64_t doubles_up_to(const struct tti_message_build *build)
+{
+    uint64_t most = (uint64_t)build->shape->tuning->message_doubling, count = (uint64_t)build->members.count;
+    return count == 2 && !build->combined && !build->shape->scaled ? most : most / OF_TWO * (count + 2) / 4;
+}
+
 void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes)
 {
     const struct tti_shape *shape = build->shape;
     int count = build->members.count, rounds = rounds_of(count);
     uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
     struct tti_window whole = window_over(build, offset, bytes, TTI_ALL);
-    if (travels > (uint64_t)shape->tuning->message_doubling * ((uint64_t)count + 2) / 4)
+    if (travels > doubles_up_to(build))
         tti_build_slices(build, offset, bytes, TTI_TO_ALL, TTI_ALL);
     else /* with three, one round and as many messages as by doubling */
         tti_exchange_all(build, count == 3 ? &tti_flat : &tti_doubling, whole, window_bytes(build, 1 + rounds / 2));
@@ -349,7 +358,7 @@ static void reduce_scatter(struct tti_message_build *build)
     int count = build->members.count, rounds = rounds_of(count);
     uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
     if (count <= 2 * shape->tuning->message_flat ||
-        travels > (uint64_t)shape->tuning->message_doubling * (uint64_t)count / 32) {
+        travels > (uint64_t)shape->tuning->message_doubling / OF_TWO * (uint64_t)count / 32) {
         tti_build_slices(build, 0, bytes, TTI_KEEP, TTI_ALL);
         return;
     }
