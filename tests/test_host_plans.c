@@ -320,7 +320,7 @@ static void check_traffic(int hosts, int each)
     tti_hosts_free(&subject->hosts);
     if (tti_hosts_make(&subject->hosts, host_of, hosts * each) != TUTTI_OK) exit(2);
     subject->op.element = subject->op.accumulator = 4;
-    subject->op.tuning = (tutti_tuning){.message_chunk = 1 << 18, .message_doubling = 1 << 25};
+    subject->op.tuning = (tutti_tuning){.message_chunk = 1 << 18, .message_doubling = 1 << 20};
     fill_shapes(subject);
     build(subject, (struct tti_part_of_all){0, bytes});
     for (int rank = 0; rank < hosts * each; rank++) {

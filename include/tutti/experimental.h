@@ -62,7 +62,7 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
       "over messages, small data: up to this many ranks a root deals with all others directly (ranks, not bytes)")     \
     X(message_tree, 32768, 0, 1125899906842624,                                                                        \
       "over messages, collectives with a root: up to here along a tree of whole messages; more with many ranks")       \
-    X(message_doubling, 33554432, 0, 1125899906842624,                                                                 \
+    X(message_doubling, 1048576, 0, 1125899906842624,                                                                  \
       "over messages, all_reduce of two ranks: up to here by recursive doubling; above, each rank owns a slice")       \
     X(message_bruck, 8192, 0, 1125899906842624,                                                                        \
       "over messages, all_gather and all_to_all: up to here in a logarithmic number of rounds; more with many ranks")  \

@@ -316,7 +316,7 @@ static struct tti_window window_over(const struct tti_message_build *build, uint
 }
 
 /* Two send as many bytes by doubling as by slices, and wait for each other once; more of them send more. */
-enum { OF_TWO = 512 };
+enum { OF_TWO = 16 };
 
 /* Doubling sends everything in each round, owned slices two messages to each member. */
 static uint64_t doubles_up_to(const struct tti_message_build *build)
