@@ -71,9 +71,9 @@ static const struct cli_flag bench_flags[] = {
      .offset = BENCH_OFFSET(as),
      .choices = "threads|processes"},
     {.row = {"transport", TUTTI_OPTION_TEXT, "auto", 0, 0,
-             "how bytes move: thread between threads, shm between processes"},
+             "how bytes move: thread between threads, shm between processes, or tcp between either"},
      .offset = BENCH_OFFSET(transport),
-     .choices = "auto|thread|shm"},
+     .choices = "auto|thread|shm|tcp"},
     {.row = {"buffers", TUTTI_OPTION_TEXT, "shared", 0, 0,
              "shared: from tutti_alloc, which all ranks of the host can reach. private: ordinary memory"},
      .offset = BENCH_OFFSET(buffers),
@@ -224,8 +224,10 @@ static int check_ranks(struct bench_settings *settings)
 static int check_transport(const struct bench_settings *settings)
 {
     const char *asked = settings->flags.transport, *is = settings->as_threads ? "thread" : "shm";
-    if (strcmp(asked, "auto") == 0 || strcmp(asked, is) == 0) return CLI_GO_ON;
-    return cli_refuse("bench", "--transport %s: between %s it is %s; see --as", asked,
+    bool tcp = strcmp(asked, "tcp") == 0;
+    if (tcp && setenv("TUTTI_TRANSPORT", "tcp", 1) != 0) return cli_refuse("bench", "--transport tcp: no memory");
+    if (tcp || strcmp(asked, "auto") == 0 || strcmp(asked, is) == 0) return CLI_GO_ON;
+    return cli_refuse("bench", "--transport %s: between %s it is %s or tcp; see --as", asked,
                       settings->as_threads ? "threads" : "processes", is);
 }
 

@@ -6,10 +6,13 @@
 #include "cli/bench.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *bench_transport(const struct bench_rank *self)
 {
+    const char *asked = getenv("TUTTI_TRANSPORT");
+    if (asked != NULL && strcmp(asked, "tcp") == 0) return "tcp";
     return self->settings->as_threads ? "thread" : "shm";
 }
 
