@@ -245,7 +245,10 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_trace_finish(comm);
     for (int i = 0; i < TTI_KEPT_PLANS; i++) tti_plan_free(&comm->plans[i].plan);
     tti_group_free(comm->group);
+    tti_messages_lock(comm);
     tti_messages_free(comm->messages);
+    comm->messages = NULL; /* what comes for them from now on is dropped */
+    tti_messages_unlock(comm);
     tti_free(comm->members);
     tti_free(comm->sources);
     tti_free(comm->targets);

@@ -47,7 +47,14 @@ void tti_messages_free(struct tti_messages *messages)
         struct tti_box *box = messages->boxes[peer];
         if (box == NULL) continue;
         TTI_LIST_EACH(link, &box->early) free_early(box, TTI_LIST_OF(link, struct tti_early, on));
-        TTI_LIST_EACH(link, &box->incoming) tti_free(TTI_LIST_OF(link, struct tti_early, on));
+        TTI_LIST_EACH(link, &box->incoming)
+        {
+            struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
+            if (messages->comm->lanes != NULL)
+                tti_net_keep(messages->comm->lanes->net, early); /* the transport is writing to it */
+            else
+                tti_free(early);
+        }
         tti_free(box);
     }
     tti_free(messages->boxes);

@@ -285,6 +285,7 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     struct tti_net *net = context;
     struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
     *cookie = NULL;
+    if (lanes != NULL && tti_frame_is_message(head) && lanes->comm->messages == NULL) return NULL;
     if (lanes != NULL && tti_frame_is_message(head))
         return tti_frame_begin(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
     if (lanes != NULL && head->kind == TTI_FRAME_DATA)
@@ -396,7 +397,7 @@ static void hear(struct tti_lanes *lanes, int peer, const struct tti_aside *asid
 static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
 {
     int rank = lanes->rank_of == NULL ? aside->peer : lanes->rank_of[aside->peer];
-    if (tti_frame_is_message(&aside->head)) {
+    if (tti_frame_is_message(&aside->head) && lanes->comm->messages != NULL) {
         void *cookie, *target = tti_frame_begin(lanes->comm, rank, &aside->head, &cookie);
         if (target != NULL && aside->head.bytes > 0) memcpy(target, aside->data, aside->head.bytes);
         tti_frame_end(lanes->comm, rank, &aside->head, cookie);
@@ -445,17 +446,18 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     bool stray = net->mid_stray[peer];
     net->mid_stray[peer] = false;
     if (tti_frame_is_message(head) && !stray) {
-        if (lanes != NULL)
+        if (lanes != NULL && lanes->comm->messages != NULL)
             tti_frame_end(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
         return;
     }
     if (receipt == NULL) return;
     struct tti_aside *aside = receipt->posted ? NULL : (struct tti_aside *)receipt;
+    if (aside != NULL && aside->orphan) return;
     if (lanes != NULL && head->kind == TTI_FRAME_DATA && (aside == NULL || !aside->stray)) {
         end_data(lanes, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, receipt);
         return;
     }
-    if (aside == NULL) return; /* its comm is gone */
+    if (aside == NULL || aside->orphan) return; /* its comm is gone */
     aside->complete = true;
     if (lanes != NULL) {
         sort(lanes, aside);
@@ -476,7 +478,7 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
         if (rank < 0) continue;
-        tti_frame_lost(lanes->comm, rank);
+        if (lanes->comm->messages != NULL) tti_frame_lost(lanes->comm, rank);
         struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;
         if (lane != NULL) lane->left = true;
     }
@@ -521,6 +523,29 @@ tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **ne
     return TUTTI_OK;
 }
 
+struct tti_kept {
+    void *memory;
+    struct tti_kept *next;
+};
+
+void tti_net_keep(struct tti_net *net, void *memory)
+{
+    struct tti_kept *kept = memory == NULL ? NULL : tti_calloc(1, sizeof *kept);
+    if (kept == NULL) return; /* lost rather than used after it was freed */
+    *kept = (struct tti_kept){.memory = memory, .next = net->kept};
+    net->kept = kept;
+}
+
+static void free_kept(struct tti_net *net)
+{
+    while (net->kept != NULL) {
+        struct tti_kept *next = net->kept->next;
+        tti_free(net->kept->memory);
+        tti_free(net->kept);
+        net->kept = next;
+    }
+}
+
 void tti_net_release(struct tti_net *net)
 {
     tti_net_lock(net);
@@ -528,6 +553,7 @@ void tti_net_release(struct tti_net *net)
     tti_net_unlock(net);
     if (left > 0) return;
     net->transport->ops->close(net->transport, (int64_t)CLOSE_MS * 1000000);
+    free_kept(net);
     while (net->strays != NULL) {
         struct tti_aside *next = net->strays->next;
         tti_free(net->strays);
@@ -576,18 +602,43 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
     return TUTTI_OK;
 }
 
-/* What is still coming is the transport's until it has come; then it is a stray. */
-static void free_lane(struct tti_lane *lane)
+static void free_lane(struct tti_net *net, struct tti_lane *lane)
 {
     struct tti_aside *aside = lane == NULL ? NULL : lane->aside;
     while (aside != NULL) {
         struct tti_aside *next = aside->next;
         aside->taker = NULL;
-        if (aside->complete) tti_free(aside);
+        aside->orphan = true;
+        if (aside->complete)
+            tti_free(aside);
+        else
+            tti_net_keep(net, aside);
         aside = next;
     }
     if (lane != NULL) tti_free(lane->question);
     tti_free(lane);
+}
+
+/* Whether the transport may still read or write what belongs to the last op. */
+static bool is_in_use(const struct tti_lanes *lanes)
+{
+    for (size_t i = 0; i < lanes->shipment_count; i++)
+        if (!lanes->shipments[i].done) return true;
+    for (size_t i = 0; i < lanes->post_count; i++)
+        if (lanes->posts[i].begun && !lanes->posts[i].arrived) return true;
+    return false;
+}
+
+static void free_work(struct tti_lanes *lanes)
+{
+    void *work[] = {lanes->posts, lanes->shipments, lanes->temp};
+    bool in_use = is_in_use(lanes);
+    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
+        if (in_use)
+            tti_net_keep(lanes->net, work[i]);
+        else
+            tti_free(work[i]);
+    }
 }
 
 static void stop_lane(struct tti_lane *lane)
@@ -613,13 +664,11 @@ void tti_lanes_free(struct tti_lanes *lanes)
     struct tti_lanes **link = &net->lanes;
     while (*link != lanes) link = &(*link)->next;
     *link = lanes->next;
+    for (int rank = 0; rank < lanes->comm->size; rank++) free_lane(net, lanes->peers[rank]);
+    free_work(lanes);
     tti_net_unlock(net);
-    for (int rank = 0; rank < lanes->comm->size; rank++) free_lane(lanes->peers[rank]);
     tti_free(lanes->peers);
     tti_free(lanes->rank_of);
-    tti_free(lanes->posts);
-    tti_free(lanes->shipments);
-    tti_free(lanes->temp);
     tti_free(lanes);
     tti_net_release(net);
 }

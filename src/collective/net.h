@@ -54,8 +54,9 @@ struct tti_posted {
 struct tti_aside {
     struct tti_receipt receipt;
     bool complete;
-    bool stray; /* for a comm that is not made here yet */
-    int peer;   /* of the world */
+    bool orphan; /* its comm was freed while it came: kept for the transport */
+    bool stray;  /* for a comm that is not made here yet */
+    int peer;    /* of the world */
     struct tti_frame_head head;
     struct tti_posted *taker; /* it is to be copied to */
     struct tti_aside *next;
@@ -133,6 +134,7 @@ struct tti_net {
     struct tti_transport *transport;
     int rank, size;
     struct tti_lanes *lanes;
+    struct tti_kept *kept;                   /* memory of freed comms that the transport may still use */
     struct tti_aside *strays, **strays_last; /* for comms that are not made here yet */
     uint64_t stray_bytes;
     char **lost; /* why each rank was lost; NULL: it was not */
@@ -147,6 +149,9 @@ struct tti_net {
 /* Takes the transport over. */
 tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **net, tutti_error *error);
 void tti_net_release(struct tti_net *net);
+
+/* Frees the memory when the transport is closed. With the lock held. */
+void tti_net_keep(struct tti_net *net, void *memory);
 
 /* Adds or removes a comm. */
 tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id, tutti_error *error);
