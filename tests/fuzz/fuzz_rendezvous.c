@@ -33,7 +33,9 @@ static void take(struct tti_parcel *parcel, int size)
         if (memchr(error.text, '\0', sizeof error.text) == NULL) abort();
     } else if (parcel->head.kind == TTI_MEETING_ALL &&
                tti_blobs_take(&all, parcel->body, (size_t)parcel->head.bytes, size)) {
-        if (touch(&all) == 1) abort();
+        static volatile unsigned long seen; /* so that the bytes are read */
+        seen = (unsigned long)touch(&all);
+        (void)seen;
         parcel->body = NULL;
         tti_blobs_free(&all);
     }
