@@ -273,7 +273,10 @@ tutti_status tutti_start(tutti_op op)
     if (!started->persistent)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE, "start: this %s was not prepared; see tutti_prepared",
                                tti_kind_name(kind));
-    if (started->queued || atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_OK)
+    tti_lock(&comm->queue.lock);
+    bool in_flight = started->queued || atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_OK;
+    tti_unlock(&comm->queue.lock);
+    if (in_flight)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE,
                                "start: this %s is in flight; wait for it before it is started again",
                                tti_kind_name(kind));
