@@ -296,7 +296,6 @@ static tutti_status start(struct tti_op *op)
         .sequence = comm->sequence, .signature = comm->signature, .call = op->call};
     lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
     lanes->asked = -1;
-    lanes->stopped = false;
     if (lanes->questions > 0) answer_all(lanes);
     tti_net_unlock(lanes->net);
     op->step = 0;
@@ -328,7 +327,6 @@ static void stop(struct tti_op *op)
     struct tti_lanes *lanes = op->comm->lanes;
     tti_net_lock(lanes->net);
     tti_lanes_stop(lanes);
-    lanes->stopped = true;
     tti_net_unlock(lanes->net);
 }
 

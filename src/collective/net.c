@@ -9,11 +9,6 @@
 
 enum { STRAY_BYTES = 64 << 20, CLOSE_MS = 2000 };
 
-static uint64_t charge(uint64_t bytes)
-{
-    return bytes < TTI_NET_CHARGE ? TTI_NET_CHARGE : bytes;
-}
-
 /* ---- The lock -------------------------------------------------------------------------------------------------- */
 
 /* Something of the calling task's own: its address tells tasks apart. */
@@ -47,237 +42,11 @@ void tti_net_unlock(struct tti_net *net)
     tti_unlock(&net->lock);
 }
 
-static int world_rank(const struct tti_lanes *lanes, int rank)
-{
-    return tti_member(lanes->comm, rank);
-}
-
-struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer)
-{
-    struct tti_lane *lane = lanes->peers[peer];
-    if (lane != NULL) return lane;
-    lane = tti_calloc(1, sizeof *lane);
-    if (lane == NULL) {
-        lanes->no_memory = true;
-        return NULL;
-    }
-    lane->posted_last = &lane->posted;
-    lane->aside_last = &lane->aside;
-    lane->held_last = &lane->held;
-    lanes->peers[peer] = lane;
-    return lane;
-}
-
-/* ---- Sending --------------------------------------------------------------------------------------------------- */
-
-static void shipped(struct tti_outgoing *outgoing, tutti_status status)
-{
-    (void)status; /* a peer that is lost is found by the wait */
-    ((struct tti_shipment *)outgoing)->done = true;
-}
-
-static bool may_go(const struct tti_lane *lane, const struct tti_shipment *shipment)
-{
-    uint64_t bytes = shipment->outgoing.head.bytes;
-    if (bytes > TTI_NET_EAGER) return lane->large_sent < lane->large_granted;
-    return lane->sent - lane->granted + charge(bytes) <= TTI_NET_WINDOW;
-}
-
-static void ship(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment)
-{
-    struct tti_lane *lane = lanes->peers[peer];
-    struct tti_transport *transport = lanes->net->transport;
-    if (shipment->outgoing.head.bytes > TTI_NET_EAGER)
-        lane->large_sent++;
-    else
-        lane->sent += charge(shipment->outgoing.head.bytes);
-    transport->ops->send(transport, world_rank(lanes, peer), &shipment->outgoing);
-}
-
-static void ship_held(struct tti_lanes *lanes, int peer)
-{
-    struct tti_lane *lane = lanes->peers[peer];
-    while (lane->held != NULL && may_go(lane, lane->held)) {
-        struct tti_shipment *shipment = lane->held;
-        lane->held = shipment->next;
-        if (lane->held == NULL) lane->held_last = &lane->held;
-        ship(lanes, peer, shipment);
-    }
-}
-
-void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment)
-{
-    struct tti_lane *lane = tti_lane_to(lanes, peer);
-    shipment->peer = peer;
-    shipment->done = false;
-    shipment->next = NULL;
-    shipment->outgoing.done = shipped;
-    if (lane == NULL) return;
-    if (lane->held == NULL && may_go(lane, shipment)) {
-        ship(lanes, peer, shipment);
-        return;
-    }
-    *lane->held_last = shipment;
-    lane->held_last = &shipment->next;
-}
-
-/* A frame that frees itself. */
-struct word {
-    struct tti_outgoing outgoing; /* first */
-    unsigned char data[];
-};
-
-static void said(struct tti_outgoing *outgoing, tutti_status status)
-{
-    (void)status;
-    tti_free(outgoing);
-}
-
-void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data)
-{
-    struct tti_transport *transport = lanes->net->transport;
-    struct word *word = tti_calloc(1, sizeof *word + head.bytes);
-    if (word == NULL) return; /* what is asked is asked again; what is told is found out by the deadline */
-    head.comm = lanes->id;
-    word->outgoing.head = head;
-    if (head.bytes > 0) memcpy(word->data, data, head.bytes);
-    word->outgoing.data = word->data;
-    word->outgoing.done = said;
-    transport->ops->send(transport, world_rank(lanes, peer), &word->outgoing);
-}
-
-static void grant(struct tti_lanes *lanes, int peer)
-{
-    struct tti_lane *lane = lanes->peers[peer];
-    lane->told = lane->taken;
-    if (lane->grants) lanes->grants--;
-    lane->grants = false;
-    tti_lane_say(lanes, peer,
-                 (struct tti_frame_head){.kind = TTI_FRAME_GRANT, .value = lane->taken, .sequence = lane->large_posted},
-                 NULL);
-}
-
-void tti_lanes_grant(struct tti_lanes *lanes)
-{
-    for (int peer = 0; peer < lanes->comm->size && lanes->grants > 0; peer++)
-        if (lanes->peers[peer] != NULL && lanes->peers[peer]->grants) grant(lanes, peer);
-}
-
-/* ---- Receiving ------------------------------------------------------------------------------------------------- */
-
-static void take(struct tti_lanes *lanes, int peer, uint64_t bytes)
-{
-    struct tti_lane *lane = lanes->peers[peer];
-    if (bytes > TTI_NET_EAGER) return;
-    lane->taken += charge(bytes);
-    if (lane->taken - lane->told >= TTI_NET_WINDOW / 2) grant(lanes, peer);
-}
-
-/* Whether the frame belongs to the op that runs and fits this receive. */
-static bool fits(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, const struct tti_posted *posted)
-{
-    if (head->sequence == lanes->sequence && head->signature == lanes->signature && head->bytes == posted->bytes)
-        return true;
-    lanes->mismatched = peer;
-    lanes->cut = head->sequence == lanes->sequence && head->signature == lanes->signature;
-    lanes->cut_bytes = head->bytes;
-    return false;
-}
-
-static void unlink_aside(struct tti_lane *lane, struct tti_aside *aside)
-{
-    struct tti_aside **link = &lane->aside;
-    while (*link != aside) link = &(*link)->next;
-    *link = aside->next;
-    if (aside->next == NULL) lane->aside_last = link;
-}
-
-static void hand_over(struct tti_aside *aside, struct tti_posted *posted)
-{
-    if (posted->bytes > 0 && tti_move(posted->bytes)) memcpy(posted->target, aside->data, posted->bytes);
-    tti_moved();
-    posted->arrived = true;
-}
-
-static void give(struct tti_lanes *lanes, int peer, struct tti_aside *aside, struct tti_posted *posted)
-{
-    unlink_aside(lanes->peers[peer], aside);
-    hand_over(aside, posted);
-    tti_free(aside);
-    take(lanes, peer, posted->bytes);
-}
-
-void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted)
-{
-    struct tti_lane *lane = tti_lane_to(lanes, posted->peer);
-    posted->receipt.posted = true;
-    posted->begun = posted->arrived = false;
-    posted->next = NULL;
-    if (lane == NULL) return;
-    if (posted->bytes > TTI_NET_EAGER) {
-        lane->large_posted++;
-        if (!lane->grants) lanes->grants++;
-        lane->grants = true;
-    }
-    struct tti_aside *aside = lane->aside;
-    while (aside != NULL && aside->taker != NULL) aside = aside->next;
-    if (aside == NULL) {
-        *lane->posted_last = posted;
-        lane->posted_last = &posted->next;
-    } else if (fits(lanes, posted->peer, &aside->head, posted)) {
-        if (aside->complete)
-            give(lanes, posted->peer, aside, posted);
-        else
-            aside->taker = posted;
-    }
-}
-
 static struct tti_lanes *find_lanes(const struct tti_net *net, uint32_t id, int peer)
 {
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next)
         if (lanes->id == id && (lanes->rank_of == NULL || lanes->rank_of[peer] >= 0)) return lanes;
     return NULL;
-}
-
-static struct tti_aside *put_aside(int peer, const struct tti_frame_head *head)
-{
-    struct tti_aside *aside = tti_calloc(1, sizeof *aside + head->bytes);
-    if (aside == NULL) return NULL;
-    aside->peer = peer;
-    aside->head = *head;
-    return aside;
-}
-
-/* Remembers where the peer is, and whether it is somewhere else than this rank. */
-static void note_place(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head)
-{
-    struct tti_lane *lane = lanes->peers[peer];
-    if (head->sequence > lane->sequence) lane->sequence = head->sequence;
-    if (head->sequence == lanes->sequence && head->signature != lanes->signature) lanes->mismatched = peer;
-}
-
-static void *begin_data(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, void **cookie)
-{
-    struct tti_lane *lane = tti_lane_to(lanes, peer);
-    if (lane == NULL) return NULL;
-    note_place(lanes, peer, head);
-    struct tti_posted *posted = lane->posted;
-    if (posted != NULL && fits(lanes, peer, head, posted)) {
-        lane->posted = posted->next;
-        if (lane->posted == NULL) lane->posted_last = &lane->posted;
-        posted->begun = true;
-        *cookie = posted;
-        return posted->target;
-    }
-    struct tti_aside *aside = put_aside(world_rank(lanes, peer), head);
-    if (aside == NULL) {
-        lanes->no_memory = true;
-        return NULL;
-    }
-    *lane->aside_last = aside;
-    lane->aside_last = &aside->next;
-    *cookie = aside;
-    return aside->data;
 }
 
 static void *begin(void *context, int peer, const struct tti_frame_head *head, void **cookie)
@@ -289,109 +58,14 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     if (lanes != NULL && tti_frame_is_message(head))
         return tti_frame_begin(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
     if (lanes != NULL && head->kind == TTI_FRAME_DATA)
-        return begin_data(lanes, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
+        return tti_lane_begin(lanes, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
     if (head->bytes > (lanes == NULL ? TTI_NET_WINDOW : sizeof(struct tti_question))) return NULL;
-    if (lanes == NULL && net->stray_bytes + charge(head->bytes) > STRAY_BYTES) return NULL;
-    struct tti_aside *aside = put_aside(peer, head);
+    if (lanes == NULL && net->stray_bytes + tti_frame_charge(head->bytes) > STRAY_BYTES) return NULL;
+    struct tti_aside *aside = tti_aside_new(peer, head);
     if (aside == NULL) return NULL;
     aside->stray = net->mid_stray[peer] = lanes == NULL;
     *cookie = aside;
     return aside->data;
-}
-
-static void end_data(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, struct tti_receipt *receipt)
-{
-    if (receipt->posted) {
-        ((struct tti_posted *)receipt)->arrived = true;
-        take(lanes, peer, head->bytes);
-        return;
-    }
-    struct tti_aside *aside = (struct tti_aside *)receipt;
-    aside->complete = true;
-    if (aside->taker != NULL) give(lanes, peer, aside, aside->taker);
-}
-
-/* ---- What ranks say besides data ------------------------------------------------------------------------------- */
-
-const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes, uint64_t sequence)
-{
-    const struct tti_past_call *past = &lanes->calls[sequence % TTI_NET_CALLS];
-    return past->sequence == sequence ? past : NULL;
-}
-
-void tti_lane_ask(struct tti_lanes *lanes, int peer)
-{
-    struct tti_question question = {0};
-    size_t count = 0;
-    for (uint64_t back = TTI_NET_QUESTION; back-- > 0;) {
-        const struct tti_past_call *past = lanes->sequence > back ? tti_past_call(lanes, lanes->sequence - back) : NULL;
-        if (past != NULL) question.calls[count++] = *past;
-    }
-    tti_lane_say(lanes, peer,
-                 (struct tti_frame_head){.kind = TTI_FRAME_ASK,
-                                         .sequence = lanes->sequence,
-                                         .signature = lanes->signature,
-                                         .bytes = sizeof question},
-                 &question);
-}
-
-/* An asker's call against what was called here as the same op; what is not called yet is compared when it is. */
-void tti_lane_answer(struct tti_lanes *lanes, int peer)
-{
-    struct tti_lane *lane = lanes->peers[peer];
-    const struct tti_past_call *newest = NULL;
-    for (int i = 0; i < TTI_NET_QUESTION && lane->question->calls[i].sequence != 0; i++)
-        newest = &lane->question->calls[i];
-    const struct tti_past_call *past = newest == NULL ? NULL : tti_past_call(lanes, newest->sequence);
-    if (newest != NULL && past == NULL && newest->sequence > lanes->sequence) return;
-    lane->asks = false;
-    lanes->questions--;
-    if (past != NULL && past->signature != newest->signature) lanes->mismatched = peer;
-}
-
-static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
-{
-    struct tti_lane *lane = lanes->peers[peer];
-    if (aside->head.bytes != sizeof *lane->question) return;
-    if (lane->question == NULL) lane->question = tti_calloc(1, sizeof *lane->question);
-    if (lane->question == NULL) return;
-    memcpy(lane->question, aside->data, sizeof *lane->question);
-    if (!lane->asks) lanes->questions++;
-    lane->asks = true;
-    note_place(lanes, peer, &aside->head);
-    tti_lane_answer(lanes, peer);
-}
-
-static void hear_break(struct tti_lanes *lanes, const struct tti_aside *aside)
-{
-    struct tti_area *area = lanes->comm->area;
-    uint32_t whole = TTI_WHOLE;
-    if (aside->head.bytes != sizeof area->failure) return;
-    lanes->heard_break = true;
-    if (!atomic_compare_exchange_strong_explicit(&area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
-                                                 memory_order_seq_cst))
-        return;
-    memcpy(&area->failure, aside->data, sizeof area->failure);
-    area->failure.text[sizeof area->failure.text - 1] = '\0';
-    atomic_store_explicit(&area->broken, TTI_BROKEN, memory_order_seq_cst);
-}
-
-static void hear(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
-{
-    struct tti_lane *lane = tti_lane_to(lanes, peer);
-    const struct tti_frame_head *head = &aside->head;
-    if (lane == NULL) return;
-    switch ((enum tti_frame_kind)head->kind) {
-    case TTI_FRAME_GRANT:
-        if (head->value > lane->granted) lane->granted = head->value;
-        if (head->sequence > lane->large_granted) lane->large_granted = head->sequence;
-        ship_held(lanes, peer);
-        break;
-    case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
-    case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
-    case TTI_FRAME_LEAVE: lane->left = true; break;
-    case TTI_FRAME_DATA: break;
-    }
 }
 
 static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
@@ -405,7 +79,7 @@ static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
         return;
     }
     if (aside->head.kind != TTI_FRAME_DATA) {
-        hear(lanes, rank, aside);
+        tti_lane_hear(lanes, rank, aside);
         tti_free(aside);
         return;
     }
@@ -414,7 +88,7 @@ static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
         tti_free(aside);
         return;
     }
-    note_place(lanes, rank, &aside->head);
+    tti_lane_note(lanes, rank, &aside->head);
     aside->stray = false;
     aside->next = NULL;
     *lane->aside_last = aside;
@@ -422,7 +96,7 @@ static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
 }
 
 /* What came for a comm before it was made here. */
-static void take_strays(struct tti_net *net, struct tti_lanes *lanes)
+void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes)
 {
     struct tti_aside **link = &net->strays;
     while (*link != NULL) {
@@ -432,7 +106,7 @@ static void take_strays(struct tti_net *net, struct tti_lanes *lanes)
             continue;
         }
         *link = aside->next;
-        net->stray_bytes -= charge(aside->head.bytes);
+        net->stray_bytes -= tti_frame_charge(aside->head.bytes);
         sort(lanes, aside);
     }
     net->strays_last = link;
@@ -454,7 +128,7 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     struct tti_aside *aside = receipt->posted ? NULL : (struct tti_aside *)receipt;
     if (aside != NULL && aside->orphan) return;
     if (lanes != NULL && head->kind == TTI_FRAME_DATA && (aside == NULL || !aside->stray)) {
-        end_data(lanes, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, receipt);
+        tti_lane_end(lanes, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, receipt);
         return;
     }
     if (aside == NULL || aside->orphan) return; /* its comm is gone */
@@ -464,7 +138,7 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
         return;
     }
     aside->next = NULL;
-    net->stray_bytes += charge(head->bytes);
+    net->stray_bytes += tti_frame_charge(head->bytes);
     *net->strays_last = aside;
     net->strays_last = &aside->next;
 }
@@ -564,111 +238,4 @@ void tti_net_release(struct tti_net *net)
     tti_free(net->mid_stray);
     if (net->release != NULL) net->release(net->cluster);
     tti_free(net);
-}
-
-static bool map_ranks(struct tti_lanes *lanes)
-{
-    const tutti_comm *comm = lanes->comm;
-    if (comm->members == NULL) return true;
-    lanes->rank_of = tti_calloc((size_t)lanes->net->size, sizeof *lanes->rank_of);
-    if (lanes->rank_of == NULL) return false;
-    for (int rank = 0; rank < lanes->net->size; rank++) lanes->rank_of[rank] = -1;
-    for (int rank = 0; rank < comm->size; rank++) lanes->rank_of[comm->members[rank]] = rank;
-    return true;
-}
-
-tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id, tutti_error *error)
-{
-    struct tti_lanes *lanes = tti_calloc(1, sizeof *lanes);
-    struct tti_lane **peers = tti_calloc((size_t)comm->size, sizeof *peers);
-    if (lanes != NULL) *lanes = (struct tti_lanes){.comm = comm, .net = net, .id = id, .peers = peers};
-    if (lanes == NULL || peers == NULL || !map_ranks(lanes)) {
-        tti_free(peers);
-        tti_free(lanes);
-        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks over %s", comm->size,
-                             net->transport->ops->name);
-    }
-    lanes->mismatched = lanes->asked = -1;
-    lanes->frames = (struct tti_frames){.transport = net->transport, .comm = id, .ranks = comm->members};
-    comm->lanes = lanes;
-    comm->frames = &lanes->frames;
-    tti_net_lock(net);
-    net->references++;
-    lanes->next = net->lanes;
-    net->lanes = lanes;
-    if (id >= net->next_id) net->next_id = id + 1;
-    take_strays(net, lanes);
-    tti_net_unlock(net);
-    return TUTTI_OK;
-}
-
-static void free_lane(struct tti_net *net, struct tti_lane *lane)
-{
-    struct tti_aside *aside = lane == NULL ? NULL : lane->aside;
-    while (aside != NULL) {
-        struct tti_aside *next = aside->next;
-        aside->taker = NULL;
-        aside->orphan = true;
-        if (aside->complete)
-            tti_free(aside);
-        else
-            tti_net_keep(net, aside);
-        aside = next;
-    }
-    if (lane != NULL) tti_free(lane->question);
-    tti_free(lane);
-}
-
-/* Whether the transport may still read or write what belongs to the last op. */
-static bool is_in_use(const struct tti_lanes *lanes)
-{
-    for (size_t i = 0; i < lanes->shipment_count; i++)
-        if (!lanes->shipments[i].done) return true;
-    for (size_t i = 0; i < lanes->post_count; i++)
-        if (lanes->posts[i].begun && !lanes->posts[i].arrived) return true;
-    return false;
-}
-
-static void free_work(struct tti_lanes *lanes)
-{
-    void *work[] = {lanes->posts, lanes->shipments, lanes->temp};
-    bool in_use = is_in_use(lanes);
-    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
-        if (in_use)
-            tti_net_keep(lanes->net, work[i]);
-        else
-            tti_free(work[i]);
-    }
-}
-
-static void stop_lane(struct tti_lane *lane)
-{
-    for (struct tti_shipment *held = lane->held; held != NULL; held = held->next) held->done = true;
-    for (struct tti_aside *aside = lane->aside; aside != NULL; aside = aside->next) aside->taker = NULL;
-    lane->held = NULL;
-    lane->held_last = &lane->held;
-    lane->posted = NULL;
-    lane->posted_last = &lane->posted;
-}
-
-void tti_lanes_stop(struct tti_lanes *lanes)
-{
-    for (int rank = 0; rank < lanes->comm->size; rank++)
-        if (lanes->peers[rank] != NULL) stop_lane(lanes->peers[rank]);
-}
-
-void tti_lanes_free(struct tti_lanes *lanes)
-{
-    struct tti_net *net = lanes->net;
-    tti_net_lock(net);
-    struct tti_lanes **link = &net->lanes;
-    while (*link != lanes) link = &(*link)->next;
-    *link = lanes->next;
-    for (int rank = 0; rank < lanes->comm->size; rank++) free_lane(net, lanes->peers[rank]);
-    free_work(lanes);
-    tti_net_unlock(net);
-    tti_free(lanes->peers);
-    tti_free(lanes->rank_of);
-    tti_free(lanes);
-    tti_net_release(net);
 }

@@ -121,7 +121,6 @@ struct tti_lanes {
     uint64_t cut_bytes;
     int64_t asked_ns;         /* when it was asked what it called; 0: was not */
     int asked;                /* whom the op that runs has asked because it waits long; -1: nobody */
-    bool stopped;             /* the op that runs has failed */
     bool heard_break;         /* from somebody who told everyone */
     struct tti_frames frames; /* for messages */
     struct tti_lanes *next;   /* of the net */
@@ -176,6 +175,24 @@ void tti_lanes_grant(struct tti_lanes *lanes);
 void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment);
 /* Small frames of a kind of their own; data are copied. */
 void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data);
+
+/* ---- Between net.c, which sorts what comes, and lane.c, with the lock held ---- */
+
+/* What a frame counts for where frames are limited. */
+static inline uint64_t tti_frame_charge(uint64_t bytes)
+{
+    return bytes < TTI_NET_CHARGE ? TTI_NET_CHARGE : bytes;
+}
+struct tti_aside *tti_aside_new(int peer, const struct tti_frame_head *head); /* NULL: no memory */
+/* DATA begins and ends, as in struct tti_sink. */
+void *tti_lane_begin(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, void **cookie);
+void tti_lane_end(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, struct tti_receipt *receipt);
+/* A frame shows where the peer is. */
+void tti_lane_note(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head);
+/* All other kinds, when they are there. */
+void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);
+/* What came for a comm before it was made here. */
+void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes);
 
 /* Moves what can be moved; true when anything did. */
 bool tti_net_pump(struct tti_net *net);
