@@ -51,8 +51,7 @@ static int list(int argc, char **argv)
     int status = CLI_OK;
     tutti_error error;
     if (argc != 1) return cli_refuse("ckpt", "ls takes one folder");
-    if (tutti_checkpoint_list(argv[0], list_one, &status, &error) != TUTTI_OK)
-        return cli_fail("ckpt", "%s", error.text);
+    if (tutti_checkpoint_list(argv[0], list_one, &status, &error) != TUTTI_OK) return cli_blame("ckpt", &error);
     return status;
 }
 
@@ -64,7 +63,7 @@ static int verify(int argc, char **argv)
         tutti_checkpoint *checkpoint = NULL;
         tutti_error error;
         if (tutti_checkpoint_open(argv[i], true, &checkpoint, &error) != TUTTI_OK) {
-            status = cli_fail("ckpt", "%s", error.text);
+            status = cli_blame("ckpt", &error);
             continue;
         }
         printf("%s: whole, %" PRIu64 " bytes\n", tutti_checkpoint_path(checkpoint), tutti_checkpoint_bytes(checkpoint));
@@ -86,10 +85,9 @@ static int diff(int argc, char **argv)
     int status = CLI_OK;
     if (argc != 2) return cli_refuse("ckpt", "diff takes two checkpoints");
     for (int i = 0; i < 2 && status == CLI_OK; i++)
-        if (tutti_checkpoint_open(argv[i], true, &both[i], &error) != TUTTI_OK)
-            status = cli_fail("ckpt", "%s", error.text);
+        if (tutti_checkpoint_open(argv[i], true, &both[i], &error) != TUTTI_OK) status = cli_blame("ckpt", &error);
     if (status == CLI_OK && tutti_checkpoint_diff(both[0], both[1], print_line, &status, &error) != TUTTI_OK)
-        status = cli_fail("ckpt", "%s", error.text);
+        status = cli_blame("ckpt", &error);
     for (int i = 0; i < 2; i++) tutti_checkpoint_close(both[i]);
     return status;
 }

@@ -81,6 +81,8 @@ int cli_parse(const char *command, const struct cli_page *page, int argc, char *
 /* "tutti run: …\n" to stderr. Returns CLI_USAGE, CLI_FAILED: `return cli_refuse("run", "…")`. */
 __attribute__((format(printf, 2, 3))) int cli_refuse(const char *command, const char *format, ...);
 __attribute__((format(printf, 2, 3))) int cli_fail(const char *command, const char *format, ...);
+/* The sentence of an error of the library; CLI_USAGE where what was given is to blame, a file that is not there included. */
+int cli_blame(const char *command, const tutti_error *error);
 
 /* ---- Help ---- */
 

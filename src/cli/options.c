@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,18 @@ int cli_fail(const char *command, const char *format, ...)
     say(command, format, arguments);
     va_end(arguments);
     return CLI_FAILED;
+}
+
+static bool is_bad_input(const tutti_error *error)
+{
+    int why = error->system_errno;
+    return strcmp(tutti_status_group(error->status), "argument") == 0 || why == ENOENT || why == EACCES ||
+           why == ENOTDIR || why == EISDIR;
+}
+
+int cli_blame(const char *command, const tutti_error *error)
+{
+    return is_bad_input(error) ? cli_refuse(command, "%s", error->text) : cli_fail(command, "%s", error->text);
 }
 
 /* ---- Rows and their names -------------------------------------------------------------------------------------- */

@@ -100,7 +100,7 @@ static int sample(tutti_sampler *sampler, const struct sample_values *values, st
         int32_t next = 0;
         if (tutti_sampler_next(sampler, text->tokens, text->count, values->temperature, (int)values->top,
                                (uint64_t)values->seed, (uint64_t)made, &next, &error) != TUTTI_OK)
-            return cli_fail("sample", "%s", error.text);
+            return cli_blame("sample", &error);
         text->tokens[text->count++] = next;
         print_token(as_text, next);
         (void)fflush(stdout);
@@ -128,7 +128,7 @@ int cli_sample(int argc, char **argv)
     if (path == NULL) return cli_refuse("sample", "no checkpoint given; usage: %s", cli_sample_page.usage);
     tutti_sampler *sampler = NULL;
     tutti_error error;
-    if (tutti_sampler_create(path, &sampler, &error) != TUTTI_OK) return cli_fail("sample", "%s", error.text);
+    if (tutti_sampler_create(path, &sampler, &error) != TUTTI_OK) return cli_blame("sample", &error);
     status = sample(sampler, &values, &text);
     free(text.tokens);
     tutti_sampler_free(sampler);

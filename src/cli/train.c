@@ -146,9 +146,9 @@ double train_now(void)
 /* One rank speaks: the lowest one, or the one that alone knows. */
 static int failed(const tutti_comm *world, const tutti_error *error)
 {
-    if (tutti_rank(world) != 0) return CLI_FAILED;
-    if (error->rank != 0) return cli_fail("train", "rank %d: %s", error->rank, error->text);
-    return cli_fail("train", "%s", error->text);
+    tutti_error named = *error;
+    if (error->rank != 0) (void)snprintf(named.text, sizeof named.text, "rank %d: %.440s", error->rank, error->text);
+    return tutti_rank(world) == 0 ? cli_blame("train", &named) : CLI_FAILED;
 }
 
 struct loop {

@@ -133,11 +133,12 @@ check 'full disk: but it is a failure' 1 "$(cat status)"
 check 'full disk: nothing is left' '' "$(ls -A full)"
 
 # refused PATTERN ARGUMENT...
+status=2
 refused() {
     local pattern=$1
     shift
     tool train "$@"
-    check "status of: $*" 1 "$((STATUS != 0))"
+    check "status of: $*" "$status" "$STATUS"
     matches "message of: $*" "$pattern" "$ERR"
 }
 : >empty
@@ -154,9 +155,12 @@ refused '--data is missing' gpt
 refused "there is no setting 'layres'; did you mean 'layers'\?" --config <(echo layres 3)
 refused 'layers: "x" is not understood' --config <(echo layers x)
 refused '--lr: "-1" is out of range' gpt --data text --lr -1
+status=1
 refused 'step [0-9]+: the loss is .* of layer .*; a lower learning rate' gpt "${SMALL[@]}" --steps 300 --lr 1e6 --clip 0 --schedule constant --warmup 0
 tool sample nowhere
-check 'sample: no checkpoint' 1 $STATUS
+check 'sample: no checkpoint' 2 $STATUS
+tool ckpt ls nowhere
+check 'ckpt ls: no such folder' 2 $STATUS
 tool ckpt veryfy one
 matches 'ckpt: no such action' "'veryfy' is not one of ls, verify, diff; did you mean verify" "$ERR"
 finish
