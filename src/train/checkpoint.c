@@ -186,16 +186,40 @@ static tutti_status open_files(tutti_checkpoint *checkpoint, tutti_error *error)
     return TUTTI_OK;
 }
 
+static tutti_status verify_file(int fd, const char *path, uint64_t wanted, tutti_error *error)
+{
+    uint64_t bytes = 0, hash = 0;
+    TTI_TRY(tti_file_hash(fd, path, &bytes, &hash, error));
+    if (hash == wanted) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s: its bytes are not those that were saved", path);
+}
+
+static tutti_status verify_text(const tutti_checkpoint *checkpoint, const json_t *row, tutti_error *error)
+{
+    const char *name = json_string_value(json_object_get(row, "name"));
+    const char *hash = json_string_value(json_object_get(row, "hash"));
+    char path[PATH_MAX + 256];
+    if (name == NULL || hash == NULL || strchr(name, '/') != NULL || name[0] == '.' || strlen(name) > 200)
+        return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s/index.json: a text's row is not understood",
+                             checkpoint->path);
+    (void)snprintf(path, sizeof path, "%s/%s", checkpoint->path, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return tti_error_set(error, TUTTI_ERR_DAMAGED, errno, "%.300s cannot be read", path);
+    tutti_status status = verify_file(fd, path, strtoull(hash, NULL, 16), error);
+    (void)close(fd);
+    return status;
+}
+
 static tutti_status verify_files(const tutti_checkpoint *checkpoint, tutti_error *error)
 {
-    for (size_t i = 0; i < checkpoint->file_count; i++) {
+    const json_t *row;
+    size_t i;
+    for (i = 0; i < checkpoint->file_count; i++) {
         const struct tti_checkpoint_file *file = &checkpoint->files[i];
-        uint64_t bytes = 0, hash = 0;
-        TTI_TRY(tti_file_hash(file->fd, file->path, &bytes, &hash, error));
-        if (hash != file->hash)
-            return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s: its bytes are not those that were saved",
-                                 file->path);
+        TTI_TRY(verify_file(file->fd, file->path, file->hash, error));
     }
+    json_array_foreach(json_object_get(checkpoint->index, "texts"), i, row)
+        TTI_TRY(verify_text(checkpoint, row, error));
     return TUTTI_OK;
 }
 

@@ -31,6 +31,24 @@ struct tutti_checkpoint {
     struct tti_checkpoint_file files[TTI_CHECKPOINT_FILES];
 };
 
+/* A small file of a checkpoint that is for others to read. Its hash is in the index, and it is checked like the rest. */
+struct tti_checkpoint_text {
+    const char *name, *text;
+};
+
+struct tti_checkpoint_content {
+    const tutti_note *notes;
+    size_t note_count;
+    const tutti_checkpoint_tensor *tensors;
+    size_t tensor_count;
+    const struct tti_checkpoint_text *texts;
+    size_t text_count;
+};
+
+/* tutti_checkpoint_save, with texts. */
+tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
+                                 const struct tti_checkpoint_content *content, tutti_error *error);
+
 /* The steps of a folder's checkpoints, ascending. *steps is the caller's to free. */
 tutti_status tti_checkpoint_steps(const char *folder, uint64_t **steps, size_t *count, tutti_error *error);
 void tti_checkpoint_name(const char *folder, uint64_t step, char path[PATH_MAX]);

@@ -26,7 +26,8 @@ struct save {
     const char *folder;
     uint64_t step;
     char target[PATH_MAX], working[PATH_MAX];
-    json_t *files;
+    const struct tti_checkpoint_content *content;
+    json_t *files, *texts;
 };
 
 /* ---- Files ----------------------------------------------------------------------------------------------------- */
@@ -36,10 +37,18 @@ static tutti_status no_memory(tutti_error *error, const struct save *save)
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%.300s: no memory to save it", save->target);
 }
 
+static tutti_status add_row(const struct save *save, json_t *rows, const char *name, uint64_t bytes, uint64_t hash,
+                            tutti_error *error)
+{
+    char hex[TTI_HEX];
+    json_t *row = json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)bytes, "hash", tti_hex(hash, hex));
+    return json_array_append_new(rows, row) == 0 ? TUTTI_OK : no_memory(error, save);
+}
+
 static tutti_status save_group(struct save *save, const tutti_checkpoint_tensor *tensors, size_t count,
                                tutti_error *error)
 {
-    char path[NAME_ROOM], name[128], hex[TTI_HEX];
+    char path[NAME_ROOM], name[128];
     struct tti_writer writer;
     uint64_t hash = 0;
     (void)snprintf(name, sizeof name, "%s.safetensors", tensors[0].group);
@@ -47,18 +56,15 @@ static tutti_status save_group(struct save *save, const tutti_checkpoint_tensor 
     tutti_status status = tti_writer_open(&writer, path, error);
     if (status == TUTTI_OK) status = tti_safetensors_write(&writer, tensors, count, error);
     if (status == TUTTI_OK) status = tti_writer_finish(&writer, &hash, error);
-    if (status == TUTTI_OK) {
-        json_t *row = json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)writer.bytes, "hash",
-                                tti_hex(hash, hex));
-        if (json_array_append_new(save->files, row) != 0) status = no_memory(error, save);
-    }
+    if (status == TUTTI_OK) status = add_row(save, save->files, name, writer.bytes, hash, error);
     tti_writer_abandon(&writer);
     return status;
 }
 
-static tutti_status save_groups(struct save *save, const tutti_checkpoint_tensor *tensors, size_t count,
-                                tutti_error *error)
+static tutti_status save_groups(struct save *save, tutti_error *error)
 {
+    const tutti_checkpoint_tensor *tensors = save->content->tensors;
+    const size_t count = save->content->tensor_count;
     for (size_t from = 0, to; from < count; from = to) {
         for (to = from; to < count && strcmp(tensors[to].group, tensors[from].group) == 0; to++) {}
         TTI_TRY(save_group(save, tensors + from, to - from, error));
@@ -66,18 +72,48 @@ static tutti_status save_groups(struct save *save, const tutti_checkpoint_tensor
     return TUTTI_OK;
 }
 
-static json_t *make_index(const struct save *save, const tutti_note *notes, size_t count)
+/* One small file in one go. */
+static tutti_status save_text(struct save *save, const char *name, const char *text, uint64_t *hash, tutti_error *error)
 {
-    char checksum[TTI_HEX];
+    char path[NAME_ROOM];
+    struct tti_writer writer;
+    (void)snprintf(path, sizeof path, "%s/%s", save->working, name);
+    tutti_status status = tti_writer_open(&writer, path, error);
+    if (status == TUTTI_OK) status = tti_writer_put(&writer, text, strlen(text), error);
+    if (status == TUTTI_OK) status = tti_writer_put(&writer, "\n", 1, error);
+    if (status == TUTTI_OK) status = tti_writer_finish(&writer, hash, error);
+    tti_writer_abandon(&writer);
+    return status;
+}
+
+static tutti_status save_texts(struct save *save, tutti_error *error)
+{
+    for (size_t i = 0; i < save->content->text_count; i++) {
+        const struct tti_checkpoint_text *text = &save->content->texts[i];
+        uint64_t hash = 0;
+        TTI_TRY(save_text(save, text->name, text->text, &hash, error));
+        TTI_TRY(add_row(save, save->texts, text->name, strlen(text->text) + 1, hash, error));
+    }
+    return TUTTI_OK;
+}
+
+static json_t *make_notes(const struct tti_checkpoint_content *content)
+{
     json_t *list = json_object();
-    for (size_t i = 0; i < count; i++)
-        if (json_object_set_new(list, notes[i].name, json_string(notes[i].value)) != 0) {
+    for (size_t i = 0; i < content->note_count; i++)
+        if (json_object_set_new(list, content->notes[i].name, json_string(content->notes[i].value)) != 0) {
             json_decref(list);
             return NULL;
         }
-    json_t *index = json_pack("{s:s, s:i, s:I, s:o, s:O}", "format", TTI_CHECKPOINT_FORMAT, "version",
-                              TTI_CHECKPOINT_VERSION, "step", (json_int_t)save->step, "notes", list, "files",
-                              save->files);
+    return list;
+}
+
+static json_t *make_index(const struct save *save)
+{
+    char checksum[TTI_HEX];
+    json_t *index = json_pack("{s:s, s:i, s:I, s:o, s:O, s:O}", "format", TTI_CHECKPOINT_FORMAT, "version",
+                              TTI_CHECKPOINT_VERSION, "step", (json_int_t)save->step, "notes",
+                              make_notes(save->content), "files", save->files, "texts", save->texts);
     if (index == NULL || !tti_index_checksum(index, checksum)) {
         json_decref(index);
         return NULL;
@@ -85,21 +121,14 @@ static json_t *make_index(const struct save *save, const tutti_note *notes, size
     return json_pack("{s:s, s:o}", "checksum", checksum, "index", index);
 }
 
-static tutti_status save_index(struct save *save, const tutti_note *notes, size_t count, tutti_error *error)
+static tutti_status save_index(struct save *save, tutti_error *error)
 {
-    char path[NAME_ROOM];
-    struct tti_writer writer;
     uint64_t hash = 0;
-    json_t *index = make_index(save, notes, count);
+    json_t *index = make_index(save);
     char *text = index == NULL ? NULL : json_dumps(index, JSON_INDENT(2));
     json_decref(index);
     if (text == NULL) return no_memory(error, save);
-    (void)snprintf(path, sizeof path, "%s/index.json", save->working);
-    tutti_status status = tti_writer_open(&writer, path, error);
-    if (status == TUTTI_OK) status = tti_writer_put(&writer, text, strlen(text), error);
-    if (status == TUTTI_OK) status = tti_writer_put(&writer, "\n", 1, error);
-    if (status == TUTTI_OK) status = tti_writer_finish(&writer, &hash, error);
-    tti_writer_abandon(&writer);
+    tutti_status status = save_text(save, "index.json", text, &hash, error);
     free(text);
     return status;
 }
@@ -164,17 +193,19 @@ static tutti_status lock_folder(const char *folder, int *lock, tutti_error *erro
     return tti_error_set(error, TUTTI_ERR_SYSTEM, why, "another process is saving into %.300s", folder);
 }
 
-static tutti_status save_locked(struct save *save, int keep, const tutti_note *notes, size_t note_count,
-                                const tutti_checkpoint_tensor *tensors, size_t tensor_count, tutti_error *error)
+static tutti_status save_locked(struct save *save, int keep, tutti_error *error)
 {
     remove_leftovers(save->folder);
     if (mkdir(save->working, 0777) != 0)
         return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s cannot be made", save->working);
     save->files = json_array();
-    tutti_status status = save_groups(save, tensors, tensor_count, error);
-    if (status == TUTTI_OK) status = save_index(save, notes, note_count, error);
+    save->texts = json_array();
+    tutti_status status = save_groups(save, error);
+    if (status == TUTTI_OK) status = save_texts(save, error);
+    if (status == TUTTI_OK) status = save_index(save, error);
     if (status == TUTTI_OK) status = commit(save, error);
     json_decref(save->files);
+    json_decref(save->texts);
     if (status == TUTTI_OK)
         remove_old(save, keep);
     else
@@ -182,18 +213,26 @@ static tutti_status save_locked(struct save *save, int keep, const tutti_note *n
     return status;
 }
 
-tutti_status tutti_checkpoint_save(const char *folder, uint64_t step, int keep, const tutti_note *notes,
-                                   size_t note_count, const tutti_checkpoint_tensor *tensors, size_t tensor_count,
-                                   tutti_error *error)
+tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
+                                 const struct tti_checkpoint_content *content, tutti_error *error)
 {
-    struct save save = {.folder = folder, .step = step};
+    struct save save = {.folder = folder, .step = step, .content = content};
     int lock = -1;
     if (strlen(folder) > PATH_MAX - 128)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s is too long a path", folder);
     tti_checkpoint_name(folder, step, save.target);
     (void)snprintf(save.working, sizeof save.working, "%s/.saving-%08" PRIu64, folder, step);
     TTI_TRY(lock_folder(folder, &lock, error));
-    tutti_status status = save_locked(&save, keep, notes, note_count, tensors, tensor_count, error);
+    tutti_status status = save_locked(&save, keep, error);
     (void)close(lock);
     return status;
+}
+
+tutti_status tutti_checkpoint_save(const char *folder, uint64_t step, int keep, const tutti_note *notes,
+                                   size_t note_count, const tutti_checkpoint_tensor *tensors, size_t tensor_count,
+                                   tutti_error *error)
+{
+    struct tti_checkpoint_content content = {
+        .notes = notes, .note_count = note_count, .tensors = tensors, .tensor_count = tensor_count};
+    return tti_checkpoint_save(folder, step, keep, &content, error);
 }

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum { NOTES = 64, NAME = 2 * TUTTI_NAME_BYTES };
@@ -90,6 +91,40 @@ static void make_notes(const struct tutti_trainer *t, struct notes *notes)
     add_number(notes, "weights_hash", tutti_trainer_hash(t), "%016llx");
 }
 
+/* What transformers' GPT2LMHeadModel.from_pretrained needs to know beside the tensors; NULL: no memory. Ids that begin and
+ * end texts are not known here, so there are none. */
+static char *make_gpt2_config(const struct tutti_trainer *t)
+{
+    const tutti_train_options *o = &t->options;
+    json_t *config = json_pack(
+        "{s:s, s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:n, s:n}", "model_type",
+        "gpt2", "architectures", "GPT2LMHeadModel", "torch_dtype", "float32", "vocab_size",
+        (json_int_t)t->about.vocabulary, "n_positions", (json_int_t)o->context, "n_embd", (json_int_t)o->width,
+        "n_layer", (json_int_t)o->layers, "n_head", (json_int_t)o->heads, "n_inner", "activation_function", "gelu_new",
+        "layer_norm_epsilon", 1e-5, "initializer_range", 0.02, "embd_pdrop", o->dropout, "resid_pdrop", o->dropout,
+        "attn_pdrop", o->dropout, "tie_word_embeddings", 1, "bos_token_id", "eos_token_id");
+    char *text = config == NULL ? NULL : json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(config);
+    return text;
+}
+
+static tutti_status save_all(struct tutti_trainer *t, const struct notes *notes, const struct tensors *tensors)
+{
+    bool gpt = !t->table;
+    char *config = gpt ? make_gpt2_config(t) : NULL;
+    if (gpt && config == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to save a checkpoint");
+    struct tti_checkpoint_text text = {.name = "config.json", .text = config};
+    struct tti_checkpoint_content content = {.notes = notes->list,
+                                             .note_count = notes->count,
+                                             .tensors = tensors->list,
+                                             .tensor_count = tensors->count,
+                                             .texts = &text,
+                                             .text_count = gpt};
+    tutti_status status = tti_checkpoint_save(t->options.save, t->step, (int)t->options.keep, &content, &t->error);
+    free(config);
+    return status;
+}
+
 tutti_status tutti_trainer_save(tutti_trainer *t)
 {
     struct tensors tensors;
@@ -101,8 +136,7 @@ tutti_status tutti_trainer_save(tutti_trainer *t)
     tutti_status status = list_tensors(t, &tensors, &t->error);
     if (status == TUTTI_OK) {
         make_notes(t, notes);
-        status = tutti_checkpoint_save(t->options.save, t->step, (int)t->options.keep, notes->list, notes->count,
-                                       tensors.list, tensors.count, &t->error);
+        status = save_all(t, notes, &tensors);
         tensors_free(&tensors);
     }
     tti_free(notes);
