@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn_reference.h"
 
+#include "nn/kernels.h"
+#include "nn/random.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,10 +75,25 @@ static void embedding(struct state *s)
                                 (s->layer->tensor_count > 1 ? s->tensors[1][r % s->context * n + i] : 0);
 }
 
+/* What dropout multiplies the probabilities of one query with. The random numbers are the library's own. */
+static void attention_mask(const struct state *s, int64_t head, int64_t row, float *mask)
+{
+    const tutti_attention *config = s->layer->config;
+    const int64_t sample = s->batch->first_sample + row / s->context;
+    uint32_t key[2];
+    for (int64_t k = 0; k < s->context; k++) mask[k] = 1;
+    if (config->dropout == 0 || s->batch->evaluate) return;
+    tti_random_key(s->batch->seed, s->layer->name, key);
+    uint64_t place = (uint64_t)(((sample * config->heads + head) * s->context + row % s->context) * s->context);
+    tti_nn_kernels_portable.dropout(mask, mask, NULL, (size_t)s->context, key, place, (uint32_t)s->batch->step,
+                                    (float)(1 - config->dropout));
+}
+
 static void attend(struct state *s, int64_t first, int64_t head, int64_t size)
 {
     const int64_t n = s->layer->outputs;
     double *p = malloc((size_t)s->context * sizeof *p);
+    float *mask = malloc((size_t)s->context * sizeof *mask);
     for (int64_t q = 0; q < s->context; q++) {
         const double *query = s->in + (first + q) * 3 * n + head * size;
         double total = 0;
@@ -85,18 +103,21 @@ static void attend(struct state *s, int64_t first, int64_t head, int64_t size)
             for (int64_t i = 0; i < size; i++) score += query[i] * key[i];
             total += p[k] = exp(score / sqrt((double)size));
         }
+        attention_mask(s, head, first + q, mask);
+        for (int64_t k = 0; k <= q; k++) p[k] *= (double)mask[k] / total;
         for (int64_t i = 0; i < size; i++) {
             double sum = 0;
-            for (int64_t k = 0; k <= q; k++) sum += p[k] / total * s->in[(first + k) * 3 * n + 2 * n + head * size + i];
+            for (int64_t k = 0; k <= q; k++) sum += p[k] * s->in[(first + k) * 3 * n + 2 * n + head * size + i];
             s->out[(first + q) * n + head * size + i] = sum;
         }
     }
+    free(mask);
     free(p);
 }
 
 static void attention(struct state *s)
 {
-    const int64_t heads = *(const int *)s->layer->config;
+    const int64_t heads = ((const tutti_attention *)s->layer->config)->heads;
     for (int64_t first = 0; first < s->rows; first += s->context)
         for (int64_t head = 0; head < heads; head++) attend(s, first, head, s->layer->outputs / heads);
 }

@@ -245,7 +245,13 @@ static void make_residual_nested(tutti_model *model)
 static void make_attention(tutti_model *model)
 {
     front(model, 3 * WIDTH);
-    tutti_add_attention(model, "attention", 4);
+    tutti_add_attention(model, "attention", &(tutti_attention){.heads = 4});
+}
+
+static void make_attention_dropout(tutti_model *model)
+{
+    front(model, 3 * WIDTH);
+    tutti_add_attention(model, "attention", &(tutti_attention){.heads = 2, .dropout = 0.3});
 }
 
 static const struct {
@@ -266,6 +272,8 @@ static const struct {
     {"residual in residual", 2, 1, make_residual_nested},
     {"attention", 7, 1, make_attention},
     {"attention in blocks", 131, 61, make_attention},
+    {"attention with dropout", 9, 1, make_attention_dropout},
+    {"attention with dropout in blocks", 131, 61, make_attention_dropout},
 };
 
 static void layers(void)
@@ -274,6 +282,9 @@ static void layers(void)
         int64_t rows = SAMPLES * cases[i].context;
         tutti_batch batch = nn_values(rows, INPUTS, WIDTH, i);
         batch.samples = cases[i].context > 64 ? 2 : SAMPLES;
+        batch.first_sample = 3;
+        batch.step = 7;
+        batch.seed = 11;
         tutti_model *model;
         tutti_model_create(&(tutti_model_shape){.rows = cases[i].context, .inputs = INPUTS}, &model);
         cases[i].make(model);

@@ -63,6 +63,8 @@ typedef struct tutti_call {
     const tutti_model *model;
     int64_t samples, rows; /* of this call; rows = samples * model rows */
     int64_t first_sample;  /* of this call, in the global batch: for random numbers */
+    int64_t first_row;     /* of this call, in its sample: above 0 where one sample goes on, whose rows before lie
+                            * before these. forward only, for sampling */
     uint64_t step, seed;
     bool training; /* false: dropout does nothing */
 
@@ -173,8 +175,14 @@ TUTTI_API tutti_status tutti_add_rms_norm(tutti_model *model, const char *name);
 TUTTI_API tutti_status tutti_add_gelu(tutti_model *model, const char *name);
 TUTTI_API tutti_status tutti_add_relu(tutti_model *model, const char *name);
 TUTTI_API tutti_status tutti_add_dropout(tutti_model *model, const char *name, double probability);
+
+typedef struct tutti_attention {
+    int heads;
+    double dropout; /* of the probabilities */
+} tutti_attention;
+
 /* Causal, over rows of (query, key, value): inputs = 3 * outputs. */
-TUTTI_API tutti_status tutti_add_attention(tutti_model *model, const char *name, int heads);
+TUTTI_API tutti_status tutti_add_attention(tutti_model *model, const char *name, const tutti_attention *attention);
 /* Everything between the two is added to what comes in at begin. */
 TUTTI_API tutti_status tutti_residual_begin(tutti_model *model);
 TUTTI_API tutti_status tutti_residual_end(tutti_model *model);
@@ -206,7 +214,7 @@ TUTTI_API tutti_status tutti_mlp_create(const tutti_mlp *mlp, tutti_model **mode
 typedef struct tutti_gpt {
     int layers, heads;
     int64_t width, context, vocabulary;
-    double dropout; /* after the embedding and at the end of each residual branch */
+    double dropout; /* after the embedding, of attention's probabilities, at the end of each residual branch */
 } tutti_gpt;
 
 /* GPT-2: names and shapes of tensors are those of its checkpoints (wte.weight, h.0.attn.c_attn.weight, ...). */

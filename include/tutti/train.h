@@ -334,8 +334,13 @@ TUTTI_API tutti_status tutti_sampler_create(const char *path, tutti_sampler **sa
 TUTTI_API void tutti_sampler_free(tutti_sampler *sampler); /* NULL is ignored */
 TUTTI_API size_t tutti_sampler_vocabulary(const tutti_sampler *sampler);
 TUTTI_API const char *tutti_sampler_data(const tutti_sampler *sampler); /* what it was trained on */
-/* The token after `count` others, of which the last that fit into the context matter. temperature 0: the likeliest.
- * top 0: of all tokens, otherwise of so many likeliest. The draw depends on seed and place alone. */
+/* What the model thinks of each token after `count` others: (vocabulary) logits. The last tokens count, as many as fit
+ * into the context: at least seven eighths of it. A call that goes on from the tokens of the last one costs only what is
+ * new. */
+TUTTI_API tutti_status tutti_sampler_logits(tutti_sampler *sampler, const int32_t *tokens, size_t count, float *logits,
+                                            tutti_error *error);
+/* Draws the token after `count` others. temperature 0: the likeliest. top 0: of all tokens, otherwise of so many
+ * likeliest. The draw depends on seed and place alone. */
 TUTTI_API tutti_status tutti_sampler_next(tutti_sampler *sampler, const int32_t *tokens, size_t count,
                                           double temperature, int top, uint64_t seed, uint64_t place, int32_t *next,
                                           tutti_error *error);

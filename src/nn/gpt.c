@@ -32,7 +32,8 @@ static void add_block(tutti_model *model, const tutti_gpt *gpt, int block)
     tutti_add_layer_norm(model, name_of(name, block, "ln_1"));
     tutti_add_linear(model, name_of(name, block, "attn.c_attn"),
                      &(tutti_linear){.outputs = 3 * gpt->width, .init_scale = INIT_SCALE});
-    tutti_add_attention(model, name_of(name, block, "attn"), gpt->heads);
+    tutti_add_attention(model, name_of(name, block, "attn"),
+                        &(tutti_attention){.heads = gpt->heads, .dropout = gpt->dropout});
     end_branch(model, gpt, block, "attn.c_proj", "attn.resid_dropout");
 
     tutti_residual_begin(model);

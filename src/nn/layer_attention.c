@@ -2,11 +2,13 @@
  *
  * Causal attention. A row holds query, key and value of all heads, (3, heads, size) floats; heads are read where they
  * lie. Queries are taken in blocks, each against the keys up to its end; probabilities live in scratch memory only and
- * are made again in the backward pass from the saved logarithms, so memory grows with the context and not its square.
+ * are made again in the backward pass from the saved logarithms, so memory grows with the context and not its square. So
+ * is what dropout left of them: its mask follows from (seed, name, sample, head, query, key, step).
  */
 #include "nn/blas.h"
 #include "nn/kernels.h"
 #include "nn/model.h"
+#include "nn/random.h"
 #include <math.h>
 
 enum { BLOCK = 64 };
@@ -23,11 +25,22 @@ struct head {
     int64_t shift_stride;
     float *p, *dp; /* (BLOCK, context) each */
     float scale;
+    float keep; /* 1: no dropout */
+    uint32_t drop_key[2], step;
+    uint64_t number; /* of this head, of all heads of all samples */
 };
+
+static const tutti_attention *attention_of(const tutti_layer *layer)
+{
+    return layer->config;
+}
 
 static tutti_status setup(tutti_model *model, tutti_layer *layer)
 {
-    int heads = *(const int *)layer->config;
+    const int heads = attention_of(layer)->heads;
+    const double dropout = attention_of(layer)->dropout;
+    if (!(dropout >= 0 && dropout < 1))
+        return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT, "a dropout of %g; it must be in [0, 1)", dropout);
     if (heads < 1 || layer->inputs % (3 * (int64_t)heads) != 0 || layer->inputs < 1)
         return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT,
                                 "%lld inputs cannot be queries, keys and values of %d heads", (long long)layer->inputs,
@@ -55,12 +68,24 @@ static void scores(const struct head *head, int64_t from, int64_t to)
              transposed(head->key, head->stride), false, head->p, to);
 }
 
+/* `rows` are those of the queries from `from` to `to`, as scores leaves them. */
+static void drop(const struct head *head, float *rows, int64_t from, int64_t to)
+{
+    if (head->keep == 1) return;
+    for (int64_t q = from; q < to; q++) {
+        float *row = rows + (q - from) * to;
+        const uint64_t first = (head->number * (uint64_t)head->context + (uint64_t)q) * (uint64_t)head->context;
+        head->kernels->dropout(row, row, NULL, (size_t)(q + 1), head->drop_key, first, head->step, head->keep);
+    }
+}
+
 static void block_forward(const struct head *head, int64_t from, int64_t to)
 {
     scores(head, from, to);
     for (int64_t q = from; q < to; q++)
         head->shifts[q * head->shift_stride] = head->kernels->softmax(head->p + (q - from) * to, (size_t)(q + 1),
                                                                       (size_t)to, head->scale);
+    drop(head, head->p, from, to);
     tti_gemm(to - from, head->size, to, plain(head->p, to), plain(head->value, head->stride), false,
              head->out + from * head->out_stride, head->out_stride);
 }
@@ -72,11 +97,13 @@ static void block_backward(const struct head *head, int64_t from, int64_t to, bo
     scores(head, from, to);
     tti_gemm(to - from, to, head->size, plain(out_gradient, head->out_stride), transposed(head->value, head->stride),
              false, head->dp, to);
+    drop(head, head->dp, from, to);
     for (int64_t q = from; q < to; q++) {
         float *p = head->p + (q - from) * to, *dp = head->dp + (q - from) * to;
         head->kernels->softmax_again(p, (size_t)(q + 1), (size_t)to, head->scale, head->shifts[q * head->shift_stride]);
         head->kernels->softmax_backward(dp, p, (size_t)(q + 1), (size_t)to, head->scale);
     }
+    drop(head, head->p, from, to);
     tti_gemm(to, head->size, to - from, transposed(head->p, to), plain(out_gradient, head->out_stride), add,
              head->value_gradient, head->stride);
     tti_gemm(to - from, head->size, to, plain(head->dp, to), plain(head->key, head->stride), false,
@@ -88,8 +115,8 @@ static void block_backward(const struct head *head, int64_t from, int64_t to, bo
 static struct head head_of(tutti_call *call, int64_t sample, int64_t number)
 {
     const tutti_layer *layer = call->layer;
-    const int64_t heads = *(const int *)layer->config, width = layer->outputs, context = call->model->shape.rows;
-    const int64_t size = width / heads, row = sample * context;
+    const int64_t heads = attention_of(layer)->heads, width = layer->outputs, context = call->model->shape.rows;
+    const int64_t size = width / heads, row = sample * context - call->first_row;
     const float *in = call->in + row * layer->inputs + number * size;
     struct head head = {.kernels = tti_nn_kernels(),
                         .context = context,
@@ -103,7 +130,11 @@ static struct head head_of(tutti_call *call, int64_t sample, int64_t number)
                         .shift_stride = heads,
                         .p = call->scratch,
                         .dp = call->scratch + BLOCK * context,
-                        .scale = (float)(1 / sqrt((double)size))};
+                        .scale = (float)(1 / sqrt((double)size)),
+                        .keep = call->training ? (float)(1 - attention_of(layer)->dropout) : 1.0f,
+                        .step = (uint32_t)call->step,
+                        .number = (uint64_t)((call->first_sample + sample) * heads + number)};
+    if (head.keep != 1) tti_random_key(call->seed, layer->name, head.drop_key);
     if (call->out != NULL) head.out = call->out + row * width + number * size;
     if (call->in_gradient == NULL) return head;
     head.out_gradient = call->out_gradient + row * width + number * size;
@@ -113,17 +144,22 @@ static struct head head_of(tutti_call *call, int64_t sample, int64_t number)
     return head;
 }
 
-static int64_t block_end(int64_t from, int64_t context)
+/* Blocks begin at multiples of BLOCK. */
+static int64_t block_end(int64_t from, int64_t last)
 {
-    return from + BLOCK < context ? from + BLOCK : context;
+    const int64_t end = (from / BLOCK + 1) * BLOCK;
+    return end < last ? end : last;
 }
 
 static void forward(tutti_call *call)
 {
-    const int64_t heads = *(const int *)call->layer->config;
+    const int64_t heads = attention_of(call->layer)->heads, last = call->first_row + call->rows / call->samples;
     for (int64_t i = 0; i < call->samples * heads; i++) {
         struct head head = head_of(call, i / heads, i % heads);
-        for (int64_t q = 0; q < head.context; q += BLOCK) block_forward(&head, q, block_end(q, head.context));
+        for (int64_t q = call->first_row, to; q < last; q = to) {
+            to = block_end(q, last);
+            block_forward(&head, q, to);
+        }
     }
 }
 
@@ -131,7 +167,7 @@ static void forward(tutti_call *call)
 static void backward_input(tutti_call *call)
 {
     if (call->in_gradient == NULL) return;
-    const int64_t heads = *(const int *)call->layer->config;
+    const int64_t heads = attention_of(call->layer)->heads;
     for (int64_t i = 0; i < call->samples * heads; i++) {
         struct head head = head_of(call, i / heads, i % heads);
         const int64_t last = (head.context - 1) / BLOCK * BLOCK;
@@ -142,7 +178,7 @@ static void backward_input(tutti_call *call)
 static const tutti_layer_ops ops = {
     .kind = "attention", .setup = setup, .forward = forward, .backward_input = backward_input};
 
-tutti_status tutti_add_attention(tutti_model *model, const char *name, int heads)
+tutti_status tutti_add_attention(tutti_model *model, const char *name, const tutti_attention *attention)
 {
-    return tutti_model_add(model, name, &ops, &heads, sizeof heads);
+    return tutti_model_add(model, name, &ops, attention, sizeof *attention);
 }

@@ -56,7 +56,7 @@ static void forward(tutti_call *call)
         if (places == NULL)
             memcpy(out, word, (size_t)width * sizeof *out);
         else
-            kernels->add(out, word, places + r % call->model->shape.rows * width, (size_t)width);
+            kernels->add(out, word, places + (call->first_row + r) % call->model->shape.rows * width, (size_t)width);
     }
 }
 

@@ -56,4 +56,8 @@ struct tutti_pass {
 tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
                          int thread);
 
+/* Rows `from` to `to` of one sample, without the loss. The rows before them are where this left them: with one row at a
+ * time a text goes on at the cost of that row. Of a pass for one sample, to evaluate. */
+void tti_pass_extend(struct tutti_pass *pass, const int32_t *tokens, int64_t from, int64_t to);
+
 #endif

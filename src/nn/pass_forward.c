@@ -124,17 +124,22 @@ static const float *residual_of(const struct tutti_pass *pass, const tutti_layer
     return pass->places[layer->add_from - 1].out + row * layer->outputs;
 }
 
+static void forward_layer(tutti_call *call, const float *residual)
+{
+    const tutti_layer *layer = call->layer;
+    if (layer->ops->adds) call->add = residual;
+    layer->ops->forward(call);
+    if (residual != NULL && !layer->ops->adds)
+        tti_nn_kernels()->add(call->out, call->out, residual, (size_t)(call->rows * layer->outputs));
+}
+
 static void forward_item(struct tutti_pass *pass, struct tti_item *item, int thread)
 {
     const tutti_model *model = pass->model;
     for (int i = 0; i < model->layer_count; i++) {
         const tutti_layer *layer = model->layers[i];
         tutti_call call = tti_pass_call(pass, layer, item, thread);
-        const float *residual = residual_of(pass, layer, item->first * model->shape.rows);
-        if (layer->ops->adds) call.add = residual;
-        layer->ops->forward(&call);
-        if (residual != NULL && !layer->ops->adds)
-            tti_nn_kernels()->add(call.out, call.out, residual, (size_t)(call.rows * layer->outputs));
+        forward_layer(&call, residual_of(pass, layer, item->first * model->shape.rows));
         item->loss.sum += call.loss_sum;
         item->loss.count += call.loss_count;
     }
@@ -166,4 +171,22 @@ tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutt
         loss->count += pass->items[i].loss.count;
     }
     return TUTTI_OK;
+}
+
+void tti_pass_extend(struct tutti_pass *pass, const int32_t *tokens, int64_t from, int64_t to)
+{
+    const tutti_model *model = pass->model;
+    const struct tti_item item = {.samples = 1};
+    pass->batch = (tutti_batch){.samples = 1, .tokens = tokens, .evaluate = true};
+    for (int i = 0; i < model->layer_count - 1; i++) {
+        const tutti_layer *layer = model->layers[i];
+        tutti_call call = tti_pass_call(pass, layer, &item, 0);
+        call.first_row = from;
+        call.rows = to - from;
+        call.tokens += from;
+        if (i > 0) call.in += from * layer->inputs;
+        call.out += from * layer->outputs;
+        call.saved = rows_of(call.saved, from, layer->saved);
+        forward_layer(&call, residual_of(pass, layer, from));
+    }
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokens from a trained model, one after the other. The model is made from what the checkpoint notes; each token is one
- * forward pass over the context.
+ * Tokens from a trained model, one after the other. The model is made from what the checkpoint notes.
+ *
+ * Keys and values of all tokens of the window stay where the pass has put them. So a token costs one row, as long as the
+ * window only grows; when it is full its first eighth is let go, and the rest goes through the model again, since every
+ * token's place has changed.
  */
 #include "base/alloc.h"
 #include "base/status.h"
+#include "nn/blas.h"
 #include "nn/pass.h"
 #include "train/options.h"
 #include "train/random.h"
@@ -25,8 +29,10 @@ struct tutti_sampler {
     tutti_model *model;
     tutti_pass *pass;
     size_t context, vocabulary;
-    int32_t *tokens, *targets;    /* [context] */
-    struct candidate *candidates; /* [vocabulary] */
+    int32_t *tokens; /* [context]: the window, */
+    size_t known;    /* of which so many have gone through the model */
+    float *logits;   /* [vocabulary] */
+    struct candidate *candidates;
 };
 
 /* ---- From a checkpoint ----------------------------------------------------------------------------------------- */
@@ -88,9 +94,9 @@ static tutti_status make_model(tutti_sampler *sampler, tutti_error *error)
     if (status == TUTTI_OK) status = tutti_pass_create(sampler->model, &options, &sampler->pass);
     if (status != TUTTI_OK) *error = *tutti_model_error(sampler->model);
     sampler->tokens = tti_calloc(sampler->context, sizeof *sampler->tokens);
-    sampler->targets = tti_calloc(sampler->context, sizeof *sampler->targets);
+    sampler->logits = tti_calloc(sampler->vocabulary, sizeof *sampler->logits);
     sampler->candidates = tti_calloc(sampler->vocabulary, sizeof *sampler->candidates);
-    if (sampler->tokens == NULL || sampler->targets == NULL || sampler->candidates == NULL)
+    if (sampler->tokens == NULL || sampler->logits == NULL || sampler->candidates == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to sample");
     return status;
 }
@@ -119,7 +125,7 @@ void tutti_sampler_free(tutti_sampler *sampler)
     tutti_pass_destroy(sampler->pass);
     tutti_model_destroy(sampler->model);
     tti_free(sampler->tokens);
-    tti_free(sampler->targets);
+    tti_free(sampler->logits);
     tti_free(sampler->candidates);
     tti_free(sampler);
 }
@@ -136,19 +142,49 @@ const char *tutti_sampler_data(const tutti_sampler *sampler)
 
 /* ---- One token ------------------------------------------------------------------------------------------------- */
 
-/* What the model thinks of each token after the row `row`: the last layer's output times the embedding. */
-static void find_logits(tutti_sampler *sampler, size_t row)
+/* The first token of the window for the one after `count` others. A pure function of both, so that what is known does not
+ * matter to the result. */
+static size_t window_start(size_t count, size_t context)
+{
+    const size_t step = context < 8 ? 1 : context / 8;
+    return count <= context ? 0 : (count - context + step - 1) / step * step;
+}
+
+/* Brings the window's tokens through the model, those that are not known yet. */
+static tutti_status follow(tutti_sampler *sampler, const int32_t *tokens, size_t count, tutti_error *error)
+{
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || (size_t)tokens[i] >= sampler->vocabulary)
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "token %d is not one of the model's %zu", tokens[i],
+                                 sampler->vocabulary);
+    size_t same = 0;
+    while (same < sampler->known && same < count && sampler->tokens[same] == tokens[same]) same++;
+    memcpy(sampler->tokens + same, tokens + same, (count - same) * sizeof *tokens);
+    if (same < count) tti_pass_extend(sampler->pass, sampler->tokens, (int64_t)same, (int64_t)count);
+    sampler->known = count;
+    return TUTTI_OK;
+}
+
+/* The last layer's output times the embedding. */
+static void find_logits(const tutti_sampler *sampler, size_t row, float *logits)
 {
     const tutti_model *model = sampler->model;
     const tutti_tensor *embedding = tutti_model_find(model, "wte.weight"); /* (vocabulary, width) */
-    const float *weights = tutti_model_values(model) + embedding->offset;
-    size_t width = (size_t)embedding->shape[1];
-    const float *output = sampler->pass->places[model->layer_count - 2].out + row * width;
-    for (size_t v = 0; v < sampler->vocabulary; v++) {
-        float sum = 0;
-        for (size_t i = 0; i < width; i++) sum += weights[v * width + i] * output[i];
-        sampler->candidates[v] = (struct candidate){.logit = sum, .token = (int32_t)v};
-    }
+    const int64_t width = embedding->shape[1];
+    const float *output = sampler->pass->places[model->layer_count - 2].out + (int64_t)row * width;
+    tti_gemm(1, (int64_t)sampler->vocabulary, width, (struct tti_matrix){output, width, false},
+             (struct tti_matrix){tutti_model_values(model) + embedding->offset, width, true}, false, logits,
+             (int64_t)sampler->vocabulary);
+}
+
+tutti_status tutti_sampler_logits(tutti_sampler *sampler, const int32_t *tokens, size_t count, float *logits,
+                                  tutti_error *error)
+{
+    if (count == 0) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "there is no token to begin with");
+    const size_t start = window_start(count, sampler->context);
+    TTI_TRY(follow(sampler, tokens + start, count - start, error));
+    find_logits(sampler, count - start - 1, logits);
+    return TUTTI_OK;
 }
 
 static int likelier_first(const void *a, const void *b)
@@ -170,28 +206,26 @@ static int32_t draw(const struct candidate *candidates, size_t count, double tem
     return candidates[0].token;
 }
 
+static int32_t likeliest(const float *logits, size_t count)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < count; i++)
+        if (logits[i] > logits[best]) best = i;
+    return (int32_t)best;
+}
+
 tutti_status tutti_sampler_next(tutti_sampler *sampler, const int32_t *tokens, size_t count, double temperature,
                                 int top, uint64_t seed, uint64_t place, int32_t *next, tutti_error *error)
 {
-    size_t used = count < sampler->context ? count : sampler->context;
-    if (used == 0) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "there is no token to begin with");
-    for (size_t i = 0; i < used; i++) {
-        sampler->tokens[i] = tokens[count - used + i];
-        if (sampler->tokens[i] < 0 || (size_t)sampler->tokens[i] >= sampler->vocabulary)
-            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "token %d is not one of the model's %zu",
-                                 sampler->tokens[i], sampler->vocabulary);
+    const size_t all = sampler->vocabulary, among = top > 0 && (size_t)top < all ? (size_t)top : all;
+    TTI_TRY(tutti_sampler_logits(sampler, tokens, count, sampler->logits, error));
+    if (!(temperature > 0)) {
+        *next = likeliest(sampler->logits, all);
+        return TUTTI_OK;
     }
-    tutti_batch batch = {.samples = 1, .tokens = sampler->tokens, .targets = sampler->targets, .evaluate = true};
-    tutti_loss loss;
-    tutti_status status = tutti_pass_forward(sampler->pass, &batch, &loss);
-    if (status != TUTTI_OK) {
-        *error = *tutti_model_error(sampler->model);
-        return status;
-    }
-    find_logits(sampler, used - 1);
-    qsort(sampler->candidates, sampler->vocabulary, sizeof *sampler->candidates, likelier_first);
-    size_t among = top > 0 && (size_t)top < sampler->vocabulary ? (size_t)top : sampler->vocabulary;
-    *next = temperature > 0 ? draw(sampler->candidates, among, temperature, tti_draw_unit(seed, place))
-                            : sampler->candidates[0].token;
+    for (size_t i = 0; i < all; i++)
+        sampler->candidates[i] = (struct candidate){.logit = sampler->logits[i], .token = (int32_t)i};
+    qsort(sampler->candidates, all, sizeof *sampler->candidates, likelier_first);
+    *next = draw(sampler->candidates, among, temperature, tti_draw_unit(seed, place));
     return TUTTI_OK;
 }
