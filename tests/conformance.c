@@ -37,6 +37,7 @@ static const tutti_tuning tunings[CONF_TUNINGS] = {
                     .message_tree = 700,
                     .message_doubling = 1200,
                     .message_bruck = 900,
+                    .message_halving = 5,
                     .message_chunk = 1024},
     [CONF_BOUNCED] = {.struct_size = sizeof(tutti_tuning),
                       .chunk = 4160,
@@ -44,6 +45,7 @@ static const tutti_tuning tunings[CONF_TUNINGS] = {
                       .tree = NEVER,
                       .dissemination = 65536,
                       .message_flat = 1,
+                      .message_halving = 2,
                       .message_chunk = 4160},
     [CONF_ATTACHED] = {.struct_size = sizeof(tutti_tuning),
                        .stream = 4096,
@@ -55,6 +57,7 @@ static const tutti_tuning tunings[CONF_TUNINGS] = {
                        .message_tree = NEVER,
                        .message_doubling = NEVER,
                        .message_bruck = NEVER,
+                       .message_halving = 65536,
                        .message_chunk = 4096},
     [CONF_TREE] = {.struct_size = sizeof(tutti_tuning),
                    .stream = NEVER,
@@ -66,6 +69,7 @@ static const tutti_tuning tunings[CONF_TUNINGS] = {
                    .message_tree = NEVER,
                    .message_doubling = NEVER,
                    .message_bruck = NEVER,
+                   .message_halving = 65536,
                    .message_chunk = 192},
 };
 

@@ -124,6 +124,7 @@ static struct subject *make(enum tti_kind kind, int size, size_t count, uint64_t
     op->tuning = (tutti_tuning){.message_flat = hash >> 18 & 1 ? 1 : 4,
                                 .message_tree = small ? NEVER : 0,
                                 .message_doubling = small ? NEVER : 0,
+                                .message_halving = hash >> 28 & 1 ? 2 : NEVER,
                                 .message_bruck = small ? NEVER : 0,
                                 .message_chunk = hash >> 19 & 1 ? 64 : 512};
     return subject;
@@ -320,7 +321,8 @@ static void check_traffic(int hosts, int each)
     tti_hosts_free(&subject->hosts);
     if (tti_hosts_make(&subject->hosts, host_of, hosts * each) != TUTTI_OK) exit(2);
     subject->op.element = subject->op.accumulator = 4;
-    subject->op.tuning = (tutti_tuning){.message_chunk = 1 << 18, .message_doubling = 1 << 20};
+    subject->op.tuning = (tutti_tuning){
+        .message_chunk = 1 << 18, .message_doubling = 1 << 20, .message_halving = NEVER};
     fill_shapes(subject);
     build(subject, (struct tti_part_of_all){0, bytes});
     for (int rank = 0; rank < hosts * each; rank++) {

@@ -54,6 +54,7 @@ static struct plan_check_op *make_of(enum tti_kind kind, int size, int root, siz
     op->tuning = (tutti_tuning){.message_flat = hash >> 18 & 1 ? 1 : 4,
                                 .message_tree = small ? NEVER : 0,
                                 .message_doubling = small ? NEVER : 0,
+                                .message_halving = hash >> 20 & 1 ? 2 : NEVER,
                                 .message_bruck = small ? NEVER : 0,
                                 .message_chunk = hash >> 19 & 1 ? 64 : 192};
     if (plan_check_build(op)) return op;

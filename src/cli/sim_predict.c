@@ -72,9 +72,16 @@ static void force_rounds(tutti_tuning *tuning)
     tuning->message_tree = tuning->message_doubling = tuning->message_bruck = ALWAYS;
 }
 
+static void force_halving(tutti_tuning *tuning)
+{
+    tuning->message_doubling = 0;
+    tuning->message_halving = 2;
+}
+
 static void force_slices(tutti_tuning *tuning)
 {
     tuning->message_flat = 1;
+    tuning->message_halving = RANKS_MOST;
     tuning->message_tree = tuning->message_doubling = tuning->message_bruck = 0;
 }
 
@@ -87,6 +94,8 @@ static const struct algorithm algorithms[] = {
     {"dissemination", "in a logarithmic number of rounds", false, false, 0, force_dissemination},
     {"rounds", "messages in a logarithmic number of rounds: trees, recursive doubling, Bruck", true, false, 0,
      force_rounds},
+    {"halving", "messages along a tree of ranks, of pieces that are halved at each level", true, false, 0,
+     force_halving},
     {"slices", "messages with slices or blocks that each rank owns, pipelines and rings", true, false, 0, force_slices},
     {"flat", "messages between one rank and all others", true, false, 0, force_flat},
 };

@@ -140,6 +140,8 @@ void tti_exchange_all(struct tti_message_build *build, const struct tti_exchange
  * it, and keeps the result, or passes it on to the root or to all. */
 enum tti_keep { TTI_KEEP, TTI_TO_ROOT, TTI_TO_ALL };
 void tti_build_slices(struct tti_message_build *build, uint64_t offset, uint64_t bytes, enum tti_keep keep, int root);
+/* The same to all, in rounds. */
+void tti_build_halving(struct tti_message_build *build, uint64_t offset, uint64_t bytes);
 void tti_build_message_reduction(struct tti_message_build *build);
 void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes);
 void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root);

@@ -316,12 +316,19 @@ static struct tti_window window_over(const struct tti_message_build *build, uint
 }
 
 /* Two send as many bytes by doubling as by slices, and wait for each other once; more of them send more. */
-enum { OF_TWO = 16 };
+enum { OF_TWO = 16, OF_HALVING = 32 };
 
-/* Doubling sends everything in each round, owned slices two messages to each member. */
+static bool halves(const struct tti_message_build *build)
+{
+    return build->members.count >= build->shape->tuning->message_halving;
+}
+
+/* Bytes of all rounds together. Doubling sends everything in each of them; owned slices are two messages to each member,
+ * halving is twice as many rounds. */
 static uint64_t doubles_up_to(const struct tti_message_build *build)
 {
     uint64_t most = (uint64_t)build->shape->tuning->message_doubling, count = (uint64_t)build->members.count;
+    if (halves(build)) return most / OF_HALVING * (uint64_t)rounds_of(build->members.count);
     return count == 2 && !build->combined && !build->shape->scaled ? most : most / OF_TWO * (count + 2) / 4;
 }
 
@@ -331,7 +338,9 @@ void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offs
     int count = build->members.count, rounds = rounds_of(count);
     uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
     struct tti_window whole = window_over(build, offset, bytes, TTI_ALL);
-    if (travels > doubles_up_to(build))
+    if (travels > doubles_up_to(build) && halves(build))
+        tti_build_halving(build, offset, bytes);
+    else if (travels > doubles_up_to(build))
         tti_build_slices(build, offset, bytes, TTI_TO_ALL, TTI_ALL);
     else /* with three, one round and as many messages as by doubling */
         tti_exchange_all(build, count == 3 ? &tti_flat : &tti_doubling, whole, window_bytes(build, 1 + rounds / 2));
