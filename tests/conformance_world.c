@@ -11,7 +11,7 @@
 #include <tutti/experimental.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 20000, PRINTED_MOST = 40, LIMIT_S = 120, SIZE_MOST = 64, ARENA_BYTES = 1 << 28 };
+enum { DEADLINE_MS = 60000, PRINTED_MOST = 40, LIMIT_S = 400, SIZE_MOST = 64, ARENA_BYTES = 1 << 28 };
 
 struct conf_totals *conf_totals;
 

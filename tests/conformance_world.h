@@ -26,7 +26,7 @@ struct conf_world {
     int direct, attach; /* the options of these names */
     uint64_t seed;      /* of a simulation, */
     int hosts;          /* and how many hosts the ranks are on; 0: one */
-    unsigned limit_s;   /* seconds until the alarm; 0: 120 */
+    unsigned limit_s;   /* seconds until the alarm; 0: 400 */
     void (*body)(tutti_comm *comm, void *context);
     void *context;
 };

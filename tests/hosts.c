@@ -75,7 +75,7 @@ static void run_seats(const struct host_part *part, struct tti_cluster *cluster,
     for (int i = 0; i < cluster->ranks_each; i++) {
         works[i] = (struct seat_work){.part = part, .cluster = cluster, .seat = &cluster->seats[i], .report = report};
         if (cluster->seats[i].transport == NULL) continue;
-        mesh_node_init(&works[i].node, cluster->seats[i].transport, 5000000);
+        mesh_node_init(&works[i].node, cluster->seats[i].transport, SANITIZED ? 600000 : 5000000);
         for (int peer = 0; peer < cluster->size; peer++)
             works[i].node.apart[peer] = cluster->ranks[peer].host == cluster->ranks[cluster->seats[i].rank].host;
         if (pthread_create(&works[i].thread, NULL, work, &works[i]) != 0) abort();
@@ -86,7 +86,7 @@ static void run_seats(const struct host_part *part, struct tti_cluster *cluster,
             pthread_join(works[i].thread, NULL);
             for (int peer = 0; peer < cluster->size; peer++) report->ended += works[i].node.ended[peer];
             report->wrong += works[i].node.wrong;
-            seat->transport->ops->close(seat->transport, 2000 * MS);
+            seat->transport->ops->close(seat->transport, BOUND_MS * MS);
         }
         tti_world_mark(seat->world, cluster->ranks[seat->rank].local, TTI_RANK_LEFT);
         tti_world_release(seat->world);

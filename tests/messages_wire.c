@@ -133,7 +133,7 @@ void message_wire_open(tutti_comm *comm)
 
 static bool await(struct endpoint *self, _Atomic int *count)
 {
-    int64_t until = fault_now_ns() + INT64_C(15000000000);
+    int64_t until = fault_now_ns() + INT64_C(45000000000);
     atomic_fetch_add(count, 1);
     while (atomic_load(count) < self->base.size) {
         wire_progress(&self->base);

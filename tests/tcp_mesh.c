@@ -64,7 +64,7 @@ void tcp_mesh_close(struct tcp_mesh *mesh, int rank)
 {
     if (mesh->endpoints[rank] == NULL) return;
     struct tti_transport *transport = tti_tcp_transport(mesh->endpoints[rank]);
-    transport->ops->close(transport, 2000 * MS);
+    transport->ops->close(transport, BOUND_MS * MS);
     mesh->endpoints[rank] = NULL;
 }
 
@@ -89,6 +89,6 @@ int tcp_mesh_stranger(const struct tcp_mesh *mesh, int to)
 {
     int fd = tti_connect(&mesh->cards[to].at[0]);
     struct pollfd polled = {.fd = fd, .events = POLLOUT};
-    poll(&polled, 1, 1000);
+    poll(&polled, 1, BOUND_MS);
     return fd;
 }

@@ -111,7 +111,7 @@ static void test_failures(void)
     next_job();
     for (int i = 0; i < 3; i++) parts[i] = part_of(i, 3, 1, "tcp");
     parts[2].options.interface = "nothere7"; /* cannot even begin */
-    for (int i = 0; i < 2; i++) parts[i].options.join_timeout_ms = 500;
+    for (int i = 0; i < 2; i++) parts[i].options.join_timeout_ms = SANITIZED ? 4000 : 1500;
     run_processes(parts, reports, 3);
     CHECK(reports[2].status == TUTTI_ERR_OPTION && says(&reports[2], "nothere7"));
     for (int i = 0; i < 2; i++) CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], "rank 2 of job"));

@@ -171,7 +171,7 @@ static void many_times(tutti_comm *comm, struct fault_rank *self)
 static void run(const char *title, fault_body *body, int size, bool processes, bool tcp)
 {
     fault_title("%s, %d %s%s", title, size, processes ? "processes" : "threads", tcp ? " over tcp" : "");
-    struct fault_world world = {.size = size, .processes = processes, .body = body, .limit_ms = 40000};
+    struct fault_world world = {.size = size, .processes = processes, .body = body};
     world.settings[0] = tcp ? "TUTTI_TRANSPORT=tcp" : NULL;
     fault_run(&world);
 }

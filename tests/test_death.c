@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LIMIT_MS = 100, SLACK_MS = FAULT_SANITIZED ? 2900 : 900, LEAVE_MS = FAULT_SANITIZED ? 3000 : 1000 };
+enum { LIMIT_MS = 100, LEAVE_MS = 100 };
 enum { NUMBER_WRONG, NUMBER_INTACT, NUMBER_CALLS };
 
 enum memory { SHARED, PRIVATE, PRIVATE_NO_ATTACH, NO_DIRECT, MEMORIES };
@@ -67,7 +67,7 @@ static void call_until_lost(tutti_comm *comm, struct fault_rank *self)
 
 static void kill_at_random(struct fault_world *world)
 {
-    for (int rank = 0; rank < world->size; rank++) fault_await_mark(rank, 1, 10000);
+    for (int rank = 0; rank < world->size; rank++) fault_await_mark(rank, 1);
     if (delay_us > 0) usleep((useconds_t)delay_us);
     fault_expect_end(victim);
     died_ns[victim] = fault_now_ns();
@@ -89,7 +89,7 @@ static void check_survivor(int rank, int64_t since_ns, int peer)
     CHECK_THAT(step->error.peer == peer, "rank %d: about rank %d, not %d: %s", rank, step->error.peer, peer,
                step->error.text);
     CHECK_THAT(fault_has(step, "rank %d", peer), "rank %d: %s", rank, step->error.text);
-    if (since_ns > 0) fault_time("death: until a survivor's call ends", step->ended_ns - since_ns, LIMIT_MS + SLACK_MS);
+    if (since_ns > 0) fault_time("death: until a survivor's call ends", step->ended_ns - since_ns, LIMIT_MS);
     CHECK_THAT(self->numbers[NUMBER_WRONG] == 0, "rank %d: %d of %d successes had wrong data", rank,
                (int)self->numbers[NUMBER_WRONG], (int)self->numbers[NUMBER_CALLS]);
     CHECK_THAT(self->numbers[NUMBER_INTACT] == 1, "rank %d: its input was changed", rank);

@@ -26,28 +26,42 @@ static void check_errors(const struct report *reports, int count, const char *wo
     }
 }
 
+/* Those who come must have the time to: a machine that is loaded gets more of it. */
+static int64_t run_some(struct part *parts, struct report *reports, int count, const char *words)
+{
+    for (int64_t patience_ms = 300;; patience_ms *= 4) {
+        bool known = true;
+        for (int i = 0; i < count; i++) {
+            parts[i].timeout_ms = parts[i].timeout_ms == LONG_MS ? LONG_MS : patience_ms;
+            snprintf(parts[i].job, sizeof parts[i].job, "%s", rank_part(0, 1).job);
+        }
+        ranks_run(parts, reports, count);
+        for (int i = 0; i < count; i++) known = known && strstr(reports[i].error.text, words) != NULL;
+        if (known || patience_ms > LONG_MS / 4) return patience_ms;
+    }
+}
+
 static void test_missing(void)
 {
     struct part parts[8];
     struct report reports[8];
     static const int come[] = {0, 1, 3, 4, 6};
+    static const char some[] = "ranks 2, 5 and 7 of 8 did not join", one[] = "rank 2 of 3 did not join";
     for (int i = 0; i < 5; i++) {
         parts[i] = rank_part(come[i], 8);
-        parts[i].timeout_ms = 300;
+        parts[i].timeout_ms = 0;
     }
-    ranks_run(parts, reports, 5);
-    check_errors(reports, 5, "ranks 2, 5 and 7 of 8 did not join", 700);
+    check_errors(reports, 5, some, run_some(parts, reports, 5, some) + SLACK_MS);
 
     ranks_fill(parts, 3); /* the shortest patience counts for all */
-    parts[1].timeout_ms = 200;
-    ranks_run(parts, reports, 2);
-    check_errors(reports, 2, "rank 2 of 3 did not join", 700);
+    parts[1].timeout_ms = 0;
+    check_errors(reports, 2, one, run_some(parts, reports, 2, one) + SLACK_MS);
     CHECK(reports[0].error.peer == 2 && reports[1].error.peer == 2 && reports[1].error.rank == 1);
 
     ranks_fill(parts, 3); /* rank 0 does not come */
     for (int i = 0; i < 3; i++) parts[i].timeout_ms = 200;
     ranks_run(parts + 1, reports, 2);
-    check_errors(reports, 2, "rank 0 has not opened job", 500);
+    check_errors(reports, 2, "rank 0 has not opened job", 200 + SLACK_MS);
     CHECK(rank_says(&reports[0], "within 200 ms"));
 }
 
@@ -57,7 +71,7 @@ static void test_disagreement(void)
     struct report reports[4];
     ranks_fill(parts, 3);
     parts[3] = parts[1];
-    for (int i = 0; i < 4; i++) parts[i].timeout_ms = 1000;
+    for (int i = 0; i < 4; i++) parts[i].timeout_ms = 3000;
     ranks_run(parts, reports, 4);
     int told = 0; /* the fourth may come when all is over; then it waits in vain, or is one too many in time */
     for (int i = 0; i < 4; i++) told += reports[i].status == TUTTI_ERR_JOIN;
@@ -67,29 +81,41 @@ static void test_disagreement(void)
     ranks_fill(parts, 4); /* rank 3 never comes: rank 1 twice is certain to be seen */
     parts[3] = parts[1];
     ranks_run(parts, reports, 4);
-    check_errors(reports, 4, "is taken twice, by process", 3000);
+    check_errors(reports, 4, "is taken twice, by process", SLACK_MS);
 
     ranks_fill(parts, 3);
     parts[2].size = 4;
     ranks_run(parts, reports, 3);
-    check_errors(reports, 3, "rank 2 says that job", 3000);
+    check_errors(reports, 3, "rank 2 says that job", SLACK_MS);
     CHECK(rank_says(&reports[1], "has 4 ranks, rank 0 says 3"));
 
     ranks_fill(parts, 3);
     parts[1].area_bytes++;
     ranks_run(parts, reports, 3);
-    check_errors(reports, 3, "rank 1 of job", 3000);
+    check_errors(reports, 3, "rank 1 of job", SLACK_MS);
     CHECK(rank_says(&reports[0], "another version of the library"));
 
     ranks_fill(parts, 3); /* two ranks 0; rank 2 does not come */
     parts[2] = parts[0];
     ranks_run(parts, reports, 3);
-    check_errors(reports, 3, "rank 0 of job", 3000);
+    check_errors(reports, 3, "rank 0 of job", SLACK_MS);
     CHECK(rank_says(&reports[0], "is taken twice") && rank_says(&reports[2], "is taken twice"));
 }
 
-/* A rank is killed at a moment of its joining; those who are left hear of it at once. */
-static void kill_one(int victim, int64_t after_us)
+/* How many sockets have the job's name: that of rank 0, and one for each who has come to it. */
+static int sockets_of(const char *job)
+{
+    FILE *list = fopen("/proc/net/unix", "r");
+    char line[512], name[TTI_WIRE_JOB + 8];
+    int count = 0;
+    snprintf(name, sizeof name, "-%s\n", job);
+    while (list != NULL && fgets(line, sizeof line, list) != NULL) count += strstr(line, name) != NULL;
+    if (list != NULL) fclose(list);
+    return count;
+}
+
+/* A rank is killed when it has come and waits for the last; those who are left hear of it at once. */
+static void kill_one(int victim)
 {
     enum { SIZE = 4 };
     struct part parts[SIZE];
@@ -97,7 +123,9 @@ static void kill_one(int victim, int64_t after_us)
     ranks_fill(parts, SIZE);
     for (int rank = 0; rank < SIZE - 1; rank++)
         processes[rank] = rank_start(&parts[rank]); /* the last one stays away */
-    usleep((useconds_t)after_us);
+    int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
+    while (sockets_of(parts[0].job) < SIZE - 1 && tti_now_ns() < deadline_ns) usleep(1000);
+    usleep(100000); /* and has said who it is */
     kill(processes[victim].pid, SIGKILL);
     int64_t killed = tti_now_ns();
     for (int rank = 0; rank < SIZE - 1; rank++) {
@@ -108,7 +136,7 @@ static void kill_one(int victim, int64_t after_us)
         snprintf(words, sizeof words, "rank %d ", victim);
         CHECK(rank_says(&report, words));
     }
-    CHECK(tti_now_ns() - killed < 2000 * MS);
+    CHECK(tti_now_ns() - killed < SLACK_MS * MS);
     for (int rank = 0; rank < SIZE - 1; rank++) CHECK(rank_finish(&processes[rank]));
     rank_job_number++;
 }
@@ -131,7 +159,7 @@ static void kill_on_the_way(int victim, int64_t after_us)
     for (int rank = 0; rank < SIZE; rank++) {
         if (rank == victim) continue;
         CHECK(reports[rank].status == TUTTI_OK || reports[rank].status == TUTTI_ERR_JOIN);
-        CHECK(reports[rank].took_ns < 2500 * MS);
+        CHECK(reports[rank].took_ns < (2000 + SLACK_MS) * MS);
         joined += reports[rank].status == TUTTI_OK;
     }
     CHECK(joined == 0 || joined == SIZE - 1 || victim == 0); /* rank 0 can die in the midst of saying go */
@@ -141,7 +169,7 @@ static void kill_on_the_way(int victim, int64_t after_us)
 
 static void test_death(void)
 {
-    for (int victim = 0; victim < 3; victim++) kill_one(victim, 100000);
+    for (int victim = 0; victim < 3; victim++) kill_one(victim);
     for (int victim = 0; victim < 4; victim += 3)
         for (int64_t after = 0; after < 6000; after += SANITIZED ? 1500 : 400) kill_on_the_way(victim, after);
 }
@@ -159,7 +187,7 @@ static void test_limits(void)
             if (rank == victim) continue;
             CHECK(reports[rank].status == TUTTI_ERR_JOIN && rank_says(&reports[rank], "ulimit -n"));
             CHECK(rank_says(&reports[rank], victim == 0 ? "rank 0 could not join" : "rank 1 could not join"));
-            CHECK(reports[rank].error.peer == victim && reports[rank].took_ns < 3000 * MS);
+            CHECK(reports[rank].error.peer == victim && reports[rank].took_ns < SLACK_MS * MS);
         }
     }
     if (SANITIZED) return; /* sanitizers want address space without bounds */
@@ -191,7 +219,7 @@ static void test_countdown(int victim)
         CHECK(reports[victim].status == TUTTI_ERR_MEMORY);
         for (int rank = 0; rank < 3; rank++) {
             if (rank == victim) continue;
-            CHECK(reports[rank].status == TUTTI_ERR_JOIN && reports[rank].took_ns < 3000 * MS);
+            CHECK(reports[rank].status == TUTTI_ERR_JOIN && reports[rank].took_ns < SLACK_MS * MS);
             CHECK(rank_says(&reports[rank], victim == 0 ? "rank 0 could not join" : "rank 2 could not join"));
         }
     }
@@ -214,7 +242,7 @@ static int knock(const char *job)
 static void test_mute(bool speaks)
 {
     struct part part = rank_part(0, 2);
-    part.timeout_ms = 400;
+    part.timeout_ms = 1500;
     struct process root = rank_start(&part);
     int fd = knock(part.job);
     struct tti_mapping arena;
@@ -228,8 +256,8 @@ static void test_mute(bool speaks)
     CHECK(tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &arena.fd, 1, hello.deadline_ns) == 0);
     if (speaks) CHECK(tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, NULL, 0, hello.deadline_ns) == 0);
     struct report report = rank_report(&root);
-    CHECK(report.status == TUTTI_ERR_JOIN && report.took_ns < 700 * MS && report.error.peer == 1);
-    CHECK(rank_says(&report, speaks ? "rank 1 of job" : "came but did not finish joining within 400 ms"));
+    CHECK(report.status == TUTTI_ERR_JOIN && report.took_ns < (1500 + SLACK_MS) * MS && report.error.peer == 1);
+    CHECK(rank_says(&report, speaks ? "rank 1 of job" : "came but did not finish joining within 1500 ms"));
     CHECK(!speaks || rank_says(&report, "something unexpected"));
     CHECK(rank_finish(&root));
     close(fd);
@@ -244,7 +272,7 @@ static void send_garbage(const char *job, int kind)
     static char junk[4000];
     int fd = knock(job), fds[1] = {0};
     CHECK(fd >= 0);
-    int64_t deadline = tti_now_ns() + 1000 * MS;
+    int64_t deadline = tti_now_ns() + BOUND_MS * MS;
     struct tti_wire_verdict verdict = {.status = TUTTI_OK};
     struct tti_wire_hello hello = {.process = 1, .process_count = 2, .ranks_each = 1};
     memset(junk, 0x41, sizeof junk);
@@ -285,10 +313,10 @@ static void be_nobody(const char *job)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "tutti-0-%s", job);
     socklen_t bytes = (socklen_t)(sizeof(sa_family_t) + 1 + (size_t)length);
-    for (int i = 0; i < 2000 && connect(fd, (struct sockaddr *)&address, bytes) != 0; i++) usleep(1000);
+    for (int i = 0; i < BOUND_MS && connect(fd, (struct sockaddr *)&address, bytes) != 0; i++) usleep(1000);
     struct tti_wire_hello hello = {.process = 1, .process_count = 2, .ranks_each = 1, .pid = getpid()};
     snprintf(hello.job, sizeof hello.job, "%s", job);
-    tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &fd, 1, tti_now_ns() + 100 * MS);
+    tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &fd, 1, tti_now_ns() + BOUND_MS * MS);
     char byte;
     _exit(recv(fd, &byte, 1, 0) > 0); /* dropped without a word */
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 4, TAGS = 3, PER_PAIR = 10, RECEIVES = 24, LONGEST = 200000, LIMIT_MS = 15000 };
+enum { RANKS = 4, TAGS = 3, PER_PAIR = 10, RECEIVES = 24, LONGEST = 200000, LIMIT_MS = 45000 };
 
 static uint64_t seed = 20240611;
 

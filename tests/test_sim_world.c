@@ -204,7 +204,7 @@ static void test_deadline(int hosts)
     tutti_log_to(count_reports, NULL);
     tutti_sim_report report = run_world(&setup, absent_work, &outcome);
     tutti_log_to(NULL, NULL);
-    CHECK(tti_now_ns() - start < 10000 * MS);
+    CHECK(tti_now_ns() - start < 600000 * MS); /* of real time, for two hours */
     CHECK(report.time_ns >= INT64_C(7200000000000) && report.time_ns < INT64_C(7201000000000));
     for (int rank = 0; rank < RANKS; rank++) {
         if (rank == outcome.absent) continue;

@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 300, FENCE_MS = 200, SLACK_MS = FAULT_SANITIZED ? 4000 : 1500 };
+enum { DEADLINE_MS = 300, FENCE_MS = 200, LONG_MS = 30000 };
 enum { MARK_READY = 1, MARK_CALLED, MARK_FAILED, MARK_DONE };
-enum { NUMBER_TOUCHED, NUMBER_LINE, NUMBER_SHARE, NUMBER_SAME };
+enum { NUMBER_TOUCHED, NUMBER_LINE, NUMBER_SHARE, NUMBER_SAME, NUMBER_REPORTS };
 
 static int the_op, victim;
 static size_t the_count;
@@ -58,7 +58,7 @@ static void use_output_again(struct fault_buffers *buffers, struct fault_rank *s
     size_t bytes = (size_t)buffers->size * buffers->count * sizeof *buffers->out;
     fill_pattern(buffers->out, bytes);
     atomic_store(&self->mark, MARK_FAILED);
-    for (int i = 0; i < 10000 && atomic_load(&fault_shared->go) == 0; i++) usleep(1000);
+    for (int i = 0; i < LONG_MS && atomic_load(&fault_shared->go) == 0; i++) usleep(1000);
     self->numbers[NUMBER_TOUCHED] = !is_pattern(buffers->out, bytes);
 }
 
@@ -67,7 +67,7 @@ static void go_on(struct fault_world *world)
 {
     int status;
     for (int rank = 0; rank < world->size; rank++)
-        if (rank != victim) fault_await_mark(rank, MARK_FAILED, 15000);
+        if (rank != victim) fault_await_mark(rank, MARK_FAILED);
     pid_t pid = world->pids[victim];
     bool dead = waitpid(pid, &status, WNOHANG) == pid;
     if (dead) {
@@ -81,7 +81,7 @@ static void go_on(struct fault_world *world)
     } else {
         CHECK_THAT(!killed_expected, "rank %d was in the call and is still alive", victim);
         kill(pid, SIGCONT);
-        fault_await_mark(victim, MARK_DONE, 10000);
+        fault_await_mark(victim, MARK_DONE);
     }
     fault_shared->ranks[victim].numbers[NUMBER_SAME] = dead;
     atomic_store(&fault_shared->go, 1);
@@ -106,7 +106,7 @@ static void check_timeout(int rank, int size, bool names_call)
     CHECK_THAT(step->status == TUTTI_ERR_TIMEOUT, "rank %d: %s: %s", rank, tutti_status_name(step->status),
                step->error.text);
     CHECK_THAT(step->error.peer == victim, "rank %d: about rank %d: %s", rank, step->error.peer, step->error.text);
-    CHECK_THAT(fault_has(step, "for rank %d", victim) && fault_has(step, "not moved for 0.") &&
+    CHECK_THAT(fault_has(step, "for rank %d", victim) && fault_has(step, "not moved for ") &&
                    fault_has(step, "%d ms", DEADLINE_MS),
                "%s", step->error.text);
     if (names_call)
@@ -116,7 +116,7 @@ static void check_timeout(int rank, int size, bool names_call)
                    "%s", step->error.text);
     int64_t took = step->ended_ns - step->began_ns, since = step->ended_ns - first_began(size);
     CHECK_THAT(since >= (DEADLINE_MS - 2) * INT64_C(1000000), "after %.1f ms", (double)since / 1e6);
-    fault_time("stall: until the error, deadline 300 + fence 200", took, DEADLINE_MS + FENCE_MS + SLACK_MS);
+    fault_time("stall: until the error, deadline 300 + fence 200", took, DEADLINE_MS + FENCE_MS);
     CHECK_THAT(self->numbers[NUMBER_TOUCHED] == 0, "rank %d: its output was written to after the error", rank);
     CHECK_THAT(self->steps[1].done && self->steps[1].status == TUTTI_ERR_BROKEN && fault_has(&self->steps[1], "waited"),
                "rank %d: %s", rank, self->steps[1].error.text);
@@ -130,7 +130,7 @@ static void stop_before(tutti_comm *comm, struct fault_rank *self)
     double x[3] = {1, 2, 3}, y[3];
     if (!fault_buffers_make(&buffers, comm, the_count, shared_memory)) return;
     self->numbers[NUMBER_LINE] = __LINE__ + 1;
-    CHECK(tutti_all_reduce(tutti_named(comm, "before"), x, y, 3, TUTTI_F64, TUTTI_MAX) == TUTTI_OK);
+    CHECK(tutti_all_reduce(tutti_within(tutti_named(comm, "before"), LONG_MS), x, y, 3, TUTTI_F64, TUTTI_MAX) == 0);
     if (tutti_rank(comm) == victim) raise(SIGSTOP);
     if (tutti_rank(comm) != victim) bounded(comm);
     FAULT_CALL(self, comm, fault_op(the_op, &buffers));
@@ -192,6 +192,7 @@ static void stop_inside(tutti_comm *comm, struct fault_rank *self)
     if (!fault_buffers_make(&buffers, comm, the_count, true)) return;
     CHECK(tutti_reduction_register("add_and_stop", add_and_stop, NULL, &reduction) == TUTTI_OK);
     atomic_store(&stops_here, tutti_rank(comm) == victim);
+    CHECK(tutti_barrier(tutti_within(comm, LONG_MS)) == TUTTI_OK); /* from here on all are in time but the victim */
     FAULT_CALL(self, comm, tutti_all_reduce(bounded(comm), buffers.in, buffers.out, the_count, TUTTI_F32, reduction));
     CHECK(tutti_rank(comm) == victim || fault_inputs_intact(&buffers));
     use_output_again(&buffers, self);
@@ -239,7 +240,7 @@ static void call_until_late(tutti_comm *comm, struct fault_rank *self)
 
 static void stop_and_go_on(struct fault_world *world)
 {
-    for (int rank = 0; rank < world->size; rank++) fault_await_mark(rank, MARK_READY, 10000);
+    for (int rank = 0; rank < world->size; rank++) fault_await_mark(rank, MARK_READY);
     usleep((useconds_t)delay_us);
     kill(world->pids[victim], SIGSTOP);
     go_on(world);
@@ -282,11 +283,15 @@ static void test_stopped_at_random(void)
 /* ---- A thread that does not come back -------------------------------------------------------------------------- */
 
 static _Atomic int sleeper;
+static _Thread_local bool slept;
 
+/* The first that comes here sleeps until all others have their error. */
 static void add_and_sleep(void *context, void *left, const void *right, size_t count, tutti_type type)
 {
     (void)context, (void)type;
-    if (atomic_exchange(&sleeper, -1) > 0) fault_sleep_ms(1500);
+    int others = atomic_exchange(&sleeper, 0);
+    for (int i = 0; i < LONG_MS && atomic_load(&fault_shared->go) < others; i++) usleep(1000);
+    slept = slept || others > 0;
     for (size_t i = 0; i < count; i++) ((float *)left)[i] += ((const float *)right)[i];
 }
 
@@ -295,7 +300,6 @@ static tutti_reduction sleeping;
 static void register_sleeping(void)
 {
     CHECK(tutti_reduction_register("add_and_sleep", add_and_sleep, NULL, &sleeping) == TUTTI_OK);
-    atomic_store(&sleeper, 1);
 }
 
 /* Whichever rank reduces first sleeps in the function; the other has a deadline. */
@@ -304,20 +308,23 @@ static void sleep_inside(tutti_comm *comm, struct fault_rank *self)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct fault_buffers buffers;
     pthread_once(&once, register_sleeping);
+    atomic_store(&sleeper, tutti_size(comm) - 1);
     fault_catch_log();
     if (!fault_buffers_make(&buffers, comm, the_count, true)) return;
     size_t bytes = (size_t)buffers.size * the_count * sizeof *buffers.out;
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
     tutti_comm *limited = tutti_within(comm, DEADLINE_MS);
     FAULT_CALL(self, comm, tutti_all_reduce(limited, buffers.in, buffers.out, the_count, TUTTI_F32, sleeping));
     const void *in = buffers.in, *out = buffers.out;
     fault_buffers_free(&buffers);
-    if (self->steps[0].ended_ns - self->steps[0].began_ns > 1400 * INT64_C(1000000)) return; /* the sleeper itself */
+    if (slept) return;
     self->numbers[NUMBER_LINE] = 1;
     for (int i = 0; i < 8; i++) {
         void *again = tutti_alloc(comm, bytes);
         CHECK(again != NULL);
         self->numbers[NUMBER_SAME] |= again == in || again == out;
     }
+    atomic_fetch_add(&fault_shared->go, 1);
 }
 
 static void test_sleeping_thread(void)
@@ -338,7 +345,7 @@ static void test_sleeping_thread(void)
             CHECK_THAT(self->numbers[NUMBER_SAME] == 0, "rank %d: what may still be written to was handed out", rank);
             CHECK_THAT(fault_has(&self->steps[0], "do not reuse"), "%s", self->steps[0].error.text);
             fault_time("a sleeping thread: deadline 300 + fence 200", self->steps[0].ended_ns - self->steps[0].began_ns,
-                       DEADLINE_MS + FENCE_MS + SLACK_MS);
+                       DEADLINE_MS + FENCE_MS);
         }
         CHECK_THAT(awake == size - 1, "%d ranks ended before the sleeper", awake);
     }
@@ -412,13 +419,21 @@ static void test_giving_up(void)
 
 /* ---- The report ------------------------------------------------------------------------------------------------ */
 
+/* Waits for the first report, and some time more. */
+static int reports_after(int64_t ms)
+{
+    for (int i = 0; i < LONG_MS && atomic_load(&fault_shared->log.count) == 0; i++) usleep(1000);
+    fault_sleep_ms(ms);
+    return atomic_load(&fault_shared->log.count);
+}
+
 static void come_late(tutti_comm *comm, struct fault_rank *self)
 {
     float x = 1, y;
     fault_catch_log();
     self->numbers[NUMBER_LINE] = __LINE__ + 1;
     CHECK(tutti_all_reduce(tutti_named(comm, "first"), &x, &y, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
-    if (tutti_rank(comm) == victim) fault_sleep_ms(600);
+    if (tutti_rank(comm) == victim) self->numbers[NUMBER_REPORTS] = reports_after(300);
     if (the_op == FAULT_SEND && tutti_rank(comm) == victim)
         FAULT_CALL(self, comm, tutti_send(comm, &x, 1, TUTTI_F32, 1 - victim, 0));
     else if (the_op == FAULT_SEND)
@@ -443,22 +458,23 @@ static void test_report(void)
             const char *line = fault_shared->log.lines[0];
             CHECK_THAT(waiter->steps[0].status == TUTTI_OK && waiter->steps[1].status == TUTTI_OK, "%s",
                        waiter->steps[0].error.text);
-            CHECK_THAT(atomic_load(&fault_shared->log.count) == 1, "%d lines: %s",
-                       atomic_load(&fault_shared->log.count), line);
-            snprintf(words, sizeof words, "rank %d has waited 0.2 s in %s for rank %d", 1 - victim,
-                     message ? "recv" : "barrier", victim);
-            /* on a loaded machine the report comes a little later */
-            *strstr(words, "0.2 s") = '\0';
+            int64_t reports = fault_shared->ranks[victim].numbers[NUMBER_REPORTS];
+            CHECK_THAT(reports == 1, "%d reports: %s", (int)reports, line); /* one per wait */
+            snprintf(words, sizeof words, "rank %d has waited ", 1 - victim);
+            CHECK_THAT(fault_logged(words), "%s", line);
+            snprintf(words, sizeof words, " s in %s for rank %d", message ? "recv" : "barrier", victim);
             CHECK_THAT(fault_logged(words), "%s", line);
             snprintf(words, sizeof words, "rank %d's last call was #1 all_reduce(1 f32, sum) \"first\" at", victim);
             CHECK_THAT(fault_logged(words), "%s", line);
             snprintf(words, sizeof words, "test_stall.c:%d", (int)waiter->numbers[NUMBER_LINE]);
-            CHECK_THAT(fault_logged(words) && fault_logged("not moved for 0."), "%s", line);
+            CHECK_THAT(fault_logged(words) && fault_logged("not moved for "), "%s", line);
             if (processes && !message) printf("a report: %s\n", line);
         }
 }
 
 /* ---- What waiting costs ---------------------------------------------------------------------------------------- */
+
+enum { WAITED_MS = 1200 };
 
 static int64_t cpu_ns(void)
 {
@@ -472,7 +488,7 @@ static void wait_long(tutti_comm *comm, struct fault_rank *self)
     struct fault_buffers buffers;
     if (!fault_buffers_make(&buffers, comm, the_count, true)) return;
     if (the_op != FAULT_SEND) CHECK(tutti_barrier(comm) == TUTTI_OK);
-    if (tutti_rank(comm) == victim) fault_sleep_ms(2000);
+    if (tutti_rank(comm) == victim) fault_sleep_ms(WAITED_MS);
     int64_t used = cpu_ns();
     tutti_status status = FAULT_CALL(self, comm, fault_op(the_op, &buffers));
     used = cpu_ns() - used;
@@ -498,13 +514,13 @@ static void test_cost(void)
             the_op = waits[i].op;
             the_count = waits[i].count;
             victim = 0;
-            fault_title("waiting 2 s in %s of %zu, %s", fault_op_name(the_op), the_count,
+            fault_title("waiting %d ms in %s of %zu, %s", WAITED_MS, fault_op_name(the_op), the_count,
                         processes ? "processes" : "threads");
             fault_run(&world);
             for (int rank = 1; rank < 3; rank++) {
                 double share = (double)fault_shared->ranks[rank].numbers[NUMBER_SHARE] / 1e4;
                 printf("%s: rank %d used %.3f%% of a core\n", fault_shared->title, rank, share);
-                CHECK_THAT(share < (FAULT_SANITIZED ? 5 : 1), "rank %d used %.3f%% of a core", rank, share);
+                CHECK_THAT(share < (FAULT_SANITIZED ? 20 : 5), "rank %d used %.3f%% of a core", rank, share);
             }
         }
 }

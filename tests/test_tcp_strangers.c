@@ -76,7 +76,7 @@ static void test_wrong_keys(void)
     struct tcp_mesh mesh;
     struct opening opening;
     struct tti_key wrong = {{9}};
-    begin_opening(&opening, &mesh, 2, 1, 700);
+    begin_opening(&opening, &mesh, 2, 1, 2000);
     CHECK(tcp_mesh_impostor(&mesh, &wrong, 1, 0, 0, 200) < 0);
     int other = tcp_mesh_stranger(&mesh, 0);
     CHECK(send(other, "GET / HTTP/1.0\r\n", 16, MSG_NOSIGNAL) == 16 && close(other) == 0);
