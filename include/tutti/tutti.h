@@ -276,6 +276,27 @@ TUTTI_API tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, s
 TUTTI_API tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                                     tutti_reduction reduction);
 
+/* Many tensors in one call: each piece gets what a call of its own would give it, to the bit, in its own buffers and in
+ * place where in and out are so. Small pieces travel together, so that a hundred of them cost little more than one; large
+ * ones go one after the other, without a copy. Every rank gives as many pieces with the same counts (ERR_MISMATCH says
+ * which differ). No piece, and pieces of count 0, take part. What one piece writes must not overlap another one.
+ *     tutti_piece pieces[] = {{weights, weights, 4096}, {bias, bias, 64}};
+ *     tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_AVG); */
+typedef struct tutti_piece {
+    const void *in;
+    void *out;
+    size_t count; /* elements, as in the call for one */
+} tutti_piece;
+
+TUTTI_API tutti_status tutti_all_reduce_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                             tutti_type type, tutti_reduction reduction);
+TUTTI_API tutti_status tutti_broadcast_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                            tutti_type type, int root);
+TUTTI_API tutti_status tutti_all_gather_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                             tutti_type type);
+TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                 tutti_type type, tutti_reduction reduction);
+
 /* ---- Two ranks ------------------------------------------------------------------------------------------------- */
 /* A receive gets the first message that fits it, in the order in which they were sent; messages between two ranks with
  * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
@@ -369,7 +390,7 @@ TUTTI_API tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns);
 
 /* ---- Ops: operations that go on while the caller does something else -------------------------------------------- */
 /* Every operation has a form that only starts it and gives a handle. The buffers belong to the op until it has ended, and
- * counts and offsets of the v-forms may change at once. Ops of one comm, and its blocking calls, go in the order in which they were started; ops
+ * counts and offsets of the v-forms and lists of pieces may change at once. Ops of one comm, and its blocking calls, go in the order in which they were started; ops
  * of different comms are independent. A thread that waits for an op takes it forward; where nobody waits, a service thread
  * of the process does.
  *
@@ -420,6 +441,14 @@ TUTTI_API tutti_status tutti_scan_start(tutti_comm *comm, const void *in, void *
                                         tutti_reduction reduction, tutti_op *op);
 TUTTI_API tutti_status tutti_exscan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                                           tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_all_reduce_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                   tutti_type type, tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_broadcast_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                  tutti_type type, int root, tutti_op *op);
+TUTTI_API tutti_status tutti_all_gather_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                   tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_reduce_scatter_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                       tutti_type type, tutti_reduction reduction, tutti_op *op);
 
 TUTTI_API tutti_status tutti_send_start(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer,
                                         int tag, tutti_op *op);
@@ -478,6 +507,10 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_all_to_all_v(comm, ...) tutti_all_to_all_v(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_scan(comm, ...) tutti_scan(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_exscan(comm, ...) tutti_exscan(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_reduce_many(comm, ...) tutti_all_reduce_many(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_broadcast_many(comm, ...) tutti_broadcast_many(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_gather_many(comm, ...) tutti_all_gather_many(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_reduce_scatter_many(comm, ...) tutti_reduce_scatter_many(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_send(comm, ...) tutti_send(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_recv(comm, ...) tutti_recv(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_sendrecv(comm, ...) tutti_sendrecv(TUTTI_HERE(comm), __VA_ARGS__)
@@ -510,6 +543,10 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_all_to_all_v_start(comm, ...) tutti_all_to_all_v_start(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_scan_start(comm, ...) tutti_scan_start(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_exscan_start(comm, ...) tutti_exscan_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_reduce_many_start(comm, ...) tutti_all_reduce_many_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_broadcast_many_start(comm, ...) tutti_broadcast_many_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_all_gather_many_start(comm, ...) tutti_all_gather_many_start(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_reduce_scatter_many_start(comm, ...) tutti_reduce_scatter_many_start(TUTTI_HERE(comm), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

@@ -95,8 +95,7 @@ tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count,
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
-/* What changes from call to call, whatever its arguments. */
-void tti_op_renew(struct tti_op *op)
+void tti_op_rewind(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     op->state = TTI_OP_OPENING;
@@ -105,6 +104,13 @@ void tti_op_renew(struct tti_op *op)
     op->done = 0;
     op->cursor = 0;
     op->waiting_for = comm->rank + 1 < comm->size ? comm->rank + 1 : 0;
+}
+
+/* What changes from call to call, whatever its arguments. */
+void tti_op_renew(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    tti_op_rewind(op);
     op->deadline_ms = comm->next_deadline_ms;
     op->call.site = comm->site;
 }
@@ -118,6 +124,7 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     op->out = out;
     op->in_bytes = in_bytes;
     op->out_bytes = out_bytes;
+    op->many = NULL;
     op->reducer.code = TUTTI_SUM;
     op->shape = (struct tti_shape){.kind = kind,
                                    .rank = comm->rank,
@@ -133,7 +140,7 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     call->reduction = TTI_NO_REDUCTION;
     call->in_place = 0;
     call->root = root;
-    call->reduction_signature = call->counts_signature = 0;
+    call->reduction_signature = call->counts_signature = call->pieces = 0;
     call->count = count;
     call->factor = 0;
     comm->repeats = false;
@@ -189,15 +196,31 @@ static bool is_in_place(const tutti_comm *comm, const struct form *form, const s
     return form->out_blocks ? a == b + rank * in->bytes : b == a + rank * out->bytes;
 }
 
-static tutti_status set_reduction(struct tti_op *op, tutti_type type, tutti_reduction reduction)
+tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind kind, tutti_type type, tutti_reduction reduction)
 {
     char why[200];
-    enum tti_kind kind = op->shape.kind;
     tutti_status status = tti_reducer_init(&op->reducer, type, reduction, why, sizeof why);
     if (status != TUTTI_OK) return tti_comm_refuse(op->comm, kind, status, "%s: %s", tti_kind_name(kind), why);
     op->call.reduction = (uint8_t)reduction;
     op->call.reduction_signature = op->reducer.signature;
     op->call.factor = op->reducer.factor;
+    return TUTTI_OK;
+}
+
+tutti_status tti_api_check_buffers(tutti_comm *comm, enum tti_kind named, const struct tti_arguments *given,
+                                   struct tti_buffers *buffers)
+{
+    const struct form *form = &forms[given->kind];
+    bool at_root = given->root == comm->rank;
+    uint64_t all = 0, element = tutti_type_bytes(given->type), block = given->count * element;
+    TTI_TRY(tti_api_bytes(comm, named, given->count, element, (uint64_t)comm->size, &all));
+    struct tti_buffer in = {"in", given->in, form->in_blocks ? all : block, !form->in_at_root || at_root};
+    struct tti_buffer out = {"out", given->out, form->out_blocks ? all : block, !form->out_at_root || at_root};
+    TTI_TRY(tti_api_check_buffer(comm, named, &in));
+    TTI_TRY(tti_api_check_buffer(comm, named, &out));
+    bool in_place = is_in_place(comm, form, &in, &out);
+    TTI_TRY(tti_api_check_overlap(comm, named, &in, &out, in_place));
+    *buffers = (struct tti_buffers){in.used ? in.bytes : 0, out.used ? out.bytes : 0, in_place && given->count > 0};
     return TUTTI_OK;
 }
 
@@ -207,24 +230,15 @@ static tutti_status prepare(tutti_comm *comm, const struct tti_arguments *given)
     enum tti_kind kind = given->kind;
     TTI_TRY(tti_api_check_type(comm, kind, given->type));
     const struct form *form = &forms[kind];
-    bool rooted = form->in_at_root || form->out_at_root, at_root = given->root == comm->rank;
-    if (rooted) TTI_TRY(tti_api_check_rank(comm, kind, "root", given->root));
-    size_t element = tutti_type_bytes(given->type);
-    uint64_t size = (uint64_t)comm->size, all = 0;
-    TTI_TRY(tti_api_bytes(comm, kind, given->count, element, size, &all));
-    uint64_t block = given->count * element;
-    struct tti_buffer in = {"in", given->in, form->in_blocks ? all : block, !form->in_at_root || at_root};
-    struct tti_buffer out = {"out", given->out, form->out_blocks ? all : block, !form->out_at_root || at_root};
-    TTI_TRY(tti_api_check_buffer(comm, kind, &in));
-    TTI_TRY(tti_api_check_buffer(comm, kind, &out));
-    bool in_place = is_in_place(comm, form, &in, &out);
-    TTI_TRY(tti_api_check_overlap(comm, kind, &in, &out, in_place));
-    struct tti_op *op = tti_api_op(comm, kind, given->in, in.used ? in.bytes : 0, given->out, out.used ? out.bytes : 0,
-                                   given->count, given->type, given->root);
-    if (form->reduces) TTI_TRY(set_reduction(op, given->type, (tutti_reduction)given->reduction));
-    op->shape.in_place = kind == TTI_ALL_TO_ALL && in_place && given->count > 0;
+    if (form->in_at_root || form->out_at_root) TTI_TRY(tti_api_check_rank(comm, kind, "root", given->root));
+    struct tti_buffers buffers;
+    TTI_TRY(tti_api_check_buffers(comm, kind, given, &buffers));
+    struct tti_op *op = tti_api_op(comm, kind, given->in, buffers.in_bytes, given->out, buffers.out_bytes, given->count,
+                                   given->type, given->root);
+    if (form->reduces) TTI_TRY(tti_api_set_reduction(op, kind, given->type, (tutti_reduction)given->reduction));
+    op->shape.in_place = kind == TTI_ALL_TO_ALL && buffers.in_place;
     op->call.in_place = op->shape.in_place;
-    op->in_place = in_place && in.used && out.used && given->count > 0;
+    op->in_place = buffers.in_place && buffers.in_bytes > 0 && buffers.out_bytes > 0;
     return TUTTI_OK;
 }
 

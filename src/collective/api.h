@@ -27,9 +27,19 @@ tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char
 tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,
                            uint64_t *bytes);
 
+/* What a collective with equal counts is given, of a kind and type that were checked; `named`: what it is called in errors.
+ * Tells how many bytes of both buffers this rank uses, and whether they are in a form that the kind knows as in place. */
+struct tti_buffers {
+    uint64_t in_bytes, out_bytes;
+    bool in_place;
+};
+tutti_status tti_api_check_buffers(tutti_comm *comm, enum tti_kind named, const struct tti_arguments *given,
+                                   struct tti_buffers *buffers);
+
 /* The comm's op, emptied and filled with what every collective has. */
 struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, uint64_t in_bytes, void *out,
                           uint64_t out_bytes, uint64_t count, tutti_type type, int root);
+tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind named, tutti_type type, tutti_reduction reduction);
 /* Runs it and forgets what was said about the next call. */
 tutti_status tti_api_run(struct tti_op *op);
 void tti_api_end(tutti_comm *comm);

@@ -135,6 +135,34 @@ tutti_status tutti_exscan_start(tutti_comm *comm, const void *in, void *out, siz
     return end(comm, tutti_exscan(comm, in, out, count, type, reduction));
 }
 
+tutti_status tutti_all_reduce_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                         tutti_type type, tutti_reduction reduction, tutti_op *op)
+{
+    TTI_TRY(begin(comm, TTI_ALL_REDUCE_MANY, op));
+    return end(comm, tutti_all_reduce_many(comm, pieces, piece_count, type, reduction));
+}
+
+tutti_status tutti_broadcast_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                        tutti_type type, int root, tutti_op *op)
+{
+    TTI_TRY(begin(comm, TTI_BROADCAST_MANY, op));
+    return end(comm, tutti_broadcast_many(comm, pieces, piece_count, type, root));
+}
+
+tutti_status tutti_all_gather_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                         tutti_type type, tutti_op *op)
+{
+    TTI_TRY(begin(comm, TTI_ALL_GATHER_MANY, op));
+    return end(comm, tutti_all_gather_many(comm, pieces, piece_count, type));
+}
+
+tutti_status tutti_reduce_scatter_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                             tutti_type type, tutti_reduction reduction, tutti_op *op)
+{
+    TTI_TRY(begin(comm, TTI_REDUCE_SCATTER_MANY, op));
+    return end(comm, tutti_reduce_scatter_many(comm, pieces, piece_count, type, reduction));
+}
+
 tutti_status tutti_send_start(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag,
                               tutti_op *op)
 {

@@ -37,6 +37,30 @@ uint32_t tti_counts_signature(const size_t *counts, int size)
     return (uint32_t)(hash >> 32);
 }
 
+/* Piece i is in share i / share_of(count). */
+static size_t share_of(size_t count)
+{
+    return (count + TTI_CALL_DIGESTS - 1) / TTI_CALL_DIGESTS;
+}
+
+void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_t count)
+{
+    uint64_t all = count;
+    size_t share = share_of(count);
+    call->count = 0;
+    call->pieces = (uint32_t)count;
+    for (size_t k = 0; k < TTI_CALL_DIGESTS; k++) {
+        uint64_t hash = 0;
+        for (size_t i = k * share; i < count && i < (k + 1) * share; i++) {
+            hash = mix(hash, pieces[i].count);
+            call->count += pieces[i].count;
+        }
+        call->digests[k] = (uint16_t)(hash >> 48);
+        all = mix(all, hash);
+    }
+    call->counts_signature = (uint32_t)(all >> 32);
+}
+
 static const char *reduction_text(uint8_t reduction)
 {
     /* numbers of registered reductions mean nothing in another process */
@@ -55,13 +79,29 @@ void tti_site_describe(const struct tti_site *site, char *text, size_t bytes)
 
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes)
 {
-    char elements[96] = "", root[32] = "", site[112];
+    char elements[128] = "", pieces[32] = "", root[32] = "", site[112];
+    bool many = call->kind >= TTI_ALL_REDUCE_MANY && call->kind <= TTI_REDUCE_SCATTER_MANY;
+    if (many) snprintf(pieces, sizeof pieces, "%u pieces, ", call->pieces);
     if (call->root >= 0) snprintf(root, sizeof root, ", root %d", (int)call->root);
     bool reduces = call->reduction != TTI_NO_REDUCTION;
     if (call->type < TUTTI_TYPE_COUNT)
-        snprintf(elements, sizeof elements, "(%llu %s%s%s%s%s)", (unsigned long long)call->count,
+        snprintf(elements, sizeof elements, "(%s%llu %s%s%s%s%s)", pieces, (unsigned long long)call->count,
                  tutti_type_name((tutti_type)call->type), reduces ? ", " : "",
                  reduces ? reduction_text(call->reduction) : "", root, call->in_place != 0 ? ", in place" : "");
     tti_site_describe(&call->site, site, sizeof site);
     snprintf(text, bytes, "%s%s%s", tti_kind_name((enum tti_kind)call->kind), elements, site);
+}
+
+void tti_call_compare(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    if (one->kind != other->kind || one->pieces != other->pieces || one->pieces == 0) return;
+    size_t count = one->pieces, share = share_of(count), k = 0;
+    while (k < TTI_CALL_DIGESTS && one->digests[k] == other->digests[k]) k++;
+    if (k == TTI_CALL_DIGESTS) return;
+    size_t last = (k + 1) * share < count ? (k + 1) * share - 1 : count - 1;
+    if (share == 1)
+        snprintf(text, bytes, "; the first whose counts differ is piece %zu", k);
+    else
+        snprintf(text, bytes, "; the first whose counts differ is among pieces %zu to %zu", k * share, last);
 }

@@ -28,6 +28,10 @@
     X(ALL_TO_ALL_V, "all_to_all_v")                                                                                    \
     X(SCAN, "scan")                                                                                                    \
     X(EXSCAN, "exscan")                                                                                                \
+    X(ALL_REDUCE_MANY, "all_reduce_many")                                                                              \
+    X(BROADCAST_MANY, "broadcast_many")                                                                                \
+    X(ALL_GATHER_MANY, "all_gather_many")                                                                              \
+    X(REDUCE_SCATTER_MANY, "reduce_scatter_many")                                                                      \
     X(TUNING, "tuning_set")                                                                                            \
     X(LEAVE, "leave")                                                                                                  \
     X(SEND, "send")                                                                                                    \
@@ -69,7 +73,7 @@ struct tti_site {
     char name[32];
 };
 
-enum { TTI_NO_REDUCTION = 255 };
+enum { TTI_NO_REDUCTION = 255, TTI_CALL_DIGESTS = 6 };
 
 struct tti_call {
     uint8_t kind;      /* enum tti_kind */
@@ -79,8 +83,10 @@ struct tti_call {
     int32_t root;      /* -1: none */
     uint32_t reduction_signature;
     uint32_t counts_signature; /* of the counts that must be equal on all ranks */
-    uint64_t count;
-    double factor; /* this rank's, for a scaled sum */
+    uint64_t count;            /* of all pieces, where there are some */
+    double factor;             /* this rank's, for a scaled sum */
+    uint32_t pieces;
+    uint16_t digests[TTI_CALL_DIGESTS]; /* of the pieces' counts, an equal share of them each: to tell which differ */
     struct tti_site site;
 };
 
@@ -88,11 +94,16 @@ struct tti_call {
  * is left clear for the "private" mark of the entry word. */
 uint32_t tti_call_signature(uint32_t before, const struct tti_call *call);
 uint32_t tti_counts_signature(const size_t *counts, int size);
+/* Fills in all that depends on how many pieces there are, and on their counts. */
+void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_t count);
 
 /* " \"loss\" at train.c:12", or "" where the caller did not say. */
 void tti_site_describe(const struct tti_site *site, char *text, size_t bytes);
 
 /* "all_reduce(4 f32, sum) \"loss\" at train.c:12" */
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
+
+/* What the two descriptions do not show: "; the first that differ are among pieces 3 to 5", or "". */
+void tti_call_compare(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes);
 
 #endif

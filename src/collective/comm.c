@@ -240,6 +240,7 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 
 void tti_comm_destroy(tutti_comm *comm)
 {
+    tutti_error ignored = {0};
     if (comm == NULL) return;
     tti_queue_close(comm);
     tti_trace_finish(comm);
@@ -256,6 +257,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_free(comm->row);
     tti_free(comm->counts.waited_for);
     tti_free(comm->scratch);
+    if (comm->pack != NULL) tti_arena_free(&comm->world->arena, comm->pack, &ignored);
     if (comm->world != NULL) comm->provider->close(comm);
     if (comm->world != NULL) tti_world_release(comm->world);
     tti_free(comm);

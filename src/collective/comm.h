@@ -77,6 +77,7 @@ struct tti_op {
     const void *in;
     void *out;
     uint64_t in_bytes, out_bytes; /* of the buffers that this rank uses */
+    struct tti_many *many;        /* its pieces, and which of them it is at; NULL: it has none */
     bool in_place;                /* this rank's buffers are in a form that the operation knows as in place */
     bool entered;
     bool any_private; /* some rank's buffers cannot be reached */
@@ -161,6 +162,7 @@ struct tutti_comm {
     uint64_t *tables;        /* size rows of 4 * size, or this rank's alone */
     size_t own_row;          /* which of them is this rank's */
     uint64_t *row;           /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
+    char *pack;              /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
     char *bounce;            /* size times bounce_bytes */
     size_t bounce_bytes;
     _Atomic uint64_t *channels; /* size * size: see message_routes.c */
@@ -302,9 +304,12 @@ tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, str
 
 /* One collective from start to end (op.c). The op's shape, call, reducer and buffers are set. */
 tutti_status tti_op_run(struct tti_op *op);
-/* Its parts. Begin numbers it and shows its counts. */
+/* Its parts. Begin numbers it and shows its counts; open goes as far as that moves little. */
 void tti_op_begin(struct tti_op *op, const uint64_t *row);
+tutti_status tti_op_open(struct tti_op *op);
 tutti_status tti_op_progress(void *op);
+/* For one that has ended, to run once more: as the same call; as another one, with what was said about it. */
+void tti_op_rewind(struct tti_op *op);
 void tti_op_renew(struct tti_op *op);
 
 /* The last-level cache: what does not fit into it is better written past it. */

@@ -81,14 +81,15 @@ static tutti_status mismatch(struct tti_op *op, int peer)
     }
     struct tti_call ours = first == comm->sequence ? op->call : *tti_call_of(comm, comm->rank, first);
     struct tti_call theirs = *tti_call_of(comm, peer, first);
-    char our_text[160], their_text[160];
+    char our_text[160], their_text[160], which[80];
     tti_call_describe(&ours, our_text, sizeof our_text);
     tti_call_describe(&theirs, their_text, sizeof their_text);
+    tti_call_compare(&ours, &theirs, which, sizeof which);
     return tti_comm_break(
-        comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
-        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s; all ranks must make "
+        comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer,
+        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s%s; all ranks must make "
         "the same calls in the same order",
-        (unsigned long long)first, comm->rank, our_text, peer, their_text);
+        (unsigned long long)first, comm->rank, our_text, peer, their_text, which);
 }
 
 /* Whether `peer` has entered operation `sequence`, and with the same calls up to there as this rank. */

@@ -78,7 +78,9 @@ static void empty(struct tti_started *started)
     tti_free(started->error);
     tti_free(started->row);
     tti_free(started->mail);
+    tti_free(started->op.many);
     started->mail = NULL;
+    started->op.many = NULL;
     started->error = NULL;
     started->row = NULL;
     if (started->used) atomic_fetch_add_explicit(&started->id, UINT64_C(1) << PLACE_BITS, memory_order_release);

@@ -78,14 +78,15 @@ static tutti_status build(struct tti_op *op)
 static tutti_status differ(struct tti_op *op, int peer, const struct tti_past_call *mine,
                            const struct tti_past_call *theirs)
 {
-    char our_text[160], their_text[160];
+    char our_text[160], their_text[160], which[80];
     tti_call_describe(&mine->call, our_text, sizeof our_text);
     tti_call_describe(&theirs->call, their_text, sizeof their_text);
+    tti_call_compare(&mine->call, &theirs->call, which, sizeof which);
     return tti_comm_break(
-        op->comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
-        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s; all ranks must make "
+        op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer,
+        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s%s; all ranks must make "
         "the same calls in the same order",
-        (unsigned long long)mine->sequence, op->comm->rank, our_text, peer, their_text);
+        (unsigned long long)mine->sequence, op->comm->rank, our_text, peer, their_text, which);
 }
 
 /* Goes by the first of the peer's last calls that differs from this rank's. */

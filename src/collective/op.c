@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "collective/comm.h"
 #include "collective/executor.h"
+#include "collective/many.h"
 #include "collective/queue.h"
 #include "collective/stats.h"
 #include "collective/trace.h"
@@ -27,7 +28,7 @@ static void count_cores(tutti_comm *comm)
     comm->crowded = comm->here > cores;
 }
 
-void tti_op_begin(struct tti_op *op, const uint64_t *row)
+static void number(struct tti_op *op, const uint64_t *row)
 {
     tutti_comm *comm = op->comm;
     comm->sequence++;
@@ -39,9 +40,33 @@ void tti_op_begin(struct tti_op *op, const uint64_t *row)
     tti_trace_begin(op);
 }
 
-tutti_status tti_op_progress(void *op)
+void tti_op_begin(struct tti_op *op, const uint64_t *row)
 {
-    return ((struct tti_op *)op)->comm->provider->progress(op);
+    if (op->many != NULL) tti_many_begin(op);
+    number(op, row);
+}
+
+/* One with pieces has ended a round: begins the next one, or it has ended. */
+static tutti_status go_on(struct tti_op *op)
+{
+    if (!tti_many_next(op)) return TUTTI_OK;
+    number(op, NULL);
+    return TUTTI_IN_PROGRESS;
+}
+
+tutti_status tti_op_open(struct tti_op *op)
+{
+    tutti_status status = op->comm->provider->open(op);
+    return status == TUTTI_OK && op->many != NULL ? go_on(op) : status;
+}
+
+tutti_status tti_op_progress(void *object)
+{
+    struct tti_op *op = object;
+    const struct tti_provider_ops *provider = op->comm->provider;
+    tutti_status status = provider->progress(op);
+    while (status == TUTTI_OK && op->many != NULL && go_on(op) != TUTTI_OK) status = provider->progress(op);
+    return status;
 }
 
 tutti_status tti_op_run(struct tti_op *op)
@@ -50,13 +75,15 @@ tutti_status tti_op_run(struct tti_op *op)
     if (!comm->preparing) tti_stats_count(comm, op, comm->starting != NULL);
     if (comm->starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
     tti_op_begin(op, comm->row);
+    struct tti_vigil vigil = {.since_ns = op->many != NULL ? tti_now_ns() : 0};
     struct tti_waitable waitable = {.progress = tti_op_progress,
                                     .object = op,
                                     .waiting_for = &op->waiting_for,
                                     .awaited = &op->awaited,
                                     .site = &op->call.site,
-                                    .kind = op->shape.kind,
-                                    .deadline_ms = op->deadline_ms};
+                                    .kind = (enum tti_kind)op->call.kind,
+                                    .deadline_ms = op->deadline_ms,
+                                    .vigil = op->many != NULL ? &vigil : NULL};
     tutti_status status = tti_comm_wait(comm, &waitable);
     if (status != TUTTI_OK) {
         comm->provider->stop(op);

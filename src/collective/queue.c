@@ -94,8 +94,8 @@ static tutti_status cancel(struct tti_started *started)
     const struct tti_op *op = &started->op;
     char call[160];
     tti_call_describe(&op->call, call, sizeof call);
-    return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_CANCELLED, op->comm->rank, "rank %d cancelled %s",
-                          op->comm->rank, call);
+    return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_CANCELLED, op->comm->rank,
+                          "rank %d cancelled %s", op->comm->rank, call);
 }
 
 static tutti_status advance(struct tti_started *started)
@@ -106,7 +106,7 @@ static tutti_status advance(struct tti_started *started)
     if (op->state == TTI_OP_QUEUED && !tti_comm_is_broken(op->comm)) tti_op_begin(op, started->row);
     if (op->state != TTI_OP_QUEUED) status = tti_op_progress(op);
     if (status == TUTTI_IN_PROGRESS && tti_comm_is_broken(op->comm))
-        status = tti_comm_health(op->comm, op->shape.kind, false);
+        status = tti_comm_health(op->comm, (enum tti_kind)op->call.kind, false);
     if (status == TUTTI_IN_PROGRESS && atomic_load_explicit(&started->cancelled, memory_order_relaxed) != 0)
         status = cancel(started);
     return status < 0 ? fail(started, status) : status;
@@ -116,7 +116,8 @@ static tutti_status advance(struct tti_started *started)
 static uint64_t stand(const struct tti_started *started)
 {
     const struct tti_op *op = &started->op;
-    return ((uint64_t)op->state << 48) + ((uint64_t)op->step << 32) + (uint64_t)(unsigned)op->cursor + (op->done << 8);
+    return ((uint64_t)op->state << 48) + ((uint64_t)op->step << 32) + (uint64_t)(unsigned)op->cursor + (op->done << 8) +
+           (op->comm->sequence << 54); /* pieces: the round */
 }
 
 /* As far as they go. Returns whether anything moved. */
@@ -146,7 +147,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
     return (struct tti_waitable){.waiting_for = &op->waiting_for,
                                  .awaited = &op->awaited,
                                  .site = &op->call.site,
-                                 .kind = op->shape.kind,
+                                 .kind = (enum tti_kind)op->call.kind,
                                  .deadline_ms = op->deadline_ms,
                                  .vigil = &started->vigil};
 }
@@ -265,7 +266,7 @@ static void open_first(struct tti_started *started)
     if (!take(comm)) return;
     if (first_of(comm) == started && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm)) {
         tti_op_begin(&started->op, started->row);
-        tutti_status status = comm->provider->open(&started->op);
+        tutti_status status = tti_op_open(&started->op);
         if (status < 0) fail(started, status);
         if (status == TUTTI_OK) finish(started, TUTTI_OK);
     }
@@ -276,6 +277,7 @@ void tti_queue_start(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
     struct tti_queue *queue = &comm->queue;
+    bool many = started->op.many != NULL, much = started->op.in_bytes + started->op.out_bytes > TTI_STAGE_BYTES;
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
     started->next = NULL;
@@ -295,8 +297,8 @@ void tti_queue_start(struct tti_started *started)
     queue->last = &started->next;
     atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
     tti_unlock(&queue->lock);
-    if (alone) open_first(started);
-    tti_service_wake(comm, started->op.in_bytes + started->op.out_bytes > TTI_STAGE_BYTES);
+    if (alone && !(many && much)) open_first(started); /* pieces would be packed here */
+    tti_service_wake(comm, much);
 }
 
 static tutti_status no_memory(const struct tti_op *op)
@@ -318,6 +320,7 @@ tutti_status tti_queue_run(struct tti_op *op)
     TTI_TRY(tti_queue_ready(comm, op->shape.kind));
     struct tti_started *started = copy_op(op);
     if (started == NULL) return no_memory(op);
+    op->many = NULL; /* the copy's */
     if (comm->starting != NULL) {
         comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
         started->persistent = comm->preparing;

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "collective/api.h"
+#include "collective/many.h"
 #include "collective/net.h"
 #include "collective/queue.h"
 #include "collective/trace.h"
@@ -34,6 +35,7 @@ static uint64_t memory_of(tutti_comm *comm)
     size_t n = (size_t)comm->size;
     uint64_t bytes = sizeof *comm + 4 * n * sizeof *comm->row + n * sizeof *comm->counts.waited_for;
     if (comm->sources != NULL) bytes += n * (sizeof *comm->sources + sizeof *comm->targets + sizeof *comm->factors);
+    if (comm->pack != NULL) bytes += TTI_PACK_BYTES;
     if (comm->scratch != NULL) bytes += n * TTI_SCRATCH_BYTES;
     for (int i = 0; i < TTI_KEPT_PLANS; i++) {
         const struct tti_plan *plan = &comm->plans[i].plan;

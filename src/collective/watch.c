@@ -152,6 +152,7 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
     bool own = waitable->vigil == NULL, traced = tti_traced(comm) && waitable->kind < TTI_LEAVE;
     struct tti_wait wait;
     int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
+    uint64_t sequence = comm->sequence;
     tti_wait_begin(&wait, comm->crowded, patience);
     for (;;) {
         bool slept = !tti_wait_pause(&wait, comm->crowded && comm->provider->gives_way(comm, waitable));
@@ -166,6 +167,11 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
         }
         if (status != TUTTI_IN_PROGRESS) return status;
         if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
+        if (comm->sequence != sequence) { /* a round of pieces is over: the next one may be short */
+            sequence = comm->sequence;
+            tti_wait_begin(&wait, comm->crowded, patience);
+            continue;
+        }
         if (!tti_wait_slow(&wait)) continue;
         watch->now_ns = wait.now_ns;
         if (own) watch->vigil->since_ns = wait.started_ns;
