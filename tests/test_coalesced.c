@@ -43,8 +43,10 @@ static void fill(struct list *list, uint64_t seed, bool in_place)
 {
     uint64_t random = seed, values = seed * 77 + (uint64_t)list->rank;
     size_t element = tutti_type_bytes(list->type), at = 0, n = (size_t)list->size, bytes = n * ROOM * element;
-    for (size_t i = 0; i < bytes; i++)
-        list->in[i] = (char)(fault_random(&values) & 0x3f); /* floats of any size, no NaN */
+    for (size_t i = 0; i < bytes; i += 8) { /* floats of any type that are no NaN and not too small */
+        uint64_t eight = (fault_random(&values) & UINT64_C(0x3f3f3f3f3f3f3f3f)) | UINT64_C(0x2020202020202020);
+        memcpy(list->in + i, &eight, 8);
+    }
     memset(list->out, 1, bytes);
     memcpy(list->copy, list->in, bytes);
     memset(list->expected, 1, bytes);
