@@ -326,7 +326,7 @@ static void *look_up(void *argument)
     tutti_launch *launch = argument;
     char text[TTI_LAUNCH_TEXT];
     tutti_error error = {0};
-    tutti_status status = tti_launch_lookup(launch, text, sizeof text, in_ms(20000), &error);
+    tutti_status status = tti_launch_lookup(launch, text, sizeof text, in_ms(45000), &error);
     return status == TUTTI_OK && strcmp(text, "10.0.0.1:4000,[fd00::1]:4000") == 0 ? launch : NULL;
 }
 
@@ -339,7 +339,7 @@ static void test_store(void)
     open_store(&store, 3, false);
     tutti_launch first = torch_launch(0, store.port), second = torch_launch(1, store.port);
     pthread_create(&early, NULL, look_up, &second); /* waits, or comes later: both must do */
-    tutti_status status = tti_launch_publish(&first, "10.0.0.1:4000,[fd00::1]:4000", in_ms(20000), &error);
+    tutti_status status = tti_launch_publish(&first, "10.0.0.1:4000,[fd00::1]:4000", in_ms(45000), &error);
     CHECK(status == TUTTI_OK, "%s", error.text);
     pthread_join(early, &found_early);
     CHECK(found_early != NULL, "looked up while it was published");
@@ -355,23 +355,23 @@ static void test_store_failures(void)
     char text[TTI_LAUNCH_TEXT], small[8];
     open_store(&store, 1, true);
     tutti_launch launch = torch_launch(1, store.port);
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(20000), &error) == TUTTI_ERR_JOIN, "closed");
+    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_ERR_JOIN, "closed");
     CHECK(strstr(error.text, "closed the connection") != NULL, "%s", error.text);
     close_store(&store);
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(50), &error) == TUTTI_ERR_JOIN, "nobody");
+    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "nobody");
     CHECK(strstr(error.text, "could not be asked") != NULL, "%s", error.text);
 
     open_store(&store, 2, false);
     tutti_launch zero = torch_launch(0, store.port);
-    CHECK(tti_launch_publish(&zero, "10.0.0.1:4000", in_ms(20000), &error) == TUTTI_OK, "%s", error.text);
-    CHECK(tti_launch_lookup(&zero, small, sizeof small, in_ms(20000), &error) == TUTTI_ERR_JOIN, "too long");
+    CHECK(tti_launch_publish(&zero, "10.0.0.1:4000", in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
+    CHECK(tti_launch_lookup(&zero, small, sizeof small, in_ms(45000), &error) == TUTTI_ERR_JOIN, "too long");
     close_store(&store);
 
     snprintf(launch.host, sizeof launch.host, "no-such-host.invalid");
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(50), &error) == TUTTI_ERR_JOIN, "no host");
+    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "no host");
     CHECK(strstr(error.text, "does not resolve") != NULL, "%s", error.text);
     launch.store = "";
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(50), &error) == TUTTI_ERR_JOIN, "no store");
+    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "no store");
     CHECK(strstr(error.text, "set TUTTI_MASTER_ADDR") != NULL, "%s", error.text);
 }
 
@@ -383,7 +383,7 @@ static void join_torchrun(int rank, int port)
     char text[16];
     int sum = rank + 1;
     set_environment(TORCH
-                    " MASTER_ADDR=127.0.0.1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 TUTTI_JOIN_TIMEOUT_MS=20s");
+                    " MASTER_ADDR=127.0.0.1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 TUTTI_JOIN_TIMEOUT_MS=45s");
     snprintf(text, sizeof text, "%d", port);
     setenv("MASTER_PORT", text, 1);
     snprintf(text, sizeof text, "%d", rank);
@@ -466,14 +466,14 @@ static void test_process_manager(void)
     CHECK(strcmp(launch.job, "mpich-kvs_1") == 0 && launch.one_host == 0, "%s", launch.job);
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
-    CHECK(tti_launch_publish(&launch, longest, in_ms(20000), &error) == TUTTI_ERR_JOIN, "too long");
+    CHECK(tti_launch_publish(&launch, longest, in_ms(45000), &error) == TUTTI_ERR_JOIN, "too long");
     CHECK(strstr(error.text, "more addresses") != NULL, "%s", error.text);
-    CHECK(tti_launch_publish(&launch, "h:1,i:2", in_ms(20000), &error) == TUTTI_OK, "%s", error.text);
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(20000), &error) == TUTTI_OK, "%s", error.text);
+    CHECK(tti_launch_publish(&launch, "h:1,i:2", in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
+    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
     CHECK(strcmp(text, "h:1,i:2") == 0, "%s", text);
     tti_launch_done(&launch);
     tti_launch_done(&launch);
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(20000), &error) == TUTTI_ERR_JOIN, "after its end");
+    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_ERR_JOIN, "after its end");
     CHECK(tti_launch_read(&options, &launch, &error) == TUTTI_OK, "%s", error.text);
     CHECK(strcmp(launch.job, "mpich-kvs_1") == 0, "%s", launch.job);
     shutdown(ends[0], SHUT_RDWR);

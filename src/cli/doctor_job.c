@@ -190,7 +190,7 @@ static void try_rank(const char *job, int rank, int size, int report)
     char text[512];
     int sum = rank, wanted = size * (size - 1) / 2;
     if (tutti_options_init(&options, text, sizeof text) != TUTTI_OK) _exit(2); /* said already */
-    options.join_timeout_ms = 5000;
+    options.join_timeout_ms = 20000;
     tutti_status status = tutti_join_as(job, rank, size, &options, &world);
     if (status == TUTTI_OK) status = tutti_all_reduce(world, &sum, &sum, 1, TUTTI_I32, TUTTI_SUM);
     if (status == TUTTI_OK && sum == wanted) {

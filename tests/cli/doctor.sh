@@ -23,7 +23,7 @@ lines=$(grep -vc '^ *fix: ' <<<"$OUT")
 found() {
     local status=$1 pattern=$2
     shift 2
-    OUT=$(env "$@" timeout 60 "$TUTTI" doctor 2>&1)
+    OUT=$(env "$@" timeout 240 "$TUTTI" doctor 2>&1)
     check "status with $*" "$status" $?
     matches "line with $*" "$pattern" "$OUT"
 }

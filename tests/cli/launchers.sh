@@ -24,7 +24,7 @@ END
 launched() {
     local what=$1 size=$2 sum=$(($2 * ($2 - 1) / 2)) wanted='' rank
     shift 2
-    timeout -k 1 60 "$@" >out.txt 2>err.txt
+    timeout -k 1 240 "$@" >out.txt 2>err.txt
     STATUS=$?
     OUT=$(cat out.txt)
     ERR=$(cat err.txt)
@@ -48,12 +48,12 @@ if [ -n "$mpirun" ]; then
     launched 'Open MPI' 4 "${mpirun[@]}" -n 4 ./hello
     matches 'the job is the namespace' 'in openmpi-[0-9a-z@-]+$' "$OUT"
     launched 'Open MPI, 2 threads each' 4 env TUTTI_RANKS=2 "${mpirun[@]}" -n 2 ./hello
-    timeout 60 "${mpirun[@]}" -n 2 ./hello fail >out.txt 2>&1
+    timeout 240 "${mpirun[@]}" -n 2 ./hello fail >out.txt 2>&1
     check 'Open MPI: a rank fails' 7 $?
-    OUT=$(timeout 60 "${mpirun[@]}" -n 2 "$TUTTI" doctor 2>&1)
+    OUT=$(timeout 240 "${mpirun[@]}" -n 2 "$TUTTI" doctor 2>&1)
     check 'doctor under Open MPI' 2 "$(grep -c "^ok .*Open MPI's mpirun, by PMIX_NAMESPACE" <<<"$OUT")"
     launched 'tutti run within Open MPI' 2 "${mpirun[@]}" -n 1 "$TUTTI" run -n 2 ./hello
-    timeout 60 "${mpirun[@]}" -n 2 env TUTTI_LAUNCHER=none ./hello >out.txt 2>&1
+    timeout 240 "${mpirun[@]}" -n 2 env TUTTI_LAUNCHER=none ./hello >out.txt 2>&1
     check 'nobody, when told so' 2 "$(grep -c '^rank 0 of 1' out.txt)"
 else
     echo 'not tested: Open MPI (mpirun.openmpi is not installed)'
@@ -66,11 +66,11 @@ if [ -n "$mpiexec" ]; then
     matches 'the job is the key-value space' 'in mpich-kvs_' "$OUT"
     check 'MPICH: nothing is complained of' '' "$ERR"
     launched 'MPICH, 2 threads each' 4 env TUTTI_RANKS=2 "$mpiexec" -n 2 ./hello
-    OUT=$(timeout 60 "$mpiexec" -n 2 "$TUTTI" doctor 2>&1)
+    OUT=$(timeout 240 "$mpiexec" -n 2 "$TUTTI" doctor 2>&1)
     check 'doctor under MPICH' 2 "$(grep -c "^ok .*MPICH's mpiexec (hydra), by PMI_FD" <<<"$OUT")"
-    timeout 60 "$mpiexec" -n 2 ./hello fail >out.txt 2>&1
+    timeout 240 "$mpiexec" -n 2 ./hello fail >out.txt 2>&1
     check 'MPICH: a rank fails' 7 $?
-    timeout 60 "$mpiexec" -n 1 bash -c 'exec 9>&-; PMI_FD=9 ./hello' >out.txt 2>&1
+    timeout 240 "$mpiexec" -n 1 bash -c 'exec 9>&-; PMI_FD=9 ./hello' >out.txt 2>&1
     check 'a process manager that is not there' 1 $?
     matches 'and it is said' 'descriptor 9 \(PMI_FD\) did not answer init' "$(cat out.txt)"
 else
@@ -82,7 +82,7 @@ fi
 emulated() {
     local what=$1 rank
     shift
-    for rank in 0 1; do timeout 60 env "${@//\{\}/$rank}" ./hello >"out.$rank" 2>&1 & done
+    for rank in 0 1; do timeout 240 env "${@//\{\}/$rank}" ./hello >"out.$rank" 2>&1 & done
     wait
     check "$what" $'rank 0 of 2: 1\nrank 1 of 2: 1' "$(sed 's/ in .*//' out.0 out.1)"
 }
@@ -90,7 +90,7 @@ emulated "torchrun's environment" RANK={} WORLD_SIZE=2 LOCAL_RANK={} LOCAL_WORLD
     MASTER_PORT=29512 TORCHELASTIC_RUN_ID=test$$ TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_USE_AGENT_STORE=True
 emulated "srun's environment" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 SLURM_PROCID={} SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID={} \
     SLURM_STEP_NODELIST=localhost SLURM_STEP_NUM_NODES=1
-if timeout 60 torchrun --no_python --nproc_per_node 1 true >/dev/null 2>&1; then
+if timeout 240 torchrun --no_python --nproc_per_node 1 true >/dev/null 2>&1; then
     launched 'torchrun' 2 torchrun --no_python --nproc_per_node 2 ./hello
 else
     echo 'not tested: torchrun itself (it is not installed, or cannot start `true`)'

@@ -33,7 +33,7 @@ matches() {
 
 # tool ARGUMENT...: runs it with a deadline; leaves OUT, ERR and STATUS
 tool() {
-    timeout -k 1 60 "$TUTTI" "$@" >out.txt 2>err.txt
+    timeout -k 1 240 "$TUTTI" "$@" >out.txt 2>err.txt
     STATUS=$?
     OUT=$(cat out.txt)
     ERR=$(cat err.txt)
@@ -73,7 +73,7 @@ children_of() {
 
 # ended PID: waits for a job of this shell, and leaves STATUS
 ended() {
-    within 60 gone <(echo "$1")
+    within 240 gone <(echo "$1")
     wait "$1"
     STATUS=$?
 }

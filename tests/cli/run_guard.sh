@@ -17,17 +17,17 @@ END
 
 "$TUTTI" run -n 2 bash family.sh >out.txt 2>err.txt &
 launcher=$!
-within 20 lines_in pids 10
+within 60 lines_in pids 10
 kill -KILL $launcher
 ended $launcher
 check 'the launcher was killed' 137 $STATUS
-within 10 gone pids
+within 60 gone pids
 check 'SIGKILL to the launcher leaves nothing' 0 $?
 
 rm -f pids
 "$TUTTI" run -n 2 bash family.sh >out.txt 2>err.txt &
 launcher=$!
-within 20 lines_in pids 10
+within 60 lines_in pids 10
 guard=$(children_of $launcher)
 kill -KILL "$guard"
 ended $launcher
@@ -45,7 +45,7 @@ gone pids
 check 'the ordinary end leaves nothing' 0 $?
 
 rm -f pids
-tool run -n 2 bash -c '(sleep 0.2; echo late) & echo $! >>pids'
+tool run -n 2 --grace-ms 60s bash -c '(sleep 0.2; echo late) & echo $! >>pids'
 check 'what ends by itself in time is left alone' '' "$ERR"
 check 'and heard' 2 "$(grep -c '] late' <<<"$OUT")"
 
@@ -53,8 +53,8 @@ check 'and heard' 2 "$(grep -c '] late' <<<"$OUT")"
 echo 'echo $$ >mine; exec sleep 600' >rank.sh
 bash -c 'sleep 600 & echo $! >before; exec "$0" run -n 1 bash rank.sh' "$TUTTI" 2>err.txt &
 launcher=$!
-within 20 lines_in mine 1
-within 20 lines_in before 1
+within 60 lines_in mine 1
+within 60 lines_in before 1
 kill -KILL "$(children_of $launcher | grep -vx "$(cat before)")"
 ended $launcher
 check 'the guard was killed' 1 $STATUS
@@ -67,9 +67,9 @@ check 'a process from before is not' 0 $?
 rm -f pids
 "$TUTTI" run -n 2 "$TUTTI" run -n 2 bash -c 'echo $$ >>pids; exec sleep 600' >out.txt 2>err.txt &
 launcher=$!
-within 20 lines_in pids 4
+within 60 lines_in pids 4
 kill -KILL $launcher
 wait $launcher 2>/dev/null
-within 10 gone pids
+within 60 gone pids
 check 'nested jobs end too' 0 $?
 finish

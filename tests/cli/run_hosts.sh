@@ -131,10 +131,10 @@ start() {
     host b
     "$TUTTI" run --hosts a,b --ssh ./far -n 2 --grace-ms 300 bash -c 'echo $$ >>pids; exec sleep 600' >out.txt 2>err.txt &
     LAUNCHER=$!
-    within 20 lines_in pids 4
+    within 60 lines_in pids 4
 }
 cleared() {
-    within 20 gone pids && within 20 gone hosts
+    within 60 gone pids && within 60 gone hosts
     check "$1: nothing is left" 0 $?
     gone hosts || xargs kill -9 <hosts
     rm -f hosts

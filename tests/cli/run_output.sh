@@ -34,7 +34,7 @@ check 'library options' $'5s 0\n5s 0' "$OUT"
 
 # four ranks write lines of 1 to 300 equal letters on both streams, all into one file
 letters='s=$(printf "%301s" | tr " " "$1"); for i in $(seq 1 300); do echo "${s:0:$i}"; echo "${s:0:$i}" >&2; done'
-timeout 60 "$TUTTI" run -n 4 --no-prefix bash -c 'set -- $(echo a b c d | cut -d" " -f$((RANK + 1))); '"$letters" \
+timeout 240 "$TUTTI" run -n 4 --no-prefix bash -c 'set -- $(echo a b c d | cut -d" " -f$((RANK + 1))); '"$letters" \
     >both.txt 2>&1
 check 'all lines came' 2400 "$(wc -l <both.txt)"
 check 'lines are whole' 0 "$(grep -Evc '^(a+|b+|c+|d+)$' both.txt)"
@@ -46,11 +46,11 @@ check 'nothing of it is lost' 200000 "$(tr -cd x <out.txt | wc -c)"
 check 'each has its prefix' 4 "$(grep -c '^\[1\] x' out.txt)"
 
 # a rank's last words come before what is said about it
-timeout 60 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || { echo last words >&2; exit 3; }' >both.txt 2>&1
+timeout 240 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || { echo last words >&2; exit 3; }' >both.txt 2>&1
 check 'order of the last words' $'[1] last words' "$(head -1 both.txt)"
 
 # nobody reads any more
-timeout 60 "$TUTTI" run -n 2 yes 2>err.txt | head -1 >/dev/null
+timeout 240 "$TUTTI" run -n 2 yes 2>err.txt | head -1 >/dev/null
 check 'a closed stdout ends the job' 141 "${PIPESTATUS[0]}"
 matches 'and says so' 'cannot write to stdout: Broken pipe' "$(cat err.txt)"
 
@@ -62,9 +62,9 @@ sleep 600 <pipe &
 reader=$!
 "$TUTTI" run -n 2 sh -c 'echo $$ >>pids; exec yes' >pipe 2>err.txt &
 launcher=$!
-within 20 lines_in pids 2
+within 60 lines_in pids 2
 kill -TERM $launcher
-within 20 gone pids
+within 60 gone pids
 check 'ranks of a stuck reader end' 0 $?
 kill -TERM $launcher
 ended $launcher

@@ -4,11 +4,11 @@
 # What a rank's process is given: stdin, descriptors, cores, signals; and how long starting takes.
 source "$(dirname "$0")/run.bash"
 
-OUT=$(echo hello | timeout 60 "$TUTTI" run -n 3 cat)
+OUT=$(echo hello | timeout 240 "$TUTTI" run -n 3 cat)
 check 'rank 0 has the stdin, the others none' '[0] hello' "$OUT"
-OUT=$(timeout 60 "$TUTTI" run -n 2 cat <&- 2>&1)
+OUT=$(timeout 240 "$TUTTI" run -n 2 cat <&- 2>&1)
 check 'a closed stdin is an empty one' '0:' "$?:$OUT"
-OUT=$(timeout 60 "$TUTTI" run -n 2 sh -c 'echo x' 2>&1 >&-)
+OUT=$(timeout 240 "$TUTTI" run -n 2 sh -c 'echo x' 2>&1 >&-)
 check 'a closed stdout' 0: "$?:$OUT"
 
 # the descriptors a rank has when the launcher had 0, 1 and 2; `ls` itself opens 3

@@ -10,7 +10,7 @@ launch() {
     # shellcheck disable=SC2086
     "$TUTTI" run -n 2 $1 bash -c "$2" >out.txt 2>err.txt &
     launcher=$!
-    within 20 lines_in pids 2
+    within 60 lines_in pids 2
 }
 
 for row in INT:130 TERM:143 HUP:129; do
@@ -23,7 +23,7 @@ for row in INT:130 TERM:143 HUP:129; do
     check "SIG${row%:*} ends the ranks" 0 $?
 done
 
-launch '' 'trap "echo caught; exit 0" INT; echo $$ >>pids; while :; do sleep 0.02; done'
+launch '--grace-ms 60s' 'trap "echo caught; exit 0" INT; echo $$ >>pids; while :; do sleep 0.02; done'
 kill -INT $launcher
 ended $launcher
 check 'ranks may catch Ctrl-C' 130 $STATUS
@@ -33,7 +33,7 @@ check 'and say something' 2 "$(grep -c '] caught' out.txt)"
 stubborn='trap "" INT TERM HUP; echo $$ >>pids; while :; do sleep 0.02; done'
 launch '--grace-ms 10min' "$stubborn"
 kill -INT $launcher
-within 20 grep -q 'ending the job' err.txt
+within 60 grep -q 'ending the job' err.txt
 kill -INT $launcher
 ended $launcher
 check 'a second Ctrl-C kills at once' 130 $STATUS
@@ -51,7 +51,7 @@ check 'and leaves nothing' 0 $?
 rm -f pids
 (trap '' HUP; exec "$TUTTI" run -n 2 bash -c 'echo $$ >>pids; until [ -f go ]; do sleep 0.02; done') &
 launcher=$!
-within 20 lines_in pids 2
+within 60 lines_in pids 2
 kill -HUP $launcher
 touch go
 ended $launcher

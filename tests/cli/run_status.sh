@@ -17,7 +17,7 @@ check 'status of a signal' 137 $STATUS
 matches 'said so' '^tutti run: rank 2 \(pid [0-9]+\) was killed by signal 9 \(Killed\)$' "$ERR"
 
 # rank 1 fails; rank 0 notices and ends with its own status; rank 2 does not notice
-tool run -n 3 --grace-ms 300 sh -c '
+tool run -n 3 --grace-ms 3s sh -c '
     case $RANK in
     1) until [ -f one ]; do sleep 0.02; done; exit 5 ;;
     0) touch one; trap "exit 9" TERM; sleep 0.1; echo noticed; exit 6 ;;
@@ -26,7 +26,9 @@ tool run -n 3 --grace-ms 300 sh -c '
 matches 'the others may report' '^\[0\] noticed$' "$OUT"
 matches 'only what is left is ended' '^tutti run: ending rank 2$' "$ERR"
 
-tool run -n 2 --grace-ms 100 bash -c '[ $RANK = 0 ] && exit 4; trap "" TERM; while :; do sleep 0.02; done'
+tool run -n 2 --grace-ms 100 bash -c '
+    [ $RANK = 0 ] && { until [ -f deaf ]; do sleep 0.02; done; exit 4; }
+    trap "" TERM; touch deaf; while :; do sleep 0.02; done'
 check 'a rank that ignores SIGTERM is killed' 4 $STATUS
 matches 'said so' '^tutti run: killing rank 1$' "$ERR"
 

@@ -21,7 +21,7 @@ END
 "$CC" -I "$SRC/include" hello.c -o hello -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
 printf '#!/usr/bin/env bash\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec bash -c "$*"\n' >shell
 chmod +x shell
-export TUTTI_JOIN_TIMEOUT_MS=20s
+export TUTTI_JOIN_TIMEOUT_MS=60s
 four=$'rank 0 of 4: 6\nrank 1 of 4: 6\nrank 2 of 4: 6\nrank 3 of 4: 6'
 ranks() { sed 's/^\[[0-9]*\] //' "$@" | sort; }
 
@@ -35,7 +35,7 @@ check 'a key' 0 $?
 node() {
     local rank=$1 size=$2
     shift 2
-    timeout 60 "$TUTTI" run --nnodes 2 --node-rank "$rank" --nproc-per-node "$size" --master-addr 127.0.0.1 --master-port $port \
+    timeout 240 "$TUTTI" run --nnodes 2 --node-rank "$rank" --nproc-per-node "$size" --master-addr 127.0.0.1 --master-port $port \
         --key-file key "$@" ./hello >"node.$rank" 2>&1 &
 }
 node 0 2
@@ -46,8 +46,8 @@ node 0 2 --transport tcp
 node 1 2 --transport tcp
 wait
 check 'and all by tcp' "$four" "$(ranks node.0 node.1)"
-node 0 2 --join-timeout-ms 3s
-node 1 3 --join-timeout-ms 3s
+node 0 2 --join-timeout-ms 6s
+node 1 3 --join-timeout-ms 6s
 wait
 matches 'launchers that disagree on the size' 'told another number of ranks' "$(cat node.0)"
 matches 'both say what it may be' 'do all ranks have the same key, job name and number of ranks' "$(cat node.1)"
@@ -62,10 +62,10 @@ check 'an interface that is not there' 1 $((STATUS != 0))
 matches 'is named' 'none0' "$ERR"
 
 if command -v mpiexec.hydra >/dev/null; then
-    TUTTI_KEY_FILE=$DIR/key timeout 60 mpiexec.hydra -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 \
+    TUTTI_KEY_FILE=$DIR/key timeout 240 mpiexec.hydra -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 \
         -n 4 -ppn 2 ./hello >out.txt 2>err.txt
     check 'MPICH on two hosts' "$four" "$(ranks out.txt)"
-    timeout 60 mpiexec.hydra -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 -n 2 ./hello >out.txt 2>&1
+    timeout 240 mpiexec.hydra -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 -n 2 ./hello >out.txt 2>&1
     check 'without a key' 1 $(($? != 0))
     matches 'the command that makes one is said' 'tutti key FILE' "$(cat out.txt)"
 fi

@@ -64,22 +64,22 @@ slurmd -D -f slurm.conf >slurmd.out 2>&1 &
 daemon=$!
 trap 'kill $daemon $controller 2>/dev/null; wait $daemon $controller 2>/dev/null; rm -rf "$DIR"' EXIT
 is_up() { sinfo -h -o %t 2>/dev/null | grep -q idle; }
-if ! within 10 is_up >/dev/null; then
+if ! within 60 is_up >/dev/null; then
     echo 'skip: a Slurm of one host does not start here:'
     tail -n 3 ctld.out slurmd.out
     exit 77
 fi
 
-OUT=$(timeout 30 srun -n 3 ./hello 2>&1)
+OUT=$(timeout 240 srun -n 3 ./hello 2>&1)
 check 'srun' 0 $?
 check 'ranks of one world' $'rank 0 of 3: 3\nrank 1 of 3: 3\nrank 2 of 3: 3' "$(sed 's/ in .*//' <<<"$OUT" | sort)"
 matches 'the job is the step' ' in slurm-[0-9]+\.0$' "$OUT"
-OUT=$(TUTTI_RANKS=2 timeout 30 srun -n 2 ./hello 2>&1)
+OUT=$(TUTTI_RANKS=2 timeout 240 srun -n 2 ./hello 2>&1)
 check 'srun, 2 threads each' 4 "$(grep -c 'of 4: 6' <<<"$OUT")"
-OUT=$(timeout 30 srun --mpi=pmi2 -n 2 ./hello 2>&1)
+OUT=$(timeout 240 srun --mpi=pmi2 -n 2 ./hello 2>&1)
 check 'srun that speaks PMI' 2 "$(grep -c 'of 2: 1 in mpich-' <<<"$OUT")"
 [ "$(grep -c 'of 2: 1 in mpich-' <<<"$OUT")" = 2 ] || echo "$OUT"
-OUT=$(timeout 30 srun -n 2 "$TUTTI" doctor 2>&1)
+OUT=$(timeout 240 srun -n 2 "$TUTTI" doctor 2>&1)
 check 'doctor' 2 "$(grep -c "^ok .*Slurm's srun, by SLURM_JOB_ID.* of 2 in job slurm-.*, on this host" <<<"$OUT")"
 cat >job <<'END'
 #!/bin/bash
@@ -87,7 +87,7 @@ cat >job <<'END'
 srun ./hello
 srun -n 1 ./hello & srun -n 1 ./hello & wait
 END
-timeout 60 sbatch -n 2 -o job.out -W job >/dev/null
+timeout 240 sbatch -n 2 -o job.out -W job >/dev/null
 check 'a job script' 0 $?
 check 'what the script itself starts is alone, as are its steps of one task' 3 "$(grep -c '^rank 0 of 1: 0' job.out)"
 check 'what its srun starts is not' 2 "$(grep -c 'of 2: 1 in slurm-' job.out)"

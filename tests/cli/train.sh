@@ -96,7 +96,7 @@ matches 'token ids' '^ 1 2 3 [0-4] [0-4] [0-4]$' "$OUT"
 # Ctrl-C: saves, stops, and the rest gives the same weights
 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save stop --metrics stop.jsonl --schedule constant --ranks 2 >out.txt 2>err.txt &
 trainer=$!
-within 30 lines_in stop.jsonl 20
+within 60 lines_in stop.jsonl 20
 kill -INT $trainer
 ended $trainer
 check 'Ctrl-C: status' 130 $STATUS
@@ -109,12 +109,13 @@ tool train gpt "${SMALL[@]}" --steps $((at + 5)) --schedule constant
 check 'resumed after Ctrl-C: the same weights' "$(grep ^weights <<<"$OUT")" "$resumed"
 
 # SIGKILL under the launcher, resumed on another number of ranks
-"$TUTTI" run -n 2 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save killed --save-every 1 --schedule constant >out.txt 2>err.txt &
+"$TUTTI" run -n 2 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save "$DIR/killed" --save-every 1 --schedule constant >out.txt 2>err.txt &
 launcher=$!
-within 30 test -d killed/step-00000010
+within 60 sh -c 'ls killed 2>/dev/null | grep -q step-0000001'
 kill -KILL $launcher
 ended $launcher
-within 20 sh -c '! pgrep -f "[s]ave killed" >/dev/null'
+ranks_end() { ! pgrep -f "[s]ave $DIR/killed" >/dev/null; }
+within 60 ranks_end
 at=$(basename "$("$TUTTI" ckpt ls killed | grep -v damaged | tail -n 1 | cut -d' ' -f1)" | sed 's/step-0*//')
 tool train gpt "${SMALL[@]}" --steps $((at + 3)) --save killed --resume --schedule constant --ranks 3
 resumed=$(grep ^weights <<<"$OUT")
