@@ -74,7 +74,7 @@ static tutti_status measure(tutti_pass *pass, const tutti_batch *batch, tutti_op
         if (status == TUTTI_OK) status = tutti_pass_backward(pass, &(tutti_backward){0});
         double ready = now();
         if (status != TUTTI_OK) return status;
-        tutti_optimizer_step(optimizer, 1e-4, 1 / (double)batch->samples);
+        tutti_optimizer_step_on(optimizer, pass, 1e-4, 1 / (double)batch->samples);
         double end = now();
         times->loss = losses[0].sum / losses[0].count;
         if (i < 0) continue; /* the first one touches memory */

@@ -194,6 +194,8 @@ static void test_optimizers(void)
         struct run first = *run;
         conf_check(run->status == TUTTI_OK, "%s: %s", names[i], run->text);
         same(&first, CONF_PROCESSES, 3, &options);
+        options.threads = 3;
+        same(&first, CONF_THREADS, 1, &options);
     }
 }
 

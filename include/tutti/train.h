@@ -67,6 +67,8 @@ TUTTI_API tutti_status tutti_optimizer_create(const tutti_optimizer_settings *se
 TUTTI_API void tutti_optimizer_free(tutti_optimizer *optimizer); /* NULL is ignored */
 /* One pass over memory: gradients are multiplied by `scale` (one over the global count, and clipping) on their way. */
 TUTTI_API void tutti_optimizer_step(tutti_optimizer *optimizer, double rate, double scale);
+/* The same on the threads of a pass: the same bits. */
+TUTTI_API void tutti_optimizer_step_on(tutti_optimizer *optimizer, tutti_pass *pass, double rate, double scale);
 
 /* For checkpoints: steps taken, and state number `index` (floats in the list's order) with its name; NULL: no more. */
 TUTTI_API uint64_t tutti_optimizer_steps(const tutti_optimizer *optimizer);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums over all gradients whose bits do not depend on the layout, and where a value stopped being finite.
+ * Sums over all gradients whose bits do not depend on the layout.
  *
  * Invariant: a tensor is cut into blocks of BLOCK elements by its own index, a block is summed in LANES lanes of double
  * whose order is fixed, and the blocks are summed in the canonical tree over all blocks of all tensors. Who computes a
- * block does not matter: ranks share them out and gather the sums.
+ * block does not matter: ranks, and their threads, share them out, and ranks gather the sums.
  */
 #include "train/norm.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "nn/pool.h"
 #include "train/variants.h"
 #include <math.h>
 
@@ -75,39 +76,40 @@ static tutti_status gather(tutti_comm *comm, size_t blocks, double *sums)
     return status;
 }
 
-tutti_status tutti_gradient_norm(tutti_comm *comm, const tutti_parameter *parameters, size_t count, double *norm)
+struct work {
+    const tutti_parameter *parameters;
+    size_t count;
+    struct tti_span blocks;
+    double *sums;
+};
+
+static void fill_body(void *context, int thread, int threads)
+{
+    const struct work *work = context;
+    struct tti_span share = tti_tree_share(work->blocks.hi - work->blocks.lo, thread, threads);
+    tti_norm_fill(work->parameters, work->count,
+                  (struct tti_span){work->blocks.lo + share.lo, work->blocks.lo + share.hi}, work->sums);
+}
+
+tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters, size_t count,
+                               double *norm)
 {
     size_t blocks = tti_norm_blocks(parameters, count);
-    double *sums = tti_calloc(blocks + 1, sizeof *sums);
-    if (sums == NULL) return TUTTI_ERR_MEMORY;
-    tutti_status status = TUTTI_OK;
-    if (comm == NULL || tutti_size(comm) == 1) {
-        tti_norm_fill(parameters, count, (struct tti_span){0, blocks}, sums);
-    } else {
-        tti_norm_fill(parameters, count, tti_tree_share(blocks, tutti_rank(comm), tutti_size(comm)), sums);
-        status = gather(comm, blocks, sums);
-    }
-    if (status == TUTTI_OK) *norm = sqrt(tti_tree_sum(sums, blocks));
-    tti_free(sums);
+    struct work work = {parameters, count, {0, blocks}, tti_calloc(blocks + 1, sizeof(double))};
+    if (work.sums == NULL) return TUTTI_ERR_MEMORY;
+    bool shared = comm != NULL && tutti_size(comm) > 1;
+    if (shared) work.blocks = tti_tree_share(blocks, tutti_rank(comm), tutti_size(comm));
+    if (pool != NULL)
+        tti_pool_run(pool, fill_body, &work);
+    else
+        fill_body(&work, 0, 1);
+    tutti_status status = shared ? gather(comm, blocks, work.sums) : TUTTI_OK;
+    if (status == TUTTI_OK) *norm = sqrt(tti_tree_sum(work.sums, blocks));
+    tti_free(work.sums);
     return status;
 }
 
-static bool first_bad(const float *values, size_t count, size_t *index)
+tutti_status tutti_gradient_norm(tutti_comm *comm, const tutti_parameter *parameters, size_t count, double *norm)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (isfinite(values[i])) continue;
-        *index = i;
-        return true;
-    }
-    return false;
-}
-
-const tutti_parameter *tutti_find_nonfinite(const tutti_parameter *parameters, size_t count, int gradients,
-                                            size_t *index)
-{
-    for (size_t i = 0; i < count; i++) {
-        const float *values = gradients ? parameters[i].gradient : parameters[i].value;
-        if (first_bad(values, parameters[i].count, index)) return &parameters[i];
-    }
-    return NULL;
+    return tti_gradient_norm(comm, NULL, parameters, count, norm);
 }

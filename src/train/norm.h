@@ -10,4 +10,9 @@
 size_t tti_norm_blocks(const tutti_parameter *parameters, size_t count);
 void tti_norm_fill(const tutti_parameter *parameters, size_t count, struct tti_span span, double *sums);
 
+/* tutti_gradient_norm on the threads of a pool; NULL: on this one. */
+struct tti_pool;
+tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters, size_t count,
+                               double *norm);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "nn/pass.h"
 #include <math.h>
 
 static const struct tti_optimizer_row *const rows[] = {
@@ -37,13 +38,22 @@ const char *tutti_optimizer_names(size_t index)
     return index < ROWS ? rows[index]->name : NULL;
 }
 
+static tutti_status refuse_name(const char *name, tutti_error *error)
+{
+    char names[256] = "";
+    for (size_t i = 0; i < ROWS; i++) {
+        const char *between = i == 0 ? "" : i + 1 < ROWS ? ", " : " and ";
+        size_t used = strlen(names);
+        (void)snprintf(names + used, sizeof names - used, "%s%s", between, rows[i]->name);
+    }
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "there is no optimizer \"%.32s\"; there are %s",
+                         name == NULL ? "" : name, names);
+}
+
 tutti_status tutti_optimizer_defaults(const char *name, tutti_optimizer_settings *settings, tutti_error *error)
 {
     const struct tti_optimizer_row *row = find_row(name);
-    if (row == NULL)
-        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
-                             "there is no optimizer \"%.32s\"; there are sgd, adam, adamw and lion",
-                             name == NULL ? "" : name);
+    if (row == NULL) return refuse_name(name, error);
     *settings = row->defaults;
     return TUTTI_OK;
 }
@@ -65,8 +75,7 @@ tutti_status tutti_optimizer_create(const tutti_optimizer_settings *settings, co
                                     size_t count, tutti_optimizer **optimizer, tutti_error *error)
 {
     const struct tti_optimizer_row *row = find_row(settings->name);
-    if (row == NULL)
-        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "there is no optimizer \"%.32s\"", settings->name);
+    if (row == NULL) return refuse_name(settings->name, error);
     TTI_TRY(check_settings(settings, error));
     tutti_optimizer *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for an optimizer");
@@ -93,21 +102,57 @@ void tutti_optimizer_free(tutti_optimizer *optimizer)
     tti_free(optimizer);
 }
 
-void tutti_optimizer_step(tutti_optimizer *optimizer, double rate, double scale)
+/* One step, as threads share it. */
+struct step {
+    const tutti_optimizer *optimizer;
+    tti_update_kernel *kernel;
+    struct tti_update updates[2]; /* [whether it decays] */
+};
+
+static struct step step_begin(tutti_optimizer *optimizer, double rate, double scale)
 {
     const struct tti_optimizer_row *row = optimizer->row;
-    tti_update_kernel *kernel = row->kernels[tti_set_now()];
-    struct tti_update updates[2]; /* [whether it decays] */
+    const tutti_optimizer_settings *settings = &optimizer->settings;
+    struct step step = {.optimizer = optimizer, .kernel = row->kernels[tti_set_now()]};
     optimizer->step++;
-    row->prepare(&optimizer->settings, optimizer->step, rate, scale, 0, &updates[0]);
-    row->prepare(&optimizer->settings, optimizer->step, rate, scale, optimizer->settings.decay, &updates[1]);
+    row->prepare(settings, optimizer->step, rate, scale, 0, &step.updates[0]);
+    row->prepare(settings, optimizer->step, rate, scale, settings->decay, &step.updates[1]);
+    return step;
+}
+
+/* The elements from `from` to `to`, counted over all parameters. */
+static void step_run(const struct step *step, size_t from, size_t to)
+{
+    const tutti_optimizer *optimizer = step->optimizer;
+    float *const *states = optimizer->states;
     size_t at = 0;
-    for (size_t i = 0; i < optimizer->count; i++) {
+    for (size_t i = 0; i < optimizer->count && at < to; at += optimizer->parameters[i++].count) {
         const tutti_parameter *p = &optimizer->parameters[i];
-        float *second = optimizer->states[1] == NULL ? NULL : optimizer->states[1] + at;
-        kernel(&updates[p->decays != 0], p->value, p->gradient, optimizer->states[0] + at, second, p->count);
-        at += p->count;
+        const size_t lo = from > at ? from : at, hi = to < at + p->count ? to : at + p->count;
+        if (lo >= hi) continue;
+        step->kernel(&step->updates[p->decays != 0], p->value + (lo - at), p->gradient + (lo - at), states[0] + lo,
+                     states[1] == NULL ? NULL : states[1] + lo, hi - lo);
     }
+}
+
+static void step_body(void *context, int thread, int threads)
+{
+    const struct step *step = context;
+    int64_t from, to;
+    tutti_part_range((int64_t)step->optimizer->elements, thread, threads, &from, &to);
+    step_run(step, (size_t)from, (size_t)to);
+}
+
+void tutti_optimizer_step(tutti_optimizer *optimizer, double rate, double scale)
+{
+    const struct step step = step_begin(optimizer, rate, scale);
+    step_run(&step, 0, optimizer->elements);
+}
+
+void tutti_optimizer_step_on(tutti_optimizer *optimizer, tutti_pass *pass, double rate, double scale)
+{
+    struct step step = step_begin(optimizer, rate, scale);
+    tti_pool_run(pass->pool, step_body, &step);
 }
 
 uint64_t tutti_optimizer_steps(const tutti_optimizer *optimizer)

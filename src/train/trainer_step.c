@@ -7,6 +7,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "nn/pass.h"
+#include "train/norm.h"
 #include <math.h>
 #include <string.h>
 
@@ -277,7 +279,7 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
     TTI_TRY(backward(t));
     TTI_TRY(comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
     TTI_TRY(gather_losses(t, &sum, &step->rows, &step->stop));
-    TTI_TRY(comm_failed(t, tutti_gradient_norm(t->comm, t->list, t->list_count, &norm)));
+    TTI_TRY(comm_failed(t, tti_gradient_norm(t->comm, t->pass->pool, t->list, t->list_count, &norm)));
     step->loss = sum / step->rows;
     step->norm = norm / step->rows;
     *scale = 1 / step->rows;
@@ -293,7 +295,7 @@ tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
     step->rate = tutti_schedule_rate(&t->schedule, t->step);
     TTI_TRY(find_gradient(t, step, &scale));
     if (!isfinite(step->loss) || !isfinite(step->norm)) return diverged(t, step);
-    tutti_optimizer_step(t->optimizer, step->rate, scale);
+    tutti_optimizer_step_on(t->optimizer, t->pass, step->rate, scale);
     t->step++;
     TTI_TRY(check_weights(t, step));
     step->seconds = (double)(tti_now_ns() - began) * 1e-9;
