@@ -43,6 +43,12 @@ static tutti_data *open_data(const tutti_data_settings *settings, const char *co
     return data;
 }
 
+static void read_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens, int32_t *targets)
+{
+    tutti_error error;
+    CHECK(tutti_data_tokens(data, held_out, index, tokens, targets, &error) == TUTTI_OK);
+}
+
 static void refused(const char *source, size_t context, const char *complaint)
 {
     tutti_data_settings settings = {.source = source, .context = context, .classes = true, .held_out = 0.25};
@@ -64,10 +70,10 @@ static void test_bytes(void)
     CHECK(about.tokens == 270 && about.held_out == 30 && about.vocabulary == 256 && isnan(about.entropy));
     CHECK(about.samples == 25 && about.held_out_samples == 2);
     for (uint64_t i = 0; i < 60; i++) {
-        tutti_data_tokens(data, false, i, tokens, targets);
+        read_tokens(data, false, i, tokens, targets);
         for (int j = 0; j < 10; j++) CHECK(targets[j] == (tokens[j] + 1) % 256 && tokens[j] == (tokens[0] + j) % 256);
     }
-    tutti_data_tokens(data, true, 1, tokens, targets);
+    read_tokens(data, true, 1, tokens, targets);
     CHECK(tokens[0] == 280 % 256 && targets[9] == 290 % 256);
     tutti_data_close(data);
 }
@@ -85,7 +91,7 @@ static void test_folder(void)
     tutti_data_settings settings = {.source = path_of("tree"), .context = 9};
     tutti_data *data = open_data(&settings, NULL);
     int32_t tokens[9], targets[9];
-    tutti_data_tokens(data, false, 0, tokens, targets);
+    read_tokens(data, false, 0, tokens, targets);
     for (int j = 0; j < 9; j++) CHECK(tokens[j] == '0' + j && targets[j] == '1' + j);
     tutti_data_close(data);
 }
@@ -109,7 +115,7 @@ static void test_ids(void)
         int32_t tokens[5], targets[5];
         tutti_data_describe(data, &about);
         CHECK(about.vocabulary == (wide ? 70100U : 50100U) && about.tokens == 100);
-        tutti_data_tokens(data, false, 3, tokens, targets);
+        read_tokens(data, false, 3, tokens, targets);
         CHECK(targets[0] == tokens[1] && tokens[0] >= (wide ? 70000 : 50000));
         tutti_data_close(data);
         settings.vocabulary = 50099;
@@ -148,17 +154,17 @@ static void test_order(void)
     for (size_t epoch = 0; epoch < 3; epoch++) {
         char seen[300] = {0};
         for (size_t i = 0; i < samples; i++) {
-            tutti_data_tokens(data, false, epoch * samples + i, tokens, targets);
+            read_tokens(data, false, epoch * samples + i, tokens, targets);
             CHECK(!seen[tokens[0]]);
             seen[tokens[0]] = 1;
             if (epoch == 0) first[i] = tokens[0];
-            tutti_data_tokens(other, false, epoch * samples + i, tokens, targets);
+            read_tokens(other, false, epoch * samples + i, tokens, targets);
             if (epoch == 0) differ += tokens[0] != first[i];
         }
     }
     CHECK(differ > samples / 2);
     for (size_t i = samples; i-- > 0;) {
-        tutti_data_tokens(data, false, i, tokens, targets);
+        read_tokens(data, false, i, tokens, targets);
         CHECK(tokens[0] == first[i]);
     }
     tutti_data_close(data);
@@ -177,7 +183,7 @@ static void test_markov(void)
     int32_t *tokens = calloc(LENGTH, sizeof *tokens);
     double counts[CONTEXTS][STATES] = {{0}}, entropy = 0;
     CHECK(source.length == LENGTH && source.vocabulary == STATES);
-    source.read(&source, 0, LENGTH, tokens);
+    CHECK(source.read(&source, 0, LENGTH, tokens, &error) == TUTTI_OK);
     for (size_t i = 2; i < LENGTH; i++) counts[tokens[i - 2] * STATES + tokens[i - 1]][tokens[i]]++;
     for (int c = 0; c < CONTEXTS; c++) {
         double all = 0;
@@ -267,6 +273,43 @@ static void test_bad_files(void)
     open_data(&settings, "3 of them held out; a context of 8 needs 9");
 }
 
+/* ---- Files that change ----------------------------------------------------------------------------------------- */
+
+static void shrinks(const char *prefix, const char *name)
+{
+    enum { PAGES = 4, BYTES = PAGES * 4096 };
+    static const char zeros[BYTES];
+    char source[160], shrunk[192];
+    int32_t tokens[10], targets[10];
+    tutti_error error = {0};
+    tutti_status status = TUTTI_OK;
+    write_file(name, zeros, BYTES);
+    snprintf(source, sizeof source, "%s%s", prefix, path_of(name));
+    tutti_data_settings settings = {.source = source, .context = 10};
+    tutti_data *data = open_data(&settings, NULL);
+    read_tokens(data, false, 0, tokens, targets);
+    CHECK(truncate(path_of(name), 100) == 0);
+    for (uint64_t i = 0; i < 100; i++) {
+        status = tutti_data_tokens(data, false, i, tokens, targets, &error);
+        CHECK(status == TUTTI_ERR_DAMAGED);
+    }
+    snprintf(shrunk, sizeof shrunk, "%s has shrunk from %d to 100 bytes", path_of(name), BYTES);
+    CHECK(strstr(error.text, shrunk) != NULL);
+    /* Written anew, as editors do, it is another file: what was opened is still there. */
+    write_file(name, zeros, BYTES);
+    write_file("anew", "x", 1);
+    CHECK(rename(path_of("anew"), path_of(name)) == 0);
+    read_tokens(data, false, 3, tokens, targets);
+    tutti_data_close(data);
+}
+
+static void test_shrinking(void)
+{
+    shrinks("", "bytes");
+    shrinks("u16:", "words");
+    shrinks("u32:", "wide");
+}
+
 int main(void)
 {
     char command[64];
@@ -279,6 +322,7 @@ int main(void)
     test_csv();
     test_bad_csv();
     test_bad_files();
+    test_shrinking();
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK(system(command) == 0);
     printf("%d passed, %d failed\n", test_passed, test_failed);

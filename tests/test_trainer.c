@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <tutti/train.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@ static char folder[] = "/tmp/tutti-train-XXXXXX";
 /* One run, and what came of it, in memory that all processes share. */
 struct run {
     tutti_train_options options;
-    int until; /* leave after this step, without saying anything: 0: never */
+    int until;          /* leave after this step, without saying anything: 0: never */
+    const char *shrink; /* this file loses its end after the first step */
     bool save_each;
     uint64_t hash;
     double losses[STEPS], last, validation, entropy;
@@ -70,6 +72,10 @@ static bool take_steps(tutti_comm *comm, tutti_trainer *trainer)
             run->last = step.loss;
         }
         if (status != TUTTI_OK) return false;
+        if (run->shrink != NULL && i == 0) {
+            conf_check(tutti_rank(comm) > 0 || truncate(run->shrink, 10) == 0, "truncate");
+            tutti_barrier(comm);
+        }
         if (run->save_each)
             conf_check(tutti_trainer_save(trainer) == TUTTI_OK, "save: %s", tutti_trainer_error(trainer)->text);
         if (i + 1 == run->until) {
@@ -272,27 +278,63 @@ static void test_refusals(void)
     conf_check(run->status == TUTTI_ERR_DIVERGED && strstr(run->text, "layer ") != NULL, "diverged: %s", run->text);
 }
 
+/* A file of the folder shrinks while it is learned from. The rank that next reads from it says so, to all, whether the
+ * others have read from it or not, and nobody is killed by a page that is gone. */
+static void test_shrinking(void)
+{
+    static const char line[] = "all work and no play makes jack a dull boy\n";
+    char data[128], path[160];
+    snprintf(data, sizeof data, "%s/shrinking", folder);
+    conf_check(mkdir(data, 0777) == 0, "mkdir");
+    for (int kind = 0; kind < 2; kind++) {
+        for (int i = 0; i < 8; i++) {
+            snprintf(path, sizeof path, "%s/%d", data, i);
+            FILE *file = fopen(path, "w");
+            for (int k = 0; k < 300; k++) fputs(line, file);
+            fclose(file);
+        }
+        tutti_train_options options = small();
+        options.data = data;
+        options.fast = kind;
+        options.steps = 500;
+        snprintf(path, sizeof path, "%s/3", data);
+        run->shrink = path;
+        start(kind == 0 ? CONF_THREADS : CONF_PROCESSES, 3, &options);
+        run->shrink = NULL;
+        conf_check(run->status == TUTTI_ERR_DAMAGED &&
+                       strstr(run->text, "/3 has shrunk from 12900 to 10 bytes") != NULL,
+                   "a file that shrinks: %s %s", tutti_status_name(run->status), run->text);
+    }
+}
+
 /* ---- What can be learned --------------------------------------------------------------------------------------- */
 
-/* Held-out loss comes near the entropy of the source, and not below it by more than chance. */
-static void test_markov(void)
+/* Held-out loss comes near the entropy of the source, and not below it by more than chance. A source of order 2 needs
+ * attention: its last token alone says little. */
+static void learn_markov(const char *data, int64_t steps, double rate, double near)
 {
     tutti_train_options options = small();
-    options.data = "markov:order=1,states=11,length=200000";
+    options.data = data;
     options.dropout = 0;
     options.batch = 32;
     options.context = 16;
-    options.steps = CONF_SANITIZED ? 150 : 500;
+    options.steps = steps;
     options.val_samples = 1000;
-    options.lr = 0.02;
+    options.lr = rate;
     options.decay = 0;
     start(CONF_THREADS, 2, &options);
-    printf("markov: held-out loss %.4f, entropy %.4f\n", run->validation, run->entropy);
+    printf("%s: held-out loss %.4f, entropy %.4f\n", data, run->validation, run->entropy);
     conf_check(run->status == TUTTI_OK, "markov: %s", run->text);
-    conf_check(run->validation < run->entropy + (CONF_SANITIZED ? 0.1 : 0.03), "held-out loss %g, entropy %g",
-               run->validation, run->entropy);
+    conf_check(run->validation < run->entropy + near, "held-out loss %g, entropy %g", run->validation, run->entropy);
     conf_check(run->validation > run->entropy - 0.02, "held-out loss %g is below the entropy %g", run->validation,
                run->entropy);
+}
+
+static void test_markov(void)
+{
+    learn_markov("markov:order=1,states=11,length=200000", CONF_SANITIZED ? 150 : 500, 0.02,
+                 CONF_SANITIZED ? 0.1 : 0.03);
+    if (!CONF_SANITIZED) learn_markov("markov:order=2,states=5,length=200000", 800, 0.01, 0.05);
 }
 
 /* One batch, again and again. */
@@ -395,7 +437,8 @@ static void weigh(tutti_comm *comm, void *context)
     tutti_train_about about;
     conf_check(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
     conf_check(tutti_trainer_step(trainer, &step) == TUTTI_OK, "%s", tutti_trainer_error(trainer)->text);
-    tutti_trainer_free(trainer); /* the matrix library's own buffers are there now */
+    tutti_trainer_free(trainer);
+    (void)tutti_blas_rate(1, 0.01); /* the matrix library's own buffers are there now */
     options.width = 512;
     options.layers = 6;
     options.heads = 8;
@@ -430,6 +473,7 @@ int main(void)
     test_optimizers();
     test_resume();
     test_refusals();
+    test_shrinking();
     test_markov();
     test_overfit();
     test_table();

@@ -118,9 +118,10 @@ TUTTI_API void tutti_data_describe(const tutti_data *data, tutti_data_about *abo
 
 /* Sample number `index` of the order (step * batch + place in the batch). Every epoch goes through all samples once, in
  * an order that depends on the seed and the epoch, and begins a little elsewhere. Held-out samples come in order,
- * and from the first again after the last. */
-TUTTI_API void tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens,
-                                 int32_t *targets); /* (context) each */
+ * and from the first again after the last. Files are read where they are mapped, and must stay as they are: one that has
+ * shrunk is ERR_DAMAGED. */
+TUTTI_API tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens,
+                                         int32_t *targets, tutti_error *error); /* (context) each */
 TUTTI_API void tutti_data_row(const tutti_data *data, bool held_out, uint64_t index, float *features, float *target);
 
 /* ---- Checkpoints ----------------------------------------------------------------------------------------------- */

@@ -149,7 +149,8 @@ void tutti_data_describe(const tutti_data *data, tutti_data_about *about)
 
 /* ---- Samples --------------------------------------------------------------------------------------------------- */
 
-void tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens, int32_t *targets)
+tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens, int32_t *targets,
+                               tutti_error *error)
 {
     size_t context = data->settings.context, at;
     if (held_out) {
@@ -160,9 +161,9 @@ void tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, in
         at = (size_t)tti_permute(index % data->samples, data->samples, key) * context;
         at += (size_t)(tti_mix(key) % (spare + 1));
     }
-    data->source.read(&data->source, at, context, tokens);
+    TTI_TRY(data->source.read(&data->source, at, context, tokens, error));
     memcpy(targets, tokens + 1, (context - 1) * sizeof *targets);
-    data->source.read(&data->source, at + context, 1, targets + context - 1);
+    return data->source.read(&data->source, at + context, 1, targets + context - 1, error);
 }
 
 void tutti_data_row(const tutti_data *data, bool held_out, uint64_t index, float *features, float *target)

@@ -7,14 +7,15 @@
 #define TTI_TRAIN_DATA_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 #include <tutti/train.h>
 
 struct tti_source {
     size_t length;     /* tokens */
     size_t vocabulary; /* ids are below */
     double entropy;    /* nats per token, or NaN where unknown */
-    /* Reads tokens at..at+count, which lie within the length. */
-    void (*read)(const struct tti_source *source, size_t at, size_t count, int32_t *tokens);
+    /* Reads tokens at..at+count, which lie within the length. ERR_DAMAGED when they are no longer there. */
+    tutti_status (*read)(const struct tti_source *source, size_t at, size_t count, int32_t *tokens, tutti_error *error);
     void (*close)(struct tti_source *source);
     void *state;
 };
@@ -27,8 +28,14 @@ tti_source_open tti_source_bytes, tti_source_u16, tti_source_u32, tti_source_mar
 struct tti_file {
     const unsigned char *bytes;
     size_t count;
+    char *path;
+    dev_t device;
+    ino_t number; /* of the file on its device: the path may come to be another file's */
 };
 tutti_status tti_file_map(const char *path, struct tti_file *file, tutti_error *error);
+/* Whether the file is still as long as it was: to touch bytes that a file has lost would kill the process. To be asked
+ * before a stretch is read; a file that shrinks in just that moment is not noticed in time. */
+tutti_status tti_file_check(const struct tti_file *file, tutti_error *error);
 void tti_file_unmap(struct tti_file *file);
 
 struct tti_table {

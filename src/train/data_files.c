@@ -31,13 +31,17 @@ static tutti_status map_open(int fd, const char *path, struct tti_file *file, tu
     void *bytes = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED)
         return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "data: %.300s cannot be mapped", path);
-    *file = (struct tti_file){bytes, (size_t)about.st_size};
-    return TUTTI_OK;
+    *file = (struct tti_file){
+        .bytes = bytes, .count = (size_t)about.st_size, .device = about.st_dev, .number = about.st_ino};
+    file->path = tti_alloc_allowed() ? strdup(path) : NULL;
+    if (file->path != NULL) return TUTTI_OK;
+    tti_file_unmap(file);
+    return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "data: no memory for the name of %.300s", path);
 }
 
 tutti_status tti_file_map(const char *path, struct tti_file *file, tutti_error *error)
 {
-    *file = (struct tti_file){NULL, 0};
+    *file = (struct tti_file){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "data: %.300s cannot be read", path);
     tutti_status status = map_open(fd, path, file, error);
@@ -48,7 +52,20 @@ tutti_status tti_file_map(const char *path, struct tti_file *file, tutti_error *
 void tti_file_unmap(struct tti_file *file)
 {
     if (file->bytes != NULL) (void)munmap((void *)(uintptr_t)file->bytes, file->count);
-    *file = (struct tti_file){NULL, 0};
+    free(file->path);
+    *file = (struct tti_file){0};
+}
+
+tutti_status tti_file_check(const struct tti_file *file, tutti_error *error)
+{
+    struct stat about;
+    if (stat(file->path, &about) != 0 || about.st_dev != file->device || about.st_ino != file->number)
+        return TUTTI_OK; /* the name is gone or another's; the mapped file stays */
+    if ((size_t)about.st_size >= file->count) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_DAMAGED, 0,
+                         "data: %.300s has shrunk from %zu to %zu bytes while it was read; data must stay as they are "
+                         "until training has ended",
+                         file->path, file->count, (size_t)about.st_size);
 }
 
 /* ---- Bytes ----------------------------------------------------------------------------------------------------- */
@@ -73,7 +90,8 @@ static void bytes_close(struct tti_source *source)
     bytes_free(source->state);
 }
 
-static void bytes_read(const struct tti_source *source, size_t at, size_t count, int32_t *tokens)
+static tutti_status bytes_read(const struct tti_source *source, size_t at, size_t count, int32_t *tokens,
+                               tutti_error *error)
 {
     const struct bytes *bytes = source->state;
     size_t low = 0, high = bytes->count; /* the file that holds `at` is low */
@@ -88,9 +106,11 @@ static void bytes_read(const struct tti_source *source, size_t at, size_t count,
         const struct tti_file *file = &bytes->files[low];
         size_t from = at + done - bytes->starts[low], left = file->count - from;
         size_t part = left < count - done ? left : count - done;
+        TTI_TRY(tti_file_check(file, error));
         for (size_t i = 0; i < part; i++) tokens[done + i] = file->bytes[from + i];
         done += part;
     }
+    return TUTTI_OK;
 }
 
 static tutti_status add_file(struct bytes *bytes, const char *path, size_t *length, tutti_error *error)
@@ -184,24 +204,30 @@ static void ids_close(struct tti_source *source)
     tti_free(source->state);
 }
 
-static void u16_read(const struct tti_source *source, size_t at, size_t count, int32_t *tokens)
+static tutti_status u16_read(const struct tti_source *source, size_t at, size_t count, int32_t *tokens,
+                             tutti_error *error)
 {
     const struct tti_file *file = source->state;
+    TTI_TRY(tti_file_check(file, error));
     for (size_t i = 0; i < count; i++) {
         uint16_t id;
         memcpy(&id, file->bytes + (at + i) * sizeof id, sizeof id);
         tokens[i] = id;
     }
+    return TUTTI_OK;
 }
 
-static void u32_read(const struct tti_source *source, size_t at, size_t count, int32_t *tokens)
+static tutti_status u32_read(const struct tti_source *source, size_t at, size_t count, int32_t *tokens,
+                             tutti_error *error)
 {
     const struct tti_file *file = source->state;
+    TTI_TRY(tti_file_check(file, error));
     for (size_t i = 0; i < count; i++) {
         uint32_t id;
         memcpy(&id, file->bytes + (at + i) * sizeof id, sizeof id);
         tokens[i] = (int32_t)id; /* negative when it is no token; found when the source is opened */
     }
+    return TUTTI_OK;
 }
 
 /* The vocabulary is the largest id and one. */
@@ -211,7 +237,7 @@ static tutti_status measure(struct tti_source *source, const char *path, tutti_e
     int32_t tokens[STRETCH], largest = 0;
     for (size_t at = 0; at < source->length; at += STRETCH) {
         size_t count = source->length - at < STRETCH ? source->length - at : STRETCH;
-        source->read(source, at, count, tokens);
+        TTI_TRY(source->read(source, at, count, tokens, error));
         for (size_t i = 0; i < count; i++) {
             if (tokens[i] < 0)
                 return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: %.300s: token %zu is %u, too large for an id",

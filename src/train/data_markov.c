@@ -132,10 +132,13 @@ static void fill_tokens(struct markov *m)
     }
 }
 
-static void markov_read(const struct tti_source *source, size_t at, size_t count, int32_t *tokens)
+static tutti_status markov_read(const struct tti_source *source, size_t at, size_t count, int32_t *tokens,
+                                tutti_error *error)
 {
     const struct markov *m = source->state;
+    (void)error;
     for (size_t i = 0; i < count; i++) tokens[i] = m->tokens[at + i];
+    return TUTTI_OK;
 }
 
 static void markov_free(struct markov *m)

@@ -21,6 +21,8 @@ struct tutti_trainer {
     tutti_train_options options;
     tutti_schedule schedule;
     tutti_error error;
+    tutti_status
+        failed; /* this rank's part of the step: data that are gone. It still takes part, and then all learn of it */
 
     tutti_data *data;
     tutti_data_about about;

@@ -12,17 +12,42 @@
 #include <math.h>
 #include <string.h>
 
+/* ---- Failures -------------------------------------------------------------------------------------------------- */
+/* What fails on one rank alone (data, the model) must not keep the others waiting: the rank notes it, makes the step's
+ * collective calls all the same, and gather_losses tells everyone. What fails in a comm fails on all by itself. */
+
+static tutti_status own_failed(struct tutti_trainer *t, tutti_status status)
+{
+    if (status != TUTTI_OK && t->failed == TUTTI_OK) t->failed = status;
+    return status;
+}
+
+static tutti_status model_failed(struct tutti_trainer *t, tutti_status status)
+{
+    const tutti_error *why = tutti_model_error(t->model);
+    if (status != TUTTI_OK && why != NULL) t->error = *why;
+    return own_failed(t, status);
+}
+
+static tutti_status comm_failed(struct tutti_trainer *t, tutti_status status)
+{
+    const tutti_error *why = tutti_comm_error(t->comm);
+    if (status != TUTTI_OK && why != NULL) t->error = *why;
+    return status;
+}
+
 /* ---- Samples --------------------------------------------------------------------------------------------------- */
 
 /* Sample `index` of the data into place `at` of the pass. One that does not count is there, for the shapes, but has no
  * part in the loss. */
-static void fill_sample(struct tutti_trainer *t, bool held_out, uint64_t index, int64_t at, bool counts)
+static tutti_status fill_sample(struct tutti_trainer *t, bool held_out, uint64_t index, int64_t at, bool counts)
 {
     int64_t rows = tutti_model_rows(t->model);
     int32_t *targets = t->targets + at * rows;
     t->weights[at] = counts ? 1 : 0;
     if (!t->table) {
-        tutti_data_tokens(t->data, held_out, index, t->tokens + at * rows, targets);
+        tutti_status status = tutti_data_tokens(t->data, held_out, index, t->tokens + at * rows, targets, &t->error);
+        if (status != TUTTI_OK) return own_failed(t, status);
     } else {
         float target = 0;
         tutti_data_row(t->data, held_out, index, t->inputs + at * (int64_t)t->about.features, &target);
@@ -30,6 +55,7 @@ static void fill_sample(struct tutti_trainer *t, bool held_out, uint64_t index, 
         targets[0] = (int32_t)target;
     }
     for (int64_t i = 0; !counts && i < rows; i++) targets[i] = -1;
+    return TUTTI_OK;
 }
 
 /* A validation's samples end where the held-out ones, or those asked for, do. */
@@ -40,38 +66,34 @@ static uint64_t last_index(const struct tutti_trainer *t, bool held_out)
     return asked < have ? asked : have;
 }
 
-static tutti_batch fill_batch(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index)
+static tutti_status fill_batch(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
+                               tutti_batch *batch)
 {
     uint64_t last = last_index(t, held_out);
     bool mse = t->table && strcmp(t->options.loss, "mse") == 0;
     for (size_t s = samples.lo; s < samples.hi; s++)
-        fill_sample(t, held_out, first_index + s, (int64_t)(s - samples.lo), first_index + s < last);
-    return (tutti_batch){.samples = (int64_t)(samples.hi - samples.lo),
-                         .tokens = t->table ? NULL : t->tokens,
-                         .targets = mse ? NULL : t->targets,
-                         .inputs = t->table ? t->inputs : NULL,
-                         .target_values = mse ? t->target_values : NULL,
-                         .row_weights = mse ? t->weights : NULL,
-                         .first_sample = (int64_t)samples.lo,
-                         .step = t->step,
-                         .seed = (uint64_t)t->options.seed,
-                         .evaluate = held_out};
+        TTI_TRY(fill_sample(t, held_out, first_index + s, (int64_t)(s - samples.lo), first_index + s < last));
+    *batch = (tutti_batch){.samples = (int64_t)(samples.hi - samples.lo),
+                           .tokens = t->table ? NULL : t->tokens,
+                           .targets = mse ? NULL : t->targets,
+                           .inputs = t->table ? t->inputs : NULL,
+                           .target_values = mse ? t->target_values : NULL,
+                           .row_weights = mse ? t->weights : NULL,
+                           .first_sample = (int64_t)samples.lo,
+                           .step = t->step,
+                           .seed = (uint64_t)t->options.seed,
+                           .evaluate = held_out};
+    return TUTTI_OK;
 }
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
-
-static tutti_status model_failed(struct tutti_trainer *t, tutti_status status)
-{
-    const tutti_error *why = tutti_model_error(t->model);
-    if (status != TUTTI_OK && why != NULL) t->error = *why;
-    return status;
-}
 
 tutti_status tti_run_cells(struct tutti_trainer *t, struct tti_span cells, bool held_out, uint64_t first_index,
                            const tutti_backward *how)
 {
     struct tti_span samples = {tti_cell_samples(t, cells.lo).lo, tti_cell_samples(t, cells.hi - 1).hi};
-    tutti_batch batch = fill_batch(t, samples, held_out, first_index);
+    tutti_batch batch;
+    TTI_TRY(fill_batch(t, samples, held_out, first_index, &batch));
     for (size_t c = cells.lo; c < cells.hi; c++)
         t->bounds[c - cells.lo] = (int64_t)(tti_cell_samples(t, c).lo - samples.lo);
     t->bounds[cells.hi - cells.lo] = batch.samples;
@@ -95,13 +117,6 @@ static void on_ready(void *context, size_t offset, size_t count)
 {
     struct ready *ready = context;
     if (ready->status == TUTTI_OK) ready->status = tutti_ddp_ready_run(ready->ddp, offset, count);
-}
-
-static tutti_status comm_failed(struct tutti_trainer *t, tutti_status status)
-{
-    const tutti_error *why = tutti_comm_error(t->comm);
-    if (status != TUTTI_OK && why != NULL) t->error = *why;
-    return status;
 }
 
 /* ---- With grains ----------------------------------------------------------------------------------------------- */
@@ -162,7 +177,8 @@ static tutti_status backward_in_passes(struct tutti_trainer *t)
 static tutti_status fast_pass(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
                               const tutti_backward *how)
 {
-    tutti_batch batch = fill_batch(t, samples, held_out, first_index);
+    tutti_batch batch;
+    TTI_TRY(fill_batch(t, samples, held_out, first_index, &batch));
     tutti_loss loss = {0};
     TTI_TRY(model_failed(t, tutti_pass_forward(t->pass, &batch, &loss)));
     t->losses[t->mine.lo].sum += loss.sum;
@@ -186,7 +202,10 @@ static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t
 
 /* ---- Losses ---------------------------------------------------------------------------------------------------- */
 
-/* Everyone's losses, and whether someone wants to stop. One message: stop, then sum and count of each cell. */
+enum { STOP = 1, FAILED = 2 };
+
+/* Everyone's losses, and whether someone wants to stop or has failed. One message: that, then sum and count of each
+ * cell. */
 static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *count, bool *stop)
 {
     size_t at = 0, mine = 0;
@@ -196,7 +215,8 @@ static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *
         if (r < t->rank) mine += t->counts[r];
     }
     double *own = t->gathered + mine;
-    *own++ = (double)atomic_load_explicit(&t->stop, memory_order_relaxed);
+    *own++ = (atomic_load_explicit(&t->stop, memory_order_relaxed) != 0 ? STOP : 0) +
+             (t->failed != TUTTI_OK ? FAILED : 0);
     for (size_t c = t->mine.lo; c < t->mine.hi; c++) {
         *own++ = t->losses[c].sum;
         *own++ = t->losses[c].count;
@@ -206,18 +226,19 @@ static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *
                                               t->counts, NULL, TUTTI_F64)));
     t->seconds += (double)(tti_now_ns() - began) * 1e-9;
     double sums[t->cells], counts[t->cells];
-    *stop = false;
+    unsigned said = 0;
     for (int r = 0; r < t->size; r++) {
         struct tti_span cells = tti_tree_share(t->cells, r, t->size);
-        *stop |= t->gathered[at++] != 0;
+        said |= (unsigned)t->gathered[at++];
         for (size_t c = cells.lo; c < cells.hi; c++) {
             sums[c] = t->gathered[at++];
             counts[c] = t->gathered[at++];
         }
     }
+    *stop = (said & STOP) != 0;
     *sum = tti_tree_sum(sums, t->cells);
     *count = tti_tree_sum(counts, t->cells);
-    return TUTTI_OK;
+    return said & FAILED ? tti_agree(t->comm, t->failed, &t->error) : TUTTI_OK;
 }
 
 /* ---- What is not finite ---------------------------------------------------------------------------------------- */
@@ -266,17 +287,19 @@ static tutti_status backward(struct tutti_trainer *t)
     return t->mine.hi - t->mine.lo <= t->piece ? backward_at_once(t) : backward_in_passes(t);
 }
 
-static void clear_losses(struct tutti_trainer *t)
+static void begin_part(struct tutti_trainer *t)
 {
+    t->failed = TUTTI_OK;
     memset(t->losses, 0, t->cells * sizeof *t->losses);
 }
 
 static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *step, double *scale)
 {
     double sum = 0, norm = 0;
-    clear_losses(t);
+    begin_part(t);
     TTI_TRY(tutti_ddp_begin(t->ddp, true));
-    TTI_TRY(backward(t));
+    tutti_status status = backward(t);
+    if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
     TTI_TRY(comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
     TTI_TRY(gather_losses(t, &sum, &step->rows, &step->stop));
     TTI_TRY(comm_failed(t, tti_gradient_norm(t->comm, t->pass->pool, t->list, t->list_count, &norm)));
@@ -319,8 +342,12 @@ tutti_status tutti_trainer_validate(tutti_trainer *t, double *loss)
     bool stop;
     *loss = NAN;
     if (t->about.held_out_samples == 0) return TUTTI_OK;
-    clear_losses(t);
-    for (uint64_t at = 0; at < last_index(t, true); at += (uint64_t)t->options.batch) TTI_TRY(validate_round(t, at));
+    begin_part(t);
+    for (uint64_t at = 0; at < last_index(t, true); at += (uint64_t)t->options.batch) {
+        tutti_status status = validate_round(t, at);
+        if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
+        if (status != TUTTI_OK) break;
+    }
     TTI_TRY(gather_losses(t, &sum, &count, &stop));
     *loss = sum / count;
     return TUTTI_OK;
