@@ -18,8 +18,9 @@ enum {
     GUARDED_STACKS = 8192, /* a guard page is a mapping of its own, of which a process may have some 65,000 */
     BELL_BUCKETS = 4096,   /* at first: a power of two */
     CANARY_WORDS = 8,
-    LOOK_EVENTS = 64, /* between looks at the real clock, */
-    LOOK_MS = 50      /* and between looks at the memory */
+    LOOK_EVENTS = 64,     /* between looks at the real clock, */
+    LOOK_MS = 50,         /* and between looks at the memory */
+    MESSAGES_PER_MS = 300 /* are not simulated in real time */
 };
 #define START_NS INT64_C(1000000000) /* 0 means "not yet" in some places */
 #define LEFT_BYTES ((size_t)1 << 30) /* to be left to the system */
@@ -70,6 +71,7 @@ struct tti_sim {
     char *free_stack; /* a list through their topmost words */
     size_t stack_bytes, page;
     bool out_of_memory;
+    uint64_t messages;           /* that are expected; 0: not too many */
     int64_t began_ms, looked_ms; /* real time */
 };
 
@@ -430,6 +432,13 @@ void tti_sim_sleep(int64_t ns)
     block(tti_sim);
 }
 
+void tti_sim_expect(uint64_t messages)
+{
+    struct tti_sim *sim = tti_sim;
+    uint64_t most = (uint64_t)sim->setup.limit_ms * MESSAGES_PER_MS / sim->task_count;
+    if (sim->setup.limit_ms > 0 && messages > most) sim->messages = messages * sim->task_count;
+}
+
 bool tti_sim_move(uint64_t bytes)
 {
     struct tti_sim *sim = tti_sim;
@@ -474,6 +483,9 @@ static int64_t real_ms(void)
 /* A run that is too large ends before the machine does. */
 static tutti_status look_at_limits(struct tti_sim *sim, tutti_error *error)
 {
+    if (sim->messages > 0)
+        return tti_error_set(error, TUTTI_ERR_LIMIT, 0, "there would be %.2g messages, too many to simulate in %lld ms",
+                             (double)sim->messages, (long long)sim->setup.limit_ms);
     if (sim->events % LOOK_EVENTS != 0) return TUTTI_OK;
     int64_t now = real_ms();
     if (sim->began_ms == 0) sim->began_ms = now;

@@ -28,9 +28,10 @@ struct tti_sim_setup {
     uint64_t seed;
     double local_ns_per_byte;
     int64_t local_latency_ns, overhead_ns, noise_ns;
-    bool sizes_only;    /* data are not moved: their time passes, their bytes stay */
-    size_t stack_bytes; /* of each task; 0: TTI_SIM_STACK_BYTES */
-    int64_t limit_ms;   /* real time that the run may take; 0: any */
+    double copy_ns_per_byte; /* of messages between hosts: of the sender's time, and of the receiver's */
+    bool sizes_only;         /* data are not moved: their time passes, their bytes stay */
+    size_t stack_bytes;      /* of each task; 0: TTI_SIM_STACK_BYTES */
+    int64_t limit_ms;        /* real time that the run may take; 0: any */
 };
 #define TTI_SIM_STACK_BYTES ((size_t)128 << 10)
 
@@ -74,6 +75,10 @@ void tti_sim_sleep(int64_t ns);
 /* Charges for moving `bytes` through memory, which is to be done before tti_sim_moved(). False: sizes only, do not. */
 bool tti_sim_move(uint64_t bytes);
 void tti_sim_moved(void);
+
+/* The calling task, like all others, is about to send this many messages. Ends the run (ERR_LIMIT) when that would take
+ * far longer than it may. */
+void tti_sim_expect(uint64_t messages);
 
 /* The two around every move of data, which cost nothing elsewhere. */
 static inline bool tti_move(uint64_t bytes)

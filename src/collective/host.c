@@ -46,6 +46,7 @@ static bool make_room(struct tti_lanes *lanes, const struct tti_plan *plan)
         sends += plan->steps[i].kind == TTI_STEP_SEND;
         receives += plan->steps[i].kind == TTI_STEP_RECV;
     }
+    if (tti_sim != NULL) tti_sim_expect(sends);
     return grow((void **)&lanes->posts, &lanes->post_room, receives, sizeof *lanes->posts) &&
            grow((void **)&lanes->shipments, &lanes->shipment_room, sends, sizeof *lanes->shipments) &&
            grow((void **)&lanes->temp, &lanes->temp_bytes, plan->temp_bytes, 1);

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Invariants. The latency is the same between all hosts: so pieces arrive at links in the order in which they left links,
- * and both links can be reckoned with when a piece leaves. Frames for one endpoint arrive at times that never decrease:
- * so frames of a pair stay in order. A rank that closed or was dropped is announced when none of its frames is on its way.
+ * The way out of a host is shared evenly: each of k ranks that send has a k-th of its rate. `passed` counts what each of
+ * them has sent since somebody last did; a frame that begins at `passed` has left at `passed` + its bytes, however many
+ * come and go meanwhile. So only the frame that leaves next needs an event.
+ *
+ * Invariants. The latency is the same between all hosts: so both links can be reckoned with when a frame has left. The way
+ * in is busy for as long as all that came since the frame began took, and the frame itself. Frames for one endpoint arrive
+ * at times that never decrease: so frames of a pair stay in order. A rank that closed or was dropped is announced when none
+ * of its frames is on its way.
  */
 #include "transport/sim.h"
 
@@ -14,10 +19,8 @@
 #include <string.h>
 
 enum {
-    PIECE_BYTES = 65536, /* that a frame has the link for at least, when others wait */
-    PIECES = 16,         /* a longer frame is not cut into many more than these */
-    SMALL_BYTES = 4096,  /* data that travel even when sizes only do: they may be counts that others go by */
-    BLOCK_FRAMES = 256   /* made together */
+    SMALL_BYTES = 4096, /* data that travel even when sizes only do: they may be counts that others go by */
+    BLOCK_FRAMES = 256  /* made together */
 };
 
 struct frame {
@@ -26,8 +29,10 @@ struct frame {
     struct endpoint *from, *to;
     struct tti_frame_head head;
     struct tti_outgoing *outgoing; /* until all of it has left */
-    uint64_t left;                 /* bytes not on the link yet */
-    void *data;                    /* NULL: there are none, or sizes only */
+    int64_t in_from_ns;            /* when it could have begun to pass the way in, and */
+    int64_t in_before_ns;          /* what had passed there by then */
+    int64_t copied_ns; /* when its last byte can be there at the earliest: the sender has copied it; 0: any time */
+    void *data;        /* NULL: there are none, or sizes only */
 };
 
 struct frames {
@@ -53,20 +58,22 @@ struct endpoint {
     struct frames queued;  /* to leave */
     struct frames arrived; /* to be taken */
     struct tti_outgoing *sent, **sent_last;
-    struct endpoint *next; /* of those of its host that have something queued */
-    bool waits;            /* is one of those */
-    uint64_t on_the_way;   /* frames of its own that have not arrived */
-    int64_t busy_until_ns; /* with what has arrived */
-    int heard;             /* departures it was told of */
+    struct endpoint *next, *previous; /* of those of its host that are sending */
+    bool sends;                       /* is one of those: its first queued frame */
+    double until;                     /* `passed` of the link when that has left */
+    uint64_t on_the_way;              /* frames of its own that have not arrived */
+    int64_t busy_until_ns;            /* with what has arrived */
+    int heard;                        /* departures it was told of */
 };
 
 struct link {
-    struct tti_event event;         /* the piece has left; the first member */
-    struct endpoint *first, **last; /* with something to send */
-    struct frame *sending;          /* NULL: idle */
+    struct tti_event event;        /* the first sender's frame has left; the first member */
+    struct endpoint *first, *last; /* that send, in the order in which their frames will have left */
+    int senders;
+    double passed; /* bytes, for each of them, */
+    int64_t at_ns; /* by then */
     struct tti_sim_network *network;
-    uint64_t piece;
-    int64_t down_busy_until_ns; /* the other direction */
+    int64_t in_busy_until_ns, in_passed_ns; /* the way in, and how long all that passed it took */
 };
 
 struct tti_sim_network {
@@ -223,55 +230,89 @@ static void has_left(struct frame *frame, int64_t there_ns)
 
 /* ---- Links ------------------------------------------------------------------------------------------------------- */
 
-static void start_piece(struct link *link)
+static void catch_up(struct link *link)
 {
-    struct endpoint *next = link->first;
-    link->sending = next == NULL ? NULL : next->queued.first;
-    if (next == NULL) return;
-    uint64_t piece = link->sending->left / PIECES;
-    if (piece < PIECE_BYTES) piece = PIECE_BYTES;
-    link->piece = link->sending->left < piece ? link->sending->left : piece;
-    tti_sim_at(&link->event, tti_sim_now_ns() + duration(link->network, link->piece));
+    int64_t now = tti_sim_now_ns();
+    if (link->senders > 0 && link->network->ns_per_byte > 0)
+        link->passed += (double)(now - link->at_ns) / link->network->ns_per_byte / link->senders;
+    link->at_ns = now;
 }
 
-static void take_endpoint(struct link *link)
+static void expect_next(struct link *link)
 {
-    struct endpoint *endpoint = link->first;
-    link->first = endpoint->next;
-    if (link->first == NULL) link->last = &link->first;
-    endpoint->waits = false;
+    if (link->first == NULL) {
+        tti_sim_cancel(&link->event);
+        link->passed = 0;
+        return;
+    }
+    double left = link->first->until - link->passed;
+    int64_t ns = left <= 0 ? 0 : (int64_t)(left * link->network->ns_per_byte * link->senders + 0.999);
+    tti_sim_at(&link->event, link->at_ns + ns);
 }
 
-static void add_endpoint(struct link *link, struct endpoint *endpoint)
+/* Behind all that leave before it. */
+static void insert(struct link *link, struct endpoint *endpoint)
 {
-    if (endpoint->waits || endpoint->queued.first == NULL) return;
-    endpoint->waits = true;
-    endpoint->next = NULL;
-    *link->last = endpoint;
-    link->last = &endpoint->next;
+    struct endpoint *after = link->last;
+    while (after != NULL && after->until > endpoint->until) after = after->previous;
+    endpoint->previous = after;
+    endpoint->next = after == NULL ? link->first : after->next;
+    *(endpoint->next == NULL ? &link->last : &endpoint->next->previous) = endpoint;
+    *(after == NULL ? &link->first : &after->next) = endpoint;
 }
 
-/* Whoever had the link goes to the end of those that wait for it. */
-static void piece_left(struct tti_event *event)
+static void take_out(struct link *link, struct endpoint *endpoint)
+{
+    *(endpoint->next == NULL ? &link->last : &endpoint->next->previous) = endpoint->previous;
+    *(endpoint->previous == NULL ? &link->first : &endpoint->previous->next) = endpoint->next;
+    endpoint->sends = false;
+    link->senders--;
+}
+
+/* With its first queued frame, when it has one and is not sending. The link must have caught up. */
+static void begin_sending(struct link *link, struct endpoint *endpoint)
+{
+    struct frame *frame = endpoint->queued.first;
+    if (endpoint->sends || frame == NULL) return;
+    const struct link *in = &link->network->links[frame->to->host];
+    frame->in_from_ns = later(link->at_ns + link->network->latency_ns, in->in_busy_until_ns);
+    frame->in_before_ns = in->in_passed_ns;
+    endpoint->until = link->passed + (double)(frame->head.bytes + TTI_SIM_FRAME_BYTES);
+    endpoint->sends = true;
+    link->senders++;
+    insert(link, endpoint);
+}
+
+/* When all of it has passed the way in. */
+static int64_t pass_in(struct tti_sim_network *network, const struct frame *frame)
+{
+    struct link *in = &network->links[frame->to->host];
+    int64_t own = duration(network, frame->head.bytes + TTI_SIM_FRAME_BYTES);
+    int64_t busy = frame->in_from_ns + in->in_passed_ns - frame->in_before_ns + own;
+    int64_t there = later(tti_sim_now_ns() + network->latency_ns, busy);
+    in->in_passed_ns += own;
+    in->in_busy_until_ns = later(in->in_busy_until_ns, there);
+    return there;
+}
+
+static void frame_left(struct tti_event *event)
 {
     struct link *link = (struct link *)event;
-    struct tti_sim_network *network = link->network;
     struct endpoint *from = link->first;
-    struct frame *frame = link->sending;
-    struct link *down = &network->links[frame->to->host];
-    int64_t there = tti_sim_now_ns() + network->latency_ns;
-    down->down_busy_until_ns = later(there, down->down_busy_until_ns + duration(network, link->piece));
-    frame->left -= link->piece;
-    take_endpoint(link);
-    if (frame->left == 0) {
-        take_first(&from->queued);
-        has_left(frame, down->down_busy_until_ns);
-    }
-    add_endpoint(link, from);
-    start_piece(link);
+    catch_up(link);
+    take_out(link, from);
+    struct frame *frame = take_first(&from->queued);
+    has_left(frame, pass_in(link->network, frame));
+    begin_sending(link, from);
+    expect_next(link);
 }
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
+
+static int64_t copy_ns(uint64_t bytes)
+{
+    return (int64_t)((double)bytes * tti_sim_setup_of()->copy_ns_per_byte + 0.5);
+}
 
 static void send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)
 {
@@ -289,17 +330,28 @@ static void send(struct tti_transport *transport, int peer, struct tti_outgoing 
     frame->to = &network->endpoints[peer];
     frame->head = outgoing->head;
     frame->outgoing = outgoing;
-    frame->left = outgoing->head.bytes + TTI_SIM_FRAME_BYTES;
     from->on_the_way++;
     if (from->host == frame->to->host) {
         int64_t moved = (int64_t)((double)outgoing->head.bytes * setup->local_ns_per_byte + 0.5);
         has_left(frame, later(tti_sim_now_ns() + setup->local_latency_ns, frame->to->busy_until_ns) + moved);
         return;
     }
+    int64_t copying = copy_ns(outgoing->head.bytes);
+    if (copying > 0) frame->copied_ns = tti_sim_now_ns() + copying + network->latency_ns;
     struct link *link = &network->links[from->host];
     append(&from->queued, frame);
-    add_endpoint(link, from);
-    if (link->sending == NULL) start_piece(link);
+    catch_up(link);
+    begin_sending(link, from);
+    expect_next(link);
+    if (copying > 0) tti_sim_sleep(copying);
+}
+
+/* The receiver copies what comes, as soon as it comes. */
+static void receive_copying(const struct frame *frame)
+{
+    if (frame->copied_ns == 0) return;
+    int64_t now = tti_sim_now_ns();
+    tti_sim_sleep(later(now + copy_ns(frame->head.bytes), frame->copied_ns) - now);
 }
 
 static bool take_arrived(struct endpoint *endpoint)
@@ -309,6 +361,7 @@ static bool take_arrived(struct endpoint *endpoint)
     for (struct frame *frame; (frame = take_first(&endpoint->arrived)) != NULL; any = true) {
         int peer = frame->from->transport.rank;
         void *cookie = NULL, *place = sink->begin(sink->context, peer, &frame->head, &cookie);
+        receive_copying(frame);
         if (place != NULL && frame->data != NULL) memcpy(place, frame->data, frame->head.bytes);
         sink->end(sink->context, peer, &frame->head, cookie);
         free_frame(endpoint->network, frame);
@@ -369,22 +422,14 @@ static void wake(struct tti_transport *transport)
 static void forget_queued(struct endpoint *endpoint, tutti_status status)
 {
     struct link *link = &endpoint->network->links[endpoint->host];
-    bool sending = link->first == endpoint && link->sending != NULL;
-    for (struct endpoint **at = &link->first; *at != NULL; at = &(*at)->next) {
-        if (*at != endpoint) continue;
-        *at = endpoint->next;
-        if (*at == NULL) link->last = at;
-        break;
-    }
-    endpoint->waits = false;
+    catch_up(link);
+    if (endpoint->sends) take_out(link, endpoint);
     for (struct frame *frame; (frame = take_first(&endpoint->queued)) != NULL;) {
         endpoint->on_the_way--;
         hand_back(endpoint, frame->outgoing, status);
         free_frame(endpoint->network, frame);
     }
-    if (!sending) return;
-    tti_sim_cancel(&link->event);
-    start_piece(link);
+    expect_next(link);
 }
 
 static void leave(struct endpoint *endpoint, bool in_order)
@@ -418,8 +463,7 @@ static void prepare(struct tti_sim_network *network)
     for (int host = 0; host < network->hosts; host++) {
         struct link *link = &network->links[host];
         link->network = network;
-        link->last = &link->first;
-        link->event.fire = piece_left;
+        link->event.fire = frame_left;
         link->event.id = UINT64_C(1) << 63 | (uint64_t)host;
     }
     for (int rank = 0; rank < network->size; rank++) {

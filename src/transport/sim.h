@@ -3,12 +3,13 @@
  * The transport of simulated hosts (base/sim.h): frames take the time that links would take.
  *
  * Each host has one link with a rate and a latency, the same for all, through which its ranks send and, apart from that,
- * receive; between the links is nothing that could be a bottleneck. What a host's ranks send shares its link fairly, a
- * piece of each in turn; what comes to a host passes its link in order of arrival. A frame's last byte so arrives after
- *     latency + (what was before it on either link, and itself) / rate.
+ * receive; between the links is nothing that could be a bottleneck. What a host's ranks send shares its link evenly; what
+ * comes to a host passes its link in order of arrival. A frame's last byte so arrives after
+ *     latency + (what was with it or before it on either link, and itself) / rate.
  * Between ranks of one host a frame takes the local latency and rate of the run, for each receiver one after the other.
- * Sending and receiving a frame cost the sender's and the receiver's time the run's overhead each. A link takes
- * TTI_SIM_FRAME_BYTES more than a frame's data.
+ * Sending and receiving a frame cost the sender's and the receiver's time the run's overhead each; where data have to be
+ * copied by their cores (`copy_ns_per_byte` of the run), neither does anything else meanwhile, and one copies what the
+ * other has copied already. A link takes TTI_SIM_FRAME_BYTES more than a frame's data.
  */
 #ifndef TTI_TRANSPORT_SIM_H
 #define TTI_TRANSPORT_SIM_H
