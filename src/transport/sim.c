@@ -83,6 +83,7 @@ struct tti_sim_network {
     struct link *links;
     struct endpoint *endpoints;
     int *departed, departed_count; /* ranks, in order */
+    int open;                      /* endpoints */
     struct frame *free;
     struct block *blocks;
 };
@@ -186,7 +187,7 @@ static void depart(struct tti_event *event)
     struct tti_sim_network *network = gone->network;
     gone->state = ANNOUNCED;
     network->departed[network->departed_count++] = gone->transport.rank;
-    for (int rank = 0; rank < network->size; rank++) rouse(&network->endpoints[rank]);
+    for (int rank = 0; rank < network->size && network->open > 0; rank++) rouse(&network->endpoints[rank]);
 }
 
 static void announce_departure(struct endpoint *gone)
@@ -438,6 +439,7 @@ static void leave(struct endpoint *endpoint, bool in_order)
     forget_queued(endpoint, in_order ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER_LOST);
     free_frames(endpoint->network, &endpoint->arrived);
     endpoint->state = GONE;
+    endpoint->network->open--;
     announce_departure(endpoint);
 }
 
@@ -537,6 +539,7 @@ struct tti_transport *tti_sim_network_open(struct tti_sim_network *network, int 
     struct endpoint *endpoint = &network->endpoints[rank];
     assert(endpoint->state == UNUSED);
     endpoint->state = OPEN;
+    network->open++;
     return &endpoint->transport;
 }
 
