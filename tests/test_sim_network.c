@@ -173,6 +173,14 @@ static void share_out(struct node *node)
     if (node->rank == 2 || node->rank == 4) await(node, &node->arrived, 1);
 }
 
+/* Ranks 0 and 2 send to each other at once. */
+static void exchange(struct node *node)
+{
+    if (node->rank != 0 && node->rank != 2) return;
+    send_frame(node, 2 - node->rank, 0, 100000);
+    await(node, &node->arrived, 1);
+}
+
 /* Hosts 1 and 2 send to host 0: they share the way in. A small frame that comes later does not wait for all of it. */
 static void share_in(struct node *node)
 {
@@ -194,6 +202,15 @@ static void test_times(void)
     run(alone, setup);
     CHECK(is_near(when(2), LATENCY_NS + HEAD + 100000 + 2 * 50) && is_near(when(5), 300 + 2 * 5000 + 2 * 50));
     setup.overhead_ns = 0;
+    setup.copy_ns_per_byte = 0.5; /* faster than the link: both copy while it sends, and the receiver nothing else */
+    run(alone, setup);
+    CHECK(is_near(when(2), LATENCY_NS + HEAD + 100000));
+    setup.copy_ns_per_byte = 3; /* slower: one copies what the other has copied */
+    run(alone, setup);
+    CHECK(is_near(when(2), LATENCY_NS + 300000));
+    run(exchange, setup); /* neither receives while it sends */
+    CHECK(is_near(when(0), 600000) && is_near(when(2), 600000));
+    setup.copy_ns_per_byte = 0;
     run(share_out, setup);
     int64_t both = LATENCY_NS + 2 * (HEAD + LARGE);
     int64_t first = when(2) < when(4) ? when(2) : when(4), second = when(2) < when(4) ? when(4) : when(2);

@@ -54,6 +54,7 @@ struct endpoint {
     enum state state;
     bool in_order; /* it closed, rather than being dropped */
     bool asleep;
+    int64_t idle_from_ns, idle_to_ns; /* its last sleep: what came meanwhile was copied as it came */
     tti_bell bell;
     struct frames queued;  /* to leave */
     struct frames arrived; /* to be taken */
@@ -106,8 +107,10 @@ static void rouse(struct endpoint *endpoint)
 static void doze(struct endpoint *endpoint, int64_t timeout_ns)
 {
     endpoint->asleep = true;
+    if (endpoint->idle_to_ns != tti_sim_now_ns()) endpoint->idle_from_ns = tti_sim_now_ns();
     tti_sim_bell_sleep(&endpoint->bell, atomic_load_explicit(&endpoint->bell, memory_order_relaxed), timeout_ns);
     endpoint->asleep = false;
+    endpoint->idle_to_ns = tti_sim_now_ns();
 }
 
 /* ---- Frames ------------------------------------------------------------------------------------------------------ */
@@ -347,12 +350,16 @@ static void send(struct tti_transport *transport, int peer, struct tti_outgoing 
     if (copying > 0) tti_sim_sleep(copying);
 }
 
-/* The receiver copies what comes, as soon as it comes. */
-static void receive_copying(const struct frame *frame)
+/* The receiver copies what comes: while it comes, as far as it slept then, and the rest now. */
+static void receive_copying(struct endpoint *endpoint, const struct frame *frame)
 {
     if (frame->copied_ns == 0) return;
-    int64_t now = tti_sim_now_ns();
-    tti_sim_sleep(later(now + copy_ns(frame->head.bytes), frame->copied_ns) - now);
+    int64_t now = tti_sim_now_ns(), left = copy_ns(frame->head.bytes);
+    int64_t from = later(endpoint->idle_from_ns, frame->in_from_ns);
+    if (endpoint->idle_to_ns > from) left -= endpoint->idle_to_ns - from;
+    endpoint->idle_from_ns = endpoint->idle_to_ns;
+    int64_t until = later(left > 0 ? now + left : now, frame->copied_ns);
+    if (until > now) tti_sim_sleep(until - now);
 }
 
 static bool take_arrived(struct endpoint *endpoint)
@@ -362,7 +369,7 @@ static bool take_arrived(struct endpoint *endpoint)
     for (struct frame *frame; (frame = take_first(&endpoint->arrived)) != NULL; any = true) {
         int peer = frame->from->transport.rank;
         void *cookie = NULL, *place = sink->begin(sink->context, peer, &frame->head, &cookie);
-        receive_copying(frame);
+        receive_copying(endpoint, frame);
         if (place != NULL && frame->data != NULL) memcpy(place, frame->data, frame->head.bytes);
         sink->end(sink->context, peer, &frame->head, cookie);
         free_frame(endpoint->network, frame);
