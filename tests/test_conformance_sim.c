@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=300 labels=asan,tsan
+ * ctest: timeout=300 labels=asan
  *
  * Conformance on simulated ranks: the list of test_conformance.c, each case under several orders of events.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan
+ * ctest: timeout=120 labels=asan
  *
  * Simulated worlds: the seed and the run, a planted mistake that some seeds find and find again, deadlines, stalls and
  * deaths in simulated time, sizes without data, bad setups, and memory that runs out.
