@@ -319,7 +319,7 @@ static void ends_late(tutti_comm *comm, struct fault_rank *self)
             if (!cancels) tutti_within(comm, 30);
             CHECK(tutti_all_reduce_many_start(comm, pieces, count, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
             if (cancels) CHECK(tutti_cancel(op) == TUTTI_OK);
-            status = tutti_wait_for(op, 10000);
+            status = tutti_wait_for(op, 45000);
         }
         const tutti_error *error = tutti_comm_error(comm);
         CHECK_THAT(status == (cancels ? TUTTI_ERR_CANCELLED : TUTTI_ERR_TIMEOUT) && error != NULL &&
@@ -327,8 +327,7 @@ static void ends_late(tutti_comm *comm, struct fault_rank *self)
                    "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
         self->mark = 1;
     } else {
-        int64_t until = fault_now_ns() + INT64_C(10000000000);
-        while (fault_shared->ranks[0].mark == 0 && fault_now_ns() < until) fault_sleep_ms(1);
+        fault_await_mark(0, 1);
         tutti_status status = tutti_all_reduce_many(comm, pieces, count, TUTTI_F32, TUTTI_SUM);
         CHECK_THAT(status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TIMEOUT, "%s", tutti_status_name(status));
     }
@@ -362,7 +361,7 @@ static void random_end(tutti_comm *comm, struct fault_rank *self)
         ops[i].id = 0;
     }
     for (int i = 0; i < 4; i++) {
-        tutti_status status = ops[i].id == 0 ? TUTTI_OK : tutti_wait_for(ops[i], 15000);
+        tutti_status status = ops[i].id == 0 ? TUTTI_OK : tutti_wait_for(ops[i], 45000);
         CHECK_THAT(status == TUTTI_OK || status == TUTTI_ERR_HANDLE || status == TUTTI_ERR_CANCELLED ||
                        status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_MISMATCH,
                    "%s", tutti_status_name(status));
