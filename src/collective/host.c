@@ -16,8 +16,8 @@
 
 #define MS INT64_C(1000000)
 enum {
-    ANSWER_MS = 300, /* how long a peer that is elsewhere may take to say where */
-    SLEEP_MS = 2     /* another thread may have received what this one sleeps for */
+    ANSWER_MS = 2000, /* how long a peer that is elsewhere may take to say where */
+    SLEEP_MS = 2      /* another thread may have received what this one sleeps for */
 };
 
 /* ---- The plan -------------------------------------------------------------------------------------------------- */
