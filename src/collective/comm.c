@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "collective/local.h"
 #include "collective/message.h"
 #include "collective/net.h"
 #include "collective/queue.h"
@@ -93,22 +94,6 @@ static void find_parts(tutti_comm *comm, char *area, size_t area_bytes)
 
 /* ---- Making and freeing ---------------------------------------------------------------------------------------- */
 
-/* Whether this process may read the others' memory: tried on a word of each, before anyone depends on it. */
-static bool probe_attach(const tutti_comm *comm)
-{
-    if (comm->world->options.attach == 0) return false;
-    for (int i = 0; i < comm->world->process_count; i++) {
-        const struct tti_process *process = &comm->world->processes[i];
-        if (i == comm->world->process || process->pid == (int)getpid()) continue;
-        char byte;
-        struct iovec local = {&byte, 1}, remote = {(void *)(uintptr_t)1, 1};
-        /* address 1 is never mapped: EFAULT says that we may look, EPERM that we may not */
-        ssize_t got = process_vm_readv(process->pid, &local, 1, &remote, 1, 0);
-        if (got < 0 && errno != EFAULT) return false;
-    }
-    return true;
-}
-
 int64_t tti_cache_bytes(void)
 {
     /* not sysconf: on some machines it answers for all of the processor's caches together */
@@ -197,7 +182,7 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     made->shared_bells = !made->all_threads;
     find_parts(made, setup->area, setup->area_bytes);
     if (!allocate(made)) return give_up(made, setup, error);
-    made->can_attach = probe_attach(made);
+    made->can_attach = tti_world_can_attach(made->world);
     if (!tti_fence_setup()) atomic_store_explicit(&made->area->full_fences, 1, memory_order_seq_cst);
     announce_cores(made);
     *comm = made;
@@ -227,8 +212,11 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     made->messages = tti_messages_create(made);
     bool all = made->area != NULL && made->row != NULL && made->tables != NULL && made->messages != NULL;
     tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK && setup->local != NULL) status = tti_local_create(made, setup->local, error);
     if (status == TUTTI_OK) status = tti_lanes_create(made, setup->net, setup->id, error);
     if (status != TUTTI_OK) {
+        if (made->local != NULL) made->local->given = false; /* what was taken over stays the caller's */
+        tti_local_free(made);
         tti_free(made->area);
         tti_free(made->tables);
         return give_up(made, setup, error);

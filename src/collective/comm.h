@@ -158,6 +158,7 @@ struct tutti_comm {
     bool owns_area;    /* of a comm that was split off: it lies in this process's arena, given by this rank */
     struct tti_post *posts;
     struct tti_lanes *lanes; /* provider `host`: its dealings over the transport */
+    struct tti_local *local; /* and with its host's ranks through memory; NULL: none */
     int here;                /* ranks of this comm on this host */
     uint64_t *tables;        /* size rows of 4 * size, or this rank's alone */
     size_t own_row;          /* which of them is this rank's */
@@ -227,10 +228,11 @@ static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank
 size_t tti_area_bytes(int size, bool bounce);
 size_t tti_area_bytes_small(int size, bool bounce); /* of one that was split off */
 /* This rank needs the memory of a comm that was split off no more. */
-void tti_area_give_back(tutti_comm *comm);
+void tti_area_give_back(struct tti_world *world, struct tti_area *area, bool owns);
 
 /* What a comm is made of: one rank's side of it. */
 struct tti_net;
+struct tti_local_setup;
 struct tti_comm_setup {
     struct tti_world *world;  /* of this host; one reference of it is taken over on success */
     int rank, size, here;     /* `here` of its ranks on this host */
@@ -238,8 +240,9 @@ struct tti_comm_setup {
     int *members;             /* the world's numbers of its ranks; NULL: all, in order; taken over on success */
     void *area;               /* memory that its ranks share, or: */
     size_t area_bytes;
-    struct tti_net *net; /* what they exchange messages by, */
-    uint32_t id;         /* and the comm's number there, the same on all its ranks */
+    struct tti_net *net;                 /* what they exchange messages by, */
+    uint32_t id;                         /* and the comm's number there, the same on all its ranks */
+    const struct tti_local_setup *local; /* what those of one host share besides; NULL: nothing */
 };
 tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
 tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);

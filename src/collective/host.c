@@ -8,6 +8,7 @@
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/copy.h"
+#include "collective/local.h"
 #include "collective/net.h"
 #include "collective/queue.h"
 #include "collective/trace.h"
@@ -39,6 +40,17 @@ static bool grow(void **room, size_t *have, size_t want, size_t each)
     return true;
 }
 
+static bool grow_temp(struct tti_lanes *lanes, size_t bytes)
+{
+    if (lanes->temp_bytes >= bytes) return true;
+    void *more = tti_local_alloc(lanes->comm, bytes);
+    if (more == NULL) return false;
+    tti_local_release(lanes->comm, lanes->temp, false);
+    lanes->temp = more;
+    lanes->temp_bytes = bytes;
+    return true;
+}
+
 static bool make_room(struct tti_lanes *lanes, const struct tti_plan *plan)
 {
     size_t sends = 0, receives = 0;
@@ -49,7 +61,13 @@ static bool make_room(struct tti_lanes *lanes, const struct tti_plan *plan)
     if (tti_sim != NULL) tti_sim_expect(sends);
     return grow((void **)&lanes->posts, &lanes->post_room, receives, sizeof *lanes->posts) &&
            grow((void **)&lanes->shipments, &lanes->shipment_room, sends, sizeof *lanes->shipments) &&
-           grow((void **)&lanes->temp, &lanes->temp_bytes, plan->temp_bytes, 1);
+           grow_temp(lanes, plan->temp_bytes);
+}
+
+static tutti_status build_plan(const tutti_comm *comm, struct tti_plan *plan, const struct tti_shape *shape)
+{
+    if (!tti_local_covers(comm, shape->kind)) return tti_plan_build(plan, shape);
+    return tti_hosts_build_all(plan, &comm->local->hosts, shape);
 }
 
 static tutti_status build(struct tti_op *op)
@@ -65,7 +83,7 @@ static tutti_status build(struct tti_op *op)
     bool known = kept->plan.count > 0 && shape->tables == NULL && same_shape(shape, &kept->shape);
     if (!known) {
         kept->shape = *shape;
-        if (tti_plan_build(&kept->plan, shape) != TUTTI_OK) kept->plan.count = 0;
+        if (build_plan(comm, &kept->plan, shape) != TUTTI_OK) kept->plan.count = 0;
         known = !kept->plan.failed;
     }
     if (known && make_room(comm->lanes, op->plan)) return TUTTI_OK;
@@ -146,6 +164,7 @@ static tutti_status mismatch(struct tti_op *op)
 static char *address(const struct tti_op *op, const struct tti_region *region)
 {
     const void *base = op->comm->lanes->temp;
+    if (region->rank != op->comm->rank) return tti_local_address(op, region);
     if (region->space == TTI_IN) base = op->in;
     if (region->space == TTI_OUT) base = op->out;
     return (char *)((uintptr_t)base + region->offset);
@@ -200,6 +219,7 @@ static tutti_status message_step(struct tti_op *op, const struct tti_step *step)
     case TTI_STEP_SEND: post_send(op, step); return TUTTI_OK;
     case TTI_STEP_RECV: post_receive(op, step); return TUTTI_OK;
     case TTI_STEP_AWAIT: return await(op, step->value);
+    case TTI_STEP_WAIT: return tti_local_wait(op, step);
     default: return drain(op, step->value);
     }
 }
@@ -207,41 +227,77 @@ static tutti_status message_step(struct tti_op *op, const struct tti_step *step)
 static bool is_message(const struct tti_step *step)
 {
     return step->kind == TTI_STEP_SEND || step->kind == TTI_STEP_RECV || step->kind == TTI_STEP_AWAIT ||
-           step->kind == TTI_STEP_DRAIN;
+           step->kind == TTI_STEP_DRAIN || step->kind == TTI_STEP_WAIT;
+}
+
+/* Where the parts of a fold lie, from `done` bytes on; those of other processes are read first. */
+static tutti_status find_sources(struct tti_op *op, const struct tti_step *step, uint64_t done, uint64_t bytes,
+                                 struct tti_fold_source *sources)
+{
+    const struct tti_part *parts = &op->plan->parts[step->first];
+    for (int i = 0; i < step->sources; i++) {
+        bool partial = parts[i].partial, own = parts[i].at.rank == op->comm->rank;
+        uint64_t offset = partial ? done / op->shape.element * op->shape.accumulator : done;
+        char *at = address(op, &parts[i].at);
+        if (at == NULL && !own) {
+            at = op->comm->local->scratch + (size_t)i * TTI_SCRATCH_BYTES;
+            TTI_TRY(tti_local_fetch(op, &parts[i].at, offset, at, bytes));
+        } else {
+            at = (char *)((uintptr_t)at + offset);
+        }
+        double factor = own ? op->reducer.factor : tti_local_factor(op, parts[i].at.rank);
+        sources[i] = (struct tti_fold_source){at, parts[i].first, parts[i].ranks, partial, factor};
+    }
+    return TUTTI_OK;
+}
+
+/* Parts of other processes are folded piece by piece: only leaves are. */
+static uint64_t piece_of(const struct tti_op *op, const struct tti_step *step)
+{
+    const struct tti_part *parts = &op->plan->parts[step->first];
+    for (int i = 0; i < step->sources; i++)
+        if (parts[i].at.rank != op->comm->rank && address(op, &parts[i].at) == NULL) return TTI_SCRATCH_BYTES;
+    return step->bytes;
 }
 
 static tutti_status fold(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_fold_source few[16], *sources = few;
-    const struct tti_part *parts = &op->plan->parts[step->first];
     int count = step->sources;
+    tutti_status status = TUTTI_OK;
     if (count > 16) sources = tti_calloc((size_t)count, sizeof *sources);
     if (sources == NULL)
         return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
                               "rank %d has no memory to combine %d contributions", op->comm->rank, count);
-    for (int i = 0; i < count; i++)
-        sources[i] = (struct tti_fold_source){address(op, &parts[i].at), parts[i].first, parts[i].ranks,
-                                              parts[i].partial, op->reducer.factor};
-    size_t elements = step->bytes / op->shape.element;
-    if (tti_move(step->bytes * ((uint64_t)count + 1)))
-        tti_fold(&op->reducer, sources, count, (int)step->value, address(op, &step->target), elements);
-    tti_moved();
+    uint64_t piece = piece_of(op, step), target_bytes = step->value == 0 ? op->shape.accumulator : op->shape.element;
+    for (uint64_t done = 0; done < step->bytes && status == TUTTI_OK; done += piece) {
+        uint64_t bytes = step->bytes - done < piece ? step->bytes - done : piece, elements = bytes / op->shape.element;
+        char *target = address(op, &step->target) + done / op->shape.element * target_bytes;
+        status = find_sources(op, step, done, bytes, sources);
+        if (status == TUTTI_OK && tti_move(bytes * ((uint64_t)count + 1)))
+            tti_fold(&op->reducer, sources, count, (int)step->value, target, elements);
+        tti_moved();
+    }
     if (sources != few) tti_free(sources);
-    return TUTTI_OK;
+    return status;
 }
 
-static void copy(struct tti_op *op, const struct tti_step *step)
+static tutti_status copy(struct tti_op *op, const struct tti_step *step)
 {
     char *target = address(op, &step->target), *source = address(op, &step->source);
+    if (source == NULL && step->source.rank != op->comm->rank)
+        return tti_local_fetch(op, &step->source, 0, target, step->bytes);
     if (target != source && tti_move(2 * step->bytes))
         tti_copy(target, source, step->bytes, (enum tti_store)step->store);
     tti_moved();
+    return TUTTI_OK;
 }
 
 static tutti_status data_step(struct tti_op *op, const struct tti_step *step)
 {
     if (step->kind == TTI_STEP_FOLD) return fold(op, step);
-    if (step->kind == TTI_STEP_COPY) copy(op, step);
+    if (step->kind == TTI_STEP_COPY) return copy(op, step);
+    tti_local_say(op, step);
     return TUTTI_OK;
 }
 
@@ -301,6 +357,7 @@ static tutti_status start(struct tti_op *op)
     if (lanes->questions > 0) answer_all(lanes);
     tti_net_unlock(lanes->net);
     op->step = 0;
+    op->cursor = 0;
     op->entered = true;
     op->state = TTI_OP_RUNNING;
     return TUTTI_OK;
@@ -330,6 +387,7 @@ static void stop(struct tti_op *op)
     tti_net_lock(lanes->net);
     tti_lanes_stop(lanes);
     tti_net_unlock(lanes->net);
+    if (op->entered && tti_local_covers(op->comm, op->shape.kind)) tti_local_stop(op);
 }
 
 static bool is_lost(const struct tti_lanes *lanes, int rank)
@@ -356,10 +414,13 @@ static bool is_fenced(struct tti_op *op, int64_t until_ns)
     tti_net_pump(lanes->net);
     tti_net_lock(lanes->net);
     int busy = find_busy(lanes);
+    if (busy < 0 && tti_local_covers(op->comm, op->shape.kind)) busy = tti_local_reader(op);
     bool late = busy >= 0 && tti_now_ns() >= until_ns;
     if (late) { /* never given back: the transport may still use them */
         lanes->posts = NULL;
         lanes->shipments = NULL;
+        lanes->temp = NULL;
+        lanes->temp_bytes = 0;
         lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
     }
     tti_net_unlock(lanes->net);
@@ -397,7 +458,8 @@ static bool has_left(const tutti_comm *comm, int rank)
     tti_net_lock(comm->lanes->net);
     bool left = comm->lanes->peers[rank] != NULL && comm->lanes->peers[rank]->left;
     tti_net_unlock(comm->lanes->net);
-    return left;
+    int place = tti_local_place(comm, rank);
+    return left || (place >= 0 && atomic_load_explicit(&comm->local->posts[place].left, memory_order_acquire) != 0);
 }
 
 static uint64_t mark_of(const tutti_comm *comm, int rank)
@@ -406,7 +468,7 @@ static uint64_t mark_of(const tutti_comm *comm, int rank)
     const struct tti_lane *lane = comm->lanes->peers[rank];
     uint64_t mark = lane == NULL ? 0 : lane->sequence << 8 | (lane->posted != NULL);
     tti_net_unlock(comm->lanes->net);
-    return mark;
+    return mark ^ tti_local_mark(comm, rank);
 }
 
 static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
@@ -414,7 +476,8 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     struct tti_lanes *lanes = comm->lanes;
     tti_net_lock(lanes->net);
     const struct tti_lane *lane = lanes->peers[rank];
-    uint64_t sequence = lane == NULL ? 0 : lane->sequence;
+    uint64_t sequence = lane == NULL ? 0 : lane->sequence, here = tti_local_mark(comm, rank) >> 32;
+    if (here > sequence) sequence = here;
     const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
     char call[160] = "";
     if (past != NULL) tti_call_describe(&past->call, call, sizeof call);
@@ -448,9 +511,14 @@ static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
 static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t timeout_ns)
 {
     struct tti_transport *transport = comm->lanes->net->transport;
+    int awaited = *waitable->waiting_for;
+    bool local = awaited >= 0 && tti_local_place(comm, awaited) >= 0;
+    if (local) tti_local_announce(comm, true);
     tutti_status status = waitable->progress(waitable->object);
-    if (status != TUTTI_IN_PROGRESS || tti_comm_is_broken(comm)) return status;
-    transport->ops->sleep(transport, timeout_ns < SLEEP_MS * MS ? timeout_ns : SLEEP_MS * MS);
+    bool same = awaited == *waitable->waiting_for; /* one that it moved on to must be announced first */
+    if (status == TUTTI_IN_PROGRESS && (same || comm->local == NULL) && !tti_comm_is_broken(comm))
+        transport->ops->sleep(transport, timeout_ns < SLEEP_MS * MS ? timeout_ns : SLEEP_MS * MS);
+    if (local) tti_local_announce(comm, false);
     return status;
 }
 
@@ -475,11 +543,14 @@ static void leave(tutti_comm *comm)
     for (int rank = 0; rank < comm->size; rank++)
         if (lanes->peers[rank] != NULL && rank != comm->rank) tti_lane_say(lanes, rank, head, NULL);
     tti_net_unlock(lanes->net);
+    if (comm->local != NULL)
+        atomic_store_explicit(&comm->local->posts[comm->local->place].left, 1, memory_order_release);
 }
 
 static void shut(tutti_comm *comm)
 {
     if (comm->lanes != NULL) tti_lanes_free(comm->lanes);
+    tti_local_free(comm);
     tti_free(comm->area);
     tti_free(comm->tables);
 }

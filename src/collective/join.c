@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api.h"
+#include "collective/local.h"
 #include "collective/net.h"
 #include "collective/queue.h"
 #include "collective/trace.h"
@@ -99,9 +100,32 @@ static int count_here(const struct tti_cluster *cluster, int rank)
 {
     const char *name = cluster->host_names[cluster->ranks[rank].host];
     int count = 0;
+    if (cluster->one_machine) return cluster->size;
     for (int other = 0; other < cluster->size; other++)
         count += strcmp(cluster->host_names[cluster->ranks[other].host], name) == 0;
     return count;
+}
+
+/* A comm of all ranks over several hosts. */
+static tutti_status create_over(struct tti_cluster *cluster, const struct tti_cluster_seat *seat, struct tti_net *net,
+                                tutti_comm **comm, tutti_error *error)
+{
+    struct tti_local_setup local = {.area = seat->world->area, .one_process = seat->world->process_count == 1};
+    struct tti_comm_setup setup = {.world = seat->world,
+                                   .rank = seat->rank,
+                                   .size = cluster->size,
+                                   .here = count_here(cluster, seat->rank),
+                                   .net = net};
+    bool together = cluster->shares && cluster->host_count < cluster->size;
+    int *host_of = together ? tti_calloc((size_t)cluster->size, sizeof *host_of) : NULL;
+    if (together && host_of == NULL)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks", cluster->size);
+    for (int rank = 0; rank < cluster->size && together; rank++) host_of[rank] = cluster->ranks[rank].host;
+    local.host_of = host_of;
+    if (together) setup.local = &local;
+    tutti_status status = tti_comm_create_over(&setup, comm, error);
+    tti_free(host_of);
+    return status;
 }
 
 static void release_cluster(void *cluster)
@@ -123,12 +147,7 @@ static tutti_status sit_down(struct tti_cluster *cluster, int index, tutti_comm 
     } else if ((status = tti_net_create(seat->transport, &net, error)) == TUTTI_OK) {
         net->cluster = cluster;
         net->release = release_cluster;
-        struct tti_comm_setup setup = {.world = seat->world,
-                                       .rank = seat->rank,
-                                       .size = cluster->size,
-                                       .here = count_here(cluster, seat->rank),
-                                       .net = net};
-        status = tti_comm_create_over(&setup, comm, error);
+        status = create_over(cluster, seat, net, comm, error);
         tti_net_release(net); /* the comm holds it */
     } else {
         seat->transport->ops->close(seat->transport, 0);

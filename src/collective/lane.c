@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/sim.h"
 #include "base/status.h"
+#include "collective/local.h"
 #include "collective/net.h"
 #include <string.h>
 
@@ -325,6 +326,7 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
     case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
     case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
     case TTI_FRAME_LEAVE: lane->left = true; break;
+    case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;
     }
 }
@@ -394,8 +396,9 @@ static bool is_in_use(const struct tti_lanes *lanes)
 
 static void free_work(struct tti_lanes *lanes)
 {
-    void *work[] = {lanes->posts, lanes->shipments, lanes->temp};
+    void *work[] = {lanes->posts, lanes->shipments};
     bool in_use = is_in_use(lanes);
+    tti_local_release(lanes->comm, lanes->temp, in_use);
     for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
         if (in_use)
             tti_net_keep(lanes->net, work[i]);

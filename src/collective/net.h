@@ -32,7 +32,8 @@ enum tti_frame_kind {
     TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
     TTI_FRAME_ASK,      /* what was called as op `sequence`? data: the asker's call */
     TTI_FRAME_BREAK,    /* the comm is broken. data: tutti_error */
-    TTI_FRAME_LEAVE     /* the sender makes no more calls on this comm; sequence: its last op */
+    TTI_FRAME_LEAVE,    /* the sender makes no more calls on this comm; sequence: its last op */
+    TTI_FRAME_NUDGE     /* it has published something in memory that both share (local.h) */
 };
 
 /* First in what begin() gives the transport as a cookie. */
@@ -111,7 +112,7 @@ struct tti_lanes {
     struct tti_posted *posts; /* of the op that runs, in order of posting */
     struct tti_shipment *shipments;
     size_t post_room, shipment_room, post_count, shipment_count, arrived, drained;
-    char *temp;
+    char *temp; /* by tti_local_alloc */
     size_t temp_bytes;
     int grants;     /* peers that are to be told what was posted for them */
     int questions;  /* that are not answered */

@@ -411,3 +411,94 @@ uint64_t tti_hosts_window(const struct tti_hosts *hosts, const struct tti_shape 
     uint64_t bytes = TEMP_MOST / shape->accumulator * shape->element / partials_most(hosts, shape) * slices;
     return bytes < WINDOW_LEAST ? WINDOW_LEAST : bytes / 64 * 64;
 }
+
+/* ---- All of it ------------------------------------------------------------------------------------------------- */
+
+/* Messages are counted through all phases. */
+struct posted {
+    uint32_t sent, received;
+};
+
+static void append_step(struct tti_plan *plan, const struct tti_plan *phase, const struct tti_step *step,
+                        struct posted before)
+{
+    switch ((enum tti_step_kind)step->kind) {
+    case TTI_STEP_COPY: tti_add_copy(plan, step->target, step->source, step->bytes, (enum tti_store)step->store); break;
+    case TTI_STEP_FOLD:
+        tti_add_fold(plan, step->target, phase->parts + step->first, step->sources, (int)step->value, step->bytes);
+        break;
+    case TTI_STEP_SEND: tti_add_message(plan, TTI_STEP_SEND, step->peer, step->source, step->bytes); break;
+    case TTI_STEP_RECV: tti_add_message(plan, TTI_STEP_RECV, step->peer, step->target, step->bytes); break;
+    case TTI_STEP_AWAIT: tti_add_settle(plan, TTI_STEP_AWAIT, before.received + step->value); break;
+    case TTI_STEP_DRAIN: tti_add_settle(plan, TTI_STEP_DRAIN, before.sent + step->value); break;
+    default: plan->failed = true; /* phases have no others */
+    }
+}
+
+static void append(struct tti_plan *plan, const struct tti_plan *phase, struct posted *posted)
+{
+    struct posted before = *posted;
+    for (size_t i = 0; i < phase->count; i++) {
+        append_step(plan, phase, &phase->steps[i], before);
+        posted->sent += phase->steps[i].kind == TTI_STEP_SEND;
+        posted->received += phase->steps[i].kind == TTI_STEP_RECV;
+    }
+    if (phase->temp_bytes > plan->temp_bytes) plan->temp_bytes = phase->temp_bytes;
+}
+
+/* A host's ranks wait for each other: nobody goes on before all have come here. */
+static void add_meeting(struct tti_plan *plan, uint32_t number)
+{
+    tti_add_publish(plan, number);
+    tti_add_wait(plan, TTI_ALL, number);
+}
+
+/* Those who do not lead wait for the one who meets the other hosts. */
+static bool build_barrier(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape,
+                          struct tti_plan *room)
+{
+    int leader = rank_at(hosts, hosts->host_of[shape->rank], 0);
+    struct posted posted = {0};
+    if (leader != shape->rank) {
+        tti_add_wait(plan, leader, TTI_LEFT);
+        return true;
+    }
+    tti_add_wait(plan, TTI_ALL, 0);
+    if (tti_hosts_build(room, hosts, shape, TTI_BETWEEN, (struct tti_part_of_all){0}) != TUTTI_OK) return false;
+    append(plan, room, &posted);
+    tti_add_publish(plan, TTI_LEFT);
+    return true;
+}
+
+static bool build_windows(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape,
+                          struct tti_plan *room)
+{
+    uint64_t bytes = tti_hosts_bytes(hosts, shape), most = tti_hosts_window(hosts, shape), begin = 0;
+    struct posted posted = {0};
+    uint32_t number = 0;
+    tti_add_wait(plan, TTI_ALL, 0);
+    do {
+        struct tti_part_of_all window = {begin, bytes - begin < most ? bytes - begin : most};
+        for (int phase = 0; phase < TTI_PHASES; phase++, number++) {
+            if (tti_hosts_build(room, hosts, shape, (enum tti_phase)phase, window) != TUTTI_OK) return false;
+            if (number > 0) add_meeting(plan, number);
+            append(plan, room, &posted);
+        }
+        begin += window.bytes;
+    } while (begin < bytes);
+    tti_add_leave(plan);
+    return true;
+}
+
+tutti_status tti_hosts_build_all(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape)
+{
+    struct tti_plan room = {0};
+    plan->count = plan->part_count = 0;
+    plan->temp_bytes = 0;
+    plan->failed = false;
+    tti_add_enter(plan);
+    bool made = shape->kind == TTI_BARRIER ? build_barrier(plan, hosts, shape, &room)
+                                           : build_windows(plan, hosts, shape, &room);
+    tti_plan_free(&room);
+    return made && !plan->failed ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}

@@ -33,6 +33,10 @@
  *
  * A window is a range of the vector, or of every block; the operation is repeated window after window so that TEMP stays
  * bounded. All ranks must go through the same windows.
+ *
+ * The whole operation is one plan (tti_hosts_build_all): its phases in a row, with steps in between by which a host's ranks
+ * wait for each other. In it a WAIT for all is for those of this host, ENTER and LEAVE show that they may be read and that
+ * nobody else is read any more.
  */
 #ifndef TTI_COLLECTIVE_PLAN_HOSTS_H
 #define TTI_COLLECTIVE_PLAN_HOSTS_H
@@ -57,6 +61,12 @@ void tti_hosts_free(struct tti_hosts *hosts);
 
 enum tti_phase { TTI_BEFORE, TTI_BETWEEN, TTI_AFTER, TTI_PHASES };
 
+/* Whether it brings anything: there are several hosts, and one of them has several ranks. */
+static inline bool tti_hosts_pay(const struct tti_hosts *hosts)
+{
+    return hosts->count > 1 && hosts->count < hosts->size;
+}
+
 /* Bytes of the vector, or of every block. */
 struct tti_part_of_all {
     uint64_t begin, bytes;
@@ -75,5 +85,7 @@ uint64_t tti_hosts_bytes(const struct tti_hosts *hosts, const struct tti_shape *
  * stored. */
 tutti_status tti_hosts_build(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape,
                              enum tti_phase phase, struct tti_part_of_all window);
+/* All phases of all windows. */
+tutti_status tti_hosts_build_all(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape);
 
 #endif

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Comms of some of a comm's ranks. Making one is collective over the comm it comes from, in three exchanges: who goes where;
- * where each new comm's shared memory lies, which its first rank allocates; whether all ranks could make their side of it.
+ * where each new comm's shared memory lies, which its first rank allocates, or on several hosts the first of each; whether
+ * all ranks could make their side of it.
  * So either all ranks of a new comm have it, or all get the same error.
  *
- * Invariant: the memory of a comm belongs to its first rank's arena. It is given back when all its ranks have freed their
+ * Invariant: the memory of a comm belongs to the arena of the rank that allocated it. It is given back when all its ranks have freed their
  * side (`users` is 0), by its owner, at the next comm that is made or freed; until then it lies in a grave.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/api.h"
+#include "collective/local.h"
 #include "collective/net.h"
 #include "collective/queue.h"
 #include "world/cluster.h"
@@ -24,7 +26,7 @@ struct wish {
     int32_t bounce;
 };
 
-/* Then: of a new comm's first rank, where its memory lies; of all, whether they can go on. */
+/* Then: of those who allocate, where the memory lies; of all, whether they can go on. */
 struct offer {
     int32_t status, process;
     uint64_t offset;
@@ -37,7 +39,9 @@ struct split {
     struct offer *offers; /* likewise */
     int *group;           /* the parent's numbers of the new comm's ranks, in their order */
     int size, rank;       /* 0: this rank goes nowhere */
-    bool local;           /* the new comm's ranks share memory */
+    bool local;           /* the new comm's ranks share memory, */
+    int *host_of;         /* or those of each host do: their hosts; NULL: they do not */
+    int first, users;     /* of those that share memory with this rank: whose offer counts, and how many they are */
     struct offer mine;
     void *area;
     size_t area_bytes;
@@ -63,11 +67,8 @@ static void dig_up(struct tti_world *world)
     tti_unlock(&world->graves_lock);
 }
 
-void tti_area_give_back(tutti_comm *comm)
+void tti_area_give_back(struct tti_world *world, struct tti_area *area, bool owns)
 {
-    struct tti_world *world = comm->world;
-    struct tti_area *area = comm->area;
-    bool owns = comm->owns_area;
     if (owns) {
         tti_lock(&world->graves_lock);
         area->next_grave = world->graves;
@@ -133,6 +134,32 @@ static int number_of(const struct split *split, int rank)
     return cluster == NULL ? 0 : cluster->ranks[member].local;
 }
 
+static int host_at(const struct split *split, int index)
+{
+    return cluster_of(split->parent)->ranks[tti_member(split->parent, split->group[index])].host;
+}
+
+/* Who shares memory with this rank in the new comm. OK, or no memory to find out. */
+static tutti_status find_sharers(struct split *split)
+{
+    const struct tti_cluster *cluster = cluster_of(split->parent);
+    split->local = shares_memory(split);
+    split->first = split->group[0];
+    split->users = split->size;
+    if (split->local || cluster == NULL || !cluster->shares) return TUTTI_OK;
+    split->host_of = tti_calloc((size_t)split->size, sizeof *split->host_of);
+    if (split->host_of == NULL) return TUTTI_ERR_MEMORY;
+    int own = host_at(split, split->rank);
+    split->users = 0;
+    for (int i = split->size; i-- > 0;) {
+        split->host_of[i] = host_at(split, i);
+        if (split->host_of[i] != own) continue;
+        split->first = split->group[i];
+        split->users++;
+    }
+    return TUTTI_OK;
+}
+
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 static bool needs_bounce(const struct split *split)
@@ -155,7 +182,7 @@ static void make_area(struct split *split)
         split->mine.status = split->error.status;
         return;
     }
-    atomic_store_explicit(&area->users, (uint32_t)split->size, memory_order_relaxed);
+    atomic_store_explicit(&area->users, (uint32_t)split->users, memory_order_relaxed);
     split->mine.process = world->process;
     split->mine.offset = (uint64_t)((char *)area - world->arena.mapping.base);
     split->area = area;
@@ -191,22 +218,40 @@ static uint32_t choose_id(const struct split *split)
     return id;
 }
 
+/* Whether the ranks of this rank's host are threads of this process. */
+static bool is_one_process(const struct split *split)
+{
+    const struct tti_cluster *cluster = cluster_of(split->parent);
+    for (int i = 0; i < split->size; i++)
+        if (split->host_of[i] == split->host_of[split->rank] &&
+            cluster->ranks[tti_member(split->parent, split->group[i])].process != cluster->process)
+            return false;
+    return true;
+}
+
 static tutti_status create(struct split *split, tutti_comm **comm)
 {
     tutti_comm *parent = split->parent;
+    const struct offer *first = &split->offers[split->first];
+    void *area = split->area_bytes == 0
+                     ? NULL
+                     : tti_world_translate(parent->world, first->process, first->offset, split->area_bytes);
+    struct tti_local_setup shared = {
+        .host_of = split->host_of, .area = area, .given = true, .owns = split->area != NULL};
+    if (split->host_of != NULL) shared.one_process = is_one_process(split);
     struct tti_comm_setup setup = {.parent = parent,
                                    .world = parent->world,
                                    .rank = split->rank,
                                    .size = split->size,
                                    .here = count_here(split),
                                    .members = list_members(split),
-                                   .area_bytes = split->area_bytes};
-    const struct offer *first = &split->offers[split->group[0]];
+                                   .area = area,
+                                   .area_bytes = split->area_bytes,
+                                   .local = split->host_of == NULL ? NULL : &shared};
     tutti_status status = TUTTI_ERR_MEMORY;
     if (setup.members != NULL) {
         atomic_fetch_add_explicit(&parent->world->references, 1, memory_order_relaxed);
         if (split->local) {
-            setup.area = tti_world_translate(parent->world, first->process, first->offset, split->area_bytes);
             status = tti_comm_create(&setup, comm, &split->error);
         } else {
             setup.net = parent->lanes->net;
@@ -220,7 +265,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
         return status;
     }
     (*comm)->tuning = parent->tuning;
-    (*comm)->owns_area = split->area != NULL;
+    (*comm)->owns_area = split->local && split->area != NULL;
     return TUTTI_OK;
 }
 
@@ -257,9 +302,10 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
     tutti_comm *made = NULL;
     TTI_TRY(exchange(split, &wish, split->wishes, sizeof wish));
     find_group(split);
-    split->local = split->size == 0 || shares_memory(split);
+    if (split->size > 0) split->mine.status = find_sharers(split);
     if (split->size > 0 && split->local) split->area_bytes = tti_area_bytes_small(split->size, needs_bounce(split));
-    if (split->size > 0 && split->local && split->rank == 0) make_area(split);
+    if (split->size > 0 && split->host_of != NULL) split->area_bytes = tti_local_bytes(split->users);
+    if (split->area_bytes > 0 && split->first == split->parent->rank) make_area(split);
     TTI_TRY(exchange(split, &split->mine, split->offers, sizeof split->mine));
     int trouble = find_trouble(split);
     if (trouble < 0 && split->size > 0) split->mine.status = create(split, &made);
@@ -286,6 +332,7 @@ static tutti_status split_by(tutti_comm *comm, enum tti_kind kind, int colour, i
     tti_free(split.wishes);
     tti_free(split.offers);
     tti_free(split.group);
+    tti_free(split.host_of);
     return status;
 }
 

@@ -24,6 +24,7 @@ struct card {
     uint64_t network, processes; /* namespaces; the first with the system */
     uint32_t user;
     int32_t pid, ranks_each, has_key;
+    int32_t part;                     /* of its host, which then counts as one; 0 but for trials */
     unsigned char key[TTI_KEY_BYTES]; /* of process 0, where the meeting is for this user on this host alone */
     char host[TTI_CLUSTER_HOST];
 };
@@ -73,6 +74,7 @@ static tutti_status make_cluster(struct joining *joining)
     cluster->process = launch->process;
     cluster->process_count = launch->process_count;
     cluster->ranks_each = launch->ranks_each;
+    cluster->one_machine = joining->options->host_processes > 0 && launch->one_host;
     atomic_init(&cluster->references, 1);
     cluster->ranks = tti_calloc((size_t)cluster->size, sizeof *cluster->ranks);
     cluster->host_names = tti_calloc((size_t)cluster->size, sizeof *cluster->host_names);
@@ -122,6 +124,16 @@ static uint64_t process_space(void)
     return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
+static void name_host(const struct joining *joining, struct card *card)
+{
+    int64_t each = joining->options->host_processes;
+    tti_host_name(card->host, sizeof card->host);
+    if (each == 0) return;
+    card->part = joining->cluster->process / (int32_t)each;
+    char *suffix = card->host + strnlen(card->host, sizeof card->host - 8);
+    snprintf(suffix, 8, ".%d", (int)card->part);
+}
+
 static void fill_card(const struct joining *joining, struct card *card)
 {
     memset(card, 0, sizeof *card);
@@ -130,7 +142,7 @@ static void fill_card(const struct joining *joining, struct card *card)
     card->user = (uint32_t)geteuid();
     card->pid = getpid();
     card->ranks_each = joining->cluster->ranks_each;
-    tti_host_name(card->host, sizeof card->host);
+    name_host(joining, card);
     card->has_key = joining->launch->one_host && joining->cluster->process == 0;
     if (card->has_key) memcpy(card->key, joining->key.bytes, sizeof card->key);
 }
@@ -201,7 +213,7 @@ static tutti_status read_card(struct joining *joining, int process, struct card 
 
 static bool same_host(const struct card *a, const struct card *b)
 {
-    return a->network == b->network && a->processes == b->processes && a->user == b->user;
+    return a->network == b->network && a->processes == b->processes && a->user == b->user && a->part == b->part;
 }
 
 /* The host of a process: that of the first one on it. */
@@ -351,8 +363,9 @@ static tutti_status prepare(struct joining *joining)
     const char *transport = joining->options->transport;
     TTI_TRY(tti_cluster_check_transport(transport, joining->error));
     joining->all_tcp = strcmp(transport, "tcp") == 0;
-    joining->networked = (joining->all_tcp && launch->process_count * launch->ranks_each > 1) || !launch->one_host;
-    if (!launch->one_host && strcmp(transport, "shm") == 0)
+    bool several = !launch->one_host || joining->options->host_processes > 0;
+    joining->networked = (joining->all_tcp && launch->process_count * launch->ranks_each > 1) || several;
+    if (several && strcmp(transport, "shm") == 0)
         return tti_error_set(joining->error, TUTTI_ERR_OPTION, 0,
                              "the option transport is \"shm\", which ends at a host, but job %.64s has several",
                              launch->job);
@@ -365,18 +378,34 @@ static tutti_status prepare(struct joining *joining)
     return listen_all(joining);
 }
 
+/* The last meeting: all have come this far, and say whether they can read the memory of their host's ranks. */
+static tutti_status agree(struct joining *joining)
+{
+    struct tti_cluster *cluster = joining->cluster;
+    const tutti_options *options = joining->options;
+    struct tti_blobs all;
+    bool reads = joining->local_count == 1 || tti_world_can_attach(cluster->seats[0].world);
+    unsigned char mine = reads && options->direct != 0 && options->host_aware != 0 && !joining->all_tcp;
+    TTI_TRY(tti_meeting_exchange(joining->meeting, &mine, sizeof mine, &all, joining->error));
+    cluster->shares = true;
+    for (int process = 0; process < cluster->process_count; process++) {
+        size_t bytes;
+        const unsigned char *theirs = tti_blob(&all, process, &bytes);
+        cluster->shares = cluster->shares && bytes == sizeof mine && *theirs != 0;
+    }
+    tti_blobs_free(&all);
+    return TUTTI_OK;
+}
+
 /* From here on others know of this process, and are told when it fails. */
 static tutti_status form(struct joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
-    struct tti_blobs nothing;
     TTI_TRY(exchange_cards(joining));
     TTI_TRY(place_all(joining));
     TTI_TRY(joining->all_tcp ? make_own_worlds(joining) : join_world(joining));
     if (cluster->host_count > 1) TTI_TRY(connect_all(joining));
-    TTI_TRY(tti_meeting_exchange(joining->meeting, NULL, 0, &nothing, joining->error));
-    tti_blobs_free(&nothing);
-    return TUTTI_OK;
+    return agree(joining);
 }
 
 static tutti_status join(struct joining *joining)

@@ -4,7 +4,8 @@
  * one host share a world (memory); ranks of different hosts have a transport between them. With transport=tcp every rank
  * counts as a host of its own, and all go by tcp.
  *
- * Which processes are on one host: those that see the same system, network, process numbers and user.
+ * Which processes are on one host: those that see the same system, network, process numbers and user; and, with the option
+ * host_processes, whose numbers lie together.
  */
 #ifndef TTI_WORLD_CLUSTER_H
 #define TTI_WORLD_CLUSTER_H
@@ -34,6 +35,8 @@ struct tti_cluster {
     int size;
     int process, process_count, ranks_each;
     int host_count;
+    bool one_machine;                     /* and all of them are this machine, for trial */
+    bool shares;                          /* ranks of a host read each other's memory, on all hosts, and are to */
     struct tti_cluster_rank *ranks;       /* size */
     char (*host_names)[TTI_CLUSTER_HOST]; /* host_count */
     struct tti_cluster_seat *seats;       /* ranks_each: ranks process * ranks_each and those after it */

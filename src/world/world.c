@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define SEGMENT_MAGIC 0x1074756974757474u
@@ -259,6 +260,21 @@ bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms)
 }
 
 /* ---- Addresses ------------------------------------------------------------------------------------------------- */
+
+bool tti_world_can_attach(const struct tti_world *world)
+{
+    if (world->options.attach == 0) return false;
+    for (int i = 0; i < world->process_count; i++) {
+        const struct tti_process *process = &world->processes[i];
+        if (i == world->process || process->pid == (int)getpid()) continue;
+        char byte;
+        struct iovec local = {&byte, 1}, remote = {(void *)(uintptr_t)1, 1};
+        /* address 1 is never mapped: EFAULT says that we may look, EPERM that we may not */
+        ssize_t got = process_vm_readv(process->pid, &local, 1, &remote, 1, 0);
+        if (got < 0 && errno != EFAULT) return false;
+    }
+    return true;
+}
 
 void *tti_world_translate(const struct tti_world *world, int process, uint64_t offset, size_t bytes)
 {

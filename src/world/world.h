@@ -103,6 +103,9 @@ int tti_world_first_lost(const struct tti_world *world);
  * is this process or has not ended by then. */
 bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms);
 
+/* Whether this process may read the memory of all others: tried on each, before anyone depends on it. */
+bool tti_world_can_attach(const struct tti_world *world);
+
 /* An address another process gave as (process, offset in its arena), here; NULL if out of its arena. */
 void *tti_world_translate(const struct tti_world *world, int process, uint64_t offset, size_t bytes);
 
