@@ -5,9 +5,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/sim.h"
 #include "base/status.h"
-#include "collective/copy.h"
 #include "collective/local.h"
 #include "collective/net.h"
 #include "collective/queue.h"
@@ -160,16 +158,6 @@ static tutti_status mismatch(struct tti_op *op)
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
-/* By numbers: a buffer of no elements may be NULL. */
-static char *address(const struct tti_op *op, const struct tti_region *region)
-{
-    const void *base = op->comm->lanes->temp;
-    if (region->rank != op->comm->rank) return tti_local_address(op, region);
-    if (region->space == TTI_IN) base = op->in;
-    if (region->space == TTI_OUT) base = op->out;
-    return (char *)((uintptr_t)base + region->offset);
-}
-
 static void post_send(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_lanes *lanes = op->comm->lanes;
@@ -179,7 +167,7 @@ static void post_send(struct tti_op *op, const struct tti_step *step)
                                                       .signature = lanes->signature,
                                                       .sequence = lanes->sequence,
                                                       .bytes = step->bytes};
-    shipment->outgoing.data = address(op, &step->source);
+    shipment->outgoing.data = tti_host_address(op, &step->source);
     tti_lane_send(lanes, step->peer, shipment);
 }
 
@@ -188,7 +176,7 @@ static void post_receive(struct tti_op *op, const struct tti_step *step)
     struct tti_lanes *lanes = op->comm->lanes;
     struct tti_posted *posted = &lanes->posts[lanes->post_count++];
     posted->peer = step->peer;
-    posted->target = address(op, &step->target);
+    posted->target = tti_host_address(op, &step->target);
     posted->bytes = step->bytes;
     tti_lane_post(lanes, posted);
 }
@@ -230,77 +218,6 @@ static bool is_message(const struct tti_step *step)
            step->kind == TTI_STEP_DRAIN || step->kind == TTI_STEP_WAIT;
 }
 
-/* Where the parts of a fold lie, from `done` bytes on; those of other processes are read first. */
-static tutti_status find_sources(struct tti_op *op, const struct tti_step *step, uint64_t done, uint64_t bytes,
-                                 struct tti_fold_source *sources)
-{
-    const struct tti_part *parts = &op->plan->parts[step->first];
-    for (int i = 0; i < step->sources; i++) {
-        bool partial = parts[i].partial, own = parts[i].at.rank == op->comm->rank;
-        uint64_t offset = partial ? done / op->shape.element * op->shape.accumulator : done;
-        char *at = address(op, &parts[i].at);
-        if (at == NULL && !own) {
-            at = op->comm->local->scratch + (size_t)i * TTI_SCRATCH_BYTES;
-            TTI_TRY(tti_local_fetch(op, &parts[i].at, offset, at, bytes));
-        } else {
-            at = (char *)((uintptr_t)at + offset);
-        }
-        double factor = own ? op->reducer.factor : tti_local_factor(op, parts[i].at.rank);
-        sources[i] = (struct tti_fold_source){at, parts[i].first, parts[i].ranks, partial, factor};
-    }
-    return TUTTI_OK;
-}
-
-/* Parts of other processes are folded piece by piece: only leaves are. */
-static uint64_t piece_of(const struct tti_op *op, const struct tti_step *step)
-{
-    const struct tti_part *parts = &op->plan->parts[step->first];
-    for (int i = 0; i < step->sources; i++)
-        if (parts[i].at.rank != op->comm->rank && address(op, &parts[i].at) == NULL) return TTI_SCRATCH_BYTES;
-    return step->bytes;
-}
-
-static tutti_status fold(struct tti_op *op, const struct tti_step *step)
-{
-    struct tti_fold_source few[16], *sources = few;
-    int count = step->sources;
-    tutti_status status = TUTTI_OK;
-    if (count > 16) sources = tti_calloc((size_t)count, sizeof *sources);
-    if (sources == NULL)
-        return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
-                              "rank %d has no memory to combine %d contributions", op->comm->rank, count);
-    uint64_t piece = piece_of(op, step), target_bytes = step->value == 0 ? op->shape.accumulator : op->shape.element;
-    for (uint64_t done = 0; done < step->bytes && status == TUTTI_OK; done += piece) {
-        uint64_t bytes = step->bytes - done < piece ? step->bytes - done : piece, elements = bytes / op->shape.element;
-        char *target = address(op, &step->target) + done / op->shape.element * target_bytes;
-        status = find_sources(op, step, done, bytes, sources);
-        if (status == TUTTI_OK && tti_move(bytes * ((uint64_t)count + 1)))
-            tti_fold(&op->reducer, sources, count, (int)step->value, target, elements);
-        tti_moved();
-    }
-    if (sources != few) tti_free(sources);
-    return status;
-}
-
-static tutti_status copy(struct tti_op *op, const struct tti_step *step)
-{
-    char *target = address(op, &step->target), *source = address(op, &step->source);
-    if (source == NULL && step->source.rank != op->comm->rank)
-        return tti_local_fetch(op, &step->source, 0, target, step->bytes);
-    if (target != source && tti_move(2 * step->bytes))
-        tti_copy(target, source, step->bytes, (enum tti_store)step->store);
-    tti_moved();
-    return TUTTI_OK;
-}
-
-static tutti_status data_step(struct tti_op *op, const struct tti_step *step)
-{
-    if (step->kind == TTI_STEP_FOLD) return fold(op, step);
-    if (step->kind == TTI_STEP_COPY) return copy(op, step);
-    tti_local_say(op, step);
-    return TUTTI_OK;
-}
-
 /* Grants go out together, before anything that takes time. */
 static void let_go(struct tti_lanes *lanes)
 {
@@ -323,7 +240,7 @@ static tutti_status run_plan(struct tti_op *op)
         if (message && lanes->mismatched >= 0 && !tti_comm_is_broken(op->comm))
             status = mismatch(op);
         else
-            status = message ? message_step(op, step) : data_step(op, step);
+            status = message ? message_step(op, step) : tti_host_data_step(op, step);
         if (status != TUTTI_OK) break;
         tti_trace_step(op, step);
         op->step++;

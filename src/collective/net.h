@@ -198,4 +198,11 @@ void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes);
 /* Moves what can be moved; true when anything did. */
 bool tti_net_pump(struct tti_net *net);
 
+/* ---- Between host.c and host_data.c ---- */
+
+/* Where a region lies; NULL: it is of another process and has to be fetched. */
+char *tti_host_address(const struct tti_op *op, const struct tti_region *region);
+/* FOLD, COPY, and what local ranks publish. */
+tutti_status tti_host_data_step(struct tti_op *op, const struct tti_step *step);
+
 #endif
