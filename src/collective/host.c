@@ -5,6 +5,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/sim.h"
 #include "base/status.h"
 #include "collective/local.h"
 #include "collective/net.h"
