@@ -110,7 +110,8 @@ TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
     X(interface, TEXT, "", 0, 0, "tcp: the network interface to use, by name or address; all if not set")              \
     X(ports, TEXT, "", 0, 0, "tcp: ports to listen at, as LOW-HIGH; any if not set")                                   \
     X(key_file, TEXT, "", 0, 0, "file with the job's key, made by tutti key FILE; needed between hosts")               \
-    X(streams, INT, 0, 0, 8, "tcp: connections per pair of ranks that share messages of 4M and more; 0: by ranks")     \
+    X(streams, INT, 0, 0, 8,                                                                                           \
+      "tcp: connections per pair of ranks that share messages of 4M and more; 0: one within a host, else by ranks")    \
     X(heartbeat_ms, MS, 2000, 2000, 86400000, "a host that has been silent for this long is lost")                     \
     X(trace, TEXT, "", 0, 0,                                                                                           \
       "file for a trace of all operations, for chrome://tracing or Perfetto; see docs/tracing.md")                     \

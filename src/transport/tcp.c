@@ -63,6 +63,13 @@ static void keep_alive(int fd, int64_t heartbeat_ms)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
 }
 
+/* The system would let megabytes be on their way, which is right for a network and wrong where a copy is all there is. */
+static void keep_in_caches(int fd)
+{
+    int bytes = TTI_TCP_NEAR_BYTES;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
 static void free_peer(struct tti_tcp_peer *peer)
 {
     for (int i = 0; i < peer->stream_count; i++) {
@@ -93,6 +100,7 @@ tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti
     bool good = true;
     for (int i = 0; i < link->stream_count; i++) {
         good &= fill_stream(tcp, peer, i, link->fds[i]);
+        if (link->near) keep_in_caches(link->fds[i]);
         link->fds[i] = -1;
     }
     if (link->fd_count > link->stream_count) {

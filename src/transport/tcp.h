@@ -33,15 +33,16 @@ struct tti_tcp_settings {
     uint32_t epoch;
     const char *interface; /* NULL or "": all */
     const char *ports;     /* NULL or "": any */
-    int streams;           /* 1 to TTI_TCP_STREAMS; 0: by size. Two ranks use the lower of their numbers */
+    int streams;           /* 1 to TTI_TCP_STREAMS; 0: one within a host, else by size. Two ranks use the lower of
+                            * their numbers */
     int64_t heartbeat_ms;  /* 0: hosts are not watched */
 };
 
 /* What another rank must know of an endpoint; travels as it lies, addresses beyond `count` left out. */
 struct tti_tcp_card {
     uint16_t version, count;
-    uint16_t streams, reserved;
-    uint64_t network; /* loopback addresses are good within the same one */
+    uint16_t streams, streams_asked; /* asked: not just the usual number */
+    uint64_t network;                /* loopback addresses are good within the same one */
     char host[TTI_TCP_HOST];
     struct tti_address at[TTI_ADDRESSES];
 };

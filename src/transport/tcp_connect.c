@@ -47,12 +47,20 @@ static int usual_streams(int size)
     return size <= 32 ? 4 : size <= 128 ? 2 : 1;
 }
 
+/* Within a host one connection is faster than several that share the same cores: others only if somebody asked for them. */
+static int streams_with(const struct tti_tcp *tcp, const struct tti_tcp_card *card, bool near)
+{
+    if (near && !tcp->streams_asked && card->streams_asked == 0) return 1;
+    return card->streams < tcp->streams ? card->streams : tcp->streams;
+}
+
 static void fill_settings(struct tti_tcp *tcp, const struct tti_tcp_settings *settings)
 {
     tcp->base = (struct tti_transport){.ops = &tti_tcp_ops, .rank = settings->rank, .size = settings->size};
     tcp->epoch = settings->epoch;
     tcp->streams = settings->streams > 0 ? settings->streams : usual_streams(settings->size);
     if (tcp->streams > TTI_TCP_STREAMS) tcp->streams = TTI_TCP_STREAMS;
+    tcp->streams_asked = settings->streams > 0;
     tcp->heartbeat_ms = settings->heartbeat_ms;
     tcp->epoll_fd = tcp->wake_fd = -1;
     tcp->finished_end = &tcp->finished;
@@ -115,6 +123,7 @@ size_t tti_tcp_card(const struct tti_tcp *tcp, struct tti_tcp_card *card)
     card->version = CARD_VERSION;
     card->count = (uint16_t)tcp->addresses.count;
     card->streams = (uint16_t)tcp->streams;
+    card->streams_asked = tcp->streams_asked;
     card->network = tti_network_here();
     memcpy(card->host, tcp->host, sizeof card->host);
     memcpy(card->at, tcp->addresses.at, card->count * sizeof card->at[0]);
@@ -134,11 +143,10 @@ static bool read_card(const void *bytes, size_t count, struct tti_tcp_card *card
 }
 
 /* Within a network by loopback first, which is the fastest; into another one never. */
-static void choose_addresses(const struct tti_tcp_card *card, struct tti_address_list *list)
+static void choose_addresses(const struct tti_tcp_card *card, bool near, struct tti_address_list *list)
 {
-    bool same = card->network == tti_network_here();
     list->count = 0;
-    for (int loopback = same; loopback >= 0; loopback--)
+    for (int loopback = near; loopback >= 0; loopback--)
         for (int i = 0; i < card->count; i++)
             if ((card->at[i].loopback != 0) == (loopback != 0)) list->at[list->count++] = card->at[i];
 }
@@ -153,11 +161,11 @@ tutti_status tti_tcp_expect(struct tti_tcp *tcp, int peer, const void *bytes, si
                              "another version of the library?",
                              peer);
     struct tti_tcp_link *link = &tcp->links[tcp->link_count++];
-    *link = (struct tti_tcp_link){.rank = peer};
-    link->stream_count = card.streams < tcp->streams ? card.streams : tcp->streams;
+    *link = (struct tti_tcp_link){.rank = peer, .near = card.network == tti_network_here()};
+    link->stream_count = streams_with(tcp, &card, link->near);
     link->fd_count = link->stream_count + (tcp->heartbeat_ms > 0);
     memcpy(link->host, card.host, sizeof link->host);
-    choose_addresses(&card, &link->list);
+    choose_addresses(&card, link->near, &link->list);
     for (int i = 0; i <= TTI_TCP_STREAMS; i++) link->fds[i] = -1;
     error->peer = -1;
     return TUTTI_OK;

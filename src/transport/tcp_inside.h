@@ -15,7 +15,9 @@ enum {
     TTI_TCP_SIDE_BUFFER = 4096, /* the same on connections that carry chunks only */
     TTI_TCP_DIRECT = 4,         /* with so many peers their sockets are read without asking epoll */
     TTI_TCP_LOOK = 64,          /* and epoll is asked once in so many times */
-    TTI_TCP_EVENTS = 64
+    TTI_TCP_EVENTS = 64,
+    TTI_TCP_NEAR_BYTES =
+        512 << 10 /* on their way within a host: what the caches hold. More goes through memory, twice */
 };
 #define TTI_TCP_CHUNK_BYTES ((uint64_t)256 << 10)
 #define TTI_TCP_STRIPE ((uint64_t)4 << 20) /* smaller frames are not striped: one connection is faster for them */
@@ -72,6 +74,7 @@ struct tti_tcp_peer {
 /* One peer while connecting. */
 struct tti_tcp_link {
     int rank;
+    bool near;                  /* on this host, in this network */
     int stream_count, fd_count; /* the one that carries nothing comes after the others */
     char host[TTI_TCP_HOST];
     struct tti_address_list list;
@@ -86,6 +89,7 @@ struct tti_tcp {
     char job[256];
     uint32_t epoch;
     int streams;
+    bool streams_asked;
     int64_t heartbeat_ms;
     char host[TTI_TCP_HOST];
     struct tti_tcp_peer **peers; /* by rank; NULL: not connected to */
