@@ -54,15 +54,23 @@ static size_t align(size_t bytes)
 }
 
 struct layout {
-    size_t posts, tables, channels, bounce, end;
+    size_t posts, slots, calls, tables, channels, bounce, end;
 };
+
+/* The largest window that there is room for: memory grows with it. */
+static size_t window_most(int size, bool small)
+{
+    return size <= CROWD && !small ? TTI_WINDOW_CROWDED : TTI_WINDOW;
+}
 
 static struct layout layout_of(int size, bool bounce, bool small)
 {
-    size_t n = (size_t)size;
+    size_t n = (size_t)size, window = window_most(size, small);
     struct layout layout;
     layout.posts = align(sizeof(struct tti_area));
-    layout.tables = layout.posts + n * sizeof(struct tti_post);
+    layout.slots = layout.posts + n * sizeof(struct tti_post);
+    layout.calls = layout.slots + n * window * sizeof(struct tti_slot);
+    layout.tables = layout.calls + align(n * window * sizeof(struct tti_call));
     layout.channels = layout.tables + align(n * 4 * n * sizeof(uint64_t));
     layout.bounce = (layout.channels + align(n * n * sizeof(uint64_t)) + 4095) / 4096 * 4096;
     layout.end = layout.bounce + (bounce ? n * bounce_bytes(size, small) : 0);
@@ -81,15 +89,19 @@ size_t tti_area_bytes_small(int size, bool bounce)
 
 static void find_parts(tutti_comm *comm, char *area, size_t area_bytes)
 {
-    struct layout layout = layout_of(comm->size, false, false);
+    bool small = comm->members != NULL;
+    struct layout layout = layout_of(comm->size, false, small);
     bool bounce = area_bytes > layout.end;
     comm->area = (struct tti_area *)area;
     comm->area_bytes = area_bytes;
     comm->posts = (struct tti_post *)(area + layout.posts);
+    comm->slots = (struct tti_slot *)(area + layout.slots);
+    comm->calls = (struct tti_call *)(area + layout.calls);
+    comm->window = comm->world->segment->crowded ? window_most(comm->size, small) : TTI_WINDOW;
     comm->tables = (uint64_t *)(area + layout.tables);
     comm->channels = (_Atomic uint64_t *)(area + layout.channels);
     comm->bounce = bounce ? area + layout.bounce : NULL;
-    comm->bounce_bytes = bounce ? bounce_bytes(comm->size, comm->members != NULL) : 0;
+    comm->bounce_bytes = bounce ? bounce_bytes(comm->size, small) : 0;
 }
 
 /* ---- Making and freeing ---------------------------------------------------------------------------------------- */

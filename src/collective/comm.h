@@ -3,9 +3,10 @@
  * A comm: what its ranks share, and each rank's own side of it.
  *
  * Shared memory of a comm (its area), one post per rank. Everything in a post is written by its rank alone, except the
- * bell. A rank takes part in operation s by writing its call into slot s % TTI_WINDOW and then the entry word: (s << 32 |
+ * bell. A rank takes part in operation s by writing its call into slot s % window and then the entry word: (s << 32 |
  * signature | private mark). Invariant of the window: a rank writes slot s only when all ranks have entered operation
- * s - TTI_WINDOW + 1, so that nobody can still need what the slot held; ranks may run ahead of each other by that much.
+ * s - window + 1, so that nobody can still need what the slot held; ranks may run ahead of each other by that much. A
+ * small window stays in the caches; ranks that share cores get a large one, so that a turn on a core lasts longer.
  *
  * A comm breaks once, for all: the first rank that finds an error stores it in the area; every other rank's operations
  * end with the same error.
@@ -21,7 +22,7 @@
 #include "world/world.h"
 #include <stdatomic.h>
 
-enum { TTI_WINDOW = 8 };
+enum { TTI_WINDOW = 8, TTI_WINDOW_CROWDED = 64 };
 #define TTI_WEEK_MS INT64_C(604800000)
 #define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
 
@@ -48,8 +49,6 @@ struct tti_post {
     _Alignas(64) tti_bell bell;
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_IN_MESSAGE: in a message. */
     _Atomic int32_t waiting_for;
-    _Alignas(64) struct tti_call calls[TTI_WINDOW]; /* apart from the slots: peers read them for errors only */
-    struct tti_slot slots[TTI_WINDOW];
 };
 
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
@@ -157,6 +156,9 @@ struct tutti_comm {
     size_t area_bytes; /* of memory that the ranks share; 0: they share none */
     bool owns_area;    /* of a comm that was split off: it lies in this process's arena, given by this rank */
     struct tti_post *posts;
+    struct tti_slot *slots;  /* `window` of each rank */
+    struct tti_call *calls;  /* likewise; apart from the slots: peers read them for errors only */
+    uint64_t window;         /* a power of two, the same on all ranks */
     struct tti_lanes *lanes; /* provider `host`: its dealings over the transport */
     struct tti_local *local; /* and with its host's ranks through memory; NULL: none */
     int here;                /* ranks of this comm on this host */
@@ -205,12 +207,12 @@ enum { TTI_SCRATCH_BYTES = 65536 };
 
 static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
 {
-    return &comm->posts[rank].slots[sequence % TTI_WINDOW];
+    return &comm->slots[(uint64_t)rank * comm->window + (sequence & (comm->window - 1))];
 }
 
 static inline struct tti_call *tti_call_of(const tutti_comm *comm, int rank, uint64_t sequence)
 {
-    return &comm->posts[rank].calls[sequence % TTI_WINDOW];
+    return &comm->calls[(uint64_t)rank * comm->window + (sequence & (comm->window - 1))];
 }
 
 /* A rank of this comm by its number in the world, and what the world knows of it. */

@@ -70,7 +70,7 @@ static tutti_status mismatch(struct tti_op *op, int peer)
 {
     tutti_comm *comm = op->comm;
     uint64_t first = comm->sequence;
-    for (uint64_t back = TTI_WINDOW - 1; back > 0; back--) {
+    for (uint64_t back = comm->window - 1; back > 0; back--) {
         if (comm->sequence <= back) continue;
         uint64_t sequence = comm->sequence - back;
         uint64_t mine = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
@@ -157,9 +157,9 @@ static tutti_status compare_at(struct tti_op *op, int peer, uint64_t at)
 static tutti_status open_slot(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    if (comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence) return TUTTI_OK;
-    uint64_t needed = comm->sequence - TTI_WINDOW + 1, last = comm->sequence - 1;
-    uint64_t wanted = op->blocked ? needed + TTI_WINDOW / 2 - 1 : needed;
+    if (comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence) return TUTTI_OK;
+    uint64_t needed = comm->sequence - comm->window + 1, last = comm->sequence - 1;
+    uint64_t wanted = op->blocked ? needed + comm->window / 2 - 1 : needed;
     if (op->cursor == 0) op->least = last;
     for (; op->cursor < comm->size - 1; op->cursor++) {
         int peer = (comm->rank + 1 + op->cursor) % comm->size;

@@ -19,8 +19,8 @@ enum {
 static uint64_t newest_entry(const tutti_comm *comm, int rank)
 {
     uint64_t newest = 0;
-    for (uint64_t i = 0; i < TTI_WINDOW; i++) {
-        uint64_t entry = atomic_load_explicit(&comm->posts[rank].slots[i].entry, memory_order_acquire);
+    for (uint64_t i = 0; i < comm->window; i++) {
+        uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, rank, i)->entry, memory_order_acquire);
         if (entry != 0 && (newest == 0 || (int32_t)((entry >> 32) - (newest >> 32)) > 0)) newest = entry;
     }
     return newest;
@@ -199,7 +199,7 @@ static void leave(tutti_comm *comm)
     comm->signature = tti_call_signature(comm->signature, &op->call);
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
     /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
-    bool free_slot = comm->sequence < TTI_WINDOW || comm->all_entered + TTI_WINDOW > comm->sequence;
+    bool free_slot = comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence;
     /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
     if (free_slot && !tti_comm_is_broken(comm)) {
         *tti_call_of(comm, comm->rank, comm->sequence) = op->call;

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/options.h"
+#include "base/sim.h"
 #include "base/status.h"
 #include "base/wait.h"
 #include "world/build.h"
@@ -82,6 +83,7 @@ tutti_status tti_world_new(const char *job, int size, int process_count, const t
 static bool is_crowded(int size)
 {
     uint64_t cores[TTI_CORE_WORDS];
+    if (tti_sim != NULL) return false; /* each simulated rank computes on its own */
     tti_cores_mine(cores);
     long count = tti_cores_count(cores);
     if (count == 1) count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -125,6 +127,7 @@ tutti_status tti_world_make_segment(struct tti_world *world, size_t area_bytes, 
     segment->size = world->size;
     segment->process_count = world->process_count;
     segment->tuning = tuning;
+    segment->crowded = is_crowded(world->size);
     segment->area_offset = area_offset;
     segment->area_bytes = area_bytes;
     tti_world_attach_segment(world);

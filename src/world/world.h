@@ -35,6 +35,7 @@ struct tti_segment {
     uint32_t epoch;
     _Atomic uint32_t lost_count; /* grows when a rank is marked lost: a cheap "has anything happened" */
     tutti_tuning tuning;         /* rank 0's holds for all */
+    uint32_t crowded;            /* more ranks than cores, as rank 0 sees it */
     uint64_t area_offset, area_bytes;
     struct tti_rank_info ranks[];
 };
