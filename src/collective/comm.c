@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128, CACHE_BYTES = 32 << 20 };
+enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128, FEW = 16, CACHE_BYTES = 32 << 20 };
 
 /* ---- Forks ----------------------------------------------------------------------------------------------------- */
 
@@ -60,7 +60,8 @@ struct layout {
 /* The largest window that there is room for: memory grows with it. */
 static size_t window_most(int size, bool small)
 {
-    return size <= CROWD && !small ? TTI_WINDOW_CROWDED : TTI_WINDOW;
+    if (small || size > CROWD) return TTI_WINDOW;
+    return size <= FEW ? TTI_WINDOW_FEW : TTI_WINDOW_MANY;
 }
 
 static struct layout layout_of(int size, bool bounce, bool small)
