@@ -173,14 +173,14 @@ static tutti_status odd_max_then_sum(struct hand *h)
 static tutti_status many_broadcasts(struct hand *h)
 {
     tutti_status status = TUTTI_OK;
-    for (int i = 0; i < 2 * TTI_WINDOW_FEW + 2 && status == TUTTI_OK; i++) status = broadcast(h);
+    for (int i = 0; i < 2 * TTI_WINDOW_CROWDED + 2 && status == TUTTI_OK; i++) status = broadcast(h);
     return status;
 }
 
 static tutti_status odd_one_fewer(struct hand *h)
 {
     tutti_status status = TUTTI_OK;
-    for (int i = 0; i < 2 * TTI_WINDOW_FEW + 1 && status == TUTTI_OK; i++) status = broadcast(h);
+    for (int i = 0; i < 2 * TTI_WINDOW_CROWDED + 1 && status == TUTTI_OK; i++) status = broadcast(h);
     return status == TUTTI_OK ? odd_barrier(h) : status;
 }
 

@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128, FEW = 16, CACHE_BYTES = 32 << 20 };
+enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128, FEW = 8, CACHE_BYTES = 32 << 20 };
 
 /* ---- Forks ----------------------------------------------------------------------------------------------------- */
 
@@ -57,11 +57,10 @@ struct layout {
     size_t posts, slots, calls, tables, channels, bounce, end;
 };
 
-/* The largest window that there is room for: memory grows with it. */
+/* The largest window that there is room for: 2 MiB for each rank, when it is 256. */
 static size_t window_most(int size, bool small)
 {
-    if (small || size > CROWD) return TTI_WINDOW;
-    return size <= FEW ? TTI_WINDOW_FEW : TTI_WINDOW_MANY;
+    return size <= FEW && !small ? TTI_WINDOW_CROWDED : TTI_WINDOW;
 }
 
 static struct layout layout_of(int size, bool bounce, bool small)

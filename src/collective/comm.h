@@ -22,7 +22,7 @@
 #include "world/world.h"
 #include <stdatomic.h>
 
-enum { TTI_WINDOW = 8, TTI_WINDOW_MANY = 64, TTI_WINDOW_FEW = 256 }; /* crowded: up to 128, up to 16 ranks */
+enum { TTI_WINDOW = 8, TTI_WINDOW_CROWDED = 256 };
 #define TTI_WEEK_MS INT64_C(604800000)
 #define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
 

@@ -143,7 +143,8 @@ static tutti_status make_host(struct simulation *simulation, int host)
     int count = simulation->setup->ranks_per_host, made = 0;
     struct sim_rank *ranks = simulation->ranks + host * count;
     struct tti_world *world;
-    size_t area_bytes = tti_area_bytes(count, simulation->options.direct == 0);
+    /* ranks of several hosts share no area, only an arena */
+    size_t area_bytes = simulation->network == NULL ? tti_area_bytes(count, simulation->options.direct == 0) : 0;
     TTI_TRY(tti_world_threads(count, &simulation->options, area_bytes, &world, simulation->error));
     tutti_status status = TUTTI_OK;
     for (; made < count && status == TUTTI_OK; made++) {
