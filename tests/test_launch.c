@@ -78,13 +78,14 @@ static const struct row {
     {TORCH, "torchrun", "torchrun-3-29500-head-none", 1, 4, 1, 2, 0, "head", 29500, "c10d"},
     {"TUTTI_MASTER_ADDR=other TUTTI_MASTER_PORT=5 " TORCH, "torchrun", "torchrun-3-29500-head-none", 1, 4, 1, 2, 0,
      "other", 5, ""},
-    {OPENMPI, "openmpi", "openmpi-1376714753", 2, 3, 2, 3, 1, "", 0, ""},
+    {OPENMPI, "openmpi", "openmpi-1376714753", 2, 3, 2, 3, 1, "", 0, "pmix"},
+    {OPENMPI " OMPI_COMM_WORLD_LOCAL_SIZE=1", "openmpi", "openmpi-1376714753", 2, 3, 2, 1, 0, "", 0, "pmix"},
     {SLURM, "slurm", "slurm-77.2", 5, 8, 1, -1, 0, "node03", 20618, ""},
     {SLURM " TUTTI_MASTER_PORT=4000", "slurm", "slurm-77.2", 5, 8, 1, -1, 0, "node03", 4000, ""},
     /* several at once */
     {TUTTI " " TORCH " " OPENMPI " " SLURM, "tutti", "mine", 0, 2, 1, 2, 1, "", 0, ""},
     {TORCH " " OPENMPI " " SLURM, "torchrun", "torchrun-3-29500-head-none", 1, 4, 1, 2, 0, "head", 29500, "c10d"},
-    {OPENMPI " " SLURM, "openmpi", "openmpi-1376714753", 2, 3, 2, 3, 1, "", 0, ""},
+    {OPENMPI " " SLURM, "openmpi", "openmpi-1376714753", 2, 3, 2, 3, 1, "", 0, "pmix"},
     {"TUTTI_LAUNCHER=slurm " TORCH " " OPENMPI " " SLURM, "slurm", "slurm-77.2", 5, 8, 1, -1, 0, "node03", 20618, ""},
     {"TUTTI_LAUNCHER=none " TUTTI " " SLURM, NULL, "", 0, 1, -1, -1, 1, "", 0, ""},
     /* a job that is described, but no launcher that started this process */

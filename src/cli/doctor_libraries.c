@@ -68,6 +68,7 @@ static const struct library {
     {"hwloc", "libhwloc.so.15", "hwloc_get_api_version", tell_hwloc, "libhwloc15", "tutti run --bind core"},
     {"OpenBLAS", "libopenblas.so.0", "openblas_get_config", tell_text, "libopenblas0", "matrix products"},
     {"UCX", "libucp.so.0", "ucp_get_version_string", tell_text, "libucx0", "networks with remote memory access"},
+    {"PMIx", "libpmix.so.2", "PMIx_Get_version", tell_text, "libpmix2", "Open MPI's mpirun on several hosts"},
     {"Open MPI", "libmpi.so.40", "MPI_Get_library_version", tell_mpi, "libopenmpi3", "comparison, programs with MPI"},
     {"MPICH", "libmpich.so.12", "MPI_Get_library_version", tell_mpi, "libmpich12", "comparison, programs with MPI"},
     {"CUDA", "libcuda.so.1", "cuDriverGetVersion", tell_cuda, NULL, "GPUs"},

@@ -166,6 +166,7 @@ static tutti_status read_openmpi(const tutti_options *options, tutti_launch *lau
     launch->local_size = number_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
     launch->node_count = number_or("OMPI_MCA_orte_num_nodes", -1);
     launch->one_host = launch->local_size == launch->size;
+    launch->store = "pmix";
     return name_job(launch, error, "openmpi-%s", text_of("PMIX_NAMESPACE"));
 }
 
@@ -355,6 +356,7 @@ tutti_status tti_launch_publish(const tutti_launch *launch, const char *text, in
         return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 has too many addresses to publish: %.64s…", text);
     if (strcmp(launch->store, "c10d") == 0) return tti_c10d_publish(&c10d, text, error);
     if (strcmp(launch->store, "pmi") == 0) return tti_pmi_publish(text, deadline_ns, error);
+    if (strcmp(launch->store, "pmix") == 0) return tti_pmix_publish(text, deadline_ns, error);
     return no_store(launch, error);
 }
 
@@ -366,6 +368,7 @@ tutti_status tti_launch_lookup(const tutti_launch *launch, char *text, size_t by
     struct tti_c10d c10d = {launch->host, launch->port, key, deadline_ns};
     if (strcmp(launch->store, "c10d") == 0) return tti_c10d_lookup(&c10d, text, bytes, error);
     if (strcmp(launch->store, "pmi") == 0) return tti_pmi_lookup(text, bytes, deadline_ns, error);
+    if (strcmp(launch->store, "pmix") == 0) return tti_pmix_lookup(text, bytes, deadline_ns, error);
     return no_store(launch, error);
 }
 

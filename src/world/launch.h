@@ -37,6 +37,10 @@ tutti_status tti_pmi_publish(const char *text, int64_t deadline_ns, tutti_error 
 tutti_status tti_pmi_lookup(char *text, size_t bytes, int64_t deadline_ns, tutti_error *error);
 void tti_pmi_close(void);
 
+/* PMIx: the store of Open MPI's mpirun, by libpmix. */
+tutti_status tti_pmix_publish(const char *text, int64_t deadline_ns, tutti_error *error);
+tutti_status tti_pmix_lookup(char *text, size_t bytes, int64_t deadline_ns, tutti_error *error);
+
 /* The key-value store of torch.distributed, which torchrun's agent keeps at host:port. */
 struct tti_c10d {
     const char *host;
