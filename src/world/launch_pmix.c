@@ -140,19 +140,23 @@ static bool get(struct talk *talk, const char *key, const struct process *self)
     return step(talk, "PMIx_Get", fits ? DONE : -EBADMSG);
 }
 
-/* MPI cannot begin once the last user of the library is gone, so one stays until the program ends: mpirun takes a
- * program for failed that ends with a conversation open. */
+/* The library cannot be begun again once its last user is gone: after a new beginning its daemon may lose a fence. So where
+ * MPI is to come, one user stays until the program ends, since mpirun takes a program for failed that ends with a
+ * conversation open; and without MPI there is one conversation only. */
 static void finalize_late(void)
 {
     (void)pmix.finalize(NULL, 0);
 }
 
-static bool mpi_may_come(void)
+enum mpi { NO_MPI, MPI_TO_COME, MPI_HERE };
+
+static enum mpi look_for_mpi(void)
 {
     int (*initialized)(int *) = NULL, flag = 1;
     void *found = dlsym(RTLD_DEFAULT, "MPI_Initialized");
+    if (found == NULL) return NO_MPI;
     memcpy(&initialized, &found, sizeof found);
-    return initialized != NULL && initialized(&flag) == 0 && flag == 0;
+    return initialized(&flag) == 0 && flag == 0 ? MPI_TO_COME : MPI_HERE;
 }
 
 static void *hold(void *argument)
@@ -165,7 +169,8 @@ static void *hold(void *argument)
     if (step(talk, "PMIx_Init", pmix.init(&self, NULL, 0))) {
         bool there = (!talk->publishes || put(talk, key)) && fence(talk, &self);
         if (there && !talk->publishes) get(talk, key, &self);
-        if (!mpi_may_come() || atexit(finalize_late) != 0) step(talk, "PMIx_Finalize", pmix.finalize(NULL, 0));
+        bool stays = look_for_mpi() == MPI_TO_COME && atexit(finalize_late) == 0;
+        if (!stays) step(talk, "PMIx_Finalize", pmix.finalize(NULL, 0));
     }
     atomic_store_explicit(&talk->over, 1, memory_order_release);
     tti_bell_ring(&talk->over, false);
@@ -201,7 +206,12 @@ static tutti_status too_late(tutti_error *error)
 
 static tutti_status converse(bool publishes, char *text, size_t bytes, int64_t deadline_ns, tutti_error *error)
 {
-    static atomic_int number;
+    static atomic_int numbers;
+    int number = atomic_fetch_add_explicit(&numbers, 1, memory_order_relaxed);
+    if (number > 0 && look_for_mpi() == NO_MPI)
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                             "a process under mpirun can join ranks of other hosts once; its conversation with mpirun "
+                             "has ended. TUTTI_MASTER_ADDR and TUTTI_MASTER_PORT do without it");
     pthread_once(&load_once, load);
     if (!loaded)
         return tti_error_set(error, TUTTI_ERR_JOIN, 0,
@@ -211,7 +221,7 @@ static tutti_status converse(bool publishes, char *text, size_t bytes, int64_t d
     struct talk *talk = tti_calloc(1, sizeof *talk);
     if (talk == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a talk with mpirun");
     talk->publishes = publishes;
-    talk->number = atomic_fetch_add_explicit(&number, 1, memory_order_relaxed);
+    talk->number = number;
     if (publishes) snprintf(talk->text, sizeof talk->text, "%s", text);
     tutti_status status = tti_task_start(&talk->task, hold, talk, error);
     if (status == TUTTI_OK && !await(talk, deadline_ns)) return too_late(error);
