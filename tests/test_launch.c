@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,10 +181,17 @@ static void test_rows(void)
 
 /* ---- The store of torch ------------------------------------------------------------------------------------------ */
 
+enum store_kind {
+    NEW_STORE,
+    OLD_STORE, /* as before torch 2.1: without a proof, and questions count from one less */
+    NO_STORE   /* another server, which closes */
+};
+
 /* One key, any number of clients one after the other or waiting; ends when its listener is shut down. */
 struct double_store {
     int listener, port, clients;
-    bool closes; /* as a server does that does not know the first bytes */
+    enum store_kind kind;
+    atomic_ullong refused; /* the least length of a text that was too long */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t set;
@@ -196,18 +204,20 @@ static bool take(int fd, void *into, size_t bytes)
     return recv(fd, into, bytes, MSG_WAITALL) == (ssize_t)bytes;
 }
 
-static bool take_text(int fd, char *text, size_t bytes)
+static bool take_text(struct double_store *store, int fd, char *text, size_t bytes)
 {
     uint64_t length;
-    if (!take(fd, &length, sizeof length) || length >= bytes) return false;
+    if (!take(fd, &length, sizeof length)) return false;
+    if (length >= bytes && (store->refused == 0 || length < store->refused)) store->refused = length;
+    if (length >= bytes) return false;
     text[length] = '\0';
     return length == 0 || take(fd, text, length);
 }
 
-static bool take_keys(int fd, char *key, size_t bytes)
+static bool take_keys(struct double_store *store, int fd, char *key, size_t bytes)
 {
     uint64_t count;
-    return take(fd, &count, sizeof count) && count == 1 && take_text(fd, key, bytes);
+    return take(fd, &count, sizeof count) && count == 1 && take_text(store, fd, key, bytes);
 }
 
 static bool answer_byte(int fd, uint8_t byte)
@@ -222,7 +232,8 @@ static bool answer(struct double_store *store, int fd, uint8_t question)
     switch (question) {
     case 0: return take(fd, &proof, sizeof proof) && proof == 0x3C85F7CE;
     case 1:
-        if (!take_text(fd, key, sizeof key) || !take_text(fd, value, sizeof value)) return false;
+        if (!take_text(store, fd, key, sizeof key) || !take_text(store, fd, value, sizeof value)) return false;
+        if (strncmp(key, "/tutti/hello", 12) == 0) return true;
         pthread_mutex_lock(&store->lock);
         strcpy(store->key, key);
         strcpy(store->value, value);
@@ -230,15 +241,15 @@ static bool answer(struct double_store *store, int fd, uint8_t question)
         pthread_cond_broadcast(&store->set);
         pthread_mutex_unlock(&store->lock);
         return true;
-    case 5: return take_keys(fd, key, sizeof key) && answer_byte(fd, strcmp(key, store->key) == 0 ? 0 : 1);
+    case 5: return take_keys(store, fd, key, sizeof key) && answer_byte(fd, strcmp(key, store->key) == 0 ? 0 : 1);
     case 6:
-        if (!take_keys(fd, key, sizeof key)) return false;
+        if (!take_keys(store, fd, key, sizeof key)) return false;
         pthread_mutex_lock(&store->lock);
         while (!store->there) pthread_cond_wait(&store->set, &store->lock);
         pthread_mutex_unlock(&store->lock);
         return answer_byte(fd, 0);
     case 3: {
-        if (!take_text(fd, key, sizeof key) || strcmp(key, store->key) != 0) return false;
+        if (!take_text(store, fd, key, sizeof key) || strcmp(key, store->key) != 0) return false;
         uint64_t length = strlen(store->value);
         return send(fd, &length, sizeof length, MSG_NOSIGNAL) > 0 && send(fd, store->value, length, MSG_NOSIGNAL) > 0;
     }
@@ -257,8 +268,14 @@ static void *serve_client(void *argument)
     uint8_t question;
     bool first = true;
     free(argument);
-    while (take(client.fd, &question, 1) && (!first || question == 0) && answer(client.store, client.fd, question))
+    while (take(client.fd, &question, 1)) {
+        if (client.store->kind == OLD_STORE)
+            question++;
+        else if (first && question != 0)
+            break;
+        if (!answer(client.store, client.fd, question)) break;
         first = false;
+    }
     close(client.fd);
     return NULL;
 }
@@ -269,7 +286,7 @@ static void *serve(void *argument)
     pthread_t threads[8];
     int count = 0;
     for (int fd; count < store->clients && (fd = accept(store->listener, NULL, NULL)) >= 0;) {
-        if (store->closes) {
+        if (store->kind == NO_STORE) {
             close(fd);
             count++;
             continue;
@@ -278,11 +295,11 @@ static void *serve(void *argument)
         *client = (struct client){store, fd};
         pthread_create(&threads[count++], NULL, serve_client, client);
     }
-    for (int i = 0; i < count && !store->closes; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < count && store->kind != NO_STORE; i++) pthread_join(threads[i], NULL);
     return NULL;
 }
 
-static void open_store(struct double_store *store, int clients, bool closes)
+static void open_store(struct double_store *store, int clients, enum store_kind kind)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
@@ -290,7 +307,7 @@ static void open_store(struct double_store *store, int clients, bool closes)
     pthread_mutex_init(&store->lock, NULL);
     pthread_cond_init(&store->set, NULL);
     store->clients = clients;
-    store->closes = closes;
+    store->kind = kind;
     store->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(store->listener, (struct sockaddr *)&address, length) != 0 || listen(store->listener, 8) != 0) abort();
     getsockname(store->listener, (struct sockaddr *)&address, &length);
@@ -331,13 +348,13 @@ static void *look_up(void *argument)
     return status == TUTTI_OK && strcmp(text, "10.0.0.1:4000,[fd00::1]:4000") == 0 ? launch : NULL;
 }
 
-static void test_store(void)
+static void test_store(bool old)
 {
     struct double_store store;
     tutti_error error = {0};
     pthread_t early;
     void *found_early = NULL;
-    open_store(&store, 3, false);
+    open_store(&store, old ? 6 : 3, old ? OLD_STORE : NEW_STORE);
     tutti_launch first = torch_launch(0, store.port), second = torch_launch(1, store.port);
     pthread_create(&early, NULL, look_up, &second); /* waits, or comes later: both must do */
     tutti_status status = tti_launch_publish(&first, "10.0.0.1:4000,[fd00::1]:4000", in_ms(45000), &error);
@@ -347,6 +364,9 @@ static void test_store(void)
     CHECK(look_up(&second) != NULL, "looked up later");
     close_store(&store);
     CHECK(strcmp(store.key, "/tutti/torchrun-3-") > 0, "%s", store.key);
+    /* what it is made to refuse must be more than it could ever take */
+    CHECK(old ? store.refused >= 1ULL << 47 : store.refused == 0, "a text of %llx bytes",
+          (unsigned long long)store.refused);
 }
 
 static void test_store_failures(void)
@@ -354,7 +374,7 @@ static void test_store_failures(void)
     struct double_store store;
     tutti_error error = {0};
     char text[TTI_LAUNCH_TEXT], small[8];
-    open_store(&store, 1, true);
+    open_store(&store, 2, NO_STORE);
     tutti_launch launch = torch_launch(1, store.port);
     CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_ERR_JOIN, "closed");
     CHECK(strstr(error.text, "closed the connection") != NULL, "%s", error.text);
@@ -362,7 +382,7 @@ static void test_store_failures(void)
     CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "nobody");
     CHECK(strstr(error.text, "could not be asked") != NULL, "%s", error.text);
 
-    open_store(&store, 2, false);
+    open_store(&store, 2, NEW_STORE);
     tutti_launch zero = torch_launch(0, store.port);
     CHECK(tti_launch_publish(&zero, "10.0.0.1:4000", in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
     CHECK(tti_launch_lookup(&zero, small, sizeof small, in_ms(45000), &error) == TUTTI_ERR_JOIN, "too long");
@@ -402,7 +422,7 @@ static void test_torchrun(void)
 {
     struct double_store store;
     pid_t ranks[2];
-    open_store(&store, 2, false);
+    open_store(&store, 2, NEW_STORE);
     fflush(stdout);
     for (int rank = 0; rank < 2; rank++) {
         ranks[rank] = fork();
@@ -492,7 +512,8 @@ int main(void)
     test_refused();
     test_hosts();
     test_rows();
-    test_store();
+    test_store(false);
+    test_store(true);
     test_store_failures();
     test_torchrun();
     test_process_manager();

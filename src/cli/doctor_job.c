@@ -99,15 +99,10 @@ static void add_found(struct doctor *doctor, const tutti_launch *launch)
         (void)snprintf(where, sizeof where, "on this host");
     else if (launch->store[0] != '\0')
         (void)snprintf(where, sizeof where, "on several hosts, which meet by the launcher's store (%s)", launch->store);
-    else if (launch->host[0] != '\0')
-        (void)snprintf(where, sizeof where, "on several hosts, which meet at %s:%d", launch->host, launch->port);
     else
-        (void)snprintf(where, sizeof where, "on several hosts");
+        (void)snprintf(where, sizeof where, "on several hosts, which meet at %s:%d", launch->host, launch->port);
     doctor_add(doctor, FOUND_GOOD, "launcher", NULL, "%s, by %s: process %d of %d in job %s, %s", row->title,
                row->variables, launch->rank, launch->size, launch->job, where);
-    if (!launch->one_host && launch->store[0] == '\0' && launch->host[0] == '\0')
-        doctor_add(doctor, FOUND_BAD, "launcher", "set TUTTI_MASTER_ADDR and TUTTI_MASTER_PORT",
-                   "%s does not tell where rank 0 waits for the other hosts", row->title);
 }
 
 /* Those that are there but were not taken. */

@@ -3,7 +3,12 @@
  * The key-value store of torch.distributed (TCPStore), as a client of it: torchrun's agent keeps one at MASTER_PORT, so
  * rank 0 cannot wait there itself. A connection begins with a number that proves it one of the store's; then questions of
  * one byte and their arguments, texts with their length before them, in the byte order of the machine. The same for both
- * of its servers, the older one and the one on libuv.
+ * servers of torch 2.1 and later.
+ *
+ * The servers before know no proof, and count questions from one less. They take the proof for a text to be set, with
+ * what follows for the rest of its length, and close the connection over a length that cannot be. So the proof comes
+ * first; whom it makes close is asked again in the old way; and what follows the proof sees to it that the length is beyond
+ * any address space, for the server would take that much memory where it can.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -24,12 +29,15 @@ static const uint32_t proof = 0x3C85F7CE;
 struct message {
     char bytes[MESSAGE_BYTES];
     size_t length;
+    bool old;
 };
 
 struct store {
     const char *host;
     int port, fd;
     int64_t deadline_ns;
+    bool old;    /* of before torch 2.1 */
+    bool closed; /* by the other end */
     tutti_error *error;
 };
 
@@ -43,7 +51,7 @@ static void add(struct message *message, const void *bytes, size_t count)
 
 static void add_question(struct message *message, enum question question)
 {
-    uint8_t byte = (uint8_t)question;
+    uint8_t byte = (uint8_t)(message->old ? question - 1 : question);
     add(message, &byte, sizeof byte);
 }
 
@@ -62,10 +70,11 @@ static void add_text(struct message *message, const char *text)
 
 static tutti_status failed(struct store *store, int why)
 {
+    store->closed = why == EPIPE;
     if (why == EPIPE)
         return tti_error_set(store->error, TUTTI_ERR_JOIN, 0,
-                             "the store of torchrun at %s:%d closed the connection; does a torch of version 2.1 or "
-                             "later run there?",
+                             "the store of torchrun at %s:%d (MASTER_ADDR, MASTER_PORT) closed the connection; is it "
+                             "torchrun's agent that listens there?",
                              store->host, store->port);
     return tti_error_set(store->error, TUTTI_ERR_JOIN, why,
                          "the store of torchrun at %s:%d (MASTER_ADDR, MASTER_PORT) could not be asked where rank 0 "
@@ -145,16 +154,25 @@ static tutti_status connect_store(struct store *store)
 
 /* ---- Questions --------------------------------------------------------------------------------------------------- */
 
+/* A key of 128 bytes or more makes what an old server takes for a length at least 2^47. */
 static void add_proof(struct message *message)
 {
+    char name[160];
+    if (message->old) return;
     add_question(message, VALIDATE);
     add(message, &proof, sizeof proof);
+    memset(name, '.', sizeof name);
+    memcpy(name, "/tutti/hello", strlen("/tutti/hello"));
+    name[sizeof name - 1] = '\0';
+    add_question(message, SET);
+    add_text(message, name);
+    add_text(message, "");
 }
 
 /* Setting is not answered: the question after it is, and says that the store has taken it. */
 static tutti_status publish(struct store *store, const char *key, const char *value)
 {
-    struct message message = {.length = 0};
+    struct message message = {.old = store->old};
     uint8_t answer;
     add_proof(&message);
     add_question(&message, SET);
@@ -170,7 +188,7 @@ static tutti_status publish(struct store *store, const char *key, const char *va
 
 static tutti_status look_up(struct store *store, const char *key, char *value, size_t bytes)
 {
-    struct message message = {.length = 0};
+    struct message message = {.old = store->old};
     uint8_t answer;
     uint64_t length;
     add_proof(&message);
@@ -195,20 +213,32 @@ static struct store store_at(const struct tti_c10d *at, tutti_error *error)
     return (struct store){.host = at->host, .port = at->port, .fd = -1, .deadline_ns = at->deadline_ns, .error = error};
 }
 
-tutti_status tti_c10d_publish(const struct tti_c10d *at, const char *text, tutti_error *error)
+/* One of both. */
+static tutti_status converse(struct store *store, const char *key, const char *tell, char *text, size_t bytes)
+{
+    TTI_TRY(connect_store(store));
+    tutti_status status = tell != NULL ? publish(store, key, tell) : look_up(store, key, text, bytes);
+    close(store->fd);
+    return status;
+}
+
+static tutti_status converse_with_any(const struct tti_c10d *at, const char *tell, char *text, size_t bytes,
+                                      tutti_error *error)
 {
     struct store store = store_at(at, error);
-    TTI_TRY(connect_store(&store));
-    tutti_status status = publish(&store, at->key, text);
-    close(store.fd);
-    return status;
+    tutti_status status = converse(&store, at->key, tell, text, bytes);
+    if (!store.closed) return status;
+    store = store_at(at, error);
+    store.old = true;
+    return converse(&store, at->key, tell, text, bytes);
+}
+
+tutti_status tti_c10d_publish(const struct tti_c10d *at, const char *text, tutti_error *error)
+{
+    return converse_with_any(at, text, NULL, 0, error);
 }
 
 tutti_status tti_c10d_lookup(const struct tti_c10d *at, char *text, size_t bytes, tutti_error *error)
 {
-    struct store store = store_at(at, error);
-    TTI_TRY(connect_store(&store));
-    tutti_status status = look_up(&store, at->key, text, bytes);
-    close(store.fd);
-    return status;
+    return converse_with_any(at, NULL, text, bytes, error);
 }

@@ -37,8 +37,10 @@ found 0 "^ok +launcher +Open MPI's mpirun, by PMIX_NAMESPACE .*: process 0 of 2 
 matches 'the other is named' "^note +launcher +Slurm's srun is there too, by SLURM_.*TUTTI_LAUNCHER=slurm does\$" "$OUT"
 found 1 '^bad +launcher +TUTTI_JOB, TUTTI_RANK and TUTTI_SIZE must be set together' TUTTI_RANK=1
 found 1 '^bad +launcher +TUTTI_LAUNCHER is "x"; it takes' TUTTI_LAUNCHER=x
-found 1 '^bad +launcher +Open MPI.s mpirun does not tell where rank 0 waits' "${openmpi[@]}" OMPI_COMM_WORLD_LOCAL_SIZE=1
-found 1 '^ +fix: set TUTTI_MASTER_ADDR' "${openmpi[@]}" OMPI_COMM_WORLD_LOCAL_SIZE=1
+found 0 "^ok +launcher .*, on several hosts, which meet by the launcher's store \(pmix\)\$" "${openmpi[@]}" \
+    OMPI_COMM_WORLD_LOCAL_SIZE=1
+found 0 '^ok +launcher .*, on several hosts, which meet at localhost:5$' "${openmpi[@]}" OMPI_COMM_WORLD_LOCAL_SIZE=1 \
+    TUTTI_MASTER_ADDR=localhost TUTTI_MASTER_PORT=5
 found 0 '^ +fix: did you mean TUTTI_DEADLINE_MS\?$' TUTTI_DEADLNE_MS=5
 found 1 '^bad +options +TUTTI_DEADLINE_MS: "5x" is not understood' TUTTI_DEADLINE_MS=5x
 found 1 '^bad +interface +TUTTI_INTERFACE is "none0", which is not there' TUTTI_INTERFACE=none0

@@ -21,7 +21,7 @@ for host in a b; do
         "hostname $host && ip link set lo up && echo \$\$ >$host.up && exec sleep 600" &
     disown
 done
-within 10 lines_in a.up 1 && within 10 lines_in b.up 1 || exit 1
+within 60 lines_in a.up 1 && within 60 lines_in b.up 1 || exit 1
 a=$(cat a.up) b=$(cat b.up)
 trap 'kill -KILL $a $b; rm -rf "$DIR"' EXIT
 ip link add cable netns "$a" type veth peer name cable netns "$b"
@@ -90,7 +90,7 @@ export TUTTI_KEY_FILE=$DIR/key
 
 # launch COMMAND...: on host a; leaves OUT, in order, ERR and STATUS
 launch() {
-    "${at_a[@]}" timeout -k 1 30 "$@" >out.txt 2>err.txt </dev/null
+    "${at_a[@]}" timeout -k 1 240 "$@" >out.txt 2>err.txt </dev/null
     STATUS=$?
     OUT=$(sort out.txt)
     ERR=$(cat err.txt)
@@ -117,7 +117,7 @@ if mpirun=$(command -v mpirun.openmpi); then
     matches 'is told of' 'not all processes of the job have come to mpirun.s fence in time' "$ERR"
     launch "${mpirun[@]}" ./hello fail
     check 'Open MPI: a rank fails' 7 $STATUS
-    OUT=$("${at_a[@]}" timeout 30 "${mpirun[@]::3}" -n 3 "$TUTTI" doctor 2>&1)
+    OUT=$("${at_a[@]}" timeout 240 "${mpirun[@]::3}" -n 3 "$TUTTI" doctor 2>&1)
     check 'doctor' 3 "$(grep -c '^ok .*on several hosts, which meet by the launcher.s store (pmix)' <<<"$OUT")"
     if command -v mpicc.openmpi >/dev/null &&
         mpicc.openmpi -DWITH_MPI -I "$SRC/include" hello.c -o mpi -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD"; then
@@ -144,6 +144,27 @@ if mpiexec=$(command -v mpiexec.hydra); then
     matches 'and how to make one' 'make one with `tutti key FILE`' "$ERR"
 else
     echo 'not tested: MPICH (mpiexec.hydra is not installed)'
+fi
+
+# ---- torchrun: an agent on each host, which holds the port where the ranks would meet. Some versions take no other way
+# with output than to a log and from there to stdout.
+# agents WHAT FLAG...: FLAG for both; {} is the number of the host
+agents() {
+    local what=$1
+    shift
+    set -- torchrun --no_python --nnodes 2 --nproc_per_node 2 --monitor_interval 0.05 -r 1 -t 1 --log_dir "$DIR/logs" "$@"
+    nsenter -t "$b" -n -u timeout -k 1 240 "${@//\{\}/1}" ./hello >b.txt 2>b.err &
+    "${at_a[@]}" timeout -k 1 240 "${@//\{\}/0}" ./hello >a.txt 2>a.err
+    check "$what: status" 0 $?
+    wait %%
+    check "$what: status of the other" 0 $?
+    check "$what" "$all" "$(sed 's/^\[default[0-9]*\]://' a.txt b.txt | sort)"
+}
+if timeout 240 torchrun --help 2>/dev/null | grep -q no_python; then
+    agents 'torchrun, static' --node_rank {} --master_addr 10.9.0.1 --master_port 29500
+    agents 'torchrun, c10d' --rdzv_backend c10d --rdzv_endpoint 10.9.0.1:29400 --rdzv_id test
+else
+    echo 'not tested: torchrun (it is not installed, or does not start)'
 fi
 
 # ---- tutti run itself
