@@ -4,10 +4,13 @@
  * Data parallel: sums over ranks with parameters anywhere in memory, unused ones, ranks without samples and accumulated
  * passes; and with grains the bits of the serial tree, on any number of ranks of any kind.
  */
+#include "base/clock.h"
 #include "conformance_world.h"
 #include "train/random.h"
 #include "train/tree.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/train.h>
@@ -188,6 +191,33 @@ static void run_grains(tutti_comm *comm, void *context)
     list_free(comm, &list, 0);
 }
 
+/* ---- Beside backward ------------------------------------------------------------------------------------------- */
+
+/* Rank 0 makes its first buckets ready and goes on, while the others have not begun: were anything waited for there, it
+ * would wait for ever, since the others wait for rank 0 to have gone on. */
+static atomic_bool gone_on;
+
+static void run_beside(tutti_comm *comm, void *context)
+{
+    int grains = *(const int *)context;
+    struct list list = list_make(comm, 0);
+    tutti_ddp_options options = {
+        .struct_size = sizeof options, .bucket_bytes = 3000, .first_bucket_bytes = 100, .grains = grains};
+    tutti_ddp *ddp = NULL;
+    tutti_error error = {0};
+    if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create")) return;
+    const int64_t limit = tti_now_ns() + INT64_C(20000000000);
+    while (tutti_rank(comm) > 0 && !atomic_load(&gone_on) && tti_now_ns() < limit) sched_yield();
+    conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
+    conf_check(tutti_ddp_ready(ddp, PARAMETERS - 1) == TUTTI_OK, "ready"); /* more than the first bucket has */
+    if (tutti_rank(comm) == 0) atomic_store(&gone_on, true);
+    conf_check(tti_now_ns() < limit, "%d ranks, %d grains: a bucket that is ready keeps its rank waiting",
+               tutti_size(comm), grains);
+    worked(comm, tutti_ddp_end(ddp, 1, NULL), "end");
+    tutti_ddp_free(ddp);
+    list_free(comm, &list, 0);
+}
+
 /* ---- Norms and hashes over ranks ------------------------------------------------------------------------------- */
 
 static void run_norms(tutti_comm *comm, void *context)
@@ -237,6 +267,11 @@ int main(void)
             }
             run(ranks, all_sizes[s], run_norms, NULL);
         }
+    }
+    for (int size = 2; size <= 4; size++) {
+        int grains = 8;
+        atomic_store(&gone_on, false);
+        run(CONF_THREADS, size, run_beside, &grains);
     }
     return conf_end();
 }

@@ -134,10 +134,14 @@ static void copy_bucket(struct tutti_ddp *ddp, const struct tti_bucket *bucket, 
     }
 }
 
+/* With subtrees to be combined, the bucket before is taken on too: its exchange has had all the time since. */
 static tutti_status start_bucket(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
     float *values = ddp->flat + bucket->from;
-    if (ddp->grains > 0 && !ddp->aligned) return tti_ddp_combine(ddp, bucket);
+    if (ddp->grains > 0 && !ddp->aligned) {
+        TTI_TRY(tti_ddp_combine_begin(ddp, bucket));
+        return tti_ddp_combine_end(ddp, &ddp->exchanges[(ddp->next + 1) % 2]);
+    }
     copy_bucket(ddp, bucket, false);
     return tutti_all_reduce_start(tutti_named(ddp->comm, "gradients"), values, values, bucket->to - bucket->from,
                                   TUTTI_F32, TUTTI_SUM, &bucket->op);
@@ -148,6 +152,10 @@ static tutti_status finish(struct tutti_ddp *ddp)
 {
     int64_t began = tti_now_ns();
     tutti_status first = TUTTI_OK;
+    for (size_t b = ddp->next; b < ddp->next + 2; b++) { /* in the order in which they were begun */
+        tutti_status status = tti_ddp_combine_end(ddp, &ddp->exchanges[b % 2]);
+        if (first == TUTTI_OK) first = status;
+    }
     for (size_t b = 0; b < ddp->next; b++) {
         if (ddp->buckets[b].op.id == 0) continue;
         tutti_status status = tutti_wait(ddp->buckets[b].op);

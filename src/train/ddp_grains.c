@@ -12,11 +12,16 @@
  * Each rank owns a slice of every bucket. It gets that slice of every subtree (one exchange per subtree of the rank that
  * has most), adds them in the order of the tree, and the slices are gathered. Where every rank has one subtree and all
  * are of one size, a power of two, the tree over ranks is just the top of the tree over grains, and all_reduce does it.
+ *
+ * All of it goes on beside backward: when a bucket is ready its exchange is started, and then the bucket before it, whose
+ * exchange had as long as this one took to become ready, is added up and its gathering started. That is the same order of
+ * operations on all ranks, whatever was in time where.
  */
 #include "train/ddp.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include <string.h>
 
 enum { BLOCK = 4096 }; /* elements that are added at a time, so that they stay in the cache */
 
@@ -59,11 +64,13 @@ static tutti_status make_memory(struct tutti_ddp *ddp, int size, tutti_error *er
     }
     size_t slice = (largest + (size_t)size - 1) / (size_t)size * (size_t)ddp->subtree_count;
     ddp->memory = tutti_alloc(ddp->comm, more * ddp->elements * sizeof(float));
-    ddp->slices = ddp->aligned ? NULL : tutti_alloc(ddp->comm, slice * sizeof(float));
+    ddp->slices = ddp->aligned ? NULL : tutti_alloc(ddp->comm, 2 * slice * sizeof(float));
     if (ddp->memory == NULL || (ddp->slices == NULL && !ddp->aligned))
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for the gradients of %d subtrees of grains",
                              ddp->partial_count);
-    ddp->bytes += (more * ddp->elements + (ddp->aligned ? 0 : slice)) * sizeof(float);
+    ddp->bytes += (more * ddp->elements + (ddp->aligned ? 0 : 2 * slice)) * sizeof(float);
+    ddp->exchanges[0].slices = ddp->slices;
+    ddp->exchanges[1].slices = ddp->aligned ? NULL : ddp->slices + slice;
     ddp->partials[0] = ddp->flat;
     for (int k = 1; k < ddp->partial_count; k++) ddp->partials[k] = ddp->memory + (size_t)(k - 1) * ddp->elements;
     return TUTTI_OK;
@@ -100,26 +107,31 @@ int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float *const **
 
 /* ---- Adding up ------------------------------------------------------------------------------------------------- */
 
-/* Sums the subtree lo..hi over `count` elements from `at` on, into the memory of its first part, which is returned.
- * *next is the first of the listed subtrees that was not taken yet. */
-static float *add_up(const struct tutti_ddp *ddp, struct tti_span tree, int *next, size_t at, size_t count)
+/* The slices of all subtrees lie one after the other, `length` elements each. */
+struct sum {
+    const struct tutti_ddp *ddp;
+    float *slices;
+    size_t length;
+    int next; /* the first of the subtrees that was not taken yet */
+};
+
+/* Sums the subtree lo..hi over `count` elements from `at` on, into the memory of its first part, which is returned. */
+static float *add_up(struct sum *sum, struct tti_span tree, size_t at, size_t count)
 {
-    const struct tti_subtree *listed = &ddp->subtrees[*next];
-    if (listed->span.lo == tree.lo && listed->span.hi == tree.hi) {
-        ++*next;
-        return listed->values + at;
-    }
+    const struct tti_span listed = sum->ddp->subtrees[sum->next].span;
+    if (listed.lo == tree.lo && listed.hi == tree.hi) return sum->slices + (size_t)sum->next++ * sum->length + at;
     size_t half = tree.lo + tti_tree_half(tree.hi - tree.lo);
-    float *restrict left = add_up(ddp, (struct tti_span){tree.lo, half}, next, at, count);
-    const float *restrict right = add_up(ddp, (struct tti_span){half, tree.hi}, next, at, count);
+    float *restrict left = add_up(sum, (struct tti_span){tree.lo, half}, at, count);
+    const float *restrict right = add_up(sum, (struct tti_span){half, tree.hi}, at, count);
     for (size_t i = 0; i < count; i++) left[i] += right[i];
     return left;
 }
 
-/* One exchange: everyone's subtree number `round`, each rank's slice to that rank. */
-static tutti_status exchange(struct tutti_ddp *ddp, const struct tti_bucket *bucket, int round)
+/* Starts one exchange: everyone's subtree number `round`, each rank's slice to that rank. */
+static tutti_status exchange_start(struct tutti_ddp *ddp, struct tti_exchange *exchange, int round)
 {
     int size = tutti_size(ddp->comm), rank = tutti_rank(ddp->comm);
+    const struct tti_bucket *bucket = exchange->bucket;
     size_t elements = bucket->to - bucket->from, all = (size_t)size;
     size_t *in_counts = ddp->counts, *in_offsets = in_counts + all, *out_counts = in_offsets + all,
            *out_offsets = out_counts + all;
@@ -132,30 +144,53 @@ static tutti_status exchange(struct tutti_ddp *ddp, const struct tti_bucket *buc
         in_offsets[r] = slice.lo;
         out_counts[r] = has ? mine.hi - mine.lo : 0;
         out_offsets[r] = has ? (size_t)theirs * (mine.hi - mine.lo) : 0;
-        if (has) ddp->subtrees[theirs].values = ddp->slices + out_offsets[r];
     }
     const float *in = ddp->partials[round < ddp->partial_count ? round : 0] + bucket->from;
-    return tutti_all_to_all_v(tutti_named(ddp->comm, "gradients of grains"), in, in_counts, in_offsets, ddp->slices,
-                              out_counts, out_offsets, TUTTI_F32);
+    return tutti_all_to_all_v_start(tutti_named(ddp->comm, "gradients of grains"), in, in_counts, in_offsets,
+                                    exchange->slices, out_counts, out_offsets, TUTTI_F32, &exchange->ops[round]);
 }
 
-tutti_status tti_ddp_combine(struct tutti_ddp *ddp, const struct tti_bucket *bucket)
+tutti_status tti_ddp_combine_begin(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
+    struct tti_exchange *exchange = &ddp->exchanges[(bucket - ddp->buckets) % 2];
+    exchange->bucket = bucket;
+    for (int round = 0; round < ddp->rounds; round++) TTI_TRY(exchange_start(ddp, exchange, round));
+    return TUTTI_OK;
+}
+
+/* Waits for all of an exchange, also after a failure: nothing may write to the slices any more. */
+static tutti_status exchange_wait(struct tutti_ddp *ddp, struct tti_exchange *exchange)
+{
+    tutti_status first = TUTTI_OK;
+    for (int round = 0; round < ddp->rounds; round++) {
+        if (exchange->ops[round].id == 0) continue;
+        tutti_status status = tutti_wait(exchange->ops[round]);
+        exchange->ops[round] = (tutti_op){0};
+        if (first == TUTTI_OK) first = status;
+    }
+    return first;
+}
+
+tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_exchange *exchange)
+{
+    struct tti_bucket *bucket = exchange->bucket;
+    if (bucket == NULL) return TUTTI_OK;
+    exchange->bucket = NULL;
+    TTI_TRY(exchange_wait(ddp, exchange));
     int size = tutti_size(ddp->comm);
     size_t elements = bucket->to - bucket->from;
     struct tti_span mine = tti_tree_share(elements, tutti_rank(ddp->comm), size);
     float *values = ddp->flat + bucket->from;
-    for (int round = 0; round < ddp->rounds; round++) TTI_TRY(exchange(ddp, bucket, round));
     for (size_t at = 0; at < mine.hi - mine.lo; at += BLOCK) {
         size_t left = mine.hi - mine.lo - at, count = left < BLOCK ? left : BLOCK;
-        int next = 0;
-        const float *sum = add_up(ddp, (struct tti_span){0, (size_t)ddp->grains}, &next, at, count);
-        for (size_t i = 0; i < count; i++) values[mine.lo + at + i] = sum[i];
+        struct sum sum = {.ddp = ddp, .slices = exchange->slices, .length = mine.hi - mine.lo};
+        const float *all = add_up(&sum, (struct tti_span){0, (size_t)ddp->grains}, at, count);
+        memcpy(values + mine.lo + at, all, count * sizeof *values);
     }
     for (int r = 0; r < size; r++) {
         struct tti_span slice = tti_tree_share(elements, r, size);
         ddp->counts[r] = slice.hi - slice.lo;
     }
-    return tutti_all_gather_v(tutti_named(ddp->comm, "gradients"), values + mine.lo, values, ddp->counts, NULL,
-                              TUTTI_F32);
+    return tutti_all_gather_v_start(tutti_named(ddp->comm, "gradients"), values + mine.lo, values, ddp->counts, NULL,
+                                    TUTTI_F32, &bucket->op);
 }
