@@ -92,6 +92,24 @@ static void select_them(tutti_comm *comm, struct fault_rank *self)
     if (tutti_all_threads(comm)) CHECK(tutti_comm_free(kept[rank]) == TUTTI_OK);
 }
 
+/* Hosts of two ranks: their comms, one of a rank of each, and one in which ranks of a host are apart. */
+static void separate_them(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm), host = rank / 2, here = 2 * host + 1 < size ? 2 : 1;
+    tutti_comm *own = NULL, *across = NULL, *turned = NULL;
+    (void)self;
+    CHECK(tutti_comm_by_host(comm, &own) == TUTTI_OK && tutti_size(own) == here && tutti_rank(own) == rank % 2);
+    CHECK(sum_of(own, rank) == (here == 2 ? 4 * host + 1 : 2 * host));
+    CHECK(tutti_comm_split(comm, rank % 2, 0, &across) == TUTTI_OK && tutti_rank(across) == host);
+    CHECK(tutti_comm_split(comm, 0, rank % 2 * size + host, &turned) == TUTTI_OK);
+    check_large(own);
+    check_large(across);
+    check_large(turned);
+    CHECK(tutti_barrier(turned) == TUTTI_OK && sum_of(turned, 1) == size && sum_of(comm, 1) == size);
+    tutti_comm *all[] = {own, across, turned};
+    for (int i = 0; i < 3; i++) CHECK(tutti_comm_free(all[(i + rank) % 3]) == TUTTI_OK);
+}
+
 static void mesh_them(tutti_comm *comm, struct fault_rank *self)
 {
     static const char *const names[] = {"data", "pipeline", "tensor"};
@@ -168,11 +186,11 @@ static void many_times(tutti_comm *comm, struct fault_rank *self)
     }
 }
 
-static void run(const char *title, fault_body *body, int size, bool processes, bool tcp)
+static void run(const char *title, fault_body *body, int size, bool processes, const char *setting)
 {
-    fault_title("%s, %d %s%s", title, size, processes ? "processes" : "threads", tcp ? " over tcp" : "");
-    struct fault_world world = {.size = size, .processes = processes, .body = body};
-    world.settings[0] = tcp ? "TUTTI_TRANSPORT=tcp" : NULL;
+    fault_title("%s, %d %s%s%s", title, size, processes ? "processes" : "threads", setting == NULL ? "" : ", ",
+                setting == NULL ? "" : setting);
+    struct fault_world world = {.size = size, .processes = processes, .body = body, .settings = {setting}};
     fault_run(&world);
 }
 
@@ -180,7 +198,8 @@ int main(void)
 {
     fault_begin(115);
     for (int i = 0; i < 4; i++) {
-        bool processes = i % 2, tcp = i / 2;
+        bool processes = i % 2;
+        const char *tcp = i / 2 == 0 ? NULL : "TUTTI_TRANSPORT=tcp";
         run("split", split_them, 5, processes, tcp);
         run("split", split_them, 2, processes, tcp);
         run("selected", select_them, 3, processes, tcp);
@@ -189,5 +208,13 @@ int main(void)
         run("one is broken", break_one, 2, processes, tcp);
         run("many times", many_times, 2, processes, tcp);
     }
+    static const char hosts_of_2[] = "TUTTI_HOST_PROCESSES=2", hosts_of_3[] = "TUTTI_HOST_PROCESSES=3";
+    run("split", split_them, 5, true, hosts_of_2);
+    run("split", split_them, 5, true, hosts_of_3);
+    run("hosts", separate_them, 5, true, hosts_of_2);
+    run("mesh", mesh_them, 6, true, hosts_of_2);
+    run("many comms", many_comms, 3, true, hosts_of_2);
+    run("one is broken", break_one, 3, true, hosts_of_2);
+    run("many times", many_times, 3, true, hosts_of_2);
     return fault_end();
 }

@@ -416,6 +416,7 @@ static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
 {
     struct tti_lanes *lanes = comm->lanes;
     int peer = *waitable->waiting_for;
+    if (comm->local != NULL) tti_local_await(comm, peer);
     if (peer < 0 || peer == comm->rank || waitable->kind >= TTI_LEAVE) return TUTTI_IN_PROGRESS;
     tti_net_lock(lanes->net);
     if (lanes->asked != peer) tti_lane_ask(lanes, peer);
@@ -461,7 +462,8 @@ static void leave(tutti_comm *comm)
     for (int rank = 0; rank < comm->size; rank++)
         if (lanes->peers[rank] != NULL && rank != comm->rank) tti_lane_say(lanes, rank, head, NULL);
     tti_net_unlock(lanes->net);
-    if (comm->local != NULL)
+    /* of a broken comm the others learn by the break, which may still be on its way */
+    if (comm->local != NULL && !tti_comm_is_broken(comm))
         atomic_store_explicit(&comm->local->posts[comm->local->place].left, 1, memory_order_release);
 }
 
@@ -482,6 +484,7 @@ const struct tti_provider_ops tti_provider_host = {
     .spread = spread,
     .find_lost = find_lost,
     .has_left = has_left,
+    .blame = tti_local_blame,
     .mark_of = mark_of,
     .describe = describe,
     .identify = identify,

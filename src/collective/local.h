@@ -27,6 +27,7 @@ struct tti_local_post {
     _Alignas(64) _Atomic uint64_t progress; /* as in struct tti_post */
     _Atomic uint32_t asleep;                /* until somebody publishes */
     _Atomic uint32_t left;                  /* the comm */
+    _Atomic int32_t awaits;                 /* rank + 1 that it has waited long for; 0: nobody */
     uint32_t signature;                     /* of the operation that it has entered, and */
     int32_t pid;
     double factor;
@@ -68,6 +69,10 @@ uint64_t tti_local_mark(const tutti_comm *comm, int rank);
 
 /* This rank is about to sleep until one of them publishes, or has slept. */
 void tti_local_announce(tutti_comm *comm, bool asleep);
+
+/* This rank has waited long for a rank, or -1: whoever waits for this rank can see it. */
+void tti_local_await(tutti_comm *comm, int rank);
+int tti_local_blame(const tutti_comm *comm, int rank);
 
 /* Memory that the others can read; aligned to 64. */
 void *tti_local_alloc(tutti_comm *comm, size_t bytes);

@@ -66,6 +66,12 @@ static bool has_left(const tutti_comm *comm, int rank)
            atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LEFT;
 }
 
+static int blame(const tutti_comm *comm, int rank)
+{
+    (void)comm;
+    return rank;
+}
+
 /* This rank waits for a message of a peer that itself sleeps, in a collective, until this rank enters: neither will ever
  * go on. Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank, busy here,
  * has not made. */
@@ -225,6 +231,7 @@ const struct tti_provider_ops tti_provider_shared = {
     .spread = spread,
     .find_lost = find_lost,
     .has_left = has_left,
+    .blame = blame,
     .mark_of = mark_of,
     .describe = describe,
     .identify = identify,

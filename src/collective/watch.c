@@ -34,10 +34,17 @@ static double seconds(int64_t ns)
     return (double)ns / 1e9;
 }
 
-/* Remembers when the awaited peer was last seen to move. */
-static void observe(struct watch *watch)
+/* Whom the wait is for in the end. */
+static int blamed(const struct watch *watch)
 {
     int peer = *watch->waitable->waiting_for;
+    return peer < 0 || watch->waitable->kind >= TTI_LEAVE ? peer : watch->comm->provider->blame(watch->comm, peer);
+}
+
+/* Remembers when that peer was last seen to move. */
+static void observe(struct watch *watch)
+{
+    int peer = blamed(watch);
     if (peer < 0) return;
     uint64_t mark = watch->comm->provider->mark_of(watch->comm, peer) ^ (uint64_t)peer << 20;
     if (mark == watch->vigil->peer_mark && watch->vigil->peer_moved_ns != 0) return;
@@ -45,9 +52,8 @@ static void observe(struct watch *watch)
     watch->vigil->peer_moved_ns = watch->now_ns;
 }
 
-static void describe_stall(const struct watch *watch, char *text, size_t bytes)
+static void describe_stall(const struct watch *watch, int peer, char *text, size_t bytes)
 {
-    int peer = *watch->waitable->waiting_for;
     int64_t now = watch->now_ns;
     char doing[192] = "", waited[64];
     snprintf(waited, sizeof waited, "%.1f s", seconds(now - watch->vigil->since_ns));
@@ -65,8 +71,9 @@ static void describe_stall(const struct watch *watch, char *text, size_t bytes)
 static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
 {
     char text[400];
-    describe_stall(watch, text, sizeof text);
-    return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, *watch->waitable->waiting_for,
+    int peer = blamed(watch);
+    describe_stall(watch, peer, text, sizeof text);
+    return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, peer,
                           "%s: its deadline of %lld ms passed", text, (long long)deadline_ms);
 }
 
@@ -110,7 +117,7 @@ static tutti_status look(struct watch *watch)
     if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
     if (!vigil->reported && waited >= comm->world->options.stall_report_ms * MS) {
         char text[400];
-        describe_stall(watch, text, sizeof text);
+        describe_stall(watch, blamed(watch), text, sizeof text);
         tti_log(TUTTI_WARN, "%s", text);
         vigil->reported = true;
     }

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan processors=2
+ *
+ * What goes wrong among ranks that share memory within a host and go by tcp between hosts: a rank is killed, calls
+ * something else, does not come. All others get the same error, about that rank, whether it is on their host or not. The
+ * hosts are this machine: see the option host_processes.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "fault.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { LIMIT_MS = 200, STALL_MS = 300 };
+
+static const int ops[] = {FAULT_BARRIER,   FAULT_ALL_REDUCE, FAULT_REDUCE,
+                          FAULT_BROADCAST, FAULT_ALL_GATHER, FAULT_REDUCE_SCATTER};
+enum { OPS = sizeof ops / sizeof *ops };
+
+static int the_op, victim;
+static size_t the_count;
+static bool shared_memory;
+static int64_t delay_us, killed_ns;
+static uint64_t seed = 20261115;
+
+static void check_error(int size, tutti_status status)
+{
+    for (int rank = 0; rank < size; rank++) {
+        const struct fault_rank *self = &fault_shared->ranks[rank];
+        const struct fault_step *step = &self->steps[0];
+        if (rank == victim) continue;
+        if (!CHECK_THAT(step->done && self->finished, "rank %d did not end", rank)) continue;
+        CHECK_THAT(step->status == status && step->error.peer == victim && fault_has(step, "rank %d", victim),
+                   "rank %d: %s about rank %d: %s", rank, tutti_status_name(step->status), step->error.peer,
+                   step->error.text);
+        CHECK_THAT(self->steps[1].status == TUTTI_ERR_BROKEN, "rank %d: %s", rank,
+                   tutti_status_name(self->steps[1].status));
+        CHECK_THAT(self->numbers[0] == 0, "rank %d: %d successes had wrong data", rank, (int)self->numbers[0]);
+    }
+}
+
+/* ---- Killed ---------------------------------------------------------------------------------------------------- */
+
+static void call_until_lost(tutti_comm *comm, struct fault_rank *self)
+{
+    struct fault_buffers buffers;
+    tutti_status status = TUTTI_OK;
+    if (!fault_buffers_make(&buffers, comm, the_count, shared_memory)) return;
+    atomic_store(&self->mark, 1);
+    while (status == TUTTI_OK) {
+        fault_op_spoil(&buffers);
+        self->steps_done = 0;
+        status = FAULT_CALL(self, comm, fault_op(the_op, &buffers));
+        if (status == TUTTI_OK && !fault_op_right(the_op, &buffers)) self->numbers[0]++;
+    }
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+    fault_buffers_free(&buffers);
+}
+
+static void kill_one(struct fault_world *world)
+{
+    for (int rank = 0; rank < world->size; rank++) fault_await_mark(rank, 1);
+    usleep((useconds_t)delay_us);
+    fault_expect_end(victim);
+    killed_ns = fault_now_ns();
+    kill(world->pids[victim], SIGKILL);
+}
+
+static void test_killed(int turn)
+{
+    static const size_t counts[] = {2, 3000, 200000};
+    static const char *const hosts[] = {"TUTTI_HOST_PROCESSES=2", "TUTTI_HOST_PROCESSES=3"};
+    struct fault_world world = {.size = 4, .processes = true, .body = call_until_lost, .meanwhile = kill_one};
+    world.settings[0] = hosts[turn / 2 % 2];
+    the_op = ops[turn % OPS];
+    the_count = counts[turn % 3];
+    shared_memory = turn % 2;
+    victim = (int)(fault_random(&seed) % 4);
+    delay_us = (int64_t)(fault_random(&seed) % 6000);
+    fault_title("%s of %zu, %s memory, %s, rank %d killed after %d us", fault_op_name(the_op), the_count,
+                shared_memory ? "shared" : "private", world.settings[0], victim, (int)delay_us);
+    fault_run(&world);
+    check_error(world.size, TUTTI_ERR_PEER_LOST);
+    for (int rank = 0; rank < world.size; rank++)
+        if (rank != victim)
+            fault_time("death: until a survivor's call ends", fault_shared->ranks[rank].steps[0].ended_ns - killed_ns,
+                       LIMIT_MS);
+}
+
+/* ---- Elsewhere ------------------------------------------------------------------------------------------------- */
+
+static void call_another(tutti_comm *comm, struct fault_rank *self)
+{
+    struct fault_buffers buffers;
+    if (!fault_buffers_make(&buffers, comm, the_count, shared_memory)) return;
+    int op = tutti_rank(comm) == victim ? the_op : FAULT_ALL_REDUCE;
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+    self->steps_done = 0;
+    tutti_status status = FAULT_CALL(self, comm, fault_op(op, &buffers));
+    if (status == TUTTI_OK) self->steps_done = 0; /* a call that needs nobody's: the next one tells */
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+    if (status == TUTTI_OK) FAULT_CALL(self, comm, tutti_barrier(comm));
+    fault_buffers_free(&buffers);
+}
+
+static void test_elsewhere(int op, size_t count, bool shared)
+{
+    struct fault_world world = {.size = 4, .processes = true, .body = call_another};
+    world.settings[0] = "TUTTI_HOST_PROCESSES=2";
+    the_op = op;
+    the_count = count;
+    shared_memory = shared;
+    victim = (int)(fault_random(&seed) % 4);
+    fault_title("%s of %zu by rank %d, all_reduce by the others", fault_op_name(op), count, victim);
+    fault_run(&world);
+    for (int rank = 0; rank < world.size; rank++) {
+        const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
+        CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && fault_has(step, "all_reduce(") &&
+                       fault_has(step, "%s", fault_op_name(op)) && fault_has(step, "rank %d called", victim),
+                   "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+        CHECK(fault_shared->ranks[rank].steps[1].status == TUTTI_ERR_BROKEN);
+    }
+}
+
+/* ---- Does not come --------------------------------------------------------------------------------------------- */
+
+/* Rank 2 is a host of its own: rank 1 waits for it through rank 0. */
+static void come_late(tutti_comm *comm, struct fault_rank *self)
+{
+    struct fault_buffers buffers;
+    if (!fault_buffers_make(&buffers, comm, the_count, shared_memory)) return;
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    if (tutti_rank(comm) == victim) {
+        for (int rank = 0; rank < tutti_size(comm); rank++)
+            if (rank != victim) fault_await_mark(rank, 1);
+        FAULT_CALL(self, comm, fault_op(the_op, &buffers));
+    } else {
+        FAULT_CALL(self, comm, fault_op(the_op, &buffers));
+        atomic_store(&self->mark, 1);
+        FAULT_CALL(self, comm, tutti_barrier(comm));
+    }
+    fault_buffers_free(&buffers);
+}
+
+static void test_late(int op, size_t count, bool shared)
+{
+    struct fault_world world = {.size = 3, .processes = true, .body = come_late};
+    world.settings[0] = "TUTTI_HOST_PROCESSES=2";
+    world.settings[1] = "TUTTI_DEADLINE_MS=300";
+    the_op = op;
+    the_count = count;
+    shared_memory = shared;
+    victim = 2;
+    fault_title("%s of %zu, to which rank 2 does not come", fault_op_name(op), count);
+    fault_run(&world);
+    check_error(world.size, TUTTI_ERR_TIMEOUT);
+    for (int rank = 0; rank < 2; rank++) {
+        const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
+        fault_time("stall: until the error, deadline 300", step->ended_ns - step->began_ns, STALL_MS);
+    }
+    CHECK(fault_shared->ranks[2].steps[0].done); /* it may find all it needs: the others had come */
+}
+
+int main(void)
+{
+    fault_begin(110);
+    for (int turn = 0; turn < (FAULT_SANITIZED ? 6 : 28); turn++) test_killed(turn);
+    test_elsewhere(FAULT_BARRIER, 2, true);
+    test_elsewhere(FAULT_BROADCAST, 40000, false);
+    test_elsewhere(FAULT_REDUCE, 2, false);
+    test_elsewhere(FAULT_SCAN, 40000, true);
+    test_elsewhere(FAULT_ALL_TO_ALL, 40000, true);
+    test_late(FAULT_ALL_REDUCE, 40000, true);
+    test_late(FAULT_BARRIER, 1, true);
+    test_late(FAULT_ALL_GATHER, 2, false);
+    return fault_end();
+}
