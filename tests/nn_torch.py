@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """nn_torch.py FOLDER: trains the model that test_nn_torch has written down once more with PyTorch, and compares.
 
-FOLDER has shape.json and raw f32 or i32 files: one per tensor and state ("before", "gradient", "after"), tokens, targets.
+FOLDER has shape.json and raw f32 or i32 files: one per tensor and state ("before", "gradient", "after"), one per layer
+("output"), tokens, targets.
 Prints what differs; exit 0 when nothing does.
 """
 import json
@@ -21,36 +22,49 @@ def read(name, dims, dtype=torch.float32):
         return torch.frombuffer(bytearray(data.read()), dtype=dtype).reshape(dims)
 
 
+def keep(name, x):  # what a layer gives, to be compared
+    outputs[name] = x.detach()
+    return x
+
+
 def norm(x, name):
-    return torch.nn.functional.layer_norm(x, (width,), tensors[name + ".weight"], tensors[name + ".bias"], 1e-5)
+    weight, bias = tensors[name + ".weight"], tensors[name + ".bias"]
+    return keep(name, torch.nn.functional.layer_norm(x, (width,), weight, bias, 1e-5))
 
 
 def linear(x, name):  # GPT-2's Conv1D: the weight is (inputs, outputs)
     return x @ tensors[name + ".weight"] + tensors[name + ".bias"]
 
 
-def attention(x):
+def attention(x, name):
     samples = x.shape[0]
     q, k, v = (t.reshape(samples, context, heads, width // heads).transpose(1, 2) for t in x.split(width, 2))
     scores = q @ k.transpose(2, 3) / math.sqrt(width // heads)
     scores = scores.masked_fill(torch.triu(torch.ones(context, context, dtype=torch.bool), 1), float("-inf"))
-    return (torch.softmax(scores, 3) @ v).transpose(1, 2).reshape(samples, context, width)
+    return keep(name, (torch.softmax(scores, 3) @ v).transpose(1, 2).reshape(samples, context, width))
 
 
 def gelu(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def block(x, name):  # a residual's sum belongs to its last layer
+    qkv = keep(name + ".attn.c_attn", linear(norm(x, name + ".ln_1"), name + ".attn.c_attn"))
+    projection = name + ".attn.c_proj"
+    x = keep(projection, x + linear(attention(qkv, name + ".attn"), projection))
+    inner = keep(name + ".mlp.c_fc", gelu(linear(norm(x, name + ".ln_2"), name + ".mlp.c_fc")))
+    return keep(name + ".mlp.c_proj", x + linear(inner, name + ".mlp.c_proj"))
+
+
 def loss_of():
-    x = tensors["wte.weight"][tokens] + tensors["wpe.weight"]
+    x = keep("wte", tensors["wte.weight"][tokens] + tensors["wpe.weight"])
     for i in range(shape["layers"]):
-        x = x + linear(attention(linear(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn")), f"h.{i}.attn.c_proj")
-        x = x + linear(gelu(linear(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")), f"h.{i}.mlp.c_proj")
+        x = block(x, f"h.{i}")
     logits = norm(x, "ln_f") @ tensors["wte.weight"].T
     return torch.nn.functional.cross_entropy(logits.reshape(-1, shape["vocabulary"]), targets.reshape(-1))
 
 
-wrong = 0
+wrong, outputs = 0, {}
 
 
 def compare(what, seen, expected, tolerance):
@@ -75,10 +89,12 @@ for step in range(shape["steps"]):
     loss.backward()
     if step == 0:
         compare("loss", torch.tensor(shape["loss"]), loss.detach(), 1e-5)
+        for name, output in outputs.items():
+            compare(name + " output", read(name + ".output", output.shape), output, 1e-5)
         for name, tensor in tensors.items():
             compare(name + " gradient", read(name + ".gradient", tensor.shape), tensor.grad, 1e-4)
     optimizer.step()
 for name, tensor in tensors.items():
     compare(f"{name} after {shape['steps']} steps", read(name + ".after", tensor.shape), tensor.detach(), 2e-3)
-print(f"PyTorch {torch.__version__}: {len(tensors)} tensors, {shape['steps']} AdamW steps, {wrong} differ")
+print(f"PyTorch {torch.__version__}: {len(outputs)} layers, {len(tensors)} tensors, {shape['steps']} AdamW steps, {wrong} differ")
 sys.exit(1 if wrong else 0)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=120
  *
- * A GPT, its first gradients and ten AdamW steps against PyTorch (nn_torch.py). Skipped where PyTorch is not installed.
+ * A GPT against PyTorch (nn_torch.py): what every layer gives, the first gradients, ten AdamW steps. Skipped where PyTorch
+ * is not installed.
  */
 #include "nn.h"
+#include "nn/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +41,15 @@ static void write_tensors(const tutti_model *model, const char *suffix, const fl
         const tutti_tensor *tensor = tutti_model_tensor(model, t);
         write_array(tensor->name, suffix, base + tensor->offset, tensor->count);
     }
+}
+
+/* What each layer but the loss gives, as (rows, outputs). */
+static void write_outputs(const tutti_pass *pass)
+{
+    const tutti_model *model = pass->model;
+    for (int i = 0; i < model->layer_count - 1; i++)
+        write_array(model->layers[i]->name, ".output", pass->places[i].out,
+                    (size_t)(SAMPLES * gpt.context * model->layers[i]->outputs));
 }
 
 static void write_shape(const tutti_model *model, double loss)
@@ -94,6 +105,7 @@ static void train(void)
         tutti_loss loss = nn_step(pass, &batch, &(tutti_backward){0});
         if (step == 0) write_shape(model, loss.sum / loss.count);
         if (step == 0) write_gradients(model, loss.count);
+        if (step == 0) write_outputs(pass);
         tutti_optimizer_step(optimizer, RATE, 1 / loss.count);
     }
     write_tensors(model, ".after", tutti_model_values(model));

@@ -36,6 +36,9 @@ static void print_head(const struct train_report *report)
     printf("\n%s, kernels %s, %.0f GFLOP/s in matrix products\n", tutti_blas_name(), tutti_nn_kernels_name(),
            report->machine);
     if (about->resumed_from != NULL) printf("going on from %s\n", about->resumed_from);
+    if (about->step > 0 && about->step >= (uint64_t)options->steps)
+        printf("step %" PRIu64 " is taken already: --steps %lld says where to end\n", about->step,
+               (long long)options->steps);
     (void)fflush(stdout);
 }
 

@@ -170,10 +170,26 @@ static tutti_status compare_options(const struct tutti_trainer *t, const tutti_c
     return TUTTI_OK;
 }
 
+/* Another CPU type or matrix library rounds otherwise: the run goes on, but no longer to the same bits. */
+static void compare_machine(const tutti_checkpoint *checkpoint)
+{
+    const struct {
+        const char *name, *here;
+    } rows[] = {{"machine.blas", tutti_blas_name()}, {"machine.kernels", tutti_nn_kernels_name()}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *there = tutti_checkpoint_note(checkpoint, rows[i].name);
+        if (there != NULL && strcmp(there, rows[i].here) != 0)
+            tti_log(TUTTI_WARN,
+                    "resuming on another machine, which may round otherwise: %s is %s, the checkpoint has %s",
+                    rows[i].name, rows[i].here, there);
+    }
+}
+
 static tutti_status load(struct tutti_trainer *t, const tutti_checkpoint *checkpoint, tutti_error *error)
 {
     struct tensors tensors;
     TTI_TRY(compare_options(t, checkpoint, error));
+    compare_machine(checkpoint);
     TTI_TRY(list_tensors(t, &tensors, error));
     tutti_status status = tutti_checkpoint_load(checkpoint, tensors.list, tensors.count, error);
     tensors_free(&tensors);

@@ -108,6 +108,9 @@ check 'metrics go on' $((at + 5)) "$(wc -l <stop.jsonl)"
 tool train gpt "${SMALL[@]}" --steps $((at + 5)) --schedule constant
 check 'resumed after Ctrl-C: the same weights' "$(grep ^weights <<<"$OUT")" "$resumed"
 
+tool train gpt "${SMALL[@]}" --steps $((at + 5)) --save stop --resume --schedule constant
+matches 'nothing left to do is said' "^step $((at + 5)) is taken already: --steps $((at + 5)) says where to end$" "$OUT"
+
 # SIGKILL under the launcher, resumed on another number of ranks
 "$TUTTI" run -n 2 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save "$DIR/killed" --save-every 1 --schedule constant >out.txt 2>err.txt &
 launcher=$!
