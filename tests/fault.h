@@ -10,6 +10,7 @@
 #ifndef TUTTI_TESTS_FAULT_H
 #define TUTTI_TESTS_FAULT_H
 
+#include "sanitized.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,19 +18,8 @@
 #include <tutti/experimental.h>
 #include <tutti/tutti.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define FAULT_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define FAULT_SANITIZED 1
-#endif
-#endif
-#ifndef FAULT_SANITIZED
-#define FAULT_SANITIZED 0
-#endif
-
 /* What a loaded machine may add to a time that is promised: nothing that hangs ends within it. */
-enum { FAULT_SLACK_MS = FAULT_SANITIZED ? 12000 : 6000 };
+enum { FAULT_SLACK_MS = SANITIZED ? 12000 : 6000 };
 
 enum { FAULT_RANKS = 8, FAULT_STEPS = 16, FAULT_NUMBERS = 8, FAULT_LINES = 16 };
 

@@ -6,19 +6,9 @@
 #ifndef TEST_RANKS_H
 #define TEST_RANKS_H
 
+#include "sanitized.h"
 #include "world/wire.h"
 #include "world/world.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 extern int test_passed, test_failed;
 

@@ -309,7 +309,7 @@ static void refuse_all(tutti_comm *comm, struct fault_rank *self)
     refuse_tuning(comm);
     refuse_memory(comm);
     check_works(comm);
-    if (!FAULT_SANITIZED || !tutti_all_threads(comm)) refuse_forked(comm, x, y); /* tsan: no forks from threads */
+    if (!SANITIZED || !tutti_all_threads(comm)) refuse_forked(comm, x, y); /* tsan: no forks from threads */
     check_works(comm);
     CHECK(tutti_all_reduce(comm, NULL, NULL, 0, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
     CHECK(tutti_send(comm, NULL, 0, TUTTI_F32, tutti_rank(comm), 3) == TUTTI_OK);

@@ -137,7 +137,7 @@ static void mesh_them(tutti_comm *comm, struct fault_rank *self)
 /* Ops of many comms in flight at once, waited for in another order than they were started. */
 static void many_comms(tutti_comm *comm, struct fault_rank *self)
 {
-    int rank = tutti_rank(comm), size = tutti_size(comm), made = FAULT_SANITIZED ? MANY / 10 : MANY;
+    int rank = tutti_rank(comm), size = tutti_size(comm), made = SANITIZED ? MANY / 10 : MANY;
     tutti_comm *comms[MANY];
     tutti_op *ops = calloc(MANY * EACH, sizeof *ops);
     int32_t *values = tutti_alloc(comm, MANY * EACH * sizeof *values);
@@ -178,7 +178,7 @@ static void break_one(tutti_comm *comm, struct fault_rank *self)
 static void many_times(tutti_comm *comm, struct fault_rank *self)
 {
     (void)self;
-    for (int i = 0; i < (FAULT_SANITIZED ? 50 : 500); i++) {
+    for (int i = 0; i < (SANITIZED ? 50 : 500); i++) {
         tutti_comm *made;
         if (!CHECK(tutti_comm_duplicate(comm, &made) == TUTTI_OK)) return;
         if (i % 50 == 0) CHECK(sum_of(made, 1) == tutti_size(comm));

@@ -144,7 +144,7 @@ static void test_kills(int rounds)
     for (int round = 0; round < rounds; round++)
         for (int op = 0; op < FAULT_OPS; op++)
             for (int memory = 0; memory < MEMORIES; memory++, turn++) {
-                if (FAULT_SANITIZED && turn % 3 != 0) continue;
+                if (SANITIZED && turn % 3 != 0) continue;
                 size_t count = counts[fault_random(&seed) % (sizeof counts / sizeof *counts)];
                 kill_one(op, count, (enum memory)memory, 2 + (int)(fault_random(&seed) % 3));
             }
@@ -211,10 +211,10 @@ static void test_ends(void)
     for (int op = 0; op < FAULT_OPS; op++) {
         the_count = counts[op % 3];
         int size = 2 + op % 3;
-        if (FAULT_SANITIZED && op % 2 != 0) continue;
+        if (SANITIZED && op % 2 != 0) continue;
         end_one("_exit", end_by_exit, op, size, true);
-        if (!FAULT_SANITIZED) end_one("exit", end_by_long_exit, op, size, true);
-        if (!FAULT_SANITIZED) end_one("abort", end_by_abort, op, size, true);
+        if (!SANITIZED) end_one("exit", end_by_long_exit, op, size, true);
+        if (!SANITIZED) end_one("abort", end_by_abort, op, size, true);
         end_one("pthread_exit", end_thread, op, size, false);
     }
 }
@@ -224,7 +224,7 @@ static void test_ends(void)
 /* Every rank fetches from all others for as long as the buffers are large: death meets cross-memory attach. */
 static void test_attach(void)
 {
-    int rounds = FAULT_SANITIZED ? 4 : 24;
+    int rounds = SANITIZED ? 4 : 24;
     for (int round = 0; round < rounds; round++) {
         static const int ops[] = {FAULT_ALL_GATHER, FAULT_ALL_REDUCE, FAULT_BROADCAST, FAULT_SEND};
         kill_one(ops[round % 4], 4000000, PRIVATE, 2 + round % 2);
@@ -238,6 +238,6 @@ int main(int argc, char **argv)
     fault_begin(280);
     test_ends();
     test_attach();
-    test_kills(FAULT_SANITIZED ? 1 : 3);
+    test_kills(SANITIZED ? 1 : 3);
     return fault_end();
 }

@@ -167,7 +167,7 @@ static void test_late(int op, size_t count, bool shared)
 int main(void)
 {
     fault_begin(110);
-    for (int turn = 0; turn < (FAULT_SANITIZED ? 6 : 28); turn++) test_killed(turn);
+    for (int turn = 0; turn < (SANITIZED ? 6 : 28); turn++) test_killed(turn);
     test_elsewhere(FAULT_BARRIER, 2, true);
     test_elsewhere(FAULT_BROADCAST, 40000, false);
     test_elsewhere(FAULT_REDUCE, 2, false);

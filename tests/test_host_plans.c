@@ -4,33 +4,14 @@
  * Host-aware plans: every covered operation, on random layouts of ranks on hosts, checked without running them
  * (message_check.h) and run on real data against the serial reference; what travels is counted.
  */
+#include "check.h"
 #include "message_check.h"
 #include "plan_run.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { NEVER = 1 << 30, DATA_COUNT = 6000 };
-
-static int passed, failed;
-
-static void check(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void check(bool condition, const char *format, ...)
-{
-    if (condition) {
-        passed++;
-        return;
-    }
-    if (failed++ >= 40) return;
-    va_list arguments;
-    va_start(arguments, format);
-    printf("FAILED: ");
-    vprintf(format, arguments);
-    printf("\n");
-    va_end(arguments);
-}
 
 /* ---- Subtrees -------------------------------------------------------------------------------------------------- */
 
@@ -350,6 +331,5 @@ int main(int argc, char **argv)
     check_traffic(2, 2);
     check_traffic(4, 4);
     check_traffic(3, 4);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return end_of_checks();
 }

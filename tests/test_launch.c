@@ -5,6 +5,7 @@
  * and the two stores, against small servers that speak their protocols.
  */
 #include "base/clock.h"
+#include "check.h"
 #include "world/launch.h"
 
 #include <arpa/inet.h>
@@ -17,20 +18,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int passed, failed;
-
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        if (condition) {                                                                                               \
-            passed++;                                                                                                  \
-        } else {                                                                                                       \
-            failed++;                                                                                                  \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            printf("\n");                                                                                              \
-        }                                                                                                              \
-    } while (0)
 
 /* ---- Environments ---------------------------------------------------------------------------------------------- */
 
@@ -107,16 +94,16 @@ static void test_found(void)
         char reason[300];
         tutti_status status = read_environment(row->environment, &launch, reason, sizeof reason);
         const char *name = launch.launcher == NULL ? "" : launch.launcher->name;
-        CHECK(status == TUTTI_OK, "%zu: %s", i, reason);
-        CHECK(strcmp(name, row->launcher == NULL ? "" : row->launcher) == 0, "%zu: %s", i, name);
-        CHECK(strcmp(launch.job, row->job) == 0, "%zu: %s", i, launch.job);
-        CHECK(launch.rank == row->rank && launch.size == row->size, "%zu: %d of %d", i, launch.rank, launch.size);
-        CHECK(launch.local_rank == row->local_rank && launch.local_size == row->local_size, "%zu: %d of %d", i,
-              launch.local_rank, launch.local_size);
-        CHECK(launch.one_host == row->one_host, "%zu: one host %d", i, launch.one_host);
-        CHECK(strcmp(launch.host, row->host) == 0 && launch.port == row->port, "%zu: %s:%d", i, launch.host,
-              launch.port);
-        CHECK(strcmp(launch.store, row->store) == 0, "%zu: %s", i, launch.store);
+        CHECK_THAT(status == TUTTI_OK, "%zu: %s", i, reason);
+        CHECK_THAT(strcmp(name, row->launcher == NULL ? "" : row->launcher) == 0, "%zu: %s", i, name);
+        CHECK_THAT(strcmp(launch.job, row->job) == 0, "%zu: %s", i, launch.job);
+        CHECK_THAT(launch.rank == row->rank && launch.size == row->size, "%zu: %d of %d", i, launch.rank, launch.size);
+        CHECK_THAT(launch.local_rank == row->local_rank && launch.local_size == row->local_size, "%zu: %d of %d", i,
+                   launch.local_rank, launch.local_size);
+        CHECK_THAT(launch.one_host == row->one_host, "%zu: one host %d", i, launch.one_host);
+        CHECK_THAT(strcmp(launch.host, row->host) == 0 && launch.port == row->port, "%zu: %s:%d", i, launch.host,
+                   launch.port);
+        CHECK_THAT(strcmp(launch.store, row->store) == 0, "%zu: %s", i, launch.store);
     }
 }
 
@@ -141,8 +128,8 @@ static void test_refused(void)
         tutti_launch launch;
         char reason[300] = "";
         tutti_status status = read_environment(rows[i].environment, &launch, reason, sizeof reason);
-        CHECK(status != TUTTI_OK, "%zu", i);
-        CHECK(strstr(reason, rows[i].words) != NULL, "%zu: %s", i, reason);
+        CHECK_THAT(status != TUTTI_OK, "%zu", i);
+        CHECK_THAT(strstr(reason, rows[i].words) != NULL, "%zu: %s", i, reason);
     }
 }
 
@@ -162,8 +149,8 @@ static void test_hosts(void)
         char reason[300] = "";
         set_environment(SLURM);
         setenv("SLURM_STEP_NODELIST", lists[i][0], 1);
-        CHECK(tutti_launch_read(&launch, reason, sizeof reason) == TUTTI_OK, "%s", reason);
-        CHECK(strcmp(launch.host, lists[i][1]) == 0, "%s: %s", lists[i][0], launch.host);
+        CHECK_THAT(tutti_launch_read(&launch, reason, sizeof reason) == TUTTI_OK, "%s", reason);
+        CHECK_THAT(strcmp(launch.host, lists[i][1]) == 0, "%s: %s", lists[i][0], launch.host);
     }
 }
 
@@ -174,9 +161,9 @@ static void test_rows(void)
     set_environment(OPENMPI " " SLURM);
     for (size_t i = 0; i < count; i++) {
         bool there = strcmp(rows[i].name, "openmpi") == 0 || strcmp(rows[i].name, "slurm") == 0;
-        CHECK((tutti_launcher_found(&rows[i]) != 0) == there, "%s", rows[i].name);
+        CHECK_THAT((tutti_launcher_found(&rows[i]) != 0) == there, "%s", rows[i].name);
     }
-    CHECK(count == 5 && tutti_launcher_found(NULL) == 0, "%zu", count);
+    CHECK_THAT(count == 5 && tutti_launcher_found(NULL) == 0, "%zu", count);
 }
 
 /* ---- The store of torch ------------------------------------------------------------------------------------------ */
@@ -330,7 +317,7 @@ static tutti_launch torch_launch(int rank, int port)
     setenv("MASTER_PORT", text, 1);
     snprintf(text, sizeof text, "%d", rank);
     setenv("RANK", text, 1);
-    CHECK(tutti_launch_read(&launch, reason, sizeof reason) == TUTTI_OK, "%s", reason);
+    CHECK_THAT(tutti_launch_read(&launch, reason, sizeof reason) == TUTTI_OK, "%s", reason);
     return launch;
 }
 
@@ -358,15 +345,15 @@ static void test_store(bool old)
     tutti_launch first = torch_launch(0, store.port), second = torch_launch(1, store.port);
     pthread_create(&early, NULL, look_up, &second); /* waits, or comes later: both must do */
     tutti_status status = tti_launch_publish(&first, "10.0.0.1:4000,[fd00::1]:4000", in_ms(45000), &error);
-    CHECK(status == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(status == TUTTI_OK, "%s", error.text);
     pthread_join(early, &found_early);
-    CHECK(found_early != NULL, "looked up while it was published");
-    CHECK(look_up(&second) != NULL, "looked up later");
+    CHECK_THAT(found_early != NULL, "looked up while it was published");
+    CHECK_THAT(look_up(&second) != NULL, "looked up later");
     close_store(&store);
-    CHECK(strcmp(store.key, "/tutti/torchrun-3-") > 0, "%s", store.key);
+    CHECK_THAT(strcmp(store.key, "/tutti/torchrun-3-") > 0, "%s", store.key);
     /* what it is made to refuse must be more than it could ever take */
-    CHECK(old ? store.refused >= 1ULL << 47 : store.refused == 0, "a text of %llx bytes",
-          (unsigned long long)store.refused);
+    CHECK_THAT(old ? store.refused >= 1ULL << 47 : store.refused == 0, "a text of %llx bytes",
+               (unsigned long long)store.refused);
 }
 
 static void test_store_failures(void)
@@ -376,24 +363,24 @@ static void test_store_failures(void)
     char text[TTI_LAUNCH_TEXT], small[8];
     open_store(&store, 2, NO_STORE);
     tutti_launch launch = torch_launch(1, store.port);
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_ERR_JOIN, "closed");
-    CHECK(strstr(error.text, "closed the connection") != NULL, "%s", error.text);
+    CHECK_THAT(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_ERR_JOIN, "closed");
+    CHECK_THAT(strstr(error.text, "closed the connection") != NULL, "%s", error.text);
     close_store(&store);
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "nobody");
-    CHECK(strstr(error.text, "could not be asked") != NULL, "%s", error.text);
+    CHECK_THAT(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "nobody");
+    CHECK_THAT(strstr(error.text, "could not be asked") != NULL, "%s", error.text);
 
     open_store(&store, 2, NEW_STORE);
     tutti_launch zero = torch_launch(0, store.port);
-    CHECK(tti_launch_publish(&zero, "10.0.0.1:4000", in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
-    CHECK(tti_launch_lookup(&zero, small, sizeof small, in_ms(45000), &error) == TUTTI_ERR_JOIN, "too long");
+    CHECK_THAT(tti_launch_publish(&zero, "10.0.0.1:4000", in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(tti_launch_lookup(&zero, small, sizeof small, in_ms(45000), &error) == TUTTI_ERR_JOIN, "too long");
     close_store(&store);
 
     snprintf(launch.host, sizeof launch.host, "no-such-host.invalid");
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "no host");
-    CHECK(strstr(error.text, "does not resolve") != NULL, "%s", error.text);
+    CHECK_THAT(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "no host");
+    CHECK_THAT(strstr(error.text, "does not resolve") != NULL, "%s", error.text);
     launch.store = "";
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "no store");
-    CHECK(strstr(error.text, "set TUTTI_MASTER_ADDR") != NULL, "%s", error.text);
+    CHECK_THAT(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "no store");
+    CHECK_THAT(strstr(error.text, "set TUTTI_MASTER_ADDR") != NULL, "%s", error.text);
 }
 
 /* ---- A job of torchrun on two hosts ---------------------------------------------------------------------------------- */
@@ -430,7 +417,7 @@ static void test_torchrun(void)
     }
     for (int rank = 0; rank < 2; rank++) {
         int status = -1;
-        CHECK(waitpid(ranks[rank], &status, 0) > 0 && status == 0, "rank %d: %d", rank, status);
+        CHECK_THAT(waitpid(ranks[rank], &status, 0) > 0 && status == 0, "rank %d: %d", rank, status);
     }
     close_store(&store);
 }
@@ -483,27 +470,27 @@ static void test_process_manager(void)
     snprintf(number, sizeof number, "%d", ends[0]);
     setenv("PMI_FD", number, 1);
     tutti_options_init(&options, NULL, 0);
-    CHECK(tti_launch_read(&options, &launch, &error) == TUTTI_OK, "%s", error.text);
-    CHECK(strcmp(launch.job, "mpich-kvs_1") == 0 && launch.one_host == 0, "%s", launch.job);
+    CHECK_THAT(tti_launch_read(&options, &launch, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(strcmp(launch.job, "mpich-kvs_1") == 0 && launch.one_host == 0, "%s", launch.job);
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
-    CHECK(tti_launch_publish(&launch, longest, in_ms(45000), &error) == TUTTI_ERR_JOIN, "too long");
-    CHECK(strstr(error.text, "more addresses") != NULL, "%s", error.text);
-    CHECK(tti_launch_publish(&launch, "h:1,i:2", in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
-    CHECK(strcmp(text, "h:1,i:2") == 0, "%s", text);
+    CHECK_THAT(tti_launch_publish(&launch, longest, in_ms(45000), &error) == TUTTI_ERR_JOIN, "too long");
+    CHECK_THAT(strstr(error.text, "more addresses") != NULL, "%s", error.text);
+    CHECK_THAT(tti_launch_publish(&launch, "h:1,i:2", in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(strcmp(text, "h:1,i:2") == 0, "%s", text);
     tti_launch_done(&launch);
     tti_launch_done(&launch);
-    CHECK(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_ERR_JOIN, "after its end");
-    CHECK(tti_launch_read(&options, &launch, &error) == TUTTI_OK, "%s", error.text);
-    CHECK(strcmp(launch.job, "mpich-kvs_1") == 0, "%s", launch.job);
+    CHECK_THAT(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_ERR_JOIN, "after its end");
+    CHECK_THAT(tti_launch_read(&options, &launch, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(strcmp(launch.job, "mpich-kvs_1") == 0, "%s", launch.job);
     shutdown(ends[0], SHUT_RDWR);
     pthread_join(manager, &asked);
     close(ends[0]);
-    CHECK(strcmp(asked, "cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=get_my_kvsname\n"
-                        "cmd=put kvsname=kvs_1 key=tutti-rank-0 value=h:1,i:2\ncmd=barrier_in\n"
-                        "cmd=barrier_in\ncmd=get kvsname=kvs_1 key=tutti-rank-0\ncmd=finalize\n") == 0,
-          "%s", (char *)asked);
+    CHECK_THAT(strcmp(asked, "cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=get_my_kvsname\n"
+                             "cmd=put kvsname=kvs_1 key=tutti-rank-0 value=h:1,i:2\ncmd=barrier_in\n"
+                             "cmd=barrier_in\ncmd=get kvsname=kvs_1 key=tutti-rank-0\ncmd=finalize\n") == 0,
+               "%s", (char *)asked);
 }
 
 int main(void)
@@ -517,6 +504,5 @@ int main(void)
     test_store_failures();
     test_torchrun();
     test_process_manager();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return end_of_checks();
 }

@@ -39,7 +39,7 @@ static int run_child(void (*body)(void), unsigned seconds, int64_t *took_ns, lon
 
 /* ---- A thousand ranks ------------------------------------------------------------------------------------------ */
 
-enum { MANY = FAULT_SANITIZED ? 100 : 1000, MANY_SECONDS = 200 };
+enum { MANY = SANITIZED ? 100 : 1000, MANY_SECONDS = 200 };
 
 static _Atomic int ranks_done;
 
@@ -83,7 +83,7 @@ static void test_many(void)
     printf("%d ranks as threads: join, every operation, leave: %.2f s, peak %.2f GiB\n", MANY, (double)took / 1e9,
            (double)peak / 1048576);
     CHECK(took < MANY_SECONDS * INT64_C(1000000000));
-    if (!FAULT_SANITIZED) CHECK(peak < 4L * 1048576);
+    if (!SANITIZED) CHECK(peak < 4L * 1048576);
 }
 
 /* ---- Low limits ------------------------------------------------------------------------------------------------ */
@@ -150,7 +150,7 @@ static void test_low_limits(void)
     } limits[] = {{"few threads", be_few_threads},
                   {"96 MiB of address space, 1000 ranks", be_small_space},
                   {"24 MiB of address space, 4 ranks", be_tiny_space}};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits && !FAULT_SANITIZED; i++) {
+    for (size_t i = 0; i < sizeof limits / sizeof *limits && !SANITIZED; i++) {
         int64_t took;
         fault_title("%s", limits[i].title);
         int result = run_child(limits[i].body, 100, &took, NULL);
@@ -217,7 +217,7 @@ static void test_low_process(void)
 {
     for (int files = 0; files < 2; files++)
         for (low_rank = 0; low_rank < 3; low_rank++) {
-            if (FAULT_SANITIZED && !files) continue;
+            if (SANITIZED && !files) continue;
             low_files = files != 0;
             low_word = low_files ? "ulimit -n" : "ulimit -v";
             fault_title("rank %d of 3 processes has a low %s", low_rank, files ? "RLIMIT_NOFILE" : "RLIMIT_AS");
@@ -409,7 +409,7 @@ static void test_countdown_operations(void)
     for (int processes = 0; processes < 2; processes++)
         for (the_op = 0; the_op < FAULT_OPS; the_op++)
             for (size_t i = 0; i < 3; i++) {
-                if (FAULT_SANITIZED && i == 1) continue;
+                if (SANITIZED && i == 1) continue;
                 the_count = counts[i];
                 for (allowed = 0; allowed < 200 && !run_with(processes != 0); allowed++) continue;
                 CHECK(allowed < 200);

@@ -7,6 +7,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "check.h"
+#include "sanitized.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,29 +20,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
-static int passed, failed;
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (condition) {                                                                                               \
-            passed++;                                                                                                  \
-        } else {                                                                                                       \
-            failed++;                                                                                                  \
-            printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);                                                     \
-        }                                                                                                              \
-    } while (0)
 
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
@@ -458,6 +437,5 @@ int main(void)
         with_limit(RLIMIT_FSIZE, 512 * MIB, limited_file);
     }
     with_limit(RLIMIT_NOFILE, 3, limited_fds);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return end_of_checks();
 }

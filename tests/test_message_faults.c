@@ -213,7 +213,7 @@ static void kill_one(struct fault_world *world)
 
 static void test_deaths(void)
 {
-    int rounds = FAULT_SANITIZED ? 3 : 12;
+    int rounds = SANITIZED ? 3 : 12;
     uint64_t state = seed;
     for (int round = 0; round < rounds; round++) {
         struct fault_world world = {.size = 3, .processes = true, .body = exchange_until_death, .meanwhile = kill_one};

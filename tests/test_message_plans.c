@@ -5,33 +5,14 @@
  * real data of every type and reduction, against the serial reference; and the checker itself, which must find most of
  * the mistakes that are planted in plans.
  */
+#include "check.h"
 #include "message_check.h"
 #include "plan_run.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { NEVER = 1 << 30 };
-
-static int passed, failed;
-
-static void check(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void check(bool condition, const char *format, ...)
-{
-    if (condition) {
-        passed++;
-        return;
-    }
-    if (failed++ >= 40) return;
-    va_list arguments;
-    va_start(arguments, format);
-    printf("FAILED: ");
-    vprintf(format, arguments);
-    printf("\n");
-    va_end(arguments);
-}
 
 /* ---- Every plan ------------------------------------------------------------------------------------------------ */
 
@@ -443,6 +424,5 @@ int main(int argc, char **argv)
     check_all_data(seed + 400000);
     check_costs();
     check_mistakes(seed + 900000);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return end_of_checks();
 }

@@ -265,7 +265,7 @@ static void exchange_at_random(tutti_comm *comm, struct fault_rank *self)
 
 static void test_random_traffic(void)
 {
-    int rounds = FAULT_SANITIZED ? 1 : 5;
+    int rounds = SANITIZED ? 1 : 5;
     for (int layout = 0; layout < MESSAGE_LAYOUTS; layout++)
         for (int round = 0; round < 2 * rounds; round++) {
             char what[64];
@@ -346,7 +346,7 @@ static void test_groups(void)
 {
     static const size_t sizes[] = {8, 4096, 5000, 300000, 3000001};
     for (int layout = 0; layout < MESSAGE_LAYOUTS; layout++)
-        for (size_t k = 0; k < (FAULT_SANITIZED ? 4 : 5); k++) {
+        for (size_t k = 0; k < (SANITIZED ? 4 : 5); k++) {
             char what[64];
             group_bytes = sizes[k];
             snprintf(what, sizeof what, "groups of %zu bytes", sizes[k]);

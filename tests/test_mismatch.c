@@ -412,7 +412,7 @@ static void test_mismatches(void)
         size_t count;
         bool shared;
     } kinds[] = {{SMALL, false}, {MIDDLE, true}, {LARGE, true}, {LARGE, false}};
-    int most = FAULT_SANITIZED ? 3 : 5, turn = 0;
+    int most = SANITIZED ? 3 : 5, turn = 0;
     for (size_t i = 0; i < sizeof mismatches / sizeof *mismatches; i++) {
         current = &mismatches[i];
         for (int size = 2; size <= most; size++)
@@ -421,7 +421,7 @@ static void test_mismatches(void)
                     if ((current->flags & SMALL_ONLY) != 0 && kinds[k].count == LARGE) continue;
                     /* for all sizes every kind, for each size some rank: all of them in turn */
                     int odd = (turn++ / 3) % size;
-                    if (FAULT_SANITIZED && turn % 3 != 0) continue;
+                    if (SANITIZED && turn % 3 != 0) continue;
                     run_case(size, processes != 0, kinds[k].count, kinds[k].shared, odd);
                 }
     }

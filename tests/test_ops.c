@@ -194,9 +194,9 @@ static void by_service(tutti_comm *comm, struct fault_rank *self)
         bool ended = false;
         /* looks at the data alone: that nothing but the service thread takes the op forward is the point */
         const volatile float *last = &x[count - 1];
-        while (!FAULT_SANITIZED && !ended && fault_now_ns() < until)
+        while (!SANITIZED && !ended && fault_now_ns() < until)
             ended = *last != (float)((int)((count - 1) % 100) + rank);
-        CHECK_THAT(ended || size == 1 || FAULT_SANITIZED, "round %d: nobody took it forward", round);
+        CHECK_THAT(ended || size == 1 || SANITIZED, "round %d: nobody took it forward", round);
         CHECK(tutti_wait(op) == TUTTI_OK && is_sum(x, count, size));
     }
 }

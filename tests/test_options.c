@@ -4,26 +4,13 @@
  * Rows, values, nearest words, environment and tuning files.
  */
 #include "base/options.h"
+#include "check.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static int passed, failed;
-
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        if (condition) {                                                                                               \
-            passed++;                                                                                                  \
-        } else {                                                                                                       \
-            failed++;                                                                                                  \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            printf("\n");                                                                                              \
-        }                                                                                                              \
-    } while (0)
 
 static const tutti_option_row number = {"number", TUTTI_OPTION_INT, "1", 1, 100, "a number"};
 static const tutti_option_row below = {"below", TUTTI_OPTION_INT, "-1", -1, 100, "a number"};
@@ -65,10 +52,11 @@ static void test_values(void)
         int64_t value = -99;
         char reason[256] = "";
         tutti_status status = tutti_option_parse(good[i].row, good[i].text, &value, reason, sizeof reason);
-        CHECK(status == TUTTI_OK && value == good[i].value, "%s \"%s\" %s", good[i].row->name, good[i].text, reason);
+        CHECK_THAT(status == TUTTI_OK && value == good[i].value, "%s \"%s\" %s", good[i].row->name, good[i].text,
+                   reason);
     }
-    CHECK(tutti_option_parse(&phrase, "", NULL, NULL, 0) == TUTTI_OK, "any text");
-    CHECK(tutti_option_parse(&phrase, "x y", NULL, NULL, 0) == TUTTI_OK, "any text");
+    CHECK_THAT(tutti_option_parse(&phrase, "", NULL, NULL, 0) == TUTTI_OK, "any text");
+    CHECK_THAT(tutti_option_parse(&phrase, "x y", NULL, NULL, 0) == TUTTI_OK, "any text");
 }
 
 static void test_bad_values(void)
@@ -113,34 +101,35 @@ static void test_bad_values(void)
         int64_t value = -99;
         char reason[256] = "";
         tutti_status status = tutti_option_parse(bad[i].row, bad[i].text, &value, reason, sizeof reason);
-        CHECK(status == TUTTI_ERR_OPTION, "%s \"%s\"", bad[i].row->name, bad[i].text);
-        CHECK(value == -99, "%s \"%s\": the output changed", bad[i].row->name, bad[i].text);
-        CHECK(strstr(reason, bad[i].says) != NULL, "\"%s\" in \"%s\"", bad[i].says, reason);
+        CHECK_THAT(status == TUTTI_ERR_OPTION, "%s \"%s\"", bad[i].row->name, bad[i].text);
+        CHECK_THAT(value == -99, "%s \"%s\": the output changed", bad[i].row->name, bad[i].text);
+        CHECK_THAT(strstr(reason, bad[i].says) != NULL, "\"%s\" in \"%s\"", bad[i].says, reason);
     }
     char small[8] = "", long_text[2000];
-    CHECK(tutti_option_parse(&number, "x", NULL, small, sizeof small) == TUTTI_ERR_OPTION, "small reason");
-    CHECK(strcmp(small, "number:") == 0, "\"%s\"", small);
-    CHECK(tutti_option_parse(&number, "x", NULL, NULL, 0) == TUTTI_ERR_OPTION, "no reason");
+    CHECK_THAT(tutti_option_parse(&number, "x", NULL, small, sizeof small) == TUTTI_ERR_OPTION, "small reason");
+    CHECK_THAT(strcmp(small, "number:") == 0, "\"%s\"", small);
+    CHECK_THAT(tutti_option_parse(&number, "x", NULL, NULL, 0) == TUTTI_ERR_OPTION, "no reason");
     memset(long_text, '1', sizeof long_text);
     long_text[sizeof long_text - 1] = '\0';
-    CHECK(tutti_option_parse(&number, long_text, NULL, small, sizeof small) == TUTTI_ERR_OPTION, "long value");
-    CHECK(tutti_option_parse(NULL, "x", NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "no row");
-    CHECK(tutti_option_parse(&number, NULL, NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "no text");
+    CHECK_THAT(tutti_option_parse(&number, long_text, NULL, small, sizeof small) == TUTTI_ERR_OPTION, "long value");
+    CHECK_THAT(tutti_option_parse(NULL, "x", NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "no row");
+    CHECK_THAT(tutti_option_parse(&number, NULL, NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "no text");
 }
 
 /* Every row's default must be a value that the row accepts, and names must be fit for environment and flags. */
 static void check_rows(const tutti_option_row *rows, size_t count)
 {
-    CHECK(count > 0, "rows");
+    CHECK_THAT(count > 0, "rows");
     for (size_t i = 0; i < count; i++) {
         int64_t value = 0;
         char reason[256] = "";
-        CHECK(tutti_option_parse(&rows[i], rows[i].initial, &value, reason, sizeof reason) == TUTTI_OK, "%s", reason);
-        CHECK(rows[i].help != NULL && strlen(rows[i].help) > 10, "%s has no help", rows[i].name);
+        CHECK_THAT(tutti_option_parse(&rows[i], rows[i].initial, &value, reason, sizeof reason) == TUTTI_OK, "%s",
+                   reason);
+        CHECK_THAT(rows[i].help != NULL && strlen(rows[i].help) > 10, "%s has no help", rows[i].name);
         for (const char *c = rows[i].name; *c != '\0'; c++)
-            CHECK(islower((unsigned char)*c) || *c == '_', "%s", rows[i].name);
+            CHECK_THAT(islower((unsigned char)*c) || *c == '_', "%s", rows[i].name);
         for (size_t j = 0; j < i; j++)
-            CHECK(strcmp(rows[i].name, rows[j].name) != 0, "%s is there twice", rows[i].name);
+            CHECK_THAT(strcmp(rows[i].name, rows[j].name) != 0, "%s is there twice", rows[i].name);
     }
 }
 
@@ -149,9 +138,9 @@ static void test_rows(void)
     size_t count = 0;
     const tutti_option_row *rows = tutti_option_rows(&count);
     check_rows(rows, count);
-    CHECK(strcmp(rows[0].name, "ranks") == 0 && strcmp(rows[0].initial, "1") == 0, "%s", rows[0].name);
-    CHECK(strcmp(rows[1].initial, "") == 0, "a text's default is the text itself: %s", rows[1].initial);
-    CHECK(tutti_option_rows(NULL) == rows, "count may be NULL");
+    CHECK_THAT(strcmp(rows[0].name, "ranks") == 0 && strcmp(rows[0].initial, "1") == 0, "%s", rows[0].name);
+    CHECK_THAT(strcmp(rows[1].initial, "") == 0, "a text's default is the text itself: %s", rows[1].initial);
+    CHECK_THAT(tutti_option_rows(NULL) == rows, "count may be NULL");
     rows = tutti_tuning_rows(&count);
     check_rows(rows, count);
 }
@@ -161,7 +150,7 @@ static void check_nearest(const char *word, const char *wanted)
     static const char *const words[] = {"run", "bench", "help", "join_timeout_ms", "--log-dir", NULL, "", "x"};
     const char *near = tutti_nearest(word, words, sizeof words / sizeof words[0]);
     if (near == NULL) near = "nothing";
-    CHECK(strcmp(near, wanted) == 0, "%s: %s, not %s", word, near, wanted);
+    CHECK_THAT(strcmp(near, wanted) == 0, "%s: %s, not %s", word, near, wanted);
 }
 
 static void test_nearest(void)
@@ -186,8 +175,8 @@ static void test_nearest(void)
     memset(longest, 'r', sizeof longest);
     longest[sizeof longest - 1] = '\0';
     check_nearest(longest, "nothing");
-    CHECK(tutti_nearest(NULL, NULL, 0) == NULL, "NULL");
-    CHECK(tutti_nearest("run", NULL, 3) == NULL, "NULL");
+    CHECK_THAT(tutti_nearest(NULL, NULL, 0) == NULL, "NULL");
+    CHECK_THAT(tutti_nearest("run", NULL, 3) == NULL, "NULL");
 }
 
 static void test_environment(void)
@@ -195,35 +184,35 @@ static void test_environment(void)
     tutti_options options;
     char reason[256] = "old";
     (void)clearenv();
-    CHECK(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "%s", reason);
-    CHECK(reason[0] == '\0' && options.struct_size == sizeof options, "%zu", options.struct_size);
-#define IS_INT(name, initial) CHECK(options.name == (initial), #name)
+    CHECK_THAT(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "%s", reason);
+    CHECK_THAT(reason[0] == '\0' && options.struct_size == sizeof options, "%zu", options.struct_size);
+#define IS_INT(name, initial) CHECK_THAT(options.name == (initial), #name)
 #define IS_MS IS_INT
 #define IS_BYTES IS_INT
 #define IS_BOOL IS_INT
-#define IS_TEXT(name, initial) CHECK(strcmp(options.name, initial) == 0, #name)
+#define IS_TEXT(name, initial) CHECK_THAT(strcmp(options.name, initial) == 0, #name)
 #define IS_DEFAULT(name, kind, initial, low, high, help) IS_##kind(name, initial);
     TUTTI_OPTION_LIST(IS_DEFAULT)
-    CHECK(tutti_options_init(NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
+    CHECK_THAT(tutti_options_init(NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
 
     (void)setenv("TUTTI_RANKS", "4", 1);
     (void)setenv("TUTTI_JOB", "a job", 1);
     (void)setenv("TUTTI_DEADLINE_MS", "2min", 1);
     (void)setenv("TUTTI_ARENA_BYTES", "64M", 1);
     (void)setenv("TUTTI_DIRECT", "off", 1);
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK, "from the environment");
-    CHECK(options.ranks == 4 && options.deadline_ms == 120000 && options.arena_bytes == 67108864, "numbers");
-    CHECK(options.direct == 0 && strcmp(options.job, "a job") == 0, "the others");
+    CHECK_THAT(tutti_options_init(&options, NULL, 0) == TUTTI_OK, "from the environment");
+    CHECK_THAT(options.ranks == 4 && options.deadline_ms == 120000 && options.arena_bytes == 67108864, "numbers");
+    CHECK_THAT(options.direct == 0 && strcmp(options.job, "a job") == 0, "the others");
 
     /* the first bad one is told, keeps its default, and the rest are read */
     (void)setenv("TUTTI_RANKS", "4 ", 1);
     (void)setenv("TUTTI_FENCE_MS", "never", 1);
     (void)setenv("TUTTI_ATTACH", "0", 1);
-    CHECK(tutti_options_init(&options, reason, sizeof reason) == TUTTI_ERR_OPTION, "bad");
-    CHECK(strcmp(reason, "TUTTI_RANKS: \"4 \" is not understood; give a whole number from 1 to 65536") == 0, "%s",
-          reason);
-    CHECK(options.ranks == 1 && options.fence_ms == 1000 && options.attach == 0, "defaults");
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_ERR_OPTION, "without a reason");
+    CHECK_THAT(tutti_options_init(&options, reason, sizeof reason) == TUTTI_ERR_OPTION, "bad");
+    CHECK_THAT(strcmp(reason, "TUTTI_RANKS: \"4 \" is not understood; give a whole number from 1 to 65536") == 0, "%s",
+               reason);
+    CHECK_THAT(options.ranks == 1 && options.fence_ms == 1000 && options.attach == 0, "defaults");
+    CHECK_THAT(tutti_options_init(&options, NULL, 0) == TUTTI_ERR_OPTION, "without a reason");
     (void)clearenv();
 }
 
@@ -232,7 +221,7 @@ static const char *write_file(const char *text, size_t bytes)
     static char path[64];
     (void)snprintf(path, sizeof path, "/tmp/tutti-options-XXXXXX");
     int fd = mkstemp(path);
-    CHECK(fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes, "%s", path);
+    CHECK_THAT(fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes, "%s", path);
     (void)close(fd);
     return path;
 }
@@ -246,10 +235,11 @@ static void check_file(const char *text, size_t bytes, const char *says)
     tuning.chunk = 5000;
     before = tuning;
     tutti_status status = tti_tuning_read(path, &tuning, reason, sizeof reason);
-    CHECK(status == TUTTI_ERR_OPTION, "%s", text);
-    CHECK(memcmp(&tuning, &before, sizeof tuning) == 0, "%s changed the table", text);
-    CHECK(strstr(reason, says) != NULL && strncmp(reason, path, strlen(path)) == 0, "\"%s\" in \"%s\"", says, reason);
-    CHECK(tti_tuning_read(path, &tuning, NULL, 0) == TUTTI_ERR_OPTION, "without a reason");
+    CHECK_THAT(status == TUTTI_ERR_OPTION, "%s", text);
+    CHECK_THAT(memcmp(&tuning, &before, sizeof tuning) == 0, "%s changed the table", text);
+    CHECK_THAT(strstr(reason, says) != NULL && strncmp(reason, path, strlen(path)) == 0, "\"%s\" in \"%s\"", says,
+               reason);
+    CHECK_THAT(tti_tuning_read(path, &tuning, NULL, 0) == TUTTI_ERR_OPTION, "without a reason");
     (void)unlink(path);
 }
 
@@ -257,24 +247,24 @@ static void test_tuning(void)
 {
     tutti_tuning tuning;
     char reason[400] = "";
-    CHECK(tti_tuning_defaults(&tuning) == TUTTI_OK && tuning.struct_size == sizeof tuning, "defaults");
-#define IS_TUNING(name, initial, low, high, help) CHECK(tuning.name == (initial), #name);
+    CHECK_THAT(tti_tuning_defaults(&tuning) == TUTTI_OK && tuning.struct_size == sizeof tuning, "defaults");
+#define IS_TUNING(name, initial, low, high, help) CHECK_THAT(tuning.name == (initial), #name);
     TUTTI_TUNING_LIST(IS_TUNING)
-    CHECK(tti_tuning_defaults(NULL) == TUTTI_ERR_ARGUMENT, "NULL");
+    CHECK_THAT(tti_tuning_defaults(NULL) == TUTTI_ERR_ARGUMENT, "NULL");
 
     static const char good[] = "# measured\n\n  chunk\t64K # per rank\r\none_shot 0\n   \ndissemination 16";
     const char *path = write_file(good, sizeof good - 1);
     tuning.tree = 77777;
-    CHECK(tti_tuning_read(path, &tuning, reason, sizeof reason) == TUTTI_OK, "%s", reason);
-    CHECK(tuning.chunk == 65536 && tuning.one_shot == 0 && tuning.dissemination == 16, "values");
-    CHECK(tuning.tree == 77777 && tuning.eager == 4096, "what the file does not name stays");
-    CHECK(tti_tuning_read(NULL, &tuning, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
-    CHECK(tti_tuning_read(path, NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
+    CHECK_THAT(tti_tuning_read(path, &tuning, reason, sizeof reason) == TUTTI_OK, "%s", reason);
+    CHECK_THAT(tuning.chunk == 65536 && tuning.one_shot == 0 && tuning.dissemination == 16, "values");
+    CHECK_THAT(tuning.tree == 77777 && tuning.eager == 4096, "what the file does not name stays");
+    CHECK_THAT(tti_tuning_read(NULL, &tuning, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
+    CHECK_THAT(tti_tuning_read(path, NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
     (void)unlink(path);
-    CHECK(tti_tuning_read(path, &tuning, reason, sizeof reason) == TUTTI_ERR_OPTION, "missing");
-    CHECK(strstr(reason, "cannot be opened: No such file") != NULL, "%s", reason);
-    CHECK(tti_tuning_read("/tmp", &tuning, reason, sizeof reason) == TUTTI_ERR_OPTION, "a folder");
-    CHECK(strstr(reason, "/tmp: cannot be read: Is a directory") != NULL, "%s", reason);
+    CHECK_THAT(tti_tuning_read(path, &tuning, reason, sizeof reason) == TUTTI_ERR_OPTION, "missing");
+    CHECK_THAT(strstr(reason, "cannot be opened: No such file") != NULL, "%s", reason);
+    CHECK_THAT(tti_tuning_read("/tmp", &tuning, reason, sizeof reason) == TUTTI_ERR_OPTION, "a folder");
+    CHECK_THAT(strstr(reason, "/tmp: cannot be read: Is a directory") != NULL, "%s", reason);
 
 #define BAD(text, says) check_file(text, sizeof text - 1, says)
     BAD("chunk 8192\nchnuk 4096\n", ":2: \"chnuk\" is not a switch-over size; did you mean chunk?");
@@ -301,6 +291,5 @@ int main(void)
     test_nearest();
     test_environment();
     test_tuning();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed == 0 ? 0 : 1;
+    return end_of_checks();
 }

@@ -4,32 +4,13 @@
  * The plans of every operation, path and number of ranks, checked without running them (plan_check.h); and the checker
  * itself, which must find most of the mistakes that are planted in plans.
  */
+#include "check.h"
 #include "plan_check.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { BOUNCE_BYTES = 4096, CHUNK_BYTES = 192, NEVER = 1 << 30 };
-
-static int passed, failed;
-
-static void check(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void check(bool condition, const char *format, ...)
-{
-    if (condition) {
-        passed++;
-        return;
-    }
-    if (failed++ >= 40) return;
-    va_list arguments;
-    va_start(arguments, format);
-    printf("FAILED: ");
-    vprintf(format, arguments);
-    printf("\n");
-    va_end(arguments);
-}
 
 /* ---- Every plan ------------------------------------------------------------------------------------------------ */
 
@@ -272,6 +253,5 @@ int main(int argc, char **argv)
         for (uint64_t i = 0; i < (size < 9 ? 20u : 4u); i++)
             check_sequence(size, i % 2 == 0 ? 8 : 64, seed + 1000 * (uint64_t)size + i * 50);
     check_mistakes(seed + 900000);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return end_of_checks();
 }

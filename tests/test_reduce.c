@@ -2,6 +2,7 @@
  *
  * The reduction kernels against a naive serial reference: every type, reduction, instruction set and shape of call.
  */
+#include "check.h"
 #include "reduce_reference.h"
 
 #include "collective/copy.h"
@@ -15,21 +16,6 @@
 #include <string.h>
 
 enum { SOURCES_MAX = 17, DSTS_MAX = 4, COUNT_MAX = 4097, GUARD = 128, SCALED = TUTTI_REDUCTION_COUNT, FUNCTION, KINDS };
-
-static int passed, failed;
-
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        if (condition) {                                                                                               \
-            passed++;                                                                                                  \
-        } else {                                                                                                       \
-            if (failed++ < 40) {                                                                                       \
-                printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                 \
-                printf(__VA_ARGS__);                                                                                   \
-                printf("\n");                                                                                          \
-            }                                                                                                          \
-        }                                                                                                              \
-    } while (0)
 
 static const struct tti_kernels *const sets[] = {
     &tti_kernels_portable,
@@ -221,9 +207,9 @@ static void check_reduce(const char *set, tutti_type type, int kind, const struc
                 (shape->in_place || memcmp(in[s], sources[s], bytes) == 0);
     for (int k = 0; k < shape->dst_count; k++)
         right = right && guarded(work[SOURCES_MAX + k], GUARD + shifts[SOURCES_MAX + k], bytes);
-    CHECK(right, "%s %s, reduction %d, %d sources, %d destinations, %zu elements%s%s", set, tutti_type_name(type), kind,
-          shape->source_count, shape->dst_count, shape->count, shape->stream ? ", stream" : "",
-          shape->in_place ? ", in place" : "");
+    CHECK_THAT(right, "%s %s, reduction %d, %d sources, %d destinations, %zu elements%s%s", set, tutti_type_name(type),
+               kind, shape->source_count, shape->dst_count, shape->count, shape->stream ? ", stream" : "",
+               shape->in_place ? ", in place" : "");
 }
 
 static void check_shapes(tutti_type type, int kind, int source_count)
@@ -254,7 +240,7 @@ static void test_reduce(void)
         for (int kind = 0; kind < KINDS; kind++)
             for (int n = 1; defined[type][kind] && n <= SOURCES_MAX; n++) check_shapes((tutti_type)type, kind, n);
     }
-    CHECK(misaligned_calls == 0, "a user's function saw %d misaligned operands", misaligned_calls);
+    CHECK_THAT(misaligned_calls == 0, "a user's function saw %d misaligned operands", misaligned_calls);
 }
 
 /* ---- Scans ----------------------------------------------------------------------------------------------------- */
@@ -282,8 +268,8 @@ static void check_scan(const char *set, tutti_type type, int kind, int n, bool e
             right = right && same(out[r], expected, count, type);
         }
     }
-    CHECK(right, "%s scan of %s, reduction %d, %d sources%s%s", set, tutti_type_name(type), kind, n,
-          exclusive ? ", exclusive" : "", in_place ? ", in place" : "");
+    CHECK_THAT(right, "%s scan of %s, reduction %d, %d sources%s%s", set, tutti_type_name(type), kind, n,
+               exclusive ? ", exclusive" : "", in_place ? ", in place" : "");
 }
 
 static void test_scan(void)
@@ -328,7 +314,7 @@ static void check_decode(const struct tti_kernels *set, const struct format *for
         float want = reference_decode(format, i);
         wrong += !(isnan(want) ? isnan(values[i]) : f32_bits(want) == f32_bits(values[i]));
     }
-    CHECK(wrong == 0, "%s decodes %d codes of %s wrongly", set->name, wrong, tutti_type_name(format->type));
+    CHECK_THAT(wrong == 0, "%s decodes %d codes of %s wrongly", set->name, wrong, tutti_type_name(format->type));
 }
 
 enum { ROUNDINGS = 1 << 19 };
@@ -367,7 +353,7 @@ static void check_encode(const struct tti_kernels *set, const struct format *for
         if (got != wanted[i] && wrong++ == 0)
             printf("%a is written as %x, expected %x\n", (double)inputs[i], got, wanted[i]);
     }
-    CHECK(wrong == 0, "%s encodes %d values as %s wrongly", set->name, wrong, tutti_type_name(format->type));
+    CHECK_THAT(wrong == 0, "%s encodes %d values as %s wrongly", set->name, wrong, tutti_type_name(format->type));
 }
 
 static void test_conversions(void)
@@ -390,8 +376,8 @@ static void prepare_reducers(void)
 {
     tutti_reduction scaled, function;
     char why[200];
-    CHECK(tutti_reduction_scaled_sum(3, &scaled) == TUTTI_OK, "scaled sum");
-    CHECK(tutti_reduction_register("mix", mix, &misaligned_calls, &function) == TUTTI_OK, "register");
+    CHECK_THAT(tutti_reduction_scaled_sum(3, &scaled) == TUTTI_OK, "scaled sum");
+    CHECK_THAT(tutti_reduction_register("mix", mix, &misaligned_calls, &function) == TUTTI_OK, "register");
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
         for (int kind = 0; kind < KINDS; kind++) {
             tutti_reduction reduction = kind == SCALED ? scaled : kind == FUNCTION ? function : (tutti_reduction)kind;
@@ -400,11 +386,11 @@ static void prepare_reducers(void)
             defined[type][kind] = truth ? kind != TUTTI_AVG && kind != SCALED : number || !bits;
             why[0] = 0;
             tutti_status status = tti_reducer_init(&reducers[type][kind], (tutti_type)type, reduction, why, sizeof why);
-            CHECK((status == TUTTI_OK) == defined[type][kind] && (status == TUTTI_OK) == !why[0], "%s %s: %d %s",
-                  tutti_type_name((tutti_type)type), tutti_reduction_name(reduction), (int)status, why);
+            CHECK_THAT((status == TUTTI_OK) == defined[type][kind] && (status == TUTTI_OK) == !why[0], "%s %s: %d %s",
+                       tutti_type_name((tutti_type)type), tutti_reduction_name(reduction), (int)status, why);
             for (int set = 0; set < SETS && kind != FUNCTION; set++)
-                CHECK((sets[set]->rows[type][kind].accumulator_bytes != 0) == defined[type][kind], "%s: the rows of %s",
-                      sets[set]->name, tutti_type_name((tutti_type)type));
+                CHECK_THAT((sets[set]->rows[type][kind].accumulator_bytes != 0) == defined[type][kind],
+                           "%s: the rows of %s", sets[set]->name, tutti_type_name((tutti_type)type));
         }
     }
 }
@@ -421,20 +407,20 @@ static tutti_status scaled_status(double factor, tutti_type type)
 
 static void test_factors(void)
 {
-    CHECK(scaled_status(0.5, TUTTI_F32) == TUTTI_OK, "a half");
-    CHECK(scaled_status(0.5, TUTTI_I32) == TUTTI_ERR_ARGUMENT, "a half of an integer");
-    CHECK(scaled_status(-128, TUTTI_I8) == TUTTI_OK, "the smallest i8");
-    CHECK(scaled_status(128, TUTTI_I8) == TUTTI_ERR_ARGUMENT, "too large for i8");
-    CHECK(scaled_status(-1, TUTTI_U64) == TUTTI_ERR_ARGUMENT, "negative for u64");
-    CHECK(scaled_status(0x1p64, TUTTI_U64) == TUTTI_ERR_ARGUMENT, "too large for u64");
-    CHECK(scaled_status(0x1p63, TUTTI_U64) == TUTTI_OK, "fits u64");
-    CHECK(scaled_status(0x1p63, TUTTI_I64) == TUTTI_ERR_ARGUMENT, "too large for i64");
-    CHECK(scaled_status(1e300, TUTTI_BF16) == TUTTI_ERR_ARGUMENT, "too large for f32");
-    CHECK(scaled_status(1e300, TUTTI_F64) == TUTTI_OK, "fits f64");
-    CHECK(scaled_status(1, TUTTI_BOOL) == TUTTI_ERR_TYPE, "bool");
+    CHECK_THAT(scaled_status(0.5, TUTTI_F32) == TUTTI_OK, "a half");
+    CHECK_THAT(scaled_status(0.5, TUTTI_I32) == TUTTI_ERR_ARGUMENT, "a half of an integer");
+    CHECK_THAT(scaled_status(-128, TUTTI_I8) == TUTTI_OK, "the smallest i8");
+    CHECK_THAT(scaled_status(128, TUTTI_I8) == TUTTI_ERR_ARGUMENT, "too large for i8");
+    CHECK_THAT(scaled_status(-1, TUTTI_U64) == TUTTI_ERR_ARGUMENT, "negative for u64");
+    CHECK_THAT(scaled_status(0x1p64, TUTTI_U64) == TUTTI_ERR_ARGUMENT, "too large for u64");
+    CHECK_THAT(scaled_status(0x1p63, TUTTI_U64) == TUTTI_OK, "fits u64");
+    CHECK_THAT(scaled_status(0x1p63, TUTTI_I64) == TUTTI_ERR_ARGUMENT, "too large for i64");
+    CHECK_THAT(scaled_status(1e300, TUTTI_BF16) == TUTTI_ERR_ARGUMENT, "too large for f32");
+    CHECK_THAT(scaled_status(1e300, TUTTI_F64) == TUTTI_OK, "fits f64");
+    CHECK_THAT(scaled_status(1, TUTTI_BOOL) == TUTTI_ERR_TYPE, "bool");
     tutti_reduction reduction;
-    CHECK(tutti_reduction_scaled_sum((double)NAN, &reduction) == TUTTI_ERR_ARGUMENT, "NaN");
-    CHECK(tutti_reduction_scaled_sum((double)INFINITY, &reduction) == TUTTI_ERR_ARGUMENT, "infinity");
+    CHECK_THAT(tutti_reduction_scaled_sum((double)NAN, &reduction) == TUTTI_ERR_ARGUMENT, "NaN");
+    CHECK_THAT(tutti_reduction_scaled_sum((double)INFINITY, &reduction) == TUTTI_ERR_ARGUMENT, "infinity");
 }
 
 static void test_registry(void)
@@ -442,30 +428,31 @@ static void test_registry(void)
     tutti_reduction a, b, unknown = (tutti_reduction)40000;
     struct tti_reducer x, y;
     char why[200];
-    CHECK(tutti_reduction_scaled_sum(0.25, &a) == TUTTI_OK, "a factor");
-    CHECK(tutti_reduction_scaled_sum(0.25, &b) == TUTTI_OK && a == b, "the same factor");
-    CHECK(tutti_reduction_scaled_sum(0.75, &b) == TUTTI_OK && a != b, "another factor");
+    CHECK_THAT(tutti_reduction_scaled_sum(0.25, &a) == TUTTI_OK, "a factor");
+    CHECK_THAT(tutti_reduction_scaled_sum(0.25, &b) == TUTTI_OK && a == b, "the same factor");
+    CHECK_THAT(tutti_reduction_scaled_sum(0.75, &b) == TUTTI_OK && a != b, "another factor");
     tti_reducer_init(&x, TUTTI_F32, a, why, sizeof why);
     tti_reducer_init(&y, TUTTI_F32, b, why, sizeof why);
-    CHECK(x.signature == y.signature && x.factor == 0.25 && y.factor == 0.75, "factors may differ");
+    CHECK_THAT(x.signature == y.signature && x.factor == 0.25 && y.factor == 0.75, "factors may differ");
     tti_reducer_init(&y, TUTTI_F32, TUTTI_SUM, why, sizeof why);
-    CHECK(x.signature != y.signature, "a scaled sum is not a sum");
-    CHECK(tutti_reduction_register("mix", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "the same name again");
-    CHECK(tutti_reduction_register("sum", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "a built-in name");
-    CHECK(tutti_reduction_register("", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "no name");
-    CHECK(tutti_reduction_register(NULL, mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "NULL name");
-    CHECK(tutti_reduction_register("none", NULL, NULL, &a) == TUTTI_ERR_ARGUMENT, "NULL function");
-    CHECK(tutti_reduction_register("other", mix, NULL, &a) == TUTTI_OK && a >= TUTTI_REDUCTION_USER, "another name");
-    CHECK(strcmp(tutti_reduction_name(a), "other") == 0, "a registered name");
-    CHECK(strcmp(tutti_reduction_name(TUTTI_MAX), "max") == 0, "a built-in name");
-    CHECK(tti_reducer_init(&x, TUTTI_F32, unknown, why, sizeof why) == TUTTI_ERR_ARGUMENT, "unknown reduction");
-    CHECK(tti_reducer_init(&x, TUTTI_TYPE_COUNT, TUTTI_SUM, why, sizeof why) == TUTTI_ERR_TYPE, "unknown type");
-    CHECK(tutti_type_bytes(TUTTI_TYPE_COUNT) == 0 && tutti_type_bytes(TUTTI_BF16) == 2, "type bytes");
+    CHECK_THAT(x.signature != y.signature, "a scaled sum is not a sum");
+    CHECK_THAT(tutti_reduction_register("mix", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "the same name again");
+    CHECK_THAT(tutti_reduction_register("sum", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "a built-in name");
+    CHECK_THAT(tutti_reduction_register("", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "no name");
+    CHECK_THAT(tutti_reduction_register(NULL, mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "NULL name");
+    CHECK_THAT(tutti_reduction_register("none", NULL, NULL, &a) == TUTTI_ERR_ARGUMENT, "NULL function");
+    CHECK_THAT(tutti_reduction_register("other", mix, NULL, &a) == TUTTI_OK && a >= TUTTI_REDUCTION_USER,
+               "another name");
+    CHECK_THAT(strcmp(tutti_reduction_name(a), "other") == 0, "a registered name");
+    CHECK_THAT(strcmp(tutti_reduction_name(TUTTI_MAX), "max") == 0, "a built-in name");
+    CHECK_THAT(tti_reducer_init(&x, TUTTI_F32, unknown, why, sizeof why) == TUTTI_ERR_ARGUMENT, "unknown reduction");
+    CHECK_THAT(tti_reducer_init(&x, TUTTI_TYPE_COUNT, TUTTI_SUM, why, sizeof why) == TUTTI_ERR_TYPE, "unknown type");
+    CHECK_THAT(tutti_type_bytes(TUTTI_TYPE_COUNT) == 0 && tutti_type_bytes(TUTTI_BF16) == 2, "type bytes");
     test_factors();
     tutti_status status = TUTTI_OK;
     for (int i = 0; status == TUTTI_OK && i < 100000; i++) status = tutti_reduction_scaled_sum(1000 + i, &a);
-    CHECK(status == TUTTI_ERR_LIMIT, "a full registry gives %d", (int)status);
-    CHECK(tutti_reduction_scaled_sum(1000, &a) == TUTTI_OK, "what is registered stays usable");
+    CHECK_THAT(status == TUTTI_ERR_LIMIT, "a full registry gives %d", (int)status);
+    CHECK_THAT(tutti_reduction_scaled_sum(1000, &a) == TUTTI_OK, "what is registered stays usable");
 }
 
 /* ---- Copies ---------------------------------------------------------------------------------------------------- */
@@ -475,7 +462,7 @@ static void test_copy(void)
     static const size_t sizes[] = {0, 1, 63, 64, 65, 127, 129, 4096, 30001};
     for (int set = 0; set < SETS; set++) {
         if (!tti_kernels_force(sets[set]->name)) continue;
-        CHECK(strcmp(tti_kernels_name(), sets[set]->name) == 0, "forced %s", sets[set]->name);
+        CHECK_THAT(strcmp(tti_kernels_name(), sets[set]->name) == 0, "forced %s", sets[set]->name);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             for (int variant = 0; variant < 9; variant++) {
                 size_t shift = pick(64);
@@ -483,13 +470,13 @@ static void test_copy(void)
                 tti_copy(to, sources[1] + pick(64), 0, (enum tti_store)(variant % 3));
                 const unsigned char *from = sources[1] + pick(64);
                 tti_copy(to, from, sizes[i], (enum tti_store)(variant % 3));
-                CHECK(memcmp(to, from, sizes[i]) == 0 && guarded(work[0], GUARD + shift, sizes[i]), "%s, %zu bytes",
-                      sets[set]->name, sizes[i]);
+                CHECK_THAT(memcmp(to, from, sizes[i]) == 0 && guarded(work[0], GUARD + shift, sizes[i]),
+                           "%s, %zu bytes", sets[set]->name, sizes[i]);
             }
         }
     }
-    CHECK(!tti_kernels_force("none"), "unknown kernels");
-    CHECK(tti_kernels_force(NULL), "the best kernels");
+    CHECK_THAT(!tti_kernels_force("none"), "unknown kernels");
+    CHECK_THAT(tti_kernels_force(NULL), "the best kernels");
 }
 
 /* To up to 9 places, the first of them the source itself. */
@@ -506,9 +493,9 @@ static void check_copy_to_all(const char *set, int dst_count, size_t bytes, enum
     }
     tti_copy_to_all(dsts, dst_count, from, bytes, store);
     for (int k = 0; k < dst_count; k++)
-        CHECK(memcmp(dsts[k], sources[1], bytes) == 0 &&
-                  ((k == 0 && in_place) || guarded(work[1 + k], GUARD + shifts[k], bytes)),
-              "%s, %zu bytes, %d of %d, store %d", set, bytes, k, dst_count, (int)store);
+        CHECK_THAT(memcmp(dsts[k], sources[1], bytes) == 0 &&
+                       ((k == 0 && in_place) || guarded(work[1 + k], GUARD + shifts[k], bytes)),
+                   "%s, %zu bytes, %d of %d, store %d", set, bytes, k, dst_count, (int)store);
 }
 
 static void test_copy_to_all(void)
@@ -522,7 +509,7 @@ static void test_copy_to_all(void)
                     check_copy_to_all(sets[set]->name, dst_count, sizes[i], (enum tti_store)(variant % 3),
                                       variant / 3 % 2, variant / 6 % 2);
     }
-    CHECK(tti_kernels_force(NULL), "the best kernels");
+    CHECK_THAT(tti_kernels_force(NULL), "the best kernels");
 }
 
 static void test_swap(void)
@@ -535,12 +522,13 @@ static void test_swap(void)
             unsigned char *one = place(0, bytes, one_shift, sources[1]);
             unsigned char *other = place(1, bytes, other_shift, sources[2]);
             tti_swap(one, other, bytes);
-            CHECK(memcmp(one, sources[2], bytes) == 0 && memcmp(other, sources[1], bytes) == 0, "%zu bytes", bytes);
-            CHECK(guarded(work[0], GUARD + one_shift, bytes) && guarded(work[1], GUARD + other_shift, bytes),
-                  "%zu bytes, around", bytes);
+            CHECK_THAT(memcmp(one, sources[2], bytes) == 0 && memcmp(other, sources[1], bytes) == 0, "%zu bytes",
+                       bytes);
+            CHECK_THAT(guarded(work[0], GUARD + one_shift, bytes) && guarded(work[1], GUARD + other_shift, bytes),
+                       "%zu bytes, around", bytes);
         }
     }
-    CHECK(tti_kernels_force(NULL), "the best kernels");
+    CHECK_THAT(tti_kernels_force(NULL), "the best kernels");
 }
 
 int main(void)
@@ -558,6 +546,5 @@ int main(void)
     test_copy_to_all();
     test_swap();
     test_registry();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return end_of_checks();
 }

@@ -155,7 +155,7 @@ static void test_stopped_before(void)
     static const size_t counts[] = {2, 1500, 300000};
     killed_expected = false;
     for (int round = 0; round < 12; round++) {
-        if (FAULT_SANITIZED && round % 4 != 0) continue;
+        if (SANITIZED && round % 4 != 0) continue;
         the_op = round < 6 ? FAULT_ALL_REDUCE : FAULT_ALL_TO_ALL;
         the_count = counts[round % 3];
         shared_memory = round % 2 == 0;
@@ -205,7 +205,7 @@ static void test_stopped_inside(void)
     killed_expected = true;
     shared_memory = true;
     for (int round = 0; round < 6; round++) {
-        if (FAULT_SANITIZED && round % 3 != 0) continue;
+        if (SANITIZED && round % 3 != 0) continue;
         int size = 2 + round % 3;
         by_option = round % 2 == 1;
         one_deadline = round >= 3 && !by_option;
@@ -250,13 +250,13 @@ static void test_stopped_at_random(void)
 {
     static const int ops[] = {FAULT_ALL_REDUCE, FAULT_BROADCAST, FAULT_ALL_GATHER, FAULT_GATHER,
                               FAULT_SCAN,       FAULT_SEND,      FAULT_SENDRECV,   FAULT_REDUCE};
-    int rounds = FAULT_SANITIZED ? 6 : 24, killed = 0;
+    int rounds = SANITIZED ? 6 : 24, killed = 0;
     by_option = true;
     killed_expected = one_deadline = false;
     for (int round = 0; round < rounds; round++) {
         int size = 2 + (int)(fault_random(&seed) % 2);
         the_op = ops[round % 8];
-        the_count = FAULT_SANITIZED ? 300000 : 2000000;
+        the_count = SANITIZED ? 300000 : 2000000;
         shared_memory = round % 4 != 3 || the_op == FAULT_SENDRECV;
         victim = (int)(fault_random(&seed) % (uint64_t)size);
         delay_us = (int64_t)(fault_random(&seed) % 40000);
@@ -396,7 +396,7 @@ static void give_up(tutti_comm *comm, struct fault_rank *self)
 static void test_giving_up(void)
 {
     static const char *const names[] = {"sender", "receiver", "third rank"};
-    int rounds = FAULT_SANITIZED ? 8 : 32;
+    int rounds = SANITIZED ? 8 : 32;
     for (int round = 0; round < rounds; round++) {
         struct fault_world world = {.body = give_up};
         world.processes = round % 8 == 3;
@@ -509,7 +509,7 @@ static void test_cost(void)
                  {FAULT_SENDRECV, 100000}};
     for (int processes = 0; processes < 2; processes++)
         for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
-            if (FAULT_SANITIZED && i > 0) continue;
+            if (SANITIZED && i > 0) continue;
             struct fault_world world = {.size = 3, .processes = processes != 0, .body = wait_long};
             the_op = waits[i].op;
             the_count = waits[i].count;
@@ -520,7 +520,7 @@ static void test_cost(void)
             for (int rank = 1; rank < 3; rank++) {
                 double share = (double)fault_shared->ranks[rank].numbers[NUMBER_SHARE] / 1e4;
                 printf("%s: rank %d used %.3f%% of a core\n", fault_shared->title, rank, share);
-                CHECK_THAT(share < (FAULT_SANITIZED ? 20 : 5), "rank %d used %.3f%% of a core", rank, share);
+                CHECK_THAT(share < (SANITIZED ? 20 : 5), "rank %d used %.3f%% of a core", rank, share);
             }
         }
 }
