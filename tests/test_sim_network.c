@@ -202,15 +202,16 @@ static void test_times(void)
     run(alone, setup);
     CHECK(is_near(when(2), LATENCY_NS + HEAD + 100000 + 2 * 50) && is_near(when(5), 300 + 2 * 5000 + 2 * 50));
     setup.overhead_ns = 0;
-    setup.copy_ns_per_byte = 0.5; /* faster than the link: both copy while it sends, and the receiver nothing else */
+    const tutti_sim_point fast[] = {{0, 0}, {1000, 500}}, slow[] = {{0, 0}, {50, 100}, {100, 300}, {1000, 3000}};
+    setup.copy = fast, setup.copy_count = 2; /* faster than the link: both copy while it sends, and the receiver nothing else */
     run(alone, setup);
     CHECK(is_near(when(2), LATENCY_NS + HEAD + 100000));
-    setup.copy_ns_per_byte = 3; /* slower: one copies what the other has copied */
+    setup.copy = slow, setup.copy_count = 4; /* slower: one copies what the other has copied */
     run(alone, setup);
     CHECK(is_near(when(2), LATENCY_NS + 300000));
     run(exchange, setup); /* neither receives while it sends */
     CHECK(is_near(when(0), 600000) && is_near(when(2), 600000));
-    setup.copy_ns_per_byte = 0;
+    setup.copy_count = 0;
     run(share_out, setup);
     int64_t both = LATENCY_NS + 2 * (HEAD + LARGE);
     int64_t first = when(2) < when(4) ? when(2) : when(4), second = when(2) < when(4) ? when(4) : when(2);

@@ -132,6 +132,12 @@ typedef struct tutti_sim_death {
     int64_t at_ns; /* after the start */
 } tutti_sim_death;
 
+/* How long something takes for so many bytes. */
+typedef struct tutti_sim_point {
+    uint64_t bytes;
+    int64_t ns;
+} tutti_sim_point;
+
 typedef struct tutti_sim_setup {
     size_t struct_size;
     uint64_t seed;
@@ -141,6 +147,9 @@ typedef struct tutti_sim_setup {
     double local_bytes_per_s;      /* at which one rank copies in memory */
     int64_t local_latency_ns;      /* until a rank that waits sees what another one of its host has written */
     int64_t overhead_ns;           /* for each step that moves data and each message */
+    const tutti_sim_point *copy;   /* of a message to another host: how long its sender's core is busy with it, and its
+                                    * receiver's; growing sizes, linear between and beyond them; NULL: not at all */
+    size_t copy_count;
     int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */
     int sizes_only;                /* data take their time but are not moved: buffers keep what they hold */
     size_t stack_bytes;            /* of each rank; 0: 128 KiB */

@@ -22,13 +22,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <tutti/tutti.h>
+#include <tutti/experimental.h>
 
 struct tti_sim_setup {
     uint64_t seed;
     double local_ns_per_byte;
     int64_t local_latency_ns, overhead_ns, noise_ns;
-    double copy_ns_per_byte; /* of messages between hosts: of the sender's time, and of the receiver's */
+    const tutti_sim_point *copy; /* of a message between hosts: of the sender's time, and of the receiver's */
+    size_t copy_count;           /* 0: none */
     bool sizes_only;         /* data are not moved: their time passes, their bytes stay */
     size_t stack_bytes;      /* of each task; 0: TTI_SIM_STACK_BYTES */
     int64_t limit_ms;        /* real time that the run may take; 0: any */

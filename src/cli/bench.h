@@ -166,6 +166,7 @@ enum { BENCH_TUNE_BYTES = 16 << 20 }; /* largest size that tuning looks at */
 
 /* Measures, prints, and writes the file. A tool's exit status. */
 int bench_tune(struct bench_rank *self);
+int bench_links(struct bench_rank *self);
 
 /* ---- The machine ------------------------------------------------------------------------------------------------- */
 

@@ -379,6 +379,7 @@ static int write_file(struct tuner *tuner, const char *path)
 int bench_tune(struct bench_rank *self)
 {
     const char *path = self->settings->flags.tune;
+    if (strcmp(path, "links") == 0) return bench_links(self);
     struct tuner tuner = {.self = self, .out = self->rank == 0 ? stdout : NULL};
     tutti_tuning usual;
     int status = bench_agree(self, self->rank != 0 || check_file(path) == CLI_GO_ON);

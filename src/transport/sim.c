@@ -313,9 +313,16 @@ static void frame_left(struct tti_event *event)
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
+/* On the line through the two points around it, or through the nearest two. */
 static int64_t copy_ns(uint64_t bytes)
 {
-    return (int64_t)((double)bytes * tti_sim_setup_of()->copy_ns_per_byte + 0.5);
+    const struct tti_sim_setup *setup = tti_sim_setup_of();
+    const tutti_sim_point *point = setup->copy;
+    if (setup->copy_count == 0) return 0;
+    if (setup->copy_count == 1 || bytes <= point->bytes) return point->ns;
+    while (point + 2 < setup->copy + setup->copy_count && bytes > point[1].bytes) point++;
+    double slope = (double)(point[1].ns - point->ns) / (double)(point[1].bytes - point->bytes);
+    return point->ns + (int64_t)((double)(bytes - point->bytes) * slope + 0.5);
 }
 
 static void send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)

@@ -8,7 +8,7 @@
  *     latency + (what was with it or before it on either link, and itself) / rate.
  * Between ranks of one host a frame takes the local latency and rate of the run, for each receiver one after the other.
  * Sending and receiving a frame cost the sender's and the receiver's time the run's overhead each; where data have to be
- * copied by their cores (`copy_ns_per_byte` of the run), neither does anything else meanwhile, and one copies what the
+ * copied by their cores (`copy` of the run), neither does anything else meanwhile, and one copies what the
  * other has copied already. A link takes TTI_SIM_FRAME_BYTES more than a frame's data.
  */
 #ifndef TTI_TRANSPORT_SIM_H
