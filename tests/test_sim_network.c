@@ -203,7 +203,8 @@ static void test_times(void)
     CHECK(is_near(when(2), LATENCY_NS + HEAD + 100000 + 2 * 50) && is_near(when(5), 300 + 2 * 5000 + 2 * 50));
     setup.overhead_ns = 0;
     const tutti_sim_point fast[] = {{0, 0}, {1000, 500}}, slow[] = {{0, 0}, {50, 100}, {100, 300}, {1000, 3000}};
-    setup.copy = fast, setup.copy_count = 2; /* faster than the link: both copy while it sends, and the receiver nothing else */
+    setup.copy = fast,
+    setup.copy_count = 2; /* faster than the link: both copy while it sends, and the receiver nothing else */
     run(alone, setup);
     CHECK(is_near(when(2), LATENCY_NS + HEAD + 100000));
     setup.copy = slow, setup.copy_count = 4; /* slower: one copies what the other has copied */

@@ -142,12 +142,12 @@ typedef struct tutti_sim_setup {
     size_t struct_size;
     uint64_t seed;
     int hosts, ranks_per_host;
-    double link_bytes_per_s;       /* of each host, in each direction; shared by what its ranks send and receive */
-    int64_t link_latency_ns;       /* from host to host */
-    double local_bytes_per_s;      /* at which one rank copies in memory */
-    int64_t local_latency_ns;      /* until a rank that waits sees what another one of its host has written */
-    int64_t overhead_ns;           /* for each step that moves data and each message */
-    const tutti_sim_point *copy;   /* of a message to another host: how long its sender's core is busy with it, and its
+    double link_bytes_per_s;     /* of each host, in each direction; shared by what its ranks send and receive */
+    int64_t link_latency_ns;     /* from host to host */
+    double local_bytes_per_s;    /* at which one rank copies in memory */
+    int64_t local_latency_ns;    /* until a rank that waits sees what another one of its host has written */
+    int64_t overhead_ns;         /* for each step that moves data and each message */
+    const tutti_sim_point *copy; /* of a message to another host: how long its sender's core is busy with it, and its
                                     * receiver's; growing sizes, linear between and beyond them; NULL: not at all */
     size_t copy_count;
     int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */

@@ -30,9 +30,9 @@ struct tti_sim_setup {
     int64_t local_latency_ns, overhead_ns, noise_ns;
     const tutti_sim_point *copy; /* of a message between hosts: of the sender's time, and of the receiver's */
     size_t copy_count;           /* 0: none */
-    bool sizes_only;         /* data are not moved: their time passes, their bytes stay */
-    size_t stack_bytes;      /* of each task; 0: TTI_SIM_STACK_BYTES */
-    int64_t limit_ms;        /* real time that the run may take; 0: any */
+    bool sizes_only;             /* data are not moved: their time passes, their bytes stay */
+    size_t stack_bytes;          /* of each task; 0: TTI_SIM_STACK_BYTES */
+    int64_t limit_ms;            /* real time that the run may take; 0: any */
 };
 #define TTI_SIM_STACK_BYTES ((size_t)128 << 10)
 

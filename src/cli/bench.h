@@ -7,6 +7,7 @@
  *   bench_measure.c  samples of an operation and of its floor, in turns
  *   bench_report.c   the table and the JSON lines
  *   bench_tune.c     switch-over sizes
+ *   bench_links.c    figures of links, for tutti sim
  *   bench_machine.c  cores, the floor's memory
  */
 #ifndef TUTTI_CLI_BENCH_H
@@ -166,7 +167,17 @@ enum { BENCH_TUNE_BYTES = 16 << 20 }; /* largest size that tuning looks at */
 
 /* Measures, prints, and writes the file. A tool's exit status. */
 int bench_tune(struct bench_rank *self);
-int bench_links(struct bench_rank *self);
+
+/* What tutti sim --links reads. */
+enum { BENCH_LINK_SIZES = 6 };
+struct bench_links {
+    double link_bytes_per_s, local_bytes_per_s;
+    int64_t link_latency_ns;
+    double exchange_s[BENCH_LINK_SIZES];
+    tutti_sim_point copy[BENCH_LINK_SIZES + 1];
+};
+int bench_links_measure(struct bench_rank *self, struct bench_links *links); /* `copy` on rank 0 only */
+void bench_links_write(FILE *file, const struct bench_links *links);
 
 /* ---- The machine ------------------------------------------------------------------------------------------------- */
 

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What tutti sim needs to know of the links between ranks that exchange messages, and of what their cores do with them.
- * Ranks are measured in pairs, all pairs at once, so that what they share is in the figures.
+ * Ranks are measured in pairs, all pairs at once, so that what they share is in the figures: small messages one way and
+ * both ways, and exchanges of growing sizes. How long cores are busy with a message of a size is what the simulated exchange
+ * needs to take as long as the real one.
  */
 #include "cli/bench.h"
 
 #include <string.h>
 #include <time.h>
 
-enum { LINK_SAMPLES = 15, BURST = 32, ADD_CHUNK = 262144 };
+enum { LINK_SAMPLES = 15, BURST = 32, SMALL = 8, ADD_CHUNK = 262144, ADD_BYTES = 4 << 20, TRIAL_CALLS = 4 };
+static const size_t link_sizes[BENCH_LINK_SIZES] = {4096, 16384, 65536, 262144, 1 << 20, 4 << 20};
 static const double link_sample_seconds = 1e-3;
 
 static double now(void)
@@ -27,13 +30,6 @@ static int partner_of(const struct bench_rank *self)
 {
     int partner = self->rank ^ 1;
     return partner < self->ranks ? partner : self->rank;
-}
-
-/* A message each way at once. */
-static tutti_status hop(struct bench_rank *self, size_t bytes)
-{
-    (void)bytes;
-    return tutti_barrier(self->world);
 }
 
 static tutti_status one_way(struct bench_rank *self, size_t bytes, bool sends)
@@ -66,21 +62,6 @@ static tutti_status exchange(struct bench_rank *self, size_t bytes)
     int partner = partner_of(self);
     return tutti_sendrecv(self->world, self->in_buffer, bytes, partner, 0, self->out_buffer, bytes, partner, 0,
                           TUTTI_U8, NULL);
-}
-
-static tutti_status exchange8(struct bench_rank *self, size_t bytes)
-{
-    int partner = partner_of(self);
-    tutti_op ops[8];
-    tutti_status status = TUTTI_OK;
-    for (int i = 0; i < 8 && status == TUTTI_OK; i++)
-        status = tutti_sendrecv_start(self->world, self->in_buffer + (size_t)i * bytes % (16 << 20), bytes, partner, 0, self->out_buffer+ (size_t)i * bytes % (16 << 20), bytes, partner, 0, TUTTI_U8, NULL, &ops[i]);
-    for (int i = 0; i < 8 && status == TUTTI_OK; i++) status = tutti_wait(ops[i]);
-    return status;
-}
-static tutti_status a2a(struct bench_rank *self, size_t bytes)
-{
-    return tutti_all_to_all(self->world, self->in_buffer, self->out_buffer, bytes, TUTTI_U8);
 }
 
 /* Sums as a reduction makes them: of the own input and what came, a chunk at a time. */
@@ -125,21 +106,130 @@ static int time_call(struct bench_rank *self, link_call *call, size_t bytes, dou
     return CLI_GO_ON;
 }
 
-int bench_links(struct bench_rank *self)
+/* ---- The same, simulated ----------------------------------------------------------------------------------------- */
+
+struct trial {
+    struct bench_rank *self;
+    tutti_sim_setup setup;
+    tutti_sim_point points[BENCH_LINK_SIZES + 1]; /* of `setup.copy` */
+    size_t bytes;
+    int64_t took_ns;
+};
+
+static int trial_work(tutti_comm *world, void *context)
 {
-    static const size_t sizes[] = {16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20};
-    double t = 0;
-    time_call(self, hop, 0, &t); if (self->rank == 0) printf("hop %.2f us\n", t * 1e6);
-    time_call(self, there_and_back, 8, &t); if (self->rank == 0) printf("pingpong/2 %.2f us\n", t * 1e6 / 2);
-    double u = t;
-    time_call(self, burst, 8, &t); if (self->rank == 0) printf("burst each %.2f us\n", (t - u) * 1e6 / (BURST - 1));
-    for (int i = 0; i < 6; i++) {
-        double e, a, o, p, q = 0;
-        time_call(self, exchange, sizes[i], &e);
-        time_call(self, exchange8, sizes[i], &p); if (sizes[i] < 16 << 20) time_call(self, a2a, sizes[i], &q);
-        time_call(self, there_and_back, sizes[i], &o);
-        time_call(self, add, sizes[i], &a);
-        if (self->rank == 0) printf("%zu: exchange %.2f us %.3f ns/B, piped %.3f ns/B, a2a %.2f us, one way %.2f us %.3f ns/B, add %.2f us %.3f ns/B\n", sizes[i], e*1e6, e*1e9/(double)sizes[i], p*1e9/8/(double)sizes[i], q * 1e6, o*.5e6, o*.5e9/(double)sizes[i], a*1e6, a*1e9/(double)sizes[i]);
+    struct trial *trial = context;
+    struct bench_rank one = *trial->self;
+    one.world = world;
+    one.rank = tutti_rank(world);
+    one.ranks = tutti_size(world);
+    int64_t start = tutti_clock_ns();
+    for (int i = 0; i < TRIAL_CALLS; i++)
+        if (exchange(&one, trial->bytes) != TUTTI_OK) return 1;
+    trial->took_ns = (tutti_clock_ns() - start) / TRIAL_CALLS;
+    return 0;
+}
+
+/* With the last point at `ns`. */
+static int run_trial(struct trial *trial, int64_t ns, double *seconds)
+{
+    tutti_sim_report report = {0};
+    tutti_error error;
+    trial->points[trial->setup.copy_count - 1].ns = ns;
+    tutti_status status = tutti_sim_run(&trial->setup, trial_work, trial, &report, &error);
+    if (status != TUTTI_OK) return cli_fail("bench", "%s: %s", tutti_status_name(status), error.text);
+    *seconds = (double)trial->took_ns * 1e-9;
+    return report.result == 0 ? CLI_GO_ON : cli_fail("bench", "a simulated exchange failed");
+}
+
+/* How long copying must take for the simulated exchange to take as long as the real one. */
+static int add_point(struct trial *trial, size_t bytes, double wanted)
+{
+    int64_t low = trial->points[trial->setup.copy_count - 1].ns, high = low + (int64_t)(wanted * 1e9);
+    double seconds = 0;
+    trial->bytes = bytes;
+    trial->points[trial->setup.copy_count++].bytes = bytes;
+    while (high - low > 1 + low / 500) {
+        int64_t middle = low + (high - low) / 2;
+        int status = run_trial(trial, middle, &seconds);
+        if (status != CLI_GO_ON) return status;
+        *(seconds < wanted ? &low : &high) = middle;
     }
-    return CLI_OK;
+    trial->points[trial->setup.copy_count - 1].ns = low;
+    return CLI_GO_ON;
+}
+
+static int fit_points(struct trial *trial, const struct bench_links *links)
+{
+    int status = CLI_GO_ON;
+    tutti_sim_setup_init(&trial->setup);
+    trial->setup.hosts = 2;
+    trial->setup.sizes_only = 1;
+    trial->setup.link_bytes_per_s = links->link_bytes_per_s;
+    trial->setup.link_latency_ns = links->link_latency_ns;
+    trial->setup.local_bytes_per_s = links->local_bytes_per_s;
+    trial->setup.copy = trial->points;
+    trial->setup.copy_count = 1;
+    trial->points[0] = links->copy[0];
+    for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++)
+        status = add_point(trial, link_sizes[i], links->exchange_s[i]);
+    return status;
+}
+
+/* ---- All of it --------------------------------------------------------------------------------------------------- */
+
+/* A message costs both cores something, at least half of an exchange of nothing, unless they are busy for less when they
+ * send many; the rest of its way is latency. */
+static int measure_small(struct bench_rank *self, struct bench_links *links)
+{
+    double both = 0, there = 0, many = 0;
+    int status = time_call(self, exchange, SMALL, &both);
+    if (status == CLI_GO_ON) status = time_call(self, there_and_back, SMALL, &there);
+    if (status == CLI_GO_ON) status = time_call(self, burst, SMALL, &many);
+    double each = (many - there) / (BURST - 1), half = both / 2;
+    double core = each < half ? each : half, latency = there / 2 - core;
+    if (core < 0) core = 0;
+    links->copy[0] = (tutti_sim_point){0, (int64_t)(core * 1e9)};
+    links->link_latency_ns = latency > 0 ? (int64_t)(latency * 1e9) : 0;
+    return status;
+}
+
+static int measure_large(struct bench_rank *self, struct bench_links *links)
+{
+    double seconds = 0;
+    int status = time_call(self, add, ADD_BYTES, &seconds);
+    links->local_bytes_per_s = 3 * ADD_BYTES / seconds;
+    for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++) {
+        status = time_call(self, exchange, link_sizes[i], &links->exchange_s[i]);
+        if (status == CLI_GO_ON) status = time_call(self, there_and_back, link_sizes[i], &seconds);
+        double rate = 2 * (double)link_sizes[i] / seconds;
+        if (rate > links->link_bytes_per_s) links->link_bytes_per_s = rate;
+    }
+    return status;
+}
+
+int bench_links_measure(struct bench_rank *self, struct bench_links *links)
+{
+    static struct trial trial; /* rank 0's */
+    *links = (struct bench_links){0};
+    int status = measure_small(self, links);
+    if (status == CLI_GO_ON) status = measure_large(self, links);
+    if (status == CLI_GO_ON && self->rank == 0) {
+        trial = (struct trial){.self = self};
+        status = fit_points(&trial, links);
+        memcpy(links->copy, trial.points, sizeof links->copy);
+    }
+    return bench_agree(self, status == CLI_GO_ON);
+}
+
+void bench_links_write(FILE *file, const struct bench_links *links)
+{
+    (void)fprintf(file,
+                  "# figures of the links, for tutti sim --links; each pair of ranks exchanged\n# link %.4gG:%lldns\n"
+                  "# local %.4gG:200ns\n# copy ",
+                  links->link_bytes_per_s * 8e-9, (long long)links->link_latency_ns, links->local_bytes_per_s * 1e-9);
+    for (size_t i = 0; i <= BENCH_LINK_SIZES; i++)
+        (void)fprintf(file, "%s%llu:%lldns", i == 0 ? "" : ",", (unsigned long long)links->copy[i].bytes,
+                      (long long)links->copy[i].ns);
+    (void)fprintf(file, "\n");
 }

@@ -29,9 +29,11 @@ struct tune_row {
     const char *ops[TUNE_OPS]; /* measured; the second may be NULL */
     size_t from, to;           /* sizes (or values, for TUNE_BEST), each twice the last */
     size_t at;                 /* TUNE_BEST: the size measured */
+    bool messages;             /* matters to ranks that exchange messages; else to those that share memory */
     bool is_private;           /* on private buffers */
     bool processes;            /* matters between processes only */
     int min_ranks;
+    bool two_ranks;    /* the value is of two ranks */
     bool no_attach;    /* measured without cross-memory attach */
     bool of_all_ranks; /* the value counts the buffers of all ranks, the sizes one buffer of one rank */
     enum { TUNE_ALWAYS, TUNE_CROWDED, TUNE_UNCROWDED } when;
@@ -91,6 +93,14 @@ static const struct tune_row tune_rows[] = {
      .is_private = true,
      .min_ranks = 5},
     {.name = "eager", .kind = TUNE_UP_TO, .ops = {"ping_pong"}, .from = 64, .to = 4096, .min_ranks = 2},
+    {.name = "message_doubling",
+     .kind = TUNE_UP_TO,
+     .ops = {"all_reduce"},
+     .from = 65536,
+     .to = 8 << 20,
+     .messages = true,
+     .min_ranks = 2,
+     .two_ranks = true},
     {.name = "dissemination", .kind = TUNE_RANKS, .ops = {"barrier"}, .from = 1, .to = 1, .min_ranks = 2},
 };
 
@@ -100,6 +110,8 @@ struct tuner {
     const tutti_option_row *limits; /* of the row at hand */
     const struct tune_row *row;
     FILE *out; /* rank 0's; NULL elsewhere */
+    bool over_messages;
+    struct bench_links links;
 };
 
 static int64_t *field(tutti_tuning *tuning, const char *name)
@@ -294,6 +306,9 @@ static int tune_ranks(struct tuner *tuner, int64_t *value)
 /* Why the row cannot be measured here; NULL: it can. */
 static const char *missing(const struct tuner *tuner)
 {
+    if (tuner->row->messages && !tuner->over_messages) return "matters to ranks that exchange messages";
+    if (!tuner->row->messages && tuner->over_messages) return "matters to ranks that share memory";
+    if (tuner->row->two_ranks && tuner->self->ranks != 2) return "is measured with two ranks";
     if (tuner->row->processes && tuner->self->settings->as_threads) return "matters between processes only";
     if (tuner->self->ranks < tuner->row->min_ranks)
         return tuner->row->min_ranks > 2 ? "matters with more than 4 ranks only" : "needs two ranks";
@@ -370,8 +385,10 @@ static int write_file(struct tuner *tuner, const char *path)
         int64_t *value = field(&tuner->chosen, rows[i].name);
         if (value) (void)fprintf(file, "%s %lld\n", rows[i].name, (long long)*value);
     }
+    if (tuner->over_messages) bench_links_write(file, &tuner->links);
     bool bad = ferror(file) != 0;
     if (fclose(file) != 0 || bad) return file_failed(path);
+    if (tuner->over_messages) bench_links_write(tuner->out, &tuner->links);
     say(tuner, "# written to %s; TUTTI_TUNING=%s or --tuning %s reads it\n", path, path, path);
     return CLI_OK;
 }
@@ -379,8 +396,8 @@ static int write_file(struct tuner *tuner, const char *path)
 int bench_tune(struct bench_rank *self)
 {
     const char *path = self->settings->flags.tune;
-    if (strcmp(path, "links") == 0) return bench_links(self);
     struct tuner tuner = {.self = self, .out = self->rank == 0 ? stdout : NULL};
+    tuner.over_messages = strcmp(bench_transport(self), "tcp") == 0 && self->ranks > 1;
     tutti_tuning usual;
     int status = bench_agree(self, self->rank != 0 || check_file(path) == CLI_GO_ON);
     tuner.chosen.struct_size = usual.struct_size = sizeof usual;
@@ -392,5 +409,7 @@ int bench_tune(struct bench_rank *self)
     }
     if (status != CLI_GO_ON) return status;
     if (tutti_tuning_set(self->world, &usual) != TUTTI_OK) return bench_failed(self);
+    if (tuner.over_messages) status = bench_links_measure(self, &tuner.links);
+    if (status != CLI_GO_ON) return status;
     return self->rank == 0 ? write_file(&tuner, path) : CLI_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti sim: the command's page, rates and times as people write them, and what is predicted.
+ * tutti sim: the command's page, and what is predicted.
  */
 #include "cli/sim.h"
 
@@ -27,6 +27,14 @@ static const struct cli_flag sim_flags[] = {
     {.row = {"overhead", TUTTI_OPTION_TEXT, "100ns", 0, 0, "of each step that moves data and of each message"},
      .offset = SIM_OFFSET(overhead),
      .value = "TIME"},
+    {.row = {"copy", TUTTI_OPTION_TEXT, "", 0, 0,
+             "how fast cores copy messages that they send or receive: bytes per second, or the time of some sizes"},
+     .offset = SIM_OFFSET(copy),
+     .value = "RATE|SIZE:TIME,..."},
+    {.row = {"links", TUTTI_OPTION_TEXT, "", 0, 0,
+             "take --link, --local and --copy from a file that tutti bench --tune --transport tcp wrote"},
+     .offset = SIM_OFFSET(links),
+     .value = "FILE"},
     {.row = {"bytes", TUTTI_OPTION_BYTES, "1M", 1, LARGEST,
              "of the vector, or of all blocks together; of a sweep: the most"},
      .offset = SIM_OFFSET(bytes),
@@ -89,75 +97,6 @@ const struct cli_page cli_sim_page = {
     .operands = true,
 };
 
-/* ---- Rates and times --------------------------------------------------------------------------------------------- */
-
-struct suffix {
-    const char *text;
-    double factor;
-};
-
-static bool with_suffix(const char *text, const struct suffix *suffixes, double *number)
-{
-    char *end = NULL;
-    *number = strtod(text, &end);
-    if (end == text || !(*number >= 0)) return false;
-    for (; suffixes->text != NULL; suffixes++)
-        if (strcmp(end, suffixes->text) == 0) {
-            *number *= suffixes->factor;
-            return *number < 1e18;
-        }
-    return false;
-}
-
-static bool read_time(const char *text, int64_t *ns)
-{
-    static const struct suffix suffixes[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
-    double number;
-    if (!with_suffix(text, suffixes, &number) || number > 1e15) return false;
-    *ns = (int64_t)(number + 0.5);
-    return true;
-}
-
-/* Bytes per second; `bits`: what a number without a unit counts. */
-static bool read_rate(const char *text, bool bits, double *bytes_per_s)
-{
-    static const struct suffix suffixes[] = {{"", 1}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {NULL, 0}};
-    char copy[64];
-    size_t length = strlen(text);
-    if (length >= sizeof copy) return false;
-    memcpy(copy, text, length + 1);
-    if (length > 3 && strcmp(copy + length - 3, "bit") == 0) {
-        copy[length - 3] = '\0';
-        bits = true;
-    } else if (length > 1 && copy[length - 1] == 'B') {
-        copy[length - 1] = '\0';
-        bits = false;
-    }
-    if (!with_suffix(copy, suffixes, bytes_per_s) || !(*bytes_per_s >= 8)) return false;
-    if (bits) *bytes_per_s /= 8;
-    return true;
-}
-
-static int read_pair(const char *flag, const char *text, bool bits, double *rate, int64_t *latency_ns)
-{
-    char copy[64];
-    const char *colon = strchr(text, ':');
-    size_t length = colon == NULL ? 0 : (size_t)(colon - text);
-    if (colon != NULL && length < sizeof copy) {
-        memcpy(copy, text, length);
-        copy[length] = '\0';
-        if (read_rate(copy, bits, rate) && read_time(colon + 1, latency_ns)) return CLI_GO_ON;
-    }
-    return cli_refuse("sim", "--%s is '%s'; it takes RATE:TIME, such as %s (%s per second)", flag, text,
-                      bits ? "400G:5us" : "50G:1us", bits ? "bits" : "bytes");
-}
-
-static int read_one_time(const char *flag, const char *text, int64_t *ns)
-{
-    if (read_time(text, ns)) return CLI_GO_ON;
-    return cli_refuse("sim", "--%s is '%s'; it takes a time, such as 100ns, 5us or 1ms", flag, text);
-}
-
 /* ---- What was asked ---------------------------------------------------------------------------------------------- */
 
 static int find_op(const char *word, const struct bench_op **op)
@@ -184,22 +123,6 @@ static int find_type(const char *word, tutti_type *type)
     return cli_refuse("sim", "unknown type '%s'; did you mean '%s'?", word, near);
 }
 
-static int read_setup(const struct sim_values *flags, tutti_sim_setup *setup)
-{
-    tutti_sim_setup_init(setup);
-    setup->hosts = (int)flags->hosts;
-    setup->ranks_per_host = (int)flags->ranks_per_host;
-    setup->seed = (uint64_t)flags->seed;
-    setup->sizes_only = 1;
-    setup->limit_ms = flags->limit_ms;
-    int status = read_pair("link", flags->link, true, &setup->link_bytes_per_s, &setup->link_latency_ns);
-    if (status == CLI_GO_ON)
-        status = read_pair("local", flags->local, false, &setup->local_bytes_per_s, &setup->local_latency_ns);
-    if (status == CLI_GO_ON) status = read_one_time("overhead", flags->overhead, &setup->overhead_ns);
-    if (status == CLI_GO_ON) status = read_one_time("noise", flags->noise, &setup->noise_ns);
-    return status;
-}
-
 static int read_case(const struct sim_values *flags, const char *word, struct sim_case *c)
 {
     *c = (struct sim_case){.root = (int)flags->root,
@@ -207,7 +130,7 @@ static int read_case(const struct sim_values *flags, const char *word, struct si
                            .private_buffers = strcmp(flags->buffers, "private") == 0};
     int status = find_op(word, &c->op);
     if (status == CLI_GO_ON) status = find_type(flags->type, &c->type);
-    if (status == CLI_GO_ON) status = read_setup(flags, &c->setup);
+    if (status == CLI_GO_ON) status = sim_read_setup(flags, c);
     if (status != CLI_GO_ON) return status;
     for (int r = 0; r < TUTTI_REDUCTION_COUNT; r++)
         if (strcmp(flags->reduction, tutti_reduction_name((tutti_reduction)r)) == 0) c->reduction = (tutti_reduction)r;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * tutti sim, in parts:
- *   sim.c          flags, rates and times, what is run
+ *   sim.c          flags, what is run
+ *   sim_setup.c    rates and times as people write them, figures of links from a file
  *   sim_predict.c  the algorithms, and one simulated run of one of them
  *   sim_report.c   the tables, the JSON lines and the picture
  */
@@ -12,8 +13,10 @@
 
 struct sim_values { /* the flags, as given */
     int64_t hosts, ranks_per_host, bytes, seed, sweep, root, limit_ms;
-    const char *link, *local, *overhead, *noise, *type, *reduction, *json, *svg, *buffers;
+    const char *link, *local, *overhead, *noise, *type, *reduction, *json, *svg, *buffers, *copy, *links;
 };
+
+enum { SIM_MAX_POINTS = 32, SIM_LINE = 1024 };
 
 /* One thing to be predicted. */
 struct sim_case {
@@ -24,6 +27,7 @@ struct sim_case {
     bool private_buffers;
     size_t bytes;
     tutti_sim_setup setup;
+    tutti_sim_point copy[SIM_MAX_POINTS]; /* of the setup */
 };
 
 enum { SIM_MAX_ALGORITHMS = 16 };
@@ -38,7 +42,8 @@ struct sim_prediction {
     char why[480];
 };
 
-/* A tool's exit status, or CLI_GO_ON. */
+/* The hosts and links. A tool's exit status, or CLI_GO_ON. */
+int sim_read_setup(const struct sim_values *flags, struct sim_case *c);
 int sim_predict_chosen(const struct sim_case *c, struct sim_prediction *chosen);
 /* All algorithms that this operation can go by here, each once. *chosen: which of them the library chooses, or -1. */
 int sim_predict_all(const struct sim_case *c, struct sim_prediction *predictions, size_t *count, int *chosen);

@@ -188,6 +188,7 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK) return cli_refuse("sim", "%s", reason);
     if (run->c->private_buffers || (run->algorithm != NULL && run->algorithm->any_private)) options.direct = 0;
     setup.options = &options;
+    setup.copy = run->c->copy;
     double start = seconds_now();
     tutti_status status = tutti_sim_run(&setup, rank_work, run, &report, &error);
     prediction->too_large = status == TUTTI_ERR_LIMIT || status == TUTTI_ERR_MEMORY;

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hosts and links as people describe them, or as tutti bench --tune measured them.
+ */
+#include "cli/sim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Rates and times --------------------------------------------------------------------------------------------- */
+
+struct suffix {
+    const char *text;
+    double factor;
+};
+
+static bool with_suffix(const char *text, const struct suffix *suffixes, double *number)
+{
+    char *end = NULL;
+    *number = strtod(text, &end);
+    if (end == text || !(*number >= 0)) return false;
+    for (; suffixes->text != NULL; suffixes++)
+        if (strcmp(end, suffixes->text) == 0) {
+            *number *= suffixes->factor;
+            return *number < 1e18;
+        }
+    return false;
+}
+
+static bool read_time(const char *text, int64_t *ns)
+{
+    static const struct suffix suffixes[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+    double number;
+    if (!with_suffix(text, suffixes, &number) || number > 1e15) return false;
+    *ns = (int64_t)(number + 0.5);
+    return true;
+}
+
+/* Bytes per second; `bits`: what a number without a unit counts. */
+static bool read_rate(const char *text, bool bits, double *bytes_per_s)
+{
+    static const struct suffix suffixes[] = {{"", 1}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {NULL, 0}};
+    char copy[64];
+    size_t length = strlen(text);
+    if (length >= sizeof copy) return false;
+    memcpy(copy, text, length + 1);
+    if (length > 3 && strcmp(copy + length - 3, "bit") == 0) {
+        copy[length - 3] = '\0';
+        bits = true;
+    } else if (length > 1 && copy[length - 1] == 'B') {
+        copy[length - 1] = '\0';
+        bits = false;
+    }
+    if (!with_suffix(copy, suffixes, bytes_per_s) || !(*bytes_per_s >= 8)) return false;
+    if (bits) *bytes_per_s /= 8;
+    return true;
+}
+
+static int read_pair(const char *flag, const char *text, bool bits, double *rate, int64_t *latency_ns)
+{
+    char copy[64];
+    const char *colon = strchr(text, ':');
+    size_t length = colon == NULL ? 0 : (size_t)(colon - text);
+    if (colon != NULL && length < sizeof copy) {
+        memcpy(copy, text, length);
+        copy[length] = '\0';
+        if (read_rate(copy, bits, rate) && read_time(colon + 1, latency_ns)) return CLI_GO_ON;
+    }
+    return cli_refuse("sim", "--%s is '%s'; it takes RATE:TIME, such as %s (%s per second)", flag, text,
+                      bits ? "400G:5us" : "50G:1us", bits ? "bits" : "bytes");
+}
+
+static int read_one_time(const char *flag, const char *text, int64_t *ns)
+{
+    if (read_time(text, ns)) return CLI_GO_ON;
+    return cli_refuse("sim", "--%s is '%s'; it takes a time, such as 100ns, 5us or 1ms", flag, text);
+}
+
+/* ---- Copying ----------------------------------------------------------------------------------------------------- */
+
+static int refuse_copy(const char *text)
+{
+    return cli_refuse("sim",
+                      "--copy is '%s'; it takes bytes per second, such as 5G, or growing sizes and the time of each, "
+                      "such as 0:1us,64K:12us",
+                      text);
+}
+
+static bool read_size(const char *text, uint64_t *bytes)
+{
+    static const tutti_option_row row = {"copy", TUTTI_OPTION_BYTES, "0", 0, INT64_C(1) << 40, ""};
+    char reason[160];
+    int64_t number;
+    if (tutti_option_parse(&row, text, &number, reason, sizeof reason) != TUTTI_OK) return false;
+    *bytes = (uint64_t)number;
+    return true;
+}
+
+static bool add_point(struct sim_case *c, char *text)
+{
+    char *colon = strchr(text, ':');
+    if (colon == NULL || c->setup.copy_count == SIM_MAX_POINTS) return false;
+    *colon = '\0';
+    tutti_sim_point *point = &c->copy[c->setup.copy_count++];
+    if (!read_size(text, &point->bytes) || !read_time(colon + 1, &point->ns)) return false;
+    return c->setup.copy_count == 1 || (point->bytes > point[-1].bytes && point->ns >= point[-1].ns);
+}
+
+static int read_copy(const char *text, struct sim_case *c)
+{
+    char copy[SIM_LINE], *rest = NULL;
+    double rate;
+    if (text[0] == '\0') return CLI_GO_ON;
+    if (strchr(text, ':') == NULL) {
+        if (!read_rate(text, false, &rate)) return refuse_copy(text);
+        c->copy[1] = (tutti_sim_point){1 << 30, (int64_t)((1 << 30) / rate * 1e9)};
+        c->setup.copy_count = 2;
+        return CLI_GO_ON;
+    }
+    if (strlen(text) >= sizeof copy) return refuse_copy(text);
+    strcpy(copy, text);
+    for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
+        if (!add_point(c, part)) return refuse_copy(text);
+    return CLI_GO_ON;
+}
+
+/* ---- Figures from a file ----------------------------------------------------------------------------------------- */
+
+struct figures {
+    char link[SIM_LINE], local[SIM_LINE], copy[SIM_LINE];
+};
+
+static void read_figure(const char *line, const char *name, char *value)
+{
+    size_t length = strlen(name);
+    if (strncmp(line, "# ", 2) != 0 || strncmp(line + 2, name, length) != 0 || line[2 + length] != ' ') return;
+    (void)snprintf(value, SIM_LINE, "%.*s", (int)strcspn(line + 3 + length, "\n"), line + 3 + length);
+}
+
+static int read_figures(const char *path, struct figures *figures)
+{
+    char line[SIM_LINE];
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return cli_refuse("sim", "--links: cannot read %s: %s", path, strerror(errno));
+    while (fgets(line, sizeof line, file) != NULL) {
+        read_figure(line, "link", figures->link);
+        read_figure(line, "local", figures->local);
+        read_figure(line, "copy", figures->copy);
+    }
+    (void)fclose(file);
+    if (figures->link[0] != '\0' && figures->local[0] != '\0' && figures->copy[0] != '\0') return CLI_GO_ON;
+    return cli_refuse("sim", "--links: %s has no figures of links; tutti bench --tune %s --transport tcp writes them",
+                      path, path);
+}
+
+int sim_read_setup(const struct sim_values *flags, struct sim_case *c)
+{
+    static struct figures figures;
+    tutti_sim_setup *setup = &c->setup;
+    bool from_file = flags->links[0] != '\0';
+    tutti_sim_setup_init(setup);
+    setup->hosts = (int)flags->hosts;
+    setup->ranks_per_host = (int)flags->ranks_per_host;
+    setup->seed = (uint64_t)flags->seed;
+    setup->sizes_only = 1;
+    setup->limit_ms = flags->limit_ms;
+    int status = from_file ? read_figures(flags->links, &figures) : CLI_GO_ON;
+    if (status == CLI_GO_ON)
+        status = read_pair("link", from_file ? figures.link : flags->link, true, &setup->link_bytes_per_s,
+                           &setup->link_latency_ns);
+    if (status == CLI_GO_ON)
+        status = read_pair("local", from_file ? figures.local : flags->local, false, &setup->local_bytes_per_s,
+                           &setup->local_latency_ns);
+    if (status == CLI_GO_ON) status = read_copy(from_file ? figures.copy : flags->copy, c);
+    if (status == CLI_GO_ON) status = read_one_time("overhead", flags->overhead, &setup->overhead_ns);
+    if (status == CLI_GO_ON) status = read_one_time("noise", flags->noise, &setup->noise_ns);
+    return status;
+}
