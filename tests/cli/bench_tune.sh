@@ -14,6 +14,16 @@ for as in threads processes; do
     check "$as: read back: status" 0 "$STATUS"
 done
 
+tool bench --tune links.txt --ranks 2 --as processes --transport tcp
+check "tcp: status" 0 "$STATUS"
+matches "tcp: what matters to messages" "^message_doubling [0-9]+\$" "$(cat links.txt)"
+matches "tcp: the links" "^# link [0-9.]+G:[0-9]+ns\$" "$(cat links.txt)"
+matches "tcp: the copying" "^# copy 0:[0-9]+ns,4096:[0-9]+ns,.*,4194304:[0-9]+ns\$" "$(cat links.txt)"
+tool bench all_reduce -b 64 -e 64 -n 2 --ranks 2 --tuning "$PWD/links.txt"
+check "tcp: read back: status" 0 "$STATUS"
+tool sim all_reduce --hosts 2 --ranks-per-host 1 --links links.txt
+check "tcp: simulated: status" 0 "$STATUS"
+
 tool bench --tune /nonexistent/file --ranks 2
 check "file that cannot be written: status" 1 "$STATUS"
 matches "file that cannot be written: reason" "cannot write /nonexistent/file" "$ERR"

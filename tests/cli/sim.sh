@@ -33,6 +33,13 @@ tool sim all_reduce --hosts 4 --ranks-per-host 2 --bytes 8M --link 12.5GB:5us --
 matches "four hosts: slices are chosen" '^ \* slices' "$OUT"
 tool sim all_reduce --hosts 64 --ranks-per-host 1 --bytes 1G --limit 2s
 matches "many messages: named before they are sent" '^   slices +- +- +there would be [0-9.e+]+ messages, too many to simulate in 2000 ms' "$OUT"
+# cores that copy: 3 us to send, and 3 us to receive what has come after 5 us
+printf '# link 100G:5us\n# local 10GB:1us\nchunk 4096\n# copy 0:1us,1K:3us\n' > links.txt
+for flags in "--links links.txt" "--link 100G:5us --local 10G:1us --copy 0:1us,1K:3us"; do
+    tool sim all_reduce --hosts 2 --ranks-per-host 1 --bytes 1K --overhead 0ns $flags
+    check "copying: status" 0 "$STATUS"
+    matches "copying: one round" '^ \* rounds +8\.[2-5][0-9] us' "$OUT"
+done
 tool sim broadcast --hosts 4 --ranks-per-host 2 --sweep --bytes 64K --svg -
 check "sweep over hosts: a line for each number" 3 "$(grep -c '<polyline' <<<"$OUT")"
 matches "sweep over hosts: the table has a column for each" '^ +hosts +1 +2 +4$' "$ERR"
@@ -67,6 +74,12 @@ refuses "link of nothing" "RATE:TIME" all_reduce --link 0G:5us
 refuses "link with an odd time" "RATE:TIME" all_reduce --link 400G:5parsec
 refuses "local with an odd rate" "bytes per second" all_reduce --local fast:5us
 refuses "time without a unit" "100ns" all_reduce --overhead 100
+refuses "copying at no rate" "bytes per second, such as 5G" all_reduce --copy slow
+refuses "copying of shrinking sizes" "growing sizes" all_reduce --copy 64K:5us,1K:6us
+refuses "copying for no time" "growing sizes" all_reduce --copy 64K:,1M:6us
+refuses "figures that are not there" "cannot read no/such/file" all_reduce --links no/such/file
+echo "chunk 4096" > tuning.txt
+refuses "figures of no links" "tutti bench --tune tuning.txt --transport tcp" all_reduce --links tuning.txt
 refuses "too many ranks" "65536" all_reduce --hosts 65536 --ranks-per-host 2
 refuses "root" "ranks are 0 to 7" broadcast --root 8
 refuses "picture of one size" "add --sweep" all_reduce --svg x.svg
