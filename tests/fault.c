@@ -312,6 +312,17 @@ bool fault_await_mark(int rank, int mark)
     return true;
 }
 
+void fault_meet(const tutti_comm *comm)
+{
+    int64_t until = fault_now_ns() + MARK_MS * INT64_C(1000000);
+    int number = atomic_fetch_add(&fault_shared->ranks[tutti_rank(comm)].met, 1) + 1;
+    for (int rank = 0; rank < tutti_size(comm); rank++)
+        while (atomic_load(&fault_shared->ranks[rank].met) < number) {
+            if (!CHECK_THAT(fault_now_ns() < until, "rank %d did not come", rank)) return;
+            usleep(50);
+        }
+}
+
 /* ---- Reports --------------------------------------------------------------------------------------------------- */
 
 tutti_status fault_did(struct fault_rank *self, const tutti_comm *comm, int line, tutti_status status)

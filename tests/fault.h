@@ -35,6 +35,7 @@ struct fault_step {
 /* What one rank reports, and can be told. */
 struct fault_rank {
     _Atomic int mark; /* how far it is; for whoever acts on it */
+    _Atomic int met;  /* how often it came to fault_meet */
     bool joined, finished;
     int64_t leave_ns;            /* processes: how long leaving took */
     int fds_left, mappings_left; /* processes: more than before joining */
@@ -105,6 +106,9 @@ void fault_expect_end(int rank);
 
 /* Waits until the rank has come to `mark`; false if it does not. */
 bool fault_await_mark(int rank, int mark);
+/* Meets all ranks of the world beside the comm: whatever they called before has ended on all of them. A barrier may end on
+ * one rank before another's does, which then fails if the first breaks the comm. */
+void fault_meet(const tutti_comm *comm);
 
 /* FAULT_CALL(self, comm, tutti_barrier(comm)) runs, times and records one call, and gives its status. */
 #define FAULT_CALL(self, comm, call) ((self)->began_ns = fault_now_ns(), fault_did((self), (comm), __LINE__, (call)))

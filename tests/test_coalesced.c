@@ -310,6 +310,7 @@ static void ends_late(tutti_comm *comm, struct fault_rank *self)
     tutti_piece *pieces = long_list(comm, &count);
     tutti_op op;
     CHECK(tutti_all_reduce_many(comm, pieces, count, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    fault_meet(comm);
     if (tutti_rank(comm) == 0) {
         bool cancels = difference == 1;
         tutti_status status;

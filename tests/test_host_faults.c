@@ -132,7 +132,8 @@ static void come_late(tutti_comm *comm, struct fault_rank *self)
 {
     struct fault_buffers buffers;
     if (!fault_buffers_make(&buffers, comm, the_count, shared_memory)) return;
-    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    CHECK(tutti_barrier(tutti_within(comm, 30000)) == TUTTI_OK);
+    fault_meet(comm); /* all are in time from here on, but the victim */
     if (tutti_rank(comm) == victim) {
         for (int rank = 0; rank < tutti_size(comm); rank++)
             if (rank != victim) fault_await_mark(rank, 1);

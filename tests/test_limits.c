@@ -363,9 +363,9 @@ static void call_with_failures(tutti_comm *comm, struct fault_rank *self)
     bool processes = !tutti_all_threads(comm);
     if (!fault_buffers_make(&buffers, comm, the_count, true)) return;
     CHECK(tutti_barrier(comm) == TUTTI_OK);
+    fault_meet(comm);
     if (tutti_rank(comm) == 0) tti_alloc_fail_after(allowed); /* threads: of all ranks */
-    atomic_fetch_add(&fault_shared->go, 1);
-    while (!processes && atomic_load(&fault_shared->go) < tutti_size(comm)) usleep(50);
+    fault_meet(comm);
     tutti_status status = FAULT_CALL(self, comm, fault_op(the_op, &buffers));
     bool right = status != TUTTI_OK || fault_op_right(the_op, &buffers);
     atomic_store(&self->mark, 1);

@@ -131,6 +131,7 @@ static void stop_before(tutti_comm *comm, struct fault_rank *self)
     if (!fault_buffers_make(&buffers, comm, the_count, shared_memory)) return;
     self->numbers[NUMBER_LINE] = __LINE__ + 1;
     CHECK(tutti_all_reduce(tutti_within(tutti_named(comm, "before"), LONG_MS), x, y, 3, TUTTI_F64, TUTTI_MAX) == 0);
+    fault_meet(comm);
     if (tutti_rank(comm) == victim) raise(SIGSTOP);
     if (tutti_rank(comm) != victim) bounded(comm);
     FAULT_CALL(self, comm, fault_op(the_op, &buffers));
@@ -192,7 +193,7 @@ static void stop_inside(tutti_comm *comm, struct fault_rank *self)
     if (!fault_buffers_make(&buffers, comm, the_count, true)) return;
     CHECK(tutti_reduction_register("add_and_stop", add_and_stop, NULL, &reduction) == TUTTI_OK);
     atomic_store(&stops_here, tutti_rank(comm) == victim);
-    CHECK(tutti_barrier(tutti_within(comm, LONG_MS)) == TUTTI_OK); /* from here on all are in time but the victim */
+    fault_meet(comm); /* from here on all are in time but the victim */
     FAULT_CALL(self, comm, tutti_all_reduce(bounded(comm), buffers.in, buffers.out, the_count, TUTTI_F32, reduction));
     CHECK(tutti_rank(comm) == victim || fault_inputs_intact(&buffers));
     use_output_again(&buffers, self);
@@ -312,7 +313,7 @@ static void sleep_inside(tutti_comm *comm, struct fault_rank *self)
     fault_catch_log();
     if (!fault_buffers_make(&buffers, comm, the_count, true)) return;
     size_t bytes = (size_t)buffers.size * the_count * sizeof *buffers.out;
-    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    fault_meet(comm);
     tutti_comm *limited = tutti_within(comm, DEADLINE_MS);
     FAULT_CALL(self, comm, tutti_all_reduce(limited, buffers.in, buffers.out, the_count, TUTTI_F32, sleeping));
     const void *in = buffers.in, *out = buffers.out;
@@ -378,8 +379,7 @@ static void give_up(tutti_comm *comm, struct fault_rank *self)
     if (rank == 0) memset(buffer, 1, bytes);
     if (rank == 1) memset(buffer + (gives_up == SENDER ? bytes / 2 : 0), 2, bytes / 2);
     CHECK(tutti_barrier(comm) == TUTTI_OK);
-    atomic_fetch_add(&fault_shared->go, 1); /* all have ended it before one gives up: a break ends what is under way */
-    while (atomic_load(&fault_shared->go) < tutti_size(comm)) usleep(20);
+    fault_meet(comm);
     if (rank == (int)gives_up) tutti_within(comm, gives_up == THIRD ? 5 : 1);
     if (rank == 2)
         FAULT_CALL(self, comm, tutti_barrier(comm));

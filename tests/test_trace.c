@@ -226,6 +226,7 @@ static void die(tutti_comm *comm, struct fault_rank *self)
 {
     (void)self;
     CHECK(tutti_barrier(comm) == TUTTI_OK);
+    fault_meet(comm);
     if (tutti_rank(comm) == 1) {
         fault_expect_end(1);
         _exit(0);
