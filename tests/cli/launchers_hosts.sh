@@ -18,7 +18,7 @@ source "$(dirname "$0")/run.bash"
 ip link set lo up
 for host in a b; do
     unshare --net --uts setpriv --pdeathsig KILL bash -c \
-        "hostname $host && ip link set lo up && echo \$\$ >$host.up && exec sleep 600" &
+        "hostname $host && ip link set lo up && echo \$\$ >$host.up && exec sleep 3000" &
     disown
 done
 within 60 lines_in a.up 1 && within 60 lines_in b.up 1 || exit 1
