@@ -228,12 +228,14 @@ static void time_grains(tutti_comm *world, const struct train_report *report)
     tutti_trainer_free(trainer);
 }
 
+/* All ranks multiply matrices at once, as in training: what they do together is what the machine can. 0: unknown. */
 static double measure_machine(tutti_comm *world)
 {
     char reason[256];
-    int64_t threads = tutti_size(world) * values.options.threads, cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK) return 0;
-    return tutti_blas_rate((int)(threads < cores ? threads : cores), 0.2);
+    double rate = 0, all = 0;
+    if (tutti_barrier(world) != TUTTI_OK) return 0;
+    if (tutti_blas_load(reason, sizeof reason) == TUTTI_OK) rate = tutti_blas_rate((int)values.options.threads, 0.2);
+    return tutti_all_reduce(world, &rate, &all, 1, TUTTI_F64, TUTTI_SUM) == TUTTI_OK ? all : 0;
 }
 
 static int work(tutti_comm *world, int argc, char **argv)
@@ -242,7 +244,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     struct train_report report;
     struct loop loop = {.world = world};
     tutti_error error;
-    double machine = tutti_rank(world) == 0 ? measure_machine(world) : 0;
+    double machine = measure_machine(world);
     if (tutti_trainer_create(world, &values.options, &loop.trainer, &error) != TUTTI_OK) return failed(world, &error);
     int status = CLI_GO_ON;
     if (tutti_rank(world) == 0) {
