@@ -31,6 +31,8 @@ test   slurmctld             file /usr/sbin/slurmctld
 test   slurmd                file /usr/sbin/slurmd
 test   slurm-client          command srun
 test   iproute2              command ip
+test   openssh-client        command ssh
+test   openssh-server        daemon /usr/sbin/sshd
 bench  g++                   command g++
 bench  openmpi-bin           command mpirun.openmpi
 bench  libopenmpi-dev        module ompi
@@ -55,6 +57,7 @@ has()
     case $1 in
     command) command -v "$2" > /dev/null ;;
     file) [ -e "$2" ] ;;
+    daemon) [ -e "$2" ] || [ -d /run/systemd/system ] ;; # never installed where that would start it for everyone
     module) command -v pkg-config > /dev/null && pkg-config --exists "$2" ;;
     runtime) has_runtime "$2" ;;
     library) PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q "$2 " ;;
