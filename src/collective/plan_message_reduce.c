@@ -97,6 +97,13 @@ static struct tti_block result_block(const struct tti_message_build *build, cons
     return (struct tti_block){flow.source, flow.bytes};
 }
 
+/* Whether a member's first message is its own contribution, which need not wait for the window before. */
+static bool sends_at_once(const struct tti_message_build *build)
+{
+    int count = build->members.count, me = build->members.me, power = largest_power(count);
+    return power > 1 && me + power >= count && me < power && !build->shape->scaled;
+}
+
 static void post_doubling(struct tti_message_build *build, struct tti_window *window)
 {
     int count = build->members.count, me = build->members.me, power = largest_power(count);
@@ -104,6 +111,9 @@ static void post_doubling(struct tti_message_build *build, struct tti_window *wi
     if (me + power < count) post_set(build, window, me + power, one_member(me + power));
     for (int round = 0; 1 << round < power; round++)
         post_set(build, window, me ^ 1 << round, held_by(build, me ^ 1 << round, round));
+    if (!sends_at_once(build)) return;
+    struct tti_set own = tti_set_own(build, window->offset, window->bytes, true, build->held);
+    tti_set_send(build, own, me ^ 1, window->bytes);
 }
 
 static void send_to_extra(struct tti_message_build *build, const struct tti_window *window)
@@ -132,7 +142,7 @@ static void run_doubling(struct tti_message_build *build, struct tti_window *win
     }
     for (int round = 0; 1 << round < power; round++) {
         int peer = me ^ 1 << round;
-        tti_set_send(build, held, peer, window->bytes);
+        if (round > 0 || !sends_at_once(build)) tti_set_send(build, held, peer, window->bytes);
         struct tti_set both = tti_set_join(held, take_set(build, window, &next, held_by(build, peer, round)),
                                            build->all);
         if (2 << round < power)
@@ -338,12 +348,14 @@ void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offs
     int count = build->members.count, rounds = rounds_of(count);
     uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
     struct tti_window whole = window_over(build, offset, bytes, TTI_ALL);
+    uint64_t most = window_bytes(build, 1 + rounds / 2);
+    if (count == 2) most *= 2; /* two have nothing to pass on, and wait for each other at each window */
     if (travels > doubles_up_to(build) && halves(build))
         tti_build_halving(build, offset, bytes);
     else if (travels > doubles_up_to(build))
         tti_build_slices(build, offset, bytes, TTI_TO_ALL, TTI_ALL);
     else /* with three, one round and as many messages as by doubling */
-        tti_exchange_all(build, count == 3 ? &tti_flat : &tti_doubling, whole, window_bytes(build, 1 + rounds / 2));
+        tti_exchange_all(build, count == 3 ? &tti_flat : &tti_doubling, whole, most);
 }
 
 void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root)
