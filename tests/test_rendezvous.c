@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -367,6 +368,24 @@ static void test_memory(void)
     }
 }
 
+/* Rank 0 says at once that it cannot let so many in, instead of leaving some before the door until the deadline. */
+static void test_limit(void)
+{
+    struct rlimit before, low;
+    struct tti_meeting *meeting;
+    tutti_error error = {0};
+    getrlimit(RLIMIT_NOFILE, &before);
+    low = before;
+    low.rlim_cur = 100;
+    setrlimit(RLIMIT_NOFILE, &low);
+    struct tti_rendezvous where = {
+        .job = "limit", .size = 60, .deadline_ns = tti_now_ns() + (int64_t)LONG_MS * 1000000, .key = &right_key};
+    tutti_status status = tti_meeting_open(&where, &meeting, &error);
+    setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(status == TUTTI_ERR_LIMIT && meeting == NULL);
+    CHECK(strstr(error.text, "the limit is 100; raise it (ulimit -n)") != NULL);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -377,6 +396,7 @@ int main(void)
     test_addresses();
     test_strangers();
     test_memory();
+    test_limit();
     printf("%d passed, %d failed\n", test_passed, test_failed);
     return test_failed != 0;
 }

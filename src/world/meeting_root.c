@@ -10,6 +10,7 @@
 #include "world/wire.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -66,9 +67,24 @@ static tutti_status open_network(struct tti_meeting *meeting, tutti_error *error
     return where->publish == NULL ? TUTTI_OK : where->publish(where->context, meeting->place, error);
 }
 
+/* Connections that cannot be accepted would wait until the deadline; so the limit is looked at first. */
+static tutti_status check_descriptors(const struct tti_meeting *meeting, tutti_error *error)
+{
+    enum { SPARE = 64 };
+    struct rlimit limit;
+    rlim_t needed = (rlim_t)meeting->where.size + SPARE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed)
+        return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_LIMIT, EMFILE,
+                         "rank 0 takes about %llu file descriptors to meet the others of job %.64s, but the limit is "
+                         "%llu; raise it (ulimit -n)",
+                         (unsigned long long)needed, meeting->job, (unsigned long long)limit.rlim_cur);
+}
+
 tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error)
 {
     if (meeting->where.size == 1) return TUTTI_OK;
+    TTI_TRY(check_descriptors(meeting, error));
     return meeting->local ? open_local(meeting, error) : open_network(meeting, error);
 }
 
