@@ -371,13 +371,13 @@ static int find_lost(tutti_comm *comm, bool look)
     return lost;
 }
 
+/* By its word alone, which comes after all that it has sent: its mark in shared memory could be seen before. */
 static bool has_left(const tutti_comm *comm, int rank)
 {
     tti_net_lock(comm->lanes->net);
     bool left = comm->lanes->peers[rank] != NULL && comm->lanes->peers[rank]->left;
     tti_net_unlock(comm->lanes->net);
-    int place = tti_local_place(comm, rank);
-    return left || (place >= 0 && atomic_load_explicit(&comm->local->posts[place].left, memory_order_acquire) != 0);
+    return left;
 }
 
 static uint64_t mark_of(const tutti_comm *comm, int rank)
@@ -458,12 +458,15 @@ static void leave(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
     struct tti_frame_head head = {.kind = TTI_FRAME_LEAVE, .sequence = lanes->sequence};
-    tti_net_lock(lanes->net);
-    for (int rank = 0; rank < comm->size; rank++)
-        if (lanes->peers[rank] != NULL && rank != comm->rank) tti_lane_say(lanes, rank, head, NULL);
-    tti_net_unlock(lanes->net);
     /* of a broken comm the others learn by the break, which may still be on its way */
-    if (comm->local != NULL && !tti_comm_is_broken(comm))
+    bool whole = !tti_comm_is_broken(comm);
+    tti_net_lock(lanes->net);
+    for (int rank = 0; rank < comm->size; rank++) {
+        bool hears = lanes->peers[rank] != NULL || (whole && tti_local_place(comm, rank) >= 0);
+        if (hears && rank != comm->rank) tti_lane_say(lanes, rank, head, NULL);
+    }
+    tti_net_unlock(lanes->net);
+    if (comm->local != NULL && whole)
         atomic_store_explicit(&comm->local->posts[comm->local->place].left, 1, memory_order_release);
 }
 
