@@ -435,7 +435,12 @@ static void root_leaves_ahead(tutti_comm *comm, struct fault_rank *self)
     float x[4] = {0};
     int calls = (int)comm->window - (tutti_rank(comm) == 0 ? 1 : 0);
     if (tutti_rank(comm) > 0) fault_await_mark(0, 1);
-    for (int i = 0; i < calls; i++) FAULT_CALL(self, comm, tutti_broadcast(comm, x, x, 4, TUTTI_F32, 0));
+    tutti_status status = TUTTI_OK;
+    /* one of the others may find it before another has made all its calls: its first step is its last call */
+    for (int i = 0; i < calls && status == TUTTI_OK; i++) {
+        self->steps_done = 0;
+        status = FAULT_CALL(self, comm, tutti_broadcast(comm, x, x, 4, TUTTI_F32, 0));
+    }
     if (tutti_rank(comm) == 0) atomic_store(&self->mark, 1);
 }
 
@@ -448,8 +453,6 @@ static void test_leaving_ahead(void)
             fault_run(&world);
             for (int rank = 1; rank < size; rank++) {
                 const struct fault_step *step = fault_shared->ranks[rank].steps;
-                /* one of these ranks may find it before another has made all its calls */
-                for (int i = 1; i < FAULT_STEPS && step->status == TUTTI_OK; i++) step += step[1].done;
                 CHECK_THAT(step->done && step->status == TUTTI_ERR_MISMATCH, "rank %d: %s: %s", rank,
                            tutti_status_name(step->status), step->error.text);
                 CHECK_THAT(fault_has(step, "rank 0") && fault_has(step, "le") && fault_has(step, "broadcast") &&
