@@ -86,7 +86,7 @@ matches 'and which host it was' '^tutti run: host unknown: ssh exited with statu
 # start: a job of ranks that would run for minutes, two on each host; LAUNCHER is its pid
 start() {
     rm -f pids servers guards
-    "$TUTTI" "${over[@]}" --hosts a,b -n 2 --grace-ms 300 bash -c 'echo $$ >>pids; echo $PPID >>guards; exec sleep 600' \
+    "$TUTTI" "${over[@]}" --hosts a,b -n 2 --grace-ms 300 bash -c 'echo $PPID >>guards; echo $$ >>pids; exec sleep 600' \
         >out.txt 2>err.txt &
     LAUNCHER=$!
     trap 'kill $LAUNCHER 2>/dev/null; rm -rf "$DIR"' EXIT
