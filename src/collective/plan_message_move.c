@@ -409,16 +409,17 @@ static bool is_small(const struct tti_message_build *build)
 }
 
 /* With three ranks every message goes where it belongs in one round, and they are no more. Rounds send as many bytes as the
- * ring, and copy them once more. */
+ * ring, and copy them once more; few ranks send large blocks straight to where they belong. */
 void tti_build_message_all_gather(struct tti_message_build *build)
 {
     int count = build->members.count;
-    if (members_bytes(build, 0, count) > tti_small_for(build, build->shape->tuning->message_bruck, 2))
-        ring(build);
-    else if (count <= 3 && build->piece == NULL)
-        pairwise(build);
-    else
+    bool small = members_bytes(build, 0, count) <= tti_small_for(build, build->shape->tuning->message_bruck, 2);
+    if (count <= (small ? 3 : build->shape->tuning->message_flat) && build->piece == NULL)
+        pairwise(build); /* as many bytes as in a ring, and nobody waits for what another one passes on */
+    else if (small)
         all_gather_by_rounds(build);
+    else
+        ring(build);
 }
 
 static void all_to_all(struct tti_message_build *build)
