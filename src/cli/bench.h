@@ -90,6 +90,7 @@ struct bench_rank {
     int rank, ranks, cores;
     size_t max_bytes;             /* of a buffer */
     char *in_buffer, *out_buffer; /* (max_bytes) each */
+    size_t link_at;               /* bench_links: where in them the next exchange is */
     bool buffers_private;         /* what they are */
     bool bound;                   /* ranks are bound to different cores */
     size_t *counts;               /* (ranks) elements of each block of the case at hand */
