@@ -90,7 +90,7 @@ struct bench_rank {
     int rank, ranks, cores;
     size_t max_bytes;             /* of a buffer */
     char *in_buffer, *out_buffer; /* (max_bytes) each */
-    size_t link_at;               /* bench_links: where in them the next exchange is */
+    size_t link_at, link_most;    /* bench_links: where in them the next exchange is, and how far it may go */
     bool buffers_private;         /* what they are */
     bool bound;                   /* ranks are bound to different cores */
     size_t *counts;               /* (ranks) elements of each block of the case at hand */
@@ -169,13 +169,18 @@ enum { BENCH_TUNE_BYTES = 16 << 20 }; /* largest size that tuning looks at */
 /* Measures, prints, and writes the file. A tool's exit status. */
 int bench_tune(struct bench_rank *self);
 
-/* What tutti sim --links reads. */
+/* What tutti sim --links reads. Copying and adding are measured with data in the caches, and past them. */
 enum { BENCH_LINK_SIZES = 6 };
-struct bench_links {
-    double link_bytes_per_s, local_bytes_per_s;
-    int64_t link_latency_ns;
+struct bench_link_costs {
+    double local_bytes_per_s;
     double exchange_s[BENCH_LINK_SIZES];
     tutti_sim_point copy[BENCH_LINK_SIZES + 1];
+};
+struct bench_links {
+    double link_bytes_per_s;
+    int64_t link_latency_ns;
+    size_t far_bytes; /* of a vector: from here on its data do not lie in the caches */
+    struct bench_link_costs near, far;
 };
 int bench_links_measure(struct bench_rank *self, struct bench_links *links); /* `copy` on rank 0 only */
 void bench_links_write(FILE *file, const struct bench_links *links);

@@ -56,11 +56,11 @@ static tutti_status there_and_back(struct bench_rank *self, size_t bytes)
     return status == TUTTI_OK ? one_way(self, bytes, !sends) : status;
 }
 
-/* As much each way at once; through the buffers, for what is sent rarely lies in the caches. */
+/* As much each way at once: at the same place of the buffers, or at the next. */
 static tutti_status exchange(struct bench_rank *self, size_t bytes)
 {
     int partner = partner_of(self);
-    size_t at = self->link_at + bytes <= self->max_bytes ? self->link_at : 0;
+    size_t at = self->link_at + bytes <= self->link_most ? self->link_at : 0;
     self->link_at = at + bytes;
     return tutti_sendrecv(self->world, self->in_buffer + at, bytes, partner, 0, self->out_buffer + at, bytes, partner,
                           0, TUTTI_U8, NULL);
@@ -161,7 +161,7 @@ static int add_point(struct trial *trial, size_t bytes, double wanted)
     return CLI_GO_ON;
 }
 
-static int fit_points(struct trial *trial, const struct bench_links *links)
+static int fit_points(struct trial *trial, const struct bench_links *links, struct bench_link_costs *costs)
 {
     int status = CLI_GO_ON;
     tutti_sim_setup_init(&trial->setup);
@@ -169,12 +169,13 @@ static int fit_points(struct trial *trial, const struct bench_links *links)
     trial->setup.sizes_only = 1;
     trial->setup.link_bytes_per_s = links->link_bytes_per_s;
     trial->setup.link_latency_ns = links->link_latency_ns;
-    trial->setup.local_bytes_per_s = links->local_bytes_per_s;
+    trial->setup.local_bytes_per_s = costs->local_bytes_per_s;
     trial->setup.copy = trial->points;
     trial->setup.copy_count = 1;
-    trial->points[0] = links->copy[0];
+    trial->points[0] = costs->copy[0];
     for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++)
-        status = add_point(trial, link_sizes[i], links->exchange_s[i]);
+        status = add_point(trial, link_sizes[i], costs->exchange_s[i]);
+    memcpy(costs->copy, trial->points, sizeof costs->copy);
     return status;
 }
 
@@ -191,47 +192,66 @@ static int measure_small(struct bench_rank *self, struct bench_links *links)
     double each = (many - there) / (BURST - 1), half = both / 2;
     double core = each < half ? each : half, latency = there / 2 - core;
     if (core < 0) core = 0;
-    links->copy[0] = (tutti_sim_point){0, (int64_t)(core * 1e9)};
+    links->near.copy[0] = links->far.copy[0] = (tutti_sim_point){0, (int64_t)(core * 1e9)};
     links->link_latency_ns = latency > 0 ? (int64_t)(latency * 1e9) : 0;
     return status;
 }
 
-static int measure_large(struct bench_rank *self, struct bench_links *links)
+/* `most`: how much of the buffers is used. */
+static int measure_costs(struct bench_rank *self, size_t most, struct bench_link_costs *costs)
 {
     double seconds = 0;
-    int status = time_call(self, add, ADD_BYTES, &seconds);
-    links->local_bytes_per_s = 3 * ADD_BYTES / seconds;
+    self->link_most = most;
+    int status = time_call(self, add, most, &seconds);
+    costs->local_bytes_per_s = 3 * (double)most / seconds;
+    if (most < self->max_bytes) self->link_most = 0; /* an exchange stays where it is */
+    for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++)
+        status = time_call(self, exchange, link_sizes[i], &costs->exchange_s[i]);
+    return status;
+}
+
+static int measure_rate(struct bench_rank *self, double *bytes_per_s)
+{
+    int status = CLI_GO_ON;
     for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++) {
-        status = time_call(self, exchange, link_sizes[i], &links->exchange_s[i]);
-        if (status == CLI_GO_ON) status = time_call(self, there_and_back, link_sizes[i], &seconds);
+        double seconds = 0;
+        status = time_call(self, there_and_back, link_sizes[i], &seconds);
         double rate = 2 * (double)link_sizes[i] / seconds;
-        if (rate > links->link_bytes_per_s) links->link_bytes_per_s = rate;
+        if (status == CLI_GO_ON && rate > *bytes_per_s) *bytes_per_s = rate;
     }
     return status;
 }
 
 int bench_links_measure(struct bench_rank *self, struct bench_links *links)
 {
-    static struct trial trial; /* rank 0's */
+    struct trial trial = {.self = self};
+    tutti_tuning tuning = {.struct_size = sizeof tuning};
     *links = (struct bench_links){0};
+    tutti_tuning_get(self->world, &tuning);
+    links->far_bytes = (size_t)tuning.stream / (2 * (size_t)self->ranks);
     int status = measure_small(self, links);
-    if (status == CLI_GO_ON) status = measure_large(self, links);
-    if (status == CLI_GO_ON && self->rank == 0) {
-        trial = (struct trial){.self = self};
-        status = fit_points(&trial, links);
-        memcpy(links->copy, trial.points, sizeof links->copy);
-    }
+    if (status == CLI_GO_ON) status = measure_rate(self, &links->link_bytes_per_s);
+    if (status == CLI_GO_ON) status = measure_costs(self, ADD_BYTES, &links->near);
+    if (status == CLI_GO_ON) status = measure_costs(self, self->max_bytes, &links->far);
+    if (status == CLI_GO_ON && self->rank == 0) status = fit_points(&trial, links, &links->near);
+    if (status == CLI_GO_ON && self->rank == 0) status = fit_points(&trial, links, &links->far);
     return bench_agree(self, status == CLI_GO_ON);
+}
+
+static void write_costs(FILE *file, const char *suffix, const struct bench_link_costs *costs)
+{
+    (void)fprintf(file, "# local%s %.4gG:200ns\n# copy%s ", suffix, costs->local_bytes_per_s * 1e-9, suffix);
+    for (size_t i = 0; i <= BENCH_LINK_SIZES; i++)
+        (void)fprintf(file, "%s%llu:%lldns", i == 0 ? "" : ",", (unsigned long long)costs->copy[i].bytes,
+                      (long long)costs->copy[i].ns);
+    (void)fprintf(file, "\n");
 }
 
 void bench_links_write(FILE *file, const struct bench_links *links)
 {
-    (void)fprintf(file,
-                  "# figures of the links, for tutti sim --links; each pair of ranks exchanged\n# link %.4gG:%lldns\n"
-                  "# local %.4gG:200ns\n# copy ",
-                  links->link_bytes_per_s * 8e-9, (long long)links->link_latency_ns, links->local_bytes_per_s * 1e-9);
-    for (size_t i = 0; i <= BENCH_LINK_SIZES; i++)
-        (void)fprintf(file, "%s%llu:%lldns", i == 0 ? "" : ",", (unsigned long long)links->copy[i].bytes,
-                      (long long)links->copy[i].ns);
-    (void)fprintf(file, "\n");
+    (void)fprintf(file, "# figures of the links, for tutti sim --links; all pairs of ranks exchanged at once\n");
+    (void)fprintf(file, "# link %.4gG:%lldns\n# far %zu\n", links->link_bytes_per_s * 8e-9,
+                  (long long)links->link_latency_ns, links->far_bytes);
+    write_costs(file, "", &links->near);
+    write_costs(file, "_far", &links->far);
 }

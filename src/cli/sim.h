@@ -18,6 +18,14 @@ struct sim_values { /* the flags, as given */
 
 enum { SIM_MAX_POINTS = 32, SIM_LINE = 1024 };
 
+/* What moving data costs. */
+struct sim_costs {
+    double local_bytes_per_s;
+    int64_t local_latency_ns;
+    tutti_sim_point copy[SIM_MAX_POINTS];
+    size_t copy_count;
+};
+
 /* One thing to be predicted. */
 struct sim_case {
     const struct bench_op *op;
@@ -26,9 +34,13 @@ struct sim_case {
     int root;
     bool private_buffers;
     size_t bytes;
-    tutti_sim_setup setup;
-    tutti_sim_point copy[SIM_MAX_POINTS]; /* of the setup */
+    tutti_sim_setup setup; /* but for: */
+    struct sim_costs near, far;
+    size_t far_bytes; /* from here on `far` holds; 0: never */
 };
+
+/* The setup with the costs for the case's size. */
+tutti_sim_setup sim_setup_of(const struct sim_case *c);
 
 enum { SIM_MAX_ALGORITHMS = 16 };
 

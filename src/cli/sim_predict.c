@@ -183,12 +183,11 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     tutti_options options;
     tutti_sim_report report = {0};
     tutti_error error = {0};
-    tutti_sim_setup setup = run->c->setup;
+    tutti_sim_setup setup = sim_setup_of(run->c);
     char reason[300];
     if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK) return cli_refuse("sim", "%s", reason);
     if (run->c->private_buffers || (run->algorithm != NULL && run->algorithm->any_private)) options.direct = 0;
     setup.options = &options;
-    setup.copy = run->c->copy;
     double start = seconds_now();
     tutti_status status = tutti_sim_run(&setup, rank_work, run, &report, &error);
     prediction->too_large = status == TUTTI_ERR_LIMIT || status == TUTTI_ERR_MEMORY;

@@ -53,7 +53,7 @@ const char *sim_size_text(size_t bytes, char text[32])
 static void print_case(FILE *stream, const struct sim_case *c)
 {
     char size[32], link[32], local[32];
-    const tutti_sim_setup *setup = &c->setup;
+    const tutti_sim_setup made = sim_setup_of(c), *setup = &made;
     int ranks = setup->hosts * setup->ranks_per_host;
     (void)fprintf(stream, "%s of %s, %d ranks on %d host%s", c->op->name, sim_size_text(c->bytes, size), ranks,
                   setup->hosts, setup->hosts == 1 ? "" : "s");
@@ -109,7 +109,7 @@ void sim_report_sweep(FILE *stream, const struct sim_case *c, const struct sim_c
 
 void sim_json(FILE *stream, const struct sim_case *c, const struct sim_prediction *prediction, bool is_chosen)
 {
-    const tutti_sim_setup *setup = &c->setup;
+    const tutti_sim_setup made = sim_setup_of(c), *setup = &made;
     if (prediction->too_large) return;
     (void)fprintf(stream,
                   "{\"op\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"hosts\": %d, \"ranks_per_host\": %d, "

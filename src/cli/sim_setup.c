@@ -97,38 +97,38 @@ static bool read_size(const char *text, uint64_t *bytes)
     return true;
 }
 
-static bool add_point(struct sim_case *c, char *text)
+static bool add_point(struct sim_costs *costs, char *text)
 {
     char *colon = strchr(text, ':');
-    if (colon == NULL || c->setup.copy_count == SIM_MAX_POINTS) return false;
+    if (colon == NULL || costs->copy_count == SIM_MAX_POINTS) return false;
     *colon = '\0';
-    tutti_sim_point *point = &c->copy[c->setup.copy_count++];
+    tutti_sim_point *point = &costs->copy[costs->copy_count++];
     if (!read_size(text, &point->bytes) || !read_time(colon + 1, &point->ns)) return false;
-    return c->setup.copy_count == 1 || (point->bytes > point[-1].bytes && point->ns >= point[-1].ns);
+    return costs->copy_count == 1 || (point->bytes > point[-1].bytes && point->ns >= point[-1].ns);
 }
 
-static int read_copy(const char *text, struct sim_case *c)
+static int read_copy(const char *text, struct sim_costs *costs)
 {
     char copy[SIM_LINE], *rest = NULL;
     double rate;
     if (text[0] == '\0') return CLI_GO_ON;
     if (strchr(text, ':') == NULL) {
         if (!read_rate(text, false, &rate)) return refuse_copy(text);
-        c->copy[1] = (tutti_sim_point){1 << 30, (int64_t)((1 << 30) / rate * 1e9)};
-        c->setup.copy_count = 2;
+        costs->copy[1] = (tutti_sim_point){1 << 30, (int64_t)((1 << 30) / rate * 1e9)};
+        costs->copy_count = 2;
         return CLI_GO_ON;
     }
     if (strlen(text) >= sizeof copy) return refuse_copy(text);
     strcpy(copy, text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
-        if (!add_point(c, part)) return refuse_copy(text);
+        if (!add_point(costs, part)) return refuse_copy(text);
     return CLI_GO_ON;
 }
 
 /* ---- Figures from a file ----------------------------------------------------------------------------------------- */
 
 struct figures {
-    char link[SIM_LINE], local[SIM_LINE], copy[SIM_LINE];
+    char link[SIM_LINE], local[SIM_LINE], copy[SIM_LINE], far[SIM_LINE], local_far[SIM_LINE], copy_far[SIM_LINE];
 };
 
 static void read_figure(const char *line, const char *name, char *value)
@@ -147,6 +147,9 @@ static int read_figures(const char *path, struct figures *figures)
         read_figure(line, "link", figures->link);
         read_figure(line, "local", figures->local);
         read_figure(line, "copy", figures->copy);
+        read_figure(line, "far", figures->far);
+        read_figure(line, "local_far", figures->local_far);
+        read_figure(line, "copy_far", figures->copy_far);
     }
     (void)fclose(file);
     if (figures->link[0] != '\0' && figures->local[0] != '\0' && figures->copy[0] != '\0') return CLI_GO_ON;
@@ -154,26 +157,51 @@ static int read_figures(const char *path, struct figures *figures)
                       path, path);
 }
 
-int sim_read_setup(const struct sim_values *flags, struct sim_case *c)
+static int read_costs(const char *local, const char *copy, struct sim_costs *costs)
+{
+    int status = read_pair("local", local, false, &costs->local_bytes_per_s, &costs->local_latency_ns);
+    return status == CLI_GO_ON ? read_copy(copy, costs) : status;
+}
+
+static int read_links(const char *path, struct sim_case *c)
 {
     static struct figures figures;
+    uint64_t far = 0;
+    int status = read_figures(path, &figures);
+    if (status == CLI_GO_ON)
+        status = read_pair("link", figures.link, true, &c->setup.link_bytes_per_s, &c->setup.link_latency_ns);
+    if (status == CLI_GO_ON) status = read_costs(figures.local, figures.copy, &c->near);
+    if (status != CLI_GO_ON || figures.far[0] == '\0') return status;
+    if (!read_size(figures.far, &far)) return cli_refuse("sim", "--links: %s says far '%s'", path, figures.far);
+    c->far_bytes = (size_t)far;
+    return read_costs(figures.local_far, figures.copy_far, &c->far);
+}
+
+tutti_sim_setup sim_setup_of(const struct sim_case *c)
+{
+    const struct sim_costs *costs = c->far_bytes > 0 && c->bytes >= c->far_bytes ? &c->far : &c->near;
+    tutti_sim_setup setup = c->setup;
+    setup.local_bytes_per_s = costs->local_bytes_per_s;
+    setup.local_latency_ns = costs->local_latency_ns;
+    setup.copy = costs->copy;
+    setup.copy_count = costs->copy_count;
+    return setup;
+}
+
+int sim_read_setup(const struct sim_values *flags, struct sim_case *c)
+{
     tutti_sim_setup *setup = &c->setup;
-    bool from_file = flags->links[0] != '\0';
     tutti_sim_setup_init(setup);
     setup->hosts = (int)flags->hosts;
     setup->ranks_per_host = (int)flags->ranks_per_host;
     setup->seed = (uint64_t)flags->seed;
     setup->sizes_only = 1;
     setup->limit_ms = flags->limit_ms;
-    int status = from_file ? read_figures(flags->links, &figures) : CLI_GO_ON;
-    if (status == CLI_GO_ON)
-        status = read_pair("link", from_file ? figures.link : flags->link, true, &setup->link_bytes_per_s,
-                           &setup->link_latency_ns);
-    if (status == CLI_GO_ON)
-        status = read_pair("local", from_file ? figures.local : flags->local, false, &setup->local_bytes_per_s,
-                           &setup->local_latency_ns);
-    if (status == CLI_GO_ON) status = read_copy(from_file ? figures.copy : flags->copy, c);
+    int status = read_pair("link", flags->link, true, &setup->link_bytes_per_s, &setup->link_latency_ns);
+    if (status == CLI_GO_ON) status = read_costs(flags->local, flags->copy, &c->near);
     if (status == CLI_GO_ON) status = read_one_time("overhead", flags->overhead, &setup->overhead_ns);
     if (status == CLI_GO_ON) status = read_one_time("noise", flags->noise, &setup->noise_ns);
-    return status;
+    if (status != CLI_GO_ON || flags->links[0] == '\0') return status;
+    c->near = (struct sim_costs){0};
+    return read_links(flags->links, c);
 }

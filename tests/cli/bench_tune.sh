@@ -19,6 +19,7 @@ check "tcp: status" 0 "$STATUS"
 matches "tcp: what matters to messages" "^message_doubling [0-9]+\$" "$(cat links.txt)"
 matches "tcp: the links" "^# link [0-9.]+G:[0-9]+ns\$" "$(cat links.txt)"
 matches "tcp: the copying" "^# copy 0:[0-9]+ns,4096:[0-9]+ns,.*,4194304:[0-9]+ns\$" "$(cat links.txt)"
+matches "tcp: the same past the caches" "^# copy_far 0:[0-9]+ns,4096:[0-9]+ns" "$(cat links.txt)"
 tool bench all_reduce -b 64 -e 64 -n 2 --ranks 2 --tuning "$PWD/links.txt"
 check "tcp: read back: status" 0 "$STATUS"
 tool sim all_reduce --hosts 2 --ranks-per-host 1 --links links.txt

@@ -40,6 +40,9 @@ for flags in "--links links.txt" "--link 100G:5us --local 10G:1us --copy 0:1us,1
     check "copying: status" 0 "$STATUS"
     matches "copying: one round" '^ \* rounds +8\.[2-5][0-9] us' "$OUT"
 done
+printf '# far 1024\n# local_far 10G:1us\n# copy_far 0:2us,1K:6us\n' >> links.txt
+tool sim all_reduce --hosts 2 --ranks-per-host 1 --bytes 1K --overhead 0ns --links links.txt
+matches "copying past the caches: one round" '^ \* rounds +1[12]\.[0-9] us' "$OUT"
 tool sim broadcast --hosts 4 --ranks-per-host 2 --sweep --bytes 64K --svg -
 check "sweep over hosts: a line for each number" 3 "$(grep -c '<polyline' <<<"$OUT")"
 matches "sweep over hosts: the table has a column for each" '^ +hosts +1 +2 +4$' "$ERR"
