@@ -156,10 +156,12 @@ static struct frame frame_of(const struct sim_cell *cells, size_t count)
                           .y_low = 18,
                           .y_high = 0};
     for (size_t i = 0; i < count; i++) {
+        if (cells[i].chosen.too_large) continue;
         double decade = log10(above_zero(cells[i].chosen.time_ns));
         if (floor(decade) < frame.y_low) frame.y_low = floor(decade);
         if (ceil(decade) > frame.y_high) frame.y_high = ceil(decade);
     }
+    if (frame.y_low > frame.y_high) frame.y_low = 0; /* there is none */
     if (frame.y_high <= frame.y_low) frame.y_high = frame.y_low + 1;
     if (frame.x_high <= frame.x_low) frame.x_high = frame.x_low + 1;
     return frame;
@@ -196,11 +198,23 @@ static void draw_line(FILE *stream, const struct frame *frame, const struct sim_
     (void)fprintf(stream, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", colour);
     for (size_t row = 0; row < rows; row++) {
         const struct sim_cell *cell = &cells[row * columns + column];
+        if (cell->chosen.too_large) continue;
         (void)fprintf(stream, "%.1f,%.1f ", x_at(frame, (double)cell->bytes),
                       y_at(frame, above_zero(cell->chosen.time_ns)));
     }
     (void)fprintf(stream, "\"/>\n<text x=\"%d\" y=\"%d\" fill=\"%s\">%d ranks</text>\n", WIDTH - RIGHT + 10,
                   TOP + 16 * (int)(columns - column), colour, last->hosts * ranks_per_host);
+}
+
+static void draw_setup(FILE *stream, const struct sim_case *c)
+{
+    char link[32], local[32];
+    tutti_sim_setup setup = sim_setup_of(c);
+    (void)fprintf(
+        stream,
+        "<text x=\"%d\" y=\"46\" fill=\"#666\">links %g Gbit/s and %s, memory %g GB/s and %s, seed %llu</text>\n", LEFT,
+        setup.link_bytes_per_s * 8 / 1e9, sim_time_text(setup.link_latency_ns, link), setup.local_bytes_per_s / 1e9,
+        sim_time_text(setup.local_latency_ns, local), (unsigned long long)setup.seed);
 }
 
 void sim_svg(FILE *stream, const struct sim_case *c, const struct sim_cell *cells, size_t rows, size_t columns)
@@ -210,8 +224,10 @@ void sim_svg(FILE *stream, const struct sim_case *c, const struct sim_cell *cell
         stream,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
         "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-        "<text x=\"%d\" y=\"30\" font-size=\"16\">%s: predicted time over bytes, %d ranks per host</text>\n",
-        WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, c->op->name, c->setup.ranks_per_host);
+        "<text x=\"%d\" y=\"26\" font-size=\"16\">%s: predicted time over bytes, %d rank%s per host</text>\n",
+        WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, c->op->name, c->setup.ranks_per_host,
+        c->setup.ranks_per_host == 1 ? "" : "s");
+    draw_setup(stream, c);
     draw_axes(stream, &frame, cells, rows, columns);
     for (size_t column = 0; column < columns; column++)
         draw_line(stream, &frame, cells, rows, columns, column, c->setup.ranks_per_host);
