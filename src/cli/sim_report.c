@@ -128,7 +128,7 @@ void sim_json(FILE *stream, const struct sim_case *c, const struct sim_predictio
 
 /* ---- The picture ------------------------------------------------------------------------------------------------- */
 
-enum { WIDTH = 860, HEIGHT = 560, LEFT = 90, RIGHT = 120, TOP = 60, BOTTOM = 60, COLOURS = 8 };
+enum { WIDTH = 860, HEIGHT = 560, LEFT = 90, RIGHT = 120, TOP = 60, BOTTOM = 60, COLOURS = 12 };
 
 struct frame { /* both axes in decades */
     double x_low, x_high, y_low, y_high;
@@ -191,8 +191,8 @@ static void draw_axes(FILE *stream, const struct frame *frame, const struct sim_
 static void draw_line(FILE *stream, const struct frame *frame, const struct sim_cell *cells, size_t rows,
                       size_t columns, size_t column, int ranks_per_host)
 {
-    static const char *const colours[COLOURS] = {"#1b6ca8", "#c8553d", "#2a9d5c", "#8e5ea2",
-                                                 "#b8860b", "#3b8ea5", "#d1495b", "#555555"};
+    static const char *const colours[COLOURS] = {"#1b6ca8", "#c8553d", "#2a9d5c", "#8e5ea2", "#b8860b", "#3b8ea5",
+                                                 "#d1495b", "#555555", "#e377c2", "#6b8e23", "#00429d", "#a0522d"};
     const char *colour = colours[column % COLOURS];
     const struct sim_cell *last = &cells[(rows - 1) * columns + column];
     (void)fprintf(stream, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", colour);
