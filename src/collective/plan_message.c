@@ -8,12 +8,21 @@ enum { ROUNDS_MOST = 64 };
 
 /* ---- Begin and end --------------------------------------------------------------------------------------------- */
 
+static bool are_side_by_side(const struct tti_message_build *build)
+{
+    const int *member_of = build->members.member_of;
+    for (int rank = 1; rank < build->shape->size; rank++)
+        if (member_of[rank] < member_of[rank - 1]) return false;
+    return true;
+}
+
 bool tti_message_begin(struct tti_message_build *build, struct tti_plan *plan, const struct tti_shape *shape,
                        struct tti_members members)
 {
     size_t size = (size_t)shape->size, slots = (size_t)members.count + ROUNDS_MOST;
     *build = (struct tti_message_build){.plan = plan, .shape = shape, .members = members};
     build->result = tti_own(build, TTI_OUT, 0);
+    build->side_by_side = members.member_of != NULL && are_side_by_side(build);
     build->owner_of = tti_calloc(size, sizeof *build->owner_of);
     build->trees = tti_calloc(size, sizeof *build->trees);
     build->held = tti_calloc(3 * size, sizeof *build->held);
@@ -93,8 +102,26 @@ static int trees_of_ranks(struct tti_message_build *build, struct tti_span span)
     return used + tti_subtrees_of_range(span.also_first, span.also_last, size, build->trees + used);
 }
 
+/* Hosts one after the other: the first rank of a member. */
+static int first_rank(const struct tti_message_build *build, int member)
+{
+    int low = 0, high = build->shape->size;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (build->members.member_of[middle] < member)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 static int trees_of_hosts(struct tti_message_build *build, struct tti_span span)
 {
+    if (build->side_by_side)
+        return trees_of_ranks(build,
+                              (struct tti_span){first_rank(build, span.first), first_rank(build, span.last),
+                                                first_rank(build, span.also_first), first_rank(build, span.also_last)});
     int size = build->shape->size;
     for (int rank = 0; rank < size; rank++)
         build->owner_of[rank] = within(build->members.member_of[rank], span) ? 0 : -1;

@@ -28,7 +28,8 @@ struct tti_message_build {
     struct tti_plan *plan;
     const struct tti_shape *shape;
     struct tti_members members;
-    bool combined; /* own subtrees lie in TEMP as partials, `stride` bytes each, of the vector from `origin` on */
+    bool side_by_side; /* members' ranks are, in order: no need to look at each */
+    bool combined;     /* own subtrees lie in TEMP as partials, `stride` bytes each, of the vector from `origin` on */
     uint64_t stride, origin;
     struct tti_region result; /* where the result of the vector's byte `origin` goes */
     /* all_gather: where the blocks of a member lie in OUT, index by index; false: there are no more. NULL: it has one, its
