@@ -223,25 +223,44 @@ struct answer {
     struct sim_prediction prediction;
 };
 
+/* A process that predicts. */
+struct child {
+    pid_t pid;
+    int answers;
+};
+
 /* In a process of its own: what a run that was ended half way leaves behind goes with it. */
-static int predict_apart(const struct sim_case *c, const struct algorithm *algorithm, struct sim_prediction *prediction)
+static int start_apart(const struct sim_case *c, const struct algorithm *algorithm, struct child *child)
 {
     struct answer answer = {.status = CLI_FAILED};
     int ends[2];
     (void)fflush(NULL);
     if (pipe(ends) != 0) return cli_fail("sim", "no pipe: %s", strerror(errno));
-    pid_t child = fork();
-    if (child == 0) {
+    *child = (struct child){.pid = fork(), .answers = ends[0]};
+    if (child->pid == 0) {
         answer.status = predict(c, algorithm, &answer.prediction);
         _exit(write(ends[1], &answer, sizeof answer) == (ssize_t)sizeof answer ? 0 : 1);
     }
     (void)close(ends[1]);
-    bool told = child > 0 && read(ends[0], &answer, sizeof answer) == (ssize_t)sizeof answer;
-    (void)close(ends[0]);
-    if (child > 0) (void)waitpid(child, NULL, 0);
+    return CLI_GO_ON;
+}
+
+static int finish_apart(const struct child *child, struct sim_prediction *prediction)
+{
+    struct answer answer = {.status = CLI_FAILED};
+    bool told = child->pid > 0 && read(child->answers, &answer, sizeof answer) == (ssize_t)sizeof answer;
+    (void)close(child->answers);
+    if (child->pid > 0) (void)waitpid(child->pid, NULL, 0);
     if (!told) return cli_fail("sim", "the simulating process ended without an answer");
     *prediction = answer.prediction;
     return answer.status;
+}
+
+static int predict_apart(const struct sim_case *c, const struct algorithm *algorithm, struct sim_prediction *prediction)
+{
+    struct child child;
+    int status = start_apart(c, algorithm, &child);
+    return status == CLI_GO_ON ? finish_apart(&child, prediction) : status;
 }
 
 int sim_predict_chosen(const struct sim_case *c, struct sim_prediction *chosen)
@@ -256,21 +275,33 @@ static bool is_known(const struct sim_prediction *predictions, size_t count, uin
     return false;
 }
 
-int sim_predict_all(const struct sim_case *c, struct sim_prediction *predictions, size_t *count, int *chosen)
+static int predict_algorithms(const struct sim_case *c, struct sim_prediction *predictions, size_t *count)
 {
-    struct sim_prediction default_run;
-    int status = sim_predict_chosen(c, &default_run);
+    int status = CLI_GO_ON;
     *count = 0;
-    *chosen = -1;
     for (size_t i = 0; i < ALGORITHMS && status == CLI_GO_ON; i++) {
         struct sim_prediction *prediction = &predictions[*count];
         if (!applies(&algorithms[i], c)) continue;
         status = predict_apart(c, &algorithms[i], prediction);
-        if (status != CLI_GO_ON) continue;
-        if (!prediction->too_large && is_known(predictions, *count, prediction->trace)) continue;
-        if (!prediction->too_large && prediction->trace == default_run.trace) *chosen = (int)*count;
-        ++*count;
+        if (status != CLI_GO_ON) break;
+        if (prediction->too_large || !is_known(predictions, *count, prediction->trace)) ++*count;
     }
+    return status;
+}
+
+/* What the library chooses is simulated beside the algorithms. */
+int sim_predict_all(const struct sim_case *c, struct sim_prediction *predictions, size_t *count, int *chosen)
+{
+    struct sim_prediction default_run;
+    struct child child;
+    int status = start_apart(c, NULL, &child);
+    if (status != CLI_GO_ON) return status;
+    status = predict_algorithms(c, predictions, count);
+    int own = finish_apart(&child, &default_run);
+    if (status == CLI_GO_ON) status = own;
+    *chosen = -1;
+    for (size_t i = 0; i < *count && status == CLI_GO_ON; i++)
+        if (!predictions[i].too_large && predictions[i].trace == default_run.trace) *chosen = (int)i;
     if (status != CLI_GO_ON || *chosen >= 0 || default_run.too_large) return status;
     *chosen = (int)*count; /* between what is forced: part one, part the other */
     default_run.name = "as set";
