@@ -163,8 +163,8 @@ static tutti_status open_meeting(struct joining *joining)
         where.lookup = launch->lookup;
         if (where.publish == NULL && (where.address == NULL || where.address[0] == '\0'))
             return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0,
-                                 "the launcher of job %.64s does not say where its hosts meet; set MASTER_ADDR and "
-                                 "MASTER_PORT",
+                                 "the launcher of job %.64s does not say where its hosts meet; set "
+                                 "TUTTI_MASTER_ADDR and TUTTI_MASTER_PORT",
                                  launch->job);
     }
     return tti_meeting_open(&where, &joining->meeting, joining->error);
