@@ -24,7 +24,7 @@ struct cell {
     size_t sending;   /* number + 1 of the last message that reads it */
     size_t receiving; /* likewise of the one that writes it; 0 once awaited */
     bool written;
-    int written_in, read_in; /* phase, by the owner and by others */
+    int written_in, read_in; /* epoch, by the owner and by others */
 };
 
 struct memory {
@@ -69,6 +69,7 @@ struct checker {
     const struct plan_check_op *op;
     const struct tti_hosts *hosts; /* NULL: messages only */
     int phase;                     /* enum tti_phase, and 1 more */
+    int epoch;                     /* meetings of a host's ranks, and 1 more */
     struct pair pairs[CONF_RANKS_MOST][CONF_RANKS_MOST];
     struct rank ranks[CONF_RANKS_MOST];
     struct message *messages;
@@ -111,8 +112,8 @@ static uint64_t read_cell(struct checker *checker, struct cell *cell)
     bool foreign = cell < self(checker)->user.cells || cell >= self(checker)->user.cells + self(checker)->user.count;
     foreign = foreign &&
               (cell < self(checker)->temp.cells || cell >= self(checker)->temp.cells + self(checker)->temp.count);
-    if (foreign && cell->written_in == checker->phase) report(checker, "reads what another rank may be writing");
-    if (foreign) cell->read_in = checker->phase;
+    if (foreign && cell->written_in == checker->epoch) report(checker, "reads what another rank may be writing");
+    if (foreign) cell->read_in = checker->epoch;
     return cell->symbol;
 }
 
@@ -120,10 +121,10 @@ static void write_cell(struct checker *checker, struct cell *cell, uint64_t valu
 {
     if (cell->receiving != 0) report(checker, "writes where data may be arriving");
     if (still_sending(checker, cell)) report(checker, "writes what may still be sent");
-    if (cell->read_in == checker->phase) report(checker, "writes what another rank may be reading");
+    if (cell->read_in == checker->epoch) report(checker, "writes what another rank may be reading");
     cell->symbol = value;
     cell->written = true;
-    cell->written_in = checker->phase;
+    cell->written_in = checker->epoch;
 }
 
 /* Ranks of a host reach each other's memory for reading, where no messages are under way. */
@@ -523,6 +524,7 @@ const char *message_check_run(const struct plan_check_op *op, uint64_t seed)
     struct checker *checker = calloc(1, sizeof *checker);
     checker->op = op;
     checker->phase = TTI_BETWEEN + 1;
+    checker->epoch = 1;
     for (int rank = 0; rank < op->size; rank++) {
         make_rank(checker, rank, op->plans[rank].temp_bytes);
         checker->ranks[rank].plan = &op->plans[rank];
@@ -545,6 +547,7 @@ const char *message_check_hosts(const struct plan_check_op *op, const struct tti
     }
     for (int phase = 0; phase < TTI_PHASES && !checker->wrong; phase++) {
         checker->phase = phase + 1;
+        if (phase == 0 || tti_hosts_meet(op->one.kind, (enum tti_phase)phase)) checker->epoch++;
         for (int rank = 0; rank < op->size; rank++) {
             checker->ranks[rank].plan = &plans[rank][phase];
             checker->ranks[rank].step = 0;

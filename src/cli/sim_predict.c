@@ -22,9 +22,12 @@ enum { STAGED_MOST = 8192, RANKS_MOST = 65536 };
 
 /* ---- Algorithms -------------------------------------------------------------------------------------------------- */
 
+/* For one host; for several by messages alone, or with each host's ranks combining in its memory. */
+enum where { ONE_HOST, BY_MESSAGES, IN_MEMORY };
+
 struct algorithm {
     const char *name, *help;
-    bool across;       /* for several hosts; else for one */
+    enum where where;
     bool any_private;  /* data go through bounce buffers, as if nobody reached another's */
     size_t most_bytes; /* that can go by it; 0: any */
     void (*force)(tutti_tuning *tuning);
@@ -88,18 +91,22 @@ static void force_slices(tutti_tuning *tuning)
 }
 
 static const struct algorithm algorithms[] = {
-    {"one shot", "staged by each, taken or reduced by all who need it", false, false, STAGED_MOST, force_staged},
-    {"direct", "slices that each rank owns, from all buffers to all buffers", false, false, 0, force_meeting},
-    {"chunks", "through bounce buffers, two chunks in flight", false, true, 0, force_chunks},
-    {"pipelined tree", "through bounce buffers, down a binary tree", false, true, 0, force_local_tree},
-    {"all at once", "every rank waits for all others", false, false, 0, force_gathering},
-    {"dissemination", "in a logarithmic number of rounds", false, false, 0, force_dissemination},
-    {"rounds", "messages in a logarithmic number of rounds: trees, recursive doubling, Bruck", true, false, 0,
+    {"one shot", "staged by each, taken or reduced by all who need it", ONE_HOST, false, STAGED_MOST, force_staged},
+    {"direct", "slices that each rank owns, from all buffers to all buffers", ONE_HOST, false, 0, force_meeting},
+    {"chunks", "through bounce buffers, two chunks in flight", ONE_HOST, true, 0, force_chunks},
+    {"pipelined tree", "through bounce buffers, down a binary tree", ONE_HOST, true, 0, force_local_tree},
+    {"all at once", "every rank waits for all others", ONE_HOST, false, 0, force_gathering},
+    {"dissemination", "in a logarithmic number of rounds", ONE_HOST, false, 0, force_dissemination},
+    {"rounds", "messages in a logarithmic number of rounds: trees, recursive doubling, Bruck", BY_MESSAGES, false, 0,
      force_rounds},
-    {"halving", "messages along a tree of ranks, of pieces that are halved at each level", true, false, 0,
+    {"halving", "messages along a tree of ranks, of pieces that are halved at each level", BY_MESSAGES, false, 0,
      force_halving},
-    {"slices", "messages with slices or blocks that each rank owns, pipelines and rings", true, false, 0, force_slices},
-    {"flat", "messages between one rank and all others", true, false, 0, force_flat},
+    {"slices", "messages with slices or blocks that each rank owns, pipelines and rings", BY_MESSAGES, false, 0,
+     force_slices},
+    {"flat", "messages between one rank and all others", BY_MESSAGES, false, 0, force_flat},
+    {"hosts, rounds", "each host in its memory; rounds between one rank of each", IN_MEMORY, false, 0, force_rounds},
+    {"hosts, halving", "each host in its memory; halving between ranks of hosts", IN_MEMORY, false, 0, force_halving},
+    {"hosts, slices", "each host in its memory; slices between ranks of hosts", IN_MEMORY, false, 0, force_slices},
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
@@ -107,9 +114,10 @@ static bool applies(const struct algorithm *algorithm, const struct sim_case *c)
 {
     bool barrier = c->op->shape == FLOOR_BARRIER;
     bool of_barriers = algorithm->force == force_gathering || algorithm->force == force_dissemination;
-    if (algorithm->across != (c->setup.hosts > 1)) return false;
-    if (!algorithm->across && barrier != of_barriers) return false;
+    if ((algorithm->where != ONE_HOST) != (c->setup.hosts > 1)) return false;
+    if (algorithm->where == ONE_HOST && barrier != of_barriers) return false;
     if (algorithm->force == force_meeting && c->private_buffers) return false;
+    if (algorithm->where == IN_MEMORY && (c->private_buffers || c->setup.ranks_per_host == 1)) return false;
     return algorithm->most_bytes == 0 || c->bytes <= algorithm->most_bytes;
 }
 
@@ -187,6 +195,8 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     char reason[300];
     if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK) return cli_refuse("sim", "%s", reason);
     if (run->c->private_buffers || (run->algorithm != NULL && run->algorithm->any_private)) options.direct = 0;
+    if (run->algorithm != NULL && run->algorithm->where != ONE_HOST)
+        options.host_aware = run->algorithm->where == IN_MEMORY;
     setup.options = &options;
     double start = seconds_now();
     tutti_status status = tutti_sim_run(&setup, rank_work, run, &report, &error);

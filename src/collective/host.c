@@ -66,7 +66,7 @@ static bool make_room(struct tti_lanes *lanes, const struct tti_plan *plan)
 static tutti_status build_plan(const tutti_comm *comm, struct tti_plan *plan, const struct tti_shape *shape)
 {
     if (!tti_local_covers(comm, shape->kind)) return tti_plan_build(plan, shape);
-    return tti_hosts_build_all(plan, &comm->local->hosts, shape);
+    return tti_hosts_build_all(plan, comm->local->hosts, shape);
 }
 
 static tutti_status build(struct tti_op *op)
@@ -430,12 +430,10 @@ static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
 static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t timeout_ns)
 {
     struct tti_transport *transport = comm->lanes->net->transport;
-    int awaited = *waitable->waiting_for;
-    bool local = awaited >= 0 && tti_local_place(comm, awaited) >= 0;
+    bool local = tti_local_covers(comm, waitable->kind);
     if (local) tti_local_announce(comm, true);
     tutti_status status = waitable->progress(waitable->object);
-    bool same = awaited == *waitable->waiting_for; /* one that it moved on to must be announced first */
-    if (status == TUTTI_IN_PROGRESS && (same || comm->local == NULL) && !tti_comm_is_broken(comm))
+    if (status == TUTTI_IN_PROGRESS && !tti_comm_is_broken(comm))
         transport->ops->sleep(transport, timeout_ns < SLEEP_MS * MS ? timeout_ns : SLEEP_MS * MS);
     if (local) tti_local_announce(comm, false);
     return status;

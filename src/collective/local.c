@@ -2,6 +2,7 @@
 #include "collective/local.h"
 
 #include "base/alloc.h"
+#include "base/sim.h"
 #include "base/status.h"
 #include "collective/net.h"
 #include <errno.h>
@@ -23,7 +24,7 @@ size_t tti_local_bytes(int count)
 
 static void find_ranks(struct tti_local *local, int rank)
 {
-    const struct tti_hosts *hosts = &local->hosts;
+    const struct tti_hosts *hosts = local->hosts;
     int host = hosts->host_of[rank];
     local->ranks = hosts->ranks + hosts->first[host];
     local->count = hosts->first[host + 1] - hosts->first[host];
@@ -33,11 +34,13 @@ static void find_ranks(struct tti_local *local, int rank)
 tutti_status tti_local_create(tutti_comm *comm, const struct tti_local_setup *setup, tutti_error *error)
 {
     struct tti_local *local = tti_calloc(1, sizeof *local);
-    bool made = local != NULL && tti_hosts_make(&local->hosts, setup->host_of, comm->size) == TUTTI_OK;
+    bool given = setup->hosts != NULL;
+    bool made = local != NULL && (given || tti_hosts_make(&local->own, setup->host_of, comm->size) == TUTTI_OK);
+    if (made) local->hosts = given ? setup->hosts : &local->own;
     if (made) find_ranks(local, comm->rank);
     if (made && !setup->one_process) local->scratch = tti_calloc((size_t)local->count, TTI_SCRATCH_BYTES);
     if (!made || (!setup->one_process && local->scratch == NULL)) {
-        if (made) tti_hosts_free(&local->hosts);
+        if (made) tti_hosts_free(&local->own);
         tti_free(local);
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks on several hosts",
                              comm->size);
@@ -58,7 +61,7 @@ void tti_local_free(tutti_comm *comm)
     struct tti_local *local = comm->local;
     if (local == NULL) return;
     if (local->given) tti_area_give_back(comm->world, local->area, local->owns_area);
-    tti_hosts_free(&local->hosts);
+    tti_hosts_free(&local->own);
     tti_free(local->scratch);
     tti_free(local);
     comm->local = NULL;
@@ -67,13 +70,13 @@ void tti_local_free(tutti_comm *comm)
 int tti_local_place(const tutti_comm *comm, int rank)
 {
     const struct tti_local *local = comm->local;
-    if (local == NULL || local->hosts.host_of[rank] != local->hosts.host_of[comm->rank]) return -1;
-    return local->hosts.place_of[rank];
+    if (local == NULL || local->hosts->host_of[rank] != local->hosts->host_of[comm->rank]) return -1;
+    return local->hosts->place_of[rank];
 }
 
 bool tti_local_covers(const tutti_comm *comm, enum tti_kind kind)
 {
-    return comm->local != NULL && tti_hosts_pay(&comm->local->hosts) && tti_hosts_cover(kind);
+    return comm->local != NULL && tti_hosts_pay(comm->local->hosts) && tti_hosts_cover(kind);
 }
 
 uint64_t tti_local_mark(const tutti_comm *comm, int rank)
@@ -146,6 +149,19 @@ static struct tti_local_post *own_post(const struct tti_op *op)
     return &op->comm->local->posts[op->comm->local->place];
 }
 
+static void nudge(tutti_comm *comm, int place)
+{
+    struct tti_local *local = comm->local;
+    if (tti_sim != NULL) {
+        struct tti_transport *endpoint = local->posts[place].endpoint;
+        endpoint->ops->wake(endpoint);
+        return;
+    }
+    tti_net_lock(comm->lanes->net);
+    tti_lane_say(comm->lanes, local->ranks[place], (struct tti_frame_head){.kind = TTI_FRAME_NUDGE}, NULL);
+    tti_net_unlock(comm->lanes->net);
+}
+
 static void publish(struct tti_op *op, uint32_t number)
 {
     tutti_comm *comm = op->comm;
@@ -155,10 +171,7 @@ static void publish(struct tti_op *op, uint32_t number)
     tti_fence_frequent(atomic_load_explicit(&local->area->full_fences, memory_order_relaxed) != 0);
     for (int place = 0; place < local->count; place++) {
         if (place == local->place) continue;
-        if (atomic_load_explicit(&local->posts[place].asleep, memory_order_relaxed) == 0) continue;
-        tti_net_lock(comm->lanes->net);
-        tti_lane_say(comm->lanes, local->ranks[place], (struct tti_frame_head){.kind = TTI_FRAME_NUDGE}, NULL);
-        tti_net_unlock(comm->lanes->net);
+        if (atomic_load_explicit(&local->posts[place].asleep, memory_order_relaxed) != 0) nudge(comm, place);
     }
 }
 
@@ -168,6 +181,7 @@ static void enter(struct tti_op *op)
     struct tti_local_post *post = own_post(op);
     post->signature = comm->signature;
     post->factor = op->reducer.factor;
+    post->endpoint = comm->lanes->net->transport;
     post->in = tti_place_of(comm, op->in, op->in_bytes);
     post->out = tti_place_of(comm, op->out, op->out_bytes);
     post->temp = tti_place_of(comm, comm->lanes->temp, op->plan->temp_bytes);
@@ -202,7 +216,7 @@ static tutti_status seen(struct tti_op *op, int place, uint32_t number)
 tutti_status tti_local_wait(struct tti_op *op, const struct tti_step *step)
 {
     const struct tti_local *local = op->comm->local;
-    if (step->peer != TTI_ALL) return seen(op, local->hosts.place_of[step->peer], step->value);
+    if (step->peer != TTI_ALL) return seen(op, local->hosts->place_of[step->peer], step->value);
     for (; op->cursor < local->count - 1; op->cursor++)
         TTI_TRY(seen(op, (local->place + 1 + op->cursor) % local->count, step->value));
     op->cursor = 0;
@@ -213,7 +227,7 @@ tutti_status tti_local_wait(struct tti_op *op, const struct tti_step *step)
 
 static const struct tti_local_post *post_of(const struct tti_op *op, int rank)
 {
-    return &op->comm->local->posts[op->comm->local->hosts.place_of[rank]];
+    return &op->comm->local->posts[op->comm->local->hosts->place_of[rank]];
 }
 
 static const struct tti_place *place_of(const struct tti_op *op, const struct tti_region *region)

@@ -10,7 +10,7 @@
  * one set of places is enough. Numbers only grow, from one operation to the next too.
  *
  * A rank that sleeps until another publishes sleeps in its transport; it says so in its post, and whoever publishes then
- * sends it a frame (NUDGE).
+ * sends it a frame (NUDGE). Simulated ranks are woken directly.
  *
  * After a failure buffers are their owner's again when no thread of its own process can still read them: these have left the
  * operation or failed too. Other processes read what is always mapped, or by attach, and their operation fails as well: they
@@ -28,6 +28,7 @@ struct tti_local_post {
     _Atomic uint32_t asleep;                /* until somebody publishes */
     _Atomic uint32_t left;                  /* the comm */
     _Atomic int32_t awaits;                 /* rank + 1 that it has waited long for; 0: nobody */
+    struct tti_transport *endpoint;         /* simulated ranks: what it sleeps in */
     uint32_t signature;                     /* of the operation that it has entered, and */
     int32_t pid;
     double factor;
@@ -35,9 +36,10 @@ struct tti_local_post {
 };
 
 struct tti_local {
-    struct tti_hosts hosts;
-    const int *ranks; /* of this host, in order */
-    int count, place; /* of them, and this one among them */
+    const struct tti_hosts *hosts;
+    struct tti_hosts own; /* `hosts`, unless they were given */
+    const int *ranks;     /* of this host, in order */
+    int count, place;     /* of them, and this one among them */
     struct tti_area *area;
     bool owns_area, given; /* the area is of this process's arena; it is to be given back */
     bool one_process;
@@ -50,10 +52,11 @@ size_t tti_local_bytes(int count);
 
 /* What it is made from. */
 struct tti_local_setup {
-    const int *host_of; /* (size) of the comm's ranks */
-    void *area;         /* of tti_local_bytes */
-    bool given, owns;   /* a comm that was split off gives its area back; this rank's arena has it */
-    bool one_process;   /* the host's ranks are threads of this process */
+    const int *host_of;            /* (size) of the comm's ranks, or: */
+    const struct tti_hosts *hosts; /* which outlast the comm */
+    void *area;                    /* of tti_local_bytes */
+    bool given, owns;              /* a comm that was split off gives its area back; this rank's arena has it */
+    bool one_process;              /* the host's ranks are threads of this process */
 };
 tutti_status tti_local_create(tutti_comm *comm, const struct tti_local_setup *setup, tutti_error *error);
 void tti_local_free(tutti_comm *comm);

@@ -446,6 +446,15 @@ static void append(struct tti_plan *plan, const struct tti_plan *phase, struct p
     if (phase->temp_bytes > plan->temp_bytes) plan->temp_bytes = phase->temp_bytes;
 }
 
+/* Nobody writes in BETWEEN what another may still be reading in BEFORE: a leader its own slice, which it alone reads; in a
+ * reduce_scatter the own block, likewise; in an all_gather blocks of other hosts. Windows lie apart, but for TEMP, which in
+ * a reduce the root reads. So only those who need results meet. */
+bool tti_hosts_meet(enum tti_kind kind, enum tti_phase phase)
+{
+    if (phase == TTI_BEFORE) return kind == TTI_REDUCE;
+    return phase == TTI_AFTER && kind != TTI_REDUCE_SCATTER && kind != TTI_REDUCE_SCATTER_V;
+}
+
 /* A host's ranks wait for each other: nobody goes on before all have come here. */
 static void add_meeting(struct tti_plan *plan, uint32_t number)
 {
@@ -479,9 +488,10 @@ static bool build_windows(struct tti_plan *plan, const struct tti_hosts *hosts, 
     tti_add_wait(plan, TTI_ALL, 0);
     do {
         struct tti_part_of_all window = {begin, bytes - begin < most ? bytes - begin : most};
-        for (int phase = 0; phase < TTI_PHASES; phase++, number++) {
+        for (int phase = 0; phase < TTI_PHASES; phase++) {
+            bool meets = tti_hosts_meet(shape->kind, (enum tti_phase)phase) && (begin > 0 || phase > 0);
             if (tti_hosts_build(room, hosts, shape, (enum tti_phase)phase, window) != TUTTI_OK) return false;
-            if (number > 0) add_meeting(plan, number);
+            if (meets) add_meeting(plan, ++number);
             append(plan, room, &posted);
         }
         begin += window.bytes;

@@ -3,7 +3,8 @@
  * Collectives across hosts, host-aware: ranks of one host work in memory that they share, and between hosts travel only
  * what must. Any layout of ranks will do; hosts may have different numbers of ranks.
  *
- * An operation goes in three phases, each a plan, with a barrier of the host's ranks before each and after the last:
+ * An operation goes in three phases, each a plan; where one needs what others have done the host's ranks meet before it
+ * (tti_hosts_meet), and all leave together:
  *   BEFORE   COPY and FOLD from buffers of ranks of this host (regions say whose) into this rank's own OUT or TEMP
  *   BETWEEN  messages, between ranks that lead the same slice; regions are this rank's own
  *   AFTER    COPY from OUT or TEMP of ranks of this host into this rank's own OUT
@@ -66,6 +67,10 @@ static inline bool tti_hosts_pay(const struct tti_hosts *hosts)
 {
     return hosts->count > 1 && hosts->count < hosts->size;
 }
+
+/* Whether a host's ranks must meet before this phase; before the first, of all windows but the first, which comes after the
+ * entry. */
+bool tti_hosts_meet(enum tti_kind kind, enum tti_phase phase);
 
 /* Bytes of the vector, or of every block. */
 struct tti_part_of_all {

@@ -9,10 +9,12 @@
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api.h"
+#include "collective/local.h"
 #include "collective/net.h"
 #include "collective/queue.h"
 #include "collective/trace.h"
 #include "transport/sim.h"
+#include "world/cluster.h"
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -46,6 +48,8 @@ struct simulation {
     struct sim_rank *ranks;
     struct sim_death *deaths;
     struct tti_sim_network *network; /* NULL: there is one host */
+    struct tti_cluster cluster;      /* of all ranks, likewise */
+    struct tti_hosts layout;
     tutti_status status;
     tutti_error *error;
 };
@@ -128,11 +132,14 @@ static tutti_status make_comm(struct sim_rank *rank, tutti_error *error)
         transport->ops->close(transport, 0);
         return status;
     }
+    net->cluster = &simulation->cluster; /* which outlasts it */
+    struct tti_local_setup local = {.hosts = &simulation->layout, .area = rank->world->area, .one_process = true};
     struct tti_comm_setup setup = {.world = rank->world,
                                    .rank = rank->rank,
                                    .size = simulation->size,
                                    .here = simulation->setup->ranks_per_host,
-                                   .net = net};
+                                   .net = net,
+                                   .local = simulation->cluster.shares ? &local : NULL};
     status = tti_comm_create_over(&setup, &rank->comm, error);
     tti_net_release(net); /* the comm holds it */
     return status;
@@ -143,8 +150,8 @@ static tutti_status make_host(struct simulation *simulation, int host)
     int count = simulation->setup->ranks_per_host, made = 0;
     struct sim_rank *ranks = simulation->ranks + host * count;
     struct tti_world *world;
-    /* ranks of several hosts share no area, only an arena */
-    size_t area_bytes = simulation->network == NULL ? tti_area_bytes(count, simulation->options.direct == 0) : 0;
+    size_t area_bytes = simulation->network == NULL ? tti_area_bytes(count, simulation->options.direct == 0)
+                                                    : tti_local_bytes(count);
     TTI_TRY(tti_world_threads(count, &simulation->options, area_bytes, &world, simulation->error));
     tutti_status status = TUTTI_OK;
     for (; made < count && status == TUTTI_OK; made++) {
@@ -156,9 +163,35 @@ static tutti_status make_host(struct simulation *simulation, int host)
     return status;
 }
 
+/* Who is where, for all ranks. */
+static tutti_status lay_out(struct simulation *simulation)
+{
+    const tutti_sim_setup *setup = simulation->setup;
+    const tutti_options *options = &simulation->options;
+    struct tti_cluster *cluster = &simulation->cluster;
+    *cluster = (struct tti_cluster){.size = simulation->size, .process_count = 1, .host_count = setup->hosts};
+    cluster->ranks_each = simulation->size;
+    cluster->shares = setup->ranks_per_host > 1 && options->direct != 0 && options->host_aware != 0;
+    cluster->ranks = tti_calloc((size_t)simulation->size, sizeof *cluster->ranks);
+    cluster->host_names = tti_calloc((size_t)setup->hosts, sizeof *cluster->host_names);
+    int *host_of = tti_calloc((size_t)simulation->size, sizeof *host_of);
+    bool made = cluster->ranks != NULL && cluster->host_names != NULL && host_of != NULL;
+    for (int rank = 0; made && rank < simulation->size; rank++) {
+        int host = host_of[rank] = rank / setup->ranks_per_host;
+        cluster->ranks[rank] = (struct tti_cluster_rank){.host = host, .local = rank % setup->ranks_per_host};
+        snprintf(cluster->host_names[host], TTI_CLUSTER_HOST, "host%d", host);
+    }
+    if (made && cluster->shares) made = tti_hosts_make(&simulation->layout, host_of, simulation->size) == TUTTI_OK;
+    tti_free(host_of);
+    if (made) return TUTTI_OK;
+    return tti_error_set(simulation->error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for %d simulated ranks",
+                         simulation->size);
+}
+
 static tutti_status make_hosts(struct simulation *simulation)
 {
     const tutti_sim_setup *setup = simulation->setup;
+    if (setup->hosts > 1) TTI_TRY(lay_out(simulation));
     if (setup->hosts > 1)
         TTI_TRY(tti_sim_network_create(setup->hosts, setup->ranks_per_host, 1e9 / setup->link_bytes_per_s,
                                        setup->link_latency_ns, &simulation->network, simulation->error));
@@ -175,6 +208,9 @@ static void *run_world(void *argument)
     else
         for (int rank = 0; rank < simulation->size; rank++) tti_comm_destroy(simulation->ranks[rank].comm);
     tti_sim_network_free(simulation->network);
+    tti_hosts_free(&simulation->layout);
+    tti_free(simulation->cluster.host_names);
+    tti_free(simulation->cluster.ranks);
     return NULL;
 }
 

@@ -428,9 +428,11 @@ static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
     doze(endpoint, timeout_ns);
 }
 
+/* Who wakes another is on its host: it takes as long as any change of memory takes to be seen. */
 static void wake(struct tti_transport *transport)
 {
-    rouse((struct endpoint *)transport);
+    struct endpoint *endpoint = (struct endpoint *)transport;
+    if (endpoint->asleep) tti_bell_ring(&endpoint->bell, false);
 }
 
 /* What has not left by now never will; what has still arrives. */

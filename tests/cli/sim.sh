@@ -30,7 +30,10 @@ check "two hosts: status" 0 "$STATUS"
 matches "two hosts: what it is" '2 ranks on 2 hosts, links 100 Gbit/s and 5.00 us' "$OUT"
 matches "two hosts: one round" '^ \* rounds +5\.[2-5][0-9] us' "$OUT"
 tool sim all_reduce --hosts 4 --ranks-per-host 2 --bytes 8M --link 12.5GB:5us --overhead 0ns
-matches "four hosts: slices are chosen" '^ \* slices' "$OUT"
+matches "four hosts: slices between them are chosen" '^ \* hosts, slices' "$OUT"
+matches "four hosts: by messages alone too" '^   slices' "$OUT"
+tool sim scan --hosts 4 --ranks-per-host 2 --bytes 8K
+check "four hosts: a scan goes by messages alone" 0 "$(grep -c '^ [ *] hosts, ' <<<"$OUT")"
 tool sim all_reduce --hosts 64 --ranks-per-host 1 --bytes 1G --limit 2s
 matches "many messages: named before they are sent" '^   slices +- +- +there would be [0-9.e+]+ messages, too many to simulate in 2000 ms' "$OUT"
 # cores that copy: 3 us to send, and 3 us to receive what has come after 5 us
