@@ -177,6 +177,86 @@ static void messages(tutti_comm *comm, struct fault_rank *self)
     free(in);
 }
 
+/* To and from everyone, large and small, with one handle; the group's order does not matter. */
+static tutti_status start_group(tutti_comm *comm, float *out, const float *in, size_t count, size_t *received,
+                                tutti_op *op)
+{
+    int size = tutti_size(comm);
+    tutti_status bad = tutti_group_begin(comm);
+    for (int peer = 0; peer < size; peer++) {
+        bad |= tutti_send(comm, in + (size_t)peer * count, count, TUTTI_F32, peer, peer);
+        bad |= tutti_recv(comm, out + (size_t)peer * count, count, TUTTI_F32, peer, tutti_rank(comm), &received[peer]);
+    }
+    return bad != TUTTI_OK ? bad : tutti_group_end_start(comm, op);
+}
+
+static void groups(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm), to = (rank + 1) % size, from = (rank + size - 1) % size;
+    size_t received[FAULT_RANKS], n = (size_t)size;
+    float *in = make(comm, n * LARGE), *out = make(comm, n * LARGE);
+    tutti_op op, behind;
+    (void)self;
+    for (int round = 0; round < 6; round++) {
+        size_t count = round % 2 == 0 ? 10 : LARGE;
+        for (size_t i = 0; i < n * count; i++) in[i] = (float)(rank * 1000 + round);
+        CHECK(start_group(comm, out, in, count, received, &op) == TUTTI_OK);
+        CHECK(tutti_barrier_start(comm, &behind) == TUTTI_OK);
+        while (round == 2 && tutti_test(op) == TUTTI_IN_PROGRESS) continue;
+        CHECK(tutti_wait(behind) == TUTTI_OK && (round == 2 || tutti_wait(op) == TUTTI_OK));
+        for (int peer = 0; peer < size; peer++)
+            CHECK(received[peer] == count && out[(size_t)(peer + 1) * count - 1] == (float)(peer * 1000 + round));
+    }
+    /* prepared, and none at all */
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_send(comm, in, 5, TUTTI_F32, to, 1) == TUTTI_OK);
+    CHECK(tutti_recv(comm, out, 5, TUTTI_F32, from, 1, NULL) == TUTTI_OK);
+    CHECK(tutti_group_end_start(tutti_prepared(comm), &op) == TUTTI_OK);
+    for (int round = 0; round < 5; round++) {
+        in[4] = (float)round;
+        CHECK(tutti_start(op) == TUTTI_OK && tutti_wait(op) == TUTTI_OK && out[4] == (float)round);
+        CHECK(tutti_barrier(comm) == TUTTI_OK);
+    }
+    CHECK(tutti_drop(op) == TUTTI_OK);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_group_end_start(comm, &op) == TUTTI_OK);
+    CHECK(tutti_wait(op) == TUTTI_OK);
+}
+
+/* What goes wrong in a group that was started. */
+static void bad_groups(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm), to = (rank + 1) % size, from = (rank + size - 1) % size;
+    float x[20] = {0}, y[20] = {0};
+    tutti_op op = {7}, none = {7};
+    (void)self;
+    CHECK(tutti_group_end_start(comm, &op) == TUTTI_ERR_ARGUMENT && op.id == 0); /* none has begun */
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_send(comm, x, 1, TUTTI_F32, 99, 0) == TUTTI_ERR_RANK);
+    CHECK(tutti_group_end_start(comm, &op) == TUTTI_ERR_RANK && op.id == 0);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_group_end_start(comm, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK); /* that one has ended */
+    CHECK(tutti_send_start(comm, x, 1, TUTTI_F32, to, 0, &none) == TUTTI_ERR_ARGUMENT && none.id == 0);
+    CHECK(tutti_group_end_start(comm, &op) == TUTTI_ERR_ARGUMENT);
+    /* the second of its messages is too long for its buffer; the first one comes */
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_recv(comm, x, 1, TUTTI_F32, from, 1, NULL) == TUTTI_OK);
+    CHECK(tutti_recv(comm, y, 3, TUTTI_F32, from, 2, NULL) == TUTTI_OK && tutti_group_end_start(comm, &op) == TUTTI_OK);
+    float one = (float)rank, many[9] = {0};
+    CHECK(tutti_send(comm, &one, 1, TUTTI_F32, to, 1) == TUTTI_OK);
+    CHECK(tutti_send_start(comm, many, 9, TUTTI_F32, to, 2, &none) == TUTTI_OK);
+    tutti_status status = tutti_wait(op);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK_THAT(status == TUTTI_ERR_TRUNCATED && error != NULL &&
+                   strstr(error->text, "message 2 of the group, recv from") && strstr(error->text, "9 elements"),
+               "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
+    CHECK(x[0] == (float)from && tutti_recv(comm, y, 9, TUTTI_F32, from, 2, NULL) == TUTTI_OK);
+    CHECK(tutti_wait(none) == TUTTI_OK);
+    /* nobody sends these: they can be cancelled, and the comm stays whole */
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_recv(comm, x, 1, TUTTI_F32, from, 3, NULL) == TUTTI_OK);
+    CHECK(tutti_recv(comm, y, 3, TUTTI_F32, from, 4, NULL) == TUTTI_OK && tutti_group_end_start(comm, &op) == TUTTI_OK);
+    CHECK(tutti_wait_for(op, 5) == TUTTI_IN_PROGRESS && tutti_cancel(op) == TUTTI_OK);
+    CHECK(tutti_wait(op) == TUTTI_ERR_CANCELLED && tutti_barrier(comm) == TUTTI_OK);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_recv(comm, x, 1, TUTTI_F32, from, 5, NULL) == TUTTI_OK);
+    CHECK(tutti_group_end_start(comm, &op) == TUTTI_OK && tutti_drop(op) == TUTTI_OK); /* ended when leaving */
+}
+
 /* ---- Alone ------------------------------------------------------------------------------------------------------- */
 
 /* Nobody waits: the service thread brings it to its end. */
@@ -415,6 +495,9 @@ static void run_all(bool processes)
     run("every kind", every_kind, 3, processes);
     run("messages", messages, 2, processes);
     run("messages", messages, 3, processes);
+    run("groups", groups, 2, processes);
+    run("groups", groups, 4, processes);
+    run("bad groups", bad_groups, 2, processes);
     run("by the service thread", by_service, 2, processes);
     run("dropped", drop_them, 3, processes);
     run("prepared", prepared, 2, processes);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LARGE = 1 << 16, MANY = 100 };
+enum { LARGE = 1 << 16, MANY = 100, STARTED = 3000 };
 #define SLACK 0.0021 /* microseconds: times are rounded to nanoseconds */
 
 static char folder[64], file[80], setting[100];
@@ -159,6 +159,35 @@ static void talk(tutti_comm *comm, struct fault_rank *self)
     if (rank == 1) CHECK(tutti_recv(comm, &number, 1, TUTTI_I32, 0, 5, NULL) == TUTTI_OK);
     CHECK(tutti_sendrecv(comm, &rank, 1, 1 - rank, 0, &number, 1, 1 - rank, 0, TUTTI_I32, NULL) == TUTTI_OK);
     CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_group_end(comm) == TUTTI_OK);
+    tutti_op ops[3];
+    float x[STARTED] = {0}, y[STARTED];
+    CHECK(tutti_recv_start(tutti_named(comm, "early"), y, STARTED, TUTTI_F32, 1 - rank, 6, NULL, &ops[0]) == TUTTI_OK);
+    CHECK(tutti_send_start(comm, x, STARTED, TUTTI_F32, 1 - rank, 6, &ops[1]) == TUTTI_OK);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_send(comm, x, 1, TUTTI_F32, 1 - rank, 7) == TUTTI_OK);
+    CHECK(tutti_recv(comm, x, 1, TUTTI_F32, 1 - rank, 7, NULL) == TUTTI_OK);
+    CHECK(tutti_group_end_start(comm, &ops[2]) == TUTTI_OK && tutti_wait_all(ops, 3) == TUTTI_OK);
+}
+
+/* Those that were started are pairs of a begin and an end with one number. */
+static void check_started(const json_t *events, int rank)
+{
+    size_t i, j;
+    json_t *event, *other;
+    int pairs = 0;
+    json_array_foreach(events, i, event)
+    {
+        if (!is(event, "ph", "b") || (int)number_of(event, "pid") != rank) continue;
+        int ends = 0;
+        json_array_foreach(events, j, other) ends += is(other, "ph", "e") && is(other, "id", text_of(event, "id")) &&
+                                                     is(other, "name", text_of(event, "name")) &&
+                                                     number_of(other, "ts") >= number_of(event, "ts");
+        CHECK_THAT(ends == 1, "%s %s has %d ends", text_of(event, "name"), text_of(event, "id"), ends);
+        pairs++;
+        if (is(event, "name", "group_end")) continue;
+        CHECK(json_integer_value(argument(event, "bytes")) == STARTED * sizeof(float));
+        CHECK(json_integer_value(argument(event, "peer")) == 1 - rank && argument(event, "at") != NULL);
+    }
+    CHECK(pairs == 3 && find(events, "recv", "early") != NULL);
 }
 
 static void check_messages(void)
@@ -167,9 +196,12 @@ static void check_messages(void)
     fault_title("messages");
     CHECK(fault_run(&world));
     json_t *events = load();
-    CHECK(count(events, 0, "send", "message") == 1 && count(events, 1, "recv", "message") == 1);
-    for (int rank = 0; rank < 2; rank++)
-        CHECK(count(events, rank, "sendrecv", "message") == 1 && count(events, rank, "group_end", "message") == 1);
+    for (int rank = 0; rank < 2; rank++) {
+        const char *blocking = rank == 0 ? "send" : "recv", *started = rank == 0 ? "recv" : "send";
+        CHECK(count(events, rank, blocking, "message") == 3 && count(events, rank, started, "message") == 2);
+        CHECK(count(events, rank, "sendrecv", "message") == 1 && count(events, rank, "group_end", "message") == 3);
+        check_started(events, rank);
+    }
     check_order(events);
     json_decref(events);
 }

@@ -462,6 +462,10 @@ TUTTI_API tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, si
                                             void *out, size_t out_count, int from, int out_tag, tutti_type type,
                                             size_t *received, tutti_op *op);
 
+/* The end of a group that only starts its messages; the op has ended when all of them have. What receives fill in, their
+ * buffers, `received` and `message`, must stay until then. */
+TUTTI_API tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op);
+
 /* Until it has ended: its status, and the handle is void. */
 TUTTI_API tutti_status tutti_wait(tutti_op op);
 /* The same for at most so long (negative: for ever): IN_PROGRESS when it has not ended by then; it goes on. */
@@ -527,6 +531,7 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_comm_select(comm, ...) tutti_comm_select(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_comm_by_host(comm, ...) tutti_comm_by_host(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
+#define tutti_group_end_start(comm, op) tutti_group_end_start(TUTTI_HERE(comm), op)
 #define tutti_send_start(comm, ...) tutti_send_start(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_recv_start(comm, ...) tutti_recv_start(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_sendrecv_start(comm, ...) tutti_sendrecv_start(TUTTI_HERE(comm), __VA_ARGS__)

@@ -63,6 +63,20 @@ static struct tti_recv make_recv(tutti_comm *comm, const struct tti_buffer *buff
                              .capacity = buffer->bytes};
 }
 
+void tti_parcels_post(struct tti_parcel *parcels, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (parcels[i].sends) continue;
+        parcels[i].recv.letter.site = &parcels[i].site;
+        tti_recv_post(&parcels[i].recv);
+    }
+    for (int i = 0; i < count; i++) {
+        if (!parcels[i].sends) continue;
+        parcels[i].send.letter.site = &parcels[i].site;
+        tti_send_post(&parcels[i].send);
+    }
+}
+
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
 struct batch {
@@ -111,7 +125,8 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                                     .waiting_for = &batch.waiting_for,
                                     .site = &comm->site,
                                     .kind = kind,
-                                    .deadline_ms = deadline_ms};
+                                    .deadline_ms = deadline_ms,
+                                    .drives = batch.drives};
     tutti_status status = tti_comm_wait(comm, &waitable);
     if (status != TUTTI_OK) tti_messages_fail(comm, status);
     return status;
@@ -192,9 +207,10 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     tutti_status status = check_send(comm, TTI_SEND, &buffer, count, type, peer, tag);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
     struct tti_send send = make_send(comm, &buffer, type, peer, tag);
-    if (comm->group != NULL) return tti_group_add(comm, &(struct tti_parcel){.sends = true, .send = send});
-    if (comm->starting != NULL)
-        return tti_queue_mail(comm, &(struct tti_mail){.kind = TTI_SEND, .sends = true, .send_given = send});
+    if (comm->group != NULL || comm->starting != NULL) {
+        struct tti_parcel parcel = {.sends = true, .send = send, .site = comm->site};
+        return comm->group != NULL ? tti_group_add(comm, &parcel) : tti_queue_mail(comm, TTI_SEND, &parcel, 1);
+    }
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tutti_status posted = tti_send_post(&send);
@@ -209,13 +225,10 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     tutti_status status = check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
     struct tti_recv recv = make_recv(comm, &buffer, type, peer, tag);
-    if (comm->group != NULL)
-        return tti_group_add(comm, &(struct tti_parcel){.recv = recv, .received = received, .message = message});
-    if (comm->starting != NULL)
-        return tti_queue_mail(
-            comm,
-            &(struct tti_mail){
-                .kind = TTI_RECV, .receives = true, .recv_given = recv, .received = received, .message = message});
+    if (comm->group != NULL || comm->starting != NULL) {
+        struct tti_parcel parcel = {.recv = recv, .received = received, .message = message, .site = comm->site};
+        return comm->group != NULL ? tti_group_add(comm, &parcel) : tti_queue_mail(comm, TTI_RECV, &parcel, 1);
+    }
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tti_recv_post(&recv);
@@ -248,13 +261,17 @@ static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
     return status != TUTTI_OK ? status : outcome(&recv->letter, TTI_SENDRECV);
 }
 
-static tutti_status add_both(tutti_comm *comm, const struct tti_send *send, const struct tti_recv *recv,
-                             size_t *received)
+/* Into the group, or under way with a handle. */
+static tutti_status hand_on_both(tutti_comm *comm, const struct tti_send *send, const struct tti_recv *recv,
+                                 size_t *received)
 {
     struct tti_site site = comm->site;
-    TTI_TRY(tti_group_add(comm, &(struct tti_parcel){.sends = true, .send = *send}));
+    struct tti_parcel both[] = {{.sends = true, .send = *send, .site = site},
+                                {.recv = *recv, .received = received, .site = site}};
+    if (comm->group == NULL) return tti_queue_mail(comm, TTI_SENDRECV, both, 2);
+    TTI_TRY(tti_group_add(comm, &both[0]));
     comm->site = site;
-    return tti_group_add(comm, &(struct tti_parcel){.recv = *recv, .received = received});
+    return tti_group_add(comm, &both[1]);
 }
 
 tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
@@ -268,14 +285,7 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
     struct tti_send send = make_send(comm, &input, type, to, in_tag);
     struct tti_recv recv = make_recv(comm, &output, type, from, out_tag);
-    if (comm->group != NULL) return add_both(comm, &send, &recv, received);
-    if (comm->starting != NULL)
-        return tti_queue_mail(comm, &(struct tti_mail){.kind = TTI_SENDRECV,
-                                                       .sends = true,
-                                                       .receives = true,
-                                                       .send_given = send,
-                                                       .recv_given = recv,
-                                                       .received = received});
+    if (comm->group != NULL || comm->starting != NULL) return hand_on_both(comm, &send, &recv, received);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     status = exchange(&send, &recv);

@@ -5,6 +5,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
 #include "collective/api.h"
+#include "collective/message.h"
 
 static tutti_status begin(tutti_comm *comm, enum tti_kind kind, tutti_op *op)
 {
@@ -183,6 +184,15 @@ tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, size_t in_co
 {
     TTI_TRY(begin(comm, TTI_SENDRECV, op));
     return end(comm, tutti_sendrecv(comm, in, in_count, to, in_tag, out, out_count, from, out_tag, type, received));
+}
+
+tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op)
+{
+    tutti_status status = begin(comm, TTI_GROUP, op);
+    if (status == TUTTI_OK) return end(comm, tutti_group_end(comm));
+    if (comm != NULL) tti_group_free(comm->group); /* it has ended in any case */
+    if (comm != NULL) comm->group = NULL;
+    return status;
 }
 
 tutti_comm *tutti_prepared(tutti_comm *comm)

@@ -290,6 +290,7 @@ struct tti_waitable {
     const struct tti_site *site;
     enum tti_kind kind;
     int64_t deadline_ms;
+    bool drives; /* progress takes other ops forward too: anyone may have to wake it */
     struct tti_vigil *vigil;
 };
 

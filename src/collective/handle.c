@@ -143,7 +143,7 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
     tutti_comm *comm = started->op.comm;
     if (status == TUTTI_IN_PROGRESS) return status;
     if (status == TUTTI_ERR_TRUNCATED && started->mail != NULL) {
-        tti_recv_explain(&started->mail->recv, started->mail->kind, "");
+        tti_mail_explain(comm, started->mail);
     } else if (status != TUTTI_OK) {
         comm->error = started->error != NULL ? *started->error
                                              : (tutti_error){.status = status,

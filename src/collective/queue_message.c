@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages that were started: a send, a receive, or both. They go beside the comm's collectives, in no order but that of
+ * Messages that were started: a send, a receive, both, or a group of them. They go beside the comm's collectives, in no order but that of
  * matching; whoever is busy with the comm takes them forward too.
  */
 #include "collective/queue_message.h"
@@ -8,20 +8,55 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/queue.h"
+#include "collective/trace.h"
+#include <string.h>
 
 #define MS INT64_C(1000000)
 
+static struct tti_parcel *on_the_way(struct tti_mail *mail)
+{
+    return &mail->parcels[mail->count];
+}
+
 static struct tti_letter *unfinished(struct tti_mail *mail)
 {
-    if (mail->sends && mail->send.letter.status == TUTTI_IN_PROGRESS) return &mail->send.letter;
-    if (mail->receives && mail->recv.letter.status == TUTTI_IN_PROGRESS) return &mail->recv.letter;
+    for (; mail->ended < mail->count; mail->ended++) {
+        struct tti_letter *letter = tti_letter_of(&on_the_way(mail)[mail->ended]);
+        if (letter->status == TUTTI_IN_PROGRESS) return letter;
+    }
     return NULL;
 }
 
-static tutti_status outcome(const struct tti_mail *mail)
+/* Ends those for which that is not too late. */
+static void cancel(struct tti_mail *mail)
 {
-    if (mail->sends && mail->send.letter.status != TUTTI_OK) return mail->send.letter.status;
-    return mail->receives ? mail->recv.letter.status : TUTTI_OK;
+    for (int i = mail->ended; i < mail->count; i++) tti_letter_cancel(tti_letter_of(&on_the_way(mail)[i]));
+}
+
+/* The first one that failed, or -1. */
+static int find_failed(struct tti_mail *mail)
+{
+    for (int i = 0; i < mail->count; i++)
+        if (tti_letter_of(&on_the_way(mail)[i])->status != TUTTI_OK) return i;
+    return -1;
+}
+
+void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail)
+{
+    int failed = find_failed(mail);
+    struct tti_parcel *parcel = &on_the_way(mail)[failed];
+    if (mail->kind == TTI_GROUP)
+        tti_group_explain(comm, tti_letter_of(parcel), failed);
+    else
+        tti_recv_explain(&parcel->recv, mail->kind, "");
+}
+
+static void trace(tutti_comm *comm, struct tti_mail *mail, tutti_status status)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < mail->count; i++) bytes += tti_letter_of(&on_the_way(mail)[i])->bytes;
+    int peer = mail->kind == TTI_GROUP ? -1 : tti_letter_of(&on_the_way(mail)[0])->peer;
+    tti_trace_note_mail(comm, mail->kind, &mail->site, mail->traced, peer, bytes, status);
 }
 
 static void finish(struct tti_started **link)
@@ -29,9 +64,15 @@ static void finish(struct tti_started **link)
     struct tti_started *started = *link;
     struct tti_mail *mail = started->mail;
     tutti_comm *comm = started->op.comm;
-    tutti_status status = outcome(mail);
+    int failed = find_failed(mail);
+    tutti_status status = failed < 0 ? TUTTI_OK : tti_letter_of(&on_the_way(mail)[failed])->status;
     *link = started->next;
-    if (status == TUTTI_OK && mail->receives) tti_recv_results(&mail->recv, mail->received, mail->message);
+    for (int i = 0; i < mail->count; i++) {
+        const struct tti_parcel *parcel = &on_the_way(mail)[i];
+        if (!parcel->sends && parcel->recv.letter.status == TUTTI_OK)
+            tti_recv_results(&parcel->recv, parcel->received, parcel->message);
+    }
+    if (tti_traced(comm)) trace(comm, mail, status);
     if (status != TUTTI_OK && tti_comm_is_broken(comm)) {
         started->error = tti_calloc(1, sizeof *started->error);
         if (started->error != NULL) *started->error = comm->queue.error;
@@ -60,9 +101,10 @@ bool tti_queue_drive_mail(tutti_comm *comm)
     tti_messages_lock(comm);
     while (*link != NULL) {
         struct tti_letter *letter = unfinished((*link)->mail);
-        if (letter != NULL && atomic_load_explicit(&(*link)->cancelled, memory_order_relaxed) != 0 &&
-            tti_letter_cancel(letter))
+        if (letter != NULL && atomic_load_explicit(&(*link)->cancelled, memory_order_relaxed) != 0) {
+            cancel((*link)->mail);
             letter = unfinished((*link)->mail);
+        }
         if (letter != NULL) {
             (*link)->mail->waiting_for = letter->waiting_for;
             link = &(*link)->next;
@@ -92,6 +134,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
                                  .site = &mail->site,
                                  .kind = mail->kind,
                                  .deadline_ms = started->op.deadline_ms,
+                                 .drives = true,
                                  .vigil = &started->vigil};
 }
 
@@ -138,38 +181,41 @@ void tti_queue_post_mail(struct tti_started *started)
     tutti_comm *comm = started->op.comm;
     tti_queue_take(comm);
     mail->waiting_for = -1;
-    if (mail->receives) {
-        mail->recv = mail->recv_given;
-        mail->recv.letter.site = &mail->site;
-        tti_recv_post(&mail->recv);
-    }
-    if (mail->sends) {
-        mail->send = mail->send_given;
-        mail->send.letter.site = &mail->site;
-        tti_send_post(&mail->send);
-    }
+    mail->ended = 0;
+    if (tti_traced(comm)) mail->traced = tti_trace_ticks(comm->trace);
+    memcpy(on_the_way(mail), mail->parcels, (size_t)mail->count * sizeof *mail->parcels);
+    tti_parcels_post(on_the_way(mail), mail->count);
     started->next = comm->queue.mail;
     comm->queue.mail = started;
     tti_queue_drive_mail(comm);
     tti_queue_give_back(comm);
 }
 
-tutti_status tti_queue_mail(tutti_comm *comm, const struct tti_mail *given)
+static struct tti_mail *make_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
 {
-    TTI_TRY(tti_queue_ready(comm, given->kind));
+    struct tti_mail *mail = tti_calloc(1, sizeof *mail + 2 * (size_t)count * sizeof *parcels);
+    if (mail == NULL) return NULL;
+    mail->kind = kind;
+    mail->site = comm->site;
+    mail->count = count;
+    if (count > 0) memcpy(mail->parcels, parcels, (size_t)count * sizeof *parcels);
+    return mail;
+}
+
+tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
+{
+    TTI_TRY(tti_queue_ready(comm, kind));
     struct tti_started *started = tti_started_new(comm);
-    struct tti_mail *mail = started == NULL ? NULL : tti_calloc(1, sizeof *mail);
+    struct tti_mail *mail = started == NULL ? NULL : make_mail(comm, kind, parcels, count);
     if (mail == NULL) {
         if (started != NULL) tti_started_free(started);
-        return tti_comm_refuse(comm, given->kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
-                               tti_kind_name(given->kind));
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
+                               tti_kind_name(kind));
     }
-    *mail = *given;
-    mail->site = comm->site;
     started->mail = mail;
     started->op.comm = comm;
     started->op.deadline_ms = comm->next_deadline_ms;
-    started->op.shape.kind = given->kind;
+    started->op.shape.kind = kind;
     started->persistent = comm->preparing;
     comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     if (!comm->preparing) tti_queue_start(started);

@@ -7,19 +7,21 @@
 
 #include "collective/api_message.h"
 
+/* The messages of one op. */
 struct tti_mail {
     enum tti_kind kind;
-    bool sends, receives;
-    struct tti_send send_given, send; /* as it was asked for, and on its way */
-    struct tti_recv recv_given, recv;
-    size_t *received;
-    tutti_message *message;
-    struct tti_site site;
+    struct tti_site site; /* of the call */
     int waiting_for;
+    int count, ended;            /* all before this one have */
+    uint64_t traced;             /* ticks at its start */
+    struct tti_parcel parcels[]; /* (2 * count): as they were asked for, and on their way */
 };
 
 /* Starts what the call is about, or prepares it; the handle goes to comm->starting. */
-tutti_status tti_queue_mail(tutti_comm *comm, const struct tti_mail *given);
+tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
+
+/* One of them was longer than its buffer: the sentence for it goes to the comm. */
+void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail);
 
 /* Around a blocking message: while ops are in flight on the comm, its caller is the one who takes them forward. The second
  * returns `status`, with its error in the comm. */

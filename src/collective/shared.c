@@ -102,8 +102,8 @@ static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *wait
     struct tti_post *post = &comm->posts[comm->rank];
     uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
     int peer = *waitable->waiting_for;
-    int announced = peer < 0 ? -1 : peer + 1;
-    if (peer >= 0 && waitable->awaited == NULL) announced |= TTI_IN_MESSAGE;
+    int announced = peer < 0 || waitable->drives ? -1 : peer + 1;
+    if (announced > 0 && waitable->awaited == NULL) announced |= TTI_IN_MESSAGE;
     atomic_store_explicit(&post->waiting_for, announced, memory_order_seq_cst);
     atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
     tti_fence_rare();

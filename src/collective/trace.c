@@ -267,3 +267,17 @@ void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint
                                                 .site = row->site,
                                                 .status = (int16_t)status};
 }
+
+void tti_trace_note_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_site *site, uint64_t began, int peer,
+                         uint64_t bytes, tutti_status status)
+{
+    struct tti_trace_row *row = &comm->trace->messages;
+    *next_event(row) = (struct tti_trace_event){.begin = began,
+                                                .end = tti_trace_ticks(comm->trace),
+                                                .bytes = bytes,
+                                                .peer = peer,
+                                                .what = TTI_TRACE_MAIL,
+                                                .kind = (uint8_t)kind,
+                                                .site = number_of(row, site),
+                                                .status = (int16_t)status};
+}

@@ -4,7 +4,7 @@
  * is not traced has no trace (NULL), and pays one branch at each of the places below.
  *
  * A trace has two rows, each of which one thread at a time writes to: operations, by whoever is busy with the comm, and
- * messages, by the caller. Time is read as seldom as can be: a step begins where the one before it ended, and a step that
+ * messages, by the same, or by the caller while none are in flight. Time is read as seldom as can be: a step begins where the one before it ended, and a step that
  * moves little and waits for nobody gets no time of its own.
  *
  * A small operation between ranks that share memory takes about as long as reading the clock a dozen times. It is recorded
@@ -17,7 +17,13 @@
 
 #include "collective/comm.h"
 
-enum tti_trace_what { TTI_TRACE_OP, TTI_TRACE_STEP, TTI_TRACE_MEETING, TTI_TRACE_MESSAGE };
+enum tti_trace_what {
+    TTI_TRACE_OP,
+    TTI_TRACE_STEP,
+    TTI_TRACE_MEETING,
+    TTI_TRACE_MESSAGE,
+    TTI_TRACE_MAIL /* messages that were started: they go beside each other */
+};
 enum { TTI_TRACE_SITES = 256, TTI_TRACE_PATH = 256, TTI_TRACE_POLLS = 32 };
 
 struct tti_trace_event {
@@ -74,6 +80,9 @@ void tti_trace_note_meeting(struct tti_op *op);
 void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started);
 void tti_trace_note_message_begin(tutti_comm *comm);
 void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint64_t bytes, tutti_status status);
+/* Messages that were started, at their end. */
+void tti_trace_note_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_site *site, uint64_t began, int peer,
+                         uint64_t bytes, tutti_status status);
 
 static inline bool tti_traced(const tutti_comm *comm)
 {

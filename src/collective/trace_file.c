@@ -126,6 +126,7 @@ struct writer {
     uint64_t now_ticks;
     int64_t now_ns;
     int row;       /* its number in the file */
+    uint64_t mail; /* messages that were started, so far */
     bool separate; /* there are events before */
 };
 
@@ -193,19 +194,40 @@ static void put_call(FILE *out, const struct tti_trace_event *event, const struc
     put_site(out, site);
 }
 
+static void put_arguments(FILE *out, const struct tti_trace_event *event, const struct tti_site *sites)
+{
+    bool step = event->what == TTI_TRACE_STEP || event->what == TTI_TRACE_MEETING;
+    fprintf(out, ",\"args\":{\"bytes\":%llu", (unsigned long long)event->bytes);
+    if (step || event->what == TTI_TRACE_OP) fprintf(out, ",\"sequence\":%u", event->sequence);
+    if (event->peer >= 0) fprintf(out, ",\"%s\":%d", event->what == TTI_TRACE_OP ? "root" : "peer", event->peer);
+    if (!step) put_call(out, event, &sites[event->site]);
+    fputs("}}", out);
+}
+
+/* Those that overlap in a row are pairs of events with a number that no other pair has. */
+static void put_mail(struct writer *writer, const struct tti_trace_event *event, const struct tti_site *sites)
+{
+    static const char format[] = ",\"cat\":\"message\",\"id\":\"%d.%d.%llu\",\"ts\":%.3f";
+    unsigned long long number = writer->mail++;
+    put_begin(writer, name_of(event), "b");
+    fprintf(writer->out, format, writer->comm->job_rank, writer->row, number, time_of(writer, event->begin));
+    put_arguments(writer->out, event, sites);
+    put_begin(writer, name_of(event), "e");
+    fprintf(writer->out, format, writer->comm->job_rank, writer->row, number, time_of(writer, event->end));
+    fputs("}", writer->out);
+}
+
 static void put_event(struct writer *writer, const struct tti_trace_event *event, const struct tti_site *sites)
 {
     static const char *const groups[] = {"operation", "step", "step", "message"};
-    FILE *out = writer->out;
-    bool call = event->what == TTI_TRACE_OP || event->what == TTI_TRACE_MESSAGE;
     double begin = time_of(writer, event->begin), end = time_of(writer, event->end);
+    if (event->what == TTI_TRACE_MAIL) {
+        put_mail(writer, event, sites);
+        return;
+    }
     put_begin(writer, name_of(event), "X");
-    fprintf(out, ",\"cat\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"bytes\":%llu", groups[event->what], begin,
-            end - begin, (unsigned long long)event->bytes);
-    if (event->what != TTI_TRACE_MESSAGE) fprintf(out, ",\"sequence\":%u", event->sequence);
-    if (event->peer >= 0) fprintf(out, ",\"%s\":%d", event->what == TTI_TRACE_OP ? "root" : "peer", event->peer);
-    if (call) put_call(out, event, &sites[event->site]);
-    fputs("}}", out);
+    fprintf(writer->out, ",\"cat\":\"%s\",\"ts\":%.3f,\"dur\":%.3f", groups[event->what], begin, end - begin);
+    put_arguments(writer->out, event, sites);
 }
 
 static void put_row(struct writer *writer, const struct tti_trace_row *row, const char *what)
