@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { COUNT = 1000, MANY = 200, LARGE = 1 << 18 };
 
@@ -468,6 +469,33 @@ static void many_threads(tutti_comm *comm, struct fault_rank *self)
     }
 }
 
+/* Ten thousand in flight on a hundred comms, waited for from the last one on; what memory that takes. */
+static void very_many(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { COMMS = SANITIZED ? 10 : 100, OPS = 100, ALL = COMMS * OPS };
+    int size = tutti_size(comm);
+    tutti_comm *comms[COMMS];
+    tutti_op *ops = calloc(ALL, sizeof *ops);
+    int32_t *x = calloc(ALL, sizeof *x), wrong = 0;
+    struct rusage before, after;
+    (void)self;
+    getrusage(RUSAGE_SELF, &before);
+    for (int i = 0; i < COMMS; i++) CHECK(tutti_comm_duplicate(comm, &comms[i]) == TUTTI_OK);
+    for (int i = 0; i < ALL; i++) {
+        x[i] = i;
+        wrong += tutti_all_reduce_start(comms[i % COMMS], &x[i], &x[i], 1, TUTTI_I32, TUTTI_SUM, &ops[i]) != TUTTI_OK;
+    }
+    for (int i = ALL; i-- > 0;) wrong += tutti_wait(ops[i]) != TUTTI_OK;
+    for (int i = 0; i < ALL; i++) wrong += x[i] != i * size;
+    getrusage(RUSAGE_SELF, &after);
+    CHECK_THAT(wrong == 0, "%d went wrong", wrong);
+    CHECK_THAT(SANITIZED || after.ru_maxrss - before.ru_maxrss < 200 << 10, "%ld KiB more",
+               after.ru_maxrss - before.ru_maxrss);
+    for (int i = 0; i < COMMS; i++) CHECK(tutti_comm_free(comms[i]) == TUTTI_OK);
+    free(ops);
+    free(x);
+}
+
 static void left_in_flight(tutti_comm *comm, struct fault_rank *self)
 {
     float x = 1, y = 0;
@@ -509,6 +537,7 @@ static void run_all(bool processes)
     }
     run("cancelled", cancelled, 2, processes);
     run("many threads", many_threads, 2, processes);
+    if (processes == over_tcp) run("very many", very_many, 2, processes);
     run("left in flight", left_in_flight, 2, processes);
     for (seed = 1; seed <= 24; seed++) run("random end", random_end, 2 + (int)(seed % 2), processes);
 }
