@@ -5,8 +5,10 @@
  * and processes, over memory and over tcp.
  */
 #define TUTTI_NO_CALL_SITES
+#include "collective/comm.h"
 #include "fault.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,16 +176,31 @@ static void break_one(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_comm_free(one) == TUTTI_OK && tutti_comm_free(other) == TUTTI_OK);
 }
 
-/* The memory of freed comms is used again. */
+static size_t blocks_in_use(tutti_comm *comm)
+{
+    struct tti_arena *arena = &comm->world->arena;
+    pthread_mutex_lock(&arena->lock);
+    size_t used = arena->used;
+    pthread_mutex_unlock(&arena->lock);
+    return used;
+}
+
+/* The memory of freed comms is used again, and that of their messages. */
 static void many_times(tutti_comm *comm, struct fault_rank *self)
 {
+    int to = (tutti_rank(comm) + 1) % tutti_size(comm), in = 0, out = 0;
+    size_t before = blocks_in_use(comm);
     (void)self;
     for (int i = 0; i < (SANITIZED ? 50 : 500); i++) {
         tutti_comm *made;
         if (!CHECK(tutti_comm_duplicate(comm, &made) == TUTTI_OK)) return;
         if (i % 50 == 0) CHECK(sum_of(made, 1) == tutti_size(comm));
+        if (i % 3 != 0)
+            CHECK(tutti_sendrecv(made, &in, 1, to, 0, &out, 1, TUTTI_ANY_SOURCE, 0, TUTTI_I32, NULL) == TUTTI_OK);
         CHECK(tutti_comm_free(made) == TUTTI_OK);
     }
+    size_t now = blocks_in_use(comm); /* what others have not freed yet is still there */
+    CHECK_THAT(now < before + 30, "%zu blocks of the arena, now %zu", before, now);
 }
 
 static void run(const char *title, fault_body *body, int size, bool processes, const char *setting)

@@ -55,13 +55,12 @@ enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
 enum { TTI_IN_MESSAGE = 1 << 30 };
 
 struct tti_area {
+    struct tti_grave grave;               /* of a comm that was split off: its sides that are not freed yet */
     _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
     _Alignas(64) _Atomic uint32_t sleepers;
-    _Atomic uint32_t users;                              /* of a comm that was split off: sides not freed yet */
     _Atomic uint32_t full_fences;                        /* some rank cannot fence for others: see tti_fence_frequent */
     _Alignas(64) _Atomic uint64_t cores[TTI_CORE_WORDS]; /* all that ranks may run on */
     tutti_error failure;
-    struct tti_area *next_grave; /* its owner's: see split.c */
 };
 
 enum tti_op_state { TTI_OP_QUEUED, TTI_OP_OPENING, TTI_OP_FAST, TTI_OP_MEETING, TTI_OP_RUNNING, TTI_OP_ENDED };
@@ -229,8 +228,6 @@ static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank
 /* Bytes of shared memory that a comm of `size` ranks needs. */
 size_t tti_area_bytes(int size, bool bounce);
 size_t tti_area_bytes_small(int size, bool bounce); /* of one that was split off */
-/* This rank needs the memory of a comm that was split off no more. */
-void tti_area_give_back(struct tti_world *world, struct tti_area *area, bool owns);
 
 /* What a comm is made of: one rank's side of it. */
 struct tti_net;

@@ -60,7 +60,7 @@ void tti_local_free(tutti_comm *comm)
 {
     struct tti_local *local = comm->local;
     if (local == NULL) return;
-    if (local->given) tti_area_give_back(comm->world, local->area, local->owns_area);
+    if (local->given) tti_grave_leave(comm->world, &local->area->grave, local->owns_area);
     tti_hosts_free(&local->own);
     tti_free(local->scratch);
     tti_free(local);

@@ -43,6 +43,7 @@ static void free_early(struct tti_box *box, struct tti_early *early)
 void tti_messages_free(struct tti_messages *messages)
 {
     if (messages == NULL) return;
+    tti_channels_leave(messages);
     for (int peer = 0; peer < messages->comm->size; peer++) {
         struct tti_box *box = messages->boxes[peer];
         if (box == NULL) continue;

@@ -86,7 +86,8 @@ struct tti_box {
     struct tti_link early;
     uint64_t early_bytes;
     uint32_t announced, heard;          /* numbers of large messages, out and in */
-    struct tti_ring to, answers_to;     /* of our channel to the peer: cells, and what it answers */
+    struct tti_grave *made;             /* our channel to the peer, or NULL */
+    struct tti_ring to, answers_to;     /* of it: cells, and what the peer answers */
     struct tti_ring from, answers_from; /* of its channel to us: cells, and what we answer */
     struct tti_link incoming;           /* frames: small messages that have begun to come */
     uint64_t owed, credit;              /* frames: small messages that the peer, and this rank, has not accounted for */
@@ -162,6 +163,8 @@ bool tti_large_step(struct tti_letter *letter);
 
 /* Whether a peer has made a channel to this rank. */
 bool tti_channel_is_there(const struct tti_messages *messages, int peer);
+/* The comm is freed: this rank uses its channels no more. */
+void tti_channels_leave(struct tti_messages *messages);
 #define TTI_SEND_OF(pointer) TTI_LIST_OF(pointer, struct tti_send, letter)
 #define TTI_RECV_OF(pointer) TTI_LIST_OF(pointer, struct tti_recv, letter)
 #define TTI_LETTER_ON(link) TTI_LIST_OF(link, struct tti_letter, on)

@@ -3,10 +3,18 @@
  * How notes travel: through channels in memory that both ranks can reach, and to the own rank.
  *
  * The channel from a to b lies in a's arena and is made when a first has something to say to b; its place is written into
- * the comm's table of channels.
+ * the comm's table of channels. It is given back when both have freed their side of the comm. Who frees its side first
+ * closes the place for a channel that was not made: it would have no reader.
  */
 #include "base/status.h"
 #include "collective/message_parts.h"
+
+#define CLOSED UINT64_MAX
+
+struct memory {
+    struct tti_grave grave;
+    struct tti_channel channel;
+};
 
 static _Atomic uint64_t *channel_word(const tutti_comm *comm, int from, int to)
 {
@@ -23,13 +31,23 @@ bool tti_channel_is_there(const struct tti_messages *messages, int peer)
 static tutti_status open_channel(struct tti_box *box, tutti_error *error)
 {
     tutti_comm *comm = box->messages->comm;
-    struct tti_channel *channel = tti_arena_alloc(&comm->world->arena, sizeof *channel, error);
-    if (channel == NULL) return error->status;
-    tti_ring_cells(&box->to, channel);
-    tti_ring_answers(&box->answers_to, channel);
-    uint64_t offset = (uint64_t)((char *)channel - comm->world->arena.mapping.base);
-    atomic_store_explicit(channel_word(comm, comm->rank, box->peer), offset + 1, memory_order_release);
+    struct memory *memory = tti_arena_alloc(&comm->world->arena, sizeof *memory, error);
+    if (memory == NULL) return error->status;
+    tti_ring_cells(&box->to, &memory->channel);
+    tti_ring_answers(&box->answers_to, &memory->channel);
+    uint64_t nothing = 0, place = (uint64_t)((char *)memory - comm->world->arena.mapping.base) + 1;
+    atomic_store_explicit(&memory->grave.users, 2, memory_order_relaxed);
+    if (!atomic_compare_exchange_strong_explicit(channel_word(comm, comm->rank, box->peer), &nothing, place,
+                                                 memory_order_acq_rel, memory_order_acquire))
+        atomic_store_explicit(&memory->grave.users, 1, memory_order_relaxed);
+    box->made = &memory->grave;
     return TUTTI_OK;
+}
+
+static struct memory *memory_of(const tutti_comm *comm, int peer, uint64_t place)
+{
+    int process = tti_info_of(comm, peer)->process;
+    return tti_world_translate(comm->world, process, place - 1, sizeof(struct memory));
 }
 
 /* Whether the peer has made its channel to us yet. */
@@ -38,12 +56,25 @@ static bool find_channel(struct tti_box *box)
     const tutti_comm *comm = box->messages->comm;
     uint64_t word = atomic_load_explicit(channel_word(comm, box->peer, comm->rank), memory_order_acquire);
     if (word == 0) return false;
-    int process = tti_info_of(comm, box->peer)->process;
-    struct tti_channel *channel = tti_world_translate(comm->world, process, word - 1, sizeof *channel);
-    if (channel == NULL) return false;
-    tti_ring_cells(&box->from, channel);
-    tti_ring_answers(&box->answers_from, channel);
+    struct memory *memory = memory_of(comm, box->peer, word);
+    if (memory == NULL) return false;
+    tti_ring_cells(&box->from, &memory->channel);
+    tti_ring_answers(&box->answers_from, &memory->channel);
     return true;
+}
+
+void tti_channels_leave(struct tti_messages *messages)
+{
+    tutti_comm *comm = messages->comm;
+    if (comm->channels == NULL || comm->world == NULL) return;
+    for (int peer = 0; peer < comm->size; peer++) {
+        const struct tti_box *box = messages->boxes[peer];
+        if (peer == comm->rank) continue;
+        uint64_t word = atomic_exchange_explicit(channel_word(comm, peer, comm->rank), CLOSED, memory_order_acq_rel);
+        struct memory *memory = word == 0 || word == CLOSED ? NULL : memory_of(comm, peer, word);
+        if (memory != NULL) tti_grave_leave(comm->world, &memory->grave, false);
+        if (box != NULL && box->made != NULL) tti_grave_leave(comm->world, box->made, true);
+    }
 }
 
 /* ---- Channels -------------------------------------------------------------------------------------------------- */

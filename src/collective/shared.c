@@ -219,7 +219,7 @@ static void leave(tutti_comm *comm)
 
 static void shut(tutti_comm *comm)
 {
-    if (comm->members != NULL) tti_area_give_back(comm->world, comm->area, comm->owns_area);
+    if (comm->members != NULL) tti_grave_leave(comm->world, &comm->area->grave, comm->owns_area);
 }
 
 const struct tti_provider_ops tti_provider_shared = {

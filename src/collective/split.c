@@ -5,8 +5,8 @@
  * all ranks could make their side of it.
  * So either all ranks of a new comm have it, or all get the same error.
  *
- * Invariant: the memory of a comm belongs to the arena of the rank that allocated it. It is given back when all its ranks have freed their
- * side (`users` is 0), by its owner, at the next comm that is made or freed; until then it lies in a grave.
+ * Invariant: the memory of a comm belongs to the arena of the rank that allocated it. It is given back when all its ranks
+ * have freed their side, by its owner, at the next comm that is made or freed; until then it lies in a grave.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -47,37 +47,6 @@ struct split {
     size_t area_bytes;
     tutti_error error;
 };
-
-/* ---- Graves ---------------------------------------------------------------------------------------------------- */
-
-static void dig_up(struct tti_world *world)
-{
-    tti_lock(&world->graves_lock);
-    struct tti_area **link = (struct tti_area **)&world->graves;
-    while (*link != NULL) {
-        struct tti_area *area = *link;
-        tutti_error ignored = {0};
-        if (atomic_load_explicit(&area->users, memory_order_acquire) != 0) {
-            link = &area->next_grave;
-            continue;
-        }
-        *link = area->next_grave;
-        tti_arena_free(&world->arena, area, &ignored);
-    }
-    tti_unlock(&world->graves_lock);
-}
-
-void tti_area_give_back(struct tti_world *world, struct tti_area *area, bool owns)
-{
-    if (owns) {
-        tti_lock(&world->graves_lock);
-        area->next_grave = world->graves;
-        world->graves = area;
-        tti_unlock(&world->graves_lock);
-    }
-    atomic_fetch_sub_explicit(&area->users, 1, memory_order_acq_rel);
-    if (owns) dig_up(world);
-}
 
 /* ---- Who goes where -------------------------------------------------------------------------------------------- */
 
@@ -176,13 +145,13 @@ static bool needs_bounce(const struct split *split)
 static void make_area(struct split *split)
 {
     struct tti_world *world = split->parent->world;
-    dig_up(world);
+    tti_graves_clear(world);
     struct tti_area *area = tti_arena_alloc(&world->arena, split->area_bytes, &split->error);
     if (area == NULL) {
         split->mine.status = split->error.status;
         return;
     }
-    atomic_store_explicit(&area->users, (uint32_t)split->users, memory_order_relaxed);
+    atomic_store_explicit(&area->grave.users, (uint32_t)split->users, memory_order_relaxed);
     split->mine.process = world->process;
     split->mine.offset = (uint64_t)((char *)area - world->arena.mapping.base);
     split->area = area;

@@ -184,6 +184,41 @@ void tti_world_release(struct tti_world *world)
     tti_free(world);
 }
 
+/* ---- Graves ---------------------------------------------------------------------------------------------------- */
+
+static void lock_graves(struct tti_world *world)
+{
+    while (atomic_exchange_explicit(&world->graves_lock, 1, memory_order_acquire) != 0) tti_wait_turn();
+}
+
+void tti_graves_clear(struct tti_world *world)
+{
+    tutti_error ignored = {0};
+    lock_graves(world);
+    for (struct tti_grave **link = &world->graves; *link != NULL;) {
+        struct tti_grave *grave = *link;
+        if (atomic_load_explicit(&grave->users, memory_order_acquire) != 0) {
+            link = &grave->next;
+            continue;
+        }
+        *link = grave->next;
+        tti_arena_free(&world->arena, grave, &ignored);
+    }
+    atomic_store_explicit(&world->graves_lock, 0, memory_order_release);
+}
+
+void tti_grave_leave(struct tti_world *world, struct tti_grave *grave, bool owner)
+{
+    if (owner) {
+        lock_graves(world);
+        grave->next = world->graves;
+        world->graves = grave;
+        atomic_store_explicit(&world->graves_lock, 0, memory_order_release);
+    }
+    atomic_fetch_sub_explicit(&grave->users, 1, memory_order_acq_rel); /* by now it may be gone */
+    if (owner) tti_graves_clear(world);
+}
+
 /* ---- Marks and liveness ---------------------------------------------------------------------------------------- */
 
 void tti_world_mark(struct tti_world *world, int rank, enum tti_rank_state state)

@@ -55,6 +55,13 @@ struct tti_process {
 #define TTI_COUNT_OPTION(name, kind, initial, low, high, help) +TTI_COUNT_##kind
 enum { TTI_TEXT_OPTIONS = 0 TUTTI_OPTION_LIST(TTI_COUNT_OPTION) };
 
+/* The beginning of memory that one process's arena has for several ranks: it is given back by its owner when the last of
+ * its users has said that it needs it no more. */
+struct tti_grave {
+    _Atomic uint32_t users;
+    struct tti_grave *next; /* the owner's */
+};
+
 struct tti_world {
     char job[128];
     int size;
@@ -69,13 +76,17 @@ struct tti_world {
     struct tti_process *processes;
     struct tti_arena arena;
     _Atomic uint32_t graves_lock;
-    void *graves;          /* the layer above's: memory to be given back to the arena */
-    atomic_int references; /* ranks of this process that have not left */
+    struct tti_grave *graves; /* of this process, which it has no use for itself any more */
+    atomic_int references;    /* ranks of this process that have not left */
 };
 
 /* A world of `size` ranks that are all threads of this process (also size 1). No bootstrap; references = size. */
 tutti_status tti_world_threads(int size, const tutti_options *options, size_t area_bytes, struct tti_world **world,
                                tutti_error *error);
+
+/* One of its users needs it no more; that was `owner`, in whose arena it is. What nobody uses any more goes back. */
+void tti_grave_leave(struct tti_world *world, struct tti_grave *grave, bool owner);
+void tti_graves_clear(struct tti_world *world);
 
 /* This process among those of a job. The ranks of process p are p * ranks_each and those after it, its threads. */
 struct tti_member {
