@@ -427,5 +427,6 @@ int main(void)
     }
     in_simulation(1, 4);
     in_simulation(3, 1);
+    in_simulation(2, 2);
     return fault_end();
 }
