@@ -79,6 +79,7 @@ static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
 {
     int peer = *waitable->waiting_for;
     if (peer < 0 || peer == comm->rank || waitable->kind < TTI_LEAVE) return TUTTI_IN_PROGRESS;
+    if (waitable->vigil != NULL) return TUTTI_IN_PROGRESS; /* it was started: its caller may still do something else */
     uint64_t entry = newest_entry(comm, peer);
     if (entry == 0 || (int32_t)((uint32_t)(entry >> 32) - (uint32_t)comm->sequence) <= 0) return TUTTI_IN_PROGRESS;
     if (atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire) != comm->rank + 1)
