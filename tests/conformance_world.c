@@ -2,6 +2,7 @@
 #include "conformance_world.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,7 +195,9 @@ static pid_t start(const struct conf_world *world, const char *job, int rank)
 static void finish(const struct conf_world *world, pid_t pid, int rank)
 {
     int status = 0;
-    if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    bool ended = pid > 0 && waitpid(pid, &status, 0) == pid;
+    if (ended && !world->killed && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    if (ended && world->killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return;
     conf_check(false, "%d %s, direct=%d, attach=%d: process of rank %d: %s %d", world->size,
                conf_ranks_name(world->ranks), world->direct, world->attach, rank,
                pid < 0               ? "not started"

@@ -27,6 +27,7 @@ struct conf_world {
     uint64_t seed;      /* of a simulation, */
     int hosts;          /* and how many hosts the ranks are on; 0: one */
     unsigned limit_s;   /* seconds until the alarm; 0: 400 */
+    bool killed;        /* its processes are to end by SIGKILL */
     void (*body)(tutti_comm *comm, void *context);
     void *context;
 };
