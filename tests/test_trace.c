@@ -272,7 +272,9 @@ static void check_death(void)
     fault_title("a rank that died");
     CHECK(fault_run(&world));
     json_t *events = load();
-    CHECK(count(events, 0, "barrier", "operation") == 2 && count(events, 2, "barrier", "operation") == 2);
+    int first = count(events, 0, "barrier", "operation"), last = count(events, 2, "barrier", "operation");
+    /* a call that finds the comm broken by the other survivor already begins no operation */
+    CHECK(first >= 1 && first <= 2 && last >= 1 && last <= 2 && first + last >= 3);
     CHECK(count(events, 1, "barrier", "operation") == 0);
     int failed = 0;
     size_t index;
@@ -282,7 +284,7 @@ static void check_death(void)
         const char *status = json_string_value(argument(event, "status"));
         failed += status != NULL && strcmp(status, "TUTTI_ERR_PEER_LOST") == 0;
     }
-    CHECK(failed == 2);
+    CHECK(failed == first + last - 2);
     json_decref(events);
 }
 

@@ -72,7 +72,7 @@ fi
 
 # ---- Network namespaces: hosts that reach each other by tcp only
 near=tutti$$a far=tutti$$b
-if ip netns add $near 2>/dev/null && ip netns add $far 2>/dev/null &&
+if ip netns add $near 2>/dev/null && ip netns add $far 2>/dev/null && ip netns exec $near true 2>/dev/null &&
     ip link add t$$a netns $near type veth peer name t$$b netns $far 2>/dev/null; then
     trap 'ip netns del $near; ip netns del $far; rm -rf "$DIR"' EXIT
     ip -n $near address add 10.213.7.1/24 dev t$$a && ip -n $near link set t$$a up && ip -n $near link set lo up
