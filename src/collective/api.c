@@ -113,6 +113,7 @@ void tti_op_renew(struct tti_op *op)
     tti_op_rewind(op);
     op->deadline_ms = comm->next_deadline_ms;
     op->call.site = comm->site;
+    op->edition = 0;
 }
 
 struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, uint64_t in_bytes, void *out,
@@ -228,6 +229,10 @@ tutti_status tti_api_check_buffers(tutti_comm *comm, enum tti_kind named, const 
 static tutti_status prepare(tutti_comm *comm, const struct tti_arguments *given)
 {
     enum tti_kind kind = given->kind;
+    if (kind == TTI_BARRIER) {
+        tti_api_op(comm, kind, NULL, 0, NULL, 0, 0, given->type, -1);
+        return TUTTI_OK;
+    }
     TTI_TRY(tti_api_check_type(comm, kind, given->type));
     const struct form *form = &forms[kind];
     if (form->in_at_root || form->out_at_root) TTI_TRY(tti_api_check_rank(comm, kind, "root", given->root));
@@ -248,15 +253,39 @@ static bool same_arguments(const struct tti_arguments *a, const struct tti_argum
            a->reduction == b->reduction && a->root == b->root;
 }
 
-/* A call like the one before it, as in a loop, finds its op checked and filled. */
-static tutti_status collective(tutti_comm *comm, struct tti_arguments given)
+static void note(struct tti_op *op)
 {
-    TTI_TRY(tti_api_begin(comm, given.kind));
-    if (comm->repeats && same_arguments(&given, &comm->checked)) {
-        tti_op_renew(&comm->op);
+    tutti_comm *comm = op->comm;
+    op->edition = ++comm->editions;
+    op->digest = tti_call_digest(&op->call);
+    comm->noted_file = comm->site_file;
+}
+
+/* The same call once more. What is said about it is rarely new, and is compared in the parts in which it was stored: a copy
+ * would have to wait until these stores are done, which come behind those of the operation before. */
+static void repeat(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    const struct tti_site *said = &comm->site, *known = &op->call.site;
+    tti_op_rewind(op);
+    op->deadline_ms = comm->next_deadline_ms;
+    bool unnamed = said->name[0] == '\0' && known->name[0] == '\0';
+    if (unnamed && said->line == known->line && comm->site_file == comm->noted_file) return;
+    op->call.site = *said;
+    note(op);
+}
+
+/* A call like the one before it, as in a loop, finds its op checked and filled. The arguments come by address: as a value
+ * they would be copied, with the same delay. */
+static tutti_status collective(tutti_comm *comm, const struct tti_arguments *given)
+{
+    TTI_TRY(tti_api_begin(comm, given->kind));
+    if (comm->repeats && same_arguments(given, &comm->checked)) {
+        repeat(&comm->op);
     } else {
-        TTI_TRY(prepare(comm, &given));
-        comm->checked = given;
+        TTI_TRY(prepare(comm, given));
+        note(&comm->op);
+        comm->checked = *given;
         comm->repeats = true;
     }
     return tti_api_run(&comm->op);
@@ -264,39 +293,39 @@ static tutti_status collective(tutti_comm *comm, struct tti_arguments given)
 
 tutti_status tutti_barrier(tutti_comm *comm)
 {
-    TTI_TRY(tti_api_begin(comm, TTI_BARRIER));
-    return tti_api_run(tti_api_op(comm, TTI_BARRIER, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1));
+    return collective(
+        comm, &(struct tti_arguments){.kind = TTI_BARRIER, .type = TUTTI_TYPE_COUNT, .reduction = -1, .root = -1});
 }
 
 tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                               tutti_reduction reduction)
 {
-    return collective(comm, (struct tti_arguments){.kind = TTI_ALL_REDUCE,
-                                                   .type = type,
-                                                   .reduction = (int)reduction,
-                                                   .root = -1,
-                                                   .in = in,
-                                                   .out = out,
-                                                   .count = count});
+    return collective(comm, &(struct tti_arguments){.kind = TTI_ALL_REDUCE,
+                                                    .type = type,
+                                                    .reduction = (int)reduction,
+                                                    .root = -1,
+                                                    .in = in,
+                                                    .out = out,
+                                                    .count = count});
 }
 
 tutti_status tutti_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                           tutti_reduction reduction, int root)
 {
-    return collective(comm, (struct tti_arguments){.kind = TTI_REDUCE,
-                                                   .type = type,
-                                                   .reduction = (int)reduction,
-                                                   .root = root,
-                                                   .in = in,
-                                                   .out = out,
-                                                   .count = count});
+    return collective(comm, &(struct tti_arguments){.kind = TTI_REDUCE,
+                                                    .type = type,
+                                                    .reduction = (int)reduction,
+                                                    .root = root,
+                                                    .in = in,
+                                                    .out = out,
+                                                    .count = count});
 }
 
 tutti_status tutti_broadcast(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
 {
     return collective(
         comm,
-        (struct tti_arguments){
+        &(struct tti_arguments){
             .kind = TTI_BROADCAST, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
 }
 
@@ -304,7 +333,7 @@ tutti_status tutti_all_gather(tutti_comm *comm, const void *in, void *out, size_
 {
     return collective(
         comm,
-        (struct tti_arguments){
+        &(struct tti_arguments){
             .kind = TTI_ALL_GATHER, .type = type, .reduction = -1, .root = -1, .in = in, .out = out, .count = count});
 }
 
@@ -312,7 +341,7 @@ tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out, size_t co
 {
     return collective(
         comm,
-        (struct tti_arguments){
+        &(struct tti_arguments){
             .kind = TTI_GATHER, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
 }
 
@@ -320,50 +349,50 @@ tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t c
 {
     return collective(
         comm,
-        (struct tti_arguments){
+        &(struct tti_arguments){
             .kind = TTI_SCATTER, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
 }
 
 tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                                   tutti_reduction reduction)
 {
-    return collective(comm, (struct tti_arguments){.kind = TTI_REDUCE_SCATTER,
-                                                   .type = type,
-                                                   .reduction = (int)reduction,
-                                                   .root = -1,
-                                                   .in = in,
-                                                   .out = out,
-                                                   .count = count});
+    return collective(comm, &(struct tti_arguments){.kind = TTI_REDUCE_SCATTER,
+                                                    .type = type,
+                                                    .reduction = (int)reduction,
+                                                    .root = -1,
+                                                    .in = in,
+                                                    .out = out,
+                                                    .count = count});
 }
 
 tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
 {
     return collective(
         comm,
-        (struct tti_arguments){
+        &(struct tti_arguments){
             .kind = TTI_ALL_TO_ALL, .type = type, .reduction = -1, .root = -1, .in = in, .out = out, .count = count});
 }
 
 tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                         tutti_reduction reduction)
 {
-    return collective(comm, (struct tti_arguments){.kind = TTI_SCAN,
-                                                   .type = type,
-                                                   .reduction = (int)reduction,
-                                                   .root = -1,
-                                                   .in = in,
-                                                   .out = out,
-                                                   .count = count});
+    return collective(comm, &(struct tti_arguments){.kind = TTI_SCAN,
+                                                    .type = type,
+                                                    .reduction = (int)reduction,
+                                                    .root = -1,
+                                                    .in = in,
+                                                    .out = out,
+                                                    .count = count});
 }
 
 tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                           tutti_reduction reduction)
 {
-    return collective(comm, (struct tti_arguments){.kind = TTI_EXSCAN,
-                                                   .type = type,
-                                                   .reduction = (int)reduction,
-                                                   .root = -1,
-                                                   .in = in,
-                                                   .out = out,
-                                                   .count = count});
+    return collective(comm, &(struct tti_arguments){.kind = TTI_EXSCAN,
+                                                    .type = type,
+                                                    .reduction = (int)reduction,
+                                                    .root = -1,
+                                                    .in = in,
+                                                    .out = out,
+                                                    .count = count});
 }

@@ -20,14 +20,18 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ (hash >> 29);
 }
 
-uint32_t tti_call_signature(uint32_t before, const struct tti_call *call)
+uint64_t tti_call_digest(const struct tti_call *call)
 {
     uint64_t what = (uint64_t)call->kind | (uint64_t)call->type << 8 | (uint64_t)call->in_place << 16 |
                     (uint64_t)(uint32_t)call->root << 32;
-    uint64_t hash = mix((uint64_t)before << 32 | call->reduction_signature, what);
+    uint64_t hash = mix(call->reduction_signature, what);
     hash = mix(hash, call->count);
-    hash = mix(hash, call->counts_signature);
-    return (uint32_t)(hash >> 32) & ~UINT32_C(1);
+    return mix(hash, call->counts_signature);
+}
+
+uint32_t tti_call_signature(uint32_t before, uint64_t digest)
+{
+    return (uint32_t)(mix((uint64_t)before << 32 | before, digest) >> 32) & ~UINT32_C(1);
 }
 
 uint32_t tti_counts_signature(const size_t *counts, int size)

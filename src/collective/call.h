@@ -90,9 +90,11 @@ struct tti_call {
     struct tti_site site;
 };
 
-/* Chains the call onto the signature of all calls before it: a difference, once there, never goes away. The lowest bit
- * is left clear for the "private" mark of the entry word. */
-uint32_t tti_call_signature(uint32_t before, const struct tti_call *call);
+/* Of all that must be equal on all ranks. */
+uint64_t tti_call_digest(const struct tti_call *call);
+/* Chains a call onto the signature of all calls before it: a difference, once there, never goes away. The lowest bit is left
+ * clear for the "private" mark of the entry word. */
+uint32_t tti_call_signature(uint32_t before, uint64_t digest);
 uint32_t tti_counts_signature(const size_t *counts, int size);
 /* Fills in all that depends on how many pieces there are, and on their counts. */
 void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_t count);

@@ -133,11 +133,12 @@ static bool allocate(tutti_comm *comm)
     comm->targets = tti_calloc(n, sizeof *comm->targets);
     comm->factors = tti_calloc(n, sizeof *comm->factors);
     comm->row = tti_calloc(4 * n, sizeof *comm->row);
+    comm->shown = tti_calloc(comm->window, sizeof *comm->shown);
     comm->messages = tti_messages_create(comm);
     bool scratch = !comm->all_threads;
     if (scratch) comm->scratch = tti_calloc(n, TTI_SCRATCH_BYTES);
-    return comm->sources != NULL && comm->targets != NULL && comm->row != NULL && comm->factors != NULL &&
-           comm->messages != NULL && (!scratch || comm->scratch != NULL);
+    return comm->sources != NULL && comm->targets != NULL && comm->row != NULL && comm->shown != NULL &&
+           comm->factors != NULL && comm->messages != NULL && (!scratch || comm->scratch != NULL);
 }
 
 static bool is_one_process(const tutti_comm *comm)
@@ -255,6 +256,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_free(comm->targets);
     tti_free(comm->factors);
     tti_free(comm->row);
+    tti_free(comm->shown);
     tti_free(comm->counts.waited_for);
     tti_free(comm->scratch);
     if (comm->pack != NULL) tti_arena_free(&comm->world->arena, comm->pack, &ignored);

@@ -71,6 +71,8 @@ struct tti_op {
     enum tti_op_state state;
     struct tti_shape shape;
     struct tti_call call;
+    uint64_t edition; /* of `call`: two of the comm's ops with the same one have the same call; 0: not known */
+    uint64_t digest;  /* of `call`, where its edition is known */
     struct tti_reducer reducer;
     const void *in;
     void *out;
@@ -157,6 +159,7 @@ struct tutti_comm {
     struct tti_post *posts;
     struct tti_slot *slots;  /* `window` of each rank */
     struct tti_call *calls;  /* likewise; apart from the slots: peers read them for errors only */
+    uint64_t *shown;         /* `window`: editions of the calls that this rank's slots hold */
     uint64_t window;         /* a power of two, the same on all ranks */
     struct tti_lanes *lanes; /* provider `host`: its dealings over the transport */
     struct tti_local *local; /* and with its host's ranks through memory; NULL: none */
@@ -184,6 +187,8 @@ struct tutti_comm {
 
     struct tti_site site; /* about the next call */
     const char *site_file;
+    const char *noted_file;   /* what it was when the op's site was noted */
+    uint64_t editions;        /* of calls, so far */
     int64_t next_deadline_ms; /* 0: the comm's */
     tutti_error error;
     tutti_error *sink;       /* where what goes wrong in an op is described: `error`, or the queue's */

@@ -24,6 +24,13 @@
 
 enum { PIECE_BYTES = 1 << 20 }; /* after this much copying the comm is looked at again */
 
+/* The one that the cursor stands for. */
+static int next_peer(const struct tti_op *op)
+{
+    int peer = op->comm->rank + 1 + op->cursor;
+    return peer < op->comm->size ? peer : peer - op->comm->size;
+}
+
 static uint64_t mark(const struct tti_op *op, uint32_t number)
 {
     return op->comm->sequence << 32 | number;
@@ -48,7 +55,9 @@ static void show_call(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     struct tti_post *post = &comm->posts[comm->rank];
-    *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
+    uint64_t *shown = &comm->shown[comm->sequence & (comm->window - 1)];
+    if (op->edition == 0 || op->edition != *shown) *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
+    *shown = op->edition;
     if (comm->crowded) atomic_store_explicit(&post->core, tti_core_now(), memory_order_relaxed);
     atomic_store_explicit(&post->progress, comm->sequence << 32, memory_order_release);
 }
@@ -126,7 +135,7 @@ static tutti_status seen_all(struct tti_op *op, uint32_t number)
 {
     tutti_comm *comm = op->comm;
     for (; op->cursor < comm->size - 1; op->cursor++) {
-        int peer = (comm->rank + 1 + op->cursor) % comm->size;
+        int peer = next_peer(op);
         /* once met, entries need no second look */
         if (number != 0 && op->state == TTI_OP_RUNNING && comm->all_entered == comm->sequence) {
             if (seen_number(op, peer, number) == TUTTI_OK) continue;
@@ -162,7 +171,7 @@ static tutti_status open_slot(struct tti_op *op)
     uint64_t wanted = op->blocked ? needed + comm->window / 2 - 1 : needed;
     if (op->cursor == 0) op->least = last;
     for (; op->cursor < comm->size - 1; op->cursor++) {
-        int peer = (comm->rank + 1 + op->cursor) % comm->size;
+        int peer = next_peer(op);
         uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
         int32_t ahead = (int32_t)((uint32_t)(progress >> 32) - (uint32_t)wanted);
         op->waiting_for = peer;

@@ -4,6 +4,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sim.h"
 #include "base/status.h"
 #include "collective/comm.h"
 #include "collective/executor.h"
@@ -13,6 +14,8 @@
 #include "collective/trace.h"
 #include <string.h>
 #include <unistd.h>
+
+enum { BARE_POLLS = 32 };
 
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
 static void count_cores(tutti_comm *comm)
@@ -33,7 +36,7 @@ static void number(struct tti_op *op, const uint64_t *row)
     tutti_comm *comm = op->comm;
     comm->sequence++;
     count_cores(comm);
-    comm->signature = tti_call_signature(comm->signature, &op->call);
+    comm->signature = tti_call_signature(comm->signature, op->edition != 0 ? op->digest : tti_call_digest(&op->call));
     size_t words = 4 * (size_t)comm->size;
     if (op->shape.tables != NULL) memcpy(comm->tables + comm->own_row * words, row, words * sizeof *row);
     op->state = TTI_OP_OPENING;
@@ -69,12 +72,19 @@ tutti_status tti_op_progress(void *object)
     return status;
 }
 
-tutti_status tti_op_run(struct tti_op *op)
+/* What ranks that run exchange is there within a few polls, which need no more than to look. */
+static tutti_status poll(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    if (!comm->preparing) tti_stats_count(comm, op, comm->starting != NULL);
-    if (comm->starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
-    tti_op_begin(op, comm->row);
+    int polls = comm->crowded || tti_traced(comm) || tti_sim != NULL ? 1 : BARE_POLLS;
+    tutti_status status;
+    do status = tti_op_progress(op);
+    while (status == TUTTI_IN_PROGRESS && --polls > 0 && !tti_comm_is_broken(comm));
+    return status;
+}
+
+static __attribute__((noinline)) tutti_status await(struct tti_op *op)
+{
     struct tti_vigil vigil = {.since_ns = op->many != NULL ? tti_now_ns() : 0};
     struct tti_waitable waitable = {.progress = tti_op_progress,
                                     .object = op,
@@ -84,12 +94,26 @@ tutti_status tti_op_run(struct tti_op *op)
                                     .kind = (enum tti_kind)op->call.kind,
                                     .deadline_ms = op->deadline_ms,
                                     .vigil = op->many != NULL ? &vigil : NULL};
-    tutti_status status = tti_comm_wait(comm, &waitable);
-    if (status != TUTTI_OK) {
-        comm->provider->stop(op);
-        int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
-        while (!comm->provider->is_fenced(op, until)) tti_wait_turn();
-    }
+    return tti_comm_wait(op->comm, &waitable);
+}
+
+static __attribute__((noinline)) void give_up(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    comm->provider->stop(op);
+    int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
+    while (!comm->provider->is_fenced(op, until)) tti_wait_turn();
+}
+
+tutti_status tti_op_run(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    if (!comm->preparing) tti_stats_count(comm, op, comm->starting != NULL);
+    if (comm->starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
+    tti_op_begin(op, comm->row);
+    tutti_status status = poll(op);
+    if (status == TUTTI_IN_PROGRESS) status = await(op);
+    if (status != TUTTI_OK) give_up(op);
     op->state = TTI_OP_ENDED;
     tti_trace_end(op, status, false);
     return status;

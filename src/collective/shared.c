@@ -203,7 +203,7 @@ static void leave(tutti_comm *comm)
 {
     comm->sequence++;
     struct tti_op *op = tti_api_op(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
-    comm->signature = tti_call_signature(comm->signature, &op->call);
+    comm->signature = tti_call_signature(comm->signature, tti_call_digest(&op->call));
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
     /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
     bool free_slot = comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence;
