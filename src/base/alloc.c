@@ -30,6 +30,12 @@ void *tti_calloc(size_t count, size_t bytes)
     return tti_alloc_allowed() ? calloc(count, bytes) : NULL;
 }
 
+void *tti_malloc(size_t count, size_t bytes)
+{
+    if (bytes != 0 && count > SIZE_MAX / bytes) return NULL;
+    return tti_alloc_allowed() ? malloc(count * bytes) : NULL;
+}
+
 void *tti_calloc_aligned(size_t bytes)
 {
     if (!tti_alloc_allowed()) return NULL;

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 void *tti_calloc(size_t count, size_t bytes);
+void *tti_malloc(size_t count, size_t bytes); /* not zeroed: for much of which little will be used */
 /* Aligned to 64 bytes, zeroed; large ones lie in large pages where the system has them. */
 void *tti_calloc_aligned(size_t bytes);
 void tti_free(void *pointer);

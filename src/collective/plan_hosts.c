@@ -58,6 +58,8 @@ tutti_status tti_hosts_make(struct tti_hosts *hosts, const int *host_of, int siz
         if (host == 0 || ranks < hosts->slices) hosts->slices = ranks;
     }
     hosts->first[hosts->count] = used;
+    hosts->side_by_side = true;
+    for (int i = 0; i < size; i++) hosts->side_by_side = hosts->side_by_side && hosts->ranks[i] == i;
     return count_trees(hosts);
 }
 
@@ -334,8 +336,20 @@ static struct tti_members members_of(const struct work *work)
     if (tti_shape_splits(work->shape)) return (struct tti_members){.count = hosts->size, .me = work->shape->rank};
     int place = leads(work) ? work->place : 0;
     for (int host = 0; host < hosts->count; host++) work->leaders[host] = rank_at(hosts, host, place);
-    return (struct tti_members){
-        .count = hosts->count, .me = work->host, .ranks = work->leaders, .member_of = hosts->host_of};
+    return (struct tti_members){.count = hosts->count,
+                                .me = work->host,
+                                .ranks = work->leaders,
+                                .member_of = hosts->host_of,
+                                .side_by_side = hosts->side_by_side};
+}
+
+/* The subtrees that this rank's host covers. */
+static int find_trees(const struct work *work)
+{
+    const struct tti_hosts *hosts = work->hosts;
+    const int *first = &hosts->first[work->host];
+    if (hosts->side_by_side) return tti_subtrees_of_range(first[0], first[1], hosts->size, work->trees);
+    return tti_subtrees(hosts->host_of, hosts->size, work->host, work->trees);
 }
 
 static void build_phase(struct work *work, enum tti_phase phase)
@@ -365,11 +379,11 @@ tutti_status tti_hosts_build(struct tti_plan *plan, const struct tti_hosts *host
     work.host = hosts->host_of[shape->rank];
     work.place = hosts->place_of[shape->rank];
     work.slices = slice_count(hosts, shape, window.bytes);
-    work.leaders = tti_calloc((size_t)hosts->size, sizeof *work.leaders);
-    work.trees = tti_calloc((size_t)hosts->size, sizeof *work.trees);
+    work.leaders = tti_malloc((size_t)hosts->size, sizeof *work.leaders);
+    work.trees = tti_malloc((size_t)hosts->size, sizeof *work.trees);
     bool memory = work.leaders != NULL && work.trees != NULL;
     if (memory && tti_message_begin(&work.build, plan, shape, members_of(&work))) {
-        work.tree_count = tti_subtrees(hosts->host_of, hosts->size, work.host, work.trees);
+        work.tree_count = find_trees(&work);
         build_phase(&work, phase);
         tti_message_end(&work.build);
     }

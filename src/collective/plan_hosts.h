@@ -46,14 +46,15 @@
 #include "collective/subtree.h"
 
 struct tti_hosts {
-    int size, count; /* ranks, hosts */
-    int slices;      /* most: as many as the smallest host has ranks */
-    int trees;       /* subtrees that hosts cover, all together */
-    int trees_most;  /* and of the host that has most */
-    int *host_of;    /* (size) from 0 on, in order of their lowest ranks */
-    int *place_of;   /* (size) */
-    int *ranks;      /* (size) host by host, in rank order */
-    int *first;      /* (count + 1) where a host begins in `ranks` */
+    int size, count;   /* ranks, hosts */
+    int slices;        /* most: as many as the smallest host has ranks */
+    int trees;         /* subtrees that hosts cover, all together */
+    int trees_most;    /* and of the host that has most */
+    bool side_by_side; /* each host's ranks are, in order */
+    int *host_of;      /* (size) from 0 on, in order of their lowest ranks */
+    int *place_of;     /* (size) */
+    int *ranks;        /* (size) host by host, in rank order */
+    int *first;        /* (count + 1) where a host begins in `ranks` */
 };
 
 /* `host_of` may hold any numbers: equal ones are one host. */

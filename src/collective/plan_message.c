@@ -8,25 +8,16 @@ enum { ROUNDS_MOST = 64 };
 
 /* ---- Begin and end --------------------------------------------------------------------------------------------- */
 
-static bool are_side_by_side(const struct tti_message_build *build)
-{
-    const int *member_of = build->members.member_of;
-    for (int rank = 1; rank < build->shape->size; rank++)
-        if (member_of[rank] < member_of[rank - 1]) return false;
-    return true;
-}
-
 bool tti_message_begin(struct tti_message_build *build, struct tti_plan *plan, const struct tti_shape *shape,
                        struct tti_members members)
 {
     size_t size = (size_t)shape->size, slots = (size_t)members.count + ROUNDS_MOST;
     *build = (struct tti_message_build){.plan = plan, .shape = shape, .members = members};
     build->result = tti_own(build, TTI_OUT, 0);
-    build->side_by_side = members.member_of != NULL && are_side_by_side(build);
-    build->owner_of = tti_calloc(size, sizeof *build->owner_of);
-    build->trees = tti_calloc(size, sizeof *build->trees);
-    build->held = tti_calloc(3 * size, sizeof *build->held);
-    build->slots[0] = tti_calloc(3 * slots, sizeof **build->slots);
+    build->owner_of = tti_malloc(size, sizeof *build->owner_of);
+    build->trees = tti_malloc(size, sizeof *build->trees);
+    build->held = tti_malloc(3 * size, sizeof *build->held);
+    build->slots[0] = tti_malloc(3 * slots, sizeof **build->slots);
     if (build->owner_of != NULL && build->trees != NULL && build->held != NULL && build->slots[0] != NULL) {
         build->arrived = build->held + size;
         build->all = build->arrived + size;
@@ -118,7 +109,7 @@ static int first_rank(const struct tti_message_build *build, int member)
 
 static int trees_of_hosts(struct tti_message_build *build, struct tti_span span)
 {
-    if (build->side_by_side)
+    if (build->members.side_by_side)
         return trees_of_ranks(build,
                               (struct tti_span){first_rank(build, span.first), first_rank(build, span.last),
                                                 first_rank(build, span.also_first), first_rank(build, span.also_last)});

@@ -22,14 +22,14 @@ struct tti_members {
     int count, me;
     const int *ranks;     /* of members; NULL: member m is rank m */
     const int *member_of; /* of ranks; NULL likewise */
+    bool side_by_side;    /* each member's ranks are, in order: no need to look at each */
 };
 
 struct tti_message_build {
     struct tti_plan *plan;
     const struct tti_shape *shape;
     struct tti_members members;
-    bool side_by_side; /* members' ranks are, in order: no need to look at each */
-    bool combined;     /* own subtrees lie in TEMP as partials, `stride` bytes each, of the vector from `origin` on */
+    bool combined; /* own subtrees lie in TEMP as partials, `stride` bytes each, of the vector from `origin` on */
     uint64_t stride, origin;
     struct tti_region result; /* where the result of the vector's byte `origin` goes */
     /* all_gather: where the blocks of a member lie in OUT, index by index; false: there are no more. NULL: it has one, its

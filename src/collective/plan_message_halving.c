@@ -259,7 +259,7 @@ void tti_build_halving(struct tti_message_build *build, uint64_t offset, uint64_
 {
     struct halving halving = {.build = build};
     uint64_t most = window_bytes(build, bytes), begin_temp = build->temp;
-    struct tti_part *room = tti_calloc(SIDE_BY_SIDE * (size_t)build->shape->size, sizeof *room);
+    struct tti_part *room = tti_malloc(SIDE_BY_SIDE * (size_t)build->shape->size, sizeof *room);
     build->plan->failed |= room == NULL;
     find_meetings(&halving);
     for (uint64_t done = 0; done < bytes && room != NULL;) {
