@@ -84,6 +84,10 @@ struct tti_op {
     bool all_private; /* no rank's can, as far as seen */
     const struct tti_plan *plan;
     size_t step;      /* of the plan */
+    uint32_t rounds;  /* AGAINs so far */
+    uint32_t turn;    /* of the steps that one repeats: how often they were done, */
+    uint32_t numbers; /* how much larger what they publish is by now, */
+    uint64_t shift;   /* and how much further on they are in IN and OUT */
     uint64_t done;    /* bytes of that step */
     int cursor;       /* others that this wait has seen, counted from the next rank */
     uint64_t least;   /* the oldest operation that one of them is at */

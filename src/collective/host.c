@@ -50,16 +50,35 @@ static bool grow_temp(struct tti_lanes *lanes, size_t bytes)
     return true;
 }
 
+/* Messages that a plan posts: before receives and sends are counted anew, at most, and in all. */
+struct postings {
+    size_t sends, receives;
+    uint64_t all_sends;
+};
+
+static struct postings count_postings(const struct tti_plan *plan)
+{
+    struct postings most = {0}, turn = {0};
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct tti_step *step = &plan->steps[i];
+        turn.sends += step->kind == TTI_STEP_SEND;
+        turn.receives += step->kind == TTI_STEP_RECV;
+        bool again = step->kind == TTI_STEP_AGAIN;
+        if (!again && i + 1 < plan->count) continue;
+        most.all_sends += turn.sends * (again ? step->value : 1);
+        if (turn.sends > most.sends) most.sends = turn.sends;
+        if (turn.receives > most.receives) most.receives = turn.receives;
+        turn = (struct postings){0};
+    }
+    return most;
+}
+
 static bool make_room(struct tti_lanes *lanes, const struct tti_plan *plan)
 {
-    size_t sends = 0, receives = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        sends += plan->steps[i].kind == TTI_STEP_SEND;
-        receives += plan->steps[i].kind == TTI_STEP_RECV;
-    }
-    if (tti_sim != NULL) tti_sim_expect(sends);
-    return grow((void **)&lanes->posts, &lanes->post_room, receives, sizeof *lanes->posts) &&
-           grow((void **)&lanes->shipments, &lanes->shipment_room, sends, sizeof *lanes->shipments) &&
+    struct postings most = count_postings(plan);
+    if (tti_sim != NULL) tti_sim_expect(most.all_sends);
+    return grow((void **)&lanes->posts, &lanes->post_room, most.receives, sizeof *lanes->posts) &&
+           grow((void **)&lanes->shipments, &lanes->shipment_room, most.sends, sizeof *lanes->shipments) &&
            grow_temp(lanes, plan->temp_bytes);
 }
 
@@ -188,7 +207,7 @@ static tutti_status await(struct tti_op *op, uint32_t value)
     while (lanes->arrived < value && lanes->posts[lanes->arrived].arrived) lanes->arrived++;
     if (lanes->arrived >= value) return TUTTI_OK;
     op->waiting_for = lanes->posts[lanes->arrived].peer;
-    op->awaited = lanes->arrived; /* 0: the first message, so the peer may not have come yet */
+    op->awaited = op->rounds + lanes->arrived; /* 0: the first message, so the peer may not have come yet */
     return TUTTI_IN_PROGRESS;
 }
 
@@ -202,6 +221,19 @@ static tutti_status drain(struct tti_op *op, uint32_t value)
     return TUTTI_IN_PROGRESS;
 }
 
+/* All that was posted is done: its places can be used again. */
+static void go_on(struct tti_op *op, const struct tti_step *step)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    bool again = ++op->turn < step->value;
+    op->rounds++;
+    lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
+    op->step = again ? step->first : op->step + 1;
+    op->shift = again ? op->shift + step->bytes : 0;
+    op->numbers = again ? op->numbers + (uint32_t)step->sources : 0;
+    if (!again) op->turn = 0;
+}
+
 static tutti_status message_step(struct tti_op *op, const struct tti_step *step)
 {
     switch ((enum tti_step_kind)step->kind) {
@@ -209,14 +241,14 @@ static tutti_status message_step(struct tti_op *op, const struct tti_step *step)
     case TTI_STEP_RECV: post_receive(op, step); return TUTTI_OK;
     case TTI_STEP_AWAIT: return await(op, step->value);
     case TTI_STEP_WAIT: return tti_local_wait(op, step);
-    default: return drain(op, step->value);
+    case TTI_STEP_DRAIN: return drain(op, step->value);
+    default: return TUTTI_OK; /* AGAIN */
     }
 }
 
 static bool is_message(const struct tti_step *step)
 {
-    return step->kind == TTI_STEP_SEND || step->kind == TTI_STEP_RECV || step->kind == TTI_STEP_AWAIT ||
-           step->kind == TTI_STEP_DRAIN || step->kind == TTI_STEP_WAIT;
+    return step->kind >= TTI_STEP_SEND || step->kind == TTI_STEP_WAIT;
 }
 
 /* Grants go out together, before anything that takes time. */
@@ -244,7 +276,10 @@ static tutti_status run_plan(struct tti_op *op)
             status = message ? message_step(op, step) : tti_host_data_step(op, step);
         if (status != TUTTI_OK) break;
         tti_trace_step(op, step);
-        op->step++;
+        if (step->kind == TTI_STEP_AGAIN)
+            go_on(op, step);
+        else
+            op->step++;
     }
     bool no_memory = locked && lanes->no_memory;
     if (locked) let_go(lanes);
@@ -275,6 +310,8 @@ static tutti_status start(struct tti_op *op)
     if (lanes->questions > 0) answer_all(lanes);
     tti_net_unlock(lanes->net);
     op->step = 0;
+    op->turn = op->rounds = op->numbers = 0;
+    op->shift = 0;
     op->cursor = 0;
     op->entered = true;
     op->state = TTI_OP_RUNNING;

@@ -9,6 +9,11 @@
 #include "collective/local.h"
 #include "collective/net.h"
 
+uint64_t tti_host_offset(const struct tti_op *op, const struct tti_region *region)
+{
+    return region->space == TTI_TEMP ? region->offset : region->offset + op->shift;
+}
+
 /* By numbers: a buffer of no elements may be NULL. */
 char *tti_host_address(const struct tti_op *op, const struct tti_region *region)
 {
@@ -16,7 +21,7 @@ char *tti_host_address(const struct tti_op *op, const struct tti_region *region)
     if (region->rank != op->comm->rank) return tti_local_address(op, region);
     if (region->space == TTI_IN) base = op->in;
     if (region->space == TTI_OUT) base = op->out;
-    return (char *)((uintptr_t)base + region->offset);
+    return (char *)((uintptr_t)base + tti_host_offset(op, region));
 }
 
 /* Where the parts of a fold lie, from `done` bytes on; those of other processes are read first. */

@@ -191,7 +191,7 @@ static void enter(struct tti_op *op)
 void tti_local_say(struct tti_op *op, const struct tti_step *step)
 {
     if (step->kind == TTI_STEP_ENTER) enter(op);
-    if (step->kind == TTI_STEP_PUBLISH) publish(op, step->value);
+    if (step->kind == TTI_STEP_PUBLISH) publish(op, step->value + op->numbers);
     if (step->kind == TTI_STEP_LEAVE) publish(op, TTI_LEFT);
 }
 
@@ -216,9 +216,10 @@ static tutti_status seen(struct tti_op *op, int place, uint32_t number)
 tutti_status tti_local_wait(struct tti_op *op, const struct tti_step *step)
 {
     const struct tti_local *local = op->comm->local;
-    if (step->peer != TTI_ALL) return seen(op, local->hosts->place_of[step->peer], step->value);
+    uint32_t number = step->value + op->numbers;
+    if (step->peer != TTI_ALL) return seen(op, local->hosts->place_of[step->peer], number);
     for (; op->cursor < local->count - 1; op->cursor++)
-        TTI_TRY(seen(op, (local->place + 1 + op->cursor) % local->count, step->value));
+        TTI_TRY(seen(op, (local->place + 1 + op->cursor) % local->count, number));
     op->cursor = 0;
     return TUTTI_OK;
 }
@@ -241,9 +242,9 @@ char *tti_local_address(const struct tti_op *op, const struct tti_region *region
 {
     const struct tti_place *place = place_of(op, region);
     if (place->reach == TTI_ARENA)
-        return tti_world_translate(op->comm->world, place->process, place->value + region->offset, 0);
+        return tti_world_translate(op->comm->world, place->process, place->value + tti_host_offset(op, region), 0);
     bool mine = post_of(op, region->rank)->pid == own_post(op)->pid;
-    return mine ? (char *)(uintptr_t)(place->value + region->offset) : NULL;
+    return mine ? (char *)(uintptr_t)(place->value + tti_host_offset(op, region)) : NULL;
 }
 
 /* Whether it still is in this operation: its buffers are what it said. */
@@ -258,7 +259,7 @@ tutti_status tti_local_fetch(struct tti_op *op, const struct tti_region *region,
 {
     tutti_comm *comm = op->comm;
     const struct tti_local_post *post = post_of(op, region->rank);
-    uint64_t from = place_of(op, region)->value + region->offset + offset;
+    uint64_t from = place_of(op, region)->value + tti_host_offset(op, region) + offset;
     for (size_t done = 0; done < bytes;) {
         struct iovec to = {(char *)target + done, bytes - done}, at = {(void *)(uintptr_t)(from + done), bytes - done};
         ssize_t got = process_vm_readv(post->pid, &to, 1, &at, 1, 0);

@@ -198,8 +198,10 @@ void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes);
 /* Moves what can be moved; true when anything did. */
 bool tti_net_pump(struct tti_net *net);
 
-/* ---- Between host.c and host_data.c ---- */
+/* ---- Between host.c, host_data.c and local.c ---- */
 
+/* Where a region begins in its space, in this turn. */
+uint64_t tti_host_offset(const struct tti_op *op, const struct tti_region *region);
 /* Where a region lies; NULL: it is of another process and has to be fetched. */
 char *tti_host_address(const struct tti_op *op, const struct tti_region *region);
 /* FOLD, COPY, and what local ranks publish. */

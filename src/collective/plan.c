@@ -143,6 +143,15 @@ void tti_add_settle(struct tti_plan *plan, enum tti_step_kind kind, uint32_t val
     add(plan, kind)->value = value;
 }
 
+void tti_add_again(struct tti_plan *plan, size_t first, uint32_t turns, uint64_t bytes, uint32_t numbers)
+{
+    struct tti_step *step = add(plan, TTI_STEP_AGAIN);
+    step->first = (uint32_t)first;
+    step->value = turns;
+    step->bytes = bytes;
+    step->sources = (int32_t)numbers;
+}
+
 /* ---- Shapes ---------------------------------------------------------------------------------------------------- */
 
 enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
@@ -409,18 +418,31 @@ static uint64_t folded_bytes(const struct tti_plan *plan, const struct tti_step 
     return bytes;
 }
 
+static void add_cost(struct tti_cost *cost, const struct tti_cost *more, uint64_t times)
+{
+    cost->messages += more->messages * times;
+    cost->bytes += more->bytes * times;
+    cost->received += more->received * times;
+    cost->folded += more->folded * times;
+    cost->copied += more->copied * times;
+}
+
 struct tti_cost tti_plan_cost(const struct tti_plan *plan, const struct tti_shape *shape)
 {
-    struct tti_cost cost = {0};
+    struct tti_cost cost = {0}, turn = {0};
     for (size_t i = 0; i < plan->count; i++) {
         const struct tti_step *step = &plan->steps[i];
         if (step->kind == TTI_STEP_SEND) {
-            cost.messages++;
-            cost.bytes += step->bytes;
+            turn.messages++;
+            turn.bytes += step->bytes;
         }
-        if (step->kind == TTI_STEP_RECV) cost.received += step->bytes;
-        if (step->kind == TTI_STEP_COPY) cost.copied += step->bytes;
-        if (step->kind == TTI_STEP_FOLD) cost.folded += folded_bytes(plan, step, shape);
+        if (step->kind == TTI_STEP_RECV) turn.received += step->bytes;
+        if (step->kind == TTI_STEP_COPY) turn.copied += step->bytes;
+        if (step->kind == TTI_STEP_FOLD) turn.folded += folded_bytes(plan, step, shape);
+        if (step->kind != TTI_STEP_AGAIN) continue;
+        add_cost(&cost, &turn, step->value);
+        turn = (struct tti_cost){0};
     }
+    add_cost(&cost, &turn, 1);
     return cost;
 }

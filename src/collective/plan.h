@@ -24,6 +24,10 @@
  * these can only come when it has been read. A plan ends when all it posted was awaited and drained. No plan relies on
  * a send being complete before its receive is posted, and none can deadlock without that.
  *
+ * Where the same is done window after window it is said once, and AGAIN how often: in each turn IN and OUT of the steps begin
+ * `bytes` further on, and what they publish and wait for is larger by `sources`. Before an AGAIN all that was posted is awaited
+ * and drained; after it receives and sends are counted anew.
+ *
  * Reductions over messages fold parts: a leaf is one rank's contribution, in elements; a partial is a subtree of the
  * canonical tree (reduce.h), in accumulators, which is how it travels. A leaf of a scaled sum travels as a partial, since
  * only its owner knows the factor. So a rank needs no factor but its own.
@@ -74,7 +78,8 @@ enum tti_step_kind {
     TTI_STEP_SEND,     /* post: `bytes` at source to `peer` */
     TTI_STEP_RECV,     /* post: `bytes` from `peer` to target */
     TTI_STEP_AWAIT,    /* until the first `value` receives, in order of posting, have arrived */
-    TTI_STEP_DRAIN     /* until the first `value` sends, in order of posting, are done with their memory */
+    TTI_STEP_DRAIN,    /* until the first `value` sends, in order of posting, are done with their memory */
+    TTI_STEP_AGAIN     /* the steps from `first` on, `value` times in all */
 };
 
 struct tti_step {
@@ -84,7 +89,7 @@ struct tti_step {
     int32_t peer;
     int32_t sources;
     uint32_t value;
-    uint32_t first; /* FOLD: index in the plan's parts */
+    uint32_t first; /* FOLD: index in the plan's parts; AGAIN: in its steps */
     uint64_t bytes; /* FOLD: of as many elements, also where partials are read or written */
     struct tti_region source, target;
     uint64_t

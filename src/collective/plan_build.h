@@ -23,6 +23,7 @@ void tti_add_fold(struct tti_plan *plan, struct tti_region target, const struct 
 /* SEND or RECV, of 0 bytes too; AWAIT or DRAIN. */
 void tti_add_message(struct tti_plan *plan, enum tti_step_kind kind, int peer, struct tti_region at, uint64_t bytes);
 void tti_add_settle(struct tti_plan *plan, enum tti_step_kind kind, uint32_t value);
+void tti_add_again(struct tti_plan *plan, size_t first, uint32_t turns, uint64_t bytes, uint32_t numbers);
 
 /* What this rank sends to a rank (of its input) and receives from one (in its output), as far as it knows itself. */
 struct tti_block {

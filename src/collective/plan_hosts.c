@@ -428,7 +428,7 @@ uint64_t tti_hosts_window(const struct tti_hosts *hosts, const struct tti_shape 
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
 
-/* Messages are counted through all phases. */
+/* Messages are counted through all phases of a window. */
 struct posted {
     uint32_t sent, received;
 };
@@ -493,22 +493,43 @@ static bool build_barrier(struct tti_plan *plan, const struct tti_hosts *hosts, 
     return true;
 }
 
+/* What is done for one window. */
+static bool build_window(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape,
+                         struct tti_plan *room, struct tti_part_of_all window, uint32_t *number)
+{
+    struct posted posted = {0};
+    for (int phase = 0; phase < TTI_PHASES; phase++) {
+        bool meets = tti_hosts_meet(shape->kind, (enum tti_phase)phase) && (window.begin > 0 || phase > 0);
+        if (tti_hosts_build(room, hosts, shape, (enum tti_phase)phase, window) != TUTTI_OK) return false;
+        if (meets) add_meeting(plan, ++*number);
+        append(plan, room, &posted);
+    }
+    return true;
+}
+
+/* For how many windows from this one on the same is done, but for where they lie. */
+static uint64_t count_alike(const struct tti_shape *shape, struct tti_part_of_all window, uint64_t bytes, uint64_t most)
+{
+    bool first_differs = window.begin == 0 && tti_hosts_meet(shape->kind, TTI_BEFORE);
+    if (first_differs || shape->kind == TTI_REDUCE_SCATTER_V || window.bytes < most) return 1;
+    return (bytes - window.begin) / most;
+}
+
 static bool build_windows(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape,
                           struct tti_plan *room)
 {
     uint64_t bytes = tti_hosts_bytes(hosts, shape), most = tti_hosts_window(hosts, shape), begin = 0;
-    struct posted posted = {0};
     uint32_t number = 0;
     tti_add_wait(plan, TTI_ALL, 0);
     do {
         struct tti_part_of_all window = {begin, bytes - begin < most ? bytes - begin : most};
-        for (int phase = 0; phase < TTI_PHASES; phase++) {
-            bool meets = tti_hosts_meet(shape->kind, (enum tti_phase)phase) && (begin > 0 || phase > 0);
-            if (tti_hosts_build(room, hosts, shape, (enum tti_phase)phase, window) != TUTTI_OK) return false;
-            if (meets) add_meeting(plan, ++number);
-            append(plan, room, &posted);
-        }
-        begin += window.bytes;
+        uint64_t turns = count_alike(shape, window, bytes, most);
+        uint32_t before = number;
+        size_t first = plan->count;
+        if (!build_window(plan, hosts, shape, room, window, &number)) return false;
+        begin += turns * window.bytes;
+        if (turns > 1 || begin < bytes) tti_add_again(plan, first, (uint32_t)turns, most, number - before);
+        number += (uint32_t)(turns - 1) * (number - before);
     } while (begin < bytes);
     tti_add_leave(plan);
     return true;

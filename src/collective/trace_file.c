@@ -135,7 +135,7 @@ static const char *const step_names[] = {
     [TTI_STEP_COPY] = "copy",         [TTI_STEP_REDUCE] = "reduce",   [TTI_STEP_PREFIX] = "prefix",
     [TTI_STEP_EXCHANGE] = "exchange", [TTI_STEP_LEAVE] = "leave",     [TTI_STEP_FOLD] = "fold",
     [TTI_STEP_SEND] = "send",         [TTI_STEP_RECV] = "recv",       [TTI_STEP_AWAIT] = "await",
-    [TTI_STEP_DRAIN] = "drain"};
+    [TTI_STEP_DRAIN] = "drain",       [TTI_STEP_AGAIN] = "again"};
 
 /* In quotes. What is no UTF-8, like a name cut off in the middle of a letter, loses the bytes that are not ASCII. */
 static void put_text(FILE *out, const char *text)
