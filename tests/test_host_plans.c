@@ -319,6 +319,150 @@ static void check_traffic(int hosts, int each)
     drop(subject);
 }
 
+/* ---- Windows --------------------------------------------------------------------------------------------------- */
+
+/* A plan's steps in order, with what an AGAIN repeats each time it is done. */
+struct reader {
+    const struct tti_plan *plan;
+    size_t step;
+    uint32_t turn, numbers, rounds;
+    uint64_t shift;
+};
+
+static const struct tti_step *read_step(struct reader *reader)
+{
+    const struct tti_step *step = &reader->plan->steps[reader->step];
+    while (reader->step < reader->plan->count && step->kind == TTI_STEP_AGAIN) {
+        bool again = ++reader->turn < step->value;
+        reader->step = again ? step->first : reader->step + 1;
+        reader->numbers = again ? reader->numbers + (uint32_t)step->sources : 0;
+        reader->shift = again ? reader->shift + step->bytes : 0;
+        if (!again) reader->turn = 0;
+        reader->rounds++;
+        step = &reader->plan->steps[reader->step];
+    }
+    if (reader->step >= reader->plan->count) return NULL;
+    reader->step++;
+    return step;
+}
+
+static bool same_region(const struct reader *reader, const struct tti_region *got, const struct tti_region *wanted)
+{
+    uint64_t shift = got->space == TTI_TEMP ? 0 : reader->shift;
+    return got->rank == wanted->rank && got->space == wanted->space && got->offset + shift == wanted->offset;
+}
+
+static bool same_parts(const struct reader *reader, const struct tti_step *got, const struct tti_plan *phase,
+                       const struct tti_step *wanted)
+{
+    if (got->sources != wanted->sources || got->value != wanted->value) return false;
+    for (int i = 0; i < wanted->sources; i++)
+        if (!same_region(reader, &reader->plan->parts[got->first + (uint32_t)i].at,
+                         &phase->parts[wanted->first + (uint32_t)i].at))
+            return false;
+    return true;
+}
+
+/* Of the phase of one window: as the plan of the whole has it. `before`: receives or sends of the phases before. */
+static bool same_step(const struct reader *reader, const struct tti_step *got, const struct tti_plan *phase,
+                      const struct tti_step *wanted, uint32_t before)
+{
+    enum tti_step_kind kind = (enum tti_step_kind)wanted->kind;
+    if (got == NULL || got->kind != wanted->kind) return false;
+    if (kind == TTI_STEP_AWAIT || kind == TTI_STEP_DRAIN) return got->value == wanted->value + before;
+    if (got->bytes != wanted->bytes) return false;
+    bool sends = kind == TTI_STEP_SEND, receives = kind == TTI_STEP_RECV;
+    if ((sends || receives) && got->peer != wanted->peer) return false;
+    if ((sends || kind == TTI_STEP_COPY) && !same_region(reader, &got->source, &wanted->source)) return false;
+    if (!sends && !same_region(reader, &got->target, &wanted->target)) return false;
+    return kind != TTI_STEP_FOLD || same_parts(reader, got, phase, wanted);
+}
+
+static bool is_number(const struct reader *reader, const struct tti_step *step, enum tti_step_kind kind,
+                      uint32_t number)
+{
+    return step != NULL && step->kind == kind && step->value + reader->numbers == number;
+}
+
+/* One window of the whole, phase by phase; false: they differ. */
+static bool check_window(struct reader *reader, const struct tti_hosts *hosts, const struct tti_shape *shape,
+                         struct tti_part_of_all window, uint32_t *number)
+{
+    struct tti_plan plan = {0};
+    uint32_t sends = 0, receives = 0;
+    bool same = true;
+    for (int phase = 0; phase < TTI_PHASES && same; phase++) {
+        if (tti_hosts_build(&plan, hosts, shape, (enum tti_phase)phase, window) != TUTTI_OK) exit(2);
+        if (tti_hosts_meet(shape->kind, (enum tti_phase)phase) && (window.begin > 0 || phase > 0)) {
+            same = is_number(reader, read_step(reader), TTI_STEP_PUBLISH, ++*number);
+            same = same && is_number(reader, read_step(reader), TTI_STEP_WAIT, *number);
+        }
+        uint32_t sent = sends, received = receives;
+        for (size_t i = 0; i < plan.count && same; i++) {
+            const struct tti_step *wanted = &plan.steps[i];
+            same = same_step(reader, read_step(reader), &plan, wanted,
+                             wanted->kind == TTI_STEP_AWAIT ? received : sent);
+            sends += wanted->kind == TTI_STEP_SEND;
+            receives += wanted->kind == TTI_STEP_RECV;
+        }
+    }
+    tti_plan_free(&plan);
+    return same;
+}
+
+/* The plan of a whole operation is that of its windows, one after the other, but shorter. */
+static void check_windows(enum tti_kind kind, const struct tti_hosts *hosts, size_t element, uint64_t windows,
+                          uint64_t rest)
+{
+    static const tutti_tuning tuning = {.message_chunk = 1 << 18, .message_halving = 4};
+    struct tti_shape shape = {.kind = kind,
+                              .path = TTI_MESSAGES,
+                              .size = hosts->size,
+                              .root = hosts->size - 1,
+                              .element = element,
+                              .accumulator = element < 4 ? 4 : element,
+                              .tuning = &tuning};
+    uint64_t most = tti_hosts_window(hosts, &shape), bytes = windows * most + rest * element;
+    shape.count = bytes / element;
+    for (shape.rank = 0; shape.rank < hosts->size; shape.rank++) {
+        struct tti_plan plan = {0};
+        if (tti_hosts_build_all(&plan, hosts, &shape) != TUTTI_OK) exit(2);
+        struct reader reader = {.plan = &plan, .step = 2};
+        uint32_t number = 0;
+        bool same = plan.steps[0].kind == TTI_STEP_ENTER && plan.steps[1].kind == TTI_STEP_WAIT;
+        for (uint64_t begin = 0; begin < bytes && same; begin += most)
+            same = check_window(&reader, hosts, &shape,
+                                (struct tti_part_of_all){begin, bytes - begin < most ? bytes - begin : most}, &number);
+        const struct tti_step *leave = read_step(&reader), *wait = read_step(&reader);
+        same = same && leave != NULL && leave->kind == TTI_STEP_LEAVE && wait != NULL && wait->kind == TTI_STEP_WAIT;
+        check(
+            same && read_step(&reader) == NULL && reader.shift == 0,
+            "%s of %llu windows and %llu elements of %zu bytes: rank %d of %d on %d hosts differs at step %zu, turn %u",
+            tti_kind_name(kind), (unsigned long long)windows, (unsigned long long)rest, element, shape.rank,
+            hosts->size, hosts->count, reader.step, reader.turn);
+        check(windows < 4 || reader.rounds >= windows, "%s of %llu windows goes round %u times", tti_kind_name(kind),
+              (unsigned long long)windows, reader.rounds);
+        tti_plan_free(&plan);
+    }
+}
+
+static void check_all_windows(void)
+{
+    static const enum tti_kind kinds[] = {TTI_ALL_REDUCE, TTI_REDUCE, TTI_REDUCE_SCATTER};
+    static const int layouts[][8] = {{0, 0, 1, 1, 2, 2, 3, 3}, {0, 1, 0, 1, 2, 0, 2, 2}};
+    for (int i = 0; i < 2; i++) {
+        struct tti_hosts hosts;
+        if (tti_hosts_make(&hosts, layouts[i], 8) != TUTTI_OK) exit(2);
+        for (int k = 0; k < 3; k++) {
+            check_windows(kinds[k], &hosts, 4, 1, 0);
+            check_windows(kinds[k], &hosts, 4, 2, 0);
+            check_windows(kinds[k], &hosts, 2, 4, 77);
+            check_windows(kinds[k], &hosts, 8, 1, 1);
+        }
+        tti_hosts_free(&hosts);
+    }
+}
+
 int main(int argc, char **argv)
 {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) * 1000003 : 1;
@@ -331,5 +475,6 @@ int main(int argc, char **argv)
     check_traffic(2, 2);
     check_traffic(4, 4);
     check_traffic(3, 4);
+    check_all_windows();
     return end_of_checks();
 }
