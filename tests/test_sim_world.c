@@ -326,6 +326,46 @@ static void test_many(int hosts)
     free(sized.buffer);
 }
 
+/* ---- Windows ----------------------------------------------------------------------------------------------------- */
+
+enum { WINDOWS_COUNT = 7000003 }; /* of whose averages hosts take some 2 MiB at a time, in a reduce_scatter much less */
+
+static bool is_average(const int8_t *y, size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (y[i] != (int8_t)((first + i) % 61) + 6) return false;
+    return true;
+}
+
+static int windows_work(tutti_comm *world, void *context)
+{
+    int rank = tutti_rank(world), size = tutti_size(world), wrong = 0;
+    size_t count = WINDOWS_COUNT, block = count / (size_t)size;
+    int8_t *x = malloc(count), *y = calloc(count, 1);
+    (void)context;
+    for (size_t i = 0; i < count; i++) x[i] = (int8_t)(i % 61 + (size_t)rank * 4);
+    wrong |= tutti_all_reduce(world, x, y, count, TUTTI_I8, TUTTI_AVG) != TUTTI_OK || !is_average(y, 0, count);
+    memset(y, 0, count);
+    wrong |= tutti_reduce(world, x, y, count, TUTTI_I8, TUTTI_AVG, 2) != TUTTI_OK;
+    wrong |= rank == 2 && !is_average(y, 0, count);
+    wrong |= tutti_reduce_scatter(world, x, y, block, TUTTI_I8, TUTTI_AVG) != TUTTI_OK;
+    wrong |= !is_average(y, (size_t)rank * block, block);
+    wrong |= tutti_all_reduce(world, x, x, count, TUTTI_I8, TUTTI_AVG) != TUTTI_OK || !is_average(x, 0, count);
+    free(x);
+    free(y);
+    return wrong;
+}
+
+/* Hosts that do the same window after window, with data. */
+static void test_windows(void)
+{
+    tutti_sim_setup setup = setup_of(2, 1);
+    setup.hosts = 2;
+    CHECK(run_world(&setup, windows_work, NULL).result == 0);
+    setup.noise_ns = 300;
+    CHECK(run_world(&setup, windows_work, NULL).result == 0);
+}
+
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static int no_work(tutti_comm *world, void *context)
@@ -391,6 +431,7 @@ int main(void)
     test_sizes_only();
     test_many(1);
     test_many(32);
+    test_windows();
     test_refusals();
     test_memory();
     printf("%d passed, %d failed\n", test_passed, test_failed);
