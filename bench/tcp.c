@@ -102,13 +102,14 @@ static void open_side(struct side *side, int rank, int streams, const char *job)
 static void send_frame(struct side *side, struct frame *frame, const void *data, size_t bytes)
 {
     *frame = (struct frame){.outgoing = {.head = {.bytes = bytes}, .data = data, .done = done}, .side = side};
-    side->transport->ops->send(side->transport, 1 - side->rank, &frame->outgoing);
+    bool taken = side->transport->ops->send(side->transport, 1 - side->rank, &frame->outgoing);
+    if (taken) done(&frame->outgoing, TUTTI_OK);
 }
 
 static void await(struct side *side, const uint64_t *count, uint64_t goal, bool asleep)
 {
     while (*count < goal) {
-        if (!side->transport->ops->progress(side->transport) && asleep)
+        if (!side->transport->ops->progress(side->transport, 1 - side->rank) && asleep)
             side->transport->ops->sleep(side->transport, 1000000000);
         must(!side->lost || *count >= goal, "the other side is gone");
     }

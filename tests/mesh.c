@@ -156,13 +156,14 @@ void mesh_send(struct mesh_node *node, int peer)
                                              .data = parcel->data,
                                              .done = done};
     uint64_t before = node->done[peer] + node->failed[peer];
-    node->transport->ops->send(node->transport, peer, &parcel->outgoing);
+    bool taken = node->transport->ops->send(node->transport, peer, &parcel->outgoing);
     if (node->done[peer] + node->failed[peer] != before) node->wrong++; /* never from within send() */
+    if (taken) done(&parcel->outgoing, TUTTI_OK);
 }
 
 bool mesh_progress(struct mesh_node *node)
 {
-    return node->transport->ops->progress(node->transport);
+    return node->transport->ops->progress(node->transport, TTI_ANYBODY);
 }
 
 bool mesh_complete(const struct mesh_node *node, uint64_t frames)

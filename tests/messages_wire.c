@@ -54,11 +54,12 @@ static struct tti_outgoing *first_of(struct endpoint *owner, struct queue *queue
     return outgoing;
 }
 
-static void wire_send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)
+static bool wire_send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)
 {
     outgoing->sent = 0;
     append(&endpoints[peer], &endpoints[peer].inbox[transport->rank], outgoing);
     tti_comm_wake(endpoints[transport->rank].comm, peer);
+    return false;
 }
 
 static size_t some_of(struct endpoint *self, uint64_t bytes)
@@ -88,8 +89,9 @@ static bool receive(struct endpoint *self, int peer)
     return true;
 }
 
-static bool wire_progress(struct tti_transport *transport)
+static bool wire_progress(struct tti_transport *transport, int awaited)
 {
+    (void)awaited;
     struct endpoint *self = &endpoints[transport->rank];
     struct tti_outgoing *outgoing;
     bool moved = false;
@@ -136,7 +138,7 @@ static bool await(struct endpoint *self, _Atomic int *count)
     int64_t until = fault_now_ns() + INT64_C(45000000000);
     atomic_fetch_add(count, 1);
     while (atomic_load(count) < self->base.size) {
-        wire_progress(&self->base);
+        wire_progress(&self->base, TTI_ANYBODY);
         if (fault_now_ns() > until) return false;
         sched_yield();
     }
@@ -156,6 +158,6 @@ void message_wire_close(tutti_comm *comm)
             append(&endpoints[peer], &endpoints[peer].done, outgoing);
     }
     if (!CHECK(await(self, &emptied))) return;
-    wire_progress(&self->base);
+    wire_progress(&self->base, TTI_ANYBODY);
     CHECK_THAT(tti_messages_pending(comm) == 0, "%d are pending", tti_messages_pending(comm));
 }

@@ -92,7 +92,8 @@ static void await(struct node *node, const int *counter, int count)
 {
     int64_t until = tti_now_ns() + INT64_C(60000000000);
     while (*counter < count && tti_now_ns() < until)
-        if (!node->transport->ops->progress(node->transport)) node->transport->ops->sleep(node->transport, 1000000000);
+        if (!node->transport->ops->progress(node->transport, TTI_ANYBODY))
+            node->transport->ops->sleep(node->transport, 1000000000);
     CHECK(*counter >= count);
 }
 

@@ -258,35 +258,38 @@ static void let_go(struct tti_lanes *lanes)
     tti_net_unlock(lanes->net);
 }
 
-/* The lock is held over message steps only. */
-static tutti_status run_plan(struct tti_op *op)
+/* With the lock held, except for what takes time. */
+static tutti_status run_step(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_lanes *lanes = op->comm->lanes;
-    bool locked = false;
-    tutti_status status = TUTTI_OK;
+    if (!is_message(step)) {
+        let_go(lanes);
+        tutti_status status = tti_host_data_step(op, step);
+        tti_net_lock(lanes->net);
+        return status;
+    }
+    if (lanes->mismatched >= 0 && !tti_comm_is_broken(op->comm)) return mismatch(op);
+    return message_step(op, step);
+}
+
+static tutti_status run_plan(struct tti_op *op)
+{
     while (op->step < op->plan->count) {
         const struct tti_step *step = &op->plan->steps[op->step];
-        bool message = is_message(step);
-        if (message && !locked) tti_net_lock(lanes->net);
-        if (!message && locked) let_go(lanes);
-        locked = message;
-        if (message && lanes->mismatched >= 0 && !tti_comm_is_broken(op->comm))
-            status = mismatch(op);
-        else
-            status = message ? message_step(op, step) : tti_host_data_step(op, step);
-        if (status != TUTTI_OK) break;
+        TTI_TRY(run_step(op, step));
         tti_trace_step(op, step);
         if (step->kind == TTI_STEP_AGAIN)
             go_on(op, step);
         else
             op->step++;
     }
-    bool no_memory = locked && lanes->no_memory;
-    if (locked) let_go(lanes);
-    if (no_memory && status == TUTTI_IN_PROGRESS)
-        return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
-                              "rank %d has no memory for what other ranks send", op->comm->rank);
-    return status;
+    return TUTTI_OK;
+}
+
+static tutti_status no_memory(struct tti_op *op)
+{
+    return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
+                          "rank %d has no memory for what other ranks send", op->comm->rank);
 }
 
 static void answer_all(struct tti_lanes *lanes)
@@ -295,12 +298,10 @@ static void answer_all(struct tti_lanes *lanes)
         if (lanes->peers[rank] != NULL && lanes->peers[rank]->asks) tti_lane_answer(lanes, rank);
 }
 
-static tutti_status start(struct tti_op *op)
+static void start(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     struct tti_lanes *lanes = comm->lanes;
-    TTI_TRY(build(op));
-    tti_net_lock(lanes->net);
     lanes->sequence = comm->sequence;
     lanes->signature = comm->signature;
     lanes->calls[comm->sequence % TTI_NET_CALLS] = (struct tti_past_call){
@@ -308,30 +309,53 @@ static tutti_status start(struct tti_op *op)
     lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
     lanes->asked = -1;
     if (lanes->questions > 0) answer_all(lanes);
-    tti_net_unlock(lanes->net);
     op->step = 0;
     op->turn = op->rounds = op->numbers = 0;
     op->shift = 0;
     op->cursor = 0;
     op->entered = true;
     op->state = TTI_OP_RUNNING;
-    return TUTTI_OK;
+}
+
+static bool waits(const struct tti_op *op, tutti_status status)
+{
+    return status == TUTTI_IN_PROGRESS && !tti_comm_is_broken(op->comm);
+}
+
+/* The rank of the world that the op waits for, if it is for a small message: large ones come from all at once. */
+static int awaited(const struct tti_op *op)
+{
+    const struct tti_lanes *lanes = op->comm->lanes;
+    const struct tti_posted *next = &lanes->posts[lanes->arrived];
+    if (lanes->arrived == lanes->post_count || next->bytes > TTI_NET_EAGER) return TTI_ANYBODY;
+    return tti_member(op->comm, next->peer);
+}
+
+/* The op as far as it goes; `moves`: as the transport brings things. */
+static tutti_status advance(struct tti_op *op, bool moves)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    tutti_status status;
+    if (op->state == TTI_OP_OPENING) TTI_TRY(build(op));
+    tti_net_lock(lanes->net);
+    if (op->state == TTI_OP_OPENING) start(op);
+    do {
+        status = run_plan(op);
+        if (lanes->grants > 0) tti_lanes_grant(lanes);
+    } while (moves && waits(op, status) && tti_net_move(lanes->net, awaited(op)));
+    bool failed = lanes->no_memory && status == TUTTI_IN_PROGRESS;
+    tti_net_unlock(lanes->net);
+    return failed ? no_memory(op) : status;
 }
 
 static tutti_status progress(struct tti_op *op)
 {
-    if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
-    for (;;) {
-        tutti_status status = run_plan(op);
-        if (status != TUTTI_IN_PROGRESS || tti_comm_is_broken(op->comm)) return status;
-        if (!tti_net_pump(op->comm->lanes->net)) return TUTTI_IN_PROGRESS;
-    }
+    return advance(op, true);
 }
 
 static tutti_status open_op(struct tti_op *op)
 {
-    if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
-    return run_plan(op);
+    return advance(op, false);
 }
 
 /* ---- Failing --------------------------------------------------------------------------------------------------- */

@@ -53,7 +53,7 @@ static void ship(struct tti_lanes *lanes, int peer, struct tti_shipment *shipmen
         lane->large_sent++;
     else
         lane->sent += tti_frame_charge(shipment->outgoing.head.bytes);
-    transport->ops->send(transport, world_rank(lanes, peer), &shipment->outgoing);
+    shipment->done = transport->ops->send(transport, world_rank(lanes, peer), &shipment->outgoing);
 }
 
 static void ship_held(struct tti_lanes *lanes, int peer)
@@ -105,7 +105,7 @@ void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head,
     if (data != NULL) memcpy(word->data, data, head.bytes);
     word->outgoing.data = word->data;
     word->outgoing.done = said;
-    transport->ops->send(transport, world_rank(lanes, peer), &word->outgoing);
+    if (transport->ops->send(transport, world_rank(lanes, peer), &word->outgoing)) tti_free(word);
 }
 
 static void grant(struct tti_lanes *lanes, int peer)

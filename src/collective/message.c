@@ -507,6 +507,15 @@ static bool is_about_to_sleep(const tutti_comm *comm)
            atomic_load_explicit(&comm->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
 }
 
+/* In the world's numbers, if it is one alone. */
+static int awaited(const struct tti_messages *messages)
+{
+    const struct tti_link *first = messages->active.next;
+    if (!tti_list_is_empty(&messages->any) || first == &messages->active || first->next != &messages->active)
+        return TTI_ANYBODY;
+    return tti_member(messages->comm, TTI_LIST_OF(first, const struct tti_box, active)->peer);
+}
+
 static tutti_status make_progress(tutti_comm *comm)
 {
     struct tti_messages *messages = comm->messages;
@@ -514,7 +523,7 @@ static tutti_status make_progress(tutti_comm *comm)
     messages->failure = TUTTI_OK;
     if (is_about_to_sleep(comm)) messages->quiet = QUIET;
     bool quiet = ++messages->quiet > QUIET;
-    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport);
+    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport, awaited(messages));
     bool alone = quiet && !tti_list_is_empty(&messages->any) && !somebody_is_here(messages);
     look_at_active(messages);
     if (!tti_list_is_empty(&messages->any)) look_at_others(messages, messages->turn, comm->size);

@@ -59,7 +59,7 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
 {
     struct tti_messages *messages = comm->messages;
     tti_messages_lock(comm);
-    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport);
+    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport, TTI_ANYBODY);
     end_untouched(&messages->any, status);
     for (int peer = 0; messages->pending > 0 && peer < comm->size; peer++) {
         struct tti_box *box = messages->boxes[peer];

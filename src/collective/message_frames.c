@@ -40,7 +40,7 @@ static void send_frame(struct tti_box *box, struct carrier *carrier, const struc
                                               .data = data,
                                               .done = sent};
     int to = frames->ranks == NULL ? box->peer : frames->ranks[box->peer];
-    frames->transport->ops->send(frames->transport, to, &carrier->outgoing);
+    if (frames->transport->ops->send(frames->transport, to, &carrier->outgoing)) sent(&carrier->outgoing, TUTTI_OK);
 }
 
 /* Places mean nothing on another host, so only small messages have data. */

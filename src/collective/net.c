@@ -162,11 +162,15 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     net->any_lost = true;
 }
 
+bool tti_net_move(struct tti_net *net, int awaited)
+{
+    return net->depth == 1 && net->transport->ops->progress(net->transport, awaited);
+}
+
 bool tti_net_pump(struct tti_net *net)
 {
-    if (atomic_load_explicit(&net->owner, memory_order_relaxed) == self()) return false; /* from within progress() */
     if (!tti_net_try_lock(net)) return false;
-    bool moved = net->transport->ops->progress(net->transport);
+    bool moved = tti_net_move(net, TTI_ANYBODY);
     tti_net_unlock(net);
     return moved;
 }

@@ -195,8 +195,10 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
 /* What came for a comm before it was made here. */
 void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes);
 
-/* Moves what can be moved; true when anything did. */
+/* Moves what can be moved; true when anything did. Nothing from within progress(), or if another thread does. */
 bool tti_net_pump(struct tti_net *net);
+/* The same with the lock held, when a rank of the world is waited for. */
+bool tti_net_move(struct tti_net *net, int awaited);
 
 /* ---- Between host.c, host_data.c and local.c ---- */
 

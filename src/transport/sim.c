@@ -325,7 +325,7 @@ static int64_t copy_ns(uint64_t bytes)
     return point->ns + (int64_t)((double)(bytes - point->bytes) * slope + 0.5);
 }
 
-static void send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)
+static bool send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)
 {
     struct endpoint *from = (struct endpoint *)transport;
     struct tti_sim_network *network = from->network;
@@ -335,7 +335,7 @@ static void send(struct tti_transport *transport, int peer, struct tti_outgoing 
     struct frame *frame = lost ? NULL : new_frame(network);
     if (frame == NULL) {
         hand_back(from, outgoing, lost ? TUTTI_ERR_PEER_LOST : TUTTI_ERR_MEMORY);
-        return;
+        return false;
     }
     frame->from = from;
     frame->to = &network->endpoints[peer];
@@ -345,7 +345,7 @@ static void send(struct tti_transport *transport, int peer, struct tti_outgoing 
     if (from->host == frame->to->host) {
         int64_t moved = (int64_t)((double)outgoing->head.bytes * setup->local_ns_per_byte + 0.5);
         has_left(frame, later(tti_sim_now_ns() + setup->local_latency_ns, frame->to->busy_until_ns) + moved);
-        return;
+        return false;
     }
     int64_t copying = copy_ns(outgoing->head.bytes);
     if (copying > 0) frame->copied_ns = tti_sim_now_ns() + copying + network->latency_ns;
@@ -355,6 +355,7 @@ static void send(struct tti_transport *transport, int peer, struct tti_outgoing 
     begin_sending(link, from);
     expect_next(link);
     if (copying > 0) tti_sim_sleep(copying);
+    return false;
 }
 
 /* The receiver copies what comes: while it comes, as far as it slept then, and the rest now. */
@@ -412,8 +413,9 @@ static bool tell_departures(struct endpoint *endpoint)
     return any;
 }
 
-static bool progress(struct tti_transport *transport)
+static bool progress(struct tti_transport *transport, int awaited)
 {
+    (void)awaited;
     struct endpoint *endpoint = (struct endpoint *)transport;
     bool any = take_arrived(endpoint);
     any |= tell_sent(endpoint);

@@ -2,8 +2,9 @@
  *
  * A connected endpoint: progress, sleep, and how peers and the endpoint itself end.
  *
- * With few peers progress() reads their sockets without asking, which is the fastest way to notice something; epoll is asked
- * now and then for what is rare (a silent host). With many peers epoll says who has something.
+ * With few peers progress() reads their sockets without asking, which is the fastest way to notice something; epoll is told of
+ * them only while somebody sleeps, and asked now and then for what is rare (a silent host). With many peers epoll says who has
+ * something.
  */
 #include "transport/tcp_inside.h"
 
@@ -32,17 +33,60 @@ static uint64_t mark_of(const struct tti_tcp_peer *peer, int stream)
     return (uint64_t)peer->rank << 8 | (uint64_t)stream;
 }
 
-void tti_tcp_watch(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+static bool tell_epoll(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *peer,
+                       const struct tti_tcp_stream *stream)
 {
     struct epoll_event event = {.data = {.u64 = mark_of(peer, stream->index)}};
     event.events = (stream->paused ? 0u : (uint32_t)EPOLLIN) | (stream->blocked ? (uint32_t)EPOLLOUT : 0u);
-    stream->watches_out = stream->blocked;
-    epoll_ctl(tcp->epoll_fd, EPOLL_CTL_MOD, stream->fd, &event);
+    return epoll_ctl(tcp->epoll_fd, how, stream->fd, &event) == 0;
+}
+
+void tti_tcp_watch(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+{
+    if (tcp->watched) tell_epoll(tcp, EPOLL_CTL_MOD, peer, stream);
 }
 
 void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream)
 {
-    epoll_ctl(tcp->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
+    if (tcp->watched) epoll_ctl(tcp->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
+}
+
+/* False: the system has no room for it. */
+static bool tell_epoll_of_peer(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *peer)
+{
+    bool good = true;
+    for (int i = 0; i < peer->stream_count && peer->state == TTI_TCP_CONNECTED; i++)
+        if (!peer->streams[i].ended) good &= tell_epoll(tcp, how, peer, &peer->streams[i]);
+    return good;
+}
+
+static bool tell_epoll_of_all(struct tti_tcp *tcp, int how)
+{
+    bool good = true;
+    for (int i = 0; i < tcp->connected_count; i++) good &= tell_epoll_of_peer(tcp, how, tcp->peers[tcp->connected[i]]);
+    return good;
+}
+
+static void prepare_to_sleep(struct tti_tcp *tcp)
+{
+    tcp->sleepy = false;
+    tcp->awake = 0;
+    if (tcp->watched) return;
+    bool good = tell_epoll_of_all(tcp, EPOLL_CTL_ADD);
+    if (!good) tell_epoll_of_all(tcp, EPOLL_CTL_DEL); /* whoever would sleep polls instead */
+    tcp->watched = good;
+}
+
+/* Either a sleeper sees that nothing is watched, or it is seen here. */
+static void stay_awake(struct tti_tcp *tcp)
+{
+    tcp->awake = 0;
+    if (!tcp->watched) return;
+    atomic_store(&tcp->watched, false);
+    if (atomic_load(&tcp->sleepers) == 0)
+        tell_epoll_of_all(tcp, EPOLL_CTL_DEL);
+    else
+        atomic_store(&tcp->watched, true);
 }
 
 static bool add_watch(struct tti_tcp *tcp, int fd, uint64_t mark)
@@ -82,24 +126,29 @@ static void free_peer(struct tti_tcp_peer *peer)
     peer->live_fd = -1;
 }
 
-static bool fill_stream(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int index, int fd)
+static bool fill_stream(struct tti_tcp_peer *peer, int index, int fd)
 {
     struct tti_tcp_stream *stream = &peer->streams[index];
     uint32_t bytes = index == 0 ? TTI_TCP_BUFFER : TTI_TCP_SIDE_BUFFER;
     *stream = (struct tti_tcp_stream){.fd = fd, .index = (uint8_t)index, .buffer_bytes = bytes};
     stream->buffer = tti_calloc(1, bytes);
-    return stream->buffer != NULL && add_watch(tcp, fd, mark_of(peer, index));
+    return stream->buffer != NULL;
+}
+
+static tutti_status no_memory(tutti_error *error)
+{
+    return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
 }
 
 tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti_error *error)
 {
     struct tti_tcp_peer *peer = tti_calloc(1, sizeof *peer);
-    if (peer == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
+    if (peer == NULL) return no_memory(error);
     *peer = (struct tti_tcp_peer){.rank = link->rank, .live_fd = -1, .stream_count = link->stream_count};
     memcpy(peer->host, link->host, sizeof peer->host);
     bool good = true;
     for (int i = 0; i < link->stream_count; i++) {
-        good &= fill_stream(tcp, peer, i, link->fds[i]);
+        good &= fill_stream(peer, i, link->fds[i]);
         if (link->near) keep_in_caches(link->fds[i]);
         link->fds[i] = -1;
     }
@@ -109,16 +158,19 @@ tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti
         keep_alive(peer->live_fd, tcp->heartbeat_ms);
         good &= add_watch(tcp, peer->live_fd, mark_of(peer, LIVE));
     }
+    peer->state = TTI_TCP_CONNECTED;
+    if (good && tcp->watched) good = tell_epoll_of_peer(tcp, EPOLL_CTL_ADD, peer);
     if (!good) {
         free_peer(peer);
         tti_free(peer);
-        return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
+        return no_memory(error);
     }
-    peer->state = TTI_TCP_CONNECTED;
     tcp->peers[link->rank] = peer;
     tcp->connected[tcp->connected_count++] = link->rank;
     tcp->direct = tcp->connected_count <= TTI_TCP_DIRECT;
-    return TUTTI_OK;
+    if (tcp->direct || tcp->watched) return TUTTI_OK;
+    tcp->watched = tell_epoll_of_all(tcp, EPOLL_CTL_ADD);
+    return tcp->watched ? TUTTI_OK : no_memory(error);
 }
 
 void tti_tcp_lose(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int system_errno, const char *why)
@@ -225,19 +277,25 @@ static void prune(struct tti_tcp *tcp)
     tcp->prune = false;
 }
 
-static bool progress(struct tti_transport *transport)
+/* A read that finds nothing is a system call for nothing: whom nobody waits for is read now and then. */
+static bool serve_few(struct tti_tcp *tcp, int awaited)
+{
+    bool moved = false, all = awaited < 0 || ++tcp->polls % TTI_TCP_OTHERS == 0;
+    for (int i = 0; i < tcp->connected_count; i++) {
+        struct tti_tcp_peer *peer = tcp->peers[tcp->connected[i]];
+        if (all || peer->rank == awaited || peer->first != NULL || peer->send_errno != 0)
+            moved |= serve_peer(tcp, peer);
+    }
+    if (++tcp->awake % TTI_TCP_LOOK == 0 || tcp->look) moved |= look(tcp);
+    if (tcp->awake >= TTI_TCP_AWAKE) stay_awake(tcp);
+    return moved;
+}
+
+static bool progress(struct tti_transport *transport, int awaited)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
-    bool moved = false;
-    /* Who waits for done() need not pay for reads that find nothing; but not twice in a row, or nobody would read. */
-    tcp->reported = !tcp->reported && report_finished(tcp);
-    if (tcp->reported) return true;
-    if (tcp->direct) {
-        for (int i = 0; i < tcp->connected_count; i++) moved |= serve_peer(tcp, tcp->peers[tcp->connected[i]]);
-        if (tcp->look || ++tcp->polls % TTI_TCP_LOOK == 0) moved |= look(tcp);
-    } else {
-        moved = look(tcp);
-    }
+    if (tcp->sleepy) prepare_to_sleep(tcp);
+    bool moved = tcp->direct ? serve_few(tcp, awaited) : look(tcp);
     if (tcp->prune) {
         prune(tcp);
         moved = true; /* somebody was lost */
@@ -255,7 +313,10 @@ static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
     struct pollfd polled = {.fd = tcp->epoll_fd, .events = POLLIN};
     if (atomic_load_explicit(&tcp->due, memory_order_relaxed) || timeout_ns <= 0) return;
     struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
-    ppoll(&polled, 1, &timeout, NULL);
+    atomic_fetch_add(&tcp->sleepers, 1);
+    tcp->sleepy = true;
+    if (atomic_load(&tcp->watched)) ppoll(&polled, 1, &timeout, NULL);
+    atomic_fetch_sub(&tcp->sleepers, 1);
     tcp->look = true;
     if (atomic_load_explicit(&tcp->woken, memory_order_acquire) == 0) return;
     uint64_t count;

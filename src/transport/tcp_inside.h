@@ -14,7 +14,9 @@ enum {
     TTI_TCP_BUFFER = 32768,     /* received at once of small frames */
     TTI_TCP_SIDE_BUFFER = 4096, /* the same on connections that carry chunks only */
     TTI_TCP_DIRECT = 4,         /* with so many peers their sockets are read without asking epoll */
+    TTI_TCP_OTHERS = 8,         /* and those that nobody waits for once in so many times */
     TTI_TCP_LOOK = 64,          /* and epoll is asked once in so many times */
+    TTI_TCP_AWAKE = 512,        /* and no longer told of them when nobody has slept for so many times */
     TTI_TCP_EVENTS = 64,
     TTI_TCP_NEAR_BYTES =
         512 << 10 /* on their way within a host: what the caches hold. More goes through memory, twice */
@@ -29,7 +31,6 @@ struct tti_tcp_stream {
     bool blocked;       /* the system takes no more at the moment */
     bool ended;         /* nothing more comes on it; of the first one: the peer is lost */
     bool paused;        /* its next head must wait for another connection */
-    bool watches_out;   /* as epoll knows it */
     uint32_t head_left; /* bytes of the head that are still to be sent */
     struct tti_tcp_head head;
     const char *data; /* still to be sent */
@@ -95,16 +96,20 @@ struct tti_tcp {
     struct tti_tcp_peer **peers; /* by rank; NULL: not connected to */
     int *connected;              /* ranks that are, in order */
     int connected_count;
-    bool direct; /* few enough to read their sockets without asking epoll */
+    bool
+        direct; /* few enough to read their sockets without asking epoll, which costs the sender when it is told of them */
     int epoll_fd, wake_fd;
     atomic_int woken;
-    unsigned polls;
+    unsigned polls, awake; /* progress() was called, and since somebody slept */
+    _Atomic bool watched;  /* epoll is told of all connections */
+    _Atomic bool sleepy;   /* and is to be: somebody would sleep */
+    atomic_int sleepers;
     _Atomic bool look; /* epoll has something to say */
     _Atomic bool due;  /* done() of a frame is: for a sleeper, who may be another thread */
     bool prune;        /* somebody was lost */
-    bool reported;     /* the last progress() did nothing else */
     bool closing;
     struct tti_outgoing *finished, **finished_end; /* done() is due; `sent` holds the status */
+    struct tti_outgoing *sending;                  /* send() is busy with it: done() will not be due */
     /* only until it is connected */
     struct tti_proof_job proof;
     struct tti_door *door;
@@ -114,7 +119,7 @@ struct tti_tcp {
 };
 
 /* tcp_send.c */
-void tti_tcp_send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
+bool tti_tcp_send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
 /* Gives what is queued to the system; true if it took anything. */
 bool tti_tcp_push(struct tti_tcp *tcp, struct tti_tcp_peer *peer);
 void tti_tcp_finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_status status);

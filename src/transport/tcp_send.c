@@ -14,11 +14,15 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { INLINE_BYTES = 512 }; /* copied beside their head: one buffer is cheaper for the system than two */
-#define SENT_ALL UINT64_MAX  /* in tti_outgoing.sent: all pieces have been taken */
+enum { INLINE_BYTES = 2048 }; /* copied beside their head: one buffer is cheaper for the system than two */
+#define SENT_ALL UINT64_MAX   /* in tti_outgoing.sent: all pieces have been taken */
 
 void tti_tcp_finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_status status)
 {
+    if (outgoing == tcp->sending && status == TUTTI_OK && tcp->finished == NULL) { /* else its turn is after theirs */
+        tcp->sending = NULL;
+        return;
+    }
     outgoing->sent = (uint64_t)status;
     outgoing->next = NULL;
     *tcp->finished_end = outgoing;
@@ -171,13 +175,13 @@ static bool push_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tt
 
 static bool push_stream(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
-    bool moved = false;
+    bool moved = false, blocked = stream->blocked;
     stream->blocked = false;
     while (stream->head_left > 0 || stream->data_left > 0 || take_piece(tcp, peer, stream)) {
         if (!push_piece(tcp, peer, stream)) break;
         moved = true;
     }
-    if (stream->blocked != stream->watches_out) tti_tcp_watch(tcp, peer, stream);
+    if (stream->blocked != blocked) tti_tcp_watch(tcp, peer, stream);
     return moved;
 }
 
@@ -191,7 +195,7 @@ bool tti_tcp_push(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
     return moved;
 }
 
-void tti_tcp_send(struct tti_transport *transport, int rank, struct tti_outgoing *outgoing)
+bool tti_tcp_send(struct tti_transport *transport, int rank, struct tti_outgoing *outgoing)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
     struct tti_tcp_peer *peer = tcp->peers[rank];
@@ -199,7 +203,7 @@ void tti_tcp_send(struct tti_transport *transport, int rank, struct tti_outgoing
     outgoing->sent = 0;
     if (peer == NULL || peer->state != TTI_TCP_CONNECTED || peer->send_errno != 0) {
         tti_tcp_finish(tcp, outgoing, TUTTI_ERR_PEER_LOST);
-        return;
+        return false;
     }
     if (peer->last != NULL)
         peer->last->next = outgoing;
@@ -211,7 +215,12 @@ void tti_tcp_send(struct tti_transport *transport, int rank, struct tti_outgoing
         peer->given = 0;
         peer->announced = false;
     }
-    if (!peer->streams[0].blocked) tti_tcp_push(tcp, peer);
+    if (peer->streams[0].blocked) return false;
+    tcp->sending = outgoing;
+    tti_tcp_push(tcp, peer);
+    bool taken = tcp->sending == NULL;
+    tcp->sending = NULL;
+    return taken;
 }
 
 void tti_tcp_say_goodbye(struct tti_tcp *tcp, struct tti_tcp_peer *peer)

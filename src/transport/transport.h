@@ -26,8 +26,9 @@ struct tti_frame_head {
     uint64_t bytes; /* of data that follow */
 };
 
-/* A frame on its way out. The caller's memory, not to be moved or changed until done() was called, exactly once: OK when
- * the data may be changed again, else why they were not sent. done() is never called from within send(). */
+/* A frame on its way out. The caller's memory, not to be moved or changed until send() returned true or done() was called,
+ * exactly once: OK when the data may be changed again, else why they were not sent. done() is never called from within
+ * send(). */
 struct tti_outgoing {
     struct tti_frame_head head;
     const void *data;
@@ -48,16 +49,21 @@ struct tti_sink {
     void (*lost)(void *context, int peer, bool closed, int system_errno, const char *text);
 };
 
+enum { TTI_ANYBODY = -1 };
+
 struct tti_transport; /* an endpoint; each transport begins its own struct with this one */
 
 struct tti_transport_ops {
     const char *name;
-    /* Queues a frame, and moves what can be moved at once. Never blocks. To a lost peer: done() with ERR_PEER_LOST. */
-    void (*send)(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
-    /* Moves what can be moved now, in both directions; true when anything moved. Never blocks. */
-    bool (*progress)(struct tti_transport *transport);
+    /* Queues a frame, and moves what can be moved at once. True: all of it was, and done() will not be called. Never blocks.
+     * To a lost peer: done() with ERR_PEER_LOST. */
+    bool (*send)(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
+    /* Moves what can be moved now, in both directions; true when anything moved. Never blocks. `awaited` is the peer for whom
+     * the caller waits: others may be looked at more rarely. TTI_ANYBODY: no one in particular. */
+    bool (*progress)(struct tti_transport *transport, int awaited);
     /* Sleeps until progress() could move something, somebody calls wake(), or the time is over. Other threads may call all but
-     * close() meanwhile, and take what it would have been woken for. */
+     * close() meanwhile, and take what it would have been woken for. May return at once, to be called again after
+     * progress(), which prepares for it. */
     void (*sleep)(struct tti_transport *transport, int64_t timeout_ns);
     /* Ends a sleep of another thread. May come from any thread. */
     void (*wake)(struct tti_transport *transport);
