@@ -517,12 +517,15 @@ static void leave(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
     struct tti_frame_head head = {.kind = TTI_FRAME_LEAVE, .sequence = lanes->sequence};
-    /* of a broken comm the others learn by the break, which may still be on its way */
+    struct tti_frame_head why = {.kind = TTI_FRAME_BREAK, .bytes = sizeof comm->area->failure};
+    /* of a broken comm the others learn by the break, which may still be on its way from whoever broke it */
     bool whole = !tti_comm_is_broken(comm);
     tti_net_lock(lanes->net);
     for (int rank = 0; rank < comm->size; rank++) {
         bool hears = lanes->peers[rank] != NULL || (whole && tti_local_place(comm, rank) >= 0);
-        if (hears && rank != comm->rank) tti_lane_say(lanes, rank, head, NULL);
+        if (!hears || rank == comm->rank) continue;
+        if (!whole) tti_lane_say(lanes, rank, why, &comm->area->failure);
+        tti_lane_say(lanes, rank, head, NULL);
     }
     tti_net_unlock(lanes->net);
     if (comm->local != NULL && whole)
