@@ -95,15 +95,15 @@ static size_t area_size(const tutti_options *options, int ranks, bool processes)
     return tti_area_bytes(ranks, needs_bounce(options, processes));
 }
 
-/* How many ranks of the job share this rank's machine. */
-static int count_here(const struct tti_cluster *cluster, int rank)
+/* Rank 0's table, but for what a host decides for itself. */
+static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)
 {
-    const char *name = cluster->host_names[cluster->ranks[rank].host];
-    int count = 0;
-    if (cluster->one_machine) return cluster->size;
-    for (int other = 0; other < cluster->size; other++)
-        count += strcmp(cluster->host_names[cluster->ranks[other].host], name) == 0;
-    return count;
+    tutti_tuning own = comm->tuning;
+    comm->tuning = cluster->tuning;
+    comm->tuning.one_shot = own.one_shot;
+    comm->tuning.staged = own.staged;
+    comm->tuning.stream = own.stream;
+    if (cluster->crowded) comm->tuning.message_paired = 1;
 }
 
 /* A comm of all ranks over several hosts. */
@@ -114,7 +114,7 @@ static tutti_status create_over(struct tti_cluster *cluster, const struct tti_cl
     struct tti_comm_setup setup = {.world = seat->world,
                                    .rank = seat->rank,
                                    .size = cluster->size,
-                                   .here = count_here(cluster, seat->rank),
+                                   .here = tti_cluster_here(cluster, seat->rank),
                                    .net = net};
     bool together = cluster->shares && cluster->host_count < cluster->size;
     int *host_of = together ? tti_calloc((size_t)cluster->size, sizeof *host_of) : NULL;
@@ -124,6 +124,7 @@ static tutti_status create_over(struct tti_cluster *cluster, const struct tti_cl
     local.host_of = host_of;
     if (together) setup.local = &local;
     tutti_status status = tti_comm_create_over(&setup, comm, error);
+    if (status == TUTTI_OK) agree_on_tuning(*comm, cluster);
     tti_free(host_of);
     return status;
 }

@@ -305,17 +305,30 @@ void tti_exchange_all(struct tti_message_build *build, const struct tti_exchange
 
 /* ---- One rank's plan ------------------------------------------------------------------------------------------- */
 
-/* Dissemination: in round k a member hears from the one 2^k before it, which by then has heard from 2^k members. */
+int tti_groups(const struct tti_message_build *build)
+{
+    int count = build->members.count;
+    return count >= 4 && build->shape->tuning->message_paired != 0 ? (count + 1) / 2 : count;
+}
+
+/* Dissemination: in round k a group hears from the one 2^k before it, which by then has heard from 2^k groups. */
 void tti_build_dissemination(struct tti_message_build *build)
 {
-    int count = build->members.count, me = build->members.me;
-    uint32_t base = build->received, round = 0;
-    for (int distance = 1; distance < count; distance *= 2)
-        tti_post_recv(build, (me - distance + count) % count, tti_own(build, TTI_TEMP, 0), 0);
-    for (int distance = 1; distance < count; distance *= 2) {
-        tti_post_send(build, (me + distance) % count, tti_own(build, TTI_TEMP, 0), 0);
-        tti_await(build, base + ++round);
+    int groups = tti_groups(build), me = build->members.me;
+    int partner = me < groups ? me + groups : me - groups;
+    bool paired = partner < build->members.count, speaks = me < groups;
+    uint32_t base = build->received;
+    struct tti_region nothing = tti_own(build, TTI_TEMP, 0);
+    if (paired) tti_post_recv(build, partner, nothing, 0);
+    for (int distance = 1; distance < groups && speaks; distance *= 2)
+        tti_post_recv(build, (me - distance + groups) % groups, nothing, 0);
+    if (paired && !speaks) tti_post_send(build, partner, nothing, 0);
+    if (paired) tti_await(build, ++base);
+    for (int distance = 1; distance < groups && speaks; distance *= 2) {
+        tti_post_send(build, (me + distance) % groups, nothing, 0);
+        tti_await(build, ++base);
     }
+    if (paired && speaks) tti_post_send(build, partner, nothing, 0);
 }
 
 void tti_build_messages(struct tti_plan *plan, const struct tti_shape *shape)

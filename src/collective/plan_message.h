@@ -149,6 +149,8 @@ void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, 
 void tti_build_message_move(struct tti_message_build *build);
 void tti_build_message_all_gather(struct tti_message_build *build);
 void tti_build_dissemination(struct tti_message_build *build);
+/* How many members speak: all, or with message_paired half of them, each for itself and for the one so many after it. */
+int tti_groups(const struct tti_message_build *build);
 void tti_build_message_broadcast(struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root,
                                  enum tti_space source);
 

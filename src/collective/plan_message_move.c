@@ -37,7 +37,7 @@ static int lowest_bit(const struct tti_message_build *build, int place)
 static void broadcast_by_tree(struct tti_message_build *build, int root, struct tti_region at, uint64_t bytes)
 {
     int count = build->members.count, place = place_of(build, root);
-    bool flat = count <= build->shape->tuning->message_flat || count == 2;
+    bool flat = count < build->shape->tuning->message_flat || count == 2; /* its messages leave one after the other */
     int width = flat ? 1 : lowest_bit(build, place);
     if (place > 0) {
         tti_post_recv(build, member_at(build, root, flat ? 0 : place - width), at, bytes);
@@ -268,25 +268,71 @@ static void copy_packed(struct tti_message_build *build, int member, struct tti_
     }
 }
 
-/* Bruck: a member holds the blocks of the members from itself on, packed in TEMP; in each round it gets as many again. */
+/* The same of groups: those members and their partners. */
+static uint64_t groups_bytes(const struct tti_message_build *build, int first, int groups)
+{
+    int count = build->members.count, all = tti_groups(build);
+    uint64_t bytes = 0;
+    for (int i = 0; i < groups; i++)
+        for (int member = (first + i) % all; member < count; member += all) bytes += members_bytes(build, member, 1);
+    return bytes;
+}
+
+/* All that was packed in the order in which a group's first member gets it. */
+static void unpack_groups(struct tti_message_build *build, int first, struct tti_region temp)
+{
+    int count = build->members.count, groups = tti_groups(build);
+    copy_block(build);
+    for (int i = 0; i < groups; i++)
+        for (int member = (first + i) % groups; member < count; member += groups) {
+            if (member == build->members.me)
+                temp.offset += members_bytes(build, member, 1);
+            else
+                copy_packed(build, member, &temp, false);
+        }
+}
+
+/* One that lets its partner exchange for it. */
+static void all_gather_by_partner(struct tti_message_build *build, int partner)
+{
+    int me = build->members.me;
+    uint64_t all = members_bytes(build, 0, build->members.count), mine = members_bytes(build, me, 1);
+    struct tti_region temp = tti_temp(build, all), own = tti_temp(build, mine), next = own;
+    tti_post_recv(build, partner, temp, all);
+    copy_packed(build, me, &next, true);
+    tti_post_send(build, partner, own, mine);
+    tti_await(build, build->received);
+    unpack_groups(build, partner, temp);
+}
+
+/* Bruck: the first member of a group holds the blocks of the groups from its own on, packed in TEMP; in each round it gets as
+ * many again. */
 static void all_gather_by_rounds(struct tti_message_build *build)
 {
-    int count = build->members.count, me = build->members.me;
+    int count = build->members.count, me = build->members.me, groups = tti_groups(build), partner = me + groups;
+    if (me >= groups) {
+        all_gather_by_partner(build, me - groups);
+        return;
+    }
     uint32_t base = build->received;
     struct tti_region temp = tti_temp(build, members_bytes(build, 0, count)), next = temp;
-    for (int have = 1; have < count; have *= 2) {
-        int gets = have < count - have ? have : count - have;
-        struct tti_region at = tti_own(build, TTI_TEMP, temp.offset + members_bytes(build, me, have));
-        tti_post_recv(build, (me + have) % count, at, members_bytes(build, (me + have) % count, gets));
+    if (partner < count)
+        tti_post_recv(build, partner, tti_own(build, TTI_TEMP, temp.offset + members_bytes(build, me, 1)),
+                      members_bytes(build, partner, 1));
+    for (int have = 1; have < groups; have *= 2) {
+        int gets = have < groups - have ? have : groups - have;
+        struct tti_region at = tti_own(build, TTI_TEMP, temp.offset + groups_bytes(build, me, have));
+        tti_post_recv(build, (me + have) % groups, at, groups_bytes(build, (me + have) % groups, gets));
     }
     copy_packed(build, me, &next, true);
-    for (int have = 1; have < count; have *= 2) {
-        int gives = have < count - have ? have : count - have;
-        tti_post_send(build, (me - have + count) % count, temp, members_bytes(build, me, gives));
+    if (partner < count) tti_await(build, ++base);
+    for (int have = 1; have < groups; have *= 2) {
+        int gives = have < groups - have ? have : groups - have;
+        tti_post_send(build, (me - have + groups) % groups, temp, groups_bytes(build, me, gives));
         tti_await(build, ++base);
     }
-    copy_block(build);
-    for (int i = 1; i < count; i++) copy_packed(build, (me + i) % count, &next, false);
+    if (partner < count) tti_post_send(build, partner, temp, members_bytes(build, 0, count));
+    unpack_groups(build, me, temp);
 }
 
 /* ---- All-to-all ------------------------------------------------------------------------------------------------ */

@@ -5,7 +5,8 @@
  *
  *   flat      everyone sends its contribution to the root, or to all
  *   doubling  recursive doubling: in round j a member exchanges all it holds with the one whose number differs in bit j.
- *             Members past the largest power of two hand theirs to one before it first, and get the result from it.
+ *             Members past the largest power of two hand theirs to one before it first, and get the result from it; with
+ *             message_paired those past half of that.
  *   tree      a binomial tree of members; the root takes part in it where it stands
  *   scanning  recursive doubling, in which a rank keeps the subtrees of lower ranks that it hears of
  */
@@ -73,17 +74,18 @@ const struct tti_exchange tti_flat = {post_flat, run_flat};
 
 /* ---- Recursive doubling ---------------------------------------------------------------------------------------- */
 
-static int largest_power(int count)
+/* How many members double: a power of two, and not less than half of all. */
+static int doublers(const struct tti_message_build *build)
 {
     int power = 1;
-    while (power * 2 <= count) power *= 2;
-    return power;
+    while (power * 2 <= tti_groups(build)) power *= 2;
+    return power * 2 < build->members.count ? power * 2 : power;
 }
 
 /* Whose contributions a member holds before round j. */
 static struct tti_span held_by(const struct tti_message_build *build, int member, int round)
 {
-    int count = build->members.count, power = largest_power(count), width = 1 << round;
+    int count = build->members.count, power = doublers(build), width = 1 << round;
     int first = member / width * width, also_last = power + first + width;
     if (also_last > count) also_last = count;
     return (struct tti_span){first, first + width, power + first, also_last};
@@ -100,13 +102,13 @@ static struct tti_block result_block(const struct tti_message_build *build, cons
 /* Whether a member's first message is its own contribution, which need not wait for the window before. */
 static bool sends_at_once(const struct tti_message_build *build)
 {
-    int count = build->members.count, me = build->members.me, power = largest_power(count);
+    int count = build->members.count, me = build->members.me, power = doublers(build);
     return power > 1 && me + power >= count && me < power && !build->shape->scaled;
 }
 
 static void post_doubling(struct tti_message_build *build, struct tti_window *window)
 {
-    int count = build->members.count, me = build->members.me, power = largest_power(count);
+    int count = build->members.count, me = build->members.me, power = doublers(build);
     if (me >= power) return;
     if (me + power < count) post_set(build, window, me + power, one_member(me + power));
     for (int round = 0; 1 << round < power; round++)
@@ -118,7 +120,7 @@ static void post_doubling(struct tti_message_build *build, struct tti_window *wi
 
 static void send_to_extra(struct tti_message_build *build, const struct tti_window *window)
 {
-    int extra = build->members.me + largest_power(build->members.count);
+    int extra = build->members.me + doublers(build);
     if (extra >= build->members.count) return;
     struct tti_block block = result_block(build, window, extra);
     struct tti_region source = window->target;
@@ -128,7 +130,7 @@ static void send_to_extra(struct tti_message_build *build, const struct tti_wind
 
 static void run_doubling(struct tti_message_build *build, struct tti_window *window)
 {
-    int count = build->members.count, me = build->members.me, power = largest_power(count);
+    int count = build->members.count, me = build->members.me, power = doublers(build);
     uint32_t next = 0;
     struct tti_set held = tti_set_own(build, window->offset, window->bytes, count > 1, build->held);
     if (me >= power) {
@@ -378,12 +380,11 @@ static void reduce_scatter(struct tti_message_build *build)
     uint64_t bytes = tti_shape_bytes(shape);
     int count = build->members.count, rounds = rounds_of(count);
     uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
-    if (count <= 2 * shape->tuning->message_flat ||
-        travels > (uint64_t)shape->tuning->message_doubling / OF_TWO * (uint64_t)count / 32) {
+    if (count <= 3 || travels > (uint64_t)shape->tuning->message_doubling / OF_TWO * (uint64_t)count / 32) {
         tti_build_slices(build, 0, bytes, TTI_KEEP, TTI_ALL);
         return;
     }
-    bool extra = build->members.me >= largest_power(count);
+    bool extra = build->members.me >= doublers(build);
     struct tti_window whole = {.bytes = bytes, .root = TTI_ALL};
     whole.target = extra ? tti_own(build, TTI_OUT, 0) : tti_temp(build, bytes);
     tti_exchange_all(build, &tti_doubling, whole, UINT64_MAX);

@@ -378,20 +378,44 @@ static tutti_status prepare(struct joining *joining)
     return listen_all(joining);
 }
 
-/* The last meeting: all have come this far, and say whether they can read the memory of their host's ranks. */
+int tti_cluster_here(const struct tti_cluster *cluster, int rank)
+{
+    const char *name = cluster->host_names[cluster->ranks[rank].host];
+    int count = 0;
+    if (cluster->one_machine) return cluster->size;
+    for (int other = 0; other < cluster->size; other++)
+        count += strcmp(cluster->host_names[cluster->ranks[other].host], name) == 0;
+    return count;
+}
+
+/* What all must decide alike. */
+struct word {
+    int32_t shares;  /* can read the memory of its host's ranks, and is to */
+    int32_t crowded; /* its host has more ranks than cores */
+    tutti_tuning tuning;
+};
+
+/* The last meeting: all have come this far. */
 static tutti_status agree(struct joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     const tutti_options *options = joining->options;
+    struct tti_world *world = cluster->seats[0].world;
     struct tti_blobs all;
-    bool reads = joining->local_count == 1 || tti_world_can_attach(cluster->seats[0].world);
-    unsigned char mine = reads && options->direct != 0 && options->host_aware != 0 && !joining->all_tcp;
+    bool reads = joining->local_count == 1 || tti_world_can_attach(world);
+    struct word mine = {.shares = reads && options->direct != 0 && options->host_aware != 0 && !joining->all_tcp,
+                        .crowded = tti_cluster_here(cluster, cluster->seats[0].rank) > sysconf(_SC_NPROCESSORS_ONLN),
+                        .tuning = world->segment->tuning};
     TTI_TRY(tti_meeting_exchange(joining->meeting, &mine, sizeof mine, &all, joining->error));
     cluster->shares = true;
     for (int process = 0; process < cluster->process_count; process++) {
         size_t bytes;
-        const unsigned char *theirs = tti_blob(&all, process, &bytes);
-        cluster->shares = cluster->shares && bytes == sizeof mine && *theirs != 0;
+        const unsigned char *blob = tti_blob(&all, process, &bytes);
+        struct word theirs = {0};
+        if (bytes == sizeof theirs) memcpy(&theirs, blob, sizeof theirs);
+        cluster->shares = cluster->shares && theirs.shares != 0;
+        cluster->crowded = cluster->crowded || theirs.crowded != 0;
+        if (process == 0) cluster->tuning = theirs.tuning;
     }
     tti_blobs_free(&all);
     return TUTTI_OK;

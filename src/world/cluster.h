@@ -37,6 +37,8 @@ struct tti_cluster {
     int host_count;
     bool one_machine;                     /* and all of them are this machine, for trial */
     bool shares;                          /* ranks of a host read each other's memory, on all hosts, and are to */
+    bool crowded;                         /* some host has more ranks than cores */
+    tutti_tuning tuning;                  /* rank 0's, for all that goes between hosts */
     struct tti_cluster_rank *ranks;       /* size */
     char (*host_names)[TTI_CLUSTER_HOST]; /* host_count */
     struct tti_cluster_seat *seats;       /* ranks_each: ranks process * ranks_each and those after it */
@@ -64,6 +66,9 @@ tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tut
                               tti_area_size *area_bytes, struct tti_cluster **cluster, tutti_error *error);
 /* The last reference frees it; worlds and transports of its seats must have been given back before. */
 void tti_cluster_release(struct tti_cluster *cluster);
+
+/* How many ranks of the job share this rank's machine. */
+int tti_cluster_here(const struct tti_cluster *cluster, int rank);
 
 /* Whether this option's value is one: auto, shm or tcp. */
 tutti_status tti_cluster_check_transport(const char *transport, tutti_error *error);
