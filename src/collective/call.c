@@ -14,30 +14,19 @@ const char *tti_kind_name(enum tti_kind kind)
     return (size_t)kind < sizeof kind_names / sizeof *kind_names ? kind_names[kind] : "unknown";
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ (hash >> 29);
-}
-
 uint64_t tti_call_digest(const struct tti_call *call)
 {
     uint64_t what = (uint64_t)call->kind | (uint64_t)call->type << 8 | (uint64_t)call->in_place << 16 |
                     (uint64_t)(uint32_t)call->root << 32;
-    uint64_t hash = mix(call->reduction_signature, what);
-    hash = mix(hash, call->count);
-    return mix(hash, call->counts_signature);
-}
-
-uint32_t tti_call_signature(uint32_t before, uint64_t digest)
-{
-    return (uint32_t)(mix((uint64_t)before << 32 | before, digest) >> 32) & ~UINT32_C(1);
+    uint64_t hash = tti_mix(call->reduction_signature, what);
+    hash = tti_mix(hash, call->count);
+    return tti_mix(hash, call->counts_signature);
 }
 
 uint32_t tti_counts_signature(const size_t *counts, int size)
 {
     uint64_t hash = (uint64_t)size;
-    for (int i = 0; i < size; i++) hash = mix(hash, counts[i]);
+    for (int i = 0; i < size; i++) hash = tti_mix(hash, counts[i]);
     return (uint32_t)(hash >> 32);
 }
 
@@ -56,11 +45,11 @@ void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_
     for (size_t k = 0; k < TTI_CALL_DIGESTS; k++) {
         uint64_t hash = 0;
         for (size_t i = k * share; i < count && i < (k + 1) * share; i++) {
-            hash = mix(hash, pieces[i].count);
+            hash = tti_mix(hash, pieces[i].count);
             call->count += pieces[i].count;
         }
         call->digests[k] = (uint16_t)(hash >> 48);
-        all = mix(all, hash);
+        all = tti_mix(all, hash);
     }
     call->counts_signature = (uint32_t)(all >> 32);
 }

@@ -19,12 +19,12 @@ enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128, FEW = 
 
 /* ---- Forks ----------------------------------------------------------------------------------------------------- */
 
-static atomic_uint forks;
+atomic_uint tti_forks;
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
 static void count_fork(void)
 {
-    atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&tti_forks, 1, memory_order_relaxed);
     tti_service_forked();
     tti_handles_forked();
 }
@@ -32,11 +32,6 @@ static void count_fork(void)
 static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, count_fork);
-}
-
-unsigned tti_fork_count(void)
-{
-    return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
 /* ---- The area -------------------------------------------------------------------------------------------------- */
@@ -276,11 +271,6 @@ tutti_comm *tti_comm_stillborn(const tutti_error *error)
     return comm;
 }
 
-bool tti_comm_is_stillborn(const tutti_comm *comm)
-{
-    return comm->world == NULL;
-}
-
 /* ---- Places ---------------------------------------------------------------------------------------------------- */
 
 struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes)
@@ -335,10 +325,8 @@ tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, str
 
 /* ---- Waking ---------------------------------------------------------------------------------------------------- */
 
-void tti_comm_ring(tutti_comm *comm, bool everyone)
+void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone)
 {
-    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
-    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) == 0) return;
     for (int rank = 0; rank < comm->size; rank++) {
         struct tti_post *post = &comm->posts[rank];
         int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);

@@ -259,7 +259,10 @@ tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm *
 void tti_comm_destroy(tutti_comm *comm);
 /* A comm that only carries an error, for a join that failed. NULL when memory ran out. */
 tutti_comm *tti_comm_stillborn(const tutti_error *error);
-bool tti_comm_is_stillborn(const tutti_comm *comm);
+static inline bool tti_comm_is_stillborn(const tutti_comm *comm)
+{
+    return comm->world == NULL;
+}
 
 /* Errors of this call alone: the comm stays usable. Fills in rank, operation and sequence. */
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
@@ -277,7 +280,12 @@ static inline bool tti_comm_is_broken(const tutti_comm *comm)
 tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind);
 
 /* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
-void tti_comm_ring(tutti_comm *comm, bool everyone);
+void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone);
+static inline void tti_comm_ring(tutti_comm *comm, bool everyone)
+{
+    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
+    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) != 0) tti_comm_ring_sleepers(comm, everyone);
+}
 /* Wakes one rank, should it sleep, whatever it waits for. */
 void tti_comm_wake(tutti_comm *comm, int rank);
 
@@ -328,6 +336,10 @@ void tti_op_renew(struct tti_op *op);
 int64_t tti_cache_bytes(void);
 
 /* Counts forks: the child's comms answer with ERR_FORKED. */
-unsigned tti_fork_count(void);
+extern atomic_uint tti_forks;
+static inline unsigned tti_fork_count(void)
+{
+    return atomic_load_explicit(&tti_forks, memory_order_relaxed);
+}
 
 #endif

@@ -75,7 +75,7 @@ static void enter(struct tti_op *op)
 }
 
 /* The first operation in which the two ranks differ, among those both still hold. */
-static tutti_status mismatch(struct tti_op *op, int peer)
+static __attribute__((noinline, cold)) tutti_status mismatch(struct tti_op *op, int peer)
 {
     tutti_comm *comm = op->comm;
     uint64_t first = comm->sequence;
@@ -163,10 +163,9 @@ static tutti_status compare_at(struct tti_op *op, int peer, uint64_t at)
 
 /* A rank that has to wait here waits until half the window is free: then it works in bursts, instead of asking its peers
  * before every operation and slowing them down by asking. They can all come that far without it. */
-static tutti_status open_slot(struct tti_op *op)
+static __attribute__((noinline)) tutti_status await_slot(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    if (comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence) return TUTTI_OK;
     uint64_t needed = comm->sequence - comm->window + 1, last = comm->sequence - 1;
     uint64_t wanted = op->blocked ? needed + comm->window / 2 - 1 : needed;
     if (op->cursor == 0) op->least = last;
@@ -185,6 +184,13 @@ static tutti_status open_slot(struct tti_op *op)
     op->cursor = 0;
     comm->all_entered = op->least;
     return TUTTI_OK;
+}
+
+static tutti_status open_slot(struct tti_op *op)
+{
+    const tutti_comm *comm = op->comm;
+    bool open = comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence;
+    return open ? TUTTI_OK : await_slot(op);
 }
 
 /* ---- Steps that move data -------------------------------------------------------------------------------------- */
@@ -385,7 +391,7 @@ static bool same_shape(const struct tti_shape *a, const struct tti_shape *b)
 }
 
 /* A plan is a function of its shape; the v-forms' tables are not part of what is compared, so they are built anew. */
-static tutti_status build(struct tti_op *op)
+static __attribute__((noinline)) tutti_status build(struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
     uint64_t place = (shape->count ^ shape->count >> 10) + (uint64_t)shape->kind * 3 + (uint64_t)shape->path;
@@ -510,12 +516,8 @@ static tutti_status finish_fast_broadcast(struct tti_op *op)
     return TUTTI_OK;
 }
 
-static tutti_status finish_fast(struct tti_op *op)
+static __attribute__((noinline)) void reduce_staged(struct tti_op *op)
 {
-    if (op->shape.kind == TTI_BROADCAST) return finish_fast_broadcast(op);
-    TTI_TRY(seen_all(op, 0));
-    tti_trace_meeting(op);
-    if (op->shape.count == 0) return TUTTI_OK;
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < comm->size; rank++) {
         /* not its own stage: a load of what was just stored there would wait until the line is back from the peers */
@@ -527,6 +529,14 @@ static tutti_status finish_fast(struct tti_op *op)
     if (tti_move((uint64_t)comm->size * op->shape.count * op->shape.element))
         tti_reduce(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, 1, op->shape.count, false);
     tti_moved();
+}
+
+static tutti_status finish_fast(struct tti_op *op)
+{
+    if (op->shape.kind == TTI_BROADCAST) return finish_fast_broadcast(op);
+    TTI_TRY(seen_all(op, 0));
+    tti_trace_meeting(op);
+    if (op->shape.count > 0) reduce_staged(op);
     return TUTTI_OK;
 }
 
@@ -555,7 +565,7 @@ static void start_fast(struct tti_op *op)
 }
 
 /* A rank whose buffers are private brings along what fits the slot: when all do, nothing else is needed. */
-static tutti_status start_meeting(struct tti_op *op)
+static __attribute__((noinline)) tutti_status start_meeting(struct tti_op *op)
 {
     op->any_private = op->all_private = show_places(op,
                                                     &tti_slot_of(op->comm, op->comm->rank, op->comm->sequence)->met);
@@ -586,6 +596,12 @@ static tutti_status start(struct tti_op *op)
     return start_meeting(op);
 }
 
+static __attribute__((noinline)) tutti_status run(struct tti_op *op)
+{
+    if (op->state == TTI_OP_MEETING) TTI_TRY(meet(op));
+    return run_plan(op);
+}
+
 tutti_status tti_shared_open(struct tti_op *op)
 {
     if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
@@ -595,13 +611,11 @@ tutti_status tti_shared_open(struct tti_op *op)
 tutti_status tti_shared_progress(struct tti_op *op)
 {
     if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
-    if (op->state == TTI_OP_ENDED) return TUTTI_OK;
     if (op->state == TTI_OP_FAST) {
         /* Once only: in place, the result has taken the input's place. Who looks after a peer may ask once more. */
         tutti_status status = finish_fast(op);
         if (status == TUTTI_OK) op->state = TTI_OP_ENDED;
         return status;
     }
-    if (op->state == TTI_OP_MEETING) TTI_TRY(meet(op));
-    return run_plan(op);
+    return op->state == TTI_OP_ENDED ? TUTTI_OK : run(op);
 }

@@ -18,9 +18,8 @@
 enum { BARE_POLLS = 32 };
 
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
-static void count_cores(tutti_comm *comm)
+static __attribute__((noinline)) void count_cores(tutti_comm *comm)
 {
-    if ((comm->sequence & (comm->sequence - 1)) != 0 || comm->sequence > 65536) return;
     uint64_t mine[TTI_CORE_WORDS], all[TTI_CORE_WORDS];
     tti_cores_mine(mine);
     for (int i = 0; i < TTI_CORE_WORDS; i++) {
@@ -35,7 +34,7 @@ static void number(struct tti_op *op, const uint64_t *row)
 {
     tutti_comm *comm = op->comm;
     comm->sequence++;
-    count_cores(comm);
+    if ((comm->sequence & (comm->sequence - 1)) == 0 && comm->sequence <= 65536) count_cores(comm);
     comm->signature = tti_call_signature(comm->signature, op->edition != 0 ? op->digest : tti_call_digest(&op->call));
     size_t words = 4 * (size_t)comm->size;
     if (op->shape.tables != NULL) memcpy(comm->tables + comm->own_row * words, row, words * sizeof *row);
