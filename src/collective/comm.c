@@ -187,6 +187,7 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     made->provider = &tti_provider_shared;
     made->own_row = (size_t)made->rank;
     made->all_threads = is_one_process(made);
+    made->shares_parts = made->world->segment->crowded;
     made->shared_bells = !made->all_threads;
     find_parts(made, setup->area, setup->area_bytes);
     if (!allocate(made)) return give_up(made, setup, error);

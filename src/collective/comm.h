@@ -43,12 +43,15 @@ struct tti_slot {
 
 struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
-    _Atomic int32_t core;                   /* where the rank last entered; kept up with more ranks than cores only */
+    _Atomic uint64_t done;                  /* s << 32 | TTI_LEFT: its part in operation s is done, by whomever */
     _Atomic uint32_t left;                  /* the comm: no more calls will come */
     _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
     _Alignas(64) tti_bell bell;
+    _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_IN_MESSAGE: in a message. */
     _Atomic int32_t waiting_for;
+    _Alignas(
+        64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does its part in operation s; of ranks on its core */
 };
 
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
@@ -89,6 +92,7 @@ struct tti_op {
     uint32_t numbers; /* how much larger what they publish is by now, */
     uint64_t shift;   /* and how much further on they are in IN and OUT */
     uint64_t done;    /* bytes of that step */
+    int part;         /* the rank whose part is looked at, counted from this one */
     int cursor;       /* others that this wait has seen, counted from the next rank */
     uint64_t least;   /* the oldest operation that one of them is at */
     bool blocked;     /* the window was found closed */
@@ -182,7 +186,8 @@ struct tutti_comm {
     bool shared_bells; /* ranks are in several processes */
     bool all_threads;
     bool can_attach;
-    bool crowded;
+    bool crowded;      /* as far as this rank knows */
+    bool shares_parts; /* ranks share cores, as all know from the start: see Parts in executor.c */
 
     uint64_t called;      /* operations so far, as the caller counts */
     uint64_t sequence;    /* of the last operation that began */

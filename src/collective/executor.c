@@ -22,8 +22,6 @@
 #include "collective/trace.h"
 #include <string.h>
 
-enum { PIECE_BYTES = 1 << 20 }; /* after this much copying the comm is looked at again */
-
 /* The one that the cursor stands for. */
 static int next_peer(const struct tti_op *op)
 {
@@ -49,6 +47,14 @@ static bool show_places(struct tti_op *op, struct tti_met *met)
     return !comm->all_threads && (met->in.reach == TTI_PRIVATE || met->out.reach == TTI_PRIVATE);
 }
 
+/* Waiting ranks look at it, so it lies apart from what changes with every operation. */
+static void show_core(struct tti_post *post)
+{
+    int core = tti_core_now();
+    if (atomic_load_explicit(&post->core, memory_order_relaxed) != core)
+        atomic_store_explicit(&post->core, core, memory_order_relaxed);
+}
+
 /* What the others read seldom is written first, so that what shares the entry's line is written right before it: they may
  * be polling that line, and would take it away in between. */
 static void show_call(struct tti_op *op)
@@ -58,7 +64,7 @@ static void show_call(struct tti_op *op)
     uint64_t *shown = &comm->shown[comm->sequence & (comm->window - 1)];
     if (op->edition == 0 || op->edition != *shown) *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
     *shown = op->edition;
-    if (comm->crowded) atomic_store_explicit(&post->core, tti_core_now(), memory_order_relaxed);
+    if (comm->crowded) show_core(post);
     atomic_store_explicit(&post->progress, comm->sequence << 32, memory_order_release);
 }
 
@@ -193,166 +199,6 @@ static tutti_status open_slot(struct tti_op *op)
     return open ? TUTTI_OK : await_slot(op);
 }
 
-/* ---- Steps that move data -------------------------------------------------------------------------------------- */
-
-static const struct tti_place *place_of(const struct tti_op *op, int rank, enum tti_space space)
-{
-    const struct tti_met *met = &tti_slot_of(op->comm, rank, op->comm->sequence)->met;
-    return space == TTI_IN ? &met->in : &met->out;
-}
-
-/* The address of a region here; NULL when it is another process's private memory. */
-static char *address(const struct tti_op *op, int rank, enum tti_space space, uint64_t offset)
-{
-    tutti_comm *comm = op->comm;
-    switch (space) {
-    case TTI_STAGE: return (char *)tti_slot_of(comm, rank, comm->sequence)->stage + offset;
-    case TTI_BOUNCED: return comm->bounce + (size_t)rank * comm->bounce_bytes + offset;
-    case TTI_IN:
-        if (rank == comm->rank) return (char *)(uintptr_t)op->in + offset;
-        break;
-    case TTI_OUT:
-        if (rank == comm->rank) return (char *)op->out + offset;
-        break;
-    case TTI_TEMP: break; /* of messages only */
-    }
-    char *base = tti_place_resolve(comm, rank, *place_of(op, rank, space));
-    return base == NULL ? NULL : base + offset;
-}
-
-static void copy_to_all(struct tti_op *op, const struct tti_step *step, const char *source, uint64_t bytes)
-{
-    tutti_comm *comm = op->comm;
-    for (int k = 0; k < comm->size; k++)
-        comm->targets[k] = address(op, (comm->rank + k) % comm->size, (enum tti_space)step->target.space,
-                                   step->target.offset + op->done);
-    tti_copy_to_all(comm->targets, comm->size, source, bytes, (enum tti_store)step->store);
-}
-
-static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
-{
-    const struct tti_region *from = &step->source;
-    char *source = address(op, from->rank, (enum tti_space)from->space, from->offset + op->done);
-    if (step->target.rank == TTI_ALL) {
-        copy_to_all(op, step, source, bytes);
-        return TUTTI_OK;
-    }
-    char *target = address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done);
-    if (source == NULL)
-        return tti_place_fetch(op->comm, op->shape.kind, from->rank,
-                               *place_of(op, from->rank, (enum tti_space)from->space), from->offset + op->done, target,
-                               bytes);
-    if (target != source) tti_copy(target, source, bytes, (enum tti_store)step->store);
-    return TUTTI_OK;
-}
-
-/* Gathers the kernels' sources; what lies in another process's private memory is fetched into scratch first. */
-static tutti_status find_sources(struct tti_op *op, const struct tti_step *step, int count, uint64_t bytes)
-{
-    tutti_comm *comm = op->comm;
-    for (int rank = 0; rank < count; rank++) {
-        uint64_t offset = step->source.offset + op->done;
-        bool own = rank == comm->rank && (step->source.space == TTI_STAGE || step->source.space == TTI_BOUNCED);
-        char *source = own ? (char *)(uintptr_t)op->in + step->own + op->done
-                           : address(op, rank, (enum tti_space)step->source.space, offset);
-        if (source == NULL) {
-            source = comm->scratch + (size_t)rank * TTI_SCRATCH_BYTES;
-            TTI_TRY(tti_place_fetch(comm, op->shape.kind, rank, *place_of(op, rank, (enum tti_space)step->source.space),
-                                    offset, source, bytes));
-        }
-        comm->sources[rank] = source;
-        if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
-            comm->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
-    }
-    return TUTTI_OK;
-}
-
-static const double *factors_of(const struct tti_op *op)
-{
-    return op->reducer.code == TTI_REDUCE_SCALED_SUM ? op->comm->factors : NULL;
-}
-
-static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
-{
-    tutti_comm *comm = op->comm;
-    TTI_TRY(find_sources(op, step, step->sources, bytes));
-    int targets = step->target.rank == TTI_ALL ? comm->size : 1;
-    bool stream = step->store == TTI_STREAMED;
-    for (int k = 0; k < targets; k++) {
-        int rank = targets == 1 && step->target.rank != TTI_ALL ? step->target.rank : (comm->rank + k) % comm->size;
-        comm->targets[k] = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
-        /* in place the line to be written was just read: past the caches it would travel once more */
-        if (rank < step->sources && comm->targets[k] == comm->sources[rank]) stream = false;
-    }
-    tti_reduce(&op->reducer, comm->sources, factors_of(op), step->sources, comm->targets, targets,
-               bytes / op->shape.element, stream);
-    return TUTTI_OK;
-}
-
-static tutti_status prefix_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
-{
-    tutti_comm *comm = op->comm;
-    TTI_TRY(find_sources(op, step, comm->size, bytes));
-    bool stream = step->store == TTI_STREAMED;
-    for (int rank = 0; rank < comm->size; rank++) {
-        comm->targets[rank] = address(op, rank, TTI_OUT, step->target.offset + op->done);
-        if (comm->targets[rank] == comm->sources[rank]) stream = false;
-    }
-    tti_scan(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, step->exclusive,
-             bytes / op->shape.element, stream);
-    return TUTTI_OK;
-}
-
-static tutti_status exchange_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
-{
-    tti_swap(address(op, step->source.rank, (enum tti_space)step->source.space, step->source.offset + op->done),
-             address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done), bytes);
-    return TUTTI_OK;
-}
-
-/* What a simulated rank pays for: a copy counts once, every further source or target once more. */
-static uint64_t weight_of(const struct tti_op *op, const struct tti_step *step, uint64_t bytes)
-{
-    uint64_t size = (uint64_t)op->comm->size, targets = step->target.rank == TTI_ALL ? size : 1;
-    switch ((enum tti_step_kind)step->kind) {
-    case TTI_STEP_COPY: return targets * bytes;
-    case TTI_STEP_REDUCE: return ((uint64_t)step->sources + targets - 1) * bytes;
-    default: return 2 * targets * bytes; /* all of a prefix's inputs and outputs, both sides of an exchange */
-    }
-}
-
-static tutti_status move_some(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
-{
-    switch ((enum tti_step_kind)step->kind) {
-    case TTI_STEP_COPY: return copy_step(op, step, bytes);
-    case TTI_STEP_REDUCE: return reduce_step(op, step, bytes);
-    case TTI_STEP_PREFIX: return prefix_step(op, step, bytes);
-    default: return exchange_step(op, step, bytes);
-    }
-}
-
-static tutti_status simulate_some(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
-{
-    tutti_status status = tti_sim_move(weight_of(op, step, bytes)) ? move_some(op, step, bytes) : TUTTI_OK;
-    tti_sim_moved();
-    return status;
-}
-
-/* Moves data in bounded pieces, so that a comm that broke is noticed in time. */
-static tutti_status move(struct tti_op *op, const struct tti_step *step)
-{
-    bool fetches = op->shape.path == TTI_ATTACH && step->kind == TTI_STEP_REDUCE;
-    uint64_t most = fetches ? TTI_SCRATCH_BYTES : PIECE_BYTES;
-    while (op->done < step->bytes) {
-        uint64_t bytes = step->bytes - op->done < most ? step->bytes - op->done : most;
-        TTI_TRY(tti_sim == NULL ? move_some(op, step, bytes) : simulate_some(op, step, bytes));
-        op->done += bytes;
-        if (op->done < step->bytes && tti_comm_is_broken(op->comm)) return TUTTI_IN_PROGRESS;
-    }
-    op->done = 0;
-    return TUTTI_OK;
-}
-
 /* ---- The states ------------------------------------------------------------------------------------------------ */
 
 static void publish(struct tti_op *op, uint32_t number)
@@ -369,14 +215,15 @@ static tutti_status do_step(struct tti_op *op, const struct tti_step *step)
     case TTI_STEP_PUBLISH: publish(op, step->value); return TUTTI_OK;
     case TTI_STEP_LEAVE: publish(op, TTI_LEFT); return TUTTI_OK;
     case TTI_STEP_WAIT: return step->peer == TTI_ALL ? seen_all(op, step->value) : seen(op, step->peer, step->value);
-    default: return move(op, step);
+    default: return tti_op_move(op, step);
     }
 }
 
-static tutti_status run_plan(struct tti_op *op)
+/* Up to a step of this kind, or to the end. */
+static tutti_status run_plan_to(struct tti_op *op, int kind)
 {
     const struct tti_plan *plan = op->plan;
-    for (; op->step < plan->count; op->step++) {
+    for (; op->step < plan->count && plan->steps[op->step].kind != kind; op->step++) {
         tutti_status status = do_step(op, &plan->steps[op->step]);
         if (status != TUTTI_OK) return status;
         tti_trace_step(op, &plan->steps[op->step]);
@@ -384,17 +231,22 @@ static tutti_status run_plan(struct tti_op *op)
     return TUTTI_OK;
 }
 
+static tutti_status run_plan(struct tti_op *op)
+{
+    return run_plan_to(op, -1);
+}
+
 static bool same_shape(const struct tti_shape *a, const struct tti_shape *b)
 {
     return a->kind == b->kind && a->path == b->path && a->root == b->root && a->count == b->count &&
-           a->element == b->element && a->in_place == b->in_place;
+           a->element == b->element && a->in_place == b->in_place && a->rank == b->rank;
 }
 
 /* A plan is a function of its shape; the v-forms' tables are not part of what is compared, so they are built anew. */
-static __attribute__((noinline)) tutti_status build(struct tti_op *op)
+static __attribute__((noinline)) tutti_status build_for(struct tti_op *op, const struct tti_shape *shape)
 {
-    const struct tti_shape *shape = &op->shape;
-    uint64_t place = (shape->count ^ shape->count >> 10) + (uint64_t)shape->kind * 3 + (uint64_t)shape->path;
+    uint64_t place = (shape->count ^ shape->count >> 10) + (uint64_t)shape->kind * 3 + (uint64_t)shape->path +
+                     (uint64_t)(shape->rank - op->comm->rank);
     struct tti_kept_plan *kept = &op->comm->plans[place % TTI_KEPT_PLANS];
     op->step = 0;
     op->state = TTI_OP_RUNNING;
@@ -405,6 +257,18 @@ static __attribute__((noinline)) tutti_status build(struct tti_op *op)
     kept->plan.count = 0;
     return tti_comm_break(op->comm, shape->kind, TUTTI_ERR_MEMORY, op->comm->rank,
                           "rank %d has no memory for the plan of %s", op->comm->rank, tti_kind_name(shape->kind));
+}
+
+static tutti_status build(struct tti_op *op)
+{
+    return build_for(op, &op->shape);
+}
+
+/* See Parts. */
+static bool has_parts(const struct tti_op *op)
+{
+    return op->comm->shares_parts && op->shape.path == TTI_DIRECT && op->shape.tables == NULL &&
+           op->reducer.code != TTI_REDUCE_FUNCTION;
 }
 
 static bool everyone_attaches(const struct tti_op *op)
@@ -473,7 +337,7 @@ static bool root_in_place(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
     if (shape->kind != TTI_GATHER && shape->kind != TTI_SCATTER) return shape->in_place;
-    const struct tti_place *in = place_of(op, shape->root, TTI_IN), *out = place_of(op, shape->root, TTI_OUT);
+    const struct tti_place *in = tti_op_place(op, shape->root, TTI_IN), *out = tti_op_place(op, shape->root, TTI_OUT);
     uint64_t own = (uint64_t)shape->root * shape->count * shape->element;
     if (in->reach != out->reach) return false;
     return shape->kind == TTI_GATHER ? in->value == out->value + own : out->value == in->value + own;
@@ -492,7 +356,74 @@ static tutti_status meet(struct tti_op *op)
     }
     op->shape.path = path_of(op);
     op->shape.in_place = root_in_place(op);
-    return build(op);
+    if (!has_parts(op)) return build(op);
+    op->state = TTI_OP_RUNNING;
+    op->plan = NULL;
+    op->part = 0;
+    return TUTTI_OK;
+}
+
+/* ---- Parts -----------------------------------------------------------------------------------------------------
+ *
+ * Where ranks share cores and reach all buffers, a rank's part in an operation, which is what its plan moves, is done by
+ * whoever comes to it first once all have entered: the rank itself, or one that runs on its core. The operation ends when
+ * all parts are done, and a rank that waits for its turn on a core holds nobody up: one turn for each is enough, instead of
+ * one to enter and one to leave. Not with counts for each rank: these lie in tables that are used again as soon as all
+ * parts are done, while a rank without a part has yet to read them. And a user's function is called by the rank itself. */
+
+static bool claim(const struct tti_op *op, int rank)
+{
+    const tutti_comm *comm = op->comm;
+    struct tti_post *post = &comm->posts[rank], *own = &comm->posts[comm->rank];
+    bool here = comm->crowded && atomic_load_explicit(&post->core, memory_order_relaxed) ==
+                                     atomic_load_explicit(&own->core, memory_order_relaxed);
+    if (rank != comm->rank && !here) return false;
+    uint64_t before = atomic_load_explicit(&post->claimed, memory_order_relaxed);
+    if (before >> 32 == mark(op, 0) >> 32) return false;
+    return atomic_compare_exchange_strong_explicit(&post->claimed, &before, mark(op, (uint32_t)comm->rank + 1),
+                                                   memory_order_relaxed, memory_order_relaxed);
+}
+
+static tutti_status do_parts(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    for (; op->part < comm->size; op->part++) {
+        struct tti_shape shape = op->shape;
+        shape.rank = (comm->rank + op->part) % comm->size;
+        if (op->plan == NULL) {
+            if (!claim(op, shape.rank)) continue;
+            TTI_TRY(build_for(op, &shape));
+        }
+        TTI_TRY(run_plan_to(op, TTI_STEP_LEAVE));
+        op->plan = NULL;
+        atomic_store_explicit(&comm->posts[shape.rank].done, mark(op, TTI_LEFT), memory_order_release);
+        tti_comm_ring(comm, shape.rank != comm->rank);
+    }
+    return TUTTI_OK;
+}
+
+static int claimer(const struct tti_op *op, int rank)
+{
+    return (int)(uint32_t)atomic_load_explicit(&op->comm->posts[rank].claimed, memory_order_relaxed) - 1;
+}
+
+static tutti_status run_parts(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    if (op->part < comm->size) {
+        TTI_TRY(do_parts(op));
+        publish(op, TTI_LEFT);
+    }
+    for (; op->cursor < comm->size; op->cursor++) {
+        int rank = (comm->rank + op->cursor) % comm->size;
+        uint64_t done = atomic_load_explicit(&comm->posts[rank].done, memory_order_acquire);
+        if ((int64_t)(done - mark(op, TTI_LEFT)) >= 0) continue;
+        op->waiting_for = rank == comm->rank ? claimer(op, rank) : rank;
+        op->awaited = mark(op, TTI_LEFT);
+        return TUTTI_IN_PROGRESS;
+    }
+    op->cursor = 0;
+    return TUTTI_OK;
 }
 
 static char *staged_by(const struct tti_op *op, int rank, size_t bytes)
@@ -527,7 +458,8 @@ static __attribute__((noinline)) void reduce_staged(struct tti_op *op)
     }
     comm->targets[0] = op->out;
     if (tti_move((uint64_t)comm->size * op->shape.count * op->shape.element))
-        tti_reduce(&op->reducer, comm->sources, factors_of(op), comm->size, comm->targets, 1, op->shape.count, false);
+        tti_reduce(&op->reducer, comm->sources, tti_op_factors(op), comm->size, comm->targets, 1, op->shape.count,
+                   false);
     tti_moved();
 }
 
@@ -599,7 +531,7 @@ static tutti_status start(struct tti_op *op)
 static __attribute__((noinline)) tutti_status run(struct tti_op *op)
 {
     if (op->state == TTI_OP_MEETING) TTI_TRY(meet(op));
-    return run_plan(op);
+    return has_parts(op) ? run_parts(op) : run_plan(op);
 }
 
 tutti_status tti_shared_open(struct tti_op *op)

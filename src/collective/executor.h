@@ -10,4 +10,11 @@ tutti_status tti_shared_progress(struct tti_op *op);
 /* As much of it as can be done without moving much: the others see that this rank has entered. */
 tutti_status tti_shared_open(struct tti_op *op);
 
+/* Of a step that moves data (move.c). IN_PROGRESS: the comm broke. */
+tutti_status tti_op_move(struct tti_op *op, const struct tti_step *step);
+/* Where a rank's buffer lies, as it said when it entered. */
+const struct tti_place *tti_op_place(const struct tti_op *op, int rank, enum tti_space space);
+/* Of the ranks that comm->sources are of; NULL: the reduction has none. */
+const double *tti_op_factors(const struct tti_op *op);
+
 #endif

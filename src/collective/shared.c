@@ -123,7 +123,9 @@ static bool is_behind(const tutti_comm *comm, const struct tti_waitable *waitabl
     const struct tti_post *post = &comm->posts[rank];
     if (rank == comm->rank || atomic_load_explicit(&post->core, memory_order_relaxed) != core) return false;
     if (waitable->awaited == NULL) return rank == *waitable->waiting_for;
-    return (int64_t)(atomic_load_explicit(&post->progress, memory_order_relaxed) - *waitable->awaited) < 0;
+    uint64_t progress = atomic_load_explicit(&post->progress, memory_order_relaxed);
+    uint64_t done = atomic_load_explicit(&post->done, memory_order_relaxed);
+    return (int64_t)(progress - *waitable->awaited) < 0 && (int64_t)(done - *waitable->awaited) < 0;
 }
 
 /* Whether a rank that is behind can only go on when it gets this core. */
