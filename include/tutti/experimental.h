@@ -157,10 +157,15 @@ typedef struct tutti_sim_setup {
     int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */
     int sizes_only;                /* data take their time but are not moved: buffers keep what they hold */
     size_t stack_bytes;            /* of each rank; 0: 128 KiB */
-    int64_t limit_ms;              /* real time it may take: ERR_LIMIT then, and what ranks held is lost; 0: any */
+    int64_t limit_ms;              /* processor time it may take: ERR_LIMIT then, and what ranks held is lost; 0: any */
     const tutti_options *options;  /* NULL: defaults and environment */
     const tutti_sim_death *deaths; /* ranks that end where they stand; NULL: none */
     size_t death_count;
+    int64_t look_ns; /* when all has happened until this moment of the clock, */
+    int (*look)(void *context,
+                uint64_t plans); /* this is told a hash of what ranks of several hosts have begun to do, and
+                                                  * of all that they will in these calls; 0: the run ends, ERR_CANCELLED.
+                                                  * NULL: nobody is told */
 } tutti_sim_setup;
 
 typedef struct tutti_sim_report {

@@ -32,7 +32,11 @@ struct tti_sim_setup {
     size_t copy_count;           /* 0: none */
     bool sizes_only;             /* data are not moved: their time passes, their bytes stay */
     size_t stack_bytes;          /* of each task; 0: TTI_SIM_STACK_BYTES */
-    int64_t limit_ms;            /* real time that the run may take; 0: any */
+    int64_t limit_ms;            /* processor time that the run may take; 0: any */
+    int64_t look_ns;             /* when all that is due until then has happened, */
+    bool (*look)(void *context,
+                 uint64_t noted); /* this is told all that was noted; false ends the run. NULL: nobody is */
+    void *look_context;
 };
 #define TTI_SIM_STACK_BYTES ((size_t)128 << 10)
 
@@ -58,7 +62,7 @@ struct tti_sim_task;
 extern _Thread_local struct tti_sim *tti_sim __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* Runs `body` as the first task; returns when it and all tasks that it started have ended. ERR_TIMEOUT when all wait for
- * something that will never happen; ERR_LIMIT when the real time is over, ERR_MEMORY when little of the system's memory is
+ * something that will never happen; ERR_LIMIT when the processor time is over, ERR_CANCELLED by `look`, ERR_MEMORY when little of the system's memory is
  * left: what tasks held then is lost. `totals` may be NULL. */
 tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *argument), void *argument,
                          struct tti_sim_totals *totals, tutti_error *error);
@@ -80,6 +84,9 @@ void tti_sim_moved(void);
 /* The calling task, like all others, is about to send this many messages. Ends the run (ERR_LIMIT) when that would take
  * far longer than it may. */
 void tti_sim_expect(uint64_t messages);
+
+/* What a task is going to do, as a number. What all have noted is one number, in whatever order they did. */
+void tti_sim_note(uint64_t number);
 
 /* The two around every move of data, which cost nothing elsewhere. */
 static inline bool tti_move(uint64_t bytes)

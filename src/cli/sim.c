@@ -65,7 +65,7 @@ static const struct cli_flag sim_flags[] = {
              "write each prediction as a line of JSON; -: to stdout, the table to stderr"},
      .offset = SIM_OFFSET(json),
      .value = "FILE"},
-    {.row = {"limit", TUTTI_OPTION_MS, "60s", 1, 86400000, "real time that simulating one algorithm may take"},
+    {.row = {"limit", TUTTI_OPTION_MS, "60s", 1, 86400000, "processor time that simulating one algorithm may take"},
      .offset = SIM_OFFSET(limit_ms)},
     {.row = {"seed", TUTTI_OPTION_INT, "1", 0, INT64_MAX - 1, "orders what may happen in any order"},
      .offset = SIM_OFFSET(seed)},

@@ -2,7 +2,7 @@
  *
  * Predictions. An algorithm is forced by switch-over sizes. Runs of the same seed are alike when the same happened in
  * them: so two algorithms with the same trace are one here, and the one that the library chooses is the one whose trace
- * is that of a run with nothing forced.
+ * is that of a run with nothing forced. Runs in which all ranks have the same plans will be alike: the second one ends there.
  */
 #include "cli/sim.h"
 
@@ -110,6 +110,12 @@ static const struct algorithm algorithms[] = {
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
+/* Hashes of the plans of runs before, none of them 0. The first: with nothing forced, or 0. */
+struct known {
+    uint64_t plans[1 + ALGORITHMS];
+    size_t count;
+};
+
 static bool applies(const struct algorithm *algorithm, const struct sim_case *c)
 {
     bool barrier = c->op->shape == FLOOR_BARRIER;
@@ -130,7 +136,19 @@ struct run {
     char *buffer; /* of all ranks: nothing is read or written but what is small */
     size_t *counts;
     int64_t last_ns;
+    const struct known *known;
+    uint64_t plans; /* 0: not known */
+    int same;       /* as that of these runs; -1: as none */
+    int tell;       /* where to write to when it is known; -1: nowhere */
     char error[512];
+};
+
+/* What a process says that predicts: its ranks' plans, if it was to tell them, then the prediction. */
+struct answer {
+    bool plans_only;
+    uint64_t plans;
+    int same, status;
+    struct sim_prediction prediction;
 };
 
 static int fail(struct run *run, tutti_comm *world)
@@ -179,6 +197,18 @@ static int rank_work(tutti_comm *world, void *context)
     return status;
 }
 
+/* All ranks have made their call. */
+static int look(void *context, uint64_t plans)
+{
+    struct run *run = context;
+    struct answer answer = {.plans_only = true, .plans = plans};
+    run->plans = plans;
+    if (run->tell >= 0 && write(run->tell, &answer, sizeof answer) != (ssize_t)sizeof answer) return 0;
+    for (size_t i = 0; plans != 0 && i < run->known->count; i++)
+        if (run->known->plans[i] == plans) run->same = (int)i;
+    return run->same < 0;
+}
+
 static double seconds_now(void)
 {
     struct timespec now;
@@ -198,11 +228,13 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     if (run->algorithm != NULL && run->algorithm->where != ONE_HOST)
         options.host_aware = run->algorithm->where == IN_MEMORY;
     setup.options = &options;
+    setup.look = look;
+    setup.look_ns = START_NS;
     double start = seconds_now();
     tutti_status status = tutti_sim_run(&setup, rank_work, run, &report, &error);
     prediction->too_large = status == TUTTI_ERR_LIMIT || status == TUTTI_ERR_MEMORY;
     if (prediction->too_large) (void)snprintf(prediction->why, sizeof prediction->why, "%s", error.text);
-    if (prediction->too_large) return CLI_GO_ON;
+    if (prediction->too_large || run->same >= 0) return CLI_GO_ON;
     if (status != TUTTI_OK) return cli_fail("sim", "%s: %s", tutti_status_name(status), error.text);
     if (report.result != 0) return cli_fail("sim", "%s: %s", run->c->op->name, run->error);
     prediction->time_ns = run->last_ns - START_NS;
@@ -212,26 +244,25 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     return CLI_GO_ON;
 }
 
-static int predict(const struct sim_case *c, const struct algorithm *algorithm, struct sim_prediction *prediction)
+static void predict(struct run *run, struct answer *answer)
 {
-    struct run run = {.c = c, .algorithm = algorithm};
+    const struct sim_case *c = run->c;
+    const struct algorithm *algorithm = run->algorithm;
     size_t bytes = 2 * (c->bytes + 4096) + tutti_type_bytes(c->type) * RANKS_MOST;
-    run.settings.flags.root = c->root;
-    *prediction = (struct sim_prediction){.name = algorithm == NULL ? NULL : algorithm->name,
-                                          .help = algorithm == NULL ? NULL : algorithm->help};
-    run.buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (run.buffer == MAP_FAILED) return cli_fail("sim", "no addresses for buffers: %s", strerror(errno));
-    run.counts = calloc((size_t)c->setup.hosts * (size_t)c->setup.ranks_per_host, sizeof *run.counts);
-    int status = run.counts == NULL ? cli_fail("sim", "out of memory") : simulate(&run, prediction);
-    free(run.counts);
-    munmap(run.buffer, bytes);
-    return status;
+    run->settings.flags.root = c->root;
+    run->same = -1;
+    *answer = (struct answer){.status = CLI_FAILED};
+    answer->prediction.name = algorithm == NULL ? NULL : algorithm->name;
+    answer->prediction.help = algorithm == NULL ? NULL : algorithm->help;
+    run->buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    run->counts = calloc((size_t)c->setup.hosts * (size_t)c->setup.ranks_per_host, sizeof *run->counts);
+    if (run->buffer == MAP_FAILED || run->counts == NULL)
+        cli_fail("sim", "no memory for buffers: %s", strerror(errno));
+    else
+        answer->status = simulate(run, &answer->prediction);
+    answer->plans = run->plans;
+    answer->same = run->same;
 }
-
-struct answer {
-    int status;
-    struct sim_prediction prediction;
-};
 
 /* A process that predicts. */
 struct child {
@@ -239,43 +270,55 @@ struct child {
     int answers;
 };
 
-/* In a process of its own: what a run that was ended half way leaves behind goes with it. */
-static int start_apart(const struct sim_case *c, const struct algorithm *algorithm, struct child *child)
+/* In a process of its own: what a run that was ended half way leaves behind goes with it. `tells`: its plans, as soon as all
+ * ranks have made them. */
+static int start_apart(const struct sim_case *c, const struct algorithm *algorithm, const struct known *known,
+                       bool tells, struct child *child)
 {
-    struct answer answer = {.status = CLI_FAILED};
+    struct run run = {.c = c, .algorithm = algorithm, .known = known, .tell = -1};
+    struct answer answer;
     int ends[2];
     (void)fflush(NULL);
     if (pipe(ends) != 0) return cli_fail("sim", "no pipe: %s", strerror(errno));
     *child = (struct child){.pid = fork(), .answers = ends[0]};
     if (child->pid == 0) {
-        answer.status = predict(c, algorithm, &answer.prediction);
+        if (tells) run.tell = ends[1];
+        predict(&run, &answer);
         _exit(write(ends[1], &answer, sizeof answer) == (ssize_t)sizeof answer ? 0 : 1);
     }
     (void)close(ends[1]);
     return CLI_GO_ON;
 }
 
-static int finish_apart(const struct child *child, struct sim_prediction *prediction)
+/* Its next answer; with the last one it is over. */
+static void hear(struct child *child, struct answer *answer)
 {
-    struct answer answer = {.status = CLI_FAILED};
-    bool told = child->pid > 0 && read(child->answers, &answer, sizeof answer) == (ssize_t)sizeof answer;
+    bool told = child->pid > 0 && read(child->answers, answer, sizeof *answer) == (ssize_t)sizeof *answer;
+    if (told && answer->plans_only) return;
     (void)close(child->answers);
     if (child->pid > 0) (void)waitpid(child->pid, NULL, 0);
-    if (!told) return cli_fail("sim", "the simulating process ended without an answer");
-    *prediction = answer.prediction;
-    return answer.status;
+    if (!told)
+        *answer = (struct answer){.status = cli_fail("sim", "the simulating process ended without an answer"),
+                                  .same = -1};
 }
 
-static int predict_apart(const struct sim_case *c, const struct algorithm *algorithm, struct sim_prediction *prediction)
+static int predict_apart(const struct sim_case *c, const struct algorithm *algorithm, const struct known *known,
+                         struct answer *answer)
 {
     struct child child;
-    int status = start_apart(c, algorithm, &child);
-    return status == CLI_GO_ON ? finish_apart(&child, prediction) : status;
+    int status = start_apart(c, algorithm, known, false, &child);
+    if (status != CLI_GO_ON) return status;
+    hear(&child, answer);
+    return answer->status;
 }
 
 int sim_predict_chosen(const struct sim_case *c, struct sim_prediction *chosen)
 {
-    return predict_apart(c, NULL, chosen);
+    static const struct known none;
+    struct answer answer;
+    int status = predict_apart(c, NULL, &none, &answer);
+    if (status == CLI_GO_ON) *chosen = answer.prediction;
+    return status;
 }
 
 static bool is_known(const struct sim_prediction *predictions, size_t count, uint64_t trace)
@@ -285,37 +328,56 @@ static bool is_known(const struct sim_prediction *predictions, size_t count, uin
     return false;
 }
 
-static int predict_algorithms(const struct sim_case *c, struct sim_prediction *predictions, size_t *count)
+/* Of one that the library chooses only the name is known by then. */
+static int predict_algorithms(const struct sim_case *c, struct known *known, struct sim_prediction *predictions,
+                              size_t *count, int *chosen)
 {
-    int status = CLI_GO_ON;
-    *count = 0;
-    for (size_t i = 0; i < ALGORITHMS && status == CLI_GO_ON; i++) {
-        struct sim_prediction *prediction = &predictions[*count];
+    struct answer answer;
+    for (size_t i = 0; i < ALGORITHMS; i++) {
         if (!applies(&algorithms[i], c)) continue;
-        status = predict_apart(c, &algorithms[i], prediction);
-        if (status != CLI_GO_ON) break;
-        if (prediction->too_large || !is_known(predictions, *count, prediction->trace)) ++*count;
+        int status = predict_apart(c, &algorithms[i], known, &answer);
+        if (status != CLI_GO_ON) return status;
+        struct sim_prediction *prediction = &answer.prediction;
+        bool is_chosen = answer.same == 0 && *chosen < 0;
+        bool is_new = answer.same < 0 && (prediction->too_large || !is_known(predictions, *count, prediction->trace));
+        if (answer.same < 0) known->plans[known->count++] = answer.plans;
+        if (is_chosen) *chosen = (int)*count;
+        if (is_chosen || is_new) predictions[(*count)++] = *prediction;
     }
-    return status;
+    return CLI_GO_ON;
 }
 
-/* What the library chooses is simulated beside the algorithms. */
+/* Marks the one that was simulated with nothing forced, or adds it. */
+static void mark_chosen(const struct sim_prediction *own, struct sim_prediction *predictions, size_t *count,
+                        int *chosen)
+{
+    for (size_t i = 0; i < *count && *chosen < 0; i++)
+        if (!own->too_large && !predictions[i].too_large && predictions[i].trace == own->trace) *chosen = (int)i;
+    if (*chosen < 0 && own->too_large) return;
+    bool between = *chosen < 0; /* what is forced: part one, part the other */
+    struct sim_prediction *marked = &predictions[between ? (*chosen = (int)(*count)++) : *chosen];
+    const char *name = between ? "as set" : marked->name;
+    const char *help = between ? "what the switch-over sizes choose is none of the above alone" : marked->help;
+    *marked = *own;
+    marked->name = name;
+    marked->help = help;
+}
+
+/* What the library chooses is simulated beside the algorithms, from when its plans are known. */
 int sim_predict_all(const struct sim_case *c, struct sim_prediction *predictions, size_t *count, int *chosen)
 {
-    struct sim_prediction default_run;
+    struct known known = {.count = 1};
     struct child child;
-    int status = start_apart(c, NULL, &child);
-    if (status != CLI_GO_ON) return status;
-    status = predict_algorithms(c, predictions, count);
-    int own = finish_apart(&child, &default_run);
-    if (status == CLI_GO_ON) status = own;
+    struct answer own;
+    *count = 0;
     *chosen = -1;
-    for (size_t i = 0; i < *count && status == CLI_GO_ON; i++)
-        if (!predictions[i].too_large && predictions[i].trace == default_run.trace) *chosen = (int)i;
-    if (status != CLI_GO_ON || *chosen >= 0 || default_run.too_large) return status;
-    *chosen = (int)*count; /* between what is forced: part one, part the other */
-    default_run.name = "as set";
-    default_run.help = "what the switch-over sizes choose is none of the above alone";
-    predictions[(*count)++] = default_run;
+    int status = start_apart(c, NULL, &(struct known){0}, true, &child);
+    if (status != CLI_GO_ON) return status;
+    hear(&child, &own);
+    known.plans[0] = own.plans;
+    if (own.plans_only || own.status == CLI_GO_ON) status = predict_algorithms(c, &known, predictions, count, chosen);
+    if (own.plans_only) hear(&child, &own);
+    if (status == CLI_GO_ON) status = own.status;
+    if (status == CLI_GO_ON) mark_chosen(&own.prediction, predictions, count, chosen);
     return status;
 }

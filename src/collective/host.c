@@ -104,6 +104,8 @@ static tutti_status build(struct tti_op *op)
         if (build_plan(comm, &kept->plan, shape) != TUTTI_OK) kept->plan.count = 0;
         known = !kept->plan.failed;
     }
+    if (known && tti_sim != NULL && tti_sim_setup_of()->look != NULL)
+        tti_sim_note(tti_plan_hash(op->plan) + (uint64_t)shape->rank);
     if (known && make_room(comm->lanes, op->plan)) return TUTTI_OK;
     kept->plan.count = 0;
     return tti_comm_break(comm, shape->kind, TUTTI_ERR_MEMORY, comm->rank, "rank %d has no memory for the plan of %s",

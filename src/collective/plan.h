@@ -152,6 +152,9 @@ bool tti_shape_fits_slot(const struct tti_shape *shape);
 tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape);
 void tti_plan_free(struct tti_plan *plan);
 
+/* Of all that the steps of a plan over messages say: equal for equal plans. */
+uint64_t tti_plan_hash(const struct tti_plan *plan);
+
 /* What a plan makes its rank send and reduce: for tests, and to predict times. */
 struct tti_cost {
     uint64_t messages, bytes; /* sent */

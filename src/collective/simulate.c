@@ -285,6 +285,12 @@ static tutti_status read_options(struct simulation *simulation)
     return TUTTI_OK;
 }
 
+static bool look(void *context, uint64_t plans)
+{
+    const struct simulation *simulation = context;
+    return simulation->setup->look(simulation->context, plans) != 0;
+}
+
 static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
 {
     const tutti_sim_setup *setup = simulation->setup;
@@ -297,7 +303,10 @@ static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
                                  .noise_ns = setup->noise_ns,
                                  .sizes_only = setup->sizes_only != 0,
                                  .stack_bytes = setup->stack_bytes,
-                                 .limit_ms = setup->limit_ms};
+                                 .limit_ms = setup->limit_ms,
+                                 .look_ns = setup->look_ns,
+                                 .look = setup->look == NULL ? NULL : look,
+                                 .look_context = simulation};
     struct tti_sim_totals totals = {0};
     TTI_TRY(tti_sim_run(&base, run_world, simulation, &totals, simulation->error));
     if (report != NULL)
