@@ -158,7 +158,7 @@ static tutti_status mismatch(struct tti_op *op)
     tutti_comm *comm = op->comm;
     struct tti_lanes *lanes = comm->lanes;
     int peer = lanes->mismatched;
-    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_lane *lane = tti_lane_at(lanes, peer);
     struct tti_question question = {0};
     if (lane->question != NULL) question = *lane->question;
     bool cut = lanes->cut, first = lanes->asked_ns == 0;
@@ -256,7 +256,7 @@ static bool is_message(const struct tti_step *step)
 /* Grants go out together, before anything that takes time. */
 static void let_go(struct tti_lanes *lanes)
 {
-    if (lanes->grants > 0) tti_lanes_grant(lanes);
+    if (lanes->grants != NULL) tti_lanes_grant(lanes);
     tti_net_unlock(lanes->net);
 }
 
@@ -296,8 +296,11 @@ static tutti_status no_memory(struct tti_op *op)
 
 static void answer_all(struct tti_lanes *lanes)
 {
-    for (int rank = 0; rank < lanes->comm->size && lanes->questions > 0; rank++)
-        if (lanes->peers[rank] != NULL && lanes->peers[rank]->asks) tti_lane_answer(lanes, rank);
+    TTI_TABLE_EACH(place, &lanes->peers)
+    {
+        const struct tti_lane *lane = lanes->peers.values[place];
+        if (lane->asks) tti_lane_answer(lanes, lane->peer);
+    }
 }
 
 static void start(struct tti_op *op)
@@ -343,7 +346,7 @@ static tutti_status advance(struct tti_op *op, bool moves)
     if (op->state == TTI_OP_OPENING) start(op);
     do {
         status = run_plan(op);
-        if (lanes->grants > 0) tti_lanes_grant(lanes);
+        if (lanes->grants != NULL) tti_lanes_grant(lanes);
     } while (moves && waits(op, status) && tti_net_move(lanes->net, awaited(op)));
     bool failed = lanes->no_memory && status == TUTTI_IN_PROGRESS;
     tti_net_unlock(lanes->net);
@@ -373,7 +376,7 @@ static void stop(struct tti_op *op)
 
 static bool is_lost(const struct tti_lanes *lanes, int rank)
 {
-    return lanes->net->lost[tti_member(lanes->comm, rank)] != NULL || lanes->peers[rank]->left;
+    return tti_table_get(&lanes->net->lost, tti_member(lanes->comm, rank)) != NULL || tti_lane_at(lanes, rank)->left;
 }
 
 /* With the lock held: whether the transport still reads or writes a buffer of the op. */
@@ -428,8 +431,8 @@ static int find_lost(tutti_comm *comm, bool look)
     int lost = -1;
     (void)look;
     tti_net_lock(net);
-    for (int rank = 0; net->any_lost && rank < comm->size && lost < 0; rank++)
-        if (net->lost[tti_member(comm, rank)] != NULL) lost = rank;
+    for (int rank = 0; net->lost.room > 0 && rank < comm->size && lost < 0; rank++)
+        if (tti_table_get(&net->lost, tti_member(comm, rank)) != NULL) lost = rank;
     tti_net_unlock(net);
     return lost;
 }
@@ -438,7 +441,8 @@ static int find_lost(tutti_comm *comm, bool look)
 static bool has_left(const tutti_comm *comm, int rank)
 {
     tti_net_lock(comm->lanes->net);
-    bool left = comm->lanes->peers[rank] != NULL && comm->lanes->peers[rank]->left;
+    const struct tti_lane *lane = tti_lane_at(comm->lanes, rank);
+    bool left = lane != NULL && lane->left;
     tti_net_unlock(comm->lanes->net);
     return left;
 }
@@ -446,7 +450,7 @@ static bool has_left(const tutti_comm *comm, int rank)
 static uint64_t mark_of(const tutti_comm *comm, int rank)
 {
     tti_net_lock(comm->lanes->net);
-    const struct tti_lane *lane = comm->lanes->peers[rank];
+    const struct tti_lane *lane = tti_lane_at(comm->lanes, rank);
     uint64_t mark = lane == NULL ? 0 : lane->sequence << 8 | (lane->posted != NULL);
     tti_net_unlock(comm->lanes->net);
     return mark ^ tti_local_mark(comm, rank);
@@ -456,7 +460,7 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
     struct tti_lanes *lanes = comm->lanes;
     tti_net_lock(lanes->net);
-    const struct tti_lane *lane = lanes->peers[rank];
+    const struct tti_lane *lane = tti_lane_at(lanes, rank);
     uint64_t sequence = lane == NULL ? 0 : lane->sequence, here = tti_local_mark(comm, rank) >> 32;
     if (here > sequence) sequence = here;
     const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
@@ -471,7 +475,7 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
 
 static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
-    const char *why = comm->lanes->net->lost[tti_member(comm, rank)];
+    const char *why = tti_table_get(&comm->lanes->net->lost, tti_member(comm, rank));
     snprintf(text, bytes, "%s", why == NULL ? "lost" : why);
 }
 
@@ -515,23 +519,29 @@ static void wake(tutti_comm *comm)
     transport->ops->wake(transport);
 }
 
-static void leave(tutti_comm *comm)
+static void take_leave(tutti_comm *comm, int rank, bool whole)
 {
     struct tti_lanes *lanes = comm->lanes;
     struct tti_frame_head head = {.kind = TTI_FRAME_LEAVE, .sequence = lanes->sequence};
     struct tti_frame_head why = {.kind = TTI_FRAME_BREAK, .bytes = sizeof comm->area->failure};
+    if (rank == comm->rank) return;
+    if (!whole) tti_lane_say(lanes, rank, why, &comm->area->failure);
+    tti_lane_say(lanes, rank, head, NULL);
+}
+
+/* Of those whom it had dealings with, and of its host's, who see it. */
+static void leave(tutti_comm *comm)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    const struct tti_local *local = comm->local;
     /* of a broken comm the others learn by the break, which may still be on its way from whoever broke it */
     bool whole = !tti_comm_is_broken(comm);
     tti_net_lock(lanes->net);
-    for (int rank = 0; rank < comm->size; rank++) {
-        bool hears = lanes->peers[rank] != NULL || (whole && tti_local_place(comm, rank) >= 0);
-        if (!hears || rank == comm->rank) continue;
-        if (!whole) tti_lane_say(lanes, rank, why, &comm->area->failure);
-        tti_lane_say(lanes, rank, head, NULL);
-    }
+    TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
+    for (int place = 0; whole && local != NULL && place < local->count; place++)
+        if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
     tti_net_unlock(lanes->net);
-    if (comm->local != NULL && whole)
-        atomic_store_explicit(&comm->local->posts[comm->local->place].left, 1, memory_order_release);
+    if (local != NULL && whole) atomic_store_explicit(&local->posts[local->place].left, 1, memory_order_release);
 }
 
 static void shut(tutti_comm *comm)

@@ -16,17 +16,18 @@ static int world_rank(const struct tti_lanes *lanes, int rank)
 
 struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer)
 {
-    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_lane *lane = tti_lane_at(lanes, peer);
     if (lane != NULL) return lane;
     lane = tti_calloc(1, sizeof *lane);
-    if (lane == NULL) {
+    if (lane == NULL || !tti_table_set(&lanes->peers, peer, lane)) {
+        tti_free(lane);
         lanes->no_memory = true;
         return NULL;
     }
+    lane->peer = peer;
     lane->posted_last = &lane->posted;
     lane->aside_last = &lane->aside;
     lane->held_last = &lane->held;
-    lanes->peers[peer] = lane;
     return lane;
 }
 
@@ -47,7 +48,7 @@ static bool may_go(const struct tti_lane *lane, const struct tti_shipment *shipm
 
 static void ship(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment)
 {
-    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_lane *lane = tti_lane_at(lanes, peer);
     struct tti_transport *transport = lanes->net->transport;
     if (shipment->outgoing.head.bytes > TTI_NET_EAGER)
         lane->large_sent++;
@@ -58,7 +59,7 @@ static void ship(struct tti_lanes *lanes, int peer, struct tti_shipment *shipmen
 
 static void ship_held(struct tti_lanes *lanes, int peer)
 {
-    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_lane *lane = tti_lane_at(lanes, peer);
     while (lane->held != NULL && may_go(lane, lane->held)) {
         struct tti_shipment *shipment = lane->held;
         lane->held = shipment->next;
@@ -108,31 +109,43 @@ void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head,
     if (transport->ops->send(transport, world_rank(lanes, peer), &word->outgoing)) tti_free(word);
 }
 
-static void grant(struct tti_lanes *lanes, int peer)
+static void grant(struct tti_lanes *lanes, struct tti_lane *lane)
 {
-    struct tti_lane *lane = lanes->peers[peer];
+    if (lane->grants) { /* then this says it */
+        struct tti_lane **link = &lanes->grants;
+        while (*link != lane) link = &(*link)->next_grant;
+        *link = lane->next_grant;
+        lane->grants = false;
+    }
     lane->told = lane->taken;
-    if (lane->grants) lanes->grants--;
-    lane->grants = false;
-    tti_lane_say(lanes, peer,
+    tti_lane_say(lanes, lane->peer,
                  (struct tti_frame_head){.kind = TTI_FRAME_GRANT, .value = lane->taken, .sequence = lane->large_posted},
                  NULL);
 }
 
+static void owe_grant(struct tti_lanes *lanes, struct tti_lane *lane)
+{
+    struct tti_lane **link = &lanes->grants;
+    if (lane->grants) return;
+    lane->grants = true;
+    while (*link != NULL && (*link)->peer < lane->peer) link = &(*link)->next_grant;
+    lane->next_grant = *link;
+    *link = lane;
+}
+
 void tti_lanes_grant(struct tti_lanes *lanes)
 {
-    for (int peer = 0; peer < lanes->comm->size && lanes->grants > 0; peer++)
-        if (lanes->peers[peer] != NULL && lanes->peers[peer]->grants) grant(lanes, peer);
+    while (lanes->grants != NULL) grant(lanes, lanes->grants);
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------------------------- */
 
 static void take(struct tti_lanes *lanes, int peer, uint64_t bytes)
 {
-    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_lane *lane = tti_lane_at(lanes, peer);
     if (bytes > TTI_NET_EAGER) return;
     lane->taken += tti_frame_charge(bytes);
-    if (lane->taken - lane->told >= TTI_NET_WINDOW / 2) grant(lanes, peer);
+    if (lane->taken - lane->told >= TTI_NET_WINDOW / 2) grant(lanes, lane);
 }
 
 /* Whether the frame belongs to the op that runs and fits this receive. */
@@ -163,7 +176,7 @@ static void hand_over(struct tti_aside *aside, struct tti_posted *posted)
 
 static void give(struct tti_lanes *lanes, int peer, struct tti_aside *aside, struct tti_posted *posted)
 {
-    unlink_aside(lanes->peers[peer], aside);
+    unlink_aside(tti_lane_at(lanes, peer), aside);
     hand_over(aside, posted);
     tti_free(aside);
     take(lanes, peer, posted->bytes);
@@ -178,8 +191,7 @@ void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted)
     if (lane == NULL) return;
     if (posted->bytes > TTI_NET_EAGER) {
         lane->large_posted++;
-        if (!lane->grants) lanes->grants++;
-        lane->grants = true;
+        owe_grant(lanes, lane);
     }
     struct tti_aside *aside = lane->aside;
     while (aside != NULL && aside->taker != NULL) aside = aside->next;
@@ -206,7 +218,7 @@ struct tti_aside *tti_aside_new(int peer, const struct tti_frame_head *head)
 /* Remembers where the peer is, and whether it is somewhere else than this rank. */
 void tti_lane_note(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head)
 {
-    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_lane *lane = tti_lane_at(lanes, peer);
     if (head->sequence > lane->sequence) lane->sequence = head->sequence;
     if (head->sequence == lanes->sequence && head->signature != lanes->signature) lanes->mismatched = peer;
 }
@@ -274,7 +286,7 @@ void tti_lane_ask(struct tti_lanes *lanes, int peer)
 /* An asker's call against what was called here as the same op; what is not called yet is compared when it is. */
 void tti_lane_answer(struct tti_lanes *lanes, int peer)
 {
-    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_lane *lane = tti_lane_at(lanes, peer);
     const struct tti_past_call *newest = NULL;
     for (int i = 0; i < TTI_NET_QUESTION && lane->question->calls[i].sequence != 0; i++)
         newest = &lane->question->calls[i];
@@ -287,7 +299,7 @@ void tti_lane_answer(struct tti_lanes *lanes, int peer)
 
 static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
 {
-    struct tti_lane *lane = lanes->peers[peer];
+    struct tti_lane *lane = tti_lane_at(lanes, peer);
     if (aside->head.bytes != sizeof *lane->question) return;
     if (lane->question == NULL) lane->question = tti_calloc(1, sizeof *lane->question);
     if (lane->question == NULL) return;
@@ -345,10 +357,13 @@ static bool map_ranks(struct tti_lanes *lanes)
 tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id, tutti_error *error)
 {
     struct tti_lanes *lanes = tti_calloc(1, sizeof *lanes);
-    struct tti_lane **peers = tti_calloc((size_t)comm->size, sizeof *peers);
-    if (lanes != NULL) *lanes = (struct tti_lanes){.comm = comm, .net = net, .id = id, .peers = peers};
-    if (lanes == NULL || peers == NULL || !map_ranks(lanes)) {
-        tti_free(peers);
+    if (lanes != NULL) {
+        lanes->comm = comm;
+        lanes->net = net;
+        lanes->id = id;
+        lanes->peers = TTI_TABLE(comm->size);
+    }
+    if (lanes == NULL || !map_ranks(lanes)) {
         tti_free(lanes);
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks over %s", comm->size,
                              net->transport->ops->name);
@@ -369,7 +384,7 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
 
 static void free_lane(struct tti_net *net, struct tti_lane *lane)
 {
-    struct tti_aside *aside = lane == NULL ? NULL : lane->aside;
+    struct tti_aside *aside = lane->aside;
     while (aside != NULL) {
         struct tti_aside *next = aside->next;
         aside->taker = NULL;
@@ -380,7 +395,7 @@ static void free_lane(struct tti_net *net, struct tti_lane *lane)
             tti_net_keep(net, aside);
         aside = next;
     }
-    if (lane != NULL) tti_free(lane->question);
+    tti_free(lane->question);
     tti_free(lane);
 }
 
@@ -419,8 +434,7 @@ static void stop_lane(struct tti_lane *lane)
 
 void tti_lanes_stop(struct tti_lanes *lanes)
 {
-    for (int rank = 0; rank < lanes->comm->size; rank++)
-        if (lanes->peers[rank] != NULL) stop_lane(lanes->peers[rank]);
+    TTI_TABLE_EACH(place, &lanes->peers) stop_lane(lanes->peers.values[place]);
 }
 
 void tti_lanes_free(struct tti_lanes *lanes)
@@ -430,10 +444,10 @@ void tti_lanes_free(struct tti_lanes *lanes)
     struct tti_lanes **link = &net->lanes;
     while (*link != lanes) link = &(*link)->next;
     *link = lanes->next;
-    for (int rank = 0; rank < lanes->comm->size; rank++) free_lane(net, lanes->peers[rank]);
+    TTI_TABLE_EACH(place, &lanes->peers) free_lane(net, lanes->peers.values[place]);
     free_work(lanes);
     tti_net_unlock(net);
-    tti_free(lanes->peers);
+    tti_table_free(&lanes->peers);
     tti_free(lanes->rank_of);
     tti_free(lanes);
     tti_net_release(net);

@@ -63,7 +63,11 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     if (lanes == NULL && net->stray_bytes + tti_frame_charge(head->bytes) > STRAY_BYTES) return NULL;
     struct tti_aside *aside = tti_aside_new(peer, head);
     if (aside == NULL) return NULL;
-    aside->stray = net->mid_stray[peer] = lanes == NULL;
+    aside->stray = lanes == NULL;
+    if (aside->stray && !tti_table_set(&net->mid_stray, peer, net)) {
+        tti_free(aside);
+        return NULL;
+    }
     *cookie = aside;
     return aside->data;
 }
@@ -117,8 +121,8 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     struct tti_net *net = context;
     struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
     struct tti_receipt *receipt = cookie;
-    bool stray = net->mid_stray[peer];
-    net->mid_stray[peer] = false;
+    bool stray = tti_table_get(&net->mid_stray, peer) != NULL;
+    if (stray) tti_table_set(&net->mid_stray, peer, NULL);
     if (tti_frame_is_message(head) && !stray) {
         if (lanes != NULL && lanes->comm->messages != NULL)
             tti_frame_end(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
@@ -148,7 +152,7 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     struct tti_net *net = context;
     size_t bytes = strlen(text) + 1;
     (void)system_errno;
-    net->mid_stray[peer] = false;
+    tti_table_set(&net->mid_stray, peer, NULL);
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
         if (rank < 0) continue;
@@ -156,10 +160,10 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
         struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;
         if (lane != NULL) lane->left = true;
     }
-    if (closed || net->lost[peer] != NULL) return;
-    net->lost[peer] = tti_calloc(1, bytes);
-    if (net->lost[peer] != NULL) memcpy(net->lost[peer], text, bytes);
-    net->any_lost = true;
+    if (closed || tti_table_get(&net->lost, peer) != NULL) return;
+    char *why = tti_calloc(1, bytes);
+    if (why != NULL) memcpy(why, text, bytes);
+    if (why != NULL && !tti_table_set(&net->lost, peer, why)) tti_free(why);
 }
 
 bool tti_net_move(struct tti_net *net, int awaited)
@@ -180,20 +184,13 @@ bool tti_net_pump(struct tti_net *net)
 tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **net, tutti_error *error)
 {
     struct tti_net *made = tti_calloc(1, sizeof *made);
-    char **lost = tti_calloc((size_t)transport->size, sizeof *lost);
-    bool *mid_stray = tti_calloc((size_t)transport->size, sizeof *mid_stray);
-    if (made == NULL || lost == NULL || mid_stray == NULL) {
-        tti_free(made);
-        tti_free(mid_stray);
-        tti_free(lost);
+    if (made == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for what rank %d exchanges with others",
                              transport->rank);
-    }
     made->transport = transport;
     made->rank = transport->rank;
     made->size = transport->size;
-    made->lost = lost;
-    made->mid_stray = mid_stray;
+    made->lost = made->mid_stray = TTI_TABLE(transport->size);
     made->strays_last = &made->strays;
     made->references = 1;
     transport->sink = (struct tti_sink){.context = made, .begin = begin, .end = end, .lost = lose};
@@ -237,9 +234,9 @@ void tti_net_release(struct tti_net *net)
         tti_free(net->strays);
         net->strays = next;
     }
-    for (int rank = 0; rank < net->size; rank++) tti_free(net->lost[rank]);
-    tti_free(net->lost);
-    tti_free(net->mid_stray);
+    TTI_TABLE_EACH(place, &net->lost) tti_free(net->lost.values[place]);
+    tti_table_free(&net->lost);
+    tti_table_free(&net->mid_stray);
     if (net->release != NULL) net->release(net->cluster);
     tti_free(net);
 }

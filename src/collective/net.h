@@ -15,6 +15,7 @@
 #ifndef TTI_COLLECTIVE_NET_H
 #define TTI_COLLECTIVE_NET_H
 
+#include "base/table.h"
 #include "collective/comm.h"
 #include "collective/message_frames.h"
 #include "transport/transport.h"
@@ -85,6 +86,7 @@ struct tti_question {
 
 /* One comm's dealings with one peer, made when there are any. */
 struct tti_lane {
+    int peer;
     struct tti_posted *posted, **posted_last; /* receives whose frame has not begun */
     struct tti_aside *aside, **aside_last;    /* DATA before its receive */
     struct tti_shipment *held, **held_last;   /* sends without a grant */
@@ -92,8 +94,9 @@ struct tti_lane {
     uint64_t large_sent, large_granted;
     uint64_t taken, told;  /* charges of its eager frames that were taken, and as last told */
     uint64_t large_posted; /* large receives */
-    bool grants;           /* and it is to be told */
-    uint64_t sequence;     /* of its newest op that is known */
+    bool grants;           /* and it is to be told: */
+    struct tti_lane *next_grant;
+    uint64_t sequence; /* of its newest op that is known */
     bool left;
     struct tti_question *question; /* its last, or NULL */
     bool asks;                     /* and it is not answered */
@@ -103,10 +106,10 @@ struct tti_lane {
 struct tti_lanes {
     tutti_comm *comm;
     struct tti_net *net;
-    uint32_t id;             /* the same on all its ranks */
-    struct tti_lane **peers; /* size; NULL: no dealings yet */
-    int *rank_of;            /* of the world's ranks; -1: not of this comm; NULL: the same */
-    uint64_t sequence;       /* the op that runs, and its signature; 0: none */
+    uint32_t id;            /* the same on all its ranks */
+    struct tti_table peers; /* struct tti_lane: those that it has dealings with */
+    int *rank_of;           /* of the world's ranks; -1: not of this comm; NULL: the same */
+    uint64_t sequence;      /* the op that runs, and its signature; 0: none */
     uint32_t signature;
     struct tti_past_call calls[TTI_NET_CALLS];
     struct tti_posted *posts; /* of the op that runs, in order of posting */
@@ -114,11 +117,11 @@ struct tti_lanes {
     size_t post_room, shipment_room, post_count, shipment_count, arrived, drained;
     char *temp; /* by tti_local_alloc */
     size_t temp_bytes;
-    int grants;     /* peers that are to be told what was posted for them */
-    int questions;  /* that are not answered */
-    bool no_memory; /* something that came could not be kept */
-    int mismatched; /* a peer that is elsewhere, or -1 */
-    bool cut;       /* in the same op, but with another number of bytes: */
+    struct tti_lane *grants; /* of peers that are to be told what was posted for them, in rank order */
+    int questions;           /* that are not answered */
+    bool no_memory;          /* something that came could not be kept */
+    int mismatched;          /* a peer that is elsewhere, or -1 */
+    bool cut;                /* in the same op, but with another number of bytes: */
     uint64_t cut_bytes;
     int64_t asked_ns;         /* when it was asked what it called; 0: was not */
     int asked;                /* whom the op that runs has asked because it waits long; -1: nobody */
@@ -137,9 +140,8 @@ struct tti_net {
     struct tti_kept *kept;                   /* memory of freed comms that the transport may still use */
     struct tti_aside *strays, **strays_last; /* for comms that are not made here yet */
     uint64_t stray_bytes;
-    char **lost; /* why each rank was lost; NULL: it was not */
-    bool any_lost;
-    bool *mid_stray; /* the frame that comes from each rank now is for a comm that is not made here yet */
+    struct tti_table lost;      /* char: why these ranks were */
+    struct tti_table mid_stray; /* ranks of which a frame comes now for a comm that is not made here yet */
     uint32_t next_id;
     int references;
     void *cluster; /* freed with it */
@@ -162,7 +164,11 @@ bool tti_net_try_lock(struct tti_net *net);
 void tti_net_unlock(struct tti_net *net);
 
 /* With the lock held: */
-struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer); /* NULL: no memory */
+static inline struct tti_lane *tti_lane_at(const struct tti_lanes *lanes, int peer) /* NULL: no dealings yet */
+{
+    return tti_table_get(&lanes->peers, peer);
+}
+struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer); /* made if need be; NULL: no memory */
 void tti_lane_answer(struct tti_lanes *lanes, int peer);
 const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes,
                                           uint64_t sequence); /* NULL: forgotten, or to come */
