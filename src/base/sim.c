@@ -15,7 +15,8 @@
 
 enum {
     SLAB_STACKS = 64,      /* mapped together */
-    GUARDED_STACKS = 8192, /* a guard page is a mapping of its own, of which a process may have some 65,000 */
+    GUARDED_STACKS = 8192, /* where a guard page is a mapping of its own */
+    GUARD_INSTALL = 102,   /* MADV_GUARD_INSTALL, of Linux 6.13 */
     BELL_BUCKETS = 4096,   /* at first: a power of two */
     CANARY_WORDS = 8,
     LOOK_EVENTS = 256,    /* between looks at the processor time, */
@@ -23,6 +24,7 @@ enum {
     MESSAGES_PER_MS = 300 /* are not simulated any faster */
 };
 #define START_NS INT64_C(1000000000) /* 0 means "not yet" in some places */
+#define NOWHERE_LEAST ((size_t)64 << 20)
 #define LEFT_BYTES ((size_t)1 << 30) /* to be left to the system */
 #define CANARY UINT64_C(0x5afe57ac5afe57ac)
 #define TASK_ORDER (UINT64_C(1) << 63)
@@ -69,12 +71,15 @@ struct tti_sim {
     size_t buckets, sleepers;
     struct slab *slabs;
     char *free_stack; /* a list through their topmost words */
+    bool canaries;
     size_t stack_bytes, page;
     bool out_of_memory;
     uint64_t messages;           /* that are expected; 0: not too many */
     int64_t began_ms, looked_ms; /* processor time */
     uint64_t noted;
     bool was_seen; /* by the setup's `look` */
+    char *nowhere;
+    size_t nowhere_bytes;
 };
 
 /* ---- The generator --------------------------------------------------------------------------------------------- */
@@ -192,37 +197,54 @@ void tti_sim_cancel(struct tti_event *event)
 
 /* ---- Stacks ------------------------------------------------------------------------------------------------------ */
 
-static bool map_slab(struct tti_sim *sim)
+static struct slab *map(struct tti_sim *sim, size_t bytes)
 {
-    size_t each = sim->stack_bytes + sim->page, bytes = each * SLAB_STACKS;
     struct slab *slab = tti_calloc(1, sizeof *slab);
-    if (slab == NULL) return false;
+    if (slab == NULL) return NULL;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
     slab->base = tti_alloc_allowed() ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) : MAP_FAILED;
     if (slab->base == MAP_FAILED) {
         tti_free(slab);
-        return false;
+        return NULL;
     }
     slab->bytes = bytes;
     slab->next = sim->slabs;
     sim->slabs = slab;
     madvise(slab->base, bytes, MADV_NOHUGEPAGE); /* most of a stack is never touched */
-    for (size_t i = SLAB_STACKS; i-- > 0;) {
+    return slab;
+}
+
+/* A guard page is no mapping of its own where the system has such; of others a process may have some 65,000. */
+static bool guard(struct tti_sim *sim, char *page)
+{
+    if (!sim->canaries && madvise(page, sim->page, GUARD_INSTALL) == 0) return true;
+    if (!sim->canaries && sim->stack_count > 0) return false;
+    sim->canaries = true;
+    if (sim->stack_count < GUARDED_STACKS) mprotect(page, sim->page, PROT_NONE);
+    return true;
+}
+
+static bool map_stacks(struct tti_sim *sim)
+{
+    size_t each = sim->stack_bytes + sim->page;
+    struct slab *slab = map(sim, each * SLAB_STACKS);
+    if (slab == NULL) return false;
+    for (size_t i = SLAB_STACKS; i-- > 0; sim->stack_count++) {
         char *stack = slab->base + i * each + sim->page;
-        if (sim->stack_count++ < GUARDED_STACKS) mprotect(stack - sim->page, sim->page, PROT_NONE);
+        if (!guard(sim, stack - sim->page)) return false;
         *(char **)(stack + sim->stack_bytes - sizeof(char *)) = sim->free_stack;
         sim->free_stack = stack;
     }
     return true;
 }
 
-/* A stack's lowest words say whether it was enough, also where it has no guard page. */
+/* Where not all stacks have guard pages, the lowest words say whether a stack was enough. */
 static char *take_stack(struct tti_sim *sim)
 {
-    if (sim->free_stack == NULL && !map_slab(sim)) return NULL;
+    if (sim->free_stack == NULL && !map_stacks(sim)) return NULL;
     char *stack = sim->free_stack;
     sim->free_stack = *(char **)(stack + sim->stack_bytes - sizeof(char *));
-    for (size_t i = 0; i < CANARY_WORDS; i++) ((uint64_t *)stack)[i] = CANARY;
+    for (size_t i = 0; i < CANARY_WORDS && sim->canaries; i++) ((uint64_t *)stack)[i] = CANARY;
     return stack;
 }
 
@@ -232,9 +254,9 @@ static void give_stack(struct tti_sim *sim, char *stack)
     sim->free_stack = stack;
 }
 
-static void check_stack(const struct tti_sim_task *task)
+static void check_stack(const struct tti_sim *sim, const struct tti_sim_task *task)
 {
-    for (size_t i = 0; i < CANARY_WORDS; i++)
+    for (size_t i = 0; i < CANARY_WORDS && sim->canaries; i++)
         assert(((const uint64_t *)task->stack)[i] == CANARY &&
                "a simulated rank's stack is too small: give stack_bytes");
 }
@@ -245,7 +267,7 @@ static void check_stack(const struct tti_sim_task *task)
 static void block(struct tti_sim *sim)
 {
     struct tti_sim_task *task = sim->current;
-    check_stack(task);
+    check_stack(sim, task);
     tti_coroutine_switch(&task->coroutine, &sim->scheduler);
 }
 
@@ -265,7 +287,7 @@ static void task_body(void *argument)
     struct tti_sim_task *task = argument;
     task->body(task->argument);
     end_task(task);
-    check_stack(task);
+    check_stack(tti_sim, task);
     tti_coroutine_finish(&task->coroutine, &tti_sim->scheduler);
 }
 
@@ -439,6 +461,20 @@ void tti_sim_expect(uint64_t messages)
     struct tti_sim *sim = tti_sim;
     uint64_t most = (uint64_t)sim->setup.limit_ms * MESSAGES_PER_MS / sim->task_count;
     if (sim->setup.limit_ms > 0 && messages > most) sim->messages = messages * sim->task_count;
+}
+
+void *tti_sim_nowhere(size_t bytes)
+{
+    struct tti_sim *sim = tti_sim;
+    if (!sim->setup.sizes_only) return NULL;
+    if (bytes > sim->nowhere_bytes) {
+        struct slab *slab = map(sim,
+                                bytes > NOWHERE_LEAST ? bytes * 2 : NOWHERE_LEAST); /* what is smaller is kept in use */
+        if (slab == NULL) return NULL;
+        sim->nowhere = slab->base;
+        sim->nowhere_bytes = slab->bytes;
+    }
+    return sim->nowhere;
 }
 
 void tti_sim_note(uint64_t number)

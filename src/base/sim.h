@@ -85,6 +85,10 @@ void tti_sim_moved(void);
  * far longer than it may. */
 void tti_sim_expect(uint64_t messages);
 
+/* Memory whose contents nobody needs, because data are not moved: one for all tasks, until the run ends. NULL: none is
+ * left, or data are moved. */
+void *tti_sim_nowhere(size_t bytes);
+
 /* What a task is going to do, as a number. What all have noted is one number, in whatever order they did. */
 void tti_sim_note(uint64_t number);
 

@@ -6,6 +6,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "collective/api.h"
 
+#include "base/alloc.h"
 #include "base/status.h"
 #include <string.h>
 
@@ -65,9 +66,21 @@ static uint64_t own_offset(const tutti_comm *comm, const size_t *counts, const s
     return packed;
 }
 
+/* Rows for counts, which many comms never need; ranks that share memory have their tables there. */
+static tutti_status make_rows(tutti_comm *comm, enum tti_kind kind)
+{
+    size_t words = 4 * (size_t)comm->size;
+    if (comm->row == NULL) comm->row = tti_calloc(words, sizeof *comm->row);
+    if (comm->tables == NULL) comm->tables = tti_calloc(words, sizeof *comm->tables);
+    if (comm->row != NULL && comm->tables != NULL) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for the counts of %d ranks",
+                           tti_kind_name(kind), comm->size);
+}
+
 static tutti_status begin(const struct v_call *call)
 {
     TTI_TRY(tti_api_begin(call->comm, call->kind));
+    TTI_TRY(make_rows(call->comm, call->kind));
     TTI_TRY(tti_api_check_type(call->comm, call->kind, call->type));
     return call->root < 0 && call->kind != TTI_GATHER_V && call->kind != TTI_SCATTER_V
                ? TUTTI_OK

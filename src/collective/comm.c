@@ -7,6 +7,7 @@
 #include "collective/message.h"
 #include "collective/net.h"
 #include "collective/queue.h"
+#include "collective/stats.h"
 #include "collective/trace.h"
 #include <errno.h>
 #include <pthread.h>
@@ -101,7 +102,7 @@ static void find_parts(tutti_comm *comm, char *area, size_t area_bytes)
 
 /* ---- Making and freeing ---------------------------------------------------------------------------------------- */
 
-int64_t tti_cache_bytes(void)
+static int64_t read_cache_bytes(void)
 {
     /* not sysconf: on some machines it answers for all of the processor's caches together */
     long long kib = 0;
@@ -111,6 +112,15 @@ int64_t tti_cache_bytes(void)
     fclose(file);
     /* a large cache is shared with more than this job, on a virtual machine with other machines */
     return read && kib * 1024 < CACHE_BYTES ? kib * 1024 : CACHE_BYTES;
+}
+
+int64_t tti_cache_bytes(void)
+{
+    static atomic_llong known; /* 0: not yet */
+    int64_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+    if (bytes == 0) bytes = read_cache_bytes();
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    return bytes;
 }
 
 static void announce_cores(tutti_comm *comm)
@@ -127,7 +137,6 @@ static bool allocate(tutti_comm *comm)
     comm->sources = tti_calloc(n, sizeof *comm->sources);
     comm->targets = tti_calloc(n, sizeof *comm->targets);
     comm->factors = tti_calloc(n, sizeof *comm->factors);
-    comm->row = tti_calloc(4 * n, sizeof *comm->row);
     comm->shown = tti_calloc(comm->window, sizeof *comm->shown);
     comm->messages = tti_messages_create(comm);
     bool scratch = !comm->all_threads;
@@ -162,9 +171,8 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     if (made->tuning.stream == 0) made->tuning.stream = tti_cache_bytes();
-    made->counts.waited_for = tti_calloc((size_t)made->size, sizeof *made->counts.waited_for);
-    if (made->counts.waited_for != NULL && tti_trace_create(made)) return made;
-    tti_free(made->counts.waited_for);
+    if (tti_stats_create(made) && tti_trace_create(made)) return made;
+    tti_stats_free(made);
     tti_free(made);
     return NULL;
 }
@@ -213,13 +221,10 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 {
     tutti_comm *made = new_comm(setup);
     if (made == NULL) return give_up(NULL, setup, error);
-    size_t n = (size_t)made->size;
     made->provider = &tti_provider_host;
     made->area = tti_calloc(1, sizeof *made->area);
-    made->row = tti_calloc(4 * n, sizeof *made->row);
-    made->tables = tti_calloc(4 * n, sizeof *made->tables);
     made->messages = tti_messages_create(made);
-    bool all = made->area != NULL && made->row != NULL && made->tables != NULL && made->messages != NULL;
+    bool all = made->area != NULL && made->messages != NULL;
     tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK && setup->local != NULL) status = tti_local_create(made, setup->local, error);
     if (status == TUTTI_OK) status = tti_lanes_create(made, setup->net, setup->id, error);
@@ -227,7 +232,6 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
         if (made->local != NULL) made->local->given = false; /* what was taken over stays the caller's */
         tti_local_free(made);
         tti_free(made->area);
-        tti_free(made->tables);
         return give_up(made, setup, error);
     }
     atomic_store_explicit(&made->area->full_fences, !tti_fence_setup(), memory_order_seq_cst);
@@ -253,7 +257,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_free(comm->factors);
     tti_free(comm->row);
     tti_free(comm->shown);
-    tti_free(comm->counts.waited_for);
+    tti_stats_free(comm);
     tti_free(comm->scratch);
     if (comm->pack != NULL) tti_arena_free(&comm->world->arena, comm->pack, &ignored);
     if (comm->world != NULL) comm->provider->close(comm);

@@ -14,6 +14,7 @@
 #ifndef TTI_COLLECTIVE_COMM_H
 #define TTI_COLLECTIVE_COMM_H
 
+#include "base/table.h"
 #include "base/wait.h"
 #include "collective/call.h"
 #include "collective/plan.h"
@@ -133,7 +134,9 @@ struct tti_counts {
     uint64_t bytes, started; /* the caller's */
     _Atomic uint64_t waits;
     _Atomic int64_t waited_ns, skew_ns, skew_most_ns;
-    _Atomic int64_t *waited_for; /* (size) ns */
+    _Atomic int64_t *waited_for;    /* (size) ns; NULL: there are many ranks */
+    _Atomic uint32_t waits_lock;    /* then of: */
+    struct tti_table waited_for_of; /* ns, in place of a pointer, of those that were waited for */
 };
 
 /* A plan and what it was built for. */

@@ -115,9 +115,15 @@ int tti_local_blame(const tutti_comm *comm, int rank)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
+static bool is_nowhere(void)
+{
+    return tti_sim != NULL && tti_sim_setup_of()->sizes_only;
+}
+
 void *tti_local_alloc(tutti_comm *comm, size_t bytes)
 {
     tutti_error ignored = {0};
+    if (is_nowhere()) return tti_sim_nowhere(bytes);
     if (comm->local == NULL || comm->local->one_process) return tti_calloc(1, bytes);
     return tti_arena_alloc(&comm->world->arena, bytes, &ignored);
 }
@@ -125,6 +131,7 @@ void *tti_local_alloc(tutti_comm *comm, size_t bytes)
 void tti_local_release(tutti_comm *comm, void *memory, bool in_use)
 {
     tutti_error ignored = {0};
+    if (is_nowhere()) return;
     if (comm->local == NULL || comm->local->one_process) {
         if (in_use)
             tti_net_keep(comm->lanes->net, memory);

@@ -77,7 +77,7 @@ void tti_local_announce(tutti_comm *comm, bool asleep);
 void tti_local_await(tutti_comm *comm, int rank);
 int tti_local_blame(const tutti_comm *comm, int rank);
 
-/* Memory that the others can read; aligned to 64. */
+/* Memory that the others can read; aligned to 64. Simulated ranks that move no data have one for all. */
 void *tti_local_alloc(tutti_comm *comm, size_t bytes);
 void tti_local_release(tutti_comm *comm, void *memory, bool in_use);
 

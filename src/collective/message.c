@@ -18,14 +18,9 @@ enum {
 struct tti_messages *tti_messages_create(tutti_comm *comm)
 {
     struct tti_messages *messages = tti_calloc(1, sizeof *messages);
-    struct tti_box **boxes = tti_calloc((size_t)comm->size, sizeof *boxes);
-    if (messages == NULL || boxes == NULL) {
-        tti_free(boxes);
-        tti_free(messages);
-        return NULL;
-    }
+    if (messages == NULL) return NULL;
     messages->comm = comm;
-    messages->boxes = boxes;
+    messages->boxes = TTI_TABLE(comm->size);
     tti_list_init(&messages->active);
     tti_list_init(&messages->any);
     tti_list_init(&messages->work);
@@ -44,9 +39,9 @@ void tti_messages_free(struct tti_messages *messages)
 {
     if (messages == NULL) return;
     tti_channels_leave(messages);
-    for (int peer = 0; peer < messages->comm->size; peer++) {
-        struct tti_box *box = messages->boxes[peer];
-        if (box == NULL) continue;
+    TTI_TABLE_EACH(place, &messages->boxes)
+    {
+        struct tti_box *box = messages->boxes.values[place];
         TTI_LIST_EACH(link, &box->early) free_early(box, TTI_LIST_OF(link, struct tti_early, on));
         TTI_LIST_EACH(link, &box->incoming)
         {
@@ -58,14 +53,17 @@ void tti_messages_free(struct tti_messages *messages)
         }
         tti_free(box);
     }
-    tti_free(messages->boxes);
+    tti_table_free(&messages->boxes);
     tti_free(messages);
 }
 
 static struct tti_box *make_box(struct tti_messages *messages, int peer)
 {
     struct tti_box *box = tti_calloc(1, sizeof *box);
-    if (box == NULL) return NULL;
+    if (box == NULL || !tti_table_set(&messages->boxes, peer, box)) {
+        tti_free(box);
+        return NULL;
+    }
     box->messages = messages;
     box->peer = peer;
     box->route = messages->comm->frames != NULL ? &tti_route_frames : &tti_route_channel;
@@ -73,13 +71,12 @@ static struct tti_box *make_box(struct tti_messages *messages, int peer)
     struct tti_link *lists[] = {&box->active, &box->posted, &box->queue,   &box->sending,
                                 &box->taking, &box->early,  &box->incoming};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) tti_list_init(lists[i]);
-    messages->boxes[peer] = box;
     return box;
 }
 
 struct tti_box *tti_box_of(struct tti_messages *messages, int peer)
 {
-    struct tti_box *box = messages->boxes[peer];
+    struct tti_box *box = tti_box_at(messages, peer);
     return box != NULL ? box : make_box(messages, peer);
 }
 
@@ -135,7 +132,7 @@ void tti_letter_end(struct tti_letter *letter, tutti_status status)
 static bool take_back(struct tti_letter *letter)
 {
     if (letter->state != TTI_LETTER_ANNOUNCED || letter->peer != letter->comm->rank) return false;
-    struct tti_box *box = letter->comm->messages->boxes[letter->peer];
+    struct tti_box *box = tti_box_at(letter->comm->messages, letter->peer);
     TTI_LIST_EACH(link, &box->early)
     {
         struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
@@ -373,7 +370,7 @@ static bool find_early_of_any(struct tti_recv *recv)
     struct tti_messages *messages = recv->letter.comm->messages;
     int size = recv->letter.comm->size, first = messages->turn;
     for (int i = 0; i < size; i++) {
-        struct tti_box *box = messages->boxes[(first + i) % size];
+        struct tti_box *box = tti_box_at(messages, (first + i) % size);
         if (box != NULL && find_early(recv, box)) return true;
     }
     return false;
@@ -390,7 +387,7 @@ static tutti_status post_recv(struct tti_recv *recv)
     recv->order = ++messages->order;
     messages->failure = TUTTI_OK;
     if (messages->early > 0 && (any ? find_early_of_any(recv) : find_early(recv, box))) {
-        tti_box_activate(messages->boxes[recv->source]);
+        tti_box_activate(tti_box_at(messages, recv->source));
         if (messages->failure != TUTTI_OK) tti_letter_end(letter, messages->failure);
         return letter->status;
     }

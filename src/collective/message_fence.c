@@ -42,7 +42,7 @@ static bool may_be_touched(const struct tti_letter *letter)
     if (letter->state < TTI_LETTER_MOVING || letter->way == TTI_WAY_PARTS || letter->other_done) return false;
     if (peer == comm->rank || has_stopped(comm, peer)) return false;
     if (letter->is_send) return tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
-    const struct tti_box *box = comm->messages->boxes[peer];
+    const struct tti_box *box = tti_box_at(comm->messages, peer);
     return letter->way == TTI_WAY_HALVES && tti_ring_was_taken(&box->answers_from, letter->position);
 }
 
@@ -61,9 +61,10 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
     tti_messages_lock(comm);
     if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport, TTI_ANYBODY);
     end_untouched(&messages->any, status);
-    for (int peer = 0; messages->pending > 0 && peer < comm->size; peer++) {
-        struct tti_box *box = messages->boxes[peer];
-        if (box == NULL) continue;
+    TTI_TABLE_EACH(place, &messages->boxes)
+    {
+        struct tti_box *box = messages->boxes.values[place];
+        if (messages->pending == 0) break;
         box->route->look(box); /* for what the peer said before it stopped */
         struct tti_link *lists[] = {&box->posted, &box->queue, &box->sending, &box->taking};
         for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) end_untouched(lists[i], status);
@@ -98,9 +99,10 @@ void tti_messages_fail(tutti_comm *comm, tutti_status status)
         if (!comm->all_threads) tti_world_check_alive(comm->world);
         tti_wait_turn();
     }
-    for (int peer = 0; messages->pending > 0 && peer < comm->size; peer++) {
-        if (messages->boxes[peer] == NULL) continue;
-        end_by_force(comm, &messages->boxes[peer]->sending, status);
-        end_by_force(comm, &messages->boxes[peer]->taking, status);
+    TTI_TABLE_EACH(place, &messages->boxes)
+    {
+        struct tti_box *box = messages->boxes.values[place];
+        end_by_force(comm, &box->sending, status);
+        end_by_force(comm, &box->taking, status);
     }
 }

@@ -195,7 +195,7 @@ void tti_frame_end(tutti_comm *comm, int peer, const struct tti_frame_head *head
 
 void tti_frame_lost(tutti_comm *comm, int peer)
 {
-    struct tti_box *box = comm->messages->boxes[peer];
+    struct tti_box *box = tti_box_at(comm->messages, peer);
     if (box == NULL) return;
     TTI_LIST_EACH(link, &box->incoming)
     {

@@ -21,7 +21,7 @@ static struct tti_messages *messages_of(const struct tti_letter *letter)
 /* The box of a letter that has a peer. */
 static struct tti_box *box_of(const struct tti_letter *letter)
 {
-    return messages_of(letter)->boxes[letter->waiting_for];
+    return tti_box_at(messages_of(letter), letter->waiting_for);
 }
 
 static void goes_on(struct tti_letter *letter, enum tti_letter_state state)

@@ -19,6 +19,7 @@
 #define TTI_COLLECTIVE_MESSAGE_PARTS_H
 
 #include "base/sim.h"
+#include "base/table.h"
 #include "collective/comm.h"
 #include "collective/message.h"
 #include "transport/channel.h"
@@ -99,7 +100,7 @@ enum { TTI_EARLY_BYTES = 1 << 20 }; /* put aside, per peer, without need */
 struct tti_messages {
     char apart[TTI_APART];
     tutti_comm *comm;
-    struct tti_box **boxes; /* size */
+    struct tti_table boxes; /* struct tti_box: those that were needed */
     struct tti_link active; /* boxes */
     struct tti_link any;    /* receives from any source */
     struct tti_link work;   /* large messages that can go on without hearing anything more */
@@ -126,7 +127,11 @@ enum tti_letter_state {
     TTI_LETTER_ENDED
 };
 
-struct tti_box *tti_box_of(struct tti_messages *messages, int peer); /* NULL: no memory */
+static inline struct tti_box *tti_box_at(const struct tti_messages *messages, int peer) /* NULL: not needed so far */
+{
+    return tti_table_get(&messages->boxes, peer);
+}
+struct tti_box *tti_box_of(struct tti_messages *messages, int peer); /* made if need be; NULL: no memory */
 /* Whether a receive may need a note of this peer, or there is room to put its messages aside. */
 static inline bool tti_box_listens(const struct tti_box *box)
 {

@@ -68,7 +68,7 @@ void tti_channels_leave(struct tti_messages *messages)
     tutti_comm *comm = messages->comm;
     if (comm->channels == NULL || comm->world == NULL) return;
     for (int peer = 0; peer < comm->size; peer++) {
-        const struct tti_box *box = messages->boxes[peer];
+        const struct tti_box *box = tti_box_at(messages, peer);
         if (peer == comm->rank) continue;
         uint64_t word = atomic_exchange_explicit(channel_word(comm, peer, comm->rank), CLOSED, memory_order_acq_rel);
         struct memory *memory = word == 0 || word == CLOSED ? NULL : memory_of(comm, peer, word);

@@ -5,6 +5,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "collective/stats.h"
 
+#include "base/alloc.h"
 #include "base/status.h"
 #include "collective/api.h"
 #include "collective/many.h"
@@ -13,10 +14,39 @@
 #include "collective/trace.h"
 #include <string.h>
 
+/* Most ranks of a large comm never wait for each other. */
+bool tti_stats_create(tutti_comm *comm)
+{
+    struct tti_counts *counts = &comm->counts;
+    counts->waited_for_of = TTI_TABLE(comm->size);
+    if (comm->size > TTI_TABLE_DIRECT) return true;
+    counts->waited_for = tti_calloc((size_t)comm->size, sizeof *counts->waited_for);
+    return counts->waited_for != NULL;
+}
+
+void tti_stats_free(tutti_comm *comm)
+{
+    tti_free(comm->counts.waited_for);
+    tti_table_free(&comm->counts.waited_for_of);
+}
+
+/* Without memory a time is in the total alone. */
+static void count_for(struct tti_counts *counts, int peer, int64_t ns)
+{
+    tti_lock(&counts->waits_lock);
+    intptr_t before = (intptr_t)tti_table_get(&counts->waited_for_of, peer);
+    tti_table_set(&counts->waited_for_of, peer, (void *)(before + (intptr_t)ns));
+    tti_unlock(&counts->waits_lock);
+}
+
 void tti_stats_waited(tutti_comm *comm, int peer, int64_t ns)
 {
     atomic_fetch_add_explicit(&comm->counts.waited_ns, ns, memory_order_relaxed);
-    if (peer >= 0) atomic_fetch_add_explicit(&comm->counts.waited_for[peer], ns, memory_order_relaxed);
+    if (peer < 0) return;
+    if (comm->counts.waited_for != NULL)
+        atomic_fetch_add_explicit(&comm->counts.waited_for[peer], ns, memory_order_relaxed);
+    else
+        count_for(&comm->counts, peer, ns);
 }
 
 void tti_stats_wait_ended(tutti_comm *comm, int64_t skew_ns)
@@ -33,7 +63,9 @@ void tti_stats_wait_ended(tutti_comm *comm, int64_t skew_ns)
 static uint64_t memory_of(tutti_comm *comm)
 {
     size_t n = (size_t)comm->size;
-    uint64_t bytes = sizeof *comm + 4 * n * sizeof *comm->row + n * sizeof *comm->counts.waited_for;
+    uint64_t bytes = sizeof *comm;
+    if (comm->row != NULL) bytes += 4 * n * sizeof *comm->row;
+    if (comm->counts.waited_for != NULL) bytes += n * sizeof *comm->counts.waited_for;
     if (comm->sources != NULL) bytes += n * (sizeof *comm->sources + sizeof *comm->targets + sizeof *comm->factors);
     if (comm->pack != NULL) bytes += TTI_PACK_BYTES;
     if (comm->scratch != NULL) bytes += n * TTI_SCRATCH_BYTES;
@@ -88,7 +120,13 @@ tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns)
 {
     TTI_TRY(check(comm));
     if (waited_ns == NULL) return TUTTI_ERR_ARGUMENT;
+    struct tti_counts *counts = &comm->counts;
+    for (int rank = 0; rank < comm->size && counts->waited_for != NULL; rank++)
+        waited_ns[rank] = atomic_load_explicit(&counts->waited_for[rank], memory_order_relaxed);
+    if (counts->waited_for != NULL) return TUTTI_OK;
+    tti_lock(&counts->waits_lock);
     for (int rank = 0; rank < comm->size; rank++)
-        waited_ns[rank] = atomic_load_explicit(&comm->counts.waited_for[rank], memory_order_relaxed);
+        waited_ns[rank] = (int64_t)(intptr_t)tti_table_get(&counts->waited_for_of, rank);
+    tti_unlock(&counts->waits_lock);
     return TUTTI_OK;
 }

@@ -7,6 +7,9 @@
 
 #include "collective/comm.h"
 
+bool tti_stats_create(tutti_comm *comm); /* false: no memory */
+void tti_stats_free(tutti_comm *comm);
+
 /* A call that runs an op, or starts it. */
 static inline void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts)
 {
