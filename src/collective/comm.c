@@ -141,8 +141,8 @@ static bool allocate(tutti_comm *comm)
     comm->messages = tti_messages_create(comm);
     bool scratch = !comm->all_threads;
     if (scratch) comm->scratch = tti_calloc(n, TTI_SCRATCH_BYTES);
-    return comm->sources != NULL && comm->targets != NULL && comm->row != NULL && comm->shown != NULL &&
-           comm->factors != NULL && comm->messages != NULL && (!scratch || comm->scratch != NULL);
+    return comm->sources != NULL && comm->targets != NULL && comm->shown != NULL && comm->factors != NULL &&
+           comm->messages != NULL && (!scratch || comm->scratch != NULL);
 }
 
 static bool is_one_process(const tutti_comm *comm)
