@@ -34,20 +34,24 @@ static int lowest_bit(const struct tti_message_build *build, int place)
     return bit;
 }
 
+/* Among the first of each group; they pass it on to their partners. */
 static void broadcast_by_tree(struct tti_message_build *build, int root, struct tti_region at, uint64_t bytes)
 {
-    int count = build->members.count, place = place_of(build, root);
+    int count = build->members.count, groups = tti_groups(build), place = place_of(build, root);
     bool flat = count < build->shape->tuning->message_flat || count == 2; /* its messages leave one after the other */
-    int width = flat ? 1 : lowest_bit(build, place);
+    int width = flat ? 1 : lowest_bit(build, place), partner = place + groups;
     if (place > 0) {
-        tti_post_recv(build, member_at(build, root, flat ? 0 : place - width), at, bytes);
+        int parent = place >= groups ? place - groups : flat ? 0 : place - width;
+        tti_post_recv(build, member_at(build, root, parent), at, bytes);
         tti_await(build, build->received);
     }
+    if (place >= groups) return;
     if (flat)
-        for (int child = 1; child < count && place == 0; child++)
+        for (int child = 1; child < groups && place == 0; child++)
             tti_post_send(build, member_at(build, root, child), at, bytes);
     for (int bit = width / 2; bit > 0; bit /= 2)
-        if (place + bit < count) tti_post_send(build, member_at(build, root, place + bit), at, bytes);
+        if (place + bit < groups) tti_post_send(build, member_at(build, root, place + bit), at, bytes);
+    if (partner < count) tti_post_send(build, member_at(build, root, partner), at, bytes);
 }
 
 static uint64_t chunk_for(const struct tti_message_build *build, uint64_t bytes)
