@@ -103,7 +103,7 @@ static struct subject *make(enum tti_kind kind, int size, size_t count, uint64_t
     op->path = TTI_MESSAGES;
     op->size = size;
     op->tuning = (tutti_tuning){.message_flat = hash >> 18 & 1 ? 1 : 4,
-                                .message_paired = hash >> 21 & 1,
+                                .message_paired = hash >> 21 & 1 ? 300 : 0,
                                 .message_tree = small ? NEVER : 0,
                                 .message_doubling = small ? NEVER : 0,
                                 .message_halving = hash >> 28 & 1 ? 2 : NEVER,

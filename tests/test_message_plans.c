@@ -33,7 +33,7 @@ static struct plan_check_op *make_of(enum tti_kind kind, int size, int root, siz
     op->accumulator = accumulator;
     op->scaled = scaled;
     op->tuning = (tutti_tuning){.message_flat = hash >> 18 & 1 ? 1 : 4,
-                                .message_paired = hash >> 21 & 1,
+                                .message_paired = hash >> 21 & 1 ? 300 : 0,
                                 .message_tree = small ? NEVER : 0,
                                 .message_doubling = small ? NEVER : 0,
                                 .message_halving = hash >> 20 & 1 ? 2 : NEVER,

@@ -61,9 +61,10 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
     X(message_flat, 4, 1, 65536,                                                                                       \
       "over messages, small data: up to this many ranks a root hears all others directly, and with fewer sends to "    \
       "them all (ranks, not bytes)")                                                                                   \
-    X(message_paired, 0, 0, 1,                                                                                         \
-      "over messages, small data: 1: half of the ranks exchange for all, which saves messages; so by itself where "    \
-      "ranks share cores")                                                                                             \
+    X(message_paired, 0, 0, 1125899906842624,                                                                          \
+      "over messages: up to here half of the ranks exchange for all, which saves messages, and broadcasts are not "    \
+      "cut "                                                                                                           \
+      "into pieces; 0: never, or up to 4M if ranks share cores")                                                       \
     X(message_tree, 32768, 0, 1125899906842624,                                                                        \
       "over messages, collectives with a root: up to here along a tree of whole messages; more with many ranks")       \
     X(message_doubling, 1048576, 0, 1125899906842624,                                                                  \

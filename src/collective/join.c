@@ -95,6 +95,8 @@ static size_t area_size(const tutti_options *options, int ranks, bool processes)
     return tti_area_bytes(ranks, needs_bounce(options, processes));
 }
 
+enum { PAIRED_BYTES = 4 << 20 };
+
 /* Rank 0's table, but for what a host decides for itself. */
 static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)
 {
@@ -103,7 +105,7 @@ static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)
     comm->tuning.one_shot = own.one_shot;
     comm->tuning.staged = own.staged;
     comm->tuning.stream = own.stream;
-    if (cluster->crowded) comm->tuning.message_paired = 1;
+    if (cluster->crowded && comm->tuning.message_paired == 0) comm->tuning.message_paired = PAIRED_BYTES;
 }
 
 /* A comm of all ranks over several hosts. */

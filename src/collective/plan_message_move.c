@@ -88,7 +88,7 @@ void tti_build_message_broadcast(struct tti_message_build *build, uint64_t offse
     int count = build->members.count;
     uint64_t small = tti_small_for(build, build->shape->tuning->message_tree, 8);
     struct tti_region at = tti_own(build, build->members.me == root ? source : TTI_OUT, offset);
-    if (count > 2 && bytes > small)
+    if (count > 2 && bytes > small && build->shape->tuning->message_paired == 0)
         broadcast_by_chain(build, root, at, bytes);
     else
         broadcast_by_tree(build, root, at, bytes);
@@ -463,8 +463,10 @@ static bool is_small(const struct tti_message_build *build)
 void tti_build_message_all_gather(struct tti_message_build *build)
 {
     int count = build->members.count;
-    bool small = members_bytes(build, 0, count) <= tti_small_for(build, build->shape->tuning->message_bruck, 2);
-    if (count <= (small ? 3 : build->shape->tuning->message_flat) && build->piece == NULL)
+    const tutti_tuning *tuning = build->shape->tuning;
+    uint64_t bytes = members_bytes(build, 0, count);
+    bool small = bytes <= tti_small_for(build, tuning->message_bruck, 2) || bytes <= (uint64_t)tuning->message_paired;
+    if (count <= (small ? 3 : tuning->message_flat) && build->piece == NULL)
         pairwise(build); /* as many bytes as in a ring, and nobody waits for what another one passes on */
     else if (small)
         all_gather_by_rounds(build);
