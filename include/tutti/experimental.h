@@ -64,7 +64,7 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
     X(message_paired, 0, 0, 1125899906842624,                                                                          \
       "over messages: up to here half of the ranks exchange for all, which saves messages, and broadcasts are not "    \
       "cut "                                                                                                           \
-      "into pieces; 0: never, or up to 4M if ranks share cores")                                                       \
+      "into pieces; 0: never, or up to 512K if ranks share cores")                                                     \
     X(message_tree, 32768, 0, 1125899906842624,                                                                        \
       "over messages, collectives with a root: up to here along a tree of whole messages; more with many ranks")       \
     X(message_doubling, 1048576, 0, 1125899906842624,                                                                  \

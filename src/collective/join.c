@@ -95,7 +95,7 @@ static size_t area_size(const tutti_options *options, int ranks, bool processes)
     return tti_area_bytes(ranks, needs_bounce(options, processes));
 }
 
-enum { PAIRED_BYTES = 4 << 20 };
+enum { PAIRED_BYTES = 512 << 10 };
 
 /* Rank 0's table, but for what a host decides for itself. */
 static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)

@@ -260,6 +260,16 @@ static void ring(struct tti_message_build *build)
     if (count == 1) copy_block(build);
 }
 
+/* As many bytes as in a ring, and nobody waits for what another one passes on. */
+static void all_gather_directly(struct tti_message_build *build)
+{
+    int count = build->members.count, me = build->members.me;
+    for (int k = 1; k < count; k++)
+        ring_receive(build, (me - k + count) % count, (me - k + count) % count, UINT64_MAX / 2);
+    for (int k = 1; k < count; k++) ring_send(build, (me + k) % count, me, UINT64_MAX / 2, NULL);
+    copy_block(build);
+}
+
 /* Between what members have, packed from `temp` on in order of members, and OUT. */
 static void copy_packed(struct tti_message_build *build, int member, struct tti_region *temp, bool pack)
 {
@@ -466,8 +476,8 @@ void tti_build_message_all_gather(struct tti_message_build *build)
     const tutti_tuning *tuning = build->shape->tuning;
     uint64_t bytes = members_bytes(build, 0, count);
     bool small = bytes <= tti_small_for(build, tuning->message_bruck, 2) || bytes <= (uint64_t)tuning->message_paired;
-    if (count <= (small ? 3 : tuning->message_flat) && build->piece == NULL)
-        pairwise(build); /* as many bytes as in a ring, and nobody waits for what another one passes on */
+    if (count <= (small ? 3 : tuning->message_flat))
+        all_gather_directly(build);
     else if (small)
         all_gather_by_rounds(build);
     else

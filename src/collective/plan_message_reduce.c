@@ -328,7 +328,7 @@ static struct tti_window window_over(const struct tti_message_build *build, uint
 }
 
 /* Two send as many bytes by doubling as by slices, and wait for each other once; more of them send more. */
-enum { OF_TWO = 16, OF_HALVING = 32, OF_PAIRED = 8 };
+enum { OF_TWO = 16, OF_HALVING = 32 };
 
 static bool halves(const struct tti_message_build *build)
 {
@@ -340,7 +340,7 @@ static bool halves(const struct tti_message_build *build)
 static uint64_t doubles_up_to(const struct tti_message_build *build)
 {
     uint64_t most = (uint64_t)build->shape->tuning->message_doubling, count = (uint64_t)build->members.count;
-    uint64_t paired = (uint64_t)build->shape->tuning->message_paired / OF_PAIRED;
+    uint64_t paired = (uint64_t)build->shape->tuning->message_paired;
     if (halves(build)) return most / OF_HALVING * (uint64_t)rounds_of(build->members.count);
     if (count > 2 && paired > most / OF_TWO * (count + 2) / 4) return paired;
     return count == 2 && !build->combined && !build->shape->scaled ? most : most / OF_TWO * (count + 2) / 4;
