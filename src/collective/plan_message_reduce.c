@@ -332,7 +332,8 @@ enum { OF_TWO = 16, OF_HALVING = 32 };
 
 static bool halves(const struct tti_message_build *build)
 {
-    return build->members.count >= build->shape->tuning->message_halving;
+    const tutti_tuning *tuning = build->shape->tuning;
+    return build->members.count >= (tuning->message_paired != 0 ? 4 : tuning->message_halving);
 }
 
 /* Bytes of all rounds together. Doubling sends everything in each of them; owned slices are two messages to each member,
@@ -341,8 +342,8 @@ static uint64_t doubles_up_to(const struct tti_message_build *build)
 {
     uint64_t most = (uint64_t)build->shape->tuning->message_doubling, count = (uint64_t)build->members.count;
     uint64_t paired = (uint64_t)build->shape->tuning->message_paired;
-    if (halves(build)) return most / OF_HALVING * (uint64_t)rounds_of(build->members.count);
     if (count > 2 && paired > most / OF_TWO * (count + 2) / 4) return paired;
+    if (halves(build)) return most / OF_HALVING * (uint64_t)rounds_of(build->members.count);
     return count == 2 && !build->combined && !build->shape->scaled ? most : most / OF_TWO * (count + 2) / 4;
 }
 
