@@ -9,9 +9,8 @@
 
 enum {
     LINE_BYTES = 64,
-    BLOCK_BYTES =
-        16384,        /* to more targets than are written at once: read from memory once, then from the first cache */
-    TURN_BYTES = 4096 /* of a mixed copy, before it turns to its other half */
+    BLOCK_BYTES = 4096, /* to targets that are written in turn: read from memory once, then from the first cache */
+    TURN_BYTES = 4096   /* of a mixed copy, before it turns to its other half */
 };
 
 /* Bytes up to where `pointer` has whole lines, `bytes` at most. */
@@ -64,11 +63,32 @@ static void copy_group(void *const *dsts, int dst_count, const char *src, size_t
     if (body > 0) (stream ? set->stream : set->copy)(lines, dst_count, src + head, body);
 }
 
-/* Bytes begin..end of everything. In the caches more than two targets are written one after the other: buffers that lie a
- * large power of two apart push each other's lines out of the first cache. */
+/* Bytes begin..end of everything, a block to one target after the other: buffers that lie a large power of two apart push
+ * each other's lines out of the first cache. */
+static void copy_in_turn(void *const *dsts, int dst_count, const char *src, size_t begin, size_t end)
+{
+    const struct tti_kernels *set = tti_kernels_now();
+    for (; begin < end; begin += BLOCK_BYTES) {
+        size_t length = end - begin < BLOCK_BYTES ? end - begin : BLOCK_BYTES;
+        size_t body = length & ~(size_t)(LINE_BYTES - 1);
+        for (int k = 0; k < dst_count; k++) {
+            char *to = dsts[k];
+            if (to == src) continue;
+            void *lines = to + begin;
+            set->copy(&lines, 1, src + begin, body);
+            memcpy(to + begin + body, src + begin + body, length - body);
+        }
+    }
+}
+
+/* Bytes begin..end of everything, to as many targets at once as can be. */
 static void copy_range(void *const *dsts, int dst_count, const char *src, size_t begin, size_t end, bool stream)
 {
-    int most = stream || dst_count <= 2 ? TTI_KERNEL_ARITY : 1;
+    const int most = TTI_KERNEL_ARITY;
+    if (!stream && dst_count > 2) {
+        copy_in_turn(dsts, dst_count, src, begin, end);
+        return;
+    }
     size_t block = dst_count <= most ? end - begin : BLOCK_BYTES;
     for (; begin < end; begin += block) {
         size_t length = end - begin < block ? end - begin : block;
