@@ -496,6 +496,51 @@ static void test_busy(void)
     }
 }
 
+/* ---- The same call from elsewhere ------------------------------------------------------------------------------ */
+
+static tutti_comm *named_if(bool wanted, tutti_comm *comm)
+{
+    return wanted ? tutti_named(comm, "other") : comm;
+}
+
+static int differ_at;
+
+/* Rank 0 makes the same call again and again, then from another line, there without a name, with one and without; at one of
+ * these rank 1 makes another one. */
+static void repeat_and_differ(tutti_comm *comm, struct fault_rank *self)
+{
+    float x[4] = {0}, y[4];
+    for (uint64_t i = 0; i < 3 * comm->window; i++)
+        CHECK(tutti_all_reduce(comm, x, y, 4, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    self->numbers[HAND_LINE] = __LINE__ + 4;
+    for (int i = 0; i <= differ_at; i++) {
+        tutti_reduction reduction = i == differ_at && tutti_rank(comm) == 1 ? TUTTI_MAX : TUTTI_SUM;
+        self->steps_done = 0;
+        FAULT_CALL(self, comm, tutti_all_reduce(named_if(i == 1, comm), x, y, 4, TUTTI_F32, reduction));
+    }
+}
+
+static void test_repeated(void)
+{
+    for (int variant = 0; variant < 6; variant++) {
+        struct fault_world world = {.size = 2, .processes = variant % 2 != 0, .body = repeat_and_differ};
+        differ_at = variant / 2;
+        const char *at = differ_at == 1 ? " \"other\" at " : " at ";
+        size_t most = sizeof((struct tti_site){0}.file) - 1, length = strlen(__FILE__);
+        const char *file = &__FILE__[length > most ? length - most : 0];
+        fault_title("a call that was made before, variant %d", variant);
+        fault_run(&world);
+        for (int rank = 0; rank < 2; rank++) {
+            const struct fault_rank *self = &fault_shared->ranks[rank];
+            const struct fault_step *step = self->steps;
+            int line = (int)self->numbers[HAND_LINE];
+            CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && fault_has(step, "(4 f32, sum)%s%s:%d", at, file, line) &&
+                           fault_has(step, "(4 f32, max)%s%s:%d", at, file, line),
+                       "%s", step->error.text);
+        }
+    }
+}
+
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 
 static size_t message_count;
@@ -578,6 +623,7 @@ int main(void)
 {
     fault_begin(280);
     test_busy();
+    test_repeated();
     test_leaving_ahead();
     test_messages();
     test_mismatches();
