@@ -163,7 +163,8 @@ static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_
 
 static bool is_eager(const struct tti_box *box, uint64_t bytes)
 {
-    if (bytes > (uint64_t)box->messages->comm->tuning.eager) return false;
+    uint64_t most = (uint64_t)box->messages->comm->tuning.eager * (box->route->give != NULL ? TTI_GIVEN : 1);
+    if (bytes > most) return false;
     return box->route->unread == NULL || box->route->unread(box) + bytes <= TTI_EARLY_BYTES;
 }
 
@@ -172,6 +173,7 @@ static bool start_send(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
     if (!is_eager(box, letter->bytes)) return tti_large_announce(send);
+    if (letter->bytes > TTI_CELL_BYTES) return box->route->give(box, send);
     struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
     if (!box->route->put(box, &note, send->in, letter->bytes)) return false;
     tti_letter_end(letter, TUTTI_OK);
@@ -269,6 +271,23 @@ static bool takes(struct tti_recv *recv, struct tti_box *box, const struct tti_n
         return true;
     }
     return false;
+}
+
+struct tti_recv *tti_message_claim(struct tti_box *box, const struct tti_note *note)
+{
+    struct tti_recv *recv = match(box, note->tag);
+    if (recv == NULL || recv->probes || recv->letter.type != (tutti_type)note->type || note->bytes > recv->capacity)
+        return NULL;
+    struct tti_letter *letter = &recv->letter;
+    takes(recv, box, note);
+    letter->waiting_for = box->peer;
+    letter->number = 0;
+    letter->way = TTI_WAY_PARTS;
+    letter->state = TTI_LETTER_MOVING;
+    letter->exposed = true;
+    tti_list_remove(&letter->on);
+    tti_list_append(&box->taking, &letter->on);
+    return recv;
 }
 
 struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note)

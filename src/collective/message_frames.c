@@ -55,7 +55,8 @@ static bool put(struct tti_box *box, const struct tti_note *note, const void *da
     return true;
 }
 
-static bool move(struct tti_box *box, struct tti_send *send)
+/* A frame with the sender's data where they lie: the letter ends when they are on their way. */
+static bool send_in_place(struct tti_box *box, struct tti_send *send, const struct tti_note *note)
 {
     struct tti_letter *letter = &send->letter;
     struct carrier *carrier = tti_calloc(1, sizeof *carrier);
@@ -65,8 +66,26 @@ static bool move(struct tti_box *box, struct tti_send *send)
     letter->exposed = true;
     letter->state = TTI_LETTER_SAID;
     tti_list_remove(&letter->work);
-    struct tti_note note = {TTI_NOTE_PART, 0, (int32_t)letter->number, letter->bytes};
-    send_frame(box, carrier, &note, send->in, letter->bytes);
+    tti_list_remove(&letter->on);
+    tti_list_append(&box->sending, &letter->on);
+    send_frame(box, carrier, note, send->in, letter->bytes);
+    return true;
+}
+
+static bool move(struct tti_box *box, struct tti_send *send)
+{
+    struct tti_note note = {TTI_NOTE_PART, 0, (int32_t)send->letter.number, send->letter.bytes};
+    return send_in_place(box, send, &note);
+}
+
+static bool give(struct tti_box *box, struct tti_send *send)
+{
+    struct tti_letter *letter = &send->letter;
+    struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
+    letter->number = 0;
+    letter->way = TTI_WAY_PARTS;
+    if (!send_in_place(box, send, &note)) return false;
+    box->owed += note.bytes;
     return true;
 }
 
@@ -95,7 +114,7 @@ static void look(struct tti_box *box)
 }
 
 const struct tti_route tti_route_frames = {
-    .put = put, .move = move, .look = look, .unread = unread, .consumed = consumed};
+    .put = put, .give = give, .move = move, .look = look, .unread = unread, .consumed = consumed};
 
 static struct tti_note note_of(const struct tti_frame_head *head)
 {
@@ -109,7 +128,7 @@ static struct tti_note note_of(const struct tti_frame_head *head)
 static bool is_sound(const struct tti_note *note, uint64_t bytes)
 {
     switch (note->kind) {
-    case TTI_NOTE_EAGER: return note->bytes == bytes && bytes <= TTI_CELL_BYTES && note->type < TUTTI_TYPE_COUNT;
+    case TTI_NOTE_EAGER: return note->bytes == bytes && bytes <= TTI_GIVEN_BYTES && note->type < TUTTI_TYPE_COUNT;
     case TTI_NOTE_LARGE: return bytes == 0 && note->bytes <= PTRDIFF_MAX && note->type < TUTTI_TYPE_COUNT;
     case TTI_NOTE_PART: return note->bytes == bytes;
     case TTI_NOTE_ACCEPT: return bytes == 0 && note->type == TTI_WAY_PARTS;
@@ -127,8 +146,30 @@ static void complain(struct tti_box *box, const struct tti_frame_head *head)
                                             comm->rank, box->peer, head->kind, (unsigned long long)head->bytes);
 }
 
+/* A cookie is what a message is put aside in or, marked, the letter that it comes to. */
+enum { CLAIMED = 1 };
+
+static void end_claimed(struct tti_box *box, const void *cookie, uint64_t bytes)
+{
+    TTI_LIST_EACH(link, &box->taking)
+    {
+        struct tti_letter *letter = TTI_LETTER_ON(link);
+        if ((const char *)letter + CLAIMED != (const char *)cookie || !letter->exposed) continue;
+        letter->exposed = false;
+        if (box->messages->stopped) return; /* it has failed meanwhile */
+        consumed(box, bytes);
+        tti_letter_end(letter, TUTTI_OK);
+        return;
+    }
+}
+
 static void *begin_eager(struct tti_box *box, const struct tti_note *note, void **cookie)
 {
+    struct tti_recv *recv = note->bytes > TTI_CELL_BYTES ? tti_message_claim(box, note) : NULL;
+    if (recv != NULL) {
+        *cookie = (char *)&recv->letter + CLAIMED;
+        return recv->out;
+    }
     struct tti_early *early = tti_early_new(box, note);
     *cookie = early;
     if (early == NULL) return NULL;
@@ -174,7 +215,9 @@ void tti_frame_end(tutti_comm *comm, int peer, const struct tti_frame_head *head
     struct tti_note note = note_of(head);
     struct tti_place nowhere = {0};
     if (box == NULL || !is_sound(&note, head->bytes)) return;
-    if (note.kind == TTI_NOTE_EAGER) {
+    if (note.kind == TTI_NOTE_EAGER && ((uintptr_t)cookie & CLAIMED) != 0) {
+        end_claimed(box, cookie, note.bytes);
+    } else if (note.kind == TTI_NOTE_EAGER) {
         struct tti_early *early = cookie;
         if (early == NULL) return;
         tti_list_remove(&early->on);

@@ -48,6 +48,8 @@ struct tti_route {
     tutti_status (*open)(struct tti_box *box, tutti_error *error);
     /* Copies a note with `length` bytes of data on its way; false when there is no room now. */
     bool (*put)(struct tti_box *box, const struct tti_note *note, const void *data, size_t length);
+    /* Sends a message with its data, and ends it when these are on their way; false: no memory. NULL: put() is for all. */
+    bool (*give)(struct tti_box *box, struct tti_send *send);
     /* Moves data of a large message that goes as notes; ends it when no more are needed. Whether anything moved. */
     bool (*move)(struct tti_box *box, struct tti_send *send);
     /* Hands notes that have come to tti_note_arrived, while tti_box_listens; not much more than were there when it
@@ -82,8 +84,8 @@ struct tti_box {
     struct tti_link active;  /* on messages->active, as long as it has letters */
     struct tti_link posted;  /* receives without a message */
     struct tti_link queue;   /* sends of which nothing was said yet */
-    struct tti_link sending; /* large messages from the announcement on */
-    struct tti_link taking;  /* large messages from the acceptance on */
+    struct tti_link sending; /* large messages from the announcement on, and those that were given */
+    struct tti_link taking;  /* large messages from the acceptance on, and those that come to their place at once */
     struct tti_link early;
     uint64_t early_bytes;
     uint32_t announced, heard;          /* numbers of large messages, out and in */
@@ -95,7 +97,11 @@ struct tti_box {
     char apart_too[TTI_APART];
 };
 
-enum { TTI_EARLY_BYTES = 1 << 20 }; /* put aside, per peer, without need */
+enum {
+    TTI_EARLY_BYTES = 1 << 20, /* put aside, per peer, without need */
+    TTI_GIVEN = 16,            /* where messages are given, so much more than `eager` need not be announced */
+    TTI_GIVEN_BYTES = TTI_GIVEN * TTI_CELL_BYTES
+};
 
 struct tti_messages {
     char apart[TTI_APART];
@@ -153,6 +159,8 @@ void tti_letter_end(struct tti_letter *letter, tutti_status status);
 void tti_carrier_forget(void *carrier); /* frames: of a letter that ends before its frame */
 /* A message has come: to the receive that it is for, or aside. `early`: it lies in this already, which is taken over. */
 void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early);
+/* The receive that a message which has begun to come is for: its data go to their place. NULL: it is to be put aside first. */
+struct tti_recv *tti_message_claim(struct tti_box *box, const struct tti_note *note);
 struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note); /* NULL: the comm is broken */
 
 /* Large messages, message_large.c. */
