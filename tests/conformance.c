@@ -144,7 +144,8 @@ size_t conf_counts(enum conf_tuning tuning, tutti_type type, enum tti_kind kind,
                                 table->chunk * 5,
                                 table->attach,
                                 table->tree,
-                                table->eager};
+                                table->eager,
+                                table->eager * 16};
     used = add_around(counts, used, (size_t)size);
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
         size_t bytes = (size_t)switches[i];

@@ -35,8 +35,8 @@ struct script {
 
 static size_t some_bytes(uint64_t *state)
 {
-    static const size_t sizes[] = {8, 9, 64, 1000, 4096, 4097, 30000, LONGEST};
-    return sizes[fault_random(state) % 8];
+    static const size_t sizes[] = {8, 9, 64, 1000, 4096, 4097, 30000, 65536, 65537, LONGEST};
+    return sizes[fault_random(state) % (sizeof sizes / sizeof *sizes)];
 }
 
 static void write_script(struct script *script, bool any_source, uint64_t number)
