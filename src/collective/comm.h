@@ -44,15 +44,15 @@ struct tti_slot {
 
 struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
-    _Atomic uint64_t done;                  /* s << 32 | TTI_LEFT: its part in operation s is done, by whomever */
     _Atomic uint32_t left;                  /* the comm: no more calls will come */
     _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
     _Alignas(64) tti_bell bell;
     _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_IN_MESSAGE: in a message. */
     _Atomic int32_t waiting_for;
-    _Alignas(
-        64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does its part in operation s; of ranks on its core */
+    /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
+    _Alignas(64) _Atomic uint64_t done;
+    _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
 };
 
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
