@@ -49,8 +49,9 @@ struct sim_prediction {
     const char *name, *help; /* of the algorithm; NULL: what the library chooses */
     int64_t time_ns;
     uint64_t trace, events;
-    double real_s;  /* that simulating it took */
-    bool too_large; /* to be simulated in the time and memory there is: `why` */
+    double real_s;      /* that simulating it took */
+    int64_t peak_bytes; /* of memory, likewise */
+    bool too_large;     /* to be simulated in the time and memory there is: `why` */
     char why[480];
 };
 

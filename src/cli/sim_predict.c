@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -216,6 +217,13 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* Of this process, which simulates one algorithm. */
+static int64_t peak_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
 static int simulate(struct run *run, struct sim_prediction *prediction)
 {
     tutti_options options;
@@ -241,6 +249,7 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     prediction->trace = report.trace;
     prediction->events = report.events;
     prediction->real_s = seconds_now() - start;
+    prediction->peak_bytes = peak_bytes();
     return CLI_GO_ON;
 }
 

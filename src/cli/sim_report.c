@@ -121,9 +121,10 @@ void sim_json(FILE *stream, const struct sim_case *c, const struct sim_predictio
                   (unsigned long long)setup->seed);
     if (prediction->name != NULL) (void)fprintf(stream, "\"algorithm\": \"%s\", ", prediction->name);
     (void)fprintf(stream,
-                  "\"chosen\": %s, \"time_ns\": %lld, \"events\": %llu, \"trace\": \"%016llx\", \"real_s\": %.6f}\n",
+                  "\"chosen\": %s, \"time_ns\": %lld, \"events\": %llu, \"trace\": \"%016llx\", \"real_s\": %.6f, "
+                  "\"peak_bytes\": %lld}\n",
                   is_chosen ? "true" : "false", (long long)prediction->time_ns, (unsigned long long)prediction->events,
-                  (unsigned long long)prediction->trace, prediction->real_s);
+                  (unsigned long long)prediction->trace, prediction->real_s, (long long)prediction->peak_bytes);
 }
 
 /* ---- The picture ------------------------------------------------------------------------------------------------- */

@@ -34,6 +34,10 @@ matches "four hosts: slices between them are chosen" '^ \* hosts, slices' "$OUT"
 matches "four hosts: by messages alone too" '^   slices' "$OUT"
 tool sim scan --hosts 4 --ranks-per-host 2 --bytes 8K
 check "four hosts: a scan goes by messages alone" 0 "$(grep -c '^ [ *] hosts, ' <<<"$OUT")"
+tool sim --json - scan --hosts 4 --ranks-per-host 2 --bytes 8K
+check "json: one is chosen" 1 "$(grep -c '"chosen": true' <<<"$OUT")"
+check "json: what is chosen is there once" 1 "$(sed 's/.*"algorithm"//; s/.*"time_ns": \([0-9]*\).*"trace": "\([0-9a-f]*\)".*/\1 \2/' <<<"$OUT" | sort | uniq -c | awk '{print $1}' | sort -u)"
+check "json: memory" 0 "$(grep -vc '"peak_bytes": [1-9][0-9]*}$' <<<"$OUT")"
 tool sim all_reduce --hosts 64 --ranks-per-host 1 --bytes 1G --limit 2s
 matches "many messages: named before they are sent" '^   slices +- +- +there would be [0-9.e+]+ messages, too many to simulate in 2000 ms' "$OUT"
 # cores that copy: 3 us to send, and 3 us to receive what has come after 5 us
