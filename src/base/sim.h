@@ -39,6 +39,9 @@ struct tti_sim_setup {
     void *look_context;
 };
 #define TTI_SIM_STACK_BYTES ((size_t)128 << 10)
+enum {
+    TTI_SIM_SMALL_BYTES = 4096
+}; /* data that travel even when sizes only do: they may be counts that others go by */
 
 struct tti_sim_totals {
     int64_t time_ns; /* that passed */

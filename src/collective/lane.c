@@ -208,7 +208,8 @@ void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted)
 
 struct tti_aside *tti_aside_new(int peer, const struct tti_frame_head *head)
 {
-    struct tti_aside *aside = tti_calloc(1, sizeof *aside + head->bytes);
+    bool comes = tti_sim == NULL || !tti_sim_setup_of()->sizes_only || head->bytes <= TTI_SIM_SMALL_BYTES;
+    struct tti_aside *aside = tti_calloc(1, sizeof *aside + (comes ? head->bytes : 0));
     if (aside == NULL) return NULL;
     aside->peer = peer;
     aside->head = *head;

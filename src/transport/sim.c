@@ -19,8 +19,7 @@
 #include <string.h>
 
 enum {
-    SMALL_BYTES = 4096, /* data that travel even when sizes only do: they may be counts that others go by */
-    BLOCK_FRAMES = 256  /* made together */
+    BLOCK_FRAMES = 256 /* made together */
 };
 
 struct frame {
@@ -166,7 +165,7 @@ static void free_frames(struct tti_sim_network *network, struct frames *frames)
 static bool keep_data(struct frame *frame)
 {
     size_t bytes = frame->head.bytes;
-    if (bytes == 0 || (bytes > SMALL_BYTES && tti_sim_setup_of()->sizes_only)) return true;
+    if (bytes == 0 || (bytes > TTI_SIM_SMALL_BYTES && tti_sim_setup_of()->sizes_only)) return true;
     frame->data = tti_calloc(1, bytes);
     if (frame->data != NULL) memcpy(frame->data, frame->outgoing->data, bytes);
     return frame->data != NULL;
