@@ -331,8 +331,9 @@ static bool waits(const struct tti_op *op, tutti_status status)
 static int awaited(const struct tti_op *op)
 {
     const struct tti_lanes *lanes = op->comm->lanes;
-    const struct tti_posted *next = lanes->arrived == lanes->post_count ? NULL : &lanes->posts[lanes->arrived];
-    if (next == NULL || next->bytes > TTI_NET_EAGER) return TTI_ANYBODY;
+    if (lanes->arrived == lanes->post_count) return TTI_NOBODY;
+    const struct tti_posted *next = &lanes->posts[lanes->arrived];
+    if (next->bytes > TTI_NET_EAGER) return TTI_ANYBODY;
     return tti_member(op->comm, next->peer);
 }
 

@@ -280,11 +280,13 @@ static void prune(struct tti_tcp *tcp)
 /* A read that finds nothing is a system call for nothing: whom nobody waits for is read now and then. */
 static bool serve_few(struct tti_tcp *tcp, int awaited)
 {
-    bool moved = false, all = awaited < 0 || ++tcp->polls % TTI_TCP_OTHERS == 0;
+    bool moved = false, all = awaited == TTI_ANYBODY || ++tcp->polls % TTI_TCP_OTHERS == 0;
     for (int i = 0; i < tcp->connected_count; i++) {
         struct tti_tcp_peer *peer = tcp->peers[tcp->connected[i]];
-        if (all || peer->rank == awaited || peer->first != NULL || peer->send_errno != 0)
+        if (all || peer->rank == awaited || peer->send_errno != 0)
             moved |= serve_peer(tcp, peer);
+        else if (peer->first != NULL)
+            moved |= tti_tcp_push(tcp, peer);
     }
     if (++tcp->awake % TTI_TCP_LOOK == 0 || tcp->look) moved |= look(tcp);
     if (tcp->awake >= TTI_TCP_AWAKE) stay_awake(tcp);

@@ -49,7 +49,7 @@ struct tti_sink {
     void (*lost)(void *context, int peer, bool closed, int system_errno, const char *text);
 };
 
-enum { TTI_ANYBODY = -1 };
+enum { TTI_ANYBODY = -1, TTI_NOBODY = -2 };
 
 struct tti_transport; /* an endpoint; each transport begins its own struct with this one */
 
@@ -59,7 +59,8 @@ struct tti_transport_ops {
      * To a lost peer: done() with ERR_PEER_LOST. */
     bool (*send)(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
     /* Moves what can be moved now, in both directions; true when anything moved. Never blocks. `awaited` is the peer for whom
-     * the caller waits: others may be looked at more rarely. TTI_ANYBODY: no one in particular. */
+     * the caller waits: others may be looked at more rarely. TTI_ANYBODY: no one in particular; TTI_NOBODY: only for what is
+     * being sent. */
     bool (*progress)(struct tti_transport *transport, int awaited);
     /* Sleeps until progress() could move something, somebody calls wake(), or the time is over. Other threads may call all but
      * close() meanwhile, and take what it would have been woken for. May return at once, to be called again after
