@@ -197,6 +197,8 @@ TUTTI_API void tutti_spend_ns(int64_t ns);
 TUTTI_API int tutti_all_threads(const tutti_comm *comm);
 /* "avx512", "avx2" or "portable": the reduction kernels in use. */
 TUTTI_API const char *tutti_kernels(void);
+/* The processor's name as the system tells it, or "unknown processor". */
+TUTTI_API const char *tutti_cpu(void);
 
 #ifdef __cplusplus
 }

@@ -191,7 +191,6 @@ int bench_cores_here(void); /* that the calling thread may run on */
 /* Sets self->cores to how many cores the ranks may run on, all together, and self->bound. A tool's exit status, or
  * CLI_GO_ON. */
 int bench_count_cores(struct bench_rank *self);
-void bench_cpu_model(char *text, size_t bytes);
 
 /* Maps the floor's region on every rank and attaches to it. A tool's exit status, or CLI_GO_ON. */
 int bench_floor_open(struct bench_rank *self);

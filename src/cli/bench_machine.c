@@ -33,21 +33,6 @@ int bench_count_cores(struct bench_rank *self)
     return CLI_GO_ON;
 }
 
-void bench_cpu_model(char *text, size_t bytes)
-{
-    char line[512];
-    (void)snprintf(text, bytes, "unknown processor");
-    FILE *info = fopen("/proc/cpuinfo", "re");
-    while (info && fgets(line, sizeof line, info)) {
-        const char *value = strchr(line, ':');
-        if (!value || (strncmp(line, "model name", 10) != 0 && strncmp(line, "Model", 5) != 0)) continue;
-        value += 1 + strspn(value + 1, " \t");
-        (void)snprintf(text, bytes, "%.*s", (int)strcspn(value, "\n"), value);
-        break;
-    }
-    if (info) (void)fclose(info);
-}
-
 /* ---- The floor's region ------------------------------------------------------------------------------------------ */
 
 struct region_key { /* how the others find rank 0's region */

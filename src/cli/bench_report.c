@@ -21,8 +21,6 @@ const char *bench_transport(const struct bench_rank *self)
 static void print_header(const struct bench_report *report, const struct bench_rank *self)
 {
     const struct bench_settings *settings = self->settings;
-    char model[256];
-    bench_cpu_model(model, sizeof model);
     (void)fprintf(report->table,
                   "# tutti bench %d.%d.%d: %d ranks as %s, transport %s, %s buffers, %s\n"
                   "# machine: %s, %d cores; kernels %s, floor %s\n"
@@ -30,7 +28,7 @@ static void print_header(const struct bench_report *report, const struct bench_r
                   TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH, self->ranks,
                   settings->as_threads ? "threads" : "processes", bench_transport(self),
                   settings->buffers_private ? "private" : "shared",
-                  self->bound ? "each on its core" : "not bound to cores", model, self->cores, tutti_kernels(),
+                  self->bound ? "each on its core" : "not bound to cores", tutti_cpu(), self->cores, tutti_kernels(),
                   floor_kernels_name());
 }
 

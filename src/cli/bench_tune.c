@@ -373,14 +373,12 @@ static int check_file(const char *path)
 static int write_file(struct tuner *tuner, const char *path)
 {
     const struct bench_rank *self = tuner->self;
-    char model[256];
     size_t count = 0;
     const tutti_option_row *rows = tutti_tuning_rows(&count);
     FILE *file = fopen(path, "we");
     if (!file) return file_failed(path);
-    bench_cpu_model(model, sizeof model);
     (void)fprintf(file, "# switch-over sizes, by tutti bench --tune\n# machine: %s, %d cores\n# ranks: %d as %s\n",
-                  model, self->cores, self->ranks, self->settings->as_threads ? "threads" : "processes");
+                  tutti_cpu(), self->cores, self->ranks, self->settings->as_threads ? "threads" : "processes");
     for (size_t i = 0; i < count; i++) {
         int64_t *value = field(&tuner->chosen, rows[i].name);
         if (value) (void)fprintf(file, "%s %lld\n", rows[i].name, (long long)*value);

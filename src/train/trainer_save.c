@@ -82,6 +82,7 @@ static void make_notes(const struct tutti_trainer *t, struct notes *notes)
         const char *text = tti_train_text(&t->options, row, notes->texts[notes->count]);
         notes->list[notes->count++] = (tutti_note){row->row.name, text};
     }
+    notes->list[notes->count++] = (tutti_note){"machine.cpu", tutti_cpu()};
     notes->list[notes->count++] = (tutti_note){"machine.blas", tutti_blas_name()};
     notes->list[notes->count++] = (tutti_note){"machine.kernels", tutti_nn_kernels_name()};
     add_number(notes, "layout.ranks", (uint64_t)t->size, "%llu");
@@ -175,7 +176,9 @@ static void compare_machine(const tutti_checkpoint *checkpoint)
 {
     const struct {
         const char *name, *here;
-    } rows[] = {{"machine.blas", tutti_blas_name()}, {"machine.kernels", tutti_nn_kernels_name()}};
+    } rows[] = {{"machine.cpu", tutti_cpu()},
+                {"machine.blas", tutti_blas_name()},
+                {"machine.kernels", tutti_nn_kernels_name()}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *there = tutti_checkpoint_note(checkpoint, rows[i].name);
         if (there != NULL && strcmp(there, rows[i].here) != 0)

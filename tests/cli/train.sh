@@ -25,6 +25,9 @@ matches 'metrics' '^\{"step": 10, "loss": [0-9.]+, "val_loss": [0-9.]+, "lr": [0
 matches 'metrics: hash' "\"weights_hash\": \"$wanted\"" "$(sed -n 12p m.jsonl)"
 matches 'plot' '^<polyline .*points="' "$(cat loss.svg)"
 
+for what in cpu blas kernels; do
+    matches "the checkpoint names the machine: $what" "\"machine\.$what\": ?\"[^\"]+\"" "$(cat one/step-00000012/index.json)"
+done
 header=$(head -c 4000 one/step-00000012/model.safetensors | tr -c '[:print:]' '\n')
 for tensor in '"wte.weight":{"dtype":"F32","shape":\[256,16\]' '"wpe.weight":{"dtype":"F32","shape":\[8,16\]' \
     '"h.0.attn.c_attn.weight":{"dtype":"F32","shape":\[16,48\]' '"h.0.mlp.c_proj.bias":{"dtype":"F32","shape":\[16\]' \
