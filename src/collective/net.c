@@ -64,7 +64,7 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     struct tti_aside *aside = tti_aside_new(peer, head);
     if (aside == NULL) return NULL;
     aside->stray = lanes == NULL;
-    if (aside->stray && !tti_table_set(&net->mid_stray, peer, net)) {
+    if (!tti_table_set(&net->coming, peer, aside)) {
         tti_free(aside);
         return NULL;
     }
@@ -121,8 +121,9 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     struct tti_net *net = context;
     struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
     struct tti_receipt *receipt = cookie;
-    bool stray = tti_table_get(&net->mid_stray, peer) != NULL;
-    if (stray) tti_table_set(&net->mid_stray, peer, NULL);
+    const struct tti_aside *coming = tti_table_get(&net->coming, peer);
+    bool stray = coming != NULL && coming->stray;
+    tti_table_set(&net->coming, peer, NULL);
     if (tti_frame_is_message(head) && !stray) {
         if (lanes != NULL && lanes->comm->messages != NULL)
             tti_frame_end(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
@@ -152,7 +153,8 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     struct tti_net *net = context;
     size_t bytes = strlen(text) + 1;
     (void)system_errno;
-    tti_table_set(&net->mid_stray, peer, NULL);
+    tti_free(tti_table_get(&net->coming, peer)); /* its end will not come */
+    tti_table_set(&net->coming, peer, NULL);
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
         if (rank < 0) continue;
@@ -190,7 +192,7 @@ tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **ne
     made->transport = transport;
     made->rank = transport->rank;
     made->size = transport->size;
-    made->lost = made->mid_stray = TTI_TABLE(transport->size);
+    made->lost = made->coming = TTI_TABLE(transport->size);
     made->strays_last = &made->strays;
     made->references = 1;
     transport->sink = (struct tti_sink){.context = made, .begin = begin, .end = end, .lost = lose};
@@ -236,7 +238,8 @@ void tti_net_release(struct tti_net *net)
     }
     TTI_TABLE_EACH(place, &net->lost) tti_free(net->lost.values[place]);
     tti_table_free(&net->lost);
-    tti_table_free(&net->mid_stray);
+    TTI_TABLE_EACH(place, &net->coming) tti_free(net->coming.values[place]);
+    tti_table_free(&net->coming);
     if (net->release != NULL) net->release(net->cluster);
     tti_free(net);
 }

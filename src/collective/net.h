@@ -140,8 +140,8 @@ struct tti_net {
     struct tti_kept *kept;                   /* memory of freed comms that the transport may still use */
     struct tti_aside *strays, **strays_last; /* for comms that are not made here yet */
     uint64_t stray_bytes;
-    struct tti_table lost;      /* char: why these ranks were */
-    struct tti_table mid_stray; /* ranks of which a frame comes now for a comm that is not made here yet */
+    struct tti_table lost;   /* char: why these ranks were */
+    struct tti_table coming; /* struct tti_aside, of the frame that comes from a rank now: of no lane's */
     uint32_t next_id;
     int references;
     void *cluster; /* freed with it */
