@@ -402,9 +402,11 @@ static tutti_status do_parts(struct tti_op *op)
     return TUTTI_OK;
 }
 
-static int claimer(const struct tti_op *op, int rank)
+/* Who does that rank's part: itself, unless another one has claimed it. */
+static int doer_of(const struct tti_op *op, int rank)
 {
-    return (int)(uint32_t)atomic_load_explicit(&op->comm->posts[rank].claimed, memory_order_relaxed) - 1;
+    uint64_t claimed = atomic_load_explicit(&op->comm->posts[rank].claimed, memory_order_relaxed);
+    return claimed >> 32 == mark(op, 0) >> 32 ? (int)(uint32_t)claimed - 1 : rank;
 }
 
 static tutti_status run_parts(struct tti_op *op)
@@ -418,7 +420,7 @@ static tutti_status run_parts(struct tti_op *op)
         int rank = (comm->rank + op->cursor) % comm->size;
         uint64_t done = atomic_load_explicit(&comm->posts[rank].done, memory_order_acquire);
         if ((int64_t)(done - mark(op, TTI_LEFT)) >= 0) continue;
-        op->waiting_for = rank == comm->rank ? claimer(op, rank) : rank;
+        op->waiting_for = doer_of(op, rank);
         op->awaited = mark(op, TTI_LEFT);
         return TUTTI_IN_PROGRESS;
     }
