@@ -66,15 +66,18 @@ static uint64_t own_offset(const tutti_comm *comm, const size_t *counts, const s
     return packed;
 }
 
-/* Rows for counts, which many comms never need; ranks that share memory have their tables there. */
+/* Rows for counts, which many comms never need; ranks that share memory have their tables there. Without them this rank
+ * cannot take part, and the others would wait for it. */
 static tutti_status make_rows(tutti_comm *comm, enum tti_kind kind)
 {
     size_t words = 4 * (size_t)comm->size;
     if (comm->row == NULL) comm->row = tti_calloc(words, sizeof *comm->row);
     if (comm->tables == NULL) comm->tables = tti_calloc(words, sizeof *comm->tables);
     if (comm->row != NULL && comm->tables != NULL) return TUTTI_OK;
-    return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for the counts of %d ranks",
-                           tti_kind_name(kind), comm->size);
+    tutti_status status = tti_comm_break(comm, kind, TUTTI_ERR_MEMORY, comm->rank,
+                                         "rank %d has no memory for the counts of %s", comm->rank, tti_kind_name(kind));
+    tti_api_end(comm);
+    return status;
 }
 
 static tutti_status begin(const struct v_call *call)
