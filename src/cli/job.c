@@ -347,16 +347,19 @@ static void replace_guard(struct job *job, int wait_status)
     decide(job, CLI_FAILED);
 }
 
-/* Prints what is queued, however long the reader takes, until a signal says not to. */
+/* Prints what is queued, however long the reader takes, until a signal says not to; after a second one only what it takes at
+ * once. */
 static void flush_output(struct job *job, struct pollfd *polls)
 {
+    int timeout_ms = job->signals_seen > 1 ? 0 : -1;
     output_finish(job->output);
     while (output_pending(job->output)) {
         struct signalfd_siginfo info;
         polls[0] = (struct pollfd){job->signals, POLLIN, 0};
         size_t count = output_poll(job->output, polls + 1);
-        if (poll(polls, 1 + count, -1) < 0) continue;
-        if (read(job->signals, &info, sizeof info) > 0) return;
+        int found = poll(polls, 1 + count, timeout_ms);
+        if (found < 0) continue;
+        if (found == 0 || read(job->signals, &info, sizeof info) > 0) return;
         output_serve(job->output, polls + 1, count);
     }
 }
