@@ -120,6 +120,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                           .count = count,
                           .waiting_for = letters[0]->waiting_for};
     cancel_hopeless(comm, letters, count);
+    tutti_status status = tti_comm_poll(comm, batch_progress, &batch);
     struct tti_waitable waitable = {.progress = batch_progress,
                                     .object = &batch,
                                     .waiting_for = &batch.waiting_for,
@@ -127,7 +128,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                                     .kind = kind,
                                     .deadline_ms = deadline_ms,
                                     .drives = batch.drives};
-    tutti_status status = tti_comm_wait(comm, &waitable);
+    if (status == TUTTI_IN_PROGRESS) status = tti_comm_wait(comm, &waitable);
     if (status != TUTTI_OK) tti_messages_fail(comm, status);
     return status;
 }

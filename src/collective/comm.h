@@ -14,6 +14,7 @@
 #ifndef TTI_COLLECTIVE_COMM_H
 #define TTI_COLLECTIVE_COMM_H
 
+#include "base/sim.h"
 #include "base/table.h"
 #include "base/wait.h"
 #include "collective/call.h"
@@ -315,6 +316,17 @@ struct tti_waitable {
     bool drives; /* progress takes other ops forward too: anyone may have to wake it */
     struct tti_vigil *vigil;
 };
+
+/* Before a wait: what ranks that run exchange is there within a few polls, which need no more than to look. */
+static inline tutti_status tti_comm_poll(const tutti_comm *comm, tutti_status (*progress)(void *object), void *object)
+{
+    enum { BARE_POLLS = 32 };
+    int polls = comm->crowded || comm->trace != NULL || tti_sim != NULL ? 1 : BARE_POLLS;
+    tutti_status status;
+    do status = progress(object);
+    while (status == TUTTI_IN_PROGRESS && --polls > 0 && !tti_comm_is_broken(comm));
+    return status;
+}
 
 /* Polls until progress() returns something else than IN_PROGRESS, the comm breaks, or the deadline passes. */
 tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable);

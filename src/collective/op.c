@@ -4,7 +4,6 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/sim.h"
 #include "base/status.h"
 #include "collective/comm.h"
 #include "collective/executor.h"
@@ -14,8 +13,6 @@
 #include "collective/trace.h"
 #include <string.h>
 #include <unistd.h>
-
-enum { BARE_POLLS = 32 };
 
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
 static __attribute__((noinline)) void count_cores(tutti_comm *comm)
@@ -71,17 +68,6 @@ tutti_status tti_op_progress(void *object)
     return status;
 }
 
-/* What ranks that run exchange is there within a few polls, which need no more than to look. */
-static tutti_status poll(struct tti_op *op)
-{
-    tutti_comm *comm = op->comm;
-    int polls = comm->crowded || tti_traced(comm) || tti_sim != NULL ? 1 : BARE_POLLS;
-    tutti_status status;
-    do status = tti_op_progress(op);
-    while (status == TUTTI_IN_PROGRESS && --polls > 0 && !tti_comm_is_broken(comm));
-    return status;
-}
-
 static __attribute__((noinline)) tutti_status await(struct tti_op *op)
 {
     struct tti_vigil vigil = {.since_ns = op->many != NULL ? tti_now_ns() : 0};
@@ -110,7 +96,7 @@ tutti_status tti_op_run(struct tti_op *op)
     if (!comm->preparing) tti_stats_count(comm, op, comm->starting != NULL);
     if (comm->starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
     tti_op_begin(op, comm->row);
-    tutti_status status = poll(op);
+    tutti_status status = tti_comm_poll(comm, tti_op_progress, op);
     if (status == TUTTI_IN_PROGRESS) status = await(op);
     if (status != TUTTI_OK) give_up(op);
     op->state = TTI_OP_ENDED;
