@@ -190,15 +190,20 @@ static tutti_status exchange_cards(struct joining *joining)
     return status;
 }
 
+static tutti_status other_version(struct joining *joining, int process)
+{
+    joining->error->peer = process;
+    return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0, "process %d of job %s runs another version of the library",
+                         process, joining->launch->job);
+}
+
 static tutti_status read_card(struct joining *joining, int process, struct card *card)
 {
     size_t bytes;
     const unsigned char *blob = tti_blob(&joining->cards, process, &bytes);
     if (bytes >= sizeof *card) memcpy(card, blob, sizeof *card);
     joining->error->peer = process;
-    if (bytes < sizeof *card)
-        return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0,
-                             "process %d of job %s runs another version of the library", process, joining->launch->job);
+    if (bytes < sizeof *card) return other_version(joining, process);
     if (card->ranks_each != joining->cluster->ranks_each)
         return tti_error_set(
             joining->error, TUTTI_ERR_JOIN, 0,
@@ -407,18 +412,22 @@ static tutti_status agree(struct joining *joining)
                         .crowded = tti_cluster_here(cluster, cluster->seats[0].rank) > sysconf(_SC_NPROCESSORS_ONLN),
                         .tuning = world->segment->tuning};
     TTI_TRY(tti_meeting_exchange(joining->meeting, &mine, sizeof mine, &all, joining->error));
+    tutti_status status = TUTTI_OK;
     cluster->shares = true;
-    for (int process = 0; process < cluster->process_count; process++) {
+    for (int process = 0; process < cluster->process_count && status == TUTTI_OK; process++) {
         size_t bytes;
         const unsigned char *blob = tti_blob(&all, process, &bytes);
         struct word theirs = {0};
-        if (bytes == sizeof theirs) memcpy(&theirs, blob, sizeof theirs);
+        if (bytes == sizeof theirs)
+            memcpy(&theirs, blob, sizeof theirs);
+        else
+            status = other_version(joining, process);
         cluster->shares = cluster->shares && theirs.shares != 0;
         cluster->crowded = cluster->crowded || theirs.crowded != 0;
         if (process == 0) cluster->tuning = theirs.tuning;
     }
     tti_blobs_free(&all);
-    return TUTTI_OK;
+    return status;
 }
 
 /* From here on others know of this process, and are told when it fails. */

@@ -58,4 +58,12 @@ tool run -n 2 --no-prefix "$TUTTI" bench barrier "${quick[@]}"
 check "ranks of a job: status" 0 "$STATUS"
 matches "ranks of a job: what they are" "2 ranks as processes" "$OUT"
 
+# rank 0's switch-over sizes hold for all: ranks that planned by their own would not understand each other
+printf 'message_doubling 0\nmessage_bruck 0\nmessage_chunk 64\n' >odd.txt
+# shellcheck disable=SC2016
+tool run -n 3 --transport tcp sh -c '[ "$RANK" = 0 ] || export TUTTI_TUNING=odd.txt; exec "$0" "$@"' \
+    "$TUTTI" bench all_reduce -b 4K -e 64K -f 16 --floor 0 "${quick[@]}"
+check 'tuning of other ranks: status' 0 "$STATUS"
+matches 'tuning of other ranks: verdict' '# wrong elements: 0' "$OUT"
+
 finish
