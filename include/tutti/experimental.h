@@ -40,6 +40,10 @@ TUTTI_API tutti_status tutti_option_parse(const tutti_option_row *row, const cha
 TUTTI_API tutti_status tutti_option_parse_real(const tutti_option_row *row, const char *text, double *number,
                                                char *reason, size_t reason_bytes);
 
+/* Whether ranks on this host could join with these options a job of `hosts` hosts: names, ports and files, the network's
+ * only where it is used. 0 hosts: of the names alone, for ranks that are elsewhere. On failure `reason` is a sentence. */
+TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hosts, char *reason, size_t reason_bytes);
+
 /* The word of `words` that is nearest to `word` by edit distance, or NULL if none is near. */
 TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);
 

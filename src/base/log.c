@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static const char *const level_names[] = {"quiet", "error", "warn", "info", "debug"};
+const char *const tti_log_level_names[TTI_LOG_LEVELS] = {"quiet", "error", "warn", "info", "debug"};
 
 static atomic_int current_level = TUTTI_WARN;
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -28,8 +28,8 @@ void tutti_log_set_level(tutti_log_level level)
 
 bool tti_log_set_level_name(const char *name)
 {
-    for (int i = 0; i < (int)(sizeof level_names / sizeof *level_names); i++) {
-        if (strcmp(name, level_names[i]) != 0) continue;
+    for (int i = 0; i < TTI_LOG_LEVELS; i++) {
+        if (strcmp(name, tti_log_level_names[i]) != 0) continue;
         tutti_log_set_level((tutti_log_level)i);
         return true;
     }
@@ -48,6 +48,6 @@ void tti_log(tutti_log_level level, const char *format, ...)
     if (sink != NULL)
         sink(sink_context, level, line);
     else
-        fprintf(stderr, "tutti %s: %s\n", level_names[level], line);
+        fprintf(stderr, "tutti %s: %s\n", tti_log_level_names[level], line);
     pthread_mutex_unlock(&sink_lock);
 }

@@ -7,7 +7,10 @@
 
 void tti_log(tutti_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Takes "quiet", "error", "warn", "info" or "debug"; false for anything else. */
+enum { TTI_LOG_LEVELS = 5 };
+extern const char *const tti_log_level_names[TTI_LOG_LEVELS]; /* by tutti_log_level */
+
+/* Takes one of them; false for anything else. */
 bool tti_log_set_level_name(const char *name);
 
 #endif

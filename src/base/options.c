@@ -6,6 +6,8 @@
  */
 #include "base/options.h"
 
+#include "base/status.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -225,6 +227,29 @@ const char *tutti_nearest(const char *word, const char *const *words, size_t cou
         found = words[i];
     }
     return found;
+}
+
+/* "auto, shm or tcp" */
+static void list_words(const char *const *words, size_t count, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < count && used < bytes; i++) {
+        const char *before = i == 0 ? "" : i + 1 == count ? " or " : ", ";
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", before, words[i]);
+    }
+}
+
+tutti_status tti_option_word(const char *name, const char *value, const char *const *words, size_t count,
+                             tutti_error *error)
+{
+    char list[LINE_BYTES];
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(words[i], value) == 0) return TUTTI_OK;
+    list_words(words, count, list, sizeof list);
+    const char *near = tutti_nearest(value, words, count);
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s is \"%.64s\"; it takes %s%s%s%s", name, value, list,
+                         near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, near == NULL ? "" : "?");
 }
 
 /* ---- Defaults and environment ---------------------------------------------------------------------------------- */

@@ -7,6 +7,9 @@
 
 #include "collective/comm.h"
 
+/* Whether options may be used to join: numbers within their ranges, texts there, names known. */
+tutti_status tti_options_check(const tutti_options *options, tutti_error *error);
+
 /* Whether `comm` can start an operation; forgets the last error. */
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind);
 

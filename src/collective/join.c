@@ -44,9 +44,8 @@ static tutti_status read_options(tutti_options *options, int rank, tutti_error *
     error->peer = -1;
     if (tutti_options_init(options, reason, sizeof reason) != TUTTI_OK)
         return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s", reason);
-    if (!tti_log_set_level_name(options->log))
-        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
-                             "TUTTI_LOG is \"%s\"; it takes quiet, error, warn, info or debug", options->log);
+    TTI_TRY(tti_options_check(options, error));
+    tti_log_set_level_name(options->log);
     return TUTTI_OK;
 }
 
@@ -67,26 +66,6 @@ static tutti_status check_identity(const struct tti_cluster_launch *member, tutt
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "%d processes of %d ranks each (TUTTI_RANKS): the size goes from 1 to 65536", count,
                              member->ranks_each);
-    return TUTTI_OK;
-}
-
-/* Options that were filled in by hand: numbers within the range of their row, texts there. */
-static tutti_status check_options(const tutti_options *options, tutti_error *error)
-{
-#define CHECK_NUMBER(name, low, high)                                                                                  \
-    if (options->name < (low) || options->name > (high))                                                               \
-        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option " #name " is %lld; it goes from %lld to %lld",    \
-                             (long long)options->name, (long long)(low), (long long)(high));
-#define CHECK_INT(name, low, high) CHECK_NUMBER(name, low, high)
-#define CHECK_MS(name, low, high) CHECK_NUMBER(name, low, high)
-#define CHECK_BYTES(name, low, high) CHECK_NUMBER(name, low, high)
-#define CHECK_BOOL(name, low, high) CHECK_NUMBER(name, low, high)
-#define CHECK_TEXT(name, low, high)                                                                                    \
-    if (options->name == NULL)                                                                                         \
-        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option " #name " is NULL; use tutti_options_init");
-#define CHECK_OPTION(name, kind, initial, low, high, help) CHECK_##kind(name, low, high)
-    TUTTI_OPTION_LIST(CHECK_OPTION)
-#undef CHECK_OPTION
     return TUTTI_OK;
 }
 
@@ -166,7 +145,7 @@ static tutti_status join_job(const struct tti_cluster_launch *launch, const tutt
 {
     struct tti_cluster *cluster;
     TTI_TRY(check_identity(launch, error));
-    TTI_TRY(check_options(options, error));
+    TTI_TRY(tti_options_check(options, error));
     char trace[TTI_TRACE_PATH];
     TTI_TRY(tti_trace_prepare(options->trace, trace, error));
     tutti_options located = *options;

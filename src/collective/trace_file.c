@@ -97,8 +97,7 @@ static bool is_begun(const char *path)
 
 static tutti_status cannot(const char *path, tutti_error *error)
 {
-    return tti_error_set(error, TUTTI_ERR_OPTION, errno, "the trace %.200s cannot be written (%s); see TUTTI_TRACE",
-                         path, strerror(errno));
+    return tti_error_set(error, TUTTI_ERR_OPTION, errno, "the trace %.200s cannot be written; see TUTTI_TRACE", path);
 }
 
 tutti_status tti_trace_prepare(const char *path, char absolute[TTI_TRACE_PATH], tutti_error *error)

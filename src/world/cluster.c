@@ -48,15 +48,6 @@ struct joining {
 
 /* ---- Checks and memory ----------------------------------------------------------------------------------------- */
 
-tutti_status tti_cluster_check_transport(const char *transport, tutti_error *error)
-{
-    static const char *const known[] = {"auto", "shm", "tcp"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(transport, known[i]) == 0) return TUTTI_OK;
-    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option transport is \"%.32s\"; it takes auto, shm or tcp",
-                         transport);
-}
-
 static tutti_status no_memory(struct joining *joining)
 {
     return tti_error_set(joining->error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a job of %d processes ran out",
@@ -366,7 +357,6 @@ static tutti_status prepare(struct joining *joining)
 {
     const struct tti_cluster_launch *launch = joining->launch;
     const char *transport = joining->options->transport;
-    TTI_TRY(tti_cluster_check_transport(transport, joining->error));
     joining->all_tcp = strcmp(transport, "tcp") == 0;
     bool several = !launch->one_host || joining->options->host_processes > 0;
     joining->networked = (joining->all_tcp && launch->process_count * launch->ranks_each > 1) || several;

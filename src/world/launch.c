@@ -7,6 +7,7 @@
 #include "world/launch.h"
 
 #include "base/clock.h"
+#include "base/options.h"
 #include "base/status.h"
 #include <stdarg.h>
 #include <stdbool.h>
@@ -278,21 +279,21 @@ int tutti_launcher_found(const tutti_launcher_row *row)
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
-static tutti_status refuse_name(const char *name, tutti_error *error)
+tutti_status tti_launcher_check(const char *name, tutti_error *error)
 {
-    return tti_error_set(error, TUTTI_ERR_OPTION, 0,
-                         "TUTTI_LAUNCHER is \"%.64s\"; it takes auto, tutti, torchrun, openmpi, mpich, slurm or none",
-                         name);
+    const char *words[LAUNCHERS + 2] = {[0] = "auto", [LAUNCHERS + 1] = "none"};
+    for (int i = 0; i < LAUNCHERS; i++) words[i + 1] = rows[i].name;
+    return name[0] == '\0' ? TUTTI_OK : tti_option_word("TUTTI_LAUNCHER", name, words, LAUNCHERS + 2, error);
 }
 
 /* Its place in the table; -1 with OK: none. */
 static tutti_status choose(const char *name, int *chosen, tutti_error *error)
 {
     *chosen = -1;
+    TTI_TRY(tti_launcher_check(name, error));
     if (strcmp(name, "none") == 0) return TUTTI_OK;
     if (name[0] != '\0' && strcmp(name, "auto") != 0) {
         *chosen = find_name(name);
-        if (*chosen < 0) return refuse_name(name, error);
         if (launchers[*chosen].found()) return TUTTI_OK;
         return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                              "TUTTI_LAUNCHER is \"%s\", but this process was not started by %s: not all of %s are set",

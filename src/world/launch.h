@@ -16,6 +16,9 @@
  * than "auto", that launcher's and no other. */
 tutti_status tti_launch_read(const tutti_options *options, tutti_launch *launch, tutti_error *error);
 
+/* Whether this may be the option launcher: a launcher's name, auto, none, or nothing. */
+tutti_status tti_launcher_check(const char *name, tutti_error *error);
+
 enum { TTI_LAUNCH_TEXT = 1024 };
 
 /* By launch->store: process 0 publishes a text without white space, every other looks it up, once in a job. What of it

@@ -32,6 +32,19 @@ refused '^tutti run: --ranks: "99999999999999999999" is out of range' run --rank
 refused '^tutti run: -n needs a value$' run -n
 refused '^tutti run: --bind needs a value$' run --bind
 refused "^tutti run: --bind: 'cores' is not one of core\|none; did you mean 'core'\?$" run --bind cores true
+refused "^tutti run: the option transport is \"tpc\"; it takes auto, shm or tcp; did you mean tcp\?$" run --transport tpc true
+refused '^tutti run: TUTTI_LOG is "wran"; .*; did you mean warn\?$' run --log wran true
+TUTTI_TRANSPORT=tpc refused 'did you mean tcp' run true
+TUTTI_DEADLINE_MS=5h refused '^tutti run: TUTTI_DEADLINE_MS: "5h" is not understood' run true
+TUTTI_LAUNCHER=slrum refused '^tutti run: TUTTI_LAUNCHER is "slrum"; .*; did you mean slurm\?$' run true
+refused 'did you mean tcp' run --hosts nobody --transport tpc true
+refused '"no-such-if" is no network interface of this host' run --transport tcp --interface no-such-if true
+refused '^tutti run: the option ports is "5-x"; give LOW-HIGH' run --transport tcp --ports 5-x true
+refused '^tutti run: the key file ./no-key cannot be opened' run --transport tcp --key-file ./no-key true
+refused '^tutti run: the option tuning: ./no-sizes: cannot be opened' run --tuning ./no-sizes true
+refused '^tutti run: the trace ./no-folder/x cannot be written; see TUTTI_TRACE \(No such' run --trace ./no-folder/x true
+tool run --interface no-such-if true
+check 'an interface matters only where the network is used' 0 $STATUS
 refused '^tutti run: --tee takes no value$' run --tee=1 true
 refused '^tutti run: --deadline-ms: "5h" is not understood; give a time from 1 to' run --deadline-ms 5h true
 refused '^tutti run: --arena-bytes: "1X" is not understood; give a size from 0 to' run --arena-bytes 1X true
