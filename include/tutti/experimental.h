@@ -199,6 +199,9 @@ TUTTI_API void tutti_spend_ns(int64_t ns);
 
 /* 1 when every rank of the comm is a thread of this process. */
 TUTTI_API int tutti_all_threads(const tutti_comm *comm);
+/* What bytes of its operations move by: "thread" or "shm" within a host; "tcp" between all ranks; "shm+tcp": memory within a
+ * host, tcp between hosts; "sim". The same on all ranks. */
+TUTTI_API const char *tutti_comm_transport(const tutti_comm *comm);
 /* "avx512", "avx2" or "portable": the reduction kernels in use. */
 TUTTI_API const char *tutti_kernels(void);
 /* The processor's name as the system tells it, or "unknown processor". */

@@ -225,10 +225,11 @@ static int check_transport(const struct bench_settings *settings)
 {
     const char *asked = settings->flags.transport, *is = settings->as_threads ? "thread" : "shm";
     bool tcp = strcmp(asked, "tcp") == 0;
-    if (tcp && setenv("TUTTI_TRANSPORT", "tcp", 1) != 0) return cli_refuse("bench", "--transport tcp: no memory");
-    if (tcp || strcmp(asked, "auto") == 0 || strcmp(asked, is) == 0) return CLI_GO_ON;
-    return cli_refuse("bench", "--transport %s: between %s it is %s or tcp; see --as", asked,
-                      settings->as_threads ? "threads" : "processes", is);
+    if (strcmp(asked, "auto") == 0) return CLI_GO_ON;
+    if (!tcp && strcmp(asked, is) != 0)
+        return cli_refuse("bench", "--transport %s: between %s it is %s or tcp; see --as", asked,
+                          settings->as_threads ? "threads" : "processes", is);
+    return setenv("TUTTI_TRANSPORT", tcp ? "tcp" : "shm", 1) == 0 ? CLI_GO_ON : cli_fail("bench", "out of memory");
 }
 
 static int check_operations(const struct bench_settings *settings)

@@ -160,7 +160,6 @@ void bench_report_section(struct bench_report *report, const struct bench_op *op
 void bench_report_row(struct bench_report *report, struct bench_rank *self, const struct bench_case *c,
                       const struct bench_result *out_of_place, const struct bench_result *in_place);
 int bench_report_close(struct bench_report *report);
-const char *bench_transport(const struct bench_rank *self);
 
 /* ---- Tuning ------------------------------------------------------------------------------------------------------ */
 

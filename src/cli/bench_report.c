@@ -9,13 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *bench_transport(const struct bench_rank *self)
-{
-    const char *asked = getenv("TUTTI_TRANSPORT");
-    if (asked != NULL && strcmp(asked, "tcp") == 0) return "tcp";
-    return self->settings->as_threads ? "thread" : "shm";
-}
-
 /* ---- Opening and closing ----------------------------------------------------------------------------------------- */
 
 static void print_header(const struct bench_report *report, const struct bench_rank *self)
@@ -26,7 +19,7 @@ static void print_header(const struct bench_report *report, const struct bench_r
                   "# machine: %s, %d cores; kernels %s, floor %s\n"
                   "# time is the median (p50) of the samples; %%fl: floor / time\n",
                   TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH, self->ranks,
-                  settings->as_threads ? "threads" : "processes", bench_transport(self),
+                  settings->as_threads ? "threads" : "processes", tutti_comm_transport(self->world),
                   settings->buffers_private ? "private" : "shared",
                   self->bound ? "each on its core" : "not bound to cores", tutti_cpu(), self->cores, tutti_kernels(),
                   floor_kernels_name());
@@ -144,7 +137,7 @@ static void json_case(FILE *stream, const struct bench_rank *self, const struct 
     json_text(stream, "op", c->op->name);
     json_count(stream, "ranks", (uint64_t)self->ranks);
     json_text(stream, "as", settings->as_threads ? "threads" : "processes");
-    json_text(stream, "transport", bench_transport(self));
+    json_text(stream, "transport", tutti_comm_transport(self->world));
     json_text(stream, "buffers", settings->buffers_private ? "private" : "shared");
     json_count(stream, "bytes", c->bytes);
     json_count(stream, "count", c->count);

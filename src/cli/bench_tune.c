@@ -395,7 +395,7 @@ int bench_tune(struct bench_rank *self)
 {
     const char *path = self->settings->flags.tune;
     struct tuner tuner = {.self = self, .out = self->rank == 0 ? stdout : NULL};
-    tuner.over_messages = strcmp(bench_transport(self), "tcp") == 0 && self->ranks > 1;
+    tuner.over_messages = self->ranks > 1 && strstr(tutti_comm_transport(self->world), "tcp") != NULL;
     tutti_tuning usual;
     int status = bench_agree(self, self->rank != 0 || check_file(path) == CLI_GO_ON);
     tuner.chosen.struct_size = usual.struct_size = sizeof usual;

@@ -281,6 +281,14 @@ int tutti_all_threads(const tutti_comm *comm)
     return comm != NULL && comm->all_threads;
 }
 
+const char *tutti_comm_transport(const tutti_comm *comm)
+{
+    if (comm == NULL) return "";
+    if (comm->lanes == NULL) return tti_sim != NULL ? "sim" : comm->all_threads ? "thread" : "shm";
+    bool memory = comm->local != NULL && tti_hosts_pay(comm->local->hosts);
+    return memory && tti_sim == NULL ? "shm+tcp" : comm->lanes->net->transport->ops->name;
+}
+
 const char *tutti_kernels(void)
 {
     return tti_kernels_name();

@@ -11,7 +11,7 @@ number() { sed -E "s/.*\"$1\":([-+.0-9eE]+)[,}].*/\1/" <<<"$2"; }
 # Every line one object with the same fields, and times that can be.
 check_json() { # WHAT FILE LINES
     check "$1: lines of JSON" "$3" "$(wc -l <"$2")"
-    local text='"[a-z0-9_]+"' real='-?[0-9.]+(e[-+]?[0-9]+)?' line
+    local text='"[a-z0-9_+]+"' real='-?[0-9.]+(e[-+]?[0-9]+)?' line
     local fields="\"op\":$text,\"ranks\":[0-9]+,\"as\":$text,\"transport\":$text,\"buffers\":$text,\"bytes\":[0-9]+"
     fields+=",\"count\":[0-9]+,\"dtype\":$text,\"redop\":($text|null),\"root\":([0-9]+|null),\"in_place\":(true|false)"
     fields+=",\"samples\":[0-9]+,\"batch\":[0-9]+,\"min_us\":$real,\"p50_us\":$real,\"p99_us\":$real,\"algbw\":$real"
@@ -57,6 +57,24 @@ matches "JSON that cannot be written: reason" "cannot write /nonexistent/file" "
 tool run -n 2 --no-prefix "$TUTTI" bench barrier "${quick[@]}"
 check "ranks of a job: status" 0 "$STATUS"
 matches "ranks of a job: what they are" "2 ranks as processes" "$OUT"
+
+# used SAYS FLAG...: what the header and the JSON call the transport, whatever asked for it
+used() {
+    local says=$1
+    shift
+    tool bench barrier --floor 0 "${quick[@]}" --json out.json "$@"
+    check "transport of $*: status" 0 "$STATUS"
+    matches "transport of $*: header" ", transport ${says/+/\\+}, " "$OUT"
+    check "transport of $*: JSON" 1 "$(grep -Fc "\"transport\":\"$says\"" out.json)"
+}
+used thread --ranks 2
+used shm --ranks 2 --as processes
+used tcp --ranks 2 --transport tcp
+TUTTI_TRANSPORT=tcp used tcp --ranks 2
+TUTTI_TRANSPORT=tcp used thread --ranks 2 --transport thread
+TUTTI_HOST_PROCESSES=1 used tcp --ranks 2 --as processes
+TUTTI_HOST_PROCESSES=2 used shm+tcp --ranks 4 --as processes
+TUTTI_HOST_PROCESSES=2 TUTTI_HOST_AWARE=0 used tcp --ranks 4 --as processes
 
 # rank 0's switch-over sizes hold for all: ranks that planned by their own would not understand each other
 printf 'message_doubling 0\nmessage_bruck 0\nmessage_chunk 64\n' >odd.txt
