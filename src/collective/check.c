@@ -9,6 +9,7 @@
 #include "collective/api.h"
 #include "collective/trace.h"
 #include "transport/socket.h"
+#include "world/cluster.h"
 #include "world/launch.h"
 #include <string.h>
 
@@ -34,9 +35,8 @@ static tutti_status check_ranges(const tutti_options *options, tutti_error *erro
 
 static tutti_status check_words(const tutti_options *options, tutti_error *error)
 {
-    static const char *const transports[] = {"auto", "shm", "tcp"};
     TTI_TRY(tti_option_word("TUTTI_LOG", options->log, tti_log_level_names, TTI_LOG_LEVELS, error));
-    TTI_TRY(tti_option_word("the option transport", options->transport, transports, 3, error));
+    TTI_TRY(tti_cluster_check_transport(options->transport, error));
     return tti_launcher_check(options->launcher, error);
 }
 

@@ -2,12 +2,13 @@
 #include "transport/door.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { ACCEPTED_AT_ONCE = 256 };
+enum { ACCEPTED_AT_ONCE = 256, OTHER_KEYS_TOLD = 4 };
 
 void tti_door_init(struct tti_door *door, const struct tti_proof_job *job, enum tti_proof_purpose purpose)
 {
@@ -77,13 +78,23 @@ tutti_status tti_door_open(struct tti_door *door, const char *interface, uint16_
 
 /* ---- Guests ---------------------------------------------------------------------------------------------------- */
 
+/* Said at once, since the rank that was given a wrong key will not come; the first few only, since strangers can do this. */
+static void note_other_key(struct tti_door *door, const char *from, int rank)
+{
+    snprintf(door->refusal, sizeof door->refusal,
+             "a connection from %s, as rank %d, has another key; compare TUTTI_KEY_FILE there and here", from, rank);
+    if (door->other_keys++ < OTHER_KEYS_TOLD) tti_log(TUTTI_WARN, "%s", door->refusal);
+}
+
 static void turn_away(struct tti_door *door, struct tti_guest *guest, const char *why)
 {
-    char from[TTI_ADDRESS_TEXT];
+    char text[TTI_ADDRESS_TEXT];
+    const char *from = guest->from.family == 0 ? "this host" : tti_address_text(&guest->from, text);
     door->refused++;
-    if (guest->proof.in_used > 0)
-        snprintf(door->refusal, sizeof door->refusal, "a connection from %s %s",
-                 guest->from.family == 0 ? "this host" : tti_address_text(&guest->from, from), why);
+    if (guest->proof.other_key)
+        note_other_key(door, from, guest->proof.hello.from);
+    else if (guest->proof.in_used > 0 && door->other_keys == 0)
+        snprintf(door->refusal, sizeof door->refusal, "a connection from %s %s", from, why);
     close(guest->fd);
     guest->fd = -1;
 }

@@ -4,7 +4,7 @@
  * addresses of one door until one of them lets it in. Neither blocks: the caller polls.
  *
  * A door bounds what strangers can use up: at most TTI_STRANGERS connections that have not shown a hello made with the
- * key, 104 bytes from each, TTI_PROOF_NS of time. When one more comes, the oldest goes: a flood of silent connections
+ * key, 136 bytes from each, TTI_PROOF_NS of time. When one more comes, the oldest goes: a flood of silent connections
  * passes through without keeping ranks out, whose hello arrives together with their connection.
  */
 #ifndef TTI_TRANSPORT_DOOR_H
@@ -33,7 +33,8 @@ struct tti_door {
     struct tti_guest guests[TTI_GUESTS];
     uint64_t came;
     int refused;       /* strangers that were turned away */
-    char refusal[128]; /* the last of them that said something, and why */
+    int other_keys;    /* of them those with another key, who may be ranks that were given a wrong one */
+    char refusal[160]; /* the last of these, else the last that said something, and why */
     int system_errno;  /* why nobody can be accepted at the moment; 0: nothing */
 };
 
@@ -68,12 +69,15 @@ struct tti_knock {
     int refusals;    /* in a row: the other end did not like the hello, or had none */
     int64_t next_ns; /* when to start another attempt or the next round */
     int rounds;
+    int64_t other_key_ns; /* when somebody there first showed another key; 0: nobody has */
 };
 
 void tti_knock_init(struct tti_knock *knock, const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to,
                     int stream, const struct tti_address_list *list);
 /* The connection once it is proven (*used says which address it was); -1: not yet. */
 int tti_knock_step(struct tti_knock *knock, struct tti_address *used);
+/* The other end has another key, and there is no hope for another address. */
+bool tti_knock_wrong_key(const struct tti_knock *knock);
 int tti_knock_poll_set(const struct tti_knock *knock, struct pollfd *set); /* at most TTI_ADDRESSES */
 void tti_knock_close(struct tti_knock *knock);
 /* "10.0.0.1:5000 Connection refused, …": what was tried last and how it ended. */

@@ -13,6 +13,7 @@
 
 #define STAGGER_NS ((int64_t)50 * 1000000)
 #define PAUSE_NS ((int64_t)2 * 1000000)
+#define OTHERS_NS ((int64_t)500 * 1000000) /* for other addresses, once one was of somebody with another key */
 #define PAUSE_MOST_NS ((int64_t)100 * 1000000)
 
 void tti_knock_init(struct tti_knock *knock, const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to,
@@ -74,6 +75,7 @@ static void prove(struct tti_knock *knock, struct tti_attempt *attempt, int64_t 
     bool known = attempt->proof.known;
     enum tti_proof_state state = tti_proof_step(&attempt->proof, attempt->fd);
     if (!known && attempt->proof.known) keep_only(knock, attempt);
+    if (attempt->proof.other_key && knock->other_key_ns == 0) knock->other_key_ns = now_ns;
     if (state == TTI_PROOF_FAILED) {
         knock->refusals++;
         give_up(attempt, attempt->proof.system_errno, attempt->proof.why);
@@ -87,6 +89,12 @@ static bool all_failed(const struct tti_knock *knock)
     for (int i = 0; i < knock->list.count; i++)
         if (knock->attempts[i].state != TTI_ATTEMPT_FAILED) return false;
     return true;
+}
+
+bool tti_knock_wrong_key(const struct tti_knock *knock)
+{
+    if (knock->other_key_ns == 0) return false;
+    return all_failed(knock) || tti_now_ns() - knock->other_key_ns > OTHERS_NS;
 }
 
 static void start_due(struct tti_knock *knock, int64_t now_ns)

@@ -109,15 +109,27 @@ void tti_proof_accept(struct tti_proof *proof, const struct tti_proof_job *job, 
     expect(proof, HELLO);
 }
 
+static void refuse_key(struct tti_proof *proof)
+{
+    proof->other_key = true;
+    fail(proof, "has another key");
+}
+
 /* NULL, or what is wrong with a hello. Texts follow "a connection from …". */
-static const char *judge_hello(const struct tti_proof *proof)
+static const char *judge_stranger(const struct tti_proof *proof)
+{
+    const struct tti_hello *hello = &proof->hello;
+    if (hello->magic != MAGIC) return "is not from a rank";
+    if (hello->version != VERSION) return "is from another version of the library";
+    if (hello->job != proof->job->job) return "is from another job";
+    return NULL;
+}
+
+/* The same of one that was made with the key. */
+static const char *judge_known(const struct tti_proof *proof)
 {
     const struct tti_hello *hello = &proof->hello;
     const struct tti_proof_job *job = proof->job;
-    if (hello->magic != MAGIC) return "is not from a rank";
-    if (hello->version != VERSION) return "is from another version of the library";
-    if (hello->job != job->job) return "is from another job";
-    if (!mac_holds(proof, HELLO, hello->mac)) return "has another key";
     if (hello->purpose != proof->purpose) return "came to the wrong port of the job";
     if (hello->size != job->size) return "is from a rank that was told another number of ranks";
     if (hello->epoch != job->epoch) return "is from another epoch of the job";
@@ -130,12 +142,15 @@ static const char *judge_hello(const struct tti_proof *proof)
 static void take_hello(struct tti_proof *proof)
 {
     memcpy(&proof->hello, proof->in, sizeof proof->hello);
-    const char *why = judge_hello(proof);
+    const char *why = judge_stranger(proof);
+    bool holds = why == NULL && mac_holds(proof, HELLO, proof->hello.mac);
+    if (holds) why = judge_known(proof);
     if (why != NULL) {
         fail(proof, why);
         return;
     }
-    proof->known = true;
+    proof->known = holds;
+    proof->other_key = !holds;
     randombytes_buf(proof->challenge.nonce, sizeof proof->challenge.nonce);
     mac_of(proof, CHALLENGE, proof->challenge.mac);
     say(proof, &proof->challenge, sizeof proof->challenge);
@@ -146,7 +161,7 @@ static void take_challenge(struct tti_proof *proof)
 {
     memcpy(&proof->challenge, proof->in, sizeof proof->challenge);
     if (!mac_holds(proof, CHALLENGE, proof->challenge.mac)) {
-        fail(proof, "has another key");
+        refuse_key(proof);
         return;
     }
     proof->known = true;
@@ -159,8 +174,9 @@ static void take_proof(struct tti_proof *proof)
 {
     unsigned char confirm[TTI_MAC_BYTES];
     memcpy(proof->proof, proof->in, sizeof proof->proof);
-    if (!mac_holds(proof, PROOF, proof->proof)) {
-        fail(proof, "has another key");
+    bool holds = mac_holds(proof, PROOF, proof->proof);
+    if (!holds || !proof->known) {
+        refuse_key(proof);
         return;
     }
     mac_of(proof, CONFIRM, confirm);
@@ -174,7 +190,7 @@ static void take_confirm(struct tti_proof *proof)
     if (mac_holds(proof, CONFIRM, proof->in))
         proof->state = TTI_PROOF_DONE;
     else
-        fail(proof, "has another key");
+        refuse_key(proof);
 }
 
 static void (*const takers[])(struct tti_proof *proof) = {
@@ -193,7 +209,10 @@ void tti_proof_feed(struct tti_proof *proof, const void *bytes, size_t count)
 
 static void lose(struct tti_proof *proof, int why)
 {
-    fail(proof, why == 0 ? "closed before it had proved its key" : "was lost before it had proved its key");
+    if (proof->other_key)
+        refuse_key(proof);
+    else
+        fail(proof, why == 0 ? "closed before it had proved its key" : "was lost before it had proved its key");
     proof->system_errno = why;
 }
 

@@ -3,10 +3,13 @@
  * How both ends of a connection prove to each other that they have the job's key, before anything else is said on it.
  *
  *     who connects                        who accepts
- *     HELLO  who, to whom, nonce, mac ->                     104 bytes; a mac without the key is refused here
+ *     HELLO  who, to whom, nonce, mac ->                     104 bytes
  *                                     <-  CHALLENGE nonce, mac
  *     PROOF  mac                      ->                     of both nonces: this cannot be a recording
  *                                     <-  CONFIRM mac        the connection is taken
+ *
+ * Whoever says hello to the right job is challenged, with or without the key: so a rank with a wrong key can tell that the
+ * other end has another, and a stranger cannot tell whether its mac was right. Who accepts knows from the hello on.
  *
  * A mac is a BLAKE2b hash under a key derived from the job's key and the job's name, over a label of its own and all
  * that was said before. Messages have fixed sizes and are read to their last byte and no further: what follows them on
@@ -59,7 +62,9 @@ struct tti_proof_job {
 /* One connection. */
 struct tti_proof {
     const struct tti_proof_job *job;
-    bool connects, known; /* known: the hello had the key, so it comes from the job or is a recording */
+    bool connects;
+    bool known;     /* the other end has shown the key; where it was by a hello, that may be a recording */
+    bool other_key; /* it has shown that it has another one */
     enum tti_proof_state state;
     uint8_t purpose;
     int step;

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/key.h"
+#include "base/options.h"
 #include "base/status.h"
 #include "transport/tcp.h"
 #include "world/rendezvous.h"
@@ -47,6 +48,12 @@ struct joining {
 };
 
 /* ---- Checks and memory ----------------------------------------------------------------------------------------- */
+
+tutti_status tti_cluster_check_transport(const char *transport, tutti_error *error)
+{
+    static const char *const known[] = {"auto", "shm", "tcp"};
+    return tti_option_word("the option transport", transport, known, sizeof known / sizeof *known, error);
+}
 
 static tutti_status no_memory(struct joining *joining)
 {
@@ -357,6 +364,7 @@ static tutti_status prepare(struct joining *joining)
 {
     const struct tti_cluster_launch *launch = joining->launch;
     const char *transport = joining->options->transport;
+    TTI_TRY(tti_cluster_check_transport(transport, joining->error));
     joining->all_tcp = strcmp(transport, "tcp") == 0;
     bool several = !launch->one_host || joining->options->host_processes > 0;
     joining->networked = (joining->all_tcp && launch->process_count * launch->ranks_each > 1) || several;

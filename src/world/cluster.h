@@ -70,4 +70,7 @@ void tti_cluster_release(struct tti_cluster *cluster);
 /* How many ranks of the job share this rank's machine. */
 int tti_cluster_here(const struct tti_cluster *cluster, int rank);
 
+/* Whether this option's value is one: auto, shm or tcp. */
+tutti_status tti_cluster_check_transport(const char *transport, tutti_error *error);
+
 #endif

@@ -67,9 +67,15 @@ static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *
     char tried[300], host[64];
     tti_host_name(host, sizeof host);
     error->peer = 0;
+    tti_knock_text(knock, tried, sizeof tried);
+    if (knock->other_key_ns != 0)
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                             "wrong key, compare TUTTI_KEY_FILE: rank %d on %s and rank 0 of job %.64s (%s) were given "
+                             "different ones",
+                             meeting->where.rank, host, meeting->job, tried);
     return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank %d on %s cannot meet rank 0 of job %.64s (%s)%s",
-                         meeting->where.rank, host, meeting->job, tti_knock_text(knock, tried, sizeof tried),
-                         knock->refusals > 0 ? "; do all ranks have the same key, job name and number of ranks?" : "");
+                         meeting->where.rank, host, meeting->job, tried,
+                         knock->refusals > 0 ? "; do all ranks have the same job name and number of ranks?" : "");
 }
 
 static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *knock, tutti_error *error)
@@ -82,7 +88,8 @@ static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *k
             meeting->members[0].fd = fd;
             return TUTTI_OK;
         }
-        if (now_ns >= meeting->deadline_ns || knock->refusals > REFUSALS_MOST) return no_way(meeting, knock, error);
+        if (now_ns >= meeting->deadline_ns || knock->refusals > REFUSALS_MOST || tti_knock_wrong_key(knock))
+            return no_way(meeting, knock, error);
         if (next_ns <= now_ns || next_ns > meeting->deadline_ns) next_ns = meeting->deadline_ns;
         int count = tti_knock_poll_set(knock, meeting->polled);
         poll(meeting->polled, (nfds_t)count, knock->next_ns <= now_ns ? RETRY_MS : tti_poll_ms(next_ns));

@@ -50,8 +50,16 @@ node 0 2 --join-timeout-ms 6s
 node 1 3 --join-timeout-ms 6s
 wait
 matches 'launchers that disagree on the size' 'told another number of ranks' "$(cat node.0)"
-matches 'both say what it may be' 'do all ranks have the same key, job name and number of ranks' "$(cat node.1)"
+matches 'both say what it may be' 'do all ranks have the same job name and number of ranks' "$(cat node.1)"
 check 'none of them goes on' 0 "$(grep -c 'of [46]: ' <(cat node.0 node.1))"
+
+"$TUTTI" key other >/dev/null
+node 0 1 --join-timeout-ms 6s
+node 1 1 --key-file other
+wait
+matches 'a wrong key is told to its rank' 'wrong key, compare TUTTI_KEY_FILE: rank 1 on .* \(127.0.0.1:' "$(cat node.1)"
+matches 'rank 0 says so at once' 'warn.*a connection from 127.0.0.1:[0-9]*, as rank 1, has another key' "$(cat node.0)"
+matches 'and when it gives up' 'rank 1 of job .* has not come .*; a connection from .* has another key' "$(cat node.0)"
 
 tool run --hosts 127.0.0.1,b:1,c:1 -n 2 --ssh ./shell ./hello
 check 'over a remote shell' "$four" "$(ranks out.txt)"
