@@ -27,6 +27,8 @@ enum {
     SLOT_BYTES = LINE + STAGE_BYTES,
     BUFFER_SKEW = 5 * LINE,
     STREAM_FROM = 32768,
+    MIX_FROM = 1 << 20,
+    MIX_TURN = 4096,
     PATIENCE = 1024, /* spins before the core is given away */
     GIVE_UP_SECONDS = 60
 };
@@ -195,12 +197,33 @@ static void copy_libc(const struct move *move)
     }
 }
 
+/* A turn of the first half by ordinary stores to one output after the other, one of the second half past the caches. */
+static void copy_mixed(const struct kernels *kernels, const struct move *move)
+{
+    const size_t half = move->bytes / 2 / MIX_TURN * MIX_TURN;
+    for (size_t at = 0; at < move->bytes - half; at += MIX_TURN) {
+        const char *cached = move->in[0] + at, *streamed = cached + half;
+        size_t rest = move->bytes - half - at, turn = rest < MIX_TURN ? rest : MIX_TURN;
+        char *to[FLOOR_MAX_RANKS];
+        for (int i = 0; i < move->outs; i++) {
+            to[i] = move->out[i] + at;
+            if (at < half) kernels->sum(&cached, 1, &to[i], 1, turn, false);
+            to[i] += half;
+        }
+        kernels->sum(&streamed, 1, to, move->outs, turn, true);
+    }
+}
+
 static void carry_out(const floor_rank *self, const struct move *move, floor_way way)
 {
     const struct kernels *kernels = self->kernels;
     if (move->bytes == 0 || move->outs == 0) return;
     if (way == FLOOR_LIBC)
         copy_libc(move);
+    else if (way == FLOOR_MIXED)
+        copy_mixed(kernels, move);
+    else if (way == FLOOR_STREAM && move->ins == 1)
+        kernels->stream(move->in[0], move->out, move->outs, move->bytes);
     else
         kernels->sum(move->in, move->ins, move->out, move->outs, move->bytes, way == FLOOR_STREAM);
 }
@@ -327,7 +350,7 @@ static void call_direct(floor_rank *self, const floor_call *call, floor_way way,
     barrier(self, parties);
     if (call->op == FLOOR_BARRIER) return;
     move_data(self, call, way, turn);
-    if (way == FLOOR_STREAM) stream_end();
+    if (way == FLOOR_STREAM || way == FLOOR_MIXED) stream_end();
     barrier(self, parties);
 }
 
@@ -494,6 +517,7 @@ bool floor_has_way(const floor_rank *self, const floor_call *call, floor_way way
     if (way == FLOOR_PLAIN) return true;
     if (call->op == FLOOR_BARRIER || call->bytes == 0) return false;
     if (way == FLOOR_STREAM) return call->bytes >= STREAM_FROM;
+    if (way == FLOOR_MIXED) return only_copies(call) && call->bytes >= MIX_FROM;
     if (way == FLOOR_LIBC) return only_copies(call) && call->bytes >= 4096;
     return self->ranks > 1 && stage_plan_of(self->ranks, call).posted <= STAGE_BYTES;
 }

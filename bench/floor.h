@@ -35,6 +35,7 @@ typedef enum floor_op {
 typedef enum floor_way {
     FLOOR_PLAIN,  /* vector loads and ordinary stores */
     FLOOR_STREAM, /* vector loads and stores past the caches */
+    FLOOR_MIXED,  /* half of the lines by each of these, in turns, where nothing is added */
     FLOOR_LIBC,   /* memcpy, where nothing is added */
     FLOOR_STAGED, /* small: every rank's data beside a flag, one exchange */
     FLOOR_WAYS

@@ -13,13 +13,14 @@
 #include <immintrin.h>
 #endif
 
-enum { FEW = 4 };
+enum { FEW = 4, AHEAD = 8192 };
 
 struct kernels {
     const char *name;
     void (*sum)(const char *const *in, int ins, char *const *out, int outs, size_t bytes, bool stream);
     void (*prefix)(const char *const *in, char *const *out, int ranks, size_t bytes, bool exclusive, bool stream);
     void (*swap)(char *one, char *two, size_t bytes, bool stream);
+    void (*stream)(const char *in, char *const *out, int outs, size_t bytes); /* a copy past the caches, from memory */
 };
 
 /* Sums are of floats: whole numbers that are doubled often enough end as zeros, and some machines store lines of zeros
@@ -30,6 +31,7 @@ struct kernels {
 #define SUM sum_avx512
 #define PREFIX prefix_avx512
 #define SWAP swap_avx512
+#define STREAM_COPY stream_avx512
 #define TARGET __attribute__((target("avx512f")))
 #define VEC __m512i
 #define LOAD(p) _mm512_load_si512((const void *)(p))
@@ -42,6 +44,7 @@ struct kernels {
 #define SUM sum_avx2
 #define PREFIX prefix_avx2
 #define SWAP swap_avx2
+#define STREAM_COPY stream_avx2
 #define TARGET __attribute__((target("avx2")))
 #define VEC __m256i
 #define LOAD(p) _mm256_load_si256((const void *)(p))
@@ -77,6 +80,7 @@ static inline void words_store(char *to, struct words w)
 #define SUM sum_portable
 #define PREFIX prefix_portable
 #define SWAP swap_portable
+#define STREAM_COPY stream_portable
 #define TARGET
 #define VEC struct words
 #define LOAD(p) words_load(p)
@@ -85,15 +89,19 @@ static inline void words_store(char *to, struct words w)
 #define STREAM(p, v) words_store(p, v)
 #include "bench/floor_loops.h"
 
-static const struct kernels kernels_portable = {
-    .name = "portable", .sum = sum_portable, .prefix = prefix_portable, .swap = swap_portable};
+static const struct kernels kernels_portable = {.name = "portable",
+                                                .sum = sum_portable,
+                                                .prefix = prefix_portable,
+                                                .swap = swap_portable,
+                                                .stream = stream_portable};
 
 static const struct kernels *kernels_best(void)
 {
 #ifdef __x86_64__
     static const struct kernels avx512 = {
-        .name = "avx512", .sum = sum_avx512, .prefix = prefix_avx512, .swap = swap_avx512};
-    static const struct kernels avx2 = {.name = "avx2", .sum = sum_avx2, .prefix = prefix_avx2, .swap = swap_avx2};
+        .name = "avx512", .sum = sum_avx512, .prefix = prefix_avx512, .swap = swap_avx512, .stream = stream_avx512};
+    static const struct kernels avx2 = {
+        .name = "avx2", .sum = sum_avx2, .prefix = prefix_avx2, .swap = swap_avx2, .stream = stream_avx2};
     if (__builtin_cpu_supports("avx512f")) return &avx512;
     if (__builtin_cpu_supports("avx2")) return &avx2;
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three loops of the floor, for one instruction set; floor_kernels.h includes it once for each, with these defined:
- *   SUM_LOOP SUM PREFIX SWAP    names of the functions
+ * The four loops of the floor, for one instruction set; floor_kernels.h includes it once for each, with these defined:
+ *   SUM_LOOP SUM PREFIX SWAP STREAM_COPY    names of the functions
  *   TARGET                      attribute that allows the instructions
  *   VEC LOAD ADD STORE STREAM   a vector of 64 bytes or less, and what can be done with it
  * Bytes are multiples of 64 (and so of a vector), pointers are aligned to 64. Outputs may be inputs: a line is read
@@ -87,6 +87,20 @@ TARGET static void PREFIX(const char *const *in, char *const *out, int ranks, si
     }
 }
 
+/* Looks further ahead than the hardware does. */
+TARGET static void STREAM_COPY(const char *in, char *const *out, int outs, size_t bytes)
+{
+    char *first = out[0];
+    for (size_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(in + line + AHEAD);
+        for (size_t at = line; at < line + 64; at += sizeof(VEC)) {
+            VEC held = LOAD(in + at);
+            STREAM(first + at, held);
+            for (int i = 1; i < outs; i++) STREAM(out[i] + at, held);
+        }
+    }
+}
+
 /* Exchanges two buffers. */
 TARGET static void SWAP(char *one, char *two, size_t bytes, bool stream)
 {
@@ -106,6 +120,7 @@ TARGET static void SWAP(char *one, char *two, size_t bytes, bool stream)
 #undef SUM
 #undef PREFIX
 #undef SWAP
+#undef STREAM_COPY
 #undef TARGET
 #undef VEC
 #undef LOAD

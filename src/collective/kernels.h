@@ -17,6 +17,7 @@
 
 enum {
     TTI_KERNEL_ARITY = 4,                          /* most inputs of one kernel */
+    TTI_KERNEL_AHEAD = 8192,                       /* bytes; caches look less far ahead by themselves */
     TTI_KERNEL_SCALED_SUM = TUTTI_REDUCTION_COUNT, /* column of the scaled sum */
     TTI_KERNEL_REDUCTIONS = TUTTI_REDUCTION_COUNT + 1
 };
@@ -43,7 +44,8 @@ struct tti_kernels {
     bool (*usable)(void); /* by this CPU */
     /* Of whole lines: bytes is a multiple of 64. To 1..4 outputs at once, each line being read once. */
     void (*copy)(void *const *outs, int out_count, const void *in, size_t bytes);
-    void (*stream)(void *const *outs, int out_count, const void *in, size_t bytes); /* past the caches; outs aligned */
+    /* Past the caches; outs aligned. Ahead: `in` comes from memory, and what follows it is read next. */
+    void (*stream)(void *const *outs, int out_count, const void *in, size_t bytes, bool ahead);
     void (*swap)(void *one, void *other, size_t bytes);
     void (*fence)(void);                                        /* orders what was streamed */
     const struct tti_kernel_row (*rows)[TTI_KERNEL_REDUCTIONS]; /* [TUTTI_TYPE_COUNT] */

@@ -139,10 +139,11 @@ static inline void stream_f32(void *to, floats value)
 #define KERNEL_ROWS avx2_rows
 #include "collective/kernels.inc"
 
-static void stream(void *const *outs, int out_count, const void *in, size_t bytes)
+static void stream(void *const *outs, int out_count, const void *in, size_t bytes, bool ahead)
 {
     const char *from = in;
     for (size_t i = 0; i < bytes; i += 64) {
+        if (ahead) _mm_prefetch(from + i + TTI_KERNEL_AHEAD, _MM_HINT_T0);
         __m256i low = _mm256_loadu_si256((const void *)(from + i));
         __m256i high = _mm256_loadu_si256((const void *)(from + i + 32));
         for (int k = 0; k < out_count; k++) {

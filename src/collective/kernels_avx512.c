@@ -124,11 +124,12 @@ static inline void stream_f32(void *to, floats value)
 #define KERNEL_ROWS avx512_rows
 #include "collective/kernels.inc"
 
-static void stream(void *const *outs, int out_count, const void *in, size_t bytes)
+static void stream(void *const *outs, int out_count, const void *in, size_t bytes, bool ahead)
 {
     const char *from = in;
     char *first = outs[0], *second = outs[out_count > 1];
     for (size_t i = 0; i < bytes; i += 64) {
+        if (ahead) _mm_prefetch(from + i + TTI_KERNEL_AHEAD, _MM_HINT_T0);
         __m512i held = _mm512_loadu_si512(from + i);
         _mm512_stream_si512((void *)(first + i), held);
         if (out_count > 1) _mm512_stream_si512((void *)(second + i), held);

@@ -295,8 +295,8 @@ uint64_t tti_shape_footprint(const struct tti_shape *shape)
     case TTI_ALL_TO_ALL_V: return 2 * size * bytes;
     case TTI_EXSCAN: return 2 * (size - 1) * bytes;
     case TTI_GATHER:
+    case TTI_SCATTER: return 2 * (shape->in_place ? bytes - bytes / size : bytes); /* the root's block stays */
     case TTI_GATHER_V:
-    case TTI_SCATTER:
     case TTI_SCATTER_V: return 2 * bytes;
     default: return (size + 1) * bytes;
     }
