@@ -7,6 +7,7 @@
 #include "collective/api.h"
 
 #include "base/status.h"
+#include "collective/queue_hand.h"
 #include <string.h>
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
@@ -31,7 +32,8 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     if (comm->fork_count != tti_fork_count())
         return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
                                "this comm belongs to the parent process; a child must join for itself");
-    comm->error.status = TUTTI_OK;
+    tti_hand_clear(comm); /* it lies where this call will */
+    tti_comm_forget(comm);
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
         tti_api_end(comm);

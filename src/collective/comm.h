@@ -112,13 +112,22 @@ struct tti_vigil {
     int64_t peer_moved_ns;
 };
 
+/* Who has the right to take ops forward: see queue_hand.c. */
+enum { TTI_BUSY_NOBODY, TTI_BUSY_KEPT, TTI_BUSY_TAKEN, TTI_BUSY_ASKED };
+
 /* Ops that were started and have not ended, in order; see queue.c. */
 struct tti_started;
 struct tti_queue {
-    _Atomic uint32_t lock;    /* of first, last and free: held for a few instructions */
-    _Atomic uint32_t busy;    /* who holds it takes the ops forward */
-    _Atomic uint32_t count;   /* ops in the queue */
-    _Atomic uint32_t waiters; /* threads that wait for an op while another is busy */
+    _Atomic uint32_t lock;                 /* of first, last and free: held for a few instructions */
+    _Atomic uint32_t busy;                 /* TTI_BUSY_…: who has it takes the ops forward */
+    _Atomic uint32_t inside;               /* the keeper, while the right is kept */
+    _Atomic uint32_t count;                /* ops in the queue and at hand */
+    _Atomic uint32_t starts;               /* ops so far */
+    uint32_t seen_starts;                  /* when the service thread last looked */
+    _Atomic uintptr_t keeper;              /* the thread, or 0: none yet */
+    _Atomic(struct tti_started *) at_hand; /* the one that is not in the queue, or NULL */
+    struct tti_started *spare;             /* a place for the next of these; of whoever has the right */
+    _Atomic uint32_t waiters;              /* threads that wait for an op while another is busy */
     tti_bell handover;
     struct tti_started *first, **last;
     bool held;                      /* by a blocking message, beside ops in flight */
@@ -276,6 +285,13 @@ static inline bool tti_comm_is_stillborn(const tutti_comm *comm)
 /* Errors of this call alone: the comm stays usable. Fills in rank, operation and sequence. */
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* The last error is none any more. One thread may wait for an op with success while another makes a call. */
+static inline void tti_comm_forget(tutti_comm *comm)
+{
+    if (__atomic_load_n(&comm->error.status, __ATOMIC_RELAXED) != TUTTI_OK)
+        __atomic_store_n(&comm->error.status, TUTTI_OK, __ATOMIC_RELAXED);
+}
 
 /* Breaks the comm for all ranks, or takes over the error that already broke it. `peer`: whom it is about, or -1. */
 tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "collective/api.h"
 #include "collective/queue.h"
+#include "collective/queue_hand.h"
 #include "collective/queue_message.h"
 #include "collective/stats.h"
 
@@ -60,7 +61,7 @@ struct tti_started *tti_started_new(tutti_comm *comm)
     if (started == NULL) {
         started = take_from_table();
         if (started == NULL) return NULL;
-        started->op.comm = comm;
+        started->comm = started->op.comm = comm;
         tti_lock(&queue->lock);
         started->sibling = queue->all;
         queue->all = started;
@@ -70,6 +71,13 @@ struct tti_started *tti_started_new(tutti_comm *comm)
     started->used = true;
     atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
     return started;
+}
+
+void tti_started_void(struct tti_started *started)
+{
+    uint64_t id = atomic_load_explicit(&started->id, memory_order_relaxed);
+    atomic_store_explicit(&started->id, id + (UINT64_C(1) << PLACE_BITS), memory_order_release);
+    started->used = false;
 }
 
 /* Its handle is void from now on. */
@@ -110,7 +118,7 @@ void tti_started_free_all(tutti_comm *comm)
         started = sibling;
     }
     tti_unlock(&table.lock);
-    comm->queue.all = comm->queue.free = NULL;
+    comm->queue.all = comm->queue.free = comm->queue.spare = NULL;
 }
 
 static struct tti_started *find(tutti_op handle)
@@ -123,11 +131,19 @@ static struct tti_started *find(tutti_op handle)
 }
 
 /* The op of a handle, or why it cannot be used. */
-static tutti_status find_op(tutti_op handle, struct tti_started **started)
+static tutti_status find_any(tutti_op handle, struct tti_started **started)
 {
     *started = find(handle);
     if (*started == NULL) return TUTTI_ERR_HANDLE;
-    return (*started)->op.comm->fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
+    return (*started)->comm->fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
+}
+
+/* The same, and it is not at hand. */
+static tutti_status find_op(tutti_op handle, struct tti_started **started)
+{
+    TTI_TRY(find_any(handle, started));
+    if (atomic_load_explicit(&(*started)->at_hand, memory_order_acquire)) tti_hand_clear((*started)->comm);
+    return TUTTI_OK;
 }
 
 void tti_handles_forked(void)
@@ -151,8 +167,8 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
                                                              .peer = -1,
                                                              .text = "cancelled, or no memory to say more"};
         comm->told = comm->told || tti_comm_is_broken(comm);
-    } else if (comm->error.status != TUTTI_OK) {
-        comm->error.status = TUTTI_OK;
+    } else {
+        tti_comm_forget(comm);
     }
     if (!started->persistent) {
         tti_started_free(started);
@@ -169,18 +185,27 @@ static int64_t after_ms(int64_t timeout_ms)
     return timeout_ms < 0 || timeout_ms > TTI_WEEK_MS ? INT64_MAX : tti_now_ns() + timeout_ms * MS;
 }
 
-tutti_status tutti_wait(tutti_op op)
+static tutti_status wait_for(tutti_op op, int64_t timeout_ms)
 {
     struct tti_started *started;
     TTI_TRY(find_op(op, &started));
-    return collect(started, tti_queue_await(started, INT64_MAX));
+    return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
 }
 
 tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
 {
     struct tti_started *started;
-    TTI_TRY(find_op(op, &started));
-    return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
+    TTI_TRY(find_any(op, &started));
+    tutti_comm *comm = started->comm;
+    if (!atomic_load_explicit(&started->at_hand, memory_order_acquire) || tti_hand_wait(started) != TUTTI_OK)
+        return wait_for(op, timeout_ms);
+    tti_comm_forget(comm);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_wait(tutti_op op)
+{
+    return tutti_wait_for(op, -1);
 }
 
 tutti_status tutti_test(tutti_op op)

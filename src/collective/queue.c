@@ -5,38 +5,13 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/api.h"
+#include "collective/queue_hand.h"
 #include "collective/queue_message.h"
 #include "collective/trace.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
 enum { HANDOVER_MS = 10, CLOSE_MS = 30000 };
-
-/* ---- The right to take ops forward ----------------------------------------------------------------------------- */
-
-static bool take(tutti_comm *comm)
-{
-    uint32_t nobody = 0;
-    if (atomic_load_explicit(&comm->queue.busy, memory_order_relaxed) != 0 ||
-        !atomic_compare_exchange_strong_explicit(&comm->queue.busy, &nobody, 1, memory_order_acquire,
-                                                 memory_order_relaxed))
-        return false;
-    comm->sink = &comm->queue.error;
-    return true;
-}
-
-void tti_queue_give_back(tutti_comm *comm)
-{
-    comm->sink = &comm->error;
-    atomic_store_explicit(&comm->queue.busy, 0, memory_order_seq_cst);
-    if (atomic_load_explicit(&comm->queue.waiters, memory_order_seq_cst) != 0)
-        tti_bell_ring(&comm->queue.handover, false);
-}
-
-void tti_queue_take(tutti_comm *comm)
-{
-    while (!take(comm)) tti_wait_turn();
-}
 
 /* ---- One op ---------------------------------------------------------------------------------------------------- */
 
@@ -77,8 +52,7 @@ static void finish(struct tti_started *started, tutti_status status)
     tti_started_end(started, status);
 }
 
-/* The op ends with this status once nobody can touch its buffers any more. */
-static tutti_status fail(struct tti_started *started, tutti_status status)
+tutti_status tti_queue_fail(struct tti_started *started, tutti_status status)
 {
     if (started->failed == TUTTI_OK) {
         started->failed = status;
@@ -101,7 +75,7 @@ static tutti_status cancel(struct tti_started *started)
 static tutti_status advance(struct tti_started *started)
 {
     struct tti_op *op = &started->op;
-    if (started->failed != TUTTI_OK) return fail(started, started->failed);
+    if (started->failed != TUTTI_OK) return tti_queue_fail(started, started->failed);
     tutti_status status = TUTTI_IN_PROGRESS;
     if (op->state == TTI_OP_QUEUED && !tti_comm_is_broken(op->comm)) tti_op_begin(op, started->row);
     if (op->state != TTI_OP_QUEUED) status = tti_op_progress(op);
@@ -109,7 +83,7 @@ static tutti_status advance(struct tti_started *started)
         status = tti_comm_health(op->comm, (enum tti_kind)op->call.kind, false);
     if (status == TUTTI_IN_PROGRESS && atomic_load_explicit(&started->cancelled, memory_order_relaxed) != 0)
         status = cancel(started);
-    return status < 0 ? fail(started, status) : status;
+    return status < 0 ? tti_queue_fail(started, status) : status;
 }
 
 /* Where an op stands: two of these differ when it has moved. */
@@ -154,7 +128,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
 
 bool tti_queue_help(tutti_comm *comm, bool look)
 {
-    if (!take(comm)) return false;
+    if (!tti_queue_try(comm)) return false;
     bool moved = tti_queue_drive(comm);
     struct tti_started *first = look ? first_of(comm) : NULL;
     if (first != NULL && first->failed == TUTTI_OK && first->op.state != TTI_OP_QUEUED) {
@@ -163,7 +137,7 @@ bool tti_queue_help(tutti_comm *comm, bool look)
         waitable.progress = tti_op_progress;
         waitable.object = op;
         tutti_status status = tti_comm_look(comm, &waitable, tti_now_ns());
-        if (status < 0) fail(first, status);
+        if (status < 0) tti_queue_fail(first, status);
     }
     if (look) tti_queue_look_at_mail(comm);
     tti_queue_give_back(comm);
@@ -204,7 +178,7 @@ static void wait_as_driver(struct tti_started *started, int64_t until_ns)
     waitable.object = &waiting;
     tutti_status status = tti_comm_wait_until(comm, &waitable, until_ns);
     /* the wait found something that ends the op it was about */
-    if (status < 0 && first_of(comm) == waiting.first) fail(waiting.first, status);
+    if (status < 0 && first_of(comm) == waiting.first) tti_queue_fail(waiting.first, status);
 }
 
 static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, int64_t until_ns)
@@ -214,7 +188,7 @@ static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, i
     atomic_fetch_add_explicit(&queue->waiters, 1, memory_order_seq_cst);
     int64_t left = until_ns - tti_now_ns();
     if (left > HANDOVER_MS * MS) left = HANDOVER_MS * MS;
-    if (atomic_load_explicit(&queue->busy, memory_order_seq_cst) != 0 &&
+    if (atomic_load_explicit(&queue->busy, memory_order_seq_cst) != TTI_BUSY_NOBODY &&
         atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
         tti_bell_sleep(&queue->handover, seen, left, false);
     atomic_fetch_sub_explicit(&queue->waiters, 1, memory_order_relaxed);
@@ -228,7 +202,7 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
         tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
         if (status != TUTTI_IN_PROGRESS) return status;
         if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return TUTTI_IN_PROGRESS;
-        if (take(comm)) {
+        if (tti_queue_try(comm)) {
             wait_as_driver(started, until_ns);
             tti_queue_give_back(comm);
         } else if (turns++ < 1000) {
@@ -263,14 +237,29 @@ static struct tti_started *copy_op(const struct tti_op *op)
 static void open_first(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
-    if (!take(comm)) return;
+    if (!tti_queue_try(comm)) return;
     if (first_of(comm) == started && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm)) {
         tti_op_begin(&started->op, started->row);
         tutti_status status = tti_op_open(&started->op);
-        if (status < 0) fail(started, status);
+        if (status < 0) tti_queue_fail(started, status);
         if (status == TUTTI_OK) finish(started, TUTTI_OK);
     }
     tti_queue_give_back(comm);
+}
+
+/* Whether it is the only one now. */
+bool tti_queue_append(struct tti_started *started)
+{
+    struct tti_queue *queue = &started->op.comm->queue;
+    started->next = NULL;
+    started->queued = true;
+    atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
+    tti_lock(&queue->lock);
+    bool alone = queue->first == NULL;
+    *queue->last = started;
+    queue->last = &started->next;
+    tti_unlock(&queue->lock);
+    return alone;
 }
 
 void tti_queue_start(struct tti_started *started)
@@ -280,23 +269,19 @@ void tti_queue_start(struct tti_started *started)
     bool many = started->op.many != NULL, much = started->op.in_bytes + started->op.out_bytes > TTI_STAGE_BYTES;
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
-    started->next = NULL;
-    started->queued = true;
     started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
     atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
-    atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
+    tti_queue_count_start(queue);
     if (started->mail != NULL) {
+        started->queued = true;
+        atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
         tti_queue_post_mail(started);
         tti_service_wake(comm, true);
         return;
     }
-    tti_lock(&queue->lock);
-    bool alone = queue->first == NULL;
-    *queue->last = started;
-    queue->last = &started->next;
     atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
-    tti_unlock(&queue->lock);
+    bool alone = tti_queue_append(started);
     if (alone && !(many && much)) open_first(started); /* pieces would be packed here */
     tti_service_wake(comm, much);
 }
@@ -318,6 +303,7 @@ tutti_status tti_queue_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     TTI_TRY(tti_queue_ready(comm, op->shape.kind));
+    if (comm->starting != NULL && !comm->preparing && tti_hand_start(op)) return TUTTI_OK;
     struct tti_started *started = copy_op(op);
     if (started == NULL) return no_memory(op);
     op->many = NULL; /* the copy's */
@@ -361,7 +347,7 @@ void tti_queue_abandon(tutti_comm *comm)
     queue->first = NULL;
     queue->last = &queue->first;
     atomic_store_explicit(&queue->lock, 0, memory_order_relaxed);
-    atomic_store_explicit(&queue->busy, 0, memory_order_relaxed);
+    atomic_store_explicit(&queue->busy, TTI_BUSY_NOBODY, memory_order_relaxed);
     atomic_store_explicit(&queue->count, 0, memory_order_relaxed);
 }
 

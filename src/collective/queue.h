@@ -13,11 +13,13 @@
 
 /* What a handle stands for. */
 struct tti_started {
+    tutti_comm *comm;
     struct tti_op op;
     struct tti_started *next;    /* behind it in the queue, or among the free ones */
     _Atomic int32_t status;      /* IN_PROGRESS until it has ended */
     _Atomic uint32_t cancelled;  /* somebody wants it to end */
     _Atomic uint64_t id;         /* its handle's; another one once that is void */
+    _Atomic bool at_hand;        /* not in the queue, and nothing above holds but its handle's: queue_hand.c */
     struct tti_started *sibling; /* of the same comm */
     bool used;                   /* has a handle */
     bool queued;                 /* started and not ended */
@@ -34,7 +36,14 @@ struct tti_started {
 static inline bool tti_queue_is_idle(const tutti_comm *comm)
 {
     return atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0 &&
-           atomic_load_explicit(&comm->queue.busy, memory_order_acquire) == 0;
+           atomic_load_explicit(&comm->queue.busy, memory_order_acquire) <= TTI_BUSY_KEPT;
+}
+
+/* The caller is the only one to start ops. */
+static inline void tti_queue_count_start(struct tti_queue *queue)
+{
+    uint32_t starts = atomic_load_explicit(&queue->starts, memory_order_relaxed);
+    atomic_store_explicit(&queue->starts, starts + 1, memory_order_relaxed);
 }
 
 /* Runs a filled op behind those in flight; or, where the call is to start one, starts it. */
@@ -48,10 +57,15 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
 /* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
 bool tti_queue_help(tutti_comm *comm, bool look);
 
-/* For queue_message.c: the right to take ops forward, waiting for it; and doing so. */
+/* The right to take ops forward (queue_hand.c): unless somebody else has it, or waiting for it; and doing so. */
+bool tti_queue_try(tutti_comm *comm);
 void tti_queue_take(tutti_comm *comm);
 void tti_queue_give_back(tutti_comm *comm);
 bool tti_queue_drive(tutti_comm *comm);
+/* For queue_hand.c. An op that was counted goes to the end of the queue; it ends with this status once nobody can touch its
+ * buffers any more: its status, or IN_PROGRESS. */
+bool tti_queue_append(struct tti_started *started);
+tutti_status tti_queue_fail(struct tti_started *started, tutti_status status);
 /* The op has ended and is on no list any more. */
 void tti_started_end(struct tti_started *started, tutti_status status);
 
@@ -64,6 +78,7 @@ void tti_queue_abandon(tutti_comm *comm);
 /* Handles (handle.c). */
 struct tti_started *tti_started_new(tutti_comm *comm);
 void tti_started_free(struct tti_started *started); /* its handle is void from now on */
+void tti_started_void(struct tti_started *started); /* the same for one that keeps its place; by who has the right */
 void tti_started_free_all(tutti_comm *comm);
 
 /* The service thread (service.c). */

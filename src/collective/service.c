@@ -43,8 +43,9 @@ struct tti_service {
 static struct tti_service process_service = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct round {
-    bool any;   /* some op is in flight */
+    bool any;   /* some op is in flight, and not left to who started it */
     bool moved; /* and moved */
+    bool fresh; /* one was started since the last look, or is being waited for */
 };
 
 static void lock(const struct tti_service *service, pthread_mutex_t *mutex)
@@ -57,12 +58,27 @@ static void unlock(const struct tti_service *service, pthread_mutex_t *mutex)
     if (!service->simulated) pthread_mutex_unlock(mutex);
 }
 
+/* One at hand was started since the last look, or its thread is at it: it may well be waited for. */
+static bool is_fresh(const struct tti_queue *queue, bool started)
+{
+    if (atomic_load_explicit(&queue->busy, memory_order_acquire) != TTI_BUSY_KEPT) return false;
+    return started || atomic_load_explicit(&queue->inside, memory_order_relaxed) != 0;
+}
+
 static struct round walk(struct tti_service *service, bool look)
 {
     struct round round = {0};
     lock(service, &service->lock);
     for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.next_served) {
+        uint32_t starts = atomic_load_explicit(&comm->queue.starts, memory_order_relaxed);
+        bool started = starts != comm->queue.seen_starts;
+        comm->queue.seen_starts = starts;
+        round.fresh = round.fresh || started;
         if (atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0) continue;
+        if (is_fresh(&comm->queue, started)) {
+            round.fresh = true;
+            continue;
+        }
         round.any = true;
         round.moved = tti_queue_help(comm, look) || round.moved;
     }
@@ -85,27 +101,31 @@ static void fall_asleep(struct tti_service *service)
     atomic_store_explicit(&service->state, ASLEEP, memory_order_seq_cst);
     tti_fence_rare();
     bool stop = atomic_load_explicit(&service->stop, memory_order_seq_cst) != 0;
-    if (!stop && !walk(service, false).any) tti_bell_sleep(&service->bell, seen, SLEEP_MS * 1000 * US, false);
+    struct round round = walk(service, false);
+    if (!stop && !round.any && !round.fresh) tti_bell_sleep(&service->bell, seen, SLEEP_MS * 1000 * US, false);
     atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
+    if (round.fresh) nap(service, NAP_US * US);
 }
 
 static void *serve(void *argument)
 {
     struct tti_service *service = argument;
-    int64_t idle_since = 0, nap_us = NAP_US;
+    int64_t idle_since = 0, used_ns = 0, nap_us = NAP_US;
     while (atomic_load_explicit(&service->stop, memory_order_seq_cst) == 0) {
         struct round round = walk(service, nap_us > NAP_US);
+        int64_t now = tti_now_ns();
+        if (round.moved || round.fresh) used_ns = now;
         if (round.moved) {
             idle_since = 0;
             nap_us = NAP_US;
             continue;
         }
-        int64_t now = tti_now_ns();
         if (idle_since == 0) idle_since = now;
         if (round.any && now - idle_since < SPIN_US * US) {
             tti_relax();
-        } else if (!round.any && now - idle_since >= LINGER_US * US) {
+        } else if (!round.any && now - used_ns >= LINGER_US * US) {
             fall_asleep(service);
+            nap_us = NAP_US;
         } else {
             nap(service, nap_us * US);
             nap_us = nap_us * 2 < NAP_MOST_US ? nap_us * 2 : NAP_MOST_US;
