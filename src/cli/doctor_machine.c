@@ -168,8 +168,9 @@ static void check_attach(struct doctor *doctor)
     else
         doctor_add(doctor, FOUND_WARNING, "attach",
                    "sysctl kernel.yama.ptrace_scope=0, or in a container --cap-add SYS_PTRACE; or use tutti_alloc",
-                   "processes cannot read each other's private buffers: %s (%s); these are copied twice", strerror(why),
-                   where);
+                   "processes cannot read each other's private buffers: %s (%s); these are copied twice, and on "
+                   "several hosts go by tcp",
+                   strerror(why), where);
 }
 
 static void check_membarrier(struct doctor *doctor)

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/key.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/status.h"
 #include "transport/tcp.h"
@@ -398,15 +399,27 @@ struct word {
     tutti_tuning tuning;
 };
 
+/* It is agreed on for all hosts, so the slower way is not taken without a word. */
+static bool shares(const struct joining *joining)
+{
+    const tutti_options *options = joining->options;
+    bool wanted = options->direct != 0 && options->host_aware != 0 && !joining->all_tcp;
+    bool reads = joining->local_count == 1 || tti_world_can_attach(joining->cluster->seats[0].world);
+    if (wanted && !reads && options->attach != 0 && joining->local == 0)
+        tti_log(TUTTI_WARN,
+                "job %s: processes of this host may not read each other's memory, so ranks of one host exchange by tcp "
+                "too; tutti doctor says what to change, and TUTTI_HOST_AWARE=0 ends this warning",
+                joining->cluster->job);
+    return wanted && reads;
+}
+
 /* The last meeting: all have come this far. */
 static tutti_status agree(struct joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
-    const tutti_options *options = joining->options;
     struct tti_world *world = cluster->seats[0].world;
     struct tti_blobs all;
-    bool reads = joining->local_count == 1 || tti_world_can_attach(world);
-    struct word mine = {.shares = reads && options->direct != 0 && options->host_aware != 0 && !joining->all_tcp,
+    struct word mine = {.shares = shares(joining),
                         .crowded = tti_cluster_here(cluster, cluster->seats[0].rank) > sysconf(_SC_NPROCESSORS_ONLN),
                         .tuning = world->segment->tuning};
     TTI_TRY(tti_meeting_exchange(joining->meeting, &mine, sizeof mine, &all, joining->error));
