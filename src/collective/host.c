@@ -470,6 +470,9 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     tti_net_unlock(lanes->net);
     if (sequence == 0)
         snprintf(text, bytes, "rank %d has not been heard of on this comm", rank);
+    else if (sequence > lanes->sequence)
+        snprintf(text, bytes, "rank %d was last heard of in #%llu, which rank %d has not called", rank,
+                 (unsigned long long)sequence, comm->rank);
     else
         snprintf(text, bytes, "rank %d was last heard of in #%llu %s", rank, (unsigned long long)sequence, call);
 }
