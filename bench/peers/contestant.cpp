@@ -320,7 +320,11 @@ std::vector<recipe> recipes(const options &wanted, const std::string &folder)
     gloo.worker += "gloo";
     gloo.has_helpers = true;
 
-    std::vector<recipe> all = {tutti, openmpi, openmpi_ucx, openmpi_sm, mpich, gloo}, chosen;
+    recipe floor = base.varied("floor", {});
+    floor.worker += "floor";
+    floor.one_process = true;
+
+    std::vector<recipe> all = {tutti, openmpi, openmpi_ucx, openmpi_sm, mpich, gloo, floor}, chosen;
     if (wanted.tcp) all = over_tcp(tutti, openmpi, openmpi_ucx, mpich, gloo);
     for (const std::string &addition : wanted.additions) add_varied(all, addition);
     std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),

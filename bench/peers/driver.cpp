@@ -5,6 +5,7 @@
  * round of every cell. The ratio of a round is what is compared; the report shows the median of the ratios.
  */
 #include "contestant.hpp"
+#include "crossing.hpp"
 #include "process.hpp"
 #include "report.hpp"
 
@@ -118,6 +119,7 @@ void run_rounds(const peers::options &wanted, team &all, const std::vector<doubl
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::mt19937 chance(place.bytes); /* on a busy machine it matters after whom one's turn comes */
     for (int round = 0; round < wanted.rounds; round++) {
+        place.crossing_us.push_back(peers::crossing_us());
         std::shuffle(order.begin(), order.end(), chance);
         for (const std::size_t who : order) {
             entry &into = place.entries[who];
@@ -127,11 +129,12 @@ void run_rounds(const peers::options &wanted, team &all, const std::vector<doubl
             take_turn(wanted, *all[who], {place.what, place.bytes, warm, into.batch, samples, false}, into);
         }
     }
+    place.crossing_us.push_back(peers::crossing_us());
 }
 
 cell measure(const peers::options &wanted, team &all, op what, std::size_t bytes)
 {
-    cell place{what, bytes, {}};
+    cell place{what, bytes, {}, {}};
     std::vector<double> call_us;
     for (const auto &each : all) {
         place.entries.push_back({each->how.name, each->how.text(), each->alive() ? "ok" : "absent", {}, 0, 0, 0, 1});

@@ -108,7 +108,7 @@ static const std::vector<row> &rows()
          [](options &o, const std::string &text) { o.bind = parse_choice(text, "core", "none") ? "core" : "none"; }},
         {"--memory", "tuned|plain", "tuned: huge pages for malloc, and large blocks stay mapped when freed [tuned]",
          [](options &o, const std::string &text) { o.tuned_memory = parse_choice(text, "tuned", "plain"); }},
-        {"--only", "NAME,NAME...", "contestants: tutti, openmpi, openmpi-ucx, openmpi-sm, mpich, gloo [all]",
+        {"--only", "NAME,NAME...", "contestants: tutti, openmpi, openmpi-ucx, openmpi-sm, mpich, gloo, floor [all]",
          [](options &o, const std::string &text) { o.only = split(text); }},
         {"--add", "NAME:BASE:WORD...",
          "another contestant: BASE with NAME=VALUE in its environment, bind=core|none,\n"

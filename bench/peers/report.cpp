@@ -44,19 +44,19 @@ static std::string size_name(const cell &measured)
     return std::to_string(bytes) + " B";
 }
 
-static const entry *find_tutti(const cell &measured)
+static const entry *find(const cell &measured, const char *name)
 {
     for (const entry &each : measured.entries)
-        if (each.name == "tutti" && each.status == "ok") return &each;
+        if (each.name == name && each.status == "ok") return &each;
     return nullptr;
 }
 
-/* A peer with a wrong result is no peer. */
+/* A peer with a wrong result is no peer, nor is the floor. */
 static const entry *find_best_peer(const cell &measured)
 {
     const entry *best = nullptr;
     for (const entry &each : measured.entries) {
-        if (each.name == "tutti" || each.status != "ok" || each.wrong > 0) continue;
+        if (each.name == "tutti" || each.name == "floor" || each.status != "ok" || each.wrong > 0) continue;
         if (best == nullptr || quantile(each.round_us, 0.5) < quantile(best->round_us, 0.5)) best = &each;
     }
     return best;
@@ -75,12 +75,28 @@ report::report(const options &chosen, const std::vector<std::string> &contestant
         wanted.as_name(), wanted.buffers_name(), wanted.rounds);
     printf("%-15s %8s", "operation", "bytes");
     for (const std::string &name : names) printf(" %11s", name.c_str());
-    printf("  %-11s  %s\n", "best peer", "best peer / tutti (least .. most)");
+    printf("  %-11s  %s\n", "best peer", "best peer / tutti (least .. most), / floor; a line crosses in");
 }
 
 report::~report()
 {
     if (json != nullptr) fclose(json);
+}
+
+void report::print_ratios(const cell &measured)
+{
+    const entry *tutti = find(measured, "tutti"), *floor = find(measured, "floor"), *best = find_best_peer(measured);
+    printf("  %-11s  ", best != nullptr ? best->name.c_str() : "-");
+    if (tutti != nullptr && best != nullptr) {
+        const std::vector<double> list = ratios(*best, *tutti);
+        const double middle = quantile(list, 0.5);
+        printf("%s (%s .. %s)", short_number(middle).c_str(), short_number(quantile(list, 0)).c_str(),
+               short_number(quantile(list, 1)).c_str());
+        compared++;
+        faster += middle > 1;
+    }
+    if (floor != nullptr && best != nullptr) printf(", %s", short_number(quantile(ratios(*best, *floor), 0.5)).c_str());
+    printf("; %.2f to %.2f us\n", quantile(measured.crossing_us, 0), quantile(measured.crossing_us, 1));
 }
 
 void report::print_row(const cell &measured)
@@ -96,17 +112,7 @@ void report::print_row(const cell &measured)
         }
         printf(" %11s", shown.c_str());
     }
-    const entry *tutti = find_tutti(measured), *best = find_best_peer(measured);
-    printf("  %-11s", best != nullptr ? best->name.c_str() : "-");
-    if (tutti != nullptr && best != nullptr) {
-        const std::vector<double> list = ratios(*best, *tutti);
-        const double middle = quantile(list, 0.5);
-        printf("  %s (%s .. %s)", short_number(middle).c_str(), short_number(quantile(list, 0)).c_str(),
-               short_number(quantile(list, 1)).c_str());
-        compared++;
-        faster += middle > 1;
-    }
-    printf("\n");
+    print_ratios(measured);
     fflush(stdout);
 }
 
@@ -143,7 +149,7 @@ static void write_list(FILE *file, const char *name, const std::vector<double> &
 
 void report::write_json(const cell &measured) const
 {
-    const entry *tutti = find_tutti(measured), *best = find_best_peer(measured);
+    const entry *tutti = find(measured, "tutti"), *best = find_best_peer(measured);
     const std::size_t moved = make_call(measured.what, measured.bytes, wanted.ranks).whole() * sizeof(float);
     for (const entry &each : measured.entries) {
         fprintf(json, "{\"op\":\"%s\",\"bytes\":%zu,\"moved_bytes\":%zu,\"ranks\":%d,\"cores\":%d,\"bind\":%s",
@@ -154,6 +160,7 @@ void report::write_json(const cell &measured) const
         fprintf(json, ",\"transport\":\"%s\",\"memory\":\"%s\",\"batch\":%d,\"disturbed_rounds\":%d,\"best_peer\":%s",
                 wanted.transport_name(), wanted.memory_name(), each.batch, each.disturbed,
                 &each == best ? "true" : "false");
+        write_list(json, "crossing_us", measured.crossing_us);
         if (each.status == "ok") {
             fprintf(json, ",\"p50_us\":%.6g,\"min_us\":%.6g", quantile(each.round_us, 0.5), quantile(each.round_us, 0));
             write_list(json, "round_us", each.round_us);

@@ -27,6 +27,7 @@ struct cell {
     op what;
     std::size_t bytes;
     std::vector<entry> entries;
+    std::vector<double> crossing_us; /* of a cache line, before each round and after the last */
 };
 
 double quantile(std::vector<double> values, double part); /* of a non-empty list */
@@ -47,6 +48,7 @@ class report
 
   private:
     void print_row(const cell &measured);
+    void print_ratios(const cell &measured);
     void write_json(const cell &measured) const;
 
     const options &wanted;

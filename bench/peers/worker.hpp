@@ -59,6 +59,12 @@ class adapter
 
     virtual void barrier() = 0;
 
+    /* False: its results are not checked. */
+    virtual bool has_results() const
+    {
+        return true;
+    }
+
     /* Where the result of the prepared call lies. */
     virtual const float *result(const buffers &memory) const
     {
