@@ -366,28 +366,44 @@ static tutti_status meet(struct tti_op *op)
 /* ---- Parts -----------------------------------------------------------------------------------------------------
  *
  * Where ranks share cores and reach all buffers, a rank's part in an operation, which is what its plan moves, is done by
- * whoever comes to it first once all have entered: the rank itself, or one that runs on its core. The operation ends when
- * all parts are done, and a rank that waits for its turn on a core holds nobody up: one turn for each is enough, instead of
- * one to enter and one to leave. Not with counts for each rank: these lie in tables that are used again as soon as all
+ * whoever comes to it first once all have entered: the rank itself, or one that runs on its core; at last, where the
+ * operation is large, any that has nothing left to do, since ranks need not be spread evenly. The operation ends when all
+ * parts are done, and a rank that waits for its turn on a core holds nobody up: one turn for each is enough, instead of one
+ * to enter and one to leave. Not with counts for each rank: these lie in tables that are used again as soon as all
  * parts are done, while a rank without a part has yet to read them. And a user's function is called by the rank itself. */
+
+enum { LARGE_BYTES = 256 << 10 }; /* below that, what a part's core has in its cache counts more than an idle core */
+
+static bool may_claim(const struct tti_op *op, int rank)
+{
+    const tutti_comm *comm = op->comm;
+    if (rank == comm->rank || !comm->crowded) return rank == comm->rank;
+    return op->part >= comm->size || atomic_load_explicit(&comm->posts[rank].core, memory_order_relaxed) ==
+                                         atomic_load_explicit(&comm->posts[comm->rank].core, memory_order_relaxed);
+}
 
 static bool claim(const struct tti_op *op, int rank)
 {
     const tutti_comm *comm = op->comm;
-    struct tti_post *post = &comm->posts[rank], *own = &comm->posts[comm->rank];
-    bool here = comm->crowded && atomic_load_explicit(&post->core, memory_order_relaxed) ==
-                                     atomic_load_explicit(&own->core, memory_order_relaxed);
-    if (rank != comm->rank && !here) return false;
+    struct tti_post *post = &comm->posts[rank];
+    if (!may_claim(op, rank)) return false;
     uint64_t before = atomic_load_explicit(&post->claimed, memory_order_relaxed);
     if (before >> 32 == mark(op, 0) >> 32) return false;
     return atomic_compare_exchange_strong_explicit(&post->claimed, &before, mark(op, (uint32_t)comm->rank + 1),
                                                    memory_order_relaxed, memory_order_relaxed);
 }
 
+/* How many parts a rank looks at: those of its core's ranks, and where it is large all of them once more. */
+static int parts_to_see(const struct tti_op *op)
+{
+    const tutti_comm *comm = op->comm;
+    return comm->crowded && tti_shape_bytes(&op->shape) >= LARGE_BYTES ? 2 * comm->size : comm->size;
+}
+
 static tutti_status do_parts(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    for (; op->part < comm->size; op->part++) {
+    for (int most = parts_to_see(op); op->part < most; op->part++) {
         struct tti_shape shape = op->shape;
         shape.rank = (comm->rank + op->part) % comm->size;
         if (op->plan == NULL) {
@@ -412,7 +428,7 @@ static int doer_of(const struct tti_op *op, int rank)
 static tutti_status run_parts(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    if (op->part < comm->size) {
+    if (op->part < parts_to_see(op)) {
         TTI_TRY(do_parts(op));
         publish(op, TTI_LEFT);
     }
