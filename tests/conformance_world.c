@@ -212,7 +212,7 @@ void conf_world_run(const struct conf_world *world)
     pid_t pids[SIZE_MOST];
     char job[64];
     int processes = processes_of(world);
-    if (CONF_SANITIZED_THREADS && world->ranks == CONF_JOINED) return;
+    if (SANITIZED_THREADS && world->ranks == CONF_JOINED) return;
     snprintf(job, sizeof job, "conformance-%d-%d", (int)getpid(), worlds++);
     atomic_store(&conf_totals->arrivals, 0);
     for (int rank = 0; rank < processes; rank++) pids[rank] = start(world, job, rank);

@@ -8,6 +8,7 @@
 #ifndef TESTS_CONFORMANCE_WORLD_H
 #define TESTS_CONFORMANCE_WORLD_H
 
+#include "sanitized.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <tutti/tutti.h>
@@ -15,7 +16,8 @@
 enum conf_ranks {
     CONF_THREADS,   /* tutti_main with TUTTI_RANKS */
     CONF_PROCESSES, /* forked, each tutti_join_as */
-    CONF_JOINED,    /* threads of one process, each tutti_join_as */
+    CONF_JOINED,    /* threads of one process, each tutti_join_as; not under the thread sanitizer, which cannot follow
+                       ranks that map the same memory at several places of one process */
     CONF_PAIRS,     /* forked, each tutti_main with TUTTI_RANKS=2; sizes that are odd: one thread each */
     CONF_SIMULATED  /* tutti_sim_run: one thread, simulated time */
 };
@@ -49,27 +51,5 @@ int conf_end(void);
 bool conf_check(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void conf_world_run(const struct conf_world *world);
 const char *conf_ranks_name(enum conf_ranks ranks);
-
-/* Built with a sanitizer: everything takes ten times as long. The thread sanitizer cannot follow ranks that map the same
- * memory at several places of one process: there are no CONF_JOINED worlds with it. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CONF_SANITIZED 1
-#define CONF_SANITIZED_THREADS 1
-#elif __has_feature(address_sanitizer)
-#define CONF_SANITIZED 1
-#endif
-#elif defined(__SANITIZE_THREAD__)
-#define CONF_SANITIZED 1
-#define CONF_SANITIZED_THREADS 1
-#elif defined(__SANITIZE_ADDRESS__)
-#define CONF_SANITIZED 1
-#endif
-#ifndef CONF_SANITIZED
-#define CONF_SANITIZED 0
-#endif
-#ifndef CONF_SANITIZED_THREADS
-#define CONF_SANITIZED_THREADS 0
-#endif
 
 #endif

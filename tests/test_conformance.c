@@ -167,10 +167,9 @@ int main(int argc, char **argv)
     conf_reference_prepare();
     static const int sizes[] = {2, 3, 5, 1, 4, 8, 7, 9, 16, 17, 6};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        run_ordered(sizes[i], (int)i * 3, sizes[i] <= 5 ? VARIANTS : 4, CONF_SANITIZED ? 1 : 4, seed + i * 10000);
+        run_ordered(sizes[i], (int)i * 3, sizes[i] <= 5 ? VARIANTS : 4, SANITIZED ? 1 : 4, seed + i * 10000);
     for (int size = 2; size <= 8; size++)
-        run_mixed(size, CONF_SANITIZED ? 4 : VARIANTS, CONF_SANITIZED ? 60 : 300,
-                  seed + 500000 + (uint64_t)size * 1000);
+        run_mixed(size, SANITIZED ? 4 : VARIANTS, SANITIZED ? 60 : 300, seed + 500000 + (uint64_t)size * 1000);
     for (int size = 1; size <= 4; size++) run_letters(size);
     check_paths();
     return conf_end();

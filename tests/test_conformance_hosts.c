@@ -41,7 +41,7 @@ static void run(const struct variant *variant, size_t batch, uint64_t seed)
     char label[80];
     for (int tuning = 0; tuning < CONF_TUNINGS; tuning++)
         for (size_t kind = 0; kind < conf_kind_count; kind++)
-            for (int again = 0; again < (CONF_SANITIZED ? 1 : 2); again++)
+            for (int again = 0; again < (SANITIZED ? 1 : 2); again++)
                 conf_list_add_random(&list, conf_kinds[kind], (enum conf_tuning)tuning, seed++,
                                      tuning == CONF_DEFAULT ? 300000 : 20000);
     conf_list_prepare(&list, seed, false);

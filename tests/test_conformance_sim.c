@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SEEDS = CONF_SANITIZED ? 2 : 6 };
+enum { SEEDS = SANITIZED ? 2 : 6 };
 
 static void run(struct conf_list *list, int hosts, int direct, uint64_t seed)
 {

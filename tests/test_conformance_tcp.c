@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 {
     static const int sizes[] = {1, 2, 3, 4, 5, 8, 13, 17};
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) * 1000003 : 1;
-    size_t size_count = CONF_SANITIZED ? 5 : sizeof sizes / sizeof *sizes;
+    size_t size_count = SANITIZED ? 5 : sizeof sizes / sizeof *sizes;
     setenv("TUTTI_TRANSPORT", "tcp", 1);
     conf_begin();
     conf_reference_prepare();

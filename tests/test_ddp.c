@@ -263,7 +263,7 @@ int main(void)
             }
             for (int g = 0; g < 8; g++) {
                 int grains = all_grains[g];
-                if (!CONF_SANITIZED || g % 3 == 0) run(ranks, all_sizes[s], run_grains, &grains);
+                if (!SANITIZED || g % 3 == 0) run(ranks, all_sizes[s], run_grains, &grains);
             }
             run(ranks, all_sizes[s], run_norms, NULL);
         }

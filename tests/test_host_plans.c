@@ -285,7 +285,7 @@ static void check_all_data(uint64_t seed)
         conf_table_fill(&table, (tutti_type)type, CONF_RANKS_MOST, DATA_COUNT, seed + (uint64_t)type, true);
         for (int i = 1; i < COVERED; i++)
             for (int column = 0; column < (conf_kind_reduces(covered[i]) ? CONF_COLUMNS : 1); column++)
-                for (int again = 0; again < (CONF_SANITIZED ? 1 : 3) && conf_defined((tutti_type)type, column); again++)
+                for (int again = 0; again < (SANITIZED ? 1 : 3) && conf_defined((tutti_type)type, column); again++)
                     check_data(covered[i], (tutti_type)type, column, &table, seed++);
         conf_table_free(&table);
     }
@@ -469,7 +469,7 @@ int main(int argc, char **argv)
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) * 1000003 : 1;
     for (int size = 1; size <= CONF_RANKS_MOST; size++)
         for (int i = 0; i < COVERED; i++)
-            for (int again = 0; again < (CONF_SANITIZED ? 6 : 30); again++)
+            for (int again = 0; again < (SANITIZED ? 6 : 30); again++)
                 check_plan(covered[i], size, conf_hash(seed, 6) % (again % 2 == 0 ? 12 : 500), seed + 1), seed++;
     for (int size = 1; size <= CONF_RANKS_MOST; size++) check_ranges(size);
     check_all_data(seed);

@@ -95,7 +95,7 @@ static void check_counts(enum tti_kind kind, int size, uint64_t seed)
     const size_t counts[] = {0, 1, n - 1, n, n + 1, 2 * n + 3, 63, 64, 65, 97, 64 * n + 1, 400};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int root = (int)(conf_hash(seed, i) % (uint64_t)size);
-        for (uint64_t again = 0; again < (CONF_SANITIZED ? 1 : 4); again++)
+        for (uint64_t again = 0; again < (SANITIZED ? 1 : 4); again++)
             check_plan(kind, size, root, counts[i], seed * 1000 + i * 4 + again);
     }
     for (int root = 0; root < size && has_root(kind); root++)
@@ -202,7 +202,7 @@ static void check_all_data(uint64_t seed)
             enum tti_kind kind = conf_kinds[i];
             int columns = conf_kind_reduces(kind) ? CONF_COLUMNS : 1;
             for (int column = 0; column < columns && kind < TTI_TUNING; column++)
-                for (int again = 0; again < (CONF_SANITIZED ? 1 : 4) && conf_defined((tutti_type)type, column); again++)
+                for (int again = 0; again < (SANITIZED ? 1 : 4) && conf_defined((tutti_type)type, column); again++)
                     check_data(kind, (tutti_type)type, column, &table, seed++);
         }
         conf_table_free(&table);
@@ -411,7 +411,7 @@ static void check_mistake(enum mistake mistake, uint64_t seed)
 static void check_mistakes(uint64_t seed)
 {
     for (int mistake = 0; mistake < MISTAKE_COUNT; mistake++) {
-        for (int i = 0; i < (CONF_SANITIZED ? 150 : 600); i++) check_mistake((enum mistake)mistake, seed++);
+        for (int i = 0; i < (SANITIZED ? 150 : 600); i++) check_mistake((enum mistake)mistake, seed++);
         printf("%-30s %4d planted, %4d found\n", mistakes[mistake].text, planted[mistake], found[mistake]);
         check(planted[mistake] > 20 && found[mistake] * 100 >= planted[mistake] * mistakes[mistake].share,
               "of %d times %s only %d were found", planted[mistake], mistakes[mistake].text, found[mistake]);

@@ -76,7 +76,7 @@ static void check_counts(enum tti_kind kind, enum tti_path path, int size, uint6
     static const size_t elements[] = {1, 2, 4, 8, 64};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         size_t element = elements[conf_hash(seed, i) % 5];
-        for (uint64_t again = 0; again < (CONF_SANITIZED ? 1 : 3); again++)
+        for (uint64_t again = 0; again < (SANITIZED ? 1 : 3); again++)
             check_plan(kind, path, size, element, counts[i], seed * 100 + i * 3 + again);
     }
 }
@@ -238,7 +238,7 @@ static void check_mistake(enum mistake mistake, uint64_t seed)
 static void check_mistakes(uint64_t seed)
 {
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
-        for (int i = 0; i < (CONF_SANITIZED ? 400 : 1500); i++) check_mistake((enum mistake)mistake, seed++);
+        for (int i = 0; i < (SANITIZED ? 400 : 1500); i++) check_mistake((enum mistake)mistake, seed++);
         printf("%-24s %4d planted, %4d found\n", mistake_names[mistake], planted[mistake], found[mistake]);
         check(planted[mistake] > 20 && found[mistake] * 100 >= planted[mistake] * shares[mistake],
               "of %d times %s only %d were found", planted[mistake], mistake_names[mistake], found[mistake]);

@@ -42,7 +42,7 @@ static void add_counts(struct conf_list *list, enum tti_kind kind, tutti_type ty
     size_t counts[CONF_COUNTS_MOST];
     size_t most = tuning == CONF_DEFAULT && seed % 32 == 0 ? 300000 : 20000;
     size_t used = conf_counts(tuning, type, kind, list->size, most, counts);
-    for (int i = 0; i < (CONF_SANITIZED ? 1 : 3); i++) {
+    for (int i = 0; i < (SANITIZED ? 1 : 3); i++) {
         uint64_t hash = conf_hash(seed, (uint64_t)i);
         struct conf_case one = {.kind = kind, .type = type, .tuning = tuning, .seed = hash};
         one.column = columns[hash % 6];
@@ -103,7 +103,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < KERNELS; i++)
         if (tti_kernels_force(kernels[i])) usable[usable_count++] = i;
     tti_kernels_force(NULL);
-    for (int size = 1; size <= CONF_RANKS_MOST; size += CONF_SANITIZED ? 4 : 1)
-        run_size(size, seed + (uint64_t)size * 5000);
+    for (int size = 1; size <= CONF_RANKS_MOST; size += SANITIZED ? 4 : 1) run_size(size, seed + (uint64_t)size * 5000);
     return conf_end();
 }

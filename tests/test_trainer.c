@@ -149,9 +149,9 @@ static void test_layouts(void)
         conf_check(first.losses[STEPS - 1] < first.losses[0], "it learns nothing");
         for (int i = 0; i < 4; i++) {
             same(&first, CONF_THREADS, sizes[i], &options);
-            if (!CONF_SANITIZED || i == 1) same(&first, CONF_PROCESSES, sizes[i], &options);
+            if (!SANITIZED || i == 1) same(&first, CONF_PROCESSES, sizes[i], &options);
         }
-        for (int passes = 2; passes <= 5; passes += 1 + 2 * CONF_SANITIZED) {
+        for (int passes = 2; passes <= 5; passes += 1 + 2 * SANITIZED) {
             options.accumulate = passes;
             same(&first, CONF_THREADS, 1, &options);
             same(&first, CONF_THREADS, 3, &options);
@@ -330,9 +330,8 @@ static void learn_markov(const char *data, int64_t steps, double rate, double ne
 
 static void test_markov(void)
 {
-    learn_markov("markov:order=1,states=11,length=200000", CONF_SANITIZED ? 150 : 500, 0.02,
-                 CONF_SANITIZED ? 0.1 : 0.03);
-    if (!CONF_SANITIZED) learn_markov("markov:order=2,states=5,length=200000", 800, 0.01, 0.05);
+    learn_markov("markov:order=1,states=11,length=200000", SANITIZED ? 150 : 500, 0.02, SANITIZED ? 0.1 : 0.03);
+    if (!SANITIZED) learn_markov("markov:order=2,states=5,length=200000", 800, 0.01, 0.05);
 }
 
 /* One batch, again and again. */
@@ -478,7 +477,7 @@ int main(void)
     struct conf_world starved = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = starve};
     conf_world_run(&starved);
     struct conf_world alone = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = weigh};
-    if (!CONF_SANITIZED) conf_world_run(&alone);
+    if (!SANITIZED) conf_world_run(&alone);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     conf_check(system(command) == 0, "rm");
     return conf_end();

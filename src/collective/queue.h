@@ -81,7 +81,8 @@ void tti_started_free(struct tti_started *started); /* its handle is void from n
 void tti_started_void(struct tti_started *started); /* the same for one that keeps its place; by who has the right */
 void tti_started_free_all(tutti_comm *comm);
 
-/* The service thread (service.c). */
+/* The service threads (service.c). How many a process has at most: 0, as many as there are cores to spare. */
+extern int tti_service_threads;
 tutti_status tti_service_add(tutti_comm *comm, tutti_error *error);
 void tti_service_remove(tutti_comm *comm);
 /* There is an op to look after: soon, or promptly when it is worth a wake-up. */

@@ -4,6 +4,9 @@
  * their deadlines. It sleeps when there is nothing to do: for moments at first, since ops tend to follow each other and a
  * wake-up costs more than a small op, then until it is woken.
  *
+ * A process whose ranks are threads has several where the host has cores to spare: one would do the parts of all its ranks in
+ * an operation one after the other. All comms of a rank that have as many ranks here are with the same one.
+ *
  * Inside a simulated run every comm has one of its own, as if it were alone in its process: a task, without locks, since
  * it ends before its comm does.
  *
@@ -40,7 +43,14 @@ struct tti_service {
     _Atomic uint32_t stop;
 };
 
-static struct tti_service process_service = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+enum { SERVICES = 8 };
+#define SERVICE                                                                                                        \
+    {                                                                                                                  \
+        .life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER                                           \
+    }
+static struct tti_service services[SERVICES] = {SERVICE, SERVICE, SERVICE, SERVICE, SERVICE, SERVICE, SERVICE, SERVICE};
+
+int tti_service_threads = 0;
 
 struct round {
     bool any;   /* some op is in flight, and not left to who started it */
@@ -150,9 +160,18 @@ static struct tti_service *simulated_service(void)
     return service;
 }
 
+/* Ranks that compute have their cores to themselves; of the others each takes a thread. */
+static struct tti_service *service_for(const tutti_comm *comm)
+{
+    uint64_t cores[TTI_CORE_WORDS];
+    tti_cores_mine(cores);
+    int count = tti_service_threads > 0 ? tti_service_threads : tti_cores_count(cores) - comm->here;
+    return &services[comm->job_rank % (count < 1 ? 1 : count < SERVICES ? count : SERVICES)];
+}
+
 tutti_status tti_service_add(tutti_comm *comm, tutti_error *error)
 {
-    struct tti_service *service = tti_sim == NULL ? &process_service : simulated_service();
+    struct tti_service *service = tti_sim == NULL ? service_for(comm) : simulated_service();
     if (service == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a service task");
     lock(service, &service->life);
     tutti_status status = ensure(service, error);
@@ -213,10 +232,11 @@ void tti_service_wake(const tutti_comm *comm, bool promptly)
 
 void tti_service_forked(void)
 {
-    struct tti_service *service = &process_service;
-    pthread_mutex_init(&service->life, NULL);
-    pthread_mutex_init(&service->lock, NULL);
-    service->first = NULL;
-    service->runs = false;
-    atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
+    for (struct tti_service *service = services; service < services + SERVICES; service++) {
+        pthread_mutex_init(&service->life, NULL);
+        pthread_mutex_init(&service->lock, NULL);
+        service->first = NULL;
+        service->runs = false;
+        atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
+    }
 }
