@@ -116,7 +116,8 @@ tutti_status tutti_key_create(const char *path, char *reason, size_t reason_byte
     if (path == NULL) return TUTTI_ERR_ARGUMENT;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
     if (fd < 0) {
-        tti_error_set(&error, TUTTI_ERR_SYSTEM, errno, "%.200s cannot be made", path);
+        tti_error_set(&error, TUTTI_ERR_SYSTEM, errno, "%.200s cannot be made%s", path,
+                      errno == EEXIST ? ", since a key is never replaced; give another name" : "");
     } else {
         tutti_status status = write_key(fd, path, &error);
         if (close(fd) != 0 && status == TUTTI_OK)

@@ -138,16 +138,30 @@ void doctor_launcher(struct doctor *doctor)
 
 /* ---- The key ------------------------------------------------------------------------------------------------------- */
 
+/* As the library reads it; what else it would look at is told elsewhere. */
+static bool holds_key(char *reason, size_t reason_bytes)
+{
+    enum { SEVERAL_HOSTS = 2 };
+    tutti_options options;
+    (void)tutti_options_init(&options, NULL, 0);
+    options.interface = options.ports = options.tuning = options.trace = "";
+    options.log = "warn";
+    options.transport = options.launcher = "auto";
+    return tutti_options_check(&options, SEVERAL_HOSTS, reason, reason_bytes) == TUTTI_OK;
+}
+
 static void check_key_file(struct doctor *doctor, const char *path)
 {
     struct stat info;
-    char fix[400];
+    char fix[400], reason[480];
     if (stat(path, &info) != 0) {
         (void)snprintf(fix, sizeof fix, "tutti key %.300s, then copy it to every host", path);
         doctor_add(doctor, FOUND_BAD, "key", fix, "the key file %s cannot be opened: %s", path, strerror(errno));
     } else if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         (void)snprintf(fix, sizeof fix, "chmod 600 %.300s", path);
         doctor_add(doctor, FOUND_BAD, "key", fix, "the key file %s can be read by others than its owner", path);
+    } else if (!holds_key(reason, sizeof reason)) {
+        doctor_add(doctor, FOUND_BAD, "key", "make one with tutti key FILE, and copy it to every host", "%s", reason);
     } else {
         doctor_add(doctor, FOUND_GOOD, "key", NULL, "file %s, for its owner alone", path);
     }

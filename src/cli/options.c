@@ -263,6 +263,9 @@ static int take_short_flag(const char *command, const struct cli_page *page, str
     while (flag->row.name != NULL && (flag->short_name == NULL || flag->short_name[0] != word[1])) flag++;
     if (flag->row.name == NULL) return refuse_flag(command, page, word);
     const char *joined = word[2] != '\0' ? word + 2 : NULL;
+    bool number = flag->row.kind != TUTTI_OPTION_TEXT && flag->row.kind != TUTTI_OPTION_BOOL;
+    if (number && joined != NULL && isalpha((unsigned char)joined[0])) /* -np 4, as mpirun has it */
+        return cli_refuse(command, "unknown flag '%s'; did you mean '%s'?", word, shown);
     if (flag->is_switch) {
         if (joined != NULL) return cli_refuse(command, "%s takes no value", shown);
         set_number(values, flag->offset, 1);

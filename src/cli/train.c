@@ -111,7 +111,8 @@ static int read_values(int argc, char **argv, struct train_words *words)
         return cli_refuse("train", "unexpected word '%s'; see tutti train --help", words->argv[rest]);
     if (model != NULL) values.options.model = model;
     values.options.struct_size = sizeof values.options;
-    if (values.options.data[0] == '\0') return cli_refuse("train", "--data is missing: what is there to learn?");
+    if (values.options.data[0] == '\0')
+        return cli_refuse("train", "--data is missing: a file or folder to learn from; see tutti train --help");
     return CLI_GO_ON;
 }
 

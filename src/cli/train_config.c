@@ -27,7 +27,9 @@ static int refuse_name(const struct cli_page *page, const char *path, int line, 
     for (const struct cli_flag *flag = page->flags; flag->row.name != NULL && count < 128; flag++)
         names[count++] = flag->row.name;
     const char *near = tutti_nearest(name, names, count);
-    if (near == NULL) return cli_refuse("train", "%s:%d: there is no setting '%s'", path, line, name);
+    if (near == NULL)
+        return cli_refuse("train", "%s:%d: there is no setting '%s'; lines are flags without --, as in: steps 500",
+                          path, line, name);
     return cli_refuse("train", "%s:%d: there is no setting '%s'; did you mean '%s'?", path, line, name, near);
 }
 
@@ -104,7 +106,7 @@ int train_read_config(const struct cli_page *page, int argc, char **argv, struct
     words->argv[words->argc++] = argv[0];
     if (path != NULL) {
         FILE *file = fopen(path, "re");
-        if (file == NULL) return cli_fail("train", "--config %s: %s", path, strerror(errno));
+        if (file == NULL) return cli_refuse("train", "--config %s: %s", path, strerror(errno));
         status = take_file(page, path, file, words, argc);
         (void)fclose(file);
     }

@@ -51,7 +51,8 @@ tutti_status tti_checkpoint_steps(const char *folder, uint64_t **steps, size_t *
     *steps = NULL;
     *count = 0;
     DIR *entries = opendir(folder);
-    if (entries == NULL) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s", folder);
+    if (entries == NULL)
+        return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s cannot be opened", folder);
     for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
         uint64_t step;
         if (!step_of_name(entry->d_name, &step)) continue;

@@ -45,6 +45,9 @@ struct tti_checkpoint_content {
     size_t text_count;
 };
 
+/* Makes it unless it is there; whether checkpoints can be saved into it. */
+tutti_status tti_checkpoint_folder(const char *folder, tutti_error *error);
+
 /* tutti_checkpoint_save, with texts. */
 tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
                                  const struct tti_checkpoint_content *content, tutti_error *error);

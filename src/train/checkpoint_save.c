@@ -181,10 +181,17 @@ static void remove_old(const struct save *save, int keep)
     free(steps);
 }
 
-static tutti_status lock_folder(const char *folder, int *lock, tutti_error *error)
+tutti_status tti_checkpoint_folder(const char *folder, tutti_error *error)
 {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s cannot be made", folder);
+    if (access(folder, W_OK | X_OK) == 0) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "nothing can be saved into the folder %.300s", folder);
+}
+
+static tutti_status lock_folder(const char *folder, int *lock, tutti_error *error)
+{
+    TTI_TRY(tti_checkpoint_folder(folder, error));
     *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*lock < 0) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s cannot be opened", folder);
     if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return TUTTI_OK;

@@ -177,7 +177,8 @@ static tutti_status add_folder(struct bytes *bytes, const char *path, size_t *le
 tutti_status tti_source_bytes(const char *text, struct tti_source *source, tutti_error *error)
 {
     struct stat about;
-    if (stat(text, &about) != 0) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "data: %.300s", text);
+    if (stat(text, &about) != 0)
+        return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "data: %.300s cannot be opened", text);
     struct bytes *bytes = tti_calloc(1, sizeof *bytes);
     if (bytes == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "data: no memory");
     size_t length = 0;

@@ -5,7 +5,9 @@
 #include "train/trainer.h"
 
 #include "base/alloc.h"
+#include "base/options.h"
 #include "base/status.h"
+#include "train/checkpoint.h"
 #include <math.h>
 #include <string.h>
 
@@ -27,17 +29,11 @@ tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error
 
 /* ---- Options --------------------------------------------------------------------------------------------------- */
 
-static tutti_status refuse(tutti_error *error, const char *name, const char *value, const char *accepted)
-{
-    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s: \"%.64s\" is not one of %s", name, value, accepted);
-}
-
 static tutti_status check_options(const tutti_train_options *o, tutti_error *error)
 {
-    bool mlp = strcmp(o->model, "mlp") == 0;
-    if (!mlp && strcmp(o->model, "gpt") != 0) return refuse(error, "model", o->model, "gpt, mlp");
-    if (mlp && strcmp(o->loss, "cross_entropy") != 0 && strcmp(o->loss, "mse") != 0)
-        return refuse(error, "loss", o->loss, "cross_entropy, mse");
+    static const char *const models[] = {"gpt", "mlp"}, *const losses[] = {"cross_entropy", "mse"};
+    TTI_TRY(tti_option_word("model", o->model, models, 2, error));
+    if (strcmp(o->model, "mlp") == 0) TTI_TRY(tti_option_word("loss", o->loss, losses, 2, error));
     if (o->grains > o->batch && !o->fast)
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "%lld grains are more than the %lld samples of a batch: a grain needs a sample",
@@ -226,7 +222,10 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(open_data(t, error));
     TTI_TRY(make_model(t, error));
     TTI_TRY(make_pass(t, error));
-    return make_optimizer(t, error);
+    TTI_TRY(make_optimizer(t, error));
+    /* before the first step rather than after many */
+    bool saves = t->rank == 0 && t->options.save[0] != '\0' && !t->options.resume;
+    return saves ? tti_checkpoint_folder(t->options.save, error) : TUTTI_OK;
 }
 
 tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,

@@ -75,7 +75,8 @@ static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *
                              meeting->where.rank, host, meeting->job, tried);
     return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank %d on %s cannot meet rank 0 of job %.64s (%s)%s",
                          meeting->where.rank, host, meeting->job, tried,
-                         knock->refusals > 0 ? "; do all ranks have the same job name and number of ranks?" : "");
+                         knock->refusals > 0 ? "; do all ranks have the same job name and number of ranks?"
+                                             : "; is rank 0 running there?");
 }
 
 static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *knock, tutti_error *error)

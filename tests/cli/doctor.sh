@@ -52,6 +52,8 @@ chmod 644 open.key
 found 1 '^bad +key +the key file open.key can be read by others' TUTTI_KEY_FILE=open.key
 found 1 '^ +fix: chmod 600 open.key$' TUTTI_KEY_FILE=open.key
 chmod 600 open.key
+found 1 '^bad +key +the file open.key does not hold a key' TUTTI_KEY_FILE=open.key
+printf '%064d\n' 7 >open.key
 found 0 '^ok +key +file open.key' TUTTI_KEY_FILE=open.key
 found 1 '^bad +key +TUTTI_KEY is no key' TUTTI_KEY=short
 found 0 '^ok +key +from the launcher' TUTTI_KEY="$(printf '%064d' 7)"

@@ -27,6 +27,7 @@ refused '^tutti run: -n: "0" is out of range; give a whole number from 1 to 6553
 refused '^tutti run: -n: "-1" is out of range' run -n -1 true
 refused '^tutti run: -n: "65537" is out of range' run -n65537 true
 refused '^tutti run: -n: "4x" is not understood' run -n4x true
+refused "^tutti run: unknown flag '-np'; did you mean '-n'\\?$" run -np 4 true
 refused '^tutti run: -n: the value is empty' run -n '' true
 refused '^tutti run: --ranks: "99999999999999999999" is out of range' run --ranks=99999999999999999999 true
 refused '^tutti run: -n needs a value$' run -n

@@ -150,7 +150,7 @@ refused() {
 }
 : >empty
 printf '1,2,0\n1,x,1\n' >bad.csv
-refused '^tutti train: data: missing \(No such file' gpt --data missing
+refused '^tutti train: data: missing cannot be opened \(No such file' gpt --data missing
 refused '^tutti train: data: empty is empty' gpt --data empty
 refused 'has 2200 tokens, 220 of them held out; a context of 500 needs 501' gpt --data text --context 500
 refused '^tutti train: bad.csv:2: column 2 is "x", not a number' mlp --data bad.csv
@@ -159,6 +159,11 @@ refused 'is of another model: layers is 1 there, 2 here' gpt "${SMALL[@]}" --sav
 refused 'there is one/step-00000012 already: go on from it with --resume' gpt "${SMALL[@]}" --save one
 refused "unknown model 'gtp'" gtp --data text
 refused '--data is missing' gpt
+refused "model is \"gtp\"; it takes gpt or mlp; did you mean gpt\?" --data text --model gtp
+refused 'the folder /proc/none cannot be made' gpt "${SMALL[@]}" --save /proc/none
+check 'a folder that cannot be saved to: before the first step' '' "$(grep ^step out.txt)"
+refused '^tutti train: --config nowhere: No such file' --config nowhere
+refused "there is no setting '.*'; lines are flags without --" --config <(echo '{"steps": 3}')
 refused "there is no setting 'layres'; did you mean 'layers'\?" --config <(echo layres 3)
 refused 'layers: "x" is not understood' --config <(echo layers x)
 refused '--lr: "-1" is out of range' gpt --data text --lr -1
