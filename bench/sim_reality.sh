@@ -3,7 +3,7 @@
 # links that tutti bench --tune measures. Both in turns, since machines drift; the median of all rounds is printed.
 #   bench/sim_reality.sh [RANKS [ROUNDS [TUTTI]]]
 set -euo pipefail
-ranks=${1:-2} rounds=${2:-3} tutti=${3:-build/tutti}
+ranks=${1:-2} rounds=${2:-5} tutti=${3:-build/tutti}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 sizes="65536 262144 1048576 4194304 16777216 67108864"

@@ -213,7 +213,16 @@ static void test_times(void)
     CHECK(is_near(when(2), LATENCY_NS + 300000));
     run(exchange, setup); /* neither receives while it sends */
     CHECK(is_near(when(0), 600000) && is_near(when(2), 600000));
+    const tutti_sim_point late[] = {{0, 0}, {200000, 14000}};
+    setup.delay = late, setup.delay_count = 2; /* nobody is busy with it: what is copied by then is copied as before */
+    run(alone, setup);
+    CHECK(is_near(when(2), LATENCY_NS + 300000 + 7000));
+    run(exchange, setup); /* it comes while the other still sends */
+    CHECK(is_near(when(0), 600000) && is_near(when(2), 600000));
     setup.copy_count = 0;
+    run(exchange, setup);
+    CHECK(is_near(when(0), LATENCY_NS + HEAD + 100000 + 7000));
+    setup.delay_count = 0;
     run(share_out, setup);
     int64_t both = LATENCY_NS + 2 * (HEAD + LARGE);
     int64_t first = when(2) < when(4) ? when(2) : when(4), second = when(2) < when(4) ? when(4) : when(2);

@@ -159,6 +159,10 @@ typedef struct tutti_sim_setup {
     const tutti_sim_point *copy; /* of a message to another host: how long its sender's core is busy with it, and its
                                     * receiver's; growing sizes, linear between and beyond them; NULL: not at all */
     size_t copy_count;
+    const tutti_sim_point
+        *delay; /* of a message to another host: how much later than by all else it comes, though no core
+                                     is busy with it; sizes as above; NULL: not at all */
+    size_t delay_count;
     int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */
     int sizes_only;                /* data take their time but are not moved: buffers keep what they hold */
     size_t stack_bytes;            /* of each rank; 0: 128 KiB */

@@ -28,12 +28,14 @@ struct tti_sim_setup {
     uint64_t seed;
     double local_ns_per_byte;
     int64_t local_latency_ns, overhead_ns, noise_ns;
-    const tutti_sim_point *copy; /* of a message between hosts: of the sender's time, and of the receiver's */
-    size_t copy_count;           /* 0: none */
-    bool sizes_only;             /* data are not moved: their time passes, their bytes stay */
-    size_t stack_bytes;          /* of each task; 0: TTI_SIM_STACK_BYTES */
-    int64_t limit_ms;            /* processor time that the run may take; 0: any */
-    int64_t look_ns;             /* when all that is due until then has happened, */
+    const tutti_sim_point *copy;  /* of a message between hosts: of the sender's time, and of the receiver's */
+    size_t copy_count;            /* 0: none */
+    const tutti_sim_point *delay; /* of a message between hosts: how much later it comes */
+    size_t delay_count;
+    bool sizes_only;    /* data are not moved: their time passes, their bytes stay */
+    size_t stack_bytes; /* of each task; 0: TTI_SIM_STACK_BYTES */
+    int64_t limit_ms;   /* processor time that the run may take; 0: any */
+    int64_t look_ns;    /* when all that is due until then has happened, */
     bool (*look)(void *context,
                  uint64_t noted); /* this is told all that was noted; false ends the run. NULL: nobody is */
     void *look_context;

@@ -90,7 +90,9 @@ struct bench_rank {
     int rank, ranks, cores;
     size_t max_bytes;             /* of a buffer */
     char *in_buffer, *out_buffer; /* (max_bytes) each */
-    size_t link_at, link_most;    /* bench_links: where in them the next exchange is, and how far it may go */
+    size_t link_at, link_most;    /* bench_links: where in them the next message is, and how far it may go */
+    unsigned link_turn;           /* and how many there were */
+    tutti_comm *link_pair;        /* this rank and the one it is measured with */
     bool buffers_private;         /* what they are */
     bool bound;                   /* ranks are bound to different cores */
     size_t *counts;               /* (ranks) elements of each block of the case at hand */
@@ -172,8 +174,8 @@ int bench_tune(struct bench_rank *self);
 enum { BENCH_LINK_SIZES = 6 };
 struct bench_link_costs {
     double local_bytes_per_s;
-    double exchange_s[BENCH_LINK_SIZES];
-    tutti_sim_point copy[BENCH_LINK_SIZES + 1];
+    double stream_s[BENCH_LINK_SIZES], alone_s[BENCH_LINK_SIZES]; /* of one each way, among many and alone */
+    tutti_sim_point copy[BENCH_LINK_SIZES + 1], delay[BENCH_LINK_SIZES + 1];
 };
 struct bench_links {
     double link_bytes_per_s;
@@ -181,7 +183,7 @@ struct bench_links {
     size_t far_bytes; /* of a vector: from here on its data do not lie in the caches */
     struct bench_link_costs near, far;
 };
-int bench_links_measure(struct bench_rank *self, struct bench_links *links); /* `copy` on rank 0 only */
+int bench_links_measure(struct bench_rank *self, struct bench_links *links); /* points on rank 0 only */
 void bench_links_write(FILE *file, const struct bench_links *links);
 
 /* ---- The machine ------------------------------------------------------------------------------------------------- */

@@ -2,15 +2,18 @@
  *
  * What tutti sim needs to know of the links between ranks that exchange messages, and of what their cores do with them.
  * Ranks are measured in pairs, all pairs at once, so that what they share is in the figures: small messages one way and
- * both ways, and exchanges of growing sizes. How long cores are busy with a message of a size is what the simulated exchange
- * needs to take as long as the real one.
+ * both ways, and messages of growing sizes both ways, many at a time and alone. How long cores are busy with a message of a
+ * size is what the simulated stream of them needs to take as long as the real one; what one that is alone takes longer than
+ * that is delay: the way through the system is not shorter for it, but no core is busy meanwhile.
  */
 #include "cli/bench.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
 enum { LINK_SAMPLES = 15, BURST = 32, SMALL = 8, ADD_CHUNK = 262144, ADD_BYTES = 4 << 20, TRIAL_CALLS = 4 };
+enum { STREAM_MOST = 8, STREAM_BYTES = 2 << 20, LARGE = 1 << 20, FITS = 2 };
 static const size_t link_sizes[BENCH_LINK_SIZES] = {4096, 16384, 65536, 262144, 1 << 20, 4 << 20};
 static const double link_sample_seconds = 1e-3;
 
@@ -56,14 +59,61 @@ static tutti_status there_and_back(struct bench_rank *self, size_t bytes)
     return status == TUTTI_OK ? one_way(self, bytes, !sends) : status;
 }
 
-/* As much each way at once: at the same place of the buffers, or at the next. */
+/* Where the next message is sent from and where it goes: to places that were just used; or one of both to the next place. So
+ * it is in collectives that cut vectors into pieces: what is sent was made or has come just before, or what comes is used
+ * up at once and its place again for another. */
+static void next_places(struct bench_rank *self, size_t bytes, char **in, char **out)
+{
+    size_t near = self->link_turn % 4 * bytes, far = self->link_at;
+    if ((self->link_turn % 4 + 1) * bytes > STREAM_BYTES) near = 0;
+    if (far + bytes > self->link_most) far = 0;
+    bool walks = self->link_most > 0, sends = self->link_turn % 2 == 0;
+    *in = self->in_buffer + (walks && sends ? far : near);
+    *out = self->out_buffer + (walks && !sends ? far : near);
+    if (!sends) self->link_at = far + bytes;
+    self->link_turn++;
+}
+
+/* One message each way at once, as a collective sends it: it is not announced, nor accepted. */
 static tutti_status exchange(struct bench_rank *self, size_t bytes)
 {
+    size_t counts[2] = {bytes, bytes}, offsets[2] = {0};
+    char *in, *out;
+    counts[tutti_rank(self->link_pair)] = 0;
+    next_places(self, bytes, &in, &out);
+    return tutti_all_to_all_v(self->link_pair, in, counts, offsets, out, counts, offsets, TUTTI_U8);
+}
+
+static size_t stream_depth(size_t bytes)
+{
+    size_t depth = bytes < LARGE ? STREAM_BYTES / bytes : 1;
+    return depth > STREAM_MOST ? STREAM_MOST : depth;
+}
+
+/* The same with some of them under way, each way or one way: the next come as soon as these have. */
+static tutti_status stream_ways(struct bench_rank *self, size_t bytes, bool sends, bool receives)
+{
     int partner = partner_of(self);
-    size_t at = self->link_at + bytes <= self->link_most ? self->link_at : 0;
-    self->link_at = at + bytes;
-    return tutti_sendrecv(self->world, self->in_buffer + at, bytes, partner, 0, self->out_buffer + at, bytes, partner,
-                          0, TUTTI_U8, NULL);
+    tutti_status status = tutti_group_begin(self->world);
+    for (size_t i = 0; i < stream_depth(bytes) && status == TUTTI_OK; i++) {
+        char *in, *out;
+        next_places(self, bytes, &in, &out);
+        if (sends) status = tutti_send(self->world, in, bytes, TUTTI_U8, partner, 0);
+        if (receives && status == TUTTI_OK) status = tutti_recv(self->world, out, bytes, TUTTI_U8, partner, 0, NULL);
+    }
+    tutti_status ended = tutti_group_end(self->world);
+    return status == TUTTI_OK ? ended : status;
+}
+
+static tutti_status stream(struct bench_rank *self, size_t bytes)
+{
+    return stream_ways(self, bytes, true, true);
+}
+
+static tutti_status stream_one_way(struct bench_rank *self, size_t bytes)
+{
+    if (partner_of(self) == self->rank) return TUTTI_OK;
+    return stream_ways(self, bytes, self->rank % 2 == 0, self->rank % 2 != 0);
 }
 
 /* Sums as a reduction makes them: of the own input and what came, a chunk at a time. */
@@ -90,7 +140,7 @@ static int time_batch(struct bench_rank *self, link_call *call, size_t bytes, ui
     return CLI_GO_ON;
 }
 
-/* The quarter of the samples that was disturbed least decides. */
+/* The median: what is predicted from it is compared with medians. */
 static int time_call(struct bench_rank *self, link_call *call, size_t bytes, double *seconds)
 {
     double samples[LINK_SAMPLES];
@@ -103,8 +153,7 @@ static int time_call(struct bench_rank *self, link_call *call, size_t bytes, dou
     for (int i = 0; i < LINK_SAMPLES && status == CLI_GO_ON; i++)
         status = time_batch(self, call, bytes, batch, &samples[i]);
     if (status != CLI_GO_ON) return status;
-    (void)bench_median(samples, LINK_SAMPLES);
-    *seconds = samples[LINK_SAMPLES / 4];
+    *seconds = bench_median(samples, LINK_SAMPLES);
     return CLI_GO_ON;
 }
 
@@ -113,7 +162,8 @@ static int time_call(struct bench_rank *self, link_call *call, size_t bytes, dou
 struct trial {
     struct bench_rank *self;
     tutti_sim_setup setup;
-    tutti_sim_point points[BENCH_LINK_SIZES + 1]; /* of `setup.copy` */
+    tutti_sim_point copy[BENCH_LINK_SIZES + 1], delay[BENCH_LINK_SIZES + 1];
+    link_call *call;
     size_t bytes;
     int64_t took_ns;
 };
@@ -122,43 +172,57 @@ static int trial_work(tutti_comm *world, void *context)
 {
     struct trial *trial = context;
     struct bench_rank one = *trial->self;
-    one.world = world;
+    one.world = one.link_pair = world;
     one.rank = tutti_rank(world);
     one.ranks = tutti_size(world);
     int64_t start = tutti_clock_ns();
     for (int i = 0; i < TRIAL_CALLS; i++)
-        if (exchange(&one, trial->bytes) != TUTTI_OK) return 1;
+        if (trial->call(&one, trial->bytes) != TUTTI_OK) return 1;
     trial->took_ns = (tutti_clock_ns() - start) / TRIAL_CALLS;
     return 0;
 }
 
-/* With the last point at `ns`. */
-static int run_trial(struct trial *trial, int64_t ns, double *seconds)
+static int run_trial(struct trial *trial, double *seconds)
 {
     tutti_sim_report report = {0};
     tutti_error error;
-    trial->points[trial->setup.copy_count - 1].ns = ns;
     tutti_status status = tutti_sim_run(&trial->setup, trial_work, trial, &report, &error);
     if (status != TUTTI_OK) return cli_fail("bench", "%s: %s", tutti_status_name(status), error.text);
     *seconds = (double)trial->took_ns * 1e-9;
     return report.result == 0 ? CLI_GO_ON : cli_fail("bench", "a simulated exchange failed");
 }
 
-/* How long copying must take for the simulated exchange to take as long as the real one. */
-static int add_point(struct trial *trial, size_t bytes, double wanted)
+/* What `ns`, not less than `low`, must be for the simulated call to take as long as the real one. */
+static int fit(struct trial *trial, link_call *call, int64_t *ns, int64_t low, double wanted)
 {
-    int64_t low = trial->points[trial->setup.copy_count - 1].ns, high = low + (int64_t)(wanted * 1e9);
+    int64_t high = low + (int64_t)(wanted * 1e9);
     double seconds = 0;
-    trial->bytes = bytes;
-    trial->points[trial->setup.copy_count++].bytes = bytes;
+    trial->call = call;
     while (high - low > 1 + low / 500) {
-        int64_t middle = low + (high - low) / 2;
-        int status = run_trial(trial, middle, &seconds);
+        *ns = low + (high - low) / 2;
+        int status = run_trial(trial, &seconds);
         if (status != CLI_GO_ON) return status;
-        *(seconds < wanted ? &low : &high) = middle;
+        *(seconds < wanted ? &low : &high) = *ns;
     }
-    trial->points[trial->setup.copy_count - 1].ns = low;
+    *ns = low;
     return CLI_GO_ON;
+}
+
+/* Delays that are over when the next message comes cost a stream little, but something: so both are fitted in turns. Large
+ * messages are streams themselves. */
+static int add_point(struct trial *trial, size_t bytes, double stream_s, double alone_s)
+{
+    size_t last = trial->setup.copy_count;
+    tutti_sim_point *copy = &trial->copy[last], *delay = &trial->delay[last];
+    int status = CLI_GO_ON;
+    trial->bytes = copy->bytes = delay->bytes = bytes;
+    trial->setup.copy_count = trial->setup.delay_count = last + 1;
+    if (stream_depth(bytes) == 1) return fit(trial, exchange, &copy->ns, copy[-1].ns, alone_s);
+    for (int i = 0; i < FITS && status == CLI_GO_ON; i++) {
+        status = fit(trial, stream, &copy->ns, copy[-1].ns, stream_s);
+        if (status == CLI_GO_ON) status = fit(trial, exchange, &delay->ns, 0, alone_s);
+    }
+    return status;
 }
 
 static int fit_points(struct trial *trial, const struct bench_links *links, struct bench_link_costs *costs)
@@ -170,12 +234,15 @@ static int fit_points(struct trial *trial, const struct bench_links *links, stru
     trial->setup.link_bytes_per_s = links->link_bytes_per_s;
     trial->setup.link_latency_ns = links->link_latency_ns;
     trial->setup.local_bytes_per_s = costs->local_bytes_per_s;
-    trial->setup.copy = trial->points;
-    trial->setup.copy_count = 1;
-    trial->points[0] = costs->copy[0];
+    trial->setup.copy = trial->copy;
+    trial->setup.delay = trial->delay;
+    trial->setup.copy_count = trial->setup.delay_count = 1;
+    trial->copy[0] = costs->copy[0];
+    trial->delay[0] = (tutti_sim_point){0};
     for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++)
-        status = add_point(trial, link_sizes[i], costs->exchange_s[i]);
-    memcpy(costs->copy, trial->points, sizeof costs->copy);
+        status = add_point(trial, link_sizes[i], costs->stream_s[i], costs->alone_s[i]);
+    memcpy(costs->copy, trial->copy, sizeof costs->copy);
+    memcpy(costs->delay, trial->delay, sizeof costs->delay);
     return status;
 }
 
@@ -204,19 +271,25 @@ static int measure_costs(struct bench_rank *self, size_t most, struct bench_link
     self->link_most = most;
     int status = time_call(self, add, most, &seconds);
     costs->local_bytes_per_s = 3 * (double)most / seconds;
-    if (most < self->max_bytes) self->link_most = 0; /* an exchange stays where it is */
-    for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++)
-        status = time_call(self, exchange, link_sizes[i], &costs->exchange_s[i]);
+    for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++) {
+        self->link_most = most;
+        if (link_sizes[i] < LARGE) status = time_call(self, stream, link_sizes[i], &costs->stream_s[i]);
+        if (most < self->max_bytes) self->link_most = 0; /* a vector that is sent at once is small, and stays there */
+        if (status == CLI_GO_ON) status = time_call(self, exchange, link_sizes[i], &costs->alone_s[i]);
+    }
     return status;
 }
 
+/* What passes one way when nothing else does: of one that is alone, or of many. */
 static int measure_rate(struct bench_rank *self, double *bytes_per_s)
 {
     int status = CLI_GO_ON;
+    self->link_most = 0;
     for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++) {
-        double seconds = 0;
-        status = time_call(self, there_and_back, link_sizes[i], &seconds);
-        double rate = 2 * (double)link_sizes[i] / seconds;
+        double alone = 0, many = 0, bytes = (double)link_sizes[i];
+        status = time_call(self, there_and_back, link_sizes[i], &alone);
+        if (status == CLI_GO_ON) status = time_call(self, stream_one_way, link_sizes[i], &many);
+        double rate = fmax(2 * bytes / alone, (double)stream_depth(link_sizes[i]) * bytes / many);
         if (status == CLI_GO_ON && rate > *bytes_per_s) *bytes_per_s = rate;
     }
     return status;
@@ -229,22 +302,32 @@ int bench_links_measure(struct bench_rank *self, struct bench_links *links)
     *links = (struct bench_links){0};
     tutti_tuning_get(self->world, &tuning);
     links->far_bytes = (size_t)tuning.stream / (2 * (size_t)self->ranks);
+    if (tutti_comm_split(self->world, self->rank / 2, self->rank, &self->link_pair) != TUTTI_OK)
+        return bench_failed(self);
     int status = measure_small(self, links);
     if (status == CLI_GO_ON) status = measure_rate(self, &links->link_bytes_per_s);
     if (status == CLI_GO_ON) status = measure_costs(self, ADD_BYTES, &links->near);
     if (status == CLI_GO_ON) status = measure_costs(self, self->max_bytes, &links->far);
+    (void)tutti_comm_free(self->link_pair);
     if (status == CLI_GO_ON && self->rank == 0) status = fit_points(&trial, links, &links->near);
     if (status == CLI_GO_ON && self->rank == 0) status = fit_points(&trial, links, &links->far);
     return bench_agree(self, status == CLI_GO_ON);
 }
 
+static void write_points(FILE *file, const char *name, const char *suffix, const tutti_sim_point *points)
+{
+    (void)fprintf(file, "# %s%s ", name, suffix);
+    for (size_t i = 0; i <= BENCH_LINK_SIZES; i++)
+        (void)fprintf(file, "%s%llu:%lldns", i == 0 ? "" : ",", (unsigned long long)points[i].bytes,
+                      (long long)points[i].ns);
+    (void)fprintf(file, "\n");
+}
+
 static void write_costs(FILE *file, const char *suffix, const struct bench_link_costs *costs)
 {
-    (void)fprintf(file, "# local%s %.4gG:200ns\n# copy%s ", suffix, costs->local_bytes_per_s * 1e-9, suffix);
-    for (size_t i = 0; i <= BENCH_LINK_SIZES; i++)
-        (void)fprintf(file, "%s%llu:%lldns", i == 0 ? "" : ",", (unsigned long long)costs->copy[i].bytes,
-                      (long long)costs->copy[i].ns);
-    (void)fprintf(file, "\n");
+    (void)fprintf(file, "# local%s %.4gG:200ns\n", suffix, costs->local_bytes_per_s * 1e-9);
+    write_points(file, "copy", suffix, costs->copy);
+    write_points(file, "delay", suffix, costs->delay);
 }
 
 void bench_links_write(FILE *file, const struct bench_links *links)

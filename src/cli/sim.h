@@ -24,6 +24,8 @@ struct sim_costs {
     int64_t local_latency_ns;
     tutti_sim_point copy[SIM_MAX_POINTS];
     size_t copy_count;
+    tutti_sim_point delay[SIM_MAX_POINTS];
+    size_t delay_count;
 };
 
 /* One thing to be predicted. */

@@ -97,19 +97,29 @@ static bool read_size(const char *text, uint64_t *bytes)
     return true;
 }
 
-static bool add_point(struct sim_costs *costs, char *text)
+static bool add_point(tutti_sim_point *points, size_t *count, bool grow, char *text)
 {
     char *colon = strchr(text, ':');
-    if (colon == NULL || costs->copy_count == SIM_MAX_POINTS) return false;
+    if (colon == NULL || *count == SIM_MAX_POINTS) return false;
     *colon = '\0';
-    tutti_sim_point *point = &costs->copy[costs->copy_count++];
+    tutti_sim_point *point = &points[(*count)++];
     if (!read_size(text, &point->bytes) || !read_time(colon + 1, &point->ns)) return false;
-    return costs->copy_count == 1 || (point->bytes > point[-1].bytes && point->ns >= point[-1].ns);
+    return *count == 1 || (point->bytes > point[-1].bytes && (!grow || point->ns >= point[-1].ns));
+}
+
+/* `grow`: times do, as sizes. */
+static bool read_points(const char *text, bool grow, tutti_sim_point *points, size_t *count)
+{
+    char copy[SIM_LINE], *rest = NULL;
+    if (strlen(text) >= sizeof copy) return false;
+    strcpy(copy, text);
+    for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
+        if (!add_point(points, count, grow, part)) return false;
+    return true;
 }
 
 static int read_copy(const char *text, struct sim_costs *costs)
 {
-    char copy[SIM_LINE], *rest = NULL;
     double rate;
     if (text[0] == '\0') return CLI_GO_ON;
     if (strchr(text, ':') == NULL) {
@@ -118,17 +128,14 @@ static int read_copy(const char *text, struct sim_costs *costs)
         costs->copy_count = 2;
         return CLI_GO_ON;
     }
-    if (strlen(text) >= sizeof copy) return refuse_copy(text);
-    strcpy(copy, text);
-    for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
-        if (!add_point(costs, part)) return refuse_copy(text);
-    return CLI_GO_ON;
+    return read_points(text, true, costs->copy, &costs->copy_count) ? CLI_GO_ON : refuse_copy(text);
 }
 
 /* ---- Figures from a file ----------------------------------------------------------------------------------------- */
 
 struct figures {
-    char link[SIM_LINE], local[SIM_LINE], copy[SIM_LINE], far[SIM_LINE], local_far[SIM_LINE], copy_far[SIM_LINE];
+    char link[SIM_LINE], local[SIM_LINE], copy[SIM_LINE], delay[SIM_LINE];
+    char far[SIM_LINE], local_far[SIM_LINE], copy_far[SIM_LINE], delay_far[SIM_LINE];
 };
 
 static void read_figure(const char *line, const char *name, char *value)
@@ -147,9 +154,11 @@ static int read_figures(const char *path, struct figures *figures)
         read_figure(line, "link", figures->link);
         read_figure(line, "local", figures->local);
         read_figure(line, "copy", figures->copy);
+        read_figure(line, "delay", figures->delay);
         read_figure(line, "far", figures->far);
         read_figure(line, "local_far", figures->local_far);
         read_figure(line, "copy_far", figures->copy_far);
+        read_figure(line, "delay_far", figures->delay_far);
     }
     (void)fclose(file);
     if (figures->link[0] != '\0' && figures->local[0] != '\0' && figures->copy[0] != '\0') return CLI_GO_ON;
@@ -163,6 +172,12 @@ static int read_costs(const char *local, const char *copy, struct sim_costs *cos
     return status == CLI_GO_ON ? read_copy(copy, costs) : status;
 }
 
+static int read_delay(const char *path, const char *text, struct sim_costs *costs)
+{
+    if (read_points(text, false, costs->delay, &costs->delay_count)) return CLI_GO_ON;
+    return cli_refuse("sim", "--links: %s says delay '%s'; it takes growing sizes and the time of each", path, text);
+}
+
 static int read_links(const char *path, struct sim_case *c)
 {
     static struct figures figures;
@@ -171,10 +186,12 @@ static int read_links(const char *path, struct sim_case *c)
     if (status == CLI_GO_ON)
         status = read_pair("link", figures.link, true, &c->setup.link_bytes_per_s, &c->setup.link_latency_ns);
     if (status == CLI_GO_ON) status = read_costs(figures.local, figures.copy, &c->near);
+    if (status == CLI_GO_ON) status = read_delay(path, figures.delay, &c->near);
     if (status != CLI_GO_ON || figures.far[0] == '\0') return status;
     if (!read_size(figures.far, &far)) return cli_refuse("sim", "--links: %s says far '%s'", path, figures.far);
     c->far_bytes = (size_t)far;
-    return read_costs(figures.local_far, figures.copy_far, &c->far);
+    status = read_costs(figures.local_far, figures.copy_far, &c->far);
+    return status == CLI_GO_ON ? read_delay(path, figures.delay_far, &c->far) : status;
 }
 
 tutti_sim_setup sim_setup_of(const struct sim_case *c)
@@ -185,6 +202,8 @@ tutti_sim_setup sim_setup_of(const struct sim_case *c)
     setup.local_latency_ns = costs->local_latency_ns;
     setup.copy = costs->copy;
     setup.copy_count = costs->copy_count;
+    setup.delay = costs->delay;
+    setup.delay_count = costs->delay_count;
     return setup;
 }
 

@@ -240,13 +240,21 @@ static tutti_status check_deaths(const tutti_sim_setup *setup, tutti_error *erro
     return TUTTI_OK;
 }
 
-static tutti_status check_copies(const tutti_sim_setup *setup, tutti_error *error)
+static tutti_status check_points(const tutti_sim_setup *setup, tutti_error *error)
 {
     for (size_t i = 0; i < setup->copy_count; i++) {
         const tutti_sim_point *point = &setup->copy[i];
         if (point->ns < 0 || (i > 0 && (point->bytes <= point[-1].bytes || point->ns < point[-1].ns)))
             return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                                  "simulation: copying %llu bytes takes %lld ns; sizes must grow, and times not shrink",
+                                 (unsigned long long)point->bytes, (long long)point->ns);
+    }
+    for (size_t i = 0; i < setup->delay_count; i++) {
+        const tutti_sim_point *point = &setup->delay[i];
+        if (point->ns < 0 || (i > 0 && point->bytes <= point[-1].bytes))
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                                 "simulation: %llu bytes are delayed by %lld ns; sizes must grow, and times be none "
+                                 "below 0",
                                  (unsigned long long)point->bytes, (long long)point->ns);
     }
     return TUTTI_OK;
@@ -265,7 +273,7 @@ static tutti_status check(const tutti_sim_setup *setup, tutti_sim_work *work, tu
         setup->local_latency_ns < 0 || setup->overhead_ns < 0 || setup->noise_ns < 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "simulation: rates must be above 0, latencies, overhead and noise not below");
-    TTI_TRY(check_copies(setup, error));
+    TTI_TRY(check_points(setup, error));
     return check_deaths(setup, error);
 }
 
@@ -301,6 +309,8 @@ static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
                                  .overhead_ns = setup->overhead_ns,
                                  .copy = setup->copy,
                                  .copy_count = setup->copy_count,
+                                 .delay = setup->delay,
+                                 .delay_count = setup->delay_count,
                                  .noise_ns = setup->noise_ns,
                                  .sizes_only = setup->sizes_only != 0,
                                  .stack_bytes = setup->stack_bytes,

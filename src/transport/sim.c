@@ -30,6 +30,7 @@ struct frame {
     struct tti_outgoing *outgoing; /* until all of it has left */
     int64_t in_from_ns;            /* when it could have begun to pass the way in, and */
     int64_t in_before_ns;          /* what had passed there by then */
+    int64_t delay_ns;              /* how much later it comes than by all else */
     int64_t copied_ns; /* when its last byte can be there at the earliest: the sender has copied it; 0: any time */
     void *data;        /* NULL: there are none, or sizes only */
 };
@@ -305,23 +306,28 @@ static void frame_left(struct tti_event *event)
     catch_up(link);
     take_out(link, from);
     struct frame *frame = take_first(&from->queued);
-    has_left(frame, pass_in(link->network, frame));
+    has_left(frame, pass_in(link->network, frame) + frame->delay_ns);
     begin_sending(link, from);
     expect_next(link);
 }
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
-/* On the line through the two points around it, or through the nearest two. */
+/* On the line through the two points around it, or through the nearest two; never below 0. */
+static int64_t ns_at(const tutti_sim_point *points, size_t count, uint64_t bytes)
+{
+    const tutti_sim_point *point = points;
+    if (count == 0) return 0;
+    if (count == 1 || bytes <= point->bytes) return point->ns;
+    while (point + 2 < points + count && bytes > point[1].bytes) point++;
+    double slope = (double)(point[1].ns - point->ns) / (double)(point[1].bytes - point->bytes);
+    return later(0, (int64_t)((double)point->ns + (double)(bytes - point->bytes) * slope + 0.5));
+}
+
 static int64_t copy_ns(uint64_t bytes)
 {
     const struct tti_sim_setup *setup = tti_sim_setup_of();
-    const tutti_sim_point *point = setup->copy;
-    if (setup->copy_count == 0) return 0;
-    if (setup->copy_count == 1 || bytes <= point->bytes) return point->ns;
-    while (point + 2 < setup->copy + setup->copy_count && bytes > point[1].bytes) point++;
-    double slope = (double)(point[1].ns - point->ns) / (double)(point[1].bytes - point->bytes);
-    return point->ns + (int64_t)((double)(bytes - point->bytes) * slope + 0.5);
+    return ns_at(setup->copy, setup->copy_count, bytes);
 }
 
 static bool send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing)
@@ -347,7 +353,8 @@ static bool send(struct tti_transport *transport, int peer, struct tti_outgoing 
         return false;
     }
     int64_t copying = copy_ns(outgoing->head.bytes);
-    if (copying > 0) frame->copied_ns = tti_sim_now_ns() + copying + network->latency_ns;
+    frame->delay_ns = ns_at(setup->delay, setup->delay_count, outgoing->head.bytes);
+    if (copying > 0) frame->copied_ns = tti_sim_now_ns() + copying + network->latency_ns + frame->delay_ns;
     struct link *link = &network->links[from->host];
     append(&from->queued, frame);
     catch_up(link);
@@ -362,7 +369,7 @@ static void receive_copying(struct endpoint *endpoint, const struct frame *frame
 {
     if (frame->copied_ns == 0) return;
     int64_t now = tti_sim_now_ns(), left = copy_ns(frame->head.bytes);
-    int64_t from = later(endpoint->idle_from_ns, frame->in_from_ns);
+    int64_t from = later(endpoint->idle_from_ns, frame->in_from_ns + frame->delay_ns);
     if (endpoint->idle_to_ns > from) left -= endpoint->idle_to_ns - from;
     endpoint->idle_from_ns = endpoint->idle_to_ns;
     int64_t until = later(left > 0 ? now + left : now, frame->copied_ns);

@@ -47,6 +47,10 @@ for flags in "--links links.txt" "--link 100G:5us --local 10G:1us --copy 0:1us,1
     check "copying: status" 0 "$STATUS"
     matches "copying: one round" '^ \* rounds +8\.[2-5][0-9] us' "$OUT"
 done
+cp links.txt late.txt
+printf '# delay 0:0ns,2K:4us,4K:0ns\n' >> late.txt
+tool sim all_reduce --hosts 2 --ranks-per-host 1 --bytes 1K --overhead 0ns --links late.txt
+matches "delay: one round" '^ \* rounds +10\.[2-5] us' "$OUT"
 printf '# far 1024\n# local_far 10G:1us\n# copy_far 0:2us,1K:6us\n' >> links.txt
 tool sim all_reduce --hosts 2 --ranks-per-host 1 --bytes 1K --overhead 0ns --links links.txt
 matches "copying past the caches: one round" '^ \* rounds +1[12]\.[0-9] us' "$OUT"
@@ -84,6 +88,8 @@ refuses "link of nothing" "RATE:TIME" all_reduce --link 0G:5us
 refuses "link with an odd time" "RATE:TIME" all_reduce --link 400G:5parsec
 refuses "local with an odd rate" "bytes per second" all_reduce --local fast:5us
 refuses "time without a unit" "100ns" all_reduce --overhead 100
+printf '# delay 1K:0ns,1K:4us\n' >> late.txt
+refuses "delays of the same size twice" "growing sizes" all_reduce --hosts 2 --links late.txt
 refuses "copying at no rate" "bytes per second, such as 5G" all_reduce --copy slow
 refuses "copying of shrinking sizes" "growing sizes" all_reduce --copy 64K:5us,1K:6us
 refuses "copying for no time" "growing sizes" all_reduce --copy 64K:,1M:6us
