@@ -270,6 +270,39 @@ static void all_gather_directly(struct tti_message_build *build)
     copy_block(build);
 }
 
+static void post_run(struct tti_message_build *build, int peer, struct tti_block run, bool send)
+{
+    struct tti_region at = tti_own(build, TTI_OUT, run.offset);
+    if (run.bytes > 0) send ? tti_post_send(build, peer, at, run.bytes) : tti_post_recv(build, peer, at, run.bytes);
+}
+
+/* What `count` members from here on have, in OUT: one message if it lies there on all ranks in one piece. */
+static void post_span(struct tti_message_build *build, int peer, int first, int count, bool send)
+{
+    struct tti_block run = {0}, block;
+    for (int member = first; member < first + count; member++)
+        for (int k = 0; piece_of(build, member, k, &block); k++) {
+            bool adjacent = build->shape->tables == NULL && block.offset == run.offset + run.bytes;
+            if (!adjacent) post_run(build, peer, run, send);
+            run = adjacent ? (struct tti_block){run.offset, run.bytes + block.bytes} : block;
+        }
+    post_run(build, peer, run, send);
+}
+
+/* A power of two of them: from round to round pairs swap all they have. One exchange at a time, and where ranks share cores
+ * the largest stays on one, so that data are in its cache still when they are read. */
+static void all_gather_by_doubling(struct tti_message_build *build)
+{
+    int me = build->members.me;
+    copy_block(build);
+    for (int width = 1; width < build->members.count; width *= 2) {
+        int mine = me / width * width;
+        tti_await(build, build->received);
+        post_span(build, me ^ width, mine ^ width, width, false);
+        post_span(build, me ^ width, mine, width, true);
+    }
+}
+
 /* Between what members have, packed from `temp` on in order of members, and OUT. */
 static void copy_packed(struct tti_message_build *build, int member, struct tti_region *temp, bool pack)
 {
@@ -476,7 +509,10 @@ void tti_build_message_all_gather(struct tti_message_build *build)
     const tutti_tuning *tuning = build->shape->tuning;
     uint64_t bytes = members_bytes(build, 0, count);
     bool small = bytes <= tti_small_for(build, tuning->message_bruck, 2) || bytes <= (uint64_t)tuning->message_paired;
-    if (count <= (small ? 3 : tuning->message_flat))
+    bool crowded = tuning->message_paired != 0, power = (count & (count - 1)) == 0;
+    if (!small && crowded && power && count > 2)
+        all_gather_by_doubling(build);
+    else if (count <= (small ? 3 : tuning->message_flat))
         all_gather_directly(build);
     else if (small)
         all_gather_by_rounds(build);
