@@ -77,7 +77,7 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
       "over messages, large all_reduce: from this many ranks on by recursive halving (ranks, not bytes)")              \
     X(message_bruck, 8192, 0, 1125899906842624,                                                                        \
       "over messages, all_gather and all_to_all: up to here in a logarithmic number of rounds; more with many ranks")  \
-    X(message_chunk, 262144, 64, 16777216, "over messages: most bytes that are reduced or passed on at a time")
+    X(message_chunk, 1048576, 64, 16777216, "over messages: most bytes that are reduced or passed on at a time")
 
 typedef struct tutti_tuning {
     size_t struct_size;

@@ -303,12 +303,21 @@ static void answer_all(struct tti_lanes *lanes)
     }
 }
 
+/* Where data go one way who sends may be calls ahead of who receives, and what comes early is copied once more. But one that
+ * shares its core with others would have to be waited for, to say that it is there. */
+static uint64_t eager_bytes(const struct tti_op *op)
+{
+    bool one_way = op->shape.root >= 0, crowded = op->comm->tuning.message_paired != 0;
+    return one_way && !crowded ? TTI_NET_EAGER_ONE_WAY : TTI_NET_EAGER;
+}
+
 static void start(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     struct tti_lanes *lanes = comm->lanes;
     lanes->sequence = comm->sequence;
     lanes->signature = comm->signature;
+    lanes->eager = eager_bytes(op);
     lanes->calls[comm->sequence % TTI_NET_CALLS] = (struct tti_past_call){
         .sequence = comm->sequence, .signature = comm->signature, .call = op->call};
     lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
@@ -333,7 +342,7 @@ static int awaited(const struct tti_op *op)
     const struct tti_lanes *lanes = op->comm->lanes;
     if (lanes->arrived == lanes->post_count) return TTI_NOBODY;
     const struct tti_posted *next = &lanes->posts[lanes->arrived];
-    if (next->bytes > TTI_NET_EAGER) return TTI_ANYBODY;
+    if (next->bytes > lanes->eager) return TTI_ANYBODY;
     return tti_member(op->comm, next->peer);
 }
 

@@ -39,10 +39,10 @@ static void shipped(struct tti_outgoing *outgoing, tutti_status status)
     ((struct tti_shipment *)outgoing)->done = true;
 }
 
-static bool may_go(const struct tti_lane *lane, const struct tti_shipment *shipment)
+static bool may_go(const struct tti_lanes *lanes, const struct tti_lane *lane, const struct tti_shipment *shipment)
 {
     uint64_t bytes = shipment->outgoing.head.bytes;
-    if (bytes > TTI_NET_EAGER) return lane->large_sent < lane->large_granted;
+    if (bytes > lanes->eager) return lane->large_sent < lane->large_granted;
     return lane->sent - lane->granted + tti_frame_charge(bytes) <= TTI_NET_WINDOW;
 }
 
@@ -50,7 +50,7 @@ static void ship(struct tti_lanes *lanes, int peer, struct tti_shipment *shipmen
 {
     struct tti_lane *lane = tti_lane_at(lanes, peer);
     struct tti_transport *transport = lanes->net->transport;
-    if (shipment->outgoing.head.bytes > TTI_NET_EAGER)
+    if (shipment->outgoing.head.bytes > lanes->eager)
         lane->large_sent++;
     else
         lane->sent += tti_frame_charge(shipment->outgoing.head.bytes);
@@ -60,7 +60,7 @@ static void ship(struct tti_lanes *lanes, int peer, struct tti_shipment *shipmen
 static void ship_held(struct tti_lanes *lanes, int peer)
 {
     struct tti_lane *lane = tti_lane_at(lanes, peer);
-    while (lane->held != NULL && may_go(lane, lane->held)) {
+    while (lane->held != NULL && may_go(lanes, lane, lane->held)) {
         struct tti_shipment *shipment = lane->held;
         lane->held = shipment->next;
         if (lane->held == NULL) lane->held_last = &lane->held;
@@ -76,7 +76,7 @@ void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipm
     shipment->next = NULL;
     shipment->outgoing.done = shipped;
     if (lane == NULL) return;
-    if (lane->held == NULL && may_go(lane, shipment)) {
+    if (lane->held == NULL && may_go(lanes, lane, shipment)) {
         ship(lanes, peer, shipment);
         return;
     }
@@ -143,7 +143,7 @@ void tti_lanes_grant(struct tti_lanes *lanes)
 static void take(struct tti_lanes *lanes, int peer, uint64_t bytes)
 {
     struct tti_lane *lane = tti_lane_at(lanes, peer);
-    if (bytes > TTI_NET_EAGER) return;
+    if (bytes > lanes->eager) return;
     lane->taken += tti_frame_charge(bytes);
     if (lane->taken - lane->told >= TTI_NET_WINDOW / 2) grant(lanes, lane);
 }
@@ -189,7 +189,7 @@ void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted)
     posted->begun = posted->arrived = false;
     posted->next = NULL;
     if (lane == NULL) return;
-    if (posted->bytes > TTI_NET_EAGER) {
+    if (posted->bytes > lanes->eager) {
         lane->large_posted++;
         owe_grant(lanes, lane);
     }
@@ -209,10 +209,8 @@ void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted)
 struct tti_aside *tti_aside_new(int peer, const struct tti_frame_head *head)
 {
     bool comes = tti_sim == NULL || !tti_sim_setup_of()->sizes_only || head->bytes <= TTI_SIM_SMALL_BYTES;
-    struct tti_aside *aside = tti_calloc(1, sizeof *aside + (comes ? head->bytes : 0));
-    if (aside == NULL) return NULL;
-    aside->peer = peer;
-    aside->head = *head;
+    struct tti_aside *aside = tti_malloc(1, sizeof *aside + (comes ? head->bytes : 0));
+    if (aside != NULL) *aside = (struct tti_aside){.peer = peer, .head = *head};
     return aside;
 }
 

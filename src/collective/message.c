@@ -294,18 +294,15 @@ struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note
 {
     tutti_comm *comm = box->messages->comm;
     bool large = note->kind == TTI_NOTE_LARGE;
-    struct tti_early *early = tti_calloc(1, sizeof *early + (large ? 0 : note->bytes));
+    struct tti_early *early = tti_malloc(1, sizeof *early + (large ? 0 : note->bytes));
     if (early == NULL) {
         box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
                                                 "rank %d has no memory for a message of rank %d that came early",
                                                 comm->rank, box->peer);
         return NULL;
     }
+    *early = (struct tti_early){.bytes = note->bytes, .tag = note->tag, .type = note->type, .large = large};
     tti_list_init(&early->on);
-    early->bytes = note->bytes;
-    early->tag = note->tag;
-    early->type = note->type;
-    early->large = large;
     return early;
 }
 

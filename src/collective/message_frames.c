@@ -47,8 +47,9 @@ static void send_frame(struct tti_box *box, struct carrier *carrier, const struc
 static bool put(struct tti_box *box, const struct tti_note *note, const void *data, size_t length)
 {
     if (note->kind != TTI_NOTE_EAGER) length = 0;
-    struct carrier *carrier = tti_calloc(1, sizeof *carrier + length);
+    struct carrier *carrier = tti_malloc(1, sizeof *carrier + length);
     if (carrier == NULL) return false;
+    *carrier = (struct carrier){0};
     if (length > 0) memcpy(carrier->data, data, length);
     if (note->kind == TTI_NOTE_EAGER) box->owed += length;
     send_frame(box, carrier, note, carrier->data, length);

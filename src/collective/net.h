@@ -5,8 +5,8 @@
  *
  * Data of a collective travel as DATA frames: the k-th from a to b on a comm is received by the k-th receive that b posts for
  * a there, and must have its length. One that comes before its receive is put aside, so senders are held back: at most
- * TTI_NET_WINDOW bytes to a peer and comm that it has not said it took (GRANT), and a frame larger than TTI_NET_EAGER only when
- * its receive was posted (GRANT too). Every frame carries the number of its op and the signature of all calls up to it: a
+ * TTI_NET_WINDOW bytes to a peer and comm that it has not said it took (GRANT), and a large frame, of more than `eager`
+ * bytes, only when its receive was posted (GRANT too). Every frame carries the number of its op and the signature of all calls up to it: a
  * frame that fits no op of its number shows that ranks called different things. A rank that waits long for another ASKs it
  * what it is doing; who sees the difference breaks the comm and says so to all (BREAK).
  *
@@ -22,6 +22,7 @@
 
 enum {
     TTI_NET_EAGER = 1 << 18,
+    TTI_NET_EAGER_ONE_WAY = 1 << 16,
     TTI_NET_WINDOW = 1 << 20,
     TTI_NET_CHARGE = 256,
     TTI_NET_CALLS = 64,
@@ -111,6 +112,7 @@ struct tti_lanes {
     int *rank_of;           /* of the world's ranks; -1: not of this comm; NULL: the same */
     uint64_t sequence;      /* the op that runs, and its signature; 0: none */
     uint32_t signature;
+    uint64_t eager; /* bytes of a frame of that op that need not wait for its receive */
     struct tti_past_call calls[TTI_NET_CALLS];
     struct tti_posted *posts; /* of the op that runs, in order of posting */
     struct tti_shipment *shipments;

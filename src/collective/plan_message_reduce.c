@@ -313,12 +313,13 @@ static int rounds_of(int members)
     return rounds;
 }
 
-/* Bytes of an exchange's windows: as many elements as the chunk has, fewer where a window holds many of them. */
+/* Bytes of an exchange's windows: as many elements as a quarter of the chunk has, so that some are on their way while others
+ * are folded; fewer where a window holds many of them. */
 static uint64_t window_bytes(const struct tti_message_build *build, int sets)
 {
     const struct tti_shape *shape = build->shape;
-    uint64_t bytes = (uint64_t)shape->tuning->message_chunk * shape->element / shape->accumulator / (uint64_t)sets;
-    bytes = bytes / 64 * 64;
+    uint64_t quarter = (uint64_t)shape->tuning->message_chunk / 4;
+    uint64_t bytes = quarter * shape->element / shape->accumulator / (uint64_t)sets / 64 * 64;
     return bytes < 64 ? 64 : bytes;
 }
 
