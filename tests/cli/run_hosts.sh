@@ -37,6 +37,7 @@ check 'the key is on no command line and in no shell' 0 "$(grep -c "$key" comman
 TUTTI_KEY_FILE=/some/file tool run --hosts a --ssh ./shell sh -c 'echo "${TUTTI_KEY-none} $TUTTI_KEY_FILE"'
 check 'a key that is given holds' 'none /some/file' "$OUT"
 
+tool key k
 tool run --nnodes 2 --node-rank 1 --nproc-per-node 2 --master-addr localhost --key-file k sh -c "$identity"
 check 'one host of two, by hand' $'[2] 2/4 2/4 0/2 1/2\n[3] 3/4 3/4 1/2 1/2' "$(sort <<<"$OUT")"
 tool run --nnodes 1 --node-rank 0 --nproc-per-node 2 sh -c "$identity; echo \${TUTTI_MASTER_ADDR-none}"
