@@ -5,6 +5,8 @@
  *     TUTTI_RANKS=2 build/bench_many
  *     tutti run -n 2 --transport tcp build/bench_many
  */
+#include "median.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,18 +48,6 @@ static double measure(tutti_comm *world, tutti_status (*call)(tutti_comm *, cons
     return (now_us() - start) / repeats;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double one = *(const double *)a, other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-
-static double median(double *samples)
-{
-    qsort(samples, ROUNDS, sizeof *samples, compare);
-    return samples[ROUNDS / 2];
-}
-
 static bool measure_size(tutti_comm *world, const char *memory, char *data, size_t bytes)
 {
     double single[ROUNDS], many[ROUNDS], ratio[ROUNDS];
@@ -72,7 +62,7 @@ static bool measure_size(tutti_comm *world, const char *memory, char *data, size
     }
     if (tutti_rank(world) == 0)
         printf("%d tensors of %6zu bytes, %s: one by one %8.1f us, together %8.1f us, faster by %.2f (medians)\n",
-               PIECES, bytes, memory, median(single), median(many), median(ratio));
+               PIECES, bytes, memory, median(single, ROUNDS), median(many, ROUNDS), median(ratio, ROUNDS));
     return true;
 }
 

@@ -4,6 +4,8 @@
  *
  *     TUTTI_RANKS=2 build/bench_ops
  */
+#include "median.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -41,18 +43,6 @@ static double measure(tutti_comm *world, tutti_status (*call)(tutti_comm *, cons
     return (now_us() - start) / CALLS;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double one = *(const double *)a, other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-
-static double median(double *samples)
-{
-    qsort(samples, ROUNDS, sizeof *samples, compare);
-    return samples[ROUNDS / 2];
-}
-
 static int work(tutti_comm *world, int argc, char **argv)
 {
     double blocking[ROUNDS], started[ROUNDS], more[ROUNDS];
@@ -68,7 +58,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     }
     if (tutti_rank(world) == 0)
         printf("all_reduce of 8 bytes, %d ranks: blocking %.3f us, start and wait %.3f us, more by %.3f us (medians)\n",
-               tutti_size(world), median(blocking), median(started), median(more));
+               tutti_size(world), median(blocking, ROUNDS), median(started, ROUNDS), median(more, ROUNDS));
     return 0;
 }
 

@@ -4,6 +4,8 @@
  * process share its service thread, which does the work of all of them: run it as processes,
  *     tutti run -n 2 build/bench_overlap
  */
+#include "median.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -26,18 +28,6 @@ static void compute(long turns)
     double x = 1;
     for (long i = 0; i < turns; i++) x = x * 1.0000001 + 1e-9;
     sink = x;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
 }
 
 /* The slowest rank's time of a piece of work, the median of the rounds. */

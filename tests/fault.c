@@ -302,6 +302,14 @@ bool fault_run(struct fault_world *world)
     return await_children(world);
 }
 
+void fault_run_body(const char *title, fault_body *body, int size, bool processes, bool over_tcp)
+{
+    struct fault_world world = {.size = size, .processes = processes, .body = body};
+    fault_title("%s, %d %s%s", title, size, processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
+    if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
+    fault_run(&world);
+}
+
 bool fault_await_mark(int rank, int mark)
 {
     int64_t until = fault_now_ns() + MARK_MS * INT64_C(1000000);

@@ -103,6 +103,8 @@ struct fault_world {
  * kills or that ends by itself says so with fault_expect_end). */
 bool fault_run(struct fault_world *world);
 void fault_expect_end(int rank);
+/* The same with this body alone, named after the title and what the ranks are. */
+void fault_run_body(const char *title, fault_body *body, int size, bool processes, bool over_tcp);
 
 /* Waits until the rank has come to `mark`; false if it does not. */
 bool fault_await_mark(int rank, int mark);

@@ -35,6 +35,9 @@ struct plan_check_op {
 
 enum plan_check_order { PLAN_CHECK_ROUND_ROBIN, PLAN_CHECK_ONE_FIRST, PLAN_CHECK_RANDOM, PLAN_CHECK_ORDERS };
 
+/* Switch-over sizes of messages, as the lowest bits of `hash` have them; pieces are cut to `chunk` bytes or less. */
+tutti_tuning plan_check_tuning(uint64_t hash, size_t chunk);
+
 /* Builds the plans of all ranks from one, path, size, element, bounce_bytes and tuning. False: this operation does not go
  * by this path. */
 bool plan_check_build(struct plan_check_op *op);

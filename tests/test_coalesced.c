@@ -398,10 +398,7 @@ static bool over_tcp;
 
 static void run(const char *title, fault_body *body, int size, bool processes)
 {
-    fault_title("%s, %d %s%s", title, size, processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
-    struct fault_world world = {.size = size, .processes = processes, .body = body};
-    if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    fault_run(&world);
+    fault_run_body(title, body, size, processes, over_tcp);
 }
 
 static void run_all(bool processes)

@@ -254,7 +254,7 @@ static void test_bad_csv(void)
 
 static void test_bad_files(void)
 {
-    refused(path_of("missing"), 8, "missing (No such file");
+    refused(path_of("missing"), 8, "missing cannot be opened (No such file");
     refused("", 8, "no source");
     write_file("empty", "", 0);
     refused(path_of("empty"), 8, "is empty");

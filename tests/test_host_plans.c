@@ -94,7 +94,6 @@ static struct subject *make(enum tti_kind kind, int size, size_t count, uint64_t
     struct plan_check_op *op = &subject->op;
     uint64_t hash = conf_hash(seed, 3);
     int host_of[CONF_RANKS_MOST];
-    bool small = hash >> 17 & 1;
     lay_out(host_of, size, 1 + (int)(hash % (uint64_t)size), seed);
     if (tti_hosts_make(&subject->hosts, host_of, size) != TUTTI_OK) exit(2);
     op->one = (struct conf_case){.kind = kind, .count = count, .seed = seed, .root = (int)(hash >> 20) & 15};
@@ -102,13 +101,7 @@ static struct subject *make(enum tti_kind kind, int size, size_t count, uint64_t
     op->one.place = (enum conf_place)(hash / 64 % CONF_PLACES);
     op->path = TTI_MESSAGES;
     op->size = size;
-    op->tuning = (tutti_tuning){.message_flat = hash >> 18 & 1 ? 1 : 4,
-                                .message_paired = hash >> 21 & 1 ? 300 : 0,
-                                .message_tree = small ? NEVER : 0,
-                                .message_doubling = small ? NEVER : 0,
-                                .message_halving = hash >> 28 & 1 ? 2 : NEVER,
-                                .message_bruck = small ? NEVER : 0,
-                                .message_chunk = hash >> 19 & 1 ? 64 : 512};
+    op->tuning = plan_check_tuning(hash >> 24, 512);
     return subject;
 }
 

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEVER = 1 << 30 };
-
 /* ---- Every plan ------------------------------------------------------------------------------------------------ */
 
 /* Bytes of an element and of an accumulator, as types and reductions have them. */
@@ -24,7 +22,6 @@ static struct plan_check_op *make_of(enum tti_kind kind, int size, int root, siz
 {
     struct plan_check_op *op = calloc(1, sizeof *op);
     uint64_t hash = conf_hash(seed, 3);
-    bool small = hash >> 17 & 1;
     op->one = (struct conf_case){.kind = kind, .count = count, .seed = seed, .root = root};
     op->one.place = (enum conf_place)(hash / 64 % CONF_PLACES);
     op->path = TTI_MESSAGES;
@@ -32,13 +29,7 @@ static struct plan_check_op *make_of(enum tti_kind kind, int size, int root, siz
     op->element = element;
     op->accumulator = accumulator;
     op->scaled = scaled;
-    op->tuning = (tutti_tuning){.message_flat = hash >> 18 & 1 ? 1 : 4,
-                                .message_paired = hash >> 21 & 1 ? 300 : 0,
-                                .message_tree = small ? NEVER : 0,
-                                .message_doubling = small ? NEVER : 0,
-                                .message_halving = hash >> 20 & 1 ? 2 : NEVER,
-                                .message_bruck = small ? NEVER : 0,
-                                .message_chunk = hash >> 19 & 1 ? 64 : 192};
+    op->tuning = plan_check_tuning(hash >> 17, 192);
     if (plan_check_build(op)) return op;
     printf("FAILED: no plan of %s\n", tti_kind_name(kind));
     exit(1);

@@ -541,91 +541,12 @@ static void test_repeated(void)
     }
 }
 
-/* ---- Messages -------------------------------------------------------------------------------------------------- */
-
-static size_t message_count;
-
-static void wrong_type(tutti_comm *comm, struct fault_rank *self)
-{
-    float *x = calloc(message_count, sizeof *x);
-    if (tutti_rank(comm) == 0)
-        FAULT_CALL(self, comm, tutti_send(comm, x, message_count, TUTTI_F32, 1, 7));
-    else if (tutti_rank(comm) == 1)
-        FAULT_CALL(self, comm, tutti_recv(comm, x, message_count, TUTTI_I32, 0, 7, NULL));
-    FAULT_CALL(self, comm, tutti_barrier(comm));
-    FAULT_CALL(self, comm, tutti_barrier(comm));
-    free(x);
-}
-
-static void nothing_comes(tutti_comm *comm, struct fault_rank *self)
-{
-    float *x = calloc(message_count, sizeof *x);
-    if (tutti_rank(comm) == 0) FAULT_CALL(self, comm, tutti_recv(comm, x, message_count, TUTTI_F32, 1, 7, NULL));
-    if (tutti_rank(comm) == 2)
-        FAULT_CALL(self, comm, tutti_sendrecv(comm, x, message_count, 1, 3, NULL, 0, 1, 4, TUTTI_F32, NULL));
-    free(x);
-}
-
-static void nobody_takes(tutti_comm *comm, struct fault_rank *self)
-{
-    float *x = calloc(message_count, sizeof *x);
-    if (tutti_rank(comm) == 0)
-        for (int i = 0;
-             i < 20 && FAULT_CALL(self, comm, tutti_send(comm, x, message_count, TUTTI_F32, 1, 7)) == TUTTI_OK;)
-            i++;
-    free(x);
-}
-
-static void test_messages(void)
-{
-    static const size_t counts[] = {1, 1000, 100000};
-    for (size_t k = 0; k < 3; k++)
-        for (int processes = 0; processes < 2; processes++) {
-            message_count = counts[k];
-            struct fault_world world = {.size = 3, .processes = processes != 0, .body = wrong_type};
-            const struct fault_rank *ranks = fault_shared->ranks;
-            fault_title("a message of another type, %zu elements, %s", counts[k], processes ? "processes" : "threads");
-            fault_run(&world);
-            const struct fault_step *step = &ranks[1].steps[0];
-            CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && step->error.peer == 0, "%s", step->error.text);
-            CHECK_THAT(fault_has(step, "rank 1 receives i32 with tag 7") && fault_has(step, "test_mismatch.c:") &&
-                           fault_has(step, "rank 0, which sent f32"),
-                       "%s", step->error.text);
-            CHECK_THAT(ranks[2].steps[0].status == TUTTI_ERR_MISMATCH, "%s", ranks[2].steps[0].error.text);
-            CHECK(ranks[1].steps[1].status == TUTTI_ERR_BROKEN && ranks[2].steps[1].status == TUTTI_ERR_BROKEN);
-            fault_time("message: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
-
-            fault_title("a message from a rank that left, %zu elements, %s", counts[k],
-                        processes ? "processes" : "threads");
-            world.body = nothing_comes;
-            fault_run(&world);
-            for (int rank = 0; rank < 3; rank += 2) {
-                step = &ranks[rank].steps[0];
-                CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && step->error.peer == 1, "rank %d: %s: %s", rank,
-                           tutti_status_name(step->status), step->error.text);
-                CHECK_THAT(fault_has(step, "rank 1") && fault_has(step, "left"), "%s", step->error.text);
-                fault_time("message: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
-            }
-
-            fault_title("messages to a rank that left, %zu elements, %s", counts[k],
-                        processes ? "processes" : "threads");
-            world.body = nobody_takes;
-            fault_run(&world);
-            int last = ranks[0].steps_done < FAULT_STEPS ? ranks[0].steps_done - 1 : FAULT_STEPS - 1;
-            step = &ranks[0].steps[last];
-            CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && step->error.peer == 1, "%s: %s",
-                       tutti_status_name(step->status), step->error.text);
-            CHECK_THAT(ranks[0].steps_done <= 9, "%d sends succeeded", ranks[0].steps_done - 1);
-        }
-}
-
 int main(void)
 {
     fault_begin(280);
     test_busy();
     test_repeated();
     test_leaving_ahead();
-    test_messages();
     test_mismatches();
     return fault_end();
 }

@@ -512,10 +512,7 @@ static void left_in_flight(tutti_comm *comm, struct fault_rank *self)
 
 static void run(const char *title, fault_body *body, int size, bool processes)
 {
-    fault_title("%s, %d %s%s", title, size, processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
-    struct fault_world world = {.size = size, .processes = processes, .body = body};
-    if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    fault_run(&world);
+    fault_run_body(title, body, size, processes, over_tcp);
 }
 
 static void run_all(bool processes)

@@ -107,6 +107,13 @@ static void test_wrong_keys(void)
     close_all(&mesh);
 }
 
+/* What rank 1 would say first. */
+static void begin_hello(const struct tcp_mesh *mesh, struct tti_proof_job *job, struct tti_proof *proof)
+{
+    tti_proof_setup(job, &mesh->key, mesh->job, 0, 1, 2);
+    tti_proof_connect(proof, job, TTI_PROOF_MESH, 0, 0);
+}
+
 /* Whether this hello is challenged. In the end it is refused, whatever is said then. */
 static bool is_challenged(struct tcp_mesh *mesh, const struct tti_hello *hello)
 {
@@ -130,8 +137,7 @@ static void test_recordings(void)
     struct tti_proof_job job;
     struct tti_proof proof;
     begin_opening(&opening, &mesh, 2, 1, LONG_MS);
-    tti_proof_setup(&job, &mesh.key, mesh.job, 0, 1, 2);
-    tti_proof_connect(&proof, &job, TTI_PROOF_MESH, 0, 0);
+    begin_hello(&mesh, &job, &proof);
     for (size_t at = 0; at < sizeof proof.hello; at += 13) { /* any byte changed: refused */
         struct tti_hello changed = proof.hello;
         ((unsigned char *)&changed)[at] ^= 0x40;
@@ -248,8 +254,7 @@ static void test_byte_by_byte(void)
     struct tti_proof_job job;
     struct tti_proof proof;
     begin_opening(&opening, &mesh, 2, 1, LONG_MS);
-    tti_proof_setup(&job, &mesh.key, mesh.job, 0, 1, 2);
-    tti_proof_connect(&proof, &job, TTI_PROOF_MESH, 0, 0);
+    begin_hello(&mesh, &job, &proof);
     int fd = tcp_mesh_stranger(&mesh, 0), other;
     for (; proof.out_used < proof.out_bytes; proof.out_used++) {
         CHECK(send(fd, proof.out + proof.out_used, 1, MSG_NOSIGNAL) == 1);

@@ -39,6 +39,16 @@ tool() {
     ERR=$(cat err.txt)
 }
 
+# refused PATTERN ARGUMENT...: status 2, nothing on stdout, and a message that matches
+refused() {
+    local pattern=$1
+    shift
+    tool "$@"
+    check "status of: $*" 2 $STATUS
+    check "stdout of: $*" '' "$OUT"
+    matches "message of: $*" "$pattern" "$ERR"
+}
+
 # within SECONDS COMMAND...: polls until the command succeeds
 within() {
     local end=$((SECONDS + $1))

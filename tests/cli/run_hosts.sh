@@ -58,15 +58,6 @@ tool run --hosts a,b --ssh ./shell bash -c '[ $RANK = 0 ] || kill -9 $$; sleep 6
 check 'the status of a signal' 137 $STATUS
 matches 'said so' '^tutti run: rank 1 on b \(pid [0-9]+\) was killed by signal 9 \(Killed\)$' "$ERR"
 
-# refused PATTERN ARGUMENT...
-refused() {
-    local pattern=$1
-    shift
-    tool "$@"
-    check "status of: $*" 2 $STATUS
-    check "stdout of: $*" '' "$OUT"
-    matches "message of: $*" "$pattern" "$ERR"
-}
 sleeper='sleep 600'
 refused '^tutti run: host refused: ./shell exited with status 255 before the job began there; does it answer' \
     run --hosts a,refused --ssh ./shell $sleeper

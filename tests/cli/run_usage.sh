@@ -4,16 +4,6 @@
 # Command lines that are not accepted: status 2, and a message that helps.
 source "$(dirname "$0")/run.bash"
 
-# refused PATTERN ARGUMENT...
-refused() {
-    local pattern=$1
-    shift
-    tool "$@"
-    check "status of: $*" 2 $STATUS
-    check "stdout of: $*" '' "$OUT"
-    matches "message of: $*" "$pattern" "$ERR"
-}
-
 refused "^tutti: unknown command 'rnu'; did you mean 'run'\?$" rnu
 refused "^tutti: unknown command 'zzzzzz'; see tutti --help$" zzzzzz
 refused "^tutti: unknown flag '--versoin'; did you mean '--version'\?$" --versoin
