@@ -4,21 +4,15 @@
 #include "base/alloc.h"
 #include "base/coroutine.h"
 #include "base/memory.h"
+#include "base/sim_stack.h"
 #include "base/status.h"
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
-    SLAB_STACKS = 64,      /* mapped together */
-    GUARDED_STACKS = 8192, /* where a guard page is a mapping of its own */
-    GUARD_INSTALL = 102,   /* MADV_GUARD_INSTALL, of Linux 6.13 */
-    BELL_BUCKETS = 4096,   /* at first: a power of two */
-    CANARY_WORDS = 8,
+    BELL_BUCKETS = 4096,  /* at first: a power of two */
     LOOK_EVENTS = 256,    /* between looks at the processor time, */
     LOOK_MS = 50,         /* and between looks at the memory */
     MESSAGES_PER_MS = 300 /* are not simulated any faster */
@@ -26,7 +20,6 @@ enum {
 #define START_NS INT64_C(1000000000) /* 0 means "not yet" in some places */
 #define NOWHERE_LEAST ((size_t)64 << 20)
 #define LEFT_BYTES ((size_t)1 << 30) /* to be left to the system */
-#define CANARY UINT64_C(0x5afe57ac5afe57ac)
 #define TASK_ORDER (UINT64_C(1) << 63)
 
 _Thread_local struct tti_sim *tti_sim;
@@ -45,12 +38,6 @@ struct tti_sim_task {
     struct tti_sim_task *older, *newer; /* of all tasks */
 };
 
-struct slab {
-    struct slab *next;
-    char *base;
-    size_t bytes;
-};
-
 struct due {
     int64_t time_ns;
     uint64_t order;
@@ -64,15 +51,12 @@ struct tti_sim {
     struct tti_coroutine scheduler;
     struct tti_sim_task *current;
     struct tti_sim_task *tasks;
-    size_t task_count, stack_count;
+    size_t task_count;
     struct due *heap; /* from place 1 on */
     size_t heap_count, heap_capacity;
     struct tti_sim_task **bells; /* sleeping tasks by their bell's address */
     size_t buckets, sleepers;
-    struct slab *slabs;
-    char *free_stack; /* a list through their topmost words */
-    bool canaries;
-    size_t stack_bytes, page;
+    struct tti_stacks stacks;
     bool out_of_memory;
     uint64_t messages;           /* that are expected; 0: not too many */
     int64_t began_ms, looked_ms; /* processor time */
@@ -195,79 +179,13 @@ void tti_sim_cancel(struct tti_event *event)
     if (place <= sim->heap_count) settle(sim, place, last);
 }
 
-/* ---- Stacks ------------------------------------------------------------------------------------------------------ */
-
-static struct slab *map(struct tti_sim *sim, size_t bytes)
-{
-    struct slab *slab = tti_calloc(1, sizeof *slab);
-    if (slab == NULL) return NULL;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
-    slab->base = tti_alloc_allowed() ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) : MAP_FAILED;
-    if (slab->base == MAP_FAILED) {
-        tti_free(slab);
-        return NULL;
-    }
-    slab->bytes = bytes;
-    slab->next = sim->slabs;
-    sim->slabs = slab;
-    madvise(slab->base, bytes, MADV_NOHUGEPAGE); /* most of a stack is never touched */
-    return slab;
-}
-
-/* A guard page is no mapping of its own where the system has such; of others a process may have some 65,000. */
-static bool guard(struct tti_sim *sim, char *page)
-{
-    if (!sim->canaries && madvise(page, sim->page, GUARD_INSTALL) == 0) return true;
-    if (!sim->canaries && sim->stack_count > 0) return false;
-    sim->canaries = true;
-    if (sim->stack_count < GUARDED_STACKS) mprotect(page, sim->page, PROT_NONE);
-    return true;
-}
-
-static bool map_stacks(struct tti_sim *sim)
-{
-    size_t each = sim->stack_bytes + sim->page;
-    struct slab *slab = map(sim, each * SLAB_STACKS);
-    if (slab == NULL) return false;
-    for (size_t i = SLAB_STACKS; i-- > 0; sim->stack_count++) {
-        char *stack = slab->base + i * each + sim->page;
-        if (!guard(sim, stack - sim->page)) return false;
-        *(char **)(stack + sim->stack_bytes - sizeof(char *)) = sim->free_stack;
-        sim->free_stack = stack;
-    }
-    return true;
-}
-
-/* Where not all stacks have guard pages, the lowest words say whether a stack was enough. */
-static char *take_stack(struct tti_sim *sim)
-{
-    if (sim->free_stack == NULL && !map_stacks(sim)) return NULL;
-    char *stack = sim->free_stack;
-    sim->free_stack = *(char **)(stack + sim->stack_bytes - sizeof(char *));
-    for (size_t i = 0; i < CANARY_WORDS && sim->canaries; i++) ((uint64_t *)stack)[i] = CANARY;
-    return stack;
-}
-
-static void give_stack(struct tti_sim *sim, char *stack)
-{
-    *(char **)(stack + sim->stack_bytes - sizeof(char *)) = sim->free_stack;
-    sim->free_stack = stack;
-}
-
-static void check_stack(const struct tti_sim *sim, const struct tti_sim_task *task)
-{
-    for (size_t i = 0; i < CANARY_WORDS && sim->canaries; i++)
-        assert(((const uint64_t *)task->stack)[i] == CANARY &&
-               "a simulated rank's stack is too small: give stack_bytes");
-}
-
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
 /* From a task to the scheduler, until its wake fires. */
 static void block(struct tti_sim *sim)
 {
     struct tti_sim_task *task = sim->current;
-    check_stack(sim, task);
+    tti_stack_check(&sim->stacks, task->stack);
     tti_coroutine_switch(&task->coroutine, &sim->scheduler);
 }
 
@@ -287,7 +205,7 @@ static void task_body(void *argument)
     struct tti_sim_task *task = argument;
     task->body(task->argument);
     end_task(task);
-    check_stack(tti_sim, task);
+    tti_stack_check(&tti_sim->stacks, task->stack);
     tti_coroutine_finish(&task->coroutine, &tti_sim->scheduler);
 }
 
@@ -300,7 +218,7 @@ static void free_task(struct tti_sim *sim, struct tti_sim_task *task)
         sim->tasks = task->older;
     sim->task_count--;
     tti_coroutine_free(&task->coroutine);
-    give_stack(sim, task->stack);
+    tti_stack_give(&sim->stacks, task->stack);
     tti_free(task);
 }
 
@@ -317,7 +235,7 @@ struct tti_sim_task *tti_sim_task_start(void *(*body)(void *argument), void *arg
 {
     struct tti_sim *sim = tti_sim;
     struct tti_sim_task *task = tti_calloc(1, sizeof *task);
-    char *stack = task == NULL ? NULL : take_stack(sim);
+    char *stack = task == NULL ? NULL : tti_stack_take(&sim->stacks);
     if (stack == NULL) {
         tti_free(task);
         return NULL;
@@ -332,7 +250,7 @@ struct tti_sim_task *tti_sim_task_start(void *(*body)(void *argument), void *arg
     if (sim->tasks != NULL) sim->tasks->newer = task;
     sim->tasks = task;
     sim->task_count++;
-    tti_coroutine_make(&task->coroutine, stack, sim->stack_bytes, task_body, task);
+    tti_coroutine_make(&task->coroutine, stack, sim->stacks.bytes, task_body, task);
     wake_at(task, sim->now_ns);
     return task;
 }
@@ -468,11 +386,11 @@ void *tti_sim_nowhere(size_t bytes)
     struct tti_sim *sim = tti_sim;
     if (!sim->setup.sizes_only) return NULL;
     if (bytes > sim->nowhere_bytes) {
-        struct slab *slab = map(sim,
-                                bytes > NOWHERE_LEAST ? bytes * 2 : NOWHERE_LEAST); /* what is smaller is kept in use */
-        if (slab == NULL) return NULL;
-        sim->nowhere = slab->base;
-        sim->nowhere_bytes = slab->bytes;
+        size_t more = bytes > NOWHERE_LEAST ? bytes * 2 : NOWHERE_LEAST;
+        char *mapped = tti_stacks_map(&sim->stacks, more); /* what is smaller is kept in use */
+        if (mapped == NULL) return NULL;
+        sim->nowhere = mapped;
+        sim->nowhere_bytes = more;
     }
     return sim->nowhere;
 }
@@ -572,12 +490,7 @@ static tutti_status loop(struct tti_sim *sim, tutti_error *error)
 static void clean_up(struct tti_sim *sim)
 {
     while (sim->tasks != NULL) free_task(sim, sim->tasks);
-    while (sim->slabs != NULL) {
-        struct slab *slab = sim->slabs;
-        sim->slabs = slab->next;
-        munmap(slab->base, slab->bytes);
-        tti_free(slab);
-    }
+    tti_stacks_free(&sim->stacks);
     tti_free(sim->bells);
     tti_free(sim->heap);
     tti_free(sim);
@@ -591,9 +504,7 @@ static struct tti_sim *make(const struct tti_sim_setup *setup)
     sim->now_ns = START_NS;
     sim->random = mix(setup->seed);
     sim->began_ms = spent_ms();
-    sim->page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t bytes = setup->stack_bytes != 0 ? setup->stack_bytes : TTI_SIM_STACK_BYTES;
-    sim->stack_bytes = (bytes + sim->page - 1) / sim->page * sim->page;
+    tti_stacks_init(&sim->stacks, setup->stack_bytes != 0 ? setup->stack_bytes : TTI_SIM_STACK_BYTES);
     sim->buckets = BELL_BUCKETS;
     sim->bells = tti_calloc(sim->buckets, sizeof(struct tti_sim_task *));
     if (sim->bells != NULL && grow_heap(sim)) return sim;

@@ -11,6 +11,7 @@
 #ifndef TTI_COLLECTIVE_KERNELS_H
 #define TTI_COLLECTIVE_KERNELS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <tutti/tutti.h>
@@ -52,7 +53,13 @@ struct tti_kernels {
 };
 
 /* The set in use. */
-const struct tti_kernels *tti_kernels_now(void);
+extern _Atomic(const struct tti_kernels *) tti_kernels_chosen; /* NULL: not yet */
+const struct tti_kernels *tti_kernels_choose(void);            /* the best that this CPU can run */
+static inline const struct tti_kernels *tti_kernels_now(void)
+{
+    const struct tti_kernels *now = atomic_load_explicit(&tti_kernels_chosen, memory_order_relaxed);
+    return now != NULL ? now : tti_kernels_choose();
+}
 
 extern const struct tti_kernels tti_kernels_portable;
 #if defined(__x86_64__)

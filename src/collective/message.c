@@ -464,54 +464,7 @@ static bool work_once(struct tti_messages *messages)
     return moved;
 }
 
-/* ---- Peers that left ------------------------------------------------------------------------------------------- */
-
-static bool somebody_is_here(struct tti_messages *messages)
-{
-    int size = messages->comm->size;
-    for (int i = 0; i < size; i++) {
-        int peer = (messages->present + i) % size;
-        if (peer == messages->comm->rank || has_left(messages, peer)) continue;
-        messages->present = peer;
-        return true;
-    }
-    return size == 1; /* only this rank could ever send */
-}
-
-static tutti_status nothing_will_come(const struct tti_letter *letter)
-{
-    char site[112], tag[24] = "any tag", from[64] = "any rank, and all others have left";
-    tti_site_describe(letter->site, site, sizeof site);
-    if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
-    if (letter->peer != TUTTI_ANY_SOURCE)
-        snprintf(from, sizeof from, "rank %d, which has left and sent no such message", letter->peer);
-    return tti_comm_break(letter->comm, TTI_RECV, TUTTI_ERR_MISMATCH, letter->waiting_for,
-                          "rank %d receives with %s%s from %s", letter->comm->rank, tag, site, from);
-}
-
-static tutti_status nobody_takes(const struct tti_letter *letter)
-{
-    char site[112];
-    tti_site_describe(letter->site, site, sizeof site);
-    return tti_comm_break(letter->comm, TTI_SEND, TUTTI_ERR_MISMATCH, letter->peer,
-                          "rank %d sends %llu bytes with tag %d%s to rank %d, which has left", letter->comm->rank,
-                          (unsigned long long)letter->bytes, letter->tag, site, letter->peer);
-}
-
-static tutti_status check_left(const struct tti_messages *messages)
-{
-    TTI_LIST_EACH(link, &messages->active)
-    {
-        const struct tti_box *box = TTI_LIST_OF(link, struct tti_box, active);
-        const struct tti_link *lists[] = {&box->queue, &box->sending, &box->posted, &box->taking};
-        for (size_t i = 0; box->left && i < sizeof lists / sizeof *lists; i++) {
-            if (tti_list_is_empty(lists[i])) continue;
-            const struct tti_letter *letter = TTI_LETTER_ON(lists[i]->next);
-            return letter->is_send ? nobody_takes(letter) : nothing_will_come(letter);
-        }
-    }
-    return TUTTI_OK;
-}
+/* ---- All of it ------------------------------------------------------------------------------------------------- */
 
 /* The last look before a sleep must be a thorough one; where a look costs system calls, each may be. */
 static bool is_about_to_sleep(const tutti_comm *comm)
@@ -537,14 +490,14 @@ static tutti_status make_progress(tutti_comm *comm)
     if (is_about_to_sleep(comm)) messages->quiet = QUIET;
     bool quiet = ++messages->quiet > QUIET;
     if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport, awaited(messages));
-    bool alone = quiet && !tti_list_is_empty(&messages->any) && !somebody_is_here(messages);
+    bool alone = quiet && !tti_list_is_empty(&messages->any) && !tti_message_somebody(messages);
     look_at_active(messages);
     if (!tti_list_is_empty(&messages->any)) look_at_others(messages, messages->turn, comm->size);
     if (quiet) tidy(messages);
     while (!tti_list_is_empty(&messages->work) && work_once(messages)) look_at_active(messages);
     if (messages->failure != TUTTI_OK || !quiet) return messages->failure;
-    if (alone && !tti_list_is_empty(&messages->any)) return nothing_will_come(TTI_LETTER_ON(messages->any.next));
-    return check_left(messages);
+    if (alone && !tti_list_is_empty(&messages->any)) return tti_message_in_vain(TTI_LETTER_ON(messages->any.next));
+    return tti_message_check_left(messages);
 }
 
 /* ---- From outside ---------------------------------------------------------------------------------------------- */

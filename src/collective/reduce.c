@@ -16,7 +16,6 @@
 #include "collective/kernels.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -28,50 +27,6 @@ enum {
     SCRATCH_BYTES = 32 * 1024, /* all accumulator blocks of a pass, whatever the number of sources */
     LEVELS_MAX = 33            /* depth of the stack for INT_MAX sources */
 };
-
-/* ---- Which kernels --------------------------------------------------------------------------------------------- */
-
-static const struct tti_kernels *const all_kernels[] = {
-#if defined(__x86_64__)
-    &tti_kernels_avx512,
-    &tti_kernels_avx2,
-#endif
-    &tti_kernels_portable,
-};
-enum { KERNELS_COUNT = sizeof all_kernels / sizeof *all_kernels };
-
-static _Atomic(const struct tti_kernels *) chosen;
-
-static const struct tti_kernels *choose_best(void)
-{
-    int best = 0;
-    while (!all_kernels[best]->usable()) best++;
-    atomic_store_explicit(&chosen, all_kernels[best], memory_order_relaxed);
-    return all_kernels[best];
-}
-
-const struct tti_kernels *tti_kernels_now(void)
-{
-    const struct tti_kernels *now = atomic_load_explicit(&chosen, memory_order_relaxed);
-    return now ? now : choose_best();
-}
-
-const char *tti_kernels_name(void)
-{
-    return tti_kernels_now()->name;
-}
-
-bool tti_kernels_force(const char *name)
-{
-    if (!name) return choose_best() != NULL;
-    for (int i = 0; i < KERNELS_COUNT; i++) {
-        if (strcmp(name, all_kernels[i]->name) == 0 && all_kernels[i]->usable()) {
-            atomic_store_explicit(&chosen, all_kernels[i], memory_order_relaxed);
-            return true;
-        }
-    }
-    return false;
-}
 
 /* ---- One pass -------------------------------------------------------------------------------------------------- */
 

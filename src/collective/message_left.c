@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Peers that left: what is sent to them or expected from them will never be.
+ */
+#include "collective/message_parts.h"
+
+#include <stdio.h>
+
+bool tti_message_somebody(struct tti_messages *messages)
+{
+    int size = messages->comm->size;
+    for (int i = 0; i < size; i++) {
+        int peer = (messages->present + i) % size;
+        if (peer == messages->comm->rank || messages->comm->provider->has_left(messages->comm, peer)) continue;
+        messages->present = peer;
+        return true;
+    }
+    return size == 1; /* only this rank could ever send */
+}
+
+static tutti_status nothing_will_come(const struct tti_letter *letter)
+{
+    char site[112], tag[24] = "any tag", from[64] = "any rank, and all others have left";
+    tti_site_describe(letter->site, site, sizeof site);
+    if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
+    if (letter->peer != TUTTI_ANY_SOURCE)
+        snprintf(from, sizeof from, "rank %d, which has left and sent no such message", letter->peer);
+    return tti_comm_break(letter->comm, TTI_RECV, TUTTI_ERR_MISMATCH, letter->waiting_for,
+                          "rank %d receives with %s%s from %s", letter->comm->rank, tag, site, from);
+}
+
+static tutti_status nobody_takes(const struct tti_letter *letter)
+{
+    char site[112];
+    tti_site_describe(letter->site, site, sizeof site);
+    return tti_comm_break(letter->comm, TTI_SEND, TUTTI_ERR_MISMATCH, letter->peer,
+                          "rank %d sends %llu bytes with tag %d%s to rank %d, which has left", letter->comm->rank,
+                          (unsigned long long)letter->bytes, letter->tag, site, letter->peer);
+}
+
+tutti_status tti_message_in_vain(const struct tti_letter *letter)
+{
+    return letter->is_send ? nobody_takes(letter) : nothing_will_come(letter);
+}
+
+tutti_status tti_message_check_left(const struct tti_messages *messages)
+{
+    TTI_LIST_EACH(link, &messages->active)
+    {
+        const struct tti_box *box = TTI_LIST_OF(link, struct tti_box, active);
+        const struct tti_link *lists[] = {&box->queue, &box->sending, &box->posted, &box->taking};
+        for (size_t i = 0; box->left && i < sizeof lists / sizeof *lists; i++) {
+            if (tti_list_is_empty(lists[i])) continue;
+            const struct tti_letter *letter = TTI_LETTER_ON(lists[i]->next);
+            return tti_message_in_vain(letter);
+        }
+    }
+    return TUTTI_OK;
+}
