@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A rank's side of all its comms that go over a transport. Frames are sorted by comm and sender; each comm's collectives
- * take theirs in order (host.c).
+ * take theirs in order (host_run.c).
  *
  * Data of a collective travel as DATA frames: the k-th from a to b on a comm is received by the k-th receive that b posts for
  * a there, and must have its length. One that comes before its receive is put aside, so senders are held back: at most
@@ -208,7 +208,10 @@ bool tti_net_pump(struct tti_net *net);
 /* The same with the lock held, when a rank of the world is waited for. */
 bool tti_net_move(struct tti_net *net, int awaited);
 
-/* ---- Between host.c, host_data.c and local.c ---- */
+/* ---- Between host.c, host_run.c, host_data.c and local.c ---- */
+
+tutti_status tti_host_progress(struct tti_op *op);
+tutti_status tti_host_open(struct tti_op *op);
 
 /* Where a region begins in its space, in this turn. */
 uint64_t tti_host_offset(const struct tti_op *op, const struct tti_region *region);
