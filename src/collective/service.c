@@ -68,10 +68,10 @@ static void unlock(const struct tti_service *service, pthread_mutex_t *mutex)
     if (!service->simulated) pthread_mutex_unlock(mutex);
 }
 
-/* One at hand was started since the last look, or its thread is at it: it may well be waited for. */
+/* One is at hand, and was started since the last look, or its thread is at it: it may well be waited for. */
 static bool is_fresh(const struct tti_queue *queue, bool started)
 {
-    if (atomic_load_explicit(&queue->busy, memory_order_acquire) != TTI_BUSY_KEPT) return false;
+    if (atomic_load_explicit(&queue->at_hand, memory_order_relaxed) == NULL) return false;
     return started || atomic_load_explicit(&queue->inside, memory_order_relaxed) != 0;
 }
 
