@@ -133,6 +133,16 @@ void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t b
     if (store != TTI_CACHED) tti_stream_end();
 }
 
+void tti_copy_apart(void *const *dsts, int here, int dst_count, const void *src, size_t bytes)
+{
+    for (size_t begin = 0; begin < bytes; begin += TURN_BYTES) {
+        size_t end = least(begin + TURN_BYTES, bytes);
+        copy_range(dsts, here, src, begin, end, TTI_CACHED);
+        copy_range(dsts + here, dst_count - here, src, begin, end, TTI_MIXED);
+    }
+    tti_stream_end();
+}
+
 void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store)
 {
     if (dst == src || bytes == 0) return;

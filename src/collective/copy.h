@@ -16,6 +16,9 @@ void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store);
 /* To several, each of which may be src itself (nothing to do there) but not overlap it otherwise. */
 void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t bytes, enum tti_store store);
 
+/* The same, in turns: for the first `here` targets lines stay in the caches, for the others they go past them. */
+void tti_copy_apart(void *const *dsts, int here, int dst_count, const void *src, size_t bytes);
+
 /* tti_copy with TTI_STREAMED, where more of it follows: the caller ends with tti_stream_end. */
 void tti_stream_some(void *dst, const void *src, size_t bytes);
 void tti_stream_end(void);

@@ -112,6 +112,9 @@ static bool copy_piece(struct tti_letter *letter, char *target, const char *sour
     uint64_t footprint = 4 * bytes,
              fits = (uint64_t)letter->comm->tuning.stream; /* half of the message, in two buffers */
     enum tti_store store = footprint < fits ? TTI_CACHED : footprint / 4 < fits ? TTI_MIXED : TTI_STREAMED;
+    if (store == TTI_MIXED &&
+        letter->way == TTI_WAY_HALVES) /* the receiver's share stays with it, the sender's leaves */
+        store = letter->is_send ? TTI_STREAMED : TTI_CACHED;
     uint64_t rest = bytes - letter->done, length = rest < PIECE_BYTES ? rest : PIECE_BYTES;
     if (tti_move(length)) tti_copy(target + letter->done, source + letter->done, length, store);
     tti_moved();

@@ -35,13 +35,36 @@ static char *address(const struct tti_op *op, int rank, enum tti_space space, ui
     return base == NULL ? NULL : base + offset;
 }
 
+/* Whether that rank will read what is written for it on the core where this one writes. */
+static bool reads_here(const tutti_comm *comm, int rank)
+{
+    if (rank == comm->rank || !comm->crowded) return rank == comm->rank;
+    return atomic_load_explicit(&comm->posts[rank].core, memory_order_relaxed) ==
+           atomic_load_explicit(&comm->posts[comm->rank].core, memory_order_relaxed);
+}
+
+/* Those that read here come first, from the own one on. */
 static void copy_to_all(struct tti_op *op, const struct tti_step *step, const char *source, uint64_t bytes)
 {
     tutti_comm *comm = op->comm;
-    for (int k = 0; k < comm->size; k++)
-        comm->targets[k] = address(op, (comm->rank + k) % comm->size, (enum tti_space)step->target.space,
-                                   step->target.offset + op->done);
-    tti_copy_to_all(comm->targets, comm->size, source, bytes, (enum tti_store)step->store);
+    int here = 0, elsewhere = comm->size;
+    for (int k = 0; k < comm->size; k++) {
+        int rank = (comm->rank + k) % comm->size;
+        char *target = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+        bool stays = step->store != TTI_MIXED || reads_here(comm, rank);
+        comm->targets[stays ? here++ : --elsewhere] = target;
+    }
+    if (here < comm->size)
+        tti_copy_apart(comm->targets, here, comm->size, source, bytes);
+    else
+        tti_copy_to_all(comm->targets, comm->size, source, bytes, (enum tti_store)step->store);
+}
+
+/* Half of a mixed copy stays in this core's caches, from which another core would fetch it at a high price. */
+static enum tti_store store_for(const struct tti_op *op, const struct tti_step *step)
+{
+    bool leaves = step->store == TTI_MIXED && !reads_here(op->comm, step->target.rank);
+    return leaves ? TTI_STREAMED : (enum tti_store)step->store;
 }
 
 static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
@@ -57,7 +80,7 @@ static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, ui
         return tti_place_fetch(op->comm, op->shape.kind, from->rank,
                                *tti_op_place(op, from->rank, (enum tti_space)from->space), from->offset + op->done,
                                target, bytes);
-    if (target != source) tti_copy(target, source, bytes, (enum tti_store)step->store);
+    if (target != source) tti_copy(target, source, bytes, store_for(op, step));
     return TUTTI_OK;
 }
 
