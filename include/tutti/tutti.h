@@ -104,7 +104,8 @@ TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
     X(attach, BOOL, 1, 0, 1, "0: never use cross-memory attach for private buffers of processes")                      \
     X(tuning, TEXT, "", 0, 0, "file of switch-over sizes, as written by tutti bench --tune")                           \
     X(log, TEXT, "warn", 0, 0, "what is logged to stderr: quiet, error, warn, info or debug")                          \
-    X(transport, TEXT, "auto", 0, 0, "auto: memory within a host, tcp between hosts; tcp: between all ranks")          \
+    X(transport, TEXT, "auto", 0, 0,                                                                                   \
+      "auto: memory within a host, tcp between hosts; tcp: between all ranks; shm: memory, on one host only")          \
     X(host_aware, BOOL, 1, 0, 1, "several hosts: ranks of one host combine in memory; 0: all by messages")             \
     X(host_processes, INT, 0, 0, 65536, "for trials: so many processes each count as a host of their own; 0: none")    \
     X(interface, TEXT, "", 0, 0, "tcp: the network interface to use, by name or address; all if not set")              \

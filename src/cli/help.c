@@ -51,7 +51,8 @@ static const char *default_text(const struct cli_flag *flag, char text[TEXT_BYTE
     const char *unit = row->kind == TUTTI_OPTION_MS ? " ms" : row->kind == TUTTI_OPTION_BYTES ? " bytes" : "";
     if (given && !isdigit((unsigned char)row->initial[strlen(row->initial) - 1])) unit = ""; /* it has one: 64M */
     if (row->kind == TUTTI_OPTION_TEXT || row->kind == TUTTI_OPTION_BOOL) {
-        if (given) (void)snprintf(text, TEXT_BYTES, "default %s", row->initial);
+        bool line = given && strcmp(row->initial, "\n") == 0; /* would end the line of the help */
+        if (given) (void)snprintf(text, TEXT_BYTES, "default %s", line ? "a new line" : row->initial);
     } else if (given) {
         (void)snprintf(text, TEXT_BYTES, "default %s%s; %" PRId64 " to %" PRId64, row->initial, unit, row->low,
                        row->high);
@@ -139,17 +140,20 @@ static void print_pairs(FILE *stream, const struct cli_example *pair, int column
     }
 }
 
+static void print_example(FILE *stream, const struct cli_example *example)
+{
+    (void)fprintf(stream, "  %s\n      ", example->line);
+    print_wrapped(stream, example->says, 6, 6);
+}
+
 void cli_help_command(const struct cli_command *command, FILE *stream)
 {
     const struct cli_page *page = command->page;
     (void)fprintf(stream, "tutti %s: %s\n\nusage: %s\n\n", command->name, command->summary, page->usage);
     print_wrapped(stream, page->about, 0, 0);
     (void)fprintf(stream, "\nexamples:\n");
-    for (const struct cli_example *example = page->examples; example->line != NULL; example++) {
-        (void)fprintf(stream, "  %s\n", example->line);
-        (void)fprintf(stream, "      ");
-        print_wrapped(stream, example->says, 6, 6);
-    }
+    for (const struct cli_example *example = page->examples; example->line != NULL; example++)
+        print_example(stream, example);
     (void)fprintf(stream, "\nflags:\n");
     each_own_flag(page, stream, print_flag);
     if (!page->library_options) return;
@@ -159,17 +163,14 @@ void cli_help_command(const struct cli_command *command, FILE *stream)
 
 void cli_help_tool(FILE *stream)
 {
-    (void)fprintf(stream, "tutti: collectives between ranks, on threads and processes\n\n"
+    (void)fprintf(stream, "tutti: collectives and training on many ranks, be they threads, processes or hosts\n\n"
                           "usage: tutti COMMAND [flags] ...\n\ncommands:\n");
     size_t count = 0;
     const struct cli_command *commands = cli_commands(&count);
     for (size_t i = 0; i < count; i++) (void)fprintf(stream, "  %-10s%s\n", commands[i].name, commands[i].summary);
     (void)fprintf(stream, "  %-10s%s\n", "help", "say more about a command: tutti help COMMAND");
     (void)fprintf(stream, "\nexamples:\n");
-    for (size_t i = 0; i < count; i++) {
-        const struct cli_example *first = commands[i].page->examples;
-        if (first->line != NULL) (void)fprintf(stream, "  %-36s%s\n", first->line, first->says);
-    }
+    for (size_t i = 0; i < count; i++) print_example(stream, commands[i].page->examples);
     (void)fprintf(stream, "\nflags:\n  --help    print this help\n  --version print the version\n\nexit status:\n");
     print_pairs(stream, exit_statuses, 10);
 }
@@ -269,7 +270,8 @@ void cli_help_man(FILE *stream)
 {
     static const struct cli_flag no_flags[] = {{.row = {.name = NULL}}};
     static const struct cli_page none = {.flags = no_flags};
-    (void)fprintf(stream, ".TH TUTTI 1 \"\" \"tutti %d.%d.%d\"\n.SH NAME\ntutti \\- collectives between ranks\n",
+    (void)fprintf(stream,
+                  ".TH TUTTI 1 \"\" \"tutti %d.%d.%d\"\n.SH NAME\ntutti \\- collectives and training on many ranks\n",
                   TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH);
     (void)fprintf(stream, ".SH SYNOPSIS\n.B tutti\n.I COMMAND\n[flags] ...\n.SH COMMANDS\n");
     size_t count = 0;
