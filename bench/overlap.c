@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What starting an operation gains: a 16 MiB all_reduce beside a computation that takes as long. Ranks that are threads of one
- * process share its service thread, which does the work of all of them: run it as processes,
- *     tutti run -n 2 build/bench_overlap
+ * What starting an operation gains: a 16 MiB all_reduce beside a computation that takes as long, on a machine with cores to
+ * spare for the service threads:
+ *     TUTTI_RANKS=2 build/bench_overlap; tutti run -n 2 build/bench_overlap
  */
 #include "median.h"
 
