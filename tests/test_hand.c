@@ -214,6 +214,7 @@ static void cancelled_elsewhere(tutti_comm *comm, struct fault_rank *self)
     tutti_op op;
     pthread_t thread;
     start_and_wait(comm);
+    fault_meet(comm); /* what rank 0 breaks has no op of rank 1's in flight */
     if (tutti_rank(comm) == 1) {
         fault_await_mark(0, 1);
         CHECK(tutti_barrier(comm) == TUTTI_ERR_CANCELLED);
