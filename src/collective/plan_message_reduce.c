@@ -377,6 +377,87 @@ void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, 
         tti_build_slices(build, offset, bytes, TTI_TO_ROOT, root);
 }
 
+/* ---- Reduce-scatter by halving --------------------------------------------------------------------------------- */
+
+/* A power of two of ranks meet along the canonical tree, in pairs: each sends what the blocks lack that the other one keeps, so
+ * that every level halves them. As many bytes as straight to the blocks' owners, in fewer messages. */
+
+static bool keeps(int rank, int width, int block)
+{
+    return ((rank ^ block) & width) == 0;
+}
+
+/* A contribution of `width` ranks to a block. */
+static uint64_t contribution_bytes(const struct tti_message_build *build, int width, int block)
+{
+    struct tti_part part = {.partial = width > 1};
+    return tti_part_bytes(build, &part, tti_reduce_block(build->shape, block).bytes);
+}
+
+/* All that a rank gets at this level. */
+static uint64_t level_bytes(const struct tti_message_build *build, int rank, int width)
+{
+    uint64_t bytes = 0;
+    for (int block = rank % width; block < build->shape->size; block += width)
+        if (keeps(rank, width, block)) bytes += contribution_bytes(build, width, block);
+    return bytes;
+}
+
+static void send_half(struct tti_message_build *build, const struct tti_part *held, int width)
+{
+    int partner = build->shape->rank ^ width;
+    uint64_t total = level_bytes(build, partner, width);
+    struct tti_region packed = tti_temp(build, total), at = packed;
+    for (int block = partner % width; block < build->shape->size; block += width) {
+        if (!keeps(partner, width, block)) continue;
+        uint64_t bytes = contribution_bytes(build, width, block);
+        tti_add_copy(build->plan, at, held[block].at, bytes, false);
+        at.offset += bytes;
+    }
+    tti_post_send(build, partner, packed, total);
+}
+
+/* Of what came, from `at` on. */
+static void fold_half(struct tti_message_build *build, struct tti_part *held, int width, struct tti_region at)
+{
+    int me = build->shape->rank, size = build->shape->size, first = (me ^ width) / width * width;
+    for (int block = me % width; block < size; block += width) {
+        if (!keeps(me, width, block)) continue;
+        uint64_t bytes = tti_reduce_block(build->shape, block).bytes;
+        struct tti_part other = {.at = at, .first = first, .ranks = width, .partial = width > 1}, mine = held[block];
+        at.offset += contribution_bytes(build, width, block);
+        if (2 * width < size) {
+            held[block] = fold_pair(build, mine, other, bytes);
+        } else {
+            struct tti_part pair[2] = {first < mine.first ? other : mine, first < mine.first ? mine : other};
+            tti_set_finish(build, (struct tti_set){pair, 2}, tti_own(build, TTI_OUT, 0), size, bytes);
+        }
+    }
+}
+
+static void reduce_scatter_by_halving(struct tti_message_build *build)
+{
+    const struct tti_shape *shape = build->shape;
+    for (int block = 0; block < shape->size; block++)
+        build->held[block] = (struct tti_part){
+            .at = tti_own(build, TTI_IN, tti_reduce_block(shape, block).source), .first = shape->rank, .ranks = 1};
+    for (int width = 1; width < shape->size; width *= 2) {
+        uint64_t bytes = level_bytes(build, shape->rank, width);
+        struct tti_region at = tti_temp(build, bytes);
+        tti_post_recv(build, shape->rank ^ width, at, bytes);
+        send_half(build, build->held, width);
+        tti_await(build, build->received);
+        fold_half(build, build->held, width, at);
+    }
+}
+
+/* Where ranks share cores a message costs more than to pass on a block. */
+static bool scatters_by_halving(const struct tti_shape *shape, uint64_t bytes)
+{
+    bool power = shape->size >= 4 && (shape->size & (shape->size - 1)) == 0;
+    return power && !shape->scaled && bytes <= (uint64_t)shape->tuning->message_paired / 4;
+}
+
 /* Small blocks for many: everything by doubling, and each takes its own. */
 static void reduce_scatter(struct tti_message_build *build)
 {
@@ -385,7 +466,10 @@ static void reduce_scatter(struct tti_message_build *build)
     int count = build->members.count, rounds = rounds_of(count);
     uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
     if (count <= 3 || travels > (uint64_t)shape->tuning->message_doubling / OF_TWO * (uint64_t)count / 32) {
-        tti_build_slices(build, 0, bytes, TTI_KEEP, TTI_ALL);
+        if (scatters_by_halving(shape, bytes))
+            reduce_scatter_by_halving(build);
+        else
+            tti_build_slices(build, 0, bytes, TTI_KEEP, TTI_ALL);
         return;
     }
     bool extra = build->members.me >= doublers(build);
