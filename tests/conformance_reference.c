@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conformance_reference.h"
 
+#include "reference_value.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,30 +76,6 @@ static unsigned encode(tutti_type type, float value)
 }
 
 /* ---- One element ----------------------------------------------------------------------------------------------- */
-
-union value {
-    double f64;
-    float f32;
-    uint64_t bits; /* integers, sign-extended; bool as 0 or 1 */
-};
-
-static bool is_signed(tutti_type type)
-{
-    return type == TUTTI_I8 || type == TUTTI_I16 || type == TUTTI_I32 || type == TUTTI_I64;
-}
-
-static bool is_integer(tutti_type type)
-{
-    return type >= TUTTI_I8 && type <= TUTTI_U64;
-}
-
-static uint64_t wrap(tutti_type type, uint64_t bits)
-{
-    unsigned width = 8 * (unsigned)tutti_type_bytes(type);
-    if (width == 64) return bits;
-    bits &= (UINT64_C(1) << width) - 1;
-    return is_signed(type) && bits >> (width - 1) != 0 ? bits - (UINT64_C(1) << width) : bits;
-}
 
 static union value load(tutti_type type, const unsigned char *at)
 {

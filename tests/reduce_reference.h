@@ -6,6 +6,7 @@
 #ifndef TTI_TESTS_REDUCE_REFERENCE_H
 #define TTI_TESTS_REDUCE_REFERENCE_H
 
+#include "reference_value.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -80,30 +81,6 @@ static unsigned reference_encode(const struct format *format, float value)
 
 /* ---- The reference: one element -------------------------------------------------------------------------------- */
 
-union value {
-    double f64;
-    float f32;
-    uint64_t bits; /* of integers, sign-extended */
-};
-
-static bool is_signed(tutti_type type)
-{
-    return type == TUTTI_I8 || type == TUTTI_I16 || type == TUTTI_I32 || type == TUTTI_I64;
-}
-
-static bool is_integer(tutti_type type)
-{
-    return type >= TUTTI_I8 && type <= TUTTI_U64;
-}
-
-static uint64_t wrap(uint64_t bits, tutti_type type)
-{
-    unsigned width = 8 * (unsigned)tutti_type_bytes(type);
-    if (width == 64) return bits;
-    bits &= (UINT64_C(1) << width) - 1;
-    return is_signed(type) && bits >> (width - 1) ? bits - (UINT64_C(1) << width) : bits;
-}
-
 static union value get(const unsigned char *at, tutti_type type)
 {
     union value value = {.bits = 0};
@@ -111,7 +88,7 @@ static union value get(const unsigned char *at, tutti_type type)
     if (format_of(type))
         value.f32 = reference_decode(format_of(type), (unsigned)value.bits);
     else if (is_integer(type))
-        value.bits = wrap(value.bits, type);
+        value.bits = wrap(type, value.bits);
     else if (type == TUTTI_BOOL)
         value.bits = value.bits != 0;
     return value;
@@ -158,14 +135,14 @@ static union value fold_integer(union value x, union value y, tutti_type type, i
 {
     bool less = is_signed(type) ? (int64_t)x.bits < (int64_t)y.bits : x.bits < y.bits;
     switch (kind) {
-    case TUTTI_PROD: return (union value){.bits = wrap(x.bits * y.bits, type)};
+    case TUTTI_PROD: return (union value){.bits = wrap(type, x.bits * y.bits)};
     case TUTTI_MIN: return less ? x : y;
     case TUTTI_MAX: return less ? y : x;
     case TUTTI_AND: return (union value){.bits = x.bits & y.bits};
     case TUTTI_OR: return (union value){.bits = x.bits | y.bits};
     case TUTTI_XOR: return (union value){.bits = x.bits ^ y.bits};
     case TUTTI_AVG: return (union value){.bits = x.bits + y.bits};
-    default: return (union value){.bits = wrap(x.bits + y.bits, type)};
+    default: return (union value){.bits = wrap(type, x.bits + y.bits)};
     }
 }
 
@@ -186,7 +163,7 @@ static union value scale(union value x, tutti_type type, double factor)
 {
     volatile float narrow = x.f32 * (float)factor;
     if (is_integer(type))
-        x.bits = wrap(x.bits * (factor < 0 ? (uint64_t)(int64_t)factor : (uint64_t)factor), type);
+        x.bits = wrap(type, x.bits * (factor < 0 ? (uint64_t)(int64_t)factor : (uint64_t)factor));
     else if (type == TUTTI_F64)
         x.f64 *= factor;
     else
