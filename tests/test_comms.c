@@ -136,6 +136,62 @@ static void mesh_them(tutti_comm *comm, struct fault_rank *self)
     tutti_mesh_free(NULL);
 }
 
+/* A mesh and the comm it was made from are freed in either order; its own comms only by itself. */
+static void mesh_outlives(tutti_comm *comm, struct fault_rank *self)
+{
+    static const char *const names[] = {"data", "tensor"};
+    int size = tutti_size(comm), sizes[] = {size, 1};
+    tutti_comm *from = NULL, *data = NULL;
+    tutti_mesh *mesh = NULL, *other = NULL;
+    (void)self;
+    CHECK(tutti_comm_duplicate(comm, &from) == TUTTI_OK);
+    CHECK(tutti_mesh_create(from, names, sizes, 2, &mesh) == TUTTI_OK);
+    CHECK(tutti_mesh_create(from, names, sizes, 2, &other) == TUTTI_OK);
+    tutti_mesh_free(other);
+    CHECK(tutti_comm_free(from) == TUTTI_OK);
+    CHECK(tutti_mesh_comm(mesh, "expert", &data) == TUTTI_ERR_ARGUMENT && data == NULL);
+    CHECK(tutti_mesh_comm(mesh, "data", &data) == TUTTI_OK && sum_of(data, 1) == size);
+    CHECK(tutti_comm_free(data) == TUTTI_ERR_ARGUMENT && tutti_leave(data) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_comm_error(data)->text, "tutti_mesh_free") != NULL && sum_of(data, 1) == size);
+    tutti_mesh_free(mesh);
+    CHECK(sum_of(comm, 1) == size);
+}
+
+static void check_disagree(tutti_comm *comm, tutti_status status, const char *one, const char *other)
+{
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK_THAT(status == TUTTI_ERR_MISMATCH && error != NULL && strstr(error->text, one) != NULL &&
+                   strstr(error->text, other) != NULL,
+               "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
+    CHECK(sum_of(comm, 1) == tutti_size(comm)); /* the comm stays whole */
+}
+
+/* What all ranks must give alike, and two do not: all learn who gave what. */
+static void disagree(tutti_comm *comm, struct fault_rank *self)
+{
+    static const char *const names[] = {"data", "tensor"}, *const swapped[] = {"tensor", "data"};
+    int rank = tutti_rank(comm), list[] = {rank == 2, rank != 2}, sizes[] = {rank == 2 ? 3 : 2, rank == 2 ? 2 : 3};
+    tutti_comm *made = comm;
+    tutti_mesh *mesh = NULL;
+    (void)self;
+    check_disagree(comm, tutti_comm_select(tutti_at(comm, "a.c", 10 + rank), list, 2, &made),
+                   "rank 0 calls comm_select {0, 1} at a.c:10", "rank 2 calls comm_select {1, 0} at a.c:12");
+    check_disagree(comm, tutti_comm_select(comm, list, rank == 1 ? 1 : 2, &made), "rank 0 calls comm_select {0, 1},",
+                   "rank 1 calls comm_select {0};");
+    check_disagree(comm, rank == 5 ? tutti_comm_duplicate(comm, &made) : tutti_comm_by_host(comm, &made),
+                   "rank 0 calls comm_by_host,", "rank 5 calls comm_duplicate;");
+    check_disagree(comm, tutti_mesh_create(comm, names, sizes, 2, &mesh), "rank 0 calls mesh data 2 x tensor 3,",
+                   "rank 2 calls mesh data 3 x tensor 2;");
+    sizes[0] = 2, sizes[1] = 3;
+    check_disagree(comm, tutti_mesh_create(comm, rank == 1 ? swapped : names, sizes, 2, &mesh),
+                   "rank 0 calls mesh data 2 x tensor 3,", "rank 1 calls mesh tensor 2 x data 3;");
+    CHECK(made == NULL && mesh == NULL && tutti_mesh_create(comm, names, sizes, 2, &mesh) == TUTTI_OK);
+    check_disagree(comm, tutti_mesh_comm(mesh, rank == 1 ? "data" : "tensor", &made),
+                   "rank 0 calls mesh comm along tensor,", "rank 1 calls mesh comm along data;");
+    CHECK(made == NULL && tutti_mesh_comm(mesh, "tensor", &made) == TUTTI_OK && sum_of(made, 1) == 3);
+    tutti_mesh_free(mesh);
+}
+
 /* Ops of many comms in flight at once, waited for in another order than they were started. */
 static void many_comms(tutti_comm *comm, struct fault_rank *self)
 {
@@ -221,6 +277,8 @@ int main(void)
         run("split", split_them, 2, processes, tcp);
         run("selected", select_them, 3, processes, tcp);
         run("mesh", mesh_them, 6, processes, tcp);
+        run("mesh outlives", mesh_outlives, 2, processes, tcp);
+        run("disagree", disagree, 6, processes, tcp);
         run("many comms", many_comms, 2, processes, tcp);
         run("one is broken", break_one, 2, processes, tcp);
         run("many times", many_times, 2, processes, tcp);
@@ -230,6 +288,7 @@ int main(void)
     run("split", split_them, 5, true, hosts_of_3);
     run("hosts", separate_them, 5, true, hosts_of_2);
     run("mesh", mesh_them, 6, true, hosts_of_2);
+    run("mesh outlives", mesh_outlives, 3, true, hosts_of_2);
     run("many comms", many_comms, 3, true, hosts_of_2);
     run("one is broken", break_one, 3, true, hosts_of_2);
     run("many times", many_times, 3, true, hosts_of_2);

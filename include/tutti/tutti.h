@@ -355,21 +355,24 @@ TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
 TUTTI_API tutti_status tutti_comm_split(tutti_comm *comm, int colour, int key, tutti_comm **made);
 /* The same ranks, apart from `comm`: ops on one do not wait for ops on the other. */
 TUTTI_API tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made);
-/* These ranks of `comm`, in this order; every rank of `comm` gives the same list. */
+/* These ranks of `comm`, in this order; every rank of `comm` gives the same list, else all get ERR_MISMATCH. */
 TUTTI_API tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tutti_comm **made);
 /* Those on the same host. */
 TUTTI_API tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made);
 TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* NULL is ignored */
 
 /* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4}, ranks 0
- * to 3 are the first row. */
+ * to 3 are the first row. Collective over `comm`; every rank gives the same names and sizes, else all get ERR_MISMATCH. The
+ * mesh has a duplicate of `comm`: either can be freed first. */
 typedef struct tutti_mesh tutti_mesh;
 TUTTI_API tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const int *sizes, int dimensions,
                                          tutti_mesh **mesh);
 TUTTI_API int tutti_mesh_size(const tutti_mesh *mesh, const char *name);       /* -1: no such dimension */
 TUTTI_API int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name); /* this rank's; -1 likewise */
 /* The comm of this rank along one dimension, "tensor", or several, "data,tensor": those ranks that differ from it there only,
- * in the mesh's order. Collective over the mesh's comm the first time a set is asked for; it belongs to the mesh. */
+ * in the mesh's order. Collective over the mesh's ranks the first time a set is asked for, and ERR_MISMATCH where they ask for
+ * different ones; details are in the comm that the mesh was made from, while that is there. The comm belongs to the mesh:
+ * tutti_comm_free refuses it. */
 TUTTI_API tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm);
 TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is ignored */
 
@@ -531,6 +534,7 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_comm_duplicate(comm, ...) tutti_comm_duplicate(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_comm_select(comm, ...) tutti_comm_select(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_comm_by_host(comm, ...) tutti_comm_by_host(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_mesh_create(comm, ...) tutti_mesh_create(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
 #define tutti_group_end_start(comm, op) tutti_group_end_start(TUTTI_HERE(comm), op)
 #define tutti_send_start(comm, ...) tutti_send_start(TUTTI_HERE(comm), __VA_ARGS__)

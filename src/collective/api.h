@@ -7,6 +7,16 @@
 
 #include "collective/comm.h"
 
+/* What a rank asks for when a comm of some ranks is made; all ranks learn whether they meant the same. */
+struct tti_split_call {
+    enum tti_kind kind;
+    int colour, key;
+    uint64_t digest; /* of what all ranks must give alike, */
+    char said[144];  /* and in words; "": nothing */
+};
+/* Collective over `comm`, which has begun a call. */
+tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, tutti_comm **made);
+
 /* Whether options may be used to join: numbers within their ranges, texts there, names known. */
 tutti_status tti_options_check(const tutti_options *options, tutti_error *error);
 

@@ -43,6 +43,7 @@
     X(COMM_DUPLICATE, "comm_duplicate")                                                                                \
     X(COMM_SELECT, "comm_select")                                                                                      \
     X(COMM_BY_HOST, "comm_by_host")                                                                                    \
+    X(MESH, "mesh")                                                                                                    \
     X(ALLOC, "alloc")                                                                                                  \
     X(FREE, "free")                                                                                                    \
     X(JOIN, "join")

@@ -243,6 +243,7 @@ void tti_comm_destroy(tutti_comm *comm)
 {
     tutti_error ignored = {0};
     if (comm == NULL) return;
+    tti_mesh_forget(comm);
     tti_queue_close(comm);
     tti_trace_finish(comm);
     for (int i = 0; i < TTI_KEPT_PLANS; i++) tti_plan_free(&comm->plans[i].plan);

@@ -195,6 +195,8 @@ struct tutti_comm {
     struct tti_messages *messages;
     struct tti_frames *frames; /* NULL: messages go through memory */
     struct tti_group *group;   /* NULL: none has begun */
+    tutti_mesh *meshes;        /* that were made from it: their errors are told here */
+    bool of_mesh;              /* it belongs to one, which frees it */
     tutti_tuning tuning;
     bool shared_bells; /* ranks are in several processes */
     bool all_threads;
@@ -275,6 +277,8 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 /* The comm of all ranks of a world of one host. */
 tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
 void tti_comm_destroy(tutti_comm *comm);
+/* It is freed: the meshes made from it do without (mesh.c). */
+void tti_mesh_forget(tutti_comm *comm);
 /* A comm that only carries an error, for a join that failed. NULL when memory ran out. */
 tutti_comm *tti_comm_stillborn(const tutti_error *error);
 static inline bool tti_comm_is_stillborn(const tutti_comm *comm)

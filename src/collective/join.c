@@ -255,6 +255,9 @@ tutti_status tutti_leave(tutti_comm *comm)
 {
     if (comm == NULL) return TUTTI_OK;
     if (comm->world != NULL && comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    if (comm->of_mesh)
+        return tti_comm_refuse(comm, TTI_MESH, TUTTI_ERR_ARGUMENT,
+                               "rank %d frees a comm that belongs to a mesh; tutti_mesh_free frees it", comm->rank);
     tti_queue_close(comm);
     if (comm->world != NULL) comm->provider->leave(comm);
     tti_comm_destroy(comm);

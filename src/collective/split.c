@@ -16,6 +16,7 @@
 #include "collective/net.h"
 #include "collective/queue.h"
 #include "world/cluster.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,9 @@ struct wish {
     int32_t colour, key;
     uint32_t next_id; /* of comms over the transport */
     int32_t bounce;
+    uint64_t digest; /* of what all ranks give alike */
 };
+enum { SAID = 256 };
 
 /* Then: of those who allocate, where the memory lies; of all, whether they can go on. */
 struct offer {
@@ -35,6 +38,7 @@ struct offer {
 struct split {
     tutti_comm *parent;
     enum tti_kind kind;
+    char said[SAID];      /* the call, in words */
     struct wish *wishes;  /* of all ranks of the parent */
     struct offer *offers; /* likewise */
     int *group;           /* the parent's numbers of the new comm's ranks, in their order */
@@ -53,6 +57,28 @@ struct split {
 static tutti_status exchange(struct split *split, const void *mine, void *all, size_t bytes)
 {
     return tutti_all_gather(split->parent, mine, all, bytes, TUTTI_U8);
+}
+
+/* The first rank that gave something else than rank 0, or 0. All ranks find the same. */
+static int find_other(const struct split *split)
+{
+    for (int rank = 1; rank < split->parent->size; rank++)
+        if (split->wishes[rank].digest != split->wishes[0].digest) return rank;
+    return 0;
+}
+
+/* Tells all ranks what two of them gave. The comm stays whole: everybody has the same error. */
+static tutti_status disagree(struct split *split, int other)
+{
+    tutti_comm *comm = split->parent;
+    char first[SAID], second[SAID];
+    TTI_TRY(tutti_broadcast(comm, split->said, first, SAID, TUTTI_U8, 0));
+    TTI_TRY(tutti_broadcast(comm, split->said, second, SAID, TUTTI_U8, other));
+    tti_comm_refuse(comm, split->kind, TUTTI_ERR_MISMATCH,
+                    "rank 0 calls %.*s, rank %d calls %.*s; all ranks of the comm must give the same here", SAID - 1,
+                    first, other, SAID - 1, second);
+    comm->error.peer = other;
+    return TUTTI_ERR_MISMATCH;
 }
 
 static bool comes_before(const struct split *split, int one, int other)
@@ -270,6 +296,8 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
 {
     tutti_comm *made = NULL;
     TTI_TRY(exchange(split, &wish, split->wishes, sizeof wish));
+    int other = find_other(split);
+    if (other > 0) return disagree(split, other);
     find_group(split);
     if (split->size > 0) split->mine.status = find_sharers(split);
     if (split->size > 0 && split->local) split->area_bytes = tti_area_bytes_small(split->size, needs_bounce(split));
@@ -288,10 +316,20 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
     return status != TUTTI_OK ? status : report(split, trouble);
 }
 
-static tutti_status split_by(tutti_comm *comm, enum tti_kind kind, int colour, int key, tutti_comm **made)
+static void describe(struct split *split, const struct tti_split_call *call)
 {
+    char site[112];
+    tti_site_describe(&split->parent->site, site, sizeof site);
+    snprintf(split->said, sizeof split->said, "%s%s%s%s", tti_kind_name(call->kind), call->said[0] == '\0' ? "" : " ",
+             call->said, site);
+}
+
+tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, tutti_comm **made)
+{
+    enum tti_kind kind = call->kind;
     struct split split = {.parent = comm, .kind = kind};
-    struct wish wish = {.colour = colour, .key = key};
+    struct wish wish = {.colour = call->colour, .key = call->key, .digest = tti_mix(call->digest, (uint64_t)kind)};
+    describe(&split, call);
     if (comm->lanes != NULL) wish.next_id = comm->lanes->net->next_id;
     tutti_status status = TUTTI_ERR_MEMORY;
     if (allocate(&split))
@@ -317,13 +355,13 @@ static tutti_status begin(tutti_comm *comm, enum tti_kind kind, tutti_comm **mad
 tutti_status tutti_comm_split(tutti_comm *comm, int colour, int key, tutti_comm **made)
 {
     TTI_TRY(begin(comm, TTI_COMM_SPLIT, made));
-    return split_by(comm, TTI_COMM_SPLIT, colour, key, made);
+    return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_SPLIT, .colour = colour, .key = key}, made);
 }
 
 tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made)
 {
     TTI_TRY(begin(comm, TTI_COMM_DUPLICATE, made));
-    return split_by(comm, TTI_COMM_DUPLICATE, 0, 0, made);
+    return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_DUPLICATE}, made);
 }
 
 static tutti_status check_list(tutti_comm *comm, const int *ranks, int count, int *position)
@@ -343,12 +381,30 @@ static tutti_status check_list(tutti_comm *comm, const int *ranks, int count, in
     return TUTTI_OK;
 }
 
+static void say_list(struct tti_split_call *call, const int *ranks, int count)
+{
+    enum { SHOWN = 8 };
+    char rest[32] = "";
+    size_t used = 0;
+    call->digest = (uint64_t)count;
+    for (int i = 0; i < count; i++) {
+        call->digest = tti_mix(call->digest, (uint64_t)ranks[i]);
+        if (i < SHOWN)
+            used += (size_t)snprintf(call->said + used, sizeof call->said - used, "%s%d", i == 0 ? "{" : ", ",
+                                     ranks[i]);
+    }
+    if (count > SHOWN) snprintf(rest, sizeof rest, " and %d more", count - SHOWN);
+    snprintf(call->said + used, sizeof call->said - used, "%s}", rest);
+}
+
 tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tutti_comm **made)
 {
     int position = -1;
     TTI_TRY(begin(comm, TTI_COMM_SELECT, made));
     TTI_TRY(check_list(comm, ranks, count, &position));
-    return split_by(comm, TTI_COMM_SELECT, position < 0 ? -1 : 0, position, made);
+    struct tti_split_call call = {.kind = TTI_COMM_SELECT, .colour = position < 0 ? -1 : 0, .key = position};
+    say_list(&call, ranks, count);
+    return tti_comm_make(comm, &call, made);
 }
 
 tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made)
@@ -361,7 +417,7 @@ tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made)
         const char *own = cluster->host_names[cluster->ranks[tti_member(comm, comm->rank)].host];
         while (strcmp(cluster->host_names[cluster->ranks[tti_member(comm, colour)].host], own) != 0) colour++;
     }
-    return split_by(comm, TTI_COMM_BY_HOST, colour, 0, made);
+    return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_BY_HOST, .colour = colour}, made);
 }
 
 tutti_status tutti_comm_free(tutti_comm *comm)
