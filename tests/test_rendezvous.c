@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "ranks.h"
 #include "transport/socket.h"
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -375,6 +376,58 @@ static void test_strangers(void)
         if (fds[i] >= 0) close(fds[i]);
 }
 
+/* Something else that listens where rank 0 is looked for, until its socket is shut. */
+struct service {
+    pthread_t thread;
+    int fd, answered;
+    size_t bytes;
+};
+
+static void *run_service(void *argument)
+{
+    struct service *service = argument;
+    char answer[200];
+    memset(answer, ' ', sizeof answer);
+    memcpy(answer, "HTTP/1.1 400 Bad Request\r\n", 26);
+    struct pollfd polled = {.fd = service->fd, .events = POLLIN};
+    while (poll(&polled, 1, BOUND_MS) == 1) {
+        int fd = accept(service->fd, NULL, NULL);
+        if (fd < 0 && errno == EINVAL) break;
+        if (fd < 0) continue;
+        struct pollfd asked = {.fd = fd, .events = POLLIN};
+        poll(&asked, 1, BOUND_MS);
+        if (recv(fd, &(char[256]){0}, 256, MSG_DONTWAIT) > 0)
+            service->answered += send(fd, answer, service->bytes, MSG_NOSIGNAL) == (ssize_t)service->bytes;
+        close(fd);
+    }
+    return NULL;
+}
+
+/* It has no key: a wrong one is not to be spoken of. */
+static void test_other_service(void)
+{
+    static const size_t sizes[] = {20, 200}; /* less than an answer of rank 0, and more */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct guest guest[2];
+        struct tti_address any = {.family = 4, .ip = {127, 0, 0, 1}};
+        struct service service = {.fd = tti_listen(&any, 0, 0), .bytes = sizes[i]};
+        char text[64];
+        snprintf(text, sizeof text, "127.0.0.1:%u: something else than a rank answers there", any.port);
+        CHECK(service.fd >= 0 && pthread_create(&service.thread, NULL, run_service, &service) == 0);
+        char place[64];
+        snprintf(place, sizeof place, "127.0.0.1:%u", any.port);
+        prepare(guest, 2, place, NULL, LONG_MS);
+        guest[0].absent = true;
+        run(guest, 2);
+        shutdown(service.fd, SHUT_RDWR);
+        pthread_join(service.thread, NULL);
+        close(service.fd);
+        CHECK(guest[1].status == TUTTI_ERR_JOIN && says(&guest[1], text) && says(&guest[1], "MASTER_PORT"));
+        CHECK(strstr(guest[1].error.text, "key") == NULL);
+        CHECK(service.answered > 1); /* tried again: rank 0 may come there yet */
+    }
+}
+
 /* Every allocation fails once: an error on all ranks, nothing left behind. */
 static void test_memory(void)
 {
@@ -420,6 +473,7 @@ int main(void)
     test_keys();
     test_addresses();
     test_strangers();
+    test_other_service();
     test_memory();
     test_limit();
     printf("%d passed, %d failed\n", test_passed, test_failed);

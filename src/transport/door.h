@@ -69,6 +69,7 @@ struct tti_knock {
     int refusals;    /* in a row: the other end did not like the hello, or had none */
     int64_t next_ns; /* when to start another attempt or the next round */
     int rounds;
+    bool other_service;   /* something else than a rank has answered */
     int64_t other_key_ns; /* when somebody there first showed another key; 0: nobody has */
 };
 

@@ -78,6 +78,7 @@ static void prove(struct tti_knock *knock, struct tti_attempt *attempt, int64_t 
     if (attempt->proof.other_key && knock->other_key_ns == 0) knock->other_key_ns = now_ns;
     if (state == TTI_PROOF_FAILED) {
         knock->refusals++;
+        knock->other_service |= attempt->proof.other_service;
         give_up(attempt, attempt->proof.system_errno, attempt->proof.why);
     } else if (state == TTI_PROOF_RUNNING && now_ns - attempt->since_ns > TTI_PROOF_NS) {
         give_up(attempt, ETIMEDOUT, NULL);

@@ -8,10 +8,10 @@
 #include <sys/socket.h>
 
 #define MAGIC 0x7063742d74747574u /* "tutt-tcp" */
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static_assert(sizeof(struct tti_hello) == 104, "travels as it lies");
-static_assert(sizeof(struct tti_challenge) == 64, "travels as it lies");
+static_assert(sizeof(struct tti_challenge) == 80, "travels as it lies");
 static_assert(crypto_generichash_BYTES == TTI_MAC_BYTES && crypto_generichash_KEYBYTES == TTI_KEY_BYTES, "BLAKE2b-256");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they lie, little-endian");
 
@@ -151,15 +151,30 @@ static void take_hello(struct tti_proof *proof)
     }
     proof->known = holds;
     proof->other_key = !holds;
+    proof->challenge = (struct tti_challenge){.magic = MAGIC, .version = VERSION};
     randombytes_buf(proof->challenge.nonce, sizeof proof->challenge.nonce);
     mac_of(proof, CHALLENGE, proof->challenge.mac);
     say(proof, &proof->challenge, sizeof proof->challenge);
     expect(proof, PROOF);
 }
 
+/* What does not begin as a challenge comes from something else, which has no key at all. Texts follow an address. */
+static void judge_listener(struct tti_proof *proof)
+{
+    uint64_t magic;
+    if (proof->step != CHALLENGE || proof->in_used < sizeof magic) return;
+    memcpy(&magic, proof->in, sizeof magic);
+    proof->other_service = magic != MAGIC;
+    if (proof->other_service) fail(proof, "something else than a rank answers there");
+}
+
 static void take_challenge(struct tti_proof *proof)
 {
     memcpy(&proof->challenge, proof->in, sizeof proof->challenge);
+    if (proof->challenge.version != VERSION) {
+        fail(proof, "has another version of the library");
+        return;
+    }
     if (!mac_holds(proof, CHALLENGE, proof->challenge.mac)) {
         refuse_key(proof);
         return;
@@ -202,7 +217,8 @@ void tti_proof_feed(struct tti_proof *proof, const void *bytes, size_t count)
     if (count == 0 || proof->state != TTI_PROOF_RUNNING) return;
     memcpy(proof->in + proof->in_used, bytes, count);
     proof->in_used += count;
-    if (proof->in_used == proof->in_needed) takers[proof->step](proof);
+    judge_listener(proof);
+    if (proof->state == TTI_PROOF_RUNNING && proof->in_used == proof->in_needed) takers[proof->step](proof);
 }
 
 /* ---- On a socket ----------------------------------------------------------------------------------------------- */

@@ -42,6 +42,8 @@ struct tti_hello {
 };
 
 struct tti_challenge {
+    uint64_t magic;
+    uint16_t version, reserved[3];
     unsigned char nonce[TTI_NONCE_BYTES], mac[TTI_MAC_BYTES];
 };
 
@@ -63,8 +65,9 @@ struct tti_proof_job {
 struct tti_proof {
     const struct tti_proof_job *job;
     bool connects;
-    bool known;     /* the other end has shown the key; where it was by a hello, that may be a recording */
-    bool other_key; /* it has shown that it has another one */
+    bool known;         /* the other end has shown the key; where it was by a hello, that may be a recording */
+    bool other_key;     /* it has shown that it has another one */
+    bool other_service; /* what answered is none of this library's */
     enum tti_proof_state state;
     uint8_t purpose;
     int step;

@@ -62,6 +62,13 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
     }
 }
 
+static const char *what_to_do(const struct tti_knock *knock)
+{
+    if (knock->other_service) return "; does MASTER_PORT (--master-port) name a port that nothing else uses there?";
+    if (knock->refusals > 0) return "; do all ranks have the same job name and number of ranks?";
+    return "; is rank 0 running there?";
+}
+
 static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *knock, tutti_error *error)
 {
     char tried[300], host[64];
@@ -74,9 +81,7 @@ static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *
                              "different ones",
                              meeting->where.rank, host, meeting->job, tried);
     return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank %d on %s cannot meet rank 0 of job %.64s (%s)%s",
-                         meeting->where.rank, host, meeting->job, tried,
-                         knock->refusals > 0 ? "; do all ranks have the same job name and number of ranks?"
-                                             : "; is rank 0 running there?");
+                         meeting->where.rank, host, meeting->job, tried, what_to_do(knock));
 }
 
 static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *knock, tutti_error *error)
