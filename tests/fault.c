@@ -167,6 +167,7 @@ static int be_rank(void)
     int64_t began = fault_now_ns();
     CHECK(tutti_leave(comm) == TUTTI_OK);
     self->leave_ns = fault_now_ns() - began;
+    if (running->after != NULL) running->after();
     self->fds_left = open_fds() - fds;
     self->mappings_left = mappings() - maps;
     CHECK_THAT(self->fds_left == 0, "rank %d has %d descriptors more than before it joined", rank, self->fds_left);
@@ -188,6 +189,7 @@ static void *join_thread(void *argument)
     CHECK(tutti_join_as(joiner->job, joiner->rank, running->size, NULL, &comm) == TUTTI_OK);
     if (tutti_size(comm) > 0) run_work(comm, 0, NULL);
     CHECK(tutti_leave(comm) == TUTTI_OK);
+    if (running->after != NULL) running->after();
     return NULL;
 }
 

@@ -93,7 +93,8 @@ struct fault_world {
     bool processes;
     bool joins; /* threads that join one by one, as processes do; else those of tutti_main */
     fault_body *body;
-    const char *settings[8];                      /* "TUTTI_ATTACH=0" */
+    void (*after)(void);     /* run by ranks that have left the world, but not by those of tutti_main */
+    const char *settings[8]; /* "TUTTI_ATTACH=0" */
     void (*meanwhile)(struct fault_world *world); /* run by the test while the ranks do */
     int64_t limit_ms;                             /* 0: 60 s */
     pid_t pids[FAULT_RANKS];                      /* -1 once it has ended; threads: all ranks have the first one's */

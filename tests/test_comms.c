@@ -259,6 +259,71 @@ static void many_times(tutti_comm *comm, struct fault_rank *self)
     CHECK_THAT(now < before + 30, "%zu blocks of the arena, now %zu", before, now);
 }
 
+/* One that is still there when the world is left stays good. */
+static _Thread_local tutti_comm *kept;
+
+static void keep_one(tutti_comm *comm, struct fault_rank *self)
+{
+    (void)self;
+    CHECK(tutti_comm_duplicate(comm, &kept) == TUTTI_OK);
+}
+
+static void use_kept(void)
+{
+    for (int i = 0; i < 20; i++) CHECK(sum_of(kept, 1) == tutti_size(kept));
+    check_large(kept);
+    tutti_comm *again = NULL;
+    CHECK(tutti_comm_split(kept, 0, 0, &again) == TUTTI_OK && sum_of(again, 1) == tutti_size(kept));
+    CHECK(tutti_comm_free(kept) == TUTTI_OK);
+    CHECK(sum_of(again, 2) == 2 * tutti_size(again) && tutti_comm_free(again) == TUTTI_OK);
+}
+
+static void leave_first(bool processes, const char *setting)
+{
+    struct fault_world world = {.size = 3,
+                                .processes = processes,
+                                .joins = !processes,
+                                .body = keep_one,
+                                .after = use_kept,
+                                .settings = {setting}};
+    fault_title("the world is left first, %s, %s", processes ? "processes" : "threads", setting);
+    for (int i = 0; i < 5; i++) fault_run(&world);
+}
+
+/* Rank 1 frees a comm that it had no dealings on with others; they wait for it there. */
+static void free_early(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *made[2] = {NULL, NULL};
+    int32_t in = 1, out = 0;
+    (void)self;
+    for (int i = 0; i < 2; i++) CHECK(tutti_comm_duplicate(comm, &made[i]) == TUTTI_OK);
+    int64_t began = fault_now_ns();
+    for (int i = 0; i < 2 && tutti_rank(comm) == 0; i++) {
+        tutti_status status = i == 0 ? tutti_all_reduce(made[0], &in, &out, 1, TUTTI_I32, TUTTI_SUM)
+                                     : tutti_recv(made[1], &out, 1, TUTTI_I32, 1, 0, NULL);
+        CHECK_THAT(status == TUTTI_ERR_MISMATCH, "%d: %s", i, tutti_status_name(status));
+        fault_time("the end of a call on a comm that another rank freed", fault_now_ns() - began, 1000);
+        began = fault_now_ns();
+    }
+    for (int i = 0; i < 2; i++) CHECK(tutti_comm_free(made[i]) == TUTTI_OK);
+    fault_meet(comm);
+}
+
+/* Rank 1 has left the world and ended, and never frees the other comm. */
+static void end_without_freeing(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *made = NULL;
+    int32_t in = 1, out = 0;
+    CHECK(tutti_comm_duplicate(comm, &made) == TUTTI_OK);
+    if (tutti_rank(comm) == 1) return;
+    int64_t began = fault_now_ns();
+    tutti_status status = tutti_all_reduce(made, &in, &out, 1, TUTTI_I32, TUTTI_SUM);
+    CHECK_THAT(status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER_LOST, "%s", tutti_status_name(status));
+    fault_time("the end of a rank that had left", fault_now_ns() - began, 1000);
+    tutti_comm_free(made);
+    (void)self;
+}
+
 static void run(const char *title, fault_body *body, int size, bool processes, const char *setting)
 {
     fault_title("%s, %d %s%s%s", title, size, processes ? "processes" : "threads", setting == NULL ? "" : ", ",
@@ -282,6 +347,10 @@ int main(void)
         run("many comms", many_comms, 2, processes, tcp);
         run("one is broken", break_one, 2, processes, tcp);
         run("many times", many_times, 2, processes, tcp);
+        leave_first(processes, tcp == NULL ? "TUTTI_TRANSPORT=auto" : tcp);
+        if (!processes) run("one ends", end_without_freeing, 2, false, tcp);
+        run("freed early", free_early, 2, processes, tcp);
+        run("freed early", free_early, 4, processes, tcp);
     }
     static const char hosts_of_2[] = "TUTTI_HOST_PROCESSES=2", hosts_of_3[] = "TUTTI_HOST_PROCESSES=3";
     run("split", split_them, 5, true, hosts_of_2);

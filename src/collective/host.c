@@ -11,7 +11,10 @@
 #include <stdio.h>
 
 #define MS INT64_C(1000000)
-enum { SLEEP_MS = 2 }; /* another thread may have received what this one sleeps for */
+enum {
+    SLEEP_MS = 2,     /* another thread may have received what this one sleeps for */
+    TOLD_AT_ONCE = 64 /* in a comm of so many, all are told that a rank leaves it */
+};
 
 /* ---- Failing --------------------------------------------------------------------------------------------------- */
 
@@ -137,7 +140,7 @@ static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
     struct tti_lanes *lanes = comm->lanes;
     int peer = *waitable->waiting_for;
     if (comm->local != NULL) tti_local_await(comm, peer);
-    if (peer < 0 || peer == comm->rank || waitable->kind >= TTI_LEAVE) return TUTTI_IN_PROGRESS;
+    if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return TUTTI_IN_PROGRESS;
     tti_net_lock(lanes->net);
     if (lanes->asked != peer) tti_lane_ask(lanes, peer);
     lanes->asked = peer;
@@ -182,7 +185,7 @@ static void take_leave(tutti_comm *comm, int rank, bool whole)
     tti_lane_say(lanes, rank, head, NULL);
 }
 
-/* Of those whom it had dealings with, and of its host's, who see it. */
+/* Whom it had dealings with is told, and its host's ranks, who see it; or all of a few. Others learn it when they ask. */
 static void leave(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
@@ -193,6 +196,8 @@ static void leave(tutti_comm *comm)
     TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
     for (int place = 0; whole && local != NULL && place < local->count; place++)
         if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
+    for (int rank = 0; whole && local == NULL && comm->size <= TOLD_AT_ONCE && rank < comm->size; rank++)
+        if (tti_lane_at(lanes, rank) == NULL) take_leave(comm, rank, whole);
     tti_net_unlock(lanes->net);
     if (local != NULL && whole) atomic_store_explicit(&local->posts[local->place].left, 1, memory_order_release);
 }

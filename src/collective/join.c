@@ -251,7 +251,17 @@ tutti_status tutti_join(tutti_comm **world)
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
-tutti_status tutti_leave(tutti_comm *comm)
+/* Comms that were split off and not freed will not be used any more. */
+static void leave_others(tutti_comm *comm)
+{
+    if (comm->lanes == NULL) tti_world_mark(comm->world, comm->rank, TTI_RANK_GONE);
+    struct tti_lanes *lanes = comm->lanes == NULL ? NULL : comm->lanes->net->lanes;
+    for (; lanes != NULL; lanes = lanes->next)
+        if (lanes->comm != comm) lanes->comm->provider->leave(lanes->comm);
+}
+
+/* `ends`: so does its work. */
+static tutti_status leave(tutti_comm *comm, bool ends)
 {
     if (comm == NULL) return TUTTI_OK;
     if (comm->world != NULL && comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
@@ -260,8 +270,14 @@ tutti_status tutti_leave(tutti_comm *comm)
                                "rank %d frees a comm that belongs to a mesh; tutti_mesh_free frees it", comm->rank);
     tti_queue_close(comm);
     if (comm->world != NULL) comm->provider->leave(comm);
+    if (comm->world != NULL && ends) leave_others(comm);
     tti_comm_destroy(comm);
     return TUTTI_OK;
+}
+
+tutti_status tutti_leave(tutti_comm *comm)
+{
+    return leave(comm, false);
 }
 
 int tutti_rank(const tutti_comm *comm)
@@ -426,7 +442,7 @@ static void *run_rank(void *argument)
     pthread_cleanup_push(lose_rank, rank); /* work may end its thread without returning */
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
     pthread_cleanup_pop(0);
-    tutti_leave(rank->comm);
+    leave(rank->comm, true);
     return NULL;
 }
 

@@ -96,17 +96,21 @@ static void said(struct tti_outgoing *outgoing, tutti_status status)
     tti_free(outgoing);
 }
 
-void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data)
+void tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data)
 {
-    struct tti_transport *transport = lanes->net->transport;
     struct word *word = tti_calloc(1, sizeof *word + head.bytes);
     if (word == NULL) return; /* what is asked is asked again; what is told is found out by the deadline */
-    head.comm = lanes->id;
     word->outgoing.head = head;
     if (data != NULL) memcpy(word->data, data, head.bytes);
     word->outgoing.data = word->data;
     word->outgoing.done = said;
-    if (transport->ops->send(transport, world_rank(lanes, peer), &word->outgoing)) tti_free(word);
+    if (net->transport->ops->send(net->transport, rank, &word->outgoing)) tti_free(word);
+}
+
+void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data)
+{
+    head.comm = lanes->id;
+    tti_net_say(lanes->net, world_rank(lanes, peer), head, data);
 }
 
 static void grant(struct tti_lanes *lanes, struct tti_lane *lane)

@@ -116,6 +116,31 @@ void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes)
     net->strays_last = link;
 }
 
+/* Whether this rank had a comm of that number and has freed it. */
+static bool is_freed(const struct tti_net *net, uint32_t id)
+{
+    for (const struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next)
+        if (lanes->id == id) return false;
+    return id < net->next_id;
+}
+
+/* For a comm that is not made here yet; or was freed here, and who asks about it had no dealings with this rank before. */
+static void take_stray(struct tti_net *net, struct tti_aside *aside)
+{
+    const struct tti_frame_head *head = &aside->head;
+    bool asks = head->kind == TTI_FRAME_ASK, leaves = head->kind == TTI_FRAME_LEAVE;
+    if ((asks || leaves) && is_freed(net, head->comm)) {
+        struct tti_frame_head answer = {.comm = head->comm, .kind = TTI_FRAME_LEAVE};
+        if (asks) tti_net_say(net, aside->peer, answer, NULL);
+        tti_free(aside);
+        return;
+    }
+    aside->next = NULL;
+    net->stray_bytes += tti_frame_charge(head->bytes);
+    *net->strays_last = aside;
+    net->strays_last = &aside->next;
+}
+
 static void end(void *context, int peer, const struct tti_frame_head *head, void *cookie)
 {
     struct tti_net *net = context;
@@ -138,14 +163,10 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     }
     if (aside == NULL || aside->orphan) return; /* its comm is gone */
     aside->complete = true;
-    if (lanes != NULL) {
+    if (lanes != NULL)
         sort(lanes, aside);
-        return;
-    }
-    aside->next = NULL;
-    net->stray_bytes += tti_frame_charge(head->bytes);
-    *net->strays_last = aside;
-    net->strays_last = &aside->next;
+    else
+        take_stray(net, aside);
 }
 
 static void lose(void *context, int peer, bool closed, int system_errno, const char *text)

@@ -182,7 +182,8 @@ void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);
 /* Tells peers what was posted for them since it was called last. */
 void tti_lanes_grant(struct tti_lanes *lanes);
 void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment);
-/* Small frames of a kind of their own; data are copied. */
+/* Small frames of a kind of their own; data are copied. To a rank of the world, or of the comm. */
+void tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data);
 void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data);
 
 /* ---- Between net.c, which sorts what comes, and lane.c, with the lock held ---- */

@@ -59,11 +59,11 @@ static int find_lost(tutti_comm *comm, bool look)
 }
 
 /* Its goodbye is an entry that the executor compares; this is for the case that it had run ahead and found no free slot for
- * one. */
+ * one, and for one that left the world and ended without freeing this comm. */
 static bool has_left(const tutti_comm *comm, int rank)
 {
     return atomic_load_explicit(&comm->posts[rank].left, memory_order_acquire) != 0 ||
-           atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LEFT;
+           atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_GONE;
 }
 
 static int blame(const tutti_comm *comm, int rank)

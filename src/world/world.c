@@ -223,7 +223,7 @@ void tti_grave_leave(struct tti_world *world, struct tti_grave *grave, bool owne
 
 void tti_world_mark(struct tti_world *world, int rank, enum tti_rank_state state)
 {
-    uint32_t expected = TTI_RANK_JOINED;
+    uint32_t expected = state == TTI_RANK_GONE ? TTI_RANK_LEFT : TTI_RANK_JOINED;
     if (!atomic_compare_exchange_strong_explicit(&world->segment->ranks[rank].state, &expected, (uint32_t)state,
                                                  memory_order_acq_rel, memory_order_relaxed))
         return;
@@ -239,10 +239,13 @@ int tti_world_first_lost(const struct tti_world *world)
     return -1;
 }
 
-static void mark_process_lost(struct tti_world *world, int process)
+static void mark_process_ended(struct tti_world *world, int process)
 {
-    for (int rank = 0; rank < world->size; rank++)
-        if (world->segment->ranks[rank].process == process) tti_world_mark(world, rank, TTI_RANK_LOST);
+    for (int rank = 0; rank < world->size; rank++) {
+        if (world->segment->ranks[rank].process != process) continue;
+        tti_world_mark(world, rank, TTI_RANK_LOST);
+        tti_world_mark(world, rank, TTI_RANK_GONE); /* if it had left */
+    }
 }
 
 /* Looks at processes from `first` on, as many as fit into one poll; returns the first one it has not looked at. */
@@ -258,7 +261,7 @@ static int check_some(struct tti_world *world, int first)
     }
     if (count == 0 || poll(polled, count, 0) <= 0) return first;
     for (nfds_t i = 0; i < count; i++)
-        if (polled[i].revents != 0) mark_process_lost(world, process_of[i]);
+        if (polled[i].revents != 0) mark_process_ended(world, process_of[i]);
     return first;
 }
 
@@ -293,7 +296,7 @@ bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms)
     if (pidfd < 0) return false;
     syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0); /* has it ended already, the wait says so */
     if (!await_end(pidfd, timeout_ms)) return false;
-    mark_process_lost(world, process);
+    mark_process_ended(world, process);
     return true;
 }
 

@@ -17,7 +17,8 @@
 
 enum tti_rank_state {
     TTI_RANK_JOINED = 1,
-    TTI_RANK_LEFT, /* by tutti_leave: an orderly end */
+    TTI_RANK_LEFT, /* by tutti_leave: an orderly end; comms that were split off may go on */
+    TTI_RANK_GONE, /* it had left, and now its process or its work has ended */
     TTI_RANK_LOST  /* its process died, or its thread ended, without leaving */
 };
 
