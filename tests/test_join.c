@@ -203,7 +203,7 @@ static void test_liveness(void)
     kill(processes[3].pid, SIGKILL);
     for (int rank = 1; rank < SIZE; rank++) CHECK(rank_finish(&processes[rank]));
     tti_world_check_alive(world);
-    CHECK(atomic_load(&world->segment->ranks[3].state) == TTI_RANK_LEFT);
+    CHECK(atomic_load(&world->segment->ranks[3].state) == TTI_RANK_GONE);
     CHECK(atomic_load(&world->segment->lost_count) == 2);
     tti_world_release(world);
     rank_job_number++;

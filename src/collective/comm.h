@@ -277,6 +277,8 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 /* The comm of all ranks of a world of one host. */
 tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
 void tti_comm_destroy(tutti_comm *comm);
+/* tutti_leave; `ends`: so does the rank's work, and what it has split off and not freed will not be used any more. */
+tutti_status tti_leave(tutti_comm *comm, bool ends);
 /* It is freed: the meshes made from it do without (mesh.c). */
 void tti_mesh_forget(tutti_comm *comm);
 /* A comm that only carries an error, for a join that failed. NULL when memory ran out. */

@@ -260,8 +260,7 @@ static void leave_others(tutti_comm *comm)
         if (lanes->comm != comm) lanes->comm->provider->leave(lanes->comm);
 }
 
-/* `ends`: so does its work. */
-static tutti_status leave(tutti_comm *comm, bool ends)
+tutti_status tti_leave(tutti_comm *comm, bool ends)
 {
     if (comm == NULL) return TUTTI_OK;
     if (comm->world != NULL && comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
@@ -277,7 +276,7 @@ static tutti_status leave(tutti_comm *comm, bool ends)
 
 tutti_status tutti_leave(tutti_comm *comm)
 {
-    return leave(comm, false);
+    return tti_leave(comm, false);
 }
 
 int tutti_rank(const tutti_comm *comm)
@@ -442,7 +441,7 @@ static void *run_rank(void *argument)
     pthread_cleanup_push(lose_rank, rank); /* work may end its thread without returning */
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
     pthread_cleanup_pop(0);
-    leave(rank->comm, true);
+    tti_leave(rank->comm, true);
     return NULL;
 }
 

@@ -60,8 +60,7 @@ static void *run_rank(void *argument)
 {
     struct sim_rank *rank = argument;
     rank->result = rank->simulation->work(rank->comm, rank->simulation->context);
-    tutti_leave(rank->comm);
-    tti_world_mark(rank->world, rank->local, TTI_RANK_GONE);
+    tti_leave(rank->comm, true);
     rank->ended = true;
     return NULL;
 }
