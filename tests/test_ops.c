@@ -401,43 +401,6 @@ static void cancelled(tutti_comm *comm, struct fault_rank *self)
     self->mark = 1;
 }
 
-static void pause_a_little(void)
-{
-    static _Atomic int nothing;
-    nothing++;
-}
-
-/* Cancelled, dropped or ended by a deadline at a random moment of a busy comm: everything ends, on every rank. */
-static uint64_t seed;
-
-static void random_end(tutti_comm *comm, struct fault_rank *self)
-{
-    uint64_t random = seed + (uint64_t)tutti_rank(comm);
-    tutti_op ops[8];
-    float *x = make(comm, 8 * LARGE);
-    (void)self;
-    for (size_t i = 0; i < 8; i++) {
-        size_t count = seed % 3 == 0 ? 10 : LARGE;
-        bool ends = tutti_rank(comm) == 0 && i == seed % 8;
-        if (ends && seed % 2 == 0) tutti_within(comm, 1);
-        if (tutti_all_reduce_start(comm, x + i * LARGE, x + i * LARGE, count, TUTTI_F32, TUTTI_SUM, &ops[i]) !=
-            TUTTI_OK) {
-            ops[i].id = 0; /* broken by now */
-            continue;
-        }
-        for (uint64_t spins = fault_random(&random) % 3000; spins > 0; spins--) pause_a_little();
-        if (ends && seed % 2 == 1) CHECK(tutti_cancel(ops[i]) == TUTTI_OK);
-        if (fault_random(&random) % 4 == 0) {
-            CHECK(tutti_drop(ops[i]) == TUTTI_OK);
-            ops[i].id = 0;
-        }
-    }
-    tutti_status status = tutti_wait_all(ops, 8);
-    CHECK_THAT(status == TUTTI_OK || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TIMEOUT ||
-                   status == TUTTI_ERR_MISMATCH,
-               "%s", tutti_status_name(status));
-}
-
 /* One starts, another waits; several wait at once. */
 struct waiter {
     tutti_op op;
@@ -541,7 +504,6 @@ static void run_all(bool processes)
     run("many threads", many_threads, 2, processes);
     if (processes == over_tcp) run("very many", very_many, 2, processes);
     run("left in flight", left_in_flight, 2, processes);
-    for (seed = 1; seed <= 24; seed++) run("random end", random_end, 2 + (int)(seed % 2), processes);
 }
 
 int main(void)

@@ -158,14 +158,15 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->op.comm;
     if (status == TUTTI_IN_PROGRESS) return status;
-    if (status == TUTTI_ERR_TRUNCATED && started->mail != NULL) {
+    bool alone = status == TUTTI_ERR_TRUNCATED || (status == TUTTI_ERR_CANCELLED && started->error == NULL);
+    if (alone && started->mail != NULL) { /* the comm is whole */
         tti_mail_explain(comm, started->mail);
     } else if (status != TUTTI_OK) {
         comm->error = started->error != NULL ? *started->error
                                              : (tutti_error){.status = status,
                                                              .rank = comm->rank,
                                                              .peer = -1,
-                                                             .text = "cancelled, or no memory to say more"};
+                                                             .text = "it failed, and there is no memory to say more"};
         comm->told = comm->told || tti_comm_is_broken(comm);
     } else {
         tti_comm_forget(comm);
@@ -270,7 +271,7 @@ tutti_status tutti_cancel(tutti_op op)
     struct tti_started *started;
     TTI_TRY(find_op(op, &started));
     tutti_comm *comm = started->op.comm;
-    atomic_store_explicit(&started->cancelled, 1, memory_order_seq_cst);
+    atomic_store_explicit(&started->cancelled, TTI_CANCEL, memory_order_seq_cst);
     comm->provider->wake(comm); /* somebody may sleep while waiting for it */
     tti_service_wake(comm, true);
     return TUTTI_OK;

@@ -326,7 +326,8 @@ static void cancel_mail(tutti_comm *comm)
 {
     tti_queue_take(comm);
     for (struct tti_started *mail = comm->queue.mail; mail != NULL; mail = mail->next)
-        atomic_store_explicit(&mail->cancelled, 1, memory_order_relaxed);
+        if (atomic_load_explicit(&mail->cancelled, memory_order_relaxed) == 0)
+            atomic_store_explicit(&mail->cancelled, TTI_CANCEL_GENTLY, memory_order_relaxed);
     tti_queue_give_back(comm);
 }
 
@@ -336,7 +337,8 @@ static void end_all(tutti_comm *comm)
     int64_t until = tti_now_ns() + CLOSE_MS * MS;
     while (!tti_queue_is_idle(comm)) {
         struct tti_started *first = first_of(comm);
-        if (first != NULL && tti_now_ns() >= until) atomic_store_explicit(&first->cancelled, 1, memory_order_relaxed);
+        if (first != NULL && tti_now_ns() >= until)
+            atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
         if (!tti_queue_help(comm, true)) tti_wait_turn();
     }
 }

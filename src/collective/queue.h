@@ -11,13 +11,16 @@
 
 #include "collective/comm.h"
 
+/* At once; or where a message can be taken back, so that nobody is harmed. */
+enum { TTI_CANCEL = 1, TTI_CANCEL_GENTLY = 2 };
+
 /* What a handle stands for. */
 struct tti_started {
     tutti_comm *comm;
     struct tti_op op;
     struct tti_started *next;    /* behind it in the queue, or among the free ones */
     _Atomic int32_t status;      /* IN_PROGRESS until it has ended */
-    _Atomic uint32_t cancelled;  /* somebody wants it to end */
+    _Atomic uint32_t cancelled;  /* TTI_CANCEL…: somebody wants it to end */
     _Atomic uint64_t id;         /* its handle's; another one once that is void */
     _Atomic bool at_hand;        /* not in the queue, and nothing above holds but its handle's: queue_hand.c */
     struct tti_started *sibling; /* of the same comm */

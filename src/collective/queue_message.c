@@ -27,10 +27,22 @@ static struct tti_letter *unfinished(struct tti_mail *mail)
     return NULL;
 }
 
-/* Ends those for which that is not too late. */
-static void cancel(struct tti_mail *mail)
+/* Others wait for the message, or move its data: its end is the comm's. */
+static void break_off(tutti_comm *comm, const struct tti_mail *mail, const struct tti_letter *letter)
+{
+    char what[200];
+    tti_letter_describe(letter, what, sizeof what);
+    tti_comm_break(comm, mail->kind, TUTTI_ERR_CANCELLED, comm->rank, "rank %d cancelled %s%s, which was under way",
+                   comm->rank, mail->kind == TTI_GROUP ? "a group with a " : "", what);
+}
+
+/* Ends those for which that is not too late. Returns the first of the others; NULL: there are none. */
+static struct tti_letter *cancel(tutti_comm *comm, struct tti_mail *mail, bool gently)
 {
     for (int i = mail->ended; i < mail->count; i++) tti_letter_cancel(tti_letter_of(&on_the_way(mail)[i]));
+    struct tti_letter *letter = unfinished(mail);
+    if (letter != NULL && !gently && !tti_comm_is_broken(comm)) break_off(comm, mail, letter);
+    return letter;
 }
 
 /* The first one that failed, or -1. */
@@ -41,11 +53,22 @@ static int find_failed(struct tti_mail *mail)
     return -1;
 }
 
+static void explain_cancelled(tutti_comm *comm, const struct tti_mail *mail, const struct tti_letter *letter)
+{
+    char what[200];
+    tti_letter_describe(letter, what, sizeof what);
+    tti_comm_refuse(comm, mail->kind, TUTTI_ERR_CANCELLED, "rank %d cancelled %s%s, %s; the comm is as good as before",
+                    comm->rank, mail->kind == TTI_GROUP ? "a group with a " : "", what,
+                    letter->is_send ? "of which nothing was sent yet" : "for which no message had come");
+}
+
 void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail)
 {
     int failed = find_failed(mail);
     struct tti_parcel *parcel = &on_the_way(mail)[failed];
-    if (mail->kind == TTI_GROUP)
+    if (tti_letter_of(parcel)->status == TUTTI_ERR_CANCELLED)
+        explain_cancelled(comm, mail, tti_letter_of(parcel));
+    else if (mail->kind == TTI_GROUP)
         tti_group_explain(comm, tti_letter_of(parcel), failed);
     else
         tti_recv_explain(&parcel->recv, mail->kind, "");
@@ -101,10 +124,8 @@ bool tti_queue_drive_mail(tutti_comm *comm)
     tti_messages_lock(comm);
     while (*link != NULL) {
         struct tti_letter *letter = unfinished((*link)->mail);
-        if (letter != NULL && atomic_load_explicit(&(*link)->cancelled, memory_order_relaxed) != 0) {
-            cancel((*link)->mail);
-            letter = unfinished((*link)->mail);
-        }
+        uint32_t cancelled = atomic_load_explicit(&(*link)->cancelled, memory_order_relaxed);
+        if (letter != NULL && cancelled != 0) letter = cancel(comm, (*link)->mail, cancelled == TTI_CANCEL_GENTLY);
         if (letter != NULL) {
             (*link)->mail->waiting_for = letter->waiting_for;
             link = &(*link)->next;

@@ -20,7 +20,7 @@ struct tti_mail {
 /* Starts what the call is about, or prepares it; the handle goes to comm->starting. */
 tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
 
-/* One of them was longer than its buffer: the sentence for it goes to the comm. */
+/* One of them was longer than its buffer, or taken back: the sentence for it goes to the comm. */
 void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail);
 
 /* Around a blocking message: while ops are in flight on the comm, its caller is the one who takes them forward. The second

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan processors=2
+ *
+ * The early end of ops: messages that are cancelled, and every kind of op cancelled, dropped or out of time at a random moment.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "fault.h"
+
+#include <string.h>
+
+enum { OPS = 8, SMALL = 10, LARGE = 1 << 16 };
+
+static bool over_tcp;
+
+static float *make(tutti_comm *comm, size_t count)
+{
+    float *x = tutti_alloc(comm, count * sizeof *x);
+    CHECK(x != NULL);
+    if (x != NULL) memset(x, 0, count * sizeof *x);
+    return x;
+}
+
+static void check_error(tutti_comm *comm, tutti_status status, const char *words)
+{
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK_THAT(status == TUTTI_ERR_CANCELLED && error != NULL && strstr(error->text, words) != NULL, "%s: %s",
+               tutti_status_name(status), error == NULL ? "" : error->text);
+}
+
+static void cancel(tutti_comm *comm, tutti_op op, const char *words)
+{
+    CHECK(tutti_wait_for(op, 5) == TUTTI_IN_PROGRESS && tutti_cancel(op) == TUTTI_OK);
+    check_error(comm, tutti_wait_for(op, 45000), words);
+}
+
+/* What nobody else knows of is taken back. */
+static void taken_back(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = make(comm, LARGE), *y = make(comm, LARGE);
+    tutti_op op;
+    (void)self;
+    if (tutti_rank(comm) == 0) {
+        CHECK(tutti_recv_start(tutti_at(comm, "a.c", 7), y, 1, TUTTI_F32, 1, 3, NULL, &op) == TUTTI_OK);
+        cancel(comm, op, "rank 0 cancelled recv from rank 1 with tag 3 at a.c:7, for which no message had come");
+        CHECK(tutti_send_start(comm, x, LARGE, TUTTI_F32, 0, 4, &op) == TUTTI_OK);
+        cancel(comm, op, "rank 0 cancelled send to rank 0 with tag 4, of which nothing was sent yet");
+        CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_recv(comm, y, 1, TUTTI_F32, 1, 5, NULL) == TUTTI_OK);
+        CHECK(tutti_group_end_start(comm, &op) == TUTTI_OK);
+        cancel(comm, op, "rank 0 cancelled a group with a recv from rank 1 with tag 5");
+    }
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+}
+
+/* What a peer knows of breaks the comm, and the peer learns why. */
+static bool in_group;
+
+static void under_way(tutti_comm *comm, struct fault_rank *self)
+{
+    const char *words = in_group ? "rank 0 cancelled a group with a send to rank 1 with tag 3 at a.c:7, which was under"
+                                 : "rank 0 cancelled send to rank 1 with tag 3 at a.c:7, which was under way";
+    float *x = make(comm, LARGE), *y = make(comm, LARGE);
+    tutti_op op;
+    if (tutti_rank(comm) == 1) {
+        fault_await_mark(0, 1);
+        check_error(comm, tutti_recv(comm, y, LARGE, TUTTI_F32, 0, 3, NULL), words);
+        return;
+    }
+    if (in_group) {
+        CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_recv(comm, y, 1, TUTTI_F32, 1, 3, NULL) == TUTTI_OK);
+        CHECK(tutti_send(tutti_at(comm, "a.c", 7), x, LARGE, TUTTI_F32, 1, 3) == TUTTI_OK);
+        CHECK(tutti_group_end_start(comm, &op) == TUTTI_OK);
+    } else {
+        CHECK(tutti_send_start(tutti_at(comm, "a.c", 7), x, LARGE, TUTTI_F32, 1, 3, &op) == TUTTI_OK);
+    }
+    cancel(comm, op, words);
+    CHECK(tutti_barrier(comm) == TUTTI_ERR_BROKEN);
+    self->mark = 1;
+}
+
+/* ---- Every kind -------------------------------------------------------------------------------------------------- */
+
+/* Of one op: `count` elements for each rank, in and out. */
+struct data {
+    float *in, *out;
+    size_t count;
+    int tag;
+};
+
+static tutti_status start_group(tutti_comm *comm, const struct data *data, tutti_op *op)
+{
+    tutti_status bad = tutti_group_begin(comm);
+    for (size_t peer = 0; bad == TUTTI_OK && peer < (size_t)tutti_size(comm); peer++) {
+        bad = tutti_send(comm, data->in + peer * data->count, data->count, TUTTI_F32, (int)peer, data->tag);
+        if (bad == TUTTI_OK)
+            bad = tutti_recv(comm, data->out + peer * data->count, data->count, TUTTI_F32, (int)peer, data->tag, NULL);
+    }
+    tutti_status ended = tutti_group_end_start(comm, op);
+    return bad != TUTTI_OK ? bad : ended;
+}
+
+/* Between ranks 0 and 1. */
+static tutti_status start_message(tutti_comm *comm, const struct data *data, int sender, tutti_op *op)
+{
+    int rank = tutti_rank(comm);
+    if (rank > 1) return TUTTI_OK;
+    return rank == sender ? tutti_send_start(comm, data->in, data->count, TUTTI_F32, 1 - rank, data->tag, op)
+                          : tutti_recv_start(comm, data->out, data->count, TUTTI_F32, 1 - rank, data->tag, NULL, op);
+}
+
+enum { KINDS = 24 };
+
+static tutti_status start(int kind, tutti_comm *comm, const struct data *data, tutti_op *op)
+{
+    int rank = tutti_rank(comm), size = tutti_size(comm), to = (rank + 1) % size, from = (rank + size - 1) % size;
+    float *in = data->in, *out = data->out;
+    size_t n = data->count, counts[FAULT_RANKS];
+    tutti_piece pieces[2] = {{in, out, n}, {in + n, out + n, n / 2}}, whole[1] = {{in, out, n}};
+    for (int i = 0; i < size; i++) counts[i] = n;
+    switch (kind) {
+    case 0: return tutti_barrier_start(comm, op);
+    case 1: return tutti_all_reduce_start(comm, in, out, n, TUTTI_F32, TUTTI_SUM, op);
+    case 2: return tutti_reduce_start(comm, in, out, n, TUTTI_F32, TUTTI_MAX, 1, op);
+    case 3: return tutti_broadcast_start(comm, in, out, n, TUTTI_F32, 1, op);
+    case 4: return tutti_all_gather_start(comm, in, out, n, TUTTI_F32, op);
+    case 5: return tutti_gather_start(comm, in, out, n, TUTTI_F32, 0, op);
+    case 6: return tutti_scatter_start(comm, in, out, n, TUTTI_F32, 1, op);
+    case 7: return tutti_reduce_scatter_start(comm, in, out, n, TUTTI_F32, TUTTI_SUM, op);
+    case 8: return tutti_all_to_all_start(comm, in, out, n, TUTTI_F32, op);
+    case 9: return tutti_all_gather_v_start(comm, in, out, counts, NULL, TUTTI_F32, op);
+    case 10: return tutti_gather_v_start(comm, in, n, out, counts, NULL, TUTTI_F32, 1, op);
+    case 11: return tutti_scatter_v_start(comm, in, counts, NULL, out, n, TUTTI_F32, 0, op);
+    case 12: return tutti_reduce_scatter_v_start(comm, in, out, counts, TUTTI_F32, TUTTI_SUM, op);
+    case 13: return tutti_all_to_all_v_start(comm, in, counts, NULL, out, counts, NULL, TUTTI_F32, op);
+    case 14: return tutti_scan_start(comm, in, out, n, TUTTI_F32, TUTTI_SUM, op);
+    case 15: return tutti_exscan_start(comm, in, out, n, TUTTI_F32, TUTTI_SUM, op);
+    case 16: return tutti_all_reduce_many_start(comm, pieces, 2, TUTTI_F32, TUTTI_SUM, op);
+    case 17: return tutti_broadcast_many_start(comm, pieces, 2, TUTTI_F32, 0, op);
+    case 18: return tutti_all_gather_many_start(comm, whole, 1, TUTTI_F32, op);
+    case 19: return tutti_reduce_scatter_many_start(comm, whole, 1, TUTTI_F32, TUTTI_SUM, op);
+    case 20: return start_message(comm, data, 0, op);
+    case 21: return start_message(comm, data, 1, op);
+    case 22: return tutti_sendrecv_start(comm, in, n, to, data->tag, out, n, from, data->tag, TUTTI_F32, NULL, op);
+    default: return start_group(comm, data, op);
+    }
+}
+
+static bool is_expected(tutti_status status)
+{
+    return status == TUTTI_OK || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TIMEOUT ||
+           status == TUTTI_ERR_MISMATCH; /* a peer has left that had taken its part back */
+}
+
+static void pause_a_little(uint64_t spins)
+{
+    static _Atomic int nothing;
+    while (spins-- > 0) nothing++;
+}
+
+/* Rank 0 ends one op of a busy comm, by a deadline or by cancelling it, and all drop some: everything ends, on every rank. */
+static uint64_t seed;
+static int ending; /* its kind */
+static bool by_deadline;
+
+static void random_end(tutti_comm *comm, struct fault_rank *self)
+{
+    uint64_t common = seed, random = seed * 64 + (uint64_t)tutti_rank(comm);
+    size_t at = fault_random(&common) % OPS, all = (size_t)tutti_size(comm) * LARGE;
+    tutti_op ops[OPS] = {{0}};
+    float *x = make(comm, 2 * OPS * all);
+    (void)self;
+    for (size_t i = 0; i < OPS; i++) {
+        bool ends = i == at, mine = ends && tutti_rank(comm) == 0;
+        uint64_t drawn = fault_random(&common), spins = fault_random(&random) % 3000;
+        struct data data = {x + 2 * i * all, x + (2 * i + 1) * all, drawn / KINDS % 3 == 0 ? SMALL : LARGE,
+                            .tag = (int)i};
+        if (mine && by_deadline) tutti_within(comm, 1);
+        tutti_status status = start(ends ? ending : (int)(drawn % KINDS), comm, &data, &ops[i]);
+        CHECK_THAT(is_expected(status) || status == TUTTI_ERR_BROKEN, "%s", tutti_status_name(status));
+        if (status != TUTTI_OK || ops[i].id == 0) continue;
+        pause_a_little(spins);
+        if (mine && !by_deadline) CHECK(tutti_cancel(ops[i]) == TUTTI_OK);
+        if (fault_random(&random) % 4 != 0) continue;
+        CHECK(tutti_drop(ops[i]) == TUTTI_OK);
+        ops[i].id = 0;
+    }
+    for (size_t i = 0; i < OPS; i++) {
+        tutti_status status = ops[i].id == 0 ? TUTTI_OK : tutti_wait_for(ops[i], 45000);
+        CHECK_THAT(is_expected(status), "%s", tutti_status_name(status));
+    }
+}
+
+static void run(const char *title, fault_body *body, int size, bool processes)
+{
+    fault_run_body(title, body, size, processes, over_tcp);
+}
+
+static void run_all(bool processes)
+{
+    run("taken back", taken_back, 2, processes);
+    for (int group = 0; group < 2; group++) {
+        in_group = group;
+        run(group ? "a group under way" : "under way", under_way, 2, processes);
+    }
+    for (ending = 0; ending < KINDS; ending++) {
+        char title[64];
+        by_deadline = seed++ % 2 == 0;
+        snprintf(title, sizeof title, "random end of kind %d by %s", ending, by_deadline ? "a deadline" : "cancel");
+        run(title, random_end, 2 + (int)(seed / 2 % 2), processes);
+    }
+    seed++; /* the next round ends each kind in the other way */
+}
+
+int main(void)
+{
+    fault_begin(110);
+    for (int tcp = 0; tcp < 2; tcp++) {
+        over_tcp = tcp;
+        run_all(false);
+        run_all(true);
+    }
+    return fault_end();
+}
