@@ -461,12 +461,22 @@ static int start_processes(const struct bench_settings *settings, int argc, char
     return status;
 }
 
+/* Before anything is measured for them. */
+static int check_outputs(const struct bench_values *flags)
+{
+    int status = cli_check_output("bench", flags->json);
+    if (status == CLI_GO_ON) status = cli_check_output("bench", flags->tune);
+    return status == CLI_GO_ON ? cli_check_output("bench", getenv("TUTTI_TRACE")) : status;
+}
+
 int cli_bench(int argc, char **argv)
 {
     static struct bench_settings settings;
     int status = read_settings(&settings, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (settings.flags.list) return list_operations();
+    if (!getenv("TUTTI_JOB")) status = check_outputs(&settings.flags);
+    if (status != CLI_GO_ON) return status;
     if (settings.as_threads) return start_threads(&settings, argc, argv);
     if (!getenv("TUTTI_JOB")) return start_processes(&settings, argc, argv);
     work_settings = &settings;

@@ -34,7 +34,7 @@ int bench_report_open(struct bench_report *report, struct bench_rank *self)
         report->table = stderr;
     } else if (json[0] != '\0') {
         report->json = fopen(json, "we");
-        if (!report->json) return cli_fail("bench", "cannot write %s: %s", json, strerror(errno));
+        if (!report->json) return cli_blame_path("bench", "cannot write", json);
     }
     print_header(report, self);
     return CLI_GO_ON;

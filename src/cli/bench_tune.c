@@ -360,7 +360,7 @@ static int tune_one(struct tuner *tuner)
 
 static int file_failed(const char *path)
 {
-    return cli_fail("bench", "cannot write %s: %s", path, strerror(errno));
+    return cli_blame_path("bench", "cannot write", path);
 }
 
 static int check_file(const char *path)

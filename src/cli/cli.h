@@ -83,6 +83,10 @@ __attribute__((format(printf, 2, 3))) int cli_refuse(const char *command, const 
 __attribute__((format(printf, 2, 3))) int cli_fail(const char *command, const char *format, ...);
 /* The sentence of an error of the library; CLI_USAGE where what was given is to blame, a file that is not there included. */
 int cli_blame(const char *command, const tutti_error *error);
+/* "CANNOT PATH: why", by errno, likewise: cli_blame_path("run", "cannot open", path). */
+int cli_blame_path(const char *command, const char *cannot, const char *path);
+/* CLI_GO_ON when the file can be written; it is there then, with what it held before. "" and "-": nothing is done. */
+int cli_check_output(const char *command, const char *path);
 
 /* ---- Help ---- */
 

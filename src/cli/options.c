@@ -41,16 +41,34 @@ int cli_fail(const char *command, const char *format, ...)
     return CLI_FAILED;
 }
 
+static bool is_bad_path(int why)
+{
+    return why == ENOENT || why == EACCES || why == ENOTDIR || why == EISDIR || why == EROFS || why == EPERM ||
+           why == ENAMETOOLONG || why == ELOOP;
+}
+
 static bool is_bad_input(const tutti_error *error)
 {
-    int why = error->system_errno;
-    return strcmp(tutti_status_group(error->status), "argument") == 0 || why == ENOENT || why == EACCES ||
-           why == ENOTDIR || why == EISDIR;
+    return strcmp(tutti_status_group(error->status), "argument") == 0 || is_bad_path(error->system_errno);
 }
 
 int cli_blame(const char *command, const tutti_error *error)
 {
     return is_bad_input(error) ? cli_refuse(command, "%s", error->text) : cli_fail(command, "%s", error->text);
+}
+
+int cli_blame_path(const char *command, const char *cannot, const char *path)
+{
+    int why = errno;
+    return is_bad_path(why) ? cli_refuse(command, "%s %s: %s", cannot, path, strerror(why))
+                            : cli_fail(command, "%s %s: %s", cannot, path, strerror(why));
+}
+
+int cli_check_output(const char *command, const char *path)
+{
+    if (path == NULL || path[0] == '\0' || strcmp(path, "-") == 0) return CLI_GO_ON;
+    FILE *file = fopen(path, "ae");
+    return file != NULL && fclose(file) == 0 ? CLI_GO_ON : cli_blame_path(command, "cannot write", path);
 }
 
 /* ---- Rows and their names -------------------------------------------------------------------------------------- */

@@ -57,6 +57,7 @@ struct output {
     output_report *take_report;
     void *report_context;
     char log_dir[PATH_MAX];
+    int blame; /* exit status when it cannot be opened */
     int error;
     const char *error_target;
 };
@@ -346,19 +347,19 @@ void output_close(struct output *output)
     free(output);
 }
 
-static int open_log(const struct output *output, int rank, const char *suffix)
+static int open_log(struct output *output, int rank, const char *suffix)
 {
     char path[PATH_MAX + 64];
     (void)snprintf(path, sizeof path, "%s/rank-%d.%s", output->log_dir, output->first + rank, suffix);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) (void)cli_fail("run", "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0) output->blame = cli_blame_path("run", "cannot open", path);
     return fd;
 }
 
 static bool make_log_dir(struct output *output, const char *path)
 {
     if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-        (void)cli_fail("run", "cannot make the folder %s: %s", path, strerror(errno));
+        output->blame = cli_blame_path("run", "cannot make the folder", path);
         return false;
     }
     (void)snprintf(output->log_dir, sizeof output->log_dir, "%s", path);
@@ -431,13 +432,12 @@ static int digits(int number)
     return snprintf(NULL, 0, "%d", number);
 }
 
-struct output *output_open(const struct run_values *values, struct launch *launch)
+int output_open(const struct run_values *values, struct launch *launch, struct output **opened)
 {
     struct output *output = calloc(1, sizeof *output);
-    if (output == NULL) {
-        (void)cli_fail("run", "out of memory");
-        return NULL;
-    }
+    if (output == NULL) return cli_fail("run", "out of memory");
+    output->blame = CLI_FAILED;
+    *opened = output;
     struct stat out, err;
     output->sinks[0] = (struct sink){.fd = STDOUT_FILENO, .name = "stdout"};
     output->sinks[1] = (struct sink){.fd = STDERR_FILENO, .name = "stderr"};
@@ -448,8 +448,9 @@ struct output *output_open(const struct run_values *values, struct launch *launc
     if (prefix) output->prefix_width = digits(world - 1);
     output->first = launch->place.first;
     for (int rank = 0; rank < launch->size; rank++) launch->ranks[rank] = (struct launch_rank){-1, -1};
-    if (open_all(output, values, launch)) return output;
+    if (open_all(output, values, launch)) return CLI_GO_ON;
+    int blame = output->blame;
     output_started(launch);
     output_close(output);
-    return NULL;
+    return blame;
 }

@@ -289,8 +289,9 @@ static int prepare_and_start(const struct run_values *values, struct launch *lau
     }
     name_job(launch);
     launch->pass_input = isatty(STDIN_FILENO) == 0 && !launch->remote;
-    struct output *output = output_open(values, launch);
-    if (output == NULL) return CLI_FAILED;
+    struct output *output;
+    status = output_open(values, launch, &output);
+    if (status != CLI_GO_ON) return status;
     status = start_and_serve(values, launch, output);
     output_close(output);
     return status;

@@ -123,8 +123,9 @@ void guard_spare_children(void);
 
 struct output;
 
-/* Makes the pipes and log files and notes the ranks' ends in launch->ranks. NULL after a message to stderr. */
-struct output *output_open(const struct run_values *values, struct launch *launch);
+/* Makes the pipes and log files and notes the ranks' ends in launch->ranks. CLI_GO_ON, or an exit status after a
+ * message to stderr. */
+int output_open(const struct run_values *values, struct launch *launch, struct output **opened);
 void output_close(struct output *output);
 
 /* Closes the ranks' ends in this process: the guard has them now. */

@@ -33,6 +33,11 @@ refuses "root" "ranks are 0 to 1" broadcast --ranks 2 --root 2
 refuses "as" "did you mean 'threads'" --as thread
 refuses "transport of processes between threads" "between threads it is thread" --transport shm
 refuses "transport" "auto.thread.shm" --transport pigeon
+for flag in --json --trace --tune; do
+    refuses "$flag to a folder that is not there" "cannot write no/such/file: No such" barrier --ranks 2 "$flag" no/such/file
+done
+refuses "--trace of processes likewise" "cannot write no/such/file: No such" barrier --ranks 2 --as processes \
+    --trace no/such/file
 refuses "ping_pong alone" "two ranks" ping_pong --ranks 1
 TUTTI_JOB=x TUTTI_RANK=0 TUTTI_SIZE=2 refuses "threads inside a job" "a rank of a job" --as threads
 

@@ -51,7 +51,7 @@ check "all types and reductions: wrong" 0 "$(grep -cv '"wrong":0}' out.txt)"
 check "all types and reductions: pairs" 101 "$(grep -c '"in_place":true' out.txt)"
 
 tool bench broadcast -b 8 -e 8 --ranks 2 "${quick[@]}" --json /nonexistent/file
-check "JSON that cannot be written: status" 1 "$STATUS"
+check "JSON that cannot be written: status" 2 "$STATUS"
 matches "JSON that cannot be written: reason" "cannot write /nonexistent/file" "$ERR"
 
 tool run -n 2 --no-prefix "$TUTTI" bench barrier "${quick[@]}"

@@ -27,7 +27,7 @@ tool sim all_reduce --hosts 2 --ranks-per-host 1 --links links.txt
 check "tcp: simulated: status" 0 "$STATUS"
 
 tool bench --tune /nonexistent/file --ranks 2
-check "file that cannot be written: status" 1 "$STATUS"
+check "file that cannot be written: status" 2 "$STATUS"
 matches "file that cannot be written: reason" "cannot write /nonexistent/file" "$ERR"
 
 finish

@@ -27,12 +27,12 @@ check '--tee alone' 2 $STATUS
 matches '--tee alone' 'needs --log-dir' "$ERR"
 
 tool run -n 2 --log-dir missing/deep true
-check 'a folder that cannot be made' 1 $STATUS
+check 'a folder that cannot be made' 2 $STATUS
 matches 'is named' 'missing/deep' "$ERR"
 
 touch file
 tool run -n 2 --log-dir file true
-check 'a file is no folder' 1 $STATUS
+check 'a file is no folder' 2 $STATUS
 matches 'is named' 'file/rank-0.out' "$ERR"
 
 [ -w /dev/full ] && {
