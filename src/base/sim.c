@@ -363,6 +363,11 @@ const void *tti_sim_self(void)
     return tti_sim->current;
 }
 
+int64_t tti_sim_duration(double ns)
+{
+    return ns < (double)TTI_SIM_LONGEST_NS ? (int64_t)ns : TTI_SIM_LONGEST_NS;
+}
+
 int64_t tti_sim_now_ns(void)
 {
     return tti_sim->now_ns;
@@ -370,7 +375,7 @@ int64_t tti_sim_now_ns(void)
 
 void tti_sim_sleep(int64_t ns)
 {
-    wake_at(tti_sim->current, tti_sim->now_ns + ns);
+    wake_at(tti_sim->current, tti_sim->now_ns + (ns < TTI_SIM_LATEST_NS ? ns : TTI_SIM_LATEST_NS));
     block(tti_sim);
 }
 
@@ -403,7 +408,7 @@ void tti_sim_note(uint64_t number)
 bool tti_sim_move(uint64_t bytes)
 {
     struct tti_sim *sim = tti_sim;
-    int64_t cost = (int64_t)((double)bytes * sim->setup.local_ns_per_byte + 0.5) + sim->setup.overhead_ns;
+    int64_t cost = tti_sim_duration((double)bytes * sim->setup.local_ns_per_byte + 0.5) + sim->setup.overhead_ns;
     struct tti_sim_task *task = sim->current;
     if (sim->setup.noise_ns > 0) {
         cost += noise(sim);
@@ -448,6 +453,11 @@ static tutti_status look_at_limits(struct tti_sim *sim, tutti_error *error)
     if (sim->messages > 0)
         return tti_error_set(error, TUTTI_ERR_LIMIT, 0, "there would be %.2g messages, too many to simulate in %lld ms",
                              (double)sim->messages, (long long)sim->setup.limit_ms);
+    if (sim->heap[1].time_ns > TTI_SIM_LATEST_NS)
+        return tti_error_set(error, TUTTI_ERR_LIMIT, 0,
+                             "the next thing would happen after more than %.0f years of simulated time; are the rates "
+                             "in bytes per second, and times in nanoseconds?",
+                             (double)TTI_SIM_LATEST_NS / 1e9 / 86400 / 365);
     if (sim->events % LOOK_EVENTS != 0) return TUTTI_OK;
     int64_t now = spent_ms();
     if (sim->setup.limit_ms > 0 && now - sim->began_ms > sim->setup.limit_ms)

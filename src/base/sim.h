@@ -24,6 +24,10 @@
 #include <stdint.h>
 #include <tutti/experimental.h>
 
+/* A run in which nothing happens any more until the latest time ends there; sums of a few durations cannot overflow. */
+#define TTI_SIM_LONGEST_NS INT64_C(100000000000000000)
+#define TTI_SIM_LATEST_NS INT64_C(1000000000000000000)
+
 struct tti_sim_setup {
     uint64_t seed;
     double local_ns_per_byte;
@@ -76,7 +80,8 @@ tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *
 
 const struct tti_sim_setup *tti_sim_setup_of(void);
 int64_t tti_sim_now_ns(void);
-const void *tti_sim_self(void); /* the task that runs */
+int64_t tti_sim_duration(double ns); /* as a whole number, TTI_SIM_LONGEST_NS at most */
+const void *tti_sim_self(void);      /* the task that runs */
 /* The seeded generator. */
 uint64_t tti_sim_random(void);
 

@@ -138,6 +138,7 @@ static int read_case(const struct sim_values *flags, const char *word, struct si
     if (ranks > 65536) return cli_refuse("sim", "%lld ranks are more than 65536", (long long)ranks);
     if (flags->root >= ranks)
         return cli_refuse("sim", "the root is %lld; ranks are 0 to %lld", (long long)flags->root, (long long)ranks - 1);
+    if (ranks < 2 && c->op->shape == FLOOR_PING_PONG) return cli_refuse("sim", "ping_pong needs two ranks");
     if (flags->svg[0] != '\0' && flags->sweep == 0) return cli_refuse("sim", "--svg draws a sweep: add --sweep");
     return CLI_GO_ON;
 }

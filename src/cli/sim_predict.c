@@ -26,9 +26,13 @@ enum { STAGED_MOST = 8192, RANKS_MOST = 65536 };
 /* For one host; for several by messages alone, or with each host's ranks combining in its memory. */
 enum where { ONE_HOST, BY_MESSAGES, IN_MEMORY };
 
+/* Which operations go by it. v-forms in which a rank knows its own counts only (not those of all) go straight. */
+enum { ROUTED = 1, STRAIGHT = 2, BARRIER = 4, PAIR = 8 };
+
 struct algorithm {
     const char *name, *help;
     enum where where;
+    int ops;
     bool any_private;  /* data go through bounce buffers, as if nobody reached another's */
     size_t most_bytes; /* that can go by it; 0: any */
     void (*force)(tutti_tuning *tuning);
@@ -92,22 +96,35 @@ static void force_slices(tutti_tuning *tuning)
 }
 
 static const struct algorithm algorithms[] = {
-    {"one shot", "staged by each, taken or reduced by all who need it", ONE_HOST, false, STAGED_MOST, force_staged},
-    {"direct", "slices that each rank owns, from all buffers to all buffers", ONE_HOST, false, 0, force_meeting},
-    {"chunks", "through bounce buffers, two chunks in flight", ONE_HOST, true, 0, force_chunks},
-    {"pipelined tree", "through bounce buffers, down a binary tree", ONE_HOST, true, 0, force_local_tree},
-    {"all at once", "every rank waits for all others", ONE_HOST, false, 0, force_gathering},
-    {"dissemination", "in a logarithmic number of rounds", ONE_HOST, false, 0, force_dissemination},
-    {"rounds", "messages in a logarithmic number of rounds: trees, recursive doubling, Bruck", BY_MESSAGES, false, 0,
-     force_rounds},
-    {"halving", "messages along a tree of ranks, of pieces that are halved at each level", BY_MESSAGES, false, 0,
-     force_halving},
-    {"slices", "messages with slices or blocks that each rank owns, pipelines and rings", BY_MESSAGES, false, 0,
+    {"one shot", "staged by each, taken or reduced by all who need it", ONE_HOST, ROUTED, false, STAGED_MOST,
+     force_staged},
+    {"direct", "slices that each rank owns, from all buffers to all buffers", ONE_HOST, ROUTED, false, 0,
+     force_meeting},
+    {"direct", "from buffer to buffer", ONE_HOST, STRAIGHT, false, 0, force_meeting},
+    {"chunks", "through bounce buffers, two chunks in flight", ONE_HOST, ROUTED | STRAIGHT, true, 0, force_chunks},
+    {"pipelined tree", "through bounce buffers, down a binary tree", ONE_HOST, ROUTED, true, 0, force_local_tree},
+    {"all at once", "every rank waits for all others", ONE_HOST, BARRIER, false, 0, force_gathering},
+    {"dissemination", "in a logarithmic number of rounds", ONE_HOST, BARRIER, false, 0, force_dissemination},
+    {"message", "between two ranks that reach each other's buffers", ONE_HOST, PAIR, false, 0, force_meeting},
+    {"parts", "a message between two ranks in parts, where neither reaches the other's buffer", ONE_HOST, PAIR, true, 0,
+     force_meeting},
+    {"rounds", "messages in a logarithmic number of rounds: trees, recursive doubling, Bruck", BY_MESSAGES, ROUTED,
+     false, 0, force_rounds},
+    {"halving", "messages along a tree of ranks, of pieces that are halved at each level", BY_MESSAGES, ROUTED, false,
+     0, force_halving},
+    {"slices", "messages with slices or blocks that each rank owns, pipelines and rings", BY_MESSAGES, ROUTED, false, 0,
      force_slices},
-    {"flat", "messages between one rank and all others", BY_MESSAGES, false, 0, force_flat},
-    {"hosts, rounds", "each host in its memory; rounds between one rank of each", IN_MEMORY, false, 0, force_rounds},
-    {"hosts, halving", "each host in its memory; halving between ranks of hosts", IN_MEMORY, false, 0, force_halving},
-    {"hosts, slices", "each host in its memory; slices between ranks of hosts", IN_MEMORY, false, 0, force_slices},
+    {"flat", "messages between one rank and all others", BY_MESSAGES, ROUTED, false, 0, force_flat},
+    {"straight", "one message from each rank to each that gets a block of it", BY_MESSAGES, STRAIGHT, false, 0,
+     force_slices},
+    {"dissemination", "messages in a logarithmic number of rounds", BY_MESSAGES, BARRIER, false, 0, force_rounds},
+    {"message", "between two ranks", BY_MESSAGES, PAIR, false, 0, force_rounds},
+    {"hosts, rounds", "each host in its memory; rounds between one rank of each", IN_MEMORY, ROUTED | BARRIER, false, 0,
+     force_rounds},
+    {"hosts, halving", "each host in its memory; halving between ranks of hosts", IN_MEMORY, ROUTED, false, 0,
+     force_halving},
+    {"hosts, slices", "each host in its memory; slices between ranks of hosts", IN_MEMORY, ROUTED, false, 0,
+     force_slices},
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
@@ -117,12 +134,17 @@ struct known {
     size_t count;
 };
 
+static int kind_of(const struct bench_op *op)
+{
+    if (op->shape == FLOOR_BARRIER) return BARRIER;
+    if (op->shape == FLOOR_PING_PONG) return PAIR;
+    return op->uneven && (op->rooted || op->shape == FLOOR_ALL_TO_ALL) ? STRAIGHT : ROUTED;
+}
+
 static bool applies(const struct algorithm *algorithm, const struct sim_case *c)
 {
-    bool barrier = c->op->shape == FLOOR_BARRIER;
-    bool of_barriers = algorithm->force == force_gathering || algorithm->force == force_dissemination;
+    if ((algorithm->ops & kind_of(c->op)) == 0) return false;
     if ((algorithm->where != ONE_HOST) != (c->setup.hosts > 1)) return false;
-    if (algorithm->where == ONE_HOST && barrier != of_barriers) return false;
     if (algorithm->force == force_meeting && c->private_buffers) return false;
     if (algorithm->where == IN_MEMORY && (c->private_buffers || c->setup.ranks_per_host == 1)) return false;
     return algorithm->most_bytes == 0 || c->bytes <= algorithm->most_bytes;
@@ -138,10 +160,10 @@ struct run {
     size_t *counts;
     int64_t last_ns;
     const struct known *known;
-    uint64_t plans; /* 0: not known */
-    int same;       /* as that of these runs; -1: as none */
-    int tell;       /* where to write to when it is known; -1: nowhere */
-    char error[512];
+    uint64_t plans;    /* 0: not known */
+    int same;          /* as that of these runs; -1: as none */
+    int tell;          /* where to write to when it is known; -1: nowhere */
+    tutti_error error; /* the first */
 };
 
 /* What a process says that predicts: its ranks' plans, if it was to tell them, then the prediction. */
@@ -155,8 +177,7 @@ struct answer {
 static int fail(struct run *run, tutti_comm *world)
 {
     const tutti_error *error = tutti_comm_error(world);
-    if (run->error[0] == '\0')
-        (void)snprintf(run->error, sizeof run->error, "%s", error == NULL ? "an operation failed" : error->text);
+    if (run->error.status == TUTTI_OK && error != NULL) run->error = *error;
     return 1;
 }
 
@@ -243,9 +264,11 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     prediction->too_large = status == TUTTI_ERR_LIMIT || status == TUTTI_ERR_MEMORY;
     if (prediction->too_large) (void)snprintf(prediction->why, sizeof prediction->why, "%s", error.text);
     if (prediction->too_large || run->same >= 0) return CLI_GO_ON;
-    if (status != TUTTI_OK) return cli_fail("sim", "%s: %s", tutti_status_name(status), error.text);
-    if (report.result != 0) return cli_fail("sim", "%s: %s", run->c->op->name, run->error);
+    if (status != TUTTI_OK) return cli_blame("sim", &error);
+    if (report.result != 0 && run->error.status == TUTTI_OK) return cli_fail("sim", "%s failed", run->c->op->name);
+    if (report.result != 0) return cli_blame("sim", &run->error);
     prediction->time_ns = run->last_ns - START_NS;
+    if (run->c->op->shape == FLOOR_PING_PONG) prediction->time_ns /= 2; /* there and back, as in tutti bench */
     prediction->trace = report.trace;
     prediction->events = report.events;
     prediction->real_s = seconds_now() - start;

@@ -12,7 +12,7 @@ int sim_open(const char *path, FILE **stream)
     *stream = NULL;
     if (path[0] == '\0') return CLI_GO_ON;
     *stream = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-    return *stream != NULL ? CLI_GO_ON : cli_fail("sim", "cannot write %s: %s", path, strerror(errno));
+    return *stream != NULL ? CLI_GO_ON : cli_blame_path("sim", "cannot write", path);
 }
 
 int sim_close(const char *path, FILE *stream)
@@ -50,13 +50,18 @@ const char *sim_size_text(size_t bytes, char text[32])
     return text;
 }
 
+static bool has_size(const struct sim_case *c)
+{
+    return c->op->shape != FLOOR_BARRIER;
+}
+
 static void print_case(FILE *stream, const struct sim_case *c)
 {
     char size[32], link[32], local[32];
     const tutti_sim_setup made = sim_setup_of(c), *setup = &made;
     int ranks = setup->hosts * setup->ranks_per_host;
-    (void)fprintf(stream, "%s of %s, %d ranks on %d host%s", c->op->name, sim_size_text(c->bytes, size), ranks,
-                  setup->hosts, setup->hosts == 1 ? "" : "s");
+    (void)fprintf(stream, "%s%s%s, %d ranks on %d host%s", c->op->name, has_size(c) ? " of " : "",
+                  has_size(c) ? sim_size_text(c->bytes, size) : "", ranks, setup->hosts, setup->hosts == 1 ? "" : "s");
     if (setup->hosts > 1)
         (void)fprintf(stream, ", links %g Gbit/s and %s", setup->link_bytes_per_s * 8 / 1e9,
                       sim_time_text(setup->link_latency_ns, link));
@@ -65,9 +70,11 @@ static void print_case(FILE *stream, const struct sim_case *c)
 }
 
 /* Bytes of the vector per second. */
-static double rate_of(const struct sim_case *c, const struct sim_prediction *prediction)
+static const char *rate_text(const struct sim_case *c, const struct sim_prediction *prediction, char text[32])
 {
-    return prediction->time_ns > 0 ? (double)c->bytes / (double)prediction->time_ns : 0;
+    double rate = prediction->time_ns > 0 ? (double)c->bytes / (double)prediction->time_ns : 0;
+    (void)snprintf(text, 32, has_size(c) ? "%.2f" : "-", rate);
+    return text;
 }
 
 void sim_report_all(FILE *stream, const struct sim_case *c, const struct sim_prediction *predictions, size_t count,
@@ -76,13 +83,14 @@ void sim_report_all(FILE *stream, const struct sim_case *c, const struct sim_pre
     print_case(stream, c);
     (void)fprintf(stream, "   %-16s %12s %10s  %s\n", "algorithm", "time", "GB/s", "");
     for (size_t i = 0; i < count; i++) {
-        char time[32];
+        char time[32], rate[32];
         if (predictions[i].too_large) {
             (void)fprintf(stream, "   %-16s %12s %10s  %s\n", predictions[i].name, "-", "-", predictions[i].why);
             continue;
         }
-        (void)fprintf(stream, " %c %-16s %12s %10.2f  %s\n", (int)i == chosen ? '*' : ' ', predictions[i].name,
-                      sim_time_text(predictions[i].time_ns, time), rate_of(c, &predictions[i]), predictions[i].help);
+        (void)fprintf(stream, " %c %-16s %12s %10s  %s\n", (int)i == chosen ? '*' : ' ', predictions[i].name,
+                      sim_time_text(predictions[i].time_ns, time), rate_text(c, &predictions[i], rate),
+                      predictions[i].help);
     }
     (void)fprintf(stream, chosen >= 0 ? " * what the library chooses\n"
                                       : " what the library chooses is too large to be simulated here\n");
@@ -96,7 +104,7 @@ void sim_report_sweep(FILE *stream, const struct sim_case *c, const struct sim_c
     for (size_t column = 0; column < columns; column++) (void)fprintf(stream, " %10d", cells[column].hosts);
     (void)fprintf(stream, "\n");
     for (size_t row = 0; row < rows; row++) {
-        (void)fprintf(stream, "%10s", sim_size_text(cells[row * columns].bytes, text));
+        (void)fprintf(stream, "%10s", has_size(c) ? sim_size_text(cells[row * columns].bytes, text) : "-");
         for (size_t column = 0; column < columns; column++) {
             const struct sim_prediction *chosen = &cells[row * columns + column].chosen;
             (void)fprintf(stream, " %10s", chosen->too_large ? "-" : sim_time_text(chosen->time_ns, text));
@@ -115,10 +123,10 @@ void sim_json(FILE *stream, const struct sim_case *c, const struct sim_predictio
                   "{\"op\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"hosts\": %d, \"ranks_per_host\": %d, "
                   "\"link_bytes_per_s\": %.17g, \"link_latency_ns\": %lld, \"local_bytes_per_s\": %.17g, "
                   "\"local_latency_ns\": %lld, \"overhead_ns\": %lld, \"noise_ns\": %lld, \"seed\": %llu, ",
-                  c->op->name, c->bytes, tutti_type_name(c->type), setup->hosts, setup->ranks_per_host,
-                  setup->link_bytes_per_s, (long long)setup->link_latency_ns, setup->local_bytes_per_s,
-                  (long long)setup->local_latency_ns, (long long)setup->overhead_ns, (long long)setup->noise_ns,
-                  (unsigned long long)setup->seed);
+                  c->op->name, has_size(c) ? c->bytes : 0, tutti_type_name(c->type), setup->hosts,
+                  setup->ranks_per_host, setup->link_bytes_per_s, (long long)setup->link_latency_ns,
+                  setup->local_bytes_per_s, (long long)setup->local_latency_ns, (long long)setup->overhead_ns,
+                  (long long)setup->noise_ns, (unsigned long long)setup->seed);
     if (prediction->name != NULL) (void)fprintf(stream, "\"algorithm\": \"%s\", ", prediction->name);
     (void)fprintf(stream,
                   "\"chosen\": %s, \"time_ns\": %lld, \"events\": %llu, \"trace\": \"%016llx\", \"real_s\": %.6f, "

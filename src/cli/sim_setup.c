@@ -10,6 +10,10 @@
 
 /* ---- Rates and times --------------------------------------------------------------------------------------------- */
 
+#define RATE_LEAST 8 /* of what is counted, bits or bytes, per second */
+#define RATE_MOST 1e18
+#define TIME_MOST 1e15 /* nanoseconds */
+
 struct suffix {
     const char *text;
     double factor;
@@ -23,7 +27,7 @@ static bool with_suffix(const char *text, const struct suffix *suffixes, double 
     for (; suffixes->text != NULL; suffixes++)
         if (strcmp(end, suffixes->text) == 0) {
             *number *= suffixes->factor;
-            return *number < 1e18;
+            return *number <= RATE_MOST;
         }
     return false;
 }
@@ -32,7 +36,7 @@ static bool read_time(const char *text, int64_t *ns)
 {
     static const struct suffix suffixes[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
     double number;
-    if (!with_suffix(text, suffixes, &number) || number > 1e15) return false;
+    if (!with_suffix(text, suffixes, &number) || number > TIME_MOST) return false;
     *ns = (int64_t)(number + 0.5);
     return true;
 }
@@ -52,7 +56,7 @@ static bool read_rate(const char *text, bool bits, double *bytes_per_s)
         copy[length - 1] = '\0';
         bits = false;
     }
-    if (!with_suffix(copy, suffixes, bytes_per_s) || !(*bytes_per_s >= 8)) return false;
+    if (!with_suffix(copy, suffixes, bytes_per_s) || *bytes_per_s < RATE_LEAST) return false;
     if (bits) *bytes_per_s /= 8;
     return true;
 }
@@ -67,14 +71,16 @@ static int read_pair(const char *flag, const char *text, bool bits, double *rate
         copy[length] = '\0';
         if (read_rate(copy, bits, rate) && read_time(colon + 1, latency_ns)) return CLI_GO_ON;
     }
-    return cli_refuse("sim", "--%s is '%s'; it takes RATE:TIME, such as %s (%s per second)", flag, text,
-                      bits ? "400G:5us" : "50G:1us", bits ? "bits" : "bytes");
+    return cli_refuse("sim", "--%s is '%s'; it takes RATE:TIME, such as %s: %d to %g %s per second, and up to %.0fs",
+                      flag, text, bits ? "400G:5us" : "50G:1us", RATE_LEAST, RATE_MOST, bits ? "bits" : "bytes",
+                      TIME_MOST / 1e9);
 }
 
 static int read_one_time(const char *flag, const char *text, int64_t *ns)
 {
     if (read_time(text, ns)) return CLI_GO_ON;
-    return cli_refuse("sim", "--%s is '%s'; it takes a time, such as 100ns, 5us or 1ms", flag, text);
+    return cli_refuse("sim", "--%s is '%s'; it takes a time, such as 100ns, 5us or 1ms, up to %.0fs", flag, text,
+                      TIME_MOST / 1e9);
 }
 
 /* ---- Copying ----------------------------------------------------------------------------------------------------- */

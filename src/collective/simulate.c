@@ -20,6 +20,11 @@
 #include <time.h>
 
 enum { RANKS_MOST = 65536 };
+#define RATE_LEAST 1.0 /* bytes per second */
+#define RATE_MOST 1e18
+#define TIME_MOST ((int64_t)1000000000000000) /* of one latency, overhead …: eleven days, in nanoseconds */
+#define STACK_LEAST ((size_t)16 << 10)
+#define STACK_MOST ((size_t)1 << 30)
 #define ADDRESS_SPACE ((int64_t)1 << 45) /* for all arenas together */
 
 struct simulation;
@@ -229,11 +234,51 @@ void tutti_sim_setup_init(tutti_sim_setup *setup)
                                .overhead_ns = 100};
 }
 
+static tutti_status check_rate(const char *what, double bytes_per_s, tutti_error *error)
+{
+    if (bytes_per_s >= RATE_LEAST && bytes_per_s <= RATE_MOST) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "simulation: %s is %g; it takes %g to %g bytes per second", what,
+                         bytes_per_s, RATE_LEAST, RATE_MOST);
+}
+
+static tutti_status check_time(const char *what, int64_t ns, tutti_error *error)
+{
+    if (ns >= 0 && ns <= TIME_MOST) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "simulation: %s is %lld; it takes 0 to %lld nanoseconds", what,
+                         (long long)ns, (long long)TIME_MOST);
+}
+
+static tutti_status check_figures(const tutti_sim_setup *setup, tutti_error *error)
+{
+    TTI_TRY(check_rate("link_bytes_per_s", setup->link_bytes_per_s, error));
+    TTI_TRY(check_rate("local_bytes_per_s", setup->local_bytes_per_s, error));
+    TTI_TRY(check_time("link_latency_ns", setup->link_latency_ns, error));
+    TTI_TRY(check_time("local_latency_ns", setup->local_latency_ns, error));
+    TTI_TRY(check_time("overhead_ns", setup->overhead_ns, error));
+    TTI_TRY(check_time("noise_ns", setup->noise_ns, error));
+    if (setup->stack_bytes == 0 || (setup->stack_bytes >= STACK_LEAST && setup->stack_bytes <= STACK_MOST))
+        return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                         "simulation: stack_bytes is %zu; it takes %zu to %zu, or 0 for the usual size",
+                         setup->stack_bytes, STACK_LEAST, STACK_MOST);
+}
+
+static tutti_status check_tables(const tutti_sim_setup *setup, tutti_error *error)
+{
+    const char *missing = setup->copy == NULL && setup->copy_count > 0      ? "copy"
+                          : setup->delay == NULL && setup->delay_count > 0  ? "delay"
+                          : setup->deaths == NULL && setup->death_count > 0 ? "deaths"
+                                                                            : NULL;
+    if (missing == NULL) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "simulation: `%s` is NULL, and its count is not 0", missing);
+}
+
 static tutti_status check_deaths(const tutti_sim_setup *setup, tutti_error *error)
 {
     for (size_t i = 0; i < setup->death_count; i++) {
         int rank = setup->deaths[i].rank;
-        if (rank < 0 || rank >= setup->hosts * setup->ranks_per_host || setup->deaths[i].at_ns < 0)
+        TTI_TRY(check_time("deaths[].at_ns", setup->deaths[i].at_ns, error));
+        if (rank < 0 || rank >= setup->hosts * setup->ranks_per_host)
             return tti_error_set(error, TUTTI_ERR_RANK, 0, "simulation: rank %d, which is to die at %lld ns, is none",
                                  rank, (long long)setup->deaths[i].at_ns);
     }
@@ -244,17 +289,18 @@ static tutti_status check_points(const tutti_sim_setup *setup, tutti_error *erro
 {
     for (size_t i = 0; i < setup->copy_count; i++) {
         const tutti_sim_point *point = &setup->copy[i];
-        if (point->ns < 0 || (i > 0 && (point->bytes <= point[-1].bytes || point->ns < point[-1].ns)))
+        TTI_TRY(check_time("copy[].ns", point->ns, error));
+        if (i > 0 && (point->bytes <= point[-1].bytes || point->ns < point[-1].ns))
             return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                                  "simulation: copying %llu bytes takes %lld ns; sizes must grow, and times not shrink",
                                  (unsigned long long)point->bytes, (long long)point->ns);
     }
     for (size_t i = 0; i < setup->delay_count; i++) {
         const tutti_sim_point *point = &setup->delay[i];
-        if (point->ns < 0 || (i > 0 && point->bytes <= point[-1].bytes))
+        TTI_TRY(check_time("delay[].ns", point->ns, error));
+        if (i > 0 && point->bytes <= point[-1].bytes)
             return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                                 "simulation: %llu bytes are delayed by %lld ns; sizes must grow, and times be none "
-                                 "below 0",
+                                 "simulation: %llu bytes are delayed by %lld ns; sizes must grow",
                                  (unsigned long long)point->bytes, (long long)point->ns);
     }
     return TUTTI_OK;
@@ -269,10 +315,8 @@ static tutti_status check(const tutti_sim_setup *setup, tutti_sim_work *work, tu
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "simulation: %d hosts with %d ranks each; there can be 1 to %d ranks", setup->hosts,
                              setup->ranks_per_host, RANKS_MOST);
-    if (!(setup->link_bytes_per_s > 0) || !(setup->local_bytes_per_s > 0) || setup->link_latency_ns < 0 ||
-        setup->local_latency_ns < 0 || setup->overhead_ns < 0 || setup->noise_ns < 0)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "simulation: rates must be above 0, latencies, overhead and noise not below");
+    TTI_TRY(check_figures(setup, error));
+    TTI_TRY(check_tables(setup, error));
     TTI_TRY(check_points(setup, error));
     return check_deaths(setup, error);
 }

@@ -91,7 +91,7 @@ struct tti_sim_network {
 
 static int64_t duration(const struct tti_sim_network *network, uint64_t bytes)
 {
-    return (int64_t)((double)bytes * network->ns_per_byte + 0.5);
+    return tti_sim_duration((double)bytes * network->ns_per_byte + 0.5);
 }
 
 static int64_t later(int64_t a, int64_t b)
@@ -250,7 +250,7 @@ static void expect_next(struct link *link)
         return;
     }
     double left = link->first->until - link->passed;
-    int64_t ns = left <= 0 ? 0 : (int64_t)(left * link->network->ns_per_byte * link->senders + 0.999);
+    int64_t ns = left <= 0 ? 0 : tti_sim_duration(left * link->network->ns_per_byte * link->senders + 0.999);
     tti_sim_at(&link->event, link->at_ns + ns);
 }
 
@@ -294,7 +294,8 @@ static int64_t pass_in(struct tti_sim_network *network, const struct frame *fram
     int64_t own = duration(network, frame->head.bytes + TTI_SIM_FRAME_BYTES);
     int64_t busy = frame->in_from_ns + in->in_passed_ns - frame->in_before_ns + own;
     int64_t there = later(tti_sim_now_ns() + network->latency_ns, busy);
-    in->in_passed_ns += own;
+    if (there > 2 * TTI_SIM_LATEST_NS) there = 2 * TTI_SIM_LATEST_NS; /* as good as never, as all after it */
+    if (in->in_passed_ns < 2 * TTI_SIM_LATEST_NS) in->in_passed_ns += own;
     in->in_busy_until_ns = later(in->in_busy_until_ns, there);
     return there;
 }
@@ -321,7 +322,7 @@ static int64_t ns_at(const tutti_sim_point *points, size_t count, uint64_t bytes
     if (count == 1 || bytes <= point->bytes) return point->ns;
     while (point + 2 < points + count && bytes > point[1].bytes) point++;
     double slope = (double)(point[1].ns - point->ns) / (double)(point[1].bytes - point->bytes);
-    return later(0, (int64_t)((double)point->ns + (double)(bytes - point->bytes) * slope + 0.5));
+    return later(0, tti_sim_duration((double)point->ns + (double)(bytes - point->bytes) * slope + 0.5));
 }
 
 static int64_t copy_ns(uint64_t bytes)
@@ -348,7 +349,7 @@ static bool send(struct tti_transport *transport, int peer, struct tti_outgoing 
     frame->outgoing = outgoing;
     from->on_the_way++;
     if (from->host == frame->to->host) {
-        int64_t moved = (int64_t)((double)outgoing->head.bytes * setup->local_ns_per_byte + 0.5);
+        int64_t moved = tti_sim_duration((double)outgoing->head.bytes * setup->local_ns_per_byte + 0.5);
         has_left(frame, later(tti_sim_now_ns() + setup->local_latency_ns, frame->to->busy_until_ns) + moved);
         return false;
     }

@@ -14,6 +14,21 @@ check "one host: one is chosen" 1 "$(grep -c '^ \* [a-z]*.*GB/s\|^ \* direct' <<
 tool sim barrier --ranks-per-host 16 --local 10G:1us --overhead 0ns
 matches "barrier: four rounds" '^ \* dissemination +4.00 us' "$OUT"
 
+tool sim barrier --hosts 2
+matches "barrier between hosts: no size" '^barrier, 16 ranks on 2 hosts' "$OUT"
+matches "barrier between hosts: no rate" '^ \* hosts, rounds +[0-9.]+ us +-  each host' "$OUT"
+matches "barrier between hosts: by messages" '^   dissemination +[0-9.]+ us +-  messages in a log' "$OUT"
+tool sim --json - barrier --hosts 2
+check "barrier between hosts: JSON" 0 "$(grep -vc '"op": "barrier", "bytes": 0, ' <<<"$OUT")"
+for op in gather_v scatter_v all_to_all_v; do
+    tool sim "$op" --hosts 2 --bytes 64K
+    matches "$op between hosts" '^ \* straight +[0-9.]+ us +[0-9.]+  one message from each' "$OUT"
+done
+# one way: 1 KiB at 12.5 GB/s is 0.08 us, and the heads of frames
+tool sim ping_pong --hosts 2 --ranks-per-host 1 --bytes 1K --link 100G:5us --local 10G:1us --overhead 0ns
+matches "ping_pong: half of there and back" '^ \* message +5\.[01][0-9] us +[0-9.]+  between two ranks' "$OUT"
+check "ping_pong: nothing else" 4 "$(wc -l <<<"$OUT")"
+
 tool sim --json - --seed 5 broadcast --bytes 1M --noise 300ns
 first=$(sed 's/"real_s.*//' <<<"$OUT")
 check "json: every line is chosen or not" "$(wc -l <<<"$OUT")" "$(grep -c '"chosen": \(true\|false\)' <<<"$OUT")"
@@ -100,8 +115,12 @@ refuses "too many ranks" "65536" all_reduce --hosts 65536 --ranks-per-host 2
 refuses "root" "ranks are 0 to 7" broadcast --root 8
 refuses "picture of one size" "add --sweep" all_reduce --svg x.svg
 refuses "type" "did you mean 'f32'" all_reduce -d f23
+refuses "a reduction that the type has not" "and of f32" all_reduce --op and
+refuses "a link below the limits" "8 to 1e\+18 bits per second, and up to 1000000s" all_reduce --link 1:1s
+refuses "a link above the limits" "8 to 1e\+18 bits per second, and up to 1000000s" all_reduce --link 1G:2000000s
+refuses "one rank has nobody to write to" "two ranks" ping_pong --ranks-per-host 1
 tool sim all_reduce --sweep --svg no/such/folder/x.svg
-check "a file that cannot be written: status" 1 "$STATUS"
+check "a file that cannot be written: status" 2 "$STATUS"
 matches "a file that cannot be written: why" "cannot write no/such/folder/x.svg" "$ERR"
 
 finish
