@@ -63,16 +63,17 @@ static const struct library {
     version_teller *tell;
     const char *package; /* Debian's */
     const char *use;
+    bool later; /* nothing of this version uses it */
 } libraries[] = {
     {"libsodium", "libsodium.so.23", "sodium_version_string", tell_text, "libsodium23", "keys between hosts"},
     {"hwloc", "libhwloc.so.15", "hwloc_get_api_version", tell_hwloc, "libhwloc15", "tutti run --bind core"},
     {"OpenBLAS", "libopenblas.so.0", "openblas_get_config", tell_text, "libopenblas0", "matrix products"},
-    {"UCX", "libucp.so.0", "ucp_get_version_string", tell_text, "libucx0", "networks with remote memory access"},
+    {"UCX", "libucp.so.0", "ucp_get_version_string", tell_text, "libucx0", "networks with remote memory access", true},
     {"PMIx", "libpmix.so.2", "PMIx_Get_version", tell_text, "libpmix2", "Open MPI's mpirun on several hosts"},
     {"Open MPI", "libmpi.so.40", "MPI_Get_library_version", tell_mpi, "libopenmpi3", "comparison, programs with MPI"},
     {"MPICH", "libmpich.so.12", "MPI_Get_library_version", tell_mpi, "libmpich12", "comparison, programs with MPI"},
-    {"CUDA", "libcuda.so.1", "cuDriverGetVersion", tell_cuda, NULL, "GPUs"},
-    {"NCCL", "libnccl.so.2", "ncclGetVersion", tell_nccl, NULL, "GPUs"},
+    {"CUDA", "libcuda.so.1", "cuDriverGetVersion", tell_cuda, NULL, "GPUs", true},
+    {"NCCL", "libnccl.so.2", "ncclGetVersion", tell_nccl, NULL, "collectives between GPUs", true},
 };
 
 /* In the child: what it is, to the pipe. Nothing: it is not there. */
@@ -105,18 +106,26 @@ static bool ask(const struct library *library, char text[TEXT_BYTES])
     return true;
 }
 
-void doctor_libraries(struct doctor *doctor)
+static void tell_of(struct doctor *doctor, const struct library *library)
 {
     char text[TEXT_BYTES];
+    const char *package = library->package;
+    bool here = ask(library, text);
+    if (here && !library->later)
+        doctor_add(doctor, FOUND_GOOD, "library", NULL, "%s: %s (%s)", library->name, text, library->use);
+    else if (here)
+        doctor_add(doctor, FOUND_NOTE, "library", NULL, "%s: %s; not used by this version, it would be for %s",
+                   library->name, text, library->use);
+    else if (library->later)
+        doctor_add(doctor, FOUND_NOTE, "library", NULL, "%s: not here, nor used by this version; it would be for %s",
+                   library->name, library->use);
+    else
+        doctor_add(doctor, FOUND_NOTE, "library", NULL, "%s: not here (%s%s%s); for %s", library->name, library->file,
+                   package == NULL ? "" : ", Debian: ", package == NULL ? "" : package, library->use);
+}
+
+void doctor_libraries(struct doctor *doctor)
+{
     (void)fflush(stdout);
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
-        const struct library *library = &libraries[i];
-        const char *package = library->package;
-        if (ask(library, text))
-            doctor_add(doctor, FOUND_GOOD, "library", NULL, "%s: %s (%s)", library->name, text, library->use);
-        else
-            doctor_add(doctor, FOUND_NOTE, "library", NULL, "%s: not here (%s%s%s); for %s", library->name,
-                       library->file, package == NULL ? "" : ", Debian: ", package == NULL ? "" : package,
-                       library->use);
-    }
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) tell_of(doctor, &libraries[i]);
 }
