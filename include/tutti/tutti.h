@@ -145,7 +145,8 @@ TUTTI_API tutti_status tutti_join(tutti_comm **world);
 TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_options *options,
                                      tutti_comm **world);
 
-/* Leaves and frees the comm, and the memory tutti_alloc gave for it. Never waits for a peer. NULL is ignored. */
+/* Leaves and frees the comm, and the memory tutti_alloc gave for it. Waits for a peer only where a collective that was
+ * started has not ended, dropped ones too: until its deadline, 30 s at most. Then it is cancelled. NULL is ignored. */
 TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 
 TUTTI_API int tutti_rank(const tutti_comm *comm);
@@ -359,7 +360,7 @@ TUTTI_API tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made)
 TUTTI_API tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tutti_comm **made);
 /* Those on the same host. */
 TUTTI_API tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made);
-TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* NULL is ignored */
+TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* waits as tutti_leave does; NULL is ignored */
 
 /* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4}, ranks 0
  * to 3 are the first row. Collective over `comm`; every rank gives the same names and sizes, else all get ERR_MISMATCH. The
