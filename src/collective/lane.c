@@ -157,6 +157,7 @@ static bool fits(struct tti_lanes *lanes, int peer, const struct tti_frame_head 
 {
     if (head->sequence == lanes->sequence && head->signature == lanes->signature && head->bytes == posted->bytes)
         return true;
+    if (lanes->mismatched >= 0) return false; /* the first one says why; others may be of calls after that */
     lanes->mismatched = peer;
     lanes->cut = head->sequence == lanes->sequence && head->signature == lanes->signature;
     lanes->cut_bytes = head->bytes;
