@@ -65,13 +65,15 @@ static const struct library {
     const char *use;
     bool later; /* nothing of this version uses it */
 } libraries[] = {
-    {"libsodium", "libsodium.so.23", "sodium_version_string", tell_text, "libsodium23", "keys between hosts"},
-    {"hwloc", "libhwloc.so.15", "hwloc_get_api_version", tell_hwloc, "libhwloc15", "tutti run --bind core"},
-    {"OpenBLAS", "libopenblas.so.0", "openblas_get_config", tell_text, "libopenblas0", "matrix products"},
+    {"libsodium", "libsodium.so.23", "sodium_version_string", tell_text, "libsodium23", "keys between hosts", false},
+    {"hwloc", "libhwloc.so.15", "hwloc_get_api_version", tell_hwloc, "libhwloc15", "tutti run --bind core", false},
+    {"OpenBLAS", "libopenblas.so.0", "openblas_get_config", tell_text, "libopenblas0", "matrix products", false},
     {"UCX", "libucp.so.0", "ucp_get_version_string", tell_text, "libucx0", "networks with remote memory access", true},
-    {"PMIx", "libpmix.so.2", "PMIx_Get_version", tell_text, "libpmix2", "Open MPI's mpirun on several hosts"},
-    {"Open MPI", "libmpi.so.40", "MPI_Get_library_version", tell_mpi, "libopenmpi3", "comparison, programs with MPI"},
-    {"MPICH", "libmpich.so.12", "MPI_Get_library_version", tell_mpi, "libmpich12", "comparison, programs with MPI"},
+    {"PMIx", "libpmix.so.2", "PMIx_Get_version", tell_text, "libpmix2", "Open MPI's mpirun on several hosts", false},
+    {"Open MPI", "libmpi.so.40", "MPI_Get_library_version", tell_mpi, "libopenmpi3", "comparison, programs with MPI",
+     false},
+    {"MPICH", "libmpich.so.12", "MPI_Get_library_version", tell_mpi, "libmpich12", "comparison, programs with MPI",
+     false},
     {"CUDA", "libcuda.so.1", "cuDriverGetVersion", tell_cuda, NULL, "GPUs", true},
     {"NCCL", "libnccl.so.2", "ncclGetVersion", tell_nccl, NULL, "collectives between GPUs", true},
 };
