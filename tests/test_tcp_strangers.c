@@ -7,6 +7,7 @@
 #include "transport/door.h"
 #include "transport/tcp_head.h"
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -155,12 +156,12 @@ static void test_recordings(void)
     close_all(&mesh);
 }
 
-/* A flood of silent connections, and some that say one byte now and then, while all ranks connect. */
+/* A flood of silent connections, and some that say one byte now and then. */
 struct flood {
     pthread_t thread;
-    const struct tcp_mesh *mesh;
+    struct tti_address at;
     atomic_bool stop;
-    atomic_long made;
+    atomic_long made; /* attempts, once nobody listens there any more */
 };
 
 static void *run_flood(void *argument)
@@ -172,7 +173,7 @@ static void *run_flood(void *argument)
     for (long n = 0; !atomic_load(&flood->stop); n++) {
         int *fd = &fds[n % OPEN];
         if (*fd >= 0) close(*fd);
-        *fd = tti_connect(&flood->mesh->cards[0].at[0]);
+        *fd = tti_connect(&flood->at);
         if (n % 5 == 0 && n > 0) (void)!send(fds[(n - 1) % OPEN], "tutt-tcp", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
         atomic_store(&flood->made, n);
         if (n % 50 == 0) poll(NULL, 0, 1);
@@ -182,17 +183,30 @@ static void *run_flood(void *argument)
     return NULL;
 }
 
+static void begin_flood(struct flood *flood, const struct tti_address *at)
+{
+    flood->at = *at;
+    CHECK(pthread_create(&flood->thread, NULL, run_flood, flood) == 0);
+    while (atomic_load(&flood->made) < 100) poll(NULL, 0, 1);
+}
+
+static void end_flood(struct flood *flood)
+{
+    atomic_store(&flood->stop, true);
+    pthread_join(flood->thread, NULL);
+}
+
+/* While all ranks connect. */
 static void test_flood(void)
 {
     enum { SIZE = 4, FRAMES = 50 };
     struct tcp_mesh mesh;
-    struct flood flood = {.mesh = &mesh};
+    struct flood flood = {.stop = false};
     tutti_error error;
     tcp_mesh_init(&mesh, SIZE, 2);
     for (int rank = 0; rank < SIZE; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
     for (int rank = 0; rank < SIZE; rank++) tcp_mesh_expect(&mesh, rank);
-    CHECK(pthread_create(&flood.thread, NULL, run_flood, &flood) == 0);
-    while (atomic_load(&flood.made) < 100) poll(NULL, 0, 1);
+    begin_flood(&flood, &mesh.cards[0].at[0]);
     int64_t start_ns = tti_now_ns();
     tutti_status status = tti_tcp_connect(mesh.endpoints, SIZE, &mesh.key, start_ns + LONG_MS * MS, NULL, NULL, &error);
     printf("%d ranks connected in %.1f ms within a flood\n", SIZE, (double)(tti_now_ns() - start_ns) / 1e6);
@@ -212,13 +226,103 @@ static void test_flood(void)
         }
     }
     CHECK(complete);
-    atomic_store(&flood.stop, true);
-    pthread_join(flood.thread, NULL);
+    end_flood(&flood);
     for (int rank = 0; rank < SIZE; rank++) CHECK(mesh.nodes[rank].wrong == 0);
     int fd = tti_connect(&mesh.cards[0].at[0]); /* nobody listens any more */
     CHECK(fd < 0 || tti_connect_result(fd) == ECONNREFUSED);
     if (fd >= 0) close(fd);
     close_all(&mesh);
+}
+
+/* The same while two ranks join and then reduce, over and over, until the flood has come so many times more. */
+struct reducer {
+    pthread_t thread;
+    int rank;
+    const struct flood *flood;
+    tutti_status status;
+    long rounds, wrong;
+};
+
+enum { REDUCED = 5000, ROUNDS_LEAST = 200, FLOOD_MORE = 2000 };
+
+static float element(int rank, long round, int i)
+{
+    return (float)((rank + 1) * (i % 97) + round % 1000);
+}
+
+/* The last element is above 0 as long as rank 0 wants more: so both end in the same round. */
+static void reduce_once(struct reducer *self, tutti_comm *world, bool more, float *out)
+{
+    static _Thread_local float in[REDUCED];
+    for (int i = 0; i < REDUCED; i++) in[i] = element(self->rank, self->rounds, i);
+    in[REDUCED - 1] = more ? 1 : 0;
+    self->status = tutti_all_reduce(world, in, out, REDUCED, TUTTI_F32, TUTTI_SUM);
+    for (int i = 0; i < REDUCED - 1 && self->status == TUTTI_OK; i++)
+        self->wrong += out[i] != element(0, self->rounds, i) + element(1, self->rounds, i);
+    self->rounds++;
+}
+
+static void *run_reducer(void *argument)
+{
+    struct reducer *self = argument;
+    static _Thread_local float out[REDUCED];
+    tutti_options options;
+    tutti_comm *world = NULL;
+    char job[64];
+    snprintf(job, sizeof job, "flooded-%d", (int)getpid());
+    (void)tutti_options_init(&options, NULL, 0);
+    options.transport = "tcp";
+    options.interface = "127.0.0.1";
+    options.join_timeout_ms = LONG_MS;
+    self->status = tutti_join_as(job, self->rank, 2, &options, &world);
+    int64_t deadline_ns = tti_now_ns() + BOUND_MS / 2 * MS;
+    long before = self->rank == 0 && self->status == TUTTI_OK ? atomic_load(&self->flood->made) : 0;
+    for (bool more = true; more && self->status == TUTTI_OK;) {
+        bool wants = self->rank == 0 && tti_now_ns() < deadline_ns &&
+                     (self->rounds < ROUNDS_LEAST || atomic_load(&self->flood->made) < before + FLOOD_MORE);
+        reduce_once(self, world, wants, out);
+        more = out[REDUCED - 1] > 0;
+    }
+    if (self->status != TUTTI_OK) tutti_explain(world, stdout);
+    tutti_leave(world);
+    return NULL;
+}
+
+/* Where a rank of this process listens, as soon as it does. */
+static bool find_listener(struct tti_address *at)
+{
+    enum { FDS = 256 };
+    for (int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS; tti_now_ns() < deadline_ns; poll(NULL, 0, 1))
+        for (int fd = 3; fd < FDS; fd++) {
+            struct sockaddr_in name;
+            socklen_t bytes = sizeof name, size = sizeof(int);
+            int listens = 0;
+            if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+            if (getsockname(fd, (struct sockaddr *)&name, &bytes) != 0 || name.sin_family != AF_INET) continue;
+            *at = (struct tti_address){.family = 4, .ip = {127, 0, 0, 1}, .port = ntohs(name.sin_port)};
+            return true;
+        }
+    return false;
+}
+
+static void test_flooded_comm(void)
+{
+    struct flood flood = {.stop = false};
+    struct tti_address at;
+    struct reducer reducers[2] = {{.rank = 0, .flood = &flood}, {.rank = 1}};
+    CHECK(pthread_create(&reducers[0].thread, NULL, run_reducer, &reducers[0]) == 0);
+    bool found = find_listener(&at); /* rank 0 waits for rank 1 */
+    CHECK(found);
+    if (found) begin_flood(&flood, &at);
+    CHECK(pthread_create(&reducers[1].thread, NULL, run_reducer, &reducers[1]) == 0);
+    for (int rank = 0; rank < 2; rank++) pthread_join(reducers[rank].thread, NULL);
+    if (found) end_flood(&flood);
+    for (int rank = 0; rank < 2; rank++) {
+        const struct reducer *self = &reducers[rank];
+        printf("rank %d: %ld all_reduces within a flood\n", rank, self->rounds);
+        CHECK(self->status == TUTTI_OK && self->wrong == 0 && self->rounds >= ROUNDS_LEAST);
+    }
+    CHECK(reducers[0].rounds == reducers[1].rounds);
 }
 
 /* What strangers hold is bounded: when more come than there are places, the first are gone. */
@@ -443,6 +547,7 @@ int main(void)
     test_wrong_keys();
     test_recordings();
     test_flood();
+    test_flooded_comm();
     test_bounds();
     test_byte_by_byte();
     for (size_t i = 0; i < sizeof tricks / sizeof *tricks; i++) test_trick(&tricks[i]);
