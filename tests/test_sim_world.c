@@ -12,6 +12,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { COUNT = 3000, RANKS = 5 };
 
@@ -432,13 +434,26 @@ static int send_much(tutti_comm *world, void *context)
     return tutti_recv(world, &byte, (size_t)1 << 40, TUTTI_I8, 0, 0, NULL) != TUTTI_OK;
 }
 
-/* The clock has an end: a run that would come to it says so. */
+/* The clock has an end: a run that would come to it says so. In a process of its own: what its ranks held is lost. */
+static bool ends_in_time(void)
+{
+    int status = -1;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        tutti_error error = {0};
+        tutti_sim_setup setup = setup_of(2, 1);
+        bool limited = tutti_sim_run(&setup, spend_long, NULL, NULL, &error) == TUTTI_ERR_LIMIT;
+        _exit(limited && strstr(error.text, "years of simulated time") != NULL ? 0 : 1);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
 static void test_end_of_time(void)
 {
     tutti_error error = {0};
     tutti_sim_setup setup = setup_of(2, 1);
-    CHECK(tutti_sim_run(&setup, spend_long, NULL, NULL, &error) == TUTTI_ERR_LIMIT);
-    CHECK(strstr(error.text, "years of simulated time") != NULL);
+    CHECK(ends_in_time());
     tutti_options options; /* a terabyte at a byte per second: its deadline comes long before, in order */
     tutti_sim_report report = {0};
     CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
