@@ -308,7 +308,8 @@ static void note_overwrites(struct checker *checker, struct message *message, co
     const struct rank *rank = self(checker);
     for (size_t i = rank->drained; i < rank->sent; i++) {
         const struct message *sent = &checker->messages[rank->sends[i]];
-        if (target >= sent->source + sent->sent_bytes / checker->op->element || sent->source >= target + count)
+        if (sent->sent_bytes == 0 || target >= sent->source + sent->sent_bytes / checker->op->element ||
+            sent->source >= target + count)
             continue;
         size_t bytes = (message->overwrite_count + 1) * sizeof *message->overwrites;
         message->overwrites = realloc(message->overwrites, bytes);

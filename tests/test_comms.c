@@ -261,6 +261,7 @@ static void many_times(tutti_comm *comm, struct fault_rank *self)
 
 /* One that is still there when the world is left stays good. */
 static _Thread_local tutti_comm *kept;
+static bool kept_by_threads;
 
 static void keep_one(tutti_comm *comm, struct fault_rank *self)
 {
@@ -271,7 +272,8 @@ static void keep_one(tutti_comm *comm, struct fault_rank *self)
 static void use_kept(void)
 {
     for (int i = 0; i < 20; i++) CHECK(sum_of(kept, 1) == tutti_size(kept));
-    check_large(kept);
+    /* threads that join one by one meet in memory that each has mapped for itself: the sanitizer does not see them meet */
+    if (!SANITIZED_THREADS || !kept_by_threads) check_large(kept);
     tutti_comm *again = NULL;
     CHECK(tutti_comm_split(kept, 0, 0, &again) == TUTTI_OK && sum_of(again, 1) == tutti_size(kept));
     CHECK(tutti_comm_free(kept) == TUTTI_OK);
@@ -286,6 +288,7 @@ static void leave_first(bool processes, const char *setting)
                                 .body = keep_one,
                                 .after = use_kept,
                                 .settings = {setting}};
+    kept_by_threads = !processes;
     fault_title("the world is left first, %s, %s", processes ? "processes" : "threads", setting);
     for (int i = 0; i < 5; i++) fault_run(&world);
 }
@@ -312,10 +315,15 @@ static void free_early(tutti_comm *comm, struct fault_rank *self)
 /* Rank 1 has left the world and ended, and never frees the other comm. */
 static void end_without_freeing(tutti_comm *comm, struct fault_rank *self)
 {
+    static tutti_comm *volatile left_behind; /* as a leak it is not to be counted */
     tutti_comm *made = NULL;
     int32_t in = 1, out = 0;
     CHECK(tutti_comm_duplicate(comm, &made) == TUTTI_OK);
-    if (tutti_rank(comm) == 1) return;
+    if (tutti_rank(comm) == 1) {
+        left_behind = made;
+        CHECK(left_behind != NULL);
+        return;
+    }
     int64_t began = fault_now_ns();
     tutti_status status = tutti_all_reduce(made, &in, &out, 1, TUTTI_I32, TUTTI_SUM);
     CHECK_THAT(status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER_LOST, "%s", tutti_status_name(status));
