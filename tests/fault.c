@@ -312,6 +312,14 @@ void fault_run_body(const char *title, fault_body *body, int size, bool processe
     fault_run(&world);
 }
 
+void fault_everywhere(void (*run_all)(bool processes), bool *over_tcp)
+{
+    for (int way = 0; way < 4; way++) {
+        *over_tcp = way / 2;
+        run_all(way % 2);
+    }
+}
+
 bool fault_await_mark(int rank, int mark)
 {
     int64_t until = fault_now_ns() + MARK_MS * INT64_C(1000000);

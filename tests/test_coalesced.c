@@ -417,11 +417,7 @@ static void run_all(bool processes)
 int main(void)
 {
     fault_begin(110);
-    for (int tcp = 0; tcp < 2; tcp++) {
-        over_tcp = tcp;
-        run_all(false);
-        run_all(true);
-    }
+    fault_everywhere(run_all, &over_tcp);
     in_simulation(1, 4);
     in_simulation(3, 1);
     in_simulation(2, 2);
