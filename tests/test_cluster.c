@@ -104,17 +104,35 @@ static bool says(const struct host_report *report, const char *words)
     return false;
 }
 
+/* One that cannot listen still comes to the meeting, and everyone is told why. */
+static void test_unable(int bad)
+{
+    struct host_part parts[3];
+    struct host_report reports[3];
+    char who[32];
+    next_job();
+    for (int i = 0; i < 3; i++) parts[i] = part_of(i, 3, 1, "tcp");
+    parts[bad].options.interface = "nothere7";
+    run_processes(parts, reports, 3);
+    CHECK(reports[bad].status == TUTTI_ERR_OPTION && says(&reports[bad], "nothere7"));
+    snprintf(who, sizeof who, "process %d of job", bad);
+    for (int i = 0; i < 3; i++)
+        if (i != bad)
+            CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], who) && says(&reports[i], "nothere7"));
+}
+
 static void test_failures(void)
 {
     struct host_part parts[3];
     struct host_report reports[3];
     next_job();
     for (int i = 0; i < 3; i++) parts[i] = part_of(i, 3, 1, "tcp");
-    parts[2].options.interface = "nothere7"; /* cannot even begin */
+    parts[2].options.transport = "avian"; /* cannot even begin */
     for (int i = 0; i < 2; i++) parts[i].options.join_timeout_ms = SANITIZED ? 4000 : 1500;
     run_processes(parts, reports, 3);
-    CHECK(reports[2].status == TUTTI_ERR_OPTION && says(&reports[2], "nothere7"));
+    CHECK(reports[2].status == TUTTI_ERR_OPTION && says(&reports[2], "avian"));
     for (int i = 0; i < 2; i++) CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], "rank 2 of job"));
+    for (int bad = 0; bad < 3; bad += 2) test_unable(bad);
 
     next_job();
     for (int i = 0; i < 3; i++) parts[i] = part_of(i, 3, 1 + (i == 1), "tcp");

@@ -541,6 +541,49 @@ static void test_ports(void)
     tti_tcp_transport(second)->ops->close(tti_tcp_transport(second), 0);
 }
 
+/* Many that look for a port of the same range at the same moment: each finds one of its own. */
+struct seeker {
+    pthread_t thread;
+    pthread_barrier_t *start;
+    uint16_t low, high, port;
+    int fd;
+};
+
+static void *seek_port(void *argument)
+{
+    struct seeker *seeker = argument;
+    struct tti_address address = {.family = 4, .ip = {127, 0, 0, 1}};
+    pthread_barrier_wait(seeker->start);
+    seeker->fd = tti_listen(&address, seeker->low, seeker->high);
+    seeker->port = address.port;
+    return NULL;
+}
+
+static void test_port_race(void)
+{
+    enum { SEEKERS = 8, ROUNDS = 50, RANGE = 500 };
+    struct seeker seekers[SEEKERS];
+    pthread_barrier_t start;
+    struct tti_address any = {.family = 4, .ip = {127, 0, 0, 1}};
+    int fd = tti_listen(&any, 0, 0);
+    uint16_t low = any.port < 65536 - RANGE ? any.port : 65536 - RANGE;
+    pthread_barrier_init(&start, NULL, SEEKERS);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < SEEKERS; i++) {
+            seekers[i] = (struct seeker){.start = &start, .low = low, .high = (uint16_t)(low + RANGE - 1)};
+            CHECK(pthread_create(&seekers[i].thread, NULL, seek_port, &seekers[i]) == 0);
+        }
+        for (int i = 0; i < SEEKERS; i++) pthread_join(seekers[i].thread, NULL);
+        for (int i = 0; i < SEEKERS; i++) {
+            CHECK(seekers[i].fd >= 0);
+            for (int j = 0; j < i; j++) CHECK(seekers[i].port != seekers[j].port);
+        }
+        for (int i = 0; i < SEEKERS; i++) close(seekers[i].fd);
+    }
+    pthread_barrier_destroy(&start);
+    close(fd);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -553,6 +596,7 @@ int main(void)
     for (size_t i = 0; i < sizeof tricks / sizeof *tricks; i++) test_trick(&tricks[i]);
     test_addresses();
     test_ports();
+    test_port_race();
     printf("%d passed, %d failed\n", test_passed, test_failed);
     return test_failed != 0;
 }

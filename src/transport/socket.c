@@ -262,32 +262,32 @@ static int open_socket(const struct tti_address *address)
     return fd;
 }
 
-static bool bind_in_range(int fd, struct tti_address *address, uint16_t low, uint16_t high)
+static int listen_at(struct tti_address *address)
 {
-    for (unsigned port = low; port <= high; port++) {
-        union any_address system;
-        address->port = (uint16_t)port;
-        socklen_t length = to_system(address, &system);
-        if (bind(fd, &system.any, length) == 0) return true;
-        if (errno != EADDRINUSE) return false;
-    }
-    return false;
-}
-
-int tti_listen(struct tti_address *address, uint16_t low, uint16_t high)
-{
-    int one = 1;
-    int fd = open_socket(address);
+    union any_address system;
+    socklen_t length = to_system(address, &system);
+    int one = 1, fd = open_socket(address);
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (address->family == 6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-    if (!bind_in_range(fd, address, low, high) || listen(fd, BACKLOG) != 0) return close_failed(fd);
-    union any_address bound;
-    socklen_t length = sizeof bound;
+    if (bind(fd, &system.any, length) != 0 || listen(fd, BACKLOG) != 0) return close_failed(fd);
     struct tti_address read_back;
-    if (getsockname(fd, &bound.any, &length) != 0 || !from_system(&bound.any, &read_back)) return close_failed(fd);
+    length = sizeof system;
+    if (getsockname(fd, &system.any, &length) != 0 || !from_system(&system.any, &read_back)) return close_failed(fd);
     address->port = read_back.port;
     return fd;
+}
+
+/* Two processes may be bound to one port until one of them listens; so that a port is free is known when it is listened at,
+ * and each try takes a socket of its own. */
+int tti_listen(struct tti_address *address, uint16_t low, uint16_t high)
+{
+    for (unsigned port = low; port <= high; port++) {
+        address->port = (uint16_t)port;
+        int fd = listen_at(address);
+        if (fd >= 0 || errno != EADDRINUSE) return fd;
+    }
+    return -1;
 }
 
 int tti_accept(int listener, struct tti_address *from)

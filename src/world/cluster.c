@@ -21,8 +21,9 @@
 
 enum { CARD_MOST = sizeof(struct tti_tcp_card) };
 
-/* What a process gives: this, then for each of its ranks the bytes of its card and the card. */
+/* What a process gives: this, then for each of its ranks the bytes of its card and the card; or, if it cannot listen, why. */
 struct card {
+    int32_t status;
     uint64_t network, processes; /* namespaces; the first with the system */
     uint32_t user;
     int32_t pid, ranks_each, has_key;
@@ -41,6 +42,7 @@ struct joining {
     bool has_key;
     int64_t deadline_ns;
     struct tti_tcp **endpoints; /* ranks_each */
+    tutti_status able;          /* to listen; else `error` says why, and everyone is told */
     struct tti_meeting *meeting;
     struct tti_blobs cards;
     int *hosts;             /* by process */
@@ -136,6 +138,7 @@ static void name_host(const struct joining *joining, struct card *card)
 static void fill_card(const struct joining *joining, struct card *card)
 {
     memset(card, 0, sizeof *card);
+    card->status = joining->able;
     card->network = tti_network_here();
     card->processes = process_space();
     card->user = (uint32_t)geteuid();
@@ -169,15 +172,23 @@ static tutti_status open_meeting(struct joining *joining)
     return tti_meeting_open(&where, &joining->meeting, joining->error);
 }
 
+static size_t add_reason(const struct joining *joining, unsigned char *mine)
+{
+    size_t bytes = strlen(joining->error->text);
+    memcpy(mine, joining->error->text, bytes);
+    return bytes;
+}
+
 static tutti_status exchange_cards(struct joining *joining)
 {
-    size_t room = sizeof(struct card) + (size_t)joining->cluster->ranks_each * (sizeof(uint32_t) + CARD_MOST), used;
-    unsigned char *mine = tti_calloc(1, room);
+    size_t each = sizeof(uint32_t) + CARD_MOST, text = sizeof joining->error->text, used;
+    unsigned char *mine = tti_calloc(1, sizeof(struct card) + text + (size_t)joining->cluster->ranks_each * each);
     if (mine == NULL) return no_memory(joining);
     struct card card;
     fill_card(joining, &card);
     memcpy(mine, &card, used = sizeof card);
-    for (int i = 0; i < joining->cluster->ranks_each && joining->networked; i++) {
+    if (joining->able != TUTTI_OK) used += add_reason(joining, mine + used);
+    for (int i = 0; i < joining->cluster->ranks_each && joining->able == TUTTI_OK; i++) {
         struct tti_tcp_card own;
         uint32_t bytes = (uint32_t)tti_tcp_card(joining->endpoints[i], &own);
         memcpy(mine + used, &bytes, sizeof bytes);
@@ -203,6 +214,9 @@ static tutti_status read_card(struct joining *joining, int process, struct card 
     if (bytes >= sizeof *card) memcpy(card, blob, sizeof *card);
     joining->error->peer = process;
     if (bytes < sizeof *card) return other_version(joining, process);
+    if (card->status != TUTTI_OK)
+        return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0, "process %d of job %.64s cannot join: %.*s", process,
+                             joining->launch->job, (int)(bytes - sizeof *card), (const char *)blob + sizeof *card);
     if (card->ranks_each != joining->cluster->ranks_each)
         return tti_error_set(
             joining->error, TUTTI_ERR_JOIN, 0,
@@ -378,8 +392,7 @@ static tutti_status prepare(struct joining *joining)
         joining->cluster->seats[i].rank = launch->process * launch->ranks_each + i;
     if (!joining->networked) return TUTTI_OK;
     TTI_TRY(tti_key_find(joining->options, &joining->key, &joining->has_key, joining->error));
-    if (launch->one_host && !joining->has_key) TTI_TRY(tti_key_random(&joining->key, joining->error));
-    return listen_all(joining);
+    return launch->one_host && !joining->has_key ? tti_key_random(&joining->key, joining->error) : TUTTI_OK;
 }
 
 int tti_cluster_here(const struct tti_cluster *cluster, int rank)
@@ -445,7 +458,11 @@ static tutti_status agree(struct joining *joining)
 static tutti_status form(struct joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
+    joining->able = listen_all(joining);
+    tutti_error why = *joining->error;
     TTI_TRY(exchange_cards(joining));
+    if (joining->able != TUTTI_OK) *joining->error = why;
+    TTI_TRY(joining->able);
     TTI_TRY(place_all(joining));
     TTI_TRY(joining->all_tcp ? make_own_worlds(joining) : join_world(joining));
     if (cluster->host_count > 1) TTI_TRY(connect_all(joining));
