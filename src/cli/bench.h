@@ -152,6 +152,7 @@ int bench_agree(struct bench_rank *self, bool ok);
 
 struct bench_report {
     FILE *table, *json; /* json may be NULL */
+    bool checked;       /* results are compared with a reference */
     double bus_sum;     /* of all results */
     uint64_t results, wrong;
 };

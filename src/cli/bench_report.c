@@ -28,7 +28,7 @@ static void print_header(const struct bench_report *report, const struct bench_r
 int bench_report_open(struct bench_report *report, struct bench_rank *self)
 {
     const char *json = self->settings->flags.json;
-    *report = (struct bench_report){.table = stdout};
+    *report = (struct bench_report){.table = stdout, .checked = self->settings->flags.check != 0};
     if (strcmp(json, "-") == 0) {
         report->json = stdout;
         report->table = stderr;
@@ -43,7 +43,10 @@ int bench_report_open(struct bench_report *report, struct bench_rank *self)
 int bench_report_close(struct bench_report *report)
 {
     if (report->results) {
-        (void)fprintf(report->table, "\n# wrong elements: %llu\n", (unsigned long long)report->wrong);
+        if (report->checked)
+            (void)fprintf(report->table, "\n# wrong elements: %llu\n", (unsigned long long)report->wrong);
+        else
+            (void)fprintf(report->table, "\n# results were not checked\n");
         (void)fprintf(report->table, "# average busbw: %.3f GB/s\n", report->bus_sum / (double)report->results);
     }
     bool bad = fflush(report->table) != 0;

@@ -12,6 +12,14 @@
 
 enum { RANKS_MOST = 65536, PORT_USUAL = 29500 }; /* the port is torchrun's */
 
+/* What only --hosts looks at. */
+static const char *flag_for_hosts(const struct run_values *values)
+{
+    if (strcmp(values->ssh, cli_find_flag(&cli_run_page, "ssh")->row.initial) != 0) return "--ssh";
+    if (values->remote_tutti[0] != '\0') return "--remote-tutti";
+    return values->env[0] != '\0' ? "--env" : NULL;
+}
+
 static int check_hosts_flags(const struct run_values *values)
 {
     bool hosts = values->hosts[0] != '\0', nodes = values->nnodes > 1;
@@ -21,8 +29,11 @@ static int check_hosts_flags(const struct run_values *values)
         return cli_refuse("run",
                           "--hosts starts all hosts by itself; --nnodes and --node-rank are for starting each by "
                           "hand");
-    if (!hosts && !nodes && values->master_addr[0] != '\0')
-        return cli_refuse("run", "--master-addr needs --nnodes or --hosts: how many hosts are there?");
+    if (!hosts && flag_for_hosts(values) != NULL)
+        return cli_refuse("run", "%s needs --hosts: which hosts to start the job on", flag_for_hosts(values));
+    if (!hosts && !nodes && (values->master_addr[0] != '\0' || values->master_port != 0))
+        return cli_refuse("run", "%s needs --nnodes or --hosts: how many hosts are there?",
+                          values->master_addr[0] != '\0' ? "--master-addr" : "--master-port");
     if (!hosts && !nodes && values->node_rank > 0)
         return cli_refuse("run", "--node-rank %lld needs --nnodes: how many hosts are there?",
                           (long long)values->node_rank);

@@ -49,8 +49,10 @@ static tutti_status check_sizes(struct root *root, const struct tti_wire_hello *
 {
     struct tti_join *join = root->join;
     if (hello->process_count != join->process_count)
-        return tti_join_fail(join, hello->process, "rank %d says that job %s has %d ranks, rank 0 says %d",
-                             hello->process, join->job, hello->process_count, join->process_count);
+        return tti_join_fail(
+            join, hello->process,
+            "rank %d says that job %s has %d ranks, rank 0 says %d; start all ranks with the same number",
+            hello->process, join->job, hello->process_count, join->process_count);
     if (hello->ranks_each != join->ranks_each)
         return tti_join_fail(join, hello->process,
                              "process %d of job %s brings %d ranks, process 0 %d; TUTTI_RANKS must be the same for all",
@@ -68,9 +70,12 @@ static tutti_status check_place(struct root *root, const struct tti_wire_hello *
                              join->process_count);
     if (process != 0 && root->members[process].fd < 0) return TUTTI_OK;
     bool one = join->ranks_each == 1;
-    return tti_join_fail(join, process, "%s of job %s %s taken twice, by process %d and process %d",
-                         tti_join_name(join, process).text, join->job, one ? "is" : "are",
-                         process == 0 ? (int)getpid() : root->members[process].pid, hello->pid);
+    return tti_join_fail(
+        join, process,
+        "%s of job %s %s taken twice, by process %d and process %d; jobs that run at the same time need names of "
+        "their own",
+        tti_join_name(join, process).text, join->job, one ? "is" : "are",
+        process == 0 ? (int)getpid() : root->members[process].pid, hello->pid);
 }
 
 static tutti_status check_hello(struct root *root, int fd, const struct tti_wire_packet *packet)
@@ -477,7 +482,8 @@ static tutti_status form(struct root *root)
 static bool is_taken_twice(struct tti_join *join)
 {
     struct tti_wire_packet packet;
-    tti_error_set(join->error, TUTTI_ERR_JOIN, 0, "rank 0 of job %s is taken twice", join->job);
+    tti_error_set(join->error, TUTTI_ERR_JOIN, 0,
+                  "rank 0 of job %s is taken twice; jobs that run at the same time need names of their own", join->job);
     int fd = tti_wire_connect(join->job, SOCK_SEQPACKET);
     if (fd < 0) return false;
     int why = tti_join_send_hello(join, TUTTI_ERR_JOIN, fd);

@@ -179,7 +179,8 @@ static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
         if (member->fd >= 0 && !has_ended(member->fd)) {
             close(fd);
             error->peer = who.from;
-            tti_error_set(error, TUTTI_ERR_JOIN, 0, "two processes say that they are rank %d of job %s", who.from,
+            tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                          "two processes say that they are rank %d of job %s; each needs a number of its own", who.from,
                           meeting->job);
             return fail(meeting, error);
         }

@@ -50,6 +50,11 @@ check "all types and reductions: status" 0 "$STATUS"
 check "all types and reductions: wrong" 0 "$(grep -cv '"wrong":0}' out.txt)"
 check "all types and reductions: pairs" 101 "$(grep -c '"in_place":true' out.txt)"
 
+tool bench all_reduce -b 64 -e 64 --ranks 2 "${quick[@]}" -c 0 --json out.json
+check "unchecked: status" 0 "$STATUS"
+matches "unchecked: verdict" "^# results were not checked" "$OUT"
+check "unchecked: JSON" 2 "$(grep -c '"wrong":null}' out.json)"
+
 tool bench broadcast -b 8 -e 8 --ranks 2 "${quick[@]}" --json /nonexistent/file
 check "JSON that cannot be written: status" 2 "$STATUS"
 matches "JSON that cannot be written: reason" "cannot write /nonexistent/file" "$ERR"

@@ -28,6 +28,10 @@ refused '^tutti run: TUTTI_LOG is "wran"; .*; did you mean warn\?$' run --log wr
 TUTTI_TRANSPORT=tpc refused 'did you mean tcp' run true
 TUTTI_DEADLINE_MS=5h refused '^tutti run: TUTTI_DEADLINE_MS: "5h" is not understood' run true
 TUTTI_LAUNCHER=slrum refused '^tutti run: TUTTI_LAUNCHER is "slrum"; .*; did you mean slurm\?$' run true
+refused '^tutti run: --ssh needs --hosts: which hosts' run --ssh rsh true
+refused '^tutti run: --remote-tutti needs --hosts' run --remote-tutti /x true
+refused '^tutti run: --env needs --hosts' run --nnodes 2 --env HOME true
+refused '^tutti run: --master-port needs --nnodes or --hosts' run --master-port 4000 true
 refused 'did you mean tcp' run --hosts nobody --transport tpc true
 refused '"no-such-if" is no network interface of this host' run --transport tcp --interface no-such-if true
 refused '^tutti run: the option ports is "5-x"; give LOW-HIGH' run --transport tcp --ports 5-x true
