@@ -140,6 +140,8 @@ static int read_case(const struct sim_values *flags, const char *word, struct si
         return cli_refuse("sim", "the root is %lld; ranks are 0 to %lld", (long long)flags->root, (long long)ranks - 1);
     if (ranks < 2 && c->op->shape == FLOOR_PING_PONG) return cli_refuse("sim", "ping_pong needs two ranks");
     if (flags->svg[0] != '\0' && flags->sweep == 0) return cli_refuse("sim", "--svg draws a sweep: add --sweep");
+    if (strcmp(flags->svg, "-") == 0 && strcmp(flags->json, "-") == 0)
+        return cli_refuse("sim", "--svg - and --json - both write to stdout; give one of them a file");
     return CLI_GO_ON;
 }
 

@@ -73,6 +73,7 @@ struct sim_cell { /* of a sweep */
 
 int sim_open(const char *path, FILE **stream); /* "": NULL; "-": stdout. A tool's exit status, or CLI_GO_ON */
 int sim_close(const char *path, FILE *stream);
+bool sim_has_size(const struct sim_case *c);            /* not a barrier */
 const char *sim_time_text(int64_t ns, char text[32]);   /* "12.3 us" */
 const char *sim_size_text(size_t bytes, char text[32]); /* "64 KiB" */
 void sim_report_all(FILE *stream, const struct sim_case *c, const struct sim_prediction *predictions, size_t count,

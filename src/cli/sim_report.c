@@ -50,7 +50,7 @@ const char *sim_size_text(size_t bytes, char text[32])
     return text;
 }
 
-static bool has_size(const struct sim_case *c)
+bool sim_has_size(const struct sim_case *c)
 {
     return c->op->shape != FLOOR_BARRIER;
 }
@@ -60,8 +60,9 @@ static void print_case(FILE *stream, const struct sim_case *c)
     char size[32], link[32], local[32];
     const tutti_sim_setup made = sim_setup_of(c), *setup = &made;
     int ranks = setup->hosts * setup->ranks_per_host;
-    (void)fprintf(stream, "%s%s%s, %d ranks on %d host%s", c->op->name, has_size(c) ? " of " : "",
-                  has_size(c) ? sim_size_text(c->bytes, size) : "", ranks, setup->hosts, setup->hosts == 1 ? "" : "s");
+    (void)fprintf(stream, "%s%s%s, %d ranks on %d host%s", c->op->name, sim_has_size(c) ? " of " : "",
+                  sim_has_size(c) ? sim_size_text(c->bytes, size) : "", ranks, setup->hosts,
+                  setup->hosts == 1 ? "" : "s");
     if (setup->hosts > 1)
         (void)fprintf(stream, ", links %g Gbit/s and %s", setup->link_bytes_per_s * 8 / 1e9,
                       sim_time_text(setup->link_latency_ns, link));
@@ -73,7 +74,7 @@ static void print_case(FILE *stream, const struct sim_case *c)
 static const char *rate_text(const struct sim_case *c, const struct sim_prediction *prediction, char text[32])
 {
     double rate = prediction->time_ns > 0 ? (double)c->bytes / (double)prediction->time_ns : 0;
-    (void)snprintf(text, 32, has_size(c) ? "%.2f" : "-", rate);
+    (void)snprintf(text, 32, sim_has_size(c) ? "%.2f" : "-", rate);
     return text;
 }
 
@@ -104,7 +105,7 @@ void sim_report_sweep(FILE *stream, const struct sim_case *c, const struct sim_c
     for (size_t column = 0; column < columns; column++) (void)fprintf(stream, " %10d", cells[column].hosts);
     (void)fprintf(stream, "\n");
     for (size_t row = 0; row < rows; row++) {
-        (void)fprintf(stream, "%10s", has_size(c) ? sim_size_text(cells[row * columns].bytes, text) : "-");
+        (void)fprintf(stream, "%10s", sim_has_size(c) ? sim_size_text(cells[row * columns].bytes, text) : "-");
         for (size_t column = 0; column < columns; column++) {
             const struct sim_prediction *chosen = &cells[row * columns + column].chosen;
             (void)fprintf(stream, " %10s", chosen->too_large ? "-" : sim_time_text(chosen->time_ns, text));
@@ -123,7 +124,7 @@ void sim_json(FILE *stream, const struct sim_case *c, const struct sim_predictio
                   "{\"op\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"hosts\": %d, \"ranks_per_host\": %d, "
                   "\"link_bytes_per_s\": %.17g, \"link_latency_ns\": %lld, \"local_bytes_per_s\": %.17g, "
                   "\"local_latency_ns\": %lld, \"overhead_ns\": %lld, \"noise_ns\": %lld, \"seed\": %llu, ",
-                  c->op->name, has_size(c) ? c->bytes : 0, tutti_type_name(c->type), setup->hosts,
+                  c->op->name, sim_has_size(c) ? c->bytes : 0, tutti_type_name(c->type), setup->hosts,
                   setup->ranks_per_host, setup->link_bytes_per_s, (long long)setup->link_latency_ns,
                   setup->local_bytes_per_s, (long long)setup->local_latency_ns, (long long)setup->overhead_ns,
                   (long long)setup->noise_ns, (unsigned long long)setup->seed);
@@ -133,112 +134,4 @@ void sim_json(FILE *stream, const struct sim_case *c, const struct sim_predictio
                   "\"peak_bytes\": %lld}\n",
                   is_chosen ? "true" : "false", (long long)prediction->time_ns, (unsigned long long)prediction->events,
                   (unsigned long long)prediction->trace, prediction->real_s, (long long)prediction->peak_bytes);
-}
-
-/* ---- The picture ------------------------------------------------------------------------------------------------- */
-
-enum { WIDTH = 860, HEIGHT = 560, LEFT = 90, RIGHT = 120, TOP = 60, BOTTOM = 60, COLOURS = 12 };
-
-struct frame { /* both axes in decades */
-    double x_low, x_high, y_low, y_high;
-};
-
-static double x_at(const struct frame *frame, double value)
-{
-    return LEFT + (log10(value) - frame->x_low) / (frame->x_high - frame->x_low) * (WIDTH - LEFT - RIGHT);
-}
-
-static double y_at(const struct frame *frame, double value)
-{
-    return HEIGHT - BOTTOM - (log10(value) - frame->y_low) / (frame->y_high - frame->y_low) * (HEIGHT - TOP - BOTTOM);
-}
-
-static double above_zero(int64_t ns)
-{
-    return ns > 0 ? (double)ns : 1;
-}
-
-static struct frame frame_of(const struct sim_cell *cells, size_t count)
-{
-    struct frame frame = {.x_low = log10((double)cells[0].bytes),
-                          .x_high = log10((double)cells[count - 1].bytes),
-                          .y_low = 18,
-                          .y_high = 0};
-    for (size_t i = 0; i < count; i++) {
-        if (cells[i].chosen.too_large) continue;
-        double decade = log10(above_zero(cells[i].chosen.time_ns));
-        if (floor(decade) < frame.y_low) frame.y_low = floor(decade);
-        if (ceil(decade) > frame.y_high) frame.y_high = ceil(decade);
-    }
-    if (frame.y_low > frame.y_high) frame.y_low = 0; /* there is none */
-    if (frame.y_high <= frame.y_low) frame.y_high = frame.y_low + 1;
-    if (frame.x_high <= frame.x_low) frame.x_high = frame.x_low + 1;
-    return frame;
-}
-
-static void draw_axes(FILE *stream, const struct frame *frame, const struct sim_cell *cells, size_t rows,
-                      size_t columns)
-{
-    char text[32];
-    for (double decade = frame->y_low; decade <= frame->y_high; decade++) {
-        double y = y_at(frame, pow(10, decade));
-        (void)fprintf(stream,
-                      "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>\n"
-                      "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
-                      LEFT, y, WIDTH - RIGHT, y, LEFT - 8, y + 4, sim_time_text((int64_t)pow(10, decade), text));
-    }
-    for (size_t row = 0; row < rows; row++) {
-        double x = x_at(frame, (double)cells[row * columns].bytes);
-        (void)fprintf(stream,
-                      "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#eee\"/>\n"
-                      "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-                      x, TOP, x, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 20,
-                      sim_size_text(cells[row * columns].bytes, text));
-    }
-}
-
-static void draw_line(FILE *stream, const struct frame *frame, const struct sim_cell *cells, size_t rows,
-                      size_t columns, size_t column, int ranks_per_host)
-{
-    static const char *const colours[COLOURS] = {"#1b6ca8", "#c8553d", "#2a9d5c", "#8e5ea2", "#b8860b", "#3b8ea5",
-                                                 "#d1495b", "#555555", "#e377c2", "#6b8e23", "#00429d", "#a0522d"};
-    const char *colour = colours[column % COLOURS];
-    const struct sim_cell *last = &cells[(rows - 1) * columns + column];
-    (void)fprintf(stream, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", colour);
-    for (size_t row = 0; row < rows; row++) {
-        const struct sim_cell *cell = &cells[row * columns + column];
-        if (cell->chosen.too_large) continue;
-        (void)fprintf(stream, "%.1f,%.1f ", x_at(frame, (double)cell->bytes),
-                      y_at(frame, above_zero(cell->chosen.time_ns)));
-    }
-    (void)fprintf(stream, "\"/>\n<text x=\"%d\" y=\"%d\" fill=\"%s\">%d ranks</text>\n", WIDTH - RIGHT + 10,
-                  TOP + 16 * (int)(columns - column), colour, last->hosts * ranks_per_host);
-}
-
-static void draw_setup(FILE *stream, const struct sim_case *c)
-{
-    char link[32], local[32];
-    tutti_sim_setup setup = sim_setup_of(c);
-    (void)fprintf(
-        stream,
-        "<text x=\"%d\" y=\"46\" fill=\"#666\">links %g Gbit/s and %s, memory %g GB/s and %s, seed %llu</text>\n", LEFT,
-        setup.link_bytes_per_s * 8 / 1e9, sim_time_text(setup.link_latency_ns, link), setup.local_bytes_per_s / 1e9,
-        sim_time_text(setup.local_latency_ns, local), (unsigned long long)setup.seed);
-}
-
-void sim_svg(FILE *stream, const struct sim_case *c, const struct sim_cell *cells, size_t rows, size_t columns)
-{
-    struct frame frame = frame_of(cells, rows * columns);
-    (void)fprintf(
-        stream,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-        "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-        "<text x=\"%d\" y=\"26\" font-size=\"16\">%s: predicted time over bytes, %d rank%s per host</text>\n",
-        WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, c->op->name, c->setup.ranks_per_host,
-        c->setup.ranks_per_host == 1 ? "" : "s");
-    draw_setup(stream, c);
-    draw_axes(stream, &frame, cells, rows, columns);
-    for (size_t column = 0; column < columns; column++)
-        draw_line(stream, &frame, cells, rows, columns, column, c->setup.ranks_per_host);
-    (void)fprintf(stream, "</svg>\n");
 }

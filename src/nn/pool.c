@@ -87,11 +87,6 @@ void tti_pool_destroy(struct tti_pool *pool)
     tti_free(pool);
 }
 
-int tti_pool_threads(const struct tti_pool *pool)
-{
-    return pool->threads;
-}
-
 void tti_pool_run(struct tti_pool *pool, tti_pool_body *body, void *context)
 {
     if (pool->threads == 1) {

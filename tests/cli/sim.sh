@@ -86,6 +86,9 @@ check "sweep: 8 bytes to 1 MiB" 7 "$(grep -Ec '^ +[0-9]+ (B|KiB|MiB) +[0-9.]+ (n
 matches "svg: begins" '^<svg ' "$(cat picture.svg)"
 matches "svg: ends" '^</svg>$' "$(cat picture.svg)"
 check "svg: a line for each number of ranks" 1 "$(grep -c '<polyline' picture.svg)"
+tool sim barrier --hosts 8 --sweep --svg picture.svg
+check "svg of what has no size: over numbers of ranks" 4 "$(grep -c '<circle' picture.svg)"
+matches "svg of what has no size: its title" 'barrier: predicted time over ranks' "$(cat picture.svg)"
 
 refuses() { # WHAT PATTERN ARGUMENT...
     local what=$1 pattern=$2
@@ -113,6 +116,7 @@ echo "chunk 4096" > tuning.txt
 refuses "figures of no links" "tutti bench --tune tuning.txt --transport tcp" all_reduce --links tuning.txt
 refuses "too many ranks" "65536" all_reduce --hosts 65536 --ranks-per-host 2
 refuses "root" "ranks are 0 to 7" broadcast --root 8
+refuses "two kinds of output on stdout" "both write to stdout" all_reduce --sweep --svg - --json -
 refuses "picture of one size" "add --sweep" all_reduce --svg x.svg
 refuses "type" "did you mean 'f32'" all_reduce -d f23
 refuses "a reduction that the type has not" "and of f32" all_reduce --op and
