@@ -104,10 +104,10 @@ static bool wire_progress(struct tti_transport *transport, int awaited)
 static const struct tti_transport_ops wire = {.name = "wire", .send = wire_send, .progress = wire_progress};
 
 /* That a message is missing while its sender waits in a collective proves nothing where messages are on their way. */
-static tutti_status look_at_nothing(tutti_comm *comm, const struct tti_waitable *waitable)
+static bool look_at_nothing(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
 {
-    (void)comm, (void)waitable;
-    return TUTTI_IN_PROGRESS;
+    (void)comm, (void)waitable, (void)first;
+    return false;
 }
 
 static struct tti_provider_ops provider;

@@ -243,30 +243,6 @@ static void test_unmatched(void)
         }
 }
 
-/* Rank 1 is in a collective that rank 0 does not come to; by tcp only a deadline ends that. */
-static void receive_late(tutti_comm *comm, struct fault_rank *self)
-{
-    char byte;
-    if (tutti_rank(comm) == 1) {
-        atomic_store(&self->mark, 1);
-        FAULT_CALL(self, comm, tutti_barrier(comm));
-    } else {
-        fault_await_mark(1, 1);
-        FAULT_CALL(self, comm, tutti_recv(tutti_within(comm, 800), &byte, 1, TUTTI_U8, 1, 0, NULL));
-    }
-}
-
-static void test_elsewhere(void)
-{
-    struct fault_world world = {
-        .size = 2, .processes = true, .body = receive_late, .settings = {"TUTTI_TRANSPORT=tcp"}};
-    fault_title("a receive from a rank in a collective");
-    fault_run(&world);
-    const struct fault_step *step = fault_shared->ranks[0].steps;
-    CHECK_THAT(step->status == TUTTI_ERR_TIMEOUT && fault_has(step, "last heard of in #1, which rank 0 has not called"),
-               "%s: %s", tutti_status_name(step->status), step->error.text);
-}
-
 /* ---- Death in the middle --------------------------------------------------------------------------------------- */
 
 static int victim;
@@ -346,7 +322,6 @@ int main(void)
     test_errors();
     test_breaks();
     test_unmatched();
-    test_elsewhere();
     test_deaths();
     return fault_end();
 }

@@ -337,7 +337,7 @@ void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone)
         struct tti_post *post = &comm->posts[rank];
         int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);
         if (waiting_for == 0) continue;
-        if (everyone || waiting_for == -1 || (waiting_for & ~TTI_IN_MESSAGE) == comm->rank + 1)
+        if (everyone || waiting_for == -1 || (waiting_for & ~TTI_MAY_TURN) == comm->rank + 1)
             tti_bell_ring(&post->bell, comm->shared_bells);
     }
 }

@@ -49,7 +49,8 @@ struct tti_post {
     _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
     _Alignas(64) tti_bell bell;
     _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
-    /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_IN_MESSAGE: in a message. */
+    /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_MAY_TURN: not in a blocking
+     * collective, so that its caller may still turn to something else first. */
     _Atomic int32_t waiting_for;
     /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
     _Alignas(64) _Atomic uint64_t done;
@@ -57,7 +58,7 @@ struct tti_post {
 };
 
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
-enum { TTI_IN_MESSAGE = 1 << 30 };
+enum { TTI_MAY_TURN = 1 << 30 };
 
 struct tti_area {
     struct tti_grave grave;               /* of a comm that was split off: its sides that are not freed yet */
@@ -335,7 +336,8 @@ struct tti_waitable {
     const struct tti_site *site;
     enum tti_kind kind;
     int64_t deadline_ms;
-    bool drives; /* progress takes other ops forward too: anyone may have to wake it */
+    bool drives;  /* progress takes other ops forward too: anyone may have to wake it */
+    bool started; /* its caller may do something else meanwhile */
     struct tti_vigil *vigil;
 };
 

@@ -118,9 +118,14 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     if (here > sequence) sequence = here;
     const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
     char call[160] = "";
+    const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
+    bool newest = told != NULL && told->sequence >= sequence;
+    if (newest) past = told;
     if (past != NULL) tti_call_describe(&past->call, call, sizeof call);
     tti_net_unlock(lanes->net);
-    if (sequence == 0)
+    if (newest)
+        snprintf(text, bytes, "rank %d's last call was #%llu %s", rank, (unsigned long long)told->sequence, call);
+    else if (sequence == 0)
         snprintf(text, bytes, "rank %d has not been heard of on this comm", rank);
     else if (sequence > lanes->sequence)
         snprintf(text, bytes, "rank %d was last heard of in #%llu, which rank %d has not called", rank,
@@ -135,17 +140,73 @@ static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
     snprintf(text, bytes, "%s", why == NULL ? "lost" : why);
 }
 
-static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
+/* Whether what a rank gets of this call depends on what the peer gives. */
+static bool depends(const struct tti_call *call, int rank, int peer)
+{
+    if (call->count == 0) return call->kind == TTI_BARRIER;
+    switch ((enum tti_kind)call->kind) {
+    case TTI_ALL_REDUCE:
+    case TTI_ALL_GATHER:
+    case TTI_REDUCE_SCATTER:
+    case TTI_ALL_TO_ALL:
+    case TTI_ALL_REDUCE_MANY:
+    case TTI_ALL_GATHER_MANY:
+    case TTI_REDUCE_SCATTER_MANY: return true;
+    case TTI_REDUCE:
+    case TTI_GATHER: return rank == call->root;
+    case TTI_BROADCAST:
+    case TTI_BROADCAST_MANY:
+    case TTI_SCATTER: return peer == call->root;
+    case TTI_SCAN:
+    case TTI_EXSCAN: return peer < rank;
+    default: return false;
+    }
+}
+
+/* Whether this rank, in a blocking collective with nothing else in flight, cannot go on without the peer. */
+static bool is_stuck(const struct tti_lanes *lanes, int peer)
+{
+    const struct tti_past_call *now = tti_past_call(lanes, lanes->sequence);
+    const struct tti_lane *lane = tti_lane_at(lanes, peer);
+    if (now == NULL) return false;
+    return (lane != NULL && lane->posted != NULL) || depends(&now->call, lanes->comm->rank, peer);
+}
+
+/* Those that have asked out of a message, are behind, and are needed. */
+static void ask_back(struct tti_lanes *lanes)
+{
+    TTI_TABLE_EACH(place, &lanes->peers)
+    {
+        struct tti_lane *lane = lanes->peers.values[place];
+        if (!lane->in_message || lane->sequence >= lanes->sequence || !is_stuck(lanes, lane->peer)) continue;
+        lane->in_message = false;
+        tti_lane_ask(lanes, lane->peer, TTI_ASK_STUCK);
+    }
+}
+
+static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_waitable *waitable)
+{
+    if (waitable->started || waitable->drives) return 0;
+    if (waitable->kind > TTI_LEAVE) return TTI_ASK_IN_MESSAGE;
+    return is_stuck(lanes, *waitable->waiting_for) ? TTI_ASK_STUCK : 0;
+}
+
+static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
 {
     struct tti_lanes *lanes = comm->lanes;
     int peer = *waitable->waiting_for;
+    bool message = waitable->kind > TTI_LEAVE;
     if (comm->local != NULL) tti_local_await(comm, peer);
-    if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return TUTTI_IN_PROGRESS;
+    if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return false;
     tti_net_lock(lanes->net);
-    if (lanes->asked != peer) tti_lane_ask(lanes, peer);
+    if (lanes->asked != peer || (first && message)) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable));
     lanes->asked = peer;
+    if (!message && !waitable->started) ask_back(lanes);
+    const struct tti_lane *lane = tti_lane_at(lanes, peer);
+    const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
+    bool seen = told != NULL && lane->stuck && told->sequence > lanes->sequence;
     tti_net_unlock(lanes->net);
-    return TUTTI_IN_PROGRESS;
+    return seen;
 }
 
 /* ---- Sleeping and leaving -------------------------------------------------------------------------------------- */

@@ -271,7 +271,7 @@ const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes, uint64_
     return past->sequence == sequence ? past : NULL;
 }
 
-void tti_lane_ask(struct tti_lanes *lanes, int peer)
+void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how)
 {
     struct tti_question question = {0};
     size_t count = 0;
@@ -281,19 +281,26 @@ void tti_lane_ask(struct tti_lanes *lanes, int peer)
     }
     tti_lane_say(lanes, peer,
                  (struct tti_frame_head){.kind = TTI_FRAME_ASK,
+                                         .type = how,
                                          .sequence = lanes->sequence,
                                          .signature = lanes->signature,
                                          .bytes = sizeof question},
                  &question);
 }
 
+const struct tti_past_call *tti_lane_told(const struct tti_lane *lane)
+{
+    const struct tti_past_call *newest = NULL;
+    for (int i = 0; lane->question != NULL && i < TTI_NET_QUESTION && lane->question->calls[i].sequence != 0; i++)
+        newest = &lane->question->calls[i];
+    return newest;
+}
+
 /* An asker's call against what was called here as the same op; what is not called yet is compared when it is. */
 void tti_lane_answer(struct tti_lanes *lanes, int peer)
 {
     struct tti_lane *lane = tti_lane_at(lanes, peer);
-    const struct tti_past_call *newest = NULL;
-    for (int i = 0; i < TTI_NET_QUESTION && lane->question->calls[i].sequence != 0; i++)
-        newest = &lane->question->calls[i];
+    const struct tti_past_call *newest = tti_lane_told(lane);
     const struct tti_past_call *past = newest == NULL ? NULL : tti_past_call(lanes, newest->sequence);
     if (newest != NULL && past == NULL && newest->sequence > lanes->sequence) return;
     lane->asks = false;
@@ -310,6 +317,8 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     memcpy(lane->question, aside->data, sizeof *lane->question);
     if (!lane->asks) lanes->questions++;
     lane->asks = true;
+    lane->in_message = (aside->head.type & TTI_ASK_IN_MESSAGE) != 0;
+    lane->stuck = (aside->head.type & TTI_ASK_STUCK) != 0;
     tti_lane_note(lanes, peer, &aside->head);
     tti_lane_answer(lanes, peer);
 }

@@ -10,6 +10,10 @@
  * frame that fits no op of its number shows that ranks called different things. A rank that waits long for another ASKs it
  * what it is doing; who sees the difference breaks the comm and says so to all (BREAK).
  *
+ * A rank that asks out of a blocking message (TTI_ASK_IN_MESSAGE) is asked back by one that is in a blocking collective which
+ * cannot end without it (TTI_ASK_STUCK). That comes after all that was sent before; so if the message is still missing then,
+ * and the asker has not called that collective, both would wait for ever.
+ *
  * Everything here but the word `lock` is guarded by that lock, which is never held while data are reduced.
  */
 #ifndef TTI_COLLECTIVE_NET_H
@@ -32,11 +36,13 @@ enum {
 enum tti_frame_kind {
     TTI_FRAME_DATA = 1, /* of op `sequence` */
     TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
-    TTI_FRAME_ASK,      /* what was called as op `sequence`? data: the asker's call */
+    TTI_FRAME_ASK,      /* what was called as op `sequence`? data: the asker's call; type: how it waits */
     TTI_FRAME_BREAK,    /* the comm is broken. data: tutti_error */
     TTI_FRAME_LEAVE,    /* the sender makes no more calls on this comm; sequence: its last op */
     TTI_FRAME_NUDGE     /* it has published something in memory that both share (local.h) */
 };
+
+enum { TTI_ASK_IN_MESSAGE = 1, TTI_ASK_STUCK = 2 };
 
 /* First in what begin() gives the transport as a cookie. */
 struct tti_receipt {
@@ -101,6 +107,7 @@ struct tti_lane {
     bool left;
     struct tti_question *question; /* its last, or NULL */
     bool asks;                     /* and it is not answered */
+    bool in_message, stuck;        /* how it waited when it asked; it is to be asked back; in its newest call */
 };
 
 /* A comm's dealings over the transport. */
@@ -175,7 +182,9 @@ void tti_lane_answer(struct tti_lanes *lanes, int peer);
 const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes,
                                           uint64_t sequence); /* NULL: forgotten, or to come */
 /* Asks a peer to compare this rank's last calls with its own. */
-void tti_lane_ask(struct tti_lanes *lanes, int peer);
+void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how);
+/* The newest call that it has told of, or NULL. */
+const struct tti_past_call *tti_lane_told(const struct tti_lane *lane);
 /* Takes back what the transport has not begun with. */
 void tti_lanes_stop(struct tti_lanes *lanes);
 void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);

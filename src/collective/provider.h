@@ -40,8 +40,9 @@ struct tti_provider_ops {
     void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
     /* Who a lost rank was, for people: "pid 17". */
     void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
-    /* Called every few milliseconds of a long wait: IN_PROGRESS, or the error that it found. */
-    tutti_status (*look)(tutti_comm *comm, const struct tti_waitable *waitable);
+    /* Called every few milliseconds of a long wait; `first`: of this one. Whether the rank that it is for is seen in a blocking collective, with
+     * nothing else in flight, that this rank has not called and that cannot end before it has. */
+    bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first);
     /* Sleeps at most so long, unless something has come after all: announces itself, polls once more, sleeps. Returns what
      * the poll did. */
     tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t timeout_ns);

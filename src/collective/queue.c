@@ -123,6 +123,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
                                  .site = &op->call.site,
                                  .kind = (enum tti_kind)op->call.kind,
                                  .deadline_ms = op->deadline_ms,
+                                 .started = true,
                                  .vigil = &started->vigil};
 }
 

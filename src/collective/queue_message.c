@@ -156,6 +156,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
                                  .kind = mail->kind,
                                  .deadline_ms = started->op.deadline_ms,
                                  .drives = true,
+                                 .started = true,
                                  .vigil = &started->vigil};
 }
 

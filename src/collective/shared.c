@@ -72,26 +72,15 @@ static int blame(const tutti_comm *comm, int rank)
     return rank;
 }
 
-/* This rank waits for a message of a peer that itself sleeps, in a collective, until this rank enters: neither will ever
- * go on. Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank, busy here,
- * has not made. */
-static tutti_status look(tutti_comm *comm, const struct tti_waitable *waitable)
+/* Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank has not made. */
+static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
 {
+    (void)first;
     int peer = *waitable->waiting_for;
-    if (peer < 0 || peer == comm->rank || waitable->kind < TTI_LEAVE) return TUTTI_IN_PROGRESS;
-    if (waitable->vigil != NULL) return TUTTI_IN_PROGRESS; /* it was started: its caller may still do something else */
+    if (peer < 0) return false;
     uint64_t entry = newest_entry(comm, peer);
-    if (entry == 0 || (int32_t)((uint32_t)(entry >> 32) - (uint32_t)comm->sequence) <= 0) return TUTTI_IN_PROGRESS;
-    if (atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire) != comm->rank + 1)
-        return TUTTI_IN_PROGRESS;
-    tutti_status status = waitable->progress(waitable->object);
-    if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_IN_PROGRESS;
-    char doing[192], site[112];
-    describe(comm, peer, doing, sizeof doing);
-    tti_site_describe(waitable->site, site, sizeof site);
-    return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
-                          "rank %d waits in %s%s for rank %d, which waits for rank %d in a collective; %s", comm->rank,
-                          tti_kind_name(waitable->kind), site, peer, comm->rank, doing);
+    if (entry == 0 || (int32_t)((uint32_t)(entry >> 32) - (uint32_t)comm->sequence) <= 0) return false;
+    return atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire) == comm->rank + 1;
 }
 
 /* ---- Sleeping -------------------------------------------------------------------------------------------------- */
@@ -104,7 +93,7 @@ static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *wait
     uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
     int peer = *waitable->waiting_for;
     int announced = peer < 0 || waitable->drives ? -1 : peer + 1;
-    if (announced > 0 && waitable->awaited == NULL) announced |= TTI_IN_MESSAGE;
+    if (announced > 0 && (waitable->awaited == NULL || waitable->started)) announced |= TTI_MAY_TURN;
     atomic_store_explicit(&post->waiting_for, announced, memory_order_seq_cst);
     atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
     tti_fence_rare();

@@ -94,6 +94,26 @@ static tutti_status check_left(struct watch *watch)
                           tti_kind_name(watch->waitable->kind), site, peer, doing);
 }
 
+/* A message of a rank that waits for this one in a collective, neither of which will ever go on. Not where the message was
+ * started, or ops are in flight besides: what the peer waits for may then still come of this rank. */
+static tutti_status check_elsewhere(struct watch *watch, bool first)
+{
+    tutti_comm *comm = watch->comm;
+    const struct tti_waitable *waitable = watch->waitable;
+    int peer = *waitable->waiting_for;
+    bool seen = comm->provider->look(comm, waitable, first);
+    if (!seen || waitable->kind < TTI_LEAVE || waitable->started || waitable->drives) return TUTTI_OK;
+    /* what the peer did before is seen by now */
+    tutti_status status = waitable->progress(waitable->object);
+    if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_OK;
+    char doing[192], site[112];
+    comm->provider->describe(comm, peer, doing, sizeof doing);
+    tti_site_describe(waitable->site, site, sizeof site);
+    return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
+                          "rank %d waits in %s%s for rank %d, which waits for rank %d in a collective; %s", comm->rank,
+                          tti_kind_name(waitable->kind), site, peer, comm->rank, doing);
+}
+
 static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *waitable)
 {
     return waitable->deadline_ms != 0 ? waitable->deadline_ms : comm->world->options.deadline_ms;
@@ -106,12 +126,12 @@ static tutti_status look(struct watch *watch)
     int64_t now = watch->now_ns;
     if (vigil->since_ns == 0) vigil->since_ns = now;
     if (now - vigil->looked_ns >= LOOK_MS * MS) {
+        bool first = vigil->looked_ns == 0;
         vigil->looked_ns = now;
         observe(watch);
         TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->all_threads));
         TTI_TRY(check_left(watch));
-        tutti_status found = comm->provider->look(comm, watch->waitable);
-        if (found < 0) return found;
+        TTI_TRY(check_elsewhere(watch, first));
     }
     int64_t waited = now - vigil->since_ns, deadline_ms = deadline_of(comm, watch->waitable);
     if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=60 labels=asan,tsan processors=2
+ *
+ * A rank waits in a message for another that waits for it in a collective: told at once where it is certain, and nowhere
+ * else.
+ */
+#include "fault.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+enum { LIMIT_MS = 1000, LARGE = 300000, SLOW_MS = 250 };
+
+static bool over_tcp;
+static int peer_of_0; /* whom rank 0's message is to or from */
+
+/* ---- Certain --------------------------------------------------------------------------------------------------- */
+
+typedef tutti_status play(tutti_comm *comm, float *x);
+
+static tutti_status play_recv(tutti_comm *comm, float *x)
+{
+    return tutti_recv(comm, x, 1, TUTTI_F32, peer_of_0, 3, NULL);
+}
+
+static tutti_status play_send(tutti_comm *comm, float *x)
+{
+    return tutti_send(comm, x, LARGE, TUTTI_F32, peer_of_0, 3);
+}
+
+static tutti_status play_probe(tutti_comm *comm, float *x)
+{
+    tutti_message message;
+    (void)x;
+    return tutti_probe(comm, peer_of_0, 3, &message);
+}
+
+static tutti_status play_sendrecv(tutti_comm *comm, float *x)
+{
+    return tutti_sendrecv(comm, x, 1, peer_of_0, 3, x + 1, 1, peer_of_0, 4, TUTTI_F32, NULL);
+}
+
+static tutti_status play_group(tutti_comm *comm, float *x)
+{
+    tutti_group_begin(comm);
+    for (int peer = 1; peer < tutti_size(comm); peer++) tutti_send(comm, x, 1, TUTTI_F32, peer, 3);
+    tutti_recv(comm, x + 1, 1, TUTTI_F32, peer_of_0, 4, NULL);
+    return tutti_group_end(comm);
+}
+
+static tutti_status play_barrier(tutti_comm *comm, float *x)
+{
+    (void)x;
+    return tutti_barrier(comm);
+}
+
+static tutti_status play_all_reduce(tutti_comm *comm, float *x)
+{
+    return tutti_all_reduce(comm, x, x, LARGE, TUTTI_F32, TUTTI_SUM);
+}
+
+static tutti_status play_many(tutti_comm *comm, float *x)
+{
+    tutti_piece pieces[] = {{x, x, 3}, {x + 3, x + 3, LARGE - 3}};
+    return tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_SUM);
+}
+
+static tutti_status play_broadcast(tutti_comm *comm, float *x)
+{
+    return tutti_broadcast(comm, x, x, 1, TUTTI_F32, 0);
+}
+
+static tutti_status play_gather_v(tutti_comm *comm, float *x)
+{
+    size_t counts[FAULT_RANKS];
+    for (int rank = 0; rank < tutti_size(comm); rank++) counts[rank] = 1;
+    return tutti_gather_v(comm, x, 1, x + 1, counts, NULL, TUTTI_F32, peer_of_0);
+}
+
+static const struct pairing {
+    const char *message, *collective;
+    play *by_0, *by_others;
+} pairings[] = {
+    {"recv", "barrier", play_recv, play_barrier},          {"send", "all_reduce(", play_send, play_all_reduce},
+    {"probe", "all_reduce_many(", play_probe, play_many},  {"sendrecv", "broadcast(", play_sendrecv, play_broadcast},
+    {"group_end", "gather_v(", play_group, play_gather_v}, {"recv", "all_reduce(", play_recv, play_all_reduce},
+};
+static const struct pairing *now;
+
+/* A collective that all call comes first, so that numbers do not begin at 0. */
+static void meet_elsewhere(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = calloc(LARGE + FAULT_RANKS, sizeof *x);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    FAULT_CALL(self, comm, tutti_rank(comm) == 0 ? now->by_0(comm, x) : now->by_others(comm, x));
+    FAULT_CALL(self, comm, tutti_barrier(comm)); /* one whose part in the collective ended well learns it here */
+    free(x);
+}
+
+static void check_told(int size)
+{
+    for (int rank = 0; rank < size; rank++) {
+        const struct fault_step *step = fault_shared->ranks[rank].steps;
+        if (step->status == TUTTI_OK) step++;
+        CHECK_THAT(step->status == TUTTI_ERR_MISMATCH, "rank %d: %s: %s", rank, tutti_status_name(step->status),
+                   step->error.text);
+        CHECK_THAT(fault_has(step, "rank 0 waits in %s at ", now->message) &&
+                       fault_has(step,
+                                 "for rank %d, which waits for rank 0 in a collective; rank %d's last call was "
+                                 "#2 %s",
+                                 peer_of_0, peer_of_0, now->collective),
+                   "rank %d: %s", rank, step->error.text);
+        fault_time("a message that meets a collective: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
+    }
+}
+
+static void run_certain(int size, bool processes, const char *setting)
+{
+    struct fault_world world = {
+        .size = size, .processes = processes, .body = meet_elsewhere, .settings = {"TUTTI_DEADLINE_MS=20000", setting}};
+    fault_title("rank 0 in %s meets %s) of rank %d; %d %s, %s", now->message, now->collective, peer_of_0, size,
+                processes ? "processes" : "threads", setting);
+    fault_run(&world);
+    check_told(size);
+}
+
+static void test_certain(void)
+{
+    for (size_t i = 0; i < sizeof pairings / sizeof *pairings; i++)
+        for (int processes = 0; processes < 2; processes++) {
+            now = &pairings[i];
+            peer_of_0 = 1;
+            run_certain(2, processes != 0, "TUTTI_TRANSPORT=shm");
+            run_certain(2, processes != 0, "TUTTI_TRANSPORT=tcp");
+            peer_of_0 = i % 2 == 0 ? 3 : 2;
+            run_certain(4, processes != 0, "TUTTI_TRANSPORT=shm");
+            run_certain(4, processes != 0, "TUTTI_TRANSPORT=tcp");
+            if (processes != 0) run_certain(4, true, "TUTTI_HOST_PROCESSES=2");
+        }
+}
+
+/* ---- Not certain, and not so ----------------------------------------------------------------------------------- */
+
+/* Rank 0's own collectives wait for rank 2; rank 1 has ended the first and is in the second. */
+static void have_it_started(tutti_comm *comm, struct fault_rank *self)
+{
+    float x[3] = {0}, y = 0;
+    int rank = tutti_rank(comm);
+    tutti_op ops[2];
+    if (rank == 2) fault_sleep_ms(SLOW_MS);
+    if (rank == 0) {
+        tutti_gather_start(comm, &y, x, 1, TUTTI_F32, 0, &ops[0]);
+        tutti_barrier_start(comm, &ops[1]);
+        FAULT_CALL(self, comm, tutti_recv(comm, &y, 1, TUTTI_F32, 1, 0, NULL));
+        FAULT_CALL(self, comm, tutti_wait_all(ops, 2));
+        return;
+    }
+    FAULT_CALL(self, comm, tutti_gather(comm, &y, NULL, 1, TUTTI_F32, 0));
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+    if (rank == 1) FAULT_CALL(self, comm, tutti_send(comm, &y, 1, TUTTI_F32, 0, 0));
+}
+
+/* Rank 1 only looks into its collective for a while. */
+static void look_in(tutti_comm *comm, struct fault_rank *self)
+{
+    float y = 0;
+    tutti_op op;
+    if (tutti_rank(comm) == 1) {
+        tutti_barrier_start(comm, &op);
+        CHECK(tutti_wait_for(op, SLOW_MS) == TUTTI_IN_PROGRESS);
+        FAULT_CALL(self, comm, tutti_send(comm, &y, 1, TUTTI_F32, 0, 0));
+        FAULT_CALL(self, comm, tutti_wait(op));
+    } else {
+        if (tutti_rank(comm) == 0) FAULT_CALL(self, comm, tutti_recv(comm, &y, 1, TUTTI_F32, 1, 0, NULL));
+        FAULT_CALL(self, comm, tutti_barrier(comm));
+    }
+}
+
+/* Rank 1's collective does not need rank 0, only rank 2, which is slow. */
+static void need_others(tutti_comm *comm, struct fault_rank *self)
+{
+    float y = 0;
+    int rank = tutti_rank(comm);
+    if (rank == 2) fault_sleep_ms(SLOW_MS);
+    if (rank == 0) FAULT_CALL(self, comm, tutti_recv(comm, &y, 1, TUTTI_F32, 1, 0, NULL));
+    FAULT_CALL(self, comm, tutti_broadcast(comm, &y, &y, 1, TUTTI_F32, 2));
+    if (rank == 1) FAULT_CALL(self, comm, tutti_send(comm, &y, 1, TUTTI_F32, 0, 0));
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+}
+
+/* Rank 1 has its message under way and waits in the collective; while it is stopped it cannot take part in it. */
+static void have_it_under_way(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = calloc(LARGE, sizeof *x);
+    int rank = tutti_rank(comm);
+    tutti_op op;
+    if (rank == 1) {
+        tutti_recv_start(comm, x, LARGE, TUTTI_F32, 0, 0, NULL, &op);
+        atomic_store(&self->mark, 1);
+        FAULT_CALL(self, comm, tutti_barrier(comm));
+        FAULT_CALL(self, comm, tutti_wait(op));
+    } else {
+        if (rank == 0) {
+            fault_await_mark(2, 2);
+            FAULT_CALL(self, comm, tutti_send(comm, x, LARGE, TUTTI_F32, 1, 0));
+        }
+        FAULT_CALL(self, comm, tutti_barrier(comm));
+    }
+    free(x);
+}
+
+static void stop_rank_1(struct fault_world *world)
+{
+    if (!fault_await_mark(1, 1)) return;
+    fault_sleep_ms(SLOW_MS); /* it sleeps by now, or the case is another one that must go well too */
+    kill(world->pids[1], SIGSTOP);
+    atomic_store(&fault_shared->ranks[2].mark, 2);
+    fault_sleep_ms(SLOW_MS);
+    kill(world->pids[1], SIGCONT);
+}
+
+static void run_well(const char *title, fault_body *body, bool processes, void (*meanwhile)(struct fault_world *world))
+{
+    struct fault_world world = {.size = 3,
+                                .processes = processes,
+                                .body = body,
+                                .meanwhile = meanwhile,
+                                .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : "TUTTI_TRANSPORT=shm"}};
+    fault_title("%s; %s, %s", title, processes ? "processes" : "threads", over_tcp ? "tcp" : "memory");
+    fault_run(&world);
+    for (int rank = 0; rank < world.size; rank++)
+        for (int i = 0; i < fault_shared->ranks[rank].steps_done; i++) {
+            const struct fault_step *step = &fault_shared->ranks[rank].steps[i];
+            CHECK_THAT(step->status == TUTTI_OK, "rank %d, line %d: %s: %s", rank, step->line,
+                       tutti_status_name(step->status), step->error.text);
+        }
+}
+
+static void test_uncertain(bool processes)
+{
+    run_well("the collective was started", have_it_started, processes, NULL);
+    run_well("the collective is not waited for to its end", look_in, processes, NULL);
+    run_well("the collective does not need the rank", need_others, processes, NULL);
+    if (processes) run_well("the message is under way", have_it_under_way, true, stop_rank_1);
+}
+
+int main(void)
+{
+    fault_begin(55);
+    fault_everywhere(test_uncertain, &over_tcp);
+    test_certain();
+    return fault_end();
+}
