@@ -11,6 +11,7 @@
 enum { OPS = 8, SMALL = 10, LARGE = 1 << 16 };
 
 static bool over_tcp;
+static uint64_t seed;
 
 static float *make(tutti_comm *comm, size_t count)
 {
@@ -43,7 +44,7 @@ static void taken_back(tutti_comm *comm, struct fault_rank *self)
         CHECK(tutti_recv_start(tutti_at(comm, "a.c", 7), y, 1, TUTTI_F32, 1, 3, NULL, &op) == TUTTI_OK);
         cancel(comm, op, "rank 0 cancelled recv from rank 1 with tag 3 at a.c:7, for which no message had come");
         CHECK(tutti_send_start(comm, x, LARGE, TUTTI_F32, 0, 4, &op) == TUTTI_OK);
-        cancel(comm, op, "rank 0 cancelled send to rank 0 with tag 4, of which nothing was sent yet");
+        cancel(comm, op, "rank 0 cancelled send to rank 0 with tag 4, which no receive has taken");
         CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_recv(comm, y, 1, TUTTI_F32, 1, 5, NULL) == TUTTI_OK);
         CHECK(tutti_group_end_start(comm, &op) == TUTTI_OK);
         cancel(comm, op, "rank 0 cancelled a group with a recv from rank 1 with tag 5");
@@ -51,7 +52,7 @@ static void taken_back(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_barrier(comm) == TUTTI_OK);
 }
 
-/* What a peer knows of breaks the comm, and the peer learns why. */
+/* What a peer knows of breaks the comm where the ranks share memory, and the peer learns why. */
 static bool in_group;
 
 static void under_way(tutti_comm *comm, struct fault_rank *self)
@@ -75,6 +76,89 @@ static void under_way(tutti_comm *comm, struct fault_rank *self)
     cancel(comm, op, words);
     CHECK(tutti_barrier(comm) == TUTTI_ERR_BROKEN);
     self->mark = 1;
+}
+
+/* ---- Withdrawn --------------------------------------------------------------------------------------------------- */
+
+static void pause_a_little(uint64_t spins)
+{
+    static _Atomic int nothing;
+    while (spins-- > 0) nothing++;
+}
+
+static bool is_expected(tutti_status status)
+{
+    return status == TUTTI_OK || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TIMEOUT ||
+           status == TUTTI_ERR_MISMATCH; /* a peer has left that had taken its part back */
+}
+
+/* Over tcp a send that nobody has taken is withdrawn, and the next one is received in its place. */
+static void withdrawn(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = make(comm, LARGE), *y = make(comm, LARGE);
+    tutti_op op;
+    if (tutti_rank(comm) == 0) {
+        CHECK(tutti_send_start(tutti_at(comm, "a.c", 7), x, LARGE, TUTTI_F32, 1, 3, &op) == TUTTI_OK);
+        cancel(comm, op,
+               "rank 0 cancelled send to rank 1 with tag 3 at a.c:7, which no receive has taken; the comm is as");
+        self->mark = 1;
+        x[LARGE - 1] = 5;
+        CHECK(tutti_send(comm, x, LARGE, TUTTI_F32, 1, 3) == TUTTI_OK);
+    } else {
+        fault_await_mark(0, 1);
+        CHECK(tutti_recv(comm, y, LARGE, TUTTI_F32, 0, 3, NULL) == TUTTI_OK && y[LARGE - 1] == 5);
+    }
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+}
+
+static tutti_status start_and_cancel(tutti_comm *comm, float *x, uint64_t spins)
+{
+    tutti_op op;
+    x[0] = x[LARGE - 1] = 0;
+    CHECK(tutti_send_start(comm, x, LARGE, TUTTI_F32, 1, 3, &op) == TUTTI_OK);
+    pause_a_little(spins);
+    CHECK(tutti_cancel(op) == TUTTI_OK);
+    tutti_status status = tutti_wait_for(op, 45000);
+    x[0] = x[LARGE - 1] = 77; /* the buffer is this rank's again */
+    return status;
+}
+
+/* From anyone; and again, if it was rank 0's. Returns how that one's send must have ended. */
+static tutti_status take_one_of_two(tutti_comm *comm, float *y)
+{
+    tutti_message message = {0};
+    tutti_status status = tutti_recv_message(comm, y, LARGE, TUTTI_F32, TUTTI_ANY_SOURCE, 3, &message);
+    bool from_0 = status == TUTTI_OK && message.source == 0;
+    CHECK_THAT(status == TUTTI_OK || status == TUTTI_ERR_CANCELLED, "%s", tutti_status_name(status));
+    if (status == TUTTI_OK)
+        CHECK_THAT(y[0] == (float)message.source && y[LARGE - 1] == y[0], "%g and %g of rank %d", (double)y[0],
+                   (double)y[LARGE - 1], message.source);
+    if (from_0) CHECK(tutti_recv(comm, y, LARGE, TUTTI_F32, 2, 3, NULL) == TUTTI_OK && y[0] == 2);
+    return from_0 ? TUTTI_OK : TUTTI_ERR_CANCELLED;
+}
+
+/* Rank 0 cancels its send while rank 1 is about to take it; then rank 2 sends. Too late, it breaks the comm. */
+static void withdrawn_or_not(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { ROUNDS = SANITIZED ? 10 : 30 };
+    float *x = make(comm, LARGE), *y = make(comm, LARGE);
+    uint64_t random = seed + (uint64_t)over_tcp;
+    int rank = tutti_rank(comm);
+    x[0] = x[LARGE - 1] = (float)rank;
+    for (int round = 1; round <= ROUNDS; round++) {
+        tutti_comm *part;
+        tutti_status taken = TUTTI_OK;
+        uint64_t spins = fault_random(&random) % 30000;
+        if (!CHECK(tutti_comm_duplicate(comm, &part) == TUTTI_OK)) return;
+        if (rank == 0) self->numbers[0] = start_and_cancel(part, x, spins);
+        if (rank == 0) self->mark = round;
+        if (rank == 1) taken = take_one_of_two(part, y);
+        fault_await_mark(0, round);
+        if (rank == 1) CHECK(fault_shared->ranks[0].numbers[0] == taken);
+        tutti_status sent = rank == 2 ? tutti_send(part, x, LARGE, TUTTI_F32, 1, 3) : TUTTI_OK;
+        CHECK_THAT(is_expected(sent) || sent == TUTTI_ERR_BROKEN, "%s", tutti_status_name(sent));
+        CHECK(tutti_barrier(comm) == TUTTI_OK && tutti_comm_free(part) == TUTTI_OK);
+    }
 }
 
 /* ---- Every kind -------------------------------------------------------------------------------------------------- */
@@ -144,20 +228,7 @@ static tutti_status start(int kind, tutti_comm *comm, const struct data *data, t
     }
 }
 
-static bool is_expected(tutti_status status)
-{
-    return status == TUTTI_OK || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TIMEOUT ||
-           status == TUTTI_ERR_MISMATCH; /* a peer has left that had taken its part back */
-}
-
-static void pause_a_little(uint64_t spins)
-{
-    static _Atomic int nothing;
-    while (spins-- > 0) nothing++;
-}
-
 /* Rank 0 ends one op of a busy comm, by a deadline or by cancelling it, and all drop some: everything ends, on every rank. */
-static uint64_t seed;
 static int ending; /* its kind */
 static bool by_deadline;
 
@@ -197,7 +268,9 @@ static void run(const char *title, fault_body *body, int size, bool processes)
 static void run_all(bool processes)
 {
     run("taken back", taken_back, 2, processes);
-    for (int group = 0; group < 2; group++) {
+    if (over_tcp) run("withdrawn", withdrawn, 2, processes);
+    if (over_tcp) run("withdrawn, or not", withdrawn_or_not, 3, processes);
+    for (int group = 0; group < 2 && !over_tcp; group++) {
         in_group = group;
         run(group ? "a group under way" : "under way", under_way, 2, processes);
     }

@@ -253,7 +253,8 @@ static void exchange_at_random(tutti_comm *comm, struct fault_rank *self)
     for (int i = 0; i < traffic->posted; i++) {
         struct tti_letter *letter = &traffic->receives[i].letter;
         if (letter->status != TUTTI_IN_PROGRESS) continue;
-        CHECK(tti_letter_cancel(letter) && letter->status == TUTTI_ERR_CANCELLED && !tti_letter_cancel(letter));
+        CHECK(tti_letter_cancel(letter, true) && letter->status == TUTTI_ERR_CANCELLED &&
+              !tti_letter_cancel(letter, true));
     }
     CHECK_THAT(!good || tti_messages_pending(comm) == 0, "%d are pending", tti_messages_pending(comm));
     FAULT_CALL(self, comm, tutti_barrier(comm));

@@ -482,8 +482,9 @@ TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t
 /* Until all have ended: OK, or the first failure in their order. */
 TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);
 /* Asks for its end: it ends with ERR_CANCELLED unless it had ended. Its comm is broken then, since the other ranks would wait
- * for this one; except when it is messages that can be taken back: receives that no message has come for, and sends of which
- * nothing was said yet to the receiver. It must still be waited for or dropped. */
+ * for this one; except when it is messages that can be taken back: receives that no message has come for, and sends that no
+ * receive has taken (between ranks that share memory: of which nothing was said yet to the receiver). It must still be waited
+ * for or dropped. */
 TUTTI_API tutti_status tutti_cancel(tutti_op op);
 /* Gives up the handle, not the op: it is finished and freed by itself. */
 TUTTI_API tutti_status tutti_drop(tutti_op op);

@@ -107,7 +107,7 @@ static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters,
     for (int i = 0; i < count; i++) {
         struct tti_letter *letter = letters[i];
         bool own = letter->peer == comm->rank || (letter->peer == TUTTI_ANY_SOURCE && comm->size == 1);
-        if (own && letter->status == TUTTI_IN_PROGRESS) tti_letter_cancel(letter);
+        if (own && letter->status == TUTTI_IN_PROGRESS) tti_letter_cancel(letter, true);
     }
 }
 
@@ -305,7 +305,7 @@ static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *mes
     tti_recv_post(&recv);
     tutti_status status = waits ? TUTTI_OK : tti_messages_progress(comm);
     if (status != TUTTI_OK) tti_messages_fail(comm, status);
-    if (!waits && tti_letter_cancel(&recv.letter)) status = TUTTI_IN_PROGRESS;
+    if (!waits && tti_letter_cancel(&recv.letter, true)) status = TUTTI_IN_PROGRESS;
     if (status != TUTTI_OK) return end(comm, status);
     TTI_TRY(finish(&recv.letter, TTI_PROBE));
     tti_recv_results(&recv, NULL, message);

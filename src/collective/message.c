@@ -143,10 +143,19 @@ static bool take_back(struct tti_letter *letter)
     return false;
 }
 
-bool tti_letter_cancel(struct tti_letter *letter)
+static bool withdraw(struct tti_letter *letter)
+{
+    if (letter->state != TTI_LETTER_ANNOUNCED) return false;
+    struct tti_box *box = tti_box_at(letter->comm->messages, letter->peer);
+    if (box->route->withdraw == NULL || !box->route->withdraw(box, letter->number)) return false;
+    box->withdrew = true;
+    return true;
+}
+
+bool tti_letter_cancel(struct tti_letter *letter, bool gently)
 {
     if (letter->status != TUTTI_IN_PROGRESS) return false;
-    if (letter->state != TTI_LETTER_POSTED && !take_back(letter)) return false;
+    if (letter->state != TTI_LETTER_POSTED && !take_back(letter) && (gently || !withdraw(letter))) return false;
     tti_letter_end(letter, TUTTI_ERR_CANCELLED);
     return true;
 }
@@ -392,24 +401,67 @@ static bool find_early_of_any(struct tti_recv *recv)
     return false;
 }
 
-static tutti_status post_recv(struct tti_recv *recv)
+/* Before those that were posted later: there are some only when a message was withdrawn. */
+static void insert(struct tti_link *list, struct tti_recv *recv)
+{
+    struct tti_link *before = list;
+    while (before->previous != list && TTI_RECV_OF(TTI_LETTER_ON(before->previous))->order > recv->order)
+        before = before->previous;
+    tti_list_append(before, &recv->letter.on);
+}
+
+/* A receive without a message gets one that was put aside, or waits for one. */
+static void look_out(struct tti_recv *recv)
 {
     struct tti_letter *letter = &recv->letter;
     struct tti_messages *messages = letter->comm->messages;
     bool any = letter->peer == TUTTI_ANY_SOURCE;
-    struct tti_box *box = any ? NULL : tti_box_of(messages, letter->peer);
-    if (box == NULL && !any) return refuse(letter, TTI_RECV, TUTTI_ERR_MEMORY, "memory ran out");
-    begin(letter, false);
-    recv->order = ++messages->order;
-    messages->failure = TUTTI_OK;
+    struct tti_box *box = any ? NULL : tti_box_at(messages, letter->peer);
     if (messages->early > 0 && (any ? find_early_of_any(recv) : find_early(recv, box))) {
         tti_box_activate(tti_box_at(messages, recv->source));
         if (messages->failure != TUTTI_OK) tti_letter_end(letter, messages->failure);
-        return letter->status;
+        return;
     }
-    tti_list_append(any ? &messages->any : &box->posted, &letter->on);
+    insert(any ? &messages->any : &box->posted, recv);
     if (box != NULL) tti_box_activate(box);
+}
+
+static tutti_status post_recv(struct tti_recv *recv)
+{
+    struct tti_letter *letter = &recv->letter;
+    struct tti_messages *messages = letter->comm->messages;
+    if (letter->peer != TUTTI_ANY_SOURCE && tti_box_of(messages, letter->peer) == NULL)
+        return refuse(letter, TTI_RECV, TUTTI_ERR_MEMORY, "memory ran out");
+    begin(letter, false);
+    recv->order = ++messages->order;
+    messages->failure = TUTTI_OK;
+    look_out(recv);
     return letter->status;
+}
+
+static void look_out_again(struct tti_letter *letter)
+{
+    tti_list_remove(&letter->work);
+    tti_list_remove(&letter->on);
+    letter->state = TTI_LETTER_POSTED;
+    letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
+    look_out(TTI_RECV_OF(letter));
+}
+
+void tti_message_withdrawn(struct tti_box *box, uint32_t number)
+{
+    box->messages->quiet = 0;
+    if (box->messages->stopped || box->messages->failure != TUTTI_OK) return;
+    TTI_LIST_EACH(link, &box->early)
+    {
+        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
+        if (early->large && early->number == number) free_early(box, early);
+    }
+    TTI_LIST_EACH(link, &box->taking)
+    if (TTI_LETTER_ON(link)->number == number && !TTI_LETTER_ON(link)->exposed) {
+        look_out_again(TTI_LETTER_ON(link));
+        return;
+    }
 }
 
 /* ---- Progress -------------------------------------------------------------------------------------------------- */

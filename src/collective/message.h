@@ -67,9 +67,9 @@ tutti_status tti_messages_progress(tutti_comm *comm);
 /* How many letters have not ended. */
 int tti_messages_pending(const tutti_comm *comm);
 
-/* Ends a receive that has found no message yet, or a send of which nothing was said yet, with ERR_CANCELLED. False: it
- * is too late for that; it goes on. */
-bool tti_letter_cancel(struct tti_letter *letter);
+/* Ends a receive that has found no message yet, or a send of which nothing was said yet, with ERR_CANCELLED; unless
+ * `gently`, also one that was announced and can be withdrawn. False: it is too late for that; it goes on. */
+bool tti_letter_cancel(struct tti_letter *letter, bool gently);
 
 /* The sentence for a receive that ended with ERR_TRUNCATED; `prefix` comes before it. Returns its status. */
 tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix);

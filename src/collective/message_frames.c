@@ -5,8 +5,10 @@
 #include "collective/message_parts.h"
 
 /* Beyond the notes: how much of the small messages was received since the last one of these. Their sender has no more
- * than TTI_EARLY_BYTES of them on the way or put aside; what is beyond that it announces like large ones. */
-enum { NOTE_CREDIT = TTI_NOTE_RECEIVED + 1, CREDIT_BYTES = TTI_EARLY_BYTES / 4 };
+ * than TTI_EARLY_BYTES of them on the way or put aside; what is beyond that it announces like large ones. And that an
+ * announced message will not come: its data are still with the sender, since they leave it only when it hears that they
+ * were accepted. */
+enum { NOTE_CREDIT = TTI_NOTE_RECEIVED + 1, NOTE_WITHDRAW, CREDIT_BYTES = TTI_EARLY_BYTES / 4 };
 
 /* ---- Out ------------------------------------------------------------------------------------------------------- */
 
@@ -90,6 +92,12 @@ static bool give(struct tti_box *box, struct tti_send *send)
     return true;
 }
 
+static bool withdraw(struct tti_box *box, uint32_t number)
+{
+    struct tti_note note = {NOTE_WITHDRAW, 0, (int32_t)number, 0};
+    return put(box, &note, NULL, 0);
+}
+
 void tti_carrier_forget(void *carrier)
 {
     if (carrier != NULL) ((struct carrier *)carrier)->letter = NULL;
@@ -115,7 +123,7 @@ static void look(struct tti_box *box)
 }
 
 const struct tti_route tti_route_frames = {
-    .put = put, .give = give, .move = move, .look = look, .unread = unread, .consumed = consumed};
+    .put = put, .give = give, .move = move, .withdraw = withdraw, .look = look, .unread = unread, .consumed = consumed};
 
 static struct tti_note note_of(const struct tti_frame_head *head)
 {
@@ -133,7 +141,8 @@ static bool is_sound(const struct tti_note *note, uint64_t bytes)
     case TTI_NOTE_LARGE: return bytes == 0 && note->bytes <= PTRDIFF_MAX && note->type < TUTTI_TYPE_COUNT;
     case TTI_NOTE_PART: return note->bytes == bytes;
     case TTI_NOTE_ACCEPT: return bytes == 0 && note->type == TTI_WAY_PARTS;
-    case NOTE_CREDIT: return bytes == 0;
+    case NOTE_CREDIT:
+    case NOTE_WITHDRAW: return bytes == 0;
     default: return false;
     }
 }
@@ -231,6 +240,8 @@ void tti_frame_end(tutti_comm *comm, int peer, const struct tti_frame_head *head
         end_part(box, &note);
     } else if (note.kind == NOTE_CREDIT) {
         box->owed -= note.bytes < box->owed ? note.bytes : box->owed;
+    } else if (note.kind == NOTE_WITHDRAW) {
+        tti_message_withdrawn(box, (uint32_t)note.tag);
     } else {
         tti_note_arrived(box, &note, &nowhere);
     }

@@ -231,7 +231,8 @@ static struct tti_letter *subject(struct tti_box *box, const struct tti_note *no
     bool about_send = note->kind == TTI_NOTE_ACCEPT || note->kind == TTI_NOTE_RECEIVED;
     struct tti_letter *letter = find(about_send ? &box->sending : &box->taking, (uint32_t)note->tag);
     if (makes_sense(letter, note)) return letter;
-    if (box->messages->stopped) return NULL; /* about a letter that has failed */
+    if (box->messages->stopped) return NULL;                        /* about a letter that has failed, */
+    if (letter == NULL && about_send && box->withdrew) return NULL; /* or was withdrawn */
     box->messages->failure = tti_comm_break(
         comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
         "rank %d got a note of kind %d about large message %u of rank %d that makes "

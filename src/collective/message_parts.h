@@ -55,6 +55,9 @@ struct tti_route {
     /* Hands notes that have come to tti_note_arrived, while tti_box_listens; not much more than were there when it
      * began. */
     void (*look)(struct tti_box *box);
+    /* Says that an announced message will not come; an acceptance may be on its way. False: no memory. NULL: the receiver may
+     * be reading it already. */
+    bool (*withdraw)(struct tti_box *box, uint32_t number);
     /* Bytes of small messages that the peer has not received yet, where nothing else limits them; NULL: a ring does. */
     uint64_t (*unread)(const struct tti_box *box);
     /* A small message was received; NULL: nobody wants to know. */
@@ -81,6 +84,7 @@ struct tti_box {
     const struct tti_route *route;
     int peer;
     bool left;               /* the peer, when last looked at */
+    bool withdrew;           /* an announced message: its acceptance may come all the same */
     struct tti_link active;  /* on messages->active, as long as it has letters */
     struct tti_link posted;  /* receives without a message */
     struct tti_link queue;   /* sends of which nothing was said yet */
@@ -168,6 +172,8 @@ void tti_carrier_forget(void *carrier); /* frames: of a letter that ends before 
 void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early);
 /* The receive that a message which has begun to come is for: its data go to their place. NULL: it is to be put aside first. */
 struct tti_recv *tti_message_claim(struct tti_box *box, const struct tti_note *note);
+/* A large message will not come after all: its receive looks for another one. */
+void tti_message_withdrawn(struct tti_box *box, uint32_t number);
 struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note); /* NULL: the comm is broken */
 
 /* Large messages, message_large.c. */

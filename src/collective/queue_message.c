@@ -39,7 +39,7 @@ static void break_off(tutti_comm *comm, const struct tti_mail *mail, const struc
 /* Ends those for which that is not too late. Returns the first of the others; NULL: there are none. */
 static struct tti_letter *cancel(tutti_comm *comm, struct tti_mail *mail, bool gently)
 {
-    for (int i = mail->ended; i < mail->count; i++) tti_letter_cancel(tti_letter_of(&on_the_way(mail)[i]));
+    for (int i = mail->ended; i < mail->count; i++) tti_letter_cancel(tti_letter_of(&on_the_way(mail)[i]), gently);
     struct tti_letter *letter = unfinished(mail);
     if (letter != NULL && !gently && !tti_comm_is_broken(comm)) break_off(comm, mail, letter);
     return letter;
@@ -59,7 +59,7 @@ static void explain_cancelled(tutti_comm *comm, const struct tti_mail *mail, con
     tti_letter_describe(letter, what, sizeof what);
     tti_comm_refuse(comm, mail->kind, TUTTI_ERR_CANCELLED, "rank %d cancelled %s%s, %s; the comm is as good as before",
                     comm->rank, mail->kind == TTI_GROUP ? "a group with a " : "", what,
-                    letter->is_send ? "of which nothing was sent yet" : "for which no message had come");
+                    letter->is_send ? "which no receive has taken" : "for which no message had come");
 }
 
 void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail)
