@@ -541,9 +541,33 @@ static void test_repeated(void)
     }
 }
 
+/* ---- Nobody needs anybody -------------------------------------------------------------------------------------- */
+
+/* Each rank is the root of its own broadcasts, and waits for no data; none may go on like that for ever. */
+static void own_roots(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { MANY = 20000 };
+    float x[4] = {0};
+    tutti_status status = TUTTI_OK;
+    int calls = 0;
+    (void)self;
+    for (; calls < MANY && status == TUTTI_OK; calls++)
+        status = tutti_broadcast(comm, x, x, 4, TUTTI_F32, tutti_rank(comm));
+    CHECK(status == TUTTI_ERR_MISMATCH && strstr(tutti_comm_error(comm)->text, "broadcast(4 f32, root ") != NULL);
+}
+
+static bool over_tcp;
+
+static void test_own_roots(bool processes)
+{
+    for (int size = 2; size <= 3; size++)
+        fault_run_body("every rank its own root", own_roots, size, processes, over_tcp);
+}
+
 int main(void)
 {
     fault_begin(280);
+    fault_everywhere(test_own_roots, &over_tcp);
     test_busy();
     test_repeated();
     test_leaving_ahead();

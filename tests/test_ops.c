@@ -310,10 +310,36 @@ static void prepared(tutti_comm *comm, struct fault_rank *self)
                   (tutti_start(op) == TUTTI_ERR_HANDLE && tutti_comm_error(comm)->status == TUTTI_ERR_HANDLE));
             fault_meet(comm);
         }
+        if (round == 9) { /* it has ended, but nobody has waited for it */
+            CHECK(tutti_barrier(comm) == TUTTI_OK);
+            CHECK(tutti_start(op) == TUTTI_ERR_HANDLE);
+        }
         CHECK(tutti_wait(op) == TUTTI_OK && is_sum(y, COUNT, size));
     }
     CHECK(tutti_wait(op) == TUTTI_OK); /* not started: nothing to wait for */
     CHECK(tutti_drop(op) == TUTTI_OK && tutti_start(op) == TUTTI_ERR_HANDLE);
+}
+
+/* What was said when it was prepared is told at every start, and its deadline holds. */
+static void prepared_says(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *differ = NULL, *late = NULL;
+    tutti_op op;
+    float x = 1, y;
+    bool first = tutti_rank(comm) == 0;
+    (void)self;
+    CHECK(tutti_comm_duplicate(comm, &differ) == TUTTI_OK && tutti_comm_duplicate(comm, &late) == TUTTI_OK);
+    tutti_at(tutti_named(differ, "loss"), "here.c", 7);
+    CHECK(tutti_all_reduce_start(tutti_prepared(differ), &x, &y, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    CHECK(tutti_start(op) == TUTTI_OK && tutti_wait(op) == TUTTI_OK && y == (float)tutti_size(comm));
+    tutti_status status = first ? tutti_start(op) : tutti_barrier(differ);
+    if (first && status == TUTTI_OK) status = tutti_wait(op);
+    CHECK(status == TUTTI_ERR_MISMATCH && strstr(tutti_comm_error(differ)->text, "\"loss\" at here.c:7") != NULL);
+    CHECK(tutti_drop(op) == TUTTI_OK);
+    CHECK(tutti_barrier_start(tutti_prepared(tutti_within(late, 50)), &op) == TUTTI_OK);
+    if (first) CHECK(tutti_start(op) == TUTTI_OK && tutti_wait(op) == TUTTI_ERR_TIMEOUT);
+    CHECK(tutti_drop(op) == TUTTI_OK && tutti_barrier(comm) == TUTTI_OK);
+    CHECK(tutti_comm_free(differ) == TUTTI_OK && tutti_comm_free(late) == TUTTI_OK);
 }
 
 static void bad_handles(tutti_comm *comm, struct fault_rank *self)
@@ -494,6 +520,7 @@ static void run_all(bool processes)
     run("by the service thread", by_service, 2, processes);
     run("dropped", drop_them, 3, processes);
     run("prepared", prepared, 2, processes);
+    run("what is said of a prepared op", prepared_says, 2, processes);
     run("bad handles", bad_handles, 2, processes);
     run("a wait that times out", timed_out_wait, 2, processes);
     for (int served = 0; served < 2; served++) {

@@ -109,7 +109,7 @@ void tti_op_rewind(struct tti_op *op)
 }
 
 /* What changes from call to call, whatever its arguments. */
-void tti_op_renew(struct tti_op *op)
+static void renew(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     tti_op_rewind(op);
@@ -148,7 +148,7 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     call->factor = 0;
     comm->repeats = false;
     op->in_place = false;
-    tti_op_renew(op);
+    renew(op);
     return op;
 }
 

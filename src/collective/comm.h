@@ -372,9 +372,8 @@ tutti_status tti_op_run(struct tti_op *op);
 void tti_op_begin(struct tti_op *op, const uint64_t *row);
 tutti_status tti_op_open(struct tti_op *op);
 tutti_status tti_op_progress(void *op);
-/* For one that has ended, to run once more: as the same call; as another one, with what was said about it. */
+/* For one that has ended, to run once more as the same call. */
 void tti_op_rewind(struct tti_op *op);
-void tti_op_renew(struct tti_op *op);
 
 /* The last-level cache: what does not fit into it is better written past it. */
 int64_t tti_cache_bytes(void);

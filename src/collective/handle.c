@@ -68,6 +68,7 @@ struct tti_started *tti_started_new(tutti_comm *comm)
         tti_unlock(&queue->lock);
     }
     started->queued = started->persistent = started->dropped = false;
+    atomic_store_explicit(&started->out, false, memory_order_relaxed);
     started->used = true;
     atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
     return started;
@@ -178,6 +179,7 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
     tti_free(started->error);
     started->error = NULL;
     atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
+    atomic_store_explicit(&started->out, false, memory_order_relaxed);
     return status;
 }
 
@@ -291,6 +293,16 @@ tutti_status tutti_drop(tutti_op op)
     return TUTTI_OK;
 }
 
+/* What was said when it was prepared still holds, unless something else is said now. */
+static void renew(struct tti_op *op)
+{
+    const tutti_comm *comm = op->comm;
+    tti_op_rewind(op);
+    op->edition = 0;
+    if (comm->next_deadline_ms != 0) op->deadline_ms = comm->next_deadline_ms;
+    if (comm->site.line != 0 || comm->site.name[0] != '\0') op->call.site = comm->site;
+}
+
 tutti_status tutti_start(tutti_op op)
 {
     struct tti_started *started;
@@ -301,16 +313,13 @@ tutti_status tutti_start(tutti_op op)
     if (!started->persistent)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE, "start: this %s was not prepared; see tutti_prepared",
                                tti_kind_name(kind));
-    tti_lock(&comm->queue.lock);
-    bool in_flight = started->queued || atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_OK;
-    tti_unlock(&comm->queue.lock);
-    if (in_flight)
+    if (atomic_load_explicit(&started->out, memory_order_relaxed))
         return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE,
-                               "start: this %s is in flight; wait for it before it is started again",
+                               "start: this %s was started already; wait for it before it is started again",
                                tti_kind_name(kind));
     TTI_TRY(tti_queue_ready(comm, kind));
     if (started->mail == NULL) {
-        tti_op_renew(&started->op);
+        renew(&started->op);
         tti_stats_count(comm, &started->op, true);
     } else {
         comm->called++;

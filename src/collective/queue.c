@@ -270,6 +270,7 @@ void tti_queue_start(struct tti_started *started)
     bool many = started->op.many != NULL, much = started->op.in_bytes + started->op.out_bytes > TTI_STAGE_BYTES;
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
+    atomic_store_explicit(&started->out, true, memory_order_relaxed);
     started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
     atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
     tti_queue_count_start(queue);

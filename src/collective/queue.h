@@ -27,6 +27,7 @@ struct tti_started {
     bool used;                   /* has a handle */
     bool queued;                 /* started and not ended */
     bool persistent;             /* can be started again */
+    _Atomic bool out;            /* persistent: started and not yet waited for with success or failure */
     bool dropped;                /* freed when it ends */
     tutti_status failed;         /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
