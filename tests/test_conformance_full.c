@@ -2,8 +2,13 @@
  * ctest: timeout=3600 labels=full processors=2
  *
  * Conformance, the product: every operation x tuning x count x place x memory on 1 to 17 ranks and every kind of world,
- * with types, reductions and roots taking turns; then every operation x type x reduction x root. An argument says which
- * share of the first product is run: 1 all of it, 6 (the default) every sixth case, another sixth in every world.
+ * with types, reductions and roots taking turns; then every operation x type x reduction x root.
+ *
+ *     test_conformance_full [SHARE [RANKS [FIRST]]]
+ *
+ * SHARE says how much of the first product is run: 1 all of it, 6 (the default) every sixth case, another sixth in every
+ * world. RANKS: worlds of as many ranks only; 0, the default: of 1 to 17. FIRST, from 0 to SHARE - 1: which of the shares.
+ * So several of them at once do the whole product, on a machine with many cores.
  */
 #include "conformance.h"
 
@@ -24,6 +29,11 @@ enum {
     MOST_BYTES = 40000,
     MOST_BYTES_DEFAULT = 280000,
     MOST_BYTES_FEW = 1100000
+};
+
+/* How much is run: every share-th case, counted from another one. */
+struct part {
+    uint64_t share, first;
 };
 
 static uint64_t turn; /* of types, reductions and roots */
@@ -103,36 +113,49 @@ static void run(struct conf_list *list, const struct variant *variant)
     conf_world_run(&world);
 }
 
-static void run_product(struct conf_list *list, enum conf_tuning tuning, uint64_t share)
+static void run_product(struct conf_list *list, enum conf_tuning tuning, struct part part)
 {
     for (int i = 0; i < VARIANTS; i++) {
         conf_list_clear(list);
-        add_product(list, tuning, share, (uint64_t)(i + list->size));
+        add_product(list, tuning, part.share, part.first + (uint64_t)(i + list->size));
         conf_list_prepare(list, (uint64_t)list->size, false);
         run(list, &variants[i]);
     }
 }
 
-static void run_size(int size, uint64_t share)
+static void run_size(int size, struct part part)
 {
     struct conf_list list = {.size = size, .batch = 4}, large = {.size = size, .batch = 1};
     add_types(&list);
     conf_list_prepare(&list, (uint64_t)size, false);
     run(&list, &variants[size % VARIANTS]);
     for (int tuning = CONF_DEFAULT + 1; tuning < CONF_TUNINGS; tuning++)
-        run_product(&list, (enum conf_tuning)tuning, share);
+        run_product(&list, (enum conf_tuning)tuning, part);
     conf_list_free(&list);
-    run_product(&large, CONF_DEFAULT, share * 12 + 1); /* its sizes are large: few cases in every world */
+    part.share = part.share * 12 + 1; /* its sizes are large: few cases in every world */
+    run_product(&large, CONF_DEFAULT, part);
     conf_list_free(&large);
+}
+
+static uint64_t argument(int argc, char **argv, int place, uint64_t otherwise)
+{
+    return argc > place ? strtoull(argv[place], NULL, 10) : otherwise;
 }
 
 int main(int argc, char **argv)
 {
-    uint64_t share = argc > 1 ? strtoull(argv[1], NULL, 10) : 6;
+    struct part part = {.share = argument(argc, argv, 1, 6), .first = argument(argc, argv, 3, 0)};
+    uint64_t ranks = argument(argc, argv, 2, 0);
+    if (part.share == 0 || part.first >= part.share || ranks > CONF_RANKS_MOST) {
+        fprintf(stderr, "usage: test_conformance_full [SHARE [RANKS [FIRST]]]: RANKS up to %d, FIRST below SHARE\n",
+                CONF_RANKS_MOST);
+        return 2;
+    }
     conf_begin();
     conf_reference_prepare();
     for (int size = 1; size <= CONF_RANKS_MOST; size++) {
-        run_size(size, share == 0 ? 1 : share);
+        if (ranks != 0 && (uint64_t)size != ranks) continue;
+        run_size(size, part);
         printf("%d ranks: %ld passed, %ld failed so far\n", size, atomic_load(&conf_totals->passed),
                atomic_load(&conf_totals->failed));
     }
