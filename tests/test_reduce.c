@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOURCES_MAX = 17, DSTS_MAX = 4, COUNT_MAX = 4097, GUARD = 128, SCALED = TUTTI_REDUCTION_COUNT, FUNCTION, KINDS };
+enum { SOURCES_MAX = 17, DSTS_MAX = 9, COUNT_MAX = 4097, GUARD = 128, SCALED = TUTTI_REDUCTION_COUNT, FUNCTION, KINDS };
+enum { APART = 5 * 64, PAGE = 4096 };
 
 static const struct tti_kernels *const sets[] = {
     &tti_kernels_portable,
@@ -179,8 +180,15 @@ static unsigned char *place(int which, size_t bytes, size_t shift, const unsigne
 struct shape {
     int source_count, dst_count;
     size_t count;
-    bool stream, in_place, aligned;
+    bool stream, in_place, aligned, apart;
 };
+
+/* Buffers are whole lines from each other if aligned; then they begin at the same line of a page, or apart. */
+static size_t shift_of(const struct shape *shape, int which)
+{
+    if (!shape->aligned) return pick(64);
+    return shape->apart ? (size_t)which * APART % PAGE : 0;
+}
 
 static void check_reduce(const char *set, tutti_type type, int kind, const struct shape *shape)
 {
@@ -188,11 +196,11 @@ static void check_reduce(const char *set, tutti_type type, int kind, const struc
     const void *in[SOURCES_MAX];
     void *out[DSTS_MAX];
     for (int s = 0; s < shape->source_count; s++) {
-        shifts[s] = shape->aligned ? 0 : pick(64);
+        shifts[s] = shift_of(shape, s);
         in[s] = place(s, bytes, shifts[s], sources[s]);
     }
     for (int k = 0; k < shape->dst_count; k++) {
-        shifts[SOURCES_MAX + k] = shape->aligned ? 0 : pick(64);
+        shifts[SOURCES_MAX + k] = shift_of(shape, SOURCES_MAX + k);
         out[k] = place(SOURCES_MAX + k, bytes, shifts[SOURCES_MAX + k], NULL);
     }
     int taken = (int)pick((unsigned)shape->source_count);
@@ -226,7 +234,8 @@ static void check_shapes(tutti_type type, int kind, int source_count)
                                       .count = counts[c],
                                       .stream = variant & 1,
                                       .in_place = variant & 2,
-                                      .aligned = pick(2)};
+                                      .aligned = pick(3) > 0,
+                                      .apart = pick(2)};
                 check_reduce(sets[set]->name, type, kind, &shape);
             }
         }
@@ -487,8 +496,9 @@ static void check_copy_to_all(const char *set, int dst_count, size_t bytes, enum
     size_t shifts[MOST];
     void *dsts[MOST];
     unsigned char *from = place(0, bytes, aligned ? 0 : pick(64), sources[1]);
+    bool apart = pick(2);
     for (int k = 0; k < dst_count; k++) {
-        shifts[k] = aligned ? 64 : pick(64);
+        shifts[k] = !aligned ? pick(64) : apart ? (size_t)(1 + k) * APART : 64;
         dsts[k] = k == 0 && in_place ? from : place(1 + k, bytes, shifts[k], NULL);
     }
     tti_copy_to_all(dsts, dst_count, from, bytes, store);
@@ -537,7 +547,7 @@ int main(void)
     expected = malloc(bytes);
     for (int s = 0; s < SOURCES_MAX; s++) sources[s] = calloc(bytes, 1);
     for (int i = 0; i < SOURCES_MAX + DSTS_MAX; i++)
-        work[i] = aligned_alloc(64, (bytes + 2 * GUARD + 64) / 64 * 64 + 64);
+        work[i] = aligned_alloc(PAGE, (bytes + 2 * GUARD) / PAGE * PAGE + 2 * PAGE);
     prepare_reducers();
     test_conversions();
     test_reduce();

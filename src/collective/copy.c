@@ -9,6 +9,8 @@
 
 enum {
     LINE_BYTES = 64,
+    SETS = 64, /* of a first cache, which holds a few lines in each */
+    SET_LINES = 4,
     BLOCK_BYTES = 4096, /* to targets that are written in turn: read from memory once, then from the first cache */
     TURN_BYTES = 4096   /* of a mixed copy, before it turns to its other half */
 };
@@ -18,6 +20,21 @@ static size_t lead(const void *pointer, size_t bytes)
 {
     size_t head = -(uintptr_t)pointer % LINE_BYTES;
     return head < bytes ? head : bytes;
+}
+
+static bool take_set(unsigned char *taken, const void *pointer)
+{
+    return ++taken[(uintptr_t)pointer / LINE_BYTES % SETS] <= SET_LINES;
+}
+
+bool tti_lie_apart(const void *const *some, int count, void *const *others, int other_count)
+{
+    unsigned char taken[SETS] = {0};
+    for (int k = 0; k < count; k++)
+        if (!take_set(taken, some[k])) return false;
+    for (int k = 0; k < other_count; k++)
+        if (!take_set(taken, others[k])) return false;
+    return true;
 }
 
 static void stream_some(void *dst, const void *src, size_t bytes, bool ahead)
@@ -56,7 +73,7 @@ static void copy_group(void *const *dsts, int dst_count, const char *src, size_t
 {
     bool stream = store != TTI_CACHED, ahead = store == TTI_STREAMED;
     const struct tti_kernels *set = tti_kernels_now();
-    void *lines[TTI_KERNEL_ARITY];
+    void *lines[TTI_KERNEL_WIDE];
     bool one_by_one = stream && (dst_count == 1 || !lines_agree(dsts, dst_count));
     size_t head = one_by_one ? bytes : lead(dsts[0], bytes), body = (bytes - head) & ~(size_t)(LINE_BYTES - 1);
     for (int k = 0; k < dst_count; k++) {
@@ -98,15 +115,17 @@ static void copy_in_turn(void *const *dsts, int dst_count, const char *src, size
 static void copy_range(void *const *dsts, int dst_count, const char *src, size_t begin, size_t end,
                        enum tti_store store)
 {
-    const int most = TTI_KERNEL_ARITY;
-    if (store == TTI_CACHED && dst_count > 2) {
+    const void *source = src;
+    bool cached = store == TTI_CACHED;
+    if (cached && dst_count > 2 && !tti_lie_apart(&source, 1, dsts, dst_count)) {
         copy_in_turn(dsts, dst_count, src, begin, end);
         return;
     }
+    const int most = cached ? TTI_KERNEL_WIDE : TTI_KERNEL_ARITY;
     size_t block = dst_count <= most ? end - begin : BLOCK_BYTES;
     for (; begin < end; begin += block) {
         size_t length = end - begin < block ? end - begin : block;
-        void *group[TTI_KERNEL_ARITY];
+        void *group[TTI_KERNEL_WIDE];
         int held = 0;
         for (int k = 0; k < dst_count; k++) {
             if (dsts[k] != src) group[held++] = (char *)dsts[k] + begin;

@@ -5,6 +5,7 @@
 #ifndef TTI_COLLECTIVE_COPY_H
 #define TTI_COLLECTIVE_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* How stores are made. Mixed: one half stays in the caches, the other goes past them at the same time, which is faster
@@ -18,6 +19,10 @@ void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t b
 
 /* The same, in turns: for the first `here` targets lines stay in the caches, for the others they go past them. */
 void tti_copy_apart(void *const *dsts, int here, int dst_count, const void *src, size_t bytes);
+
+/* Whether lines at the same place of all these buffers can be in a first cache together, whose sets go by the last bits of
+ * addresses: buffers that lie a large power of two apart push each other's out. */
+bool tti_lie_apart(const void *const *some, int count, void *const *others, int other_count);
 
 /* tti_copy with TTI_STREAMED, where more of it follows: the caller ends with tti_stream_end. */
 void tti_stream_some(void *dst, const void *src, size_t bytes);

@@ -18,6 +18,7 @@
 
 enum {
     TTI_KERNEL_ARITY = 4,                          /* most inputs of one kernel */
+    TTI_KERNEL_WIDE = 64,                          /* most inputs and outputs of a wide one */
     TTI_KERNEL_AHEAD = 8192,                       /* bytes; caches look less far ahead by themselves */
     TTI_KERNEL_SCALED_SUM = TUTTI_REDUCTION_COUNT, /* column of the scaled sum */
     TTI_KERNEL_REDUCTIONS = TUTTI_REDUCTION_COUNT + 1
@@ -37,13 +38,14 @@ struct tti_kernel_row {
     tti_kernel *fold[TTI_KERNEL_ARITY - 1];      /* 2..4 accumulators -> one; [0] is never NULL */
     tti_kernel *store;                           /* accumulators -> elements */
     tti_to_all_kernel *to_all[TTI_KERNEL_ARITY]; /* of 1..4 sources; NULL: `direct`, and then copies */
+    tti_to_all_kernel *wide;                     /* of 5..TTI_KERNEL_WIDE, as many as `divisor` says; or NULL */
     size_t accumulator_bytes;                    /* 0: this pair is an error */
 };
 
 struct tti_kernels {
     const char *name;
     bool (*usable)(void); /* by this CPU */
-    /* Of whole lines: bytes is a multiple of 64. To 1..4 outputs at once, each line being read once. */
+    /* Of whole lines: bytes is a multiple of 64. To all outputs at once, each line being read once. */
     void (*copy)(void *const *outs, int out_count, const void *in, size_t bytes);
     /* Past the caches; outs aligned. Ahead: `in` comes from memory, and what follows it is read next. */
     void (*stream)(void *const *outs, int out_count, const void *in, size_t bytes, bool ahead);

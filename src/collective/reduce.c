@@ -242,34 +242,51 @@ static bool lines_agree(const struct pass *pass, void *const *dsts, int dst_coun
 {
     uintptr_t differ = 0;
     for (int k = 1; k < dst_count; k++) differ |= (uintptr_t)dsts[k] ^ (uintptr_t)dsts[0];
-    return differ % LINE_BYTES == 0 && (uintptr_t)dsts[0] % pass->element_bytes == 0 && dst_count <= TTI_KERNEL_ARITY;
+    return differ % LINE_BYTES == 0 && (uintptr_t)dsts[0] % pass->element_bytes == 0;
 }
 
-static void direct_to_all(const struct pass *pass, tti_kernel *kernel, void *const *dsts, int dst_count, size_t offset,
-                          size_t n)
+/* Less than a line, at either end. */
+static void reduce_edge(const struct pass *pass, void *const *dsts, int dst_count, size_t offset, size_t n)
 {
-    if (n == 0) return;
-    void *first = element_at(pass, dsts[0], offset);
-    direct(pass, kernel, offset, n, first);
-    for (int k = 1; k < dst_count; k++) memcpy(element_at(pass, dsts[k], offset), first, n * pass->element_bytes);
+    const void *in[TTI_KERNEL_WIDE];
+    void *out[TTI_KERNEL_WIDE];
+    struct pass edge = *pass;
+    tti_kernel *kernel = pass->source_count <= TTI_KERNEL_ARITY ? pass->row->direct[pass->source_count - 1] : NULL;
+    for (int s = 0; s < pass->source_count; s++) in[s] = source_at(pass, s, offset);
+    for (int k = 0; k < dst_count; k++) out[k] = element_at(pass, dsts[k], offset);
+    edge.sources = in;
+    edge.stream = false;
+    if (n > 0) reduce_in_blocks(&edge, kernel, out, dst_count, n);
 }
 
 /* One kernel for the lines that destinations have whole, another for what is before and after them. */
-static void reduce_to_all(const struct pass *pass, void *const *dsts, int dst_count, size_t count)
+static void reduce_to_all(const struct pass *pass, tti_to_all_kernel *kernel, void *const *dsts, int dst_count,
+                          size_t count)
 {
-    tti_kernel *plain = pass->row->direct[pass->source_count - 1];
     size_t per_line = LINE_BYTES / pass->element_bytes;
     size_t head = lead(pass, dsts[0]);
     if (head > count) head = count;
     size_t body = (count - head) / per_line * per_line, tail = head + body;
-    const void *in[TTI_KERNEL_ARITY];
-    void *out[TTI_KERNEL_ARITY];
+    const void *in[TTI_KERNEL_WIDE];
+    void *out[TTI_KERNEL_WIDE];
     for (int s = 0; s < pass->source_count; s++) in[s] = source_at(pass, s, head);
     for (int k = 0; k < dst_count; k++) out[k] = element_at(pass, dsts[k], head);
-    direct_to_all(pass, plain, dsts, dst_count, 0, head);
-    pass->row->to_all[pass->source_count - 1](out, dst_count, in, pass->source_count, body, pass->stream);
-    direct_to_all(pass, plain, dsts, dst_count, tail, count - tail);
+    reduce_edge(pass, dsts, dst_count, 0, head);
+    kernel(out, dst_count, in, pass->source_count, body, pass->stream);
+    reduce_edge(pass, dsts, dst_count, tail, count - tail);
     if (pass->stream) tti_stream_end();
+}
+
+/* The kernel that writes to all destinations at once; NULL: there is none, or in blocks it is faster. */
+static tti_to_all_kernel *at_once(const struct pass *pass, void *const *dsts, int dst_count)
+{
+    bool few = pass->source_count <= TTI_KERNEL_ARITY &&
+               (dst_count <= 2 || (pass->stream && dst_count <= TTI_KERNEL_ARITY));
+    tti_to_all_kernel *kernel = pass->source_count <= TTI_KERNEL_ARITY ? pass->row->to_all[pass->source_count - 1]
+                                                                       : pass->row->wide;
+    if (kernel == NULL || pass->source_count > TTI_KERNEL_WIDE || dst_count > TTI_KERNEL_WIDE) return NULL;
+    if (!lines_agree(pass, dsts, dst_count)) return NULL;
+    return few || tti_lie_apart(pass->sources, pass->source_count, dsts, dst_count) ? kernel : NULL;
 }
 
 static void reduce_at_length(const struct tti_reducer *reducer, const struct tti_kernels *set,
@@ -289,13 +306,12 @@ static void reduce_at_length(const struct tti_reducer *reducer, const struct tti
             tti_copy(dsts[k], sources[0], count * pass.element_bytes, stream ? TTI_STREAMED : TTI_CACHED);
         return;
     }
-    bool few = source_count <= TTI_KERNEL_ARITY;
-    bool at_once = stream || dst_count <= 2; /* see copy_range */
-    if (few && at_once && pass.row->to_all[source_count - 1] && lines_agree(&pass, dsts, dst_count)) {
-        reduce_to_all(&pass, dsts, dst_count, count);
+    tti_to_all_kernel *to_all = at_once(&pass, dsts, dst_count);
+    if (to_all != NULL) {
+        reduce_to_all(&pass, to_all, dsts, dst_count, count);
         return;
     }
-    tti_kernel *kernel = few ? pass.row->direct[source_count - 1] : NULL;
+    tti_kernel *kernel = source_count <= TTI_KERNEL_ARITY ? pass.row->direct[source_count - 1] : NULL;
     reduce_in_blocks(&pass, kernel, dsts, dst_count, count);
 }
 
