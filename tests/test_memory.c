@@ -163,6 +163,34 @@ static void test_arena_errors(bool shared)
     tti_arena_destroy(&arena);
 }
 
+/* Where it was asked to begin, unless there is no room for that; and nothing of it is lost. */
+static void test_arena_shifted(bool shared)
+{
+    tutti_error error = {0};
+    struct tti_arena arena;
+    CHECK(tti_arena_create(&arena, 64 * MIB, shared, &error) == TUTTI_OK);
+    static const size_t sizes[] = {4096, 65536, MIB, 2 * MIB, 5 * MIB + 3},
+                        shifts[] = {0, 64, 4096, 4096 + 320, 131008};
+    enum { COUNT = sizeof sizes / sizeof *sizes };
+    char *blocks[COUNT];
+    for (int round = 0; round < COUNT; round++) {
+        for (int i = 0; i < COUNT; i++) {
+            size_t shift = shifts[(i + round) % COUNT], align = sizes[i] >= 2 * MIB ? 2 * MIB : 4096;
+            blocks[i] = tti_arena_alloc_shifted(&arena, sizes[i], shift, &error);
+            CHECK(blocks[i] != NULL && is_filled(blocks[i], sizes[i], 0));
+            CHECK((size_t)(blocks[i] - arena.mapping.base) % align == shift % align);
+            memset(blocks[i], 0x5a, sizes[i]);
+        }
+        for (int i = 0; i < COUNT; i++) CHECK(is_filled(blocks[i], sizes[i], 0x5a));
+        for (int i = 0; i < COUNT; i++) CHECK(tti_arena_free(&arena, blocks[(i * 2) % COUNT], &error) == TUTTI_OK);
+    }
+    char *small = tti_arena_alloc_shifted(&arena, 4095, 64, &error);
+    CHECK(small == arena.mapping.base && tti_arena_free(&arena, small, &error) == TUTTI_OK);
+    char *all = tti_arena_alloc_shifted(&arena, 64 * MIB, 4096, &error);
+    CHECK(all == arena.mapping.base && is_filled(all, 64 * MIB, 0));
+    tti_arena_destroy(&arena);
+}
+
 static void test_arena_quarantine(void)
 {
     tutti_error error = {0};
@@ -427,6 +455,8 @@ int main(void)
         test_stress(shared, 4, SANITIZED ? 1000 : 5000);
         test_countdown(shared);
     }
+    test_arena_shifted(false);
+    test_arena_shifted(true);
     test_arena_quarantine();
     test_many();
     if (!SANITIZED) {

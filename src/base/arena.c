@@ -358,20 +358,22 @@ static tutti_status exhausted(const struct tti_arena *arena, size_t bytes, tutti
                          tti_bytes_text(largest_free(arena), largest));
 }
 
-static struct tti_block *take(struct tti_arena *arena, size_t bytes, size_t align, tutti_error *error)
+/* What is before it, up to where it is aligned, is committed with it, since that may be a part of its first large page, and
+ * stays free. */
+static struct tti_block *take(struct tti_arena *arena, size_t bytes, size_t align, size_t shift, tutti_error *error)
 {
-    struct tti_block *block = find_fit(arena, bytes, align, BIN_TRIES);
-    if (block == NULL) block = find_fit(arena, bytes, align, SIZE_MAX);
+    struct tti_block *block = find_fit(arena, bytes + shift, align, BIN_TRIES);
+    if (block == NULL) block = find_fit(arena, bytes + shift, align, SIZE_MAX);
     if (block == NULL) {
         exhausted(arena, bytes, error);
         return NULL;
     }
     size_t offset = align_up(block->offset, align);
-    if (commit(arena, offset, bytes, error) != TUTTI_OK) {
-        if (bytes > KEPT_BYTES) decommit(arena, block, offset, bytes);
+    if (commit(arena, offset, shift + bytes, error) != TUTTI_OK) {
+        if (bytes > KEPT_BYTES) decommit(arena, block, offset, shift + bytes);
         return NULL;
     }
-    block = carve(arena, block, offset, bytes);
+    block = carve(arena, block, offset + shift, bytes);
     if (block == NULL)
         tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for an arena's index ran out");
     else
@@ -381,6 +383,11 @@ static struct tti_block *take(struct tti_arena *arena, size_t bytes, size_t alig
 
 void *tti_arena_alloc(struct tti_arena *arena, size_t bytes, tutti_error *error)
 {
+    return tti_arena_alloc_shifted(arena, bytes, 0, error);
+}
+
+void *tti_arena_alloc_shifted(struct tti_arena *arena, size_t bytes, size_t shift, tutti_error *error)
+{
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_lock(&arena->lock);
     if (bytes > arena->mapping.bytes) {
@@ -389,11 +396,14 @@ void *tti_arena_alloc(struct tti_arena *arena, size_t bytes, tutti_error *error)
         return NULL;
     }
     size_t align = bytes >= page ? page : LINE_BYTES, needed = align_up(bytes > 0 ? bytes : 1, align);
-    if (bytes >= TTI_LARGE_PAGE && find_fit(arena, needed, TTI_LARGE_PAGE, BIN_TRIES) != NULL) align = TTI_LARGE_PAGE;
-    struct tti_block *block = take(arena, needed, align, error);
+    size_t wanted = bytes >= TTI_LARGE_PAGE ? TTI_LARGE_PAGE : align;
+    if (bytes < page || find_fit(arena, needed + shift, wanted, BIN_TRIES) == NULL) shift = 0;
+    if (find_fit(arena, needed + shift, wanted, BIN_TRIES) != NULL) align = wanted;
+    struct tti_block *block = take(arena, needed, align, shift, error);
     pthread_mutex_unlock(&arena->lock);
     if (block == NULL) return NULL;
-    if (align == TTI_LARGE_PAGE) tti_mapping_enlarge_pages(&arena->mapping, block->offset, needed);
+    size_t begin = block->offset & ~(align - 1);
+    if (align == TTI_LARGE_PAGE) tti_mapping_enlarge_pages(&arena->mapping, begin, block->offset + needed - begin);
     return arena->mapping.base + block->offset;
 }
 

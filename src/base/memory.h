@@ -75,6 +75,8 @@ tutti_status tti_arena_create(struct tti_arena *arena, size_t bytes, bool shared
 void tti_arena_destroy(struct tti_arena *arena);
 /* Committed, zeroed, aligned to 64 bytes (from a page on: to a page). NULL with *error set when it cannot be had. */
 void *tti_arena_alloc(struct tti_arena *arena, size_t bytes, tutti_error *error);
+/* The same, but from a page on it begins `shift` bytes, a multiple of 64, after one, unless there is no room for that. */
+void *tti_arena_alloc_shifted(struct tti_arena *arena, size_t bytes, size_t shift, tutti_error *error);
 /* ERR_ARGUMENT when `pointer` was not given by this arena or was freed already. */
 tutti_status tti_arena_free(struct tti_arena *arena, void *pointer, tutti_error *error);
 /* The block stays allocated for ever: someone may still write to it. Unknown pointers are ignored. */

@@ -173,8 +173,9 @@ struct tutti_comm {
     int rank, size;
     int job_rank; /* this rank's number in the world of all hosts */
     bool is_world;
-    int *members;        /* the world's number of each rank; NULL: the comm of all */
-    unsigned fork_count; /* of the process when the comm was made */
+    int *members;                 /* the world's number of each rank; NULL: the comm of all */
+    unsigned fork_count;          /* of the process when the comm was made */
+    _Atomic uint64_t allocations; /* by tutti_alloc, so far */
     struct tti_area *area;
     size_t area_bytes; /* of memory that the ranks share; 0: they share none */
     bool owns_area;    /* of a comm that was split off: it lies in this process's arena, given by this rank */
