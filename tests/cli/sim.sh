@@ -11,8 +11,8 @@ matches "one host: direct is chosen, and takes as long as its bytes" '^ \* direc
 matches "one host: chunks" '^   chunks +[0-9.]+ us' "$OUT"
 check "one host: one is chosen" 1 "$(grep -c '^ \* [a-z]*.*GB/s\|^ \* direct' <<<"$OUT")"
 
-tool sim barrier --ranks-per-host 16 --local 10G:1us --overhead 0ns
-matches "barrier: four rounds" '^ \* dissemination +4.00 us' "$OUT"
+tool sim barrier --ranks-per-host 128 --local 10G:1us --overhead 0ns
+matches "barrier: seven rounds" '^ \* dissemination +7.00 us' "$OUT"
 
 tool sim barrier --hosts 2
 matches "barrier between hosts: no size" '^barrier, 16 ranks on 2 hosts' "$OUT"
