@@ -117,6 +117,10 @@ struct host_report host_run(const struct host_part *part)
     if (report.status != TUTTI_OK) return report;
     report.hosts = cluster->host_count;
     report.local_size = cluster->seats[0].world->size;
+    for (int rank = 0; rank < cluster->size; rank += cluster->ranks_each) {
+        report.apart += cluster->ranks[rank].first == cluster->ranks[rank].process;
+        report.machines += cluster->ranks[rank].machine == cluster->ranks[rank].process;
+    }
     if (!facts_hold(cluster)) report.wrong++;
     run_seats(part, cluster, &report);
     for (int i = part->launch.ranks_each; i > 0; i--) tti_cluster_release(cluster);

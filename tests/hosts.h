@@ -21,8 +21,9 @@ struct host_part {
 
 struct host_report {
     tutti_status status;
-    int hosts, local_size;              /* of the world */
-    uint64_t ended, wrong;              /* frames */
+    int hosts, local_size; /* of the world */
+    int apart, machines;   /* hosts that processes are on, whatever the transport; and whose cores these have */
+    uint64_t ended, wrong; /* frames */
     int64_t joined_ns, ran_ns, lost_ns; /* when, by the clock of all */
     tutti_error error;
     char lost[200];

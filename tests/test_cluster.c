@@ -92,7 +92,7 @@ static void test_join(int count, int each, const char *transport, bool threads)
         CHECK(reports[i].status == TUTTI_OK);
         if (reports[i].status != TUTTI_OK) printf("process %d: %s\n", i, reports[i].error.text);
         CHECK(reports[i].hosts == (tcp ? size : 1) && reports[i].local_size == (tcp ? 1 : size));
-        CHECK(reports[i].wrong == 0);
+        CHECK(reports[i].wrong == 0 && reports[i].apart == 1 && reports[i].machines == 1);
         CHECK(reports[i].ended == (tcp ? (uint64_t)each * 40 * (uint64_t)(size - 1) : 0));
     }
 }

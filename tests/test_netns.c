@@ -218,6 +218,7 @@ static void test_mixed(const char *at_a, const char *at_b, const char *address, 
             CHECK(reports[i].status == TUTTI_OK && reports[i].hosts == 2 && reports[i].local_size == 4);
             if (reports[i].status != TUTTI_OK) printf("process %d: %s\n", i, reports[i].error.text);
             CHECK(reports[i].wrong == 0 && reports[i].ended == 2 * 4 * 30);
+            CHECK(reports[i].apart == 2 && reports[i].machines == 1);
         }
         next_job();
     }

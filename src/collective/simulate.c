@@ -183,7 +183,8 @@ static tutti_status lay_out(struct simulation *simulation)
     bool made = cluster->ranks != NULL && cluster->host_names != NULL && host_of != NULL;
     for (int rank = 0; made && rank < simulation->size; rank++) {
         int host = host_of[rank] = rank / setup->ranks_per_host;
-        cluster->ranks[rank] = (struct tti_cluster_rank){.host = host, .local = rank % setup->ranks_per_host};
+        cluster->ranks[rank] = (struct tti_cluster_rank){
+            .host = host, .first = host, .machine = host, .local = rank % setup->ranks_per_host};
         snprintf(cluster->host_names[host], TTI_CLUSTER_HOST, "host%d", host);
     }
     if (made && cluster->shares) made = tti_hosts_make(&simulation->layout, host_of, simulation->size) == TUTTI_OK;

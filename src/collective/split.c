@@ -196,12 +196,9 @@ static int count_here(const struct split *split)
 {
     const struct tti_cluster *cluster = cluster_of(split->parent);
     if (split->local || cluster == NULL) return split->size;
-    const char *own = cluster->host_names[cluster->ranks[tti_member(split->parent, split->parent->rank)].host];
-    int count = 0;
-    for (int i = 0; i < split->size; i++) {
-        int host = cluster->ranks[tti_member(split->parent, split->group[i])].host;
-        count += strcmp(cluster->host_names[host], own) == 0;
-    }
+    int own = cluster->ranks[tti_member(split->parent, split->parent->rank)].machine, count = 0;
+    for (int i = 0; i < split->size; i++)
+        count += cluster->ranks[tti_member(split->parent, split->group[i])].machine == own;
     return count;
 }
 
@@ -411,12 +408,7 @@ tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made)
 {
     TTI_TRY(begin(comm, TTI_COMM_BY_HOST, made));
     const struct tti_cluster *cluster = cluster_of(comm);
-    int colour = 0;
-    if (cluster !=
-        NULL) { /* the first rank on a host of the same name: with transport=tcp each rank is a host of its own */
-        const char *own = cluster->host_names[cluster->ranks[tti_member(comm, comm->rank)].host];
-        while (strcmp(cluster->host_names[cluster->ranks[tti_member(comm, colour)].host], own) != 0) colour++;
-    }
+    int colour = cluster == NULL ? 0 : cluster->ranks[tti_member(comm, comm->rank)].first;
     return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_BY_HOST, .colour = colour}, made);
 }
 

@@ -224,15 +224,20 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
     return hash;
 }
 
-uint64_t tti_network_here(void)
+uint64_t tti_system_here(void)
 {
     uint64_t hash = 14695981039346656037u;
     char boot[64];
-    struct stat space;
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t got = fd < 0 ? 0 : read(fd, boot, sizeof boot);
     if (fd >= 0) close(fd);
-    hash = hash_bytes(hash, boot, got > 0 ? (size_t)got : 0);
+    return hash_bytes(hash, boot, got > 0 ? (size_t)got : 0);
+}
+
+uint64_t tti_network_here(void)
+{
+    uint64_t hash = tti_system_here();
+    struct stat space;
     if (stat("/proc/self/ns/net", &space) != 0) return hash;
     hash = hash_bytes(hash, &space.st_ino, sizeof space.st_ino);
     return hash_bytes(hash, &space.st_dev, sizeof space.st_dev);

@@ -51,6 +51,8 @@ int tti_connect(const struct tti_address *address);
 int tti_connect_result(int fd);
 /* Text of this host's name; never empty. */
 void tti_host_name(char *name, size_t bytes);
+/* A number that all processes of a running system share, whatever their namespaces. */
+uint64_t tti_system_here(void);
 /* A number that all processes share which see the same network: system and network namespace. */
 uint64_t tti_network_here(void);
 /* For poll: milliseconds until the deadline, rounded up, at most a second. */

@@ -24,7 +24,7 @@ enum { CARD_MOST = sizeof(struct tti_tcp_card) };
 /* What a process gives: this, then for each of its ranks the bytes of its card and the card; or, if it cannot listen, why. */
 struct card {
     int32_t status;
-    uint64_t network, processes; /* namespaces; the first with the system */
+    uint64_t system, network, processes; /* the last two: namespaces, the first of them with the system */
     uint32_t user;
     int32_t pid, ranks_each, has_key;
     int32_t part;                     /* of its host, which then counts as one; 0 but for trials */
@@ -75,7 +75,6 @@ static tutti_status make_cluster(struct joining *joining)
     cluster->process = launch->process;
     cluster->process_count = launch->process_count;
     cluster->ranks_each = launch->ranks_each;
-    cluster->one_machine = joining->options->host_processes > 0 && launch->one_host;
     atomic_init(&cluster->references, 1);
     cluster->ranks = tti_calloc((size_t)cluster->size, sizeof *cluster->ranks);
     cluster->host_names = tti_calloc((size_t)cluster->size, sizeof *cluster->host_names);
@@ -139,6 +138,7 @@ static void fill_card(const struct joining *joining, struct card *card)
 {
     memset(card, 0, sizeof *card);
     card->status = joining->able;
+    card->system = tti_system_here();
     card->network = tti_network_here();
     card->processes = process_space();
     card->user = (uint32_t)geteuid();
@@ -234,31 +234,42 @@ static bool same_host(const struct card *a, const struct card *b)
     return a->network == b->network && a->processes == b->processes && a->user == b->user && a->part == b->part;
 }
 
-/* The host of a process: that of the first one on it. */
-static tutti_status find_host(struct joining *joining, int process, const struct card *card, int *host)
+static bool same_machine(const struct card *a, const struct card *b)
+{
+    return a->system == b->system;
+}
+
+/* The first process that is the same in this respect. */
+static tutti_status find_first(struct joining *joining, int process, const struct card *card,
+                               bool same(const struct card *a, const struct card *b), int *first)
 {
     struct card other;
-    struct tti_cluster *cluster = joining->cluster;
-    for (int i = 0; i < process; i++) {
-        TTI_TRY(read_card(joining, i, &other));
-        if (!same_host(card, &other)) continue;
-        *host = joining->hosts[i];
-        return TUTTI_OK;
+    for (*first = 0; *first < process; ++*first) {
+        TTI_TRY(read_card(joining, *first, &other));
+        if (same(card, &other)) break;
     }
-    *host = cluster->host_count++;
-    snprintf(cluster->host_names[*host], TTI_CLUSTER_HOST, "%s", card->host);
     return TUTTI_OK;
 }
 
-static void place_ranks(struct joining *joining, int process, const struct card *card)
+static int add_host(struct tti_cluster *cluster, const struct card *card)
+{
+    snprintf(cluster->host_names[cluster->host_count], TTI_CLUSTER_HOST, "%s", card->host);
+    return cluster->host_count++;
+}
+
+static void place_ranks(struct joining *joining, int process, int first, int machine, const struct card *card)
 {
     struct tti_cluster *cluster = joining->cluster;
     int host = joining->hosts[process], local = 0;
     for (int i = 0; i < process; i++) local += joining->hosts[i] == host;
     for (int i = 0; i < cluster->ranks_each; i++) {
         int rank = process * cluster->ranks_each + i;
-        cluster->ranks[rank] = (struct tti_cluster_rank){
-            .host = host, .local = local * cluster->ranks_each + i, .process = process, .pid = card->pid};
+        cluster->ranks[rank] = (struct tti_cluster_rank){.host = host,
+                                                         .first = first,
+                                                         .machine = machine,
+                                                         .local = local * cluster->ranks_each + i,
+                                                         .process = process,
+                                                         .pid = card->pid};
         if (!joining->all_tcp) continue;
         cluster->ranks[rank].host = rank;
         cluster->ranks[rank].local = 0;
@@ -273,8 +284,12 @@ static tutti_status place_all(struct joining *joining)
     for (int process = 0; process < cluster->process_count; process++) {
         TTI_TRY(read_card(joining, process, &card));
         if (card.has_key && process == 0) memcpy(joining->key.bytes, card.key, sizeof card.key);
-        if (!joining->all_tcp) TTI_TRY(find_host(joining, process, &card, &joining->hosts[process]));
-        place_ranks(joining, process, &card);
+        int first, machine;
+        TTI_TRY(find_first(joining, process, &card, same_host, &first));
+        TTI_TRY(find_first(joining, process, &card, same_machine, &machine));
+        if (!joining->all_tcp)
+            joining->hosts[process] = first < process ? joining->hosts[first] : add_host(cluster, &card);
+        place_ranks(joining, process, first, machine, &card);
     }
     if (joining->all_tcp) cluster->host_count = cluster->size;
     for (int process = 0; process < cluster->process_count; process++) {
@@ -397,11 +412,9 @@ static tutti_status prepare(struct joining *joining)
 
 int tti_cluster_here(const struct tti_cluster *cluster, int rank)
 {
-    const char *name = cluster->host_names[cluster->ranks[rank].host];
     int count = 0;
-    if (cluster->one_machine) return cluster->size;
     for (int other = 0; other < cluster->size; other++)
-        count += strcmp(cluster->host_names[cluster->ranks[other].host], name) == 0;
+        count += cluster->ranks[other].machine == cluster->ranks[rank].machine;
     return count;
 }
 

@@ -17,8 +17,10 @@ enum { TTI_CLUSTER_HOST = 64 };
 
 /* One rank of the job. */
 struct tti_cluster_rank {
-    int host;  /* index */
-    int local; /* its number in the world of its host */
+    int host;    /* index; with transport=tcp every rank counts as a host */
+    int first;   /* process on the same host, also with transport=tcp */
+    int machine; /* the first process of those that share its cores, on whatever hosts: these may be namespaces */
+    int local;   /* its number in the world of its host */
     int process, pid;
 };
 
@@ -35,7 +37,6 @@ struct tti_cluster {
     int size;
     int process, process_count, ranks_each;
     int host_count;
-    bool one_machine;                     /* and all of them are this machine, for trial */
     bool shares;                          /* ranks of a host read each other's memory, on all hosts, and are to */
     bool crowded;                         /* some host has more ranks than cores */
     tutti_tuning tuning;                  /* rank 0's, for all that goes between hosts */
