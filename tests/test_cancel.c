@@ -161,6 +161,45 @@ static void withdrawn_or_not(tutti_comm *comm, struct fault_rank *self)
     }
 }
 
+/* ---- Out of time -------------------------------------------------------------------------------------------------- */
+
+/* The one with a deadline is behind the one that is waited for, or beside it. */
+enum { BEHIND, BEHIND_BLOCKING, TWO_MESSAGES, BESIDE_MESSAGE, BESIDE_COLLECTIVE, UNWATCHED, PAIRINGS };
+static int pairing;
+
+static tutti_status run_out(tutti_comm *comm, float *x)
+{
+    tutti_op op, other;
+    bool message = pairing == TWO_MESSAGES || pairing == BESIDE_COLLECTIVE || pairing == UNWATCHED;
+    if (pairing <= BEHIND_BLOCKING)
+        CHECK(tutti_barrier_start(comm, &other) == TUTTI_OK);
+    else if (message)
+        CHECK(tutti_recv_start(tutti_within(comm, 50), x, 1, TUTTI_F32, 1, 1, NULL, &op) == TUTTI_OK);
+    if (pairing == BEHIND || pairing == BESIDE_MESSAGE)
+        CHECK(tutti_all_reduce_start(tutti_within(comm, 50), x, x, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    if (pairing == BEHIND_BLOCKING) return tutti_barrier(tutti_within(comm, 50));
+    if (pairing == BESIDE_COLLECTIVE) return tutti_barrier(comm);
+    if (pairing == BESIDE_MESSAGE) return tutti_recv(comm, x + 1, 1, TUTTI_F32, 1, 2, NULL);
+    if (message) CHECK(tutti_recv_start(comm, x + 1, 1, TUTTI_F32, 1, 2, NULL, &other) == TUTTI_OK);
+    tutti_status status = TUTTI_IN_PROGRESS;
+    int64_t until = fault_now_ns() + INT64_C(30000000000);
+    while (pairing == UNWATCHED && status == TUTTI_IN_PROGRESS && fault_now_ns() < until) status = tutti_test(op);
+    return pairing == UNWATCHED ? status : tutti_wait_for(message ? other : op, 30000);
+}
+
+static void another_has_less(tutti_comm *comm, struct fault_rank *self)
+{
+    float x[2] = {0};
+    if (tutti_rank(comm) == 0) {
+        tutti_status status = run_out(comm, x);
+        const tutti_error *error = tutti_comm_error(comm);
+        CHECK_THAT(status == TUTTI_ERR_TIMEOUT && error != NULL && strstr(error->text, "its deadline of 50 ms passed"),
+                   "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
+        self->mark = 1;
+    }
+    fault_await_mark(0, 1);
+}
+
 /* ---- Every kind -------------------------------------------------------------------------------------------------- */
 
 /* Of one op: `count` elements for each rank, in and out. */
@@ -273,6 +312,11 @@ static void run_all(bool processes)
     for (int group = 0; group < 2 && !over_tcp; group++) {
         in_group = group;
         run(group ? "a group under way" : "under way", under_way, 2, processes);
+    }
+    for (pairing = 0; pairing < PAIRINGS; pairing++) {
+        char title[64];
+        snprintf(title, sizeof title, "another op has less time, pairing %d", pairing);
+        run(title, another_has_less, 2, processes);
     }
     for (ending = 0; ending < KINDS; ending++) {
         char title[64];

@@ -146,7 +146,8 @@ TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const 
                                      tutti_comm **world);
 
 /* Leaves and frees the comm, and the memory tutti_alloc gave for it. Waits for a peer only where a collective that was
- * started has not ended, dropped ones too: until its deadline, 30 s at most. Then it is cancelled. NULL is ignored. */
+ * started has not ended, or a message of which the peer knows, dropped ones too: until its deadline, 30 s at most. Then it is
+ * cancelled. NULL is ignored. */
 TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 
 TUTTI_API int tutti_rank(const tutti_comm *comm);

@@ -145,6 +145,23 @@ bool tti_queue_help(tutti_comm *comm, bool look)
     return moved;
 }
 
+static const struct tti_started *find_overdue(const struct tti_started *started, int64_t now_ns)
+{
+    for (; started != NULL; started = started->next) {
+        int64_t limit = started->op.deadline_ms * MS, since = started->vigil.since_ns;
+        if (limit != 0 && since != 0 && now_ns - since >= limit) return started;
+    }
+    return NULL;
+}
+
+const struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
+{
+    tti_lock(&comm->queue.lock);
+    const struct tti_started *overdue = find_overdue(comm->queue.first, now_ns);
+    tti_unlock(&comm->queue.lock);
+    return overdue != NULL ? overdue : find_overdue(comm->queue.mail, now_ns);
+}
+
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
 struct waiting {
@@ -324,23 +341,24 @@ tutti_status tti_queue_run(struct tti_op *op)
 
 /* ---- Closing --------------------------------------------------------------------------------------------------- */
 
-static void cancel_mail(tutti_comm *comm)
+static void cancel_mail(tutti_comm *comm, uint32_t how)
 {
     tti_queue_take(comm);
     for (struct tti_started *mail = comm->queue.mail; mail != NULL; mail = mail->next)
-        if (atomic_load_explicit(&mail->cancelled, memory_order_relaxed) == 0)
-            atomic_store_explicit(&mail->cancelled, TTI_CANCEL_GENTLY, memory_order_relaxed);
+        if (how == TTI_CANCEL || atomic_load_explicit(&mail->cancelled, memory_order_relaxed) == 0)
+            atomic_store_explicit(&mail->cancelled, how, memory_order_relaxed);
     tti_queue_give_back(comm);
 }
 
 static void end_all(tutti_comm *comm)
 {
-    cancel_mail(comm); /* what was received by nobody will not be */
+    cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
     int64_t until = tti_now_ns() + CLOSE_MS * MS;
     while (!tti_queue_is_idle(comm)) {
         struct tti_started *first = first_of(comm);
-        if (first != NULL && tti_now_ns() >= until)
-            atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
+        bool late = tti_now_ns() >= until;
+        if (first != NULL && late) atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
+        if (late) cancel_mail(comm, TTI_CANCEL);
         if (!tti_queue_help(comm, true)) tti_wait_turn();
     }
 }

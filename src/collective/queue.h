@@ -61,6 +61,9 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
 /* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
 bool tti_queue_help(tutti_comm *comm, bool look);
 
+/* An op in flight, whether it is its turn or not, whose own deadline has passed; or NULL. For who has the right. */
+const struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);
+
 /* The right to take ops forward (queue_hand.c): unless somebody else has it, or waiting for it; and doing so. */
 bool tti_queue_try(tutti_comm *comm);
 void tti_queue_take(tutti_comm *comm);

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "collective/queue.h"
+#include "collective/queue_message.h"
 #include "collective/stats.h"
 #include "collective/trace.h"
 #include <stdio.h>
@@ -77,6 +79,23 @@ static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
                           "%s: its deadline of %lld ms passed", text, (long long)deadline_ms);
 }
 
+/* Another op of the comm, behind the one that waits or beside it, may have less time. */
+static tutti_status check_others(struct watch *watch)
+{
+    tutti_comm *comm = watch->comm;
+    bool alone = !watch->waitable->started && !watch->waitable->drives;
+    const struct tti_started *late = alone ? NULL : tti_queue_overdue(comm, watch->now_ns);
+    if (late == NULL) return TUTTI_OK;
+    enum tti_kind kind = late->mail != NULL ? late->mail->kind : (enum tti_kind)late->op.call.kind;
+    char text[240], site[112];
+    int peer = blamed(watch);
+    describe_stall(watch, peer, text, sizeof text);
+    tti_site_describe(late->mail != NULL ? &late->mail->site : &late->op.call.site, site, sizeof site);
+    return tti_comm_break(comm, kind, TUTTI_ERR_TIMEOUT, peer,
+                          "%s; %s%s is in flight too: its deadline of %lld ms passed", text, tti_kind_name(kind), site,
+                          (long long)late->op.deadline_ms);
+}
+
 /* A peer that left will not come any more. Messages see to it themselves (message.c). */
 static tutti_status check_left(struct watch *watch)
 {
@@ -135,6 +154,7 @@ static tutti_status look(struct watch *watch)
     }
     int64_t waited = now - vigil->since_ns, deadline_ms = deadline_of(comm, watch->waitable);
     if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
+    if (vigil->looked_ns == now) TTI_TRY(check_others(watch));
     if (!vigil->reported && waited >= comm->world->options.stall_report_ms * MS) {
         char text[400];
         describe_stall(watch, blamed(watch), text, sizeof text);
