@@ -193,6 +193,34 @@ static void disagree(tutti_comm *comm, struct fault_rank *self)
 }
 
 /* Ops of many comms in flight at once, waited for in another order than they were started. */
+/* Rank 1 does not come to what rank 0 asks for; which that was is told by the deadline, and to who frees it. */
+static void stay_away(tutti_comm *comm, struct fault_rank *self)
+{
+    static const char *const names[] = {"data", "tensor"};
+    int sizes[] = {1, 2};
+    tutti_mesh *mesh;
+    tutti_comm *made = NULL, *copy;
+    CHECK(tutti_mesh_create(comm, names, sizes, 2, &mesh) == TUTTI_OK);
+    CHECK(tutti_comm_duplicate(comm, &copy) == TUTTI_OK);
+    if (tutti_rank(comm) == 0) {
+        tutti_status status = tutti_comm_split(tutti_at(tutti_within(copy, 50), "a.c", 7), 0, 0, &made);
+        const tutti_error *error = tutti_comm_error(copy);
+        CHECK_THAT(status == TUTTI_ERR_TIMEOUT && made == NULL &&
+                       strstr(error->text, "in all_gather \"comm_split\" at a.c:7 for rank 1") != NULL,
+                   "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
+        atomic_store(&self->mark, 1);
+        status = tutti_mesh_comm(mesh, "tensor", &made);
+        error = tutti_comm_error(comm);
+        CHECK_THAT(status == TUTTI_ERR_MISMATCH && made == NULL &&
+                       strstr(error->text, "\"mesh comm along tensor\"") != NULL &&
+                       strstr(error->text, "rank 1") != NULL,
+                   "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
+    }
+    fault_await_mark(0, 1);
+    tutti_mesh_free(mesh);
+    CHECK(tutti_comm_free(copy) == TUTTI_OK);
+}
+
 static void many_comms(tutti_comm *comm, struct fault_rank *self)
 {
     int rank = tutti_rank(comm), size = tutti_size(comm), made = SANITIZED ? MANY / 10 : MANY;
@@ -352,6 +380,7 @@ int main(void)
         run("mesh", mesh_them, 6, processes, tcp);
         run("mesh outlives", mesh_outlives, 2, processes, tcp);
         run("disagree", disagree, 6, processes, tcp);
+        run("one stays away", stay_away, 2, processes, tcp);
         run("many comms", many_comms, 2, processes, tcp);
         run("one is broken", break_one, 2, processes, tcp);
         run("many times", many_times, 2, processes, tcp);

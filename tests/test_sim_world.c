@@ -194,7 +194,9 @@ static int reports;
 static void count_reports(void *context, tutti_log_level level, const char *line)
 {
     (void)context;
-    if (level == TUTTI_WARN && strstr(line, "has waited 30.0 s in barrier for rank 3") != NULL) reports++;
+    if (level == TUTTI_WARN && strstr(line, "has waited 30.0 s in barrier at ") != NULL &&
+        strstr(line, " for rank 3; "))
+        reports++;
 }
 
 static void test_deadline(int hosts)

@@ -462,7 +462,9 @@ static void test_report(void)
             CHECK_THAT(reports == 1, "%d reports: %s", (int)reports, line); /* one per wait */
             snprintf(words, sizeof words, "rank %d has waited ", 1 - victim);
             CHECK_THAT(fault_logged(words), "%s", line);
-            snprintf(words, sizeof words, " s in %s for rank %d", message ? "recv" : "barrier", victim);
+            snprintf(words, sizeof words, " s in %s", message ? "recv" : "barrier");
+            CHECK_THAT(fault_logged(words), "%s", line);
+            snprintf(words, sizeof words, " for rank %d; ", victim);
             CHECK_THAT(fault_logged(words), "%s", line);
             snprintf(words, sizeof words, "rank %d's last call was #1 all_reduce(1 f32, sum) \"first\" at", victim);
             CHECK_THAT(fault_logged(words), "%s", line);

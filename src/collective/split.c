@@ -10,6 +10,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "collective/api.h"
 #include "collective/local.h"
@@ -19,6 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MS INT64_C(1000000)
 
 /* What each rank says first. */
 struct wish {
@@ -39,6 +42,9 @@ struct split {
     tutti_comm *parent;
     enum tti_kind kind;
     char said[SAID];      /* the call, in words */
+    char name[32];        /* of the exchanges */
+    int32_t line;         /* of the call */
+    int64_t until_ns;     /* its deadline; 0: the comm's */
     struct wish *wishes;  /* of all ranks of the parent */
     struct offer *offers; /* likewise */
     int *group;           /* the parent's numbers of the new comm's ranks, in their order */
@@ -54,9 +60,13 @@ struct split {
 
 /* ---- Who goes where -------------------------------------------------------------------------------------------- */
 
+/* What was said about the call holds for each of them. */
 static tutti_status exchange(struct split *split, const void *mine, void *all, size_t bytes)
 {
-    return tutti_all_gather(split->parent, mine, all, bytes, TUTTI_U8);
+    tutti_comm *parent = tutti_named(split->parent, split->name);
+    parent->site.line = split->line;
+    if (split->until_ns != 0) tutti_within(parent, (split->until_ns - tti_now_ns() + MS - 1) / MS);
+    return tutti_all_gather(parent, mine, all, bytes, TUTTI_U8);
 }
 
 /* The first rank that gave something else than rank 0, or 0. All ranks find the same. */
@@ -315,10 +325,16 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
 
 static void describe(struct split *split, const struct tti_split_call *call)
 {
+    const tutti_comm *parent = split->parent;
     char site[112];
-    tti_site_describe(&split->parent->site, site, sizeof site);
-    snprintf(split->said, sizeof split->said, "%s%s%s%s", tti_kind_name(call->kind), call->said[0] == '\0' ? "" : " ",
-             call->said, site);
+    tti_site_describe(&parent->site, site, sizeof site);
+    size_t used = (size_t)snprintf(split->said, sizeof split->said, "%s%s%s", tti_kind_name(call->kind),
+                                   call->said[0] == '\0' ? "" : " ", call->said);
+    bool named = parent->site.name[0] != '\0';
+    snprintf(split->name, sizeof split->name, "%.31s", named ? parent->site.name : split->said);
+    if (used < sizeof split->said) snprintf(split->said + used, sizeof split->said - used, "%s", site);
+    split->line = parent->site.line;
+    if (parent->next_deadline_ms != 0) split->until_ns = tti_now_ns() + parent->next_deadline_ms * MS;
 }
 
 tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, tutti_comm **made)

@@ -57,17 +57,17 @@ static void observe(struct watch *watch)
 static void describe_stall(const struct watch *watch, int peer, char *text, size_t bytes)
 {
     int64_t now = watch->now_ns;
-    char doing[192] = "", waited[64];
-    snprintf(waited, sizeof waited, "%.1f s", seconds(now - watch->vigil->since_ns));
+    char doing[192] = "", site[112], waited[200];
+    tti_site_describe(watch->waitable->site, site, sizeof site);
+    snprintf(waited, sizeof waited, "%.1f s in %s%s", seconds(now - watch->vigil->since_ns),
+             tti_kind_name(watch->waitable->kind), site);
     if (peer < 0) {
-        snprintf(text, bytes, "rank %d has waited %s in %s", watch->comm->rank, waited,
-                 tti_kind_name(watch->waitable->kind));
+        snprintf(text, bytes, "rank %d has waited %s", watch->comm->rank, waited);
         return;
     }
     watch->comm->provider->describe(watch->comm, peer, doing, sizeof doing);
-    snprintf(text, bytes, "rank %d has waited %s in %s for rank %d; %s, and it has not moved for %.1f s",
-             watch->comm->rank, waited, tti_kind_name(watch->waitable->kind), peer, doing,
-             seconds(now - watch->vigil->peer_moved_ns));
+    snprintf(text, bytes, "rank %d has waited %s for rank %d; %s, and it has not moved for %.1f s", watch->comm->rank,
+             waited, peer, doing, seconds(now - watch->vigil->peer_moved_ns));
 }
 
 static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
@@ -87,7 +87,7 @@ static tutti_status check_others(struct watch *watch)
     const struct tti_started *late = alone ? NULL : tti_queue_overdue(comm, watch->now_ns);
     if (late == NULL) return TUTTI_OK;
     enum tti_kind kind = late->mail != NULL ? late->mail->kind : (enum tti_kind)late->op.call.kind;
-    char text[240], site[112];
+    char text[320], site[112];
     int peer = blamed(watch);
     describe_stall(watch, peer, text, sizeof text);
     tti_site_describe(late->mail != NULL ? &late->mail->site : &late->op.call.site, site, sizeof site);
