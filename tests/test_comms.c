@@ -6,6 +6,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/comm.h"
+#include "collective/net.h"
 #include "fault.h"
 
 #include <pthread.h>
@@ -260,6 +261,61 @@ static void break_one(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_comm_free(one) == TUTTI_OK && tutti_comm_free(other) == TUTTI_OK);
 }
 
+/* ---- Two threads of each rank make comms at once ------------------------------------------------------------------ */
+
+enum { TWIN_ROUNDS = SANITIZED ? 30 : 200 };
+
+/* Comms that are made at the same time from different ones never get each other's messages. */
+static void *make_and_use(void *argument)
+{
+    tutti_comm *from = argument, *made = NULL;
+    int size = tutti_size(from), rank = tutti_rank(from);
+    for (int round = 0; round < TWIN_ROUNDS; round++) {
+        if (!CHECK_THAT(tutti_comm_duplicate(from, &made) == TUTTI_OK, "%s", tutti_comm_error(from)->text)) break;
+        int64_t x = (int64_t)round * size + rank, y = 0;
+        tutti_status status = tutti_all_reduce(made, &x, &y, 1, TUTTI_I64, TUTTI_SUM);
+        bool right = status == TUTTI_OK && y == (int64_t)round * size * size + size * (size - 1) / 2;
+        CHECK_THAT(right, "round %d: %s: %s", round, tutti_status_name(status),
+                   status == TUTTI_OK ? "wrong" : tutti_comm_error(made)->text);
+        CHECK(tutti_comm_free(made) == TUTTI_OK);
+        if (!right) break;
+    }
+    return NULL;
+}
+
+static void make_at_once(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *one, *other;
+    pthread_t thread;
+    (void)self;
+    CHECK(tutti_comm_duplicate(comm, &one) == TUTTI_OK && tutti_comm_duplicate(comm, &other) == TUTTI_OK);
+    if (!CHECK(pthread_create(&thread, NULL, make_and_use, one) == 0)) return;
+    make_and_use(other);
+    pthread_join(thread, NULL);
+    CHECK(tutti_comm_free(one) == TUTTI_OK && tutti_comm_free(other) == TUTTI_OK);
+}
+
+/* What comes for a comm that is freed here is not kept. */
+static void send_to_freed(tutti_comm *comm, struct fault_rank *self)
+{
+    static char data[20000];
+    (void)self;
+    if (comm->lanes == NULL) return;
+    for (int round = 0; round < 5; round++) {
+        tutti_comm *made;
+        CHECK(tutti_comm_duplicate(comm, &made) == TUTTI_OK);
+        if (tutti_rank(comm) == 1) CHECK(tutti_comm_free(made) == TUTTI_OK);
+        fault_meet(comm);
+        if (tutti_rank(comm) == 0) CHECK(tutti_send(made, data, sizeof data, TUTTI_U8, 1, 0) == TUTTI_OK);
+        if (tutti_rank(comm) == 0) CHECK(tutti_comm_free(made) == TUTTI_OK);
+        CHECK(tutti_barrier(comm) == TUTTI_OK);
+    }
+    tti_net_lock(comm->lanes->net);
+    uint64_t kept = comm->lanes->net->stray_bytes;
+    tti_net_unlock(comm->lanes->net);
+    CHECK_THAT(kept == 0, "%llu bytes are kept", (unsigned long long)kept);
+}
+
 static size_t blocks_in_use(tutti_comm *comm)
 {
     struct tti_arena *arena = &comm->world->arena;
@@ -383,6 +439,8 @@ int main(void)
         run("one stays away", stay_away, 2, processes, tcp);
         run("many comms", many_comms, 2, processes, tcp);
         run("one is broken", break_one, 2, processes, tcp);
+        run("made at once", make_at_once, 3, processes, tcp);
+        run("sent to a freed one", send_to_freed, 2, processes, tcp);
         run("many times", many_times, 2, processes, tcp);
         leave_first(processes, tcp == NULL ? "TUTTI_TRANSPORT=auto" : tcp);
         if (!processes) run("one ends", end_without_freeing, 2, false, tcp);

@@ -116,11 +116,11 @@ void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes)
     net->strays_last = link;
 }
 
-/* Whether this rank had a comm of that number and has freed it. */
+/* Whether this rank had a comm of that number with this peer, and has freed it. */
 static bool is_freed(const struct tti_net *net, uint32_t id)
 {
-    for (const struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next)
-        if (lanes->id == id) return false;
+    for (const struct tti_making *making = net->making; making != NULL; making = making->next)
+        if (making->id == id) return false;
     return id < net->next_id;
 }
 
@@ -128,10 +128,9 @@ static bool is_freed(const struct tti_net *net, uint32_t id)
 static void take_stray(struct tti_net *net, struct tti_aside *aside)
 {
     const struct tti_frame_head *head = &aside->head;
-    bool asks = head->kind == TTI_FRAME_ASK, leaves = head->kind == TTI_FRAME_LEAVE;
-    if ((asks || leaves) && is_freed(net, head->comm)) {
+    if (is_freed(net, head->comm)) {
         struct tti_frame_head answer = {.comm = head->comm, .kind = TTI_FRAME_LEAVE};
-        if (asks) tti_net_say(net, aside->peer, answer, NULL);
+        if (head->kind == TTI_FRAME_ASK) tti_net_say(net, aside->peer, answer, NULL);
         tti_free(aside);
         return;
     }
@@ -200,6 +199,38 @@ bool tti_net_pump(struct tti_net *net)
     bool moved = tti_net_move(net, TTI_ANYBODY);
     tti_net_unlock(net);
     return moved;
+}
+
+/* ---- Numbers of comms ------------------------------------------------------------------------------------------ */
+
+uint32_t tti_net_propose(struct tti_net *net)
+{
+    tti_net_lock(net);
+    uint32_t id = net->next_id++;
+    tti_net_unlock(net);
+    return id;
+}
+
+bool tti_net_take_id(struct tti_net *net, uint32_t proposed, struct tti_making *making)
+{
+    tti_net_lock(net);
+    bool takes = making->id == proposed || making->id >= net->next_id;
+    if (takes) {
+        if (making->id >= net->next_id) net->next_id = making->id + 1;
+        making->next = net->making;
+        net->making = making;
+    }
+    tti_net_unlock(net);
+    return takes;
+}
+
+void tti_net_made(struct tti_net *net, struct tti_making *making)
+{
+    tti_net_lock(net);
+    struct tti_making **link = &net->making;
+    while (*link != NULL && *link != making) link = &(*link)->next;
+    if (*link != NULL) *link = making->next;
+    tti_net_unlock(net);
 }
 
 /* ---- Making and freeing ---------------------------------------------------------------------------------------- */

@@ -139,6 +139,12 @@ struct tti_lanes {
     struct tti_lanes *next;   /* of the net */
 };
 
+/* The number of a comm that is being made here. */
+struct tti_making {
+    uint32_t id;
+    struct tti_making *next;
+};
+
 struct tti_net {
     _Atomic uint32_t lock;
     _Atomic(const void *) owner; /* the task that holds it, and */
@@ -149,9 +155,10 @@ struct tti_net {
     struct tti_kept *kept;                   /* memory of freed comms that the transport may still use */
     struct tti_aside *strays, **strays_last; /* for comms that are not made here yet */
     uint64_t stray_bytes;
-    struct tti_table lost;   /* char: why these ranks were */
-    struct tti_table coming; /* struct tti_aside, of the frame that comes from a rank now: of no lane's */
-    uint32_t next_id;
+    struct tti_table lost;     /* char: why these ranks were */
+    struct tti_table coming;   /* struct tti_aside, of the frame that comes from a rank now: of no lane's */
+    uint32_t next_id;          /* no comm had this number or a larger one, nor was it proposed */
+    struct tti_making *making; /* these have numbers that are agreed on */
     int references;
     void *cluster; /* freed with it */
     void (*release)(void *cluster);
@@ -163,6 +170,12 @@ void tti_net_release(struct tti_net *net);
 
 /* Frees the memory when the transport is closed. With the lock held. */
 void tti_net_keep(struct tti_net *net, void *memory);
+
+/* Comms that have a rank in common have different numbers, also when they are made at the same time: each rank of a new one
+ * proposes a number, once, and takes the largest that was if it is its own or was never seen here. Else all propose again. */
+uint32_t tti_net_propose(struct tti_net *net);
+bool tti_net_take_id(struct tti_net *net, uint32_t proposed, struct tti_making *making);
+void tti_net_made(struct tti_net *net, struct tti_making *making); /* or not; ignored where it was not taken */
 
 /* Adds or removes a comm. */
 tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id, tutti_error *error);

@@ -26,7 +26,7 @@
 /* What each rank says first. */
 struct wish {
     int32_t colour, key;
-    uint32_t next_id; /* of comms over the transport */
+    uint32_t id; /* proposed, of a comm over the transport */
     int32_t bounce;
     uint64_t digest; /* of what all ranks give alike */
 };
@@ -36,6 +36,7 @@ enum { SAID = 256 };
 struct offer {
     int32_t status, process;
     uint64_t offset;
+    uint64_t refuses; /* the new comm's number */
 };
 
 struct split {
@@ -55,6 +56,7 @@ struct split {
     struct offer mine;
     void *area;
     size_t area_bytes;
+    struct tti_making making; /* over the transport: its number */
     tutti_error error;
 };
 
@@ -216,7 +218,7 @@ static uint32_t choose_id(const struct split *split)
 {
     uint32_t id = 0;
     for (int i = 0; i < split->size; i++)
-        if (split->wishes[split->group[i]].next_id > id) id = split->wishes[split->group[i]].next_id;
+        if (split->wishes[split->group[i]].id > id) id = split->wishes[split->group[i]].id;
     return id;
 }
 
@@ -257,7 +259,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
             status = tti_comm_create(&setup, comm, &split->error);
         } else {
             setup.net = parent->lanes->net;
-            setup.id = choose_id(split);
+            setup.id = split->making.id;
             status = tti_comm_create_over(&setup, comm, &split->error);
         }
         if (status != TUTTI_OK) atomic_fetch_sub_explicit(&parent->world->references, 1, memory_order_relaxed);
@@ -299,6 +301,34 @@ static tutti_status report(struct split *split, int rank)
                            rank, split->size, own ? split->error.text : tutti_status_text(status));
 }
 
+static bool anybody_refuses(const struct split *split)
+{
+    for (int rank = 0; rank < split->parent->size; rank++)
+        if (split->offers[rank].refuses != 0) return true;
+    return false;
+}
+
+static void take_id(struct split *split, uint32_t proposed)
+{
+    if (split->size == 0 || split->local) return;
+    split->making.id = choose_id(split);
+    split->mine.refuses = !tti_net_take_id(split->parent->lanes->net, proposed, &split->making);
+}
+
+/* And, in rare cases, wishes with other proposals. */
+static tutti_status exchange_offers(struct split *split, struct wish *wish)
+{
+    struct tti_net *net = split->parent->lanes == NULL ? NULL : split->parent->lanes->net;
+    for (;;) {
+        take_id(split, wish->id);
+        TTI_TRY(exchange(split, &split->mine, split->offers, sizeof split->mine));
+        if (!anybody_refuses(split)) return TUTTI_OK;
+        tti_net_made(net, &split->making);
+        wish->id = tti_net_propose(net);
+        TTI_TRY(exchange(split, wish, split->wishes, sizeof *wish));
+    }
+}
+
 static tutti_status make(struct split *split, struct wish wish, tutti_comm **comm)
 {
     tutti_comm *made = NULL;
@@ -310,7 +340,7 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
     if (split->size > 0 && split->local) split->area_bytes = tti_area_bytes_small(split->size, needs_bounce(split));
     if (split->size > 0 && split->host_of != NULL) split->area_bytes = tti_local_bytes(split->users);
     if (split->area_bytes > 0 && split->first == split->parent->rank) make_area(split);
-    TTI_TRY(exchange(split, &split->mine, split->offers, sizeof split->mine));
+    TTI_TRY(exchange_offers(split, &wish));
     int trouble = find_trouble(split);
     if (trouble < 0 && split->size > 0) split->mine.status = create(split, &made);
     tutti_status status = exchange(split, &split->mine, split->offers, sizeof split->mine);
@@ -343,12 +373,13 @@ tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, 
     struct split split = {.parent = comm, .kind = kind};
     struct wish wish = {.colour = call->colour, .key = call->key, .digest = tti_mix(call->digest, (uint64_t)kind)};
     describe(&split, call);
-    if (comm->lanes != NULL) wish.next_id = comm->lanes->net->next_id;
+    if (comm->lanes != NULL) wish.id = tti_net_propose(comm->lanes->net);
     tutti_status status = TUTTI_ERR_MEMORY;
     if (allocate(&split))
         status = make(&split, wish, made);
     else
         tti_comm_refuse(comm, kind, status, "%s: no memory", tti_kind_name(kind));
+    if (comm->lanes != NULL) tti_net_made(comm->lanes->net, &split.making);
     tti_free(split.wishes);
     tti_free(split.offers);
     tti_free(split.group);
