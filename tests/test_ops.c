@@ -156,6 +156,13 @@ static void messages(tutti_comm *comm, struct fault_rank *self)
         CHECK(got[i].source == from && got[i].tag == i && got[i].count == count &&
               out[last] == (float)(from + (int)(last % 1000)));
     }
+    /* the first failure counts, whatever comes after it; a message that is too long harms nobody else */
+    CHECK(tutti_recv_start(comm, out, 1, TUTTI_F32, from, 50, NULL, &ops[0]) == TUTTI_OK &&
+          tutti_recv_start(comm, out, 1, TUTTI_F32, from, 51, NULL, &ops[1]) == TUTTI_OK);
+    CHECK(tutti_send(comm, in, 2, TUTTI_F32, to, 50) == TUTTI_OK &&
+          tutti_send(comm, in, 1, TUTTI_F32, to, 51) == TUTTI_OK);
+    CHECK(tutti_wait_all(ops, 2) == TUTTI_ERR_TRUNCATED && tutti_wait(ops[1]) == TUTTI_ERR_HANDLE);
+    CHECK(tutti_recv(comm, out, 2, TUTTI_F32, from, 50, NULL) == TUTTI_OK);
     size_t received = 0;
     CHECK(tutti_sendrecv_start(tutti_prepared(comm), &x, 1, to, 5, &y, 1, from, 5, TUTTI_F32, &received, &ops[0]) ==
           TUTTI_OK);

@@ -93,7 +93,7 @@ tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *err
 /* Hands everyone its last message; who does not take it within a moment has other troubles. */
 void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why)
 {
-    for (int rank = 1; rank < meeting->where.size; rank++) {
+    for (int rank = 0; rank < meeting->where.size; rank++) {
         struct tti_meeting_member *member = &meeting->members[rank];
         if (member->fd < 0) continue;
         bool begun = member->out.head_done > 0 && member->out.body_done < member->out.head.bytes;
@@ -177,7 +177,8 @@ static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
     for (int fd; (fd = tti_door_next(&meeting->door, &who)) >= 0;) {
         struct tti_meeting_member *member = &meeting->members[who.from];
         if (member->fd >= 0 && !has_ended(member->fd)) {
-            close(fd);
+            meeting->members[0] = (struct tti_meeting_member){
+                .fd = fd}; /* a place that nobody has: told like the others */
             error->peer = who.from;
             tti_error_set(error, TUTTI_ERR_JOIN, 0,
                           "two processes say that they are rank %d of job %s; each needs a number of its own", who.from,

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: timeout=30 labels=asan */
+/* What is refused of a connection that knows the key, and of the head of a frame: each reason by itself, without a network. */
+#include "check.h"
+#include "transport/proof.h"
+#include "transport/tcp_head.h"
+#include <string.h>
+
+/* ---- Proofs ---------------------------------------------------------------------------------------------------- */
+
+struct attempt {
+    enum tti_proof_purpose purpose;
+    const char *name;
+    unsigned char key;
+    uint32_t epoch;
+    int from, to, size;
+    const char *why; /* of the one that accepts, which is rank 0 of 3, in epoch 5; NULL: both are content */
+};
+
+static const struct attempt attempts[] = {
+    {TTI_PROOF_MESH, "job", 1, 5, 1, 0, 3, NULL},
+    {TTI_PROOF_MESH, "job", 1, 5, 2, 0, 3, NULL},
+    {TTI_PROOF_RENDEZVOUS, "job", 1, 5, 1, 0, 3, "came to the wrong port of the job"},
+    {TTI_PROOF_MESH, "other", 1, 5, 1, 0, 3, "is from another job"},
+    {TTI_PROOF_MESH, "job", 2, 5, 1, 0, 3, "has another key"},
+    {TTI_PROOF_MESH, "job", 1, 4, 1, 0, 3, "is from another epoch of the job"},
+    {TTI_PROOF_MESH, "job", 1, 5, 1, 2, 3, "was meant for another rank"},
+    {TTI_PROOF_MESH, "job", 1, 5, 1, 0, 4, "is from a rank that was told another number of ranks"},
+    {TTI_PROOF_MESH, "job", 1, 5, 0, 0, 3, "is from a rank out of range"},
+    {TTI_PROOF_MESH, "job", 1, 5, 3, 0, 3, "is from a rank out of range"},
+    {TTI_PROOF_MESH, "job", 1, 5, -1, 0, 3, "is from a rank out of range"},
+};
+
+/* What one has to say goes to the other. True if there was something. */
+static bool pass(struct tti_proof *from, struct tti_proof *to)
+{
+    size_t bytes = from->out_bytes - from->out_used, wanted = to->in_needed - to->in_used;
+    if (bytes > wanted) bytes = wanted;
+    if (bytes == 0 || to->state != TTI_PROOF_RUNNING) return false;
+    from->out_used += bytes;
+    tti_proof_feed(to, from->out + from->out_used - bytes, bytes);
+    return true;
+}
+
+static void test_attempt(const struct attempt *attempt)
+{
+    struct tti_key key = {{attempt->key}}, right = {{1}};
+    struct tti_proof_job theirs, ours;
+    struct tti_proof guest, host;
+    tti_proof_setup(&theirs, &key, attempt->name, attempt->epoch, attempt->from, attempt->size);
+    tti_proof_setup(&ours, &right, "job", 5, 0, 3);
+    tti_proof_connect(&guest, &theirs, attempt->purpose, attempt->to, 0);
+    tti_proof_accept(&host, &ours, TTI_PROOF_MESH);
+    while (pass(&guest, &host) || pass(&host, &guest)) continue;
+    if (attempt->why == NULL) {
+        CHECK(guest.state == TTI_PROOF_DONE && host.known && host.hello.from == attempt->from);
+        return;
+    }
+    CHECK(guest.state != TTI_PROOF_DONE && host.state != TTI_PROOF_DONE);
+    const char *why = host.state == TTI_PROOF_FAILED ? host.why
+                                                     : guest.why; /* of keys, the guest's is the first to know */
+    CHECK_THAT(why != NULL && strcmp(why, attempt->why) == 0, "attempt %d: %s", (int)(attempt - attempts), why);
+}
+
+/* ---- Heads of frames ------------------------------------------------------------------------------------------- */
+
+enum { MAGIC = TTI_TCP_MAGIC, VERSION = TTI_TCP_VERSION };
+
+/* Frame 9 of epoch 5 is next, or it is under way in chunks. */
+enum receiver { IDLE, SECOND, STRIPED };
+static const struct tti_tcp_expected receivers[] = {
+    [IDLE] = {.epoch = 5, .number = 9, .first_stream = true},
+    [SECOND] = {.epoch = 5, .number = 9},
+    [STRIPED] = {.epoch = 5, .number = 9, .first_stream = true, .striped = true, .bytes = 1000, .come = 600},
+};
+
+static const struct look {
+    uint16_t magic;
+    uint8_t version, kind;
+    uint32_t epoch;
+    uint64_t number, bytes, offset;
+    enum receiver receiver;
+    enum tti_tcp_verdict verdict;
+    const char *why;
+} looks[] = {
+    {MAGIC, VERSION, TTI_TCP_FRAME, 5, 9, 8, 0, IDLE, TTI_TCP_TAKE, NULL},
+    {1, VERSION, TTI_TCP_FRAME, 5, 9, 8, 0, IDLE, TTI_TCP_BAD, "sent something that is no frame"},
+    {MAGIC, 99, TTI_TCP_FRAME, 5, 9, 8, 0, IDLE, TTI_TCP_BAD, "runs another version of the library"},
+    {MAGIC, VERSION, TTI_TCP_FRAME, 4, 9, 8, 0, IDLE, TTI_TCP_BAD, "is in another epoch"},
+    {MAGIC, VERSION, 77, 5, 9, 8, 0, IDLE, TTI_TCP_BAD, "sent a frame of unknown kind"},
+    {MAGIC, VERSION, TTI_TCP_FRAME, 5, 9, 8, 0, SECOND, TTI_TCP_BAD, "sent a frame on a connection for chunks"},
+    {MAGIC, VERSION, TTI_TCP_FRAME, 5, 9, UINT64_MAX, 0, IDLE, TTI_TCP_BAD, "sent a frame of impossible size"},
+    {MAGIC, VERSION, TTI_TCP_STRIPED, 5, 9, 0, 0, IDLE, TTI_TCP_BAD, "sent a frame of impossible size"},
+    {MAGIC, VERSION, TTI_TCP_FRAME, 5, 8, 8, 0, IDLE, TTI_TCP_BAD, "lost a frame"},
+    {MAGIC, VERSION, TTI_TCP_FRAME, 5, 10, 8, 0, IDLE, TTI_TCP_BAD, "lost a frame"},
+    {MAGIC, VERSION, TTI_TCP_FRAME, 5, 9, 8, 0, STRIPED, TTI_TCP_BAD, "lost a frame"},
+    {MAGIC, VERSION, TTI_TCP_FRAME, 5, 10, 8, 0, STRIPED, TTI_TCP_LATER, NULL},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 9, 400, 0, STRIPED, TTI_TCP_TAKE, NULL},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 9, 400, 600, STRIPED, TTI_TCP_TAKE, NULL},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 9, 401, 0, STRIPED, TTI_TCP_BAD, "sent a chunk that does not fit its frame"},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 9, 400, 601, STRIPED, TTI_TCP_BAD, "sent a chunk that does not fit its frame"},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 9, 2, UINT64_MAX, STRIPED, TTI_TCP_BAD,
+     "sent a chunk that does not fit its frame"},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 9, 0, 0, STRIPED, TTI_TCP_BAD, "sent a chunk of impossible size"},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 8, 1, 0, STRIPED, TTI_TCP_BAD, "sent a chunk of a frame that has ended"},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 10, 1, 0, STRIPED, TTI_TCP_LATER, NULL},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 5, 9, 1, 0, IDLE, TTI_TCP_LATER, NULL},
+    {MAGIC, VERSION, TTI_TCP_CHUNK, 4, 9, 1, 0, STRIPED, TTI_TCP_BAD, "is in another epoch"},
+};
+
+static void test_look(const struct look *look)
+{
+    struct tti_tcp_head head = {.magic = look->magic,
+                                .version = look->version,
+                                .kind = look->kind,
+                                .epoch = look->epoch,
+                                .number = look->number,
+                                .frame = {.bytes = look->bytes, .value = look->offset}};
+    const char *why = NULL;
+    int row = (int)(look - looks);
+    CHECK_THAT(tti_tcp_judge(&head, &receivers[look->receiver], &why) == look->verdict, "row %d", row);
+    CHECK_THAT(look->why == NULL ? why == NULL : why != NULL && strcmp(why, look->why) == 0, "row %d: %s", row, why);
+}
+
+int main(void)
+{
+    tutti_error error;
+    CHECK(tti_key_setup(&error) == TUTTI_OK);
+    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) test_attempt(&attempts[i]);
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) test_look(&looks[i]);
+    return end_of_checks();
+}
