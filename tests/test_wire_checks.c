@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: timeout=30 labels=asan */
-/* What is refused of a connection that knows the key, and of the head of a frame: each reason by itself, without a network. */
+/* What is refused of a connection that knows the key, of one that says nothing, and of the head of a frame: each reason by
+ * itself. */
 #include "check.h"
-#include "transport/proof.h"
+#include "transport/door.h"
 #include "transport/tcp_head.h"
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* ---- Proofs ---------------------------------------------------------------------------------------------------- */
 
@@ -122,11 +126,50 @@ static void test_look(const struct look *look)
     CHECK_THAT(look->why == NULL ? why == NULL : why != NULL && strcmp(why, look->why) == 0, "row %d: %s", row, why);
 }
 
+/* ---- Silence --------------------------------------------------------------------------------------------------- */
+
+static struct tti_guest *guest_of(struct tti_door *door)
+{
+    struct tti_hello who;
+    CHECK(tti_door_next(door, &who) < 0);
+    for (int i = 0; i < TTI_GUESTS; i++)
+        if (door->guests[i].fd >= 0) return &door->guests[i];
+    return NULL;
+}
+
+/* A connection that has said nothing, or half a hello, for the time it has to prove its key is closed. */
+static void test_silence(size_t bytes)
+{
+    struct tti_key key = {{1}};
+    struct tti_proof_job job;
+    struct tti_proof hello;
+    struct tti_door door;
+    struct tti_address_list list;
+    tutti_error error;
+    char byte;
+    tti_proof_setup(&job, &key, "job", 0, 0, 2);
+    tti_proof_connect(&hello, &job, TTI_PROOF_MESH, 0, 0);
+    tti_door_init(&door, &job, TTI_PROOF_MESH);
+    CHECK(tti_door_open(&door, "127.0.0.1", 0, 0, &list, &error) == TUTTI_OK);
+    int fd = tti_connect(&list.at[0]);
+    while (tti_connect_result(fd) == EINPROGRESS) continue;
+    CHECK(send(fd, hello.out, bytes, MSG_NOSIGNAL) == (ssize_t)bytes);
+    struct tti_guest *guest = guest_of(&door);
+    CHECK(guest != NULL && guest_of(&door) == guest);
+    CHECK(recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+    if (guest != NULL) guest->since_ns -= TTI_PROOF_NS + 1; /* as if it had come that much earlier */
+    CHECK(guest_of(&door) == NULL && recv(fd, &byte, 1, 0) <= 0);
+    close(fd);
+    tti_door_close(&door);
+}
+
 int main(void)
 {
     tutti_error error;
     CHECK(tti_key_setup(&error) == TUTTI_OK);
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) test_attempt(&attempts[i]);
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) test_look(&looks[i]);
+    test_silence(0);
+    test_silence(sizeof(struct tti_hello) / 2);
     return end_of_checks();
 }
