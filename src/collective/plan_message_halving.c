@@ -11,7 +11,7 @@
  * results; they go back the same ways.
  *
  * Two windows of the vector go side by side, so that one is on its way while the other is folded. Receives of results are
- * posted when nothing is read any more of where they go, which in place is the input.
+ * posted first of all, so that none has to be put aside; in place, where they go is still to be read, and they are posted last.
  */
 #include "collective/plan_message.h"
 
@@ -29,10 +29,10 @@ struct meeting {
 
 struct piece_window {
     struct tti_window window;
-    struct tti_set held;         /* of the member's piece */
-    struct tti_block piece;      /* which that is, in the window */
-    uint64_t slots[LEVELS_MOST]; /* where contributions of a level arrive */
-    uint32_t arrivals[LEVELS_MOST];
+    struct tti_set held;                                  /* of the member's piece */
+    struct tti_block piece;                               /* which that is, in the window */
+    uint64_t slots[LEVELS_MOST];                          /* where contributions of a level arrive */
+    uint32_t arrivals[LEVELS_MOST], results[LEVELS_MOST]; /* receives posted up to a level's */
     struct tti_part *room;
 };
 
@@ -199,7 +199,13 @@ static void post_results(struct halving *halving, struct piece_window *side, int
     for (int from = meeting->first + me - meeting->middle; !combines(meeting) && from < meeting->middle;
          from += meeting->owners)
         post_result(halving, side, from, kept(side, meeting, from));
-    side->arrivals[index] = halving->build->received;
+    side->results[index] = halving->build->received;
+}
+
+static void post_all_results(struct halving *halving)
+{
+    for (int i = halving->count; i-- > 0;)
+        for (int s = 0; s < halving->sides; s++) post_results(halving, &halving->side[s], i);
 }
 
 static void send_results(struct halving *halving, struct piece_window *side, int index)
@@ -225,6 +231,7 @@ static void reduce(struct halving *halving)
 {
     for (int i = 0; i < halving->count; i++)
         for (int s = 0; s < halving->sides; s++) post_contribution(halving, &halving->side[s], i);
+    if (!halving->build->shape->in_place) post_all_results(halving);
     for (int s = 0; s < halving->sides; s++) begin(halving, &halving->side[s]);
     for (int i = 0; i < halving->count; i++)
         for (int s = 0; s < halving->sides; s++) {
@@ -235,11 +242,10 @@ static void reduce(struct halving *halving)
 
 static void gather(struct halving *halving)
 {
-    for (int i = halving->count; i-- > 0;)
-        for (int s = 0; s < halving->sides; s++) post_results(halving, &halving->side[s], i);
+    if (halving->build->shape->in_place) post_all_results(halving);
     for (int i = halving->count; i-- > 0;)
         for (int s = 0; s < halving->sides; s++) {
-            if (i + 1 < halving->count) tti_await(halving->build, halving->side[s].arrivals[i + 1]);
+            if (i + 1 < halving->count) tti_await(halving->build, halving->side[s].results[i + 1]);
             send_results(halving, &halving->side[s], i);
         }
     tti_await(halving->build, halving->build->received);
