@@ -41,17 +41,23 @@ static size_t resident_bytes(void)
 
 /* ---- Mappings -------------------------------------------------------------------------------------------------- */
 
+/* What there is of it; what is read comes to be, so this is asked first. */
+static size_t committed_bytes(int fd)
+{
+    struct stat file;
+    return fstat(fd, &file) == 0 ? (size_t)file.st_blocks * 512 : 0;
+}
+
 static void test_mapping_shared(void)
 {
     tutti_error error = {0};
     struct tti_mapping one, other;
     CHECK(tti_mapping_create(&one, 3 * MIB + 1, true, true, &error) == TUTTI_OK);
     CHECK(one.bytes == 3 * MIB + (size_t)sysconf(_SC_PAGESIZE));
+    CHECK(committed_bytes(one.fd) >= one.bytes);
     CHECK(is_filled(one.base, one.bytes, 0));
     CHECK(fcntl(one.fd, F_GETFD) == FD_CLOEXEC);
-    struct stat file;
-    CHECK(fstat(one.fd, &file) == 0 && (size_t)file.st_blocks * 512 >= one.bytes); /* committed */
-    CHECK(ftruncate(one.fd, 0) != 0);                                              /* nobody can take it away */
+    CHECK(ftruncate(one.fd, 0) != 0); /* nobody can take it away */
 
     CHECK(tti_mapping_open(&other, dup(one.fd), one.bytes, &error) == TUTTI_OK);
     one.base[MIB] = 7;
@@ -115,6 +121,9 @@ static void test_arena_basic(bool shared)
     CHECK(!tti_arena_contains(&arena, arena.mapping.base + 1, SIZE_MAX));
     CHECK(!tti_arena_contains(&arena, &error, 1));
 
+    char *first = tti_arena_alloc(&arena, 3 * MIB + 5, &error);
+    CHECK(!shared || committed_bytes(arena.mapping.fd) >= 3 * MIB + 5);
+    CHECK(tti_arena_free(&arena, first, &error) == TUTTI_OK);
     static const size_t sizes[] = {0, 1, 63, 64, 65, 4095, 4096, 4097, 65535, 65536, 100000, MIB - 1, MIB, 3 * MIB + 5};
     enum { COUNT = sizeof sizes / sizeof *sizes };
     char *blocks[COUNT];
