@@ -5,6 +5,7 @@
 #include "ranks.h"
 #include "transport/door.h"
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,4 +92,11 @@ int tcp_mesh_stranger(const struct tcp_mesh *mesh, int to)
     struct pollfd polled = {.fd = fd, .events = POLLOUT};
     poll(&polled, 1, BOUND_MS);
     return fd;
+}
+
+bool text_says(const char *text, const char *words)
+{
+    if (strstr(text, words) != NULL) return true;
+    printf("expected \"%s\" in: %s\n", words, text);
+    return false;
 }

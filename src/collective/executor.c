@@ -80,39 +80,12 @@ static void enter(struct tti_op *op)
     tti_trace_entry(op);
 }
 
-/* The first operation in which the two ranks differ, among those both still hold. */
-static __attribute__((noinline, cold)) tutti_status mismatch(struct tti_op *op, int peer)
-{
-    tutti_comm *comm = op->comm;
-    uint64_t first = comm->sequence;
-    for (uint64_t back = comm->window - 1; back > 0; back--) {
-        if (comm->sequence <= back) continue;
-        uint64_t sequence = comm->sequence - back;
-        uint64_t mine = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
-        uint64_t other = atomic_load_explicit(&tti_slot_of(comm, peer, sequence)->entry, memory_order_acquire);
-        if (mine >> 32 != other >> 32 || ((mine ^ other) & ~UINT64_C(1)) == 0) continue;
-        first = sequence;
-        break;
-    }
-    struct tti_call ours = first == comm->sequence ? op->call : *tti_call_of(comm, comm->rank, first);
-    struct tti_call theirs = *tti_call_of(comm, peer, first);
-    char our_text[160], their_text[160], which[80];
-    tti_call_describe(&ours, our_text, sizeof our_text);
-    tti_call_describe(&theirs, their_text, sizeof their_text);
-    tti_call_compare(&ours, &theirs, which, sizeof which);
-    return tti_comm_break(
-        comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer,
-        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s%s; all ranks must make "
-        "the same calls in the same order",
-        (unsigned long long)first, comm->rank, our_text, peer, their_text, which);
-}
-
 /* Whether `peer` has entered operation `sequence`, and with the same calls up to there as this rank. */
 static tutti_status seen_entry(struct tti_op *op, int peer, uint64_t sequence, uint32_t signature)
 {
     uint64_t entry = atomic_load_explicit(&tti_slot_of(op->comm, peer, sequence)->entry, memory_order_acquire);
     if ((uint32_t)(entry >> 32) != (uint32_t)sequence) return TUTTI_IN_PROGRESS;
-    if ((((uint32_t)entry ^ signature) & ~UINT32_C(1)) != 0) return mismatch(op, peer);
+    if ((((uint32_t)entry ^ signature) & ~UINT32_C(1)) != 0) return tti_op_mismatch(op, peer);
     op->any_private |= (entry & 1) != 0;
     op->all_private &= (entry & 1) != 0;
     return TUTTI_OK;
@@ -164,7 +137,7 @@ static tutti_status compare_at(struct tti_op *op, int peer, uint64_t at)
     uint64_t mine = atomic_load_explicit(&tti_slot_of(op->comm, op->comm->rank, at)->entry, memory_order_relaxed);
     uint64_t other = atomic_load_explicit(&tti_slot_of(op->comm, peer, at)->entry, memory_order_acquire);
     bool differs = mine >> 32 == other >> 32 && ((mine ^ other) & ~UINT64_C(1)) != 0;
-    return differs ? mismatch(op, peer) : TUTTI_OK;
+    return differs ? tti_op_mismatch(op, peer) : TUTTI_OK;
 }
 
 /* A rank that has to wait here waits until half the window is free: then it works in bursts, instead of asking its peers
@@ -289,49 +262,6 @@ static enum tti_path path_of(const struct tti_op *op)
     return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
 }
 
-static tutti_status counts_differ(struct tti_op *op, int from, uint64_t sent, int to, uint64_t received)
-{
-    tutti_comm *comm = op->comm;
-    struct tti_call sender = *tti_call_of(comm, from, comm->sequence),
-                    receiver = *tti_call_of(comm, to, comm->sequence);
-    char sender_site[112], receiver_site[112];
-    tti_site_describe(&sender.site, sender_site, sizeof sender_site);
-    tti_site_describe(&receiver.site, receiver_site, sizeof receiver_site);
-    return tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, from == comm->rank ? to : from,
-                          "counts differ in %s #%llu: rank %d%s sends %llu elements to rank %d%s, which receives %llu",
-                          tti_kind_name(op->shape.kind), (unsigned long long)comm->sequence, from, sender_site,
-                          (unsigned long long)sent, to, receiver_site, (unsigned long long)received);
-}
-
-static tutti_status check_v_counts(struct tti_op *op)
-{
-    tutti_comm *comm = op->comm;
-    const struct tti_shape *shape = &op->shape;
-    size_t n = (size_t)shape->size;
-    int me = comm->rank;
-    for (int peer = 0; peer < shape->size && shape->tables != NULL; peer++) {
-        const uint64_t *mine = shape->tables + (size_t)me * 4 * n, *other = shape->tables + (size_t)peer * 4 * n;
-        const uint64_t *root = shape->root < 0 ? NULL : shape->tables + (size_t)shape->root * 4 * n;
-        uint64_t sent = 0, received = 0;
-        int from = peer, to = me;
-        if (shape->kind == TTI_ALL_TO_ALL_V) {
-            sent = other[me];
-            received = mine[2 * n + (size_t)peer];
-        } else if (shape->kind == TTI_GATHER_V) {
-            sent = other[0]; /* row IN_COUNTS of a sender holds its own count, see api_v.c */
-            received = root[2 * n + (size_t)peer];
-            to = shape->root;
-        } else if (shape->kind == TTI_SCATTER_V) {
-            sent = root[peer];
-            received = other[2 * n];
-            from = shape->root;
-            to = peer;
-        }
-        if (sent != received) return counts_differ(op, from, sent, to, received);
-    }
-    return TUTTI_OK;
-}
-
 /* Whether the root's own block lies where it is wanted, in a gather or scatter. */
 static bool root_in_place(const struct tti_op *op)
 {
@@ -349,7 +279,7 @@ static tutti_status meet(struct tti_op *op)
     tti_trace_meeting(op);
     /* after all entries, before anything is touched: see Fencing */
     if (tti_comm_is_broken(op->comm)) return tti_comm_health(op->comm, op->shape.kind, false);
-    TTI_TRY(check_v_counts(op));
+    if (op->shape.tables != NULL) TTI_TRY(tti_op_check_counts(op));
     if (op->all_private && tti_shape_fits_slot(&op->shape)) { /* the plan is where entering left it */
         op->state = TTI_OP_RUNNING;
         return TUTTI_OK;

@@ -10,6 +10,11 @@ tutti_status tti_shared_progress(struct tti_op *op);
 /* As much of it as can be done without moving much: the others see that this rank has entered. */
 tutti_status tti_shared_open(struct tti_op *op);
 
+/* Breaks the comm: this rank and `peer` have made different calls. Names the first of those that both still hold. (differ.c) */
+__attribute__((cold)) tutti_status tti_op_mismatch(struct tti_op *op, int peer);
+/* Of a v-form, once all have entered: whether what one sends is what the other receives. */
+tutti_status tti_op_check_counts(struct tti_op *op);
+
 /* Of a step that moves data (move.c). IN_PROGRESS: the comm broke. */
 tutti_status tti_op_move(struct tti_op *op, const struct tti_step *step);
 /* Where a rank's buffer lies, as it said when it entered. */
