@@ -232,6 +232,14 @@ static int check_transport(const struct bench_settings *settings)
     return setenv("TUTTI_TRANSPORT", tcp ? "tcp" : "shm", 1) == 0 ? CLI_GO_ON : cli_fail("bench", "out of memory");
 }
 
+static int check_tune(const struct bench_values *flags, const char *operation)
+{
+    if (flags->tune[0] == '\0') return CLI_GO_ON;
+    if (operation != NULL)
+        return cli_refuse("bench", "--tune measures what all operations go by, not '%s' alone", operation);
+    return flags->json[0] == '\0' ? CLI_GO_ON : cli_refuse("bench", "--tune writes its own file, and no JSON");
+}
+
 static int check_operations(const struct bench_settings *settings)
 {
     if (settings->flags.ranks > 1 || settings->op_count > 1 || settings->ops[0]->shape != FLOOR_PING_PONG)
@@ -284,7 +292,8 @@ static int read_settings(struct bench_settings *settings, int argc, char **argv)
     int status = parse_words(settings, argc, words, &operation);
     free(words);
     if (status != CLI_GO_ON || settings->flags.list) return status;
-    status = choose_ops(settings, operation);
+    status = check_tune(&settings->flags, operation);
+    if (status == CLI_GO_ON) status = choose_ops(settings, operation);
     if (status == CLI_GO_ON) status = choose_types(settings);
     if (status == CLI_GO_ON) status = check_sizes(&settings->flags);
     if (status == CLI_GO_ON) status = check_ranks(settings);
@@ -466,7 +475,8 @@ static int check_outputs(const struct bench_values *flags)
 {
     int status = cli_check_output("bench", flags->json);
     if (status == CLI_GO_ON) status = cli_check_output("bench", flags->tune);
-    return status == CLI_GO_ON ? cli_check_output("bench", getenv("TUTTI_TRACE")) : status;
+    if (status == CLI_GO_ON) status = cli_check_output("bench", getenv("TUTTI_TRACE"));
+    return status == CLI_GO_ON ? cli_check_options("bench", 1) : status;
 }
 
 int cli_bench(int argc, char **argv)

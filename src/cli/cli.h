@@ -87,6 +87,9 @@ int cli_blame(const char *command, const tutti_error *error);
 int cli_blame_path(const char *command, const char *cannot, const char *path);
 /* CLI_GO_ON when the file can be written; it is there then, with what it held before. "" and "-": nothing is done. */
 int cli_check_output(const char *command, const char *path);
+/* CLI_GO_ON when ranks could join with the library's options as they are now, a job of so many hosts, this one among them;
+ * 0: all are elsewhere. */
+int cli_check_options(const char *command, int hosts);
 
 /* ---- Help ---- */
 

@@ -71,6 +71,15 @@ int cli_check_output(const char *command, const char *path)
     return file != NULL && fclose(file) == 0 ? CLI_GO_ON : cli_blame_path(command, "cannot write", path);
 }
 
+int cli_check_options(const char *command, int hosts)
+{
+    tutti_options options;
+    char reason[500];
+    tutti_status status = tutti_options_init(&options, reason, sizeof reason);
+    if (status == TUTTI_OK) status = tutti_options_check(&options, hosts, reason, sizeof reason);
+    return status == TUTTI_OK ? CLI_GO_ON : cli_refuse(command, "%s", reason);
+}
+
 /* ---- Rows and their names -------------------------------------------------------------------------------------- */
 
 bool cli_is_launcher_option(const tutti_option_row *row)

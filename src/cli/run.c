@@ -187,24 +187,13 @@ static int check_file_limit(const struct run_values *values, struct launch *laun
                       logs ? "" : "; --log-dir needs half");
 }
 
-/* What the ranks of this host would refuse, each for itself. On other hosts their launchers look. */
-static int check_options(const struct launch *launch)
-{
-    tutti_options options;
-    char reason[500];
-    if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK) return cli_refuse("run", "%s", reason);
-    int hosts = launch->hosts != NULL ? 0 : launch->place.nodes;
-    if (tutti_options_check(&options, hosts, reason, sizeof reason) == TUTTI_OK) return CLI_GO_ON;
-    return cli_refuse("run", "%s", reason);
-}
-
 static int check_all(const struct run_values *values, struct launch *launch)
 {
     if (values->tee != 0 && values->log_dir[0] == '\0') return cli_refuse("run", "--tee needs --log-dir");
     if (values->no_prefix != 0 && values->log_dir[0] != '\0' && values->tee == 0) {
         return cli_refuse("run", "--no-prefix has no meaning with --log-dir, unless with --tee");
     }
-    int status = check_options(launch);
+    int status = cli_check_options("run", launch->hosts != NULL ? 0 : launch->place.nodes); /* their launchers look */
     if (status == CLI_GO_ON && launch->hosts == NULL) status = check_program(launch->argv[0]);
     if (status == CLI_GO_ON) status = check_process_limit(launch->size);
     if (status == CLI_GO_ON) status = check_file_limit(values, launch);

@@ -33,9 +33,14 @@ refuses "root" "ranks are 0 to 1" broadcast --ranks 2 --root 2
 refuses "as" "did you mean 'threads'" --as thread
 refuses "transport of processes between threads" "between threads it is thread" --transport shm
 refuses "transport" "auto.thread.shm" --transport pigeon
-for flag in --json --trace --tune; do
-    refuses "$flag to a folder that is not there" "cannot write no/such/file: No such" barrier --ranks 2 "$flag" no/such/file
+for flag in 'barrier --json' 'barrier --trace' --tune; do
+    # shellcheck disable=SC2086 # words
+    refuses "$flag to a folder that is not there" "cannot write no/such/file: No such" --ranks 2 $flag no/such/file
 done
+refuses "an operation to tune for" "what all operations go by, not 'reduce'" reduce --tune sizes
+refuses "sizes as JSON" "no JSON" --tune sizes --json x
+refuses "an interface that is not there" '"no-such-if" is no network interface' barrier --transport tcp --interface no-such-if
+refuses "the same of processes" '"no-such-if" is no network' barrier --as processes --transport tcp --interface no-such-if
 refuses "--trace of processes likewise" "cannot write no/such/file: No such" barrier --ranks 2 --as processes \
     --trace no/such/file
 refuses "ping_pong alone" "two ranks" ping_pong --ranks 1
