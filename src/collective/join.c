@@ -341,18 +341,19 @@ tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* By how much a buffer begins later than at a whole page: on every rank and each time by another number of pages, and where
- * ranks are many of lines, since an operation moves the same place of all ranks' buffers at the same time, and caches hold
- * few lines whose addresses end alike. Those of few ranks fit, and whole pages are fetched ahead best. No more than an eighth
- * of it. */
+/* By how much a buffer begins later than at a whole page. An operation moves the same place of all ranks' buffers at the
+ * same time, and caches hold few lines whose addresses end alike: so by another number of pages on every rank and each time,
+ * where two ranks' would not fit, and of lines where ranks are many. Each time by a few more lines, too, so that what is read
+ * does not end like what was written a moment ago, for which the core would wait; one to three are the worst, five the best.
+ * No more than an eighth of it. */
 static size_t shift_of(tutti_comm *comm, size_t bytes)
 {
-    enum { LINE = 64, PAGE = 64 /* lines */, SOME = 5, APART = 17 /* ranks */, MOST = 128 << 10 };
+    enum { LINE = 64, PAGE = 64 /* lines */, SOME = 5, TURNS = 12, APART = 17 /* ranks */, MOST = 128 << 10 };
     uint64_t turn = atomic_fetch_add_explicit(&comm->allocations, 1, memory_order_relaxed);
-    uint64_t lines = (bytes / 8 < MOST ? bytes / 8 : MOST) / LINE;
-    uint64_t unit = comm->size > 4 ? 1 : PAGE, step = comm->size > 4 ? PAGE + SOME : 1;
-    if (comm->size <= 2 || lines < unit) return 0;
-    return (turn * APART + (uint64_t)comm->rank) * step % (lines / unit) * unit * LINE;
+    uint64_t lines = (bytes / 8 < MOST ? bytes / 8 : MOST) / LINE, place = turn * APART + (uint64_t)comm->rank;
+    if (lines < PAGE) return 0;
+    if (comm->size > 4) return place * (PAGE + SOME) % lines * LINE;
+    return ((comm->size > 2 ? place % (lines / PAGE) * PAGE : 0) + turn % TURNS * SOME) * LINE;
 }
 
 void *tutti_alloc(tutti_comm *comm, size_t bytes)
