@@ -2,8 +2,8 @@
  *
  * tutti bench: the command's page, what is checked before anything is started, and the work of one rank.
  *
- * As threads, the ranks are this process. As processes, the tool runs itself under tutti run; a rank then finds
- * TUTTI_JOB in its environment, as does a rank of `tutti run -n 4 tutti bench …`, which is the same thing.
+ * As threads, the ranks are this process. As processes, the tool runs itself under tutti run; a rank then finds its launcher
+ * in the environment, as does a rank of `tutti run -n 4 tutti bench …` or `mpirun -n 4 tutti bench …`, which is the same.
  */
 #include "cli/bench.h"
 #include "cli/run.h"
@@ -196,23 +196,38 @@ static int check_sizes(struct bench_values *flags)
     return CLI_GO_ON;
 }
 
-/* What the ranks are and how many, inside a job and outside. */
+/* Whoever started this process, as one of several: tutti run, mpirun, srun … */
+static bool has_launcher(void)
+{
+    size_t count = 0;
+    const tutti_launcher_row *rows = tutti_launcher_rows(&count);
+    const char *chosen = getenv("TUTTI_LAUNCHER");
+    bool any = chosen == NULL || strcmp(chosen, "auto") == 0;
+    for (size_t i = 0; i < count; i++)
+        if ((any || strcmp(chosen, rows[i].name) == 0) && tutti_launcher_found(&rows[i])) return true;
+    return false;
+}
+
+/* What the ranks are and how many, inside a job and outside. Launchers other than the tool tell when the ranks join. */
 static int check_ranks(struct bench_settings *settings)
 {
     struct bench_values *flags = &settings->flags;
     const char *job_size = getenv("TUTTI_SIZE");
-    bool in_job = getenv("TUTTI_JOB") != NULL;
+    bool in_job = has_launcher();
     int64_t size = in_job && job_size ? strtoll(job_size, NULL, 10) : 0;
+    settings->in_job = in_job;
     if (in_job && strcmp(flags->as, "threads") == 0)
         return cli_refuse("bench", "--as threads: this is a rank of a job that was started as processes");
-    if (in_job && flags->ranks && size && flags->ranks != size)
+    if (in_job && flags->ranks && !size)
+        return cli_refuse("bench", "--ranks: this is a rank of a job, whose launcher says how many there are");
+    if (in_job && flags->ranks && flags->ranks != size)
         return cli_refuse("bench", "--ranks %lld: the job has %lld", (long long)flags->ranks, (long long)size);
     if (in_job && !getenv(worker_variable) && strcmp(flags->bind, "core") == 0)
         return cli_refuse("bench", "--bind core: the launcher binds the ranks of this job (tutti run --bind core)");
     settings->as_threads = !in_job && strcmp(flags->as, "processes") != 0;
     if (in_job) flags->ranks = size;
     if (!flags->ranks) flags->ranks = bench_cores_here() < 2 ? 2 : bench_cores_here();
-    if (flags->root >= flags->ranks)
+    if (flags->root >= flags->ranks && (!in_job || size))
         return cli_refuse("bench", "--root %lld: ranks are 0 to %lld", (long long)flags->root,
                           (long long)flags->ranks - 1);
     if (flags->floor && flags->ranks > FLOOR_MAX_RANKS)
@@ -485,10 +500,10 @@ int cli_bench(int argc, char **argv)
     int status = read_settings(&settings, argc, argv);
     if (status != CLI_GO_ON) return status;
     if (settings.flags.list) return list_operations();
-    if (!getenv("TUTTI_JOB")) status = check_outputs(&settings.flags);
+    if (!settings.in_job) status = check_outputs(&settings.flags);
     if (status != CLI_GO_ON) return status;
     if (settings.as_threads) return start_threads(&settings, argc, argv);
-    if (!getenv("TUTTI_JOB")) return start_processes(&settings, argc, argv);
+    if (!settings.in_job) return start_processes(&settings, argc, argv);
     work_settings = &settings;
     return tutti_main(work, argc, argv);
 }

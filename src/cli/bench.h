@@ -38,6 +38,7 @@ struct bench_settings {
     size_t type_count;
     tutti_reduction reductions[TUTTI_REDUCTION_COUNT];
     size_t reduction_count;
+    bool in_job; /* this process is a rank that a launcher started */
     bool as_threads, buffers_private, bind;
     cpu_set_t *cores; /* (ranks) where each rank is to bind itself; NULL: nowhere */
 };

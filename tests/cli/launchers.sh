@@ -52,6 +52,9 @@ if [ -n "$mpirun" ]; then
     check 'Open MPI: a rank fails' 7 $?
     OUT=$(timeout 240 "${mpirun[@]}" -n 2 "$TUTTI" doctor 2>&1)
     check 'doctor under Open MPI' 2 "$(grep -c "^ok .*Open MPI's mpirun, by PMIX_NAMESPACE" <<<"$OUT")"
+    OUT=$(timeout 240 "${mpirun[@]}" -n 3 "$TUTTI" bench barrier -n 2 -m 2 --floor 0 2>&1)
+    matches 'bench under Open MPI' '3 ranks as processes' "$OUT"
+    check 'and one report' 1 "$(grep -c '^# tutti bench' <<<"$OUT")"
     launched 'tutti run within Open MPI' 2 "${mpirun[@]}" -n 1 "$TUTTI" run -n 2 ./hello
     timeout 240 "${mpirun[@]}" -n 2 env TUTTI_LAUNCHER=none ./hello >out.txt 2>&1
     check 'nobody, when told so' 2 "$(grep -c '^rank 0 of 1' out.txt)"
