@@ -57,6 +57,8 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
     X(crowded, 8192, 0, 8192, "more ranks than cores: in place of both of the above")                                  \
     X(stream, 0, 0, 1125899906842624,                                                                                  \
       "all ranks' buffers: past the caches from here, of copies half up to 4 times this; 0: last cache, at most 32M")  \
+    X(stream_to_all, 0, 0, 1125899906842624,                                                                           \
+      "broadcast, all_gather: in place of the above; 0: twice that, or half of the last cache if nothing is set")      \
     X(chunk, 131072, 4096, 1048576, "private buffers: bytes staged at a time")                                         \
     X(attach, 32768, 0, 1125899906842624, "private buffers of processes: from here on cross-memory attach")            \
     X(tree, 65536, 0, 1125899906842624, "private broadcast to more than 4 ranks: from here on a pipelined tree")       \

@@ -110,17 +110,27 @@ static int64_t read_cache_bytes(void)
     if (file == NULL) return CACHE_BYTES;
     bool read = fscanf(file, "%lldK", &kib) == 1 && kib > 0;
     fclose(file);
-    /* a large cache is shared with more than this job, on a virtual machine with other machines */
-    return read && kib * 1024 < CACHE_BYTES ? kib * 1024 : CACHE_BYTES;
+    return read ? kib * 1024 : CACHE_BYTES;
 }
 
-int64_t tti_cache_bytes(void)
+static int64_t cache_bytes(void)
 {
     static atomic_llong known; /* 0: not yet */
     int64_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
     if (bytes == 0) bytes = read_cache_bytes();
     atomic_store_explicit(&known, bytes, memory_order_relaxed);
     return bytes;
+}
+
+/* A large cache is shared with more than this job, on a virtual machine with other machines; what one rank writes to all
+ * uses a half of it nevertheless, since a fetch past it would be made by every one of them. */
+void tti_tuning_complete(tutti_tuning *tuning)
+{
+    int64_t cache = cache_bytes(), used = cache < CACHE_BYTES ? cache : CACHE_BYTES;
+    bool chosen = tuning->stream != 0;
+    if (!chosen) tuning->stream = used;
+    if (tuning->stream_to_all != 0) return;
+    tuning->stream_to_all = chosen || cache / 2 < 2 * used ? 2 * tuning->stream : cache / 2;
 }
 
 static void announce_cores(tutti_comm *comm)
@@ -170,7 +180,7 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->queue.last = &made->queue.first;
     made->fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
-    if (made->tuning.stream == 0) made->tuning.stream = tti_cache_bytes();
+    tti_tuning_complete(&made->tuning);
     if (tti_stats_create(made) && tti_trace_create(made)) return made;
     tti_stats_free(made);
     tti_free(made);

@@ -376,8 +376,8 @@ tutti_status tti_op_progress(void *op);
 /* For one that has ended, to run once more as the same call. */
 void tti_op_rewind(struct tti_op *op);
 
-/* The last-level cache: what does not fit into it is better written past it. */
-int64_t tti_cache_bytes(void);
+/* Puts what follows from the last-level cache in place of zeros: what does not fit into it is better written past it. */
+void tti_tuning_complete(tutti_tuning *tuning);
 
 /* Counts forks: the child's comms answer with ERR_FORKED. */
 extern atomic_uint tti_forks;

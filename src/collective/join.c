@@ -84,6 +84,7 @@ static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)
     comm->tuning.one_shot = own.one_shot;
     comm->tuning.staged = own.staged;
     comm->tuning.stream = own.stream;
+    comm->tuning.stream_to_all = own.stream_to_all;
     if (cluster->crowded && comm->tuning.message_paired == 0) comm->tuning.message_paired = PAIRED_BYTES;
 }
 
@@ -418,7 +419,7 @@ tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
     TTI_TRY(tti_api_run(op));
     comm->tuning = *tuning;
     for (int i = 0; i < TTI_KEPT_PLANS; i++) comm->plans[i].plan.count = 0; /* built for another table */
-    if (comm->tuning.stream == 0) comm->tuning.stream = tti_cache_bytes();
+    tti_tuning_complete(&comm->tuning);
     return TUTTI_OK;
 }
 

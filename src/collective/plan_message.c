@@ -311,6 +311,14 @@ int tti_groups(const struct tti_message_build *build)
     return count >= 4 && build->shape->tuning->message_paired != 0 ? (count + 1) / 2 : count;
 }
 
+/* The group that is told in the round of this distance, or the one that is heard. A power of two of them meet in pairs: what
+ * two send each other at the same time goes over one connection. */
+static int round_peer(int me, int distance, int groups, bool heard)
+{
+    if ((groups & (groups - 1)) == 0) return me ^ distance;
+    return (heard ? me - distance + groups : me + distance) % groups;
+}
+
 /* Dissemination: in round k a group hears from the one 2^k before it, which by then has heard from 2^k groups. */
 void tti_build_dissemination(struct tti_message_build *build)
 {
@@ -321,11 +329,11 @@ void tti_build_dissemination(struct tti_message_build *build)
     struct tti_region nothing = tti_own(build, TTI_TEMP, 0);
     if (paired) tti_post_recv(build, partner, nothing, 0);
     for (int distance = 1; distance < groups && speaks; distance *= 2)
-        tti_post_recv(build, (me - distance + groups) % groups, nothing, 0);
+        tti_post_recv(build, round_peer(me, distance, groups, true), nothing, 0);
     if (paired && !speaks) tti_post_send(build, partner, nothing, 0);
     if (paired) tti_await(build, ++base);
     for (int distance = 1; distance < groups && speaks; distance *= 2) {
-        tti_post_send(build, (me + distance) % groups, nothing, 0);
+        tti_post_send(build, round_peer(me, distance, groups, false), nothing, 0);
         tti_await(build, ++base);
     }
     if (paired && speaks) tti_post_send(build, partner, nothing, 0);

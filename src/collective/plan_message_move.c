@@ -502,15 +502,18 @@ static bool is_small(const struct tti_message_build *build)
 }
 
 /* With three ranks every message goes where it belongs in one round, and they are no more. Rounds send as many bytes as the
- * ring, and copy them once more; few ranks send large blocks straight to where they belong. */
+ * ring, and copy them once more; where pairs can swap what they have, that takes as few messages without the copy. Large
+ * blocks go round the ring, so that all connections carry them at once, or from few ranks straight to where they belong. */
 void tti_build_message_all_gather(struct tti_message_build *build)
 {
     int count = build->members.count;
     const tutti_tuning *tuning = build->shape->tuning;
     uint64_t bytes = members_bytes(build, 0, count);
-    bool small = bytes <= tti_small_for(build, tuning->message_bruck, 2) || bytes <= (uint64_t)tuning->message_paired;
     bool crowded = tuning->message_paired != 0, power = (count & (count - 1)) == 0;
-    if (!small && crowded && power && count > 2)
+    bool small = bytes <= tti_small_for(build, power ? tuning->message_bruck : tuning->message_bruck * 8, 2) ||
+                 bytes <= (uint64_t)tuning->message_paired;
+    bool swaps = crowded || bytes <= (uint64_t)tuning->message_doubling / 2 * (uint64_t)count;
+    if (!small && swaps && power && count > 2)
         all_gather_by_doubling(build);
     else if (count <= (small ? 3 : tuning->message_flat))
         all_gather_directly(build);

@@ -343,9 +343,10 @@ static uint64_t doubles_up_to(const struct tti_message_build *build)
 {
     uint64_t most = (uint64_t)build->shape->tuning->message_doubling, count = (uint64_t)build->members.count;
     uint64_t paired = (uint64_t)build->shape->tuning->message_paired;
-    if (count > 2 && paired > most / OF_TWO * (count + 2) / 4) return paired;
+    uint64_t of_many = most / OF_TWO * (count + (count > 3 ? 4 : 2)) / 4;
+    if (count > 2 && paired > of_many) return paired;
     if (halves(build)) return most / OF_HALVING * (uint64_t)rounds_of(build->members.count);
-    return count == 2 && !build->combined && !build->shape->scaled ? most : most / OF_TWO * (count + 2) / 4;
+    return count == 2 && !build->combined && !build->shape->scaled ? most : of_many;
 }
 
 void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes)
@@ -451,11 +452,13 @@ static void reduce_scatter_by_halving(struct tti_message_build *build)
     }
 }
 
-/* Where ranks share cores a message costs more than to pass on a block. */
+/* A message costs more than to pass on a small block, and still more where ranks share cores. */
 static bool scatters_by_halving(const struct tti_shape *shape, uint64_t bytes)
 {
     bool power = shape->size >= 4 && (shape->size & (shape->size - 1)) == 0;
-    return power && !shape->scaled && bytes <= (uint64_t)shape->tuning->message_paired / 4;
+    uint64_t partials = bytes / shape->element * shape->accumulator;
+    bool small = partials <= (uint64_t)shape->tuning->message_bruck * 2 * (uint64_t)shape->size;
+    return power && !shape->scaled && (small || bytes <= (uint64_t)shape->tuning->message_paired / 4);
 }
 
 /* Small blocks for many: everything by doubling, and each takes its own. */
