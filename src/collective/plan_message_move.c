@@ -510,10 +510,10 @@ void tti_build_message_all_gather(struct tti_message_build *build)
     const tutti_tuning *tuning = build->shape->tuning;
     uint64_t bytes = members_bytes(build, 0, count);
     bool crowded = tuning->message_paired != 0, power = (count & (count - 1)) == 0;
-    bool small = bytes <= tti_small_for(build, power ? tuning->message_bruck : tuning->message_bruck * 8, 2) ||
+    bool small = bytes <= tti_small_for(build, tuning->message_bruck * (crowded ? 1 : 8), 2) ||
                  bytes <= (uint64_t)tuning->message_paired;
     bool swaps = crowded || bytes <= (uint64_t)tuning->message_doubling / 2 * (uint64_t)count;
-    if (!small && swaps && power && count > 2)
+    if (!(small && crowded) && swaps && power && count > 2)
         all_gather_by_doubling(build);
     else if (count <= (small ? 3 : tuning->message_flat))
         all_gather_directly(build);
