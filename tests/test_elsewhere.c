@@ -128,6 +128,7 @@ static void test_certain(void)
 {
     for (size_t i = 0; i < sizeof pairings / sizeof *pairings; i++)
         for (int processes = 0; processes < 2; processes++) {
+            if (SANITIZED && i % 2 != (size_t)processes) continue;
             now = &pairings[i];
             peer_of_0 = 1;
             run_certain(2, processes != 0, "TUTTI_TRANSPORT=shm");
