@@ -393,9 +393,9 @@ static void scan_directly(const struct pass *pass, void *const *dsts, bool exclu
     for (int s = 0; s < pass->source_count; s++) in[s] = source_at(pass, s, offset);
     for (int r = pass->source_count - 1; r >= (exclusive ? 1 : 0); r--) {
         int sources = exclusive ? r : r + 1;
+        if (!dsts[r]) continue;
         void *to = element_at(pass, dsts[r], offset);
         const void *made = sources == 1 ? in[0] : pass->stream ? pass->scratch : to;
-        if (!dsts[r]) continue;
         if (sources > 1) pass->row->direct[sources - 1]((void *)(uintptr_t)made, in, NULL, sources, n);
         if (pass->stream)
             tti_stream_some(to, made, n * pass->element_bytes);
