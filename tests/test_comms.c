@@ -271,7 +271,8 @@ static void *make_and_use(void *argument)
     tutti_comm *from = argument, *made = NULL;
     int size = tutti_size(from), rank = tutti_rank(from);
     for (int round = 0; round < TWIN_ROUNDS; round++) {
-        if (!CHECK_THAT(tutti_comm_duplicate(from, &made) == TUTTI_OK, "%s", tutti_comm_error(from)->text)) break;
+        tutti_status made_it = tutti_comm_duplicate(from, &made);
+        if (!CHECK_THAT(made_it == TUTTI_OK, "%s", made_it == TUTTI_OK ? "" : tutti_comm_error(from)->text)) break;
         int64_t x = (int64_t)round * size + rank, y = 0;
         tutti_status status = tutti_all_reduce(made, &x, &y, 1, TUTTI_I64, TUTTI_SUM);
         bool right = status == TUTTI_OK && y == (int64_t)round * size * size + size * (size - 1) / 2;
