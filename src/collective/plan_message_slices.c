@@ -15,7 +15,7 @@
 #include "collective/plan_message.h"
 
 enum { AHEAD_LEAST = 2, AHEAD_MOST = 4, SLOTS_MOST = 2 * AHEAD_MOST };
-enum { TEMP_MOST = 4 << 20, TEMP_CACHED = 1 << 20, CHUNK_LEAST = 4096 };
+enum { TEMP_MOST = 4 << 20, TEMP_CACHED = 1 << 20, CHUNK_LEAST = 4096, ROUND = 64 << 10 };
 
 struct slices {
     struct tti_message_build *build;
@@ -220,19 +220,24 @@ static void find_parts(struct slices *slices)
 }
 
 /* A quarter of a slice, so that something is on its way while something is folded; not less than an eighth of a chunk,
- * and as much as TEMP allows; as many of them ahead as the caches hold. All members must choose the same: nothing here depends on the own ones. */
+ * and as much as TEMP allows. Two members send and receive all the time anyhow: as much as TEMP allows, in whole ROUNDs, since
+ * the system carries few large messages faster. As many of them ahead as the caches hold. All members must choose the same:
+ * nothing here depends on the own ones. */
 static void choose_chunk(struct slices *slices, uint64_t largest)
 {
     const struct tti_shape *shape = slices->build->shape;
     uint64_t most = (uint64_t)shape->tuning->message_chunk, chunk = largest / 4;
     uint64_t parts = (uint64_t)slices->parts + 1;
+    bool two = slices->build->members.count == 2;
     if (makes_parts(slices->build)) parts += (uint64_t)slices->build->members.count;
     uint64_t room = TEMP_MOST / (2 * AHEAD_LEAST) / parts;
     if (!raw(slices->build)) room = room * shape->element / shape->accumulator;
     if (room < CHUNK_LEAST) room = CHUNK_LEAST;
     if (chunk < most / 8) chunk = most / 8;
+    if (two) chunk = most;
     if (chunk > most) chunk = most;
     if (chunk > room) chunk = room;
+    if (two && chunk > ROUND) chunk = chunk / ROUND * ROUND;
     slices->chunk = chunk < 64 ? 64 : chunk / 64 * 64;
     if (slices->chunk > largest) slices->chunk = largest < 64 ? 64 : (largest + 63) / 64 * 64;
     uint64_t chunks = (largest + slices->chunk - 1) / slices->chunk;
