@@ -92,6 +92,7 @@ static void meet_elsewhere(tutti_comm *comm, struct fault_rank *self)
 {
     float *x = calloc(LARGE + FAULT_RANKS, sizeof *x);
     CHECK(tutti_barrier(comm) == TUTTI_OK);
+    fault_meet(comm);
     FAULT_CALL(self, comm, tutti_rank(comm) == 0 ? now->by_0(comm, x) : now->by_others(comm, x));
     FAULT_CALL(self, comm, tutti_barrier(comm)); /* one whose part in the collective ended well learns it here */
     free(x);
