@@ -124,11 +124,27 @@ static inline void stream_f32(void *to, floats value)
 #define KERNEL_ROWS avx512_rows
 #include "collective/kernels.inc"
 
+/* Four lines at a time, as many as there are; returns the bytes. */
+static size_t stream_fours(char *to, const char *from, size_t bytes)
+{
+    size_t i = 0;
+    for (; i + 256 <= bytes; i += 256) {
+        __m512i a = _mm512_loadu_si512(from + i), b = _mm512_loadu_si512(from + i + 64);
+        __m512i c = _mm512_loadu_si512(from + i + 128), d = _mm512_loadu_si512(from + i + 192);
+        _mm512_stream_si512((void *)(to + i), a);
+        _mm512_stream_si512((void *)(to + i + 64), b);
+        _mm512_stream_si512((void *)(to + i + 128), c);
+        _mm512_stream_si512((void *)(to + i + 192), d);
+    }
+    return i;
+}
+
 static void stream(void *const *outs, int out_count, const void *in, size_t bytes, bool ahead)
 {
     const char *from = in;
     char *first = outs[0], *second = outs[out_count > 1];
-    for (size_t i = 0; i < bytes; i += 64) {
+    size_t i = out_count == 1 && !ahead ? stream_fours(first, from, bytes) : 0;
+    for (; i < bytes; i += 64) {
         if (ahead) _mm_prefetch(from + i + TTI_KERNEL_AHEAD, _MM_HINT_T0);
         __m512i held = _mm512_loadu_si512(from + i);
         _mm512_stream_si512((void *)(first + i), held);
