@@ -126,6 +126,16 @@ static void test_look(const struct look *look)
     CHECK_THAT(look->why == NULL ? why == NULL : why != NULL && strcmp(why, look->why) == 0, "row %d: %s", row, why);
 }
 
+/* What fills a head up to a line is for later versions. */
+static void test_filled_head(void)
+{
+    struct tti_tcp_head head = {
+        .magic = MAGIC, .version = VERSION, .kind = TTI_TCP_FRAME, .epoch = 5, .number = 9, .zero = 1};
+    const char *why = NULL;
+    CHECK(tti_tcp_judge(&head, &receivers[IDLE], &why) == TTI_TCP_BAD);
+    CHECK(why != NULL && strcmp(why, "sent a head that is damaged") == 0);
+}
+
 /* ---- Silence --------------------------------------------------------------------------------------------------- */
 
 static struct tti_guest *guest_of(struct tti_door *door)
@@ -169,6 +179,7 @@ int main(void)
     CHECK(tti_key_setup(&error) == TUTTI_OK);
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) test_attempt(&attempts[i]);
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) test_look(&looks[i]);
+    test_filled_head();
     test_silence(0);
     test_silence(sizeof(struct tti_hello) / 2);
     return end_of_checks();
