@@ -147,7 +147,8 @@ static void test_rows(void)
 
 static void check_nearest(const char *word, const char *wanted)
 {
-    static const char *const words[] = {"run", "bench", "help", "join_timeout_ms", "--log-dir", NULL, "", "x"};
+    static const char *const words[] = {
+        "run", "bench", "help", "join_timeout_ms", "--log-dir", "--env", "--nnodes", "--nnodes-most", NULL, "", "x"};
     const char *near = tutti_nearest(word, words, sizeof words / sizeof words[0]);
     if (near == NULL) near = "nothing";
     CHECK_THAT(strcmp(near, wanted) == 0, "%s: %s, not %s", word, near, wanted);
@@ -166,6 +167,11 @@ static void test_nearest(void)
     check_nearest("join-timeout-ms", "join_timeout_ms");
     check_nearest("join_timeout", "join_timeout_ms");
     check_nearest("--log_dri", "--log-dir");
+    check_nearest("--nn", "--nnodes");
+    check_nearest("--nnodes_", "--nnodes-most");
+    check_nearest("--e", "--env");
+    check_nearest("--", "nothing");
+    check_nearest("jo", "join_timeout_ms");
     check_nearest("x", "x");
     check_nearest("y", "nothing");
     check_nearest("", "nothing");

@@ -44,7 +44,7 @@ TUTTI_API tutti_status tutti_option_parse_real(const tutti_option_row *row, cons
  * only where it is used. 0 hosts: of the names alone, for ranks that are elsewhere. On failure `reason` is a sentence. */
 TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hosts, char *reason, size_t reason_bytes);
 
-/* The word of `words` that is nearest to `word` by edit distance, or NULL if none is near. */
+/* The shortest of `words` that begins with `word`; else the nearest to it by edit distance, or NULL if none is near. */
 TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);
 
 /* ---- Switch-over sizes ----------------------------------------------------------------------------------------- */

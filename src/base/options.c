@@ -211,11 +211,32 @@ static size_t edit_distance(const char *a, size_t a_length, const char *b, size_
     return rows[a_length % 3][b_length];
 }
 
+static bool begins_with(const char *word, const char *start)
+{
+    while (*start != '\0' && folded(*word) == folded(*start)) word++, start++;
+    return *start == '\0';
+}
+
+/* The shortest word that begins with what was typed: an abbreviation says more than a few letters that are alike. Dashes
+ * alone begin every flag, and abbreviate none. */
+static const char *shortest_beginning(const char *word, const char *const *words, size_t count)
+{
+    const char *found = NULL;
+    if (word[strspn(word, "-")] == '\0') return NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (words[i] == NULL || !begins_with(words[i], word)) continue;
+        if (found == NULL || strlen(words[i]) < strlen(found)) found = words[i];
+    }
+    return found;
+}
+
 const char *tutti_nearest(const char *word, const char *const *words, size_t count)
 {
     if (word == NULL || words == NULL) return NULL;
     size_t length = strlen(word);
     if (length == 0 || length > WORD_BYTES) return NULL;
+    const char *abbreviated = shortest_beginning(word, words, count);
+    if (abbreviated != NULL) return abbreviated;
     size_t nearest = (length + 2) / 3 + 1; /* a distance of this or more is not near */
     const char *found = NULL;
     for (size_t i = 0; i < count; i++) {

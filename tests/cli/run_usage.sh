@@ -9,6 +9,7 @@ refused "^tutti: unknown command 'zzzzzz'; see tutti --help$" zzzzzz
 refused "^tutti: unknown flag '--versoin'; did you mean '--version'\?$" --versoin
 refused 'usage: tutti COMMAND'
 refused "^tutti run: unknown flag '--rank'; did you mean '--ranks'\?$" run --rank 4 true
+refused "^tutti run: unknown flag '--nn'; did you mean '--nnodes'\?$" run --nn 2 true
 refused "^tutti run: unknown flag '--join-timeuot-ms'; did you mean '--join-timeout-ms'\?$" run --join-timeuot-ms 4 true
 refused "^tutti run: unknown flag '--job'" run --job x true
 refused "^tutti run: unknown flag '--log_dir'; did you mean '--log-dir'\?$" run --log_dir x true
