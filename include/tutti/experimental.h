@@ -201,6 +201,19 @@ TUTTI_API int64_t tutti_clock_ns(void);
 /* Lets time pass for the calling rank as if it computed: simulated inside of a simulation, real elsewhere. */
 TUTTI_API void tutti_spend_ns(int64_t ns);
 
+/* ---- For launchers --------------------------------------------------------------------------------------------- */
+
+/* A board: memory in which a launcher notes which processes of a job, of those it has started on this host, have ended. Ranks
+ * that are joining and find its name in TUTTI_BOARD tell at once who will not come, instead of at the end of the join's time.
+ * It lives as long as the process that made it. Processes `first` to `first + count - 1` of `size` are this launcher's. */
+typedef struct tutti_board tutti_board;
+TUTTI_API tutti_status tutti_board_create(const char *job, int first, int count, int size, tutti_board **board);
+/* What TUTTI_BOARD must be; to be called by the process that keeps the board. 64 bytes are enough. */
+TUTTI_API void tutti_board_name(const tutti_board *board, char *text, size_t bytes);
+/* `wait_status` is waitpid's. Only once no process is left that could join in its place. */
+TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wait_status);
+TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
+
 /* ---- About a world --------------------------------------------------------------------------------------------- */
 
 /* 1 when every rank of the comm is a thread of this process. */

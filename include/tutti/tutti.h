@@ -117,7 +117,8 @@ TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
     X(trace, TEXT, "", 0, 0,                                                                                           \
       "file for a trace of all operations, for chrome://tracing or Perfetto; see docs/tracing.md")                     \
     X(trace_events, INT, 65536, 1, 268435456,                                                                          \
-      "trace: the events that each rank keeps of a comm; older ones are dropped")
+      "trace: the events that each rank keeps of a comm; older ones are dropped")                                      \
+    X(board, TEXT, "", 0, 0, "where ranks that are joining see which others have ended; set by the launcher")
 
 #define TUTTI_OPTION_TYPE_INT int64_t
 #define TUTTI_OPTION_TYPE_MS int64_t

@@ -12,6 +12,7 @@
  * The guard has a session of its own and blocks all signals, so that neither Ctrl-C nor a hangup reaches it.
  */
 #include "cli/run.h"
+#include <tutti/experimental.h>
 
 #include <ctype.h>
 #include <dirent.h>
@@ -127,12 +128,20 @@ static void signal_children(const struct children *children, int signal)
 
 /* ---- Reaping --------------------------------------------------------------------------------------------------- */
 
+struct end {
+    pid_t pid; /* 0: not ended, or noted on the board */
+    int status;
+};
+
 struct guard {
     const struct launch *launch;
     int control;
     bool launcher_gone;
-    pid_t *pids;   /* [size]; 0: not started or ended */
-    int32_t kills; /* processes that were no ranks and died from a sweep */
+    pid_t *pids;         /* [size]; 0: not started or ended */
+    struct end *ends;    /* [size] */
+    char board_name[64]; /* "": none */
+    tutti_board *board;  /* NULL for hosts, and where there is no memory: then the ranks' join has its time */
+    int32_t kills;       /* processes that were no ranks and died from a sweep */
     bool sweeping;
 };
 
@@ -147,10 +156,23 @@ static void note_end(struct guard *guard, pid_t pid, int status)
     for (int rank = 0; rank < guard->launch->size; rank++) {
         if (guard->pids[rank] != pid) continue;
         guard->pids[rank] = 0;
+        guard->ends[rank] = (struct end){pid, status};
         report(guard, GUARD_ENDED, rank, pid, status);
         return;
     }
     if (guard->sweeping && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) guard->kills++;
+}
+
+/* Tells ranks that are joining who will not come. A process that a rank put in the background may still join in its place: it
+ * is of the rank's group, and when it ends the guard is here again. */
+static void note_ends(struct guard *guard)
+{
+    for (int rank = 0; rank < guard->launch->size && guard->board != NULL; rank++) {
+        struct end *end = &guard->ends[rank];
+        if (end->pid == 0 || kill(-end->pid, 0) == 0 || errno != ESRCH) continue;
+        tutti_board_note(guard->board, guard->launch->place.first + rank, end->pid, end->status);
+        end->pid = 0;
+    }
 }
 
 /* Reaps what has ended; `guard` may be NULL. Returns false when there is no child any more. */
@@ -201,10 +223,11 @@ static void set_variable(const char *name, long value)
 }
 
 /* What is said here about who a rank is holds, whatever this launcher was itself started with. */
-static void set_environment(const struct launch *launch, int rank)
+static void set_environment(const struct guard *guard, int rank)
 {
+    const struct launch *launch = guard->launch;
     const struct place *place = &launch->place;
-    if (setenv("TUTTI_JOB", launch->job, 1) != 0) _exit(127);
+    if (setenv("TUTTI_JOB", launch->job, 1) != 0 || setenv("TUTTI_BOARD", guard->board_name, 1) != 0) _exit(127);
     set_variable("TUTTI_RANK", place->first + rank);
     set_variable("TUTTI_SIZE", place->world);
     set_variable("RANK", place->first + rank);
@@ -243,7 +266,7 @@ static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
     if (getppid() != guard_pid) _exit(127); /* it died before the line above */
     char **argv = launch->hosts != NULL ? hosts_command(launch->hosts, rank) : launch->argv;
     set_descriptors(launch, rank);
-    if (launch->hosts == NULL) set_environment(launch, rank);
+    if (launch->hosts == NULL) set_environment(guard, rank);
     (void)setrlimit(RLIMIT_NOFILE, &launch->files);
     if (launch->cores != NULL && sched_setaffinity(0, sizeof launch->cores[rank], &launch->cores[rank]) != 0) {
         report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
@@ -254,6 +277,15 @@ static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
     (void)execvp(argv[0], argv);
     report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
     _exit(127);
+}
+
+static void make_board(struct guard *guard)
+{
+    const struct launch *launch = guard->launch;
+    const struct place *place = &launch->place;
+    if (launch->hosts != NULL) return;
+    if (tutti_board_create(launch->job, place->first, launch->size, place->world, &guard->board) != TUTTI_OK) return;
+    tutti_board_name(guard->board, guard->board_name, sizeof guard->board_name);
 }
 
 static void start_ranks(struct guard *guard)
@@ -307,6 +339,7 @@ static void serve(struct guard *guard, int child_ended)
     struct pollfd polls[2] = {{child_ended, POLLIN, 0}, {guard->control, POLLIN, 0}};
     struct signalfd_siginfo info;
     while (reap(guard) && !guard->launcher_gone && !guard->sweeping) {
+        note_ends(guard);
         if (poll(polls, 2, -1) < 0) continue;
         while (read(child_ended, &info, sizeof info) > 0) continue;
         if (polls[1].revents != 0 && !obey(guard)) guard->launcher_gone = true;
@@ -327,11 +360,13 @@ int guard_main(const struct launch *launch, int control)
     (void)setsid();
     (void)prctl(PR_SET_NAME, "tutti-guard");
     guard.pids = calloc((size_t)launch->size, sizeof *guard.pids);
+    guard.ends = calloc((size_t)launch->size, sizeof *guard.ends);
     int child_ended = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (guard.pids == NULL || child_ended < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    if (guard.pids == NULL || guard.ends == NULL || child_ended < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
         report(&guard, GUARD_START_FAILED, 0, 0, errno);
         return 1;
     }
+    make_board(&guard);
     start_ranks(&guard);
     drop_descriptors(launch);
     serve(&guard, child_ended);

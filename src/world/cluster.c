@@ -43,6 +43,7 @@ struct joining {
     int64_t deadline_ns;
     struct tti_tcp **endpoints; /* ranks_each */
     tutti_status able;          /* to listen; else `error` says why, and everyone is told */
+    struct tti_board board;
     struct tti_meeting *meeting;
     struct tti_blobs cards;
     int *hosts;             /* by process */
@@ -156,7 +157,9 @@ static tutti_status open_meeting(struct joining *joining)
                                    .rank = launch->process,
                                    .size = launch->process_count,
                                    .deadline_ns = joining->deadline_ns,
-                                   .interface = joining->options->interface};
+                                   .interface = joining->options->interface,
+                                   .board = &joining->board};
+    tti_board_open(&joining->board, joining->options->board, launch->job, launch->process_count, launch->ranks_each);
     if (!launch->one_host) {
         where.address = launch->address;
         where.key = joining->has_key ? &joining->key : NULL;
@@ -522,6 +525,7 @@ tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tut
     for (int i = 0; status == TUTTI_OK && joining.meeting != NULL && i < launch->ranks_each; i++)
         joining.cluster->seats[i].world->clock_offset_ns = tti_meeting_clock(joining.meeting);
     tti_meeting_close(joining.meeting);
+    tti_board_close(&joining.board);
     tti_blobs_free(&joining.cards);
     tti_key_forget(&joining.key);
     for (int i = 0; joining.endpoints != NULL && i < launch->ranks_each; i++) {

@@ -212,7 +212,9 @@ tutti_status tti_world_join(const struct tti_member *member, const tutti_options
                             .options = options,
                             .deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000,
                             .error = error};
+    tti_board_open(&join.board, options->board, member->job, member->process_count, member->ranks_each);
     tutti_status status = join.process == 0 ? tti_join_root(&join) : tti_join_member(&join);
+    tti_board_close(&join.board);
     if (status != TUTTI_OK) {
         give_up(&join);
         return status;

@@ -5,6 +5,7 @@
 #ifndef TTI_WORLD_JOIN_H
 #define TTI_WORLD_JOIN_H
 
+#include "world/board.h"
 #include "world/wire.h"
 #include "world/world.h"
 
@@ -14,6 +15,7 @@ struct tti_join {
     size_t area_bytes;
     const tutti_options *options;
     int64_t deadline_ns;
+    struct tti_board board;
     struct tti_world *world; /* NULL until prepared */
     tutti_error *error;
 };

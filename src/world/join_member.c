@@ -49,6 +49,7 @@ static tutti_status reach_root(struct tti_join *join, int *fd)
         if (*fd >= 0) return TUTTI_OK;
         int why = errno;
         if (!may_come(why)) return tti_join_socket_failed(join, why);
+        TTI_TRY(tti_board_check(&join->board, join->error));
         if (tti_now_ns() >= join->deadline_ns) return nobody_there(join, why);
         poll(NULL, 0, pause_ms);
     }

@@ -312,10 +312,29 @@ static tutti_status turn(struct root *root, int timeout_ms)
     return TUTTI_OK;
 }
 
+/* Those that have not come and cannot any more, by the launcher's board. Who has come is heard by its connection. */
+static int count_gone(const struct root *root, int *first)
+{
+    int count = 0, process;
+    for (int at = 0; (process = tti_board_ended(&root->join->board, at)) >= 0; at++) {
+        if (process == 0 || root->members == NULL || root->members[process].fd >= 0) continue;
+        if (count++ == 0) *first = at;
+    }
+    return count;
+}
+
+static tutti_status check_board(const struct root *root)
+{
+    int first;
+    if (root->handed_out || count_gone(root, &first) == 0) return TUTTI_OK;
+    return tti_board_blame(&root->join->board, first, root->join->error);
+}
+
 static tutti_status turn_until_zero(struct root *root, const int *left)
 {
     while (*left > 0) {
-        TTI_TRY(turn(root, tti_wire_poll_ms(root->deadline_ns)));
+        TTI_TRY(turn(root, tti_board_poll_ms(&root->join->board, tti_wire_poll_ms(root->deadline_ns))));
+        if (*left > 0) TTI_TRY(check_board(root));
         if (*left > 0 && tti_now_ns() >= root->deadline_ns) return too_late(root);
     }
     return TUTTI_OK;
@@ -407,9 +426,8 @@ static void fill_bad_news(const struct root *root, struct tti_wire_verdict *verd
 }
 
 /* Ranks on their way find rank 0 still here, rather than nobody until their deadline. */
-static void linger(struct root *root, struct tti_wire_verdict *verdict)
+static void linger(struct root *root, struct tti_wire_verdict *verdict, int expected)
 {
-    int expected = root->missing;
     int64_t until = tti_now_ns() + LINGER_NS;
     if (until > root->deadline_ns) until = root->deadline_ns;
     while (expected > 0 && tti_wire_await(root->listener, until) == 0) {
@@ -425,13 +443,14 @@ static void break_off(struct root *root)
 {
     struct tti_wire_verdict verdict;
     fill_bad_news(root, &verdict);
+    int first, expected = root->missing - count_gone(root, &first);
     for (int i = 1; root->members != NULL && i < root->join->process_count; i++) {
         if (root->members[i].fd < 0) continue;
         tell(root->members[i].fd, &verdict);
         root->members[i].fd = -1;
     }
     while (root->visitor_count > 0) tell(root->visitors[--root->visitor_count], &verdict);
-    linger(root, &verdict);
+    linger(root, &verdict, expected);
 }
 
 static void put_away(struct root *root)

@@ -80,6 +80,8 @@ struct tti_meeting {
     int polled_room;
 };
 
+/* The launcher's board while it is to be looked at, else NULL. */
+const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting);
 tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error);
 tutti_status tti_meeting_open_member(struct tti_meeting *meeting, tutti_error *error);
 tutti_status tti_meeting_root_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,

@@ -57,6 +57,7 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
             close(fd);
             refusals++;
         }
+        TTI_TRY(tti_board_check(meeting->where.board, error));
         if (tti_now_ns() >= meeting->deadline_ns || refusals > REFUSALS_MOST) return not_here(meeting, why, error);
         poll(NULL, 0, pause_ms);
     }
@@ -84,6 +85,14 @@ static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *
                          meeting->where.rank, host, meeting->job, tried, what_to_do(knock));
 }
 
+/* Only then will nobody open. That others have ended is to be told to rank 0, on whichever host it is: see talk(). */
+static bool root_ended(const struct tti_meeting *meeting)
+{
+    int process, at = 0;
+    while ((process = tti_board_ended(meeting->where.board, at)) > 0) at++;
+    return process == 0;
+}
+
 static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *knock, tutti_error *error)
 {
     struct tti_address used;
@@ -94,11 +103,13 @@ static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *k
             meeting->members[0].fd = fd;
             return TUTTI_OK;
         }
+        if (root_ended(meeting)) return tti_board_check(meeting->where.board, error);
         if (now_ns >= meeting->deadline_ns || knock->refusals > REFUSALS_MOST || tti_knock_wrong_key(knock))
             return no_way(meeting, knock, error);
         if (next_ns <= now_ns || next_ns > meeting->deadline_ns) next_ns = meeting->deadline_ns;
         int count = tti_knock_poll_set(knock, meeting->polled);
-        poll(meeting->polled, (nfds_t)count, knock->next_ns <= now_ns ? RETRY_MS : tti_poll_ms(next_ns));
+        int poll_ms = tti_board_poll_ms(meeting->where.board, tti_poll_ms(next_ns));
+        poll(meeting->polled, (nfds_t)count, knock->next_ns <= now_ns ? RETRY_MS : poll_ms);
     }
 }
 
@@ -189,13 +200,15 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
         enum tti_parcel_state state = tti_parcel_receive(&root->in, root->fd, true, meeting->where.size);
         if (state == TTI_PARCEL_WHOLE) return take(meeting, all, error);
         if (state == TTI_PARCEL_BROKEN) return root_lost(meeting, errno, error);
+        TTI_TRY(tti_board_check(tti_meeting_board(meeting), error)); /* rank 0 may be on another host, and not see it */
         if (tti_now_ns() >= meeting->deadline_ns + GRACE_NS) {
             error->peer = 0;
             return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %.64s at %.100s has not answered in time",
                                  meeting->job, meeting->place);
         }
         struct pollfd polled = {.fd = root->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))};
-        poll(&polled, 1, tti_poll_ms(meeting->deadline_ns + GRACE_NS));
+        int poll_ms = tti_poll_ms(meeting->deadline_ns + GRACE_NS);
+        poll(&polled, 1, tti_board_poll_ms(tti_meeting_board(meeting), poll_ms));
     }
 }
 

@@ -209,18 +209,6 @@ static tutti_status take_parcel(struct tti_meeting *meeting, int rank, tutti_err
     return TUTTI_OK;
 }
 
-/* After it has given, a member says nothing more before it has got everything. */
-static tutti_status listen_to(struct tti_meeting *meeting, int rank, bool *moved, tutti_error *error)
-{
-    struct tti_meeting_member *member = &meeting->members[rank];
-    if (member->fd < 0) return TUTTI_OK;
-    if (member->given) return has_ended(member->fd) ? member_broken(meeting, rank, EPIPE, error) : TUTTI_OK;
-    enum tti_parcel_state state = tti_parcel_receive(&member->in, member->fd, false, meeting->where.size);
-    if (state == TTI_PARCEL_PARTLY) return TUTTI_OK;
-    *moved = true;
-    return state == TTI_PARCEL_WHOLE ? take_parcel(meeting, rank, error) : member_broken(meeting, rank, errno, error);
-}
-
 /* What a member gives for the next round may be here already, and stays where it is. So does part of a head. */
 static bool may_wait(int fd)
 {
@@ -228,6 +216,20 @@ static bool may_wait(int fd)
     ssize_t got = recv(fd, &head, sizeof head, MSG_PEEK | MSG_DONTWAIT);
     if (got < (ssize_t)sizeof head) return got > 0 || (got < 0 && errno == EAGAIN);
     return head.kind == TTI_MEETING_GIVE;
+}
+
+/* After it has given, a member says nothing more before it has got everything, but that it cannot go on. */
+static tutti_status listen_to(struct tti_meeting *meeting, int rank, bool *moved, tutti_error *error)
+{
+    struct tti_meeting_member *member = &meeting->members[rank];
+    if (member->fd < 0) return TUTTI_OK;
+    if (member->given && may_wait(member->fd)) return TUTTI_OK;
+    if (member->given) tti_parcel_drop(&member->in); /* in vain */
+    member->given = false;
+    enum tti_parcel_state state = tti_parcel_receive(&member->in, member->fd, false, meeting->where.size);
+    if (state == TTI_PARCEL_PARTLY) return TUTTI_OK;
+    *moved = true;
+    return state == TTI_PARCEL_WHOLE ? take_parcel(meeting, rank, error) : member_broken(meeting, rank, errno, error);
 }
 
 bool tti_meeting_root_trouble(struct tti_meeting *meeting, tutti_error *error)
@@ -251,7 +253,8 @@ static void await_anything(struct tti_meeting *meeting, bool sending)
         if (member->fd >= 0 && (out || !sending))
             meeting->polled[count++] = (struct pollfd){.fd = member->fd, .events = out ? POLLOUT : POLLIN};
     }
-    poll(meeting->polled, (nfds_t)count, tti_poll_ms(meeting->deadline_ns));
+    int poll_ms = tti_board_poll_ms(tti_meeting_board(meeting), tti_poll_ms(meeting->deadline_ns));
+    poll(meeting->polled, (nfds_t)count, poll_ms);
 }
 
 static int count_given(const struct tti_meeting *meeting)
@@ -259,6 +262,18 @@ static int count_given(const struct tti_meeting *meeting)
     int count = 0;
     for (int rank = 1; rank < meeting->where.size; rank++) count += meeting->members[rank].given;
     return count;
+}
+
+/* Somebody who has not come and cannot any more. Who has come is heard by its connection. */
+static tutti_status check_board(struct tti_meeting *meeting, tutti_error *error)
+{
+    const struct tti_board *board = tti_meeting_board(meeting);
+    for (int at = 0, gone; (gone = tti_board_ended(board, at)) >= 0; at++) {
+        if (gone == 0 || meeting->members[gone].fd >= 0) continue;
+        tti_board_blame(board, at, error);
+        return fail(meeting, error);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status collect(struct tti_meeting *meeting, tutti_error *error)
@@ -269,6 +284,7 @@ static tutti_status collect(struct tti_meeting *meeting, tutti_error *error)
         TTI_TRY(let_in(meeting, error));
         for (int rank = 1; rank < meeting->where.size; rank++) TTI_TRY(listen_to(meeting, rank, &moved, error));
         if (count_given(meeting) == meeting->where.size - 1) return TUTTI_OK;
+        TTI_TRY(check_board(meeting, error));
         if (tti_now_ns() >= meeting->deadline_ns) return too_late(meeting, error);
         if (!moved) await_anything(meeting, false);
     }

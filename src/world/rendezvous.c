@@ -191,6 +191,11 @@ static tutti_status fill(struct tti_meeting *meeting, const struct tti_rendezvou
     return TUTTI_OK;
 }
 
+const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting)
+{
+    return meeting->round <= 1 ? meeting->where.board : NULL;
+}
+
 tutti_status tti_meeting_open(const struct tti_rendezvous *where, struct tti_meeting **meeting, tutti_error *error)
 {
     *meeting = NULL;

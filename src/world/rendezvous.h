@@ -16,6 +16,7 @@
 #define TTI_WORLD_RENDEZVOUS_H
 
 #include "base/key.h"
+#include "world/board.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <tutti/tutti.h>
@@ -33,6 +34,9 @@ struct tti_rendezvous {
     const char *address;
     const struct tti_key *key; /* NULL only without address */
     const char *interface;     /* NULL or "": rank 0 listens on all */
+    /* Of this host's launcher, or NULL. Looked at up to the end of the first exchange: where there is one, there must be a
+     * second, without which no rank goes its way. It stays until the meeting is closed. */
+    const struct tti_board *board;
     /* With publish(), rank 0 listens at any port where `address` has none or 0, and hands over the real address ("A:P,B:P",
      * less than TTI_PLACE_BYTES) before it waits for anyone. With lookup() the others ask for that text, and `address` is
      * not looked at. Both are called from within tti_meeting_open, on the calling thread, may block up to the deadline, and

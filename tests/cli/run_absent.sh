@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: timeout=60 processors=2
+# Ranks that end before they join: those that wait for them are told at once, and who it was; a job in which nobody joins is
+# none of the library's business.
+source "$(dirname "$0")/run.bash"
+: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
+cat >join.c <<'END'
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/tutti.h>
+/* join.c WORLDS [RANK STATUS]: that rank ends so, or by a signal where that is negative, in place of its last join */
+static int join_and_leave(void)
+{
+    tutti_comm *world;
+    if (tutti_join(&world) != TUTTI_OK || tutti_barrier(world) != TUTTI_OK) {
+        tutti_explain(world, stderr);
+        tutti_leave(world);
+        return 9;
+    }
+    tutti_leave(world);
+    return 0;
+}
+int main(int argc, char **argv)
+{
+    const char *rank = getenv("RANK");
+    int status = 0;
+    for (int left = atoi(argv[1]); left > 0 && status == 0; left--) {
+        if (left == 1 && argc > 3 && strcmp(rank, argv[2]) == 0) {
+            int end = atoi(argv[3]);
+            if (end < 0) raise(-end);
+            return end;
+        }
+        status = join_and_leave();
+    }
+    if (status == 0) printf("joined\n");
+    return status;
+}
+END
+"$CC" -I "$SRC/include" join.c -o join -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
+printf '#!/usr/bin/env bash\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec bash -c "$*"\n' >shell
+chmod +x shell
+export TUTTI_JOIN_TIMEOUT_MS=100s # who waits for that long says something else
+
+# told RANK HOW OTHERS: what each of the others says; absent: and of nobody else
+told() {
+    local rank
+    for rank in $3; do
+        matches "rank $rank is told: $WHAT" "^\[$rank\]   rank $1 \(process [0-9]+\) $2 before joining job .* all of its [0-9]+ ranks; " "$ERR"
+    done
+}
+absent() {
+    told "$@"
+    check "nobody else is named: $WHAT" 0 "$(grep 'before joining' <<<"$ERR" | grep -vc "   rank $1 ")"
+}
+
+for transport in shm tcp; do
+    WHAT="status 0, $transport"
+    tool run -n 4 --transport $transport ./join 1 2 0
+    check "$WHAT" 9 $STATUS
+    absent 2 'ended with status 0' '0 1 3'
+    WHAT="rank 0, $transport"
+    tool run -n 3 --transport $transport ./join 1 0 0
+    check "$WHAT" 9 $STATUS
+    absent 0 'ended with status 0' '1 2'
+    WHAT="status 3, $transport"
+    tool run -n 3 --grace-ms 100s --transport $transport ./join 1 1 3
+    check "$WHAT" 3 $STATUS
+    absent 1 'ended with status 3' '0 2'
+    WHAT="a signal, $transport"
+    tool run -n 2 --grace-ms 100s --transport $transport ./join 1 1 -9
+    check "$WHAT" 137 $STATUS
+    absent 1 'was killed by signal 9' '0'
+    WHAT="the next world, $transport"
+    tool run -n 3 --transport $transport ./join 2 1 0
+    check "$WHAT" 9 $STATUS
+    absent 1 'ended with status 0' '0 2'
+done
+WHAT='another host'
+tool run --hosts 127.0.0.1,b -n 2 --ssh ./shell --grace-ms 100s ./join 1 3 0
+check "$WHAT" 9 $STATUS
+told 3 'ended with status 0' '0 2' # rank 1 may come after rank 0 has ended, and is told that
+matches 'all are told something' '^\[1\] .* before joining job' "$ERR"
+
+tool run -n 3 ./join 0
+check 'nobody joins' 0 $STATUS
+check 'nor says anything' '' "$ERR"
+tool run -n 3 ./join 2
+check 'twice' 0 $STATUS
+tool run -n 3 sh -c '[ $RANK = 1 ] || exec ./join 1; (until [ -f gone ]; do sleep 0.02; done; exec ./join 1) & echo $$ >first' &
+launcher=$!
+within 100 lines_in first 1 && within 100 gone first && touch gone
+wait $launcher
+check 'one that a rank left in the background joins in its place' 0 $?
+finish
