@@ -6,6 +6,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "fault.h"
 
+#include <pthread.h>
 #include <string.h>
 
 enum { OPS = 8, SMALL = 10, LARGE = 1 << 16 };
@@ -76,6 +77,78 @@ static void under_way(tutti_comm *comm, struct fault_rank *self)
     cancel(comm, op, words);
     CHECK(tutti_barrier(comm) == TUTTI_ERR_BROKEN);
     self->mark = 1;
+}
+
+/* Receives that were started do no harm when all others have left: they can still be taken back, or get what this rank sends to
+ * itself. One that is waited for then is an error. */
+static void left_alone(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { LOOKS = 2000 };
+    int32_t x = 7, y[4] = {0};
+    tutti_comm *part;
+    tutti_op from_1, from_any, own, last;
+    tutti_message message;
+    CHECK(tutti_comm_duplicate(comm, &part) == TUTTI_OK);
+    if (tutti_rank(comm) == 1) {
+        CHECK(tutti_comm_free(part) == TUTTI_OK);
+        self->mark = 1;
+        return;
+    }
+    CHECK(tutti_recv_start(part, &y[0], 1, TUTTI_I32, 1, 1, NULL, &from_1) == TUTTI_OK);
+    CHECK(tutti_recv_start(part, &y[1], 1, TUTTI_I32, TUTTI_ANY_SOURCE, 2, NULL, &from_any) == TUTTI_OK);
+    CHECK(tutti_recv_start(part, &y[2], 1, TUTTI_I32, 0, 3, NULL, &own) == TUTTI_OK);
+    fault_await_mark(1, 1);
+    for (int i = 0; i < LOOKS; i++) CHECK(tutti_test(own) == TUTTI_IN_PROGRESS);
+    for (int i = 0; i < LOOKS; i++) CHECK(tutti_try_probe(part, TUTTI_ANY_SOURCE, 4, &message) == TUTTI_IN_PROGRESS);
+    CHECK(tutti_send(part, &x, 1, TUTTI_I32, 0, 2) == TUTTI_OK && tutti_send(part, &x, 1, TUTTI_I32, 0, 3) == TUTTI_OK);
+    CHECK(tutti_wait(from_any) == TUTTI_OK && tutti_wait(own) == TUTTI_OK && y[1] == 7 && y[2] == 7);
+    CHECK(tutti_cancel(from_1) == TUTTI_OK);
+    check_error(part, tutti_wait_for(from_1, 45000), "recv from rank 1 with tag 1, for which no message had come");
+    CHECK(tutti_recv_start(part, &y[3], 1, TUTTI_I32, TUTTI_ANY_SOURCE, 5, NULL, &last) == TUTTI_OK);
+    CHECK(tutti_wait_for(last, 45000) == TUTTI_ERR_MISMATCH);
+    CHECK(tutti_comm_free(part) == TUTTI_OK);
+}
+
+/* ---- Too late ---------------------------------------------------------------------------------------------------- */
+
+/* The handle of an op that has ended: whoever cancels it must not hit the op that gets its place. */
+static _Atomic uint64_t ended;
+static _Atomic bool enough;
+
+static void *cancel_ended(void *nothing)
+{
+    while (!atomic_load_explicit(&enough, memory_order_relaxed)) {
+        tutti_op op = {atomic_load_explicit(&ended, memory_order_relaxed)};
+        if (op.id != 0) tutti_cancel(op);
+    }
+    return nothing;
+}
+
+static void one_after_the_other(tutti_comm *comm)
+{
+    int32_t x = 1, y = 0;
+    tutti_op first, second;
+    CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 1) == TUTTI_OK);
+    CHECK(tutti_recv_start(comm, &y, 1, TUTTI_I32, 0, 1, NULL, &first) == TUTTI_OK);
+    atomic_store_explicit(&ended, first.id, memory_order_relaxed);
+    CHECK(tutti_wait(first) == TUTTI_OK);
+    atomic_store_explicit(&ended, 0, memory_order_relaxed);
+    CHECK(tutti_recv_start(comm, &y, 1, TUTTI_I32, 0, 2, NULL, &second) == TUTTI_OK);
+    for (int i = 0; i < 50; i++)
+        if (!CHECK(tutti_test(second) == TUTTI_IN_PROGRESS)) return;
+    CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 2) == TUTTI_OK && tutti_wait(second) == TUTTI_OK);
+}
+
+static void too_late(tutti_comm *comm, struct fault_rank *self)
+{
+    pthread_t others[2];
+    int64_t end = fault_now_ns() + INT64_C(800000000);
+    (void)self;
+    enough = false;
+    for (int i = 0; i < 2; i++) CHECK(pthread_create(&others[i], NULL, cancel_ended, NULL) == 0);
+    while (fault_now_ns() < end) one_after_the_other(comm);
+    enough = true;
+    for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
 }
 
 /* ---- Withdrawn --------------------------------------------------------------------------------------------------- */
@@ -307,6 +380,8 @@ static void run(const char *title, fault_body *body, int size, bool processes)
 static void run_all(bool processes)
 {
     run("taken back", taken_back, 2, processes);
+    run("left alone", left_alone, 2, processes);
+    if (!processes && !over_tcp) run("too late", too_late, 1, processes);
     if (over_tcp) run("withdrawn", withdrawn, 2, processes);
     if (over_tcp) run("withdrawn, or not", withdrawn_or_not, 3, processes);
     for (int group = 0; group < 2 && !over_tcp; group++) {

@@ -324,6 +324,11 @@ static void prepared(tutti_comm *comm, struct fault_rank *self)
         CHECK(tutti_wait(op) == TUTTI_OK && is_sum(y, COUNT, size));
     }
     CHECK(tutti_wait(op) == TUTTI_OK); /* not started: nothing to wait for */
+    tutti_op both[2] = {op};
+    size_t index = 9;
+    CHECK(tutti_barrier_start(tutti_prepared(comm), &both[1]) == TUTTI_OK && tutti_start(both[1]) == TUTTI_OK);
+    CHECK(tutti_wait_any(both, 2, -1, &index) == TUTTI_OK && index == 1);
+    CHECK(tutti_wait_any(both, 2, -1, &index) == TUTTI_OK && index == 2 && tutti_drop(both[1]) == TUTTI_OK);
     CHECK(tutti_drop(op) == TUTTI_OK && tutti_start(op) == TUTTI_ERR_HANDLE);
 }
 

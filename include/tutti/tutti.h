@@ -15,6 +15,10 @@
  * Conventions: `count` is in elements, `bytes` in bytes, `_ms` in milliseconds; outputs come last; functions return
  * TUTTI_OK or a negative status, and the comm that failed keeps the details (tutti_comm_error, tutti_explain).
  * The library never exits, never prints to stdout and installs no signal handler.
+ *
+ * Threads: different comms, also of one rank, may be used at the same time. Calls on one comm are made one at a time, by
+ * whichever thread. What takes the handle of an op (tutti_wait, tutti_test, tutti_drop …) may be called beside them: for each
+ * handle by one thread at a time, tutti_cancel by any.
  */
 #ifndef TUTTI_H
 #define TUTTI_H
@@ -238,7 +242,8 @@ TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction
 /* Every rank of the comm calls the same operations in the same order; the call returns when this rank's part has
  * ended. In place: all_reduce, reduce (root), broadcast, all_to_all, scan and exscan with in == out; all_gather and
  * gather (root) with in == the rank's own block of out; reduce_scatter and scatter (root) with out == the rank's own
- * block of in. Count 0 takes part. Offsets are in elements; NULL means blocks packed in rank order.
+ * block of in. Each rank chooses for itself, except in all_to_all: there all are in place, or none. Other overlaps are
+ * ERR_OVERLAP. Count 0 takes part. Offsets are in elements; NULL means blocks packed in rank order.
  * Ranks that call different things get ERR_MISMATCH, naming both calls. */
 
 TUTTI_API tutti_status tutti_barrier(tutti_comm *comm);
@@ -264,7 +269,7 @@ TUTTI_API tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *
 
 /* The v-forms: counts[r] elements belong to rank r. In all_gather_v and reduce_scatter_v every rank gives the same
  * counts; in gather_v and scatter_v the root gives all and every rank its own; in all_to_all_v what a rank sends to
- * a peer must equal what the peer receives from it. */
+ * a peer must equal what the peer receives from it. In place as the forms above; all_to_all_v has no such form. */
 TUTTI_API tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
                                           const size_t *offsets, tutti_type type);
 TUTTI_API tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
@@ -308,7 +313,8 @@ TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_p
 /* A receive gets the first message that fits it, in the order in which they were sent; messages between two ranks with
  * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
  * between. Types must be the same on both sides (ERR_MISMATCH); a message longer than `count` is ERR_TRUNCATED, which
- * says both lengths, and stays to be received. Tags are 0 or larger. */
+ * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any when all
+ * have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested. */
 
 /* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
 #define TUTTI_ANY_SOURCE (-100)
@@ -318,7 +324,7 @@ TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count
 /* `received` (may be NULL) gets the elements that came. */
 TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
                                   size_t *received);
-/* Both at once: neither waits for the other to end. */
+/* Both at once: neither waits for the other to end. The buffers must not overlap. */
 TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
                                       size_t out_count, int from, int out_tag, tutti_type type, size_t *received);
 
@@ -479,7 +485,7 @@ TUTTI_API tutti_status tutti_wait(tutti_op op);
 TUTTI_API tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms);
 TUTTI_API tutti_status tutti_test(tutti_op op); /* without waiting */
 /* Until one has ended: its status, its handle is void, and *index says which. IN_PROGRESS when the time is over, OK with
- * *index == count when there was none to wait for. */
+ * *index == count when there was none to wait for; prepared ops that are not started are none. */
 TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index);
 /* Until all have ended: OK, or the first failure in their order. */
 TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);

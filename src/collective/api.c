@@ -60,10 +60,9 @@ tutti_status tti_api_check_overlap(tutti_comm *comm, enum tti_kind kind, const s
     if (!in->used || !out->used || in->bytes == 0 || out->bytes == 0 || in_place) return TUTTI_OK;
     uintptr_t a = (uintptr_t)in->pointer, b = (uintptr_t)out->pointer;
     if (a + in->bytes <= b || b + out->bytes <= a) return TUTTI_OK;
-    return tti_comm_refuse(comm, kind, TUTTI_ERR_OVERLAP,
-                           "%s: `in` and `out` overlap but are not in the in-place form (see tutti.h); use separate "
-                           "buffers",
-                           tti_kind_name(kind));
+    bool never = kind == TTI_SENDRECV || kind == TTI_ALL_TO_ALL_V;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_OVERLAP, "%s: `in` and `out` overlap%s; use separate buffers",
+                           tti_kind_name(kind), never ? "" : " but are not in the in-place form (see tutti.h)");
 }
 
 tutti_status tti_api_check_type(tutti_comm *comm, enum tti_kind kind, tutti_type type)

@@ -120,6 +120,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                           .count = count,
                           .waiting_for = letters[0]->waiting_for};
     cancel_hopeless(comm, letters, count);
+    for (int i = 0; i < count; i++) letters[i]->asked = true;
     tutti_status status = tti_comm_poll(comm, batch_progress, &batch);
     struct tti_waitable waitable = {.progress = batch_progress,
                                     .object = &batch,

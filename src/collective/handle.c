@@ -217,7 +217,7 @@ tutti_status tutti_test(tutti_op op)
     TTI_TRY(find_op(op, &started));
     tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
     if (status == TUTTI_IN_PROGRESS) {
-        tti_queue_help(started->op.comm, false);
+        tti_queue_ask(started, false);
         status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
     }
     return collect(started, status);
@@ -230,11 +230,12 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
     for (size_t i = 0; i < count; i++) {
         if (ops[i].id == 0) continue;
         struct tti_started *started;
-        any = true;
         *index = i;
         TTI_TRY(find_op(ops[i], &started));
+        if (started->persistent && !atomic_load_explicit(&started->out, memory_order_relaxed)) continue;
+        any = true;
         if (atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
-            tti_queue_help(started->op.comm, look);
+            tti_queue_ask(started, look);
         tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
         if (status != TUTTI_IN_PROGRESS) return collect(started, status);
     }
@@ -272,8 +273,12 @@ tutti_status tutti_cancel(tutti_op op)
 {
     struct tti_started *started;
     TTI_TRY(find_op(op, &started));
-    tutti_comm *comm = started->op.comm;
-    atomic_store_explicit(&started->cancelled, TTI_CANCEL, memory_order_seq_cst);
+    tutti_comm *comm = started->comm;
+    tti_lock(&comm->queue.lock); /* another thread may have waited for it, and its place be another op's by now */
+    bool there = atomic_load_explicit(&started->id, memory_order_relaxed) == op.id;
+    if (there) atomic_store_explicit(&started->cancelled, TTI_CANCEL, memory_order_seq_cst);
+    tti_unlock(&comm->queue.lock);
+    if (!there) return TUTTI_ERR_HANDLE;
     comm->provider->wake(comm); /* somebody may sleep while waiting for it */
     tti_service_wake(comm, true);
     return TUTTI_OK;

@@ -108,7 +108,7 @@ static void begin(struct tti_letter *letter, bool is_send)
     letter->status = TUTTI_IN_PROGRESS;
     letter->state = TTI_LETTER_POSTED;
     letter->is_send = is_send;
-    letter->other_done = letter->exposed = false;
+    letter->other_done = letter->exposed = letter->asked = false;
     letter->carrier = NULL;
     letter->done = 0;
     letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
@@ -548,8 +548,7 @@ static tutti_status make_progress(tutti_comm *comm)
     if (quiet) tidy(messages);
     while (!tti_list_is_empty(&messages->work) && work_once(messages)) look_at_active(messages);
     if (messages->failure != TUTTI_OK || !quiet) return messages->failure;
-    if (alone && !tti_list_is_empty(&messages->any)) return tti_message_in_vain(TTI_LETTER_ON(messages->any.next));
-    return tti_message_check_left(messages);
+    return alone ? tti_message_check_alone(messages) : tti_message_check_left(messages);
 }
 
 /* ---- From outside ---------------------------------------------------------------------------------------------- */

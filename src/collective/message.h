@@ -31,6 +31,7 @@ struct tti_letter {
     uint8_t state, way;
     bool is_send, other_done;
     bool exposed;           /* a transport reads or writes the buffer */
+    bool asked;             /* somebody waits for it, or tests; set from outside once it is posted */
     void *carrier;          /* the frame that it reads it for */
     uint32_t number;        /* of a large message */
     uint64_t done;          /* bytes of the own share */

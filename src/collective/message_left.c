@@ -38,9 +38,18 @@ static tutti_status nobody_takes(const struct tti_letter *letter)
                           (unsigned long long)letter->bytes, letter->tag, site, letter->peer);
 }
 
-tutti_status tti_message_in_vain(const struct tti_letter *letter)
+static tutti_status in_vain(const struct tti_letter *letter)
 {
     return letter->is_send ? nobody_takes(letter) : nothing_will_come(letter);
+}
+
+/* A receive that was started does no harm before somebody asks for it: it may be taken back until then, or be meant for what
+ * this rank sends to itself. */
+static const struct tti_letter *find_asked(const struct tti_link *receives)
+{
+    TTI_LIST_EACH(link, receives)
+    if (TTI_LETTER_ON(link)->asked) return TTI_LETTER_ON(link);
+    return NULL;
 }
 
 tutti_status tti_message_check_left(const struct tti_messages *messages)
@@ -48,12 +57,17 @@ tutti_status tti_message_check_left(const struct tti_messages *messages)
     TTI_LIST_EACH(link, &messages->active)
     {
         const struct tti_box *box = TTI_LIST_OF(link, struct tti_box, active);
-        const struct tti_link *lists[] = {&box->queue, &box->sending, &box->posted, &box->taking};
-        for (size_t i = 0; box->left && i < sizeof lists / sizeof *lists; i++) {
-            if (tti_list_is_empty(lists[i])) continue;
-            const struct tti_letter *letter = TTI_LETTER_ON(lists[i]->next);
-            return tti_message_in_vain(letter);
-        }
+        const struct tti_link *lists[] = {&box->queue, &box->sending, &box->taking};
+        for (size_t i = 0; box->left && i < sizeof lists / sizeof *lists; i++)
+            if (!tti_list_is_empty(lists[i])) return in_vain(TTI_LETTER_ON(lists[i]->next));
+        const struct tti_letter *asked = box->left ? find_asked(&box->posted) : NULL;
+        if (asked != NULL) return in_vain(asked);
     }
     return TUTTI_OK;
+}
+
+tutti_status tti_message_check_alone(const struct tti_messages *messages)
+{
+    const struct tti_letter *asked = find_asked(&messages->any);
+    return asked != NULL ? in_vain(asked) : tti_message_check_left(messages);
 }

@@ -161,11 +161,11 @@ static inline void tti_note_copy(void *target, const void *source, size_t bytes)
 
 void tti_letter_end(struct tti_letter *letter, tutti_status status);
 
-/* Whether anybody else could still send; a letter that can never end, which breaks the comm; and a search for such letters to
- * peers that were found to have left. */
+/* Whether anybody else could still send. Letters that can never end, which breaks the comm: of peers that were found to have
+ * left, and where all others have. */
 bool tti_message_somebody(struct tti_messages *messages);
-tutti_status tti_message_in_vain(const struct tti_letter *letter);
 tutti_status tti_message_check_left(const struct tti_messages *messages);
+tutti_status tti_message_check_alone(const struct tti_messages *messages);
 
 void tti_carrier_forget(void *carrier); /* frames: of a letter that ends before its frame */
 /* A message has come: to the receive that it is for, or aside. `early`: it lies in this already, which is taken over. */

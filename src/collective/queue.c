@@ -212,7 +212,14 @@ static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, i
     atomic_fetch_sub_explicit(&queue->waiters, 1, memory_order_relaxed);
 }
 
-tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
+void tti_queue_ask(struct tti_started *started, bool look)
+{
+    atomic_store_explicit(&started->asked, true, memory_order_relaxed);
+    tti_queue_help(started->op.comm, look);
+    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
+}
+
+static tutti_status await(struct tti_started *started, int64_t until_ns)
 {
     tutti_comm *comm = started->op.comm;
     int turns = 0;
@@ -229,6 +236,14 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
             wait_for_turn(comm, started, until_ns);
         }
     }
+}
+
+tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
+{
+    atomic_store_explicit(&started->asked, true, memory_order_relaxed);
+    tutti_status status = await(started, until_ns);
+    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
+    return status;
 }
 
 /* ---- Starting -------------------------------------------------------------------------------------------------- */
@@ -290,6 +305,7 @@ void tti_queue_start(struct tti_started *started)
     atomic_store_explicit(&started->out, true, memory_order_relaxed);
     started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
     atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
+    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
     tti_queue_count_start(queue);
     if (started->mail != NULL) {
         started->queued = true;

@@ -21,6 +21,7 @@ struct tti_started {
     struct tti_started *next;    /* behind it in the queue, or among the free ones */
     _Atomic int32_t status;      /* IN_PROGRESS until it has ended */
     _Atomic uint32_t cancelled;  /* TTI_CANCEL…: somebody wants it to end */
+    _Atomic bool asked;          /* a call that is about it is being made */
     _Atomic uint64_t id;         /* its handle's; another one once that is void */
     _Atomic bool at_hand;        /* not in the queue, and nothing above holds but its handle's: queue_hand.c */
     struct tti_started *sibling; /* of the same comm */
@@ -60,6 +61,8 @@ void tti_queue_start(struct tti_started *started);
 tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
 /* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
 bool tti_queue_help(tutti_comm *comm, bool look);
+/* The same for who asks for this one. */
+void tti_queue_ask(struct tti_started *started, bool look);
 
 /* An op in flight, whether it is its turn or not, whose own deadline has passed; or NULL. For who has the right. */
 const struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);

@@ -27,6 +27,19 @@ static struct tti_letter *unfinished(struct tti_mail *mail)
     return NULL;
 }
 
+/* Tells letters whether somebody asks for their op now; of one that was cancelled that is over. */
+static void ask(const struct tti_started *started)
+{
+    for (; started != NULL; started = started->next) {
+        struct tti_mail *mail = started->mail;
+        bool asked = atomic_load_explicit(&started->asked, memory_order_relaxed) &&
+                     atomic_load_explicit(&started->cancelled, memory_order_relaxed) == 0;
+        if (mail->asked == asked) continue;
+        mail->asked = asked;
+        for (int i = mail->ended; i < mail->count; i++) tti_letter_of(&on_the_way(mail)[i])->asked = asked;
+    }
+}
+
 /* Others wait for the message, or move its data: its end is the comm's. */
 static void break_off(tutti_comm *comm, const struct tti_mail *mail, const struct tti_letter *letter)
 {
@@ -118,6 +131,7 @@ bool tti_queue_drive_mail(tutti_comm *comm)
 {
     struct tti_started **link = &comm->queue.mail;
     if (*link == NULL) return false;
+    ask(comm->queue.mail);
     tutti_status status = tti_comm_is_broken(comm) ? TUTTI_IN_PROGRESS : tti_messages_progress(comm);
     if (status != TUTTI_OK) fail_all(comm, status < 0 ? status : tti_comm_health(comm, TTI_RECV, false));
     bool moved = false;
@@ -204,6 +218,7 @@ void tti_queue_post_mail(struct tti_started *started)
     tti_queue_take(comm);
     mail->waiting_for = -1;
     mail->ended = 0;
+    mail->asked = false;
     if (tti_traced(comm)) mail->traced = tti_trace_ticks(comm->trace);
     memcpy(on_the_way(mail), mail->parcels, (size_t)mail->count * sizeof *mail->parcels);
     tti_parcels_post(on_the_way(mail), mail->count);

@@ -12,6 +12,7 @@ struct tti_mail {
     enum tti_kind kind;
     struct tti_site site; /* of the call */
     int waiting_for;
+    bool asked;                  /* its letters know that somebody asks for it */
     int count, ended;            /* all before this one have */
     uint64_t traced;             /* ticks at its start */
     struct tti_parcel parcels[]; /* (2 * count): as they were asked for, and on their way */
