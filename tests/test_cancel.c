@@ -118,7 +118,7 @@ static _Atomic bool enough;
 static void *cancel_ended(void *nothing)
 {
     while (!atomic_load_explicit(&enough, memory_order_relaxed)) {
-        tutti_op op = {atomic_load_explicit(&ended_id, memory_order_relaxed)};
+        tutti_op op = {atomic_load_explicit(&ended_id, memory_order_acquire)};
         if (op.id != 0) tutti_cancel(op);
     }
     return nothing;
@@ -130,7 +130,7 @@ static void one_after_the_other(tutti_comm *comm)
     tutti_op first, second;
     CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 1) == TUTTI_OK);
     CHECK(tutti_recv_start(comm, &y, 1, TUTTI_I32, 0, 1, NULL, &first) == TUTTI_OK);
-    atomic_store_explicit(&ended_id, first.id, memory_order_relaxed);
+    atomic_store_explicit(&ended_id, first.id, memory_order_release);
     CHECK(tutti_wait(first) == TUTTI_OK);
     atomic_store_explicit(&ended_id, 0, memory_order_relaxed);
     CHECK(tutti_recv_start(comm, &y, 1, TUTTI_I32, 0, 2, NULL, &second) == TUTTI_OK);

@@ -69,7 +69,7 @@ struct tti_started *tti_started_new(tutti_comm *comm)
     }
     started->queued = started->persistent = started->dropped = false;
     atomic_store_explicit(&started->out, false, memory_order_relaxed);
-    started->used = true;
+    atomic_store_explicit(&started->used, true, memory_order_relaxed);
     atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
     return started;
 }
@@ -78,7 +78,7 @@ void tti_started_void(struct tti_started *started)
 {
     uint64_t id = atomic_load_explicit(&started->id, memory_order_relaxed);
     atomic_store_explicit(&started->id, id + (UINT64_C(1) << PLACE_BITS), memory_order_release);
-    started->used = false;
+    atomic_store_explicit(&started->used, false, memory_order_relaxed);
 }
 
 /* Its handle is void from now on. */
@@ -92,8 +92,9 @@ static void empty(struct tti_started *started)
     started->op.many = NULL;
     started->error = NULL;
     started->row = NULL;
-    if (started->used) atomic_fetch_add_explicit(&started->id, UINT64_C(1) << PLACE_BITS, memory_order_release);
-    started->used = false;
+    if (atomic_load_explicit(&started->used, memory_order_relaxed))
+        atomic_fetch_add_explicit(&started->id, UINT64_C(1) << PLACE_BITS, memory_order_release);
+    atomic_store_explicit(&started->used, false, memory_order_relaxed);
 }
 
 void tti_started_free(struct tti_started *started)
@@ -128,7 +129,9 @@ static struct tti_started *find(tutti_op handle)
     struct tti_started *chunk = atomic_load_explicit(&table.chunks[place / CHUNK], memory_order_acquire);
     if (chunk == NULL) return NULL;
     struct tti_started *started = &chunk[place % CHUNK];
-    return atomic_load_explicit(&started->id, memory_order_acquire) == handle.id && started->used ? started : NULL;
+    bool there = atomic_load_explicit(&started->id, memory_order_acquire) == handle.id &&
+                 atomic_load_explicit(&started->used, memory_order_relaxed);
+    return there ? started : NULL;
 }
 
 /* The op of a handle, or why it cannot be used. */

@@ -25,7 +25,7 @@ struct tti_started {
     _Atomic uint64_t id;         /* its handle's; another one once that is void */
     _Atomic bool at_hand;        /* not in the queue, and nothing above holds but its handle's: queue_hand.c */
     struct tti_started *sibling; /* of the same comm */
-    bool used;                   /* has a handle */
+    _Atomic bool used;           /* has a handle */
     bool queued;                 /* started and not ended */
     bool persistent;             /* can be started again */
     _Atomic bool out;            /* persistent: started and not yet waited for with success or failure */

@@ -170,7 +170,7 @@ static struct tti_started *place_for(tutti_comm *comm)
 static void pick_up(tutti_comm *comm, struct tti_started *started, bool ended)
 {
     struct tti_queue *queue = &comm->queue;
-    started->used = true;
+    atomic_store_explicit(&started->used, true, memory_order_relaxed);
     atomic_store_explicit(&started->at_hand, true, memory_order_relaxed);
     atomic_store_explicit(&queue->at_hand, started, memory_order_relaxed);
     atomic_store_explicit(&queue->count, ended ? 0 : 1, memory_order_release);
