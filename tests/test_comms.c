@@ -5,6 +5,7 @@
  * and processes, over memory and over tcp.
  */
 #define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
 #include "collective/comm.h"
 #include "collective/net.h"
 #include "fault.h"
@@ -417,6 +418,68 @@ static void end_without_freeing(tutti_comm *comm, struct fault_rank *self)
     (void)self;
 }
 
+/* ---- Without memory -------------------------------------------------------------------------------------------- */
+
+/* The same on all ranks, told over a comm that is whole. */
+static bool all_are(tutti_comm *comm, bool mine)
+{
+    return sum_of(comm, mine) == tutti_size(comm);
+}
+
+static size_t blocks_kept(tutti_comm *comm)
+{
+    fault_meet(comm); /* all have freed what they had */
+    tti_graves_clear(comm->world);
+    return blocks_in_use(comm);
+}
+
+enum made { MADE, NOT_MADE, BROKEN };
+
+/* One rank's allocations fail while a comm is made: all or nobody gets it, and the one it comes from is whole, unless memory
+ * was missing for the exchanges themselves. */
+static enum made make_with(tutti_comm *comm, int victim, long allowed)
+{
+    tutti_comm *from = NULL, *made = NULL;
+    bool mine = tutti_rank(comm) == victim,
+         over_tcp = comm->lanes != NULL; /* there it takes memory to tell the others */
+    CHECK(tutti_comm_duplicate(comm, &from) == TUTTI_OK);
+    CHECK(tutti_comm_duplicate(from, &made) == TUTTI_OK); /* what stays for the next time is there now */
+    CHECK(tutti_comm_free(made) == TUTTI_OK);
+    fault_meet(comm);
+    if (mine) (over_tcp ? tti_alloc_fail_once : tti_alloc_fail_after)(allowed);
+    tutti_status status = tutti_comm_duplicate(from, &made);
+    if (mine) tti_alloc_fail_after(-1);
+    const tutti_error *error = tutti_comm_error(from);
+    CHECK_THAT(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && strstr(error->text, "memory") != NULL), "%s: %s",
+               tutti_status_name(status), error == NULL ? "" : error->text);
+    CHECK((status == TUTTI_OK) == (made != NULL));
+    bool whole = all_are(comm, tutti_barrier(from) == TUTTI_OK);
+    if (whole) CHECK(all_are(comm, status == TUTTI_OK) || all_are(comm, status == TUTTI_ERR_MEMORY));
+    CHECK(tutti_comm_free(made) == TUTTI_OK && tutti_comm_free(from) == TUTTI_OK);
+    return status == TUTTI_OK ? MADE : whole ? NOT_MADE : BROKEN;
+}
+
+static void run_out_of_memory(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { MOST = 30 }; /* more than it takes */
+    (void)self;
+    for (int victim = 0; victim < tutti_size(comm); victim += tutti_size(comm) - 1) {
+        int count[BROKEN + 1] = {0};
+        enum made last = BROKEN;
+        CHECK(make_with(comm, victim, MOST) == MADE);
+        size_t before = blocks_kept(comm);
+        for (long allowed = 0; allowed <= MOST; allowed++) {
+            count[last = make_with(comm, victim, allowed)]++;
+            size_t now = blocks_kept(comm);
+            CHECK_THAT(last == BROKEN || now == before, "%ld allocations of rank %d: %zu blocks of the arena, now %zu",
+                       allowed, victim, before, now);
+            before = now;
+        }
+        CHECK_THAT(count[NOT_MADE] > 3 && count[BROKEN] >= 3 && last == MADE, "%d, %d, %d", count[NOT_MADE],
+                   count[BROKEN], (int)last);
+    }
+}
+
 static void run(const char *title, fault_body *body, int size, bool processes, const char *setting)
 {
     fault_title("%s, %d %s%s%s", title, size, processes ? "processes" : "threads", setting == NULL ? "" : ", ",
@@ -447,6 +510,7 @@ int main(void)
         if (!processes) run("one ends", end_without_freeing, 2, false, tcp);
         run("freed early", free_early, 2, processes, tcp);
         run("freed early", free_early, 4, processes, tcp);
+        if (processes) run("out of memory", run_out_of_memory, 3, true, tcp);
     }
     static const char hosts_of_2[] = "TUTTI_HOST_PROCESSES=2", hosts_of_3[] = "TUTTI_HOST_PROCESSES=3";
     run("split", split_them, 5, true, hosts_of_2);
@@ -457,5 +521,6 @@ int main(void)
     run("many comms", many_comms, 3, true, hosts_of_2);
     run("one is broken", break_one, 3, true, hosts_of_2);
     run("many times", many_times, 3, true, hosts_of_2);
+    run("out of memory", run_out_of_memory, 5, true, hosts_of_2);
     return fault_end();
 }

@@ -10,18 +10,27 @@
 enum { LINE_BYTES = 64, LARGE_PAGE_BYTES = 2 << 20 };
 
 static atomic_long allowed = -1; /* -1: no limit */
+static atomic_bool once;         /* there is none any more after the first that fails */
 
 bool tti_alloc_allowed(void)
 {
     if (atomic_load_explicit(&allowed, memory_order_relaxed) < 0) return true;
     long before = atomic_fetch_sub_explicit(&allowed, 1, memory_order_relaxed);
     if (before > 0) return true;
-    atomic_store_explicit(&allowed, 0, memory_order_relaxed);
+    bool only = atomic_load_explicit(&once, memory_order_relaxed);
+    atomic_store_explicit(&allowed, only ? -1 : 0, memory_order_relaxed);
     return false;
 }
 
 void tti_alloc_fail_after(long count)
 {
+    atomic_store_explicit(&once, false, memory_order_relaxed);
+    atomic_store_explicit(&allowed, count, memory_order_relaxed);
+}
+
+void tti_alloc_fail_once(long count)
+{
+    atomic_store_explicit(&once, true, memory_order_relaxed);
     atomic_store_explicit(&allowed, count, memory_order_relaxed);
 }
 

@@ -19,5 +19,7 @@ bool tti_alloc_allowed(void);
 
 /* Lets `count` more allocations succeed and fails all after them; -1 (the start) lets all succeed. */
 void tti_alloc_fail_after(long count);
+/* The same, but only one fails. */
+void tti_alloc_fail_once(long count);
 
 #endif

@@ -54,7 +54,8 @@ struct split {
     int *host_of;         /* or those of each host do: their hosts; NULL: they do not */
     int first, users;     /* of those that share memory with this rank: whose offer counts, and how many they are */
     struct offer mine;
-    void *area;
+    struct tti_area *made; /* by this rank, or NULL */
+    struct tti_area *area; /* the one that all of them use, once it is known */
     size_t area_bytes;
     struct tti_making making; /* over the transport: its number */
     tutti_error error;
@@ -192,7 +193,28 @@ static void make_area(struct split *split)
     atomic_store_explicit(&area->grave.users, (uint32_t)split->users, memory_order_relaxed);
     split->mine.process = world->process;
     split->mine.offset = (uint64_t)((char *)area - world->arena.mapping.base);
-    split->area = area;
+    split->made = area;
+}
+
+static void find_area(struct split *split)
+{
+    const struct offer *first = &split->offers[split->first];
+    if (split->area_bytes > 0)
+        split->area = tti_world_translate(split->parent->world, first->process, first->offset, split->area_bytes);
+}
+
+/* Nobody makes a comm in it: all have heard of the trouble. */
+static void drop_area(struct split *split)
+{
+    tutti_error ignored = {0};
+    if (split->made != NULL) tti_arena_free(&split->parent->world->arena, split->made, &ignored);
+    split->made = NULL;
+}
+
+/* Without a comm, this rank has no side of it to free. */
+static void leave_area(struct split *split)
+{
+    if (split->area != NULL) tti_grave_leave(split->parent->world, &split->area->grave, split->made != NULL);
 }
 
 /* ---- Making it ------------------------------------------------------------------------------------------------- */
@@ -236,12 +258,9 @@ static bool is_one_process(const struct split *split)
 static tutti_status create(struct split *split, tutti_comm **comm)
 {
     tutti_comm *parent = split->parent;
-    const struct offer *first = &split->offers[split->first];
-    void *area = split->area_bytes == 0
-                     ? NULL
-                     : tti_world_translate(parent->world, first->process, first->offset, split->area_bytes);
+    find_area(split);
     struct tti_local_setup shared = {
-        .host_of = split->host_of, .area = area, .given = true, .owns = split->area != NULL};
+        .host_of = split->host_of, .area = split->area, .given = true, .owns = split->made != NULL};
     if (split->host_of != NULL) shared.one_process = is_one_process(split);
     struct tti_comm_setup setup = {.parent = parent,
                                    .world = parent->world,
@@ -249,7 +268,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
                                    .size = split->size,
                                    .here = count_here(split),
                                    .members = list_members(split),
-                                   .area = area,
+                                   .area = split->area,
                                    .area_bytes = split->area_bytes,
                                    .local = split->host_of == NULL ? NULL : &shared};
     tutti_status status = TUTTI_ERR_MEMORY;
@@ -269,7 +288,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
         return status;
     }
     (*comm)->tuning = parent->tuning;
-    (*comm)->owns_area = split->local && split->area != NULL;
+    (*comm)->owns_area = split->local && split->made != NULL;
     return TUTTI_OK;
 }
 
@@ -329,6 +348,7 @@ static tutti_status exchange_offers(struct split *split, struct wish *wish)
     }
 }
 
+/* When the exchange of offers fails, which breaks the parent, the area stays with the arena: others may be using it. */
 static tutti_status make(struct split *split, struct wish wish, tutti_comm **comm)
 {
     tutti_comm *made = NULL;
@@ -342,13 +362,17 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
     if (split->area_bytes > 0 && split->first == split->parent->rank) make_area(split);
     TTI_TRY(exchange_offers(split, &wish));
     int trouble = find_trouble(split);
-    if (trouble < 0 && split->size > 0) split->mine.status = create(split, &made);
+    if (trouble >= 0)
+        drop_area(split);
+    else if (split->size > 0)
+        split->mine.status = create(split, &made);
     tutti_status status = exchange(split, &split->mine, split->offers, sizeof split->mine);
     if (status == TUTTI_OK && trouble < 0) trouble = find_trouble(split);
     if (status == TUTTI_OK && trouble < 0) {
         *comm = made;
         return TUTTI_OK;
     }
+    if (made == NULL) leave_area(split);
     tti_comm_destroy(made);
     return status != TUTTI_OK ? status : report(split, trouble);
 }
@@ -367,6 +391,15 @@ static void describe(struct split *split, const struct tti_split_call *call)
     if (parent->next_deadline_ms != 0) split->until_ns = tti_now_ns() + parent->next_deadline_ms * MS;
 }
 
+/* Without lists this rank cannot take part in the exchanges, and the others would wait for it. */
+static void cannot_begin(struct split *split)
+{
+    tutti_comm *comm = split->parent;
+    tti_comm_break(comm, split->kind, TUTTI_ERR_MEMORY, comm->rank, "rank %d has no memory to begin a %s", comm->rank,
+                   tti_kind_name(split->kind));
+    tti_api_end(comm);
+}
+
 tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, tutti_comm **made)
 {
     enum tti_kind kind = call->kind;
@@ -378,7 +411,7 @@ tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, 
     if (allocate(&split))
         status = make(&split, wish, made);
     else
-        tti_comm_refuse(comm, kind, status, "%s: no memory", tti_kind_name(kind));
+        cannot_begin(&split);
     if (comm->lanes != NULL) tti_net_made(comm->lanes->net, &split.making);
     tti_free(split.wishes);
     tti_free(split.offers);
