@@ -71,7 +71,7 @@ static void spread(tutti_comm *comm)
     struct tti_frame_head head = {.kind = TTI_FRAME_BREAK, .bytes = sizeof comm->area->failure};
     tti_net_lock(lanes->net);
     for (int rank = 0; rank < comm->size && !lanes->heard_break; rank++)
-        if (rank != comm->rank) tti_lane_say(lanes, rank, head, &comm->area->failure);
+        if (rank != comm->rank && !tti_lane_say(lanes, rank, head, &comm->area->failure)) lanes->untold = true;
     tti_net_unlock(lanes->net);
     tti_net_pump(lanes->net);
 }
@@ -257,7 +257,8 @@ static void leave(tutti_comm *comm)
     TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
     for (int place = 0; whole && local != NULL && place < local->count; place++)
         if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
-    for (int rank = 0; whole && local == NULL && comm->size <= TOLD_AT_ONCE && rank < comm->size; rank++)
+    bool all = lanes->untold || (whole && local == NULL && comm->size <= TOLD_AT_ONCE);
+    for (int rank = 0; all && rank < comm->size; rank++)
         if (tti_lane_at(lanes, rank) == NULL) take_leave(comm, rank, whole);
     tti_net_unlock(lanes->net);
     if (local != NULL && whole) atomic_store_explicit(&local->posts[local->place].left, 1, memory_order_release);

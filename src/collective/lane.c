@@ -72,7 +72,7 @@ void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipm
 {
     struct tti_lane *lane = tti_lane_to(lanes, peer);
     shipment->peer = peer;
-    shipment->done = false;
+    shipment->done = lane == NULL; /* then it never goes: see no_memory */
     shipment->next = NULL;
     shipment->outgoing.done = shipped;
     if (lane == NULL) return;
@@ -96,21 +96,22 @@ static void said(struct tti_outgoing *outgoing, tutti_status status)
     tti_free(outgoing);
 }
 
-void tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data)
+bool tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data)
 {
     struct word *word = tti_calloc(1, sizeof *word + head.bytes);
-    if (word == NULL) return; /* what is asked is asked again; what is told is found out by the deadline */
+    if (word == NULL) return false; /* what is asked is asked again; what is told is found out by the deadline */
     word->outgoing.head = head;
     if (data != NULL) memcpy(word->data, data, head.bytes);
     word->outgoing.data = word->data;
     word->outgoing.done = said;
     if (net->transport->ops->send(net->transport, rank, &word->outgoing)) tti_free(word);
+    return true;
 }
 
-void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data)
+bool tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data)
 {
     head.comm = lanes->id;
-    tti_net_say(lanes->net, world_rank(lanes, peer), head, data);
+    return tti_net_say(lanes->net, world_rank(lanes, peer), head, data);
 }
 
 static void grant(struct tti_lanes *lanes, struct tti_lane *lane)

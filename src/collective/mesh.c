@@ -40,6 +40,15 @@ static tutti_status refuse(tutti_comm *comm, const char *why, const char *what)
     return tti_comm_refuse(comm, TTI_MESH, TUTTI_ERR_ARGUMENT, "mesh: %s%s", why, what);
 }
 
+/* The others are to know: they wait for this rank. */
+static tutti_status no_memory(tutti_comm *comm)
+{
+    tutti_status status = tti_comm_break(comm, TTI_MESH, TUTTI_ERR_MEMORY, comm->rank,
+                                         "rank %d has no memory for a mesh of %d ranks", comm->rank, comm->size);
+    tti_api_end(comm);
+    return status;
+}
+
 static tutti_status check_names(tutti_comm *comm, const char *const *names, int dimensions)
 {
     for (int i = 0; i < dimensions; i++) {
@@ -110,7 +119,7 @@ tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const
     *mesh = NULL;
     TTI_TRY(check(comm, names, sizes, dimensions));
     tutti_mesh *made = tti_calloc(1, sizeof *made);
-    if (made == NULL) return tti_comm_refuse(comm, TTI_MESH, TUTTI_ERR_MEMORY, "mesh: no memory");
+    if (made == NULL) return no_memory(comm);
     struct tti_split_call call = call_for(names, sizes, dimensions);
     tutti_status status = tti_comm_make(comm, &call, &made->comm);
     if (status != TUTTI_OK) {
@@ -196,7 +205,7 @@ tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **c
         if (kept->along == along) *comm = kept->comm;
     if (*comm != NULL) return TUTTI_OK;
     struct kept *kept = tti_calloc(1, sizeof *kept);
-    if (kept == NULL) return tell(mesh, tti_comm_refuse(mesh->comm, TTI_MESH, TUTTI_ERR_MEMORY, "mesh: no memory"));
+    if (kept == NULL) return tell(mesh, no_memory(mesh->comm));
     tutti_status status = make_comm(mesh, along, comm);
     if (status != TUTTI_OK) {
         tti_free(kept);

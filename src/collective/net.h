@@ -135,6 +135,7 @@ struct tti_lanes {
     int64_t asked_ns;         /* when it was asked what it called; 0: was not */
     int asked;                /* whom the op that runs has asked because it waits long; -1: nobody */
     bool heard_break;         /* from somebody who told everyone */
+    bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
     struct tti_frames frames; /* for messages */
     struct tti_lanes *next;   /* of the net */
 };
@@ -204,9 +205,9 @@ void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);
 /* Tells peers what was posted for them since it was called last. */
 void tti_lanes_grant(struct tti_lanes *lanes);
 void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment);
-/* Small frames of a kind of their own; data are copied. To a rank of the world, or of the comm. */
-void tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data);
-void tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data);
+/* Small frames of a kind of their own; data are copied. To a rank of the world, or of the comm. False: no memory. */
+bool tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data);
+bool tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data);
 
 /* ---- Between net.c, which sorts what comes, and lane.c, with the lock held ---- */
 

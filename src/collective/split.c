@@ -26,8 +26,7 @@
 /* What each rank says first. */
 struct wish {
     int32_t colour, key;
-    uint32_t id; /* proposed, of a comm over the transport */
-    int32_t bounce;
+    uint64_t id;     /* proposed, of a comm over the transport */
     uint64_t digest; /* of what all ranks give alike */
 };
 enum { SAID = 256 };
@@ -63,13 +62,18 @@ struct split {
 
 /* ---- Who goes where -------------------------------------------------------------------------------------------- */
 
-/* What was said about the call holds for each of them. */
-static tutti_status exchange(struct split *split, const void *mine, void *all, size_t bytes)
+/* For the next exchange: what was said about the call holds for each of them. */
+static tutti_comm *parent_of(const struct split *split)
 {
     tutti_comm *parent = tutti_named(split->parent, split->name);
     parent->site.line = split->line;
     if (split->until_ns != 0) tutti_within(parent, (split->until_ns - tti_now_ns() + MS - 1) / MS);
-    return tutti_all_gather(parent, mine, all, bytes, TUTTI_U8);
+    return parent;
+}
+
+static tutti_status exchange(const struct split *split, const void *mine, void *all, size_t bytes)
+{
+    return tutti_all_gather(parent_of(split), mine, all, bytes, TUTTI_U8);
 }
 
 /* The first rank that gave something else than rank 0, or 0. All ranks find the same. */
@@ -85,8 +89,8 @@ static tutti_status disagree(struct split *split, int other)
 {
     tutti_comm *comm = split->parent;
     char first[SAID], second[SAID];
-    TTI_TRY(tutti_broadcast(comm, split->said, first, SAID, TUTTI_U8, 0));
-    TTI_TRY(tutti_broadcast(comm, split->said, second, SAID, TUTTI_U8, other));
+    TTI_TRY(tutti_broadcast(parent_of(split), split->said, first, SAID, TUTTI_U8, 0));
+    TTI_TRY(tutti_broadcast(parent_of(split), split->said, second, SAID, TUTTI_U8, other));
     tti_comm_refuse(comm, split->kind, TUTTI_ERR_MISMATCH,
                     "rank 0 calls %.*s, rank %d calls %.*s; all ranks of the comm must give the same here", SAID - 1,
                     first, other, SAID - 1, second);
@@ -240,7 +244,7 @@ static uint32_t choose_id(const struct split *split)
 {
     uint32_t id = 0;
     for (int i = 0; i < split->size; i++)
-        if (split->wishes[split->group[i]].id > id) id = split->wishes[split->group[i]].id;
+        if (split->wishes[split->group[i]].id > id) id = (uint32_t)split->wishes[split->group[i]].id;
     return id;
 }
 
@@ -339,7 +343,7 @@ static tutti_status exchange_offers(struct split *split, struct wish *wish)
 {
     struct tti_net *net = split->parent->lanes == NULL ? NULL : split->parent->lanes->net;
     for (;;) {
-        take_id(split, wish->id);
+        take_id(split, (uint32_t)wish->id);
         TTI_TRY(exchange(split, &split->mine, split->offers, sizeof split->mine));
         if (!anybody_refuses(split)) return TUTTI_OK;
         tti_net_made(net, &split->making);

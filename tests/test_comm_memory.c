@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=60 labels=asan processors=2
+ *
+ * Comms and meshes that are made while one rank's memory runs out, at every place where it can: all ranks get the same error,
+ * at once, and where the comm they come from is whole, nothing is lost and the next one can be made.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "collective/comm.h"
+#include "fault.h"
+
+#include <stdio.h>
+
+enum { ALLOCATIONS_MOST = 200, PATIENCE_MS = 20000 };
+
+static long allowed;
+static int victim;
+static bool meshes, over_tcp;
+
+struct made {
+    tutti_comm *comm;
+    tutti_mesh *mesh;
+};
+
+static tutti_status make(tutti_comm *comm, struct made *made)
+{
+    static const char *const names[] = {"data"};
+    int size = tutti_size(comm);
+    *made = (struct made){0};
+    tutti_within(comm, PATIENCE_MS);
+    if (!meshes) return tutti_comm_split(comm, 0, 0, &made->comm);
+    tutti_status status = tutti_mesh_create(comm, names, &size, 1, &made->mesh);
+    return status == TUTTI_OK ? tutti_mesh_comm(made->mesh, "data", &made->comm) : status;
+}
+
+static void unmake(struct made *made)
+{
+    if (made->mesh == NULL) CHECK(tutti_comm_free(made->comm) == TUTTI_OK);
+    tutti_mesh_free(made->mesh);
+}
+
+/* Blocks of the arena, when all that can be given back was. */
+static size_t blocks_of(tutti_comm *comm)
+{
+    fault_meet(comm); /* all have freed theirs */
+    tti_graves_clear(comm->world);
+    return comm->world->arena.used;
+}
+
+/* Where the comm breaks, the rank leaves at once. Over tcp it may have had no memory to say why, either, or say it when the
+ * others have ended already, so there nothing more is tried. */
+static void make_with_failures(tutti_comm *comm, struct fault_rank *self)
+{
+    struct made made;
+    CHECK(make(comm, &made) == TUTTI_OK); /* what is made only once */
+    unmake(&made);
+    size_t before = blocks_of(comm);
+    if (tutti_rank(comm) == victim) tti_alloc_fail_after(allowed);
+    FAULT_CALL(self, comm, make(comm, &made));
+    tti_alloc_fail_after(-1);
+    unmake(&made);
+    if (tti_comm_is_broken(comm) || over_tcp) return;
+    size_t after = blocks_of(comm);
+    CHECK_THAT(after == before, "rank %d had %zu blocks and has %zu", tutti_rank(comm), before, after);
+    CHECK(make(comm, &made) == TUTTI_OK);
+    unmake(&made);
+}
+
+static bool run(const char *setting)
+{
+    struct fault_world world = {.size = 2, .processes = true, .body = make_with_failures, .settings = {setting}};
+    fault_title("%s, rank %d has %ld allocations, %s", meshes ? "mesh" : "split", victim, allowed, setting);
+    fault_run(&world);
+    const struct fault_rank *ranks = fault_shared->ranks;
+    const struct fault_step *first = &ranks[victim].steps[0], *second = &ranks[1 - victim].steps[0];
+    fault_time("making a comm without memory", first->ended_ns - first->began_ns, 1000);
+    fault_time("making a comm without memory", second->ended_ns - second->began_ns, 1000);
+    if (first->status == TUTTI_OK && second->status == TUTTI_OK) return true;
+    CHECK_THAT(first->status == TUTTI_ERR_MEMORY && fault_has(first, "memory"), "%s: %s",
+               tutti_status_name(first->status), first->error.text);
+    CHECK_THAT(second->status == first->status || over_tcp, "%s: %s", tutti_status_name(second->status),
+               second->error.text);
+    return false;
+}
+
+int main(void)
+{
+    fault_begin(55);
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (int kind = 0; kind < 2; kind++)
+            for (victim = 0; victim < 2; victim++) {
+                const char *setting = tcp ? "TUTTI_TRANSPORT=tcp" : "TUTTI_TRANSPORT=shm";
+                meshes = kind == 1;
+                over_tcp = tcp == 1;
+                for (allowed = 0; allowed < ALLOCATIONS_MOST && !run(setting); allowed++) continue;
+                printf("%s, %s: rank %d needs %ld allocations\n", setting, meshes ? "mesh" : "split", victim, allowed);
+                CHECK(allowed > 0 && allowed < ALLOCATIONS_MOST);
+            }
+    return fault_end();
+}
