@@ -99,7 +99,7 @@ static void said(struct tti_outgoing *outgoing, tutti_status status)
 bool tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data)
 {
     struct word *word = tti_calloc(1, sizeof *word + head.bytes);
-    if (word == NULL) return false; /* what is asked is asked again; what is told is found out by the deadline */
+    if (word == NULL) return false; /* what is asked is asked again */
     word->outgoing.head = head;
     if (data != NULL) memcpy(word->data, data, head.bytes);
     word->outgoing.data = word->data;
@@ -123,9 +123,8 @@ static void grant(struct tti_lanes *lanes, struct tti_lane *lane)
         lane->grants = false;
     }
     lane->told = lane->taken;
-    tti_lane_say(lanes, lane->peer,
-                 (struct tti_frame_head){.kind = TTI_FRAME_GRANT, .value = lane->taken, .sequence = lane->large_posted},
-                 NULL);
+    struct tti_frame_head head = {.kind = TTI_FRAME_GRANT, .value = lane->taken, .sequence = lane->large_posted};
+    if (!tti_lane_say(lanes, lane->peer, head, NULL)) lanes->no_memory = true; /* the peer would wait for it */
 }
 
 static void owe_grant(struct tti_lanes *lanes, struct tti_lane *lane)

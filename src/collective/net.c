@@ -62,12 +62,12 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     if (head->bytes > (lanes == NULL ? TTI_NET_WINDOW : sizeof(struct tti_question))) return NULL;
     if (lanes == NULL && net->stray_bytes + tti_frame_charge(head->bytes) > STRAY_BYTES) return NULL;
     struct tti_aside *aside = tti_aside_new(peer, head);
-    if (aside == NULL) return NULL;
-    aside->stray = lanes == NULL;
-    if (!tti_table_set(&net->coming, peer, aside)) {
+    if (aside == NULL || !tti_table_set(&net->coming, peer, aside)) {
+        if (lanes != NULL) lanes->no_memory = true; /* what is not heard may be what is waited for */
         tti_free(aside);
         return NULL;
     }
+    aside->stray = lanes == NULL;
     *cookie = aside;
     return aside->data;
 }

@@ -2,7 +2,8 @@
  * ctest: timeout=60 labels=asan processors=2
  *
  * Comms and meshes that are made while one rank's memory runs out, at every place where it can: all ranks get the same error,
- * at once, and where the comm they come from is whole, nothing is lost and the next one can be made.
+ * at once, and where the comm they come from is whole, nothing is lost and the next one can be made. And collectives over tcp:
+ * no rank waits for what another had no memory to say or to hear. (Over memory: test_limits.c.)
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -16,6 +17,8 @@ enum { ALLOCATIONS_MOST = 200, PATIENCE_MS = 20000 };
 static long allowed;
 static int victim;
 static bool meshes, over_tcp;
+
+/* ---- Comms and meshes ------------------------------------------------------------------------------------------ */
 
 struct made {
     tutti_comm *comm;
@@ -83,9 +86,8 @@ static bool run(const char *setting)
     return false;
 }
 
-int main(void)
+static void test_making(void)
 {
-    fault_begin(55);
     for (int tcp = 0; tcp < 2; tcp++)
         for (int kind = 0; kind < 2; kind++)
             for (victim = 0; victim < 2; victim++) {
@@ -96,5 +98,55 @@ int main(void)
                 printf("%s, %s: rank %d needs %ld allocations\n", setting, meshes ? "mesh" : "split", victim, allowed);
                 CHECK(allowed > 0 && allowed < ALLOCATIONS_MOST);
             }
+}
+
+/* ---- Collectives over tcp -------------------------------------------------------------------------------------- */
+
+enum { COUNT = 60000 }; /* of what is not sent before it is received */
+
+static int the_op;
+
+static void call_with_failures(tutti_comm *comm, struct fault_rank *self)
+{
+    struct fault_buffers buffers;
+    if (!fault_buffers_make(&buffers, comm, COUNT, true)) return;
+    fault_meet(comm);
+    if (tutti_rank(comm) == victim) tti_alloc_fail_after(allowed);
+    tutti_within(comm, PATIENCE_MS);
+    tutti_status status = FAULT_CALL(self, comm, fault_op(the_op, &buffers));
+    tti_alloc_fail_after(-1);
+    CHECK(fault_inputs_intact(&buffers) && (status != TUTTI_OK || fault_op_right(the_op, &buffers)));
+    fault_buffers_free(&buffers);
+}
+
+static bool run_op(void)
+{
+    struct fault_world world = {
+        .size = 2, .processes = true, .body = call_with_failures, .settings = {"TUTTI_TRANSPORT=tcp"}};
+    fault_title("%s over tcp, rank %d has %ld allocations", fault_op_name(the_op), victim, allowed);
+    fault_run(&world);
+    const struct fault_step *own = &fault_shared->ranks[victim].steps[0];
+    const struct fault_step *other = &fault_shared->ranks[1 - victim].steps[0];
+    fault_time("a collective over tcp without memory", own->ended_ns - own->began_ns, 1000);
+    fault_time("a collective over tcp without memory", other->ended_ns - other->began_ns, 1000);
+    if (own->status == TUTTI_OK) return other->status == TUTTI_OK;
+    return !CHECK_THAT(own->status == TUTTI_ERR_MEMORY && fault_has(own, "memory"), "%s: %s",
+                       tutti_status_name(own->status), own->error.text);
+}
+
+static void test_collectives(void)
+{
+    for (the_op = 0; the_op < FAULT_SENDRECV; the_op++) {
+        victim = the_op % 2;
+        for (allowed = 0; allowed < ALLOCATIONS_MOST && !run_op(); allowed++) continue;
+        CHECK(allowed < ALLOCATIONS_MOST);
+    }
+}
+
+int main(void)
+{
+    fault_begin(55);
+    test_collectives();
+    test_making();
     return fault_end();
 }
