@@ -29,7 +29,8 @@ tutti_status tti_key_random(struct tti_key *key, tutti_error *error)
     return TUTTI_OK;
 }
 
-bool tti_key_parse(const char *text, struct tti_key *key)
+/* False unless `text` is exactly the 64 digits, with or without a newline. */
+static bool parse_key(const char *text, struct tti_key *key)
 {
     size_t length = strlen(text), got = 0;
     if (length == TTI_KEY_TEXT && text[length - 1] == '\n') length--;
@@ -58,14 +59,14 @@ static tutti_status read_open_file(int fd, const char *path, struct tti_key *key
     char text[TTI_KEY_TEXT + 2] = {0};
     TTI_TRY(check_file(fd, path, error));
     ssize_t got = read(fd, text, sizeof text - 1);
-    bool good = got >= 0 && tti_key_parse(text, key);
+    bool good = got >= 0 && parse_key(text, key);
     sodium_memzero(text, sizeof text);
     if (good) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_OPTION, got < 0 ? errno : 0,
                          "the file %.200s does not hold a key; make one: tutti key FILE", path);
 }
 
-tutti_status tti_key_read(const char *path, struct tti_key *key, tutti_error *error)
+static tutti_status read_key(const char *path, struct tti_key *key, tutti_error *error)
 {
     TTI_TRY(tti_key_setup(error));
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -85,9 +86,9 @@ tutti_status tti_key_find(const tutti_options *options, struct tti_key *key, boo
     *found = false;
     TTI_TRY(tti_key_setup(error));
     if (options->key_file != NULL && options->key_file[0] != '\0') {
-        TTI_TRY(tti_key_read(options->key_file, key, error));
+        TTI_TRY(read_key(options->key_file, key, error));
     } else if (text != NULL && text[0] != '\0') {
-        if (!tti_key_parse(text, key))
+        if (!parse_key(text, key))
             return tti_error_set(error, TUTTI_ERR_OPTION, 0, "TUTTI_KEY is not a key: it has 64 hexadecimal digits");
     } else {
         return TUTTI_OK;

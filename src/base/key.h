@@ -20,10 +20,7 @@ struct tti_key {
 tutti_status tti_key_setup(tutti_error *error);
 /* The file's key, or else the environment's. Neither is there: OK and *found is false. */
 tutti_status tti_key_find(const tutti_options *options, struct tti_key *key, bool *found, tutti_error *error);
-tutti_status tti_key_read(const char *path, struct tti_key *key, tutti_error *error);
 tutti_status tti_key_random(struct tti_key *key, tutti_error *error);
-/* False unless `text` is exactly the 64 digits, with or without a newline. */
-bool tti_key_parse(const char *text, struct tti_key *key);
 void tti_key_forget(struct tti_key *key); /* overwrites it */
 
 #endif

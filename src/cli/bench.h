@@ -110,8 +110,7 @@ void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct
                      tutti_type type, tutti_reduction reduction, bool in_place);
 /* Elements before block `block` when `total` elements are cut into blocks. */
 size_t bench_block_offset(const struct bench_case *c, int ranks, int block);
-/* all_to_all: elements that `from` sends to `to`, and where they lie in its input. */
-size_t bench_pair_count(const struct bench_case *c, int ranks, int from, int to);
+/* all_to_all: where the elements that `from` sends to `to` lie in its input. */
 size_t bench_pair_offset(const struct bench_case *c, int ranks, int from, int to);
 double bench_bus_factor(const struct bench_op *op, int ranks);
 

@@ -257,7 +257,7 @@ size_t bench_block_offset(const struct bench_case *c, int ranks, int block)
 }
 
 /* Uneven: block (from + to) mod n of the above, so that every row and every column has the same sum. */
-size_t bench_pair_count(const struct bench_case *c, int ranks, int from, int to)
+static size_t pair_count(const struct bench_case *c, int ranks, int from, int to)
 {
     int block = (from + to) % ranks;
     return bench_block_offset(c, ranks, block + 1) - bench_block_offset(c, ranks, block);
@@ -266,7 +266,7 @@ size_t bench_pair_count(const struct bench_case *c, int ranks, int from, int to)
 size_t bench_pair_offset(const struct bench_case *c, int ranks, int from, int to)
 {
     size_t offset = 0;
-    for (int p = 0; p < to; p++) offset += bench_pair_count(c, ranks, from, p);
+    for (int p = 0; p < to; p++) offset += pair_count(c, ranks, from, p);
     return offset;
 }
 
@@ -299,7 +299,7 @@ void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct
     for (int p = 0; op->blocks && p < self->ranks; p++) {
         size_t offset = bench_block_offset(c, self->ranks, p);
         bool pairs = op->shape == FLOOR_ALL_TO_ALL;
-        self->counts[p] = pairs ? bench_pair_count(c, self->ranks, self->rank, p)
+        self->counts[p] = pairs ? pair_count(c, self->ranks, self->rank, p)
                                 : bench_block_offset(c, self->ranks, p + 1) - offset;
     }
     place_buffers(self, c);

@@ -78,8 +78,10 @@ static bool add_word(struct order *kept, const char *text)
 
 static bool set_variable(const char *text)
 {
-    char *copy = strdup(text), *value = copy == NULL ? NULL : strchr(copy, '=');
-    if (value == NULL) return false;
+    if (strchr(text, '=') == NULL) return false;
+    char *copy = strdup(text);
+    if (copy == NULL) return false;
+    char *value = strchr(copy, '=');
     *value = '\0';
     bool good = setenv(copy, value + 1, 1) == 0;
     explicit_bzero(value + 1, strlen(value + 1));

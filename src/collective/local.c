@@ -67,7 +67,8 @@ void tti_local_free(tutti_comm *comm)
     comm->local = NULL;
 }
 
-int tti_local_place(const tutti_comm *comm, int rank)
+/* The place of a rank among those of this host, or -1. */
+static int place_here(const tutti_comm *comm, int rank)
 {
     const struct tti_local *local = comm->local;
     if (local == NULL || local->hosts->host_of[rank] != local->hosts->host_of[comm->rank]) return -1;
@@ -81,7 +82,7 @@ bool tti_local_covers(const tutti_comm *comm, enum tti_kind kind)
 
 uint64_t tti_local_mark(const tutti_comm *comm, int rank)
 {
-    int place = tti_local_place(comm, rank);
+    int place = place_here(comm, rank);
     return place < 0 ? 0 : atomic_load_explicit(&comm->local->posts[place].progress, memory_order_relaxed);
 }
 
@@ -101,7 +102,7 @@ void tti_local_await(tutti_comm *comm, int rank)
 int tti_local_blame(const tutti_comm *comm, int rank)
 {
     for (int i = 0; comm->local != NULL && i < comm->local->count; i++) {
-        int place = tti_local_place(comm, rank);
+        int place = place_here(comm, rank);
         if (place < 0) break;
         const struct tti_local_post *post = &comm->local->posts[place];
         uint64_t progress = atomic_load_explicit(&post->progress, memory_order_acquire);

@@ -61,9 +61,6 @@ struct tti_local_setup {
 tutti_status tti_local_create(tutti_comm *comm, const struct tti_local_setup *setup, tutti_error *error);
 void tti_local_free(tutti_comm *comm);
 
-/* The place of a rank among those of this host, or -1. */
-int tti_local_place(const tutti_comm *comm, int rank);
-
 /* Whether operations of this kind go by host-aware plans. */
 bool tti_local_covers(const tutti_comm *comm, enum tti_kind kind);
 

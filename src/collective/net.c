@@ -18,7 +18,7 @@ static const void *self(void)
     return tti_sim == NULL ? &here : tti_sim_self();
 }
 
-bool tti_net_try_lock(struct tti_net *net)
+static bool try_lock(struct tti_net *net)
 {
     if (atomic_load_explicit(&net->owner, memory_order_relaxed) != self()) {
         if (atomic_load_explicit(&net->lock, memory_order_relaxed) != 0 ||
@@ -32,7 +32,7 @@ bool tti_net_try_lock(struct tti_net *net)
 
 void tti_net_lock(struct tti_net *net)
 {
-    while (!tti_net_try_lock(net)) tti_wait_turn();
+    while (!try_lock(net)) tti_wait_turn();
 }
 
 void tti_net_unlock(struct tti_net *net)
@@ -195,7 +195,7 @@ bool tti_net_move(struct tti_net *net, int awaited)
 
 bool tti_net_pump(struct tti_net *net)
 {
-    if (!tti_net_try_lock(net)) return false;
+    if (!try_lock(net)) return false;
     bool moved = tti_net_move(net, TTI_ANYBODY);
     tti_net_unlock(net);
     return moved;

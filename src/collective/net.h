@@ -183,7 +183,6 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
 void tti_lanes_free(struct tti_lanes *lanes);
 
 void tti_net_lock(struct tti_net *net);
-bool tti_net_try_lock(struct tti_net *net);
 void tti_net_unlock(struct tti_net *net);
 
 /* With the lock held: */

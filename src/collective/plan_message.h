@@ -128,7 +128,6 @@ struct tti_exchange {
     void (*post)(struct tti_message_build *build, struct tti_window *window); /* its receives */
     void (*run)(struct tti_message_build *build, struct tti_window *window);
 };
-extern const struct tti_exchange tti_flat, tti_doubling, tti_tree, tti_scanning;
 
 /* The exchange over the whole vector from `offset` on, in pieces of `most` bytes, three in flight. Results at the same
  * places from `target` on. */

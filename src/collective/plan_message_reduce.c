@@ -70,7 +70,7 @@ static void run_flat(struct tti_message_build *build, struct tti_window *window)
     tti_set_finish(build, held, window->target, build->shape->size, window->bytes);
 }
 
-const struct tti_exchange tti_flat = {post_flat, run_flat};
+static const struct tti_exchange flat = {post_flat, run_flat};
 
 /* ---- Recursive doubling ---------------------------------------------------------------------------------------- */
 
@@ -156,7 +156,7 @@ static void run_doubling(struct tti_message_build *build, struct tti_window *win
     send_to_extra(build, window);
 }
 
-const struct tti_exchange tti_doubling = {post_doubling, run_doubling};
+static const struct tti_exchange doubling = {post_doubling, run_doubling};
 
 /* ---- Tree ------------------------------------------------------------------------------------------------------ */
 
@@ -217,7 +217,7 @@ static void run_tree(struct tti_message_build *build, struct tti_window *window)
     tti_set_finish(build, held, window->target, build->shape->size, window->bytes);
 }
 
-const struct tti_exchange tti_tree = {post_tree, run_tree};
+static const struct tti_exchange tree = {post_tree, run_tree};
 
 /* ---- Scanning -------------------------------------------------------------------------------------------------- */
 
@@ -302,7 +302,7 @@ static void run_scanning(struct tti_message_build *build, struct tti_window *win
     if (used > 0) tti_set_finish(build, held, window->target, inclusive ? me + 1 : me, window->bytes);
 }
 
-const struct tti_exchange tti_scanning = {post_scanning, run_scanning};
+static const struct tti_exchange scanning = {post_scanning, run_scanning};
 
 /* ---- Which one ------------------------------------------------------------------------------------------------- */
 
@@ -362,7 +362,7 @@ void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offs
     else if (travels > doubles_up_to(build))
         tti_build_slices(build, offset, bytes, TTI_TO_ALL, TTI_ALL);
     else /* with three, one round and as many messages as by doubling */
-        tti_exchange_all(build, count == 3 ? &tti_flat : &tti_doubling, whole, most);
+        tti_exchange_all(build, count == 3 ? &flat : &doubling, whole, most);
 }
 
 void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, uint64_t bytes, int root)
@@ -371,9 +371,9 @@ void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, 
     int count = build->members.count;
     struct tti_window whole = window_over(build, offset, bytes, root);
     if (bytes <= (uint64_t)tuning->message_tree)
-        tti_exchange_all(build, count <= tuning->message_flat ? &tti_flat : &tti_tree, whole, UINT64_MAX);
+        tti_exchange_all(build, count <= tuning->message_flat ? &flat : &tree, whole, UINT64_MAX);
     else if (count <= 2)
-        tti_exchange_all(build, &tti_tree, whole, window_bytes(build, 1));
+        tti_exchange_all(build, &tree, whole, window_bytes(build, 1));
     else
         tti_build_slices(build, offset, bytes, TTI_TO_ROOT, root);
 }
@@ -478,7 +478,7 @@ static void reduce_scatter(struct tti_message_build *build)
     bool extra = build->members.me >= doublers(build);
     struct tti_window whole = {.bytes = bytes, .root = TTI_ALL};
     whole.target = extra ? tti_own(build, TTI_OUT, 0) : tti_temp(build, bytes);
-    tti_exchange_all(build, &tti_doubling, whole, UINT64_MAX);
+    tti_exchange_all(build, &doubling, whole, UINT64_MAX);
     if (extra) return;
     struct tti_flow block = tti_reduce_block(shape, build->members.me);
     struct tti_region source = whole.target;
@@ -496,7 +496,7 @@ void tti_build_message_reduction(struct tti_message_build *build)
     case TTI_REDUCE: tti_build_message_reduce(build, 0, bytes, shape->root); break;
     case TTI_SCAN:
     case TTI_EXSCAN:
-        tti_exchange_all(build, &tti_scanning, window_over(build, 0, bytes, TTI_ALL),
+        tti_exchange_all(build, &scanning, window_over(build, 0, bytes, TTI_ALL),
                          window_bytes(build, 1 + rounds_of(shape->size) / 2));
         break;
     default: reduce_scatter(build); break;

@@ -33,9 +33,6 @@ struct tti_file {
     ino_t number; /* of the file on its device: the path may come to be another file's */
 };
 tutti_status tti_file_map(const char *path, struct tti_file *file, tutti_error *error);
-/* Whether the file is still as long as it was: to touch bytes that a file has lost would kill the process. To be asked
- * before a stretch is read; a file that shrinks in just that moment is not noticed in time. */
-tutti_status tti_file_check(const struct tti_file *file, tutti_error *error);
 void tti_file_unmap(struct tti_file *file);
 
 struct tti_table {

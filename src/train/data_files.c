@@ -56,7 +56,9 @@ void tti_file_unmap(struct tti_file *file)
     *file = (struct tti_file){0};
 }
 
-tutti_status tti_file_check(const struct tti_file *file, tutti_error *error)
+/* Whether the file is still as long as it was: to touch bytes that a file has lost would kill the process. To be asked
+ * before a stretch is read; a file that shrinks in just that moment is not noticed in time. */
+static tutti_status check_length(const struct tti_file *file, tutti_error *error)
 {
     struct stat about;
     if (stat(file->path, &about) != 0 || about.st_dev != file->device || about.st_ino != file->number)
@@ -106,7 +108,7 @@ static tutti_status bytes_read(const struct tti_source *source, size_t at, size_
         const struct tti_file *file = &bytes->files[low];
         size_t from = at + done - bytes->starts[low], left = file->count - from;
         size_t part = left < count - done ? left : count - done;
-        TTI_TRY(tti_file_check(file, error));
+        TTI_TRY(check_length(file, error));
         for (size_t i = 0; i < part; i++) tokens[done + i] = file->bytes[from + i];
         done += part;
     }
@@ -209,7 +211,7 @@ static tutti_status u16_read(const struct tti_source *source, size_t at, size_t 
                              tutti_error *error)
 {
     const struct tti_file *file = source->state;
-    TTI_TRY(tti_file_check(file, error));
+    TTI_TRY(check_length(file, error));
     for (size_t i = 0; i < count; i++) {
         uint16_t id;
         memcpy(&id, file->bytes + (at + i) * sizeof id, sizeof id);
@@ -222,7 +224,7 @@ static tutti_status u32_read(const struct tti_source *source, size_t at, size_t 
                              tutti_error *error)
 {
     const struct tti_file *file = source->state;
-    TTI_TRY(tti_file_check(file, error));
+    TTI_TRY(check_length(file, error));
     for (size_t i = 0; i < count; i++) {
         uint32_t id;
         memcpy(&id, file->bytes + (at + i) * sizeof id, sizeof id);

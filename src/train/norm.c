@@ -38,15 +38,15 @@ static size_t blocks_of(size_t elements)
     return (elements + BLOCK - 1) / BLOCK;
 }
 
-size_t tti_norm_blocks(const tutti_parameter *parameters, size_t count)
+static size_t block_count(const tutti_parameter *parameters, size_t count)
 {
     size_t blocks = 0;
     for (size_t i = 0; i < count; i++) blocks += blocks_of(parameters[i].count);
     return blocks;
 }
 
-/* Goes through all blocks in order; fills sums[lo..hi). */
-void tti_norm_fill(const tutti_parameter *parameters, size_t count, struct tti_span span, double *sums)
+/* The sums of squares of blocks span.lo..span.hi, into sums[lo..hi). */
+static void fill_sums(const tutti_parameter *parameters, size_t count, struct tti_span span, double *sums)
 {
     void (*squares)(const float *, size_t, double *) = squares_variants[tti_set_now()];
     size_t at = 0;
@@ -87,14 +87,14 @@ static void fill_body(void *context, int thread, int threads)
 {
     const struct work *work = context;
     struct tti_span share = tti_tree_share(work->blocks.hi - work->blocks.lo, thread, threads);
-    tti_norm_fill(work->parameters, work->count,
-                  (struct tti_span){work->blocks.lo + share.lo, work->blocks.lo + share.hi}, work->sums);
+    fill_sums(work->parameters, work->count, (struct tti_span){work->blocks.lo + share.lo, work->blocks.lo + share.hi},
+              work->sums);
 }
 
 tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters, size_t count,
                                double *norm)
 {
-    size_t blocks = tti_norm_blocks(parameters, count);
+    size_t blocks = block_count(parameters, count);
     struct work work = {parameters, count, {0, blocks}, tti_calloc(blocks + 1, sizeof(double))};
     if (work.sums == NULL) return TUTTI_ERR_MEMORY;
     bool shared = comm != NULL && tutti_size(comm) > 1;

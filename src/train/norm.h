@@ -6,10 +6,6 @@
 
 #include <tutti/train.h>
 
-/* Blocks that the gradients are cut into, and the sums of squares of blocks span.lo..span.hi, into sums[lo..hi). */
-size_t tti_norm_blocks(const tutti_parameter *parameters, size_t count);
-void tti_norm_fill(const tutti_parameter *parameters, size_t count, struct tti_span span, double *sums);
-
 /* tutti_gradient_norm on the threads of a pool; NULL: on this one. */
 struct tti_pool;
 tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters, size_t count,

@@ -62,11 +62,6 @@ struct tutti_trainer {
 /* Samples of the batch that a cell has. */
 struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cell);
 
-/* Forward, and unless `held_out` backward, over cells lo..hi, at most a piece. Losses go to trainer->losses.
- * `how` is passed on to backward; NULL: forward only. */
-tutti_status tti_run_cells(struct tutti_trainer *trainer, struct tti_span cells, bool held_out, uint64_t first_index,
-                           const tutti_backward *how);
-
 /* Every rank gets the error of the lowest rank whose status is not OK. */
 tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error);
 

@@ -88,8 +88,10 @@ static tutti_status fill_batch(struct tutti_trainer *t, struct tti_span samples,
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
 
-tutti_status tti_run_cells(struct tutti_trainer *t, struct tti_span cells, bool held_out, uint64_t first_index,
-                           const tutti_backward *how)
+/* Forward, and unless `held_out` backward, over cells lo..hi, at most a piece. Losses go to trainer->losses.
+ * `how` is passed on to backward; NULL: forward only. */
+static tutti_status run_cells(struct tutti_trainer *t, struct tti_span cells, bool held_out, uint64_t first_index,
+                              const tutti_backward *how)
 {
     struct tti_span samples = {tti_cell_samples(t, cells.lo).lo, tti_cell_samples(t, cells.hi - 1).hi};
     tutti_batch batch;
@@ -127,7 +129,7 @@ static tutti_status backward_at_once(struct tutti_trainer *t)
     struct ready ready = {.ddp = t->ddp};
     tutti_backward how = {.ready = on_ready, .context = &ready};
     how.subtrees = tutti_ddp_partials(t->ddp, &how.subtree_bounds, &how.gradients);
-    TTI_TRY(tti_run_cells(t, t->mine, false, t->step * (uint64_t)t->options.batch, &how));
+    TTI_TRY(run_cells(t, t->mine, false, t->step * (uint64_t)t->options.batch, &how));
     return comm_failed(t, ready.status);
 }
 
@@ -147,7 +149,7 @@ static tutti_status backward_tree(struct tutti_trainer *t, struct tti_span tree,
     if (leaves <= t->piece) {
         int bounds[2] = {0, (int)leaves};
         tutti_backward how = {.subtrees = 1, .subtree_bounds = bounds, .gradients = (float *const[1]){gradient}};
-        return tti_run_cells(t, tree, false, t->step * (uint64_t)t->options.batch, &how);
+        return run_cells(t, tree, false, t->step * (uint64_t)t->options.batch, &how);
     }
     size_t half = tree.lo + tti_tree_half(leaves);
     float *right = scratch_of(t, depth);
@@ -331,7 +333,7 @@ static tutti_status validate_round(struct tutti_trainer *t, uint64_t first_index
     if (t->options.fast) return fast_passes(t, true, first_index);
     for (size_t lo = t->mine.lo; lo < t->mine.hi; lo += t->piece) {
         size_t hi = lo + t->piece < t->mine.hi ? lo + t->piece : t->mine.hi;
-        TTI_TRY(tti_run_cells(t, (struct tti_span){lo, hi}, true, first_index, NULL));
+        TTI_TRY(run_cells(t, (struct tti_span){lo, hi}, true, first_index, NULL));
     }
     return TUTTI_OK;
 }

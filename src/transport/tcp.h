@@ -50,8 +50,8 @@ struct tti_tcp_card {
 tutti_status tti_tcp_listen(const struct tti_tcp_settings *settings, struct tti_tcp **tcp, tutti_error *error);
 /* Fills in the card; returns its bytes. */
 size_t tti_tcp_card(const struct tti_tcp *tcp, struct tti_tcp_card *card);
-/* ERR_JOIN when `card` is not one. */
-tutti_status tti_tcp_expect(struct tti_tcp *tcp, int peer, const void *card, size_t bytes, tutti_error *error);
+/* ERR_JOIN when these bytes are no card. */
+tutti_status tti_tcp_expect(struct tti_tcp *tcp, int peer, const void *bytes, size_t count, tutti_error *error);
 /* Connects `count` endpoints of this process, which may be peers of each other, with all they expect. `stop` (may be NULL)
  * is asked now and then: true ends it with *error as stop() has set it. */
 tutti_status tti_tcp_connect(struct tti_tcp *const *endpoints, int count, const struct tti_key *key,

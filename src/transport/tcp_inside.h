@@ -122,7 +122,6 @@ struct tti_tcp {
 bool tti_tcp_send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
 /* Gives what is queued to the system; true if it took anything. */
 bool tti_tcp_push(struct tti_tcp *tcp, struct tti_tcp_peer *peer);
-void tti_tcp_finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_status status);
 void tti_tcp_drop_queue(struct tti_tcp *tcp, struct tti_tcp_peer *peer, tutti_status status);
 void tti_tcp_say_goodbye(struct tti_tcp *tcp, struct tti_tcp_peer *peer);
 

@@ -17,7 +17,7 @@
 enum { INLINE_BYTES = 2048 }; /* copied beside their head: one buffer is cheaper for the system than two */
 #define SENT_ALL UINT64_MAX   /* in tti_outgoing.sent: all pieces have been taken */
 
-void tti_tcp_finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_status status)
+static void finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_status status)
 {
     if (outgoing == tcp->sending && status == TUTTI_OK && tcp->finished == NULL) { /* else its turn is after theirs */
         tcp->sending = NULL;
@@ -35,7 +35,7 @@ void tti_tcp_drop_queue(struct tti_tcp *tcp, struct tti_tcp_peer *peer, tutti_st
     while (peer->first != NULL) {
         struct tti_outgoing *outgoing = peer->first;
         peer->first = outgoing->next;
-        tti_tcp_finish(tcp, outgoing, status);
+        finish(tcp, outgoing, status);
     }
     peer->last = peer->next = NULL;
     for (int i = 0; i < peer->stream_count; i++) {
@@ -150,7 +150,7 @@ static void end_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
         outgoing = peer->first;
         peer->first = outgoing->next;
         if (peer->first == NULL) peer->last = NULL;
-        tti_tcp_finish(tcp, outgoing, TUTTI_OK);
+        finish(tcp, outgoing, TUTTI_OK);
     }
 }
 
@@ -202,7 +202,7 @@ bool tti_tcp_send(struct tti_transport *transport, int rank, struct tti_outgoing
     outgoing->next = NULL;
     outgoing->sent = 0;
     if (peer == NULL || peer->state != TTI_TCP_CONNECTED || peer->send_errno != 0) {
-        tti_tcp_finish(tcp, outgoing, TUTTI_ERR_PEER_LOST);
+        finish(tcp, outgoing, TUTTI_ERR_PEER_LOST);
         return false;
     }
     if (peer->last != NULL)

@@ -110,7 +110,7 @@ tutti_status tti_join_prepare(struct tti_join *join)
     return TUTTI_OK;
 }
 
-void tti_join_fill_hello(const struct tti_join *join, tutti_status prepared, struct tti_wire_hello *hello)
+static void fill_hello(const struct tti_join *join, tutti_status prepared, struct tti_wire_hello *hello)
 {
     memset(hello, 0, sizeof *hello);
     hello->process = join->process;
@@ -130,7 +130,7 @@ int tti_join_send_hello(const struct tti_join *join, tutti_status prepared, int 
 {
     struct tti_wire_hello hello;
     int arena = prepared == TUTTI_OK ? join->world->arena.mapping.fd : -1;
-    tti_join_fill_hello(join, prepared, &hello);
+    fill_hello(join, prepared, &hello);
     return tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &arena, arena >= 0, join->deadline_ns);
 }
 

@@ -27,7 +27,6 @@ tutti_status tti_join_member(struct tti_join *join);
 
 /* All that concerns this process alone: limits, memory, arena. */
 tutti_status tti_join_prepare(struct tti_join *join);
-void tti_join_fill_hello(const struct tti_join *join, tutti_status prepared, struct tti_wire_hello *hello);
 /* Sends the hello, with the arena unless this process cannot join. 0 or an errno. */
 int tti_join_send_hello(const struct tti_join *join, tutti_status prepared, int fd);
 /* Maps another process's arena (fd is taken over; the memfd stays open) and opens its pidfd. */

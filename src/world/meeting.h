@@ -41,8 +41,6 @@ struct tti_parcel {
 
 enum tti_parcel_state { TTI_PARCEL_PARTLY, TTI_PARCEL_WHOLE, TTI_PARCEL_BROKEN };
 
-/* Whether `head` is one that may come from the other side; `size` ranks bound an ALL. */
-bool tti_meeting_head_fits(const struct tti_meeting_head *head, bool from_root, int size);
 /* Moves what it can. BROKEN: errno says why (EBADMSG: not one of these messages; EPIPE: the other end is gone). */
 enum tti_parcel_state tti_parcel_receive(struct tti_parcel *parcel, int fd, bool from_root, int size);
 enum tti_parcel_state tti_parcel_send(struct tti_parcel *parcel, int fd);

@@ -18,7 +18,8 @@ static_assert(sizeof(struct tti_meeting_head) == 40, "travels as it lies");
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 
-bool tti_meeting_head_fits(const struct tti_meeting_head *head, bool from_root, int size)
+/* Whether `head` is one that may come from the other side; `size` ranks bound an ALL. */
+static bool head_fits(const struct tti_meeting_head *head, bool from_root, int size)
 {
     uint64_t most = (uint64_t)size * (TTI_BLOB_MOST + sizeof(uint32_t));
     if (head->magic != TTI_MEETING_MAGIC) return false;
@@ -75,7 +76,7 @@ enum tti_parcel_state tti_parcel_receive(struct tti_parcel *parcel, int fd, bool
     enum tti_parcel_state state = receive_part(&parcel->head, sizeof parcel->head, &parcel->head_done, fd);
     if (state != TTI_PARCEL_WHOLE) return state;
     if (parcel->body == NULL) {
-        bool fits = tti_meeting_head_fits(&parcel->head, from_root, size);
+        bool fits = head_fits(&parcel->head, from_root, size);
         if (fits) parcel->body = tti_calloc(1, (size_t)parcel->head.bytes + 1);
         errno = fits ? ENOMEM : EBADMSG;
         if (parcel->body == NULL) return TTI_PARCEL_BROKEN;
