@@ -314,7 +314,10 @@ TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_p
  * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
  * between. Types must be the same on both sides (ERR_MISMATCH); a message longer than `count` is ERR_TRUNCATED, which
  * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any when all
- * have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested. */
+ * have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested. So is, at once, a blocking call that
+ * waits for a rank which waits for this one in a blocking collective. Where that rank waits for a collective it has started,
+ * another of its threads may still send or receive: it is the deadline that ends this, as it ends ranks that all send to, or
+ * receive from, each other; ERR_TIMEOUT says what they wait in. */
 
 /* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
 #define TUTTI_ANY_SOURCE (-100)

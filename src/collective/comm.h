@@ -52,6 +52,8 @@ struct tti_post {
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_MAY_TURN: not in a blocking
      * collective, so that its caller may still turn to something else first. */
     _Atomic int32_t waiting_for;
+    /* A blocking call that has waited long, for who describes this rank: kind + 1 and whom it is for, + 2; 0: none. */
+    _Atomic int64_t waits_in;
     /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
     _Alignas(64) _Atomic uint64_t done;
     _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */

@@ -117,21 +117,27 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     uint64_t sequence = lane == NULL ? 0 : lane->sequence, here = tti_local_mark(comm, rank) >> 32;
     if (here > sequence) sequence = here;
     const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
-    char call[160] = "";
+    char call[160] = "", wait[64] = "";
+    int waits_in = lane == NULL ? 0 : lane->waits_in - 1;
+    if (waits_in > TTI_LEAVE)
+        snprintf(wait, sizeof wait, " and it said that it waits in %s for rank %d",
+                 tti_kind_name((enum tti_kind)waits_in), comm->rank);
     const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
     bool newest = told != NULL && told->sequence >= sequence;
     if (newest) past = told;
     if (past != NULL) tti_call_describe(&past->call, call, sizeof call);
     tti_net_unlock(lanes->net);
     if (newest)
-        snprintf(text, bytes, "rank %d's last call was #%llu %s", rank, (unsigned long long)told->sequence, call);
+        snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)told->sequence, call,
+                 wait);
     else if (sequence == 0)
-        snprintf(text, bytes, "rank %d has not been heard of on this comm", rank);
+        snprintf(text, bytes, "rank %d has not been heard of in a collective here%s", rank, wait);
     else if (sequence > lanes->sequence)
         snprintf(text, bytes, "rank %d was last heard of in #%llu, which rank %d has not called", rank,
                  (unsigned long long)sequence, comm->rank);
     else
-        snprintf(text, bytes, "rank %d was last heard of in #%llu %s", rank, (unsigned long long)sequence, call);
+        snprintf(text, bytes, "rank %d was last heard of in #%llu %s%s", rank, (unsigned long long)sequence, call,
+                 wait);
 }
 
 static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
@@ -186,14 +192,17 @@ static void ask_back(struct tti_lanes *lanes)
 
 static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_waitable *waitable)
 {
-    if (waitable->started || waitable->drives) return 0;
-    if (waitable->kind > TTI_LEAVE) return TTI_ASK_IN_MESSAGE;
-    return is_stuck(lanes, *waitable->waiting_for) ? TTI_ASK_STUCK : 0;
+    if (waitable->started) return 0;
+    uint16_t in = (uint16_t)((waitable->kind + 1) * TTI_ASK_KIND);
+    if (waitable->drives) return in;
+    if (waitable->kind > TTI_LEAVE) return in | TTI_ASK_IN_MESSAGE;
+    return is_stuck(lanes, *waitable->waiting_for) ? in | TTI_ASK_STUCK : in;
 }
 
 static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
 {
     struct tti_lanes *lanes = comm->lanes;
+    if (waitable == NULL) return false;
     int peer = *waitable->waiting_for;
     bool message = waitable->kind > TTI_LEAVE;
     if (comm->local != NULL) tti_local_await(comm, peer);

@@ -319,6 +319,7 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     lane->asks = true;
     lane->in_message = (aside->head.type & TTI_ASK_IN_MESSAGE) != 0;
     lane->stuck = (aside->head.type & TTI_ASK_STUCK) != 0;
+    lane->waits_in = aside->head.type / TTI_ASK_KIND;
     tti_lane_note(lanes, peer, &aside->head);
     tti_lane_answer(lanes, peer);
 }

@@ -42,7 +42,8 @@ enum tti_frame_kind {
     TTI_FRAME_NUDGE     /* it has published something in memory that both share (local.h) */
 };
 
-enum { TTI_ASK_IN_MESSAGE = 1, TTI_ASK_STUCK = 2 };
+/* And, times TTI_ASK_KIND, the kind of the blocking call that it waits in, + 1. */
+enum { TTI_ASK_IN_MESSAGE = 1, TTI_ASK_STUCK = 2, TTI_ASK_KIND = 256 };
 
 /* First in what begin() gives the transport as a cookie. */
 struct tti_receipt {
@@ -107,6 +108,7 @@ struct tti_lane {
     bool left;
     struct tti_question *question; /* its last, or NULL */
     bool asks;                     /* and it is not answered */
+    int waits_in;                  /* the blocking call it asked out of: kind + 1; 0: none */
     bool in_message, stuck;        /* how it waited when it asked; it is to be asked back; in its newest call */
 };
 

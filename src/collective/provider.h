@@ -36,12 +36,12 @@ struct tti_provider_ops {
     int (*blame)(const tutti_comm *comm, int rank);
     /* A number that changes when the rank is seen to move. */
     uint64_t (*mark_of)(const tutti_comm *comm, int rank);
-    /* "rank 2's last call was #7 barrier at a.c:10" */
+    /* "rank 2's last call was #7 barrier at a.c:10", and what it waits in where that is seen. */
     void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
     /* Who a lost rank was, for people: "pid 17". */
     void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
     /* Called every few milliseconds of a long wait; `first`: of this one. Whether the rank that it is for is seen in a blocking collective, with
-     * nothing else in flight, that this rank has not called and that cannot end before it has. */
+     * nothing else in flight, that this rank has not called and that cannot end before it has. NULL: the wait has ended. */
     bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first);
     /* Sleeps at most so long, unless something has come after all: announces itself, polls once more, sleeps. Returns what
      * the poll did. */

@@ -31,17 +31,32 @@ static uint64_t mark_of(const tutti_comm *comm, int rank)
     return newest_entry(comm, rank) ^ atomic_load_explicit(&comm->posts[rank].progress, memory_order_relaxed);
 }
 
+/* " and it waits in send for rank 0", or "": of messages nothing else is seen. */
+static void describe_wait(const tutti_comm *comm, int rank, char text[64])
+{
+    int64_t waits_in = atomic_load_explicit(&comm->posts[rank].waits_in, memory_order_relaxed);
+    enum tti_kind kind = (enum tti_kind)((waits_in >> 32) - 1);
+    int peer = (int)(uint32_t)waits_in - 2;
+    text[0] = '\0';
+    if (waits_in == 0 || kind <= TTI_LEAVE) return;
+    if (peer < 0)
+        snprintf(text, 64, " and it waits in %s for any rank", tti_kind_name(kind));
+    else
+        snprintf(text, 64, " and it waits in %s for rank %d", tti_kind_name(kind), peer);
+}
+
 static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
+    char call[160], wait[64];
     uint64_t entry = newest_entry(comm, rank);
+    describe_wait(comm, rank, wait);
     if (entry == 0) {
-        snprintf(text, bytes, "rank %d has made no call yet", rank);
+        snprintf(text, bytes, "rank %d has called no collective here yet%s", rank, wait);
         return;
     }
-    char call[160];
     struct tti_call copy = *tti_call_of(comm, rank, entry >> 32);
     tti_call_describe(&copy, call, sizeof call);
-    snprintf(text, bytes, "rank %d's last call was #%llu %s", rank, (unsigned long long)(entry >> 32), call);
+    snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)(entry >> 32), call, wait);
 }
 
 static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
@@ -76,7 +91,11 @@ static int blame(const tutti_comm *comm, int rank)
 static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
 {
     (void)first;
-    int peer = *waitable->waiting_for;
+    int peer = waitable == NULL ? -1 : *waitable->waiting_for;
+    if (waitable == NULL || !waitable->started)
+        atomic_store_explicit(&comm->posts[comm->rank].waits_in,
+                              waitable == NULL ? 0 : (int64_t)(waitable->kind + 1) << 32 | (peer + 2),
+                              memory_order_relaxed);
     if (peer < 0) return false;
     uint64_t entry = newest_entry(comm, peer);
     if (entry == 0 || (int32_t)((uint32_t)(entry >> 32) - (uint32_t)comm->sequence) <= 0) return false;

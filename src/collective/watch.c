@@ -54,20 +54,51 @@ static void observe(struct watch *watch)
     watch->vigil->peer_moved_ns = watch->now_ns;
 }
 
+/* What some of the ranks that a message may come from do: "; rank 1's last call was …". */
+static void describe_others(const tutti_comm *comm, char *text, size_t bytes)
+{
+    enum { SHOWN = 2, EACH = 112 };
+    int shown = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int rank = 0; rank < comm->size && shown < SHOWN; rank++) {
+        char doing[EACH];
+        if (rank == comm->rank) continue;
+        comm->provider->describe(comm, rank, doing, sizeof doing);
+        used += (size_t)snprintf(text + used, bytes - used, "; %s", doing);
+        shown++;
+    }
+}
+
 static void describe_stall(const struct watch *watch, int peer, char *text, size_t bytes)
 {
     int64_t now = watch->now_ns;
-    char doing[192] = "", site[112], waited[200];
+    char doing[256] = "", site[112], waited[200];
     tti_site_describe(watch->waitable->site, site, sizeof site);
     snprintf(waited, sizeof waited, "%.1f s in %s%s", seconds(now - watch->vigil->since_ns),
              tti_kind_name(watch->waitable->kind), site);
     if (peer < 0) {
-        snprintf(text, bytes, "rank %d has waited %s", watch->comm->rank, waited);
+        if (watch->waitable->kind > TTI_LEAVE) describe_others(watch->comm, doing, sizeof doing);
+        snprintf(text, bytes, "rank %d has waited %s%s%s", watch->comm->rank, waited,
+                 doing[0] == '\0' ? "" : " for any rank", doing);
         return;
     }
     watch->comm->provider->describe(watch->comm, peer, doing, sizeof doing);
     snprintf(text, bytes, "rank %d has waited %s for rank %d; %s, and it has not moved for %.1f s", watch->comm->rank,
              waited, peer, doing, seconds(now - watch->vigil->peer_moved_ns));
+}
+
+static const char *what_to_do(enum tti_kind kind)
+{
+    switch (kind) {
+    case TTI_LEAVE: return "";
+    case TTI_SEND: return "; is there a receive for it? ranks that send to each other use tutti_sendrecv or a group";
+    case TTI_RECV:
+    case TTI_PROBE: return "; is there a send for it, with its tag?";
+    case TTI_SENDRECV:
+    case TTI_GROUP: return "; are there such messages on the other side, with their tags?";
+    default: return "; all ranks of the comm have to call it; for ranks that need longer set TUTTI_DEADLINE_MS";
+    }
 }
 
 static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
@@ -76,7 +107,8 @@ static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
     int peer = blamed(watch);
     describe_stall(watch, peer, text, sizeof text);
     return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, peer,
-                          "%s: its deadline of %lld ms passed", text, (long long)deadline_ms);
+                          "%s: its deadline of %lld ms passed%s", text, (long long)deadline_ms,
+                          what_to_do(watch->waitable->kind));
 }
 
 /* Another op of the comm, behind the one that waits or beside it, may have less time. */
@@ -236,6 +268,7 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
         .comm = comm, .waitable = waitable, .vigil = waitable->vigil != NULL ? waitable->vigil : &own};
     status = wait_on(&watch, until_ns);
     if (watch.counted_ns != 0) tti_stats_wait_ended(comm, watch.skew_ns);
+    if (watch.vigil->looked_ns != 0) comm->provider->look(comm, NULL, false);
     return status;
 }
 

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=60 labels=asan,tsan processors=2
+ *
+ * Ranks that wait for each other in ways that only a deadline ends: the error says what they were doing, and what to do about
+ * it.
+ */
+#include "collective/comm.h"
+#include "collective/provider.h"
+#include "fault.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SOON_MS = 100, LATE_MS = 60000, LARGE = 300000, TAG = 7 };
+
+static bool over_tcp;
+
+/* The others wait long, so that it is rank 0 who tells, once these are seen to wait. */
+static tutti_comm *in_time(tutti_comm *comm, const char *others)
+{
+    char doing[256];
+    tutti_message message;
+    int64_t until = fault_now_ns() + LATE_MS * INT64_C(1000000);
+    if (tutti_rank(comm) != 0) return tutti_within(comm, LATE_MS);
+    for (int rank = 1; rank < tutti_size(comm);) {
+        tutti_status status = tutti_try_probe(comm, TUTTI_ANY_SOURCE, TAG + 1, &message); /* hears what is said */
+        comm->provider->describe(comm, rank, doing, sizeof doing);
+        if (strstr(doing, others) != NULL) rank++;
+        if (status == TUTTI_IN_PROGRESS && fault_now_ns() < until) continue;
+        CHECK_THAT(false, "%s: %s", tutti_status_name(status), doing);
+        break;
+    }
+    return tutti_within(comm, SOON_MS);
+}
+
+static void send_to_each_other(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = calloc(LARGE, sizeof *x);
+    FAULT_CALL(self, comm, tutti_send(in_time(comm, "in send"), x, LARGE, TUTTI_F32, 1 - tutti_rank(comm), TAG));
+    free(x);
+}
+
+static void receive_from_each_other(tutti_comm *comm, struct fault_rank *self)
+{
+    float x;
+    tutti_comm *with = in_time(comm, "in recv");
+    FAULT_CALL(self, comm, tutti_recv(with, &x, 1, TUTTI_F32, 1 - tutti_rank(comm), TAG, NULL));
+}
+
+static void receive_from_any(tutti_comm *comm, struct fault_rank *self)
+{
+    float x;
+    tutti_comm *with = in_time(comm, "barrier");
+    if (tutti_rank(comm) == 0)
+        FAULT_CALL(self, comm, tutti_recv(with, &x, 1, TUTTI_F32, TUTTI_ANY_SOURCE, TAG, NULL));
+    else
+        FAULT_CALL(self, comm, tutti_barrier(with));
+}
+
+static void wait_for_started(tutti_comm *comm, struct fault_rank *self)
+{
+    float x;
+    tutti_op op;
+    tutti_comm *with = in_time(comm, "barrier");
+    if (tutti_rank(comm) == 0) {
+        FAULT_CALL(self, comm, tutti_recv(with, &x, 1, TUTTI_F32, 1, TAG, NULL));
+    } else {
+        CHECK(tutti_barrier_start(with, &op) == TUTTI_OK);
+        FAULT_CALL(self, comm, tutti_wait(op));
+    }
+}
+
+static void ask_for_mesh_comm(tutti_comm *comm, struct fault_rank *self)
+{
+    static const char *const names[] = {"x"};
+    int sizes[] = {tutti_size(comm)};
+    tutti_mesh *mesh = NULL;
+    tutti_comm *row;
+    CHECK(tutti_mesh_create(comm, names, sizes, 1, &mesh) == TUTTI_OK);
+    fault_meet(comm);
+    if (tutti_rank(comm) == 0) {
+        comm->world->options.deadline_ms = SOON_MS;
+        FAULT_CALL(self, comm, tutti_mesh_comm(mesh, "x", &row));
+        atomic_store(&self->mark, 1);
+    } else {
+        fault_await_mark(0, 1); /* it does something else meanwhile */
+    }
+    tutti_mesh_free(mesh);
+}
+
+static void run(fault_body *body, int size, bool processes, const char *does, const char *other_does,
+                const char *advice)
+{
+    struct fault_world world = {.size = size,
+                                .processes = processes,
+                                .body = body,
+                                .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : "TUTTI_TRANSPORT=shm"}};
+    fault_title("%s; %d %s, %s", does, size, processes ? "processes" : "threads", over_tcp ? "tcp" : "memory");
+    fault_run(&world);
+    for (int rank = 0; rank < size; rank++) {
+        const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
+        if (rank > 0 && !step->done) continue;
+        CHECK_THAT(step->status == TUTTI_ERR_TIMEOUT && fault_has(step, "rank 0 has waited ") &&
+                       fault_has(step, "%s", does) && fault_has(step, "%s", other_does) &&
+                       fault_has(step, "its deadline of %d ms passed; %s", SOON_MS, advice),
+                   "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+    }
+}
+
+static void run_all(bool processes)
+{
+    run(send_to_each_other, 2, processes, " s in send at ", "waits in send for rank 0",
+        "is there a receive for it? ranks that send to each other use tutti_sendrecv");
+    run(receive_from_each_other, 2, processes, " s in recv at ", "waits in recv for rank 0", "is there a send for it");
+    run(receive_from_any, over_tcp ? 2 : 3, processes, "for any rank; ",
+        over_tcp ? "rank 1's last call was #1 barrier at" : "; rank 2's last call was #1 barrier at",
+        "is there a send for it");
+    run(wait_for_started, 2, processes, " s in recv at ", "rank 1's last call was #1 barrier at",
+        "is there a send for it");
+    run(ask_for_mesh_comm, 2, processes, "\"mesh comm along x\" for rank 1; ",
+        over_tcp ? "has not been heard of in a collective here" : "has called no collective here yet",
+        "all ranks of the comm have to call it");
+}
+
+int main(void)
+{
+    fault_begin(55);
+    fault_everywhere(run_all, &over_tcp);
+    return fault_end();
+}
