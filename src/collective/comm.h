@@ -131,6 +131,7 @@ struct tti_queue {
     _Atomic(struct tti_started *) at_hand; /* the one that is not in the queue, or NULL */
     struct tti_started *spare;             /* a place for the next of these; of whoever has the right */
     _Atomic uint32_t waiters;              /* threads that wait for an op while another is busy */
+    _Atomic uint32_t wanted;               /* threads that cannot go on without being busy: who only waits gives way */
     tti_bell handover;
     struct tti_started *first, **last;
     bool held;                      /* by a blocking message, beside ops in flight */

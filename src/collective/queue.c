@@ -33,6 +33,7 @@ void tti_started_end(struct tti_started *started, tutti_status status)
     tti_unlock(&queue->lock);
     if (dropped) tti_started_free(started); /* else it may be gone already */
     atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
+    if (atomic_load_explicit(&queue->waiters, memory_order_relaxed) != 0) tti_bell_ring(&queue->handover, false);
 }
 
 static void finish(struct tti_started *started, tutti_status status)
@@ -168,12 +169,13 @@ struct waiting {
     struct tti_started *awaited, *first; /* the op that is waited for, and the one that must end before it, or itself */
 };
 
-/* OK: look again who is first. */
+/* OK: look again who is first, and who is busy. */
 static tutti_status progress(void *object)
 {
     struct waiting *waiting = object;
     tti_queue_drive(waiting->awaited->op.comm);
     if (atomic_load_explicit(&waiting->awaited->status, memory_order_acquire) != TUTTI_IN_PROGRESS) return TUTTI_OK;
+    if (tti_queue_is_wanted(waiting->awaited->op.comm)) return TUTTI_OK;
     return first_of(waiting->awaited->op.comm) == waiting->first ? TUTTI_IN_PROGRESS : TUTTI_OK;
 }
 
@@ -227,7 +229,7 @@ static tutti_status await(struct tti_started *started, int64_t until_ns)
         tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
         if (status != TUTTI_IN_PROGRESS) return status;
         if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return TUTTI_IN_PROGRESS;
-        if (tti_queue_try(comm)) {
+        if (!tti_queue_is_wanted(comm) && tti_queue_try(comm)) {
             wait_as_driver(started, until_ns);
             tti_queue_give_back(comm);
         } else if (turns++ < 1000) {
@@ -270,7 +272,10 @@ static struct tti_started *copy_op(const struct tti_op *op)
 static void open_first(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
-    if (!tti_queue_try(comm)) return;
+    if (!tti_queue_try(comm)) {
+        comm->provider->wake(comm); /* who is busy may sleep, and does not know of it */
+        return;
+    }
     if (first_of(comm) == started && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm)) {
         tti_op_begin(&started->op, started->row);
         tutti_status status = tti_op_open(&started->op);

@@ -51,6 +51,12 @@ static inline void tti_queue_count_start(struct tti_queue *queue)
     atomic_store_explicit(&queue->starts, starts + 1, memory_order_relaxed);
 }
 
+/* Whether who waits for an op should let somebody else be busy. */
+static inline bool tti_queue_is_wanted(const tutti_comm *comm)
+{
+    return atomic_load_explicit(&comm->queue.wanted, memory_order_seq_cst) != 0;
+}
+
 /* Runs a filled op behind those in flight; or, where the call is to start one, starts it. */
 tutti_status tti_queue_run(struct tti_op *op);
 

@@ -118,7 +118,16 @@ bool tti_queue_try(tutti_comm *comm)
 
 void tti_queue_take(tutti_comm *comm)
 {
-    while (!tti_queue_try(comm)) tti_wait_turn();
+    enum { TURNS = 64 };
+    int turns = 0;
+    while (!tti_queue_try(comm)) {
+        if (++turns == TURNS) { /* it is not busy for a moment, but waits for an op, and may sleep */
+            atomic_fetch_add_explicit(&comm->queue.wanted, 1, memory_order_seq_cst);
+            comm->provider->wake(comm);
+        }
+        tti_wait_turn();
+    }
+    if (turns >= TURNS) atomic_fetch_sub_explicit(&comm->queue.wanted, 1, memory_order_relaxed);
 }
 
 void tti_queue_give_back(tutti_comm *comm)

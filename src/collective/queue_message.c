@@ -156,6 +156,7 @@ static tutti_status progress(void *object)
 {
     struct tti_started *started = object;
     tti_queue_drive(started->op.comm);
+    if (tti_queue_is_wanted(started->op.comm)) return TUTTI_OK;
     return atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS ? TUTTI_IN_PROGRESS
                                                                                              : TUTTI_OK;
 }
