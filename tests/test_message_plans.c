@@ -275,6 +275,33 @@ static void check_costs(void)
     check(costs_of(TTI_BROADCAST, 2, large).messages == 1, "a broadcast to one other rank is one message");
 }
 
+/* Whatever sizes are set to, products of them and of numbers of ranks do not become small ones again. */
+static void check_largest_sizes(void)
+{
+    const int64_t largest = INT64_C(1125899906842624);
+    const tutti_tuning tuning = {.message_flat = 1,
+                                 .message_tree = largest,
+                                 .message_doubling = largest,
+                                 .message_halving = 64,
+                                 .message_bruck = largest,
+                                 .message_chunk = 1 << 20};
+    for (int size = 4090; size < 4100; size++) {
+        struct tti_plan plan = {0};
+        struct tti_shape shape = {.kind = TTI_ALL_GATHER,
+                                  .path = TTI_MESSAGES,
+                                  .size = size,
+                                  .element = 4,
+                                  .accumulator = 4,
+                                  .count = 1,
+                                  .tuning = &tuning};
+        check(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of all_gather among %d", size);
+        uint64_t messages = tti_plan_cost(&plan, &shape).messages;
+        check(messages <= 13, "all_gather of 4 bytes among %d is not in rounds: %llu messages", size,
+              (unsigned long long)messages);
+        tti_plan_free(&plan);
+    }
+}
+
 /* ---- Planted mistakes ------------------------------------------------------------------------------------------ */
 
 /* Which share must be found, in percent: the others are none. What is awaited or drained may be covered by the next wait,
@@ -415,6 +442,7 @@ int main(int argc, char **argv)
     check_all_plans(seed);
     check_all_data(seed + 400000);
     check_costs();
+    check_largest_sizes();
     check_mistakes(seed + 900000);
     return end_of_checks();
 }

@@ -57,6 +57,16 @@ struct tti_hosts {
     int *first;        /* (count + 1) where a host begins in `ranks` */
 };
 
+static inline int tti_ranks_on(const struct tti_hosts *hosts, int host)
+{
+    return hosts->first[host + 1] - hosts->first[host];
+}
+
+static inline int tti_rank_at(const struct tti_hosts *hosts, int host, int place)
+{
+    return hosts->ranks[hosts->first[host] + place];
+}
+
 /* `host_of` may hold any numbers: equal ones are one host. */
 tutti_status tti_hosts_make(struct tti_hosts *hosts, const int *host_of, int size);
 void tti_hosts_free(struct tti_hosts *hosts);

@@ -76,6 +76,21 @@ struct tti_region tti_temp(struct tti_message_build *build, uint64_t bytes)
     return region;
 }
 
+void tti_copy_own(struct tti_message_build *build, uint64_t out, uint64_t in, uint64_t bytes)
+{
+    tti_add_copy(build->plan, tti_own(build, TTI_OUT, out), tti_own(build, TTI_IN, in), bytes, false);
+}
+
+uint64_t tti_chunk_for(const struct tti_message_build *build, uint64_t bytes)
+{
+    uint64_t most = (uint64_t)build->shape->tuning->message_chunk;
+    uint64_t chunk = bytes / 4 / (uint64_t)build->members.count;
+    if (chunk < most / 8) chunk = most / 8;
+    if (chunk > most) chunk = most;
+    if (chunk < bytes / 1024) chunk = bytes / 1024; /* steps are to be bounded, too */
+    return chunk < 64 ? 64 : chunk / 64 * 64;
+}
+
 /* ---- Sets of subtrees ------------------------------------------------------------------------------------------ */
 
 static bool within(int member, struct tti_span span)

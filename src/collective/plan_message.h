@@ -76,8 +76,10 @@ static inline struct tti_region tti_result_at(const struct tti_message_build *bu
  * longer it pays to send few. Bounded by what may lie in TEMP. */
 static inline uint64_t tti_small_for(const struct tti_message_build *build, int64_t size, int members_per_size)
 {
+    const uint64_t temp = 4 << 20;
+    if ((uint64_t)size >= temp) return temp; /* sizes may be so large that no product of them fits */
     uint64_t most = (uint64_t)size * (1 + (uint64_t)(build->members.count / members_per_size));
-    return most < 4 << 20 ? most : 4 << 20;
+    return most < temp ? most : temp;
 }
 
 /* Members are given, not ranks. */
@@ -86,6 +88,10 @@ void tti_post_recv(struct tti_message_build *build, int from, struct tti_region 
 void tti_await(struct tti_message_build *build, uint32_t receives);
 void tti_drain(struct tti_message_build *build, uint32_t sends);
 struct tti_region tti_temp(struct tti_message_build *build, uint64_t bytes); /* aligned to 64 */
+/* From the own input to the own output. */
+void tti_copy_own(struct tti_message_build *build, uint64_t out, uint64_t in, uint64_t bytes);
+/* In what pieces these bytes are passed on. */
+uint64_t tti_chunk_for(const struct tti_message_build *build, uint64_t bytes);
 
 /* ---- Sets of subtrees ------------------------------------------------------------------------------------------ */
 
