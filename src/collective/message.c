@@ -27,7 +27,7 @@ struct tti_messages *tti_messages_create(tutti_comm *comm)
     return messages;
 }
 
-static void free_early(struct tti_box *box, struct tti_early *early)
+void tti_early_free(struct tti_box *box, struct tti_early *early)
 {
     tti_list_remove(&early->on);
     box->early_bytes -= early->large ? 0 : early->bytes;
@@ -42,7 +42,7 @@ void tti_messages_free(struct tti_messages *messages)
     TTI_TABLE_EACH(place, &messages->boxes)
     {
         struct tti_box *box = messages->boxes.values[place];
-        TTI_LIST_EACH(link, &box->early) free_early(box, TTI_LIST_OF(link, struct tti_early, on));
+        TTI_LIST_EACH(link, &box->early) tti_early_free(box, TTI_LIST_OF(link, struct tti_early, on));
         TTI_LIST_EACH(link, &box->incoming)
         {
             struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
@@ -126,38 +126,6 @@ void tti_letter_end(struct tti_letter *letter, tutti_status status)
     letter->status = status;
     letter->comm->messages->pending--;
     letter->comm->messages->quiet = 0;
-}
-
-/* What was announced to the own rank can be taken back, since nobody has answered. */
-static bool take_back(struct tti_letter *letter)
-{
-    if (letter->state != TTI_LETTER_ANNOUNCED || letter->peer != letter->comm->rank) return false;
-    struct tti_box *box = tti_box_at(letter->comm->messages, letter->peer);
-    TTI_LIST_EACH(link, &box->early)
-    {
-        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
-        if (!early->large || early->number != letter->number) continue;
-        free_early(box, early);
-        return true;
-    }
-    return false;
-}
-
-static bool withdraw(struct tti_letter *letter)
-{
-    if (letter->state != TTI_LETTER_ANNOUNCED) return false;
-    struct tti_box *box = tti_box_at(letter->comm->messages, letter->peer);
-    if (box->route->withdraw == NULL || !box->route->withdraw(box, letter->number)) return false;
-    box->withdrew = true;
-    return true;
-}
-
-bool tti_letter_cancel(struct tti_letter *letter, bool gently)
-{
-    if (letter->status != TUTTI_IN_PROGRESS) return false;
-    if (letter->state != TTI_LETTER_POSTED && !take_back(letter) && (gently || !withdraw(letter))) return false;
-    tti_letter_end(letter, TUTTI_ERR_CANCELLED);
-    return true;
 }
 
 static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_status status, const char *why)
@@ -384,7 +352,7 @@ static bool find_early(struct tti_recv *recv, struct tti_box *box)
             tti_large_accept(recv, box, early->number, early->place);
         else
             finish_eager(box, recv, early->data);
-        free_early(box, early);
+        tti_early_free(box, early);
         return true;
     }
     return false;
@@ -410,8 +378,7 @@ static void insert(struct tti_link *list, struct tti_recv *recv)
     tti_list_append(before, &recv->letter.on);
 }
 
-/* A receive without a message gets one that was put aside, or waits for one. */
-static void look_out(struct tti_recv *recv)
+void tti_recv_look_out(struct tti_recv *recv)
 {
     struct tti_letter *letter = &recv->letter;
     struct tti_messages *messages = letter->comm->messages;
@@ -435,33 +402,8 @@ static tutti_status post_recv(struct tti_recv *recv)
     begin(letter, false);
     recv->order = ++messages->order;
     messages->failure = TUTTI_OK;
-    look_out(recv);
+    tti_recv_look_out(recv);
     return letter->status;
-}
-
-static void look_out_again(struct tti_letter *letter)
-{
-    tti_list_remove(&letter->work);
-    tti_list_remove(&letter->on);
-    letter->state = TTI_LETTER_POSTED;
-    letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
-    look_out(TTI_RECV_OF(letter));
-}
-
-void tti_message_withdrawn(struct tti_box *box, uint32_t number)
-{
-    box->messages->quiet = 0;
-    if (box->messages->stopped || box->messages->failure != TUTTI_OK) return;
-    TTI_LIST_EACH(link, &box->early)
-    {
-        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
-        if (early->large && early->number == number) free_early(box, early);
-    }
-    TTI_LIST_EACH(link, &box->taking)
-    if (TTI_LETTER_ON(link)->number == number && !TTI_LETTER_ON(link)->exposed) {
-        look_out_again(TTI_LETTER_ON(link));
-        return;
-    }
 }
 
 /* ---- Progress -------------------------------------------------------------------------------------------------- */

@@ -172,9 +172,12 @@ void tti_carrier_forget(void *carrier); /* frames: of a letter that ends before 
 void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early);
 /* The receive that a message which has begun to come is for: its data go to their place. NULL: it is to be put aside first. */
 struct tti_recv *tti_message_claim(struct tti_box *box, const struct tti_note *note);
-/* A large message will not come after all: its receive looks for another one. */
+/* A large message will not come after all: its receive looks for another one (message_cancel.c). */
 void tti_message_withdrawn(struct tti_box *box, uint32_t number);
 struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note); /* NULL: the comm is broken */
+void tti_early_free(struct tti_box *box, struct tti_early *early);
+/* A receive without a message gets one that was put aside, or waits for one. */
+void tti_recv_look_out(struct tti_recv *recv);
 
 /* Large messages, message_large.c. */
 bool tti_large_announce(struct tti_send *send);
