@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { LIMIT_MS = 1000, LARGE = 300000, SLOW_MS = 250 };
+enum { LIMIT_MS = 1000, LARGE = 300000, SLOW_MS = 250, ASKED_MS = 30 };
 
 static bool over_tcp;
 static int peer_of_0; /* whom rank 0's message is to or from */
@@ -211,6 +211,21 @@ static void have_it_under_way(tutti_comm *comm, struct fault_rank *self)
     free(x);
 }
 
+/* Ranks 0 and 1 wait for each other by turns, in a message and in a collective, long enough to ask what the other does. Over a
+ * transport they hear the question, or its answer, only when it does not matter any more. */
+static void answer_late(tutti_comm *comm, struct fault_rank *self)
+{
+    float y = 0;
+    int rank = tutti_rank(comm);
+    for (int round = 0; round < 4; round++) {
+        if (rank == 1) fault_sleep_ms(ASKED_MS); /* rank 0 has asked, out of its message */
+        if (rank == 1) FAULT_CALL(self, comm, tutti_send(comm, &y, 1, TUTTI_F32, 0, 0));
+        if (rank == 0) FAULT_CALL(self, comm, tutti_recv(comm, &y, 1, TUTTI_F32, 1, 0, NULL));
+        if (rank == 0) fault_sleep_ms(ASKED_MS); /* rank 1 has asked back, out of its barrier */
+        FAULT_CALL(self, comm, tutti_barrier(comm));
+    }
+}
+
 static void stop_rank_1(struct fault_world *world)
 {
     if (!fault_await_mark(1, 1)) return;
@@ -243,6 +258,7 @@ static void test_uncertain(bool processes)
     run_well("the collective was started", have_it_started, processes, NULL);
     run_well("the collective is not waited for to its end", look_in, processes, NULL);
     run_well("the collective does not need the rank", need_others, processes, NULL);
+    run_well("the answer comes late", answer_late, processes, NULL);
     if (processes) run_well("the message is under way", have_it_under_way, true, stop_rank_1);
 }
 

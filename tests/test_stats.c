@@ -69,6 +69,38 @@ static void check_waits(tutti_comm *comm, struct fault_rank *self)
     CHECK_THAT(seen != 0, "%lld", (long long)stats_of(comm).waited_ns);
 }
 
+/* Who waits for a message waits for what a rank sends, not for that rank to come to a collective: that is no skew. Whether
+ * rank 0 has waited long enough for it to be seen. */
+static bool wait_for_message(tutti_comm *comm, struct fault_rank *self, int round, int64_t late_ms)
+{
+    int32_t x = 0;
+    tutti_stats before = stats_of(comm);
+    if (tutti_rank(comm) == 0) {
+        self->mark = round;
+        CHECK(tutti_recv(comm, &x, 1, TUTTI_I32, 1, 0, NULL) == TUTTI_OK);
+    } else {
+        CHECK(fault_await_mark(0, round));
+        fault_sleep_ms(late_ms);
+        CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 0) == TUTTI_OK);
+    }
+    tutti_stats after = stats_of(comm);
+    CHECK_THAT(after.skew_max_ns == 0 && after.skew_mean_ns == 0, "%lld ns", (long long)after.skew_max_ns);
+    return tutti_rank(comm) == 1 || after.waited_ns - before.waited_ns >= LEAST_MS * MS;
+}
+
+static void check_skew(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *other;
+    int32_t seen = 0;
+    CHECK(tutti_comm_duplicate(comm, &other) == TUTTI_OK);
+    for (int late_ms = LATE_MS, round = 101; seen == 0 && late_ms < LATEST_MS; late_ms *= 4, round++) {
+        seen = wait_for_message(other, self, round, late_ms);
+        CHECK(tutti_all_reduce(comm, &seen, &seen, 1, TUTTI_I32, TUTTI_MIN) == TUTTI_OK);
+    }
+    CHECK_THAT(seen != 0, "%lld", (long long)stats_of(other).waited_ns);
+    CHECK(tutti_comm_free(other) == TUTTI_OK);
+}
+
 static void use(tutti_comm *comm, struct fault_rank *self)
 {
     tutti_comm *other;
@@ -79,6 +111,7 @@ static void use(tutti_comm *comm, struct fault_rank *self)
         CHECK(tutti_comm_waits(comm, waited) == TUTTI_OK && waited[1] >= LEAST_MS * MS);
         CHECK(stats_of(comm).skew_max_ns >= LEAST_MS * MS);
     }
+    if (tutti_size(comm) == 2) check_skew(comm, self);
     CHECK(tutti_comm_duplicate(comm, &other) == TUTTI_OK);
     CHECK(stats_of(other).operations == 0 && stats_of(other).waited_ns == 0);
     check_counts(other);
