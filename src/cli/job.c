@@ -20,9 +20,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { UNKILLABLE_MS = 5000, LISTED_RANKS = 8, SIGNAL_STATUS = 128 };
+enum { UNKILLABLE_MS = 5000, SUSPECT_MS = 100, LISTED_RANKS = 8, SIGNAL_STATUS = 128 };
 
 enum step { STEP_RUN, STEP_GRACE, STEP_TERM, STEP_KILL, STEP_LEAVE };
+
+/* The rank that failed first, as far as is known: one that is killed dies slowly, and others may notice and end before it. */
+struct suspect {
+    bool there;
+    const char *host;
+    int rank, pid, wait_status;
+    int64_t until_ms; /* then it was the first */
+};
 
 struct job {
     const struct run_values *values;
@@ -33,9 +41,10 @@ struct job {
     enum step step;
     int64_t deadline_ms; /* when the next step is due; meaningless in STEP_RUN */
     int ranks_left;
-    bool *ended;  /* [size] */
-    bool *begun;  /* [size]: hosts whose launcher has said so */
-    bool orphan;  /* the launcher that started this one is gone */
+    bool *ended; /* [size] */
+    bool *begun; /* [size]: hosts whose launcher has said so */
+    bool orphan; /* the launcher that started this one is gone */
+    struct suspect suspect;
     bool decided; /* the exit status is: by the first failure, or a signal */
     int status;
     int signals_seen;
@@ -90,8 +99,26 @@ static const char *list_left(const struct job *job, char *text, size_t bytes)
 
 /* ---- The ladder ------------------------------------------------------------------------------------------------ */
 
+/* Names the rank that failed first, if one has. */
+static void settle(struct job *job)
+{
+    const struct suspect *first = &job->suspect;
+    char text[96];
+    if (job->decided || !first->there) return;
+    job->decided = true;
+    job->status = exit_status(first->wait_status);
+    if (job->launch->remote) {
+        struct remote_report report = {REMOTE_ENDED, first->rank, first->pid, first->wait_status};
+        output_write_report(job->output, &report);
+        return;
+    }
+    output_say(job->output, "rank %d%s%s (pid %d) %s", first->rank, first->host != NULL ? " on " : "",
+               first->host != NULL ? first->host : "", first->pid, describe(first->wait_status, text));
+}
+
 static void decide(struct job *job, int status)
 {
+    settle(job);
     if (job->decided) return;
     job->decided = true;
     job->status = status;
@@ -129,6 +156,7 @@ static void say_step(struct job *job)
 static void go_down(struct job *job, enum step step)
 {
     if (step <= job->step) return;
+    if (step >= STEP_TERM) settle(job); /* who is killed from now on is so by the launcher */
     job->step = step;
     job->deadline_ms = now_ms() + (step == STEP_KILL ? UNKILLABLE_MS : job->values->grace_ms);
     say_step(job);
@@ -143,20 +171,14 @@ static void go_down(struct job *job, enum step step)
 
 /* ---- Events ---------------------------------------------------------------------------------------------------- */
 
-/* The first rank that failed, on this host or another. */
+/* On this host or another. A signal, other than that of abort(), is no answer to what happened to another rank: so who was
+ * killed by one was the first, although others that noticed were reaped before it. */
 static void on_rank_failed(struct job *job, const char *host, int rank, int pid, int wait_status)
 {
-    char text[96];
-    if (job->decided) return;
-    if (job->launch->remote) {
-        struct remote_report report = {REMOTE_ENDED, rank, pid, wait_status};
-        output_write_report(job->output, &report);
-    } else if (host != NULL) {
-        output_say(job->output, "rank %d on %s (pid %d) %s", rank, host, pid, describe(wait_status, text));
-    } else {
-        output_say(job->output, "rank %d (pid %d) %s", rank, pid, describe(wait_status, text));
-    }
-    decide(job, exit_status(wait_status));
+    bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) != SIGABRT;
+    if (job->decided || (job->suspect.there && !killed)) return;
+    job->suspect = (struct suspect){true, host, rank, pid, wait_status, now_ms() + SUSPECT_MS};
+    if (killed) settle(job);
     go_down(job, STEP_GRACE);
 }
 
@@ -167,7 +189,7 @@ static void on_host_failed(struct job *job, int host, int wait_status)
     enum { NOT_FOUND = 127 };
     char text[96];
     const char *name = hosts_name(job->launch->hosts, host), *shell = hosts_command(job->launch->hosts, host)[0];
-    if (job->decided) return;
+    if (job->decided || job->suspect.there) return;
     if (job->begun[host]) {
         output_say(job->output, "the launcher on %s %s", name, describe(wait_status, text));
         decide(job, exit_status(wait_status));
@@ -199,7 +221,9 @@ static void on_ended(struct job *job, const struct guard_report *report)
         on_host_failed(job, report->rank, report->value);
     else if (report->value != 0)
         on_rank_failed(job, place->host, place->first + report->rank, report->pid, report->value);
-    if (job->ranks_left == 0) go_down(job, STEP_GRACE); /* for what ranks left running */
+    if (job->ranks_left > 0) return;
+    settle(job);
+    go_down(job, STEP_GRACE); /* for what ranks left running */
 }
 
 static void on_start_failed(struct job *job, const struct guard_report *report)
@@ -216,6 +240,7 @@ static void on_start_failed(struct job *job, const struct guard_report *report)
 
 static void on_report(struct job *job, const struct guard_report *report)
 {
+    if (report->event != GUARD_ENDED) settle(job);
     switch ((enum guard_event)report->event) {
     case GUARD_STARTED: break;
     case GUARD_START_FAILED: on_start_failed(job, report); break;
@@ -257,6 +282,7 @@ static void read_reports(struct job *job)
 
 static void on_signal(struct job *job, int signal)
 {
+    settle(job);
     job->signals_seen++;
     if (job->signals_seen > 1 || job->step >= STEP_TERM) {
         output_say(job->output, "killing the job on signal %d (%s)", signal, strsignal(signal));
@@ -302,6 +328,7 @@ static void check_output(struct job *job)
     const char *target = NULL;
     int error = output_error(job->output, &target);
     if (error == 0 || job->step >= STEP_TERM) return;
+    settle(job);
     output_say(job->output, "cannot write to %s: %s; ending the job", target, strerror(error));
     decide(job, error == EPIPE ? SIGNAL_STATUS + SIGPIPE : CLI_FAILED);
     go_down(job, STEP_TERM);
@@ -309,6 +336,7 @@ static void check_output(struct job *job)
 
 static void check_clock(struct job *job)
 {
+    if (job->suspect.there && now_ms() >= job->suspect.until_ms) settle(job);
     if (job->step == STEP_RUN || job->step == STEP_LEAVE || now_ms() < job->deadline_ms) return;
     go_down(job, job->step + 1);
 }
@@ -316,7 +344,8 @@ static void check_clock(struct job *job)
 static int poll_timeout(const struct job *job)
 {
     if (job->step == STEP_RUN) return -1;
-    int64_t left = job->deadline_ms - now_ms();
+    bool unsettled = job->suspect.there && !job->decided && job->suspect.until_ms < job->deadline_ms;
+    int64_t left = (unsettled ? job->suspect.until_ms : job->deadline_ms) - now_ms();
     return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left + 1;
 }
 

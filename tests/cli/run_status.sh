@@ -32,6 +32,26 @@ tool run -n 2 --grace-ms 100 bash -c '
 check 'a rank that ignores SIGTERM is killed' 4 $STATUS
 matches 'said so' '^tutti run: killing rank 1$' "$ERR"
 
+# rank 2 is killed, and rank 1, which could have noticed, is reaped before it: the launcher hears of both at once, in that order
+# shellcheck disable=SC2016
+"$TUTTI" run -n 3 --grace-ms 200 sh -c '
+    [ $RANK != 0 ] || exec sleep 600
+    echo $$ >pid.$RANK.new; mv pid.$RANK.new pid.$RANK
+    until [ -f end.$RANK ]; do sleep 0.02; done
+    [ $RANK = 2 ] || exit 9
+    kill -9 $$' 2>err.txt &
+launcher=$!
+within 60 test -f pid.1 -a -f pid.2
+kill -STOP $launcher
+for rank in 1 2; do
+    touch end.$rank
+    within 60 test ! -d "/proc/$(cat pid.$rank)"
+done
+kill -CONT $launcher
+ended $launcher
+check 'status of the one that was killed' 137 $STATUS
+matches 'which is named' '^tutti run: rank 2 \(pid [0-9]+\) was killed by signal 9 \(Killed\)$' "$(cat err.txt)"
+
 tool run -n 1 sh -c 'exit 77'
 check 'a single rank' 77 $STATUS
 
