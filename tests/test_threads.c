@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=60 labels=asan,tsan processors=2
  *
- * Several threads of a rank on one comm: one waits for ops, for as long as they take, while another starts the next ones and
- * makes calls of its own, without which the first would wait for ever.
+ * Several threads of a rank. On one comm, one waits for ops, for as long as they take, while another starts the next ones and
+ * makes calls of its own, without which the first would wait for ever. On two, each takes the other's forward.
  */
 #define TUTTI_NO_CALL_SITES
 #include "fault.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
 
@@ -96,8 +97,41 @@ static void beside(tutti_comm *comm, struct fault_rank *self)
     sem_destroy(&relay.emptied);
 }
 
+/* ---- Each with a comm of its own ----------------------------------------------------------------------------------- */
+
+/* Whoever moves frames does so for all comms: this one's messages come while their rank looks for them. */
+static void *probe_and_receive(void *argument)
+{
+    tutti_comm *comm = argument;
+    int size = tutti_size(comm), rank = tutti_rank(comm), to = (rank + 1) % size, from = (rank + size - 1) % size;
+    for (int turn = 0; turn < TURNS; turn++) {
+        int32_t sent = rank * TURNS + turn, came = -1;
+        tutti_message message;
+        tutti_status status;
+        CHECK(tutti_send(comm, &sent, 1, TUTTI_I32, to, turn) == TUTTI_OK);
+        int source = turn % 2 == 0 ? from : TUTTI_ANY_SOURCE;
+        while ((status = tutti_try_probe(comm, source, turn, &message)) == TUTTI_IN_PROGRESS) sched_yield();
+        CHECK(status == TUTTI_OK && tutti_recv(comm, &came, 1, TUTTI_I32, from, turn, NULL) == TUTTI_OK);
+        CHECK_THAT(came == from * TURNS + turn, "%d came in turn %d", came, turn);
+    }
+    return NULL;
+}
+
+static void apart(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *other;
+    pthread_t thread;
+    (void)self;
+    if (!CHECK(tutti_comm_duplicate(comm, &other) == TUTTI_OK)) return;
+    CHECK(pthread_create(&thread, NULL, probe_and_receive, other) == 0);
+    probe_and_receive(comm);
+    pthread_join(thread, NULL);
+    CHECK(tutti_comm_free(other) == TUTTI_OK);
+}
+
 static void run_all(bool processes)
 {
+    for (int size = 1; size <= 3; size++) fault_run_body("probes on two comms", apart, size, processes, over_tcp);
     for (int size = 1; size <= 3; size++) fault_run_body("messages beside a wait", beside, size, processes, over_tcp);
 }
 

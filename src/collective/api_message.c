@@ -104,23 +104,22 @@ static tutti_status batch_progress(void *object)
 /* A message to or from the own rank that has found no partner when all are posted never will, while the rank waits. */
 static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters, int count)
 {
+    tti_messages_lock(comm);
     for (int i = 0; i < count; i++) {
         struct tti_letter *letter = letters[i];
         bool own = letter->peer == comm->rank || (letter->peer == TUTTI_ANY_SOURCE && comm->size == 1);
         if (own && letter->status == TUTTI_IN_PROGRESS) tti_letter_cancel(letter, true);
+        letter->asked = true;
     }
+    tti_messages_unlock(comm);
 }
 
 tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
                               int64_t deadline_ms)
 {
-    struct batch batch = {.comm = comm,
-                          .drives = comm->queue.held,
-                          .letters = letters,
-                          .count = count,
-                          .waiting_for = letters[0]->waiting_for};
+    struct batch batch = {
+        .comm = comm, .drives = comm->queue.held, .letters = letters, .count = count, .waiting_for = -1};
     cancel_hopeless(comm, letters, count);
-    for (int i = 0; i < count; i++) letters[i]->asked = true;
     tutti_status status = tti_comm_poll(comm, batch_progress, &batch);
     struct tti_waitable waitable = {.progress = batch_progress,
                                     .object = &batch,
@@ -183,10 +182,27 @@ static tutti_status end(tutti_comm *comm, tutti_status status)
     return status;
 }
 
+/* Another thread may end it, one that moves frames for another comm. */
+static tutti_status status_of(const struct tti_letter *letter)
+{
+    tti_messages_lock(letter->comm);
+    tutti_status status = letter->status;
+    tti_messages_unlock(letter->comm);
+    return status;
+}
+
+static bool take_back(struct tti_letter *letter)
+{
+    tti_messages_lock(letter->comm);
+    bool taken = tti_letter_cancel(letter, true);
+    tti_messages_unlock(letter->comm);
+    return taken;
+}
+
 static tutti_status end_letter(struct tti_letter *letter, enum tti_kind kind)
 {
     tutti_comm *comm = letter->comm;
-    if (letter->status == TUTTI_IN_PROGRESS) {
+    if (status_of(letter) == TUTTI_IN_PROGRESS) {
         tutti_status status = tti_letters_wait(comm, kind, &letter, 1, comm->next_deadline_ms);
         if (status != TUTTI_OK) return end(comm, status);
     }
@@ -306,7 +322,7 @@ static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *mes
     tti_recv_post(&recv);
     tutti_status status = waits ? TUTTI_OK : tti_messages_progress(comm);
     if (status != TUTTI_OK) tti_messages_fail(comm, status);
-    if (!waits && tti_letter_cancel(&recv.letter, true)) status = TUTTI_IN_PROGRESS;
+    if (!waits && take_back(&recv.letter)) status = TUTTI_IN_PROGRESS;
     if (status != TUTTI_OK) return end(comm, status);
     TTI_TRY(finish(&recv.letter, TTI_PROBE));
     tti_recv_results(&recv, NULL, message);

@@ -99,10 +99,12 @@ void tti_messages_fail(tutti_comm *comm, tutti_status status)
         if (!comm->all_threads) tti_world_check_alive(comm->world);
         tti_wait_turn();
     }
+    tti_messages_lock(comm);
     TTI_TABLE_EACH(place, &messages->boxes)
     {
         struct tti_box *box = messages->boxes.values[place];
         end_by_force(comm, &box->sending, status);
         end_by_force(comm, &box->taking, status);
     }
+    tti_messages_unlock(comm);
 }
