@@ -137,8 +137,9 @@ struct guard {
     const struct launch *launch;
     int control;
     bool launcher_gone;
-    pid_t *pids;         /* [size]; 0: not started or ended */
-    struct end *ends;    /* [size] */
+    pid_t *pids;      /* [size]; 0: not started or ended */
+    struct end *ends; /* [size] */
+    int ranks_running;
     char board_name[64]; /* "": none */
     tutti_board *board;  /* NULL for hosts, and where there is no memory: then the ranks' join has its time */
     int32_t kills;       /* processes that were no ranks and died from a sweep */
@@ -156,6 +157,7 @@ static void note_end(struct guard *guard, pid_t pid, int status)
     for (int rank = 0; rank < guard->launch->size; rank++) {
         if (guard->pids[rank] != pid) continue;
         guard->pids[rank] = 0;
+        guard->ranks_running--;
         guard->ends[rank] = (struct end){pid, status};
         report(guard, GUARD_ENDED, rank, pid, status);
         return;
@@ -163,13 +165,28 @@ static void note_end(struct guard *guard, pid_t pid, int status)
     if (guard->sweeping && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) guard->kills++;
 }
 
-/* Tells ranks that are joining who will not come. A process that a rank put in the background may still join in its place: it
- * is of the rank's group, and when it ends the guard is here again. */
+/* Whether this process has children besides ranks: what ended ones have left running. Quicker than find_children, and where the
+ * system has no such file, the groups of the ended ranks tell nearly as much. */
+static bool has_orphans(const struct guard *guard)
+{
+    int count = 0, pid;
+    FILE *children = fopen("/proc/thread-self/children", "re");
+    if (children == NULL) return false;
+    while (fscanf(children, "%d", &pid) == 1) count++;
+    (void)fclose(children);
+    return count > guard->ranks_running;
+}
+
+/* Tells ranks that are joining who will not come. A process that a rank left running may still join in its place; when it
+ * ends, the guard is here again. */
 static void note_ends(struct guard *guard)
 {
+    bool looked = false;
     for (int rank = 0; rank < guard->launch->size && guard->board != NULL; rank++) {
         struct end *end = &guard->ends[rank];
         if (end->pid == 0 || kill(-end->pid, 0) == 0 || errno != ESRCH) continue;
+        if (!looked && has_orphans(guard)) return;
+        looked = true;
         tutti_board_note(guard->board, guard->launch->place.first + rank, end->pid, end->status);
         end->pid = 0;
     }
@@ -300,6 +317,7 @@ static void start_ranks(struct guard *guard)
         }
         (void)setpgid(pid, pid); /* as the rank itself does; whoever comes first */
         guard->pids[rank] = pid;
+        guard->ranks_running++;
         report(guard, GUARD_STARTED, rank, pid, 0);
     }
 }

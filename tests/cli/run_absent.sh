@@ -89,9 +89,14 @@ check 'nobody joins' 0 $STATUS
 check 'nor says anything' '' "$ERR"
 tool run -n 3 ./join 2
 check 'twice' 0 $STATUS
-tool run -n 3 sh -c '[ $RANK = 1 ] || exec ./join 1; (until [ -f gone ]; do sleep 0.02; done; exec ./join 1) & echo $$ >first' &
-launcher=$!
-within 100 lines_in first 1 && within 100 gone first && touch gone
-wait $launcher
-check 'one that a rank left in the background joins in its place' 0 $?
+printf '#!/bin/sh\nuntil [ -f gone ]; do sleep 0.02; done\nsleep 0.1\nexec ./join 1\n' >later
+chmod +x later
+for start in './later &' 'exec setsid ./later'; do # by a group's leader: it forks, and ends
+    rm -f first gone
+    timeout -k 1 240 "$TUTTI" run -n 3 sh -c "[ \$RANK = 1 ] || exec ./join 1; echo \$\$ >first; $start" >out.txt 2>&1 &
+    launcher=$!
+    within 100 lines_in first 1 && within 100 gone first && touch gone
+    wait $launcher
+    check "one that a rank left running joins in its place: $start" 0 $?
+done
 finish
