@@ -354,6 +354,28 @@ static void prepared_says(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_comm_free(differ) == TUTTI_OK && tutti_comm_free(late) == TUTTI_OK);
 }
 
+/* Unless something else is said when it is started, of collectives and of messages alike. */
+static void start_says(tutti_comm *comm, struct fault_rank *self)
+{
+    (void)self;
+    for (int message = 0; message < 2; message++) {
+        tutti_comm *late = NULL;
+        tutti_op op;
+        float x = 0;
+        CHECK(tutti_comm_duplicate(comm, &late) == TUTTI_OK);
+        tutti_prepared(late);
+        CHECK((message ? tutti_recv_start(late, &x, 1, TUTTI_F32, 1, 3, NULL, &op) : tutti_barrier_start(late, &op)) ==
+              TUTTI_OK);
+        if (tutti_rank(comm) == 0) {
+            tutti_within(tutti_named(late, "now"), 50);
+            CHECK(tutti_start(op) == TUTTI_OK && tutti_wait_for(op, 20000) == TUTTI_ERR_TIMEOUT);
+            const tutti_error *error = tutti_comm_error(late);
+            CHECK(error != NULL && strstr(error->text, "\"now\"") != NULL);
+        }
+        CHECK(tutti_drop(op) == TUTTI_OK && tutti_barrier(comm) == TUTTI_OK && tutti_comm_free(late) == TUTTI_OK);
+    }
+}
+
 static void bad_handles(tutti_comm *comm, struct fault_rank *self)
 {
     float x = 1, y = 0;
@@ -533,6 +555,7 @@ static void run_all(bool processes)
     run("dropped", drop_them, 3, processes);
     run("prepared", prepared, 2, processes);
     run("what is said of a prepared op", prepared_says, 2, processes);
+    run("what is said when it is started", start_says, 2, processes);
     run("bad handles", bad_handles, 2, processes);
     run("a wait that times out", timed_out_wait, 2, processes);
     for (int served = 0; served < 2; served++) {

@@ -502,7 +502,7 @@ TUTTI_API tutti_status tutti_drop(tutti_op op);
 
 /* Prepared once, started many times: tutti_all_reduce_start(tutti_prepared(comm), …, &op) checks everything and starts
  * nothing; then tutti_start(op) and tutti_wait(op), as often as wanted; tutti_drop(op) at the end. What is said about that
- * call (tutti_named, tutti_within) holds for every start. */
+ * call (tutti_named, tutti_within) holds for every start, until something else is said of the comm before one. */
 TUTTI_API tutti_comm *tutti_prepared(tutti_comm *comm);
 TUTTI_API tutti_status tutti_start(tutti_op op);
 

@@ -302,13 +302,15 @@ tutti_status tutti_drop(tutti_op op)
 }
 
 /* What was said when it was prepared still holds, unless something else is said now. */
-static void renew(struct tti_op *op)
+static void renew(struct tti_started *started)
 {
-    const tutti_comm *comm = op->comm;
-    tti_op_rewind(op);
-    op->edition = 0;
-    if (comm->next_deadline_ms != 0) op->deadline_ms = comm->next_deadline_ms;
-    if (comm->site.line != 0 || comm->site.name[0] != '\0') op->call.site = comm->site;
+    const tutti_comm *comm = started->op.comm;
+    struct tti_site *site = started->mail != NULL ? &started->mail->site : &started->op.call.site;
+    if (comm->next_deadline_ms != 0) started->op.deadline_ms = comm->next_deadline_ms;
+    if (comm->site.line != 0 || comm->site.name[0] != '\0') *site = comm->site;
+    if (started->mail != NULL) return;
+    tti_op_rewind(&started->op);
+    started->op.edition = 0;
 }
 
 tutti_status tutti_start(tutti_op op)
@@ -326,12 +328,11 @@ tutti_status tutti_start(tutti_op op)
                                "start: this %s was started already; wait for it before it is started again",
                                tti_kind_name(kind));
     TTI_TRY(tti_queue_ready(comm, kind));
-    if (started->mail == NULL) {
-        renew(&started->op);
+    renew(started);
+    if (started->mail == NULL)
         tti_stats_count(comm, &started->op, true);
-    } else {
+    else
         comm->called++;
-    }
     tti_queue_start(started);
     tti_api_end(comm);
     return TUTTI_OK;
