@@ -96,7 +96,8 @@ const struct cli_page cli_run_page = {
     .usage = "tutti run [flags] PROGRAM [ARGUMENT]...",
     .about =
         "Starts PROGRAM as the ranks of one job, and ends them together: when one fails, the others get a moment to "
-        "notice and report, and are then ended. The exit status is that of the first rank that failed. When the "
+        "notice and report, and are then ended. One that ends before it has joined, in whatever way, is named to those "
+        "that are joining, at once. The exit status is that of the first rank that failed. When the "
         "launcher ends in any way, also by SIGKILL, a guard process sees to it that nothing is left: no rank, no child "
         "of a rank, no process that a rank put in the background. The same holds at the ordinary end of the job.\n\n"
         "Ranks find TUTTI_JOB, TUTTI_RANK and TUTTI_SIZE in their environment, and the customary RANK, WORLD_SIZE, "
