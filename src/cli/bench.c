@@ -102,6 +102,10 @@ static const struct cli_example bench_examples[] = {
     {NULL, NULL},
 };
 
+/* nccl-tests: threads, and GPUs of each */
+static const struct cli_foreign bench_foreign[] = {
+    {"-g", "--ranks"}, {"--ngpus", "--ranks"}, {"-t", "--ranks"}, {"--nthreads", "--ranks"}, {NULL, NULL}};
+
 const struct cli_page cli_bench_page = {
     .usage = "tutti bench [OPERATION | all] [flags]",
     .about =
@@ -113,6 +117,7 @@ const struct cli_page cli_bench_page = {
         "exit status is 1 when a result was wrong.",
     .examples = bench_examples,
     .flags = bench_flags,
+    .foreign = bench_foreign,
     .operands = true,
     .library_options = true,
 };

@@ -34,11 +34,17 @@ struct cli_example {
 };
 
 /* What a command says about itself. The arrays end with an entry whose first field is NULL. */
+/* What another tool calls a flag: whoever comes from there is told ours. */
+struct cli_foreign {
+    const char *theirs, *ours;
+};
+
 struct cli_page {
     const char *usage; /* "tutti run [flags] PROGRAM [ARGUMENT]..." */
     const char *about; /* paragraphs, parted by an empty line; wrapped when printed */
     const struct cli_example *examples;
     const struct cli_flag *flags;
+    const struct cli_foreign *foreign; /* up to one without a name; NULL: none */
     bool operands;        /* whether words that are no flags may follow; flags end at the first of them or at -- */
     bool library_options; /* also takes the library's options as flags and passes them on as TUTTI_ environment */
 };

@@ -133,6 +133,8 @@ static int refuse_flag(const char *command, const struct cli_page *page, const c
         count++;
     }
     const char *near = tutti_nearest(word, words, count);
+    for (const struct cli_foreign *row = page->foreign; row != NULL && row->theirs != NULL; row++)
+        if (strcmp(row->theirs, word) == 0) near = row->ours;
     if (near == NULL) return cli_refuse(command, "unknown flag '%s'; see tutti %s --help", word, command);
     return cli_refuse(command, "unknown flag '%s'; did you mean '%s'?", word, near);
 }

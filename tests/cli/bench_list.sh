@@ -29,6 +29,7 @@ refuses "type" "did you mean 'float'" -d flaot
 refuses "reduction" "did you mean 'prod'" -o prd
 refuses "reduction of bits on floats" "and|float" all_reduce -o and -d f32 --ranks 2
 refuses "flag" "did you mean '--ranks'" --rnks 2
+refuses "flag of nccl-tests" "unknown flag '-g'; did you mean '--ranks'" all_reduce -g 8
 refuses "root" "ranks are 0 to 1" broadcast --ranks 2 --root 2
 refuses "as" "did you mean 'threads'" --as thread
 refuses "transport of processes between threads" "between threads it is thread" --transport shm
