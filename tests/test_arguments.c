@@ -118,6 +118,7 @@ static void refuse_counts(tutti_comm *comm, float *x, float *y)
     REFUSED(tutti_all_reduce(comm, x, y, SIZE_MAX / 4 + 2, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_all_gather(comm, x, y, SIZE_MAX / 8, TUTTI_F32), TUTTI_ERR_COUNT, "2 times");
     REFUSED(tutti_all_to_all(comm, x, y, SIZE_MAX / 2, TUTTI_U8), TUTTI_ERR_COUNT, "2 times");
+    REFUSED(tutti_all_reduce(comm, x, x, (size_t)1 << 58, TUTTI_U8, TUTTI_SUM), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_scan(comm, x, near_the_end(), 100, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "reach past");
     REFUSED(tutti_all_gather_v(comm, x, y, absurd, NULL, TUTTI_F32), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_reduce_scatter_v(comm, x, y, wraps, TUTTI_F64, TUTTI_SUM), TUTTI_ERR_COUNT, "elements");
@@ -382,7 +383,8 @@ static void test_registering(void)
     longest[sizeof longest - 1] = '\0';
     fault_title("registering");
     CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &first) == TUTTI_OK);
-    CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &again) == TUTTI_OK && again == first);
+    CHECK(tutti_reduction_register("nothing", add_nothing, &first, &again) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_reduction_register("sum", add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_reduction_register("", add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_reduction_register(longest, add_nothing, NULL, &again) == TUTTI_ERR_ARGUMENT);

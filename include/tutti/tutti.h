@@ -228,8 +228,8 @@ TUTTI_API const char *tutti_reduction_name(tutti_reduction reduction); /* "sum" 
 typedef void tutti_reduce_function(void *context, void *left, const void *right, size_t count, tutti_type type);
 
 /* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
- * it is applied in the canonical order. Registered for the whole process; the same name again replaces nothing and
- * is an error. */
+ * it is applied in the canonical order. Registered for the whole process: the same name, function and context again, as
+ * by ranks that are threads, give the same reduction; the same name with others replaces nothing and is an error. */
 TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
                                                 tutti_reduction *reduction);
 

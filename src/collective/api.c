@@ -82,9 +82,10 @@ tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char
 tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,
                            uint64_t *bytes)
 {
+    const uint64_t most = UINT64_C(1) << 56; /* no system gives a process more addresses */
     uint64_t block, total;
     if (!__builtin_mul_overflow(count, (uint64_t)element, &block) && !__builtin_mul_overflow(block, blocks, &total) &&
-        total <= PTRDIFF_MAX) {
+        total <= most) {
         *bytes = total;
         return TUTTI_OK;
     }
