@@ -88,7 +88,8 @@ static void describe_stall(const struct watch *watch, int peer, char *text, size
              waited, peer, doing, seconds(now - watch->vigil->peer_moved_ns));
 }
 
-static const char *what_to_do(enum tti_kind kind)
+/* `own`: the deadline is that of the call, by tutti_within. */
+static const char *what_to_do(enum tti_kind kind, bool own)
 {
     switch (kind) {
     case TTI_LEAVE: return "";
@@ -97,7 +98,9 @@ static const char *what_to_do(enum tti_kind kind)
     case TTI_PROBE: return "; is there a send for it, with its tag?";
     case TTI_SENDRECV:
     case TTI_GROUP: return "; are there such messages on the other side, with their tags?";
-    default: return "; all ranks of the comm have to call it; for ranks that need longer set TUTTI_DEADLINE_MS";
+    default:
+        return own ? "; all ranks of the comm have to call it, in that time"
+                   : "; all ranks of the comm have to call it; for ranks that need longer set TUTTI_DEADLINE_MS";
     }
 }
 
@@ -108,7 +111,7 @@ static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
     describe_stall(watch, peer, text, sizeof text);
     return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, peer,
                           "%s: its deadline of %lld ms passed%s", text, (long long)deadline_ms,
-                          what_to_do(watch->waitable->kind));
+                          what_to_do(watch->waitable->kind, watch->waitable->deadline_ms != 0));
 }
 
 /* Another op of the comm, behind the one that waits or beside it, may have less time. */
