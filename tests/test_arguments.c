@@ -523,9 +523,19 @@ static void test_disagreement(void)
     }
 }
 
+/* What tutti_main joined is left by it. */
+static void leave_early(tutti_comm *comm, struct fault_rank *self)
+{
+    (void)self;
+    CHECK(tutti_leave(comm) == TUTTI_ERR_ARGUMENT && strstr(tutti_comm_error(comm)->text, "when that has returned"));
+    CHECK(tutti_comm_free(comm) == TUTTI_ERR_ARGUMENT && tutti_barrier(comm) == TUTTI_OK);
+}
+
 int main(void)
 {
     fault_begin(110);
+    for (int size = 1; size < 3; size++)
+        fault_run_body("left by the work of tutti_main", leave_early, size, false, false);
     test_no_comm();
     test_registering();
     test_refused();

@@ -84,7 +84,7 @@ typedef struct tutti_comm tutti_comm; /* an ordered set of ranks that can do col
 typedef int tutti_work(tutti_comm *world, int argc, char **argv);
 
 /* Runs `work` as a rank of the job that a launcher started (`tutti run -n 4 ./prog`, mpirun, srun, torchrun), or alone;
- * as TUTTI_RANKS ranks, each a thread, where that is set.
+ * as TUTTI_RANKS ranks, each a thread, where that is set. The world is left when `work` has returned, and not by it.
  * Returns 0, or the first non-zero value that a rank of this process returned. */
 TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
 

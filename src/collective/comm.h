@@ -204,6 +204,7 @@ struct tutti_comm {
     struct tti_group *group;   /* NULL: none has begun */
     tutti_mesh *meshes;        /* that were made from it: their errors are told here */
     bool of_mesh;              /* it belongs to one, which frees it */
+    bool of_main;              /* it is the world of a rank whose work runs: left when that returns */
     tutti_tuning tuning;
     bool shared_bells; /* ranks are in several processes */
     bool all_threads;

@@ -268,6 +268,12 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
     if (comm->of_mesh)
         return tti_comm_refuse(comm, TTI_MESH, TUTTI_ERR_ARGUMENT,
                                "rank %d frees a comm that belongs to a mesh; tutti_mesh_free frees it", comm->rank);
+    if (comm->of_main)
+        return tti_comm_refuse(
+            comm, TTI_LEAVE, TUTTI_ERR_ARGUMENT,
+            "rank %d leaves the world that `work` was given; who called `work` leaves it when that has "
+            "returned",
+            comm->rank);
     tti_queue_close(comm);
     if (comm->world != NULL) comm->provider->leave(comm);
     if (comm->world != NULL && ends) leave_others(comm);
@@ -455,7 +461,9 @@ static void *run_rank(void *argument)
 {
     struct rank_task *rank = argument;
     pthread_cleanup_push(lose_rank, rank); /* work may end its thread without returning */
+    rank->comm->of_main = true;
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
+    rank->comm->of_main = false;
     pthread_cleanup_pop(0);
     tti_leave(rank->comm, true);
     return NULL;
@@ -511,7 +519,9 @@ static int main_alone(tutti_work *work, int argc, char **argv)
         tutti_leave(world);
         return 1;
     }
+    world->of_main = true;
     int result = work(world, argc, argv);
+    world->of_main = false;
     tutti_leave(world);
     return result;
 }
