@@ -27,6 +27,7 @@
 #define OPENMPI                                                                                                        \
     "PMIX_NAMESPACE=1376714753 PMIX_RANK=2 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 "                             \
     "OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=3"
+#define BY_HAND "RANK=1 WORLD_SIZE=4 MASTER_PORT=29501"
 #define SLURM                                                                                                          \
     "SLURM_JOB_ID=77 SLURM_STEP_ID=2 SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 "            \
     "SLURM_NODEID=2 SLURM_STEP_NUM_NODES=4 SLURM_STEP_NODELIST=node[03-05,9],spare"
@@ -70,7 +71,11 @@ static const struct row {
     {OPENMPI " OMPI_COMM_WORLD_LOCAL_SIZE=1", "openmpi", "openmpi-1376714753", 2, 3, 2, 1, 0, "", 0, "pmix"},
     {SLURM, "slurm", "slurm-77.2", 5, 8, 1, -1, 0, "node03", 20618, ""},
     {SLURM " TUTTI_MASTER_PORT=4000", "slurm", "slurm-77.2", 5, 8, 1, -1, 0, "node03", 4000, ""},
+    {BY_HAND " MASTER_ADDR=head", "env", "env-29501-head", 1, 4, -1, -1, 0, "head", 29501, ""},
+    {BY_HAND " MASTER_ADDR=head LOCAL_WORLD_SIZE=4", "env", "env-29501-head", 1, 4, -1, 4, 1, "head", 29501, ""},
+    {BY_HAND " MASTER_ADDR=127.0.0.1", "env", "env-29501-127.0.0.1", 1, 4, -1, -1, 1, "127.0.0.1", 29501, ""},
     /* several at once */
+    {BY_HAND " MASTER_ADDR=head " SLURM, "slurm", "slurm-77.2", 5, 8, 1, -1, 0, "node03", 20618, ""},
     {TUTTI " " TORCH " " OPENMPI " " SLURM, "tutti", "mine", 0, 2, 1, 2, 1, "", 0, ""},
     {TORCH " " OPENMPI " " SLURM, "torchrun", "torchrun-3-29500-head-none", 1, 4, 1, 2, 0, "head", 29500, "c10d"},
     {OPENMPI " " SLURM, "openmpi", "openmpi-1376714753", 2, 3, 2, 3, 1, "", 0, "pmix"},
@@ -81,7 +86,7 @@ static const struct row {
      1, -1, -1, 1, "", 0, ""},
     {"SLURM_JOB_ID=77 SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_NODELIST=a", NULL, "",
      0, 1, -1, -1, 1, "", 0, ""},
-    {"RANK=1 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=1", NULL, "", 0, 1, -1, -1, 1, "", 0, ""},
+    {"RANK=1 WORLD_SIZE=4", NULL, "", 0, 1, -1, -1, 1, "", 0, ""},
     {"PMIX_NAMESPACE=x PMIX_RANK=1", NULL, "", 0, 1, -1, -1, 1, "", 0, ""},
     {"PMI_RANK=1 PMI_SIZE=2", NULL, "", 0, 1, -1, -1, 1, "", 0, ""},
 };
@@ -120,6 +125,7 @@ static void test_refused(void)
         {"PMIX_NAMESPACE=x OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=0", "OMPI_COMM_WORLD_SIZE is \"0\""},
         {"PMIX_NAMESPACE=x OMPI_COMM_WORLD_RANK=1x OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK is \"1x\""},
         {TORCH " MASTER_PORT=70000", "MASTER_PORT is \"70000\""},
+        {BY_HAND " MASTER_ADDR=a RANK=4", "RANK is \"4\""},
         {SLURM " SLURM_PROCID=-1", "SLURM_PROCID is \"-1\""},
         {SLURM " SLURM_STEP_NODELIST=,", "names no host"},
         {"PMI_FD=77 PMI_RANK=0 PMI_SIZE=1", "descriptor 77 (PMI_FD) did not answer init"},
@@ -163,7 +169,7 @@ static void test_rows(void)
         bool there = strcmp(rows[i].name, "openmpi") == 0 || strcmp(rows[i].name, "slurm") == 0;
         CHECK_THAT((tutti_launcher_found(&rows[i]) != 0) == there, "%s", rows[i].name);
     }
-    CHECK_THAT(count == 5 && tutti_launcher_found(NULL) == 0, "%zu", count);
+    CHECK_THAT(count == 6 && tutti_launcher_found(NULL) == 0, "%zu", count);
 }
 
 /* ---- The store of torch ------------------------------------------------------------------------------------------ */

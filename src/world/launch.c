@@ -21,7 +21,7 @@ enum {
     PORT_COUNT = 12000
 };
 
-enum { BY_TUTTI, BY_TORCHRUN, BY_OPENMPI, BY_MPICH, BY_SLURM, LAUNCHERS };
+enum { BY_TUTTI, BY_TORCHRUN, BY_OPENMPI, BY_MPICH, BY_SLURM, BY_HAND, LAUNCHERS };
 
 struct launcher {
     bool (*found)(void);
@@ -133,11 +133,9 @@ static bool found_torchrun(void)
     return has_all(names);
 }
 
-/* Its agent keeps a store at MASTER_PORT; older ones leave the port to rank 0. The run's name is often "none": the
- * address tells jobs apart, and the count one attempt from the next. */
-static tutti_status read_torchrun(const tutti_options *options, tutti_launch *launch, tutti_error *error)
+/* The variables that PyTorch's programs read, whoever sets them. */
+static tutti_status read_torch(tutti_launch *launch, tutti_error *error)
 {
-    (void)options;
     TTI_TRY(read_place("RANK", "WORLD_SIZE", launch, error));
     TTI_TRY(number_of("MASTER_PORT", 1, 65535, &launch->port, error));
     TTI_TRY(name_host(launch, text_of("MASTER_ADDR"), error));
@@ -146,6 +144,15 @@ static tutti_status read_torchrun(const tutti_options *options, tutti_launch *la
     launch->node_rank = number_or("GROUP_RANK", -1);
     launch->node_count = number_or("GROUP_WORLD_SIZE", -1);
     launch->one_host = launch->local_size == launch->size;
+    return TUTTI_OK;
+}
+
+/* Its agent keeps a store at MASTER_PORT; older ones leave the port to rank 0. The run's name is often "none": the
+ * address tells jobs apart, and the count one attempt from the next. */
+static tutti_status read_torchrun(const tutti_options *options, tutti_launch *launch, tutti_error *error)
+{
+    (void)options;
+    TTI_TRY(read_torch(launch, error));
     if (strcasecmp(text_of("TORCHELASTIC_USE_AGENT_STORE"), "true") == 0) launch->store = "c10d";
     return name_job(launch, error, "torchrun-%d-%d-%.60s-%.32s", number_or("TORCHELASTIC_RESTART_COUNT", 0),
                     launch->port, launch->host, text_of("TORCHELASTIC_RUN_ID"));
@@ -238,10 +245,33 @@ static tutti_status read_slurm(const tutti_options *options, tutti_launch *launc
     return name_job(launch, error, "slurm-%d.%d", job, step);
 }
 
+/* ---- By hand, or a cluster that describes jobs as PyTorch's programs expect it ------------------------------------ */
+
+static bool found_by_hand(void)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", NULL};
+    return has_all(names) && !found_tutti() && !found_torchrun(); /* which set them too */
+}
+
+/* A name of this host that no other one has an address for. */
+static bool is_here(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+static tutti_status read_by_hand(const tutti_options *options, tutti_launch *launch, tutti_error *error)
+{
+    (void)options;
+    TTI_TRY(read_torch(launch, error));
+    launch->one_host = launch->one_host || is_here(launch->host);
+    return name_job(launch, error, "env-%d-%.60s", launch->port, launch->host);
+}
+
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
 /* In order of precedence: what is said in Tutti's own words holds; then those that are started by others as well (mpirun
- * and mpiexec start their processes by srun where there is one), so that the innermost is found first. */
+ * and mpiexec start their processes by srun where there is one), so that the innermost is found first. Last, what scripts set
+ * for themselves as well. */
 static const tutti_launcher_row rows[LAUNCHERS] = {
     [BY_TUTTI] = {"tutti", "tutti run", "TUTTI_JOB TUTTI_RANK TUTTI_SIZE"},
     [BY_TORCHRUN] = {"torchrun", "torchrun", "TORCHELASTIC_RUN_ID RANK WORLD_SIZE MASTER_ADDR MASTER_PORT"},
@@ -249,12 +279,13 @@ static const tutti_launcher_row rows[LAUNCHERS] = {
     [BY_MPICH] = {"mpich", "MPICH's mpiexec (hydra)", "PMI_FD PMI_RANK PMI_SIZE"},
     [BY_SLURM] = {"slurm", "Slurm's srun",
                   "SLURM_JOB_ID SLURM_STEP_ID SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_STEP_NODELIST"},
+    [BY_HAND] = {"env", "hand or a cluster, as for PyTorch's env://", "RANK WORLD_SIZE MASTER_ADDR MASTER_PORT"},
 };
 
 static const struct launcher launchers[LAUNCHERS] = {
     [BY_TUTTI] = {found_tutti, read_tutti},       [BY_TORCHRUN] = {found_torchrun, read_torchrun},
     [BY_OPENMPI] = {found_openmpi, read_openmpi}, [BY_MPICH] = {found_mpich, read_mpich},
-    [BY_SLURM] = {found_slurm, read_slurm},
+    [BY_SLURM] = {found_slurm, read_slurm},       [BY_HAND] = {found_by_hand, read_by_hand},
 };
 
 const tutti_launcher_row *tutti_launcher_rows(size_t *count)

@@ -18,7 +18,7 @@ for name in UCX NCCL CUDA; do
     matches "$name is not said to be used" "^note +library +$name: .*(not|nor) used by this version" "$OUT"
 done
 matches 'no launcher' '^ok +launcher +none: ' "$OUT"
-matches 'the order' '^note +launcher +order of precedence: tutti, torchrun, openmpi, mpich, slurm; ' "$OUT"
+matches 'the order' '^note +launcher +order of precedence: tutti, torchrun, openmpi, mpich, slurm, env; ' "$OUT"
 matches 'the trial' '^ok +trial +2 processes started, joined, added and left in' "$OUT"
 lines=$(grep -vc '^ *fix: ' <<<"$OUT")
 

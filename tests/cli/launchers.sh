@@ -91,6 +91,7 @@ emulated() {
 }
 emulated "torchrun's environment" RANK={} WORLD_SIZE=2 LOCAL_RANK={} LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=localhost \
     MASTER_PORT=29512 TORCHELASTIC_RUN_ID=test$$ TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_USE_AGENT_STORE=True
+emulated 'variables set by hand' RANK={} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000))
 emulated "srun's environment" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 SLURM_PROCID={} SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID={} \
     SLURM_STEP_NODELIST=localhost SLURM_STEP_NUM_NODES=1
 # Some versions take no other way with output than to a log and from there to stdout.
