@@ -362,6 +362,18 @@ static void test_store(bool old)
                (unsigned long long)store.refused);
 }
 
+/* A port that is taken, so that no other program comes to listen there, and where nobody listens. */
+static int take_port(int *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(fd, (struct sockaddr *)&address, length) != 0) abort();
+    getsockname(fd, (struct sockaddr *)&address, &length);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
 static void test_store_failures(void)
 {
     struct double_store store;
@@ -372,8 +384,10 @@ static void test_store_failures(void)
     CHECK_THAT(tti_launch_lookup(&launch, text, sizeof text, in_ms(45000), &error) == TUTTI_ERR_JOIN, "closed");
     CHECK_THAT(strstr(error.text, "closed the connection") != NULL, "%s", error.text);
     close_store(&store);
+    int taken = take_port(&launch.port);
     CHECK_THAT(tti_launch_lookup(&launch, text, sizeof text, in_ms(500), &error) == TUTTI_ERR_JOIN, "nobody");
     CHECK_THAT(strstr(error.text, "could not be asked") != NULL, "%s", error.text);
+    close(taken);
 
     open_store(&store, 2, NEW_STORE);
     tutti_launch zero = torch_launch(0, store.port);
