@@ -33,12 +33,12 @@ struct cli_example {
     const char *says; /* what it does */
 };
 
-/* What a command says about itself. The arrays end with an entry whose first field is NULL. */
 /* What another tool calls a flag: whoever comes from there is told ours. */
 struct cli_foreign {
     const char *theirs, *ours;
 };
 
+/* What a command says about itself. The arrays end with an entry whose first field is NULL. */
 struct cli_page {
     const char *usage; /* "tutti run [flags] PROGRAM [ARGUMENT]..." */
     const char *about; /* paragraphs, parted by an empty line; wrapped when printed */

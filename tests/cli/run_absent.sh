@@ -56,27 +56,22 @@ absent() {
     check "nobody else is named: $WHAT" 0 "$(grep 'before joining' <<<"$ERR" | grep -vc "   rank $1 ")"
 }
 
+# ends WHAT EXIT-STATUS RANK HOW OTHERS FLAG-OR-WORD...: a job in which that rank ends
+ends() {
+    WHAT=$1 expected=$2 rank=$3 how=$4 others=$5
+    shift 5
+    tool run "$@"
+    check "$WHAT" "$expected" $STATUS
+    absent "$rank" "$how" "$others"
+}
+
 for transport in shm tcp; do
-    WHAT="status 0, $transport"
-    tool run -n 4 --transport $transport ./join 1 2 0
-    check "$WHAT" 9 $STATUS
-    absent 2 'ended with status 0' '0 1 3'
-    WHAT="rank 0, $transport"
-    tool run -n 3 --transport $transport ./join 1 0 0
-    check "$WHAT" 9 $STATUS
-    absent 0 'ended with status 0' '1 2'
-    WHAT="status 3, $transport"
-    tool run -n 3 --grace-ms 100s --transport $transport ./join 1 1 3
-    check "$WHAT" 3 $STATUS
-    absent 1 'ended with status 3' '0 2'
-    WHAT="a signal, $transport"
-    tool run -n 2 --grace-ms 100s --transport $transport ./join 1 1 -9
-    check "$WHAT" 137 $STATUS
-    absent 1 'was killed by signal 9' '0'
-    WHAT="the next world, $transport"
-    tool run -n 3 --transport $transport ./join 2 1 0
-    check "$WHAT" 9 $STATUS
-    absent 1 'ended with status 0' '0 2'
+    zero='ended with status 0'
+    ends "status 0, $transport" 9 2 "$zero" '0 1 3' -n 4 --transport $transport ./join 1 2 0
+    ends "rank 0, $transport" 9 0 "$zero" '1 2' -n 3 --transport $transport ./join 1 0 0
+    ends "status 3, $transport" 3 1 'ended with status 3' '0 2' -n 3 --grace-ms 100s --transport $transport ./join 1 1 3
+    ends "a signal, $transport" 137 1 'was killed by signal 9' 0 -n 2 --grace-ms 100s --transport $transport ./join 1 1 -9
+    ends "the next world, $transport" 9 1 "$zero" '0 2' -n 3 --transport $transport ./join 2 1 0
 done
 WHAT='another host'
 tool run --hosts 127.0.0.1,b -n 2 --ssh ./shell --grace-ms 100s ./join 1 3 0
