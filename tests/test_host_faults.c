@@ -67,17 +67,18 @@ static void kill_one(struct fault_world *world)
     kill(world->pids[victim], SIGKILL);
 }
 
-static void test_killed(int turn)
+/* In a ring of messages, who has noticed first is gone before the last ones notice: they wait for it, not for the dead. */
+static void test_killed(int op, int size, int turn)
 {
     static const size_t counts[] = {2, 3000, 200000};
     static const char *const hosts[] = {"TUTTI_HOST_PROCESSES=2", "TUTTI_HOST_PROCESSES=3"};
-    struct fault_world world = {.size = 4, .processes = true, .body = call_until_lost, .meanwhile = kill_one};
+    struct fault_world world = {.size = size, .processes = true, .body = call_until_lost, .meanwhile = kill_one};
     world.settings[0] = hosts[turn / 2 % 2];
-    the_op = ops[turn % OPS];
+    the_op = op;
     the_count = counts[turn % 3];
     shared_memory = turn % 2;
-    victim = (int)(fault_random(&seed) % 4);
-    delay_us = (int64_t)(fault_random(&seed) % 6000);
+    victim = (int)(fault_random(&seed) % (unsigned)size);
+    delay_us = (int64_t)(fault_random(&seed) % (op == FAULT_SENDRECV ? 600 : 6000));
     fault_title("%s of %zu, %s memory, %s, rank %d killed after %d us", fault_op_name(the_op), the_count,
                 shared_memory ? "shared" : "private", world.settings[0], victim, (int)delay_us);
     fault_run(&world);
@@ -168,7 +169,8 @@ static void test_late(int op, size_t count, bool shared)
 int main(void)
 {
     fault_begin(110);
-    for (int turn = 0; turn < (SANITIZED ? 6 : 28); turn++) test_killed(turn);
+    for (int turn = 0; turn < (SANITIZED ? 6 : 28); turn++) test_killed(ops[turn % OPS], 4, turn);
+    for (int turn = 0; turn < (SANITIZED ? 3 : 12); turn++) test_killed(FAULT_SENDRECV, 5, turn);
     test_elsewhere(FAULT_BARRIER, 2, true);
     test_elsewhere(FAULT_BROADCAST, 40000, false);
     test_elsewhere(FAULT_REDUCE, 2, false);

@@ -255,7 +255,8 @@ static void take_leave(tutti_comm *comm, int rank, bool whole)
     tti_lane_say(lanes, rank, head, NULL);
 }
 
-/* Whom it had dealings with is told, and its host's ranks, who see it; or all of a few. Others learn it when they ask. */
+/* Whom it had dealings with is told, and its host's ranks, who see it; or all of a few. Others learn it when they ask. The end
+ * of a connection may come before a break that somebody else has told of: so who leaves a broken comm tells why. */
 static void leave(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
@@ -266,7 +267,7 @@ static void leave(tutti_comm *comm)
     TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
     for (int place = 0; whole && local != NULL && place < local->count; place++)
         if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
-    bool all = lanes->untold || (whole && local == NULL && comm->size <= TOLD_AT_ONCE);
+    bool few = comm->size <= TOLD_AT_ONCE, all = lanes->untold || (few && (local == NULL || !whole));
     for (int rank = 0; all && rank < comm->size; rank++)
         if (tti_lane_at(lanes, rank) == NULL) take_leave(comm, rank, whole);
     tti_net_unlock(lanes->net);
