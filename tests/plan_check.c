@@ -143,11 +143,13 @@ static struct plan_check_op *op_of(const struct checker *checker)
 
 static bool in_reach(const struct checker *checker, int rank, enum tti_space space, bool write)
 {
+    const struct plan_check_op *op = op_of(checker);
+    bool from_root = op->one.kind == TTI_BROADCAST && checker->at_rank == op->one.root;
     if (rank == checker->at_rank) return true;
-    switch (op_of(checker)->path) {
+    switch (op->path) {
     case TTI_STAGED: return space == TTI_STAGE && !write;
     case TTI_DIRECT: return space == TTI_IN || space == TTI_OUT;
-    case TTI_ATTACH: return (space == TTI_IN || space == TTI_OUT) && !write;
+    case TTI_ATTACH: return (space == TTI_IN || space == TTI_OUT) && (!write || from_root);
     default: return space == TTI_BOUNCED && !write;
     }
 }

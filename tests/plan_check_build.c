@@ -56,7 +56,7 @@ static bool goes_in_place(const struct plan_check_op *op, int rank)
 struct tti_shape plan_check_shape(const struct plan_check_op *op, int rank)
 {
     bool swaps = op->one.kind == TTI_ALL_TO_ALL && op->in_place[rank] && op->one.count > 0;
-    bool rooted = op->one.kind == TTI_GATHER || op->one.kind == TTI_SCATTER;
+    bool rooted = op->one.kind == TTI_BROADCAST || op->one.kind == TTI_GATHER || op->one.kind == TTI_SCATTER;
     bool in_place = op->path == TTI_MESSAGES ? op->in_place[rank] : rooted ? op->in_place[op->one.root] : swaps;
     return (struct tti_shape){.kind = op->one.kind,
                               .path = op->path,

@@ -210,6 +210,7 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     find_parts(made, setup->area, setup->area_bytes);
     if (!allocate(made)) return give_up(made, setup, error);
     made->can_attach = tti_world_can_attach(made->world);
+    atomic_store_explicit(&tti_info_of(made, made->rank)->attaches, made->can_attach, memory_order_relaxed);
     if (!tti_fence_setup()) atomic_store_explicit(&made->area->full_fences, 1, memory_order_seq_cst);
     announce_cores(made);
     *comm = made;
@@ -312,31 +313,48 @@ char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place
     return tti_info_of(comm, rank)->pid == tti_info_of(comm, comm->rank)->pid ? (char *)(uintptr_t)place.value : NULL;
 }
 
-tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
-                             void *target, size_t bytes)
+static tutti_status attach_failed(tutti_comm *comm, enum tti_kind kind, int rank, bool writes, size_t bytes, int why)
+{
+    if (why == ESRCH)
+        tti_world_mark(comm->world, tti_member(comm, rank),
+                       TTI_RANK_LOST); /* it has no memory any more: it is ending */
+    TTI_TRY(tti_comm_health(comm, kind, true));
+    return tti_comm_break(comm, kind, why == EFAULT ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_SYSTEM, rank,
+                          "rank %d could not %s %zu bytes of rank %d's buffer (%s); check the buffer and count "
+                          "that rank %d gave, or set TUTTI_ATTACH=0",
+                          comm->rank, writes ? "write" : "read", bytes, rank, strerror(why), rank);
+}
+
+static tutti_status attach(tutti_comm *comm, enum tti_kind kind, int rank, uint64_t address, char *here, size_t bytes,
+                           bool writes)
 {
     pid_t pid = tti_info_of(comm, rank)->pid;
     size_t done = 0;
     while (done < bytes) {
-        struct iovec local = {(char *)target + done, bytes - done};
-        struct iovec remote = {(void *)(uintptr_t)(place.value + offset + done), bytes - done};
-        ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        struct iovec local = {here + done, bytes - done};
+        struct iovec remote = {(void *)(uintptr_t)(address + done), bytes - done};
+        ssize_t got = writes ? process_vm_writev(pid, &local, 1, &remote, 1, 0)
+                             : process_vm_readv(pid, &local, 1, &remote, 1, 0);
         if (got > 0) {
             done += (size_t)got;
             continue;
         }
         if (got < 0 && errno == EINTR) continue;
-        int why = got < 0 ? errno : EFAULT;
-        if (why == ESRCH)
-            tti_world_mark(comm->world, tti_member(comm, rank),
-                           TTI_RANK_LOST); /* it has no memory any more: it is ending */
-        TTI_TRY(tti_comm_health(comm, kind, true));
-        return tti_comm_break(comm, kind, why == EFAULT ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_SYSTEM, rank,
-                              "rank %d could not read %zu bytes of rank %d's buffer (%s); check the buffer and count "
-                              "that rank %d gave, or set TUTTI_ATTACH=0",
-                              comm->rank, bytes, rank, strerror(why), rank);
+        return attach_failed(comm, kind, rank, writes, bytes, got < 0 ? errno : EFAULT);
     }
     return TUTTI_OK;
+}
+
+tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
+                             void *target, size_t bytes)
+{
+    return attach(comm, kind, rank, place.value + offset, target, bytes, false);
+}
+
+tutti_status tti_place_store(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
+                             const void *source, size_t bytes)
+{
+    return attach(comm, kind, rank, place.value + offset, (char *)(uintptr_t)source, bytes, true);
 }
 
 /* ---- Waking ---------------------------------------------------------------------------------------------------- */

@@ -369,9 +369,11 @@ tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable
 /* Where this rank's buffer lies for others, and where another's lies for us (NULL: cannot be reached). */
 struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes);
 char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place);
-/* Reads another process's private memory. */
+/* Reads another process's private memory, and writes to it. */
 tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
                              void *target, size_t bytes);
+tutti_status tti_place_store(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
+                             const void *source, size_t bytes);
 
 /* One collective from start to end (op.c). The op's shape, call, reducer and buffers are set. */
 tutti_status tti_op_run(struct tti_op *op);

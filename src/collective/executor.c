@@ -262,13 +262,14 @@ static enum tti_path path_of(const struct tti_op *op)
     return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
 }
 
-/* Whether the root's own block lies where it is wanted, in a gather or scatter. */
+/* Whether what the root keeps lies where it is wanted, in a broadcast, gather or scatter. */
 static bool root_in_place(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
-    if (shape->kind != TTI_GATHER && shape->kind != TTI_SCATTER) return shape->in_place;
+    bool whole = shape->kind == TTI_BROADCAST;
+    if (!whole && shape->kind != TTI_GATHER && shape->kind != TTI_SCATTER) return shape->in_place;
     const struct tti_place *in = tti_op_place(op, shape->root, TTI_IN), *out = tti_op_place(op, shape->root, TTI_OUT);
-    uint64_t own = (uint64_t)shape->root * shape->count * shape->element;
+    uint64_t own = whole ? 0 : (uint64_t)shape->root * shape->count * shape->element;
     if (in->reach != out->reach) return false;
     return shape->kind == TTI_GATHER ? in->value == out->value + own : out->value == in->value + own;
 }

@@ -11,7 +11,7 @@
 #include "collective/copy.h"
 #include "collective/message_parts.h"
 
-enum { PIECE_BYTES = 1 << 20 };
+enum { PIECE_BYTES = 1 << 20, ATTACHED_HALVES_BYTES = 32 << 10 };
 
 static struct tti_messages *messages_of(const struct tti_letter *letter)
 {
@@ -71,16 +71,20 @@ void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t numbe
     goes_on(letter, TTI_LETTER_ACCEPTING);
 }
 
+/* By attach both sides take part as well, where what that takes before it begins is little against the data. */
 static enum tti_way way_of(const struct tti_letter *letter, struct tti_place target)
 {
     const tutti_comm *comm = letter->comm;
     int peer = letter->waiting_for;
     if (letter->place.reach == TTI_NOWHERE || comm->world->options.direct == 0) return TTI_WAY_PARTS;
     if (peer == comm->rank) return TTI_WAY_FETCH;
+    const struct tti_rank_info *other = tti_info_of(comm, peer);
     bool reach = tti_place_resolve(comm, peer, letter->place) != NULL;
-    bool same = tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
-    if (reach && (same || target.reach == TTI_ARENA)) return TTI_WAY_HALVES;
-    return reach || comm->can_attach ? TTI_WAY_FETCH : TTI_WAY_PARTS;
+    bool reaches = other->pid == tti_info_of(comm, comm->rank)->pid || target.reach == TTI_ARENA;
+    bool writes = atomic_load_explicit(&other->attaches, memory_order_relaxed) != 0;
+    if (reach && reaches) return TTI_WAY_HALVES;
+    if (!reach && !comm->can_attach) return TTI_WAY_PARTS;
+    return (reaches || writes) && letter->bytes >= ATTACHED_HALVES_BYTES ? TTI_WAY_HALVES : TTI_WAY_FETCH;
 }
 
 static bool say_accept(struct tti_recv *recv)
@@ -137,36 +141,40 @@ bool tti_large_put_parts(struct tti_box *box, struct tti_send *send)
     return true;
 }
 
+/* The same by attach: from or to the other side's buffer, whose share begins at `offset`. */
+static bool attach_piece(struct tti_letter *letter, uint64_t offset, char *here, uint64_t bytes)
+{
+    if (tti_comm_is_broken(letter->comm)) return false;
+    uint64_t rest = bytes - letter->done, length = rest < PIECE_BYTES ? rest : PIECE_BYTES;
+    uint64_t there = offset + letter->done;
+    here += letter->done;
+    int peer = letter->waiting_for;
+    tutti_status status = letter->is_send
+                              ? tti_place_store(letter->comm, TTI_SEND, peer, letter->place, there, here, length)
+                              : tti_place_fetch(letter->comm, TTI_RECV, peer, letter->place, there, here, length);
+    letter->done += length;
+    if (letter->done == bytes) letter->state = TTI_LETTER_CLOSING;
+    messages_of(letter)->failure = status;
+    return status == TUTTI_OK;
+}
+
 static bool move_out(struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
     struct tti_box *box = box_of(letter);
     if (letter->way == TTI_WAY_PARTS) return box->route->move(box, send);
-    uint64_t half = half_of(letter->bytes);
+    uint64_t half = half_of(letter->bytes), share = letter->bytes - half;
     char *target = tti_place_resolve(letter->comm, letter->peer, letter->place);
-    return copy_piece(letter, target + half, send->in + half, letter->bytes - half);
-}
-
-static bool fetch_piece(struct tti_recv *recv)
-{
-    struct tti_letter *letter = &recv->letter;
-    if (tti_comm_is_broken(letter->comm)) return false;
-    uint64_t rest = letter->bytes - letter->done, length = rest < PIECE_BYTES ? rest : PIECE_BYTES;
-    tutti_status status = tti_place_fetch(letter->comm, TTI_RECV, letter->waiting_for, letter->place, letter->done,
-                                          recv->out + letter->done, length);
-    letter->done += length;
-    if (letter->done == letter->bytes) letter->state = TTI_LETTER_CLOSING;
-    messages_of(letter)->failure = status;
-    return status == TUTTI_OK;
+    if (target == NULL) return attach_piece(letter, half, (char *)(uintptr_t)send->in + half, share);
+    return copy_piece(letter, target + half, send->in + half, share);
 }
 
 static bool move_in(struct tti_recv *recv)
 {
     struct tti_letter *letter = &recv->letter;
     const char *source = tti_place_resolve(letter->comm, letter->waiting_for, letter->place);
-    if (source == NULL) return fetch_piece(recv);
-    bool halves = letter->way == TTI_WAY_HALVES;
-    return copy_piece(letter, recv->out, source, halves ? half_of(letter->bytes) : letter->bytes);
+    uint64_t share = letter->way == TTI_WAY_HALVES ? half_of(letter->bytes) : letter->bytes;
+    return source == NULL ? attach_piece(letter, 0, recv->out, share) : copy_piece(letter, recv->out, source, share);
 }
 
 /* The own share is done; the letter ends when the other's is too. A receiver that fetches does all of it. */

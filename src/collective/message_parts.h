@@ -5,7 +5,7 @@
  * Ranks exchange notes, in order per pair of ranks. A small message is one note (EAGER). A large one is announced (LARGE, with
  * the place of its data) and waits in its sender; the receiver that matches it answers with the way it chose and the
  * place of its own buffer (ACCEPT). Then, by the way:
- *   HALVES  both can reach both buffers: each copies half, then says so (SENT, RECEIVED)
+ *   HALVES  both can reach the other's buffer, by attach too: each copies half, then says so (SENT, RECEIVED)
  *   FETCH   the receiver reads the sender's memory, then says so (RECEIVED)
  *   PARTS   the data travel as notes (PART)
  * Large messages of one direction are numbered from 1 in the order they were announced; all notes but EAGER and LARGE

@@ -80,6 +80,10 @@ static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, ui
         return tti_place_fetch(op->comm, op->shape.kind, from->rank,
                                *tti_op_place(op, from->rank, (enum tti_space)from->space), from->offset + op->done,
                                target, bytes);
+    if (target == NULL)
+        return tti_place_store(op->comm, op->shape.kind, step->target.rank,
+                               *tti_op_place(op, step->target.rank, (enum tti_space)step->target.space),
+                               step->target.offset + op->done, source, bytes);
     if (target != source) tti_copy(target, source, bytes, store_for(op, step));
     return TUTTI_OK;
 }

@@ -12,7 +12,8 @@
  *            for the ranks whose data it needs. A little larger data are staged by ranks whose buffers are private, before
  *            they meet; that is enough when all ranks' are.
  *   DIRECT   every buffer can be read and written by every rank, between the entry and the exit of the operation.
- *   ATTACH   every buffer can be read by every rank (cross-memory attach); a rank writes its own only.
+ *   ATTACH   every buffer can be read by every rank (cross-memory attach). A rank writes its own only, but for a broadcast's
+ *            root, which may write others'.
  *   BOUNCE   no rank can reach another's buffers: chunks go through bounce buffers, two in flight.
  *   MESSAGES ranks share nothing: data travel in messages (plan_message.h).
  * STAGED and MESSAGES have no meeting. The others begin with a meeting: nothing is touched before all ranks have entered. Where
@@ -118,9 +119,9 @@ struct tti_shape {
     enum tti_kind kind;
     enum tti_path path;
     int rank, size, root;
-    size_t element;         /* bytes */
-    uint64_t count;         /* elements; of one block where there are blocks */
-    bool in_place;          /* all_to_all: on all ranks; gather, scatter: at the root; MESSAGES: this rank's buffers
+    size_t element; /* bytes */
+    uint64_t count; /* elements; of one block where there are blocks */
+    bool in_place;  /* all_to_all: on all ranks; broadcast, gather, scatter: at the root; MESSAGES: this rank's buffers
                              * overlap, any kind */
     const uint64_t *tables; /* v-forms: size rows of 4 * size: in counts, in offsets, out counts, out offsets; MESSAGES:
                              * this rank's row alone */

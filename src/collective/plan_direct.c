@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans over memory that ranks can reach: DIRECT (read and write) and ATTACH (read only).
+ * Plans over memory that ranks can reach: DIRECT (read and write) and ATTACH (mostly read).
  *
  * Owned slices: each rank reads its slice of every input once and writes it to every output, so that all bytes move
  * once and all ranks move as many. In place this is right because a slice is touched by its owner alone.
@@ -141,11 +141,28 @@ static void all_reduce_in_two_phases(struct tti_plan *plan, const struct tti_sha
     }
 }
 
+/* The others fetch what the root has, but for a share that it writes to them meanwhile, if it has nothing to copy itself. */
+static void broadcast_by_attach(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
+{
+    uint64_t bytes = shape->count * shape->element;
+    struct tti_block share = tti_slice_of(bytes, shape->size - 1, shape->size);
+    if (!shape->in_place) {
+        pull(plan, shape, store);
+    } else if (shape->rank != shape->root) {
+        tti_add_copy(plan, at(shape->rank, TTI_OUT, 0), at(shape->root, TTI_IN, 0), share.offset, store);
+    } else {
+        for (int k = 1; k < shape->size; k++)
+            tti_add_copy(plan, at((shape->root + k) % shape->size, TTI_OUT, share.offset),
+                         at(shape->root, TTI_IN, share.offset), share.bytes, store);
+    }
+}
+
 void tti_build_attach(struct tti_plan *plan, const struct tti_shape *shape)
 {
     enum tti_store store = store_of(shape);
     switch (shape->kind) {
     case TTI_ALL_REDUCE: all_reduce_in_two_phases(plan, shape, store); break;
+    case TTI_BROADCAST: broadcast_by_attach(plan, shape, store); break;
     case TTI_REDUCE:
         if (shape->rank == shape->root)
             tti_add_reduce(plan, at(shape->root, TTI_OUT, 0), at(TTI_ALL, TTI_IN, 0), shape->size,

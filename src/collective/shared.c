@@ -177,9 +177,10 @@ static void stop(struct tti_op *op)
 /* Whether peers reach this rank's buffers while the op runs; `direct`: even those of other processes. */
 static bool is_exposed(const struct tti_op *op, bool *direct)
 {
-    bool runs = op->state == TTI_OP_RUNNING;
-    *direct = op->state == TTI_OP_MEETING || (runs && op->shape.path == TTI_DIRECT);
-    return op->entered && (*direct || (runs && op->shape.path == TTI_ATTACH));
+    bool runs = op->state == TTI_OP_RUNNING, attach = op->shape.path == TTI_ATTACH;
+    bool written = op->shape.path == TTI_DIRECT || (attach && op->shape.kind == TTI_BROADCAST);
+    *direct = op->state == TTI_OP_MEETING || (runs && written);
+    return op->entered && (*direct || (runs && attach));
 }
 
 static bool is_fenced(struct tti_op *op, int64_t until_ns)

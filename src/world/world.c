@@ -310,9 +310,9 @@ bool tti_world_can_attach(const struct tti_world *world)
         if (i == world->process || process->pid == (int)getpid()) continue;
         char byte;
         struct iovec local = {&byte, 1}, remote = {(void *)(uintptr_t)1, 1};
-        /* address 1 is never mapped: EFAULT says that we may look, EPERM that we may not */
-        ssize_t got = process_vm_readv(process->pid, &local, 1, &remote, 1, 0);
-        if (got < 0 && errno != EFAULT) return false;
+        /* address 1 is never mapped: EFAULT says that we may, EPERM that we may not */
+        if (process_vm_readv(process->pid, &local, 1, &remote, 1, 0) < 0 && errno != EFAULT) return false;
+        if (process_vm_writev(process->pid, &local, 1, &remote, 1, 0) < 0 && errno != EFAULT) return false;
     }
     return true;
 }

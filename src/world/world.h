@@ -27,6 +27,7 @@ struct tti_rank_info {
     _Alignas(64) _Atomic uint32_t state;
     int32_t process; /* index into tti_world.processes */
     int32_t pid;
+    _Atomic uint32_t attaches; /* it reads and writes other processes' memory; set when its first comm is made */
 };
 
 /* In the segment, at its start. */
