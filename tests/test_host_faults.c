@@ -58,6 +58,19 @@ static void call_until_lost(tutti_comm *comm, struct fault_rank *self)
     fault_buffers_free(&buffers);
 }
 
+/* What the victim forks lives until all others have noticed its death. */
+static void fork_and_call(tutti_comm *comm, struct fault_rank *self)
+{
+    int size = tutti_size(comm);
+    if (tutti_rank(comm) == victim && fork() == 0) {
+        for (int rank = 0; rank < size; rank++)
+            if (rank != victim) fault_await_mark(rank, 2);
+        _exit(0);
+    }
+    call_until_lost(comm, self);
+    atomic_store(&self->mark, 2);
+}
+
 static void kill_one(struct fault_world *world)
 {
     for (int rank = 0; rank < world->size; rank++) fault_await_mark(rank, 1);
@@ -65,6 +78,16 @@ static void kill_one(struct fault_world *world)
     fault_expect_end(victim);
     killed_ns = fault_now_ns();
     kill(world->pids[victim], SIGKILL);
+}
+
+static void check_killed(struct fault_world *world)
+{
+    fault_run(world);
+    check_error(world->size, TUTTI_ERR_PEER_LOST);
+    for (int rank = 0; rank < world->size; rank++)
+        if (rank != victim)
+            fault_time("death: until a survivor's call ends", fault_shared->ranks[rank].steps[0].ended_ns - killed_ns,
+                       LIMIT_MS);
 }
 
 /* In a ring of messages, who has noticed first is gone before the last ones notice: they wait for it, not for the dead. */
@@ -81,12 +104,19 @@ static void test_killed(int op, int size, int turn)
     delay_us = (int64_t)(fault_random(&seed) % (op == FAULT_SENDRECV ? 600 : 6000));
     fault_title("%s of %zu, %s memory, %s, rank %d killed after %d us", fault_op_name(the_op), the_count,
                 shared_memory ? "shared" : "private", world.settings[0], victim, (int)delay_us);
-    fault_run(&world);
-    check_error(world.size, TUTTI_ERR_PEER_LOST);
-    for (int rank = 0; rank < world.size; rank++)
-        if (rank != victim)
-            fault_time("death: until a survivor's call ends", fault_shared->ranks[rank].steps[0].ended_ns - killed_ns,
-                       LIMIT_MS);
+    check_killed(&world);
+}
+
+static void test_forked(const char *setting)
+{
+    struct fault_world world = {.size = 3, .processes = true, .body = fork_and_call, .meanwhile = kill_one};
+    world.settings[0] = setting;
+    the_op = FAULT_ALL_REDUCE;
+    the_count = 100;
+    victim = 1;
+    delay_us = 1000;
+    fault_title("rank 1 killed, which has forked, %s", setting);
+    check_killed(&world);
 }
 
 /* ---- Elsewhere ------------------------------------------------------------------------------------------------- */
@@ -171,6 +201,9 @@ int main(void)
     fault_begin(110);
     for (int turn = 0; turn < (SANITIZED ? 6 : 28); turn++) test_killed(ops[turn % OPS], 4, turn);
     for (int turn = 0; turn < (SANITIZED ? 3 : 12); turn++) test_killed(FAULT_SENDRECV, 5, turn);
+    test_forked("TUTTI_TRANSPORT=tcp");
+    test_forked("TUTTI_HOST_PROCESSES=2");
+    test_forked("TUTTI_TRANSPORT=shm");
     test_elsewhere(FAULT_BARRIER, 2, true);
     test_elsewhere(FAULT_BROADCAST, 40000, false);
     test_elsewhere(FAULT_REDUCE, 2, false);

@@ -117,13 +117,12 @@ static void keep_in_caches(int fd)
 static void free_peer(struct tti_tcp_peer *peer)
 {
     for (int i = 0; i < peer->stream_count; i++) {
-        if (peer->streams[i].fd >= 0) close(peer->streams[i].fd);
+        tti_tcp_close(&peer->streams[i].fd);
         tti_free(peer->streams[i].buffer);
         peer->streams[i] = (struct tti_tcp_stream){.fd = -1};
     }
     peer->stream_count = 0;
-    if (peer->live_fd >= 0) close(peer->live_fd);
-    peer->live_fd = -1;
+    tti_tcp_close(&peer->live_fd);
 }
 
 static bool fill_stream(struct tti_tcp_peer *peer, int index, int fd)
@@ -200,8 +199,7 @@ static bool check_live(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
         tti_tcp_lose(tcp, peer, EPROTO, "sent something on a connection that carries nothing");
         return true;
     }
-    close(peer->live_fd);
-    peer->live_fd = -1;
+    tti_tcp_close(&peer->live_fd);
     if (failed == 0 || failed == ECONNRESET) return false;
     snprintf(why, sizeof why, "has been silent for %lld ms", (long long)tcp->heartbeat_ms);
     tti_tcp_lose(tcp, peer, failed, failed == ETIMEDOUT ? why : NULL);
@@ -397,14 +395,15 @@ static void stop_sink(struct tti_tcp *tcp)
 
 void tti_tcp_free(struct tti_tcp *tcp)
 {
+    tti_tcp_delist(tcp);
     tti_tcp_free_links(tcp);
     for (int rank = 0; tcp->peers != NULL && rank < tcp->base.size; rank++) {
         if (tcp->peers[rank] == NULL) continue;
         free_peer(tcp->peers[rank]);
         tti_free(tcp->peers[rank]);
     }
-    if (tcp->epoll_fd >= 0) close(tcp->epoll_fd);
-    if (tcp->wake_fd >= 0) close(tcp->wake_fd);
+    tti_tcp_close(&tcp->epoll_fd);
+    tti_tcp_close(&tcp->wake_fd);
     tti_free(tcp->connected);
     tti_free(tcp->peers);
     tti_free(tcp);

@@ -378,6 +378,7 @@ static tutti_status settle(const struct mesh *mesh)
     for (int e = 0; e < mesh->count; e++) {
         struct tti_tcp *tcp = mesh->endpoints[e];
         for (int i = 0; i < tcp->link_count; i++) TTI_TRY(tti_tcp_adopt(tcp, &tcp->links[i], mesh->error));
+        tti_tcp_enlist(tcp);
         tti_tcp_free_links(tcp);
     }
     return TUTTI_OK;

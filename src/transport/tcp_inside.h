@@ -110,6 +110,7 @@ struct tti_tcp {
     bool closing;
     struct tti_outgoing *finished, **finished_end; /* done() is due; `sent` holds the status */
     struct tti_outgoing *sending;                  /* send() is busy with it: done() will not be due */
+    struct tti_tcp *next_endpoint;                 /* of the process */
     /* only until it is connected */
     struct tti_proof_job proof;
     struct tti_door *door;
@@ -136,6 +137,11 @@ tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti
 void tti_tcp_watch(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream);
 void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream);
 void tti_tcp_free(struct tti_tcp *tcp);
+/* tcp_fork.c: whose connections end with this process, whatever it has forked. */
+void tti_tcp_enlist(struct tti_tcp *tcp);
+void tti_tcp_delist(struct tti_tcp *tcp); /* one that is not there is ignored */
+/* Closes it unless it is -1, which it is after this. */
+void tti_tcp_close(int *fd);
 /* tcp_connect.c */
 void tti_tcp_free_links(struct tti_tcp *tcp);
 extern const struct tti_transport_ops tti_tcp_ops;
