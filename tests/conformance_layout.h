@@ -30,5 +30,8 @@ struct conf_layout {
 };
 
 void conf_layout_of(const struct conf_case *one, int size, int rank, struct conf_layout *layout);
+/* The collective itself, as a blocking call; none of barrier and messages. */
+tutti_status conf_call(tutti_comm *comm, const struct conf_case *one, const struct conf_layout *l, const void *in,
+                       void *out);
 
 #endif

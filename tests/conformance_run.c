@@ -146,11 +146,8 @@ static void prepare(struct runner *runner, size_t slot, const struct conf_case *
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-static tutti_status call_equal(tutti_comm *comm, const struct active *active)
+static tutti_status call_equal(tutti_comm *comm, const struct conf_case *one, const void *in, void *out)
 {
-    const struct conf_case *one = active->one;
-    const void *in = active->in_pointer;
-    void *out = active->out_pointer;
     size_t count = one->count;
     tutti_type type = one->type;
     tutti_reduction reduction = conf_reduction(one->column, tutti_rank(comm));
@@ -169,12 +166,9 @@ static tutti_status call_equal(tutti_comm *comm, const struct active *active)
     }
 }
 
-static tutti_status call_v(tutti_comm *comm, const struct active *active)
+tutti_status conf_call(tutti_comm *comm, const struct conf_case *one, const struct conf_layout *l, const void *in,
+                       void *out)
 {
-    const struct conf_case *one = active->one;
-    const struct conf_layout *l = &active->layout;
-    const void *in = active->in_pointer;
-    void *out = active->out_pointer;
     const size_t *in_offsets = l->in_given ? l->in_offsets : NULL, *out_offsets = l->out_given ? l->out_offsets : NULL;
     bool root = tutti_rank(comm) == one->root;
     switch (one->kind) {
@@ -190,7 +184,7 @@ static tutti_status call_v(tutti_comm *comm, const struct active *active)
                                       conf_reduction(one->column, tutti_rank(comm)));
     case TTI_ALL_TO_ALL_V:
         return tutti_all_to_all_v(comm, in, l->in_counts, in_offsets, out, l->out_counts, out_offsets, one->type);
-    default: return call_equal(comm, active);
+    default: return call_equal(comm, one, in, out);
     }
 }
 
@@ -239,9 +233,11 @@ static void note_path(struct runner *runner, struct active *active)
 static tutti_status call(struct runner *runner, struct active *active)
 {
     enum tti_kind kind = active->one->kind;
-    tutti_status status = kind == TTI_BARRIER                        ? call_barrier(runner)
-                          : kind == TTI_SEND || kind == TTI_SENDRECV ? call_messages(runner->comm, active)
-                                                                     : call_v(runner->comm, active);
+    tutti_status status = kind == TTI_BARRIER ? call_barrier(runner)
+                          : kind == TTI_SEND || kind == TTI_SENDRECV
+                              ? call_messages(runner->comm, active)
+                              : conf_call(runner->comm, active->one, &active->layout, active->in_pointer,
+                                          active->out_pointer);
     if (status == TUTTI_OK) {
         note_path(runner, active);
         return status;

@@ -11,6 +11,7 @@
  * What time passes for:
  *   moving data     bytes through memory at `local_ns_per_byte`, and `overhead_ns` for each piece
  *   publishing      is seen at once by whoever looks; who already sleeps for it wakes `local_latency_ns` later
+ *   looking         whether an op has ended or a message has come, by the caller's own polls: a turn for each that finds nothing
  *   computing       nothing: only what is charged counts
  * `noise_ns` adds between nothing and that much, by the generator, to every charge and every wake; and data are then moved
  * at any moment of the time that it takes, instead of at its end.

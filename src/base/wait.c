@@ -108,6 +108,11 @@ void tti_wait_turn(void)
         sched_yield();
 }
 
+void tti_wait_looked(void)
+{
+    if (tti_sim != NULL) tti_sim_sleep(SIMULATED_TURN_NS);
+}
+
 bool tti_wait_slow(const struct tti_wait *wait)
 {
     return wait->now_ns - wait->started_ns >= SPIN_NS;

@@ -36,6 +36,8 @@ bool tti_wait_pause(struct tti_wait *wait, bool give_way);
 
 /* Between two polls of a wait that is rare and has no bell: lets others run. */
 void tti_wait_turn(void);
+/* After a caller's own look that found nothing, since it may look again at once: in simulated time too, looking takes time. */
+void tti_wait_looked(void);
 
 /* True once spinning has given way to yielding or sleeping: slower checks are affordable, now_ns is recent. */
 bool tti_wait_slow(const struct tti_wait *wait);

@@ -345,5 +345,7 @@ tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *mes
 
 tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message)
 {
-    return probe(comm, peer, tag, message, false);
+    tutti_status status = probe(comm, peer, tag, message, false);
+    if (status == TUTTI_IN_PROGRESS) tti_wait_looked();
+    return status;
 }

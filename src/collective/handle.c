@@ -161,7 +161,10 @@ void tti_handles_forked(void)
 static tutti_status collect(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->op.comm;
-    if (status == TUTTI_IN_PROGRESS) return status;
+    if (status == TUTTI_IN_PROGRESS) {
+        tti_wait_looked();
+        return status;
+    }
     bool alone = status == TUTTI_ERR_TRUNCATED || (status == TUTTI_ERR_CANCELLED && started->error == NULL);
     if (alone && started->mail != NULL) { /* the comm is whole */
         tti_mail_explain(comm, started->mail);

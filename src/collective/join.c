@@ -13,6 +13,7 @@
 #include "collective/local.h"
 #include "collective/net.h"
 #include "collective/queue.h"
+#include "collective/queue_message.h"
 #include "collective/trace.h"
 #include "world/cluster.h"
 #include "world/launch.h"
@@ -423,10 +424,11 @@ tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
     struct tti_op *op = tti_api_op(comm, TTI_TUNING, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
     op->call.counts_signature = tti_counts_signature(words, (int)(sizeof words / sizeof *words));
     TTI_TRY(tti_api_run(op));
+    tti_queue_hold(comm); /* messages may be under way, and go by it */
     comm->tuning = *tuning;
     for (int i = 0; i < TTI_KEPT_PLANS; i++) comm->plans[i].plan.count = 0; /* built for another table */
     tti_tuning_complete(&comm->tuning);
-    return TUTTI_OK;
+    return tti_queue_let_go(comm, TUTTI_OK);
 }
 
 /* ---- tutti_main ------------------------------------------------------------------------------------------------ */

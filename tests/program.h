@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random programs: a seed makes a list of actions that all ranks of a world carry out in its order, and of which every rank
+ * knows what must come out of them. program_make.c makes the list, program_run.c carries it out on one rank.
+ *
+ * No program can hang, for three reasons that program_make.c keeps: what an action blocks in needs the other ranks to come
+ * to this action and no further; an op is waited for only after the action in which the last rank has started its part;
+ * a message is taken by its own receive, or by one of several of the same action that may have it.
+ */
+#ifndef TESTS_PROGRAM_H
+#define TESTS_PROGRAM_H
+
+#include "conformance.h"
+#include "conformance_layout.h"
+
+enum {
+    PROGRAM_RANKS = 9,
+    PROGRAM_FAMILIES = 64, /* made in one program */
+    PROGRAM_ITEMS = 256,
+    PROGRAM_ACTIONS = 400,
+    PROGRAM_PIECES = 10,  /* of one coalesced call */
+    PROGRAM_LETTERS = 12, /* of one item */
+    PROGRAM_TOGETHER = 16 /* items that are waited for together */
+};
+
+/* Comms that one call has made, of which a rank is in one at most. */
+struct program_family {
+    int from;                 /* the family whose comms were cut up; -1: the world */
+    int group[PROGRAM_RANKS]; /* of each rank of the world: which of the comms it is in; -1: none */
+    int place[PROGRAM_RANKS]; /* and its rank there */
+    int size[PROGRAM_RANKS];  /* and how many these are */
+    int sibling;              /* made from the same mesh, and freed with it; -1: none */
+    enum conf_tuning tuning;  /* at the action that is being made */
+    bool live;                /* likewise */
+};
+
+/* What letters of an item are sent and received by. */
+enum program_post {
+    POST_SERIAL,     /* blocking calls, in the same order everywhere */
+    POST_STAR,       /* blocking calls, all to one rank */
+    POST_SENDRECV,   /* around a ring; can be started and prepared */
+    POST_GROUP,      /* in one group; can be started */
+    POST_EACH,       /* each one started by itself */
+    POST_RECV_FIRST, /* likewise, receives in one action, sends in a later one */
+    POST_SEND_FIRST,
+    POSTS
+};
+
+enum program_content {
+    CONTENT_COLLECTIVE,
+    CONTENT_MANY,
+    CONTENT_LETTERS,
+    CONTENT_ORPHAN /* a receive that nobody answers */
+};
+
+/* Something that is called, or started and ends later. */
+struct program_item {
+    enum program_content content;
+    int number, family;
+    struct conf_case one; /* collectives; of pieces, the largest; of letters, type and largest count */
+    int pieces;           /* coalesced */
+    enum program_post post;
+    int letters, tag;
+    bool any_source, any_tag; /* receives take what comes; with both, a barrier follows */
+    bool large;               /* of which table its data are */
+    bool prepared;
+    uint64_t seed;
+};
+
+enum program_kind {
+    DO_RUN, /* a blocking call */
+    DO_START,
+    DO_SECOND, /* the other half of letters */
+    DO_PREPARE,
+    DO_AGAIN, /* starts what was prepared */
+    DO_WAIT,  /* for several items */
+    DO_DROP,  /* the handle */
+    DO_CANCEL,
+    DO_MAKE, /* a family; two of a mesh */
+    DO_FREE,
+    DO_TUNE,
+    DO_BY_HOST
+};
+
+enum program_make { MAKE_DUPLICATE, MAKE_SPLIT, MAKE_SELECT, MAKE_MESH, MAKES };
+
+struct program_action {
+    enum program_kind kind;
+    int family, other; /* it is on; and the one that is made */
+    int items[PROGRAM_TOGETHER], count;
+    int together; /* with so many actions behind it, in any order: all start something, on different comms */
+    enum program_make make;
+    enum conf_tuning tuning;
+    uint64_t seed;
+};
+
+struct program {
+    uint64_t seed;
+    int size;
+    struct program_family families[PROGRAM_FAMILIES];
+    struct program_item items[PROGRAM_ITEMS];
+    struct program_action actions[PROGRAM_ACTIONS];
+    int family_count, item_count, action_count;
+    const char *world; /* that it runs on, in words */
+    int per_host;      /* ranks of a host there; 0: all */
+    bool messages;     /* there are any */
+};
+
+/* ---- program_make.c ---------------------------------------------------------------------------------------------- */
+
+void program_make(struct program *program, uint64_t seed);
+/* "all_reduce f32 sum …", for people. */
+const char *program_action_text(const struct program *program, const struct program_action *action, char *text,
+                                size_t bytes);
+/* Which of `bound` things. */
+int program_pick(uint64_t seed, uint64_t what, int bound);
+/* The case of a piece on a comm of this size: its own root and count. */
+struct conf_case program_case(const struct program_item *item, int piece, int group, int size);
+/* How to cut up a comm of `size` ranks: colour and key of one; where this is in a list, or -1; sizes of a mesh. */
+void program_split(const struct program_action *action, int group, int place, int *colour, int *key);
+int program_selected(const struct program_action *action, int group, int size, int place);
+int program_mesh_first(const struct program_action *action, int group, int size);
+
+/* ---- program_data.c ---------------------------------------------------------------------------------------------- */
+
+enum { PROGRAM_SMALL = 6000, PROGRAM_LARGE = 65536, PROGRAM_SHIFTS = 512 };
+
+/* Before the worlds: computes what the program's reductions give. */
+void program_data_prepare(const struct program *program);
+const struct conf_table *program_table(const struct program_item *item);
+
+/* A stretch of memory that is used by a call, with what surrounds it. */
+struct program_region {
+    unsigned char *memory;
+    size_t bytes, in_at, out_at;
+    bool has_in, has_out;
+    int how; /* it was allocated */
+    void *base;
+    size_t base_bytes;
+};
+
+/* What one rank gives to a call, and what must come out. */
+struct program_piece {
+    struct conf_case one;
+    struct conf_layout layout;
+    const struct conf_table *table;
+    int rank;
+    size_t shift; /* where its data begin in the table */
+    unsigned char pattern;
+    struct program_region in, out; /* in place: all is in `out` */
+    const void *in_pointer;
+    void *out_pointer;
+    int letter; /* messages */
+    bool sends;
+};
+
+/* `one`, `layout`, `table`, `rank` are set; the seed is this rank's own. False: no memory. */
+bool program_piece_place(struct program_piece *piece, tutti_comm *world, uint64_t seed);
+/* For a call with data that begin there. */
+void program_piece_fill(struct program_piece *piece, size_t shift);
+/* False: `text` says what is wrong. */
+bool program_piece_check(const struct program_piece *piece, char *text, size_t bytes);
+void program_piece_free(struct program_piece *piece, tutti_comm *world);
+
+/* ---- program_run.c ----------------------------------------------------------------------------------------------- */
+
+/* An item on its way. */
+struct program_live {
+    const struct program_item *item;
+    tutti_comm *comm;
+    struct program_piece pieces[2 * PROGRAM_LETTERS];
+    int piece_count;
+    tutti_op ops[2 * PROGRAM_LETTERS];
+    int op_count;
+    tutti_message got[2 * PROGRAM_LETTERS];
+    size_t received;
+    int turn; /* of what was prepared */
+    bool started, dropped;
+};
+
+struct program_run {
+    struct program *program;
+    const struct program_action *action;
+    tutti_comm *world, *comms[PROGRAM_FAMILIES];
+    tutti_mesh *meshes[PROGRAM_FAMILIES]; /* by the first family of each */
+    struct program_live *live[PROGRAM_ITEMS];
+    int rank;
+};
+
+/* Arrivals at barriers, in memory of all processes; to be set to 0 before each world. */
+extern atomic_ulong (*program_arrivals)[PROGRAM_RANKS];
+void program_begin(void);
+/* The body of a world. */
+void program_run(tutti_comm *world, void *program);
+/* Counts; a failure is told with all that is needed to see it again. */
+bool program_check(const struct program_run *run, bool condition, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+bool program_ok(const struct program_run *run, tutti_comm *comm, tutti_status status, const char *call);
+
+/* ---- program_call.c ---------------------------------------------------------------------------------------------- */
+
+/* A collective whose pieces are placed. `op` NULL: blocking; else started, or prepared where the comm was told so. */
+tutti_status program_call(struct program_live *live, tutti_op *op);
+
+/* ---- program_letters.c ------------------------------------------------------------------------------------------- */
+
+/* Posts letters, and with blocking calls sees them through; `second`: the half that comes later. False: something failed. */
+bool program_letters_post(struct program_run *run, struct program_live *live, bool second);
+bool program_letters_again(struct program_run *run, struct program_live *live);
+bool program_letters_check(struct program_run *run, struct program_live *live);
+
+#endif

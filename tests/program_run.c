@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "program.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+atomic_ulong (*program_arrivals)[PROGRAM_RANKS];
+
+void program_begin(void)
+{
+    program_arrivals = mmap(NULL, PROGRAM_ITEMS * sizeof *program_arrivals, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (program_arrivals == MAP_FAILED) abort();
+}
+
+bool program_check(const struct program_run *run, bool condition, const char *format, ...)
+{
+    char what[400], action[300];
+    if (condition) return conf_check(true, " ");
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    const struct program *program = run->program;
+    return conf_check(false, "seed %llu, rank %d of %d, %s: %s; to see it alone: test_programs %llu:1 \"%s\"",
+                      (unsigned long long)program->seed, run->rank, program->size,
+                      run->action == NULL ? "at the end"
+                                          : program_action_text(program, run->action, action, sizeof action),
+                      what, (unsigned long long)program->seed, program->world);
+}
+
+bool program_ok(const struct program_run *run, tutti_comm *comm, tutti_status status, const char *call)
+{
+    const tutti_error *error = status == TUTTI_OK ? NULL : tutti_comm_error(comm);
+    return program_check(run, status == TUTTI_OK, "%s: %s: %s", call, tutti_status_name(status),
+                         error == NULL ? "" : error->text);
+}
+
+static int group_of(const struct program_run *run, const struct program_item *item)
+{
+    return run->program->families[item->family].group[run->rank];
+}
+
+/* ---- Items on their way ------------------------------------------------------------------------------------------ */
+
+static struct program_live *take_up(struct program_run *run, int number)
+{
+    struct program_live *live = calloc(1, sizeof *live);
+    live->item = &run->program->items[number];
+    live->comm = run->comms[live->item->family];
+    run->live[number] = live;
+    return live;
+}
+
+static void lay_down(struct program_run *run, struct program_live *live)
+{
+    for (int i = 0; i < live->piece_count; i++) program_piece_free(&live->pieces[i], run->world);
+    run->live[live->item->number] = NULL;
+    free(live);
+}
+
+static bool place_pieces(struct program_run *run, struct program_live *live)
+{
+    const struct program_item *item = live->item;
+    int size = tutti_size(live->comm), rank = tutti_rank(live->comm), group = group_of(run, item);
+    for (int i = 0; i < item->pieces; i++) {
+        struct program_piece *piece = &live->pieces[live->piece_count++];
+        *piece = (struct program_piece){.table = program_table(item), .rank = rank};
+        piece->one = program_case(item, i, group, size);
+        conf_layout_of(&piece->one, size, rank, &piece->layout);
+        if (!program_check(
+                run, program_piece_place(piece, run->world, conf_hash(item->seed, (uint64_t)(run->rank * 64 + i))),
+                "no memory"))
+            return false;
+    }
+    return true;
+}
+
+static void fill_pieces(struct program_run *run, struct program_live *live)
+{
+    uint64_t call = conf_hash(live->item->seed, 3000 + (uint64_t)(live->turn++ * 16 + group_of(run, live->item)));
+    for (int i = 0; i < live->piece_count; i++)
+        program_piece_fill(&live->pieces[i], (size_t)program_pick(call, (uint64_t)i, PROGRAM_SHIFTS));
+    if (live->item->one.kind == TTI_BARRIER)
+        atomic_fetch_add_explicit(&program_arrivals[live->item->number][group_of(run, live->item)], 1,
+                                  memory_order_relaxed);
+}
+
+static tutti_status start_orphan(struct program_run *run, struct program_live *live)
+{
+    const struct program_item *item = live->item;
+    struct program_piece *piece = &live->pieces[live->piece_count++];
+    *piece = (struct program_piece){.one = item->one, .table = program_table(item)};
+    piece->layout = (struct conf_layout){.out_used = true, .out_count = item->one.count};
+    if (!program_piece_place(piece, run->world, item->seed + (uint64_t)run->rank)) return TUTTI_ERR_MEMORY;
+    program_piece_fill(piece, 0);
+    int peer = item->any_source ? TUTTI_ANY_SOURCE
+                                : program_pick(item->seed, (uint64_t)run->rank, tutti_size(live->comm));
+    return tutti_recv_start(live->comm, piece->out_pointer, item->one.count, item->one.type, peer, item->tag, NULL,
+                            &live->ops[live->op_count++]);
+}
+
+/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+
+static bool check_results(struct program_run *run, struct program_live *live)
+{
+    const struct program_item *item = live->item;
+    char text[200] = "";
+    bool good = true;
+    if (item->content == CONTENT_LETTERS) return program_letters_check(run, live);
+    for (int i = 0; i < live->piece_count && good; i++)
+        good = program_check(run, program_piece_check(&live->pieces[i], text, sizeof text),
+                             "item %d, piece %d of %d, %s", item->number, i, live->piece_count, text);
+    if (item->one.kind != TTI_BARRIER) return good;
+    unsigned long least = (unsigned long)live->turn *
+                          (unsigned long)run->program->families[item->family].size[run->rank];
+    unsigned long came = atomic_load_explicit(&program_arrivals[item->number][group_of(run, item)],
+                                              memory_order_relaxed);
+    return program_check(run, came >= least, "item %d, a barrier ended when %lu of %lu had come", item->number, came,
+                         least);
+}
+
+/* What was dropped has ended when a blocking collective of the same comm has, or when that is freed. */
+static bool settle(struct program_run *run, int family, bool freed)
+{
+    for (int i = 0; i < run->program->item_count; i++) {
+        struct program_live *live = run->live[i];
+        if (live == NULL || live->item->family != family || !(live->dropped || freed)) continue;
+        for (int k = 0; k < live->op_count && !live->dropped; k++)
+            program_check(run, tutti_test(live->ops[k]) == TUTTI_ERR_HANDLE, "the handle of item %d is not void", i);
+        if (live->started && !check_results(run, live)) return false;
+        lay_down(run, live);
+    }
+    return true;
+}
+
+static bool wait_each(struct program_run *run, const tutti_op *ops, int count, int how)
+{
+    int first = count == 0 ? 0 : program_pick(run->action->seed, (uint64_t)run->rank + 10, count);
+    for (int i = 0; i < count; i++) {
+        tutti_op op = ops[(first + i * (how == 0 ? 1 : count - 1)) % count];
+        tutti_status status = TUTTI_IN_PROGRESS;
+        for (int k = 0; k < 3 && how == 2 && status == TUTTI_IN_PROGRESS; k++) status = tutti_test(op);
+        while (how == 3 && status == TUTTI_IN_PROGRESS) status = tutti_wait_for(op, i % 3);
+        if (status == TUTTI_IN_PROGRESS) status = tutti_wait(op);
+        if (!program_check(run, status == TUTTI_OK, "wait: %s", tutti_status_name(status))) return false;
+    }
+    return true;
+}
+
+static bool wait_any(struct program_run *run, tutti_op *ops, int count)
+{
+    for (int left = count; left > 0;) {
+        size_t index = 0;
+        tutti_status status = tutti_wait_any(ops, (size_t)count, left % 2 == 0 ? -1 : 1, &index);
+        if (status == TUTTI_IN_PROGRESS) continue;
+        if (!program_check(run, status == TUTTI_OK && index < (size_t)count, "wait_any: %s, %zu of %d",
+                           tutti_status_name(status), index, count))
+            return false;
+        ops[index].id = 0;
+        left--;
+    }
+    return true;
+}
+
+static bool explain(struct program_run *run, const struct program_action *action)
+{
+    for (int i = 0; i < action->count; i++) {
+        const struct program_live *live = run->live[action->items[i]];
+        const tutti_error *error = live == NULL ? NULL : tutti_comm_error(live->comm);
+        if (error != NULL) program_check(run, false, "item %d: %s", live->item->number, error->text);
+    }
+    return false;
+}
+
+static bool wait_for_items(struct program_run *run, const struct program_action *action)
+{
+    tutti_op ops[PROGRAM_TOGETHER * 2 * PROGRAM_LETTERS];
+    int count = 0, how = program_pick(action->seed, (uint64_t)run->rank, 6);
+    for (int i = 0; i < action->count; i++) {
+        const struct program_live *live = run->live[action->items[i]];
+        for (int k = 0; live != NULL && k < live->op_count; k++) ops[count++] = live->ops[k];
+    }
+    bool good = how == 4   ? wait_any(run, ops, count)
+                : how == 5 ? program_check(run, tutti_wait_all(ops, (size_t)count) == TUTTI_OK, "wait_all failed")
+                           : wait_each(run, ops, count, how);
+    if (!good) return explain(run, action);
+    for (int i = 0; i < action->count; i++) {
+        struct program_live *live = run->live[action->items[i]];
+        if (live == NULL) continue;
+        if (!check_results(run, live)) return false;
+        live->started = false;
+        if (!live->item->prepared) lay_down(run, live);
+    }
+    return true;
+}
+
+static bool cancel(struct program_run *run, struct program_live *live)
+{
+    tutti_op op = live->ops[0];
+    char text[200] = "";
+    tutti_status status = tutti_cancel(op);
+    if (!program_check(run, status == TUTTI_OK, "cancel: %s", tutti_status_name(status))) return false;
+    status = program_pick(run->action->seed, (uint64_t)run->rank, 3) == 0 ? tutti_drop(op) : tutti_wait(op);
+    if (!program_check(run, status == TUTTI_OK || status == TUTTI_ERR_CANCELLED, "cancelled: %s",
+                       tutti_status_name(status)))
+        return false;
+    if (status == TUTTI_OK) { /* its end is seen by nobody: it keeps its memory until the comm is freed */
+        live->dropped = true;
+        live->started = false;
+        return true;
+    }
+    bool right = program_check(run, program_piece_check(&live->pieces[0], text, sizeof text), "%s", text);
+    lay_down(run, live);
+    return right;
+}
+
+/* ---- Comms ------------------------------------------------------------------------------------------------------- */
+
+static bool check_made(struct program_run *run, int number)
+{
+    const struct program_family *family = &run->program->families[number];
+    const tutti_comm *comm = run->comms[number];
+    int group = family->group[run->rank];
+    if (!program_check(run, (comm != NULL) == (group >= 0), "a comm that is %s", comm == NULL ? "missing" : "too many"))
+        return false;
+    if (comm == NULL) return true;
+    return program_check(run,
+                         tutti_rank(comm) == family->place[run->rank] && tutti_size(comm) == family->size[run->rank],
+                         "rank %d of %d in the new comm, not %d of %d", tutti_rank(comm), tutti_size(comm),
+                         family->place[run->rank], family->size[run->rank]);
+}
+
+static tutti_status make_mesh(struct program_run *run, tutti_comm *comm, int group)
+{
+    static const char *const names[] = {"one", "a", "b"};
+    const struct program_action *action = run->action;
+    int size = tutti_size(comm), first = program_mesh_first(action, group, size), sizes[] = {1, first, size / first};
+    int skip = program_pick(action->seed, 1, 2), made = action->other;
+    tutti_status status = tutti_mesh_create(comm, names + skip, sizes + skip, 3 - skip, &run->meshes[made]);
+    if (status != TUTTI_OK) return status;
+    status = tutti_mesh_comm(run->meshes[made], "a", &run->comms[made]);
+    return status != TUTTI_OK ? status : tutti_mesh_comm(run->meshes[made], "b", &run->comms[made + 1]);
+}
+
+static tutti_status make_selected(struct program_run *run, tutti_comm *comm, int group)
+{
+    int list[PROGRAM_RANKS], count = 0, size = tutti_size(comm);
+    for (int place = 0; place < size; place++) {
+        int at = program_selected(run->action, group, size, place);
+        if (at < 0) continue;
+        list[at] = place;
+        count++;
+    }
+    return tutti_comm_select(comm, list, count, &run->comms[run->action->other]);
+}
+
+static bool make(struct program_run *run, tutti_comm *comm)
+{
+    const struct program_action *action = run->action;
+    int group = run->program->families[action->family].group[run->rank], made = action->other, colour, key;
+    tutti_status status;
+    switch (action->make) {
+    case MAKE_DUPLICATE: status = tutti_comm_duplicate(comm, &run->comms[made]); break;
+    case MAKE_SELECT: status = make_selected(run, comm, group); break;
+    case MAKE_MESH: status = make_mesh(run, comm, group); break;
+    default:
+        program_split(action, group, tutti_rank(comm), &colour, &key);
+        status = tutti_comm_split(comm, colour, key, &run->comms[made]);
+    }
+    if (!program_ok(run, comm, status, "making comms")) return false;
+    if (!check_made(run, made)) return false;
+    return (action->make != MAKE_MESH || check_made(run, made + 1)) && settle(run, action->family, false);
+}
+
+static bool free_comms(struct program_run *run)
+{
+    int family = run->action->family, sibling = run->program->families[family].sibling;
+    int mesh = sibling >= 0 && sibling < family ? sibling : family;
+    if (run->meshes[mesh] != NULL)
+        tutti_mesh_free(run->meshes[mesh]);
+    else if (!program_check(run, tutti_comm_free(run->comms[family]) == TUTTI_OK, "freeing a comm failed"))
+        return false;
+    run->meshes[mesh] = NULL;
+    run->comms[family] = NULL;
+    if (sibling < 0) return settle(run, family, true);
+    run->comms[sibling] = NULL;
+    return settle(run, family, true) && settle(run, sibling, true);
+}
+
+/* Of the ranks of a comm that are on this one's host, in their order. */
+static bool by_host(struct program_run *run, tutti_comm *comm)
+{
+    const struct program *program = run->program;
+    const struct program_family *family = &program->families[run->action->family];
+    int each = program->per_host == 0 ? program->size : program->per_host, place = 0, size = 0;
+    tutti_comm *host = NULL;
+    int32_t one = 1, sum = 0;
+    if (!program_ok(run, comm, tutti_comm_by_host(comm, &host), "comm_by_host")) return false;
+    for (int rank = 0; rank < program->size; rank++) {
+        bool here = family->group[rank] == family->group[run->rank] && rank / each == run->rank / each;
+        size += here;
+        place += here && family->place[rank] < family->place[run->rank];
+    }
+    tutti_status status = tutti_all_reduce(host, &one, &sum, 1, TUTTI_I32, TUTTI_SUM);
+    return program_ok(run, host, status, "all_reduce on a host") &&
+           program_check(run, tutti_rank(host) == place && tutti_size(host) == size && sum == size,
+                         "rank %d of %d on its host, not %d of %d; sum %d", tutti_rank(host), tutti_size(host), place,
+                         size, (int)sum) &&
+           program_ok(run, run->world, tutti_comm_free(host), "comm_free") && settle(run, run->action->family, false);
+}
+
+/* ---- Actions ----------------------------------------------------------------------------------------------------- */
+
+static bool is_message(const struct program_item *item)
+{
+    return item->content == CONTENT_LETTERS || item->content == CONTENT_ORPHAN;
+}
+
+static bool run_item(struct program_run *run, int number)
+{
+    struct program_live *live = take_up(run, number);
+    int family = live->item->family;
+    if (is_message(live->item)) {
+        if (!program_letters_post(run, live, false) || !program_letters_check(run, live)) return false;
+        lay_down(run, live);
+        return true;
+    }
+    if (!place_pieces(run, live)) return false;
+    fill_pieces(run, live);
+    if (!program_ok(run, live->comm, program_call(live, NULL), "call") || !check_results(run, live)) return false;
+    lay_down(run, live);
+    return settle(run, family, false);
+}
+
+static bool start_item(struct program_run *run, int number)
+{
+    struct program_live *live = take_up(run, number);
+    live->started = true;
+    if (live->item->content == CONTENT_ORPHAN)
+        return program_ok(run, live->comm, start_orphan(run, live), "recv_start");
+    if (live->item->content == CONTENT_LETTERS) return program_letters_post(run, live, false);
+    if (!place_pieces(run, live)) return false;
+    fill_pieces(run, live);
+    return program_ok(run, live->comm, program_call(live, &live->ops[live->op_count++]), "start");
+}
+
+static bool prepare_item(struct program_run *run, int number)
+{
+    struct program_live *live = take_up(run, number);
+    if (is_message(live->item)) return program_letters_post(run, live, false);
+    if (!place_pieces(run, live)) return false;
+    tutti_prepared(live->comm);
+    return program_ok(run, live->comm, program_call(live, &live->ops[live->op_count++]), "prepare");
+}
+
+static bool start_again(struct program_run *run, struct program_live *live)
+{
+    live->started = true;
+    if (is_message(live->item)) return program_letters_again(run, live);
+    fill_pieces(run, live);
+    return program_ok(run, live->comm, tutti_start(live->ops[0]), "start again");
+}
+
+static bool drop_item(struct program_run *run, struct program_live *live)
+{
+    for (int i = 0; i < live->op_count; i++)
+        if (!program_check(run, tutti_drop(live->ops[i]) == TUTTI_OK, "drop failed")) return false;
+    live->dropped = true;
+    if (!live->started) lay_down(run, live);
+    return true;
+}
+
+static bool act_on_item(struct program_run *run, int number)
+{
+    struct program_live *live = run->live[number];
+    switch (run->action->kind) {
+    case DO_RUN: return run_item(run, number);
+    case DO_START: return start_item(run, number);
+    case DO_PREPARE: return prepare_item(run, number);
+    case DO_SECOND: return program_letters_post(run, live, true);
+    case DO_AGAIN: return start_again(run, live);
+    case DO_DROP: return drop_item(run, live);
+    default: return cancel(run, live);
+    }
+}
+
+static bool act(struct program_run *run, const struct program_action *action)
+{
+    const struct program *program = run->program;
+    tutti_comm *comm = run->comms[action->family];
+    tutti_tuning tuning = conf_tuning_of(action->tuning);
+    run->action = action;
+    if (action->kind == DO_WAIT) return wait_for_items(run, action);
+    if (comm == NULL) return true;
+    for (int i = program_pick(action->seed, (uint64_t)run->rank + 99, 12); i > 8; i--) sched_yield();
+    switch (action->kind) {
+    case DO_MAKE: return make(run, comm);
+    case DO_FREE: return free_comms(run);
+    case DO_TUNE:
+        return program_ok(run, comm, tutti_tuning_set(comm, &tuning), "tuning_set") &&
+               settle(run, action->family, false);
+    case DO_BY_HOST: return by_host(run, comm);
+    default: break;
+    }
+    if (!program->messages && is_message(&program->items[action->items[0]])) return true;
+    return act_on_item(run, action->items[0]);
+}
+
+/* This one and those that go together with it, in an order of this rank's own. */
+static bool act_together(struct program_run *run, const struct program_action *first)
+{
+    int count = first->together + 1, begin = program_pick(first->seed, (uint64_t)run->rank, count);
+    for (int i = 0; i < count; i++)
+        if (!act(run, &first[(begin + i) % count])) return false;
+    return true;
+}
+
+void program_run(tutti_comm *world, void *context)
+{
+    struct program_run *run = calloc(1, sizeof *run);
+    run->program = context;
+    run->world = run->comms[0] = world;
+    run->rank = tutti_rank(world);
+    bool good = true;
+    for (int i = 0; i < run->program->action_count && good; i += 1 + run->program->actions[i].together)
+        good = act_together(run, &run->program->actions[i]);
+    run->action = NULL;
+    if (good) good = program_ok(run, world, tutti_barrier(world), "the last barrier") && settle(run, 0, false);
+    for (int i = 0; i < run->program->item_count; i++)
+        if (good && run->live[i] != NULL) lay_down(run, run->live[i]); /* prepared, and not dropped */
+    free(run);
+}
