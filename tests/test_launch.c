@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "check.h"
+#include "port.h"
 #include "world/launch.h"
 
 #include <arpa/inet.h>
@@ -360,18 +361,6 @@ static void test_store(bool old)
     /* what it is made to refuse must be more than it could ever take */
     CHECK_THAT(old ? store.refused >= 1ULL << 47 : store.refused == 0, "a text of %llx bytes",
                (unsigned long long)store.refused);
-}
-
-/* A port that is taken, so that no other program comes to listen there, and where nobody listens. */
-static int take_port(int *port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(fd, (struct sockaddr *)&address, length) != 0) abort();
-    getsockname(fd, (struct sockaddr *)&address, &length);
-    *port = ntohs(address.sin_port);
-    return fd;
 }
 
 static void test_store_failures(void)

@@ -310,9 +310,12 @@ static void test_addresses(void)
     run(guest, 2);
     CHECK(guest[0].status == TUTTI_ERR_JOIN && says(&guest[0], "is taken"));
     close(fd);
-    prepare(guest, 2, text, NULL, PATIENCE_MS / 2); /* nobody listens there any more */
+    int port, taken = take_port(&port);
+    snprintf(text, sizeof text, "127.0.0.1:%d", port);
+    prepare(guest, 2, text, NULL, PATIENCE_MS / 2); /* nobody listens there */
     guest[0].absent = true;
     run(guest, 2);
+    close(taken);
     CHECK(guest[1].status == TUTTI_ERR_JOIN && says(&guest[1], "Connection refused") && says(&guest[1], text));
 
     static const struct {
