@@ -57,13 +57,9 @@ format()
         skipped+=("clang-format: clang-format-14 is not installed, and other versions format differently")
         return
     fi
-    local file rc=0
-    while read -r file; do
-        if ! clang-format-14 "$file" | diff -u --label "$file" --label "$file after make format" "$file" - > "$log"; then
-            head -n 20 "$log"
-            rc=1
-        fi
-    done < <(scripts/sources.sh)
+    local rc=0
+    scripts/sources.sh | xargs -P "$(nproc)" -n 16 clang-format-14 --dry-run -Werror > "$log" 2>&1 || rc=1
+    head -n 60 "$log"
     return $rc
 }
 

@@ -3,60 +3,55 @@
 # Includes point one way only: a file may include files of its own layer and of the layers below it. The tool includes
 # nothing but public headers, its own files and bench/floor.h.
 set -eu
-layers=(base transport device world collective actor nn train cli)
+declare -A height=([base]=0 [transport]=1 [device]=2 [world]=3 [collective]=4 [actor]=5 [nn]=6 [train]=7 [cli]=8)
 
-height() # layer → its place in the list
-{
-    local i
-    for i in "${!layers[@]}"; do
-        [ "${layers[i]}" != "$1" ] || echo "$i"
-    done
-}
-
-resolve() # tree, file, what it includes → the included file's path below the tree
+resolve() # tree, file, what it includes → found: the included file's path below the tree
 {
     local candidate
-    for candidate in "$(dirname "$2")/$3" "$1/src/$3" "$1/$3" "$1/include/$3"; do
-        if [ -e "$candidate" ]; then
-            realpath --relative-to="$1" "$candidate"
-            return
-        fi
+    found=
+    for candidate in "${2%/*}/$3" "$1/src/$3" "$1/$3" "$1/include/$3"; do
+        [ -e "$candidate" ] || continue
+        found=${candidate#"$1"/}
+        [[ $3 != *..* ]] || found=$(realpath --relative-to="$1" "$candidate")
+        return
     done
 }
 
-judge() # layer, included path → prints what is wrong, or nothing
+judge() # layer, included path → wrong: what is, or nothing
 {
     local other
+    wrong=
     case $2 in
-    '') echo "which does not exist" ;;
+    '') wrong="which does not exist" ;;
     include/tutti/*) ;;
-    bench/floor.h) [ "$1" = cli ] || echo "which only the tool may" ;;
+    bench/floor.h) [ "$1" = cli ] || wrong="which only the tool may" ;;
     src/*/*)
         other=${2#src/}
         other=${other%%/*}
-        if [ -z "$(height "$other")" ]; then
-            echo "which is in no layer"
+        if [ -z "${height[$other]-}" ]; then
+            wrong="which is in no layer"
         elif [ "$1" = cli ] && [ "$other" != cli ]; then
-            echo "but the tool may use public headers only"
-        elif [ "$(height "$other")" -gt "$(height "$1")" ]; then
-            echo "which is above it"
+            wrong="but the tool may use public headers only"
+        elif [ "${height[$other]}" -gt "${height[$1]}" ]; then
+            wrong="which is above it"
         fi
         ;;
-    *) echo "which is outside include/ and src/" ;;
+    *) wrong="which is outside include/ and src/" ;;
     esac
 }
 
 check() # tree → prints every wrong include
 {
-    local file layer included wrong
+    local file layer included found wrong
     while IFS=: read -r file included; do
         layer=${file#"$1"/src/}
         layer=${layer%%/*}
-        if [ -z "$(height "$layer")" ]; then
+        if [ -z "${height[$layer]-}" ]; then
             echo "$file is in no layer"
             continue
         fi
-        wrong=$(judge "$layer" "$(resolve "$1" "$file" "$included")")
+        resolve "$1" "$file" "$included"
+        judge "$layer" "$found"
         [ -z "$wrong" ] || echo "$file includes $included, $wrong"
     done < <(grep -rHoE --include='*.[ch]' '^ *# *include *("[^"]+"|<tutti/[^>]+>)' "$1/src" |
         sed -E 's/: *# *include */:/; s/["<>]//g')
