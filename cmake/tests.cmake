@@ -3,9 +3,9 @@
 # Every tests/test_*.c is a program and a test; every tests/cli/*.sh is a test run by bash. Other tests/*.c are helpers
 # linked to every test program. A comment in a test's first lines can set what differs from the defaults:
 #     /* ctest: timeout=600 labels=full,asan processors=2 serial */          (in a script: # ctest: …)
-#   timeout     seconds on a quiet machine (300); what is killed for a hang has had four times as long
+#   timeout     seconds on a quiet machine (300); what is killed for a hang has had four times as long; long ones come first
 #   labels      full: only in `make test-full`; asan, tsan: run under that sanitizer too
-#   processors  how many cores it keeps busy (1)
+#   processors  how many cores it keeps busy (1); two that need 1, or only wait, run side by side
 #   serial      runs alone: it measures time
 # A test that exits with 77 is skipped; it says why. Tests find TUTTI (the tool), BUILD, SRC and SANITIZE in their
 # environment.
@@ -42,7 +42,8 @@ function(tutti_test name source)
         "UBSAN_OPTIONS=print_stacktrace=1" "ASAN_OPTIONS=detect_stack_use_after_return=1"
         "TSAN_OPTIONS=halt_on_error=1 second_deadlock_stack=1")
     set_tests_properties(${name} PROPERTIES
-        TIMEOUT ${timeout} LABELS "${labels}" PROCESSORS ${processors} RUN_SERIAL ${serial} SKIP_RETURN_CODE 77
+        TIMEOUT ${timeout} COST ${timeout} LABELS "${labels}" PROCESSORS ${processors} RUN_SERIAL ${serial}
+        SKIP_RETURN_CODE 77
         ENVIRONMENT "${environment}")
 endfunction()
 

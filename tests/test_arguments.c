@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Bad input: each call is refused with the exact status and a sentence that names what is wrong, and leaves no trace: the
  * comm works afterwards, and what was said about the refused call does not stick to the next one.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan
  *
  * Ranks that wait for each other in ways that only a deadline ends: the error says what they were doing, and what to do about
  * it.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: timeout=120 labels=asan processors=2 */
+/* ctest: timeout=120 labels=asan */
 /* Jobs on several hosts, which are network namespaces here, joined by virtual cables: IPv4, IPv6 only, a host that falls
  * silent, hosts that cannot reach each other. Skipped where namespaces may not be made. */
 #include "base/clock.h"

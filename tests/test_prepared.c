@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan
  *
  * What is said about prepared ops: names, sites and deadlines, when they are prepared and when they are started.
  */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: timeout=120 labels=asan,tsan processors=2 */
+/* ctest: timeout=120 labels=asan,tsan */
 /* The rendezvous: everyone gets everybody's bytes, or everyone an error that names who is missing or in trouble. Ranks are
  * threads here; every one of them has sockets of its own, as processes would. */
 #include "world/rendezvous.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "port.h"
 #include "ranks.h"
 #include "transport/socket.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=300 processors=2
+# ctest: timeout=300
 # One program under every launcher that is installed here; what is not is said.
 source "$(dirname "$0")/run.bash"
 : "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
