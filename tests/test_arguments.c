@@ -461,6 +461,24 @@ static void test_bad_joins(void)
     }
 }
 
+/* Not by tutti_options_init: what is in there may be anything. */
+static void test_bad_options(void)
+{
+    tutti_options options = quick_options();
+    static const size_t sizes[] = {0, sizeof options - 8, sizeof options + 8};
+    fault_title("options of another size");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        tutti_comm *comm = NULL;
+        memset(&options, 0x55, sizeof options);
+        options.struct_size = sizes[i];
+        CHECK(tutti_join_as("options", 0, 1, &options, &comm) == TUTTI_ERR_OPTION);
+        const tutti_error *error = tutti_comm_error(comm);
+        CHECK_THAT(error != NULL && strstr(error->text, "tutti_options_init") != NULL, "%s",
+                   error == NULL ? "" : error->text);
+        CHECK(tutti_leave(comm) == TUTTI_OK);
+    }
+}
+
 struct joiner {
     int rank, size;
     const char *job;
@@ -540,6 +558,7 @@ int main(void)
     test_registering();
     test_refused();
     test_bad_joins();
+    test_bad_options();
     test_disagreement();
     return fault_end();
 }

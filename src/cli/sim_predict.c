@@ -7,9 +7,11 @@
 #include "cli/sim.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -302,7 +304,7 @@ struct child {
     int answers;
 };
 
-/* In a process of its own: what a run that was ended half way leaves behind goes with it. `tells`: its plans, as soon as all
+/* In a process of its own, which does not outlive this one: what a run that was ended half way leaves behind goes with it. `tells`: its plans, as soon as all
  * ranks have made them. */
 static int start_apart(const struct sim_case *c, const struct algorithm *algorithm, const struct known *known,
                        bool tells, struct child *child)
@@ -310,10 +312,19 @@ static int start_apart(const struct sim_case *c, const struct algorithm *algorit
     struct run run = {.c = c, .algorithm = algorithm, .known = known, .tell = -1};
     struct answer answer;
     int ends[2];
+    pid_t self = getpid();
     (void)fflush(NULL);
     if (pipe(ends) != 0) return cli_fail("sim", "no pipe: %s", strerror(errno));
     *child = (struct child){.pid = fork(), .answers = ends[0]};
+    if (child->pid < 0) {
+        int error = errno;
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        return cli_fail("sim", "cannot start a process to simulate in: %s (RLIMIT_NPROC, ulimit -u?)", strerror(error));
+    }
     if (child->pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != self) _exit(1); /* it died before the line above */
         if (tells) run.tell = ends[1];
         predict(&run, &answer);
         _exit(write(ends[1], &answer, sizeof answer) == (ssize_t)sizeof answer ? 0 : 1);
@@ -325,13 +336,18 @@ static int start_apart(const struct sim_case *c, const struct algorithm *algorit
 /* Its next answer; with the last one it is over. */
 static void hear(struct child *child, struct answer *answer)
 {
-    bool told = child->pid > 0 && read(child->answers, answer, sizeof *answer) == (ssize_t)sizeof *answer;
+    int wait_status = 0;
+    bool told = read(child->answers, answer, sizeof *answer) == (ssize_t)sizeof *answer;
     if (told && answer->plans_only) return;
     (void)close(child->answers);
-    if (child->pid > 0) (void)waitpid(child->pid, NULL, 0);
-    if (!told)
-        *answer = (struct answer){.status = cli_fail("sim", "the simulating process ended without an answer"),
-                                  .same = -1};
+    (void)waitpid(child->pid, &wait_status, 0);
+    if (told) return;
+    *answer = (struct answer){.same = -1};
+    if (WIFSIGNALED(wait_status))
+        answer->status = cli_fail("sim", "the simulating process was killed by signal %d (%s)", WTERMSIG(wait_status),
+                                  strsignal(WTERMSIG(wait_status)));
+    else
+        answer->status = cli_fail("sim", "the simulating process ended without an answer");
 }
 
 static int predict_apart(const struct sim_case *c, const struct algorithm *algorithm, const struct known *known,

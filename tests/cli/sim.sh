@@ -127,4 +127,16 @@ tool sim all_reduce --sweep --svg no/such/folder/x.svg
 check "a file that cannot be written: status" 2 "$STATUS"
 matches "a file that cannot be written: why" "cannot write no/such/folder/x.svg" "$ERR"
 
+# it simulates in processes of its own, and is ended alone
+"$TUTTI" sim all_reduce --hosts 2048 --ranks-per-host 8 --bytes 1G >out.txt 2>err.txt &
+simulation=$!
+works() { [ -n "$(children_of $simulation)" ]; }
+within 60 works
+children_of $simulation >pids
+kill -TERM $simulation
+ended $simulation
+check "ended while it simulates: status" 143 "$STATUS"
+within 20 gone pids
+check "ended while it simulates: nothing is left" 0 $?
+
 finish
