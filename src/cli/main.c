@@ -84,9 +84,12 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     int status = dispatch(argc, argv);
+    bool lost = ferror(stdout) != 0; /* by an earlier flush */
     if (fflush(stdout) != 0 && status == CLI_OK) {
         perror("tutti: cannot write to stdout");
         status = CLI_FAILED;
+    } else if (lost && status == CLI_OK) {
+        status = cli_fail(NULL, "not all could be written to stdout");
     }
     return status;
 }

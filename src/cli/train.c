@@ -239,6 +239,17 @@ static double measure_machine(tutti_comm *world)
     return tutti_all_reduce(world, &rate, &all, 1, TUTTI_F64, TUTTI_SUM) == TUTTI_OK ? all : 0;
 }
 
+/* All ranks begin, or none: where rank 0 cannot write what it is to report, the others would train without it. */
+static int begin(const struct loop *loop, double machine)
+{
+    tutti_comm *world = loop->world;
+    int32_t status = CLI_GO_ON;
+    if (loop->report != NULL)
+        status = train_report_open(loop->report, &values, loop->trainer, tutti_size(world), machine);
+    bool told = tutti_broadcast(world, &status, &status, 1, TUTTI_I32, 0) == TUTTI_OK;
+    return told ? status : failed(world, tutti_comm_error(world));
+}
+
 static int work(tutti_comm *world, int argc, char **argv)
 {
     (void)argc, (void)argv;
@@ -247,12 +258,13 @@ static int work(tutti_comm *world, int argc, char **argv)
     tutti_error error;
     double machine = measure_machine(world);
     if (tutti_trainer_create(world, &values.options, &loop.trainer, &error) != TUTTI_OK) return failed(world, &error);
-    int status = CLI_GO_ON;
-    if (tutti_rank(world) == 0) {
-        status = train_report_open(&report, &values, loop.trainer, tutti_size(world), machine);
-        loop.report = &report;
+    if (tutti_rank(world) == 0) loop.report = &report;
+    int status = begin(&loop, machine);
+    if (status != CLI_GO_ON) {
+        tutti_trainer_free(loop.trainer);
+        return status;
     }
-    if (status == CLI_GO_ON) status = train_all(&loop);
+    status = train_all(&loop);
     int end = CLI_OK;
     if (loop.report != NULL) end = train_report_close(&report, loop.trainer);
     tutti_trainer_free(loop.trainer);

@@ -34,8 +34,9 @@ struct train_point {
 struct train_report {
     const struct train_values *values;
     tutti_train_about about;
-    FILE *metrics; /* NULL: none */
-    bool terminal; /* stdout is one: the progress line is written over */
+    FILE *metrics;     /* NULL: none */
+    bool metrics_lost; /* some of them could not be written */
+    bool terminal;     /* stdout is one: the progress line is written over */
     int ranks;
     double machine; /* GFLOP/s of matrix products, or 0 */
     struct train_point *points;
@@ -47,6 +48,7 @@ struct train_report {
     double saving_seconds; /* of the last checkpoint; 0: none */
 };
 
+/* CLI_GO_ON, or an exit status when a file cannot be written. */
 int train_report_open(struct train_report *report, const struct train_values *values, const tutti_trainer *trainer,
                       int ranks, double machine);
 /* After every step; `validation` is NaN where none was made. */

@@ -53,9 +53,11 @@ int train_report_open(struct train_report *report, const struct train_values *va
                                     .last_loss = NAN,
                                     .last_validation = NAN};
     tutti_trainer_describe(trainer, &report->about);
+    int status = cli_check_output("train", values->plot);
+    if (status != CLI_GO_ON) return status;
     if (values->metrics[0] != '\0') {
         report->metrics = fopen(values->metrics, report->about.resumed_from != NULL ? "ae" : "we");
-        if (report->metrics == NULL) return cli_fail("train", "--metrics %s: %s", values->metrics, strerror(errno));
+        if (report->metrics == NULL) return cli_blame_path("train", "cannot write", values->metrics);
     }
     print_head(report);
     return CLI_GO_ON;
@@ -102,7 +104,9 @@ static void write_metrics(struct train_report *report, const tutti_train_step *s
                   step->rows / step->seconds, gflops(report, step->rows, step->seconds),
                   step->comm_seconds / step->seconds, about->parameter_bytes, about->gradient_bytes,
                   about->optimizer_bytes, about->activation_bytes, about->communication_bytes, hash);
-    (void)fflush(report->metrics);
+    if (fflush(report->metrics) == 0 || report->metrics_lost) return;
+    report->metrics_lost = true;
+    (void)cli_fail("train", "--metrics %s: %s; training goes on", report->values->metrics, strerror(errno));
 }
 
 static void print_left(double seconds)
@@ -184,7 +188,7 @@ static void print_summary(const struct train_report *report, const tutti_trainer
 int train_report_close(struct train_report *report, const tutti_trainer *trainer)
 {
     const struct train_values *values = report->values;
-    int status = CLI_OK;
+    int status = report->metrics_lost ? CLI_FAILED : CLI_OK;
     if (report->count > 1) train_plot_terminal(stdout, report->points, report->count, report->about.entropy);
     print_summary(report, trainer);
     if (values->plot[0] != '\0' && !train_plot_svg(values->plot, report->points, report->count, report->about.entropy))

@@ -139,6 +139,14 @@ matches 'full disk: goes on' '^step 12/12' "$(cat out.txt)"
 check 'full disk: but it is a failure' 1 "$(cat status)"
 check 'full disk: nothing is left' '' "$(ls -A full)"
 
+tool train gpt "${SMALL[@]}" --metrics /dev/full
+check 'metrics on a full disk: a failure' 1 $STATUS
+check 'metrics on a full disk: shown once' 'tutti train: --metrics /dev/full: No space left on device; training goes on' "$ERR"
+matches 'metrics on a full disk: it goes on' '^step 12/12' "$OUT"
+timeout 240 "$TUTTI" train gpt "${SMALL[@]}" >/dev/full 2>err.txt
+check 'stdout on a full disk: a failure' 1 $?
+matches 'stdout on a full disk: shown' '^tutti: (not all could be written|cannot write) to stdout' "$(cat err.txt)"
+
 # refused PATTERN ARGUMENT...
 status=2
 refused() {
@@ -162,6 +170,10 @@ refused '--data is missing' gpt
 refused "model is \"gtp\"; it takes gpt or mlp; did you mean gpt\?" --data text --model gtp
 refused 'the folder /proc/none cannot be made' gpt "${SMALL[@]}" --save /proc/none
 check 'a folder that cannot be saved to: before the first step' '' "$(grep ^step out.txt)"
+for file in --metrics --plot; do
+    refused '^tutti train: cannot write no/such/file: No such file' gpt "${SMALL[@]}" "$file" no/such/file --ranks 2
+    check "$file: before the first step" '' "$(cat out.txt)"
+done
 refused '^tutti train: --config nowhere: No such file' --config nowhere
 refused "there is no setting '.*'; lines are flags without --" --config <(echo '{"steps": 3}')
 refused "there is no setting 'layres'; did you mean 'layers'\?" --config <(echo layres 3)
