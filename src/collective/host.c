@@ -12,7 +12,8 @@
 
 #define MS INT64_C(1000000)
 enum {
-    SLEEP_MS = 2,     /* another thread may have received what this one sleeps for */
+    SLEEP_MS = 2,     /* another thread may have received what this one sleeps for, */
+    SLEEP_SHARE = 32, /* which then comes late by this part of the wait at most, where that is more */
     TOLD_AT_ONCE = 64 /* in a comm of so many, all are told that a rank leaves it */
 };
 
@@ -220,14 +221,16 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
 
 /* ---- Sleeping and leaving -------------------------------------------------------------------------------------- */
 
-static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t timeout_ns)
+static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns,
+                               int64_t timeout_ns)
 {
+    int64_t longest = waited_ns / SLEEP_SHARE > SLEEP_MS * MS ? waited_ns / SLEEP_SHARE : SLEEP_MS * MS;
     struct tti_transport *transport = comm->lanes->net->transport;
     bool local = tti_local_covers(comm, waitable->kind);
     if (local) tti_local_announce(comm, true);
     tutti_status status = waitable->progress(waitable->object);
     if (status == TUTTI_IN_PROGRESS && !tti_comm_is_broken(comm))
-        transport->ops->sleep(transport, timeout_ns < SLEEP_MS * MS ? timeout_ns : SLEEP_MS * MS);
+        transport->ops->sleep(transport, timeout_ns < longest ? timeout_ns : longest);
     if (local) tti_local_announce(comm, false);
     return status;
 }

@@ -106,8 +106,10 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
 
 /* Announce, fence for everyone, poll once more, sleep: either a publisher's ring sees the sleeper, or this poll sees what
  * it published. */
-static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t timeout_ns)
+static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns,
+                               int64_t timeout_ns)
 {
+    (void)waited_ns;
     struct tti_post *post = &comm->posts[comm->rank];
     uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
     int peer = *waitable->waiting_for;

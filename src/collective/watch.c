@@ -241,7 +241,8 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
         watch->now_ns = wait.now_ns;
         if (wait.now_ns != watch->counted_ns) count(watch, wait.now_ns);
         if (traced) tti_trace_poll(comm, wait.rounds);
-        tutti_status status = slept ? comm->provider->sleep(comm, waitable, sleep_ns(watch, until_ns))
+        tutti_status status = slept ? comm->provider->sleep(comm, waitable, wait.now_ns - wait.started_ns,
+                                                            sleep_ns(watch, until_ns))
                                     : waitable->progress(waitable->object);
         if (slept) { /* what is looked at after a sleep goes by the time after it */
             wait.now_ns = tti_now_ns();
