@@ -60,9 +60,12 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
     X(stream_to_all, 0, 0, 1125899906842624,                                                                           \
       "broadcast, all_gather: in place of the above; 0: twice that, or half of the last cache if nothing is set")      \
     X(chunk, 131072, 4096, 1048576, "private buffers: bytes staged at a time")                                         \
-    X(attach, 32768, 0, 1125899906842624, "private buffers of processes: from here on cross-memory attach")            \
+    X(attach, 32768, 0, 1125899906842624,                                                                              \
+      "private buffers of processes: from here on cross-memory attach, all_reduce from twice this on")                 \
     X(tree, 65536, 0, 1125899906842624, "private broadcast to more than 4 ranks: from here on a pipelined tree")       \
-    X(eager, 4096, 0, 4096, "send: up to here, over tcp 16 times this, a message is sent before it is received")       \
+    X(eager, 4096, 0, 4096,                                                                                            \
+      "send: up to here, over tcp 16 times this, of private buffers of processes twice, a message is sent before "     \
+      "it is received")                                                                                                \
     X(dissemination, 128, 2, 65536, "barrier: from this many ranks on by dissemination (ranks, not bytes)")            \
     X(message_flat, 4, 1, 65536,                                                                                       \
       "over messages, small data: up to this many ranks a root hears all others directly, and with fewer sends to "    \

@@ -196,6 +196,7 @@ struct tutti_comm {
     size_t own_row;          /* which of them is this rank's */
     uint64_t *row;           /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
     char *pack;              /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
+    struct tti_ferry ferry;  /* of what is staged */
     char *bounce;            /* size times bounce_bytes */
     size_t bounce_bytes;
     _Atomic uint64_t *channels; /* size * size: see message_routes.c */

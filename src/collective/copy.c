@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collective/copy.h"
 
+#include "base/clock.h"
+#include "base/sim.h"
 #include "collective/kernels.h"
 
 #include <stdbool.h>
@@ -11,6 +13,14 @@ enum {
     LINE_BYTES = 64,
     SETS = 64, /* of a first cache, which holds a few lines in each */
     SET_LINES = 4,
+    VECTOR_LEAST = 2048, /* from here on the C library may use an instruction that is slow across cores, */
+    VECTOR_MOST = 65536, /* and up to here what it does better hardly counts */
+    ACROSS_LEAST = 4096, /* below that streamed lines take longer whatever the caches */
+    SLOW_NS = 12,        /* for a line: about what a streamed one takes, there and back */
+    SLOW_ENOUGH = 2,
+    TIMED = 8,
+    TRIAL = 32,
+    PERIOD = 1024,
     BLOCK_BYTES = 4096, /* to targets that are written in turn: read from memory once, then from the first cache */
     TURN_BYTES = 4096   /* of a mixed copy, before it turns to its other half */
 };
@@ -165,10 +175,26 @@ void tti_copy_apart(void *const *dsts, int here, int dst_count, const void *src,
 void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store)
 {
     if (dst == src || bytes == 0) return;
-    if (store == TTI_CACHED)
+    if (store == TTI_CACHED && (bytes < VECTOR_LEAST || bytes > VECTOR_MOST))
         memcpy(dst, src, bytes);
     else
         tti_copy_to_all(&dst, 1, src, bytes, store);
+}
+
+/* While lines are slow most copies are streamed; in every PERIOD some go to the caches, to see whether that is still so. */
+void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes)
+{
+    if (bytes < ACROSS_LEAST || tti_sim != NULL) {
+        tti_copy(dst, src, bytes, TTI_CACHED);
+        return;
+    }
+    uint32_t turn = ferry->turn++ % PERIOD;
+    bool streams = ferry->slow >= SLOW_ENOUGH && turn >= TRIAL, timed = !streams && turn % TIMED == TIMED - 1;
+    int64_t start = timed ? tti_now_ns() : 0;
+    tti_copy(dst, src, bytes, streams ? TTI_STREAMED : TTI_CACHED);
+    if (!timed) return;
+    bool slow = tti_now_ns() - start > (int64_t)(bytes / LINE_BYTES) * SLOW_NS;
+    ferry->slow = slow ? ferry->slow + 1 : 0;
 }
 
 void tti_swap(void *one, void *other, size_t bytes)

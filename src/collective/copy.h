@@ -7,12 +7,22 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* How stores are made. Mixed: one half stays in the caches, the other goes past them at the same time, which is faster
  * than either where all of it is a few times as large as the caches. */
 enum tti_store { TTI_CACHED, TTI_MIXED, TTI_STREAMED };
 
 void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store);
+
+/* Copies to memory that another core reads next, and has read before. Lines that it has had come back fast where the cores share
+ * a cache; where they do not, whole pages are there sooner if they go past the caches. Which it is changes while programs
+ * run, as hosts move the cores of their guests: so it is found by timing one copy in some. One of these for each caller. */
+struct tti_ferry {
+    uint32_t turn;
+    uint32_t slow; /* timed copies in a row that were */
+};
+void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes);
 
 /* To several, each of which may be src itself (nothing to do there) but not overlap it otherwise. */
 void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t bytes, enum tti_store store);

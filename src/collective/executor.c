@@ -258,7 +258,9 @@ static enum tti_path path_of(const struct tti_op *op)
     const struct tti_shape *shape = &op->shape;
     if (!op->any_private) return TTI_DIRECT;
     bool overwrites = shape->kind == TTI_SCAN || shape->kind == TTI_EXSCAN || op->call.in_place != 0;
-    bool large = tti_shape_bytes(shape) >= (uint64_t)shape->tuning->attach;
+    uint64_t least = (uint64_t)shape->tuning->attach;
+    if (shape->kind == TTI_ALL_REDUCE) least *= 2; /* which attaches twice */
+    bool large = tti_shape_bytes(shape) >= least;
     return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
 }
 
@@ -274,8 +276,43 @@ static bool root_in_place(const struct tti_op *op)
     return shape->kind == TTI_GATHER ? in->value == out->value + own : out->value == in->value + own;
 }
 
+/* Builds a plan for staged data and does what comes before entering. */
+static tutti_status build_staged(struct tti_op *op)
+{
+    op->shape.path = TTI_STAGED;
+    TTI_TRY(build(op));
+    for (; op->plan->steps[op->step].kind != TTI_STEP_ENTER; op->step++)
+        TTI_TRY(do_step(op, &op->plan->steps[op->step]));
+    op->step++;
+    return TUTTI_OK;
+}
+
+/* Of one that has entered. */
+static bool is_private(const struct tti_op *op, int rank)
+{
+    const struct tti_slot *slot = tti_slot_of(op->comm, rank, op->comm->sequence);
+    return (atomic_load_explicit(&slot->entry, memory_order_relaxed) & 1) != 0;
+}
+
+/* Of a broadcast the root alone decides: if it brings its data along, nobody waits for anybody but it. */
+static tutti_status meet_root(struct tti_op *op, bool *brings)
+{
+    const struct tti_shape *shape = &op->shape;
+    *brings = false;
+    if (shape->kind != TTI_BROADCAST || !tti_shape_fits_slot(shape)) return TUTTI_OK;
+    if (shape->root != shape->rank) TTI_TRY(seen(op, shape->root, 0));
+    *brings = is_private(op, shape->root);
+    if (!*brings) return TUTTI_OK;
+    if (!is_private(op, shape->rank)) TTI_TRY(build_staged(op)); /* else it was, before entering */
+    op->state = TTI_OP_RUNNING;
+    return TUTTI_OK;
+}
+
 static tutti_status meet(struct tti_op *op)
 {
+    bool brings;
+    TTI_TRY(meet_root(op, &brings));
+    if (brings) return TUTTI_OK;
     TTI_TRY(seen_all(op, 0));
     tti_trace_meeting(op);
     /* after all entries, before anything is touched: see Fencing */
@@ -450,13 +487,7 @@ static __attribute__((noinline)) tutti_status start_meeting(struct tti_op *op)
 {
     op->any_private = op->all_private = show_places(op,
                                                     &tti_slot_of(op->comm, op->comm->rank, op->comm->sequence)->met);
-    if (op->any_private && tti_shape_fits_slot(&op->shape)) {
-        op->shape.path = TTI_STAGED;
-        TTI_TRY(build(op));
-        for (; op->plan->steps[op->step].kind != TTI_STEP_ENTER; op->step++)
-            TTI_TRY(do_step(op, &op->plan->steps[op->step]));
-        op->step++;
-    }
+    if (op->any_private && tti_shape_fits_slot(&op->shape)) TTI_TRY(build_staged(op));
     op->state = TTI_OP_MEETING;
     enter(op);
     return TUTTI_OK;

@@ -138,10 +138,11 @@ static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
-static bool is_eager(const struct tti_box *box, uint64_t bytes)
+static bool is_eager(const struct tti_box *box, const struct tti_send *send)
 {
-    uint64_t most = (uint64_t)box->messages->comm->tuning.eager * (box->route->give != NULL ? TTI_GIVEN : 1);
-    if (bytes > most) return false;
+    uint64_t note = (uint64_t)box->messages->comm->tuning.eager, bytes = send->letter.bytes;
+    if (bytes > note && (box->route->gives == NULL || bytes > note * (uint64_t)box->route->gives(box, send)))
+        return false;
     return box->route->unread == NULL || box->route->unread(box) + bytes <= TTI_EARLY_BYTES;
 }
 
@@ -149,7 +150,7 @@ static bool is_eager(const struct tti_box *box, uint64_t bytes)
 static bool start_send(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
-    if (!is_eager(box, letter->bytes)) return tti_large_announce(send);
+    if (!is_eager(box, send)) return tti_large_announce(send);
     if (letter->bytes > TTI_CELL_BYTES) return box->route->give(box, send);
     struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
     if (!box->route->put(box, &note, send->in, letter->bytes)) return false;

@@ -92,6 +92,12 @@ static bool give(struct tti_box *box, struct tti_send *send)
     return true;
 }
 
+static int gives(const struct tti_box *box, const struct tti_send *send)
+{
+    (void)box, (void)send;
+    return TTI_GIVEN;
+}
+
 static bool withdraw(struct tti_box *box, uint32_t number)
 {
     struct tti_note note = {NOTE_WITHDRAW, 0, (int32_t)number, 0};
@@ -122,8 +128,14 @@ static void look(struct tti_box *box)
     (void)box; /* what comes makes itself heard, in the transport's progress */
 }
 
-const struct tti_route tti_route_frames = {
-    .put = put, .give = give, .move = move, .withdraw = withdraw, .look = look, .unread = unread, .consumed = consumed};
+const struct tti_route tti_route_frames = {.put = put,
+                                           .give = give,
+                                           .gives = gives,
+                                           .move = move,
+                                           .withdraw = withdraw,
+                                           .look = look,
+                                           .unread = unread,
+                                           .consumed = consumed};
 
 static struct tti_note note_of(const struct tti_frame_head *head)
 {

@@ -2,7 +2,8 @@
  *
  * What the files message*.c share: boxes, notes and the routes they take.
  *
- * Ranks exchange notes, in order per pair of ranks. A small message is one note (EAGER). A large one is announced (LARGE, with
+ * Ranks exchange notes, in order per pair of ranks. A small message is one note (EAGER), or that and some more (PART, with
+ * number 0). A large one is announced (LARGE, with
  * the place of its data) and waits in its sender; the receiver that matches it answers with the way it chose and the
  * place of its own buffer (ACCEPT). Then, by the way:
  *   HALVES  both can reach the other's buffer, by attach too: each copies half, then says so (SENT, RECEIVED)
@@ -21,6 +22,7 @@
 #include "base/sim.h"
 #include "base/table.h"
 #include "collective/comm.h"
+#include "collective/copy.h"
 #include "collective/message.h"
 #include "transport/channel.h"
 #include <string.h>
@@ -48,8 +50,11 @@ struct tti_route {
     tutti_status (*open)(struct tti_box *box, tutti_error *error);
     /* Copies a note with `length` bytes of data on its way; false when there is no room now. */
     bool (*put)(struct tti_box *box, const struct tti_note *note, const void *data, size_t length);
-    /* Sends a message with its data, and ends it when these are on their way; false: no memory. NULL: put() is for all. */
+    /* Sends a message that is larger than a note, with its data, and ends it when these are on their way; false: no memory, or no
+     * room for more of it. NULL: put() is for all. */
     bool (*give)(struct tti_box *box, struct tti_send *send);
+    /* How many bytes of this message, in notes, may be sent before it is received; NULL: one note. */
+    int (*gives)(const struct tti_box *box, const struct tti_send *send);
     /* Moves data of a large message that goes as notes; ends it when no more are needed. Whether anything moved. */
     bool (*move)(struct tti_box *box, struct tti_send *send);
     /* Hands notes that have come to tti_note_arrived, while tti_box_listens; not much more than were there when it
@@ -96,7 +101,10 @@ struct tti_box {
     struct tti_grave *made;             /* our channel to the peer, or NULL */
     struct tti_ring to, answers_to;     /* of it: cells, and what the peer answers */
     struct tti_ring from, answers_from; /* of its channel to us: cells, and what we answer */
-    struct tti_link incoming;           /* frames: small messages that have begun to come */
+    struct tti_link incoming;           /* small messages that have begun to come and are put aside */
+    struct tti_note given;              /* channels: the one that comes in several notes, */
+    struct tti_recv *given_to;          /* for this receive, or NULL: to what is on `incoming` */
+    uint64_t given_done;                /* bytes of it that have come */
     uint64_t owed, credit;              /* frames: small messages that the peer, and this rank, has not accounted for */
     char apart_too[TTI_APART];
 };
@@ -104,7 +112,8 @@ struct tti_box {
 enum {
     TTI_EARLY_BYTES = 1 << 20, /* put aside, per peer, without need */
     TTI_GIVEN = 16,            /* where messages are given, so much more than `eager` need not be announced */
-    TTI_GIVEN_BYTES = TTI_GIVEN * TTI_CELL_BYTES
+    TTI_GIVEN_BYTES = TTI_GIVEN * TTI_CELL_BYTES,
+    TTI_GIVEN_CELLS = 2 /* the same for channels, where the receiver could read it by attach only */
 };
 
 struct tti_messages {
@@ -123,6 +132,7 @@ struct tti_messages {
     int quiet;              /* calls since anything came */
     bool tidies;            /* looks at idle peers */
     bool stopped;
+    struct tti_ferry ferry;
     tutti_status failure; /* of the note that was looked at last */
     char apart_too[TTI_APART];
 };
@@ -155,7 +165,7 @@ void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const vo
 static inline void tti_note_copy(void *target, const void *source, size_t bytes)
 {
     if (bytes == 0) return;
-    if (tti_move(bytes)) memcpy(target, source, bytes);
+    if (tti_move(bytes)) tti_copy(target, source, bytes, TTI_CACHED);
     tti_moved();
 }
 

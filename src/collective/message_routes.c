@@ -92,6 +92,12 @@ static bool put_answer(struct tti_box *box, const struct tti_note *note, const v
     return true;
 }
 
+static void carry(struct tti_messages *messages, void *target, const void *data, size_t length)
+{
+    if (tti_move(length)) tti_copy_across(&messages->ferry, target, data, length);
+    tti_moved();
+}
+
 static bool put(struct tti_box *box, const struct tti_note *note, const void *data, size_t length)
 {
     if (note->kind == TTI_NOTE_ACCEPT || note->kind == TTI_NOTE_RECEIVED) return put_answer(box, note, data, length);
@@ -101,13 +107,98 @@ static bool put(struct tti_box *box, const struct tti_note *note, const void *da
     cell->tag = note->tag;
     cell->type = note->type;
     cell->kind = note->kind;
+    unsigned char *place = tti_cell_data(cell, length);
     if (note->kind == TTI_NOTE_LARGE)
-        memcpy(cell->data, data, length);
-    else
-        tti_note_copy(cell->data, data, length);
+        memcpy(place, data, length);
+    else if (length > 0)
+        carry(box->messages, place, data, length);
     tti_ring_commit(&box->to);
     tti_comm_wake(box->messages->comm, box->peer);
     return true;
+}
+
+/* ---- Messages of a few notes ----------------------------------------------------------------------------------- */
+
+/* What others can read by attach only is sooner there through the channel, without being announced. */
+static int gives(const struct tti_box *box, const struct tti_send *send)
+{
+    const tutti_comm *comm = box->messages->comm;
+    bool apart = tti_info_of(comm, box->peer)->pid != tti_info_of(comm, comm->rank)->pid;
+    return apart && tti_place_of(comm, send->in, send->letter.bytes).reach == TTI_PRIVATE ? TTI_GIVEN_CELLS : 1;
+}
+
+/* Goes on where there was no more room the last time. From the first note on it is too late to cancel it. */
+static bool give(struct tti_box *box, struct tti_send *send)
+{
+    struct tti_letter *letter = &send->letter;
+    letter->number = 0;
+    letter->way = TTI_WAY_PARTS;
+    while (letter->done < letter->bytes) {
+        uint64_t rest = letter->bytes - letter->done, length = rest < TTI_CELL_BYTES ? rest : TTI_CELL_BYTES;
+        struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
+        if (letter->done > 0) note = (struct tti_note){TTI_NOTE_PART, 0, 0, length};
+        if (!put(box, &note, send->in + letter->done, length)) return false;
+        letter->state = TTI_LETTER_MOVING;
+        letter->done += length;
+    }
+    tti_letter_end(letter, TUTTI_OK);
+    return true;
+}
+
+static struct tti_early *given_early(const struct tti_box *box)
+{
+    return tti_list_is_empty(&box->incoming) ? NULL : TTI_LIST_OF(box->incoming.next, struct tti_early, on);
+}
+
+static void end_given(struct tti_box *box)
+{
+    struct tti_early *early = given_early(box);
+    struct tti_recv *recv = box->given_to;
+    struct tti_note note = box->given;
+    box->given_to = NULL;
+    box->given.bytes = box->given_done = 0;
+    if (recv != NULL) {
+        tti_letter_end(&recv->letter, TUTTI_OK);
+    } else {
+        tti_list_remove(&early->on);
+        tti_message_deliver(box, &note, early->data, early);
+    }
+}
+
+/* Not after a failure: the receive has ended then. */
+static void take_given(struct tti_box *box, const void *data, uint64_t bytes)
+{
+    struct tti_early *early = given_early(box);
+    if (box->messages->stopped) return;
+    if (bytes > box->given.bytes - box->given_done || (box->given_to == NULL && early == NULL)) {
+        tutti_comm *comm = box->messages->comm;
+        box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
+                                                "rank %d got more of a message of rank %d than it was to have; do all "
+                                                "ranks use the same version?",
+                                                comm->rank, box->peer);
+        return;
+    }
+    char *target = box->given_to != NULL ? box->given_to->out : (char *)early->data;
+    tti_note_copy(target + box->given_done, data, bytes);
+    box->given_done += bytes;
+    box->messages->quiet = 0;
+    if (box->given_done == box->given.bytes) end_given(box);
+}
+
+static void begin_given(struct tti_box *box, const struct tti_note *note, const void *data)
+{
+    if (box->messages->stopped) return;
+    box->given = *note;
+    box->given_done = 0;
+    box->given_to = tti_message_claim(box, note);
+    if (box->given_to != NULL) {
+        box->given_to->letter.exposed = false; /* nobody else writes to it */
+    } else {
+        struct tti_early *early = tti_early_new(box, note);
+        if (early == NULL) return;
+        tti_list_append(&box->incoming, &early->on);
+    }
+    take_given(box, data, TTI_CELL_BYTES);
 }
 
 static bool look_at_answers(struct tti_box *box)
@@ -126,10 +217,16 @@ static bool look_at_answers(struct tti_box *box)
 static bool look_at_cells(struct tti_box *box)
 {
     bool any = false;
-    const struct tti_cell *cell;
+    struct tti_cell *cell;
     for (int i = 0; i < TTI_CELLS && tti_box_listens(box) && (cell = tti_ring_peek(&box->from)) != NULL; i++) {
         struct tti_note note = {cell->kind, cell->type, cell->tag, cell->bytes};
-        tti_note_arrived(box, &note, cell->data);
+        const void *data = tti_cell_data(cell, note.kind == TTI_NOTE_LARGE ? sizeof(struct tti_place) : note.bytes);
+        if (note.kind == TTI_NOTE_EAGER && note.bytes > TTI_CELL_BYTES)
+            begin_given(box, &note, data);
+        else if (note.kind == TTI_NOTE_PART && note.tag == 0)
+            take_given(box, data, note.bytes);
+        else
+            tti_note_arrived(box, &note, data);
         tti_ring_take(&box->from);
         any = true;
     }
@@ -144,7 +241,7 @@ static void look(struct tti_box *box)
 }
 
 const struct tti_route tti_route_channel = {
-    .open = open_channel, .put = put, .move = tti_large_put_parts, .look = look};
+    .open = open_channel, .put = put, .give = give, .gives = gives, .move = tti_large_put_parts, .look = look};
 
 /* ---- To the own rank ------------------------------------------------------------------------------------------- */
 

@@ -84,7 +84,11 @@ static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, ui
         return tti_place_store(op->comm, op->shape.kind, step->target.rank,
                                *tti_op_place(op, step->target.rank, (enum tti_space)step->target.space),
                                step->target.offset + op->done, source, bytes);
-    if (target != source) tti_copy(target, source, bytes, store_for(op, step));
+    bool across = step->target.space == TTI_STAGE || step->target.space == TTI_BOUNCED;
+    if (across)
+        tti_copy_across(&op->comm->ferry, target, source, bytes);
+    else if (target != source)
+        tti_copy(target, source, bytes, store_for(op, step));
     return TUTTI_OK;
 }
 

@@ -10,7 +10,7 @@
  * Paths, and what they rely on:
  *   STAGED   data small enough for the slot that carries the entry: staged before entering, so that a rank waits only
  *            for the ranks whose data it needs. A little larger data are staged by ranks whose buffers are private, before
- *            they meet; that is enough when all ranks' are.
+ *            they meet; that is enough when all ranks' are, and of a broadcast when the root's is.
  *   DIRECT   every buffer can be read and written by every rank, between the entry and the exit of the operation.
  *   ATTACH   every buffer can be read by every rank (cross-memory attach). A rank writes its own only, but for a broadcast's
  *            root, which may write others'.

@@ -15,14 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TTI_CELLS = 8, TTI_CELL_BYTES = 4096, TTI_ANSWERS = 16, TTI_ANSWER_BYTES = 40 };
+enum { TTI_CELLS = 8, TTI_CELL_BYTES = 4096, TTI_BESIDE_BYTES = 42, TTI_ANSWERS = 16, TTI_ANSWER_BYTES = 40 };
 
 struct tti_cell {
     _Alignas(64) _Atomic uint64_t number;
     uint64_t bytes;
     int32_t tag;
     uint8_t type, kind;
-    unsigned char data[TTI_CELL_BYTES]; /* begins in the first cache line: small messages cross in one */
+    unsigned char beside[TTI_BESIDE_BYTES];          /* small messages cross in one cache line, */
+    _Alignas(64) unsigned char data[TTI_CELL_BYTES]; /* others begin where copies are fast */
 };
 
 struct tti_answer {
@@ -48,6 +49,12 @@ struct tti_ring {
     uint64_t next; /* slot to write or to take */
     uint64_t seen; /* writer: taken, last known */
 };
+
+/* Where `length` bytes of data lie. */
+static inline unsigned char *tti_cell_data(struct tti_cell *cell, size_t length)
+{
+    return length <= TTI_BESIDE_BYTES ? cell->beside : cell->data;
+}
 
 void tti_ring_cells(struct tti_ring *ring, struct tti_channel *channel);
 void tti_ring_answers(struct tti_ring *ring, struct tti_channel *channel);
