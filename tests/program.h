@@ -18,9 +18,10 @@ enum {
     PROGRAM_FAMILIES = 64, /* made in one program */
     PROGRAM_ITEMS = 256,
     PROGRAM_ACTIONS = 400,
-    PROGRAM_PIECES = 10,  /* of one coalesced call */
-    PROGRAM_LETTERS = 12, /* of one item */
-    PROGRAM_TOGETHER = 16 /* items that are waited for together */
+    PROGRAM_PIECES = 10,   /* of one coalesced call */
+    PROGRAM_LETTERS = 12,  /* of one item */
+    PROGRAM_TOGETHER = 16, /* items that are waited for together */
+    PROGRAM_ASIDES = 2
 };
 
 /* Comms that one call has made, of which a rank is in one at most. */
@@ -79,7 +80,9 @@ enum program_kind {
     DO_MAKE, /* a family; two of a mesh */
     DO_FREE,
     DO_TUNE,
-    DO_BY_HOST
+    DO_BY_HOST,
+    DO_STATS,
+    DO_JOIN /* a thread that does an action aside */
 };
 
 enum program_make { MAKE_DUPLICATE, MAKE_SPLIT, MAKE_SELECT, MAKE_MESH, MAKES };
@@ -88,6 +91,7 @@ struct program_action {
     enum program_kind kind;
     int family, other; /* it is on; and the one that is made */
     int items[PROGRAM_TOGETHER], count;
+    bool aside;   /* by a thread of its own, number `other`, until it is joined */
     int together; /* with so many actions behind it, in any order: all start something, on different comms */
     enum program_make make;
     enum conf_tuning tuning;
@@ -104,6 +108,7 @@ struct program {
     const char *world; /* that it runs on, in words */
     int per_host;      /* ranks of a host there; 0: all */
     bool messages;     /* there are any */
+    bool threads;      /* a rank may have several */
 };
 
 /* ---- program_make.c ---------------------------------------------------------------------------------------------- */
@@ -181,9 +186,11 @@ struct program_live {
 struct program_run {
     struct program *program;
     const struct program_action *action;
+    tutti_comm *memory; /* of which memory is taken: the world, or the comm that this thread has for itself */
     tutti_comm *world, *comms[PROGRAM_FAMILIES];
     tutti_mesh *meshes[PROGRAM_FAMILIES]; /* by the first family of each */
-    struct program_live *live[PROGRAM_ITEMS];
+    struct program_live **live;           /* by number; an item is one thread's at a time */
+    struct program_aside *asides[PROGRAM_ASIDES];
     int rank;
 };
 

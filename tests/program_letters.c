@@ -61,7 +61,7 @@ static struct program_piece *place(struct program_run *run, struct program_live 
     else
         piece->layout.out_count = live->item->one.count;
     uint64_t seed = conf_hash(live->item->seed, (uint64_t)(run->rank * 200 + number * 2 + sends));
-    if (!program_check(run, program_piece_place(piece, run->world, seed), "no memory")) return NULL;
+    if (!program_check(run, program_piece_place(piece, run->memory, seed), "no memory")) return NULL;
     program_piece_fill(piece, letter.shift);
     live->got[live->piece_count - 1] = (tutti_message){.source = -1};
     return piece;

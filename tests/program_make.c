@@ -9,6 +9,7 @@ enum standing {
     UNKNOWN,
     OUT,     /* started by all */
     HALF,    /* its other half is to be started */
+    ASIDE,   /* a thread waits for it */
     IDLE,    /* prepared */
     DROPPED, /* on its way without a handle */
     GONE
@@ -18,6 +19,8 @@ struct maker {
     struct program *program;
     uint64_t drawn;
     enum standing standing[PROGRAM_ITEMS];
+    const struct program_action *asides[PROGRAM_ASIDES];
+    bool lent[PROGRAM_FAMILIES]; /* to a thread */
 };
 
 int program_pick(uint64_t seed, uint64_t what, int bound)
@@ -52,7 +55,7 @@ static int any_family(struct maker *maker)
     struct program *program = maker->program;
     for (;;) {
         int family = draw(maker, program->family_count);
-        if (program->families[family].live) return family;
+        if (program->families[family].live && !maker->lent[family]) return family;
     }
 }
 
@@ -261,6 +264,31 @@ static void make_families(struct maker *maker)
         form_families(program, action);
 }
 
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
+
+static void join(struct maker *maker, int slot)
+{
+    const struct program_action *aside = maker->asides[slot];
+    if (aside == NULL) return;
+    add(maker, DO_JOIN, 0)->other = slot;
+    for (int i = 0; i < aside->count && aside->kind == DO_WAIT; i++)
+        maker->standing[aside->items[i]] = maker->program->items[aside->items[i]].prepared ? IDLE : GONE;
+    if (aside->kind == DO_RUN) maker->lent[aside->family] = false;
+    maker->asides[slot] = NULL;
+}
+
+/* Those that use the family; -1: all. */
+static void join_for(struct maker *maker, int family)
+{
+    for (int slot = 0; slot < PROGRAM_ASIDES; slot++) {
+        const struct program_action *aside = maker->asides[slot];
+        bool uses = aside != NULL && (family < 0 || aside->family == family);
+        for (int i = 0; aside != NULL && i < aside->count; i++)
+            uses = uses || maker->program->items[aside->items[i]].family == family;
+        if (uses) join(maker, slot);
+    }
+}
+
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
 
 static void complete(struct maker *maker, int family)
@@ -279,7 +307,7 @@ static bool may_wait(const struct maker *maker, const struct program_item *item,
 }
 
 /* For some of those of a family, or of all (-1), that can be waited for. `most` of 1000. */
-static void wait_for_some(struct maker *maker, int family, bool all, int most)
+static struct program_action *wait_for_some(struct maker *maker, int family, bool all, int most)
 {
     struct program_action *action = add(maker, DO_WAIT, family < 0 ? 0 : family);
     for (int i = 0; i < maker->program->item_count && action->count < PROGRAM_TOGETHER; i++) {
@@ -288,7 +316,9 @@ static void wait_for_some(struct maker *maker, int family, bool all, int most)
         action->items[action->count++] = i;
         maker->standing[i] = item->prepared ? IDLE : GONE;
     }
-    if (action->count == 0) maker->program->action_count--;
+    if (action->count != 0) return action;
+    maker->program->action_count--;
+    return NULL;
 }
 
 static void wait_for_all(struct maker *maker, int family, bool all)
@@ -314,6 +344,7 @@ static void free_family(struct maker *maker, int family, bool in_flight)
     struct program_family *families = maker->program->families;
     int both[] = {family, families[family].sibling};
     for (int i = 0; i < 2 && both[i] >= 0; i++) {
+        join_for(maker, both[i]);
         complete(maker, both[i]);
         cancel_orphans(maker, both[i]);
         wait_for_all(maker, both[i], !in_flight);
@@ -396,7 +427,8 @@ static void step_prepare(struct maker *maker)
 static void step_again(struct maker *maker)
 {
     for (int i = 0; i < maker->program->item_count; i++)
-        if (maker->standing[i] == IDLE && draw(maker, 2) == 0) add_for(maker, DO_AGAIN, &maker->program->items[i], OUT);
+        if (maker->standing[i] == IDLE && !maker->lent[maker->program->items[i].family] && draw(maker, 2) == 0)
+            add_for(maker, DO_AGAIN, &maker->program->items[i], OUT);
 }
 
 static void step_drop_prepared(struct maker *maker)
@@ -431,6 +463,42 @@ static void step_by_host(struct maker *maker)
     add(maker, DO_BY_HOST, any_family(maker));
 }
 
+static void step_stats(struct maker *maker)
+{
+    add(maker, DO_STATS, any_family(maker));
+}
+
+/* A thread waits for some ops, or has a family's comm for itself. */
+static void step_aside(struct maker *maker)
+{
+    int slot = draw(maker, PROGRAM_ASIDES), family = any_family(maker);
+    struct program_action *action;
+    join(maker, slot);
+    if (family == 0 || draw(maker, 2) == 0) {
+        action = wait_for_some(maker, -1, true, 700);
+        for (int i = 0; action != NULL && i < action->count; i++) maker->standing[action->items[i]] = ASIDE;
+    } else {
+        action = add(maker, DO_RUN, family);
+        maker->lent[family] = true;
+        for (int i = 2 + draw(maker, 5); i-- > 0;) {
+            struct program_item *item = draw(maker, 3) == 0
+                                            ? new_letters(maker, family, (enum program_post)draw(maker, POST_EACH))
+                                            : new_collective(maker, family);
+            action->items[action->count++] = item->number;
+            maker->standing[item->number] = GONE;
+        }
+    }
+    if (action == NULL) return;
+    action->aside = true;
+    action->other = slot;
+    maker->asides[slot] = action;
+}
+
+static void step_join(struct maker *maker)
+{
+    join(maker, draw(maker, PROGRAM_ASIDES));
+}
+
 static void step(struct maker *maker)
 {
     static const struct {
@@ -438,7 +506,8 @@ static void step(struct maker *maker)
         int weight;
     } steps[] = {{step_run, 20},   {step_start, 20},  {step_together, 8}, {step_letters, 18},      {step_second, 4},
                  {step_wait, 12},  {step_prepare, 4}, {step_again, 10},   {step_drop_prepared, 2}, {step_orphan, 3},
-                 {step_cancel, 2}, {step_tune, 4},    {make_families, 8}, {free_any, 4},           {step_by_host, 1}};
+                 {step_cancel, 2}, {step_tune, 4},    {make_families, 8}, {free_any, 4},           {step_by_host, 1},
+                 {step_stats, 2},  {step_aside, 7},   {step_join, 5}};
     int sum = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) sum += steps[i].weight;
     int at = draw(maker, sum);
@@ -463,6 +532,7 @@ void program_make(struct program *program, uint64_t seed)
     int steps = 20 + draw(&maker, 41);
     while (steps-- > 0 && program->action_count < PROGRAM_ACTIONS / 2 && program->item_count < PROGRAM_ITEMS - 20)
         step(&maker);
+    join_for(&maker, -1);
     for (int family = program->family_count; family-- > 1;)
         if (program->families[family].live) free_family(&maker, family, draw(&maker, 2) == 0);
     complete(&maker, 0);
@@ -490,10 +560,11 @@ static int item_text(const struct program_item *item, char *text, size_t bytes)
 const char *program_action_text(const struct program *program, const struct program_action *action, char *text,
                                 size_t bytes)
 {
-    static const char *const kinds[] = {"run",  "start",  "second half", "prepare", "start again", "wait",
-                                        "drop", "cancel", "make",        "free",    "tune",        "by host"};
+    static const char *const kinds[] = {"run",    "start", "second half", "prepare", "start again", "wait",  "drop",
+                                        "cancel", "make",  "free",        "tune",    "by host",     "stats", "join"};
     size_t used = (size_t)snprintf(text, bytes, "action %d on family %d (of %d): %s", (int)(action - program->actions),
                                    action->family, program->families[action->family].from, kinds[action->kind]);
+    if (action->aside) used += (size_t)snprintf(text + used, bytes - used, " aside");
     if (action->kind == DO_MAKE || action->kind == DO_TUNE)
         used += (size_t)snprintf(text + used, bytes - used, " %d as %d", action->other,
                                  action->kind == DO_MAKE ? (int)action->make : (int)action->tuning);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "program.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ static struct program_live *take_up(struct program_run *run, int number)
 
 static void lay_down(struct program_run *run, struct program_live *live)
 {
-    for (int i = 0; i < live->piece_count; i++) program_piece_free(&live->pieces[i], run->world);
+    for (int i = 0; i < live->piece_count; i++) program_piece_free(&live->pieces[i], run->memory);
     run->live[live->item->number] = NULL;
     free(live);
 }
@@ -73,7 +74,7 @@ static bool place_pieces(struct program_run *run, struct program_live *live)
         piece->one = program_case(item, i, group, size);
         conf_layout_of(&piece->one, size, rank, &piece->layout);
         if (!program_check(
-                run, program_piece_place(piece, run->world, conf_hash(item->seed, (uint64_t)(run->rank * 64 + i))),
+                run, program_piece_place(piece, run->memory, conf_hash(item->seed, (uint64_t)(run->rank * 64 + i))),
                 "no memory"))
             return false;
     }
@@ -96,7 +97,7 @@ static tutti_status start_orphan(struct program_run *run, struct program_live *l
     struct program_piece *piece = &live->pieces[live->piece_count++];
     *piece = (struct program_piece){.one = item->one, .table = program_table(item)};
     piece->layout = (struct conf_layout){.out_used = true, .out_count = item->one.count};
-    if (!program_piece_place(piece, run->world, item->seed + (uint64_t)run->rank)) return TUTTI_ERR_MEMORY;
+    if (!program_piece_place(piece, run->memory, item->seed + (uint64_t)run->rank)) return TUTTI_ERR_MEMORY;
     program_piece_fill(piece, 0);
     int peer = item->any_source ? TUTTI_ANY_SOURCE
                                 : program_pick(item->seed, (uint64_t)run->rank, tutti_size(live->comm));
@@ -127,9 +128,10 @@ static bool check_results(struct program_run *run, struct program_live *live)
 /* What was dropped has ended when a blocking collective of the same comm has, or when that is freed. */
 static bool settle(struct program_run *run, int family, bool freed)
 {
+    if (run->memory != run->world) return true; /* a thread that is aside: it has no items but its own */
     for (int i = 0; i < run->program->item_count; i++) {
-        struct program_live *live = run->live[i];
-        if (live == NULL || live->item->family != family || !(live->dropped || freed)) continue;
+        struct program_live *live = run->program->items[i].family == family ? run->live[i] : NULL;
+        if (live == NULL || !(live->dropped || freed)) continue;
         for (int k = 0; k < live->op_count && !live->dropped; k++)
             program_check(run, tutti_test(live->ops[k]) == TUTTI_ERR_HANDLE, "the handle of item %d is not void", i);
         if (live->started && !check_results(run, live)) return false;
@@ -191,12 +193,19 @@ static bool wait_for_items(struct program_run *run, const struct program_action 
     if (!good) return explain(run, action);
     for (int i = 0; i < action->count; i++) {
         struct program_live *live = run->live[action->items[i]];
+        if (live != NULL && !check_results(run, live)) return false;
+    }
+    return true;
+}
+
+static void lay_down_waited(struct program_run *run, const struct program_action *action)
+{
+    for (int i = 0; i < action->count; i++) {
+        struct program_live *live = run->live[action->items[i]];
         if (live == NULL) continue;
-        if (!check_results(run, live)) return false;
         live->started = false;
         if (!live->item->prepared) lay_down(run, live);
     }
-    return true;
 }
 
 static bool cancel(struct program_run *run, struct program_live *live)
@@ -314,7 +323,7 @@ static bool by_host(struct program_run *run, tutti_comm *comm)
            program_ok(run, run->world, tutti_comm_free(host), "comm_free") && settle(run, run->action->family, false);
 }
 
-/* ---- Actions ----------------------------------------------------------------------------------------------------- */
+/* ---- Items ------------------------------------------------------------------------------------------------------- */
 
 static bool is_message(const struct program_item *item)
 {
@@ -375,11 +384,74 @@ static bool drop_item(struct program_run *run, struct program_live *live)
     return true;
 }
 
+static bool run_items(struct program_run *run, const struct program_action *action)
+{
+    for (int i = 0; i < action->count; i++)
+        if ((run->program->messages || !is_message(&run->program->items[action->items[i]])) &&
+            !run_item(run, action->items[i]))
+            return false;
+    return true;
+}
+
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
+
+struct program_aside {
+    pthread_t thread;
+    struct program_run run;
+    bool good;
+};
+
+static void *do_aside(void *argument)
+{
+    struct program_aside *aside = argument;
+    const struct program_action *action = aside->run.action;
+    aside->good = action->kind == DO_WAIT ? wait_for_items(&aside->run, action) : run_items(&aside->run, action);
+    return NULL;
+}
+
+static bool start_aside(struct program_run *run, const struct program_action *action)
+{
+    struct program_aside *aside = calloc(1, sizeof *aside);
+    aside->run = *run;
+    if (action->kind == DO_RUN) aside->run.memory = run->comms[action->family];
+    if (!program_check(run, pthread_create(&aside->thread, NULL, do_aside, aside) == 0, "no thread")) return false;
+    run->asides[action->other] = aside;
+    return true;
+}
+
+static bool join_aside(struct program_run *run, int slot)
+{
+    struct program_aside *aside = run->asides[slot];
+    if (aside == NULL) return true;
+    pthread_join(aside->thread, NULL);
+    run->asides[slot] = NULL;
+    bool good = aside->good;
+    if (good && aside->run.action->kind == DO_WAIT) lay_down_waited(run, aside->run.action);
+    free(aside);
+    return good;
+}
+
+/* ---- Actions ----------------------------------------------------------------------------------------------------- */
+
+static bool wait_here(struct program_run *run, const struct program_action *action)
+{
+    if (!wait_for_items(run, action)) return false;
+    lay_down_waited(run, action);
+    return true;
+}
+
+static bool look_at_stats(struct program_run *run, tutti_comm *comm)
+{
+    tutti_stats stats = {.struct_size = sizeof stats};
+    int64_t waits[PROGRAM_RANKS];
+    return program_ok(run, comm, tutti_comm_stats(comm, &stats), "comm_stats") &&
+           program_ok(run, comm, tutti_comm_waits(comm, waits), "comm_waits");
+}
+
 static bool act_on_item(struct program_run *run, int number)
 {
     struct program_live *live = run->live[number];
     switch (run->action->kind) {
-    case DO_RUN: return run_item(run, number);
     case DO_START: return start_item(run, number);
     case DO_PREPARE: return prepare_item(run, number);
     case DO_SECOND: return program_letters_post(run, live, true);
@@ -395,7 +467,9 @@ static bool act(struct program_run *run, const struct program_action *action)
     tutti_comm *comm = run->comms[action->family];
     tutti_tuning tuning = conf_tuning_of(action->tuning);
     run->action = action;
-    if (action->kind == DO_WAIT) return wait_for_items(run, action);
+    bool aside = action->aside && program->threads;
+    if (action->kind == DO_JOIN) return join_aside(run, action->other);
+    if (action->kind == DO_WAIT) return aside ? start_aside(run, action) : wait_here(run, action);
     if (comm == NULL) return true;
     for (int i = program_pick(action->seed, (uint64_t)run->rank + 99, 12); i > 8; i--) sched_yield();
     switch (action->kind) {
@@ -405,6 +479,8 @@ static bool act(struct program_run *run, const struct program_action *action)
         return program_ok(run, comm, tutti_tuning_set(comm, &tuning), "tuning_set") &&
                settle(run, action->family, false);
     case DO_BY_HOST: return by_host(run, comm);
+    case DO_STATS: return look_at_stats(run, comm);
+    case DO_RUN: return aside ? start_aside(run, action) : run_items(run, action);
     default: break;
     }
     if (!program->messages && is_message(&program->items[action->items[0]])) return true;
@@ -424,14 +500,17 @@ void program_run(tutti_comm *world, void *context)
 {
     struct program_run *run = calloc(1, sizeof *run);
     run->program = context;
-    run->world = run->comms[0] = world;
+    run->world = run->memory = run->comms[0] = world;
+    run->live = calloc(PROGRAM_ITEMS, sizeof *run->live);
     run->rank = tutti_rank(world);
     bool good = true;
     for (int i = 0; i < run->program->action_count && good; i += 1 + run->program->actions[i].together)
         good = act_together(run, &run->program->actions[i]);
+    for (int i = 0; i < PROGRAM_ASIDES; i++) good = join_aside(run, i) && good;
     run->action = NULL;
     if (good) good = program_ok(run, world, tutti_barrier(world), "the last barrier") && settle(run, 0, false);
     for (int i = 0; i < run->program->item_count; i++)
         if (good && run->live[i] != NULL) lay_down(run, run->live[i]); /* prepared, and not dropped */
+    free(run->live);
     free(run);
 }

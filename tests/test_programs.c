@@ -52,6 +52,7 @@ static void run_place(struct program *program, const struct place *place)
     world.limit_s = LIMIT_S;
     program->world = place->name;
     program->messages = place->messages;
+    program->threads = place->ranks != CONF_SIMULATED;
     program->per_host = each * threads;
     if (place->hosts && place->ranks == CONF_SIMULATED) world.hosts = program->size / each;
     snprintf(number, sizeof number, "%d", each);

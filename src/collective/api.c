@@ -33,7 +33,7 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
                                "this comm belongs to the parent process; a child must join for itself");
     tti_hand_clear(comm); /* it lies where this call will */
-    tti_comm_forget(comm);
+    comm->error.status = TUTTI_OK;
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
         tti_api_end(comm);

@@ -83,9 +83,9 @@ tutti_status tti_group_explain(tutti_comm *comm, struct tti_letter *letter, int 
     if (letter->status == TUTTI_ERR_TRUNCATED)
         return tti_recv_explain(TTI_LIST_OF(letter, struct tti_recv, letter), TTI_GROUP, prefix);
     if (letter->status == TUTTI_ERR_CANCELLED)
-        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT,
-                               "%sthe group has no counterpart for it, and would have waited for ever", prefix);
-    return tti_comm_refuse(comm, TTI_GROUP, letter->status, "%s%s", prefix, tutti_status_text(letter->status));
+        return tti_comm_explain(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT,
+                                "%sthe group has no counterpart for it, and would have waited for ever", prefix);
+    return tti_comm_explain(comm, TTI_GROUP, letter->status, "%s%s", prefix, tutti_status_text(letter->status));
 }
 
 static tutti_status results(tutti_comm *comm, struct tti_group *group)

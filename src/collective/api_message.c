@@ -170,8 +170,7 @@ static tutti_status hopeless(const struct tti_letter *letter, enum tti_kind kind
 static tutti_status outcome(const struct tti_letter *letter, enum tti_kind kind)
 {
     if (letter->status == TUTTI_ERR_CANCELLED) return hopeless(letter, kind);
-    if (letter->status == TUTTI_ERR_TRUNCATED)
-        return tti_recv_explain(TTI_LIST_OF(letter, struct tti_recv, letter), kind, "");
+    if (letter->status == TUTTI_ERR_TRUNCATED) tti_recv_explain(TTI_LIST_OF(letter, struct tti_recv, letter), kind, "");
     tti_api_end(letter->comm);
     return letter->status;
 }

@@ -300,13 +300,9 @@ static inline bool tti_comm_is_stillborn(const tutti_comm *comm)
 /* Errors of this call alone: the comm stays usable. Fills in rank, operation and sequence. */
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-
-/* The last error is none any more. One thread may wait for an op with success while another makes a call. */
-static inline void tti_comm_forget(tutti_comm *comm)
-{
-    if (__atomic_load_n(&comm->error.status, __ATOMIC_RELAXED) != TUTTI_OK)
-        __atomic_store_n(&comm->error.status, TUTTI_OK, __ATOMIC_RELAXED);
-}
+/* The same of a message, whose end may be told to one thread while another has said something about its next call. */
+tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* Breaks the comm for all ranks, or takes over the error that already broke it. `peer`: whom it is about, or -1. */
 tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,

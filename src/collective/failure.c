@@ -23,13 +23,28 @@ static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, 
     snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
 }
 
-tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+__attribute__((format(printf, 4, 0))) static void say(tutti_comm *comm, enum tti_kind kind, tutti_status status,
+                                                      const char *format, va_list arguments)
 {
     fill(comm, &comm->error, comm->called, kind, status, -1);
     if (kind == TTI_ALLOC || kind == TTI_FREE || kind == TTI_JOIN) comm->error.sequence = 0;
+    vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
+}
+
+tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
+    say(comm, kind, status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say(comm, kind, status, format, arguments);
     va_end(arguments);
     if (kind != TTI_ALLOC && kind != TTI_FREE) tti_api_end(comm); /* what was said about this call must not stick */
     return status;

@@ -157,7 +157,8 @@ void tti_handles_forked(void)
 
 /* ---- For users ------------------------------------------------------------------------------------------------- */
 
-/* The end of a handle, or of one round of a persistent one: tells what the op ended with. */
+/* The end of a handle, or of one round of a persistent one: tells what the op ended with. An error that is there stays if that
+ * was success: it may be of a call that another thread makes, and is about to explain. */
 static tutti_status collect(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->op.comm;
@@ -175,8 +176,6 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
                                                              .peer = -1,
                                                              .text = "it failed, and there is no memory to say more"};
         comm->told = comm->told || tti_comm_is_broken(comm);
-    } else {
-        tti_comm_forget(comm);
     }
     if (!started->persistent) {
         tti_started_free(started);
@@ -205,11 +204,8 @@ tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
 {
     struct tti_started *started;
     TTI_TRY(find_any(op, &started));
-    tutti_comm *comm = started->comm;
-    if (!atomic_load_explicit(&started->at_hand, memory_order_acquire) || tti_hand_wait(started) != TUTTI_OK)
-        return wait_for(op, timeout_ms);
-    tti_comm_forget(comm);
-    return TUTTI_OK;
+    bool ended = atomic_load_explicit(&started->at_hand, memory_order_acquire) && tti_hand_wait(started) == TUTTI_OK;
+    return ended ? TUTTI_OK : wait_for(op, timeout_ms);
 }
 
 tutti_status tutti_wait(tutti_op op)

@@ -213,11 +213,12 @@ tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, c
 {
     const struct tti_letter *letter = &recv->letter;
     size_t element = tutti_type_bytes(letter->type);
-    return tti_comm_refuse(letter->comm, kind, letter->status,
-                           "%srank %d's message with tag %d has %llu elements, the buffer of rank %d only %llu; it can "
-                           "still be received with a larger one",
-                           prefix, recv->source, recv->got, (unsigned long long)(letter->bytes / element),
-                           letter->comm->rank, (unsigned long long)(recv->capacity / element));
+    return tti_comm_explain(
+        letter->comm, kind, letter->status,
+        "%srank %d's message with tag %d has %llu elements, the buffer of rank %d only %llu; it can "
+        "still be received with a larger one",
+        prefix, recv->source, recv->got, (unsigned long long)(letter->bytes / element), letter->comm->rank,
+        (unsigned long long)(recv->capacity / element));
 }
 
 static tutti_status wrong_type(const struct tti_recv *recv)

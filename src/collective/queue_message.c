@@ -70,9 +70,9 @@ static void explain_cancelled(tutti_comm *comm, const struct tti_mail *mail, con
 {
     char what[200];
     tti_letter_describe(letter, what, sizeof what);
-    tti_comm_refuse(comm, mail->kind, TUTTI_ERR_CANCELLED, "rank %d cancelled %s%s, %s; the comm is as good as before",
-                    comm->rank, mail->kind == TTI_GROUP ? "a group with a " : "", what,
-                    letter->is_send ? "which no receive has taken" : "for which no message had come");
+    tti_comm_explain(comm, mail->kind, TUTTI_ERR_CANCELLED, "rank %d cancelled %s%s, %s; the comm is as good as before",
+                     comm->rank, mail->kind == TTI_GROUP ? "a group with a " : "", what,
+                     letter->is_send ? "which no receive has taken" : "for which no message had come");
 }
 
 void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail)
