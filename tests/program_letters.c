@@ -30,6 +30,8 @@ static struct letter letter_of(const struct program_run *run, const struct progr
     int size = tutti_size(live->comm), group = run->program->families[item->family].group[run->rank];
     uint64_t seed = conf_hash(item->seed, (uint64_t)(5000 + group * 64 + number));
     struct letter letter = {.tag = item->tag + (item->seed % 3 == 0 ? number % 2 : number)};
+    /* of senders that each have to wait for their turn, nobody may be asked for another one's tag */
+    if (item->post == POST_STAR && item->any_source) letter.tag = item->tag;
     int far = program_pick(item->seed, 20 + (uint64_t)group, size);
     letter.source = item->post == POST_SENDRECV ? number : program_pick(seed, 1, size);
     letter.target = item->post == POST_SENDRECV ? (number + far) % size : program_pick(seed, 2, size);

@@ -11,6 +11,7 @@
 #include "collective/many.h"
 #include "collective/net.h"
 #include "collective/queue.h"
+#include "collective/queue_message.h"
 #include "collective/trace.h"
 #include <string.h>
 
@@ -60,7 +61,8 @@ void tti_stats_wait_ended(tutti_comm *comm, int64_t skew_ns)
         continue;
 }
 
-static uint64_t memory_of(tutti_comm *comm)
+/* Much of it is built by whoever takes ops forward. */
+static uint64_t held_by(tutti_comm *comm)
 {
     size_t n = (size_t)comm->size;
     uint64_t bytes = sizeof *comm;
@@ -82,6 +84,14 @@ static uint64_t memory_of(tutti_comm *comm)
     tti_lock(&comm->queue.lock);
     for (const struct tti_started *op = comm->queue.all; op != NULL; op = op->sibling) bytes += sizeof *op;
     tti_unlock(&comm->queue.lock);
+    return bytes;
+}
+
+static uint64_t memory_of(tutti_comm *comm)
+{
+    tti_queue_hold(comm);
+    uint64_t bytes = held_by(comm);
+    tti_queue_let_go(comm, TUTTI_OK);
     return bytes;
 }
 
