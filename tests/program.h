@@ -121,10 +121,16 @@ const char *program_action_text(const struct program *program, const struct prog
 int program_pick(uint64_t seed, uint64_t what, int bound);
 /* The case of a piece on a comm of this size: its own root and count. */
 struct conf_case program_case(const struct program_item *item, int piece, int group, int size);
+
+/* ---- program_family.c -------------------------------------------------------------------------------------------- */
+
 /* How to cut up a comm of `size` ranks: colour and key of one; where this is in a list, or -1; sizes of a mesh. */
 void program_split(const struct program_action *action, int group, int place, int *colour, int *key);
 int program_selected(const struct program_action *action, int group, int size, int place);
 int program_mesh_first(const struct program_action *action, int group, int size);
+/* The families that an action makes, and the first of all. */
+void program_form(struct program *program, const struct program_action *action);
+void program_form_world(struct program *program);
 
 /* ---- program_data.c ---------------------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEEDS = SANITIZED ? 3 : 12, LIMIT_S = 150 };
+enum { SEEDS = SANITIZED ? 4 : 20, LIMIT_S = 150 };
 
 struct place {
     const char *name;
