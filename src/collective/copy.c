@@ -15,7 +15,6 @@ enum {
     SET_LINES = 4,
     VECTOR_LEAST = 2048, /* from here on the C library may use an instruction that is slow across cores, */
     VECTOR_MOST = 65536, /* and up to here what it does better hardly counts */
-    ACROSS_LEAST = 4096, /* below that streamed lines take longer whatever the caches */
     SLOW_NS = 12,        /* for a line: about what a streamed one takes, there and back */
     SLOW_ENOUGH = 2,
     TIMED = 8,
@@ -182,9 +181,9 @@ void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store)
 }
 
 /* While lines are slow most copies are streamed; in every PERIOD some go to the caches, to see whether that is still so. */
-void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes)
+void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from)
 {
-    if (bytes < ACROSS_LEAST || tti_sim != NULL) {
+    if (bytes < from || tti_sim != NULL) {
         tti_copy(dst, src, bytes, TTI_CACHED);
         return;
     }

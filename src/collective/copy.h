@@ -22,7 +22,11 @@ struct tti_ferry {
     uint32_t turn;
     uint32_t slow; /* timed copies in a row that were */
 };
-void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes);
+void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from);
+
+/* From how many bytes on they may be streamed: less arrives later than through caches, whatever they are. In bursts, where many are on
+ * their way at once, it is how fast they go that counts. */
+enum { TTI_ACROSS_FROM = 4096, TTI_ACROSS_FROM_IN_BURSTS = 1024 };
 
 /* To several, each of which may be src itself (nothing to do there) but not overlap it otherwise. */
 void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t bytes, enum tti_store store);

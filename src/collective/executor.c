@@ -471,6 +471,16 @@ static bool is_fast(const struct tti_op *op)
     }
 }
 
+/* Ranks that share cores enter operations in bursts, a turn on a core long. */
+static void stage(struct tti_op *op, size_t bytes)
+{
+    char *target = staged_by(op, op->shape.rank, bytes);
+    if (op->comm->crowded)
+        tti_copy_across(&op->comm->ferry, target, op->in, bytes, TTI_ACROSS_FROM_IN_BURSTS);
+    else
+        memcpy(target, op->in, bytes);
+}
+
 static void start_fast(struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
@@ -478,7 +488,7 @@ static void start_fast(struct tti_op *op)
     bool gives = shape->kind == TTI_ALL_REDUCE || (shape->kind == TTI_BROADCAST && shape->root == shape->rank);
     op->state = TTI_OP_FAST;
     op->shape.path = TTI_STAGED;
-    if (gives && bytes > 0) memcpy(staged_by(op, shape->rank, bytes), op->in, bytes);
+    if (gives && bytes > 0) stage(op, bytes);
     enter(op);
 }
 

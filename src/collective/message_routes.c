@@ -94,7 +94,7 @@ static bool put_answer(struct tti_box *box, const struct tti_note *note, const v
 
 static void carry(struct tti_messages *messages, void *target, const void *data, size_t length)
 {
-    if (tti_move(length)) tti_copy_across(&messages->ferry, target, data, length);
+    if (tti_move(length)) tti_copy_across(&messages->ferry, target, data, length, TTI_ACROSS_FROM);
     tti_moved();
 }
 
