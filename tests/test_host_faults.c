@@ -196,6 +196,21 @@ static void test_late(int op, size_t count, bool shared)
     CHECK(fault_shared->ranks[2].steps[0].done); /* it may find all it needs: the others had come */
 }
 
+/* Through others that wait too, on its host and elsewhere: everybody names the one that does not come. */
+static void test_chain(int op, const char *setting)
+{
+    struct fault_world world = {.size = 5, .processes = true, .body = come_late};
+    world.settings[0] = setting;
+    world.settings[1] = "TUTTI_DEADLINE_MS=2500";
+    the_op = op;
+    the_count = 100;
+    shared_memory = false;
+    victim = 3;
+    fault_title("%s, %s, to which rank 3 does not come", fault_op_name(op), setting);
+    fault_run(&world);
+    check_error(world.size, TUTTI_ERR_TIMEOUT);
+}
+
 int main(void)
 {
     fault_begin(110);
@@ -212,5 +227,7 @@ int main(void)
     test_late(FAULT_ALL_REDUCE, 40000, true);
     test_late(FAULT_BARRIER, 1, true);
     test_late(FAULT_ALL_GATHER, 2, false);
+    test_chain(FAULT_BARRIER, "TUTTI_HOST_PROCESSES=2");
+    test_chain(FAULT_ALL_GATHER_V, "TUTTI_TRANSPORT=tcp");
     return fault_end();
 }

@@ -200,18 +200,43 @@ static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_wai
     return is_stuck(lanes, *waitable->waiting_for) ? in | TTI_ASK_STUCK : in;
 }
 
+/* Along the ranks of this host, as their memory shows; of one that is elsewhere, as it has said. */
+static int blame(const tutti_comm *comm, int rank)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    int last = tti_local_blame(comm, rank);
+    tti_net_lock(lanes->net);
+    int awaited = tti_lane_awaits(lanes, last);
+    tti_net_unlock(lanes->net);
+    return awaited < 0 || awaited == comm->rank ? last : awaited; /* itself: it has waited */
+}
+
+/* Who was told that this rank waits for another is to blame this one from now on. */
+static void end_wait(struct tti_lanes *lanes)
+{
+    tti_net_lock(lanes->net);
+    if (lanes->tells && !tti_comm_is_broken(lanes->comm)) tti_lanes_tell(lanes, lanes->comm->rank, false);
+    lanes->tells = false;
+    tti_net_unlock(lanes->net);
+}
+
 static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
 {
     struct tti_lanes *lanes = comm->lanes;
-    if (waitable == NULL) return false;
+    if (waitable == NULL) {
+        end_wait(lanes);
+        return false;
+    }
     int peer = *waitable->waiting_for;
     bool message = waitable->kind > TTI_LEAVE;
-    if (comm->local != NULL) tti_local_await(comm, peer);
+    int last = peer < 0 || waitable->kind >= TTI_LEAVE ? peer : blame(comm, peer);
+    if (comm->local != NULL) tti_local_await(comm, last);
     if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return false;
     tti_net_lock(lanes->net);
     if (lanes->asked != peer || (first && message)) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable));
     lanes->asked = peer;
     if (!message && !waitable->started) ask_back(lanes);
+    if (!message) tti_lanes_tell(lanes, last, first);
     const struct tti_lane *lane = tti_lane_at(lanes, peer);
     const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
     bool seen = told != NULL && lane->stuck && told->sequence > lanes->sequence;
@@ -294,7 +319,7 @@ const struct tti_provider_ops tti_provider_host = {
     .spread = spread,
     .find_lost = find_lost,
     .has_left = has_left,
-    .blame = tti_local_blame,
+    .blame = blame,
     .mark_of = mark_of,
     .describe = describe,
     .identify = identify,

@@ -3,11 +3,19 @@
  * Lanes: a comm's dealings with each of its peers over the transport. What they mean is told in net.h.
  */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/local.h"
 #include "collective/net.h"
 #include <string.h>
+
+#define MS INT64_C(1000000)
+enum {
+    TELL_MS = 100,       /* a wait so long is told to those that wait for this rank, */
+    TELL_MOST_MS = 5000, /* and again when it is half as long again, or after this */
+    TELL_SLACK_MS = 500
+};
 
 static int world_rank(const struct tti_lanes *lanes, int rank)
 {
@@ -320,6 +328,8 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     lane->in_message = (aside->head.type & TTI_ASK_IN_MESSAGE) != 0;
     lane->stuck = (aside->head.type & TTI_ASK_STUCK) != 0;
     lane->waits_in = aside->head.type / TTI_ASK_KIND;
+    lane->asked_in = aside->head.sequence;
+    lane->told_awaits = 0;
     tti_lane_note(lanes, peer, &aside->head);
     tti_lane_answer(lanes, peer);
 }
@@ -338,6 +348,48 @@ static void hear_break(struct tti_lanes *lanes, const struct tti_aside *aside)
     atomic_store_explicit(&area->broken, TTI_BROKEN, memory_order_seq_cst);
 }
 
+/* ---- Whom others wait for -------------------------------------------------------------------------------------- */
+
+static void hear_wait(const struct tti_lanes *lanes, struct tti_lane *lane, const struct tti_frame_head *head)
+{
+    int64_t again_ms = head->tag < 0 ? 0 : head->tag < TELL_MOST_MS ? head->tag : TELL_MOST_MS;
+    if (head->value >= (uint64_t)lanes->comm->size) return;
+    lane->awaits = (int)head->value + 1;
+    lane->awaits_in = head->sequence;
+    lane->awaits_until_ns = tti_now_ns() + (2 * again_ms + TELL_SLACK_MS) * MS;
+}
+
+int tti_lane_awaits(const struct tti_lanes *lanes, int peer)
+{
+    const struct tti_lane *lane = tti_lane_at(lanes, peer);
+    if (lane == NULL || lane->awaits == 0 || lane->awaits_in > lanes->sequence) return -1;
+    return tti_now_ns() < lane->awaits_until_ns ? lane->awaits - 1 : -1;
+}
+
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, bool first)
+{
+    int64_t now = tti_now_ns();
+    if (first) lanes->waits_ns = now;
+    int64_t waited_ms = (now - lanes->waits_ns) / MS;
+    int64_t again_ms = waited_ms < 2 * TELL_MOST_MS ? waited_ms / 2 : TELL_MOST_MS;
+    if (waited_ms < TELL_MS) return;
+    bool due = now >= lanes->tell_ns;
+    if (due) lanes->tell_ns = now + again_ms * MS;
+    lanes->tells = true;
+    TTI_TABLE_EACH(place, &lanes->peers)
+    {
+        struct tti_lane *lane = lanes->peers.values[place];
+        if (lane->asked_in < lanes->sequence || (!due && lane->told_awaits == awaited + 1)) continue;
+        lane->told_awaits = awaited + 1;
+        tti_lane_say(lanes, lane->peer,
+                     (struct tti_frame_head){.kind = TTI_FRAME_WAITS,
+                                             .tag = (int32_t)again_ms,
+                                             .sequence = lanes->sequence,
+                                             .value = (uint64_t)awaited},
+                     NULL);
+    }
+}
+
 void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
 {
     struct tti_lane *lane = tti_lane_to(lanes, peer);
@@ -352,6 +404,7 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
     case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
     case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
     case TTI_FRAME_LEAVE: lane->left = true; break;
+    case TTI_FRAME_WAITS: hear_wait(lanes, lane, head); break;
     case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;
     }

@@ -14,6 +14,9 @@
  * cannot end without it (TTI_ASK_STUCK). That comes after all that was sent before; so if the message is still missing then,
  * and the asker has not called that collective, both would wait for ever.
  *
+ * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all blame the
+ * rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself.
+ *
  * Everything here but the word `lock` is guarded by that lock, which is never held while data are reduced.
  */
 #ifndef TTI_COLLECTIVE_NET_H
@@ -39,7 +42,9 @@ enum tti_frame_kind {
     TTI_FRAME_ASK,      /* what was called as op `sequence`? data: the asker's call; type: how it waits */
     TTI_FRAME_BREAK,    /* the comm is broken. data: tutti_error */
     TTI_FRAME_LEAVE,    /* the sender makes no more calls on this comm; sequence: its last op */
-    TTI_FRAME_NUDGE     /* it has published something in memory that both share (local.h) */
+    TTI_FRAME_NUDGE,    /* it has published something in memory that both share (local.h) */
+    TTI_FRAME_WAITS     /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
+                         * it says so again in `tag` ms at most */
 };
 
 /* And, times TTI_ASK_KIND, the kind of the blocking call that it waits in, + 1. */
@@ -110,6 +115,11 @@ struct tti_lane {
     bool asks;                     /* and it is not answered */
     int waits_in;                  /* the blocking call it asked out of: kind + 1; 0: none */
     bool in_message, stuck;        /* how it waited when it asked; it is to be asked back; in its newest call */
+    uint64_t asked_in;             /* its op when it asked last */
+    int told_awaits;               /* rank + 1 that it has been told this one waits for, since then; 0: none */
+    int awaits;                    /* rank + 1 that it has said it waits for, */
+    uint64_t awaits_in;            /* in this op, */
+    int64_t awaits_until_ns;       /* and would have said again by then */
 };
 
 /* A comm's dealings over the transport. */
@@ -135,6 +145,9 @@ struct tti_lanes {
     bool cut;                /* in the same op, but with another number of bytes: */
     uint64_t cut_bytes;
     int64_t asked_ns;         /* when it was asked what it called; 0: was not */
+    int64_t waits_ns;         /* since when the op that runs waits, and */
+    int64_t tell_ns;          /* when those that wait for this rank are told again for whom */
+    bool tells;               /* some were */
     int asked;                /* whom the op that runs has asked because it waits long; -1: nobody */
     bool heard_break;         /* from somebody who told everyone */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
@@ -200,6 +213,11 @@ const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes,
 void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how);
 /* The newest call that it has told of, or NULL. */
 const struct tti_past_call *tti_lane_told(const struct tti_lane *lane);
+/* Whom the peer waits for in the op that runs or one before, as it has said lately; -1: it has not. */
+int tti_lane_awaits(const struct tti_lanes *lanes, int peer);
+/* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; `first`:
+ * the wait has just begun. This rank itself: it waits no more. */
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, bool first);
 /* Takes back what the transport has not begun with. */
 void tti_lanes_stop(struct tti_lanes *lanes);
 void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);
