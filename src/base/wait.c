@@ -172,3 +172,11 @@ int tti_cores_count(const uint64_t cores[TTI_CORE_WORDS])
         for (uint64_t bits = cores[word]; bits != 0; bits &= bits - 1) count++;
     return count;
 }
+
+int tti_cores_of_host(void)
+{
+    uint64_t cores[TTI_CORE_WORDS];
+    tti_cores_mine(cores);
+    int count = tti_cores_count(cores);
+    return count > 1 ? count : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}

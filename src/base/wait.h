@@ -70,5 +70,8 @@ enum { TTI_CORE_WORDS = 16 };
 int tti_core_now(void); /* the one it runs on */
 void tti_cores_mine(uint64_t cores[TTI_CORE_WORDS]);
 int tti_cores_count(const uint64_t cores[TTI_CORE_WORDS]);
+/* How many the ranks of this host have together, as one of them sees it: a rank that is bound to one core says nothing about
+ * the others', and one that may run on several shares these. */
+int tti_cores_of_host(void);
 
 #endif

@@ -12,7 +12,6 @@
 #include "collective/stats.h"
 #include "collective/trace.h"
 #include <string.h>
-#include <unistd.h>
 
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
 static __attribute__((noinline)) void count_cores(tutti_comm *comm)
@@ -23,8 +22,7 @@ static __attribute__((noinline)) void count_cores(tutti_comm *comm)
         if (mine[i] != 0) atomic_fetch_or_explicit(&comm->area->cores[i], mine[i], memory_order_relaxed);
         all[i] = atomic_load_explicit(&comm->area->cores[i], memory_order_relaxed);
     }
-    long cores = comm->lanes == NULL ? tti_cores_count(all) : sysconf(_SC_NPROCESSORS_ONLN);
-    comm->crowded = comm->here > cores;
+    comm->crowded = comm->here > (comm->lanes == NULL ? tti_cores_count(all) : tti_cores_of_host());
 }
 
 static void number(struct tti_op *op, const uint64_t *row)

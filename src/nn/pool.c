@@ -11,7 +11,6 @@
 #include "base/task.h"
 #include "base/wait.h"
 #include <stdalign.h>
-#include <unistd.h>
 
 enum { PATIENCE_NS = 200000 };
 #define SLEEP_NS INT64_C(1000000000) /* how long one sleep lasts at most; then it looks again */
@@ -65,7 +64,9 @@ tutti_status tti_pool_create(int threads, struct tti_pool **out, tutti_error *er
 {
     struct tti_pool *pool = tti_calloc_aligned(sizeof *pool + (size_t)threads * sizeof *pool->helpers);
     if (pool == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a pool of %d threads", threads);
-    pool->crowded = threads > sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t cores[TTI_CORE_WORDS];
+    tti_cores_mine(cores);
+    pool->crowded = threads > tti_cores_count(cores);
     pool->threads = threads;
     for (; pool->started < threads - 1; pool->started++) {
         struct helper *helper = &pool->helpers[pool->started];

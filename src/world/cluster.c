@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "base/wait.h"
 #include "transport/tcp.h"
 #include "world/rendezvous.h"
 #include <errno.h>
@@ -449,7 +450,7 @@ static tutti_status agree(struct joining *joining)
     struct tti_world *world = cluster->seats[0].world;
     struct tti_blobs all;
     struct word mine = {.shares = shares(joining),
-                        .crowded = tti_cluster_here(cluster, cluster->seats[0].rank) > sysconf(_SC_NPROCESSORS_ONLN),
+                        .crowded = tti_cluster_here(cluster, cluster->seats[0].rank) > tti_cores_of_host(),
                         .tuning = world->segment->tuning};
     TTI_TRY(tti_meeting_exchange(joining->meeting, &mine, sizeof mine, &all, joining->error));
     tutti_status status = TUTTI_OK;

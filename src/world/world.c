@@ -79,15 +79,10 @@ tutti_status tti_world_new(const char *job, int size, int process_count, const t
 }
 
 /* More ranks than cores: every meeting costs turns on a core, so more goes by staging. Decided once, by one rank, since
- * all must choose alike. A rank that is bound to one core says nothing about the others. */
+ * all must choose alike. */
 static bool is_crowded(int size)
 {
-    uint64_t cores[TTI_CORE_WORDS];
-    if (tti_sim != NULL) return false; /* each simulated rank computes on its own */
-    tti_cores_mine(cores);
-    long count = tti_cores_count(cores);
-    if (count == 1) count = sysconf(_SC_NPROCESSORS_ONLN);
-    return size > count;
+    return tti_sim == NULL && size > tti_cores_of_host(); /* each simulated rank computes on its own */
 }
 
 static tutti_status read_tuning(const struct tti_world *world, tutti_tuning *tuning, tutti_error *error)
