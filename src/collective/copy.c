@@ -15,8 +15,8 @@ enum {
     SET_LINES = 4,
     VECTOR_LEAST = 2048, /* from here on the C library may use an instruction that is slow across cores, */
     VECTOR_MOST = 65536, /* and up to here what it does better hardly counts */
-    SLOW_NS = 12,        /* for a line: about what a streamed one takes, there and back */
-    SLOW_ENOUGH = 2,
+    SLOW_NS = 12,        /* for a line: what a streamed one takes, there and back */
+    SLOW_ENOUGH = 3,
     TIMED = 8,
     TRIAL = 32,
     PERIOD = 1024,
