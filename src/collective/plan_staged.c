@@ -46,6 +46,7 @@ static void stage(struct tti_plan *plan, const struct tti_shape *shape, const st
     }
     bool one_block = shape->kind == TTI_REDUCE_SCATTER || shape->kind == TTI_REDUCE_SCATTER_V;
     for (int to = 0; to < shape->size; to++) {
+        if (to == me) continue; /* what is its own it takes where it lies */
         struct tti_flow flow = one_block ? tti_reduce_block(shape, to) : tti_flow_of(shape, me, to);
         staged.offset = chunk->base + (uint64_t)to * chunk->window;
         in.offset = flow.source + chunk->begin;
