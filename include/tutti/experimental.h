@@ -54,7 +54,8 @@ TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, 
 #define TUTTI_TUNING_LIST(X)                                                                                           \
     X(one_shot, 256, 0, 8192, "collectives in which all need all: up to here staged and taken without meeting")        \
     X(staged, 1024, 0, 8192, "collectives with a root: up to here likewise; the root waits for nobody")                \
-    X(crowded, 8192, 0, 8192, "more ranks than cores: in place of both of the above")                                  \
+    X(one_shot_crowded, 2048, 0, 8192, "more ranks than cores: in place of one_shot")                                  \
+    X(staged_crowded, 8192, 0, 8192, "more ranks than cores: in place of staged")                                      \
     X(stream, 0, 0, 1125899906842624,                                                                                  \
       "all ranks' buffers: past the caches from here, of copies half up to 4 times this; 0: last cache, at most 32M")  \
     X(stream_to_all, 0, 0, 1125899906842624,                                                                           \

@@ -37,6 +37,7 @@ struct tune_row {
     bool no_attach;    /* measured without cross-memory attach */
     bool of_all_ranks; /* the value counts the buffers of all ranks, the sizes one buffer of one rank */
     enum { TUNE_ALWAYS, TUNE_CROWDED, TUNE_UNCROWDED } when;
+    const char *in_place_of; /* what ranks that have joined go by; NULL: this one */
 };
 
 static const struct tune_row tune_rows[] = {
@@ -54,13 +55,22 @@ static const struct tune_row tune_rows[] = {
      .to = 8192,
      .min_ranks = 2,
      .when = TUNE_UNCROWDED},
-    {.name = "crowded",
+    {.name = "one_shot_crowded",
      .kind = TUNE_UP_TO,
      .ops = {"all_reduce", "all_gather"},
      .from = 64,
      .to = 8192,
      .min_ranks = 2,
-     .when = TUNE_CROWDED},
+     .when = TUNE_CROWDED,
+     .in_place_of = "one_shot"},
+    {.name = "staged_crowded",
+     .kind = TUNE_UP_TO,
+     .ops = {"broadcast"},
+     .from = 64,
+     .to = 8192,
+     .min_ranks = 2,
+     .when = TUNE_CROWDED,
+     .in_place_of = "staged"},
     {.name = "stream",
      .kind = TUNE_FROM,
      .ops = {"all_reduce"},
@@ -149,7 +159,7 @@ static int time_with(struct tuner *tuner, const struct bench_case *c, int64_t va
 {
     tutti_tuning tuning = tuner->chosen;
     *field(&tuning, tuner->row->name) = value;
-    if (tuner->row->when == TUNE_CROWDED) tuning.one_shot = tuning.staged = value;
+    if (tuner->row->in_place_of) *field(&tuning, tuner->row->in_place_of) = value;
     if (tuner->row->no_attach) tuning.attach = limits_of("attach")->high;
     if (tutti_tuning_set(tuner->self->world, &tuning) != TUTTI_OK) return bench_failed(tuner->self);
     return bench_time_batch(tuner->self, c, batch, seconds);
@@ -336,7 +346,7 @@ static int tune_one(struct tuner *tuner)
     before = *value;
     const char *why = missing(tuner);
     if (why) {
-        /* here it stands at what `crowded` put in its place: that is not for the file */
+        /* here it stands at what stands in its place with more ranks than cores: that is not for the file */
         if (tuner->row->when == TUNE_UNCROWDED && tuner->limits->initial) *value = atoll(tuner->limits->initial);
         say(tuner, "%s %lld  # not measured: %s\n", tuner->row->name, (long long)*value, why);
         return CLI_GO_ON;

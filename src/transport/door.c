@@ -24,6 +24,11 @@ void tti_door_init(struct tti_door *door, const struct tti_proof_job *job, enum 
 static tutti_status cannot_listen(const struct tti_address *address, uint16_t low, uint16_t high, tutti_error *error)
 {
     char text[TTI_ADDRESS_TEXT];
+    if (errno == EADDRINUSE && low == 0)
+        return tti_error_set(
+            error, TUTTI_ERR_JOIN, errno,
+            "no port of this host is free: a closed connection keeps its own for a minute; wait, or name "
+            "other ports by the option ports");
     if (errno == EADDRINUSE && low == high)
         return tti_error_set(error, TUTTI_ERR_JOIN, errno, "port %u of this host is taken; choose another", low);
     if (errno == EADDRINUSE)

@@ -93,7 +93,10 @@ static tutti_status read_tuning(const struct tti_world *world, tutti_tuning *tun
         tutti_status status = tti_tuning_read(world->options.tuning, tuning, reason, sizeof reason);
         if (status != TUTTI_OK) return tti_error_set(error, status, 0, "the option tuning: %s", reason);
     }
-    if (is_crowded(world->size)) tuning->one_shot = tuning->staged = tuning->crowded;
+    if (is_crowded(world->size)) {
+        tuning->one_shot = tuning->one_shot_crowded;
+        tuning->staged = tuning->staged_crowded;
+    }
     return TUTTI_OK;
 }
 

@@ -7,7 +7,7 @@ for as in threads processes; do
     tool bench --tune tuning.txt --ranks 2 --as $as
     check "$as: status" 0 "$STATUS"
     matches "$as: what was measured" "^# +all_reduce +1024 B .* us" "$OUT"
-    for name in one_shot staged crowded stream chunk attach tree eager dissemination; do
+    for name in one_shot staged one_shot_crowded staged_crowded stream chunk attach tree eager dissemination; do
         matches "$as: $name" "^$name [0-9]+\$" "$(cat tuning.txt)"
     done
     tool bench all_reduce -b 64 -e 64 -n 2 --ranks 2 --as $as --tuning "$PWD/tuning.txt"
