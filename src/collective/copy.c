@@ -5,6 +5,7 @@
 #include "base/sim.h"
 #include "collective/kernels.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -15,7 +16,7 @@ enum {
     SET_LINES = 4,
     VECTOR_LEAST = 2048, /* from here on the C library may use an instruction that is slow across cores, */
     VECTOR_MOST = 65536, /* and up to here what it does better hardly counts */
-    SLOW_NS = 12,        /* for a line: what a streamed one takes, there and back */
+    SLOW_NS = 20,        /* for a line, until it is there: twice what a streamed one takes */
     SLOW_ENOUGH = 3,
     TIMED = 8,
     TRIAL = 32,
@@ -180,6 +181,13 @@ void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store)
         tti_copy_to_all(&dst, 1, src, bytes, store);
 }
 
+/* Stores wait in line after the instructions that made them. */
+static int64_t now_when_stored(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    return tti_now_ns();
+}
+
 /* While lines are slow most copies are streamed; in every PERIOD some go to the caches, to see whether that is still so. */
 void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from)
 {
@@ -189,10 +197,10 @@ void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t
     }
     uint32_t turn = ferry->turn++ % PERIOD;
     bool streams = ferry->slow >= SLOW_ENOUGH && turn >= TRIAL, timed = !streams && turn % TIMED == TIMED - 1;
-    int64_t start = timed ? tti_now_ns() : 0;
+    int64_t start = timed ? now_when_stored() : 0;
     tti_copy(dst, src, bytes, streams ? TTI_STREAMED : TTI_CACHED);
     if (!timed) return;
-    bool slow = tti_now_ns() - start > (int64_t)(bytes / LINE_BYTES) * SLOW_NS;
+    bool slow = now_when_stored() - start > (int64_t)(bytes / LINE_BYTES) * SLOW_NS;
     ferry->slow = slow ? ferry->slow + 1 : 0;
 }
 
