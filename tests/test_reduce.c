@@ -488,6 +488,22 @@ static void test_copy(void)
     CHECK_THAT(tti_kernels_force(NULL), "the best kernels");
 }
 
+/* Whatever way it takes: of these copies, which begin as on a machine with slow lines, some are timed. */
+static void test_copy_across(void)
+{
+    static const size_t sizes[] = {0, 1023, 1024, 4095, 4097, 8192};
+    struct tti_ferry ferry = {.slow = 1000};
+    for (int turn = 0; turn < 3000; turn++) {
+        size_t bytes = sizes[turn % 6], shift = pick(64);
+        unsigned char *to = place(0, bytes, shift, NULL);
+        const unsigned char *from = sources[1] + pick(64);
+        tti_copy_across(&ferry, to, from, bytes, turn % 2 == 0 ? TTI_ACROSS_FROM : TTI_ACROSS_FROM_IN_BURSTS);
+        CHECK_THAT(memcmp(to, from, bytes) == 0 && guarded(work[0], GUARD + shift, bytes), "%zu bytes, turn %d", bytes,
+                   turn);
+    }
+    CHECK_THAT(ferry.turn == 1500, "%u of them may go past the caches", ferry.turn);
+}
+
 /* To up to 9 places, the first of them the source itself. */
 static void check_copy_to_all(const char *set, int dst_count, size_t bytes, enum tti_store store, bool aligned,
                               bool in_place)
@@ -553,6 +569,7 @@ int main(void)
     test_reduce();
     test_scan();
     test_copy();
+    test_copy_across();
     test_copy_to_all();
     test_swap();
     test_registry();

@@ -346,7 +346,7 @@ static int tune_one(struct tuner *tuner)
     before = *value;
     const char *why = missing(tuner);
     if (why) {
-        /* here it stands at what stands in its place with more ranks than cores: that is not for the file */
+        /* the ranks have joined with the value for more ranks than cores: that is not for the file */
         if (tuner->row->when == TUNE_UNCROWDED && tuner->limits->initial) *value = atoll(tuner->limits->initial);
         say(tuner, "%s %lld  # not measured: %s\n", tuner->row->name, (long long)*value, why);
         return CLI_GO_ON;

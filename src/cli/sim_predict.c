@@ -304,8 +304,8 @@ struct child {
     int answers;
 };
 
-/* In a process of its own, which does not outlive this one: what a run that was ended half way leaves behind goes with it. `tells`: its plans, as soon as all
- * ranks have made them. */
+/* In a process of its own, which does not outlive this one: what a run that was ended half way leaves behind goes with it.
+ * `tells`: its plans, as soon as all ranks have made them. */
 static int start_apart(const struct sim_case *c, const struct algorithm *algorithm, const struct known *known,
                        bool tells, struct child *child)
 {

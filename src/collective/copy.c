@@ -17,12 +17,12 @@ enum {
     VECTOR_LEAST = 2048, /* from here on the C library may use an instruction that is slow across cores, */
     VECTOR_MOST = 65536, /* and up to here what it does better hardly counts */
     SLOW_NS = 20,        /* for a line, until it is there: twice what a streamed one takes */
-    SLOW_ENOUGH = 3,
-    TIMED = 8,
-    TRIAL = 32,
-    PERIOD = 1024,
-    BLOCK_BYTES = 4096, /* to targets that are written in turn: read from memory once, then from the first cache */
-    TURN_BYTES = 4096   /* of a mixed copy, before it turns to its other half */
+    SLOW_ENOUGH = 3,     /* in a row: one may have been interrupted */
+    TIMED = 8,           /* one in so many is */
+    TRIAL = 32,          /* go to the caches, */
+    PERIOD = 1024,       /* of so many, though lines have been slow */
+    BLOCK_BYTES = 4096,  /* to targets that are written in turn: read from memory once, then from the first cache */
+    TURN_BYTES = 4096    /* of a mixed copy, before it turns to its other half */
 };
 
 /* Bytes up to where `pointer` has whole lines, `bytes` at most. */
@@ -188,7 +188,7 @@ static int64_t now_when_stored(void)
     return tti_now_ns();
 }
 
-/* While lines are slow most copies are streamed; in every PERIOD some go to the caches, to see whether that is still so. */
+/* While lines are slow most copies are streamed; some go to the caches, to see whether that is still so. */
 void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from)
 {
     if (bytes < from || tti_sim != NULL) {

@@ -15,18 +15,18 @@ enum tti_store { TTI_CACHED, TTI_MIXED, TTI_STREAMED };
 
 void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store);
 
-/* Copies to memory that another core reads next, and has read before. Lines that it has had come back fast where the cores share
- * a cache; where they do not, whole pages are there sooner if they go past the caches. Which it is changes while programs
- * run, as hosts move the cores of their guests: so it is found by timing one copy in some. One of these for each caller. */
+/* Copies to memory that another core reads next, and has read before. Lines that it has had come back fast where the cores
+ * share a cache; where they do not, whole pages are there sooner if they go past the caches. Which it is changes while
+ * programs run, as hosts move the cores of their guests: so it is found by timing one copy in some. One of these for each
+ * caller. */
 struct tti_ferry {
     uint32_t turn;
     uint32_t slow; /* timed copies in a row that were */
 };
-void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from);
-
-/* From how many bytes on they may be streamed: less arrives later than through caches, whatever they are. In bursts, where many are on
- * their way at once, it is how fast they go that counts. */
+/* `from`: how many bytes may go past the caches. Fewer arrive later that way, whatever the caches; in bursts, where many copies
+ * are on their way at once, it is how fast they go that counts. */
 enum { TTI_ACROSS_FROM = 4096, TTI_ACROSS_FROM_IN_BURSTS = 1024 };
+void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from);
 
 /* To several, each of which may be src itself (nothing to do there) but not overlap it otherwise. */
 void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t bytes, enum tti_store store);

@@ -3,9 +3,8 @@
  * What the files message*.c share: boxes, notes and the routes they take.
  *
  * Ranks exchange notes, in order per pair of ranks. A small message is one note (EAGER), or that and some more (PART, with
- * number 0). A large one is announced (LARGE, with
- * the place of its data) and waits in its sender; the receiver that matches it answers with the way it chose and the
- * place of its own buffer (ACCEPT). Then, by the way:
+ * number 0). A large one is announced (LARGE, with the place of its data) and waits in its sender; the receiver that matches
+ * it answers with the way it chose and the place of its own buffer (ACCEPT). Then, by the way:
  *   HALVES  both can reach the other's buffer, by attach too: each copies half, then says so (SENT, RECEIVED)
  *   FETCH   the receiver reads the sender's memory, then says so (RECEIVED)
  *   PARTS   the data travel as notes (PART)

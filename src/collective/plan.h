@@ -121,8 +121,8 @@ struct tti_shape {
     int rank, size, root;
     size_t element; /* bytes */
     uint64_t count; /* elements; of one block where there are blocks */
-    bool in_place;  /* all_to_all: on all ranks; broadcast, gather, scatter: at the root; MESSAGES: this rank's buffers
-                             * overlap, any kind */
+    /* all_to_all: on all ranks; broadcast, gather, scatter: at the root; MESSAGES: this rank's buffers overlap, any kind */
+    bool in_place;
     const uint64_t *tables; /* v-forms: size rows of 4 * size: in counts, in offsets, out counts, out offsets; MESSAGES:
                              * this rank's row alone */
     size_t bounce_bytes;    /* of one rank; 0: none */
