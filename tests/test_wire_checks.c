@@ -173,6 +173,29 @@ static void test_silence(size_t bytes)
     tti_door_close(&door);
 }
 
+/* As many silent connections as there is room for may stay while nobody else comes; one more, and the oldest goes. */
+static void test_full_house(void)
+{
+    struct tti_key key = {{1}};
+    struct tti_proof_job job;
+    struct tti_door door;
+    struct tti_address_list list;
+    struct tti_hello who;
+    tutti_error error;
+    int fds[TTI_STRANGERS + 1];
+    tti_proof_setup(&job, &key, "job", 0, 0, 2);
+    tti_door_init(&door, &job, TTI_PROOF_MESH);
+    CHECK(tti_door_open(&door, "127.0.0.1", 0, 0, &list, &error) == TUTTI_OK);
+    for (int i = 0; i <= TTI_STRANGERS; i++) {
+        fds[i] = tti_connect(&list.at[0]);
+        while (door.came <= (uint64_t)i) CHECK(tti_door_next(&door, &who) < 0);
+        CHECK(tti_door_next(&door, &who) < 0);
+        CHECK_THAT(door.refused == (i == TTI_STRANGERS), "%d refused of %d", door.refused, i + 1);
+    }
+    for (int i = 0; i <= TTI_STRANGERS; i++) close(fds[i]);
+    tti_door_close(&door);
+}
+
 int main(void)
 {
     tutti_error error;
@@ -182,5 +205,6 @@ int main(void)
     test_filled_head();
     test_silence(0);
     test_silence(sizeof(struct tti_hello) / 2);
+    test_full_house();
     return end_of_checks();
 }

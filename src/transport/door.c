@@ -104,8 +104,9 @@ static void turn_away(struct tti_door *door, struct tti_guest *guest, const char
     guest->fd = -1;
 }
 
-/* A place for one more. NULL when all are taken by connections that know the key. */
-static struct tti_guest *make_room(struct tti_door *door)
+/* A place for one more: a free one, or that of the oldest stranger, which has to go. NULL when all are taken by connections
+ * that know the key. */
+static struct tti_guest *place_for_one(struct tti_door *door)
 {
     struct tti_guest *room = NULL, *oldest = NULL;
     int strangers = 0;
@@ -118,20 +119,25 @@ static struct tti_guest *make_room(struct tti_door *door)
             if (oldest == NULL || guest->number < oldest->number) oldest = guest;
         }
     }
-    if (oldest == NULL || (room != NULL && strangers < TTI_STRANGERS)) return room;
-    turn_away(door, oldest, "said too little for too long");
-    return oldest;
+    return oldest == NULL || (room != NULL && strangers < TTI_STRANGERS) ? room : oldest;
 }
 
+static const char too_little[] = "said too little for too long";
+
+/* Nobody goes before another has come. */
 static bool admit(struct tti_door *door, int listener, int64_t now_ns)
 {
-    struct tti_guest *guest = make_room(door);
+    struct tti_guest *guest = place_for_one(door);
+    struct tti_address from;
     if (guest == NULL) return false;
-    guest->fd = door->accept(listener, &guest->from);
-    if (guest->fd < 0) {
+    int fd = door->accept(listener, &from);
+    if (fd < 0) {
         door->system_errno = errno == EAGAIN ? 0 : errno;
         return false;
     }
+    if (guest->fd >= 0) turn_away(door, guest, too_little);
+    guest->fd = fd;
+    guest->from = from;
     guest->since_ns = now_ns;
     guest->number = door->came++;
     tti_proof_accept(&guest->proof, door->job, door->purpose);
@@ -151,7 +157,7 @@ static int serve(struct tti_door *door, struct tti_guest *guest, int64_t now_ns,
     if (state == TTI_PROOF_FAILED)
         turn_away(door, guest, guest->proof.why);
     else if (now_ns - guest->since_ns > TTI_PROOF_NS)
-        turn_away(door, guest, "said too little for too long");
+        turn_away(door, guest, too_little);
     return -1;
 }
 
