@@ -2,15 +2,18 @@
  * ctest: timeout=60 labels=asan processors=2
  *
  * Comms and meshes that are made while one rank's memory runs out, at every place where it can: all ranks get the same error,
- * at once, and where the comm they come from is whole, nothing is lost and the next one can be made. And collectives over tcp:
- * no rank waits for what another had no memory to say or to hear. (Over memory: test_limits.c.)
+ * at once, and where the comm they come from is whole, nothing is lost and the next one can be made. And collectives and
+ * messages over tcp: no rank waits for what another had no memory to say or to hear, nor for one that was lost meanwhile.
+ * (Over memory: test_limits.c.)
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "collective/comm.h"
 #include "fault.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 enum { ALLOCATIONS_MOST = 200, PATIENCE_MS = 20000 };
 
@@ -100,7 +103,7 @@ static void test_making(void)
             }
 }
 
-/* ---- Collectives over tcp -------------------------------------------------------------------------------------- */
+/* ---- Over tcp -------------------------------------------------------------------------------------------------- */
 
 enum { COUNT = 60000 }; /* of what is not sent before it is received */
 
@@ -127,26 +130,93 @@ static bool run_op(void)
     fault_run(&world);
     const struct fault_step *own = &fault_shared->ranks[victim].steps[0];
     const struct fault_step *other = &fault_shared->ranks[1 - victim].steps[0];
-    fault_time("a collective over tcp without memory", own->ended_ns - own->began_ns, 1000);
-    fault_time("a collective over tcp without memory", other->ended_ns - other->began_ns, 1000);
+    fault_time("an operation over tcp without memory", own->ended_ns - own->began_ns, 1000);
+    fault_time("an operation over tcp without memory", other->ended_ns - other->began_ns, 1000);
     if (own->status == TUTTI_OK) return other->status == TUTTI_OK;
     return !CHECK_THAT(own->status == TUTTI_ERR_MEMORY && fault_has(own, "memory"), "%s: %s",
                        tutti_status_name(own->status), own->error.text);
 }
 
-static void test_collectives(void)
+static void test_operations(void)
 {
-    for (the_op = 0; the_op < FAULT_SENDRECV; the_op++) {
+    for (the_op = 0; the_op < FAULT_OPS; the_op++) {
         victim = the_op % 2;
         for (allowed = 0; allowed < ALLOCATIONS_MOST && !run_op(); allowed++) continue;
         CHECK(allowed < ALLOCATIONS_MOST);
     }
 }
 
+/* From a rank of which nothing is known so far. */
+static void receive_from_any(tutti_comm *comm, struct fault_rank *self)
+{
+    float value = 1;
+    fault_meet(comm);
+    if (tutti_rank(comm) == 0) {
+        fault_await_mark(1, 1);
+        CHECK(tutti_send(comm, &value, 1, TUTTI_F32, 1, 0) == TUTTI_OK);
+        return;
+    }
+    tti_alloc_fail_after(0);
+    atomic_store(&self->mark, 1);
+    tutti_within(comm, PATIENCE_MS);
+    FAULT_CALL(self, comm, tutti_recv(comm, &value, 1, TUTTI_F32, TUTTI_ANY_SOURCE, 0, NULL));
+    tti_alloc_fail_after(-1);
+}
+
+static void test_any(void)
+{
+    struct fault_world world = {.size = 2, .processes = true, .body = receive_from_any};
+    world.settings[0] = "TUTTI_TRANSPORT=tcp";
+    fault_title("a message over tcp comes, and there is no memory for it");
+    fault_run(&world);
+    const struct fault_step *step = &fault_shared->ranks[1].steps[0];
+    CHECK_THAT(step->status == TUTTI_ERR_MEMORY && fault_has(step, "no memory for messages of rank 0"), "%s: %s",
+               tutti_status_name(step->status), step->error.text);
+}
+
+/* ---- A rank that is lost meanwhile ----------------------------------------------------------------------------- */
+
+static void outlive(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *other = NULL;
+    CHECK(tutti_comm_duplicate(comm, &other) == TUTTI_OK && tutti_barrier(comm) == TUTTI_OK);
+    fault_meet(comm);
+    while (tutti_rank(comm) == 1) pause();
+    tti_alloc_fail_after(0);
+    atomic_store(&self->mark, 1);
+    FAULT_CALL(self, comm, tutti_barrier(tutti_within(comm, PATIENCE_MS)));
+    FAULT_CALL(self, other, tutti_barrier(tutti_within(other, PATIENCE_MS)));
+    tti_alloc_fail_after(-1);
+    CHECK(tutti_comm_free(other) == TUTTI_OK);
+}
+
+static void kill_one(struct fault_world *world)
+{
+    fault_await_mark(0, 1);
+    fault_expect_end(1);
+    kill(world->pids[1], SIGKILL);
+}
+
+static void test_lost(void)
+{
+    struct fault_world world = {.size = 2, .processes = true, .body = outlive, .meanwhile = kill_one};
+    world.settings[0] = "TUTTI_TRANSPORT=tcp";
+    fault_title("rank 1 is lost, rank 0 has no memory to note it");
+    fault_run(&world);
+    for (int i = 0; i < 2; i++) {
+        const struct fault_step *step = &fault_shared->ranks[0].steps[i];
+        CHECK_THAT(step->status == TUTTI_ERR_PEER_LOST && step->error.peer == 1, "%s about rank %d: %s",
+                   tutti_status_name(step->status), step->error.peer, step->error.text);
+        fault_time("a rank that is lost without memory to note it", step->ended_ns - step->began_ns, 200);
+    }
+}
+
 int main(void)
 {
     fault_begin(55);
-    test_collectives();
+    test_operations();
+    test_any();
+    test_lost();
     test_making();
     return fault_end();
 }

@@ -45,12 +45,22 @@ static void send_frame(struct tti_box *box, struct carrier *carrier, const struc
     if (frames->transport->ops->send(frames->transport, to, &carrier->outgoing)) sent(&carrier->outgoing, TUTTI_OK);
 }
 
+/* The peer would wait for what cannot be said. */
+static bool no_memory(struct tti_box *box)
+{
+    tutti_comm *comm = box->messages->comm;
+    box->messages->failure = tti_comm_break(comm, TTI_SEND, TUTTI_ERR_MEMORY, comm->rank,
+                                            "rank %d has no memory for a message to rank %d", comm->rank, box->peer);
+    return false;
+}
+
 /* Places mean nothing on another host, so only small messages have data. */
 static bool put(struct tti_box *box, const struct tti_note *note, const void *data, size_t length)
 {
     if (note->kind != TTI_NOTE_EAGER) length = 0;
     struct carrier *carrier = tti_malloc(1, sizeof *carrier + length);
-    if (carrier == NULL) return false;
+    if (carrier == NULL)
+        return note->kind <= TTI_NOTE_RECEIVED && no_memory(box); /* nobody waits for the other notes */
     *carrier = (struct carrier){0};
     if (length > 0) memcpy(carrier->data, data, length);
     if (note->kind == TTI_NOTE_EAGER) box->owed += length;
@@ -63,7 +73,7 @@ static bool send_in_place(struct tti_box *box, struct tti_send *send, const stru
 {
     struct tti_letter *letter = &send->letter;
     struct carrier *carrier = tti_calloc(1, sizeof *carrier);
-    if (carrier == NULL) return false;
+    if (carrier == NULL) return no_memory(box);
     carrier->letter = letter;
     letter->carrier = carrier;
     letter->exposed = true;
@@ -211,7 +221,12 @@ void *tti_frame_begin(tutti_comm *comm, int peer, const struct tti_frame_head *h
     *cookie = NULL;
     struct tti_box *box = tti_box_of(comm->messages, peer);
     struct tti_note note = note_of(head);
-    if (box == NULL || comm->messages->stopped) return NULL;
+    if (comm->messages->stopped) return NULL;
+    if (box == NULL) {
+        comm->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
+                                                 "rank %d has no memory for messages of rank %d", comm->rank, peer);
+        return NULL;
+    }
     if (!is_sound(&note, head->bytes)) {
         complain(box, head);
         return NULL;

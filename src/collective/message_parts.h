@@ -47,10 +47,11 @@ struct tti_messages;
 struct tti_route {
     /* Makes what put() needs; NULL: nothing. */
     tutti_status (*open)(struct tti_box *box, tutti_error *error);
-    /* Copies a note with `length` bytes of data on its way; false when there is no room now. */
+    /* Copies a note with `length` bytes of data on its way; false when there is no room now, or no memory: what somebody would
+     * wait for breaks the comm then. */
     bool (*put)(struct tti_box *box, const struct tti_note *note, const void *data, size_t length);
-    /* Sends a message that is larger than a note, with its data, and ends it when these are on their way; false: no memory, or no
-     * room for more of it. NULL: put() is for all. */
+    /* Sends a message that is larger than a note, with its data, and ends it when these are on their way; false: no room for
+     * more of it, or no memory, and the comm is broken. NULL: put() is for all. */
     bool (*give)(struct tti_box *box, struct tti_send *send);
     /* How many bytes of this message, in notes, may be sent before it is received; NULL: one note. */
     int (*gives)(const struct tti_box *box, const struct tti_send *send);

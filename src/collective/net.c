@@ -168,6 +168,17 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
         take_stray(net, aside);
 }
 
+/* Where it cannot be noted that a rank is lost, those that wait for it hear of it at once. */
+static void break_all(struct tti_net *net, int peer, const char *text)
+{
+    for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
+        int rank = lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
+        if (rank >= 0)
+            tti_comm_break(lanes->comm, TTI_LEAVE, TUTTI_ERR_PEER_LOST, rank, "rank %d was lost without leaving: %s",
+                           rank, text);
+    }
+}
+
 static void lose(void *context, int peer, bool closed, int system_errno, const char *text)
 {
     struct tti_net *net = context;
@@ -185,7 +196,9 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     if (closed || tti_table_get(&net->lost, peer) != NULL) return;
     char *why = tti_calloc(1, bytes);
     if (why != NULL) memcpy(why, text, bytes);
-    if (why != NULL && !tti_table_set(&net->lost, peer, why)) tti_free(why);
+    if (why != NULL && tti_table_set(&net->lost, peer, why)) return;
+    tti_free(why);
+    break_all(net, peer, text);
 }
 
 bool tti_net_move(struct tti_net *net, int awaited)
