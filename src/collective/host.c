@@ -124,16 +124,18 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
         snprintf(wait, sizeof wait, " and it said that it waits in %s for rank %d",
                  tti_kind_name((enum tti_kind)waits_in), comm->rank);
     const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
-    bool newest = told != NULL && told->sequence >= sequence;
-    if (newest) past = told;
+    bool newest = told != NULL && told->sequence >= sequence, ahead = sequence > lanes->sequence;
+    if (newest) {
+        past = told;
+        sequence = told->sequence;
+    }
     if (past != NULL) tti_call_describe(&past->call, call, sizeof call);
     tti_net_unlock(lanes->net);
     if (newest)
-        snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)told->sequence, call,
-                 wait);
+        snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)sequence, call, wait);
     else if (sequence == 0)
         snprintf(text, bytes, "rank %d has not been heard of in a collective here%s", rank, wait);
-    else if (sequence > lanes->sequence)
+    else if (ahead)
         snprintf(text, bytes, "rank %d was last heard of in #%llu, which rank %d has not called", rank,
                  (unsigned long long)sequence, comm->rank);
     else
@@ -143,8 +145,11 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
 
 static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
-    const char *why = tti_table_get(&comm->lanes->net->lost, tti_member(comm, rank));
+    struct tti_net *net = comm->lanes->net;
+    tti_net_lock(net); /* another thread may note one more that is lost, and move the table */
+    const char *why = tti_table_get(&net->lost, tti_member(comm, rank));
     snprintf(text, bytes, "%s", why == NULL ? "lost" : why);
+    tti_net_unlock(net);
 }
 
 /* Whether what a rank gets of this call depends on what the peer gives. */
