@@ -51,8 +51,11 @@ enum program_content {
     CONTENT_COLLECTIVE,
     CONTENT_MANY,
     CONTENT_LETTERS,
-    CONTENT_ORPHAN /* a receive that nobody answers */
+    CONTENT_ORPHAN /* a receive that nobody answers, or a send that nobody receives */
 };
+
+/* Whose handles are given up as soon as there are any: no rank waits for these letters, the other side does for its own. */
+enum program_drops { DROPS_NONE, DROPS_SENDS, DROPS_RECEIVES };
 
 /* Something that is called, or started and ends later. */
 struct program_item {
@@ -64,6 +67,9 @@ struct program_item {
     int letters, tag;
     bool any_source, any_tag; /* receives take what comes; with both, a barrier follows */
     bool large;               /* of which table its data are */
+    bool huge;                /* cut into parts on its way */
+    enum program_drops drops;
+    bool sends; /* an orphan */
     bool prepared;
     uint64_t seed;
 };
@@ -179,6 +185,7 @@ void program_piece_free(struct program_piece *piece, tutti_comm *world);
 struct program_live {
     const struct program_item *item;
     tutti_comm *comm;
+    int rank, size; /* there, also when it is gone */
     struct program_piece pieces[2 * PROGRAM_LETTERS];
     int piece_count;
     tutti_op ops[2 * PROGRAM_LETTERS];

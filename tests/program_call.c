@@ -70,7 +70,7 @@ static tutti_status call_many(struct program_live *live, tutti_op *op)
 {
     const struct program_item *item = live->item;
     struct conf_case one = live->piece_count > 0 ? live->pieces[0].one : item->one;
-    tutti_reduction reduction = conf_reduction(one.column, tutti_rank(live->comm));
+    tutti_reduction reduction = conf_reduction(one.column, live->rank);
     tutti_piece pieces[PROGRAM_PIECES];
     size_t n = (size_t)live->piece_count;
     tutti_comm *comm = live->comm;

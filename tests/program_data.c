@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What random programs move. There are two tables of random numbers for each type, a small and a large one, the same for all
- * programs; every call takes its data from a place of its own in them, so that what was left by another call is seen.
+ * programs; every call takes its data from a place of its own in them, so that what was left by another call is seen. What is
+ * longer than a table goes round in it.
  */
 #include "program.h"
 
@@ -139,22 +140,33 @@ void program_piece_free(struct program_piece *piece, tutti_comm *world)
 
 /* ---- What memory holds before and after -------------------------------------------------------------------------- */
 
+static void copy_round(unsigned char *target, const struct conf_table *table, const unsigned char *row, size_t first,
+                       size_t count)
+{
+    size_t element = tutti_type_bytes(table->type);
+    while (count > 0) {
+        size_t at = first % table->count, now = count < table->count - at ? count : table->count - at;
+        memcpy(target, row + at * element, now * element);
+        target += now * element;
+        first += now;
+        count -= now;
+    }
+}
+
 static void write_image(const struct program_piece *piece, const struct program_region *region, bool after,
                         unsigned char *image)
 {
     const struct conf_layout *layout = &piece->layout;
     size_t element = tutti_type_bytes(piece->one.type);
     if (region->bytes > 0) memset(image, piece->pattern, region->bytes);
-    if (region->has_in && layout->in_used && layout->in_count > 0)
-        memcpy(image + region->in_at, piece->table->in[piece->rank] + piece->shift * element,
-               layout->in_count * element);
+    if (region->has_in && layout->in_used)
+        copy_round(image + region->in_at, piece->table, piece->table->in[piece->rank], piece->shift, layout->in_count);
     for (int i = 0; i < layout->blocks && after && region->has_out; i++) {
         const struct conf_block *block = &layout->block[i];
         const unsigned char *source = block->from < 0 ? piece->table->reduced[piece->one.column][block->last]
                                                       : piece->table->in[block->from];
-        if (block->count > 0)
-            memcpy(image + region->out_at + block->target * element, source + (block->source + piece->shift) * element,
-                   block->count * element);
+        copy_round(image + region->out_at + block->target * element, piece->table, source, block->source + piece->shift,
+                   block->count);
     }
 }
 

@@ -27,7 +27,7 @@ static int letter_count(const struct program_item *item, int size)
 static struct letter letter_of(const struct program_run *run, const struct program_live *live, int number)
 {
     const struct program_item *item = live->item;
-    int size = tutti_size(live->comm), group = run->program->families[item->family].group[run->rank];
+    int size = live->size, group = run->program->families[item->family].group[run->rank];
     uint64_t seed = conf_hash(item->seed, (uint64_t)(5000 + group * 64 + number));
     struct letter letter = {.tag = item->tag + (item->seed % 3 == 0 ? number % 2 : number)};
     /* of senders that each have to wait for their turn, nobody may be asked for another one's tag */
@@ -54,7 +54,7 @@ static struct program_piece *place(struct program_run *run, struct program_live 
     struct program_piece *piece = &live->pieces[live->piece_count++];
     *piece = (struct program_piece){
         .one = live->item->one, .table = program_table(live->item), .letter = number, .sends = sends};
-    piece->rank = tutti_rank(live->comm);
+    piece->rank = live->rank;
     piece->one.place = CONF_OUT_OF_PLACE;
     piece->layout.in_used = sends;
     piece->layout.out_used = !sends;
@@ -146,7 +146,7 @@ static bool send_to_self(struct program_run *run, struct program_live *live, int
 
 static bool one_by_one(struct program_run *run, struct program_live *live, int count)
 {
-    int rank = tutti_rank(live->comm);
+    int rank = live->rank;
     for (int i = 0; i < count; i++) {
         struct letter letter = letter_of(run, live, i);
         bool good = true;
@@ -165,7 +165,7 @@ static bool one_by_one(struct program_run *run, struct program_live *live, int c
 
 static void refill(struct program_run *run, struct program_live *live)
 {
-    int rank = tutti_rank(live->comm);
+    int rank = live->rank;
     program_piece_fill(&live->pieces[0], letter_of(run, live, rank).shift);
     program_piece_fill(&live->pieces[1], 0);
 }
@@ -203,15 +203,15 @@ bool program_letters_again(struct program_run *run, struct program_live *live)
 
 /* ---- Many at once ------------------------------------------------------------------------------------------------ */
 
-static tutti_status post_one(struct program_run *run, struct program_live *live, int number, bool sends, bool grouped)
+static tutti_status post_one(struct program_run *run, struct program_live *live, int number, bool sends, tutti_op *op)
 {
+    bool grouped = op == NULL;
     struct letter letter = letter_of(run, live, number);
     const struct program_item *item = live->item;
     struct program_piece *piece = place(run, live, number, sends);
     tutti_comm *comm = live->comm;
     tutti_type type = item->one.type;
     if (piece == NULL) return TUTTI_ERR_MEMORY;
-    tutti_op *op = grouped ? NULL : &live->ops[live->op_count++];
     if (sends)
         return grouped ? tutti_send(comm, piece->in_pointer, letter.count, type, letter.target, letter.tag)
                        : tutti_send_start(comm, piece->in_pointer, letter.count, type, letter.target, letter.tag, op);
@@ -221,11 +221,22 @@ static tutti_status post_one(struct program_run *run, struct program_live *live,
                    : tutti_recv_start(comm, piece->out_pointer, item->one.count, type, from, tag, message, op);
 }
 
+static tutti_status post_or_drop(struct program_run *run, struct program_live *live, int number, bool sends)
+{
+    bool grouped = live->item->post == POST_GROUP;
+    tutti_op *op = grouped ? NULL : &live->ops[live->op_count];
+    tutti_status status = post_one(run, live, number, sends, op);
+    if (status != TUTTI_OK || grouped) return status;
+    if (live->item->drops == (sends ? DROPS_SENDS : DROPS_RECEIVES)) return tutti_drop(*op);
+    live->op_count++;
+    return TUTTI_OK;
+}
+
 /* Sends, receives or both, in this rank's own order if they may. */
 static bool post(struct program_run *run, struct program_live *live, bool sends, bool receives)
 {
-    int rank = tutti_rank(live->comm), count = letter_count(live->item, tutti_size(live->comm));
-    bool ordered = in_order(live->item), grouped = live->item->post == POST_GROUP;
+    int rank = live->rank, count = letter_count(live->item, live->size);
+    bool ordered = in_order(live->item);
     int first = ordered || count == 0 ? 0 : program_pick(live->item->seed, 700 + (uint64_t)run->rank, count);
     bool send_first = program_pick(live->item->seed, 800 + (uint64_t)run->rank, 2) == 0;
     for (int i = 0; i < 2 * count; i++) {
@@ -233,7 +244,7 @@ static bool post(struct program_run *run, struct program_live *live, bool sends,
         bool goes = (i % 2 == 0) == send_first;
         struct letter letter = letter_of(run, live, number);
         if (goes ? !sends || letter.source != rank : !receives || letter.target != rank) continue;
-        if (!program_ok(run, live->comm, post_one(run, live, number, goes, grouped), "posting a letter")) return false;
+        if (!program_ok(run, live->comm, post_or_drop(run, live, number, goes), "posting a letter")) return false;
     }
     return true;
 }
@@ -254,7 +265,7 @@ bool program_letters_post(struct program_run *run, struct program_live *live, bo
     bool good;
     switch (how) {
     case POST_SERIAL:
-    case POST_STAR: good = one_by_one(run, live, letter_count(live->item, tutti_size(live->comm))); break;
+    case POST_STAR: good = one_by_one(run, live, letter_count(live->item, live->size)); break;
     case POST_SENDRECV: good = around(run, live); break;
     case POST_GROUP: good = post_group(run, live); break;
     default:
@@ -270,7 +281,7 @@ bool program_letters_post(struct program_run *run, struct program_live *live, bo
 /* The letter that a receive got: the first from there with that tag which none before it got. */
 static int find(struct program_run *run, struct program_live *live, const tutti_message *message, const bool *taken)
 {
-    int rank = tutti_rank(live->comm), count = letter_count(live->item, tutti_size(live->comm));
+    int rank = live->rank, count = letter_count(live->item, live->size);
     for (int i = 0; i < count; i++) {
         struct letter letter = letter_of(run, live, i);
         if (taken[i] || letter.target != rank || letter.source != message->source) continue;
@@ -313,8 +324,14 @@ static bool check_received(struct program_run *run, struct program_live *live, s
 bool program_letters_check(struct program_run *run, struct program_live *live)
 {
     bool taken[PROGRAM_LETTERS + PROGRAM_RANKS] = {false};
+    bool open = live->item->drops == DROPS_RECEIVES;
     for (int i = 0; i < live->piece_count; i++) {
         struct program_piece *piece = &live->pieces[i];
+        if (open && !piece->sends && !live->dropped) continue;  /* they end when they will */
+        if (open && !piece->sends && live->got[i].source < 0) { /* or never did */
+            if (!check_piece(run, live, piece)) return false;
+            continue;
+        }
         if (piece->sends ? !check_piece(run, live, piece) : !check_received(run, live, piece, taken)) return false;
     }
     return true;

@@ -5,6 +5,9 @@
 #include <string.h>
 
 enum { LIVE_MOST = 6, OUT_MOST = 30, PREPARED_MOST = 5, BYTES_MOST = 400000 };
+enum { HUGE_BYTES = 4 << 20, HUGE_MOST = 6 << 20, HUGE_RARE = 200 };
+enum { ANNOUNCED_BYTES = 100000 }; /* what is not sent before it is received */
+                                   /* from where on messages are sent by several streams */
 enum standing {
     UNKNOWN,
     OUT,     /* started by all */
@@ -20,7 +23,8 @@ struct maker {
     uint64_t drawn;
     enum standing standing[PROGRAM_ITEMS];
     const struct program_action *asides[PROGRAM_ASIDES];
-    bool lent[PROGRAM_FAMILIES]; /* to a thread */
+    bool lent[PROGRAM_FAMILIES];     /* to a thread */
+    bool withdrew[PROGRAM_FAMILIES]; /* sends were taken back, which a probe may see for a while */
 };
 
 int program_pick(uint64_t seed, uint64_t what, int bound)
@@ -121,10 +125,15 @@ static size_t any_count(struct maker *maker, const struct program_item *item, en
 
 static void fit_count(struct maker *maker, struct program_item *item)
 {
-    size_t bytes = tutti_type_bytes(item->one.type);
-    while (span_of(maker->program, item) > PROGRAM_LARGE || span_of(maker->program, item) * bytes > BYTES_MOST)
-        item->one.count /= 2;
+    size_t most = (item->huge ? HUGE_MOST : BYTES_MOST) / tutti_type_bytes(item->one.type);
+    if (!item->huge && most > PROGRAM_LARGE) most = PROGRAM_LARGE;
+    while (span_of(maker->program, item) > most) item->one.count /= 2;
     item->large = span_of(maker->program, item) > PROGRAM_SMALL;
+}
+
+static size_t huge_count(struct maker *maker, const struct program_item *item)
+{
+    return (size_t)(HUGE_BYTES + draw(maker, HUGE_MOST - HUGE_BYTES)) / tutti_type_bytes(item->one.type);
 }
 
 static struct program_item *new_collective(struct maker *maker, int family)
@@ -140,7 +149,8 @@ static struct program_item *new_collective(struct maker *maker, int family)
     one->column = draw(maker, CONF_COLUMNS);
     while (!conf_defined(one->type, one->column)) one->column = (one->column + 1) % CONF_COLUMNS;
     item->pieces = many ? draw(maker, PROGRAM_PIECES + 1) : 1;
-    one->count = any_count(maker, item, one->kind);
+    item->huge = !many && draw(maker, HUGE_RARE) == 0;
+    one->count = item->huge ? huge_count(maker, item) : any_count(maker, item, one->kind);
     fit_count(maker, item);
     return item;
 }
@@ -163,11 +173,13 @@ static struct program_item *new_letters(struct maker *maker, int family, enum pr
     item->letters = 1 + draw(maker, PROGRAM_LETTERS);
     item->tag = item->number * 16;
     item->any_source = wild && draw(maker, 3) == 0;
-    item->any_tag = wild && !halves && draw(maker, 4) == 0;
+    item->any_tag = wild && !halves && !(post == POST_STAR && maker->withdrew[family]) && draw(maker, 4) == 0;
     if (item->any_source && item->any_tag && post == POST_EACH) item->any_tag = false;
     item->one.memory = (enum conf_memory)draw(maker, CONF_MEMORIES);
-    item->one.count = any_count(maker, item, TTI_SENDRECV);
-    if (item->one.count > PROGRAM_LARGE) item->one.count = PROGRAM_LARGE;
+    item->huge = draw(maker, HUGE_RARE) == 0;
+    if (item->huge) item->letters = 1 + draw(maker, 2);
+    item->one.count = item->huge ? huge_count(maker, item) : any_count(maker, item, TTI_SENDRECV);
+    if (item->one.count > PROGRAM_LARGE && !item->huge) item->one.count = PROGRAM_LARGE;
     item->large = item->one.count > PROGRAM_SMALL;
     return item;
 }
@@ -255,9 +267,24 @@ static void cancel_orphans(struct maker *maker, int family)
 {
     for (int i = 0; i < maker->program->item_count; i++) {
         const struct program_item *item = &maker->program->items[i];
-        if (item->content == CONTENT_ORPHAN && item->family == family && maker->standing[i] == HALF)
-            add_for(maker, DO_CANCEL, item, GONE);
+        if (item->content != CONTENT_ORPHAN || item->family != family || maker->standing[i] != HALF) continue;
+        add_for(maker, DO_CANCEL, item, GONE);
+        maker->withdrew[family] = maker->withdrew[family] || item->sends;
     }
+}
+
+/* When all ranks have come here, what was dropped on one side has been waited for on the other, and nobody sends to one who
+ * is about to leave. */
+static void meet_if_needed(struct maker *maker, int family)
+{
+    bool needed = maker->withdrew[family];
+    for (int i = 0; i < maker->program->item_count; i++)
+        needed = needed || (maker->program->items[i].family == family && maker->program->items[i].drops != DROPS_NONE);
+    if (!needed) return;
+    struct program_item *barrier = new_item(maker, CONTENT_COLLECTIVE, family);
+    barrier->one.kind = TTI_BARRIER;
+    barrier->pieces = 1;
+    add_for(maker, DO_RUN, barrier, GONE);
 }
 
 /* Messages must have been waited for, since a rank that is gone answers none; collectives may be under way. */
@@ -270,6 +297,7 @@ static void free_family(struct maker *maker, int family, bool in_flight)
         complete(maker, both[i]);
         cancel_orphans(maker, both[i]);
         wait_for_all(maker, both[i], !in_flight);
+        meet_if_needed(maker, both[i]);
         families[both[i]].live = false;
         for (int k = 0; k < maker->program->item_count; k++)
             if (maker->program->items[k].family == both[i]) maker->standing[k] = GONE;
@@ -323,6 +351,8 @@ static void step_letters(struct maker *maker)
                    ((post == POST_SENDRECV || (post == POST_GROUP && !(item->any_source && item->any_tag))) &&
                     draw(maker, 2) == 0);
     bool halves = post == POST_RECV_FIRST || post == POST_SEND_FIRST;
+    if (post >= POST_EACH && item->family != 0 && draw(maker, 3) == 0)
+        item->drops = draw(maker, 2) == 0 ? DROPS_SENDS : DROPS_RECEIVES;
     add_for(maker, started ? DO_START : DO_RUN, item, !started ? GONE : halves ? HALF : OUT);
 }
 
@@ -353,18 +383,25 @@ static void step_again(struct maker *maker)
             add_for(maker, DO_AGAIN, &maker->program->items[i], OUT);
 }
 
-static void step_drop_prepared(struct maker *maker)
+/* What was prepared, started or not, and collectives that were started. */
+static void step_drop(struct maker *maker)
 {
-    for (int i = 0; i < maker->program->item_count; i++)
-        if (maker->standing[i] == IDLE && draw(maker, 4) == 0) add_for(maker, DO_DROP, &maker->program->items[i], GONE);
+    for (int i = 0; i < maker->program->item_count; i++) {
+        const struct program_item *item = &maker->program->items[i];
+        if (maker->standing[i] == IDLE && draw(maker, 4) == 0) add_for(maker, DO_DROP, item, GONE);
+        if (maker->standing[i] == OUT && item->content <= CONTENT_MANY && draw(maker, 6) == 0)
+            add_for(maker, DO_DROP, item, DROPPED);
+    }
 }
 
 static void step_orphan(struct maker *maker)
 {
     struct program_item *item = new_item(maker, CONTENT_ORPHAN, any_family(maker));
     item->tag = item->number * 16;
-    item->one.count = (size_t)draw(maker, 300);
-    item->any_source = draw(maker, 2) == 0;
+    item->sends = draw(maker, 3) == 0;
+    item->any_source = !item->sends && draw(maker, 2) == 0;
+    item->one.count = item->sends ? ANNOUNCED_BYTES / tutti_type_bytes(item->one.type) : (size_t)draw(maker, 300);
+    item->large = item->one.count > PROGRAM_SMALL;
     add_for(maker, DO_START, item, HALF);
 }
 
@@ -426,9 +463,9 @@ static void step(struct maker *maker)
     static const struct {
         void (*take)(struct maker *maker);
         int weight;
-    } steps[] = {{step_run, 20},   {step_start, 20},  {step_together, 8}, {step_letters, 18},      {step_second, 4},
-                 {step_wait, 12},  {step_prepare, 4}, {step_again, 10},   {step_drop_prepared, 2}, {step_orphan, 3},
-                 {step_cancel, 2}, {step_tune, 4},    {make_families, 8}, {free_any, 4},           {step_by_host, 1},
+    } steps[] = {{step_run, 20},   {step_start, 20},  {step_together, 8}, {step_letters, 18}, {step_second, 4},
+                 {step_wait, 12},  {step_prepare, 4}, {step_again, 10},   {step_drop, 2},     {step_orphan, 3},
+                 {step_cancel, 2}, {step_tune, 4},    {make_families, 8}, {free_any, 4},      {step_by_host, 1},
                  {step_stats, 2},  {step_aside, 7},   {step_join, 5}};
     int sum = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) sum += steps[i].weight;
@@ -465,11 +502,15 @@ void program_make(struct program *program, uint64_t seed)
 static int item_text(const struct program_item *item, char *text, size_t bytes)
 {
     static const char *const posts[POSTS] = {"serial", "star", "sendrecv", "group", "each", "recv first", "send first"};
-    if (item->content == CONTENT_ORPHAN) return snprintf(text, bytes, "a receive without an answer");
+    if (item->content == CONTENT_ORPHAN)
+        return snprintf(text, bytes, "a %s without an answer", item->sends ? "send" : "receive");
     if (item->content == CONTENT_LETTERS)
-        return snprintf(text, bytes, "%d letters, %s, up to %zu %s%s%s%s", item->letters, posts[item->post],
+        return snprintf(text, bytes, "%d letters, %s, up to %zu %s%s%s%s%s", item->letters, posts[item->post],
                         item->one.count, tutti_type_name(item->one.type), item->any_source ? ", any source" : "",
-                        item->any_tag ? ", any tag" : "", item->prepared ? ", prepared" : "");
+                        item->any_tag ? ", any tag" : "", item->prepared ? ", prepared" : "",
+                        item->drops == DROPS_NONE    ? ""
+                        : item->drops == DROPS_SENDS ? ", sends dropped"
+                                                     : ", receives dropped");
     return snprintf(text, bytes, "%s %s %s count %zu, %d pieces, place %d, memory %d, tuning %d%s",
                     tti_kind_name(item->one.kind), tutti_type_name(item->one.type),
                     conf_kind_reduces(item->one.kind) ? conf_column_name(item->one.column) : "", item->one.count,

@@ -53,6 +53,8 @@ static struct program_live *take_up(struct program_run *run, int number)
     struct program_live *live = calloc(1, sizeof *live);
     live->item = &run->program->items[number];
     live->comm = run->comms[live->item->family];
+    live->rank = tutti_rank(live->comm);
+    live->size = tutti_size(live->comm);
     run->live[number] = live;
     return live;
 }
@@ -67,7 +69,7 @@ static void lay_down(struct program_run *run, struct program_live *live)
 static bool place_pieces(struct program_run *run, struct program_live *live)
 {
     const struct program_item *item = live->item;
-    int size = tutti_size(live->comm), rank = tutti_rank(live->comm), group = group_of(run, item);
+    int size = live->size, rank = live->rank, group = group_of(run, item);
     for (int i = 0; i < item->pieces; i++) {
         struct program_piece *piece = &live->pieces[live->piece_count++];
         *piece = (struct program_piece){.table = program_table(item), .rank = rank};
@@ -95,13 +97,17 @@ static tutti_status start_orphan(struct program_run *run, struct program_live *l
 {
     const struct program_item *item = live->item;
     struct program_piece *piece = &live->pieces[live->piece_count++];
+    size_t count = item->one.count;
     *piece = (struct program_piece){.one = item->one, .table = program_table(item)};
-    piece->layout = (struct conf_layout){.out_used = true, .out_count = item->one.count};
+    piece->layout = item->sends ? (struct conf_layout){.in_used = true, .in_count = count}
+                                : (struct conf_layout){.out_used = true, .out_count = count};
     if (!program_piece_place(piece, run->memory, item->seed + (uint64_t)run->rank)) return TUTTI_ERR_MEMORY;
     program_piece_fill(piece, 0);
-    int peer = item->any_source ? TUTTI_ANY_SOURCE
-                                : program_pick(item->seed, (uint64_t)run->rank, tutti_size(live->comm));
-    return tutti_recv_start(live->comm, piece->out_pointer, item->one.count, item->one.type, peer, item->tag, NULL,
+    int peer = item->any_source ? TUTTI_ANY_SOURCE : program_pick(item->seed, (uint64_t)run->rank, live->size);
+    if (item->sends)
+        return tutti_send_start(live->comm, piece->in_pointer, count, item->one.type, peer, item->tag,
+                                &live->ops[live->op_count++]);
+    return tutti_recv_start(live->comm, piece->out_pointer, count, item->one.type, peer, item->tag, NULL,
                             &live->ops[live->op_count++]);
 }
 
@@ -125,13 +131,14 @@ static bool check_results(struct program_run *run, struct program_live *live)
                          least);
 }
 
-/* What was dropped has ended when a blocking collective of the same comm has, or when that is freed. */
+/* What was dropped has ended when the comm is freed, and collectives when a blocking one behind them has. */
 static bool settle(struct program_run *run, int family, bool freed)
 {
     if (run->memory != run->world) return true; /* a thread that is aside: it has no items but its own */
     for (int i = 0; i < run->program->item_count; i++) {
         struct program_live *live = run->program->items[i].family == family ? run->live[i] : NULL;
         if (live == NULL || !(live->dropped || freed)) continue;
+        if (live->item->drops != DROPS_NONE && !freed) continue;
         for (int k = 0; k < live->op_count && !live->dropped; k++)
             program_check(run, tutti_test(live->ops[k]) == TUTTI_ERR_HANDLE, "the handle of item %d is not void", i);
         if (live->started && !check_results(run, live)) return false;
@@ -203,8 +210,9 @@ static void lay_down_waited(struct program_run *run, const struct program_action
     for (int i = 0; i < action->count; i++) {
         struct program_live *live = run->live[action->items[i]];
         if (live == NULL) continue;
-        live->started = false;
-        if (!live->item->prepared) lay_down(run, live);
+        live->dropped = live->item->drops != DROPS_NONE;
+        live->started = live->dropped;
+        if (!live->item->prepared && !live->dropped) lay_down(run, live);
     }
 }
 
@@ -346,8 +354,15 @@ static bool run_item(struct program_run *run, int number)
     return settle(run, family, false);
 }
 
+/* Between ranks that share memory, what was said to the receiver cannot be taken back. */
+static bool can_take_back(const struct program_run *run, const struct program_item *item)
+{
+    return !item->sends || strstr(tutti_comm_transport(run->comms[item->family]), "tcp") != NULL;
+}
+
 static bool start_item(struct program_run *run, int number)
 {
+    if (!can_take_back(run, &run->program->items[number])) return true;
     struct program_live *live = take_up(run, number);
     live->started = true;
     if (live->item->content == CONTENT_ORPHAN)
@@ -457,7 +472,7 @@ static bool act_on_item(struct program_run *run, int number)
     case DO_SECOND: return program_letters_post(run, live, true);
     case DO_AGAIN: return start_again(run, live);
     case DO_DROP: return drop_item(run, live);
-    default: return cancel(run, live);
+    default: return live == NULL || cancel(run, live);
     }
 }
 
