@@ -129,6 +129,7 @@ static void test_refused(void)
         {BY_HAND " MASTER_ADDR=a RANK=4", "RANK is \"4\""},
         {SLURM " SLURM_PROCID=-1", "SLURM_PROCID is \"-1\""},
         {SLURM " SLURM_STEP_NODELIST=,", "names no host"},
+        {"PMI_FD=x PMI_RANK=0 PMI_SIZE=1", "PMI_FD is \"x\""},
         {"PMI_FD=77 PMI_RANK=0 PMI_SIZE=1", "descriptor 77 (PMI_FD) did not answer init"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -502,8 +503,54 @@ static void test_process_manager(void)
                "%s", (char *)asked);
 }
 
+/* ---- Where its processes are ----------------------------------------------------------------------------------------- */
+
+/* Whether a process whose manager says this of the processes' places takes them for those of one host: 0 or 1. */
+static void tell_one_host(const char *mapping)
+{
+    int ends[2];
+    char said[1200], number[16];
+    tutti_options options;
+    tutti_launch launch;
+    tutti_error error = {0};
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) abort();
+    int length = snprintf(said, sizeof said,
+                          "cmd=response_to_init rc=0\ncmd=maxes\ncmd=my_kvsname kvsname=k\n"
+                          "cmd=get_result rc=0 value=%s\n",
+                          mapping);
+    if (write(ends[1], said, (size_t)length) != length) abort();
+    set_environment("PMI_RANK=0 PMI_SIZE=4");
+    snprintf(number, sizeof number, "%d", ends[0]);
+    setenv("PMI_FD", number, 1);
+    tutti_options_init(&options, NULL, 0);
+    if (tti_launch_read(&options, &launch, &error) != TUTTI_OK) _exit(2);
+    _exit(launch.one_host);
+}
+
+static void test_mapping(void)
+{
+    static const struct {
+        const char *mapping;
+        int one_host;
+    } rows[] = {
+        {"(vector,(0,1,4))", 1}, {"(vector,(0,1,2),(0,1,2))", 1},
+        {"(vector,(0,2,2))", 0}, {"(vector,(0,1,2),(1,1,2))", 0},
+        {"(vector,(0,1,4", 0},   {"(vector,(0,1,2),(0,1,2", 0},
+        {"(vector,(0,1", 0},     {"(vector)", 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int status = -1;
+        pid_t child = fork(); /* a process has one conversation */
+        if (child == 0) tell_one_host(rows[i].mapping);
+        if (waitpid(child, &status, 0) != child) abort();
+        CHECK_THAT(WIFEXITED(status) && WEXITSTATUS(status) == rows[i].one_host, "%s: %x", rows[i].mapping,
+                   (unsigned)status);
+    }
+}
+
 int main(void)
 {
+    test_mapping();
     test_found();
     test_refused();
     test_hosts();

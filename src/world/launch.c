@@ -16,6 +16,7 @@
 
 enum {
     SIZE_MOST = 65536,
+    FD_MOST = 1 << 30,
     STEP_MOST = 0x7fffffff, /* of srun's steps; what is no step of srun's has numbers above */
     PORT_FIRST = 20000,     /* Slurm: ports by the job's number, below those that systems give out by themselves */
     PORT_COUNT = 12000
@@ -189,9 +190,11 @@ static bool found_mpich(void)
 static tutti_status read_mpich(const tutti_options *options, tutti_launch *launch, tutti_error *error)
 {
     char kvsname[100];
+    int fd;
     TTI_TRY(read_place("PMI_RANK", "PMI_SIZE", launch, error));
+    TTI_TRY(number_of("PMI_FD", 0, FD_MOST, &fd, error));
     int64_t deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000;
-    TTI_TRY(tti_pmi_open(kvsname, sizeof kvsname, deadline_ns, error));
+    TTI_TRY(tti_pmi_open(fd, kvsname, sizeof kvsname, deadline_ns, error));
     launch->local_rank = number_or("MPI_LOCALRANKID", -1);
     launch->local_size = number_or("MPI_LOCALNRANKS", -1);
     launch->one_host = launch->local_size > 0 ? launch->local_size == launch->size : tti_pmi_one_host(deadline_ns);

@@ -33,7 +33,7 @@ void tti_launch_done(const tutti_launch *launch);
 /* ---- The stores: for launch.c only ---- */
 
 /* PMI-1: the conversation with a process manager over the descriptor that PMI_FD names. */
-tutti_status tti_pmi_open(char *kvsname, size_t bytes, int64_t deadline_ns, tutti_error *error);
+tutti_status tti_pmi_open(int fd, char *kvsname, size_t bytes, int64_t deadline_ns, tutti_error *error);
 /* Whether the process manager has put all processes on one host; as far as it tells. Once open. */
 bool tti_pmi_one_host(int64_t deadline_ns);
 tutti_status tti_pmi_publish(const char *text, int64_t deadline_ns, tutti_error *error);

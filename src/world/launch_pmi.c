@@ -126,11 +126,11 @@ static bool is_mpi_program(void)
     return dlsym(RTLD_DEFAULT, "MPI_Init") != NULL;
 }
 
-static tutti_status open_locked(int64_t deadline_ns, tutti_error *error)
+static tutti_status open_locked(int fd, int64_t deadline_ns, tutti_error *error)
 {
     char answer[LINE_BYTES];
     if (pmi.known) return TUTTI_OK;
-    pmi.fd = atoi(getenv("PMI_FD"));
+    pmi.fd = fd;
     if (!is_mpi_program())
         TTI_TRY(ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init", answer, deadline_ns, error));
     TTI_TRY(ask("cmd=get_maxes\n", "maxes", answer, deadline_ns, error));
@@ -142,10 +142,10 @@ static tutti_status open_locked(int64_t deadline_ns, tutti_error *error)
     return TUTTI_OK;
 }
 
-tutti_status tti_pmi_open(char *kvsname, size_t bytes, int64_t deadline_ns, tutti_error *error)
+tutti_status tti_pmi_open(int fd, char *kvsname, size_t bytes, int64_t deadline_ns, tutti_error *error)
 {
     pthread_mutex_lock(&lock);
-    tutti_status status = open_locked(deadline_ns, error);
+    tutti_status status = open_locked(fd, deadline_ns, error);
     if (status == TUTTI_OK && strlen(pmi.kvsname) >= bytes)
         status = tti_error_set(error, TUTTI_ERR_JOIN, 0, "the process manager's name for the job is too long: %.100s…",
                                pmi.kvsname);
@@ -157,11 +157,13 @@ tutti_status tti_pmi_open(char *kvsname, size_t bytes, int64_t deadline_ns, tutt
 /* "(vector,(0,2,4))" is "from host 0 on, 2 hosts of 4 processes each"; several such triples may follow each other. */
 static bool is_one_host(const char *mapping)
 {
-    int host, hosts, each, end;
     const char *triple = strstr(mapping, ",(");
     if (strncmp(mapping, "(vector", 7) != 0 || triple == NULL) return false;
-    for (; *triple == ','; triple += end) {
-        if (sscanf(triple, ",(%d,%d,%d)%n", &host, &hosts, &each, &end) != 3 || host != 0 || hosts != 1) return false;
+    for (int end; *triple == ','; triple += end) {
+        int host, hosts, each;
+        end = 0; /* stays so where the last bracket is missing */
+        if (sscanf(triple, ",(%d,%d,%d)%n", &host, &hosts, &each, &end) != 3 || end == 0) return false;
+        if (host != 0 || hosts != 1) return false;
     }
     return true;
 }
