@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/run.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -53,9 +54,9 @@ static void decode(char *text)
 {
     char *to = text;
     for (; *text != '\0'; text++) {
-        unsigned code;
-        if (*text == '%' && sscanf(text + 1, "%2x", &code) == 1) {
-            *to++ = (char)code;
+        if (*text == '%' && isxdigit((unsigned char)text[1]) && isxdigit((unsigned char)text[2])) {
+            const char digits[] = {text[1], text[2], '\0'};
+            *to++ = (char)strtol(digits, NULL, 16);
             text += 2;
         } else {
             *to++ = *text;

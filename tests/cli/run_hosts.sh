@@ -90,6 +90,9 @@ refused '^tutti run: 65536 hosts of 2 ranks' run -n 2 --nnodes 65536 --node-rank
     $sleeper
 ERR=$(echo nonsense | "$TUTTI" run --from-stdin 2>&1)
 check 'an order that is none' 2 $?
+ERR=$(printf 'tutti 1\nworld 1\nnodes 1\nmaster localhost\njob x\nenv A=0123456789\narg run\narg true\nfolder /none%%4\n' |
+    "$TUTTI" run --from-stdin 2>&1)
+matches 'half a number is none' "the folder /none%4 cannot be entered" "$ERR"
 ERR=$("$TUTTI" run --from-stdin 2>&1 </dev/null)
 check 'no order' 1 $?
 matches 'said so' 'stdin ended within the order' "$ERR"
