@@ -245,6 +245,8 @@ static void test_bad_csv(void)
     csv_refused("1,2,0\n1,2,1,4\n", "bad.csv:2: 4 columns");
     csv_refused("1,2,0\n1,,1\n", "bad.csv:2: column 2 is \"\", not a number");
     csv_refused("1,2,0\n1,nan,1\n", "bad.csv:2: column 2 is \"nan\"");
+    csv_refused("1,2,0\n1,1.000000000000000000000000000000000000000000000000000000000000000e9,1\n",
+                "bad.csv:2: column 2 is");
     csv_refused("a,b,c\n", "has names but no rows");
     csv_refused("\n \n", "has no rows");
     csv_refused("1\n2\n", "has one column");

@@ -38,7 +38,8 @@ static bool next_line(struct reader *reader, const char **from, const char **to)
     return false;
 }
 
-/* Cuts the cell off the front of the line; its text, without spaces around it, goes to `cell`. */
+/* Cuts the cell off the front of the line; its text, without spaces around it, goes to `cell`. One that is too long for a
+ * number, or no text, ends in dots there, and is none. */
 static void next_cell(const char **from, const char *to, char cell[CELL_BYTES])
 {
     const char *comma = memchr(*from, ',', (size_t)(to - *from));
@@ -47,9 +48,8 @@ static void next_cell(const char **from, const char *to, char cell[CELL_BYTES])
     while (start < stop && isspace((unsigned char)*start)) start++;
     while (stop > start && isspace((unsigned char)stop[-1])) stop--;
     size_t length = (size_t)(stop - start);
-    if (length >= CELL_BYTES) length = CELL_BYTES - 1;
-    memcpy(cell, start, length);
-    cell[length] = '\0';
+    bool whole = length < CELL_BYTES && memchr(start, '\0', length) == NULL;
+    (void)snprintf(cell, CELL_BYTES, whole ? "%.*s" : "%.*s...", whole ? (int)length : CELL_BYTES - 4, start);
 }
 
 static bool cell_number(const char *cell, float *number)
