@@ -84,7 +84,8 @@ endforeach()
 # To search for longer: build-asan/tests/fuzz_NAME FOLDER
 if(TUTTI_SANITIZE STREQUAL "asan" AND CMAKE_C_COMPILER_ID MATCHES "Clang")
     file(GLOB fuzzed_sources CONFIGURE_DEPENDS src/base/*.c src/transport/*.c src/world/*.c)
-    list(APPEND fuzzed_sources src/train/checkpoint.c src/train/safetensors.c src/train/file.c)
+    list(APPEND fuzzed_sources src/train/checkpoint.c src/train/safetensors.c src/train/file.c
+        src/train/data_csv.c src/train/data_files.c)
     add_library(tutti_fuzzed OBJECT ${fuzzed_sources})
     target_include_directories(tutti_fuzzed PRIVATE include src)
     target_compile_options(tutti_fuzzed PRIVATE -fsanitize=fuzzer-no-link)
