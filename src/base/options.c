@@ -237,7 +237,8 @@ const char *tutti_nearest(const char *word, const char *const *words, size_t cou
     if (length == 0 || length > WORD_BYTES) return NULL;
     const char *abbreviated = shortest_beginning(word, words, count);
     if (abbreviated != NULL) return abbreviated;
-    size_t nearest = (length + 2) / 3 + 1; /* a distance of this or more is not near */
+    size_t letters = length - strspn(word, "-");
+    size_t nearest = (letters + 2) / 3 + 1; /* a distance of this or more is not near */
     const char *found = NULL;
     for (size_t i = 0; i < count; i++) {
         size_t other = words[i] == NULL ? 0 : strlen(words[i]);

@@ -104,7 +104,15 @@ static const struct cli_example bench_examples[] = {
 
 /* nccl-tests: threads, and GPUs of each */
 static const struct cli_foreign bench_foreign[] = {
-    {"-g", "--ranks"}, {"--ngpus", "--ranks"}, {"-t", "--ranks"}, {"--nthreads", "--ranks"}, {NULL, NULL}};
+    {"-g", "--ranks"},
+    {"--ngpus", "--ranks"},
+    {"-t", "--ranks"},
+    {"--nthreads", "--ranks"},
+    {"--sizes", "sizes go from -b to -e, times -f or plus -i"},
+    {"--size", "sizes go from -b to -e, times -f or plus -i"},
+    {"--bytes", "sizes go from -b to -e, times -f or plus -i"},
+    {NULL, NULL},
+};
 
 const struct cli_page cli_bench_page = {
     .usage = "tutti bench [OPERATION | all] [flags]",
@@ -236,7 +244,7 @@ static int check_ranks(struct bench_settings *settings)
         return cli_refuse("bench", "--root %lld: ranks are 0 to %lld", (long long)flags->root,
                           (long long)flags->ranks - 1);
     if (flags->floor && flags->ranks > FLOOR_MAX_RANKS)
-        return cli_refuse("bench", "--ranks %lld: the floor is measured on up to %d ranks; see --floor",
+        return cli_refuse("bench", "--ranks %lld: the floor is measured on up to %d ranks; add --floor 0",
                           (long long)flags->ranks, FLOOR_MAX_RANKS);
     return CLI_GO_ON;
 }

@@ -29,7 +29,7 @@ int bench_report_open(struct bench_report *report, struct bench_rank *self)
 {
     const char *json = self->settings->flags.json;
     *report = (struct bench_report){.table = stdout, .checked = self->settings->flags.check != 0};
-    if (strcmp(json, "-") == 0) {
+    if (cli_is_stdout(json)) {
         report->json = stdout;
         report->table = stderr;
     } else if (json[0] != '\0') {

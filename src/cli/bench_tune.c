@@ -373,13 +373,6 @@ static int file_failed(const char *path)
     return cli_blame_path("bench", "cannot write", path);
 }
 
-static int check_file(const char *path)
-{
-    FILE *file = fopen(path, "ae");
-    if (!file) return file_failed(path);
-    return fclose(file) == 0 ? CLI_GO_ON : file_failed(path);
-}
-
 static int write_file(struct tuner *tuner, const char *path)
 {
     const struct bench_rank *self = tuner->self;
@@ -407,7 +400,7 @@ int bench_tune(struct bench_rank *self)
     struct tuner tuner = {.self = self, .out = self->rank == 0 ? stdout : NULL};
     tuner.over_messages = self->ranks > 1 && strstr(tutti_comm_transport(self->world), "tcp") != NULL;
     tutti_tuning usual;
-    int status = bench_agree(self, self->rank != 0 || check_file(path) == CLI_GO_ON);
+    int status = bench_agree(self, self->rank != 0 || cli_check_output("bench", path) == CLI_GO_ON);
     tuner.chosen.struct_size = usual.struct_size = sizeof usual;
     tutti_tuning_get(self->world, &tuner.chosen);
     usual = tuner.chosen;

@@ -32,13 +32,19 @@ static const char *note(const tutti_checkpoint *checkpoint, const char *name)
     return text == NULL ? "?" : text;
 }
 
+struct listing {
+    int count, status;
+};
+
 static void list_one(void *context, const char *path)
 {
+    struct listing *listing = context;
     tutti_checkpoint *checkpoint = NULL;
     tutti_error error;
+    listing->count++;
     if (tutti_checkpoint_open(path, true, &checkpoint, &error) != TUTTI_OK) {
         printf("%s  damaged: %s\n", path, error.text);
-        *(int *)context = CLI_FAILED;
+        listing->status = CLI_FAILED;
         return;
     }
     printf("%s  %8.1f MB  %s  weights %s  ranks %s\n", path, (double)tutti_checkpoint_bytes(checkpoint) * 1e-6,
@@ -48,11 +54,12 @@ static void list_one(void *context, const char *path)
 
 static int list(int argc, char **argv)
 {
-    int status = CLI_OK;
+    struct listing listing = {.status = CLI_OK};
     tutti_error error;
     if (argc != 1) return cli_refuse("ckpt", "ls takes one folder");
-    if (tutti_checkpoint_list(argv[0], list_one, &status, &error) != TUTTI_OK) return cli_blame("ckpt", &error);
-    return status;
+    if (tutti_checkpoint_list(argv[0], list_one, &listing, &error) != TUTTI_OK) return cli_blame("ckpt", &error);
+    if (listing.count == 0) (void)fprintf(stderr, "tutti ckpt: there is no checkpoint in %s\n", argv[0]);
+    return listing.status;
 }
 
 static int verify(int argc, char **argv)

@@ -33,7 +33,7 @@ struct cli_example {
     const char *says; /* what it does */
 };
 
-/* What another tool calls a flag: whoever comes from there is told ours. */
+/* What another tool calls a flag: whoever comes from there is told ours, or, where that is no flag, what to do. */
 struct cli_foreign {
     const char *theirs, *ours;
 };
@@ -91,7 +91,9 @@ __attribute__((format(printf, 2, 3))) int cli_fail(const char *command, const ch
 int cli_blame(const char *command, const tutti_error *error);
 /* "CANNOT PATH: why", by errno, likewise: cli_blame_path("run", "cannot open", path). */
 int cli_blame_path(const char *command, const char *cannot, const char *path);
-/* CLI_GO_ON when the file can be written; it is there then, with what it held before. "" and "-": nothing is done. */
+/* "-" in place of a file's name. */
+bool cli_is_stdout(const char *path);
+/* CLI_GO_ON when the file can be written; it is left as it was, or not there. "" and stdout: nothing is done. */
 int cli_check_output(const char *command, const char *path);
 /* CLI_GO_ON when ranks could join with the library's options as they are now, a job of so many hosts, this one among them;
  * 0: all are elsewhere. */

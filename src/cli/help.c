@@ -22,15 +22,29 @@ static const struct cli_example exit_statuses[] = {
 
 /* ---- Rows as text ---------------------------------------------------------------------------------------------- */
 
+/* What the values of options are, whose rows say only that they are text. */
+static const char *text_name(const char *option)
+{
+    static const char *const names[][2] = {
+        {"tuning", "FILE"},    {"key_file", "FILE"},  {"trace", "FILE"},       {"log", "LEVEL"}, {"transport", "NAME"},
+        {"interface", "NAME"}, {"ports", "LOW-HIGH"}, {"master_addr", "HOST"}, {"data", "DATA"}, {"save", "FOLDER"},
+        {"model", "gpt|mlp"},  {"optimizer", "NAME"}, {"schedule", "NAME"},    {"loss", "NAME"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i][0], option) == 0) return names[i][1];
+    return "TEXT";
+}
+
 static const char *value_name(const struct cli_flag *flag)
 {
     static const char *const names[] = {
         [TUTTI_OPTION_INT] = "N",    [TUTTI_OPTION_MS] = "TIME",     [TUTTI_OPTION_BYTES] = "BYTES",
-        [TUTTI_OPTION_BOOL] = "0|1", [TUTTI_OPTION_REAL] = "NUMBER", [TUTTI_OPTION_TEXT] = "TEXT",
+        [TUTTI_OPTION_BOOL] = "0|1", [TUTTI_OPTION_REAL] = "NUMBER",
     };
     if (flag->is_switch) return "";
     if (flag->value != NULL) return flag->value;
-    return flag->choices != NULL ? flag->choices : names[flag->row.kind];
+    if (flag->choices != NULL) return flag->choices;
+    return flag->row.kind == TUTTI_OPTION_TEXT ? text_name(flag->row.name) : names[flag->row.kind];
 }
 
 /* "log_dir" to "log-dir" */

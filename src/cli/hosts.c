@@ -184,14 +184,14 @@ static void tell_flags(FILE *order, const struct run_values *values, const struc
 }
 
 /* One host's order, as text in memory. */
-static char *order(const struct run_values *values, const struct launch *launch, const char *key, int node, int first,
-                   size_t *bytes)
+static char *order(const struct run_values *values, const struct launch *launch, const char *folder, const char *key,
+                   int node, int first, size_t *bytes)
 {
     const struct host *host = &launch->hosts->list[node];
     const struct place *place = &launch->place;
-    char *text = NULL, *folder = getcwd(NULL, 0);
+    char *text = NULL;
     FILE *stream = open_memstream(&text, bytes);
-    if (stream == NULL || folder == NULL) return NULL;
+    if (stream == NULL) return NULL;
     tell(stream, "tutti", "1");
     tell(stream, "host", host->name);
     tell(stream, "job", launch->job);
@@ -207,7 +207,6 @@ static char *order(const struct run_values *values, const struct launch *launch,
     tell_flags(stream, values, host);
     for (char **word = launch->argv; *word != NULL; word++) tell(stream, "arg", *word);
     (void)fprintf(stream, "go\n");
-    free(folder);
     if (fclose(stream) == 0) return text;
     free(text);
     return NULL;
@@ -244,16 +243,18 @@ static int send_order(struct host *host, const char *text, size_t bytes)
 static int send_orders(const struct run_values *values, struct launch *launch)
 {
     char key[16 + 2 * KEY_BYTES];
+    char *folder = getcwd(NULL, 0); /* the ranks' too */
+    if (folder == NULL) return cli_refuse("run", "the current folder: %s", strerror(errno));
     int first = 0, status = make_key(key);
     for (int i = 0; i < launch->hosts->count && status == CLI_GO_ON; i++) {
         size_t bytes = 0;
-        char *text = order(values, launch, key, i, first, &bytes);
-        if (text == NULL) return cli_fail("run", "out of memory");
-        status = send_order(&launch->hosts->list[i], text, bytes);
-        explicit_bzero(text, bytes);
+        char *text = order(values, launch, folder, key, i, first, &bytes);
+        status = text == NULL ? cli_fail("run", "out of memory") : send_order(&launch->hosts->list[i], text, bytes);
+        if (text != NULL) explicit_bzero(text, bytes);
         free(text);
         first += launch->hosts->list[i].slots;
     }
+    free(folder);
     explicit_bzero(key, sizeof key);
     return status;
 }

@@ -44,11 +44,16 @@ static int refuse_command(const char *word)
     return cli_refuse(NULL, "unknown %s '%s'; did you mean '%s'?", what, word, near);
 }
 
+static bool is_one_of(const char *word, const char *first, const char *second, const char *third)
+{
+    return strcmp(word, first) == 0 || strcmp(word, second) == 0 || strcmp(word, third) == 0;
+}
+
 /* tutti help [COMMAND | --man | --errors | --options] */
 static int help(int argc, char **argv)
 {
     if (argc > 2) return cli_refuse("help", "one command at a time: tutti help COMMAND");
-    if (argc < 2) {
+    if (argc < 2 || is_one_of(argv[1], "help", "--help", "-h")) {
         cli_help_tool(stdout);
     } else if (strcmp(argv[1], "--man") == 0) {
         cli_help_man(stdout);
@@ -73,7 +78,7 @@ static int dispatch(int argc, char **argv)
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(1, argv);
     if (strcmp(word, "help") == 0) return help(argc - 1, argv + 1);
-    if (strcmp(word, "--version") == 0) {
+    if (is_one_of(word, "--version", "-V", "version")) {
         printf("tutti %d.%d.%d\n", TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH);
         return CLI_OK;
     }

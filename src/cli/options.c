@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { NAME_BYTES = 64, WORDS = 128 };
 
@@ -44,7 +46,7 @@ int cli_fail(const char *command, const char *format, ...)
 static bool is_bad_path(int why)
 {
     return why == ENOENT || why == EACCES || why == ENOTDIR || why == EISDIR || why == EROFS || why == EPERM ||
-           why == ENAMETOOLONG || why == ELOOP;
+           why == ENAMETOOLONG || why == ELOOP || why == EEXIST;
 }
 
 static bool is_bad_input(const tutti_error *error)
@@ -64,11 +66,20 @@ int cli_blame_path(const char *command, const char *cannot, const char *path)
                             : cli_fail(command, "%s %s: %s", cannot, path, strerror(why));
 }
 
+bool cli_is_stdout(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
 int cli_check_output(const char *command, const char *path)
 {
-    if (path == NULL || path[0] == '\0' || strcmp(path, "-") == 0) return CLI_GO_ON;
+    struct stat about;
+    if (path == NULL || path[0] == '\0' || cli_is_stdout(path)) return CLI_GO_ON;
+    bool is_new = stat(path, &about) != 0;
     FILE *file = fopen(path, "ae");
-    return file != NULL && fclose(file) == 0 ? CLI_GO_ON : cli_blame_path(command, "cannot write", path);
+    if (file == NULL || fclose(file) != 0) return cli_blame_path(command, "cannot write", path);
+    if (is_new) (void)unlink(path); /* should the command end before it has anything to write */
+    return CLI_GO_ON;
 }
 
 int cli_check_options(const char *command, int hosts)
@@ -136,6 +147,7 @@ static int refuse_flag(const char *command, const struct cli_page *page, const c
     for (const struct cli_foreign *row = page->foreign; row != NULL && row->theirs != NULL; row++)
         if (strcmp(row->theirs, word) == 0) near = row->ours;
     if (near == NULL) return cli_refuse(command, "unknown flag '%s'; see tutti %s --help", word, command);
+    if (near[0] != '-') return cli_refuse(command, "unknown flag '%s'; %s", word, near);
     return cli_refuse(command, "unknown flag '%s'; did you mean '%s'?", word, near);
 }
 

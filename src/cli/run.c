@@ -92,6 +92,19 @@ static const struct cli_example run_examples[] = {
     {NULL, NULL},
 };
 
+static const struct cli_foreign run_foreign[] = {
+    {"-H", "--hosts"},
+    {"-N", "--nproc-per-node"},
+    {"-x", "variables are passed on to ranks of this host; for other hosts see --env"},
+    {"--oversubscribe", "leave it out: more ranks than cores may be started"},
+    {"--standalone", "leave it out: without --nnodes and --hosts a job has one host"},
+    {"--no-python", "leave it out: the program is run as it is"},
+    {"--version", "see tutti --version"},
+    {"--verbose", "--log"},
+    {"-v", "--log"},
+    {NULL, NULL},
+};
+
 const struct cli_page cli_run_page = {
     .usage = "tutti run [flags] PROGRAM [ARGUMENT]...",
     .about =
@@ -113,6 +126,7 @@ const struct cli_page cli_run_page = {
         "the others read /dev/null. Ctrl-C is passed on to the ranks; a second one kills them at once.",
     .examples = run_examples,
     .flags = run_flags,
+    .foreign = run_foreign,
     .operands = true,
     .library_options = true,
 };
@@ -183,9 +197,13 @@ static int check_file_limit(const struct run_values *values, struct launch *laun
     struct rlimit raised = {need, launch->files.rlim_max};
     if (launch->files.rlim_cur >= need) return CLI_GO_ON;
     if (launch->files.rlim_max >= need && setrlimit(RLIMIT_NOFILE, &raised) == 0) return CLI_GO_ON;
-    return cli_refuse("run", "%d ranks need %llu open files, but the limit is %llu (RLIMIT_NOFILE, ulimit -n)%s",
-                      launch->size, (unsigned long long)need, (unsigned long long)launch->files.rlim_max,
-                      logs ? "" : "; --log-dir needs half");
+    rlim_t logged = 2 * (rlim_t)launch->size + OWN;
+    bool fewer = launch->files.rlim_max >= logged && logged < need;
+    return cli_refuse("run",
+                      "%d rank%s need%s %llu open files, but the limit is %llu (RLIMIT_NOFILE, ulimit -n): raise it%s",
+                      launch->size, launch->size == 1 ? "" : "s", launch->size == 1 ? "s" : "",
+                      (unsigned long long)need, (unsigned long long)launch->files.rlim_max,
+                      fewer ? ", or give --log-dir without --tee, which needs fewer" : "");
 }
 
 static int check_all(const struct run_values *values, struct launch *launch)

@@ -140,7 +140,7 @@ static int read_case(const struct sim_values *flags, const char *word, struct si
         return cli_refuse("sim", "the root is %lld; ranks are 0 to %lld", (long long)flags->root, (long long)ranks - 1);
     if (ranks < 2 && c->op->shape == FLOOR_PING_PONG) return cli_refuse("sim", "ping_pong needs two ranks");
     if (flags->svg[0] != '\0' && flags->sweep == 0) return cli_refuse("sim", "--svg draws a sweep: add --sweep");
-    if (strcmp(flags->svg, "-") == 0 && strcmp(flags->json, "-") == 0)
+    if (cli_is_stdout(flags->svg) && cli_is_stdout(flags->json))
         return cli_refuse("sim", "--svg - and --json - both write to stdout; give one of them a file");
     return CLI_GO_ON;
 }
@@ -161,7 +161,9 @@ static int run_one(const struct sim_case *c, const struct outputs *outputs)
     sim_report_all(outputs->table, c, predictions, count, chosen);
     for (size_t i = 0; i < count && outputs->json != NULL; i++)
         sim_json(outputs->json, c, &predictions[i], (int)i == chosen);
-    return CLI_OK;
+    for (size_t i = 0; i < count; i++)
+        if (!predictions[i].too_large) return CLI_OK;
+    return cli_fail("sim", "nothing could be predicted");
 }
 
 enum { SWEEP_FACTOR = 8, SWEEP_ROWS = 24, SWEEP_COLUMNS = 17 };
@@ -223,7 +225,7 @@ static int parse(int argc, char **argv, struct sim_values *flags, const char **w
 static int run(const struct sim_values *flags, const struct sim_case *c)
 {
     struct outputs outputs = {.table = stdout};
-    if (strcmp(flags->json, "-") == 0 || strcmp(flags->svg, "-") == 0) outputs.table = stderr;
+    if (cli_is_stdout(flags->json) || cli_is_stdout(flags->svg)) outputs.table = stderr;
     int status = sim_open(flags->json, &outputs.json);
     if (status == CLI_GO_ON) status = sim_open(flags->svg, &outputs.svg);
     if (status == CLI_GO_ON) status = flags->sweep != 0 ? run_sweep(c, &outputs) : run_one(c, &outputs);

@@ -314,7 +314,7 @@ static int start_apart(const struct sim_case *c, const struct algorithm *algorit
     int ends[2];
     pid_t self = getpid();
     (void)fflush(NULL);
-    if (pipe(ends) != 0) return cli_fail("sim", "no pipe: %s", strerror(errno));
+    if (pipe(ends) != 0) return cli_fail("sim", "cannot make a pipe: %s (RLIMIT_NOFILE, ulimit -n?)", strerror(errno));
     *child = (struct child){.pid = fork(), .answers = ends[0]};
     if (child->pid < 0) {
         int error = errno;

@@ -11,7 +11,7 @@ int sim_open(const char *path, FILE **stream)
 {
     *stream = NULL;
     if (path[0] == '\0') return CLI_GO_ON;
-    *stream = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+    *stream = cli_is_stdout(path) ? stdout : fopen(path, "we");
     return *stream != NULL ? CLI_GO_ON : cli_blame_path("sim", "cannot write", path);
 }
 

@@ -25,14 +25,16 @@ static const struct cli_flag train_flags[] = {
                  "ranks of this process, as threads; under tutti run, of each process"},
          .offset = offsetof(struct train_values, ranks),
          .short_name = "n"},
-    {.row = {"config", TUTTI_OPTION_TEXT, "", 0, 0,
-             "lines of \"name value\", the names those of these flags; flags of the command line go before it"},
+    {.row =
+         {"config", TUTTI_OPTION_TEXT, "", 0, 0,
+          "lines of \"name value\", the names those of these flags; where both say something, the command line holds"},
      .offset = offsetof(struct train_values, config),
      .value = "FILE"},
-    {.row = {"metrics", TUTTI_OPTION_TEXT, "", 0, 0, "write a line of JSON for every step"},
+    {.row = {"metrics", TUTTI_OPTION_TEXT, "", 0, 0,
+             "write a line of JSON for every step; -: to stdout, all else to stderr"},
      .offset = offsetof(struct train_values, metrics),
      .value = "FILE"},
-    {.row = {"plot", TUTTI_OPTION_TEXT, "", 0, 0, "draw the loss as SVG"},
+    {.row = {"plot", TUTTI_OPTION_TEXT, "", 0, 0, "draw the loss as SVG; -: to stdout, all else to stderr"},
      .offset = offsetof(struct train_values, plot),
      .value = "FILE"},
     {.row = {.name = NULL}},
@@ -50,6 +52,16 @@ static const struct cli_example train_examples[] = {
     {NULL, NULL},
 };
 
+static const struct cli_foreign train_foreign[] = {
+    {"--learning-rate", "--lr"},
+    {"--batch-size", "--batch"},
+    {"--block-size", "--context"},
+    {"--weight-decay", "--decay"},
+    {"--epochs", "--steps"},
+    {"--max-iters", "--steps"},
+    {NULL, NULL},
+};
+
 const struct cli_page cli_train_page = {
     .usage = "tutti train gpt|mlp --data DATA [flags]",
     .about =
@@ -63,6 +75,7 @@ const struct cli_page cli_train_page = {
         "and training goes on.",
     .examples = train_examples,
     .flags = train_flags,
+    .foreign = train_foreign,
     .operands = true,
     .library_options = true,
 };
@@ -111,6 +124,10 @@ static int read_values(int argc, char **argv, struct train_words *words)
         return cli_refuse("train", "unexpected word '%s'; see tutti train --help", words->argv[rest]);
     if (model != NULL) values.options.model = model;
     values.options.struct_size = sizeof values.options;
+    if (cli_is_stdout(values.metrics) && cli_is_stdout(values.plot))
+        return cli_refuse("train", "--metrics - and --plot - both write to stdout; give one of them a file");
+    if (values.options.resume && values.options.save[0] == '\0')
+        return cli_refuse("train", "--resume needs --save: the folder of the checkpoints to go on from");
     if (values.options.data[0] == '\0')
         return cli_refuse("train", "--data is missing: a file or folder to learn from; see tutti train --help");
     return CLI_GO_ON;
@@ -129,8 +146,7 @@ static int check_folder(void)
     struct stat about;
     tutti_error error;
     if (options->save[0] == '\0' || options->resume || stat(options->save, &about) != 0) return CLI_GO_ON;
-    if (tutti_checkpoint_list(options->save, note_path, path, &error) != TUTTI_OK)
-        return cli_fail("train", "%s", error.text);
+    if (tutti_checkpoint_list(options->save, note_path, path, &error) != TUTTI_OK) return cli_blame("train", &error);
     if (path[0] == '\0') return CLI_GO_ON;
     return cli_refuse("train", "there is %s already: go on from it with --resume, or --save to another folder", path);
 }
@@ -215,7 +231,7 @@ static void time_grains(tutti_comm *world, const struct train_report *report)
     options.fast = options.resume = 0;
     options.save = "";
     if (tutti_trainer_create(world, &options, &trainer, &error) != TUTTI_OK) {
-        if (report != NULL) printf("the same with grains could not be timed: %s\n", error.text);
+        if (report != NULL) (void)fprintf(report->text, "the same with grains could not be timed: %s\n", error.text);
         return;
     }
     for (int i = 0; i < STEPS; i++) {
@@ -224,8 +240,8 @@ static void time_grains(tutti_comm *world, const struct train_report *report)
         if (step.seconds < best) best = step.seconds;
     }
     if (report != NULL && report->all_steps > 0)
-        printf("a step takes %.1f ms with --fast; with layout-independent bits %.1f ms\n",
-               1000 * report->all_seconds / report->all_steps, 1000 * best);
+        (void)fprintf(report->text, "a step takes %.1f ms with --fast; with layout-independent bits %.1f ms\n",
+                      1000 * report->all_seconds / report->all_steps, 1000 * best);
     tutti_trainer_free(trainer);
 }
 

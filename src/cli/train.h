@@ -34,9 +34,10 @@ struct train_point {
 struct train_report {
     const struct train_values *values;
     tutti_train_about about;
+    FILE *text;        /* what is for people: stdout, unless metrics or the plot go there */
     FILE *metrics;     /* NULL: none */
     bool metrics_lost; /* some of them could not be written */
-    bool terminal;     /* stdout is one: the progress line is written over */
+    bool terminal;     /* that is one: the progress line is written over */
     int ranks;
     double machine; /* GFLOP/s of matrix products, or 0 */
     struct train_point *points;
@@ -59,7 +60,7 @@ int train_report_close(struct train_report *report, const tutti_trainer *trainer
 double train_now(void); /* seconds */
 
 void train_plot_terminal(FILE *stream, const struct train_point *points, size_t count, double entropy);
-/* Returns false where the file cannot be written. */
+/* Returns false where the file cannot be written; "-": stdout. */
 bool train_plot_svg(const char *path, const struct train_point *points, size_t count, double entropy);
 
 #endif

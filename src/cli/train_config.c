@@ -86,13 +86,15 @@ static int take_file(const struct cli_page *page, const char *path, FILE *file, 
     struct sink sink = {.words = words};
     int status = CLI_GO_ON;
     for (int number = 1; status == CLI_GO_ON && fgets(line, sizeof line, file) != NULL; number++) {
+        if (strlen(line) == sizeof line - 1 && line[sizeof line - 2] != '\n')
+            return cli_refuse("train", "%s:%d: the line is longer than %zu bytes", path, number, sizeof line - 2);
         size_t lines = (size_t)words->argc + 1, room = sink.used + sizeof line + 8;
         char **argv = realloc(words->argv, (lines + (size_t)argc + 1) * sizeof *argv);
         if (argv != NULL) words->argv = argv;
         if (argv == NULL || room > ((size_t)1 << 20)) return cli_fail("train", "%s is too long", path);
         status = take_line(page, path, number, line, &sink);
     }
-    if (status == CLI_GO_ON && ferror(file)) return cli_fail("train", "%s: %s", path, strerror(errno));
+    if (status == CLI_GO_ON && ferror(file)) return cli_blame_path("train", "cannot read", path);
     return status;
 }
 
@@ -106,7 +108,7 @@ int train_read_config(const struct cli_page *page, int argc, char **argv, struct
     words->argv[words->argc++] = argv[0];
     if (path != NULL) {
         FILE *file = fopen(path, "re");
-        if (file == NULL) return cli_refuse("train", "--config %s: %s", path, strerror(errno));
+        if (file == NULL) return cli_blame_path("train", "cannot read", path);
         status = take_file(page, path, file, words, argc);
         (void)fclose(file);
     }

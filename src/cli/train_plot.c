@@ -107,7 +107,8 @@ static void svg_lines(FILE *file, const struct frame *frame, const struct train_
 
 bool train_plot_svg(const char *path, const struct train_point *points, size_t count, double entropy)
 {
-    FILE *file = fopen(path, "we");
+    bool own = !cli_is_stdout(path);
+    FILE *file = own ? fopen(path, "we") : stdout;
     if (file == NULL) return false;
     (void)fprintf(file,
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
@@ -126,6 +127,6 @@ bool train_plot_svg(const char *path, const struct train_point *points, size_t c
                   "training loss</text><circle r=\"3\" cx=\"%d\" cy=\"%d\" fill=\"#d62728\"/><text x=\"%d\" "
                   "y=\"%d\">held-out loss</text></g>\n</svg>\n",
                   WIDTH - 140, TOP + 6, WIDTH - 122, TOP + 12, WIDTH - 134, TOP + 24, WIDTH - 122, TOP + 28);
-    bool written = ferror(file) == 0;
-    return fclose(file) == 0 && written;
+    bool written = fflush(file) == 0 && ferror(file) == 0;
+    return (!own || fclose(file) == 0) && written;
 }

@@ -25,28 +25,31 @@ static void print_head(const struct train_report *report)
 {
     const tutti_train_options *options = &report->values->options;
     const tutti_train_about *about = &report->about;
-    printf("%s with %zu parameters on %d rank%s, %lld samples a step", options->model, about->parameters, report->ranks,
-           report->ranks == 1 ? "" : "s", (long long)options->batch);
+    (void)fprintf(report->text, "%s with %zu parameters on %d rank%s, %lld samples a step", options->model,
+                  about->parameters, report->ranks, report->ranks == 1 ? "" : "s", (long long)options->batch);
     if (about->grains > 0)
-        printf(" in %d grains: any number of ranks gives these weights\n", about->grains);
+        (void)fprintf(report->text, " in %d grains: any number of ranks gives these weights\n", about->grains);
     else
-        printf(", fast: other numbers of ranks give other bits\n");
-    printf("%s: %zu samples to train, %zu held out", options->data, about->samples, about->held_out_samples);
-    if (!isnan(about->entropy)) printf("; entropy %.4f nats per token", about->entropy);
-    printf("\n%s, kernels %s, %.0f GFLOP/s in matrix products\n", tutti_blas_name(), tutti_nn_kernels_name(),
-           report->machine);
-    if (about->resumed_from != NULL) printf("going on from %s\n", about->resumed_from);
+        (void)fprintf(report->text, ", fast: other numbers of ranks give other bits\n");
+    (void)fprintf(report->text, "%s: %zu samples to train, %zu held out", options->data, about->samples,
+                  about->held_out_samples);
+    if (!isnan(about->entropy)) (void)fprintf(report->text, "; entropy %.4f nats per token", about->entropy);
+    (void)fprintf(report->text, "\n%s, kernels %s, %.0f GFLOP/s in matrix products\n", tutti_blas_name(),
+                  tutti_nn_kernels_name(), report->machine);
+    if (about->resumed_from != NULL) (void)fprintf(report->text, "going on from %s\n", about->resumed_from);
     if (about->step > 0 && about->step >= (uint64_t)options->steps)
-        printf("step %" PRIu64 " is taken already: --steps %lld says where to end\n", about->step,
-               (long long)options->steps);
-    (void)fflush(stdout);
+        (void)fprintf(report->text, "step %" PRIu64 " is taken already: --steps %lld says where to end\n", about->step,
+                      (long long)options->steps);
+    (void)fflush(report->text);
 }
 
 int train_report_open(struct train_report *report, const struct train_values *values, const tutti_trainer *trainer,
                       int ranks, double machine)
 {
+    bool aside = cli_is_stdout(values->metrics) || cli_is_stdout(values->plot);
     *report = (struct train_report){.values = values,
-                                    .terminal = isatty(STDOUT_FILENO) == 1,
+                                    .text = aside ? stderr : stdout,
+                                    .terminal = isatty(aside ? STDERR_FILENO : STDOUT_FILENO) == 1,
                                     .ranks = ranks,
                                     .machine = machine,
                                     .shown_at = train_now(),
@@ -55,7 +58,9 @@ int train_report_open(struct train_report *report, const struct train_values *va
     tutti_trainer_describe(trainer, &report->about);
     int status = cli_check_output("train", values->plot);
     if (status != CLI_GO_ON) return status;
-    if (values->metrics[0] != '\0') {
+    if (cli_is_stdout(values->metrics)) {
+        report->metrics = stdout;
+    } else if (values->metrics[0] != '\0') {
         report->metrics = fopen(values->metrics, report->about.resumed_from != NULL ? "ae" : "we");
         if (report->metrics == NULL) return cli_blame_path("train", "cannot write", values->metrics);
     }
@@ -109,29 +114,30 @@ static void write_metrics(struct train_report *report, const tutti_train_step *s
     (void)cli_fail("train", "--metrics %s: %s; training goes on", report->values->metrics, strerror(errno));
 }
 
-static void print_left(double seconds)
+static void print_left(const struct train_report *report, double seconds)
 {
     if (seconds >= 3600)
-        printf("  %.0f:%02.0f:%02.0f left", floor(seconds / 3600), floor(fmod(seconds, 3600) / 60), fmod(seconds, 60));
+        (void)fprintf(report->text, "  %.0f:%02.0f:%02.0f left", floor(seconds / 3600), floor(fmod(seconds, 3600) / 60),
+                      fmod(seconds, 60));
     else
-        printf("  %.0f:%02.0f left", floor(seconds / 60), floor(fmod(seconds, 60)));
+        (void)fprintf(report->text, "  %.0f:%02.0f left", floor(seconds / 60), floor(fmod(seconds, 60)));
 }
 
 static void print_progress(struct train_report *report, const tutti_train_step *step, bool last)
 {
     uint64_t steps = (uint64_t)report->values->options.steps;
     double rate = gflops(report, report->rows, report->seconds);
-    if (report->terminal) printf("\r\033[K");
-    printf("step %" PRIu64 "/%" PRIu64 "  loss %.4f", step->step, steps, step->loss);
-    if (isfinite(report->last_validation)) printf("  held-out %.4f", report->last_validation);
-    printf("  %.1fk %s/s  %.1f GFLOP/s", report->rows / report->seconds * 1e-3,
-           strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows", rate);
-    if (report->machine > 0) printf(" (%.0f%%)", 100 * rate / report->machine);
-    printf("  comm %.1f%%  %.0f MB", 100 * report->comm_seconds / report->seconds,
-           (double)bytes_of(&report->about) * 1e-6);
-    if (!last) print_left((double)(steps - step->step) * report->all_seconds / report->all_steps);
-    if (!report->terminal || last) printf("\n");
-    (void)fflush(stdout);
+    if (report->terminal) (void)fprintf(report->text, "\r\033[K");
+    (void)fprintf(report->text, "step %" PRIu64 "/%" PRIu64 "  loss %.4f", step->step, steps, step->loss);
+    if (isfinite(report->last_validation)) (void)fprintf(report->text, "  held-out %.4f", report->last_validation);
+    (void)fprintf(report->text, "  %.1fk %s/s  %.1f GFLOP/s", report->rows / report->seconds * 1e-3,
+                  strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows", rate);
+    if (report->machine > 0) (void)fprintf(report->text, " (%.0f%%)", 100 * rate / report->machine);
+    (void)fprintf(report->text, "  comm %.1f%%  %.0f MB", 100 * report->comm_seconds / report->seconds,
+                  (double)bytes_of(&report->about) * 1e-6);
+    if (!last) print_left(report, (double)(steps - step->step) * report->all_seconds / report->all_steps);
+    if (!report->terminal || last) (void)fprintf(report->text, "\n");
+    (void)fflush(report->text);
     report->shown_at = train_now();
     report->seconds = report->rows = report->comm_seconds = 0;
 }
@@ -165,8 +171,8 @@ static void print_saved(const struct train_report *report)
     tutti_error error;
     if (tutti_checkpoint_open(report->values->options.save, false, &checkpoint, &error) != TUTTI_OK) return;
     double bytes = (double)tutti_checkpoint_bytes(checkpoint);
-    printf("%s: %.1f MB, written in %.2f s (%.0f MB/s)\n", tutti_checkpoint_path(checkpoint), bytes * 1e-6,
-           report->saving_seconds, bytes * 1e-6 / report->saving_seconds);
+    (void)fprintf(report->text, "%s: %.1f MB, written in %.2f s (%.0f MB/s)\n", tutti_checkpoint_path(checkpoint),
+                  bytes * 1e-6, report->saving_seconds, bytes * 1e-6 / report->saving_seconds);
     tutti_checkpoint_close(checkpoint);
 }
 
@@ -175,27 +181,29 @@ static void print_summary(const struct train_report *report, const tutti_trainer
     tutti_train_about about;
     tutti_trainer_describe(trainer, &about);
     if (report->all_steps > 0)
-        printf("%.0f steps in %.1f s: %.1f ms each, %.1fk %s/s, %.1f GFLOP/s, %.1f%% in communication\n",
-               report->all_steps, report->all_seconds, 1000 * report->all_seconds / report->all_steps,
-               report->all_rows / report->all_seconds * 1e-3,
-               strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows",
-               gflops(report, report->all_rows, report->all_seconds),
-               100 * report->all_comm_seconds / report->all_seconds);
+        (void)fprintf(report->text,
+                      "%.0f steps in %.1f s: %.1f ms each, %.1fk %s/s, %.1f GFLOP/s, %.1f%% in communication\n",
+                      report->all_steps, report->all_seconds, 1000 * report->all_seconds / report->all_steps,
+                      report->all_rows / report->all_seconds * 1e-3,
+                      strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows",
+                      gflops(report, report->all_rows, report->all_seconds),
+                      100 * report->all_comm_seconds / report->all_seconds);
     if (report->saving_seconds > 0) print_saved(report);
-    printf("weights %016" PRIx64 " after step %" PRIu64 "\n", tutti_trainer_hash(trainer), about.step);
+    (void)fprintf(report->text, "weights %016" PRIx64 " after step %" PRIu64 "\n", tutti_trainer_hash(trainer),
+                  about.step);
 }
 
 int train_report_close(struct train_report *report, const tutti_trainer *trainer)
 {
     const struct train_values *values = report->values;
     int status = report->metrics_lost ? CLI_FAILED : CLI_OK;
-    if (report->count > 1) train_plot_terminal(stdout, report->points, report->count, report->about.entropy);
+    if (report->count > 1) train_plot_terminal(report->text, report->points, report->count, report->about.entropy);
     print_summary(report, trainer);
     if (values->plot[0] != '\0' && !train_plot_svg(values->plot, report->points, report->count, report->about.entropy))
         status = cli_fail("train", "--plot %s: %s", values->plot, strerror(errno));
-    if (report->metrics != NULL && fclose(report->metrics) != 0)
+    if (report->metrics != NULL && report->metrics != stdout && fclose(report->metrics) != 0)
         status = cli_fail("train", "--metrics %s: %s", values->metrics, strerror(errno));
     free(report->points);
-    (void)fflush(stdout);
+    (void)fflush(report->text);
     return status;
 }

@@ -24,11 +24,15 @@ static char description[256];
 
 static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
 
-static void *open_library(void)
+/* `why`: what the system says of the first name, which is the one to be had. */
+static void *open_library(char why[200])
 {
     void *library = NULL;
-    for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++) {
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        const char *said = library == NULL ? dlerror() : NULL;
+        if (i == 0) snprintf(why, 200, "%s", said == NULL ? "" : said);
+    }
     return library;
 }
 
@@ -42,11 +46,14 @@ static bool find(void *library, const char *name, void *function)
 
 static void load(void)
 {
-    void *library = open_library();
+    char why[200];
+    void *library = open_library(why);
     if (library == NULL) {
-        tti_error_set(&load_error, TUTTI_ERR_UNSUPPORTED, 0,
-                      "OpenBLAS (libopenblas.so.0), which does the matrix products, was not found; install it (Debian: "
-                      "apt-get install libopenblas0-pthread) or put its folder into LD_LIBRARY_PATH");
+        tti_error_set(
+            &load_error, TUTTI_ERR_UNSUPPORTED, 0,
+            "OpenBLAS, which does the matrix products, cannot be loaded (%.160s); install it (Debian: apt-get "
+            "install libopenblas0-pthread) or put its folder into LD_LIBRARY_PATH",
+            why);
         return;
     }
     set_threads_function *set_threads;

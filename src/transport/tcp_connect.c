@@ -80,7 +80,8 @@ tutti_status tti_tcp_listen(const struct tti_tcp_settings *settings, struct tti_
     tutti_status status = TUTTI_OK;
     if (!make_parts(made))
         status = tti_error_set(error, errno == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_SYSTEM, errno,
-                               "an endpoint for %d ranks cannot be made", settings->size);
+                               "an endpoint for %d ranks cannot be made%s", settings->size,
+                               errno == EMFILE ? ": raise the limit of open files, ulimit -n" : "");
     if (status == TUTTI_OK) {
         tti_door_init(made->door, &made->proof, TTI_PROOF_MESH);
         status = tti_door_open(made->door, settings->interface, low, high, &made->addresses, error);

@@ -29,5 +29,8 @@ check "tcp: simulated: status" 0 "$STATUS"
 tool bench --tune /nonexistent/file --ranks 2
 check "file that cannot be written: status" 2 "$STATUS"
 matches "file that cannot be written: reason" "cannot write /nonexistent/file" "$ERR"
+tool bench --tune made.txt --ranks 2 --tuning /nonexistent/file
+check "refused for something else: status" 2 "$STATUS"
+check "refused for something else: no file is left" no "$([ -e made.txt ] && echo yes || echo no)"
 
 finish

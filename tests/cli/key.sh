@@ -15,11 +15,11 @@ tool key "$dir/two"
 check 'keys differ' 1 "$(cmp -s "$dir/one" "$dir/two" && echo 0 || echo 1)"
 before=$(cat "$dir/one")
 tool key "$dir/one"
-check 'status for a file that is there' 1 $STATUS
+check 'status for a file that is there' 2 $STATUS
 matches 'message for a file that is there' '^tutti key: .*/one cannot be made, since a key is never replaced; give another name \(File exists\)$' "$ERR"
 check 'the file that was there' "$before" "$(cat "$dir/one")"
 tool key "$dir/missing/one"
-check 'status for a missing folder' 1 $STATUS
+check 'status for a missing folder' 2 $STATUS
 for arguments in '' 'a b'; do
     # shellcheck disable=SC2086 # words
     tool key $arguments

@@ -13,7 +13,13 @@ refused "^tutti run: unknown flag '--nn'; did you mean '--nnodes'\?$" run --nn 2
 refused "^tutti run: unknown flag '--join-timeuot-ms'; did you mean '--join-timeout-ms'\?$" run --join-timeuot-ms 4 true
 refused "^tutti run: unknown flag '--job'" run --job x true
 refused "^tutti run: unknown flag '--log_dir'; did you mean '--log-dir'\?$" run --log_dir x true
-refused "^tutti run: unknown flag '-x'" run -x true
+refused "^tutti run: unknown flag '-z'; see tutti run --help" run -z true
+refused "^tutti run: unknown flag '-x'; variables are passed on" run -x A true
+refused "^tutti run: unknown flag '-H'; did you mean '--hosts'\?$" run -H a true
+refused "^tutti run: unknown flag '--no-python'; leave it out: the program is run as it is$" run --no-python true
+refused "^tutti bench: unknown flag '--sizes'; sizes go from -b to -e, times -f or plus -i$" bench --sizes 8
+refused "^tutti train: unknown flag '--epochs'; did you mean '--steps'\?$" train --epochs 3
+refused "^tutti sim: unknown flag '--sizes'; see tutti sim --help$" sim all_reduce --sizes 8
 refused '^tutti run: -n: "0" is out of range; give a whole number from 1 to 65536$' run -n 0 true
 refused '^tutti run: -n: "-1" is out of range' run -n -1 true
 refused '^tutti run: -n: "65537" is out of range' run -n65537 true
@@ -67,7 +73,12 @@ matches 'exec fails' '^tutti run: rank [01]: cannot execute ./bad: No such file'
 
 ERR=$(ulimit -n 256 && "$TUTTI" run -n 100 true 2>&1)
 check 'too few descriptors' 2 $?
-matches 'the limit is named' 'need 464 open files, but the limit is 256 \(RLIMIT_NOFILE' "$ERR"
+check 'the limit is named' 'tutti run: 100 ranks need 464 open files, but the limit is 256 (RLIMIT_NOFILE, ulimit -n): raise it' "$ERR"
+ERR=$(ulimit -n 80 && "$TUTTI" run -n 8 true 2>&1)
+matches 'what needs fewer is said where that is enough' 'raise it, or give --log-dir without --tee, which needs fewer$' "$ERR"
+mkdir gone
+ERR=$(cd gone && rmdir ../gone && "$TUTTI" run --hosts nobody -n 2 true 2>&1)
+check 'a folder that is gone' '2 tutti run: the current folder: No such file or directory' "$? $ERR"
 OUT=$(ulimit -Sn 70 && "$TUTTI" run -n 40 --no-prefix bash -c 'ulimit -Sn' 2>&1 | sort -u)
 check 'a soft limit is raised for the launcher only' 70 "$OUT"
 if [ "$(id -u)" -ne 0 ]; then
@@ -76,6 +87,12 @@ if [ "$(id -u)" -ne 0 ]; then
     matches 'the limit is named' 'RLIMIT_NPROC' "$ERR"
 fi
 
+for word in help --help -h; do
+    tool help $word
+    check "help $word" "0 $("$TUTTI" help)" "$STATUS $OUT"
+done
+tool -V
+matches '-V' '^tutti [0-9]+\.' "$OUT"
 tool --version
 matches 'version' '^tutti [0-9]+\.[0-9]+\.[0-9]+$' "$OUT"
 for command in run bench doctor; do

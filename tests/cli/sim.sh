@@ -127,6 +127,10 @@ tool sim all_reduce --sweep --svg no/such/folder/x.svg
 check "a file that cannot be written: status" 2 "$STATUS"
 matches "a file that cannot be written: why" "cannot write no/such/folder/x.svg" "$ERR"
 
+tool sim all_reduce --hosts 64 --limit 1
+check "nothing that can be simulated: status" 1 "$STATUS"
+matches "nothing that can be simulated: why" "^tutti sim: nothing could be predicted$" "$ERR"
+
 # it simulates in processes of its own, and is ended alone
 "$TUTTI" sim all_reduce --hosts 2048 --ranks-per-host 8 --bytes 1G >out.txt 2>err.txt &
 simulation=$!

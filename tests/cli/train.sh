@@ -147,6 +147,15 @@ timeout 240 "$TUTTI" train gpt "${SMALL[@]}" >/dev/full 2>err.txt
 check 'stdout on a full disk: a failure' 1 $?
 matches 'stdout on a full disk: shown' '^tutti: (not all could be written|cannot write) to stdout' "$(cat err.txt)"
 
+tool train gpt "${SMALL[@]}" --metrics -
+check 'metrics to stdout: a line for each step' 12 "$(grep -c '^{"step": ' out.txt)"
+check 'metrics to stdout: and nothing else' 12 "$(grep -c '' out.txt)"
+matches 'metrics to stdout: the rest to stderr' '^step 12/12' "$ERR"
+tool train gpt "${SMALL[@]}" --plot -
+matches 'plot to stdout' '^<svg .*' "$(head -1 out.txt)"
+check 'plot to stdout: and nothing else' '</svg>' "$(tail -1 out.txt | grep -o '</svg>$')"
+check 'no file of that name' no "$([ -e - ] && echo yes || echo no)"
+
 # refused PATTERN ARGUMENT...
 status=2
 refused() {
@@ -174,7 +183,12 @@ for file in --metrics --plot; do
     refused '^tutti train: cannot write no/such/file: No such file' gpt "${SMALL[@]}" "$file" no/such/file --ranks 2
     check "$file: before the first step" '' "$(cat out.txt)"
 done
-refused '^tutti train: --config nowhere: No such file' --config nowhere
+refused '^tutti train: cannot read nowhere: No such file' --config nowhere
+refused '^tutti train: cannot read .: Is a directory' --config .
+refused ':2: the line is longer than 1022 bytes' --config <(printf 'steps 3\n%02000d\n' 0)
+refused '^tutti train: --resume needs --save' gpt "${SMALL[@]}" --resume
+refused '^tutti train: the folder /dev/null cannot be opened' gpt "${SMALL[@]}" --save /dev/null
+refused '^tutti train: --metrics - and --plot - both write to stdout' gpt "${SMALL[@]}" --metrics - --plot -
 refused "there is no setting '.*'; lines are flags without --" --config <(echo '{"steps": 3}')
 refused "there is no setting 'layres'; did you mean 'layers'\?" --config <(echo layres 3)
 refused 'layers: "x" is not understood' --config <(echo layers x)
@@ -185,6 +199,9 @@ tool sample nowhere
 check 'sample: no checkpoint' 2 $STATUS
 tool ckpt ls nowhere
 check 'ckpt ls: no such folder' 2 $STATUS
+mkdir none
+tool ckpt ls none
+check 'ckpt ls: an empty folder' '0 tutti ckpt: there is no checkpoint in none' "$STATUS $ERR"
 tool ckpt veryfy one
 matches 'ckpt: no such action' "'veryfy' is not one of ls, verify, diff; did you mean verify" "$ERR"
 finish
