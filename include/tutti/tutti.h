@@ -344,7 +344,8 @@ TUTTI_API tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t co
                                           tutti_message *message);
 /* Waits until a message that fits has come, and leaves it there: a receive of that source and tag gets it. */
 TUTTI_API tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
-/* The same without waiting: TUTTI_IN_PROGRESS when none has come yet. */
+/* The same without waiting: TUTTI_IN_PROGRESS when none has come yet, ERR_MISMATCH when none will, since that rank, or all
+ * others, have left; the comm is as good as before then. */
 TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
 
 /* A group: sends and receives of this comm between begin and end only say what is to be done, and return at once; end

@@ -17,8 +17,9 @@ static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
     if (comm->told) {
         char text[sizeof comm->area->failure.text];
         memcpy(text, comm->area->failure.text, sizeof text);
-        return tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s",
-                               text);
+        tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", text);
+        comm->error.peer = comm->area->failure.peer;
+        return TUTTI_ERR_BROKEN;
     }
     tutti_status status = tti_comm_tell(comm, kind); /* the first to fail here: tell the error itself */
     comm->told = status != TUTTI_OK;

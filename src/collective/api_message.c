@@ -5,6 +5,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "collective/api_message.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "collective/queue.h"
 #include "collective/queue_message.h"
@@ -314,14 +315,51 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
 
 /* ---- Probing --------------------------------------------------------------------------------------------------- */
 
+/* Of a rank that only looks, again and again: what a wait would look for from time to time. */
+static bool is_time_to_look(tutti_comm *comm)
+{
+    enum { LOOK_NS = 10000000 };
+    int64_t now = tti_now_ns();
+    if (now - comm->probed_ns < LOOK_NS) return false;
+    comm->probed_ns = now;
+    return true;
+}
+
+static tutti_status deserted(tutti_comm *comm, int peer)
+{
+    char who[32] = "all others have";
+    if (peer != TUTTI_ANY_SOURCE) snprintf(who, sizeof who, "rank %d has", peer);
+    tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_MISMATCH, "probe: nothing of the kind has come, and %s left", who);
+    comm->error.peer = peer == TUTTI_ANY_SOURCE ? -1 : peer;
+    return TUTTI_ERR_MISMATCH;
+}
+
+static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
+{
+    int peer = recv->letter.peer;
+    bool looks = is_time_to_look(comm);
+    bool alone = looks &&
+                 tti_messages_deserted(comm, peer); /* before looking: what they sent they sent before leaving */
+    tti_recv_post(recv);
+    tutti_status status = tti_messages_progress(comm);
+    if (status == TUTTI_OK && looks) status = tti_comm_health(comm, TTI_PROBE, !comm->all_threads);
+    if (status != TUTTI_OK) {
+        tti_messages_fail(comm, status);
+        return status;
+    }
+    if (!take_back(&recv->letter)) return TUTTI_OK;
+    return alone ? deserted(comm, peer) : TUTTI_IN_PROGRESS;
+}
+
 static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
 {
     struct tti_recv recv = {.letter = {.comm = comm, .site = &comm->site, .peer = peer, .tag = tag}, .probes = true};
+    tutti_status status = TUTTI_OK;
     tti_trace_message_begin(comm);
-    tti_recv_post(&recv);
-    tutti_status status = waits ? TUTTI_OK : tti_messages_progress(comm);
-    if (status != TUTTI_OK) tti_messages_fail(comm, status);
-    if (!waits && take_back(&recv.letter)) status = TUTTI_IN_PROGRESS;
+    if (waits)
+        tti_recv_post(&recv);
+    else
+        status = look_once(comm, &recv);
     if (status != TUTTI_OK) return end(comm, status);
     TTI_TRY(finish(&recv.letter, TTI_PROBE));
     tti_recv_results(&recv, NULL, message);

@@ -203,6 +203,7 @@ struct tutti_comm {
     struct tti_messages *messages;
     struct tti_frames *frames; /* NULL: messages go through memory */
     struct tti_group *group;   /* NULL: none has begun */
+    int64_t probed_ns;         /* when a probe that does not wait last looked whether the others live */
     tutti_mesh *meshes;        /* that were made from it: their errors are told here */
     bool of_mesh;              /* it belongs to one, which frees it */
     bool of_main;              /* it is the world of a rank whose work runs: left when that returns */

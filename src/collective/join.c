@@ -259,13 +259,20 @@ tutti_status tutti_join(tutti_comm **world)
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
+/* Of a comm that has lost a rank the others are told that first: it is why this one leaves. */
+static void take_leave(tutti_comm *comm)
+{
+    if (!tti_comm_is_broken(comm)) tti_comm_health(comm, TTI_LEAVE, false);
+    comm->provider->leave(comm);
+}
+
 /* Comms that were split off and not freed will not be used any more. */
 static void leave_others(tutti_comm *comm)
 {
     if (comm->lanes == NULL) tti_world_mark(comm->world, comm->rank, TTI_RANK_GONE);
     struct tti_lanes *lanes = comm->lanes == NULL ? NULL : comm->lanes->net->lanes;
     for (; lanes != NULL; lanes = lanes->next)
-        if (lanes->comm != comm) lanes->comm->provider->leave(lanes->comm);
+        if (lanes->comm != comm) take_leave(lanes->comm);
 }
 
 tutti_status tti_leave(tutti_comm *comm, bool ends)
@@ -282,7 +289,7 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
             "returned",
             comm->rank);
     tti_queue_close(comm);
-    if (comm->world != NULL) comm->provider->leave(comm);
+    if (comm->world != NULL) take_leave(comm);
     if (comm->world != NULL && ends) leave_others(comm);
     tti_comm_destroy(comm);
     return TUTTI_OK;
@@ -449,19 +456,19 @@ struct rank_task {
 };
 
 /* A rank of this process that will not leave: its peers have to know. */
-static void lose_comm(tutti_comm *comm)
+static void lose_comms(tutti_comm *world)
 {
-    if (comm->lanes == NULL)
-        tti_world_mark(comm->world, comm->rank, TTI_RANK_LOST);
-    else
-        tti_comm_break(comm, TTI_LEAVE, TUTTI_ERR_PEER_LOST, comm->rank, "rank %d's thread ended without leaving",
-                       comm->rank);
+    struct tti_lanes *lanes = world->lanes == NULL ? NULL : world->lanes->net->lanes;
+    if (world->lanes == NULL) tti_world_mark(world->world, world->rank, TTI_RANK_LOST);
+    for (; lanes != NULL; lanes = lanes->next)
+        tti_comm_break(lanes->comm, TTI_LEAVE, TUTTI_ERR_PEER_LOST, lanes->comm->rank,
+                       "rank %d's thread ended without leaving", lanes->comm->rank);
 }
 
 static void lose_rank(void *argument)
 {
     struct rank_task *rank = argument;
-    lose_comm(rank->comm);
+    lose_comms(rank->comm);
     rank->lost = true;
 }
 
@@ -485,7 +492,7 @@ static int run_threads(struct rank_task *tasks, int count)
     for (; started < count; started++)
         if (tti_task_start(&tasks[started].task, run_rank, &tasks[started], &error) != TUTTI_OK) break;
     for (int i = started; i < count; i++) {
-        lose_comm(tasks[i].comm);
+        lose_comms(tasks[i].comm);
         tti_comm_destroy(tasks[i].comm);
         result = 1;
     }

@@ -65,6 +65,8 @@ void tti_messages_unlock(const tutti_comm *comm);
 
 /* Does all that can be done now for the comm's letters; an error when the comm broke by that. */
 tutti_status tti_messages_progress(tutti_comm *comm);
+/* Whether nobody is left who could still send to this rank: of all others, or that one. */
+bool tti_messages_deserted(const tutti_comm *comm, int peer);
 /* How many letters have not ended. */
 int tti_messages_pending(const tutti_comm *comm);
 

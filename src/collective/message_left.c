@@ -18,6 +18,15 @@ bool tti_message_somebody(struct tti_messages *messages)
     return size == 1; /* only this rank could ever send */
 }
 
+bool tti_messages_deserted(const tutti_comm *comm, int peer)
+{
+    tti_messages_lock(comm);
+    bool left = peer != comm->rank && peer != TUTTI_ANY_SOURCE && comm->provider->has_left(comm, peer);
+    bool alone = peer == TUTTI_ANY_SOURCE && !tti_message_somebody(comm->messages);
+    tti_messages_unlock(comm);
+    return left || alone;
+}
+
 static tutti_status nothing_will_come(const struct tti_letter *letter)
 {
     char site[112], tag[24] = "any tag", from[64] = "any rank, and all others have left";
