@@ -120,6 +120,7 @@ static void test_refused(void)
     } rows[] = {
         {"TUTTI_JOB=x", "must be set together"},
         {"TUTTI_RANK=1 TUTTI_SIZE=2", "must be set together"},
+        {"TUTTI_JOB=x TUTTI_RANK=2 TUTTI_SIZE=2", "ranks go from 0 to 1"},
         {"TUTTI_LAUNCHER=pbs", "it takes auto, tutti, torchrun"},
         {"TUTTI_LAUNCHER=openmpi " SLURM, "was not started by Open MPI's mpirun"},
         {"PMIX_NAMESPACE=x OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_RANK is \"3\""},

@@ -115,6 +115,9 @@ static tutti_status read_tutti(const tutti_options *options, tutti_launch *launc
     if (options->job[0] == '\0' || options->rank < 0 || options->size < 1)
         return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                              "TUTTI_JOB, TUTTI_RANK and TUTTI_SIZE must be set together, as `tutti run` does");
+    if (options->rank >= options->size)
+        return tti_error_set(error, TUTTI_ERR_RANK, 0, "TUTTI_RANK is %d of a job of %d: ranks go from 0 to %d",
+                             (int)options->rank, (int)options->size, (int)options->size - 1);
     launch->rank = (int)options->rank;
     launch->size = (int)options->size;
     launch->local_rank = number_or("LOCAL_RANK", -1);
