@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: timeout=30 labels=asan */
 /* What is refused of a connection that knows the key, of one that says nothing, and of the head of a frame: each reason by
- * itself. */
+ * itself. And who knocks when its connection breaks. */
+#include "base/clock.h"
 #include "check.h"
 #include "transport/door.h"
 #include "transport/tcp_head.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -196,6 +198,60 @@ static void test_full_house(void)
     tti_door_close(&door);
 }
 
+/* ---- Knocking -------------------------------------------------------------------------------------------------- */
+
+static int64_t in_ms(int64_t ms)
+{
+    return tti_now_ns() + ms * 1000000;
+}
+
+/* A connection that breaks between the two proofs, when no other address has been tried yet: all are tried again. */
+static void test_broken_knock(void)
+{
+    struct tti_key key = {{1}};
+    struct tti_proof_job inside, outside;
+    struct tti_door door;
+    struct tti_address_list list;
+    struct tti_address used;
+    struct tti_hello who;
+    struct tti_knock knock;
+    tutti_error error;
+    int fd = -1, let_in = -1;
+    tti_proof_setup(&inside, &key, "job", 0, 0, 2);
+    tti_proof_setup(&outside, &key, "job", 0, 1, 2);
+    tti_door_init(&door, &inside, TTI_PROOF_MESH);
+    CHECK(tti_door_open(&door, "127.0.0.1", 0, 0, &list, &error) == TUTTI_OK && list.count == 1);
+    list.at[list.count++] = list.at[0];
+    tti_knock_init(&knock, &outside, TTI_PROOF_MESH, 0, 0, &list);
+    for (int64_t until = in_ms(20000); !knock.attempts[0].proof.known && tti_now_ns() < until;) {
+        CHECK(tti_knock_step(&knock, &used) < 0);
+        if (!knock.attempts[0].proof.known) (void)tti_door_next(&door, &who);
+    }
+    for (int i = 0; i < TTI_GUESTS; i++)
+        if (door.guests[i].fd >= 0) shutdown(door.guests[i].fd, SHUT_RDWR);
+    for (int64_t until = in_ms(20000); (fd < 0 || let_in < 0) && tti_now_ns() < until;) {
+        if (fd < 0) fd = tti_knock_step(&knock, &used);
+        if (let_in < 0) let_in = tti_door_next(&door, &who);
+    }
+    CHECK(fd >= 0 && let_in >= 0);
+    close(fd);
+    close(let_in);
+    tti_knock_close(&knock);
+    tti_door_close(&door);
+}
+
+/* This host is the same one when no descriptor is left. */
+static void test_here(void)
+{
+    struct rlimit limit, none;
+    uint64_t before = tti_network_here();
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    uint64_t after = tti_network_here();
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0 && before == after);
+}
+
 int main(void)
 {
     tutti_error error;
@@ -206,5 +262,7 @@ int main(void)
     test_silence(0);
     test_silence(sizeof(struct tti_hello) / 2);
     test_full_house();
+    test_broken_knock();
+    test_here();
     return end_of_checks();
 }

@@ -64,7 +64,7 @@ static void keep_only(struct tti_knock *knock, const struct tti_attempt *kept)
 {
     for (int i = 0; i < knock->list.count; i++) {
         struct tti_attempt *attempt = &knock->attempts[i];
-        if (attempt != kept && attempt->fd >= 0) give_up(attempt, 0, "was not needed");
+        if (attempt != kept && attempt->state != TTI_ATTEMPT_FAILED) give_up(attempt, 0, "was not needed");
     }
     knock->started = knock->list.count;
 }

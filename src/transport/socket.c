@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -224,14 +225,19 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
     return hash;
 }
 
+/* Kept once it was read: it is compared several times while joining, and must not change when descriptors run out. */
 uint64_t tti_system_here(void)
 {
-    uint64_t hash = 14695981039346656037u;
+    static atomic_ullong known; /* 0: not yet */
+    uint64_t hash = atomic_load_explicit(&known, memory_order_relaxed);
     char boot[64];
+    if (hash != 0) return hash;
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t got = fd < 0 ? 0 : read(fd, boot, sizeof boot);
     if (fd >= 0) close(fd);
-    return hash_bytes(hash, boot, got > 0 ? (size_t)got : 0);
+    hash = hash_bytes(14695981039346656037u, boot, got > 0 ? (size_t)got : 0);
+    if (got > 0) atomic_store_explicit(&known, hash, memory_order_relaxed);
+    return hash;
 }
 
 uint64_t tti_network_here(void)
