@@ -467,6 +467,14 @@ static void test_limit(void)
     setrlimit(RLIMIT_NOFILE, &before);
     CHECK(status == TUTTI_ERR_LIMIT && meeting == NULL);
     CHECK(strstr(error.text, "the limit is 100; raise it (ulimit -n)") != NULL);
+    where.rank = 1; /* nor does who cannot come wait for it */
+    low.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &low);
+    int64_t began_ns = tti_now_ns();
+    status = tti_meeting_open(&where, &meeting, &error);
+    setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(status == TUTTI_ERR_LIMIT && meeting == NULL && strstr(error.text, "ulimit -n") != NULL);
+    CHECK(tti_now_ns() - began_ns < (int64_t)LONG_MS * 1000000 / 2);
 }
 
 int main(void)

@@ -49,6 +49,9 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
         const char *why = "its connection was refused";
         int fd = tti_wire_connect(name, SOCK_STREAM);
         if (fd < 0 && errno == EACCES) why = "another user's job has this name";
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+            return tti_error_set(error, TUTTI_ERR_LIMIT, errno,
+                                 "file descriptors ran out: raise the limit (ulimit -n)");
         if (fd >= 0 && prove_local(meeting, fd, &proof) == TUTTI_OK) {
             meeting->members[0].fd = fd;
             return TUTTI_OK;
