@@ -491,6 +491,15 @@ static void test_refusals(void)
     bad.death_count = 1;
     CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_RANK);
     CHECK(strstr(error.text, "rank 2") != NULL);
+    tutti_options options = {0}; /* not set up */
+    bad = good;
+    bad.options = &options;
+    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_OPTION);
+    CHECK(strstr(error.text, "tutti_options_init") != NULL);
+    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
+    options.fence_ms = -1;
+    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_OPTION);
+    CHECK(strstr(error.text, "fence_ms is -1") != NULL);
     CHECK(tutti_sim_run(&good, no_work, NULL, NULL, &error) == TUTTI_OK);
 }
 

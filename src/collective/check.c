@@ -42,6 +42,10 @@ static tutti_status check_words(const tutti_options *options, tutti_error *error
 
 tutti_status tti_options_check(const tutti_options *options, tutti_error *error)
 {
+    if (options->struct_size != sizeof *options) /* nothing of it can be relied on */
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                             "struct_size of the options is %zu, not %zu; set them up with tutti_options_init",
+                             options->struct_size, sizeof *options);
     TTI_TRY(check_ranges(options, error));
     return check_words(options, error);
 }

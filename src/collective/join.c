@@ -175,14 +175,9 @@ tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_opti
         if (read_options(&defaults, rank, &error) != TUTTI_OK) return stillborn(&error, world);
         options = &defaults;
     }
-    if (options->struct_size != sizeof *options) { /* nothing of it can be relied on */
-        tti_error_set(&error, TUTTI_ERR_OPTION, 0,
-                      "struct_size of the options is %zu, not %zu; set them up with tutti_options_init",
-                      options->struct_size, sizeof *options);
-        return stillborn(&error, world);
-    }
+    if (tti_options_check(options, &error) != TUTTI_OK) return stillborn(&error, world);
     char address[300];
-    bool several = options->master_addr != NULL && options->master_addr[0] != '\0';
+    bool several = options->master_addr[0] != '\0';
     if (several) snprintf(address, sizeof address, "%s:%d", options->master_addr, (int)options->master_port);
     struct tti_cluster_launch launch = {.job = job,
                                         .process = rank,

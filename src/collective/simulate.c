@@ -331,6 +331,7 @@ static tutti_status read_options(struct simulation *simulation)
         simulation->options = *setup->options;
     else if (tutti_options_init(&simulation->options, reason, sizeof reason) != TUTTI_OK)
         return tti_error_set(simulation->error, TUTTI_ERR_OPTION, 0, "%s", reason);
+    TTI_TRY(tti_options_check(&simulation->options, simulation->error));
     int64_t *bytes = &simulation->options.arena_bytes, most = ADDRESS_SPACE / setup->hosts;
     if (*bytes == 0) *bytes = (int64_t)tti_arena_default_bytes(setup->hosts);
     if (*bytes > most) *bytes = most;
