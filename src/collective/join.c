@@ -21,8 +21,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEADLINE_MOST_MS = 604800000 }; /* a week, as in the option */
-
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 
 static tutti_status stillborn(const tutti_error *error, tutti_comm **world)
@@ -231,15 +229,19 @@ static tutti_status join_launched(tutti_launch *launch, const tutti_options *opt
     return status;
 }
 
+/* Who cannot make sense of what the launcher says has no more to ask it. */
+static tutti_status read_launch(const tutti_options *options, tutti_launch *launch, tutti_error *error)
+{
+    tutti_status status = tti_launch_read(options, launch, error);
+    error->rank = launch->rank;
+    if (status != TUTTI_OK) tti_launch_done(launch);
+    return status;
+}
+
 static tutti_status join_environment(const tutti_options *options, tutti_comm **world, tutti_error *error)
 {
     tutti_launch launch;
-    tutti_status status = tti_launch_read(options, &launch, error);
-    error->rank = launch.rank;
-    if (status != TUTTI_OK) {
-        tti_launch_done(&launch);
-        return status;
-    }
+    TTI_TRY(read_launch(options, &launch, error));
     return join_launched(&launch, options, 1, world, error);
 }
 
@@ -350,7 +352,7 @@ tutti_comm *tutti_named(tutti_comm *comm, const char *name)
 
 tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms)
 {
-    if (deadline_ms > DEADLINE_MOST_MS) deadline_ms = DEADLINE_MOST_MS;
+    if (deadline_ms > TTI_WEEK_MS) deadline_ms = TTI_WEEK_MS; /* as the option */
     if (comm != NULL) comm->next_deadline_ms = deadline_ms < 1 ? 1 : deadline_ms;
     return comm;
 }
@@ -547,8 +549,7 @@ int tutti_main(tutti_work *work, int argc, char **argv)
         return 2;
     }
     if (options.ranks == 1) return main_alone(work, argc, argv);
-    if (tti_launch_read(&options, &launch, &error) == TUTTI_OK)
-        return main_threads(work, argc, argv, &options, &launch);
+    if (read_launch(&options, &launch, &error) == TUTTI_OK) return main_threads(work, argc, argv, &options, &launch);
     tti_log(TUTTI_ERROR, "%s", error.text);
     return 1;
 }
