@@ -255,6 +255,17 @@ int tti_poll_ms(int64_t deadline_ns)
     return left < 0 ? 0 : left > 1000 ? 1000 : (int)left;
 }
 
+int tti_poll_until(int fd, short events, int64_t deadline_ns)
+{
+    struct pollfd polled = {.fd = fd, .events = events};
+    for (;;) {
+        int left_ms = tti_poll_ms(deadline_ns), ready = poll(&polled, 1, left_ms);
+        if (ready > 0) return 0;
+        if (ready < 0 && errno != EINTR) return errno;
+        if (left_ms == 0) return ETIMEDOUT;
+    }
+}
+
 /* ---- Sockets --------------------------------------------------------------------------------------------------- */
 
 static int close_failed(int fd)

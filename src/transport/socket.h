@@ -33,8 +33,7 @@ const char *tti_address_text(const struct tti_address *address, char text[TTI_AD
  * (NULL or "": all) is a name or an address; one that is not there is an error that lists those that are. */
 tutti_status tti_addresses_here(const char *interface, struct tti_address_list *list, tutti_error *error);
 
-/* "host:port", "[::1]:port", several of them with commas between: all their addresses. A port is needed unless
- * `any_port`. */
+/* "host:port", "[::1]:port", several of them with commas between: all their addresses. */
 tutti_status tti_addresses_of(const char *text, struct tti_address_list *list, tutti_error *error);
 /* The port at the end of "host:port"; false when there is none. */
 bool tti_port_of(const char *text, uint16_t *port);
@@ -57,5 +56,7 @@ uint64_t tti_system_here(void);
 uint64_t tti_network_here(void);
 /* For poll: milliseconds until the deadline, rounded up, at most a second. */
 int tti_poll_ms(int64_t deadline_ns);
+/* Until one of these events of poll's. 0, ETIMEDOUT, or an errno. */
+int tti_poll_until(int fd, short events, int64_t deadline_ns);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/socket.h"
 #include "world/build.h"
 #include "world/join.h"
 #include <errno.h>
@@ -131,7 +132,7 @@ static tutti_status next_packet(struct member *member)
 {
     struct tti_join *join = member->join;
     struct tti_wire_packet packet;
-    int why = tti_wire_await(member->fd, join->deadline_ns + GRACE_NS);
+    int why = tti_poll_until(member->fd, POLLIN, join->deadline_ns + GRACE_NS);
     if (why == ETIMEDOUT)
         return tti_join_fail(join, 0, "rank 0 has not answered within %lld ms while job %s was being joined",
                              (long long)join->options->join_timeout_ms, join->job);

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/socket.h"
 #include "world/build.h"
 #include "world/join.h"
 #include <errno.h>
@@ -333,7 +334,7 @@ static tutti_status check_board(const struct root *root)
 static tutti_status turn_until_zero(struct root *root, const int *left)
 {
     while (*left > 0) {
-        TTI_TRY(turn(root, tti_board_poll_ms(&root->join->board, tti_wire_poll_ms(root->deadline_ns))));
+        TTI_TRY(turn(root, tti_board_poll_ms(&root->join->board, tti_poll_ms(root->deadline_ns))));
         if (*left > 0) TTI_TRY(check_board(root));
         if (*left > 0 && tti_now_ns() >= root->deadline_ns) return too_late(root);
     }
@@ -430,7 +431,7 @@ static void linger(struct root *root, struct tti_wire_verdict *verdict, int expe
 {
     int64_t until = tti_now_ns() + LINGER_NS;
     if (until > root->deadline_ns) until = root->deadline_ns;
-    while (expected > 0 && tti_wire_await(root->listener, until) == 0) {
+    while (expected > 0 && tti_poll_until(root->listener, POLLIN, until) == 0) {
         int fd = tti_wire_accept(root->listener);
         if (fd < 0 && errno != EAGAIN) return;
         if (fd < 0) continue;
@@ -506,7 +507,7 @@ static bool is_taken_twice(struct tti_join *join)
     int fd = tti_wire_connect(join->job, SOCK_SEQPACKET);
     if (fd < 0) return false;
     int why = tti_join_send_hello(join, TUTTI_ERR_JOIN, fd);
-    if (why == 0 || why == EPIPE) why = tti_wire_await(fd, join->deadline_ns);
+    if (why == 0 || why == EPIPE) why = tti_poll_until(fd, POLLIN, join->deadline_ns);
     if (why == 0) why = tti_wire_receive(fd, &packet);
     bool heard = why == 0 && packet.as.head.kind == TTI_WIRE_VERDICT && packet.as.head.version == TTI_WIRE_VERSION;
     bool twice = why == ETIMEDOUT || (heard && packet.as.verdict.peer == 0);

@@ -12,6 +12,7 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/socket.h"
 #include "world/launch.h"
 #include <errno.h>
 #include <netdb.h>
@@ -82,23 +83,13 @@ static tutti_status failed(struct store *store, int why)
                          store->host, store->port);
 }
 
-static int await_events(struct store *store, short events)
-{
-    struct pollfd polled = {.fd = store->fd, .events = events};
-    for (;;) {
-        int64_t left_ms = (store->deadline_ns - tti_now_ns() + 999999) / 1000000;
-        int ready = poll(&polled, 1, left_ms < 0 ? 0 : left_ms > 1000 ? 1000 : (int)left_ms);
-        if (ready > 0) return 0;
-        if (ready < 0 && errno != EINTR) return errno;
-        if (left_ms <= 0) return ETIMEDOUT;
-    }
-}
-
 static tutti_status send_all(struct store *store, const struct message *message)
 {
     for (size_t sent = 0; sent < message->length;) {
         ssize_t part = send(store->fd, message->bytes + sent, message->length - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-        int why = part >= 0 || errno == EINTR ? 0 : errno == EAGAIN ? await_events(store, POLLOUT) : errno;
+        int why = part >= 0 || errno == EINTR ? 0
+                  : errno == EAGAIN           ? tti_poll_until(store->fd, POLLOUT, store->deadline_ns)
+                                              : errno;
         if (why != 0) return failed(store, why == ECONNRESET ? EPIPE : why);
         if (part > 0) sent += (size_t)part;
     }
@@ -110,7 +101,7 @@ static tutti_status receive(struct store *store, void *into, size_t bytes)
     for (size_t got = 0; got < bytes;) {
         ssize_t part = recv(store->fd, (char *)into + got, bytes - got, MSG_DONTWAIT);
         int why = part > 0 ? 0 : part == 0 ? EPIPE : errno == EINTR ? 0 : errno;
-        if (why == EAGAIN) why = await_events(store, POLLIN);
+        if (why == EAGAIN) why = tti_poll_until(store->fd, POLLIN, store->deadline_ns);
         if (why != 0) return failed(store, why == ECONNRESET ? EPIPE : why);
         if (part > 0) got += (size_t)part;
     }
@@ -125,7 +116,7 @@ static int try_address(struct store *store, const struct addrinfo *address)
     store->fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (store->fd < 0) return errno;
     if (connect(store->fd, address->ai_addr, address->ai_addrlen) == 0) return 0;
-    why = errno == EINPROGRESS ? await_events(store, POLLOUT) : errno;
+    why = errno == EINPROGRESS ? tti_poll_until(store->fd, POLLOUT, store->deadline_ns) : errno;
     if (why == 0 && getsockopt(store->fd, SOL_SOCKET, SO_ERROR, &why, &length) != 0) why = errno;
     if (why == 0) return 0;
     close(store->fd);

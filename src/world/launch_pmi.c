@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/socket.h"
 #include "world/launch.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -41,23 +42,11 @@ static tutti_status failed(tutti_error *error, int why, const char *command)
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
-static int await_line(int64_t deadline_ns)
-{
-    struct pollfd polled = {.fd = pmi.fd, .events = POLLIN};
-    for (;;) {
-        int64_t left_ms = (deadline_ns - tti_now_ns() + 999999) / 1000000;
-        int ready = poll(&polled, 1, left_ms < 0 ? 0 : left_ms > 1000 ? 1000 : (int)left_ms);
-        if (ready > 0) return (polled.revents & POLLNVAL) != 0 ? EBADF : 0;
-        if (ready < 0 && errno != EINTR) return errno;
-        if (left_ms <= 0) return ETIMEDOUT;
-    }
-}
-
 /* Byte by byte: whoever uses the descriptor next finds it at the start of a line. */
 static int read_line(char *line, int64_t deadline_ns)
 {
     for (size_t length = 0; length < LINE_BYTES;) {
-        int why = await_line(deadline_ns);
+        int why = tti_poll_until(pmi.fd, POLLIN, deadline_ns);
         if (why != 0) return why;
         ssize_t got = read(pmi.fd, &line[length], 1);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;

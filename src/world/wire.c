@@ -6,6 +6,7 @@
 #include "world/wire.h"
 
 #include "base/clock.h"
+#include "transport/socket.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -112,30 +113,6 @@ int tti_wire_accept(int listener)
     return -1;
 }
 
-/* ---- Waiting --------------------------------------------------------------------------------------------------- */
-
-int tti_wire_poll_ms(int64_t deadline_ns)
-{
-    int64_t left = (deadline_ns - tti_now_ns() + 999999) / 1000000;
-    return left < 0 ? 0 : left > 1000 ? 1000 : (int)left;
-}
-
-static int await_events(int fd, short events, int64_t deadline_ns)
-{
-    struct pollfd polled = {.fd = fd, .events = events};
-    for (;;) {
-        int ready = poll(&polled, 1, tti_wire_poll_ms(deadline_ns));
-        if (ready > 0) return 0;
-        if (ready < 0 && errno != EINTR) return errno;
-        if (tti_now_ns() >= deadline_ns) return ETIMEDOUT;
-    }
-}
-
-int tti_wire_await(int fd, int64_t deadline_ns)
-{
-    return await_events(fd, POLLIN, deadline_ns);
-}
-
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
 static void attach_fds(struct msghdr *message, union control *control, const int *fds, int fd_count)
@@ -157,7 +134,7 @@ static void attach_fds(struct msghdr *message, union control *control, const int
 static int await_room(int fd, int why, int64_t deadline_ns)
 {
     if (why == EINTR) return 0;
-    if (why == EAGAIN) return await_events(fd, POLLOUT, deadline_ns);
+    if (why == EAGAIN) return tti_poll_until(fd, POLLOUT, deadline_ns);
     if (why == ECONNRESET) return EPIPE;
     if (why != ETOOMANYREFS && why != ENOBUFS && why != ENOMEM) return why;
     if (tti_now_ns() >= deadline_ns) return why;

@@ -96,10 +96,6 @@ int tti_wire_send(int fd, enum tti_wire_kind kind, void *message, size_t bytes, 
 /* Without waiting: 0, EAGAIN when nothing has come, or an errno. Only with 0 does the packet hold descriptors. */
 int tti_wire_receive(int fd, struct tti_wire_packet *packet);
 void tti_wire_drop_fds(struct tti_wire_packet *packet);
-/* Until there is something to read. 0, ETIMEDOUT, or an errno. */
-int tti_wire_await(int fd, int64_t deadline_ns);
-/* For poll: milliseconds until the deadline, rounded up, at most a second. */
-int tti_wire_poll_ms(int64_t deadline_ns);
 /* Closes so that the other end can still read what was sent to it. */
 void tti_wire_close(int fd);
 

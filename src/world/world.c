@@ -10,6 +10,7 @@
 #include "base/sim.h"
 #include "base/status.h"
 #include "base/wait.h"
+#include "transport/socket.h"
 #include "world/build.h"
 #include <errno.h>
 #include <poll.h>
@@ -274,26 +275,13 @@ int tti_world_pidfd(int pid)
     return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
 }
 
-static bool await_end(int pidfd, int64_t timeout_ms)
-{
-    int64_t deadline = tti_now_ns() + timeout_ms * 1000000;
-    for (;;) {
-        int64_t left_ms = (deadline - tti_now_ns() + 999999) / 1000000;
-        struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-        int ready = poll(&ended, 1, left_ms <= 0 ? 0 : left_ms > 1000 ? 1000 : (int)left_ms);
-        if (ready > 0) return true;
-        if (ready < 0 && errno != EINTR) return false;
-        if (left_ms <= 0) return false;
-    }
-}
-
 bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms)
 {
     int process = world->segment->ranks[rank].process;
     int pidfd = world->processes[process].pidfd;
     if (pidfd < 0) return false;
     syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0); /* has it ended already, the wait says so */
-    if (!await_end(pidfd, timeout_ms)) return false;
+    if (tti_poll_until(pidfd, POLLIN, tti_now_ns() + timeout_ms * 1000000) != 0) return false;
     mark_process_ended(world, process);
     return true;
 }
