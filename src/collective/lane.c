@@ -334,18 +334,25 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     tti_lane_answer(lanes, peer);
 }
 
-static void hear_break(struct tti_lanes *lanes, const struct tti_aside *aside)
+void tti_lanes_break(struct tti_lanes *lanes, const tutti_error *failure)
 {
     struct tti_area *area = lanes->comm->area;
     uint32_t whole = TTI_WHOLE;
-    if (aside->head.bytes != sizeof area->failure) return;
-    lanes->heard_break = true;
     if (!atomic_compare_exchange_strong_explicit(&area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
                                                  memory_order_seq_cst))
         return;
-    memcpy(&area->failure, aside->data, sizeof area->failure);
-    area->failure.text[sizeof area->failure.text - 1] = '\0';
+    area->failure = *failure;
     atomic_store_explicit(&area->broken, TTI_BROKEN, memory_order_seq_cst);
+}
+
+static void hear_break(struct tti_lanes *lanes, const struct tti_aside *aside)
+{
+    tutti_error failure;
+    if (aside->head.bytes != sizeof failure) return;
+    lanes->heard_break = true;
+    memcpy(&failure, aside->data, sizeof failure);
+    failure.text[sizeof failure.text - 1] = '\0';
+    tti_lanes_break(lanes, &failure);
 }
 
 /* ---- Whom others wait for -------------------------------------------------------------------------------------- */

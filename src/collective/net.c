@@ -173,9 +173,9 @@ static void break_all(struct tti_net *net, int peer, const char *text)
 {
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
-        if (rank >= 0)
-            tti_comm_break(lanes->comm, TTI_LEAVE, TUTTI_ERR_PEER_LOST, rank, "rank %d was lost without leaving: %s",
-                           rank, text);
+        tutti_error failure = {.peer = rank};
+        tti_error_set(&failure, TUTTI_ERR_PEER_LOST, 0, "rank %d was lost without leaving: %s", rank, text);
+        if (rank >= 0) tti_lanes_break(lanes, &failure);
     }
 }
 

@@ -218,6 +218,8 @@ int tti_lane_awaits(const struct tti_lanes *lanes, int peer);
 /* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; `first`:
  * the wait has just begun. This rank itself: it waits no more. */
 void tti_lanes_tell(struct tti_lanes *lanes, int awaited, bool first);
+/* Breaks the comm, for what whoever moves frames has found or heard: those who use the comm adopt it. */
+void tti_lanes_break(struct tti_lanes *lanes, const tutti_error *failure);
 /* Takes back what the transport has not begun with. */
 void tti_lanes_stop(struct tti_lanes *lanes);
 void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);
