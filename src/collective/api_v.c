@@ -139,12 +139,7 @@ tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out,
     bool in_place = out == advance(in, own_offset(comm, counts, NULL), type);
     TTI_TRY(check_buffers(&call, true, true, in_place));
     struct tti_op *op = op_of(&call);
-    char why[200];
-    tutti_status status = tti_reducer_init(&op->reducer, type, reduction, why, sizeof why);
-    if (status != TUTTI_OK) return tti_comm_refuse(comm, call.kind, status, "%s: %s", tti_kind_name(call.kind), why);
-    op->call.reduction = (uint8_t)reduction;
-    op->call.reduction_signature = op->reducer.signature;
-    op->call.factor = op->reducer.factor;
+    TTI_TRY(tti_api_set_reduction(op, call.kind, type, reduction));
     op->call.counts_signature = tti_counts_signature(counts, comm->size);
     fill_row(comm, IN_COUNTS, counts, NULL);
     return tti_api_run(op);

@@ -42,10 +42,16 @@ void tti_net_unlock(struct tti_net *net)
     tti_unlock(&net->lock);
 }
 
+/* The comm's number of a rank of the world; -1: it is none of the comm's. */
+static int rank_in(const struct tti_lanes *lanes, int peer)
+{
+    return lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
+}
+
 static struct tti_lanes *find_lanes(const struct tti_net *net, uint32_t id, int peer)
 {
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next)
-        if (lanes->id == id && (lanes->rank_of == NULL || lanes->rank_of[peer] >= 0)) return lanes;
+        if (lanes->id == id && rank_in(lanes, peer) >= 0) return lanes;
     return NULL;
 }
 
@@ -56,9 +62,8 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     *cookie = NULL;
     if (lanes != NULL && tti_frame_is_message(head) && lanes->comm->messages == NULL) return NULL;
     if (lanes != NULL && tti_frame_is_message(head))
-        return tti_frame_begin(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
-    if (lanes != NULL && head->kind == TTI_FRAME_DATA)
-        return tti_lane_begin(lanes, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
+        return tti_frame_begin(lanes->comm, rank_in(lanes, peer), head, cookie);
+    if (lanes != NULL && head->kind == TTI_FRAME_DATA) return tti_lane_begin(lanes, rank_in(lanes, peer), head, cookie);
     if (head->bytes > (lanes == NULL ? TTI_NET_WINDOW : sizeof(struct tti_question))) return NULL;
     if (lanes == NULL && net->stray_bytes + tti_frame_charge(head->bytes) > STRAY_BYTES) return NULL;
     struct tti_aside *aside = tti_aside_new(peer, head);
@@ -74,7 +79,7 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
 
 static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
 {
-    int rank = lanes->rank_of == NULL ? aside->peer : lanes->rank_of[aside->peer];
+    int rank = rank_in(lanes, aside->peer);
     if (tti_frame_is_message(&aside->head) && lanes->comm->messages != NULL) {
         void *cookie, *target = tti_frame_begin(lanes->comm, rank, &aside->head, &cookie);
         if (target != NULL && aside->head.bytes > 0) memcpy(target, aside->data, aside->head.bytes);
@@ -150,17 +155,17 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     tti_table_set(&net->coming, peer, NULL);
     if (tti_frame_is_message(head) && !stray) {
         if (lanes != NULL && lanes->comm->messages != NULL)
-            tti_frame_end(lanes->comm, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, cookie);
+            tti_frame_end(lanes->comm, rank_in(lanes, peer), head, cookie);
         return;
     }
     if (receipt == NULL) return;
     struct tti_aside *aside = receipt->posted ? NULL : (struct tti_aside *)receipt;
-    if (aside != NULL && aside->orphan) return;
+    if (aside != NULL && aside->orphan) return; /* its comm is gone */
     if (lanes != NULL && head->kind == TTI_FRAME_DATA && (aside == NULL || !aside->stray)) {
-        tti_lane_end(lanes, lanes->rank_of == NULL ? peer : lanes->rank_of[peer], head, receipt);
+        tti_lane_end(lanes, rank_in(lanes, peer), head, receipt);
         return;
     }
-    if (aside == NULL || aside->orphan) return; /* its comm is gone */
+    if (aside == NULL) return;
     aside->complete = true;
     if (lanes != NULL)
         sort(lanes, aside);
@@ -172,7 +177,7 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
 static void break_all(struct tti_net *net, int peer, const char *text)
 {
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
-        int rank = lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
+        int rank = rank_in(lanes, peer);
         tutti_error failure = {.peer = rank};
         tti_error_set(&failure, TUTTI_ERR_PEER_LOST, 0, "rank %d was lost without leaving: %s", rank, text);
         if (rank >= 0) tti_lanes_break(lanes, &failure);
@@ -187,7 +192,7 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     tti_free(tti_table_get(&net->coming, peer)); /* its end will not come */
     tti_table_set(&net->coming, peer, NULL);
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
-        int rank = lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
+        int rank = rank_in(lanes, peer);
         if (rank < 0) continue;
         if (lanes->comm->messages != NULL) tti_frame_lost(lanes->comm, rank);
         struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;

@@ -33,7 +33,6 @@ enum {
 /* What a pass over blocks keeps. Slots are blocks of accumulators in scratch. */
 struct pass {
     const struct tti_reducer *reducer;
-    const struct tti_kernels *set;
     const struct tti_kernel_row *row;
     const void *const *sources;
     const double *factors; /* NULL: not a scaled sum */
@@ -294,7 +293,6 @@ static void reduce_at_length(const struct tti_reducer *reducer, const struct tti
                              int dst_count, size_t count, bool stream)
 {
     struct pass pass = {.reducer = reducer,
-                        .set = set,
                         .row = row_of(set, reducer),
                         .sources = sources,
                         .factors = factors,
@@ -410,7 +408,6 @@ void tti_scan(const struct tti_reducer *reducer, const void *const *sources, con
     _Alignas(LINE_BYTES) unsigned char scratch[SCRATCH_BYTES];
     const struct tti_kernels *set = tti_kernels_now();
     struct pass pass = {.reducer = reducer,
-                        .set = set,
                         .row = row_of(set, reducer),
                         .sources = sources,
                         .factors = reducer->code == TTI_REDUCE_SCALED_SUM ? factors : NULL,
@@ -560,7 +557,6 @@ void tti_fold(const struct tti_reducer *reducer, const struct tti_fold_source *s
     if (count == 0 || fold_leaves(reducer, sources, source_count, divisor, dst, count)) return;
     const struct tti_kernels *set = tti_kernels_now();
     struct pass pass = {.reducer = reducer,
-                        .set = set,
                         .row = row_of(set, reducer),
                         .source_count = source_count,
                         .element_bytes = tutti_type_bytes(reducer->type)};

@@ -87,7 +87,7 @@ static void expect(struct tti_proof *proof, int step)
 void tti_proof_connect(struct tti_proof *proof, const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to,
                        int stream)
 {
-    *proof = (struct tti_proof){.job = job, .connects = true, .purpose = (uint8_t)purpose};
+    *proof = (struct tti_proof){.job = job, .purpose = (uint8_t)purpose};
     proof->hello = (struct tti_hello){.magic = MAGIC,
                                       .version = VERSION,
                                       .purpose = (uint8_t)purpose,

@@ -64,7 +64,6 @@ struct tti_proof_job {
 /* One connection. */
 struct tti_proof {
     const struct tti_proof_job *job;
-    bool connects;
     bool known;         /* the other end has shown the key; where it was by a hello, that may be a recording */
     bool other_key;     /* it has shown that it has another one */
     bool other_service; /* what answered is none of this library's */

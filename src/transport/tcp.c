@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 enum { LIVE = 255, DRAIN_MS = 2 };
-#define WAKE UINT64_MAX
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
@@ -245,7 +244,7 @@ static bool serve_peer(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 
 static bool serve_event(struct tti_tcp *tcp, const struct epoll_event *event)
 {
-    if (event->data.u64 == WAKE) return false;
+    if (event->data.u64 == TTI_TCP_WAKE) return false;
     struct tti_tcp_peer *peer = tcp->peers[event->data.u64 >> 8];
     int stream = (int)(event->data.u64 & 255);
     bool moved = false;

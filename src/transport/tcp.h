@@ -5,7 +5,7 @@
  *     tti_tcp_listen    an endpoint, and its card: where it can be reached
  *     tti_tcp_expect    for each rank to be connected to: its card
  *     tti_tcp_connect   connects everyone with everyone, or says which two cannot; then the endpoint listens no more
- *     tcp->base         a struct tti_transport from here on; closed by its close()
+ *     tti_tcp_transport what it is from here on; closed by its close()
  *
  * Of two ranks the higher connects and the lower accepts. Each connection proves the job's key before anything else
  * (proof.h). Frames travel as a fixed head (tcp_head.h) and their data.

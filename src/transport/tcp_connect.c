@@ -36,7 +36,7 @@ static bool make_parts(struct tti_tcp *tcp)
     }
     tcp->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     tcp->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = UINT64_MAX}};
+    struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = TTI_TCP_WAKE}};
     return tcp->epoll_fd >= 0 && tcp->wake_fd >= 0 &&
            epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, tcp->wake_fd, &event) == 0;
 }
@@ -93,15 +93,19 @@ tutti_status tti_tcp_listen(const struct tti_tcp_settings *settings, struct tti_
     return status;
 }
 
+static void end_knock(struct tti_tcp_link *link, int stream)
+{
+    tti_knock_close(link->knocks[stream]);
+    tti_free(link->knocks[stream]);
+    link->knocks[stream] = NULL;
+}
+
 static void free_link(struct tti_tcp_link *link)
 {
     for (int i = 0; i <= TTI_TCP_STREAMS; i++) {
         if (link->fds[i] >= 0) close(link->fds[i]);
         link->fds[i] = -1;
-        if (link->knocks[i] == NULL) continue;
-        tti_knock_close(link->knocks[i]);
-        tti_free(link->knocks[i]);
-        link->knocks[i] = NULL;
+        if (link->knocks[i] != NULL) end_knock(link, i);
     }
 }
 
@@ -191,13 +195,6 @@ static tutti_status start_knock(struct tti_tcp *tcp, struct tti_tcp_link *link, 
         return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
     tti_knock_init(link->knocks[stream], &tcp->proof, TTI_PROOF_MESH, link->rank, stream, list);
     return TUTTI_OK;
-}
-
-static void end_knock(struct tti_tcp_link *link, int stream)
-{
-    tti_knock_close(link->knocks[stream]);
-    tti_free(link->knocks[stream]);
-    link->knocks[stream] = NULL;
 }
 
 static void keep_connection(struct tti_tcp_link *link, int stream, int fd)

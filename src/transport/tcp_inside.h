@@ -21,6 +21,7 @@ enum {
     TTI_TCP_NEAR_BYTES =
         512 << 10 /* on their way within a host: what the caches hold. More goes through memory, twice */
 };
+#define TTI_TCP_WAKE UINT64_MAX /* what epoll says of wake_fd, in place of a connection */
 #define TTI_TCP_CHUNK_BYTES ((uint64_t)256 << 10)
 #define TTI_TCP_STRIPE ((uint64_t)4 << 20) /* smaller frames are not striped: one connection is faster for them */
 

@@ -75,7 +75,6 @@ struct tti_meeting {
     struct tti_door door;                    /* rank 0 */
     struct tti_meeting_member *members;      /* rank 0: by rank; its own is empty. Others: one, rank 0's */
     struct pollfd *polled;
-    int polled_room;
 };
 
 /* The launcher's board while it is to be looked at, else NULL. */

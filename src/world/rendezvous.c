@@ -153,15 +153,19 @@ bool tti_blobs_take(struct tti_blobs *all, unsigned char *body, size_t bytes, in
 
 /* ---- Meetings -------------------------------------------------------------------------------------------------- */
 
+/* By the job's name: nobody says where, or could be told. */
+static bool is_local(const struct tti_rendezvous *where)
+{
+    return (where->address == NULL || where->address[0] == '\0') && where->lookup == NULL && where->publish == NULL;
+}
+
 static tutti_status check(const struct tti_rendezvous *where, tutti_error *error)
 {
     if (where->job == NULL || where->job[0] == '\0' || strlen(where->job) >= sizeof((struct tti_meeting *)0)->job)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the job has no name, or one of more than 255 bytes");
     if (where->size < 1 || where->rank < 0 || where->rank >= where->size)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "rank %d is not one of %d ranks", where->rank, where->size);
-    bool local = (where->address == NULL || where->address[0] == '\0') && where->lookup == NULL &&
-                 where->publish == NULL;
-    if (!local && where->key == NULL)
+    if (!is_local(where) && where->key == NULL)
         return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                              "ranks of several hosts need a key that only they have: make one with `tutti key FILE`, "
                              "copy it to every host, and set TUTTI_KEY_FILE=FILE (or the flag --key-file FILE)");
@@ -176,14 +180,12 @@ static tutti_status fill(struct tti_meeting *meeting, const struct tti_rendezvou
     meeting->deadline_ns = where->deadline_ns;
     snprintf(meeting->job, sizeof meeting->job, "%s", where->job);
     meeting->where.job = meeting->job;
-    meeting->local = (where->address == NULL || where->address[0] == '\0') && where->lookup == NULL &&
-                     where->publish == NULL;
+    meeting->local = is_local(where);
     tti_proof_setup(&meeting->proof, where->key != NULL ? where->key : &none, where->job, where->epoch, where->rank,
                     where->size);
     tti_door_init(&meeting->door, &meeting->proof, TTI_PROOF_RENDEZVOUS);
-    meeting->polled_room = TTI_LISTENERS + TTI_GUESTS + TTI_ADDRESSES + (root ? where->size : 1);
-    meeting->polled = tti_calloc((size_t)meeting->polled_room, sizeof *meeting->polled);
     size_t members = root ? (size_t)where->size : 1;
+    meeting->polled = tti_calloc(TTI_LISTENERS + TTI_GUESTS + TTI_ADDRESSES + members, sizeof *meeting->polled);
     meeting->members = tti_calloc(members, sizeof *meeting->members);
     if (meeting->polled == NULL || meeting->members == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a rendezvous of %d ranks ran out",
