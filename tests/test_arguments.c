@@ -65,6 +65,19 @@ static void refuse_types(tutti_comm *comm, float *x, float *y)
     REFUSED(tutti_all_reduce(comm, x, y, 4, TUTTI_BOOL, half), TUTTI_ERR_TYPE, "bool");
 }
 
+static void name_the_call(tutti_comm *comm, float *x)
+{
+    char place[64];
+    snprintf(place, sizeof place, "test_arguments.c:%d)", __LINE__ + 1);
+    CHECK(tutti_broadcast(tutti_named(comm, "weights"), x, x, 4, TUTTI_F32, 9) == TUTTI_ERR_RANK);
+    CHECK(strstr(tutti_comm_error(comm)->text, "ranks go from 0 to 1 (the call \"weights\" at ") != NULL);
+    CHECK(strstr(tutti_comm_error(comm)->text, place) != NULL);
+    tutti_op op;
+    snprintf(place, sizeof place, "test_arguments.c:%d)", __LINE__ + 1);
+    CHECK(tutti_recv_start(comm, x, 4, TUTTI_F32, 9, 0, NULL, &op) == TUTTI_ERR_RANK);
+    CHECK(strstr(tutti_comm_error(comm)->text, place) != NULL);
+}
+
 static void refuse_pointers(tutti_comm *comm, float *x, float *y)
 {
     int me = tutti_rank(comm);
@@ -299,6 +312,7 @@ static void refuse_all(tutti_comm *comm, struct fault_rank *self)
     memset(x, 1, COUNT * sizeof *x);
     refuse_types(comm, x, y);
     check_works(comm);
+    name_the_call(comm, x);
     refuse_pointers(comm, x, y);
     check_works(comm);
     refuse_ranks(comm, x, y);

@@ -40,13 +40,25 @@ tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status
     return status;
 }
 
+/* Where in the program the call is that cannot be meant. */
+static void add_site(tutti_comm *comm)
+{
+    char site[112];
+    size_t length = strlen(comm->error.text);
+    if (comm->site.line <= 0 || strcmp(tutti_status_group(comm->error.status), "argument") != 0) return;
+    tti_site_describe(&comm->site, site, sizeof site);
+    snprintf(comm->error.text + length, sizeof comm->error.text - length, " (the call%s)", site);
+}
+
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     say(comm, kind, status, format, arguments);
     va_end(arguments);
-    if (kind != TTI_ALLOC && kind != TTI_FREE) tti_api_end(comm); /* what was said about this call must not stick */
+    if (kind == TTI_ALLOC || kind == TTI_FREE) return status;
+    add_site(comm);
+    tti_api_end(comm); /* what was said about this call must not stick */
     return status;
 }
 
@@ -137,7 +149,8 @@ const tutti_error *tutti_comm_error(const tutti_comm *comm)
 int tutti_explain(const tutti_comm *comm, FILE *stream)
 {
     if (comm == NULL) {
-        fprintf(stream, "tutti: there is no comm: joining failed for lack of memory, or it was left already\n");
+        fprintf(stream, "tutti: there is no comm: joining failed for lack of memory, it was left already, or this rank "
+                        "is in none\n");
         return 1;
     }
     const tutti_error *error = tutti_comm_error(comm);
