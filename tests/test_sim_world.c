@@ -37,6 +37,29 @@ static tutti_sim_report run_world(const tutti_sim_setup *setup, tutti_sim_work *
     return report;
 }
 
+/* ---- Comms that a rank never frees ------------------------------------------------------------------------------- */
+
+static int keeping_work(tutti_comm *world, void *context)
+{
+    int32_t one = 1, all = 0;
+    tutti_comm *made = NULL;
+    (void)context;
+    if (tutti_comm_split(world, tutti_rank(world) % 2, 0, &made) != TUTTI_OK) return 1;
+    if (tutti_all_reduce(made, &one, &all, 1, TUTTI_I32, TUTTI_SUM) != TUTTI_OK) return 1;
+    return all != tutti_size(made);
+}
+
+/* In a process that ends with what is lost. */
+static void test_kept(int hosts)
+{
+    tutti_sim_setup setup = setup_of(RANKS, 1);
+    setup.hosts = hosts;
+    pid_t child = fork();
+    if (child == 0) _exit(run_world(&setup, keeping_work, NULL).result);
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 /* ---- One seed, one run ------------------------------------------------------------------------------------------- */
 
 /* Collectives of several kinds, and messages around the ring. Returns whether all came out right. */
@@ -525,6 +548,8 @@ static void test_memory(void)
 int main(void)
 {
     test_seeds();
+    test_kept(1);
+    test_kept(2);
     test_ops();
     test_planted();
     test_deadline(1);

@@ -120,6 +120,8 @@ static void run_ranks(struct simulation *simulation)
     for (size_t i = 0; i < simulation->setup->death_count; i++) tti_sim_cancel(&simulation->deaths[i].event);
     for (int rank = 0; rank < simulation->size; rank++) {
         if (ranks[rank].lost) free_lost(ranks[rank].comm);
+        if (simulation->network != NULL)
+            tti_sim_network_drop(simulation->network, rank); /* comms that were not freed */
         if (simulation->result == 0) simulation->result = ranks[rank].result;
     }
 }
