@@ -216,6 +216,8 @@ TUTTI_API tutti_status tutti_board_create(const char *job, int first, int count,
 TUTTI_API void tutti_board_name(const tutti_board *board, char *text, size_t bytes);
 /* `wait_status` is waitpid's. Only once no process is left that could join in its place. */
 TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wait_status);
+/* 1 when that process was told, in an operation, that another rank is the cause: it is not the first that failed. */
+TUTTI_API int tutti_board_follows(const tutti_board *board, int process);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
 /* ---- About a world --------------------------------------------------------------------------------------------- */

@@ -146,10 +146,20 @@ struct guard {
     bool sweeping;
 };
 
+static void tell(struct guard *guard, const struct guard_report *message)
+{
+    if (send(guard->control, message, sizeof *message, MSG_NOSIGNAL) < 0) guard->launcher_gone = true;
+}
+
 static void report(struct guard *guard, enum guard_event event, int rank, pid_t pid, int value)
 {
-    struct guard_report message = {(int32_t)event, rank, (int32_t)pid, value};
-    if (send(guard->control, &message, sizeof message, MSG_NOSIGNAL) < 0) guard->launcher_gone = true;
+    tell(guard, &(struct guard_report){(int32_t)event, rank, (int32_t)pid, value, 0});
+}
+
+static void report_end(struct guard *guard, int rank, pid_t pid, int status)
+{
+    int follows = guard->board != NULL && tutti_board_follows(guard->board, guard->launch->place.first + rank);
+    tell(guard, &(struct guard_report){GUARD_ENDED, rank, (int32_t)pid, status, follows});
 }
 
 static void note_end(struct guard *guard, pid_t pid, int status)
@@ -159,7 +169,7 @@ static void note_end(struct guard *guard, pid_t pid, int status)
         guard->pids[rank] = 0;
         guard->ranks_running--;
         guard->ends[rank] = (struct end){pid, status};
-        report(guard, GUARD_ENDED, rank, pid, status);
+        report_end(guard, rank, pid, status);
         return;
     }
     if (guard->sweeping && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) guard->kills++;

@@ -355,8 +355,8 @@ static const char *const events[] = {[REMOTE_STARTED] = "started", [REMOTE_ENDED
 
 void hosts_write_report(const struct remote_report *report, char *line, size_t bytes)
 {
-    (void)snprintf(line, bytes, "%c%s %d %d %d", REMOTE_MARK, events[report->event], report->rank, report->pid,
-                   report->value);
+    (void)snprintf(line, bytes, "%c%s %d %d %d %d", REMOTE_MARK, events[report->event], report->rank, report->pid,
+                   report->value, report->follows);
 }
 
 bool hosts_read_report(const char *line, size_t length, struct remote_report *report)
@@ -365,7 +365,9 @@ bool hosts_read_report(const char *line, size_t length, struct remote_report *re
     if (length < 1 || length >= sizeof copy || line[0] != REMOTE_MARK) return false;
     memcpy(copy, line + 1, length - 1);
     copy[length - 1] = '\0';
-    if (sscanf(copy, "%15s %d %d %d", word, &report->rank, &report->pid, &report->value) != 4) return false;
+    *report = (struct remote_report){0};
+    if (sscanf(copy, "%15s %d %d %d %d", word, &report->rank, &report->pid, &report->value, &report->follows) < 4)
+        return false;
     for (int i = 0; i < (int)(sizeof events / sizeof *events); i++) {
         report->event = (enum remote_event)i;
         if (strcmp(events[i], word) == 0) return true;

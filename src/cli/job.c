@@ -24,9 +24,17 @@ enum { UNKILLABLE_MS = 5000, SUSPECT_MS = 100, LISTED_RANKS = 8, SIGNAL_STATUS =
 
 enum step { STEP_RUN, STEP_GRACE, STEP_TERM, STEP_KILL, STEP_LEAVE };
 
-/* The rank that failed first, as far as is known: one that is killed dies slowly, and others may notice and end before it. */
+/* How likely a rank is the first that failed. Others may notice its end, and end before it. */
+enum likely {
+    LIKELY_NOT,   /* it has not failed */
+    LIKELY_LATER, /* it knew that another rank was the cause */
+    LIKELY_FIRST, /* as far as is known */
+    LIKELY_SURELY, /* killed by a signal other than that of abort(), which is no answer to what happened to another rank */
+};
+
+/* The rank that failed first, as far as is known. */
 struct suspect {
-    bool there;
+    enum likely likely;
     const char *host;
     int rank, pid, wait_status;
     int64_t until_ms; /* then it was the first */
@@ -104,11 +112,12 @@ static void settle(struct job *job)
 {
     const struct suspect *first = &job->suspect;
     char text[96];
-    if (job->decided || !first->there) return;
+    if (job->decided || first->likely == LIKELY_NOT) return;
     job->decided = true;
     job->status = exit_status(first->wait_status);
     if (job->launch->remote) {
-        struct remote_report report = {REMOTE_ENDED, first->rank, first->pid, first->wait_status};
+        int follows = first->likely == LIKELY_LATER;
+        struct remote_report report = {REMOTE_ENDED, first->rank, first->pid, first->wait_status, follows};
         output_write_report(job->output, &report);
         return;
     }
@@ -171,14 +180,20 @@ static void go_down(struct job *job, enum step step)
 
 /* ---- Events ---------------------------------------------------------------------------------------------------- */
 
-/* On this host or another. A signal, other than that of abort(), is no answer to what happened to another rank: so who was
- * killed by one was the first, although others that noticed were reaped before it. */
-static void on_rank_failed(struct job *job, const char *host, int rank, int pid, int wait_status)
+static enum likely how_likely(int wait_status, bool follows)
 {
-    bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) != SIGABRT;
-    if (job->decided || (job->suspect.there && !killed)) return;
-    job->suspect = (struct suspect){true, host, rank, pid, wait_status, now_ms() + SUSPECT_MS};
-    if (killed) settle(job);
+    if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) != SIGABRT) return LIKELY_SURELY;
+    return follows ? LIKELY_LATER : LIKELY_FIRST;
+}
+
+/* On this host or another. While all that have failed point to somebody else, that one is waited for. */
+static void on_rank_failed(struct job *job, const char *host, int rank, int pid, int wait_status, bool follows)
+{
+    enum likely likely = how_likely(wait_status, follows);
+    if (job->decided || likely <= job->suspect.likely) return;
+    int64_t until_ms = likely == LIKELY_LATER ? INT64_MAX : now_ms() + SUSPECT_MS;
+    job->suspect = (struct suspect){likely, host, rank, pid, wait_status, until_ms};
+    if (likely == LIKELY_SURELY) settle(job);
     go_down(job, STEP_GRACE);
 }
 
@@ -189,7 +204,7 @@ static void on_host_failed(struct job *job, int host, int wait_status)
     enum { NOT_FOUND = 127 };
     char text[96];
     const char *name = hosts_name(job->launch->hosts, host), *shell = hosts_command(job->launch->hosts, host)[0];
-    if (job->decided || job->suspect.there) return;
+    if (job->decided || job->suspect.likely != LIKELY_NOT) return;
     if (job->begun[host]) {
         output_say(job->output, "the launcher on %s %s", name, describe(wait_status, text));
         decide(job, exit_status(wait_status));
@@ -208,7 +223,8 @@ static void on_remote_report(void *context, int host, const struct remote_report
     struct job *job = context;
     if (report->event == REMOTE_STARTED) job->begun[host] = true;
     if (report->event != REMOTE_ENDED || report->value == 0) return;
-    on_rank_failed(job, hosts_name(job->launch->hosts, host), report->rank, report->pid, report->value);
+    on_rank_failed(job, hosts_name(job->launch->hosts, host), report->rank, report->pid, report->value,
+                   report->follows != 0);
 }
 
 static void on_ended(struct job *job, const struct guard_report *report)
@@ -220,7 +236,7 @@ static void on_ended(struct job *job, const struct guard_report *report)
     if (report->value != 0 && job->launch->hosts != NULL)
         on_host_failed(job, report->rank, report->value);
     else if (report->value != 0)
-        on_rank_failed(job, place->host, place->first + report->rank, report->pid, report->value);
+        on_rank_failed(job, place->host, place->first + report->rank, report->pid, report->value, report->follows != 0);
     if (job->ranks_left > 0) return;
     settle(job);
     go_down(job, STEP_GRACE); /* for what ranks left running */
@@ -336,7 +352,7 @@ static void check_output(struct job *job)
 
 static void check_clock(struct job *job)
 {
-    if (job->suspect.there && now_ms() >= job->suspect.until_ms) settle(job);
+    if (job->suspect.likely != LIKELY_NOT && now_ms() >= job->suspect.until_ms) settle(job);
     if (job->step == STEP_RUN || job->step == STEP_LEAVE || now_ms() < job->deadline_ms) return;
     go_down(job, job->step + 1);
 }
@@ -344,7 +360,7 @@ static void check_clock(struct job *job)
 static int poll_timeout(const struct job *job)
 {
     if (job->step == STEP_RUN) return -1;
-    bool unsettled = job->suspect.there && !job->decided && job->suspect.until_ms < job->deadline_ms;
+    bool unsettled = job->suspect.likely != LIKELY_NOT && !job->decided && job->suspect.until_ms < job->deadline_ms;
     int64_t left = (unsettled ? job->suspect.until_ms : job->deadline_ms) - now_ms();
     return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left + 1;
 }

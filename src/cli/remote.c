@@ -169,7 +169,7 @@ int remote_read(struct launch *launch, int *argc, char ***argv)
     order.launch = launch;
     char *line = malloc(LINE_BYTES + 1);
     int status = line == NULL ? cli_fail("run", "out of memory") : 0;
-    struct remote_report started = {REMOTE_STARTED, 0, (int)getpid(), 0};
+    struct remote_report started = {.event = REMOTE_STARTED, .pid = (int)getpid()};
     launch->remote = true;
     while (status == 0 && !order.done) {
         status = read_line(line);

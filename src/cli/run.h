@@ -85,6 +85,7 @@ enum remote_event {
 struct remote_report {
     enum remote_event event;
     int rank, pid, value;
+    int follows; /* as in guard_report */
 };
 bool hosts_read_report(const char *line, size_t length, struct remote_report *report);
 /* Without its newline. */
@@ -108,6 +109,7 @@ enum guard_event {
 
 struct guard_report {
     int32_t event, rank, pid, value;
+    int32_t follows; /* GUARD_ENDED: 1 when it knew that another rank was the cause */
 };
 
 /* The guard's process: starts the ranks, then serves `control` until no process is left. What comes in is an int32_t:

@@ -62,6 +62,19 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
     return status;
 }
 
+static bool is_of_this_process(const tutti_comm *comm, int peer)
+{
+    int64_t each = comm->world->options.ranks; /* threads of a process */
+    if (comm->lanes == NULL) return tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
+    return tti_member(comm, peer) / each == comm->job_rank / each;
+}
+
+/* Whom it is about is the cause, also of what this process may end with now. */
+static void note_cause(const tutti_comm *comm, int peer)
+{
+    if (peer >= 0 && tti_sim == NULL && !is_of_this_process(comm, peer)) tti_world_follow(comm->world);
+}
+
 /* The error that broke the comm, as this rank tells it: the same status, peer and words on every rank, about this
  * rank's own operation. */
 static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t sequence, tutti_error *error)
@@ -80,6 +93,7 @@ static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t s
     fill(comm, error, sequence, kind, failure->status, failure->peer);
     error->system_errno = failure->system_errno;
     memcpy(error->text, failure->text, sizeof error->text);
+    note_cause(comm, failure->peer);
     return error->status;
 }
 
@@ -105,6 +119,7 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
     *comm->sink = error;
     atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
     comm->provider->spread(comm);
+    note_cause(comm, peer);
     tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error.text);
     return status;
 }

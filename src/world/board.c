@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The launcher's guard makes a memfd and keeps it; ranks open it through /proc, for reading, and need no descriptor of it
- * that a program between launcher and rank could close.
+ * The launcher's guard makes a memfd and keeps it; ranks open it through /proc, when they need it, and have no descriptor of
+ * it that a program between launcher and rank could close.
  */
 #include "world/board.h"
 
@@ -28,8 +28,20 @@ struct tti_board_page {
     char job[256];
     int32_t first, count, size; /* processes of this host, and of the job */
     _Atomic int32_t noted;      /* of them; only the launcher's guard writes */
-    struct note notes[];        /* [count], in the order in which they ended */
+    struct note notes[];        /* [count], in the order in which they ended; behind them, see follows_of: [count] */
 };
+
+static size_t page_bytes(int count)
+{
+    return sizeof(struct tti_board_page) + (size_t)count * (sizeof(struct note) + 1);
+}
+
+/* Which processes of this host were told that another is the cause, by themselves. */
+static _Atomic unsigned char *follows_of(struct tti_board_page *page, int process)
+{
+    if (process < page->first || process >= page->first + page->count) return NULL;
+    return (_Atomic unsigned char *)(void *)&page->notes[page->count] + (process - page->first);
+}
 
 /* ---- The launcher's side --------------------------------------------------------------------------------------- */
 
@@ -52,8 +64,7 @@ tutti_status tutti_board_create(const char *job, int first, int count, int size,
         return TUTTI_ERR_ARGUMENT;
     tutti_board *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return TUTTI_ERR_MEMORY;
-    size_t bytes = sizeof(struct tti_board_page) + (size_t)count * sizeof(struct note);
-    tutti_status status = tti_mapping_create(&made->mapping, bytes, true, true, &error);
+    tutti_status status = tti_mapping_create(&made->mapping, page_bytes(count), true, true, &error);
     if (status != TUTTI_OK) {
         tti_free(made);
         return status;
@@ -82,6 +93,12 @@ void tutti_board_note(tutti_board *board, int process, int pid, int wait_status)
     atomic_store_explicit(&page->noted, noted + 1, memory_order_release);
 }
 
+int tutti_board_follows(const tutti_board *board, int process)
+{
+    _Atomic unsigned char *follows = follows_of((struct tti_board_page *)(void *)board->mapping.base, process);
+    return follows != NULL && atomic_load_explicit(follows, memory_order_relaxed) != 0;
+}
+
 void tutti_board_free(tutti_board *board)
 {
     if (board == NULL) return;
@@ -94,24 +111,40 @@ void tutti_board_free(tutti_board *board)
 static bool is_of(const struct tti_board *board, const char *job, int process_count)
 {
     const struct tti_board_page *page = board->page;
-    size_t room = (board->bytes - sizeof *page) / sizeof(struct note);
     return page->magic == BOARD_MAGIC && strncmp(page->job, job, sizeof page->job) == 0 &&
-           page->size == process_count && page->count > 0 && (size_t)page->count <= room;
+           page->size == process_count && page->count > 0 && page_bytes(page->count) <= board->bytes;
+}
+
+static void map(struct tti_board *board, const char *name, bool writes)
+{
+    struct stat about;
+    if (name == NULL || name[0] == '\0') return;
+    int fd = open(name, (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return;
+    if (fstat(fd, &about) == 0 && (size_t)about.st_size >= sizeof *board->page) {
+        size_t bytes = (size_t)about.st_size;
+        void *base = mmap(NULL, bytes, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+        if (base != MAP_FAILED) *board = (struct tti_board){base, bytes, board->ranks_each};
+    }
+    (void)close(fd);
 }
 
 void tti_board_open(struct tti_board *board, const char *name, const char *job, int process_count, int ranks_each)
 {
-    struct stat about;
     *board = (struct tti_board){.ranks_each = ranks_each};
-    if (name == NULL || name[0] == '\0') return;
-    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return;
-    if (fstat(fd, &about) == 0 && (size_t)about.st_size >= sizeof *board->page) {
-        void *base = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (base != MAP_FAILED) *board = (struct tti_board){base, (size_t)about.st_size, ranks_each};
-    }
-    (void)close(fd);
+    map(board, name, false);
     if (board->page != NULL && !is_of(board, job, process_count)) tti_board_close(board);
+}
+
+void tti_board_follow(const char *name, const char *job, int process)
+{
+    struct tti_board board = {0};
+    map(&board, name, true);
+    if (board.page == NULL) return;
+    bool ours = is_of(&board, job, board.page->size);
+    _Atomic unsigned char *follows = ours ? follows_of((struct tti_board_page *)(uintptr_t)board.page, process) : NULL;
+    if (follows != NULL) atomic_store_explicit(follows, 1, memory_order_relaxed);
+    tti_board_close(&board);
 }
 
 void tti_board_close(struct tti_board *board)

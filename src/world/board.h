@@ -6,6 +6,9 @@
  * Invariant: a process is noted when it has ended and left no process behind that could join in its place; and a world needs
  * all processes of its job. So whoever waits for somebody that has not come, while one is noted, waits in vain. It is not
  * looked at any more by those whose world may have been formed: there a process may have joined, left and ended.
+ *
+ * A process that is told in an operation that another rank is the cause notes this: when both have failed, it was not the
+ * first, in whatever order they end.
  */
 #ifndef TTI_WORLD_BOARD_H
 #define TTI_WORLD_BOARD_H
@@ -34,6 +37,8 @@ int tti_board_ended(const struct tti_board *board, int at);
 tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error *error);
 /* Both for the first, the likely cause of the others' end: for those that have not found rank 0 yet: OK while all are running. */
 tutti_status tti_board_check(const struct tti_board *board, tutti_error *error);
+/* Notes that if this process fails, it does so because of another. */
+void tti_board_follow(const char *name, const char *job, int process);
 /* A poll's time, shortened where there is a board to look at. */
 int tti_board_poll_ms(const struct tti_board *board, int poll_ms);
 

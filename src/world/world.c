@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/wait.h"
 #include "transport/socket.h"
+#include "world/board.h"
 #include "world/build.h"
 #include <errno.h>
 #include <poll.h>
@@ -273,6 +274,13 @@ int tti_world_check_alive(struct tti_world *world)
 int tti_world_pidfd(int pid)
 {
     return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+}
+
+void tti_world_follow(struct tti_world *world)
+{
+    const tutti_options *options = &world->options;
+    if (options->board[0] == '\0' || atomic_exchange_explicit(&world->follows, true, memory_order_relaxed)) return;
+    tti_board_follow(options->board, options->job, (int)options->rank);
 }
 
 bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms)

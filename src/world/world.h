@@ -80,6 +80,7 @@ struct tti_world {
     _Atomic uint32_t graves_lock;
     struct tti_grave *graves; /* of this process, which it has no use for itself any more */
     atomic_int references;    /* ranks of this process that have not left */
+    atomic_bool follows;      /* noted on the launcher's board: see tti_world_follow */
 };
 
 /* A world of `size` ranks that are all threads of this process (also size 1). No bootstrap; references = size. */
@@ -112,6 +113,9 @@ void tti_world_mark(struct tti_world *world, int rank, enum tti_rank_state state
  * Returns the lowest lost rank, or -1. */
 int tti_world_check_alive(struct tti_world *world);
 int tti_world_first_lost(const struct tti_world *world);
+
+/* A rank of another process is the cause, should this one fail: the launcher is to name that one. */
+void tti_world_follow(struct tti_world *world);
 
 /* Kills the process of a rank (SIGKILL through its pidfd) and waits at most `timeout_ms` until it has ended; false if it
  * is this process or has not ended by then. */
