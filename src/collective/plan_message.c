@@ -93,13 +93,13 @@ uint64_t tti_chunk_for(const struct tti_message_build *build, uint64_t bytes)
 
 /* ---- Sets of subtrees ------------------------------------------------------------------------------------------ */
 
-static bool within(int member, struct tti_span span)
+static bool within(int member, struct tti_member_span span)
 {
     return (member >= span.first && member < span.last) || (member >= span.also_first && member < span.also_last);
 }
 
 /* In `trees`: what ranks cover that are members themselves, and what their hosts' ranks cover. */
-static int trees_of_ranks(struct tti_message_build *build, struct tti_span span)
+static int trees_of_ranks(struct tti_message_build *build, struct tti_member_span span)
 {
     int size = build->shape->size;
     if (span.also_first == span.last && span.also_last > span.also_first)
@@ -122,19 +122,19 @@ static int first_rank(const struct tti_message_build *build, int member)
     return low;
 }
 
-static int trees_of_hosts(struct tti_message_build *build, struct tti_span span)
+static int trees_of_hosts(struct tti_message_build *build, struct tti_member_span span)
 {
     if (build->members.side_by_side)
-        return trees_of_ranks(build,
-                              (struct tti_span){first_rank(build, span.first), first_rank(build, span.last),
-                                                first_rank(build, span.also_first), first_rank(build, span.also_last)});
+        return trees_of_ranks(
+            build, (struct tti_member_span){first_rank(build, span.first), first_rank(build, span.last),
+                                            first_rank(build, span.also_first), first_rank(build, span.also_last)});
     int size = build->shape->size;
     for (int rank = 0; rank < size; rank++)
         build->owner_of[rank] = within(build->members.member_of[rank], span) ? 0 : -1;
     return tti_subtrees_by_owner(build->owner_of, size, build->trees);
 }
 
-struct tti_set tti_set_of(struct tti_message_build *build, struct tti_span members, struct tti_part *room)
+struct tti_set tti_set_of(struct tti_message_build *build, struct tti_member_span members, struct tti_part *room)
 {
     bool ranks = build->members.member_of == NULL;
     struct tti_set set = {room, ranks ? trees_of_ranks(build, members) : trees_of_hosts(build, members)};
@@ -169,7 +169,7 @@ struct tti_set tti_set_own(struct tti_message_build *build, uint64_t offset, uin
                            struct tti_part *room)
 {
     int me = build->members.me;
-    struct tti_set set = tti_set_of(build, (struct tti_span){me, me + 1, 0, 0}, room);
+    struct tti_set set = tti_set_of(build, (struct tti_member_span){me, me + 1, 0, 0}, room);
     if (build->combined) {
         uint64_t at = (offset - build->origin) / build->shape->element * build->shape->accumulator;
         for (int i = 0; i < set.count; i++) room[i].at = tti_own(build, TTI_TEMP, (uint64_t)i * build->stride + at);
@@ -203,7 +203,7 @@ static int parts_within(const struct tti_part *parts, int count, const struct tt
     return used;
 }
 
-struct tti_set tti_set_fold(struct tti_message_build *build, struct tti_set held, struct tti_span members,
+struct tti_set tti_set_fold(struct tti_message_build *build, struct tti_set held, struct tti_member_span members,
                             uint64_t bytes, struct tti_part *room)
 {
     struct tti_set set = tti_set_of(build, members, room);

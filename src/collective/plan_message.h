@@ -96,12 +96,12 @@ uint64_t tti_chunk_for(const struct tti_message_build *build, uint64_t bytes);
 /* ---- Sets of subtrees ------------------------------------------------------------------------------------------ */
 
 /* Members [first, last) and [also_first, also_last). */
-struct tti_span {
+struct tti_member_span {
     int first, last, also_first, also_last;
 };
 
 /* The set that these members make up, without places. A single leaf travels in elements, all else in accumulators. */
-struct tti_set tti_set_of(struct tti_message_build *build, struct tti_span members, struct tti_part *room);
+struct tti_set tti_set_of(struct tti_message_build *build, struct tti_member_span members, struct tti_part *room);
 uint64_t tti_part_bytes(const struct tti_message_build *build, const struct tti_part *part, uint64_t bytes);
 uint64_t tti_set_bytes(const struct tti_message_build *build, struct tti_set set, uint64_t bytes);
 /* One after the other from here on. */
@@ -112,7 +112,7 @@ struct tti_set tti_set_own(struct tti_message_build *build, uint64_t offset, uin
 /* Both in rank order, in `room`. */
 struct tti_set tti_set_join(struct tti_set one, struct tti_set other, struct tti_part *room);
 /* Folds what is held into the set that these members make up, in TEMP, contiguous. `room` may be that of `held`. */
-struct tti_set tti_set_fold(struct tti_message_build *build, struct tti_set held, struct tti_span members,
+struct tti_set tti_set_fold(struct tti_message_build *build, struct tti_set held, struct tti_member_span members,
                             uint64_t bytes, struct tti_part *room);
 void tti_set_finish(struct tti_message_build *build, struct tti_set held, struct tti_region target, int divisor,
                     uint64_t bytes);

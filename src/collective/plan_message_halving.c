@@ -97,9 +97,10 @@ static int partner_of(const struct tti_message_build *build, const struct meetin
     return meeting->even ? me ^ meeting->width : meeting->middle + (me - meeting->first) % meeting->owners;
 }
 
-static struct tti_span span_of(const struct meeting *meeting, bool left, bool right)
+static struct tti_member_span span_of(const struct meeting *meeting, bool left, bool right)
 {
-    return (struct tti_span){left ? meeting->first : meeting->middle, right ? meeting->last : meeting->middle, 0, 0};
+    return (struct tti_member_span){left ? meeting->first : meeting->middle, right ? meeting->last : meeting->middle, 0,
+                                    0};
 }
 
 /* ---- Contributions --------------------------------------------------------------------------------------------- */

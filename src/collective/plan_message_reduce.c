@@ -14,7 +14,8 @@
 
 /* ---- Receives of a window -------------------------------------------------------------------------------------- */
 
-static void post_set(struct tti_message_build *build, struct tti_window *window, int from, struct tti_span members)
+static void post_set(struct tti_message_build *build, struct tti_window *window, int from,
+                     struct tti_member_span members)
 {
     struct tti_set set = tti_set_of(build, members, build->arrived);
     uint64_t bytes = tti_set_bytes(build, set, window->bytes);
@@ -25,7 +26,7 @@ static void post_set(struct tti_message_build *build, struct tti_window *window,
 
 /* The window's next set, `*next` being its number, once it has arrived. */
 static struct tti_set take_set(struct tti_message_build *build, const struct tti_window *window, uint32_t *next,
-                               struct tti_span members)
+                               struct tti_member_span members)
 {
     struct tti_set set = tti_set_of(build, members, build->arrived);
     tti_set_place(build, set, tti_own(build, TTI_TEMP, window->slots[*next]), window->bytes);
@@ -33,9 +34,9 @@ static struct tti_set take_set(struct tti_message_build *build, const struct tti
     return set;
 }
 
-static struct tti_span one_member(int member)
+static struct tti_member_span one_member(int member)
 {
-    return (struct tti_span){member, member + 1, 0, 0};
+    return (struct tti_member_span){member, member + 1, 0, 0};
 }
 
 /* ---- Flat ------------------------------------------------------------------------------------------------------ */
@@ -83,12 +84,12 @@ static int doublers(const struct tti_message_build *build)
 }
 
 /* Whose contributions a member holds before round j. */
-static struct tti_span held_by(const struct tti_message_build *build, int member, int round)
+static struct tti_member_span held_by(const struct tti_message_build *build, int member, int round)
 {
     int count = build->members.count, power = doublers(build), width = 1 << round;
     int first = member / width * width, also_last = power + first + width;
     if (also_last > count) also_last = count;
-    return (struct tti_span){first, first + width, power + first, also_last};
+    return (struct tti_member_span){first, first + width, power + first, also_last};
 }
 
 /* What a member gets of the result: all of it, or its block of a reduce_scatter. */
@@ -162,7 +163,7 @@ static const struct tti_exchange doubling = {post_doubling, run_doubling};
 
 /* The members below one node, and the one that holds what they contribute. */
 struct node {
-    struct tti_span span;
+    struct tti_member_span span;
     int holder; /* TTI_NO_RANK: there is no such node */
 };
 

@@ -31,7 +31,7 @@ static bool needs_copy(const tutti_layer *layer)
 static void plan_slots(struct tutti_pass *pass)
 {
     const tutti_model *model = pass->model;
-    struct tti_place *places = pass->places;
+    struct tti_layer_place *places = pass->places;
     uint32_t held = 0;
     for (int i = model->layer_count - 1; i >= 0; i--) {
         const tutti_layer *layer = model->layers[i];
@@ -40,7 +40,7 @@ static void plan_slots(struct tutti_pass *pass)
             places[i].held_slot = places[i].slot;
             places[i].slot = free_slot(pass, held);
         }
-        places[i].add_slot = layer->add_to >= 0 ? tti_place_slot(&places[layer->add_to]) : -1;
+        places[i].add_slot = layer->add_to >= 0 ? tti_layer_place_slot(&places[layer->add_to]) : -1;
         if (i == 0) break;
         bool in_place = layer->ops->adds && places[i].add_slot >= 0 && layer->add_to != i;
         uint32_t own = places[i].slot >= 0 ? UINT32_C(1) << places[i].slot : 0;
@@ -54,7 +54,7 @@ static void plan_split_slots(struct tutti_pass *pass)
 {
     const tutti_model *model = pass->model;
     for (int i = 0; i < model->layer_count; i++) {
-        struct tti_place *place = &pass->places[i];
+        struct tti_layer_place *place = &pass->places[i];
         place->slot = needs_copy(model->layers[i]) ? model->layer_count + i : i;
         if (needs_copy(model->layers[i])) place->held_slot = i;
         place->add_slot = model->layers[i]->add_to;

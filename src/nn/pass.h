@@ -19,7 +19,7 @@ struct tti_item {
 };
 
 /* Where a layer's rows lie. */
-struct tti_place {
+struct tti_layer_place {
     float *out, *saved;
     int slot;      /* of its output gradient */
     int held_slot; /* of that of a residual, which stays when the layer works on a copy of it; -1: no copy */
@@ -27,7 +27,7 @@ struct tti_place {
 };
 
 /* The slot that others write a layer's output gradient to. */
-static inline int tti_place_slot(const struct tti_place *place)
+static inline int tti_layer_place_slot(const struct tti_layer_place *place)
 {
     return place->held_slot >= 0 ? place->held_slot : place->slot;
 }
@@ -38,7 +38,7 @@ struct tutti_pass {
     tutti_model *model;
     tutti_pass_options options;
     struct tti_pool *pool;
-    struct tti_place *places; /* one per layer */
+    struct tti_layer_place *places; /* one per layer */
     struct tti_item *items;
     int item_room, item_count;
     int slot_count;

@@ -25,14 +25,14 @@ struct backward {
 
 static void input_item(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item, int thread)
 {
-    const struct tti_place *place = &pass->places[layer->index];
+    const struct tti_layer_place *place = &pass->places[layer->index];
     const int64_t row = item->first * pass->model->shape.rows;
     tutti_call call = tti_pass_call(pass, layer, item, thread);
     if (place->slot >= 0 && layer->outputs > 0) call.out_gradient = pass->slots[place->slot] + row * layer->outputs;
     if (place->held_slot >= 0)
         memcpy(call.out_gradient, pass->slots[place->held_slot] + row * layer->outputs,
                (size_t)(call.rows * layer->outputs) * sizeof(float));
-    if (layer->index > 0) call.in_gradient = pass->slots[tti_place_slot(&place[-1])] + row * layer->inputs;
+    if (layer->index > 0) call.in_gradient = pass->slots[tti_layer_place_slot(&place[-1])] + row * layer->inputs;
     const float *residual = place->add_slot >= 0 ? pass->slots[place->add_slot] + row * layer->inputs : NULL;
     if (layer->ops->adds) call.add = residual;
     layer->ops->backward_input(&call);
@@ -97,7 +97,7 @@ static void contribute(const struct piece *piece, const tutti_layer *layer, cons
 {
     const struct tutti_pass *pass = piece->backward->pass;
     const tutti_model *model = pass->model;
-    const struct tti_place *place = &pass->places[layer->index];
+    const struct tti_layer_place *place = &pass->places[layer->index];
     tutti_call call = tti_pass_call(pass, layer, item, piece->thread);
     if (place->slot >= 0 && layer->outputs > 0)
         call.out_gradient = pass->slots[place->slot] + item->first * model->shape.rows * layer->outputs;

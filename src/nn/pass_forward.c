@@ -92,7 +92,7 @@ tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer
 {
     const tutti_model *model = pass->model;
     const tutti_batch *batch = &pass->batch;
-    const struct tti_place *place = &pass->places[layer->index];
+    const struct tti_layer_place *place = &pass->places[layer->index];
     const int64_t row = item->first * model->shape.rows;
     tutti_call call = {.layer = layer,
                        .model = model,

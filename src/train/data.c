@@ -25,7 +25,7 @@ struct tutti_data {
     tutti_data_settings settings;
     bool is_table;
     struct tti_source source;
-    struct tti_table table;
+    struct tti_csv table;
     size_t train, held_out; /* tokens or rows of both parts */
     size_t samples, held_out_samples;
     size_t classes;
@@ -82,7 +82,7 @@ static tutti_status open_tokens(tutti_data *data, tutti_error *error)
 
 static tutti_status find_classes(tutti_data *data, const char *path, tutti_error *error)
 {
-    const struct tti_table *table = &data->table;
+    const struct tti_csv *table = &data->table;
     for (size_t r = 0; r < table->rows; r++) {
         float target = table->cells[(r + 1) * table->columns - 1];
         if (!(target >= 0 && target < 65536 && target == floorf(target)))
@@ -159,7 +159,7 @@ tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t i
         uint64_t epoch = index / data->samples, key = tti_draw(data->settings.seed, epoch);
         size_t spare = data->train - 1 - data->samples * context;
         at = (size_t)tti_permute(index % data->samples, data->samples, key) * context;
-        at += (size_t)(tti_mix(key) % (spare + 1));
+        at += (size_t)(tti_scramble(key) % (spare + 1));
     }
     TTI_TRY(data->source.read(&data->source, at, context, tokens, error));
     memcpy(targets, tokens + 1, (context - 1) * sizeof *targets);
@@ -168,7 +168,7 @@ tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t i
 
 void tutti_data_row(const tutti_data *data, bool held_out, uint64_t index, float *features, float *target)
 {
-    const struct tti_table *table = &data->table;
+    const struct tti_csv *table = &data->table;
     size_t place; /* among all rows, in an order that no seed changes: first those for training */
     if (held_out) {
         place = data->train + (size_t)(index % data->held_out_samples);

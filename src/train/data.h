@@ -35,10 +35,10 @@ struct tti_file {
 tutti_status tti_file_map(const char *path, struct tti_file *file, tutti_error *error);
 void tti_file_unmap(struct tti_file *file);
 
-struct tti_table {
+struct tti_csv {
     size_t rows, columns;
     float *cells; /* (rows, columns) */
 };
-tutti_status tti_csv_read(const char *path, struct tti_table *table, tutti_error *error);
+tutti_status tti_csv_read(const char *path, struct tti_csv *table, tutti_error *error);
 
 #endif

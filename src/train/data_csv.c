@@ -99,7 +99,7 @@ static size_t count_lines(struct reader reader)
     return lines;
 }
 
-static tutti_status read_table(struct reader *reader, struct tti_table *table, tutti_error *error)
+static tutti_status read_table(struct reader *reader, struct tti_csv *table, tutti_error *error)
 {
     const char *from = NULL, *to = NULL;
     size_t most = count_lines(*reader);
@@ -120,10 +120,10 @@ static tutti_status read_table(struct reader *reader, struct tti_table *table, t
     return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s has names but no rows of numbers", reader->path);
 }
 
-tutti_status tti_csv_read(const char *path, struct tti_table *table, tutti_error *error)
+tutti_status tti_csv_read(const char *path, struct tti_csv *table, tutti_error *error)
 {
     struct tti_file file;
-    *table = (struct tti_table){0};
+    *table = (struct tti_csv){0};
     TTI_TRY(tti_file_map(path, &file, error));
     const char *text = (const char *)file.bytes;
     struct reader reader = {.path = path, .at = text, .end = text + file.count};
@@ -131,7 +131,7 @@ tutti_status tti_csv_read(const char *path, struct tti_table *table, tutti_error
     tti_file_unmap(&file);
     if (status != TUTTI_OK) {
         tti_free(table->cells);
-        *table = (struct tti_table){0};
+        *table = (struct tti_csv){0};
     }
     return status;
 }

@@ -195,7 +195,7 @@ static tutti_status read_settings(struct markov *m, const char *text, tutti_erro
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "data: markov: %" PRIu64 " states of order %" PRIu64 " have more than %d contexts",
                              m->states, m->order, CONTEXTS_MOST);
-    m->seed = tti_mix(m->seed);
+    m->seed = tti_scramble(m->seed);
     return TUTTI_OK;
 }
 

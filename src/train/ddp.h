@@ -20,13 +20,13 @@ struct tti_bucket {
 };
 
 /* One subtree of the tree over grains, and the rank that computes it. */
-struct tti_subtree {
+struct tti_grain_subtree {
     struct tti_span span;
     int rank;
 };
 
 /* A bucket whose subtrees' slices are on their way to their owners. */
-struct tti_exchange {
+struct tti_grain_exchange {
     struct tti_bucket *bucket; /* NULL: none */
     float *slices;             /* this rank's slice of every subtree, one after the other */
     tutti_op ops[TUTTI_SUBTREES_MAX];
@@ -51,13 +51,13 @@ struct tutti_ddp {
     int partial_count;
     int bounds[TUTTI_SUBTREES_MAX + 1];
     float *partials[TUTTI_SUBTREES_MAX];
-    float *memory;                    /* of the partials */
-    struct tti_subtree *subtrees;     /* [subtree_count], of all ranks, in order */
-    int subtree_count, rounds;        /* rounds: the most subtrees of one rank */
-    int *of_rank;                     /* [size]: the first subtree of each rank */
-    struct tti_exchange exchanges[2]; /* of buckets in turn */
-    float *slices;                    /* memory of both */
-    size_t *counts;                   /* [4 size]: of one exchange */
+    float *memory;                          /* of the partials */
+    struct tti_grain_subtree *subtrees;     /* [subtree_count], of all ranks, in order */
+    int subtree_count, rounds;              /* rounds: the most subtrees of one rank */
+    int *of_rank;                           /* [size]: the first subtree of each rank */
+    struct tti_grain_exchange exchanges[2]; /* of buckets in turn */
+    float *slices;                          /* memory of both */
+    size_t *counts;                         /* [4 size]: of one exchange */
 
     double seconds;
     size_t bytes;
@@ -67,7 +67,7 @@ struct tutti_ddp {
  * slices; end waits for it, adds up, and starts the gathering, bucket->op. An exchange that was not begun is ended
  * already. */
 tutti_status tti_ddp_combine_begin(struct tutti_ddp *ddp, struct tti_bucket *bucket);
-tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_exchange *exchange);
+tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_grain_exchange *exchange);
 /* Who has which grains and subtrees, and memory for them. */
 tutti_status tti_ddp_plan_grains(struct tutti_ddp *ddp, tutti_error *error);
 

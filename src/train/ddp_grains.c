@@ -46,7 +46,7 @@ static tutti_status list_subtrees(struct tutti_ddp *ddp, int size, tutti_error *
         int made = tutti_grain_subtrees(ddp->grains, (int)share.lo, (int)(share.hi - share.lo), bounds);
         ddp->of_rank[r] = ddp->subtree_count;
         for (int k = 0; k < made; k++)
-            ddp->subtrees[ddp->subtree_count++] = (struct tti_subtree){
+            ddp->subtrees[ddp->subtree_count++] = (struct tti_grain_subtree){
                 .span = {share.lo + (size_t)bounds[k], share.lo + (size_t)bounds[k + 1]}, .rank = r};
         if (made > ddp->rounds) ddp->rounds = made;
     }
@@ -128,7 +128,7 @@ static float *add_up(struct sum *sum, struct tti_span tree, size_t at, size_t co
 }
 
 /* Starts one exchange: everyone's subtree number `round`, each rank's slice to that rank. */
-static tutti_status exchange_start(struct tutti_ddp *ddp, struct tti_exchange *exchange, int round)
+static tutti_status exchange_start(struct tutti_ddp *ddp, struct tti_grain_exchange *exchange, int round)
 {
     int size = tutti_size(ddp->comm), rank = tutti_rank(ddp->comm);
     const struct tti_bucket *bucket = exchange->bucket;
@@ -152,14 +152,14 @@ static tutti_status exchange_start(struct tutti_ddp *ddp, struct tti_exchange *e
 
 tutti_status tti_ddp_combine_begin(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
-    struct tti_exchange *exchange = &ddp->exchanges[(bucket - ddp->buckets) % 2];
+    struct tti_grain_exchange *exchange = &ddp->exchanges[(bucket - ddp->buckets) % 2];
     exchange->bucket = bucket;
     for (int round = 0; round < ddp->rounds; round++) TTI_TRY(exchange_start(ddp, exchange, round));
     return TUTTI_OK;
 }
 
 /* Waits for all of an exchange, also after a failure: nothing may write to the slices any more. */
-static tutti_status exchange_wait(struct tutti_ddp *ddp, struct tti_exchange *exchange)
+static tutti_status exchange_wait(struct tutti_ddp *ddp, struct tti_grain_exchange *exchange)
 {
     tutti_status first = TUTTI_OK;
     for (int round = 0; round < ddp->rounds; round++) {
@@ -171,7 +171,7 @@ static tutti_status exchange_wait(struct tutti_ddp *ddp, struct tti_exchange *ex
     return first;
 }
 
-tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_exchange *exchange)
+tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_grain_exchange *exchange)
 {
     struct tti_bucket *bucket = exchange->bucket;
     if (bucket == NULL) return TUTTI_OK;

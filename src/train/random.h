@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* A bijection of 64 bits in which every input bit flips half of the output bits (the finalizer of splitmix64). */
-static inline uint64_t tti_mix(uint64_t x)
+static inline uint64_t tti_scramble(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -19,7 +19,7 @@ static inline uint64_t tti_mix(uint64_t x)
 
 static inline uint64_t tti_draw(uint64_t key, uint64_t place)
 {
-    return tti_mix(tti_mix(key) ^ tti_mix(place + UINT64_C(0x632be59bd9b4e019)));
+    return tti_scramble(tti_scramble(key) ^ tti_scramble(place + UINT64_C(0x632be59bd9b4e019)));
 }
 
 /* At least 0, below 1. */

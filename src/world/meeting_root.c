@@ -98,8 +98,9 @@ void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why)
         if (member->fd < 0) continue;
         bool begun = member->out.head_done > 0 && member->out.body_done < member->out.head.bytes;
         if (begun) continue; /* in the middle of another message: the end of the connection must do */
-        tti_parcel_drop(&member->out);
-        if (tti_parcel_trouble(&member->out, meeting->round, why)) tti_parcel_send(&member->out, member->fd);
+        tti_meeting_parcel_drop(&member->out);
+        if (tti_meeting_parcel_trouble(&member->out, meeting->round, why))
+            tti_meeting_parcel_send(&member->out, member->fd);
     }
 }
 
@@ -186,7 +187,7 @@ static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
             return fail(meeting, error);
         }
         if (member->fd >= 0) close(member->fd); /* its last attempt, which it gave up */
-        tti_parcel_drop(&member->in);
+        tti_meeting_parcel_drop(&member->in);
         *member = (struct tti_meeting_member){.fd = fd};
     }
     return TUTTI_OK;
@@ -224,9 +225,10 @@ static tutti_status listen_to(struct tti_meeting *meeting, int rank, bool *moved
     struct tti_meeting_member *member = &meeting->members[rank];
     if (member->fd < 0) return TUTTI_OK;
     if (member->given && may_wait(member->fd)) return TUTTI_OK;
-    if (member->given) tti_parcel_drop(&member->in); /* in vain */
+    if (member->given) tti_meeting_parcel_drop(&member->in); /* in vain */
     member->given = false;
-    enum tti_parcel_state state = tti_parcel_receive(&member->in, member->fd, false, meeting->where.size);
+    enum tti_meeting_parcel_state state = tti_meeting_parcel_receive(&member->in, member->fd, false,
+                                                                     meeting->where.size);
     if (state == TTI_PARCEL_PARTLY) return TUTTI_OK;
     *moved = true;
     return state == TTI_PARCEL_WHOLE ? take_parcel(meeting, rank, error) : member_broken(meeting, rank, errno, error);
@@ -292,19 +294,19 @@ static tutti_status collect(struct tti_meeting *meeting, tutti_error *error)
 
 /* ---- Handing out ----------------------------------------------------------------------------------------------- */
 
-static tutti_status assemble(struct tti_meeting *meeting, const void *mine, size_t bytes, struct tti_parcel *parcel,
-                             tutti_error *error)
+static tutti_status assemble(struct tti_meeting *meeting, const void *mine, size_t bytes,
+                             struct tti_meeting_parcel *parcel, tutti_error *error)
 {
     int size = meeting->where.size;
     size_t table = (size_t)size * sizeof(uint32_t), total = table + bytes;
     for (int rank = 1; rank < size; rank++) total += (size_t)meeting->members[rank].in.head.bytes;
-    if (!tti_parcel_make(parcel, TTI_MEETING_ALL, meeting->round, total)) {
+    if (!tti_meeting_parcel_make(parcel, TTI_MEETING_ALL, meeting->round, total)) {
         tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for what %d ranks gave ran out", size);
         return fail(meeting, error);
     }
     size_t used = table;
     for (int rank = 0; rank < size; rank++) {
-        const struct tti_parcel *in = &meeting->members[rank].in;
+        const struct tti_meeting_parcel *in = &meeting->members[rank].in;
         uint32_t length = rank == 0 ? (uint32_t)bytes : (uint32_t)in->head.bytes;
         memcpy(parcel->body + (size_t)rank * sizeof length, &length, sizeof length);
         if (length > 0) memcpy(parcel->body + used, rank == 0 ? mine : in->body, length);
@@ -319,12 +321,12 @@ static void forget_bodies(struct tti_meeting *meeting)
     for (int rank = 1; rank < meeting->where.size; rank++) meeting->members[rank].out.body = NULL;
 }
 
-static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_parcel *parcel, tutti_error *error)
+static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_meeting_parcel *parcel, tutti_error *error)
 {
     int left = meeting->where.size - 1;
     for (int rank = 1; rank < meeting->where.size; rank++) {
         meeting->members[rank].out = *parcel;
-        tti_parcel_drop(&meeting->members[rank].in);
+        tti_meeting_parcel_drop(&meeting->members[rank].in);
     }
     while (left > 0) {
         left = 0;
@@ -335,7 +337,7 @@ static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_parce
                 member->out.head.came_ns = member->came_ns;
                 member->out.head.sent_ns = tti_now_ns();
             }
-            enum tti_parcel_state state = tti_parcel_send(&member->out, member->fd);
+            enum tti_meeting_parcel_state state = tti_meeting_parcel_send(&member->out, member->fd);
             if (state == TTI_PARCEL_BROKEN) {
                 forget_bodies(meeting);
                 return member_broken(meeting, rank, EPIPE, error);
@@ -354,7 +356,7 @@ static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_parce
 tutti_status tti_meeting_root_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,
                                        struct tti_blobs *all, tutti_error *error)
 {
-    struct tti_parcel parcel;
+    struct tti_meeting_parcel parcel;
     TTI_TRY(collect(meeting, error));
     TTI_TRY(assemble(meeting, mine, bytes, &parcel, error));
     tutti_status status = hand_out(meeting, &parcel, error);
@@ -362,6 +364,6 @@ tutti_status tti_meeting_root_exchange(struct tti_meeting *meeting, const void *
     if (status == TUTTI_OK && !tti_blobs_take(all, parcel.body, (size_t)parcel.head.bytes, meeting->where.size))
         status = tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for what %d ranks gave ran out",
                                meeting->where.size);
-    if (status != TUTTI_OK) tti_parcel_drop(&parcel);
+    if (status != TUTTI_OK) tti_meeting_parcel_drop(&parcel);
     return status;
 }

@@ -31,24 +31,26 @@ static bool head_fits(const struct tti_meeting_head *head, bool from_root, int s
     }
 }
 
-bool tti_parcel_make(struct tti_parcel *parcel, enum tti_meeting_kind kind, uint32_t round, size_t bytes)
+bool tti_meeting_parcel_make(struct tti_meeting_parcel *parcel, enum tti_meeting_kind kind, uint32_t round,
+                             size_t bytes)
 {
-    *parcel = (struct tti_parcel){.head = {.magic = TTI_MEETING_MAGIC, .kind = kind, .round = round, .bytes = bytes}};
+    *parcel = (struct tti_meeting_parcel){
+        .head = {.magic = TTI_MEETING_MAGIC, .kind = kind, .round = round, .bytes = bytes}};
     parcel->body = tti_calloc(1, bytes + 1);
     return parcel->body != NULL;
 }
 
-bool tti_parcel_trouble(struct tti_parcel *parcel, uint32_t round, const tutti_error *error)
+bool tti_meeting_parcel_trouble(struct tti_meeting_parcel *parcel, uint32_t round, const tutti_error *error)
 {
     struct tti_meeting_trouble trouble = {
         .status = error->status, .peer = error->peer, .system_errno = error->system_errno};
     snprintf(trouble.text, sizeof trouble.text, "%s", error->text);
-    if (!tti_parcel_make(parcel, TTI_MEETING_TROUBLE, round, sizeof trouble)) return false;
+    if (!tti_meeting_parcel_make(parcel, TTI_MEETING_TROUBLE, round, sizeof trouble)) return false;
     memcpy(parcel->body, &trouble, sizeof trouble);
     return true;
 }
 
-void tti_parcel_drop(struct tti_parcel *parcel)
+void tti_meeting_parcel_drop(struct tti_meeting_parcel *parcel)
 {
     tti_free(parcel->body);
     memset(parcel, 0, sizeof *parcel);
@@ -59,7 +61,7 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-static enum tti_parcel_state receive_part(void *at, size_t bytes, size_t *done, int fd)
+static enum tti_meeting_parcel_state receive_part(void *at, size_t bytes, size_t *done, int fd)
 {
     while (*done < bytes) {
         ssize_t got = recv(fd, (char *)at + *done, bytes - *done, MSG_DONTWAIT);
@@ -71,9 +73,10 @@ static enum tti_parcel_state receive_part(void *at, size_t bytes, size_t *done, 
     return TTI_PARCEL_WHOLE;
 }
 
-enum tti_parcel_state tti_parcel_receive(struct tti_parcel *parcel, int fd, bool from_root, int size)
+enum tti_meeting_parcel_state tti_meeting_parcel_receive(struct tti_meeting_parcel *parcel, int fd, bool from_root,
+                                                         int size)
 {
-    enum tti_parcel_state state = receive_part(&parcel->head, sizeof parcel->head, &parcel->head_done, fd);
+    enum tti_meeting_parcel_state state = receive_part(&parcel->head, sizeof parcel->head, &parcel->head_done, fd);
     if (state != TTI_PARCEL_WHOLE) return state;
     if (parcel->body == NULL) {
         bool fits = head_fits(&parcel->head, from_root, size);
@@ -84,7 +87,7 @@ enum tti_parcel_state tti_parcel_receive(struct tti_parcel *parcel, int fd, bool
     return receive_part(parcel->body, (size_t)parcel->head.bytes, &parcel->body_done, fd);
 }
 
-static enum tti_parcel_state send_part(const void *at, size_t bytes, size_t *done, int fd, int flags)
+static enum tti_meeting_parcel_state send_part(const void *at, size_t bytes, size_t *done, int fd, int flags)
 {
     while (*done < bytes) {
         ssize_t sent = send(fd, (const char *)at + *done, bytes - *done, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
@@ -96,15 +99,15 @@ static enum tti_parcel_state send_part(const void *at, size_t bytes, size_t *don
     return TTI_PARCEL_WHOLE;
 }
 
-enum tti_parcel_state tti_parcel_send(struct tti_parcel *parcel, int fd)
+enum tti_meeting_parcel_state tti_meeting_parcel_send(struct tti_meeting_parcel *parcel, int fd)
 {
     int more = parcel->head.bytes > 0 ? MSG_MORE : 0;
-    enum tti_parcel_state state = send_part(&parcel->head, sizeof parcel->head, &parcel->head_done, fd, more);
+    enum tti_meeting_parcel_state state = send_part(&parcel->head, sizeof parcel->head, &parcel->head_done, fd, more);
     if (state != TTI_PARCEL_WHOLE) return state;
     return send_part(parcel->body, (size_t)parcel->head.bytes, &parcel->body_done, fd, 0);
 }
 
-tutti_status tti_meeting_take_trouble(const struct tti_parcel *parcel, tutti_error *error)
+tutti_status tti_meeting_take_trouble(const struct tti_meeting_parcel *parcel, tutti_error *error)
 {
     struct tti_meeting_trouble trouble;
     memcpy(&trouble, parcel->body, sizeof trouble);
@@ -257,8 +260,8 @@ void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why)
     if (meeting->where.rank == 0) {
         tti_meeting_root_tell(meeting, why);
     } else if (root->fd >= 0) {
-        tti_parcel_drop(&root->out);
-        if (tti_parcel_trouble(&root->out, meeting->round, why)) tti_parcel_send(&root->out, root->fd);
+        tti_meeting_parcel_drop(&root->out);
+        if (tti_meeting_parcel_trouble(&root->out, meeting->round, why)) tti_meeting_parcel_send(&root->out, root->fd);
     }
 }
 
@@ -280,8 +283,8 @@ void tti_meeting_close(struct tti_meeting *meeting)
     int count = meeting->members == NULL ? 0 : root ? meeting->where.size : 1;
     for (int i = 0; i < count; i++) {
         struct tti_meeting_member *member = &meeting->members[i];
-        tti_parcel_drop(&member->in);
-        tti_parcel_drop(&member->out);
+        tti_meeting_parcel_drop(&member->in);
+        tti_meeting_parcel_drop(&member->out);
         if (member->fd >= 0) shutdown(member->fd, SHUT_WR);
     }
     for (int i = 0; i < count; i++) {

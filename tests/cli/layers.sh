@@ -1,7 +1,7 @@
 #!/bin/bash
 # ctest: timeout=60
 # Includes point one way only: a file may include files of its own layer and of the layers below it. The tool includes
-# nothing but public headers, its own files and bench/floor.h.
+# nothing but public headers, its own files and bench/floor.h. A name of a type stands for one thing in all layers.
 set -eu
 declare -A height=([base]=0 [transport]=1 [device]=2 [world]=3 [collective]=4 [actor]=5 [nn]=6 [train]=7 [cli]=8)
 
@@ -73,3 +73,6 @@ printf '#include "bench/floor.h"\n#include "missing.h"\n#include "odd/x.h"\n' > 
 
 wrong=$(check "$SRC")
 [ -z "$wrong" ] || { echo "$wrong"; exit 1; }
+
+twice=$(grep -rhoE --include='*.h' '^(struct|enum|union) tti_[a-z0-9_]+ [{]' "$SRC/src" | sort | uniq -d)
+[ -z "$twice" ] || { echo "defined in two headers: $twice"; exit 1; }

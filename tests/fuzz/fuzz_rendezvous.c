@@ -24,7 +24,7 @@ static unsigned touch(const struct tti_blobs *all)
     return sum;
 }
 
-static void take(struct tti_parcel *parcel, int size)
+static void take(struct tti_meeting_parcel *parcel, int size)
 {
     struct tti_blobs all;
     tutti_error error;
@@ -44,15 +44,15 @@ static void take(struct tti_parcel *parcel, int size)
 static void parse(const uint8_t *data, size_t bytes, bool from_root, int size, bool help)
 {
     int fds[2];
-    struct tti_parcel parcel = {.body = NULL};
+    struct tti_meeting_parcel parcel = {.body = NULL};
     struct tti_meeting_head head = {
         .magic = TTI_MEETING_MAGIC, .kind = from_root ? TTI_MEETING_ALL : TTI_MEETING_GIVE, .round = 1, .bytes = bytes};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0) abort();
     if (help) (void)!write(fds[1], &head, sizeof head);
     (void)!write(fds[1], data, bytes);
     close(fds[1]);
-    if (tti_parcel_receive(&parcel, fds[0], from_root, size) == TTI_PARCEL_WHOLE) take(&parcel, size);
-    tti_parcel_drop(&parcel);
+    if (tti_meeting_parcel_receive(&parcel, fds[0], from_root, size) == TTI_PARCEL_WHOLE) take(&parcel, size);
+    tti_meeting_parcel_drop(&parcel);
     close(fds[0]);
 }
 

@@ -56,7 +56,7 @@ static void read_tuning(const char *path)
 
 static void read_table(const char *path)
 {
-    struct tti_table table;
+    struct tti_csv table;
     tutti_error error = {0};
     tutti_status status = tti_csv_read(path, &table, &error);
     must(status == TUTTI_OK || (error.status == status && error.text[0] != '\0' && table.cells == NULL));
