@@ -176,6 +176,8 @@ static void run_grains(tutti_comm *comm, void *context)
         for (int k = 0; k < partials; k++)
             for (size_t j = 0; j < list.elements; j++)
                 gradients[k][j] = tree(first + bounds[k], first + bounds[k + 1], j);
+        conf_check(tutti_ddp_ready_run(ddp, list.elements, 1) == TUTTI_ERR_ARGUMENT, "ready past the end");
+        conf_check(tutti_ddp_ready_run(ddp, SIZE_MAX, 2) == TUTTI_ERR_ARGUMENT, "ready far past the end");
         for (size_t at = list.elements; at > 0; at -= at < 500 ? at : 500) /* runs that are no parameters */
             conf_check(tutti_ddp_ready_run(ddp, at < 500 ? 0 : at - 500, at < 500 ? at : 500) == TUTTI_OK, "ready");
         if (!worked(comm, tutti_ddp_end(ddp, 1, NULL), "end")) return;

@@ -308,7 +308,7 @@ const char *tutti_checkpoint_note(const tutti_checkpoint *checkpoint, const char
     return json_string_value(json_object_get(json_object_get(checkpoint->index, "notes"), name));
 }
 
-static const struct tti_checkpoint_file *find_group(const tutti_checkpoint *checkpoint, const char *group)
+const struct tti_checkpoint_file *tti_checkpoint_group(const tutti_checkpoint *checkpoint, const char *group)
 {
     for (size_t i = 0; i < checkpoint->file_count; i++)
         if (strcmp(checkpoint->files[i].group, group) == 0) return &checkpoint->files[i];
@@ -351,7 +351,7 @@ static tutti_status check_tensors(const tutti_checkpoint *checkpoint, const tutt
                                   size_t count, tutti_error *error)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct tti_checkpoint_file *file = find_group(checkpoint, tensors[i].group);
+        const struct tti_checkpoint_file *file = tti_checkpoint_group(checkpoint, tensors[i].group);
         const struct tti_safetensor *found;
         if (file == NULL)
             return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s has no %s.safetensors", checkpoint->path,
@@ -372,7 +372,7 @@ tutti_status tutti_checkpoint_load(const tutti_checkpoint *checkpoint, const tut
 {
     TTI_TRY(check_tensors(checkpoint, tensors, tensor_count, error));
     for (size_t i = 0; i < tensor_count; i++) {
-        const struct tti_checkpoint_file *file = find_group(checkpoint, tensors[i].group);
+        const struct tti_checkpoint_file *file = tti_checkpoint_group(checkpoint, tensors[i].group);
         const struct tti_safetensor *found = tti_safetensors_find(&file->tensors, tensors[i].name);
         TTI_TRY(tti_file_read(file->fd, file->path, found->begin, (size_t)(found->end - found->begin),
                               tensors[i].values, error));

@@ -56,6 +56,9 @@ tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
 tutti_status tti_checkpoint_steps(const char *folder, uint64_t **steps, size_t *count, tutti_error *error);
 void tti_checkpoint_name(const char *folder, uint64_t step, char path[PATH_MAX]);
 
+/* Its file of that group, or NULL. */
+const struct tti_checkpoint_file *tti_checkpoint_group(const tutti_checkpoint *checkpoint, const char *group);
+
 /* The checksum of an index, as text. False: no memory. */
 bool tti_index_checksum(const json_t *index, char text[TTI_HEX]);
 /* Reads the text of an index.json; NULL with a sentence when it is not one or its checksum is wrong. */

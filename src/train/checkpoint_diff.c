@@ -102,24 +102,17 @@ static tutti_status diff_file(const struct diff *diff, const struct tti_checkpoi
     return TUTTI_OK;
 }
 
-static const struct tti_checkpoint_file *same_group(const tutti_checkpoint *checkpoint, const char *group)
-{
-    for (size_t i = 0; i < checkpoint->file_count; i++)
-        if (strcmp(checkpoint->files[i].group, group) == 0) return &checkpoint->files[i];
-    return NULL;
-}
-
 static tutti_status diff_files(const struct diff *diff)
 {
     for (size_t i = 0; i < diff->a->file_count; i++) {
-        const struct tti_checkpoint_file *x = &diff->a->files[i], *y = same_group(diff->b, x->group);
+        const struct tti_checkpoint_file *x = &diff->a->files[i], *y = tti_checkpoint_group(diff->b, x->group);
         if (y == NULL)
             say(diff, "%s.safetensors: only in the first", x->group);
         else
             TTI_TRY(diff_file(diff, (const struct tti_checkpoint_file *[2]){x, y}));
     }
     for (size_t i = 0; i < diff->b->file_count; i++)
-        if (same_group(diff->a, diff->b->files[i].group) == NULL)
+        if (tti_checkpoint_group(diff->a, diff->b->files[i].group) == NULL)
             say(diff, "%s.safetensors: only in the second", diff->b->files[i].group);
     return TUTTI_OK;
 }

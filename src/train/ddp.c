@@ -221,7 +221,7 @@ static size_t overlap(size_t a, size_t b, size_t from, size_t to)
 
 tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
 {
-    if (!ddp->begun || offset + count > ddp->elements) return TUTTI_ERR_ARGUMENT;
+    if (!ddp->begun || offset > ddp->elements || count > ddp->elements - offset) return TUTTI_ERR_ARGUMENT;
     struct tti_span span = parameters_of(ddp, offset, offset + count);
     for (size_t i = span.lo; i < span.hi; i++) {
         ddp->ready[i] += overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count);
