@@ -60,6 +60,30 @@ static void test_kept(int hosts)
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* ---- One has left ------------------------------------------------------------------------------------------------ */
+
+/* Rank 1 waits in a barrier for rank 0, which waits for any message; and the others never come. */
+static int left_work(tutti_comm *world, void *context)
+{
+    int32_t x;
+    int rank = tutti_rank(world);
+    tutti_status status = TUTTI_ERR_MISMATCH;
+    if (rank == 0) status = tutti_recv(world, &x, 1, TUTTI_I32, TUTTI_ANY_SOURCE, 0, NULL);
+    if (rank == 1) status = tutti_barrier(world);
+    if (rank < 2 && strstr(tutti_comm_error(world)->text, "rank 1 called barrier") == NULL) status = TUTTI_OK;
+    (void)context;
+    return status != TUTTI_ERR_MISMATCH;
+}
+
+static void test_left(int hosts)
+{
+    tutti_sim_setup setup = setup_of(hosts == 1 ? 3 : 1, 1);
+    setup.hosts = hosts;
+    tutti_sim_report report = run_world(&setup, left_work, NULL);
+    CHECK(report.result == 0);
+    CHECK(report.time_ns < INT64_C(1000000000));
+}
+
 /* ---- One seed, one run ------------------------------------------------------------------------------------------- */
 
 /* Collectives of several kinds, and messages around the ring. Returns whether all came out right. */
@@ -548,6 +572,8 @@ static void test_memory(void)
 int main(void)
 {
     test_seeds();
+    test_left(1);
+    test_left(3);
     test_kept(1);
     test_kept(2);
     test_ops();

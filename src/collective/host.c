@@ -101,6 +101,20 @@ static bool has_left(const tutti_comm *comm, int rank)
     return left;
 }
 
+static int find_absent(const tutti_comm *comm)
+{
+    const struct tti_lanes *lanes = comm->lanes;
+    int absent = -1;
+    tti_net_lock(lanes->net);
+    TTI_TABLE_EACH(place, &lanes->peers)
+    {
+        const struct tti_lane *lane = lanes->peers.values[place];
+        if (lane->left_before != 0 && lane->left_before <= lanes->sequence) absent = lane->peer;
+    }
+    tti_net_unlock(lanes->net);
+    return absent;
+}
+
 static uint64_t mark_of(const tutti_comm *comm, int rank)
 {
     tti_net_lock(comm->lanes->net);
@@ -281,7 +295,7 @@ static void wake(tutti_comm *comm)
 static void take_leave(tutti_comm *comm, int rank, bool whole)
 {
     struct tti_lanes *lanes = comm->lanes;
-    struct tti_frame_head head = {.kind = TTI_FRAME_LEAVE, .sequence = lanes->sequence};
+    struct tti_frame_head head = {.kind = TTI_FRAME_LEAVE, .value = whole ? lanes->sequence + 1 : 0};
     struct tti_frame_head why = {.kind = TTI_FRAME_BREAK, .bytes = sizeof comm->area->failure};
     if (rank == comm->rank) return;
     if (!whole) tti_lane_say(lanes, rank, why, &comm->area->failure);
@@ -324,6 +338,7 @@ const struct tti_provider_ops tti_provider_host = {
     .spread = spread,
     .find_lost = find_lost,
     .has_left = has_left,
+    .find_absent = find_absent,
     .blame = blame,
     .mark_of = mark_of,
     .describe = describe,

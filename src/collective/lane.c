@@ -410,7 +410,10 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
         break;
     case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
     case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
-    case TTI_FRAME_LEAVE: lane->left = true; break;
+    case TTI_FRAME_LEAVE:
+        lane->left = true;
+        if (head->value != 0) lane->left_before = head->value;
+        break;
     case TTI_FRAME_WAITS: hear_wait(lanes, lane, head); break;
     case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;

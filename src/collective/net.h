@@ -41,9 +41,9 @@ enum tti_frame_kind {
     TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
     TTI_FRAME_ASK,      /* what was called as op `sequence`? data: the asker's call; type: how it waits */
     TTI_FRAME_BREAK,    /* the comm is broken. data: tutti_error */
-    TTI_FRAME_LEAVE,    /* the sender makes no more calls on this comm; sequence: its last op */
-    TTI_FRAME_NUDGE,    /* it has published something in memory that both share (local.h) */
-    TTI_FRAME_WAITS     /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
+    TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told */
+    TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
+    TTI_FRAME_WAITS  /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
                          * it says so again in `tag` ms at most */
 };
 
@@ -111,6 +111,7 @@ struct tti_lane {
     struct tti_lane *next_grant;
     uint64_t sequence; /* of its newest op that is known */
     bool left;
+    uint64_t left_before;          /* and took no part in this op; 0: it did not say */
     struct tti_question *question; /* its last, or NULL */
     bool asks;                     /* and it is not answered */
     int waits_in;                  /* the blocking call it asked out of: kind + 1; 0: none */

@@ -32,6 +32,8 @@ struct tti_provider_ops {
     /* A rank of the comm that is known to be lost, or -1; `look`: ask the system too. */
     int (*find_lost)(tutti_comm *comm, bool look);
     bool (*has_left)(const tutti_comm *comm, int rank);
+    /* A rank that has left without having called the collective that runs, whomever this rank waits for in it; or -1. */
+    int (*find_absent)(const tutti_comm *comm);
     /* Whom that rank itself waits for, as far as can be seen; else that rank. */
     int (*blame)(const tutti_comm *comm, int rank);
     /* A number that changes when the rank is seen to move. */

@@ -81,6 +81,13 @@ static bool has_left(const tutti_comm *comm, int rank)
            atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_GONE;
 }
 
+/* The executor sees it: a goodbye is an entry. */
+static int find_absent(const tutti_comm *comm)
+{
+    (void)comm;
+    return -1;
+}
+
 static int blame(const tutti_comm *comm, int rank)
 {
     (void)comm;
@@ -245,6 +252,7 @@ const struct tti_provider_ops tti_provider_shared = {
     .spread = spread,
     .find_lost = find_lost,
     .has_left = has_left,
+    .find_absent = find_absent,
     .blame = blame,
     .mark_of = mark_of,
     .describe = describe,

@@ -131,15 +131,17 @@ static tutti_status check_others(struct watch *watch)
                           (long long)late->op.deadline_ms);
 }
 
-/* A peer that left will not come any more. Messages see to it themselves (message.c). */
+/* A peer that left will not come any more; nor will who is waited for, where that one needs another that left. Messages see
+ * to it themselves (message.c). */
 static tutti_status check_left(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
-    int peer = *watch->waitable->waiting_for;
-    if (peer < 0 || watch->waitable->kind >= TTI_LEAVE) return TUTTI_OK;
-    if (!comm->provider->has_left(comm, peer)) return TUTTI_OK;
+    int awaited = *watch->waitable->waiting_for;
+    if (awaited < 0 || watch->waitable->kind >= TTI_LEAVE) return TUTTI_OK;
+    int peer = comm->provider->has_left(comm, awaited) ? awaited : comm->provider->find_absent(comm);
+    if (peer < 0) return TUTTI_OK;
     tutti_status status = watch->waitable->progress(watch->waitable->object);
-    if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != peer) return TUTTI_OK;
+    if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != awaited) return TUTTI_OK;
     char doing[192], site[112];
     comm->provider->describe(comm, peer, doing, sizeof doing);
     tti_site_describe(watch->waitable->site, site, sizeof site);
