@@ -40,8 +40,9 @@ TUTTI_API tutti_status tutti_option_parse(const tutti_option_row *row, const cha
 TUTTI_API tutti_status tutti_option_parse_real(const tutti_option_row *row, const char *text, double *number,
                                                char *reason, size_t reason_bytes);
 
-/* Whether ranks on this host could join with these options a job of `hosts` hosts: names, ports and files, the network's
- * only where it is used. 0 hosts: of the names alone, for ranks that are elsewhere. On failure `reason` is a sentence. */
+/* Whether ranks on this host could join with these options a job of `hosts` hosts: names, ports and files, the
+ * network's only where it is used. 0 hosts: of the names alone, for ranks that are elsewhere. On failure `reason` is a
+ * sentence. */
 TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hosts, char *reason, size_t reason_bytes);
 
 /* The shortest of `words` that begins with `word`; else the nearest to it by edit distance, or NULL if none is near. */
@@ -133,14 +134,14 @@ TUTTI_API tutti_status tutti_launch_read(tutti_launch *launch, char *reason, siz
 
 /* ---- Keys ------------------------------------------------------------------------------------------------------ */
 
-/* Makes a new file with a random key for jobs of several hosts (option key_file), readable by its owner alone. Copy it to
- * every host. A file that is there already is left alone: ERR_SYSTEM, and `reason` (may be NULL) says so. */
+/* Makes a new file with a random key for jobs of several hosts (option key_file), readable by its owner alone. Copy it
+ * to every host. A file that is there already is left alone: ERR_SYSTEM, and `reason` (may be NULL) says so. */
 TUTTI_API tutti_status tutti_key_create(const char *path, char *reason, size_t reason_bytes);
 
 /* ---- Simulation ------------------------------------------------------------------------------------------------ */
 /* All ranks of a world in the calling thread, each with a stack of its own, in simulated time. Everything else is the
- * library as it always runs: every collective, message, deadline and failure. A run is a function of its setup: the same
- * seed gives the same order of events, another one gives another order of what may happen in any. */
+ * library as it always runs: every collective, message, deadline and failure. A run is a function of its setup: the
+ * same seed gives the same order of events, another one gives another order of what may happen in any. */
 
 typedef struct tutti_sim_death {
     int rank;
@@ -157,17 +158,17 @@ typedef struct tutti_sim_setup {
     size_t struct_size;
     uint64_t seed;
     int hosts, ranks_per_host;
-    double link_bytes_per_s;     /* of each host, in each direction; shared by what its ranks send and receive */
-    int64_t link_latency_ns;     /* from host to host */
-    double local_bytes_per_s;    /* at which one rank copies in memory */
-    int64_t local_latency_ns;    /* until a rank that waits sees what another one of its host has written */
-    int64_t overhead_ns;         /* for each step that moves data and each message */
-    const tutti_sim_point *copy; /* of a message to another host: how long its sender's core is busy with it, and its
-                                    * receiver's; growing sizes, linear between and beyond them; NULL: not at all */
+    double link_bytes_per_s;  /* of each host, in each direction; shared by what its ranks send and receive */
+    int64_t link_latency_ns;  /* from host to host */
+    double local_bytes_per_s; /* at which one rank copies in memory */
+    int64_t local_latency_ns; /* until a rank that waits sees what another one of its host has written */
+    int64_t overhead_ns;      /* for each step that moves data and each message */
+    /* Of a message to another host: how long its sender's core is busy with it, and its receiver's; growing sizes,
+     * linear between and beyond them; NULL: not at all. */
+    const tutti_sim_point *copy;
     size_t copy_count;
-    const tutti_sim_point
-        *delay; /* of a message to another host: how much later than by all else it comes, though no core
-                                     is busy with it; sizes as above; NULL: not at all */
+    /* And how much later than by all else it comes, though no core is busy with it; sizes as above. */
+    const tutti_sim_point *delay;
     size_t delay_count;
     int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */
     int sizes_only;                /* data take their time but are not moved: buffers keep what they hold */
@@ -176,11 +177,11 @@ typedef struct tutti_sim_setup {
     const tutti_options *options;  /* NULL: defaults and environment */
     const tutti_sim_death *deaths; /* ranks that end where they stand; NULL: none */
     size_t death_count;
-    int64_t look_ns; /* when all has happened until this moment of the clock, */
-    int (*look)(void *context,
-                uint64_t plans); /* this is told a hash of what ranks of several hosts have begun to do, and
-                                                  * of all that they will in these calls; 0: the run ends, ERR_CANCELLED.
-                                                  * NULL: nobody is told */
+    /* When all has happened until `look_ns` of the clock, `look` is told a hash of what ranks of several hosts have begun
+     * to do, and of all that they will in these calls; where it returns 0 the run ends, ERR_CANCELLED. NULL: nobody is
+     * told. */
+    int64_t look_ns;
+    int (*look)(void *context, uint64_t plans);
 } tutti_sim_setup;
 
 typedef struct tutti_sim_report {
@@ -195,7 +196,8 @@ typedef int tutti_sim_work(tutti_comm *world, void *context);
 /* One host and one rank, a link of 100 Gbit/s and 5 us, memory of 10 GB/s and 200 ns, 100 ns of overhead, no noise. */
 TUTTI_API void tutti_sim_setup_init(tutti_sim_setup *setup);
 
-/* Runs `work` on every rank. Rates are 1 to 1e18, times up to 1e15 ns, stacks 16 KiB to 1 GiB; else ERR_ARGUMENT. OK when all ranks have ended, whatever they returned. `report` and `error` may be NULL. */
+/* Runs `work` on every rank. Rates are 1 to 1e18, times up to 1e15 ns, stacks 16 KiB to 1 GiB; else ERR_ARGUMENT. OK
+ * when all ranks have ended, whatever they returned. `report` and `error` may be NULL. */
 TUTTI_API tutti_status tutti_sim_run(const tutti_sim_setup *setup, tutti_sim_work *work, void *context,
                                      tutti_sim_report *report, tutti_error *error);
 
@@ -207,9 +209,10 @@ TUTTI_API void tutti_spend_ns(int64_t ns);
 
 /* ---- For launchers --------------------------------------------------------------------------------------------- */
 
-/* A board: memory in which a launcher notes which processes of a job, of those it has started on this host, have ended. Ranks
- * that are joining and find its name in TUTTI_BOARD tell at once who will not come, instead of at the end of the join's time.
- * It lives as long as the process that made it. Processes `first` to `first + count - 1` of `size` are this launcher's. */
+/* A board: memory in which a launcher notes which processes of a job, of those it has started on this host, have ended.
+ * Ranks that are joining and find its name in TUTTI_BOARD tell at once who will not come, instead of at the end of the
+ * join's time. It lives as long as the process that made it. Processes `first` to `first + count - 1` of `size` are
+ * this launcher's. */
 typedef struct tutti_board tutti_board;
 TUTTI_API tutti_status tutti_board_create(const char *job, int first, int count, int size, tutti_board **board);
 /* What TUTTI_BOARD must be; to be called by the process that keeps the board. 64 bytes are enough. */
@@ -224,8 +227,8 @@ TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
 /* 1 when every rank of the comm is a thread of this process. */
 TUTTI_API int tutti_all_threads(const tutti_comm *comm);
-/* What bytes of its operations move by: "thread" or "shm" within a host; "tcp" between all ranks; "shm+tcp": memory within a
- * host, tcp between hosts; "sim". The same on all ranks. */
+/* What bytes of its operations move by: "thread" or "shm" within a host; "tcp" between all ranks; "shm+tcp": memory
+ * within a host, tcp between hosts; "sim". The same on all ranks. */
 TUTTI_API const char *tutti_comm_transport(const tutti_comm *comm);
 /* "avx512", "avx2" or "portable": the reduction kernels in use. */
 TUTTI_API const char *tutti_kernels(void);

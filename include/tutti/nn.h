@@ -304,7 +304,8 @@ typedef struct tutti_backward {
 
 TUTTI_API tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how);
 
-/* Outputs of the last layer before the loss, (rows, outputs), after a forward; NULL where the loss makes them itself. */
+/* Outputs of the last layer before the loss, (rows, outputs), after a forward; NULL where the loss makes them
+ * itself. */
 TUTTI_API const float *tutti_pass_outputs(const tutti_pass *pass);
 
 /* The canonical tree over `total` grains splits at the largest power of two below its size. Cuts the grains from

@@ -30,8 +30,9 @@ typedef struct tutti_parameter {
     bool decays; /* whether weight decay applies */
 } tutti_parameter;
 
-/* The model's tensors as such a list, as many as tutti_model_tensors, in the order of memory. Counts include the padding
- * behind each tensor, so that the list covers the allocation without gaps. Tensors of two dimensions or more decay. */
+/* The model's tensors as such a list, as many as tutti_model_tensors, in the order of memory. Counts include the
+ * padding behind each tensor, so that the list covers the allocation without gaps. Tensors of two dimensions or more
+ * decay. */
 TUTTI_API tutti_status tutti_model_list(tutti_model *model, tutti_parameter *parameters);
 
 /* The square root of the sum of the squares of all gradients. With a comm, ranks (which must hold the same gradients)
@@ -117,8 +118,8 @@ TUTTI_API void tutti_data_close(tutti_data *data); /* NULL is ignored */
 TUTTI_API void tutti_data_describe(const tutti_data *data, tutti_data_about *about);
 
 /* Sample number `index` of the order (step * batch + place in the batch). Every epoch goes through all samples once, in
- * an order that depends on the seed and the epoch, and begins a little elsewhere. Held-out samples come in order,
- * and from the first again after the last. Files are read where they are mapped, and must stay as they are: one that has
+ * an order that depends on the seed and the epoch, and begins a little elsewhere. Held-out samples come in order, and
+ * from the first again after the last. Files are read where they are mapped, and must stay as they are: one that has
  * shrunk is ERR_DAMAGED. */
 TUTTI_API tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens,
                                          int32_t *targets, tutti_error *error); /* (context) each */
@@ -149,9 +150,9 @@ TUTTI_API tutti_status tutti_checkpoint_save(const char *folder, uint64_t step, 
 
 typedef struct tutti_checkpoint tutti_checkpoint;
 
-/* Opens the checkpoint at `path` and, with `verify`, reads all of it against its hashes: ERR_DAMAGED names what is wrong.
- * `path` may also be the folder of checkpoints: then the newest good one, and damaged ones are passed over with a
- * warning in the log. */
+/* Opens the checkpoint at `path` and, with `verify`, reads all of it against its hashes: ERR_DAMAGED names what is
+ * wrong. `path` may also be the folder of checkpoints: then the newest good one, and damaged ones are passed over with
+ * a warning in the log. */
 TUTTI_API tutti_status tutti_checkpoint_open(const char *path, bool verify, tutti_checkpoint **checkpoint,
                                              tutti_error *error);
 TUTTI_API void tutti_checkpoint_close(tutti_checkpoint *checkpoint); /* NULL is ignored */
@@ -338,8 +339,8 @@ TUTTI_API void tutti_sampler_free(tutti_sampler *sampler); /* NULL is ignored */
 TUTTI_API size_t tutti_sampler_vocabulary(const tutti_sampler *sampler);
 TUTTI_API const char *tutti_sampler_data(const tutti_sampler *sampler); /* what it was trained on */
 /* What the model thinks of each token after `count` others: (vocabulary) logits. The last tokens count, as many as fit
- * into the context: at least seven eighths of it. A call that goes on from the tokens of the last one costs only what is
- * new. */
+ * into the context: at least seven eighths of it. A call that goes on from the tokens of the last one costs only what
+ * is new. */
 TUTTI_API tutti_status tutti_sampler_logits(tutti_sampler *sampler, const int32_t *tokens, size_t count, float *logits,
                                             tutti_error *error);
 /* Draws the token after `count` others. temperature 0: the likeliest. top 0: of all tokens, otherwise of so many

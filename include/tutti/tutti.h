@@ -16,9 +16,9 @@
  * TUTTI_OK or a negative status, and the comm that failed keeps the details (tutti_comm_error, tutti_explain).
  * The library never exits, never prints to stdout and installs no signal handler.
  *
- * Threads: different comms, also of one rank, may be used at the same time. Calls on one comm are made one at a time, by
- * whichever thread. What takes the handle of an op (tutti_wait, tutti_test, tutti_drop …) may be called beside them: for each
- * handle by one thread at a time, tutti_cancel by any.
+ * Threads: different comms, also of one rank, may be used at the same time. Calls on one comm are made one at a time,
+ * by whichever thread. What takes the handle of an op (tutti_wait, tutti_test, tutti_drop …) may be called beside them:
+ * for each handle by one thread at a time, tutti_cancel by any.
  */
 #ifndef TUTTI_H
 #define TUTTI_H
@@ -85,7 +85,8 @@ typedef int tutti_work(tutti_comm *world, int argc, char **argv);
 
 /* Runs `work` as a rank of the job that a launcher started (`tutti run -n 4 ./prog`, mpirun, srun, torchrun), or alone;
  * as TUTTI_RANKS ranks, each a thread, where that is set. The world is left when `work` has returned, and not by it.
- * Returns 0, or the first non-zero value that a rank of this process returned. */
+ * Returns 0, or the first non-zero value that a rank of this process returned; without having called `work`, 2 where an
+ * option in the environment is wrong and 1 where the world could not be joined, both after a line on stderr. */
 TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
 
 /* One option is one row: field, kind, default, minimum, maximum, help. The struct below, the environment (TUTTI_ and
@@ -151,8 +152,8 @@ TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const 
                                      tutti_comm **world);
 
 /* Leaves and frees the comm, and the memory tutti_alloc gave for it. Waits for a peer only where a collective that was
- * started has not ended, or a message of which the peer knows, dropped ones too: until its deadline, 30 s at most. Then it is
- * cancelled. NULL is ignored. */
+ * started has not ended, or a message of which the peer knows, dropped ones too: until its deadline, 30 s at most. Then
+ * it is cancelled. NULL is ignored. */
 TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 
 TUTTI_API int tutti_rank(const tutti_comm *comm);
@@ -171,11 +172,12 @@ typedef struct tutti_error {
     char text[480];     /* one sentence: what, who, where, what to do */
 } tutti_error;
 
-/* The last error of this comm; NULL after a call with success. Valid until the next call on the comm, or the next op that is
- * waited for and has failed. */
+/* The last error of this comm; NULL after a call with success. Valid until the next call on the comm, or the next op
+ * that is waited for and has failed. */
 TUTTI_API const tutti_error *tutti_comm_error(const tutti_comm *comm);
 
-/* Prints that error to `stream` for people. Returns 1 if there was one, 0 otherwise: `return tutti_explain(…)`. */
+/* Prints that error to `stream` for people. Returns 1 if there was one, 0 otherwise: `return tutti_explain(…)`. A
+ * handle that is void (ERR_HANDLE) belongs to no comm, so no comm has an error then. */
 TUTTI_API int tutti_explain(const tutti_comm *comm, FILE *stream);
 
 typedef enum tutti_log_level { TUTTI_QUIET, TUTTI_ERROR, TUTTI_WARN, TUTTI_INFO, TUTTI_DEBUG } tutti_log_level;
@@ -290,9 +292,9 @@ TUTTI_API tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out,
                                     tutti_reduction reduction);
 
 /* Many tensors in one call: each piece gets what a call of its own would give it, to the bit, in its own buffers and in
- * place where in and out are so. Small pieces travel together, so that a hundred of them cost little more than one; large
- * ones go one after the other, without a copy. Every rank gives as many pieces with the same counts (ERR_MISMATCH says
- * which differ). No piece, and pieces of count 0, take part. What one piece writes must not overlap another one.
+ * place where in and out are so. Small pieces travel together, so that a hundred of them cost little more than one;
+ * large ones go one after the other, without a copy. Every rank gives as many pieces with the same counts (ERR_MISMATCH
+ * says which differ). No piece, and pieces of count 0, take part. What one piece writes must not overlap another one.
  *     tutti_piece pieces[] = {{weights, weights, 4096}, {bias, bias, 64}};
  *     tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_AVG); */
 typedef struct tutti_piece {
@@ -314,18 +316,19 @@ TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_p
 /* A receive gets the first message that fits it, in the order in which they were sent; messages between two ranks with
  * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
  * between. Types must be the same on both sides (ERR_MISMATCH); a message longer than `count` is ERR_TRUNCATED, which
- * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any when all
- * have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested. So is, at once, a blocking call that
- * waits for a rank which waits for this one in a blocking collective. Where that rank waits for a collective it has started,
- * another of its threads may still send or receive: it is the deadline that ends this, as it ends ranks that all send to, or
- * receive from, each other; ERR_TIMEOUT says what they wait in. */
+ * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any
+ * when all have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested. So is, at once, a
+ * blocking call that waits for a rank which waits for this one in a blocking collective. Where that rank waits for a
+ * collective it has started, another of its threads may still send or receive: it is the deadline that ends this, as it
+ * ends ranks that all send to, or receive from, each other; ERR_TIMEOUT says what they wait in. */
 
 /* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
 #define TUTTI_ANY_SOURCE (-100)
 #define TUTTI_ANY_TAG (-101)
 
+/* `in` may be changed when it has returned. */
 TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag);
-/* `received` (may be NULL) gets the elements that came. */
+/* `count` is the room in `out`; `received` (may be NULL) gets the elements that came. */
 TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
                                   size_t *received);
 /* Both at once: neither waits for the other to end. The buffers must not overlap. */
@@ -344,12 +347,13 @@ TUTTI_API tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t co
                                           tutti_message *message);
 /* Waits until a message that fits has come, and leaves it there: a receive of that source and tag gets it. */
 TUTTI_API tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
-/* The same without waiting: TUTTI_IN_PROGRESS when none has come yet, ERR_MISMATCH when none will, since that rank, or all
- * others, have left; the comm is as good as before then. */
+/* The same without waiting: TUTTI_IN_PROGRESS when none has come yet, ERR_MISMATCH when none will, since that rank, or
+ * all others, have left; the comm is as good as before then. */
 TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
 
 /* A group: sends and receives of this comm between begin and end only say what is to be done, and return at once; end
- * does them all together and returns when all have ended. In whatever order they stand, they do not wait for each other:
+ * does them all together and returns when all have ended. In whatever order they stand, they do not wait for each
+ * other:
  *     tutti_group_begin(comm);
  *     for (int peer = 0; peer < size; peer++) {
  *         tutti_send(comm, out[peer], count, TUTTI_F32, peer, 0);
@@ -375,25 +379,25 @@ TUTTI_API tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int
 TUTTI_API tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made);
 TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* waits as tutti_leave does; NULL is ignored */
 
-/* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4}, ranks 0
- * to 3 are the first row. Collective over `comm`; every rank gives the same names and sizes, else all get ERR_MISMATCH. The
- * mesh has a duplicate of `comm`: either can be freed first. */
+/* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4},
+ * ranks 0 to 3 are the first row. Collective over `comm`; every rank gives the same names and sizes, else all get
+ * ERR_MISMATCH. The mesh has a duplicate of `comm`: either can be freed first. */
 typedef struct tutti_mesh tutti_mesh;
 TUTTI_API tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const int *sizes, int dimensions,
                                          tutti_mesh **mesh);
 TUTTI_API int tutti_mesh_size(const tutti_mesh *mesh, const char *name);       /* -1: no such dimension */
 TUTTI_API int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name); /* this rank's; -1 likewise */
-/* The comm of this rank along one dimension, "tensor", or several, "data,tensor": those ranks that differ from it there only,
- * in the mesh's order. Collective over the mesh's ranks the first time a set is asked for, and ERR_MISMATCH where they ask for
- * different ones; details are in the comm that the mesh was made from, while that is there. The comm belongs to the mesh:
- * tutti_comm_free refuses it. */
+/* The comm of this rank along one dimension, "tensor", or several, "data,tensor": those ranks that differ from it there
+ * only, in the mesh's order. Collective over the mesh's ranks the first time a set is asked for, and ERR_MISMATCH where
+ * they ask for different ones; details are in the comm that the mesh was made from, while that is there. The comm
+ * belongs to the mesh: tutti_comm_free refuses it. */
 TUTTI_API tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm);
 TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is ignored */
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
-/* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway, after a
- * microsecond or two, and from then on: short waits cost nothing and are not in here. Times are for looking where time goes;
- * for single operations see TUTTI_TRACE. */
+/* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
+ * after a microsecond or two, and from then on: short waits cost nothing and are not in here. Times are for looking
+ * where time goes; for single operations see TUTTI_TRACE. */
 typedef struct tutti_stats {
     size_t struct_size;           /* to be set before the call: sizeof(tutti_stats) */
     uint64_t operations, started; /* collectives called; and of these, those in a `_start` form */
@@ -410,14 +414,14 @@ TUTTI_API tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats);
 TUTTI_API tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns);
 
 /* ---- Ops: operations that go on while the caller does something else -------------------------------------------- */
-/* Every operation has a form that only starts it and gives a handle. The buffers belong to the op until it has ended, and
- * counts and offsets of the v-forms and lists of pieces may change at once. Ops of one comm, and its blocking calls, go in the order in which they were started; ops
- * of different comms are independent. A thread that waits for an op takes it forward; where nobody waits, a service thread
- * of the process does.
+/* Every operation has a form that only starts it and gives a handle. The buffers belong to the op until it has ended,
+ * and counts and offsets of the v-forms and lists of pieces may change at once. Ops of one comm, and its blocking
+ * calls, go in the order in which they were started; ops of different comms are independent. A thread that waits for an
+ * op takes it forward; where nobody waits, a service thread of the process does.
  *
- * A handle is good until its op was waited for with success or failure, or dropped; after that it is ERR_HANDLE. An op that
- * failed leaves the details in its comm. A deadline (tutti_within) ends an op and breaks its comm; a wait that times out
- * leaves it running.
+ * A handle is good until its op was waited for with success or failure, or dropped; after that it is ERR_HANDLE. An op
+ * that failed leaves the details in its comm. A deadline (tutti_within) ends an op and breaks its comm; a wait that
+ * times out leaves it running.
  *
  *     tutti_op op;
  *     tutti_all_reduce_start(world, gradient, gradient, count, TUTTI_F32, TUTTI_SUM, &op);
@@ -480,8 +484,8 @@ TUTTI_API tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, si
                                             void *out, size_t out_count, int from, int out_tag, tutti_type type,
                                             size_t *received, tutti_op *op);
 
-/* The end of a group that only starts its messages; the op has ended when all of them have. What receives fill in, their
- * buffers, `received` and `message`, must stay until then. */
+/* The end of a group that only starts its messages; the op has ended when all of them have. What receives fill in,
+ * their buffers, `received` and `message`, must stay until then. */
 TUTTI_API tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op);
 
 /* Until it has ended: its status, and the handle is void. */
@@ -489,22 +493,23 @@ TUTTI_API tutti_status tutti_wait(tutti_op op);
 /* The same for at most so long (negative: for ever): IN_PROGRESS when it has not ended by then; it goes on. */
 TUTTI_API tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms);
 TUTTI_API tutti_status tutti_test(tutti_op op); /* without waiting */
-/* Until one has ended: its status, its handle is void, and *index says which. IN_PROGRESS when the time is over, OK with
- * *index == count when there was none to wait for; prepared ops that are not started are none. */
+/* Until one has ended: its status, its handle is void (set its id to 0 before the next call), and *index says which.
+ * IN_PROGRESS when the time is over, OK with *index == count when there was none to wait for; prepared ops that are not
+ * started are none. */
 TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index);
-/* Until all have ended: OK, or the first failure in their order. */
+/* Until all have ended: OK, or the first failure in their order. Their handles are void, as after tutti_wait. */
 TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);
-/* Asks for its end: it ends with ERR_CANCELLED unless it had ended. Its comm is broken then, since the other ranks would wait
- * for this one; except when it is messages that can be taken back: receives that no message has come for, and sends that no
- * receive has taken (between ranks that share memory: of which nothing was said yet to the receiver). It must still be waited
- * for or dropped. */
+/* Asks for its end: it ends with ERR_CANCELLED unless it had ended. Its comm is broken then, since the other ranks
+ * would wait for this one; except when it is messages that can be taken back: receives that no message has come for,
+ * and sends that no receive has taken (between ranks that share memory: of which nothing was said yet to the receiver).
+ * It must still be waited for or dropped. */
 TUTTI_API tutti_status tutti_cancel(tutti_op op);
 /* Gives up the handle, not the op: it is finished and freed by itself. */
 TUTTI_API tutti_status tutti_drop(tutti_op op);
 
 /* Prepared once, started many times: tutti_all_reduce_start(tutti_prepared(comm), …, &op) checks everything and starts
- * nothing; then tutti_start(op) and tutti_wait(op), as often as wanted; tutti_drop(op) at the end. What is said about that
- * call (tutti_named, tutti_within) holds for every start, until something else is said of the comm before one. */
+ * nothing; then tutti_start(op) and tutti_wait(op), as often as wanted; tutti_drop(op) at the end. What is said about
+ * that call (tutti_named, tutti_within) holds for every start, until something else is said of the comm before one. */
 TUTTI_API tutti_comm *tutti_prepared(tutti_comm *comm);
 TUTTI_API tutti_status tutti_start(tutti_op op);
 
