@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SEEDS = SANITIZED ? 4 : 20, LIMIT_S = 150 };
 
@@ -40,6 +41,18 @@ static int host_processes(const struct place *place, const struct program *progr
     return each;
 }
 
+static char folder[] = "/tmp/tutti-programs-XXXXXX", trace[64];
+
+/* Options under which nothing may change. */
+static void choose_options(const struct program *program)
+{
+    static const char *const streams[] = {"0", "1", "2", "3"};
+    setenv("TUTTI_STREAMS", streams[program_pick(program->seed, 35, 4)], 1);
+    setenv("TUTTI_HOST_AWARE", program_pick(program->seed, 36, 4) != 0 ? "1" : "0", 1);
+    setenv("TUTTI_TRACE", program_pick(program->seed, 37, 4) != 0 ? "" : trace, 1);
+    setenv("TUTTI_TRACE_EVENTS", "300", 1);
+}
+
 static void run_place(struct program *program, const struct place *place)
 {
     char number[16];
@@ -56,6 +69,7 @@ static void run_place(struct program *program, const struct place *place)
     program->per_host = each * threads;
     if (place->hosts && place->ranks == CONF_SIMULATED) world.hosts = program->size / each;
     snprintf(number, sizeof number, "%d", each);
+    choose_options(program);
     setenv("TUTTI_TRANSPORT", place->tcp ? "tcp" : "auto", 1);
     setenv("TUTTI_HOST_PROCESSES", place->ranks == CONF_SIMULATED ? "0" : number, 1);
     memset((void *)program_arrivals, 0, PROGRAM_ITEMS * sizeof *program_arrivals);
@@ -76,6 +90,8 @@ int main(int argc, char **argv)
         return 2;
     }
     struct program *program = calloc(1, sizeof *program);
+    if (mkdtemp(folder) == NULL) return 1;
+    snprintf(trace, sizeof trace, "%s/trace", folder);
     conf_begin();
     conf_reference_prepare();
     program_begin();
@@ -89,5 +105,7 @@ int main(int argc, char **argv)
         }
     }
     free(program);
+    unlink(trace);
+    rmdir(folder);
     return conf_end();
 }

@@ -208,7 +208,7 @@ static bool is_whole(double factor)
 static const char *factor_problem(double factor, tutti_type type)
 {
     if (types[type].class == CLASS_INTEGER) {
-        bool whole = is_whole(factor) && factor >= types[type].low && factor < types[type].high;
+        bool whole = factor >= types[type].low && factor < types[type].high && is_whole(factor);
         return whole ? NULL : "with an integer type the factor must be a whole number that the type can represent";
     }
     if (type != TUTTI_F64 && isinf((float)factor)) return "the factor is used as an f32, and is too large for one";
