@@ -10,6 +10,7 @@
 #include "ranks.h"
 #include "transport/socket.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -451,6 +452,21 @@ static void test_memory(void)
     }
 }
 
+/* Where one allocation fails, what was not opened is not closed. */
+static void test_one_allocation(void)
+{
+    struct tti_rendezvous where = {.job = "one", .rank = 1, .size = 2, .key = &right_key};
+    int before = fcntl(STDIN_FILENO, F_GETFD);
+    for (long allowed = 0; allowed < 3; allowed++) {
+        struct tti_meeting *meeting;
+        tutti_error error = {0};
+        tti_alloc_fail_once(allowed);
+        CHECK(tti_meeting_open(&where, &meeting, &error) == TUTTI_ERR_MEMORY && meeting == NULL);
+        CHECK(fcntl(STDIN_FILENO, F_GETFD) == before);
+    }
+    tti_alloc_fail_after(-1);
+}
+
 /* Rank 0 says at once that it cannot let so many in, instead of leaving some before the door until the deadline. */
 static void test_limit(void)
 {
@@ -488,6 +504,7 @@ int main(void)
     test_strangers();
     test_other_service();
     test_memory();
+    test_one_allocation();
     test_limit();
     printf("%d passed, %d failed\n", test_passed, test_failed);
     return test_failed != 0;

@@ -30,6 +30,7 @@ static bool make_parts(struct tti_tcp *tcp)
     tcp->connected = tti_calloc(size, sizeof *tcp->connected);
     tcp->links = tti_calloc(size, sizeof *tcp->links);
     tcp->door = tti_calloc(1, sizeof *tcp->door);
+    if (tcp->door != NULL) tti_door_init(tcp->door, &tcp->proof, TTI_PROOF_MESH);
     if (tcp->peers == NULL || tcp->connected == NULL || tcp->links == NULL || tcp->door == NULL) {
         errno = ENOMEM;
         return false;
@@ -82,10 +83,7 @@ tutti_status tti_tcp_listen(const struct tti_tcp_settings *settings, struct tti_
         status = tti_error_set(error, errno == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_SYSTEM, errno,
                                "an endpoint for %d ranks cannot be made%s", settings->size,
                                errno == EMFILE ? ": raise the limit of open files, ulimit -n" : "");
-    if (status == TUTTI_OK) {
-        tti_door_init(made->door, &made->proof, TTI_PROOF_MESH);
-        status = tti_door_open(made->door, settings->interface, low, high, &made->addresses, error);
-    }
+    if (status == TUTTI_OK) status = tti_door_open(made->door, settings->interface, low, high, &made->addresses, error);
     if (status == TUTTI_OK)
         *tcp = made;
     else

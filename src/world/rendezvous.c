@@ -190,11 +190,9 @@ static tutti_status fill(struct tti_meeting *meeting, const struct tti_rendezvou
     size_t members = root ? (size_t)where->size : 1;
     meeting->polled = tti_calloc(TTI_LISTENERS + TTI_GUESTS + TTI_ADDRESSES + members, sizeof *meeting->polled);
     meeting->members = tti_calloc(members, sizeof *meeting->members);
-    if (meeting->polled == NULL || meeting->members == NULL)
-        return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a rendezvous of %d ranks ran out",
-                             where->size);
-    for (size_t i = 0; i < members; i++) meeting->members[i].fd = -1;
-    return TUTTI_OK;
+    for (size_t i = 0; meeting->members != NULL && i < members; i++) meeting->members[i].fd = -1;
+    if (meeting->polled != NULL && meeting->members != NULL) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a rendezvous of %d ranks ran out", where->size);
 }
 
 const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting)
