@@ -24,7 +24,7 @@ struct maker {
     enum standing standing[PROGRAM_ITEMS];
     const struct program_action *asides[PROGRAM_ASIDES];
     bool lent[PROGRAM_FAMILIES];     /* to a thread */
-    bool withdrew[PROGRAM_FAMILIES]; /* sends were taken back, which a probe may see for a while */
+    bool withdrew[PROGRAM_FAMILIES]; /* sends were taken back, which others may not have heard of yet */
 };
 
 int program_pick(uint64_t seed, uint64_t what, int bound)
@@ -173,7 +173,7 @@ static struct program_item *new_letters(struct maker *maker, int family, enum pr
     item->letters = 1 + draw(maker, PROGRAM_LETTERS);
     item->tag = item->number * 16;
     item->any_source = wild && draw(maker, 3) == 0;
-    item->any_tag = wild && !halves && !(post == POST_STAR && maker->withdrew[family]) && draw(maker, 4) == 0;
+    item->any_tag = wild && !halves && !maker->withdrew[family] && draw(maker, 4) == 0;
     if (item->any_source && item->any_tag && post == POST_EACH) item->any_tag = false;
     item->one.memory = (enum conf_memory)draw(maker, CONF_MEMORIES);
     item->huge = draw(maker, HUGE_RARE) == 0;
