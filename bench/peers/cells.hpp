@@ -8,6 +8,7 @@
  *     reduce_scatter             everything a rank contributes; each rank receives bytes / ranks
  *     all_to_all                 everything a rank sends; bytes / ranks go to each
  *     ping_pong                  one message between ranks 0 and 1
+ *     window                     one of 64 messages from rank 0 to rank 1 that are in flight at once
  * A block is at least one element, so that with n > bytes / 4 ranks a cell moves n elements, not `bytes`.
  *
  * Lines, driver to worker:   run OP BYTES WARM BATCH SAMPLES CHECK      then: quit
@@ -26,11 +27,26 @@
 namespace peers
 {
 
-enum class op { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, ping_pong, barrier };
+enum class op { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, ping_pong, barrier, window };
 
-inline constexpr std::array<const char *, 7> op_names = {
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "ping_pong", "barrier",
+inline constexpr std::array<const char *, 8> op_names = {
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "ping_pong", "barrier", "window",
 };
+
+/* Between ranks 0 and 1: the others have no part in it. */
+inline bool is_for_two(op what)
+{
+    return what == op::ping_pong || what == op::window;
+}
+
+/* A window's messages: those from rank 0; then rank 1 says that it has them all. */
+inline constexpr int window_size = 64;
+
+/* What one of a batch is timed as. */
+inline int parts_of(op what)
+{
+    return what == op::ping_pong ? 2 : what == op::window ? window_size : 1;
+}
 
 inline const char *op_name(op what)
 {

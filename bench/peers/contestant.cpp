@@ -211,7 +211,7 @@ outcome contestant::take(const turn &asked)
     if (!collect("done", wanted.deadline_s, lines)) return {};
     if (lines.front() == missing_line) return {outcome::missing, {}, 0};
     outcome result{outcome::done, std::vector<outcome::sample>(static_cast<std::size_t>(asked.samples)), 0};
-    const double calls = asked.batch * (asked.what == op::ping_pong ? 2.0 : 1.0);
+    const double calls = static_cast<double>(asked.batch) * parts_of(asked.what);
     for (const std::string &each : lines) {
         std::istringstream words(each);
         int rank = 0;

@@ -105,7 +105,7 @@ void choose_batches(const peers::options &wanted, const std::vector<double> &cal
         if (us > 0 && (fastest == 0 || us < fastest)) fastest = us;
     for (std::size_t i = 0; i < call_us.size(); i++) {
         constexpr double patience_us = 100000;
-        const double calls = place.what == op::ping_pong ? 2 : 1; /* of one in a batch */
+        const double calls = peers::parts_of(place.what);
         double batch = wanted.sample_us / std::max(fastest, 0.001) / calls;
         if (call_us[i] > 100 * fastest) batch = std::min(batch, patience_us / call_us[i] / calls);
         place.entries[i].batch = std::max(1, static_cast<int>(batch + 0.5));

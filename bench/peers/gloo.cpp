@@ -62,6 +62,7 @@ class gloo_adapter final : public peers::adapter
         case op::broadcast: once = broadcast(memory, count); break;
         case op::ping_pong: once = ping_pong(memory, count); break;
         case op::barrier: once = [this] { gloo::barrier(meeting); }; break;
+        case op::window: return false;
         }
         return true;
     }

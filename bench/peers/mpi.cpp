@@ -55,6 +55,7 @@ class mpi final : public peers::adapter
         case op::all_to_all: MPI_Alltoall(memory.in, count, MPI_FLOAT, memory.out, count, MPI_FLOAT, world); break;
         case op::ping_pong: round_trip(); break;
         case op::barrier: MPI_Barrier(world); break;
+        case op::window: window(); break;
         }
     }
 
@@ -64,6 +65,21 @@ class mpi final : public peers::adapter
         if (rank == 0) MPI_Send(memory.in, count, MPI_FLOAT, peer, 0, MPI_COMM_WORLD);
         MPI_Recv(memory.out, count, MPI_FLOAT, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         if (rank == 1) MPI_Send(memory.in, count, MPI_FLOAT, peer, 0, MPI_COMM_WORLD);
+    }
+
+    void window() const
+    {
+        MPI_Request all[peers::window_size];
+        for (MPI_Request &one : all)
+            if (rank == 0)
+                MPI_Isend(memory.in, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD, &one);
+            else
+                MPI_Irecv(memory.out, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD, &one);
+        MPI_Waitall(peers::window_size, all, MPI_STATUSES_IGNORE);
+        if (rank == 0)
+            MPI_Recv(memory.out, 1, MPI_FLOAT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(memory.in, 1, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
     }
 
     int rank;

@@ -60,6 +60,7 @@ class tutti_adapter final : public peers::adapter
         case op::all_to_all: return tutti_all_to_all(world, memory.in, memory.out, count, TUTTI_F32);
         case op::ping_pong: return round_trip();
         case op::barrier: return tutti_barrier(world);
+        case op::window: return window();
         }
         return TUTTI_ERR_ARGUMENT;
     }
@@ -72,6 +73,17 @@ class tutti_adapter final : public peers::adapter
         if (status == TUTTI_OK) status = tutti_recv(world, memory.out, count, TUTTI_F32, peer, 0, nullptr);
         if (rank == 1 && status == TUTTI_OK) status = tutti_send(world, memory.in, count, TUTTI_F32, peer, 0);
         return status;
+    }
+
+    tutti_status window() const
+    {
+        tutti_op all[peers::window_size];
+        for (tutti_op &one : all)
+            check(rank == 0 ? tutti_send_start(world, memory.in, count, TUTTI_F32, 1, 0, &one)
+                            : tutti_recv_start(world, memory.out, count, TUTTI_F32, 0, 0, nullptr, &one));
+        check(tutti_wait_all(all, peers::window_size));
+        return rank == 0 ? tutti_recv(world, memory.out, 1, TUTTI_F32, 1, 0, nullptr)
+                         : tutti_send(world, memory.in, 1, TUTTI_F32, 0, 0);
     }
 
     void check(tutti_status status) const

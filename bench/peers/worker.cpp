@@ -115,6 +115,7 @@ static float expected(const call &wanted, int rank, std::size_t index)
     case op::all_to_all: return value(index / wanted.block, self * wanted.block + index % wanted.block);
     case op::broadcast: return value(0, index);
     case op::ping_pong: return value(1 - self, index);
+    case op::window: return value(0, index);
     case op::barrier: break;
     }
     return 0;
@@ -122,7 +123,7 @@ static float expected(const call &wanted, int rank, std::size_t index)
 
 static std::size_t count_wrong(const call &wanted, int rank, const float *result)
 {
-    if (wanted.what == op::barrier) return 0;
+    if (wanted.what == op::barrier || (wanted.what == op::window && rank == 0)) return 0;
     const std::size_t count = wanted.what == op::reduce_scatter ? wanted.block : wanted.whole();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < count; i++) wrong += result[i] != expected(wanted, rank, i);
@@ -162,11 +163,11 @@ struct command {
     bool check;
 };
 
-/* The ranks that ping_pong leaves out must not spin in a barrier beside it: they answer at once and go back to sleep,
+/* The ranks that have no part in it must not spin in a barrier beside it: they answer at once and go back to sleep,
  * and a round trip does for the two that remain. */
 static void meet(adapter &library, const command &given)
 {
-    if (given.wanted.what == op::ping_pong)
+    if (is_for_two(given.wanted.what))
         library.repeat(1);
     else
         library.barrier();
@@ -192,7 +193,7 @@ static std::string carry_out(adapter &library, const buffers &memory, const comm
 {
     const std::string self = " " + std::to_string(rank) + " ";
     if (!library.prepare(given.wanted, memory)) return "missing" + self + "the library has no such operation";
-    if (given.wanted.what == op::ping_pong && rank > 1) {
+    if (is_for_two(given.wanted.what) && rank > 1) {
         std::string idle = "done" + self + "0";
         for (int sample = 0; sample < given.samples; sample++) idle += " 0:0";
         return idle;
