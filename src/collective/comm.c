@@ -178,6 +178,8 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->error.rank = setup->rank;
     made->sink = &made->error;
     made->queue.last = &made->queue.first;
+    tti_list_init(&made->queue.mail);
+    tti_list_init(&made->queue.ended_mail);
     made->fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     tti_tuning_complete(&made->tuning);

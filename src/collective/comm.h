@@ -14,6 +14,7 @@
 #ifndef TTI_COLLECTIVE_COMM_H
 #define TTI_COLLECTIVE_COMM_H
 
+#include "base/list.h"
 #include "base/sim.h"
 #include "base/table.h"
 #include "base/wait.h"
@@ -126,7 +127,8 @@ struct tti_queue {
     _Atomic uint32_t inside;               /* the keeper, while the right is kept */
     _Atomic uint32_t count;                /* ops in the queue and at hand */
     _Atomic uint32_t starts;               /* ops so far */
-    uint32_t seen_starts;                  /* when the service thread last looked */
+    uint32_t seen_starts;                  /* when the service thread last looked, */
+    bool left_alone;                       /* and whether it left them alone then */
     _Atomic uintptr_t keeper;              /* the thread, or 0: none yet */
     _Atomic(struct tti_started *) at_hand; /* the one that is not in the queue, or NULL */
     struct tti_started *spare;             /* a place for the next of these; of whoever has the right */
@@ -135,7 +137,11 @@ struct tti_queue {
     tti_bell handover;
     struct tti_started *first, **last;
     bool held;                      /* by a blocking message, beside ops in flight */
-    struct tti_started *mail;       /* messages in flight; of whoever is busy */
+    struct tti_link mail;           /* messages in flight; of whoever is busy */
+    struct tti_link ended_mail;     /* those whose letters have all ended; under tti_messages_lock */
+    _Atomic uint32_t asks;          /* how often somebody began or ceased to ask for an op */
+    uint32_t told_asks;             /* up to here letters know of it */
+    _Atomic bool cancels;           /* a message in flight is to end */
     int64_t mail_until_ns;          /* after a failure: how long their buffers are waited for */
     struct tti_started *free, *all; /* places of this comm's handles */
     struct tti_service *service;    /* the service thread that knows this comm, or NULL */

@@ -278,7 +278,10 @@ tutti_status tutti_cancel(tutti_op op)
     tutti_comm *comm = started->comm;
     tti_lock(&comm->queue.lock); /* another thread may have waited for it, and its place be another op's by now */
     bool there = atomic_load_explicit(&started->id, memory_order_relaxed) == op.id;
-    if (there) atomic_store_explicit(&started->cancelled, TTI_CANCEL, memory_order_seq_cst);
+    if (there) {
+        atomic_store_explicit(&started->cancelled, TTI_CANCEL, memory_order_seq_cst);
+        atomic_store_explicit(&comm->queue.cancels, true, memory_order_seq_cst);
+    }
     tti_unlock(&comm->queue.lock);
     if (!there) return TUTTI_ERR_HANDLE;
     comm->provider->wake(comm); /* somebody may sleep while waiting for it */

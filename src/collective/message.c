@@ -117,22 +117,29 @@ static void begin(struct tti_letter *letter, bool is_send)
     letter->comm->messages->pending++;
 }
 
+static void set_status(struct tti_letter *letter, tutti_status status)
+{
+    struct tti_batch *batch = letter->batch;
+    letter->status = status;
+    if (batch != NULL && --batch->left == 0) tti_list_append(batch->ended, &batch->on);
+}
+
 void tti_letter_end(struct tti_letter *letter, tutti_status status)
 {
     tti_list_remove(&letter->on);
     tti_list_remove(&letter->work);
     if (letter->carrier != NULL) tti_carrier_forget(letter->carrier);
     letter->state = TTI_LETTER_ENDED;
-    letter->status = status;
     letter->comm->messages->pending--;
     letter->comm->messages->quiet = 0;
+    set_status(letter, status);
 }
 
 static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_status status, const char *why)
 {
     tti_comm_refuse(letter->comm, kind, status, "rank %d: no %s rank %d: %s", letter->comm->rank,
                     kind == TTI_SEND ? "message can be sent to" : "message can be received from", letter->peer, why);
-    letter->status = status;
+    set_status(letter, status);
     return status;
 }
 
@@ -467,6 +474,11 @@ static bool is_about_to_sleep(const tutti_comm *comm)
 {
     return comm->frames != NULL ||
            atomic_load_explicit(&comm->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
+}
+
+bool tti_messages_are_quiet(const tutti_comm *comm)
+{
+    return is_about_to_sleep(comm) || comm->messages->quiet >= QUIET; /* frames: that is changed under the lock */
 }
 
 /* In the world's numbers, if it is one alone. */

@@ -16,6 +16,12 @@
 #include "collective/call.h"
 #include <stdbool.h>
 
+/* Letters of one op: when the last of them has ended, it goes to `ended`. */
+struct tti_batch {
+    struct tti_link on, *ended;
+    int left;
+};
+
 /* What sends and receives have in common. */
 struct tti_letter {
     tutti_comm *comm;
@@ -24,8 +30,9 @@ struct tti_letter {
     int peer, tag; /* of a receive also TUTTI_ANY_SOURCE, TUTTI_ANY_TAG */
 
     tutti_status status;
-    int waiting_for; /* rank, or -1 for anyone */
-    uint64_t bytes;  /* of the message; a receive knows them when it has ended or found its message */
+    int waiting_for;         /* rank, or -1 for anyone */
+    struct tti_batch *batch; /* that it is one of, or NULL */
+    uint64_t bytes;          /* of the message; a receive knows them when it has ended or found its message */
 
     struct tti_link on, work; /* the rest is message.c's and its neighbours' */
     uint8_t state, way;
@@ -65,6 +72,8 @@ void tti_messages_unlock(const tutti_comm *comm);
 
 /* Does all that can be done now for the comm's letters; an error when the comm broke by that. */
 tutti_status tti_messages_progress(tutti_comm *comm);
+/* Whether the next one looks for letters that will never end, among those that are asked for. */
+bool tti_messages_are_quiet(const tutti_comm *comm);
 /* Whether nobody is left who could still send to this rank: of all others, or that one. */
 bool tti_messages_deserted(const tutti_comm *comm, int peer);
 /* How many letters have not ended. */

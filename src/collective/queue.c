@@ -146,21 +146,22 @@ bool tti_queue_help(tutti_comm *comm, bool look)
     return moved;
 }
 
-static const struct tti_started *find_overdue(const struct tti_started *started, int64_t now_ns)
+static bool is_overdue(const struct tti_started *started, int64_t now_ns)
 {
-    for (; started != NULL; started = started->next) {
-        int64_t limit = started->op.deadline_ms * MS, since = started->vigil.since_ns;
-        if (limit != 0 && since != 0 && now_ns - since >= limit) return started;
-    }
-    return NULL;
+    int64_t limit = started->op.deadline_ms * MS, since = started->vigil.since_ns;
+    return limit != 0 && since != 0 && now_ns - since >= limit;
 }
 
 const struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
 {
     tti_lock(&comm->queue.lock);
-    const struct tti_started *overdue = find_overdue(comm->queue.first, now_ns);
+    const struct tti_started *overdue = comm->queue.first;
+    while (overdue != NULL && !is_overdue(overdue, now_ns)) overdue = overdue->next;
     tti_unlock(&comm->queue.lock);
-    return overdue != NULL ? overdue : find_overdue(comm->queue.mail, now_ns);
+    if (overdue != NULL) return overdue;
+    TTI_LIST_EACH(link, &comm->queue.mail)
+    if (is_overdue(tti_mail_on(link)->started, now_ns)) return tti_mail_on(link)->started;
+    return NULL;
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
@@ -214,11 +215,17 @@ static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, i
     atomic_fetch_sub_explicit(&queue->waiters, 1, memory_order_relaxed);
 }
 
+static void set_asked(struct tti_started *started, bool asked)
+{
+    atomic_store_explicit(&started->asked, asked, memory_order_relaxed);
+    if (started->mail != NULL) atomic_fetch_add_explicit(&started->op.comm->queue.asks, 1, memory_order_release);
+}
+
 void tti_queue_ask(struct tti_started *started, bool look)
 {
-    atomic_store_explicit(&started->asked, true, memory_order_relaxed);
+    set_asked(started, true);
     tti_queue_help(started->op.comm, look);
-    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
+    set_asked(started, false);
 }
 
 static tutti_status await(struct tti_started *started, int64_t until_ns)
@@ -242,9 +249,11 @@ static tutti_status await(struct tti_started *started, int64_t until_ns)
 
 tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
 {
-    atomic_store_explicit(&started->asked, true, memory_order_relaxed);
-    tutti_status status = await(started, until_ns);
-    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
+    tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+    if (status != TUTTI_IN_PROGRESS) return status;
+    set_asked(started, true);
+    status = await(started, until_ns);
+    set_asked(started, false);
     return status;
 }
 
@@ -304,7 +313,9 @@ void tti_queue_start(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
     struct tti_queue *queue = &comm->queue;
-    bool many = started->op.many != NULL, much = started->op.in_bytes + started->op.out_bytes > TTI_STAGE_BYTES;
+    uint64_t bytes = started->mail != NULL ? tti_mail_bytes(started->mail)
+                                           : started->op.in_bytes + started->op.out_bytes;
+    bool many = started->op.many != NULL, much = bytes > TTI_STAGE_BYTES;
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
     atomic_store_explicit(&started->out, true, memory_order_relaxed);
@@ -316,8 +327,7 @@ void tti_queue_start(struct tti_started *started)
         started->queued = true;
         atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
-        tti_queue_post_mail(started);
-        tti_service_wake(comm, true);
+        if (tti_queue_post_mail(started)) tti_service_wake(comm, much);
         return;
     }
     atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
@@ -332,11 +342,16 @@ static tutti_status no_memory(const struct tti_op *op)
                            tti_kind_name(op->shape.kind));
 }
 
-tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind)
+static tutti_status add_service(tutti_comm *comm, enum tti_kind kind)
 {
     tutti_error error = {0};
-    if (comm->queue.service != NULL || tti_service_add(comm, &error) == TUTTI_OK) return TUTTI_OK;
+    if (tti_service_add(comm, &error) == TUTTI_OK) return TUTTI_OK;
     return tti_comm_refuse(comm, kind, error.status, "%s: %s", tti_kind_name(kind), error.text);
+}
+
+tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind)
+{
+    return comm->queue.service != NULL ? TUTTI_OK : add_service(comm, kind);
 }
 
 tutti_status tti_queue_run(struct tti_op *op)
@@ -365,9 +380,13 @@ tutti_status tti_queue_run(struct tti_op *op)
 static void cancel_mail(tutti_comm *comm, uint32_t how)
 {
     tti_queue_take(comm);
-    for (struct tti_started *mail = comm->queue.mail; mail != NULL; mail = mail->next)
-        if (how == TTI_CANCEL || atomic_load_explicit(&mail->cancelled, memory_order_relaxed) == 0)
-            atomic_store_explicit(&mail->cancelled, how, memory_order_relaxed);
+    TTI_LIST_EACH(link, &comm->queue.mail)
+    {
+        struct tti_started *started = tti_mail_on(link)->started;
+        if (how == TTI_CANCEL || atomic_load_explicit(&started->cancelled, memory_order_relaxed) == 0)
+            atomic_store_explicit(&started->cancelled, how, memory_order_relaxed);
+    }
+    atomic_store_explicit(&comm->queue.cancels, true, memory_order_release);
     tti_queue_give_back(comm);
 }
 

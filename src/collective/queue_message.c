@@ -15,7 +15,7 @@
 
 static struct tti_parcel *on_the_way(struct tti_mail *mail)
 {
-    return &mail->parcels[mail->count];
+    return &mail->parcels[mail->started->persistent ? mail->count : 0];
 }
 
 static struct tti_letter *unfinished(struct tti_mail *mail)
@@ -28,12 +28,16 @@ static struct tti_letter *unfinished(struct tti_mail *mail)
 }
 
 /* Tells letters whether somebody asks for their op now; of one that was cancelled that is over. */
-static void ask(const struct tti_started *started)
+static void tell(struct tti_queue *queue)
 {
-    for (; started != NULL; started = started->next) {
-        struct tti_mail *mail = started->mail;
-        bool asked = atomic_load_explicit(&started->asked, memory_order_relaxed) &&
-                     atomic_load_explicit(&started->cancelled, memory_order_relaxed) == 0;
+    uint32_t asks = atomic_load_explicit(&queue->asks, memory_order_acquire);
+    if (queue->told_asks == asks) return;
+    queue->told_asks = asks;
+    TTI_LIST_EACH(link, &queue->mail)
+    {
+        struct tti_mail *mail = tti_mail_on(link);
+        bool asked = atomic_load_explicit(&mail->started->asked, memory_order_relaxed) &&
+                     atomic_load_explicit(&mail->started->cancelled, memory_order_relaxed) == 0;
         if (mail->asked == asked) continue;
         mail->asked = asked;
         for (int i = mail->ended; i < mail->count; i++) tti_letter_of(&on_the_way(mail)[i])->asked = asked;
@@ -95,14 +99,14 @@ static void trace(tutti_comm *comm, struct tti_mail *mail, tutti_status status)
     tti_trace_note_mail(comm, mail->kind, &mail->site, mail->traced, peer, bytes, status);
 }
 
-static void finish(struct tti_started **link)
+static void finish(struct tti_mail *mail)
 {
-    struct tti_started *started = *link;
-    struct tti_mail *mail = started->mail;
+    struct tti_started *started = mail->started;
     tutti_comm *comm = started->op.comm;
     int failed = find_failed(mail);
     tutti_status status = failed < 0 ? TUTTI_OK : tti_letter_of(&on_the_way(mail)[failed])->status;
-    *link = started->next;
+    tti_list_remove(&mail->batch.on);
+    tti_list_remove(&mail->on);
     for (int i = 0; i < mail->count; i++) {
         const struct tti_parcel *parcel = &on_the_way(mail)[i];
         if (!parcel->sends && parcel->recv.letter.status == TUTTI_OK)
@@ -127,29 +131,43 @@ static void fail_all(tutti_comm *comm, tutti_status status)
     if (!tti_messages_fence(comm, status) && tti_now_ns() >= queue->mail_until_ns) tti_messages_fail(comm, status);
 }
 
+static void cancel_those(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    bool late = false;
+    atomic_store_explicit(&queue->cancels, false, memory_order_seq_cst);
+    TTI_LIST_EACH(link, &queue->mail)
+    {
+        struct tti_mail *mail = tti_mail_on(link);
+        uint32_t cancelled = atomic_load_explicit(&mail->started->cancelled, memory_order_seq_cst);
+        if (cancelled != 0 && mail->batch.left > 0)
+            late = cancel(comm, mail, cancelled == TTI_CANCEL_GENTLY) != NULL || late;
+    }
+    if (late) atomic_store_explicit(&queue->cancels, true, memory_order_relaxed); /* until these have ended */
+}
+
 bool tti_queue_drive_mail(tutti_comm *comm)
 {
-    struct tti_started **link = &comm->queue.mail;
-    if (*link == NULL) return false;
-    ask(comm->queue.mail);
+    struct tti_queue *queue = &comm->queue;
+    if (tti_list_is_empty(&queue->mail)) return false;
+    if (tti_messages_are_quiet(comm)) tell(queue);
     tutti_status status = tti_comm_is_broken(comm) ? TUTTI_IN_PROGRESS : tti_messages_progress(comm);
     if (status != TUTTI_OK) fail_all(comm, status < 0 ? status : tti_comm_health(comm, TTI_RECV, false));
-    bool moved = false;
     tti_messages_lock(comm);
-    while (*link != NULL) {
-        struct tti_letter *letter = unfinished((*link)->mail);
-        uint32_t cancelled = atomic_load_explicit(&(*link)->cancelled, memory_order_relaxed);
-        if (letter != NULL && cancelled != 0) letter = cancel(comm, (*link)->mail, cancelled == TTI_CANCEL_GENTLY);
-        if (letter != NULL) {
-            (*link)->mail->waiting_for = letter->waiting_for;
-            link = &(*link)->next;
-            continue;
-        }
-        finish(link);
-        moved = true;
-    }
+    if (atomic_load_explicit(&queue->cancels, memory_order_acquire)) cancel_those(comm);
+    bool moved = !tti_list_is_empty(&queue->ended_mail);
+    TTI_LIST_EACH(link, &queue->ended_mail) finish(TTI_LIST_OF(link, struct tti_mail, batch.on));
     tti_messages_unlock(comm);
     return moved;
+}
+
+static void find_awaited(struct tti_mail *mail)
+{
+    tutti_comm *comm = mail->started->op.comm;
+    tti_messages_lock(comm);
+    const struct tti_letter *letter = unfinished(mail);
+    if (letter != NULL) mail->waiting_for = letter->waiting_for;
+    tti_messages_unlock(comm);
 }
 
 static tutti_status progress(void *object)
@@ -157,8 +175,9 @@ static tutti_status progress(void *object)
     struct tti_started *started = object;
     tti_queue_drive(started->op.comm);
     if (tti_queue_is_wanted(started->op.comm)) return TUTTI_OK;
-    return atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS ? TUTTI_IN_PROGRESS
-                                                                                             : TUTTI_OK;
+    if (atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_IN_PROGRESS) return TUTTI_OK;
+    find_awaited(started->mail);
+    return TUTTI_IN_PROGRESS;
 }
 
 static struct tti_waitable waitable_of(struct tti_started *started)
@@ -180,8 +199,8 @@ void tti_queue_await_mail(struct tti_started *started, int64_t until_ns)
     tutti_comm *comm = started->op.comm;
     struct tti_waitable waitable = waitable_of(started);
     if (!tti_comm_is_broken(comm)) {
-        tti_comm_wait_until(comm, &waitable,
-                            until_ns); /* what it finds breaks the comm, and is seen in the next round */
+        /* what it finds breaks the comm, and is seen in the next round */
+        if (tti_comm_poll(comm, progress, started) == TUTTI_IN_PROGRESS) tti_comm_wait_until(comm, &waitable, until_ns);
     } else {
         tti_queue_drive(comm);
         tti_wait_turn();
@@ -206,37 +225,53 @@ tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status)
 
 void tti_queue_look_at_mail(tutti_comm *comm)
 {
-    struct tti_started *started = comm->queue.mail;
-    if (started == NULL || tti_comm_is_broken(comm)) return;
-    struct tti_waitable waitable = waitable_of(started);
+    if (tti_list_is_empty(&comm->queue.mail) || tti_comm_is_broken(comm)) return;
+    struct tti_mail *mail = tti_mail_on(comm->queue.mail.next);
+    find_awaited(mail);
+    struct tti_waitable waitable = waitable_of(mail->started);
     tti_comm_look(comm, &waitable, tti_now_ns());
 }
 
-void tti_queue_post_mail(struct tti_started *started)
+uint64_t tti_mail_bytes(const struct tti_mail *mail)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < mail->count; i++) {
+        const struct tti_parcel *parcel = &mail->parcels[i];
+        bytes += parcel->sends ? parcel->send.letter.bytes : parcel->recv.capacity;
+    }
+    return bytes;
+}
+
+bool tti_queue_post_mail(struct tti_started *started)
 {
     struct tti_mail *mail = started->mail;
     tutti_comm *comm = started->op.comm;
+    struct tti_parcel *parcels = on_the_way(mail);
     tti_queue_take(comm);
     mail->waiting_for = -1;
     mail->ended = 0;
     mail->asked = false;
+    mail->batch = (struct tti_batch){.ended = &comm->queue.ended_mail, .left = mail->count};
+    tti_list_append(&comm->queue.mail, &mail->on);
     if (tti_traced(comm)) mail->traced = tti_trace_ticks(comm->trace);
-    memcpy(on_the_way(mail), mail->parcels, (size_t)mail->count * sizeof *mail->parcels);
-    tti_parcels_post(on_the_way(mail), mail->count);
-    started->next = comm->queue.mail;
-    comm->queue.mail = started;
+    if (started->persistent) memcpy(parcels, mail->parcels, (size_t)mail->count * sizeof *parcels);
+    for (int i = 0; i < mail->count; i++) tti_letter_of(&parcels[i])->batch = &mail->batch;
+    tti_parcels_post(parcels, mail->count);
+    if (mail->count == 0) tti_list_append(&comm->queue.ended_mail, &mail->batch.on);
     tti_queue_drive_mail(comm);
+    bool any = !tti_list_is_empty(&comm->queue.mail);
     tti_queue_give_back(comm);
+    return any;
 }
 
-static struct tti_mail *make_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
+static struct tti_mail *make_mail(struct tti_started *started, enum tti_kind kind, const struct tti_parcel *parcels,
+                                  int count)
 {
-    struct tti_mail *mail = tti_calloc(1, sizeof *mail + 2 * (size_t)count * sizeof *parcels);
+    size_t bytes = (size_t)count * sizeof *parcels;
+    struct tti_mail *mail = tti_malloc(1, sizeof *mail + (started->persistent ? 2 : 1) * bytes);
     if (mail == NULL) return NULL;
-    mail->kind = kind;
-    mail->site = comm->site;
-    mail->count = count;
-    if (count > 0) memcpy(mail->parcels, parcels, (size_t)count * sizeof *parcels);
+    *mail = (struct tti_mail){.started = started, .kind = kind, .site = started->comm->site, .count = count};
+    if (count > 0) memcpy(mail->parcels, parcels, bytes);
     return mail;
 }
 
@@ -244,7 +279,8 @@ tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct t
 {
     TTI_TRY(tti_queue_ready(comm, kind));
     struct tti_started *started = tti_started_new(comm);
-    struct tti_mail *mail = started == NULL ? NULL : make_mail(comm, kind, parcels, count);
+    if (started != NULL) started->persistent = comm->preparing;
+    struct tti_mail *mail = started == NULL ? NULL : make_mail(started, kind, parcels, count);
     if (mail == NULL) {
         if (started != NULL) tti_started_free(started);
         return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
@@ -254,7 +290,6 @@ tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct t
     started->op.comm = comm;
     started->op.deadline_ms = comm->next_deadline_ms;
     started->op.shape.kind = kind;
-    started->persistent = comm->preparing;
     comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     if (!comm->preparing) tti_queue_start(started);
     tti_api_end(comm);

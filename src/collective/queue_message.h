@@ -9,14 +9,22 @@
 
 /* The messages of one op. */
 struct tti_mail {
+    struct tti_started *started;
+    struct tti_link on; /* queue.mail */
+    struct tti_batch batch;
     enum tti_kind kind;
     struct tti_site site; /* of the call */
     int waiting_for;
     bool asked;                  /* its letters know that somebody asks for it */
     int count, ended;            /* all before this one have */
     uint64_t traced;             /* ticks at its start */
-    struct tti_parcel parcels[]; /* (2 * count): as they were asked for, and on their way */
+    struct tti_parcel parcels[]; /* (count) as they were asked for; persistent: and (count) on their way */
 };
+
+static inline struct tti_mail *tti_mail_on(struct tti_link *link)
+{
+    return TTI_LIST_OF(link, struct tti_mail, on);
+}
 
 /* Starts what the call is about, or prepares it; the handle goes to comm->starting. */
 tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
@@ -34,6 +42,8 @@ bool tti_queue_drive_mail(tutti_comm *comm);
 void tti_queue_look_at_mail(tutti_comm *comm);
 void tti_queue_await_mail(struct tti_started *started, int64_t until_ns);
 
-void tti_queue_post_mail(struct tti_started *started);
+uint64_t tti_mail_bytes(const struct tti_mail *mail);
+/* Whether any message is in flight then. */
+bool tti_queue_post_mail(struct tti_started *started);
 
 #endif

@@ -29,7 +29,7 @@ enum {
     LINGER_US = 20000, /* naps this long before it sleeps, when there are no ops */
     SLEEP_MS = 1000
 };
-enum { AWAKE, NAPPING, ASLEEP };
+enum { AWAKE, NAPPING, DOZING, ASLEEP };
 
 struct tti_service {
     pthread_mutex_t life; /* of the thread's start and end; taken before `lock` */
@@ -53,9 +53,9 @@ static struct tti_service services[SERVICES] = {SERVICE, SERVICE, SERVICE, SERVI
 int tti_service_threads = 0;
 
 struct round {
-    bool any;   /* some op is in flight, and not left to who started it */
+    bool any;   /* some op is in flight, and not left to others */
     bool moved; /* and moved */
-    bool fresh; /* one was started since the last look, or is being waited for */
+    bool fresh; /* one was started since the last look, or somebody is at it */
 };
 
 static void lock(const struct tti_service *service, pthread_mutex_t *mutex)
@@ -68,11 +68,14 @@ static void unlock(const struct tti_service *service, pthread_mutex_t *mutex)
     if (!service->simulated) pthread_mutex_unlock(mutex);
 }
 
-/* One is at hand, and was started since the last look, or its thread is at it: it may well be waited for. */
-static bool is_fresh(const struct tti_queue *queue, bool started)
+/* One was started since the last look, so that they may well be waited for, or somebody is at them. Ops that are not at hand
+ * are left alone for that only once: then they are taken forward, whatever else is started. */
+static bool is_fresh(struct tti_queue *queue, bool started)
 {
-    if (atomic_load_explicit(&queue->at_hand, memory_order_relaxed) == NULL) return false;
-    return started || atomic_load_explicit(&queue->inside, memory_order_relaxed) != 0;
+    if (atomic_load_explicit(&queue->at_hand, memory_order_relaxed) != NULL)
+        return started || atomic_load_explicit(&queue->inside, memory_order_relaxed) != 0;
+    queue->left_alone = started && !queue->left_alone;
+    return queue->left_alone || atomic_load_explicit(&queue->busy, memory_order_relaxed) == TTI_BUSY_TAKEN;
 }
 
 static struct round walk(struct tti_service *service, bool look)
@@ -96,13 +99,15 @@ static struct round walk(struct tti_service *service, bool look)
     return round;
 }
 
-/* A ring that is missed costs no more than the nap. */
-static void nap(struct tti_service *service, int64_t ns)
+/* A ring that is missed costs no more than the nap. Returns how long the next one is. */
+static int64_t nap(struct tti_service *service, int64_t us)
 {
     uint32_t seen = atomic_load_explicit(&service->bell, memory_order_relaxed);
-    atomic_store_explicit(&service->state, NAPPING, memory_order_relaxed);
-    tti_bell_sleep(&service->bell, seen, ns, false);
+    atomic_store_explicit(&service->state, us > NAP_US ? DOZING : NAPPING, memory_order_relaxed);
+    tti_bell_sleep(&service->bell, seen, us * US, false);
     atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
+    if (atomic_load_explicit(&service->bell, memory_order_relaxed) != seen) return NAP_US;
+    return us * 2 < NAP_MOST_US ? us * 2 : NAP_MOST_US;
 }
 
 static void fall_asleep(struct tti_service *service)
@@ -114,7 +119,7 @@ static void fall_asleep(struct tti_service *service)
     struct round round = walk(service, false);
     if (!stop && !round.any && !round.fresh) tti_bell_sleep(&service->bell, seen, SLEEP_MS * 1000 * US, false);
     atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
-    if (round.fresh) nap(service, NAP_US * US);
+    if (round.fresh) nap(service, NAP_US);
 }
 
 static void *serve(void *argument)
@@ -137,8 +142,7 @@ static void *serve(void *argument)
             fall_asleep(service);
             nap_us = NAP_US;
         } else {
-            nap(service, nap_us * US);
-            nap_us = nap_us * 2 < NAP_MOST_US ? nap_us * 2 : NAP_MOST_US;
+            nap_us = nap(service, nap_us);
         }
     }
     return NULL;
@@ -227,7 +231,7 @@ void tti_service_wake(const tutti_comm *comm, bool promptly)
     struct tti_service *service = comm->queue.service;
     tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
     uint32_t state = atomic_load_explicit(&service->state, memory_order_relaxed);
-    if (state == ASLEEP || (promptly && state == NAPPING)) tti_bell_ring(&service->bell, false);
+    if (state == ASLEEP || (promptly && state == DOZING)) tti_bell_ring(&service->bell, false);
 }
 
 void tti_service_forked(void)
