@@ -7,7 +7,6 @@
 #include "base/sim_stack.h"
 #include "base/status.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

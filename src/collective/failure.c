@@ -2,10 +2,8 @@
  *
  * How an operation fails: for this rank alone (refused), or for all (broken).
  */
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "collective/api.h"
 #include <stdarg.h>
 #include <string.h>

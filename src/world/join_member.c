@@ -10,9 +10,7 @@
 #include "world/join.h"
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { BACK_OFF_MS = 5 };
 
