@@ -82,6 +82,8 @@ check 'a folder that is gone' '2 tutti run: the current folder: No such file or 
 OUT=$(ulimit -Sn 70 && "$TUTTI" run -n 40 --no-prefix bash -c 'ulimit -Sn' 2>&1 | sort -u)
 check 'a soft limit is raised for the launcher only' 70 "$OUT"
 if [ "$(id -u)" -ne 0 ]; then
+    mkdir -m 0 closed
+    refused '^tutti run: closed/x: Permission denied, for a folder that it is in$' run closed/x
     ERR=$(ulimit -u 50 && exec "$TUTTI" run -n 100 true 2>&1)
     check 'too few processes' 2 $?
     matches 'the limit is named' 'RLIMIT_NPROC' "$ERR"
