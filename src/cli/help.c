@@ -326,4 +326,7 @@ void cli_help_man(FILE *stream)
         man_line(stream, ".TP\n.B ", pair->line);
         man_line(stream, "", pair->says);
     }
+    (void)fprintf(stream,
+                  ".SH \"SEE ALSO\"\nThe pages in share/doc/tutti/docs, below where this is installed: launchers, "
+                  "training, simulation, tracing and others.\n");
 }
