@@ -7,6 +7,7 @@
 #include "median.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <tutti/tutti.h>
 

@@ -4,6 +4,9 @@
  */
 #include "program.h"
 
+#include <stdio.h>
+#include <string.h>
+
 struct letter {
     int source, target, tag;
     size_t count, shift;

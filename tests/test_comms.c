@@ -11,6 +11,7 @@
 #include "fault.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

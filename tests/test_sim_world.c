@@ -6,6 +6,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/sim.h"
 #include "collective/comm.h"
 #include "ranks.h"
 #include <math.h>

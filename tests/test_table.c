@@ -8,6 +8,7 @@
 #include "check.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 
 enum { MOST = 70000 };
 

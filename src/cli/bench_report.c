@@ -6,6 +6,7 @@
 #include "cli/bench.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Opening and closing ----------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
  */
 #include "cli/train.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

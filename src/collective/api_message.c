@@ -50,18 +50,35 @@ static tutti_status check_recv(tutti_comm *comm, enum tti_kind kind, struct tti_
     return check_source(comm, kind, peer, tag);
 }
 
-static struct tti_send make_send(tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type, int peer, int tag)
+static void make_send(struct tti_parcel *parcel, tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type,
+                      int peer, int tag)
 {
-    return (struct tti_send){
+    parcel->sends = true;
+    parcel->send = (struct tti_send){
         .letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag, .bytes = buffer->bytes},
         .in = buffer->pointer};
+    parcel->received = NULL;
+    parcel->message = NULL;
 }
 
-static struct tti_recv make_recv(tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type, int peer, int tag)
+static void make_recv(struct tti_parcel *parcel, tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type,
+                      int peer, int tag)
 {
-    return (struct tti_recv){.letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag},
-                             .out = (char *)(uintptr_t)buffer->pointer,
-                             .capacity = buffer->bytes};
+    parcel->sends = false;
+    parcel->recv = (struct tti_recv){
+        .letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag},
+        .out = (char *)(uintptr_t)buffer->pointer,
+        .capacity = buffer->bytes};
+    parcel->received = NULL;
+    parcel->message = NULL;
+}
+
+/* Into the group, or under way with a handle. */
+static tutti_status hand_on(struct tti_parcel *parcel, enum tti_kind kind)
+{
+    tutti_comm *comm = tti_letter_of(parcel)->comm;
+    parcel->site = comm->site;
+    return comm->group != NULL ? tti_group_add(comm, parcel) : tti_queue_mail(comm, kind, parcel, 1);
 }
 
 void tti_parcels_post(struct tti_parcel *parcels, int count)
@@ -224,15 +241,13 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     struct tti_buffer buffer = {"in", in, 0, true};
     tutti_status status = check_send(comm, TTI_SEND, &buffer, count, type, peer, tag);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
-    struct tti_send send = make_send(comm, &buffer, type, peer, tag);
-    if (comm->group != NULL || comm->starting != NULL) {
-        struct tti_parcel parcel = {.sends = true, .send = send, .site = comm->site};
-        return comm->group != NULL ? tti_group_add(comm, &parcel) : tti_queue_mail(comm, TTI_SEND, &parcel, 1);
-    }
+    struct tti_parcel parcel;
+    make_send(&parcel, comm, &buffer, type, peer, tag);
+    if (comm->group != NULL || comm->starting != NULL) return hand_on(&parcel, TTI_SEND);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
-    tutti_status posted = tti_send_post(&send);
-    return tti_queue_let_go(comm, posted < 0 ? end(comm, posted) : finish(&send.letter, TTI_SEND));
+    tutti_status posted = tti_send_post(&parcel.send);
+    return tti_queue_let_go(comm, posted < 0 ? end(comm, posted) : finish(&parcel.send.letter, TTI_SEND));
 }
 
 static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
@@ -242,16 +257,16 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     struct tti_buffer buffer = {"out", out, 0, true};
     tutti_status status = check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
-    struct tti_recv recv = make_recv(comm, &buffer, type, peer, tag);
-    if (comm->group != NULL || comm->starting != NULL) {
-        struct tti_parcel parcel = {.recv = recv, .received = received, .message = message, .site = comm->site};
-        return comm->group != NULL ? tti_group_add(comm, &parcel) : tti_queue_mail(comm, TTI_RECV, &parcel, 1);
-    }
+    struct tti_parcel parcel;
+    make_recv(&parcel, comm, &buffer, type, peer, tag);
+    parcel.received = received;
+    parcel.message = message;
+    if (comm->group != NULL || comm->starting != NULL) return hand_on(&parcel, TTI_RECV);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
-    tti_recv_post(&recv);
-    TTI_TRY(tti_queue_let_go(comm, finish(&recv.letter, TTI_RECV)));
-    tti_recv_results(&recv, received, message);
+    tti_recv_post(&parcel.recv);
+    TTI_TRY(tti_queue_let_go(comm, finish(&parcel.recv.letter, TTI_RECV)));
+    tti_recv_results(&parcel.recv, received, message);
     return TUTTI_OK;
 }
 
@@ -279,16 +294,12 @@ static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
     return status != TUTTI_OK ? status : outcome(&recv->letter, TTI_SENDRECV);
 }
 
-/* Into the group, or under way with a handle. */
-static tutti_status hand_on_both(tutti_comm *comm, const struct tti_send *send, const struct tti_recv *recv,
-                                 size_t *received)
+static tutti_status hand_on_both(tutti_comm *comm, struct tti_parcel both[2])
 {
-    struct tti_site site = comm->site;
-    struct tti_parcel both[] = {{.sends = true, .send = *send, .site = site},
-                                {.recv = *recv, .received = received, .site = site}};
+    both[0].site = both[1].site = comm->site;
     if (comm->group == NULL) return tti_queue_mail(comm, TTI_SENDRECV, both, 2);
     TTI_TRY(tti_group_add(comm, &both[0]));
-    comm->site = site;
+    comm->site = both[1].site;
     return tti_group_add(comm, &both[1]);
 }
 
@@ -301,15 +312,19 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     if (status == TUTTI_OK) status = check_recv(comm, TTI_SENDRECV, &output, out_count, type, from, out_tag);
     if (status == TUTTI_OK) status = tti_api_check_overlap(comm, TTI_SENDRECV, &input, &output, false);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
-    struct tti_send send = make_send(comm, &input, type, to, in_tag);
-    struct tti_recv recv = make_recv(comm, &output, type, from, out_tag);
-    if (comm->group != NULL || comm->starting != NULL) return hand_on_both(comm, &send, &recv, received);
+    struct tti_parcel both[2];
+    make_send(&both[0], comm, &input, type, to, in_tag);
+    make_recv(&both[1], comm, &output, type, from, out_tag);
+    both[1].received = received;
+    if (comm->group != NULL || comm->starting != NULL) return hand_on_both(comm, both);
+    struct tti_send *send = &both[0].send;
+    struct tti_recv *recv = &both[1].recv;
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
-    status = exchange(&send, &recv);
-    tti_trace_message_end(comm, TTI_SENDRECV, to, send.letter.bytes + recv.letter.bytes, status);
+    status = exchange(send, recv);
+    tti_trace_message_end(comm, TTI_SENDRECV, to, send->letter.bytes + recv->letter.bytes, status);
     TTI_TRY(tti_queue_let_go(comm, status));
-    tti_recv_results(&recv, received, NULL);
+    tti_recv_results(recv, received, NULL);
     return TUTTI_OK;
 }
 

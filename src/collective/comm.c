@@ -11,6 +11,7 @@
 #include "collective/trace.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>

@@ -86,9 +86,8 @@ static void empty(struct tti_started *started)
 {
     tti_free(started->error);
     tti_free(started->row);
-    tti_free(started->mail);
+    tti_mail_put_by(started);
     tti_free(started->op.many);
-    started->mail = NULL;
     started->op.many = NULL;
     started->error = NULL;
     started->row = NULL;
@@ -114,6 +113,8 @@ void tti_started_free_all(tutti_comm *comm)
     while (started != NULL) {
         struct tti_started *sibling = started->sibling;
         empty(started);
+        tti_free(started->used_mail);
+        started->used_mail = NULL;
         started->op.comm = NULL;
         started->next = table.free;
         table.free = started;

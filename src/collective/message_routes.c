@@ -6,6 +6,7 @@
  * the comm's table of channels. It is given back when both have freed their side of the comm. Who frees its side first
  * closes the place for a channel that was not made: it would have no reader.
  */
+#include "base/status.h"
 #include "collective/message_parts.h"
 
 #define CLOSED UINT64_MAX
@@ -218,6 +219,7 @@ static bool look_at_cells(struct tti_box *box)
     bool any = false;
     struct tti_cell *cell;
     for (int i = 0; i < TTI_CELLS && tti_box_listens(box) && (cell = tti_ring_peek(&box->from)) != NULL; i++) {
+        tti_ring_hurry(&box->from);
         struct tti_note note = {cell->kind, cell->type, cell->tag, cell->bytes};
         const void *data = tti_cell_data(cell, note.kind == TTI_NOTE_LARGE ? sizeof(struct tti_place) : note.bytes);
         if (note.kind == TTI_NOTE_EAGER && note.bytes > TTI_CELL_BYTES)

@@ -2,6 +2,7 @@
 #include "collective/plan_message.h"
 
 #include "base/alloc.h"
+#include <string.h>
 
 enum { ROUNDS_MOST = 64 };
 

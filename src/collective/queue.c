@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/api.h"
 #include "collective/queue_hand.h"
 #include "collective/queue_message.h"
 #include "collective/trace.h"

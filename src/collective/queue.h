@@ -32,8 +32,9 @@ struct tti_started {
     bool dropped;                /* freed when it ends */
     tutti_status failed;         /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
-    uint64_t *row;         /* v-forms: this rank's counts */
-    struct tti_mail *mail; /* a message, and not a collective: queue_message.c */
+    uint64_t *row;              /* v-forms: this rank's counts */
+    struct tti_mail *mail;      /* a message, and not a collective: queue_message.c */
+    struct tti_mail *used_mail; /* of one message, with which the next one can be made; or NULL */
     struct tti_vigil vigil;
     tutti_error *error; /* of one that failed; NULL when memory ran out */
 };

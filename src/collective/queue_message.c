@@ -264,11 +264,31 @@ bool tti_queue_post_mail(struct tti_started *started)
     return any;
 }
 
+/* One message is what most ops are about: what it was made of is kept for the next one in its place. */
+static bool is_usual(const struct tti_started *started, int count)
+{
+    return count == 1 && !started->persistent;
+}
+
+void tti_mail_put_by(struct tti_started *started)
+{
+    struct tti_mail *mail = started->mail;
+    if (mail != NULL && started->used_mail == NULL && is_usual(started, mail->count))
+        started->used_mail = mail;
+    else
+        tti_free(mail);
+    started->mail = NULL;
+}
+
 static struct tti_mail *make_mail(struct tti_started *started, enum tti_kind kind, const struct tti_parcel *parcels,
                                   int count)
 {
     size_t bytes = (size_t)count * sizeof *parcels;
-    struct tti_mail *mail = tti_malloc(1, sizeof *mail + (started->persistent ? 2 : 1) * bytes);
+    struct tti_mail *mail = is_usual(started, count) ? started->used_mail : NULL;
+    if (mail != NULL)
+        started->used_mail = NULL;
+    else
+        mail = tti_malloc(1, sizeof *mail + (started->persistent ? 2 : 1) * bytes);
     if (mail == NULL) return NULL;
     *mail = (struct tti_mail){.started = started, .kind = kind, .site = started->comm->site, .count = count};
     if (count > 0) memcpy(mail->parcels, parcels, bytes);

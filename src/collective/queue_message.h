@@ -43,6 +43,8 @@ void tti_queue_look_at_mail(tutti_comm *comm);
 void tti_queue_await_mail(struct tti_started *started, int64_t until_ns);
 
 uint64_t tti_mail_bytes(const struct tti_mail *mail);
+/* The place has no messages any more. */
+void tti_mail_put_by(struct tti_started *started);
 /* Whether any message is in flight then. */
 bool tti_queue_post_mail(struct tti_started *started);
 

@@ -4,6 +4,7 @@
  * sleep and see each other.
  */
 #include "base/clock.h"
+#include "base/status.h"
 #include "collective/api.h"
 #include "collective/executor.h"
 #include <stdio.h>

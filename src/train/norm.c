@@ -9,6 +9,7 @@
 #include "train/norm.h"
 
 #include "base/alloc.h"
+#include "base/status.h"
 #include "nn/pool.h"
 #include "train/variants.h"
 #include <math.h>

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "train/checkpoint.h"
+#include <math.h>
 #include <string.h>
 
 /* ---- Agreeing -------------------------------------------------------------------------------------------------- */

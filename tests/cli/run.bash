@@ -81,11 +81,9 @@ children_of() {
     done 2>/dev/null
 }
 
-is_gone() { gone <(echo "$1"); } # a pipe can be read once: a new one for every look
-
-# ended PID: waits for a job of this shell, and leaves STATUS; one that does not end in time is killed
+# ended PID: waits for a job of this shell, and leaves STATUS
 ended() {
-    within 240 is_gone "$1" || kill -KILL "$1"
+    within 240 gone <(echo "$1")
     wait "$1"
     STATUS=$?
 }
