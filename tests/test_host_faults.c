@@ -211,6 +211,33 @@ static void test_chain(int op, const char *setting)
     check_error(world.size, TUTTI_ERR_TIMEOUT);
 }
 
+/* ---- Waits in a message ---------------------------------------------------------------------------------------- */
+
+/* Rank 0 waits for rank 1, which waits for rank 2, which does not come. */
+static void await_in_turn(tutti_comm *comm, struct fault_rank *self)
+{
+    int32_t x = 0;
+    int rank = tutti_rank(comm);
+    fault_meet(comm);
+    if (rank == 2) fault_await_mark(0, 1);
+    if (rank < 2)
+        FAULT_CALL(self, comm,
+                   tutti_recv(rank == 0 ? tutti_within(comm, 2500) : comm, &x, 1, TUTTI_I32, rank + 1, 7, NULL));
+    atomic_store(&self->mark, 1);
+}
+
+static void test_in_turn(const char *setting)
+{
+    struct fault_world world = {.size = 3, .processes = true, .body = await_in_turn};
+    world.settings[0] = setting;
+    fault_title("receives that wait for each other, %s", setting);
+    fault_run(&world);
+    const struct fault_step *step = &fault_shared->ranks[0].steps[0];
+    CHECK_THAT(step->status == TUTTI_ERR_TIMEOUT && step->error.peer == 1 &&
+                   fault_has(step, "waits in recv for rank 2"),
+               "%s: %s", tutti_status_name(step->status), step->error.text);
+}
+
 int main(void)
 {
     fault_begin(110);
@@ -229,5 +256,6 @@ int main(void)
     test_late(FAULT_ALL_GATHER, 2, false);
     test_chain(FAULT_BARRIER, "TUTTI_HOST_PROCESSES=2");
     test_chain(FAULT_ALL_GATHER_V, "TUTTI_TRANSPORT=tcp");
+    test_in_turn("TUTTI_TRANSPORT=tcp");
     return fault_end();
 }

@@ -133,10 +133,11 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     if (here > sequence) sequence = here;
     const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
     char call[160] = "", wait[64] = "";
-    int waits_in = lane == NULL ? 0 : lane->waits_in - 1;
+    int awaited = comm->rank, waits_in = lane == NULL ? 0 : lane->waits_in - 1;
+    if (lane != NULL && waits_in <= TTI_LEAVE) waits_in = tti_lane_in_message(lane, &awaited) - 1;
     if (waits_in > TTI_LEAVE)
         snprintf(wait, sizeof wait, " and it said that it waits in %s for rank %d",
-                 tti_kind_name((enum tti_kind)waits_in), comm->rank);
+                 tti_kind_name((enum tti_kind)waits_in), awaited);
     const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
     bool newest = told != NULL && told->sequence >= sequence, ahead = sequence > lanes->sequence;
     if (newest) {
@@ -234,7 +235,7 @@ static int blame(const tutti_comm *comm, int rank)
 static void end_wait(struct tti_lanes *lanes)
 {
     tti_net_lock(lanes->net);
-    if (lanes->tells && !tti_comm_is_broken(lanes->comm)) tti_lanes_tell(lanes, lanes->comm->rank, false);
+    if (lanes->tells && !tti_comm_is_broken(lanes->comm)) tti_lanes_tell(lanes, lanes->comm->rank, 0, false);
     lanes->tells = false;
     tti_net_unlock(lanes->net);
 }
@@ -255,7 +256,7 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     if (lanes->asked != peer || (first && message)) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable));
     lanes->asked = peer;
     if (!message && !waitable->started) ask_back(lanes);
-    if (!message) tti_lanes_tell(lanes, last, first);
+    if (!message || !waitable->started) tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, first);
     const struct tti_lane *lane = tti_lane_at(lanes, peer);
     const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
     bool seen = told != NULL && lane->stuck && told->sequence > lanes->sequence;

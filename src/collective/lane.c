@@ -362,6 +362,7 @@ static void hear_wait(const struct tti_lanes *lanes, struct tti_lane *lane, cons
     int64_t again_ms = head->tag < 0 ? 0 : head->tag < TELL_MOST_MS ? head->tag : TELL_MOST_MS;
     if (head->value >= (uint64_t)lanes->comm->size) return;
     lane->awaits = (int)head->value + 1;
+    lane->awaits_message = head->type > TTI_LEAVE + 1 && head->type <= TTI_GROUP + 1 ? head->type : 0;
     lane->awaits_in = head->sequence;
     lane->awaits_until_ns = tti_now_ns() + (2 * again_ms + TELL_SLACK_MS) * MS;
 }
@@ -369,11 +370,23 @@ static void hear_wait(const struct tti_lanes *lanes, struct tti_lane *lane, cons
 int tti_lane_awaits(const struct tti_lanes *lanes, int peer)
 {
     const struct tti_lane *lane = tti_lane_at(lanes, peer);
-    if (lane == NULL || lane->awaits == 0 || lane->awaits_in > lanes->sequence) return -1;
+    if (lane == NULL || lane->awaits == 0 || lane->awaits_message != 0 || lane->awaits_in > lanes->sequence) return -1;
     return tti_now_ns() < lane->awaits_until_ns ? lane->awaits - 1 : -1;
 }
 
-void tti_lanes_tell(struct tti_lanes *lanes, int awaited, bool first)
+int tti_lane_in_message(const struct tti_lane *lane, int *awaited)
+{
+    *awaited = lane->awaits - 1;
+    return lane->awaits == 0 || tti_now_ns() >= lane->awaits_until_ns ? 0 : lane->awaits_message;
+}
+
+/* Whether it wants to know. */
+static bool is_told(const struct tti_lanes *lanes, const struct tti_lane *lane, int message)
+{
+    return message != 0 ? lane->waits_in > TTI_LEAVE + 1 : lane->asked_in >= lanes->sequence;
+}
+
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, bool first)
 {
     int64_t now = tti_now_ns();
     if (first) lanes->waits_ns = now;
@@ -386,10 +399,11 @@ void tti_lanes_tell(struct tti_lanes *lanes, int awaited, bool first)
     TTI_TABLE_EACH(place, &lanes->peers)
     {
         struct tti_lane *lane = lanes->peers.values[place];
-        if (lane->asked_in < lanes->sequence || (!due && lane->told_awaits == awaited + 1)) continue;
+        if (!is_told(lanes, lane, message) || (!due && lane->told_awaits == awaited + 1)) continue;
         lane->told_awaits = awaited + 1;
         tti_lane_say(lanes, lane->peer,
                      (struct tti_frame_head){.kind = TTI_FRAME_WAITS,
+                                             .type = (uint16_t)message,
                                              .tag = (int32_t)again_ms,
                                              .sequence = lanes->sequence,
                                              .value = (uint64_t)awaited},

@@ -15,7 +15,8 @@
  * and the asker has not called that collective, both would wait for ever.
  *
  * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all blame the
- * rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself.
+ * rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a blocking message it
+ * tells those that wait in messages for it, whose errors then say so.
  *
  * Everything here but the word `lock` is guarded by that lock, which is never held while data are reduced.
  */
@@ -44,7 +45,7 @@ enum tti_frame_kind {
     TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
     TTI_FRAME_WAITS  /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
-                         * it says so again in `tag` ms at most */
+                         * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective */
 };
 
 /* And, times TTI_ASK_KIND, the kind of the blocking call that it waits in, + 1. */
@@ -119,6 +120,7 @@ struct tti_lane {
     uint64_t asked_in;             /* its op when it asked last */
     int told_awaits;               /* rank + 1 that it has been told this one waits for, since then; 0: none */
     int awaits;                    /* rank + 1 that it has said it waits for, */
+    int awaits_message;            /* in a blocking call of messages: kind + 1; 0: in a collective, */
     uint64_t awaits_in;            /* in this op, */
     int64_t awaits_until_ns;       /* and would have said again by then */
 };
@@ -216,9 +218,11 @@ void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how);
 const struct tti_past_call *tti_lane_told(const struct tti_lane *lane);
 /* Whom the peer waits for in the op that runs or one before, as it has said lately; -1: it has not. */
 int tti_lane_awaits(const struct tti_lanes *lanes, int peer);
-/* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; `first`:
- * the wait has just begun. This rank itself: it waits no more. */
-void tti_lanes_tell(struct tti_lanes *lanes, int awaited, bool first);
+/* The call of messages that the peer is in, kind + 1, and whom it waits for there, as it has said lately; 0: it has not. */
+int tti_lane_in_message(const struct tti_lane *lane, int *awaited);
+/* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; in
+ * `message`, kind + 1, those that wait in messages. `first`: the wait has just begun. This rank itself: it waits no more. */
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, bool first);
 /* Breaks the comm, for what whoever moves frames has found or heard: those who use the comm adopt it. */
 void tti_lanes_break(struct tti_lanes *lanes, const tutti_error *failure);
 /* Takes back what the transport has not begun with. */
