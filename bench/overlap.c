@@ -7,7 +7,6 @@
 #include "median.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <tutti/tutti.h>
 

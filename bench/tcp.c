@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "world/rendezvous.h"
 #include <errno.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>

@@ -3,7 +3,6 @@
 
 #include "reference_value.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

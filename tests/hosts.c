@@ -5,7 +5,6 @@
 #include "ranks.h"
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct seat_work {
     pthread_t thread;

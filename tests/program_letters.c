@@ -4,9 +4,6 @@
  */
 #include "program.h"
 
-#include <stdio.h>
-#include <string.h>
-
 struct letter {
     int source, target, tag;
     size_t count, shift;

@@ -6,7 +6,6 @@
  */
 #include "fault.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

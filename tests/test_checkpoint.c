@@ -5,7 +5,6 @@
  * disk and with any bit flipped; what is of another model is refused with what differs. The parsers are fed with spoiled
  * headers and indexes.
  */
-#include "base/log.h"
 #include "ranks.h"
 #include "train/checkpoint.h"
 #include "train/random.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: timeout=120 labels=asan,tsan */
 /* Joining a cluster on one host, by memory and by tcp. Several hosts are in test_netns.c. */
-#include "base/clock.h"
 #include "hosts.h"
 #include "ranks.h"
 #include <pthread.h>

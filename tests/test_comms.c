@@ -11,7 +11,6 @@
 #include "fault.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "ranks.h"
+#include "world/build.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- Worlds that do not ---------------------------------------------------------------------------------------- */
@@ -265,6 +267,64 @@ static void test_mute(bool speaks)
     rank_job_number++;
 }
 
+static pid_t ended_process(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+    return pid;
+}
+
+static int accept_one(int listener)
+{
+    struct pollfd polled = {.fd = listener, .events = POLLIN};
+    CHECK(poll(&polled, 1, BOUND_MS) == 1);
+    return tti_wire_accept(listener);
+}
+
+/* As rank 0 of three: hands out what rank 1 needs, with rank 2 gone by then, and tells that rank 0 could not join. */
+static void hand_out(int fd, const struct part *part, pid_t ended)
+{
+    int64_t deadline = tti_now_ns() + BOUND_MS * MS;
+    tutti_options options = rank_options(part);
+    tutti_error error = {0};
+    struct tti_world *world;
+    struct tti_mapping arena;
+    CHECK(tti_world_new(part->job, 3, 3, &options, &world, &error) == TUTTI_OK);
+    CHECK(tti_world_make_segment(world, AREA_BYTES, true, &error) == TUTTI_OK);
+    CHECK(tti_mapping_create(&arena, 4096, true, true, &error) == TUTTI_OK);
+    struct tti_wire_world segment = {.segment_bytes = world->segment_mapping.bytes};
+    struct tti_wire_arenas arenas = {.count = 3};
+    struct tti_wire_verdict bad = {.status = TUTTI_ERR_JOIN, .peer = 0, .text = "rank 0 has cold feet"};
+    int fds[3] = {arena.fd, arena.fd, arena.fd};
+    for (int i = 0; i < 3; i++) {
+        arenas.processes[i].bytes = arena.bytes;
+        arenas.processes[i].pid = i < 2 ? getpid() : ended;
+    }
+    CHECK(tti_wire_send(fd, TTI_WIRE_WORLD, &segment, sizeof segment, &world->segment_mapping.fd, 1, deadline) == 0);
+    CHECK(tti_wire_send(fd, TTI_WIRE_ARENAS, &arenas, sizeof arenas, fds, 3, deadline) == 0);
+    CHECK(tti_wire_send(fd, TTI_WIRE_VERDICT, &bad, sizeof bad, NULL, 0, deadline) == 0);
+    tti_mapping_destroy(&arena);
+    tti_world_release(world);
+}
+
+/* Who ends because joining has failed is not named for it. */
+static void test_gone_before(void)
+{
+    struct part part = rank_part(1, 3);
+    int listener = tti_wire_listen(part.job, SOCK_SEQPACKET);
+    CHECK(listener >= 0);
+    struct process member = rank_start(&part);
+    int fd = accept_one(listener);
+    hand_out(fd, &part, ended_process());
+    struct report report = rank_report(&member);
+    CHECK(report.status == TUTTI_ERR_JOIN && report.error.peer == 0 && rank_says(&report, "rank 0 has cold feet"));
+    CHECK(rank_finish(&member));
+    close(fd);
+    close(listener);
+    rank_job_number++;
+}
+
 /* ---- Strangers on the socket ----------------------------------------------------------------------------------- */
 
 static void send_garbage(const char *job, int kind)
@@ -352,6 +412,7 @@ int main(void)
     for (int victim = 0; victim < 3; victim += 2) test_countdown(victim);
     test_mute(false);
     test_mute(true);
+    test_gone_before();
     test_garbage();
     test_other_user();
     printf("%d passed, %d failed\n", test_passed, test_failed);

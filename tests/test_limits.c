@@ -7,9 +7,7 @@
 #include "base/alloc.h"
 #include "fault.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

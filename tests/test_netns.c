@@ -2,12 +2,10 @@
 /* ctest: timeout=120 labels=asan */
 /* Jobs on several hosts, which are network namespaces here, joined by virtual cables: IPv4, IPv6 only, a host that falls
  * silent, hosts that cannot reach each other. Skipped where namespaces may not be made. */
-#include "base/clock.h"
 #include "hosts.h"
 #include "ranks.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>

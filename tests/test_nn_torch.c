@@ -8,9 +8,7 @@
 #include "nn/pass.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { SAMPLES = 3, STEPS = 10 };
 #define RATE 1e-3

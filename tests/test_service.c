@@ -9,7 +9,6 @@
 #include "fault.h"
 
 #include <dirent.h>
-#include <stdlib.h>
 
 enum { RANKS = 4, OPS = 20, COUNT = 3000, WAIT_MS = 20000 };
 

@@ -4,7 +4,6 @@
  * The transport of simulated hosts: how long frames take alone and together, their order and their data, and what peers
  * learn of ranks that close or are dropped.
  */
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/sim.h"
 #include "base/task.h"

@@ -6,7 +6,6 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/sim.h"
 #include "collective/comm.h"
 #include "ranks.h"
 #include <math.h>

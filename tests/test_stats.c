@@ -5,8 +5,6 @@
  */
 #include "fault.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LATE_MS = 40, LATEST_MS = 3000, LEAST_MS = 10, COUNT = 1000, ROUNDS = 5 };

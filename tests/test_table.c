@@ -8,7 +8,6 @@
 #include "check.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 
 enum { MOST = 70000 };
 

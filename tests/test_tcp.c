@@ -5,8 +5,6 @@
 #include "base/clock.h"
 #include "ranks.h"
 #include "tcp_mesh.h"
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>

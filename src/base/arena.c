@@ -13,10 +13,14 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+static_assert(sizeof(void *) == 8,
+              "addresses of 64 bits: arenas reserve as much as the machine has, for every process");
 
 #define GRANULE_BYTES ((size_t)64 << 10)
 #define GRANULES_MAX ((size_t)1 << 24)  /* keeps the bit set below 2 MiB */

@@ -7,7 +7,6 @@
 #include "base/sim_stack.h"
 #include "base/status.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -365,6 +364,7 @@ const void *tti_sim_self(void)
 
 int64_t tti_sim_duration(double ns)
 {
+    if (!(ns > 0)) return 0;
     return ns < (double)TTI_SIM_LONGEST_NS ? (int64_t)ns : TTI_SIM_LONGEST_NS;
 }
 

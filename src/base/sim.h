@@ -81,7 +81,7 @@ tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *
 
 const struct tti_sim_setup *tti_sim_setup_of(void);
 int64_t tti_sim_now_ns(void);
-int64_t tti_sim_duration(double ns); /* as a whole number, TTI_SIM_LONGEST_NS at most */
+int64_t tti_sim_duration(double ns); /* as a whole number from 0 to TTI_SIM_LONGEST_NS */
 const void *tti_sim_self(void);      /* the task that runs */
 /* The seeded generator. */
 uint64_t tti_sim_random(void);

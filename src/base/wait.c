@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/sim.h"
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>

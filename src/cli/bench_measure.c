@@ -10,7 +10,6 @@
 #include "cli/bench.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum { SAMPLES = 50, ROUNDS = 10, MAX_BATCH = 1 << 18, SAMPLES_MIN = 5 };

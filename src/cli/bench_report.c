@@ -6,7 +6,6 @@
 #include "cli/bench.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- Opening and closing ----------------------------------------------------------------------------------------- */

@@ -105,6 +105,9 @@ int cli_check_options(const char *command, int hosts);
 bool cli_is_launcher_option(const tutti_option_row *row);
 const struct cli_flag *cli_find_flag(const struct cli_page *page, const char *name); /* NULL: none */
 
+/* The lowest or highest value of a row as one would write it: "65536", of bytes "16M". */
+const char *cli_bound_text(const tutti_option_row *row, int64_t bound, char text[32]);
+
 void cli_help_tool(FILE *stream);
 void cli_help_command(const struct cli_command *command, FILE *stream);
 void cli_help_man(FILE *stream);

@@ -8,8 +8,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -216,18 +214,20 @@ static void try_rank(const char *job, int rank, int size, int report)
 /* Starts all, and waits for their end; true if all ended well. */
 static bool try_ranks(const char *job, int size, int report)
 {
+    static const char why[] = "a process cannot be started; raise the limit, ulimit -u";
     pid_t ranks[8];
-    bool good = true;
-    for (int rank = 0; rank < size; rank++) {
-        ranks[rank] = fork();
-        if (ranks[rank] == 0) {
-            (void)alarm(20);
-            try_rank(job, rank, size, report);
-        }
+    int started = 0;
+    for (; started < size && (ranks[started] = fork()) >= 0; started++) {
+        if (ranks[started] > 0) continue;
+        (void)alarm(20);
+        try_rank(job, started, size, report);
     }
-    for (int rank = 0; rank < size; rank++) {
+    bool good = started == size;
+    if (!good) (void)!write(report, why, sizeof why);
+    for (int rank = 0; rank < started; rank++) {
         int status = -1;
-        good &= ranks[rank] > 0 && waitpid(ranks[rank], &status, 0) > 0 && status == 0;
+        if (started < size) (void)kill(ranks[rank], SIGKILL); /* it would wait for the others */
+        good &= waitpid(ranks[rank], &status, 0) > 0 && status == 0;
     }
     return good;
 }

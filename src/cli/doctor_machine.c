@@ -163,7 +163,11 @@ static void check_attach(struct doctor *doctor)
     char where[64] = "no ptrace_scope";
     int why = try_attach();
     if (scope >= 0) (void)snprintf(where, sizeof where, "ptrace_scope %d", (int)scope);
-    if (why == 0)
+    if (why == EAGAIN)
+        doctor_add(
+            doctor, FOUND_WARNING, "attach", "raise the limit of processes (ulimit -u)",
+            "whether processes can read each other's private buffers was not tried: no process could be started");
+    else if (why == 0)
         doctor_add(doctor, FOUND_GOOD, "attach", NULL, "processes can read each other's private buffers (%s)", where);
     else
         doctor_add(doctor, FOUND_WARNING, "attach",

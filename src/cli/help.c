@@ -55,10 +55,25 @@ static const char *dashed(const char *name, char text[TEXT_BYTES])
     return text;
 }
 
+const char *cli_bound_text(const tutti_option_row *row, int64_t bound, char text[32])
+{
+    static const char units[] = "MGT";
+    const char *unit = units;
+    int64_t number = bound >> 20;
+    bool whole = row->kind == TUTTI_OPTION_BYTES && number > 0 && number << 20 == bound;
+    for (; whole && unit[1] != '\0' && number % 1024 == 0; unit++) number /= 1024;
+    if (whole)
+        (void)snprintf(text, 32, "%" PRId64 "%c", number, *unit);
+    else
+        (void)snprintf(text, 32, "%" PRId64, bound);
+    return text;
+}
+
 /* "default 1; 1 to 65536", or "" */
 static const char *default_text(const struct cli_flag *flag, char text[TEXT_BYTES])
 {
     const tutti_option_row *row = &flag->row;
+    char low[32], high[32];
     bool given = row->initial != NULL && row->initial[0] != '\0';
     text[0] = '\0';
     if (flag->is_switch || (!given && row->kind == TUTTI_OPTION_TEXT)) return text;
@@ -68,10 +83,11 @@ static const char *default_text(const struct cli_flag *flag, char text[TEXT_BYTE
         bool line = given && strcmp(row->initial, "\n") == 0; /* would end the line of the help */
         if (given) (void)snprintf(text, TEXT_BYTES, "default %s", line ? "a new line" : row->initial);
     } else if (given) {
-        (void)snprintf(text, TEXT_BYTES, "default %s%s; %" PRId64 " to %" PRId64, row->initial, unit, row->low,
-                       row->high);
+        (void)snprintf(text, TEXT_BYTES, "default %s%s; %s to %s", row->initial, unit,
+                       cli_bound_text(row, row->low, low), cli_bound_text(row, row->high, high));
     } else {
-        (void)snprintf(text, TEXT_BYTES, "%" PRId64 " to %" PRId64 "%s", row->low, row->high, unit);
+        (void)snprintf(text, TEXT_BYTES, "%s to %s%s", cli_bound_text(row, row->low, low),
+                       cli_bound_text(row, row->high, high), row->kind == TUTTI_OPTION_BYTES ? "" : unit);
     }
     return text;
 }
@@ -310,4 +326,7 @@ void cli_help_man(FILE *stream)
         man_line(stream, ".TP\n.B ", pair->line);
         man_line(stream, "", pair->says);
     }
+    (void)fprintf(stream,
+                  ".SH \"SEE ALSO\"\nThe pages in share/doc/tutti/docs, below where this is installed: launchers, "
+                  "training, simulation, tracing and others.\n");
 }

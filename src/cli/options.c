@@ -22,6 +22,7 @@ static void say(const char *command, const char *format, va_list arguments)
     int used = command == NULL ? snprintf(line, sizeof line, "tutti: ")
                                : snprintf(line, sizeof line, "tutti %s: ", command);
     (void)vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
+    for (char *c = line; *c != '\0'; c++) *c = iscntrl((unsigned char)*c) ? '?' : *c; /* names may hold anything */
     (void)fprintf(stderr, "%s\n", line);
 }
 
@@ -229,11 +230,18 @@ static int take_real(const char *command, const struct cli_flag *flag, const cha
     return CLI_GO_ON;
 }
 
+/* As of a variable of the shell that is not set: what was meant would quietly be left out. */
+static int check_text(const char *command, const char *name, const char *text)
+{
+    return text[0] != '\0' ? CLI_GO_ON : cli_refuse(command, "%s: the value is empty; leave the flag out", name);
+}
+
 static int take_value(const char *command, const struct cli_flag *flag, const char *name, const char *text,
                       void *values)
 {
     if (flag->row.kind == TUTTI_OPTION_TEXT) {
-        int status = flag->choices == NULL ? CLI_GO_ON : check_choice(command, name, flag->choices, text);
+        int status = flag->choices == NULL ? check_text(command, name, text)
+                                           : check_choice(command, name, flag->choices, text);
         if (status == CLI_GO_ON) set_text(values, flag->offset, text);
         return status;
     }
@@ -248,7 +256,8 @@ static int take_value(const char *command, const struct cli_flag *flag, const ch
 static int take_library_option(const char *command, const tutti_option_row *row, const char *name, const char *text)
 {
     int64_t number = 0;
-    int status = check_value(command, row, name, text, &number);
+    int status = row->kind == TUTTI_OPTION_TEXT ? check_text(command, name, text) : CLI_GO_ON;
+    if (status == CLI_GO_ON) status = check_value(command, row, name, text, &number);
     if (status != CLI_GO_ON) return status;
     char variable[NAME_BYTES];
     (void)snprintf(variable, sizeof variable, "TUTTI_%s", row->name);

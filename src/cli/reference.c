@@ -5,7 +5,6 @@
 #include "cli/cli.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 
 struct status_row {
     const char *name, *group, *text;
@@ -36,7 +35,7 @@ static void print_rows(FILE *stream, const tutti_option_row *rows, size_t count,
         [TUTTI_OPTION_BOOL] = "0 or 1", [TUTTI_OPTION_REAL] = "number", [TUTTI_OPTION_TEXT] = "text",
     };
     for (size_t i = 0; i < count; i++) {
-        char name[80];
+        char name[80], low[32], high[32];
         int length = snprintf(name, sizeof name, "%s%s", prefix, rows[i].name);
         for (int c = 0; c < length && prefix[0] != '\0'; c++) name[c] = (char)toupper((unsigned char)name[c]);
         (void)fprintf(stream, "| `%s` | %s | %s | ", name, kinds[rows[i].kind],
@@ -44,7 +43,8 @@ static void print_rows(FILE *stream, const tutti_option_row *rows, size_t count,
         if (rows[i].kind == TUTTI_OPTION_TEXT)
             (void)fprintf(stream, "| %s |\n", rows[i].help);
         else
-            (void)fprintf(stream, "%" PRId64 " to %" PRId64 " | %s |\n", rows[i].low, rows[i].high, rows[i].help);
+            (void)fprintf(stream, "%s to %s | %s |\n", cli_bound_text(&rows[i], rows[i].low, low),
+                          cli_bound_text(&rows[i], rows[i].high, high), rows[i].help);
     }
 }
 
@@ -56,7 +56,8 @@ void cli_reference_options(FILE *stream)
     (void)fprintf(stream,
                   "# Options\n\nPrinted by `tutti help --options` from the lists in `tutti.h` and "
                   "`experimental.h`. An option is a field of\n`tutti_options`, an environment variable and a "
-                  "flag of `tutti run` (`TUTTI_FENCE_MS`: `--fence-ms`).\n\n| variable | %s",
+                  "flag of `tutti run` (`TUTTI_FENCE_MS`: `--fence-ms`). Times are written as 250,\n250ms, 3s or 2min, "
+                  "bytes as 64, 64K, 1M, 2G or 1T (powers of 1024).\n\n| variable | %s",
                   head);
     print_rows(stream, rows, count, "TUTTI_");
     rows = tutti_tuning_rows(&count);

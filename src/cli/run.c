@@ -162,6 +162,7 @@ static int search_path(const char *program)
 
 static int check_program(const char *program)
 {
+    struct stat about;
     bool is_path = strchr(program, '/') != NULL;
     int error = is_path ? check_file(program) : search_path(program);
     if (program[0] == '\0') return cli_refuse("run", "the program's name is empty");
@@ -171,6 +172,8 @@ static int check_program(const char *program)
     }
     if (error == ENOENT) return cli_refuse("run", "%s: not found%s", program, is_path ? "" : " on PATH");
     if (error == EISDIR) return cli_refuse("run", "%s: is a folder, not a program", program);
+    if (error == EACCES && is_path && stat(program, &about) != 0)
+        return cli_refuse("run", "%s: %s, for a folder that it is in", program, strerror(error));
     if (error == EACCES) return cli_refuse("run", "%s: not executable (chmod +x?)", program);
     return cli_refuse("run", "%s: %s", program, strerror(error));
 }

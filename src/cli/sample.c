@@ -93,7 +93,7 @@ static int sample(tutti_sampler *sampler, const struct sample_values *values, st
     bool as_text = is_text(sampler);
     int status = read_prompt(values, as_text, text);
     if (status != CLI_GO_ON) return status;
-    if (text->count == 0) return cli_refuse("sample", "--prompt is empty; the model needs something to go on from");
+    if (text->count == 0) return cli_refuse("sample", "--prompt has no token; the model needs something to go on from");
     for (size_t i = 0; i < text->count; i++) print_token(as_text, text->tokens[i]);
     for (int64_t made = 0; made < values->tokens; made++) {
         tutti_error error;

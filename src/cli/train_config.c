@@ -5,7 +5,6 @@
  */
 #include "cli/train.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,11 +4,8 @@
  */
 #include "cli/train.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* What a plot shows: steps from first to last, losses from low to high. */
 struct frame {

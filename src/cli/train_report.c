@@ -53,7 +53,6 @@ int train_report_open(struct train_report *report, const struct train_values *va
                                     .ranks = ranks,
                                     .machine = machine,
                                     .shown_at = train_now(),
-                                    .last_loss = NAN,
                                     .last_validation = NAN};
     tutti_trainer_describe(trainer, &report->about);
     int status = cli_check_output("train", values->plot);
@@ -154,7 +153,6 @@ void train_report_step(struct train_report *report, const tutti_trainer *trainer
     report->all_rows += step->rows;
     report->all_comm_seconds += step->comm_seconds;
     report->all_steps++;
-    report->last_loss = step->loss;
     if (!isnan(validation)) report->last_validation = validation;
     add_point(report, step, validation);
     if (report->metrics != NULL) write_metrics(report, step, validation);

@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include <string.h>
 
 enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
 

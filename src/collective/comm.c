@@ -11,7 +11,6 @@
 #include "collective/trace.h"
 #include <errno.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
  *
  * Ranks that share memory and differ, in their calls or in the counts of a v-form: what all of them are told.
  */
-#include "base/status.h"
 #include "collective/comm.h"
 #include "collective/executor.h"
 

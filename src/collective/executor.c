@@ -14,7 +14,6 @@
  * rank fences for everyone between the break and its look at the entries.
  */
 #include "collective/executor.h"
-#include "base/clock.h"
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/comm.h"

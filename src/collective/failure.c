@@ -2,10 +2,8 @@
  *
  * How an operation fails: for this rank alone (refused), or for all (broken).
  */
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "collective/api.h"
 #include <stdarg.h>
 #include <string.h>
@@ -130,7 +128,7 @@ static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
     comm->provider->describe(comm, lost, doing, sizeof doing);
     comm->provider->identify(comm, lost, who, sizeof who);
     return tti_comm_break(comm, kind, TUTTI_ERR_PEER_LOST, lost,
-                          "rank %d (%s) died or ended without leaving; %s; look at its output, then start the job "
+                          "rank %d died or ended without leaving (%s); %s; look at its output, then start the job "
                           "again",
                           lost, who, doing);
 }

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "collective/local.h"
 #include "collective/net.h"
-#include "collective/queue.h"
 #include <stdio.h>
 
 #define MS INT64_C(1000000)

@@ -9,10 +9,7 @@
 #include "base/status.h"
 #include "collective/local.h"
 #include "collective/net.h"
-#include "collective/queue.h"
 #include "collective/trace.h"
-#include <stdio.h>
-#include <string.h>
 
 #define MS INT64_C(1000000)
 enum { ANSWER_MS = 2000 }; /* how long a peer that is elsewhere may take to say where */

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/options.h"
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api.h"
@@ -17,7 +16,6 @@
 #include "collective/trace.h"
 #include "world/cluster.h"
 #include "world/launch.h"
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -3,7 +3,6 @@
  * Posting, matching and progress. The protocol is described in message_parts.h.
  */
 #include "base/alloc.h"
-#include "base/status.h"
 #include "collective/message_frames.h"
 #include "collective/message_parts.h"
 #include "collective/net.h"

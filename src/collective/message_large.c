@@ -7,7 +7,6 @@
  * Nobody touches the other's memory before its ACCEPT is said (receiver) or taken (sender), and then only after having
  * seen the comm whole: so a peer that broke it, and has fenced, finds out whom it must wait for.
  */
-#include "base/status.h"
 #include "collective/copy.h"
 #include "collective/message_parts.h"
 

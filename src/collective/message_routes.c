@@ -6,7 +6,6 @@
  * the comm's table of channels. It is given back when both have freed their side of the comm. Who frees its side first
  * closes the place for a channel that was not made: it would have no reader.
  */
-#include "base/status.h"
 #include "collective/message_parts.h"
 
 #define CLOSED UINT64_MAX

@@ -3,10 +3,7 @@
  * One operation from start to end: numbering, waiting, and the one way to finish.
  */
 #include "base/clock.h"
-#include "base/log.h"
-#include "base/status.h"
 #include "collective/comm.h"
-#include "collective/executor.h"
 #include "collective/many.h"
 #include "collective/queue.h"
 #include "collective/stats.h"

@@ -2,7 +2,6 @@
 #include "collective/plan_message.h"
 
 #include "base/alloc.h"
-#include <string.h>
 
 enum { ROUNDS_MOST = 64 };
 

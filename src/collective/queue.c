@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "collective/api.h"
 #include "collective/queue_hand.h"
 #include "collective/queue_message.h"
 #include "collective/trace.h"

@@ -199,16 +199,10 @@ static tutti_status refuse(tutti_status status, tutti_type type, tutti_reduction
     return status;
 }
 
-/* Not floor(): the library needs no libm. From 2^53 on every double is whole. */
-static bool is_whole(double factor)
-{
-    return factor <= -0x1p53 || factor >= 0x1p53 || factor == (double)(int64_t)factor;
-}
-
 static const char *factor_problem(double factor, tutti_type type)
 {
     if (types[type].class == CLASS_INTEGER) {
-        bool whole = factor >= types[type].low && factor < types[type].high && is_whole(factor);
+        bool whole = floor(factor) == factor && factor >= types[type].low && factor < types[type].high;
         return whole ? NULL : "with an integer type the factor must be a whole number that the type can represent";
     }
     if (type != TUTTI_F64 && isinf((float)factor)) return "the factor is used as an f32, and is too large for one";

@@ -4,7 +4,6 @@
  * sleep and see each other.
  */
 #include "base/clock.h"
-#include "base/status.h"
 #include "collective/api.h"
 #include "collective/executor.h"
 #include <stdio.h>

@@ -16,7 +16,6 @@
 #include "transport/sim.h"
 #include "world/cluster.h"
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 
 enum { RANKS_MOST = 65536 };

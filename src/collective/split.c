@@ -15,11 +15,8 @@
 #include "collective/api.h"
 #include "collective/local.h"
 #include "collective/net.h"
-#include "collective/queue.h"
 #include "world/cluster.h"
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MS INT64_C(1000000)
 

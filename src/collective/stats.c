@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include "collective/api.h"
 #include "collective/many.h"
 #include "collective/net.h"
 #include "collective/queue.h"

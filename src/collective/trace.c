@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sim.h"
-#include "base/status.h"
 #include <stdio.h>
 #include <string.h>
 

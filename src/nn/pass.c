@@ -6,8 +6,6 @@
 
 #include "base/alloc.h"
 #include "base/memory.h"
-#include "base/status.h"
-#include <string.h>
 
 enum { ALIGNMENT = 16, ITEMS_PER_THREAD = 16 };
 

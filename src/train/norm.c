@@ -9,7 +9,6 @@
 #include "train/norm.h"
 
 #include "base/alloc.h"
-#include "base/status.h"
 #include "nn/pool.h"
 #include "train/variants.h"
 #include <math.h>

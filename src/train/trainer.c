@@ -8,7 +8,6 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "train/checkpoint.h"
-#include <math.h>
 #include <string.h>
 
 /* ---- Agreeing -------------------------------------------------------------------------------------------------- */

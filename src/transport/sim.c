@@ -322,7 +322,7 @@ static int64_t ns_at(const tutti_sim_point *points, size_t count, uint64_t bytes
     if (count == 1 || bytes <= point->bytes) return point->ns;
     while (point + 2 < points + count && bytes > point[1].bytes) point++;
     double slope = (double)(point[1].ns - point->ns) / (double)(point[1].bytes - point->bytes);
-    return later(0, tti_sim_duration((double)point->ns + (double)(bytes - point->bytes) * slope + 0.5));
+    return tti_sim_duration((double)point->ns + (double)(bytes - point->bytes) * slope + 0.5);
 }
 
 static int64_t copy_ns(uint64_t bytes)

@@ -10,14 +10,14 @@
 #include "world/join.h"
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { BACK_OFF_MS = 5 };
 
 /* Rank 0 knows who is missing; it keeps the earliest deadline of all, and its word is worth this much longer. */
 #define GRACE_NS ((int64_t)300 * 1000000)
+/* And it knows why others go: it is asked for at most this long. */
+#define WHY_NS ((int64_t)2000 * 1000000)
 
 struct member {
     struct tti_join *join;
@@ -77,6 +77,26 @@ static tutti_status take_segment(struct member *member, struct tti_wire_packet *
     return TUTTI_OK;
 }
 
+/* A process has ended that was there before: it may have been told that joining failed, for somebody else's sake, as this one
+ * is then too. */
+static tutti_status hear_why(struct member *member)
+{
+    struct tti_join *join = member->join;
+    struct tti_wire_packet packet;
+    tutti_error mine = *join->error;
+    int64_t until = tti_now_ns() + WHY_NS;
+    for (int why = 0; why == 0 || why == EAGAIN;) {
+        why = tti_poll_until(member->fd, POLLIN, until);
+        if (why == 0) why = tti_wire_receive(member->fd, &packet);
+        if (why != 0) continue;
+        tti_wire_drop_fds(&packet);
+        bool bad = packet.as.head.kind == TTI_WIRE_VERDICT && packet.as.verdict.status != TUTTI_OK;
+        if (bad) return tti_join_take_verdict(join, &packet.as.verdict);
+    }
+    *join->error = mine;
+    return mine.status;
+}
+
 static tutti_status take_arena(struct member *member, int *fd, uint64_t bytes, int64_t pid)
 {
     struct tti_join *join = member->join;
@@ -86,7 +106,8 @@ static tutti_status take_arena(struct member *member, int *fd, uint64_t bytes, i
     *fd = -1;
     TTI_TRY(tti_join_map_arena(join, process, taken, bytes));
     tti_mapping_close_fd(&join->world->processes[process].arena);
-    return tti_join_watch(join, process, (int)pid);
+    tutti_status status = tti_join_watch(join, process, (int)pid);
+    return status == TUTTI_ERR_JOIN ? hear_why(member) : status;
 }
 
 static tutti_status take_arenas(struct member *member, struct tti_wire_packet *packet)

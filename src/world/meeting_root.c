@@ -3,7 +3,6 @@
  * The rendezvous as rank 0 sees it: let everyone in, collect what they give, hand out all of it; or tell everyone whose
  * fault it is that this cannot be.
  */
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "world/meeting.h"

@@ -64,6 +64,12 @@ found 0 '^ok +key +from the launcher' TUTTI_KEY="$(printf '%064d' 7)"
 OUT=$(ulimit -n 24 && "$TUTTI" doctor 2>&1)
 check 'too few descriptors' 1 $?
 matches 'and it is said' '^bad +(descriptors|trial) ' "$OUT"
+if [ "$(id -u)" -ne 0 ]; then
+    OUT=$(ulimit -u 1 && exec "$TUTTI" doctor 2>&1)
+    check 'too few processes: status' 1 $?
+    matches 'attach is not blamed' '^warn +attach +whether .* was not tried: no process could be started' "$OUT"
+    matches 'and why none can join is said' '^bad +trial .*: a process cannot be started; raise the limit, ulimit -u' "$OUT"
+fi
 OUT=$(ulimit -Sn 512 && "$TUTTI" doctor 2>&1)
 check 'few descriptors' 0 $?
 matches 'the fix' '^ +fix: ulimit -n ' "$OUT"

@@ -20,7 +20,8 @@ mv "$dir/stage/opt/tutti" "$dir/moved"
 root=$dir/moved
 libdir=$(dirname "$(find "$root" -name libtutti.a)")
 for file in "$root/include/tutti/tutti.h" "$root/bin/tutti" "$root/share/man/man1/tutti.1" "$libdir/libtutti.so.0" \
-    "$libdir/pkgconfig/tutti.pc"; do
+    "$libdir/pkgconfig/tutti.pc" "$root/share/doc/tutti/README.md" "$root/share/doc/tutti/docs/launchers.md" \
+    "$root/share/doc/tutti/examples/ddp.c"; do
     [ -e "$file" ] || { echo "not installed: $file"; exit 1; }
 done
 if grep -rlI "$dir/stage\|$SRC" "$libdir/pkgconfig" "$libdir/cmake"; then

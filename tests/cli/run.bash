@@ -81,9 +81,11 @@ children_of() {
     done 2>/dev/null
 }
 
-# ended PID: waits for a job of this shell, and leaves STATUS
+is_gone() { gone <(echo "$1"); } # a pipe can be read once: a new one for every look
+
+# ended PID: waits for a job of this shell, and leaves STATUS; one that does not end in time is killed
 ended() {
-    within 240 gone <(echo "$1")
+    within 240 is_gone "$1" || kill -KILL "$1"
     wait "$1"
     STATUS=$?
 }

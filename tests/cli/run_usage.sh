@@ -26,6 +26,9 @@ refused '^tutti run: -n: "65537" is out of range' run -n65537 true
 refused '^tutti run: -n: "4x" is not understood' run -n4x true
 refused "^tutti run: unknown flag '-np'; did you mean '-n'\\?$" run -np 4 true
 refused '^tutti run: -n: the value is empty' run -n '' true
+refused '^tutti run: --hosts: the value is empty; leave the flag out$' run --hosts '' true
+refused '^tutti run: --trace: the value is empty; leave the flag out$' run --trace= true
+refused '^tutti run: ./a\?b\?\[31m: not found$' run $'./a\nb\e[31m'
 refused '^tutti run: --ranks: "99999999999999999999" is out of range' run --ranks=99999999999999999999 true
 refused '^tutti run: -n needs a value$' run -n
 refused '^tutti run: --bind needs a value$' run --bind
@@ -82,6 +85,8 @@ check 'a folder that is gone' '2 tutti run: the current folder: No such file or 
 OUT=$(ulimit -Sn 70 && "$TUTTI" run -n 40 --no-prefix bash -c 'ulimit -Sn' 2>&1 | sort -u)
 check 'a soft limit is raised for the launcher only' 70 "$OUT"
 if [ "$(id -u)" -ne 0 ]; then
+    mkdir -m 0 closed
+    refused '^tutti run: closed/x: Permission denied, for a folder that it is in$' run closed/x
     ERR=$(ulimit -u 50 && exec "$TUTTI" run -n 100 true 2>&1)
     check 'too few processes' 2 $?
     matches 'the limit is named' 'RLIMIT_NPROC' "$ERR"

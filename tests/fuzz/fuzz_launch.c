@@ -9,6 +9,7 @@
 #include "base/status.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define tti_pmi_open fuzzed_pmi_open
 #define tti_pmi_one_host fuzzed_pmi_one_host
