@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz: runs=100000 */
+/* fuzz: runs=40000 */
 /* What people write: values of options, files of switch-over sizes, keys, addresses and port ranges, tables of numbers. Any
  * text is taken or refused with a sentence, and what is taken lies in its range. The first byte chooses. */
 #include "base/key.h"
