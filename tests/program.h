@@ -115,6 +115,7 @@ struct program {
     int per_host;      /* ranks of a host there; 0: all */
     bool messages;     /* there are any */
     bool threads;      /* a rank may have several */
+    bool withdraws;    /* sends are taken back */
 };
 
 /* ---- program_make.c ---------------------------------------------------------------------------------------------- */

@@ -357,6 +357,7 @@ static bool run_item(struct program_run *run, int number)
 /* Between ranks that share memory, what was said to the receiver cannot be taken back. */
 static bool can_take_back(const struct program_run *run, const struct program_item *item)
 {
+    if (item->sends && !run->program->withdraws) return false;
     return !item->sends || strstr(tutti_comm_transport(run->comms[item->family]), "tcp") != NULL;
 }
 

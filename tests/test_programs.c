@@ -53,7 +53,7 @@ static void choose_options(const struct program *program)
     setenv("TUTTI_TRACE_EVENTS", "300", 1);
 }
 
-static void run_place(struct program *program, const struct place *place)
+static void run_place(struct program *program, const struct place *place, bool withdraws)
 {
     char number[16];
     int threads = place->ranks == CONF_PAIRS && program->size % 2 == 0 ? 2 : 1;
@@ -65,6 +65,7 @@ static void run_place(struct program *program, const struct place *place)
     world.limit_s = LIMIT_S;
     program->world = place->name;
     program->messages = place->messages;
+    program->withdraws = withdraws;
     program->threads = place->ranks != CONF_SIMULATED;
     program->per_host = each * threads;
     if (place->hosts && place->ranks == CONF_SIMULATED) world.hosts = program->size / each;
@@ -101,7 +102,7 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
             if (only != NULL && strcmp(only, places[i].name) != 0) continue;
             if (!every && places[i].turn != 0 && places[i].turn != 1 + (int)(seed % 2)) continue;
-            run_place(program, &places[i]);
+            run_place(program, &places[i], every);
         }
     }
     free(program);
