@@ -126,7 +126,7 @@ struct tti_queue {
     _Atomic uint32_t busy;                 /* TTI_BUSY_…: who has it takes the ops forward */
     _Atomic uint32_t inside;               /* the keeper, while the right is kept */
     _Atomic uint32_t count;                /* ops in the queue and at hand */
-    _Atomic uint32_t starts;               /* ops so far */
+    _Atomic uint32_t starts;               /* ops so far, but those that are to be taken forward at once */
     uint32_t seen_starts;                  /* when the service thread last looked, */
     bool left_alone;                       /* and whether it left them alone then */
     _Atomic uintptr_t keeper;              /* the thread, or 0: none yet */

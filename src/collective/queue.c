@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define MS INT64_C(1000000)
-enum { HANDOVER_MS = 10, CLOSE_MS = 30000 };
+enum { HANDOVER_MS = 10, CLOSE_MS = 30000, LARGE_MAIL_BYTES = 4 << 20 };
 
 /* ---- One op ---------------------------------------------------------------------------------------------------- */
 
@@ -308,31 +308,39 @@ bool tti_queue_append(struct tti_started *started)
     return alone;
 }
 
+/* Messages tend to follow each other, and to be waited for by the dozen: a wake-up for each would cost more than most. */
+static enum tti_haste haste_of(const struct tti_started *started)
+{
+    bool mail = started->mail != NULL;
+    uint64_t bytes = mail ? tti_mail_bytes(started->mail) : started->op.in_bytes + started->op.out_bytes;
+    if (bytes <= TTI_STAGE_BYTES) return TTI_SOMETIME;
+    return mail && bytes < LARGE_MAIL_BYTES ? TTI_SOON : TTI_AT_ONCE;
+}
+
 void tti_queue_start(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
     struct tti_queue *queue = &comm->queue;
-    uint64_t bytes = started->mail != NULL ? tti_mail_bytes(started->mail)
-                                           : started->op.in_bytes + started->op.out_bytes;
-    bool many = started->op.many != NULL, much = bytes > TTI_STAGE_BYTES;
+    enum tti_haste haste = haste_of(started);
+    bool packs = started->op.many != NULL && haste == TTI_AT_ONCE;
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
     atomic_store_explicit(&started->out, true, memory_order_relaxed);
     started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
     atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
     atomic_store_explicit(&started->asked, false, memory_order_relaxed);
-    tti_queue_count_start(queue);
+    if (haste != TTI_AT_ONCE) tti_queue_count_start(queue);
     if (started->mail != NULL) {
         started->queued = true;
         atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
-        if (tti_queue_post_mail(started)) tti_service_wake(comm, much);
+        if (tti_queue_post_mail(started)) tti_service_wake(comm, haste);
         return;
     }
     atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
     bool alone = tti_queue_append(started);
-    if (alone && !(many && much)) open_first(started); /* pieces would be packed here */
-    tti_service_wake(comm, much);
+    if (alone && !packs) open_first(started);
+    tti_service_wake(comm, haste);
 }
 
 static tutti_status no_memory(const struct tti_op *op)

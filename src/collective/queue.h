@@ -102,8 +102,9 @@ void tti_started_free_all(tutti_comm *comm);
 extern int tti_service_threads;
 tutti_status tti_service_add(tutti_comm *comm, tutti_error *error);
 void tti_service_remove(tutti_comm *comm);
-/* There is an op to look after: soon, or promptly when it is worth a wake-up. */
-void tti_service_wake(const tutti_comm *comm, bool promptly);
+/* There is an op to look after: within a millisecond, a tenth of one, or at once, which costs a wake-up each. */
+enum tti_haste { TTI_SOMETIME, TTI_SOON, TTI_AT_ONCE };
+void tti_service_wake(const tutti_comm *comm, enum tti_haste haste);
 void tti_service_forked(void); /* in the child: the thread is not there */
 void tti_handles_forked(void);
 

@@ -207,7 +207,7 @@ bool tti_hand_start(struct tti_op *op)
         tti_queue_fail(started, status);
         tti_queue_give_back(comm);
     }
-    tti_service_wake(comm, false);
+    tti_service_wake(comm, TTI_SOMETIME);
     return true;
 }
 

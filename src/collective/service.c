@@ -226,12 +226,13 @@ void tti_service_remove(tutti_comm *comm)
     pthread_mutex_unlock(&service->life);
 }
 
-void tti_service_wake(const tutti_comm *comm, bool promptly)
+void tti_service_wake(const tutti_comm *comm, enum tti_haste haste)
 {
     struct tti_service *service = comm->queue.service;
     tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
     uint32_t state = atomic_load_explicit(&service->state, memory_order_relaxed);
-    if (state == ASLEEP || (promptly && state == DOZING)) tti_bell_ring(&service->bell, false);
+    if (state >= (haste == TTI_SOMETIME ? ASLEEP : haste == TTI_SOON ? DOZING : NAPPING))
+        tti_bell_ring(&service->bell, false);
 }
 
 void tti_service_forked(void)
