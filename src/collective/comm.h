@@ -122,14 +122,15 @@ enum { TTI_BUSY_NOBODY, TTI_BUSY_KEPT, TTI_BUSY_TAKEN, TTI_BUSY_ASKED };
 /* Ops that were started and have not ended, in order; see queue.c. */
 struct tti_started;
 struct tti_queue {
-    _Atomic uint32_t lock;                 /* of first, last and free: held for a few instructions */
-    _Atomic uint32_t busy;                 /* TTI_BUSY_…: who has it takes the ops forward */
-    _Atomic uint32_t inside;               /* the keeper, while the right is kept */
-    _Atomic uint32_t count;                /* ops in the queue and at hand */
-    _Atomic uint32_t starts;               /* ops so far, but those that are to be taken forward at once */
-    uint32_t seen_starts;                  /* when the service thread last looked, */
-    bool left_alone;                       /* and whether it left them alone then */
-    _Atomic uintptr_t keeper;              /* the thread, or 0: none yet */
+    _Atomic uint32_t lock;    /* of first, last and free: held for a few instructions */
+    _Atomic uint32_t busy;    /* TTI_BUSY_…: who has it takes the ops forward */
+    _Atomic uint32_t inside;  /* the keeper, while the right is kept */
+    _Atomic uint32_t count;   /* ops in the queue and at hand */
+    _Atomic uint32_t starts;  /* ops so far, but those that are to be taken forward at once */
+    uint32_t seen_starts;     /* when the service thread last looked, */
+    bool left_alone;          /* and whether it left them alone then */
+    bool unhurried;           /* one that need not be taken forward at once was started since there were none */
+    _Atomic uintptr_t keeper; /* the thread, or 0: none yet */
     _Atomic(struct tti_started *) at_hand; /* the one that is not in the queue, or NULL */
     struct tti_started *spare;             /* a place for the next of these; of whoever has the right */
     _Atomic uint32_t waiters;              /* threads that wait for an op while another is busy */

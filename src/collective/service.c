@@ -69,13 +69,15 @@ static void unlock(const struct tti_service *service, pthread_mutex_t *mutex)
 }
 
 /* One was started since the last look, so that they may well be waited for, or somebody is at them. Ops that are not at hand
- * are left alone for that only once: then they are taken forward, whatever else is started. */
+ * are left alone for a start only once: then they are taken forward, whatever else is started. */
 static bool is_fresh(struct tti_queue *queue, bool started)
 {
     if (atomic_load_explicit(&queue->at_hand, memory_order_relaxed) != NULL)
         return started || atomic_load_explicit(&queue->inside, memory_order_relaxed) != 0;
     queue->left_alone = started && !queue->left_alone;
-    return queue->left_alone || atomic_load_explicit(&queue->busy, memory_order_relaxed) == TTI_BUSY_TAKEN;
+    queue->unhurried = queue->unhurried || started;
+    bool busy = atomic_load_explicit(&queue->busy, memory_order_relaxed) == TTI_BUSY_TAKEN;
+    return queue->left_alone || (queue->unhurried && busy);
 }
 
 static struct round walk(struct tti_service *service, bool look)
@@ -87,7 +89,10 @@ static struct round walk(struct tti_service *service, bool look)
         bool started = starts != comm->queue.seen_starts;
         comm->queue.seen_starts = starts;
         round.fresh = round.fresh || started;
-        if (atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0) continue;
+        if (atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0) {
+            comm->queue.unhurried = false;
+            continue;
+        }
         if (is_fresh(&comm->queue, started)) {
             round.fresh = true;
             continue;
