@@ -136,6 +136,7 @@ static void cancel_those(tutti_comm *comm)
     struct tti_queue *queue = &comm->queue;
     bool late = false;
     atomic_store_explicit(&queue->cancels, false, memory_order_seq_cst);
+    tti_messages_lock(comm);
     TTI_LIST_EACH(link, &queue->mail)
     {
         struct tti_mail *mail = tti_mail_on(link);
@@ -143,6 +144,7 @@ static void cancel_those(tutti_comm *comm)
         if (cancelled != 0 && mail->batch.left > 0)
             late = cancel(comm, mail, cancelled == TTI_CANCEL_GENTLY) != NULL || late;
     }
+    tti_messages_unlock(comm);
     if (late) atomic_store_explicit(&queue->cancels, true, memory_order_relaxed); /* until these have ended */
 }
 
@@ -150,11 +152,12 @@ bool tti_queue_drive_mail(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
     if (tti_list_is_empty(&queue->mail)) return false;
+    /* before it is looked whether peers have left: what was taken back before that harms nobody */
+    if (atomic_load_explicit(&queue->cancels, memory_order_acquire)) cancel_those(comm);
     if (tti_messages_are_quiet(comm)) tell(queue);
     tutti_status status = tti_comm_is_broken(comm) ? TUTTI_IN_PROGRESS : tti_messages_progress(comm);
     if (status != TUTTI_OK) fail_all(comm, status < 0 ? status : tti_comm_health(comm, TTI_RECV, false));
     tti_messages_lock(comm);
-    if (atomic_load_explicit(&queue->cancels, memory_order_acquire)) cancel_those(comm);
     bool moved = !tti_list_is_empty(&queue->ended_mail);
     TTI_LIST_EACH(link, &queue->ended_mail) finish(TTI_LIST_OF(link, struct tti_mail, batch.on));
     tti_messages_unlock(comm);
