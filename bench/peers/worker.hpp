@@ -54,7 +54,8 @@ class adapter
     /* Before the first call of a cell, not timed. False: the library has no such operation. */
     virtual bool prepare(const call &wanted, const buffers &memory) = 0;
 
-    /* `times` prepared calls back to back; of ping_pong, round trips, of window, windows; and then only ranks 0 and 1 are asked. */
+    /* `times` prepared calls back to back: of ping_pong, round trips, of window, windows, and of these only ranks 0 and 1
+     * are asked. */
     virtual void repeat(int times) = 0;
 
     virtual void barrier() = 0;

@@ -29,7 +29,7 @@ enum {
     LINGER_US = 20000, /* naps this long before it sleeps, when there are no ops */
     SLEEP_MS = 1000
 };
-enum { AWAKE, NAPPING, DOZING, ASLEEP };
+enum { AWAKE, NAPPING, DOZING, ASLEEP }; /* the longer until it looks again, the later */
 
 struct tti_service {
     pthread_mutex_t life; /* of the thread's start and end; taken before `lock` */

@@ -3,7 +3,6 @@
 # ctest: timeout=300
 # One program under every launcher that is installed here; what is not is said.
 source "$(dirname "$0")/run.bash"
-: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
 
 cat >hello.c <<'END'
 #include <stdio.h>
@@ -18,7 +17,7 @@ static int work(tutti_comm *world, int argc, char **argv)
 }
 int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
 END
-"$CC" -I "$SRC/include" hello.c -o hello -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
+compile hello
 
 # launched WHAT SIZE COMMAND...: ranks of one world, and in order; leaves OUT, ERR and STATUS
 launched() {

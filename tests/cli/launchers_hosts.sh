@@ -12,7 +12,7 @@ if [ -z "${TUTTI_TEST_INSIDE:-}" ]; then
 fi
 unset TUTTI_TEST_INSIDE
 source "$(dirname "$0")/run.bash"
-: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
+: "${SRC:?}" "${BUILD:?}"
 
 # ---- The hosts
 ip link set lo up
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
 }
 #endif
 END
-"$CC" -I "$SRC/include" hello.c -o hello -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
+compile hello
 all=$'rank 0 of 4 on a: 6\nrank 1 of 4 on a: 6\nrank 2 of 4 on b: 6\nrank 3 of 4 on b: 6'
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=$DIR/shell
 export OMPI_MCA_btl_base_warn_component_unused=0

@@ -49,6 +49,17 @@ refused() {
     matches "message of: $*" "$pattern" "$ERR"
 }
 
+# compile NAME: NAME.c, a program that uses the library, to NAME
+compile() {
+    "${CC:-cc}" -I "${SRC:?}/include" "$1.c" -o "$1" -L "${BUILD:?}" -ltutti "-Wl,-rpath,$BUILD" || exit 1
+}
+
+# make_shell: ./shell stands for ssh; whatever the host, the command is run here
+make_shell() {
+    printf '#!/usr/bin/env bash\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec bash -c "$*"\n' >shell
+    chmod +x shell
+}
+
 # within SECONDS COMMAND...: polls until the command succeeds
 within() {
     local end=$((SECONDS + $1))

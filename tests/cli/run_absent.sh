@@ -4,7 +4,6 @@
 # Ranks that end before they join: those that wait for them are told at once, and who it was; a job in which nobody joins is
 # none of the library's business.
 source "$(dirname "$0")/run.bash"
-: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
 cat >join.c <<'END'
 #include <signal.h>
 #include <stdio.h>
@@ -39,9 +38,8 @@ int main(int argc, char **argv)
     return status;
 }
 END
-"$CC" -I "$SRC/include" join.c -o join -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
-printf '#!/usr/bin/env bash\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec bash -c "$*"\n' >shell
-chmod +x shell
+compile join
+make_shell
 export TUTTI_JOIN_TIMEOUT_MS=100s # who waits for that long says something else
 
 # told RANK HOW OTHERS: what each of the others says; absent: and of nobody else

@@ -3,7 +3,6 @@
 # ctest: timeout=60 processors=2
 # The rank that failed first is named, and its status returned, although all others have noticed and ended before it has.
 source "$(dirname "$0")/run.bash"
-: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
 cat >fail.c <<'END'
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +27,8 @@ static int work(tutti_comm *world, int argc, char **argv)
 }
 int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
 END
-"$CC" -I "$SRC/include" fail.c -o fail -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
-printf '#!/usr/bin/env bash\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec bash -c "$*"\n' >shell
-chmod +x shell
+compile fail
+make_shell
 
 for transport in shm tcp; do
     tool run -n 4 --grace-ms 100s --transport $transport ./fail

@@ -4,7 +4,6 @@
 # One world of ranks that several launchers have started: by hand, over a remote shell, between network namespaces, and by
 # another launcher than `tutti run`.
 source "$(dirname "$0")/run.bash"
-: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
 cat >hello.c <<'END'
 #include <stdio.h>
 #include <tutti/tutti.h>
@@ -18,9 +17,8 @@ static int work(tutti_comm *world, int argc, char **argv)
 }
 int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
 END
-"$CC" -I "$SRC/include" hello.c -o hello -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
-printf '#!/usr/bin/env bash\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec bash -c "$*"\n' >shell
-chmod +x shell
+compile hello
+make_shell
 export TUTTI_JOIN_TIMEOUT_MS=60s
 four=$'rank 0 of 4: 6\nrank 1 of 4: 6\nrank 2 of 4: 6\nrank 3 of 4: 6'
 ranks() { sed 's/^\[[0-9]*\] //' "$@" | sort; }

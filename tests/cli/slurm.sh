@@ -4,7 +4,6 @@
 # Under Slurm's srun, for real: a cluster of this one host, with everything in a private folder. Its daemons start as root
 # only; elsewhere the environment that they make is tested by itself (launch, cli.launchers).
 source "$(dirname "$0")/run.bash"
-: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
 PATH=$PATH:/usr/sbin
 for need in slurmctld slurmd srun sbatch sinfo; do
     command -v $need >/dev/null || { echo "skip: $need is not installed (Debian: slurmctld slurmd slurm-client)"; exit 77; }
@@ -24,7 +23,7 @@ static int work(tutti_comm *world, int argc, char **argv)
 }
 int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
 END
-"$CC" -I "$SRC/include" hello.c -o hello -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
+compile hello
 
 is_free() { ! (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 port=$((20000 + RANDOM % 10000))

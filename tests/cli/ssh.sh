@@ -4,7 +4,6 @@
 # `tutti run --hosts` by a real ssh to a real sshd with keys and settings of its own: one server per connection, started by
 # the client as its proxy, so that there is no port and nothing that stays.
 source "$(dirname "$0")/run.bash"
-: "${CC:=cc}" "${SRC:?}" "${BUILD:?}"
 sshd=$(PATH=$PATH:/usr/sbin:/sbin command -v sshd) || { echo 'skip: sshd is not installed (Debian: openssh-server)'; exit 77; }
 for need in ssh ssh-keygen; do
     command -v $need >/dev/null || { echo "skip: $need is not installed (Debian: openssh-client)"; exit 77; }
@@ -66,7 +65,7 @@ static int work(tutti_comm *world, int argc, char **argv)
 }
 int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
 END
-"$CC" -I "$SRC/include" hello.c -o hello -L "$BUILD" -ltutti "-Wl,-rpath,$BUILD" || exit 1
+compile hello
 tool "${over[@]}" --hosts a,b -n 2 ./hello
 check 'ranks that join: status' 0 $STATUS
 check 'ranks that join' $'[0] 6\n[1] 6\n[2] 6\n[3] 6' "$(sort <<<"$OUT")"
