@@ -238,6 +238,44 @@ static void test_in_turn(const char *setting)
                "%s: %s", tutti_status_name(step->status), step->error.text);
 }
 
+static int waiter;
+
+/* The waiter has started a collective, in which others wait for it and it for rank 3, which does not come; it waits for a message
+ * that is to come after that. */
+static void await_beside(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { EACH = 100000 }; /* so much goes round in a ring */
+    static int32_t in[EACH], out[5 * EACH];
+    int32_t x;
+    int rank = tutti_rank(comm);
+    tutti_op gathers, comes;
+    fault_meet(comm);
+    if (rank == victim) {
+        for (int other = 0; other < 5; other++)
+            if (other != victim && other != waiter) fault_await_mark(other, 1);
+    } else if (rank == waiter) {
+        CHECK(tutti_all_gather_start(tutti_within(comm, 60000), in, out, EACH, TUTTI_I32, &gathers) == TUTTI_OK);
+        CHECK(tutti_recv_start(tutti_within(comm, 60000), &x, 1, TUTTI_I32, 2, 7, NULL, &comes) == TUTTI_OK);
+        FAULT_CALL(self, comm, tutti_wait(comes));
+        tutti_wait(gathers);
+    } else {
+        FAULT_CALL(self, comm, tutti_all_gather(tutti_within(comm, 2000), in, out, EACH, TUTTI_I32));
+        atomic_store(&self->mark, 1);
+    }
+    if (rank != victim) FAULT_CALL(self, comm, tutti_barrier(comm));
+}
+
+static void test_beside(int rank, const char *setting)
+{
+    struct fault_world world = {.size = 5, .processes = true, .body = await_beside};
+    world.settings[0] = setting;
+    victim = 3;
+    waiter = rank;
+    fault_title("rank %d waits for a message beside a collective to which rank 3 does not come, %s", rank, setting);
+    fault_run(&world);
+    check_error(world.size, TUTTI_ERR_TIMEOUT);
+}
+
 int main(void)
 {
     fault_begin(110);
@@ -257,5 +295,7 @@ int main(void)
     test_chain(FAULT_BARRIER, "TUTTI_HOST_PROCESSES=2");
     test_chain(FAULT_ALL_GATHER_V, "TUTTI_TRANSPORT=tcp");
     test_in_turn("TUTTI_TRANSPORT=tcp");
+    test_beside(4, "TUTTI_TRANSPORT=tcp");
+    test_beside(0, "TUTTI_HOST_PROCESSES=2");
     return fault_end();
 }

@@ -248,14 +248,16 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     }
     int peer = *waitable->waiting_for;
     bool message = waitable->kind > TTI_LEAVE;
+    bool shows = !message || !waitable->drives; /* else a collective beside it does */
     int last = peer < 0 || waitable->kind >= TTI_LEAVE ? peer : blame(comm, peer);
-    if (comm->local != NULL) tti_local_await(comm, last);
+    if (comm->local != NULL && shows) tti_local_await(comm, last);
     if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return false;
     tti_net_lock(lanes->net);
-    if (lanes->asked != peer || (first && message)) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable));
-    lanes->asked = peer;
+    int *asked = message ? &lanes->asked_for_message : &lanes->asked;
+    if (*asked != peer || (first && message)) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable));
+    *asked = peer;
     if (!message && !waitable->started) ask_back(lanes);
-    if (!message || !waitable->started) tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, first);
+    if (shows) tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, first);
     const struct tti_lane *lane = tti_lane_at(lanes, peer);
     const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
     bool seen = told != NULL && lane->stuck && told->sequence > lanes->sequence;

@@ -459,7 +459,7 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks over %s", comm->size,
                              net->transport->ops->name);
     }
-    lanes->mismatched = lanes->asked = -1;
+    lanes->mismatched = lanes->asked = lanes->asked_for_message = -1;
     lanes->frames = (struct tti_frames){.transport = net->transport, .comm = id, .ranks = comm->members};
     comm->lanes = lanes;
     comm->frames = &lanes->frames;

@@ -15,8 +15,8 @@
  * and the asker has not called that collective, both would wait for ever.
  *
  * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all blame the
- * rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a blocking message it
- * tells those that wait in messages for it, whose errors then say so.
+ * rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a blocking message, with
+ * nothing else in flight, it tells those that wait in messages for it, whose errors then say so.
  *
  * Everything here but the word `lock` is guarded by that lock, which is never held while data are reduced.
  */
@@ -152,6 +152,7 @@ struct tti_lanes {
     int64_t tell_ns;          /* when those that wait for this rank are told again for whom */
     bool tells;               /* some were */
     int asked;                /* whom the op that runs has asked because it waits long; -1: nobody */
+    int asked_for_message;    /* and a message, beside it or alone */
     bool heard_break;         /* from somebody who told everyone */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
     struct tti_frames frames; /* for messages */

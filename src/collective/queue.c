@@ -127,19 +127,23 @@ static struct tti_waitable waitable_of(struct tti_started *started)
                                  .vigil = &started->vigil};
 }
 
+tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns)
+{
+    struct tti_started *first = first_of(comm);
+    if (first == NULL || first->failed != TUTTI_OK || first->op.state == TTI_OP_QUEUED) return TUTTI_OK;
+    struct tti_waitable waitable = waitable_of(first);
+    waitable.progress = tti_op_progress;
+    waitable.object = &first->op;
+    tutti_status status = tti_comm_look(comm, &waitable, now_ns);
+    if (status < 0) tti_queue_fail(first, status);
+    return status;
+}
+
 bool tti_queue_help(tutti_comm *comm, bool look)
 {
     if (!tti_queue_try(comm)) return false;
     bool moved = tti_queue_drive(comm);
-    struct tti_started *first = look ? first_of(comm) : NULL;
-    if (first != NULL && first->failed == TUTTI_OK && first->op.state != TTI_OP_QUEUED) {
-        struct tti_waitable waitable = waitable_of(first);
-        struct tti_op *op = &first->op;
-        waitable.progress = tti_op_progress;
-        waitable.object = op;
-        tutti_status status = tti_comm_look(comm, &waitable, tti_now_ns());
-        if (status < 0) tti_queue_fail(first, status);
-    }
+    if (look) tti_queue_look(comm, tti_now_ns());
     if (look) tti_queue_look_at_mail(comm);
     tti_queue_give_back(comm);
     return moved;

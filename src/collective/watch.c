@@ -180,6 +180,7 @@ static tutti_status look(struct watch *watch)
     tutti_comm *comm = watch->comm;
     struct tti_vigil *vigil = watch->vigil;
     int64_t now = watch->now_ns;
+    if (watch->waitable->drives) TTI_TRY(tti_queue_look(comm, now));
     if (vigil->since_ns == 0) vigil->since_ns = now;
     if (now - vigil->looked_ns >= LOOK_MS * MS) {
         bool first = vigil->looked_ns == 0;
