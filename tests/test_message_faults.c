@@ -200,6 +200,39 @@ static void nobody_takes(tutti_comm *comm, struct fault_rank *self)
     free(x);
 }
 
+/* What breaks a comm came with what was waited for on another one: its error is told to who uses it, and not before. */
+static void break_apart(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { TIMES = 20 };
+    int rank = tutti_rank(comm);
+    for (int i = 0; i < TIMES; i++) {
+        tutti_comm *apart;
+        tutti_op op;
+        int32_t x = 0;
+        float y = 0;
+        CHECK(tutti_comm_split(comm, 0, rank, &apart) == TUTTI_OK);
+        if (rank == 0) CHECK(tutti_recv_start(apart, &x, 1, TUTTI_I32, 1, 7, NULL, &op) == TUTTI_OK);
+        CHECK(tutti_barrier(comm) == TUTTI_OK);
+        if (rank == 0) {
+            CHECK(tutti_recv(comm, &x, 1, TUTTI_I32, 1, 8, NULL) == TUTTI_OK);
+            CHECK(tutti_comm_error(apart) == NULL);
+            CHECK(tutti_wait(op) == TUTTI_ERR_MISMATCH);
+            says(apart, "rank 0 receives i32 with tag 7");
+        } else {
+            CHECK(tutti_send(apart, &y, 1, TUTTI_F32, 0, 7) == TUTTI_OK);
+            CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 8) == TUTTI_OK);
+        }
+        tutti_comm_free(apart);
+    }
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+}
+
+static void test_apart(void)
+{
+    fault_run_body("a message of another type on another comm", break_apart, 2, true, true);
+    for (int rank = 0; rank < 2; rank++) CHECK(fault_shared->ranks[rank].steps[0].status == TUTTI_OK);
+}
+
 static void test_unmatched(void)
 {
     static const size_t counts[] = {1, 1000, 100000};
@@ -322,6 +355,7 @@ int main(void)
     test_errors();
     test_breaks();
     test_unmatched();
+    test_apart();
     test_deaths();
     return fault_end();
 }

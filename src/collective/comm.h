@@ -315,6 +315,9 @@ tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status
 /* Breaks the comm for all ranks, or takes over the error that already broke it. `peer`: whom it is about, or -1. */
 tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,
                             ...) __attribute__((format(printf, 5, 6)));
+/* The same by who moves frames, maybe for another comm: who uses this one takes the error over (tti_comm_health). */
+tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer,
+                                  const char *format, ...) __attribute__((format(printf, 5, 6)));
 static inline bool tti_comm_is_broken(const tutti_comm *comm)
 {
     return atomic_load_explicit(&comm->area->broken, memory_order_seq_cst) != TTI_WHOLE;

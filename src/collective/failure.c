@@ -100,6 +100,21 @@ tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
     return adopt(comm, kind, comm->called, &comm->error);
 }
 
+/* False: it is broken already. */
+static bool break_with(tutti_comm *comm, const tutti_error *error)
+{
+    uint32_t whole = TTI_WHOLE;
+    if (!atomic_compare_exchange_strong_explicit(&comm->area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
+                                                 memory_order_seq_cst))
+        return false;
+    comm->area->failure = *error;
+    atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
+    comm->provider->spread(comm);
+    note_cause(comm, error->peer);
+    tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error->text);
+    return true;
+}
+
 tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,
                             ...)
 {
@@ -109,16 +124,21 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
     va_start(arguments, format);
     vsnprintf(error.text, sizeof error.text, format, arguments);
     va_end(arguments);
-    uint32_t whole = TTI_WHOLE;
-    if (!atomic_compare_exchange_strong_explicit(&comm->area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
-                                                 memory_order_seq_cst))
-        return adopt(comm, kind, comm->sequence, comm->sink);
-    comm->area->failure = error;
+    if (!break_with(comm, &error)) return adopt(comm, kind, comm->sequence, comm->sink);
     *comm->sink = error;
-    atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
-    comm->provider->spread(comm);
-    note_cause(comm, peer);
-    tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error.text);
+    return status;
+}
+
+tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer,
+                                  const char *format, ...)
+{
+    tutti_error error;
+    fill(comm, &error, 0, kind, status, peer);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, sizeof error.text, format, arguments);
+    va_end(arguments);
+    break_with(comm, &error);
     return status;
 }
 

@@ -232,9 +232,10 @@ static tutti_status wrong_type(const struct tti_recv *recv)
     const struct tti_letter *letter = &recv->letter;
     char site[112];
     tti_site_describe(letter->site, site, sizeof site);
-    return tti_comm_break(letter->comm, TTI_RECV, TUTTI_ERR_MISMATCH, recv->source,
-                          "rank %d receives %s with tag %d%s from rank %d, which sent %s", letter->comm->rank,
-                          tutti_type_name(letter->type), recv->got, site, recv->source, tutti_type_name(recv->came));
+    return tti_comm_break_apart(letter->comm, TTI_RECV, TUTTI_ERR_MISMATCH, recv->source,
+                                "rank %d receives %s with tag %d%s from rank %d, which sent %s", letter->comm->rank,
+                                tutti_type_name(letter->type), recv->got, site, recv->source,
+                                tutti_type_name(recv->came));
 }
 
 /* Whether the receive takes this message. If not, it has ended or broken the comm. */
@@ -281,9 +282,9 @@ struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note
     bool large = note->kind == TTI_NOTE_LARGE;
     struct tti_early *early = tti_malloc(1, sizeof *early + (large ? 0 : note->bytes));
     if (early == NULL) {
-        box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
-                                                "rank %d has no memory for a message of rank %d that came early",
-                                                comm->rank, box->peer);
+        box->messages->failure = tti_comm_break_apart(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
+                                                      "rank %d has no memory for a message of rank %d that came early",
+                                                      comm->rank, box->peer);
         return NULL;
     }
     *early = (struct tti_early){.bytes = note->bytes, .tag = note->tag, .type = note->type, .large = large};
@@ -411,6 +412,7 @@ static tutti_status post_recv(struct tti_recv *recv)
     recv->order = ++messages->order;
     messages->failure = TUTTI_OK;
     tti_recv_look_out(recv);
+    if (messages->failure != TUTTI_OK) tti_comm_health(letter->comm, TTI_RECV, false);
     return letter->status;
 }
 
@@ -502,7 +504,8 @@ static tutti_status make_progress(tutti_comm *comm)
     if (!tti_list_is_empty(&messages->any)) look_at_others(messages, messages->turn, comm->size);
     if (quiet) tidy(messages);
     while (!tti_list_is_empty(&messages->work) && work_once(messages)) look_at_active(messages);
-    if (messages->failure != TUTTI_OK || !quiet) return messages->failure;
+    if (messages->failure != TUTTI_OK) return tti_comm_health(comm, TTI_RECV, false);
+    if (!quiet) return TUTTI_OK;
     return alone ? tti_message_check_alone(messages) : tti_message_check_left(messages);
 }
 

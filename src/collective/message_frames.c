@@ -49,8 +49,9 @@ static void send_frame(struct tti_box *box, struct carrier *carrier, const struc
 static bool no_memory(struct tti_box *box)
 {
     tutti_comm *comm = box->messages->comm;
-    box->messages->failure = tti_comm_break(comm, TTI_SEND, TUTTI_ERR_MEMORY, comm->rank,
-                                            "rank %d has no memory for a message to rank %d", comm->rank, box->peer);
+    box->messages->failure = tti_comm_break_apart(comm, TTI_SEND, TUTTI_ERR_MEMORY, comm->rank,
+                                                  "rank %d has no memory for a message to rank %d", comm->rank,
+                                                  box->peer);
     return false;
 }
 
@@ -172,10 +173,11 @@ static bool is_sound(const struct tti_note *note, uint64_t bytes)
 static void complain(struct tti_box *box, const struct tti_frame_head *head)
 {
     tutti_comm *comm = box->messages->comm;
-    box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
-                                            "rank %d got a frame of rank %d that makes no sense (kind %d, %llu bytes); "
-                                            "do all ranks use the same version?",
-                                            comm->rank, box->peer, head->kind, (unsigned long long)head->bytes);
+    box->messages->failure = tti_comm_break_apart(
+        comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
+        "rank %d got a frame of rank %d that makes no sense (kind %d, %llu bytes); "
+        "do all ranks use the same version?",
+        comm->rank, box->peer, head->kind, (unsigned long long)head->bytes);
 }
 
 /* A cookie is what a message is put aside in or, marked, the letter that it comes to. */
@@ -223,8 +225,9 @@ void *tti_frame_begin(tutti_comm *comm, int peer, const struct tti_frame_head *h
     struct tti_note note = note_of(head);
     if (comm->messages->stopped) return NULL;
     if (box == NULL) {
-        comm->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
-                                                 "rank %d has no memory for messages of rank %d", comm->rank, peer);
+        comm->messages->failure = tti_comm_break_apart(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
+                                                       "rank %d has no memory for messages of rank %d", comm->rank,
+                                                       peer);
         return NULL;
     }
     if (!is_sound(&note, head->bytes)) {

@@ -240,7 +240,7 @@ static struct tti_letter *subject(struct tti_box *box, const struct tti_note *no
     if (makes_sense(letter, note)) return letter;
     if (box->messages->stopped) return NULL;                        /* about a letter that has failed, */
     if (letter == NULL && about_send && box->withdrew) return NULL; /* or was withdrawn */
-    box->messages->failure = tti_comm_break(
+    box->messages->failure = tti_comm_break_apart(
         comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
         "rank %d got a note of kind %d about large message %u of rank %d that makes "
         "no sense; do all ranks use the same version?",

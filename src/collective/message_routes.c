@@ -171,10 +171,11 @@ static void take_given(struct tti_box *box, const void *data, uint64_t bytes)
     if (box->messages->stopped) return;
     if (bytes > box->given.bytes - box->given_done || (box->given_to == NULL && early == NULL)) {
         tutti_comm *comm = box->messages->comm;
-        box->messages->failure = tti_comm_break(comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
-                                                "rank %d got more of a message of rank %d than it was to have; do all "
-                                                "ranks use the same version?",
-                                                comm->rank, box->peer);
+        box->messages->failure = tti_comm_break_apart(
+            comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
+            "rank %d got more of a message of rank %d than it was to have; do all "
+            "ranks use the same version?",
+            comm->rank, box->peer);
         return;
     }
     char *target = box->given_to != NULL ? box->given_to->out : (char *)early->data;
