@@ -441,8 +441,15 @@ tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
 
 /* ---- tutti_main ------------------------------------------------------------------------------------------------ */
 
+/* All or nothing: no rank of this process begins before the threads of all have been started. */
+struct gate {
+    tti_bell rung;
+    bool open;
+};
+
 struct rank_task {
     struct tti_task task;
+    struct gate *gate;
     tutti_work *work;
     tutti_comm *comm;
     int argc, result;
@@ -467,9 +474,17 @@ static void lose_rank(void *argument)
     rank->lost = true;
 }
 
+static bool goes_through(struct gate *gate)
+{
+    while (atomic_load_explicit(&gate->rung, memory_order_acquire) == 0)
+        tti_bell_sleep(&gate->rung, 0, INT64_C(1000000000), false);
+    return gate->open;
+}
+
 static void *run_rank(void *argument)
 {
     struct rank_task *rank = argument;
+    if (!goes_through(rank->gate)) return NULL;
     pthread_cleanup_push(lose_rank, rank); /* work may end its thread without returning */
     rank->comm->of_main = true;
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
@@ -479,24 +494,34 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
-/* Threads that could not be started are marked lost, so that those that run end with an error instead of waiting. */
+static int give_up(struct rank_task *tasks, int count, int started, const tutti_error *error)
+{
+    for (int i = 0; i < count; i++) {
+        lose_comms(tasks[i].comm); /* ranks of other processes may have begun */
+        tti_comm_destroy(tasks[i].comm);
+    }
+    tti_log(TUTTI_ERROR, "only %d of %d threads could be started, so no rank of this process begins: %s", started,
+            count, error->text);
+    return 1;
+}
+
 static int run_threads(struct rank_task *tasks, int count)
 {
     tutti_error error = {0};
+    struct gate gate = {0};
     int started = 0, result = 0;
-    for (; started < count; started++)
+    for (; started < count; started++) {
+        tasks[started].gate = &gate;
         if (tti_task_start(&tasks[started].task, run_rank, &tasks[started], &error) != TUTTI_OK) break;
-    for (int i = started; i < count; i++) {
-        lose_comms(tasks[i].comm);
-        tti_comm_destroy(tasks[i].comm);
-        result = 1;
     }
-    if (started < count) tti_log(TUTTI_ERROR, "a rank could not be started: %s", error.text);
-    for (int i = 0; i < started; i++) {
-        tti_task_join(&tasks[i].task);
+    gate.open = started == count;
+    tti_bell_ring(&gate.rung, false);
+    for (int i = 0; i < started; i++) tti_task_join(&tasks[i].task);
+    if (!gate.open) return give_up(tasks, count, started, &error);
+    for (int i = 0; i < count; i++) {
         if (tasks[i].lost) tti_comm_destroy(tasks[i].comm);
+        if (result == 0) result = tasks[i].result;
     }
-    for (int i = 0; i < started && result == 0; i++) result = tasks[i].result;
     return result;
 }
 
