@@ -172,8 +172,8 @@ typedef struct tutti_error {
     char text[480];     /* one sentence: what, who, where, what to do */
 } tutti_error;
 
-/* The last error of this comm; NULL after a call with success. Valid until the next call on the comm, or the next op
- * that is waited for and has failed. */
+/* The last error of this comm; NULL after an operation with success (tutti_free and the like are none: who cleans up can
+ * still explain). Valid until the next call on the comm, or the next op that is waited for and has failed. */
 TUTTI_API const tutti_error *tutti_comm_error(const tutti_comm *comm);
 
 /* Prints that error to `stream` for people. Returns 1 if there was one, 0 otherwise: `return tutti_explain(…)`. A
