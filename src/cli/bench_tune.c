@@ -17,10 +17,19 @@ static const double tune_sample_seconds = 0.4e-3;
 static const double worth_changing = 0.02; /* mean gain, relative to the faster way */
 
 enum tune_kind {
-    TUNE_UP_TO, /* a size up to the value goes the small way */
-    TUNE_FROM,  /* a size from the value on goes the large way */
-    TUNE_BEST,  /* no switch-over: the value with the least time */
-    TUNE_RANKS  /* compared with the number of ranks */
+    TUNE_UP_TO,       /* a size up to the value goes the small way */
+    TUNE_FROM,        /* a size from the value on goes the large way */
+    TUNE_BEST,        /* no switch-over: the value with the least time */
+    TUNE_RANKS_UP_TO, /* as the first two, of the number of ranks */
+    TUNE_RANKS_FROM
+};
+
+/* What the value counts, where the sizes are of one buffer of one rank. */
+enum tune_unit {
+    TUNE_OF_BUFFER,
+    TUNE_OF_TWO_EACH, /* two buffers of every rank */
+    TUNE_OF_ALL,      /* one of every rank and one more */
+    TUNE_OF_FEW       /* the buffer of up to 7 ranks; with every 8 more, the size goes up by the value */
 };
 
 struct tune_row {
@@ -28,16 +37,17 @@ struct tune_row {
     enum tune_kind kind;
     const char *ops[TUNE_OPS]; /* measured; the second may be NULL */
     size_t from, to;           /* sizes (or values, for TUNE_BEST), each twice the last */
-    size_t at;                 /* TUNE_BEST: the size measured */
-    bool messages;             /* matters to ranks that exchange messages; else to those that share memory */
-    bool is_private;           /* on private buffers */
-    bool processes;            /* matters between processes only */
+    size_t at;                 /* the size measured, where the value is no switch-over size */
+    enum tune_unit unit;
+    bool messages;   /* matters to ranks that exchange messages; else to those that share memory */
+    bool is_private; /* on private buffers */
+    bool processes;  /* matters between processes only */
     int min_ranks;
-    bool two_ranks;    /* the value is of two ranks */
-    bool no_attach;    /* measured without cross-memory attach */
-    bool of_all_ranks; /* the value counts the buffers of all ranks, the sizes one buffer of one rank */
+    bool two_ranks; /* the value is of two ranks */
+    bool no_attach; /* measured without cross-memory attach */
     enum { TUNE_ALWAYS, TUNE_CROWDED, TUNE_UNCROWDED } when;
     const char *in_place_of; /* what ranks that have joined go by; NULL: this one */
+    bool replaced;           /* ranks that share cores join with another value, which is not for the file */
 };
 
 static const struct tune_row tune_rows[] = {
@@ -47,14 +57,16 @@ static const struct tune_row tune_rows[] = {
      .from = 64,
      .to = 8192,
      .min_ranks = 2,
-     .when = TUNE_UNCROWDED},
+     .when = TUNE_UNCROWDED,
+     .replaced = true},
     {.name = "staged",
      .kind = TUNE_UP_TO,
      .ops = {"broadcast"},
      .from = 64,
      .to = 8192,
      .min_ranks = 2,
-     .when = TUNE_UNCROWDED},
+     .when = TUNE_UNCROWDED,
+     .replaced = true},
     {.name = "one_shot_crowded",
      .kind = TUNE_UP_TO,
      .ops = {"all_reduce", "all_gather"},
@@ -77,7 +89,14 @@ static const struct tune_row tune_rows[] = {
      .from = 65536,
      .to = 16 << 20,
      .min_ranks = 1,
-     .of_all_ranks = true},
+     .unit = TUNE_OF_TWO_EACH},
+    {.name = "stream_to_all",
+     .kind = TUNE_FROM,
+     .ops = {"broadcast"},
+     .from = 1 << 20,
+     .to = 16 << 20,
+     .min_ranks = 2,
+     .unit = TUNE_OF_ALL},
     {.name = "chunk",
      .kind = TUNE_BEST,
      .ops = {"all_reduce", "broadcast"},
@@ -111,7 +130,47 @@ static const struct tune_row tune_rows[] = {
      .messages = true,
      .min_ranks = 2,
      .two_ranks = true},
-    {.name = "dissemination", .kind = TUNE_RANKS, .ops = {"barrier"}, .from = 1, .to = 1, .min_ranks = 2},
+    {.name = "message_paired",
+     .kind = TUNE_UP_TO,
+     .ops = {"all_reduce", "all_gather"},
+     .from = 4096,
+     .to = 4 << 20,
+     .messages = true,
+     .min_ranks = 4,
+     .when = TUNE_CROWDED,
+     .replaced = true},
+    {.name = "message_tree",
+     .kind = TUNE_UP_TO,
+     .ops = {"reduce"},
+     .from = 4096,
+     .to = 1 << 20,
+     .messages = true,
+     .min_ranks = 3},
+    {.name = "message_bruck",
+     .kind = TUNE_UP_TO,
+     .ops = {"all_to_all"},
+     .from = 512,
+     .to = 256 << 10,
+     .messages = true,
+     .min_ranks = 5,
+     .unit = TUNE_OF_FEW},
+    {.name = "message_chunk",
+     .kind = TUNE_BEST,
+     .ops = {"all_reduce"},
+     .from = 256 << 10,
+     .to = 4 << 20,
+     .at = 4 << 20,
+     .messages = true,
+     .min_ranks = 2},
+    {.name = "message_flat", .kind = TUNE_RANKS_UP_TO, .ops = {"reduce"}, .at = 64, .messages = true, .min_ranks = 3},
+    {.name = "message_halving",
+     .kind = TUNE_RANKS_FROM,
+     .ops = {"all_reduce"},
+     .at = 4 << 20,
+     .messages = true,
+     .min_ranks = 4,
+     .when = TUNE_UNCROWDED},
+    {.name = "dissemination", .kind = TUNE_RANKS_FROM, .ops = {"barrier"}, .at = 1, .min_ranks = 2},
 };
 
 struct tuner {
@@ -224,16 +283,26 @@ static int cost_both(struct tuner *tuner, size_t bytes, const int64_t values[2],
 
 /* ---- Choosing ---------------------------------------------------------------------------------------------------- */
 
-/* A size in the unit of the value: an all_reduce has two buffers per rank. */
 static int64_t in_unit(const struct tuner *tuner, size_t bytes)
 {
-    return (int64_t)bytes * (tuner->row->of_all_ranks ? 2 * tuner->self->ranks : 1);
+    int64_t size = (int64_t)bytes, ranks = tuner->self->ranks;
+    switch (tuner->row->unit) {
+    case TUNE_OF_TWO_EACH: return size * 2 * ranks;
+    case TUNE_OF_ALL: return size * (ranks + 1);
+    case TUNE_OF_FEW: return size / (1 + ranks / 8);
+    default: return size;
+    }
 }
 
-/* The least value that means itself: 0 may stand for "as the machine suggests". */
+static int64_t usual_value(const struct tuner *tuner)
+{
+    return strtoll(tuner->limits->initial, NULL, 10);
+}
+
+/* The least value that means itself: where 0 is the default, it stands for "as the machine suggests". */
 static int64_t least(const struct tuner *tuner)
 {
-    return tuner->row->of_all_ranks && tuner->limits->low < 1 ? 1 : tuner->limits->low;
+    return usual_value(tuner) == 0 ? 1 : tuner->limits->low;
 }
 
 /* The first `small` sizes go the small way: the value that says so. */
@@ -302,12 +371,13 @@ static int tune_best(struct tuner *tuner, int64_t *value)
 static int tune_ranks(struct tuner *tuner, int64_t *value)
 {
     const int64_t sides[2] = {tuner->limits->high, tuner->limits->low};
-    int64_t ranks = tuner->self->ranks;
+    int64_t few = tuner->self->ranks, many = few - 1; /* as few as these, and too many by one */
     double costs[2] = {0};
-    int status = cost_both(tuner, tuner->row->from, sides, costs);
+    if (tuner->row->kind == TUNE_RANKS_FROM) few++, many++;
+    int status = cost_both(tuner, tuner->row->at, sides, costs);
     if (status != CLI_GO_ON) return status;
-    if (costs[0] - costs[1] > worth_changing && *value > ranks) *value = ranks;
-    if (costs[1] - costs[0] > worth_changing && *value <= ranks) *value = ranks + 1;
+    if (costs[0] - costs[1] > worth_changing && *value > many) *value = many;
+    if (costs[1] - costs[0] > worth_changing && *value < few) *value = few;
     return CLI_GO_ON;
 }
 
@@ -320,8 +390,11 @@ static const char *missing(const struct tuner *tuner)
     if (!tuner->row->messages && tuner->over_messages) return "matters to ranks that share memory";
     if (tuner->row->two_ranks && tuner->self->ranks != 2) return "is measured with two ranks";
     if (tuner->row->processes && tuner->self->settings->as_threads) return "matters between processes only";
-    if (tuner->self->ranks < tuner->row->min_ranks)
-        return tuner->row->min_ranks > 2 ? "matters with more than 4 ranks only" : "needs two ranks";
+    static const char *const needs[] = {[2] = "needs two ranks",
+                                        [3] = "matters with more than two ranks only",
+                                        [4] = "matters with four ranks or more only",
+                                        [5] = "matters with more than four ranks only"};
+    if (tuner->self->ranks < tuner->row->min_ranks) return needs[tuner->row->min_ranks];
     bool crowded = tuner->self->ranks > tuner->self->cores;
     if (tuner->row->when == TUNE_CROWDED && !crowded) return "matters with more ranks than cores only";
     if (tuner->row->when == TUNE_UNCROWDED && crowded) return "matters with a core for every rank only";
@@ -342,12 +415,12 @@ static int tune_one(struct tuner *tuner)
 {
     int64_t *value = field(&tuner->chosen, tuner->row->name), before;
     tuner->limits = limits_of(tuner->row->name);
-    if (!value || !tuner->limits) return CLI_GO_ON; /* a row that this library does not have */
+    if (!value || !tuner->limits || !tuner->limits->initial)
+        return CLI_GO_ON; /* a row that this library does not have */
     before = *value;
     const char *why = missing(tuner);
     if (why) {
-        /* the ranks have joined with the value for more ranks than cores: that is not for the file */
-        if (tuner->row->when == TUNE_UNCROWDED && tuner->limits->initial) *value = atoll(tuner->limits->initial);
+        if (tuner->row->replaced && tuner->self->ranks > tuner->self->cores) *value = usual_value(tuner);
         say(tuner, "%s %lld  # not measured: %s\n", tuner->row->name, (long long)*value, why);
         return CLI_GO_ON;
     }
@@ -356,7 +429,7 @@ static int tune_one(struct tuner *tuner)
     if (status != CLI_GO_ON) return status;
     if (tuner->row->kind == TUNE_BEST)
         status = tune_best(tuner, value);
-    else if (tuner->row->kind == TUNE_RANKS)
+    else if (tuner->row->kind >= TUNE_RANKS_UP_TO)
         status = tune_ranks(tuner, value);
     else
         status = tune_switch(tuner, value);
