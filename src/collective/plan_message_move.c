@@ -295,15 +295,18 @@ static void all_to_all_by_rounds(struct tti_message_build *build)
 
 /* ---- Which one ------------------------------------------------------------------------------------------------- */
 
-static bool is_small(const struct tti_message_build *build)
+/* Few ranks need few messages anyway, but where they share cores every one counts. */
+static bool goes_by_rounds(const struct tti_message_build *build)
 {
-    return tti_shape_bytes(build->shape) <= tti_small_for(build, build->shape->tuning->message_bruck, 8);
+    const tutti_tuning *tuning = build->shape->tuning;
+    bool crowded = tuning->message_paired != 0;
+    return build->shape->kind == TTI_ALL_TO_ALL && build->shape->size > (crowded ? 3 : tuning->message_flat) &&
+           tti_shape_bytes(build->shape) <= tti_small_for(build, tuning->message_bruck * (crowded ? 2 : 1), 8);
 }
 
 static void all_to_all(struct tti_message_build *build)
 {
-    if (build->shape->kind == TTI_ALL_TO_ALL && build->shape->size > build->shape->tuning->message_flat &&
-        is_small(build))
+    if (goes_by_rounds(build))
         all_to_all_by_rounds(build);
     else if (build->shape->in_place && build->shape->count > 0)
         swap_in_place(build);
