@@ -121,7 +121,7 @@ void sim_json(FILE *stream, const struct sim_case *c, const struct sim_predictio
     const tutti_sim_setup made = sim_setup_of(c), *setup = &made;
     if (prediction->too_large) return;
     (void)fprintf(stream,
-                  "{\"op\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"hosts\": %d, \"ranks_per_host\": %d, "
+                  "{\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"hosts\": %d, \"ranks_per_host\": %d, "
                   "\"link_bytes_per_s\": %.17g, \"link_latency_ns\": %lld, \"local_bytes_per_s\": %.17g, "
                   "\"local_latency_ns\": %lld, \"overhead_ns\": %lld, \"noise_ns\": %lld, \"seed\": %llu, ",
                   c->op->name, sim_has_size(c) ? c->bytes : 0, tutti_type_name(c->type), setup->hosts,

@@ -50,6 +50,7 @@ matches "four hosts: by messages alone too" '^   slices' "$OUT"
 tool sim scan --hosts 4 --ranks-per-host 2 --bytes 8K
 check "four hosts: a scan goes by messages alone" 0 "$(grep -c '^ [ *] hosts, ' <<<"$OUT")"
 tool sim --json - scan --hosts 4 --ranks-per-host 2 --bytes 8K
+check "json: the type's name is that of tutti bench" 0 "$(grep -vc '"dtype": "f32"' <<<"$OUT")"
 check "json: one is chosen" 1 "$(grep -c '"chosen": true' <<<"$OUT")"
 check "json: what is chosen is there once" 1 "$(sed 's/.*"algorithm"//; s/.*"time_ns": \([0-9]*\).*"trace": "\([0-9a-f]*\)".*/\1 \2/' <<<"$OUT" | sort | uniq -c | awk '{print $1}' | sort -u)"
 check "json: memory" 0 "$(grep -vc '"peak_bytes": [1-9][0-9]*}$' <<<"$OUT")"
