@@ -254,22 +254,27 @@ static void on_start_failed(struct job *job, const struct guard_report *report)
     go_down(job, STEP_KILL);
 }
 
+static void on_exec_failed(struct job *job, const struct guard_report *report)
+{
+    const struct hosts *hosts = job->launch->hosts;
+    const char *why = strerror(report->value);
+    if (!job->decided && hosts != NULL)
+        output_say(job->output, "host %s: the remote shell %s cannot be executed: %s (--ssh)",
+                   hosts_name(hosts, report->rank), hosts_command(hosts, report->rank)[0], why);
+    else if (!job->decided)
+        output_say(job->output, "rank %d: cannot execute %s: %s", job->launch->place.first + report->rank,
+                   job->launch->argv[0], why);
+    decide(job, CLI_USAGE);
+    go_down(job, STEP_KILL);
+}
+
 static void on_report(struct job *job, const struct guard_report *report)
 {
     if (report->event != GUARD_ENDED) settle(job);
     switch ((enum guard_event)report->event) {
     case GUARD_STARTED: break;
     case GUARD_START_FAILED: on_start_failed(job, report); break;
-    case GUARD_EXEC_FAILED:
-        if (!job->decided) {
-            const struct hosts *hosts = job->launch->hosts;
-            output_say(job->output, "rank %d: cannot execute %s: %s", job->launch->place.first + report->rank,
-                       hosts != NULL ? hosts_command(hosts, report->rank)[0] : job->launch->argv[0],
-                       strerror(report->value));
-        }
-        decide(job, CLI_USAGE);
-        go_down(job, STEP_KILL);
-        break;
+    case GUARD_EXEC_FAILED: on_exec_failed(job, report); break;
     case GUARD_ENDED: on_ended(job, report); break;
     case GUARD_EMPTY:
         job->empty = true;

@@ -67,7 +67,7 @@ if command -v ssh >/dev/null; then
 fi
 refused '^tutti run: host [ab]: ./shell exited with status 127 .*is tutti at the same place' \
     run --hosts a,b --ssh ./shell --remote-tutti /no/such/tutti $sleeper
-refused 'cannot execute ./no-shell: No such file' run --hosts a,b --ssh ./no-shell $sleeper
+refused '^tutti run: host [ab]: the remote shell ./no-shell cannot be executed: No such file' run --hosts a,b --ssh ./no-shell $sleeper
 refused '^tutti run: ./missing: not found$' run --hosts a --ssh ./shell ./missing
 matches 'and on which host' '^tutti run: the launcher on a exited with status 2$' "$ERR"
 refused "^tutti run: --hosts: 'a:x' is not understood" run --hosts a:x --ssh ./shell $sleeper
