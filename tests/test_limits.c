@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <tutti/nn.h>
 #include <unistd.h>
 
 /* ---- A child of one's own -------------------------------------------------------------------------------------- */
@@ -127,6 +128,16 @@ static void be_few_threads(void)
     expect_no_world("16", "ulimit -u", "ulimit -u");
 }
 
+/* OpenBLAS raises SIGINT then: it must not end the process, nor be taken for Ctrl-C. */
+static void be_without_threads(void)
+{
+    char reason[256];
+    setenv("OPENBLAS_NUM_THREADS", "4", 1);
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) exit(77);
+    set_limit(RLIMIT_NPROC, 1);
+    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK) exit(77);
+}
+
 static void be_small_space(void)
 {
     set_limit(RLIMIT_AS, (rlim_t)96 << 20);
@@ -145,13 +156,15 @@ static void test_low_limits(void)
         const char *title;
         void (*body)(void);
     } limits[] = {{"few threads", be_few_threads},
+                  {"OpenBLAS without threads", be_without_threads},
                   {"96 MiB of address space, 1000 ranks", be_small_space},
                   {"24 MiB of address space, 4 ranks", be_tiny_space}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits && !SANITIZED; i++) {
         int64_t took;
         fault_title("%s", limits[i].title);
         int result = run_child(limits[i].body, 100, &took, NULL);
-        if (result == 77) printf("%s: not tried, no other user can be taken\n", limits[i].title);
+        if (result == 77)
+            printf("%s: not tried, no other user can be taken, or there is no OpenBLAS\n", limits[i].title);
         CHECK_THAT(result == 0 || result == 77, "exit %d", result);
         fault_time("low limits", took, 4000);
     }

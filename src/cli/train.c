@@ -300,6 +300,7 @@ int cli_train(int argc, char **argv)
     if (status == CLI_GO_ON && values.ranks > 0 && setenv("TUTTI_RANKS", ranks, 1) != 0)
         status = cli_fail("train", "out of memory");
     if (status == CLI_GO_ON) {
+        (void)setenv("OPENBLAS_NUM_THREADS", "1", 1); /* its own threads would only sleep */
         catch_signals();
         status = tutti_main(work, argc, argv);
     }

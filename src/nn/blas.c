@@ -6,8 +6,11 @@
 #include "nn/pool.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { ROW_MAJOR = 101, AS_IS = 111, TRANSPOSED = 112 };
 
@@ -36,6 +39,25 @@ static void *open_library(char why[200])
     return library;
 }
 
+/* OpenBLAS raises SIGINT when it cannot make the threads that nobody here uses. That is no reason to end: the signal is
+ * taken back, and one that came from elsewhere meanwhile is passed on. */
+static void *open_without_interrupt(char why[200])
+{
+    const struct timespec at_once = {0, 0};
+    sigset_t interrupt, before;
+    siginfo_t came;
+    bool pass_on = false;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &interrupt, &before);
+    void *library = open_library(why);
+    while (sigtimedwait(&interrupt, &came, &at_once) == SIGINT)
+        if (came.si_pid != getpid()) pass_on = true;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pass_on) kill(getpid(), SIGINT);
+    return library;
+}
+
 /* Object pointers of dlsym become function pointers by way of memory: C has no cast for it. */
 static bool find(void *library, const char *name, void *function)
 {
@@ -47,7 +69,7 @@ static bool find(void *library, const char *name, void *function)
 static void load(void)
 {
     char why[200];
-    void *library = open_library(why);
+    void *library = open_without_interrupt(why);
     if (library == NULL) {
         tti_error_set(
             &load_error, TUTTI_ERR_UNSUPPORTED, 0,
