@@ -163,6 +163,7 @@ static void test_arena_errors(bool shared)
     CHECK(strstr(error.text, "arena_bytes") != NULL);
     CHECK(tti_arena_alloc(&arena, TIB, &error) == NULL && strstr(error.text, "1.0 TiB") != NULL);
     CHECK(tti_arena_alloc(&arena, SIZE_MAX, &error) == NULL);
+    CHECK(strstr(error.text, "the system has") != NULL && strstr(error.text, "arena_bytes") == NULL);
     CHECK(tti_arena_alloc(&arena, SIZE_MAX - 63, &error) == NULL);
 
     int count = 0;

@@ -355,6 +355,7 @@ static struct tti_block *carve(struct tti_arena *arena, struct tti_block *block,
 static tutti_status exhausted(const struct tti_arena *arena, size_t bytes, tutti_error *error)
 {
     char wanted[TTI_BYTES_TEXT], all[TTI_BYTES_TEXT], largest[TTI_BYTES_TEXT];
+    TTI_TRY(tti_memory_check(bytes, NULL, error)); /* a larger arena would be of no use */
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
                          "%s do not fit into the arena of %s, whose largest free block has %s; raise the option "
                          "arena_bytes",

@@ -114,6 +114,7 @@ static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
     t->list = tti_calloc(t->list_count + 1, sizeof *t->list);
     if (t->gradients == NULL || t->list == NULL) {
         const tutti_error *why = tutti_comm_error(t->comm);
+        TTI_TRY(tti_trainer_fits(t, error));
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for %zu parameters and their gradients%s%s",
                              tutti_model_parameters(t->model), why == NULL ? "" : ": ", why == NULL ? "" : why->text);
     }

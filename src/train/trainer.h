@@ -71,4 +71,7 @@ tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *erro
 tutti_status tti_model_make(const tutti_train_options *options, size_t vocabulary, size_t features, tutti_model **model,
                             tutti_error *error);
 
+/* ERR_MEMORY if the model is larger than the memory that is left; it says what sizes are not. */
+tutti_status tti_trainer_fits(const struct tutti_trainer *trainer, tutti_error *error);
+
 #endif

@@ -194,6 +194,8 @@ refused "there is no setting 'layres'; did you mean 'layers'\?" --config <(echo 
 refused 'layers: "x" is not understood' --config <(echo layers x)
 refused '--lr: "-1" is out of range' gpt --data text --lr -1
 status=1
+refused 'does not fit: .* with layers 1000, width up to [1-9][0-9]* fits; with width 1048576, layers 1 does not' \
+    gpt --data text --context 8 --layers 1000 --width 1048576
 refused 'step [0-9]+: the loss is .* of layer .*; a lower learning rate' gpt "${SMALL[@]}" --steps 300 --lr 1e6 --clip 0 --schedule constant --warmup 0
 tool sample nowhere
 check 'sample: no checkpoint' 2 $STATUS
