@@ -317,6 +317,28 @@ static void send_to_freed(tutti_comm *comm, struct fault_rank *self)
     CHECK_THAT(kept == 0, "%llu bytes are kept", (unsigned long long)kept);
 }
 
+/* Frames for a comm that nobody has made: so many are kept, and then it is said whose are not. */
+static void send_to_nobody(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { COMM = 1 << 30, FRAMES = 65 };
+    static const char data[TTI_NET_WINDOW];
+    struct tti_frame_head head = {.comm = COMM, .kind = TTI_FRAME_DATA, .bytes = sizeof data};
+    struct tti_net *net = comm->lanes->net;
+    (void)self;
+    if (tutti_rank(comm) == 1) fault_catch_log();
+    fault_meet(comm);
+    tti_net_lock(net);
+    for (int i = 0; tutti_rank(comm) == 0 && i < FRAMES; i++) CHECK(tti_net_say(net, 1, head, data));
+    tti_net_unlock(net);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+}
+
+static void test_strays(void)
+{
+    fault_run_body("frames for a comm that nobody has made", send_to_nobody, 2, true, true);
+    CHECK(fault_logged("rank 1 drops what rank 0 sends on a comm that it has not made (number 1073741824, kind 1, "));
+}
+
 static size_t blocks_in_use(tutti_comm *comm)
 {
     struct tti_arena *arena = &comm->world->arena;
@@ -512,6 +534,7 @@ int main(void)
         run("freed early", free_early, 4, processes, tcp);
         if (processes) run("out of memory", run_out_of_memory, 3, true, tcp);
     }
+    test_strays();
     static const char hosts_of_2[] = "TUTTI_HOST_PROCESSES=2", hosts_of_3[] = "TUTTI_HOST_PROCESSES=3";
     run("split", split_them, 5, true, hosts_of_2);
     run("split", split_them, 5, true, hosts_of_3);

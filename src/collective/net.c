@@ -2,6 +2,7 @@
 #include "collective/net.h"
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/queue.h"
@@ -55,6 +56,22 @@ static struct tti_lanes *find_lanes(const struct tti_net *net, uint32_t id, int 
     return NULL;
 }
 
+/* Said once: who sends such frames does not stop at one. */
+static void warn(struct tti_net *net, int peer, const struct tti_frame_head *head)
+{
+    if (!net->warned)
+        tti_log(TUTTI_WARN,
+                "rank %d drops what rank %d sends on a comm that it has not made (number %u, kind %d, %llu bytes): a "
+                "frame of at most %d bytes is kept, of %d bytes in all; do all ranks use the same version?",
+                net->rank, peer, head->comm, head->kind, (unsigned long long)head->bytes, TTI_NET_WINDOW, STRAY_BYTES);
+    net->warned = true;
+}
+
+static bool fits(const struct tti_net *net, const struct tti_frame_head *head)
+{
+    return head->bytes <= TTI_NET_WINDOW && net->stray_bytes + tti_frame_charge(head->bytes) <= STRAY_BYTES;
+}
+
 static void *begin(void *context, int peer, const struct tti_frame_head *head, void **cookie)
 {
     struct tti_net *net = context;
@@ -64,8 +81,11 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     if (lanes != NULL && tti_frame_is_message(head))
         return tti_frame_begin(lanes->comm, rank_in(lanes, peer), head, cookie);
     if (lanes != NULL && head->kind == TTI_FRAME_DATA) return tti_lane_begin(lanes, rank_in(lanes, peer), head, cookie);
-    if (head->bytes > (lanes == NULL ? TTI_NET_WINDOW : sizeof(struct tti_question))) return NULL;
-    if (lanes == NULL && net->stray_bytes + tti_frame_charge(head->bytes) > STRAY_BYTES) return NULL;
+    if (lanes != NULL && head->bytes > sizeof(struct tti_question)) return NULL;
+    if (lanes == NULL && !fits(net, head)) {
+        warn(net, peer, head);
+        return NULL;
+    }
     struct tti_aside *aside = tti_aside_new(peer, head);
     if (aside == NULL || !tti_table_set(&net->coming, peer, aside)) {
         if (lanes != NULL) lanes->no_memory = true; /* what is not heard may be what is waited for */
