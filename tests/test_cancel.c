@@ -4,6 +4,7 @@
  * The early end of ops: messages that are cancelled, and every kind of op cancelled, dropped or out of time at a random moment.
  */
 #define TUTTI_NO_CALL_SITES
+#include "collective/queue.h"
 #include "fault.h"
 
 #include <pthread.h>
@@ -185,6 +186,28 @@ static void withdrawn(tutti_comm *comm, struct fault_rank *self)
         CHECK(tutti_recv(comm, y, LARGE, TUTTI_F32, 0, 3, NULL) == TUTTI_OK && y[LARGE - 1] == 5);
     }
     CHECK(tutti_barrier(comm) == TUTTI_OK);
+}
+
+/* Cancelled before its peer leaves, and looked at after that: it harms nobody. Meanwhile nobody may be busy with the comm. */
+static void withdrawn_late(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = make(comm, LARGE);
+    tutti_comm *part;
+    tutti_op op;
+    CHECK(tutti_comm_duplicate(comm, &part) == TUTTI_OK);
+    if (tutti_rank(comm) == 0) {
+        CHECK(tutti_send_start(part, x, LARGE, TUTTI_F32, 1, 3, &op) == TUTTI_OK);
+        tti_queue_take(part);
+        CHECK(tutti_cancel(op) == TUTTI_OK);
+        self->mark = 1;
+        CHECK(tutti_barrier(comm) == TUTTI_OK); /* and with it comes that rank 1 has left */
+        tti_queue_give_back(part);
+        check_error(part, tutti_wait_for(op, 45000), "which no receive has taken; the comm is as good as before");
+    } else {
+        fault_await_mark(0, 1);
+    }
+    CHECK(tutti_comm_free(part) == TUTTI_OK);
+    if (tutti_rank(comm) == 1) CHECK(tutti_barrier(comm) == TUTTI_OK);
 }
 
 static tutti_status start_and_cancel(tutti_comm *comm, float *x, uint64_t spins)
@@ -386,6 +409,7 @@ static void run_all(bool processes)
     run("left alone", left_alone, 2, processes);
     if (!processes && !over_tcp) run("too late", too_late, 1, processes);
     if (over_tcp) run("withdrawn", withdrawn, 2, processes);
+    if (over_tcp) run("withdrawn when its peer has left", withdrawn_late, 2, processes);
     if (over_tcp) run("withdrawn, or not", withdrawn_or_not, 3, processes);
     for (int group = 0; group < 2 && !over_tcp; group++) {
         in_group = group;
