@@ -164,6 +164,21 @@ static void refuse_overlap(tutti_comm *comm, float *x)
     REFUSED(tutti_sendrecv(comm, x, 4, 0, 0, x + 3, 4, 0, 0, TUTTI_F32, NULL), TUTTI_ERR_OVERLAP, "overlap");
 }
 
+/* Two ranks would write to the same place. */
+static void refuse_blocks(tutti_comm *comm, const float *x, float *y)
+{
+    int me = tutti_rank(comm);
+    size_t counts[2] = {2, 2}, same[2] = {1, 1}, half[2] = {3, 2}, backwards[2] = {2, 0}, one[2] = {2, 0};
+    const char *what = "the blocks of ranks 0 and 1 overlap in `out`";
+    REFUSED(tutti_all_gather_v(comm, x, y, counts, same, TUTTI_F32), TUTTI_ERR_OVERLAP, what);
+    REFUSED(tutti_gather_v(comm, x, 2, y, counts, same, TUTTI_F32, me), TUTTI_ERR_OVERLAP, what);
+    REFUSED(tutti_all_to_all_v(comm, x, counts, NULL, y, counts, half, TUTTI_F32), TUTTI_ERR_OVERLAP,
+            "the blocks of ranks 1 and 0 overlap in `out`");
+    CHECK(tutti_all_gather_v(comm, x, y, counts, backwards, TUTTI_F32) == TUTTI_OK);
+    CHECK(tutti_all_gather_v(comm, x, y, one, same, TUTTI_F32) == TUTTI_OK);
+    CHECK(tutti_all_to_all_v(comm, x, counts, same, y, counts, NULL, TUTTI_F32) == TUTTI_OK);
+}
+
 static void refuse_tuning(tutti_comm *comm)
 {
     tutti_tuning tuning = {.struct_size = sizeof tuning};
@@ -319,6 +334,7 @@ static void refuse_all(tutti_comm *comm, struct fault_rank *self)
     refuse_counts(comm, x, y);
     check_works(comm);
     refuse_overlap(comm, x);
+    refuse_blocks(comm, x, y);
     check_works(comm);
     refuse_tuning(comm);
     refuse_memory(comm);

@@ -272,7 +272,8 @@ TUTTI_API tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *
 
 /* The v-forms: counts[r] elements belong to rank r. In all_gather_v and reduce_scatter_v every rank gives the same
  * counts; in gather_v and scatter_v the root gives all and every rank its own; in all_to_all_v what a rank sends to
- * a peer must equal what the peer receives from it. In place as the forms above; all_to_all_v has no such form. */
+ * a peer must equal what the peer receives from it. In place as the forms above; all_to_all_v has no such form. Blocks
+ * of `out` must lie apart (ERR_OVERLAP), in any order; those of `in` may overlap. */
 TUTTI_API tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
                                           const size_t *offsets, tutti_type type);
 TUTTI_API tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include <stdlib.h>
 
 enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
 
@@ -45,6 +46,57 @@ static tutti_status measure(const struct v_call *call, const char *buffer, const
         if (last > end && counts[i] > 0) end = last;
     }
     return tti_api_bytes(comm, call->kind, end, tutti_type_bytes(call->type), 1, bytes);
+}
+
+struct block {
+    uint64_t begin, end;
+    int rank;
+};
+
+static int by_begin(const void *one, const void *other)
+{
+    uint64_t a = ((const struct block *)one)->begin, b = ((const struct block *)other)->begin;
+    return (a > b) - (a < b);
+}
+
+/* Of sorted blocks, the first that begins before the one in front of it has ended, or NULL. */
+static const struct block *overlapping(const struct block *blocks, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (blocks[i].begin < blocks[i - 1].end) return &blocks[i];
+    return NULL;
+}
+
+static bool in_order(const size_t *counts, const size_t *offsets, int size)
+{
+    uint64_t end = 0;
+    for (int i = 0; i < size; i++) {
+        if (counts[i] == 0) continue;
+        if (offsets[i] < end) return false;
+        end = offsets[i] + counts[i];
+    }
+    return true;
+}
+
+/* Ranks would race for what lies in two blocks of `out`. Mostly these come in rank order, which is soon seen; without the
+ * memory to sort them it is left to the caller. */
+static tutti_status check_apart(const struct v_call *call, const size_t *counts, const size_t *offsets)
+{
+    tutti_comm *comm = call->comm;
+    if (offsets == NULL || in_order(counts, offsets, comm->size)) return TUTTI_OK;
+    struct block *blocks = tti_malloc((size_t)comm->size, sizeof *blocks);
+    size_t used = 0;
+    for (int i = 0; i < comm->size && blocks != NULL; i++)
+        if (counts[i] > 0) blocks[used++] = (struct block){offsets[i], offsets[i] + counts[i], i};
+    if (used > 0) qsort(blocks, used, sizeof *blocks, by_begin);
+    const struct block *second = overlapping(blocks, used);
+    tutti_status status = TUTTI_OK;
+    if (second != NULL)
+        status = tti_comm_refuse(comm, call->kind, TUTTI_ERR_OVERLAP,
+                                 "%s: the blocks of ranks %d and %d overlap in `out`; give offsets that lie apart",
+                                 tti_kind_name(call->kind), second[-1].rank, second->rank);
+    tti_free(blocks);
+    return status;
 }
 
 static void fill_row(const tutti_comm *comm, int counts_row, const size_t *counts, const size_t *offsets)
@@ -119,6 +171,7 @@ tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, con
     struct v_call call = {comm, TTI_ALL_GATHER_V, type, -1, in, out, 0, 0, false};
     TTI_TRY(begin(&call));
     TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
+    TTI_TRY(check_apart(&call, counts, offsets));
     call.in_bytes = counts[comm->rank] * tutti_type_bytes(type);
     bool in_place = in == advance(out, own_offset(comm, counts, offsets), type);
     TTI_TRY(check_buffers(&call, true, true, in_place));
@@ -152,6 +205,7 @@ tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void
     bool at_root = comm->rank == root, in_place = false;
     if (at_root) {
         TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
+        TTI_TRY(check_apart(&call, counts, offsets));
         in_place = in == advance(out, own_offset(comm, counts, offsets), type);
     }
     TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.in_bytes));
@@ -187,6 +241,7 @@ tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *
     TTI_TRY(begin(&call));
     TTI_TRY(measure(&call, "in", in_counts, in_offsets, &call.in_bytes));
     TTI_TRY(measure(&call, "out", out_counts, out_offsets, &call.out_bytes));
+    TTI_TRY(check_apart(&call, out_counts, out_offsets));
     TTI_TRY(check_buffers(&call, true, true, false));
     struct tti_op *op = op_of(&call);
     fill_row(comm, IN_COUNTS, in_counts, in_offsets);
