@@ -34,6 +34,33 @@ static void check_counts(tutti_comm *comm)
     CHECK(after.memory_bytes >= sizeof in && after.memory_bytes < 64 << 20);
 }
 
+/* Each rank sends to the next, with and without a handle, small and large, and to itself; what is only looked for, or taken
+ * back, is not counted. */
+static void check_messages(tutti_comm *comm)
+{
+    enum { LARGE = 100000 };
+    static _Thread_local char in[LARGE], out[LARGE];
+    int rank = tutti_rank(comm), size = tutti_size(comm), to = (rank + 1) % size, from = (rank + size - 1) % size;
+    tutti_op sent, got, idle;
+    tutti_message message;
+    tutti_stats before = stats_of(comm);
+    CHECK(tutti_sendrecv(comm, in, 8, to, 0, out, 8, from, 0, TUTTI_U8, NULL) == TUTTI_OK);
+    CHECK(tutti_send_start(comm, in, LARGE, TUTTI_U8, to, 1, &sent) == TUTTI_OK);
+    CHECK(tutti_recv_start(comm, out, LARGE, TUTTI_U8, TUTTI_ANY_SOURCE, 1, NULL, &got) == TUTTI_OK);
+    CHECK(tutti_wait(sent) == TUTTI_OK && tutti_wait(got) == TUTTI_OK);
+    CHECK(tutti_send(comm, in, 24, TUTTI_U8, rank, 2) == TUTTI_OK);
+    CHECK(tutti_probe(comm, rank, 2, &message) == TUTTI_OK);
+    CHECK(tutti_recv(comm, out, 32, TUTTI_U8, rank, 2, NULL) == TUTTI_OK);
+    CHECK(tutti_recv_start(comm, out, 8, TUTTI_U8, from, 3, NULL, &idle) == TUTTI_OK);
+    CHECK(tutti_cancel(idle) == TUTTI_OK && tutti_wait(idle) == TUTTI_ERR_CANCELLED);
+    tutti_stats after = stats_of(comm);
+    CHECK_THAT(after.sent == before.sent + 3 && after.received == before.received + 3, "%llu sent, %llu received",
+               (unsigned long long)after.sent, (unsigned long long)after.received);
+    CHECK(after.sent_bytes == before.sent_bytes + 8 + LARGE + 24);
+    CHECK(after.received_bytes == before.received_bytes + 8 + LARGE + 24);
+    CHECK(after.operations == before.operations);
+}
+
 /* Everyone waits for the last rank, which comes late. Whether this rank has waited long enough for that to be seen. */
 static bool wait_for_last(tutti_comm *comm, struct fault_rank *self, int round, int64_t late_ms)
 {
@@ -103,6 +130,7 @@ static void use(tutti_comm *comm, struct fault_rank *self)
 {
     tutti_comm *other;
     check_counts(comm);
+    check_messages(comm);
     check_waits(comm, self);
     if (tutti_size(comm) == 2 && tutti_rank(comm) == 0) {
         int64_t waited[2];

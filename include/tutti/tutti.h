@@ -408,6 +408,8 @@ typedef struct tutti_stats {
     int64_t skew_mean_ns, skew_max_ns; /* per operation: waited for ranks that had not come yet */
     uint64_t memory_bytes;             /* this rank holds for the comm, without messages under way */
     uint64_t shared_bytes;             /* all its ranks share; of one host */
+    uint64_t sent, received;           /* messages that have ended with success */
+    uint64_t sent_bytes, received_bytes;
 } tutti_stats;
 
 TUTTI_API tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats);

@@ -123,6 +123,14 @@ static void set_status(struct tti_letter *letter, tutti_status status)
     if (batch != NULL && --batch->left == 0) tti_list_append(batch->ended, &batch->on);
 }
 
+static void count(struct tti_messages *messages, const struct tti_letter *letter)
+{
+    struct tti_traffic *traffic = letter->is_send ? &messages->sent : &messages->received;
+    if (!letter->is_send && TTI_LIST_OF(letter, struct tti_recv, letter)->probes) return;
+    traffic->count++;
+    traffic->bytes += letter->bytes;
+}
+
 void tti_letter_end(struct tti_letter *letter, tutti_status status)
 {
     tti_list_remove(&letter->on);
@@ -131,6 +139,7 @@ void tti_letter_end(struct tti_letter *letter, tutti_status status)
     letter->state = TTI_LETTER_ENDED;
     letter->comm->messages->pending--;
     letter->comm->messages->quiet = 0;
+    if (status == TUTTI_OK) count(letter->comm->messages, letter);
     set_status(letter, status);
 }
 

@@ -116,6 +116,11 @@ enum {
     TTI_GIVEN_CELLS = 2 /* the same for channels, where the receiver could read it by attach only */
 };
 
+/* Messages that have ended with success. */
+struct tti_traffic {
+    uint64_t count, bytes;
+};
+
 struct tti_messages {
     char apart[TTI_APART];
     tutti_comm *comm;
@@ -130,7 +135,8 @@ struct tti_messages {
     int idle;               /* the peer whose channel is looked at next for no particular reason */
     int present;            /* a peer that had not left */
     int quiet;              /* calls since anything came */
-    bool tidies;            /* looks at idle peers */
+    struct tti_traffic received, sent;
+    bool tidies; /* looks at idle peers */
     bool stopped;
     struct tti_ferry ferry;
     tutti_status failure; /* of the note that was looked at last */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/many.h"
+#include "collective/message_parts.h"
 #include "collective/net.h"
 #include "collective/queue.h"
 #include "collective/queue_message.h"
@@ -86,12 +87,19 @@ static uint64_t held_by(tutti_comm *comm)
     return bytes;
 }
 
-static uint64_t memory_of(tutti_comm *comm)
+/* What others change who take ops forward, and move messages. */
+static void look_inside(tutti_comm *comm, tutti_stats *stats)
 {
     tti_queue_hold(comm);
-    uint64_t bytes = held_by(comm);
+    stats->memory_bytes = held_by(comm);
+    tti_messages_lock(comm);
+    const struct tti_messages *messages = comm->messages;
+    stats->sent = messages->sent.count;
+    stats->sent_bytes = messages->sent.bytes;
+    stats->received = messages->received.count;
+    stats->received_bytes = messages->received.bytes;
+    tti_messages_unlock(comm);
     tti_queue_let_go(comm, TUTTI_OK);
-    return bytes;
 }
 
 static tutti_status check(tutti_comm *comm)
@@ -112,8 +120,8 @@ tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
                        .waits = atomic_load_explicit(&counts->waits, memory_order_relaxed),
                        .waited_ns = atomic_load_explicit(&counts->waited_ns, memory_order_relaxed),
                        .skew_max_ns = atomic_load_explicit(&counts->skew_most_ns, memory_order_relaxed),
-                       .memory_bytes = memory_of(comm),
                        .shared_bytes = comm->area_bytes};
+    look_inside(comm, &now);
     if (comm->called > 0)
         now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)comm->called;
     size_t bytes = now.struct_size = stats->struct_size;
