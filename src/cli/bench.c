@@ -50,10 +50,11 @@ static const struct cli_flag bench_flags[] = {
     {.row = {"rounds", TUTTI_OPTION_INT, "10", 1, 1000000,
              "turns that the samples and those of the floor are taken in"},
      .offset = BENCH_OFFSET(rounds)},
-    {.row = {"op", TUTTI_OPTION_TEXT, "sum", 0, 0, "reduction"},
+    {.row = {"op", TUTTI_OPTION_TEXT, "sum", 0, 0,
+             "reduction; mulsum: a sum in which each rank's part is doubled first"},
      .offset = BENCH_OFFSET(reduction),
      .short_name = "o",
-     .choices = "sum|prod|min|max|avg|and|or|xor|all"},
+     .choices = "sum|prod|min|max|avg|and|or|xor|mulsum|all"},
     {.row = {"datatype", TUTTI_OPTION_TEXT, "f32", 0, 0,
              "type of the elements: f32, bf16, i8 … or nccl-tests' names float, bfloat16, int8 …; or all"},
      .offset = BENCH_OFFSET(type),
@@ -189,13 +190,17 @@ static int choose_types(struct bench_settings *settings)
     return cli_refuse("bench", "unknown type '%s'; did you mean '%s'?", word, near);
 }
 
-static void choose_reductions(struct bench_settings *settings)
+static int choose_reductions(struct bench_settings *settings)
 {
     const char *word = settings->flags.reduction;
+    bool all = strcmp(word, "all") == 0;
     for (int r = 0; r < TUTTI_REDUCTION_COUNT; r++) {
-        if (strcmp(word, "all") != 0 && strcmp(word, tutti_reduction_name((tutti_reduction)r)) != 0) continue;
+        if (!all && strcmp(word, tutti_reduction_name((tutti_reduction)r)) != 0) continue;
         settings->reductions[settings->reduction_count++] = (tutti_reduction)r;
     }
+    if (!all && settings->reduction_count > 0) return CLI_GO_ON;
+    tutti_reduction *scaled = &settings->reductions[settings->reduction_count++];
+    return tutti_reduction_scaled_sum(BENCH_FACTOR, scaled) == TUTTI_OK ? CLI_GO_ON : cli_fail("bench", "no memory");
 }
 
 static int check_sizes(struct bench_values *flags)
@@ -327,7 +332,7 @@ static int read_settings(struct bench_settings *settings, int argc, char **argv)
     if (status == CLI_GO_ON) status = check_ranks(settings);
     if (status == CLI_GO_ON) status = check_transport(settings);
     if (status == CLI_GO_ON) status = check_operations(settings);
-    choose_reductions(settings);
+    if (status == CLI_GO_ON) status = choose_reductions(settings);
     choose_binding(settings);
     settings->buffers_private = strcmp(settings->flags.buffers, "private") == 0;
     return status;

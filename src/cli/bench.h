@@ -36,7 +36,7 @@ struct bench_settings {
     size_t op_count;
     tutti_type types[TUTTI_TYPE_COUNT];
     size_t type_count;
-    tutti_reduction reductions[TUTTI_REDUCTION_COUNT];
+    tutti_reduction reductions[TUTTI_REDUCTION_COUNT + 1];
     size_t reduction_count;
     bool in_job; /* this process is a rank that a launcher started */
     bool as_threads, buffers_private, bind;
@@ -100,6 +100,10 @@ struct bench_rank {
     floor_rank floor;
     size_t floor_bytes; /* of the mapping; 0: no floor is measured */
 };
+
+/* mulsum, as nccl-tests calls it: a scaled sum in which every rank has this factor. */
+enum { BENCH_FACTOR = 2 };
+const char *bench_reduction_name(tutti_reduction reduction);
 
 extern const struct bench_op bench_ops[];
 extern const size_t bench_op_count;

@@ -11,7 +11,8 @@
 enum { PATTERN_VALUES = 256, POISON = 0xa5 };
 
 struct pattern {
-    tutti_reduction reduction;
+    tutti_reduction reduction; /* of a scaled sum, the sum */
+    uint32_t factor;           /* what comes of it is multiplied by this */
     int ranks;
     bool boolean;
     bool prefixes;   /* the operation reduces some of the ranks */
@@ -67,10 +68,15 @@ static uint32_t exact_up_to(tutti_type type)
 
 static void pattern_init(struct pattern *pattern, const struct bench_case *c, int ranks)
 {
-    uint32_t limit = exact_up_to(c->type), n = (uint32_t)ranks;
-    *pattern = (struct pattern){.reduction = c->reduction, .ranks = ranks, .boolean = c->type == TUTTI_BOOL};
+    bool scaled = c->reduction >= TUTTI_REDUCTION_USER;
+    uint32_t factor = scaled ? BENCH_FACTOR : 1, limit = exact_up_to(c->type) / factor, n = (uint32_t)ranks;
+    *pattern = (struct pattern){.reduction = scaled ? TUTTI_SUM : c->reduction,
+                                .factor = factor,
+                                .ranks = ranks,
+                                .boolean = c->type == TUTTI_BOOL};
     pattern->prefixes = c->op->shape == FLOOR_SCAN || c->op->shape == FLOOR_EXSCAN;
-    bool adds = c->op->reduces && (c->reduction == TUTTI_SUM || c->reduction == TUTTI_AVG) && !pattern->boolean;
+    bool adds = c->op->reduces && (pattern->reduction == TUTTI_SUM || pattern->reduction == TUTTI_AVG) &&
+                !pattern->boolean;
     pattern->span = adds ? limit / n : limit;
     if (pattern->span > 7) pattern->span = 7;
     if (pattern->span == 0) pattern->span = 1;
@@ -195,7 +201,7 @@ static uint64_t wrong_sums(const struct bench_case *c, const struct pattern *pat
 {
     uint64_t wrong = 0;
     for (size_t i = 0; i < count; i++) {
-        uint32_t number = reduced_at(pattern, ranks, index + i);
+        uint32_t number = reduced_at(pattern, ranks, index + i) * pattern->factor;
         if (pattern->reduction == TUTTI_AVG) number /= (uint32_t)ranks;
         wrong += !element_is(c->out + i * pattern->bytes, pattern, number);
     }

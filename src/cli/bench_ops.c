@@ -284,6 +284,11 @@ static void place_buffers(struct bench_rank *self, struct bench_case *c)
     }
 }
 
+const char *bench_reduction_name(tutti_reduction reduction)
+{
+    return reduction < TUTTI_REDUCTION_USER ? tutti_reduction_name(reduction) : "mulsum";
+}
+
 void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct bench_op *op, size_t bytes,
                      tutti_type type, tutti_reduction reduction, bool in_place)
 {

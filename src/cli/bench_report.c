@@ -145,7 +145,7 @@ static void json_case(FILE *stream, const struct bench_rank *self, const struct 
     json_count(stream, "count", c->count);
     json_text(stream, "dtype", tutti_type_name(c->type));
     if (c->op->reduces)
-        json_text(stream, "redop", tutti_reduction_name(c->reduction));
+        json_text(stream, "redop", bench_reduction_name(c->reduction));
     else
         (void)fputs("\"redop\":null,", stream);
     if (c->op->rooted)
@@ -197,7 +197,7 @@ void bench_report_row(struct bench_report *report, struct bench_rank *self, cons
                       const struct bench_result *out_of_place, const struct bench_result *in_place)
 {
     (void)fprintf(report->table, " %10zu %9zu %6s %5s %4d", c->bytes, c->count, tutti_type_name(c->type),
-                  c->op->reduces ? tutti_reduction_name(c->reduction) : "none", c->op->rooted ? c->root : -1);
+                  c->op->reduces ? bench_reduction_name(c->reduction) : "none", c->op->rooted ? c->root : -1);
     report_side(report, self, c, false, out_of_place);
     if (in_place) report_side(report, self, c, true, in_place);
     (void)fputc('\n', report->table);

@@ -48,7 +48,16 @@ done
 tool bench reduce -b 64 -e 64 --ranks 2 -d all -o all "${quick[@]}" --floor 0 --json - 
 check "all types and reductions: status" 0 "$STATUS"
 check "all types and reductions: wrong" 0 "$(grep -cv '"wrong":0}' out.txt)"
-check "all types and reductions: pairs" 101 "$(grep -c '"in_place":true' out.txt)"
+check "all types and reductions: pairs" 115 "$(grep -c '"in_place":true' out.txt)"
+
+for op in all_reduce exscan reduce_scatter_v; do
+    tool bench $op -b 60K -e 60K --ranks 3 --as processes -o mulsum -d f16 "${quick[@]}" --floor 0 --json out.json
+    check "pre-multiplied $op: status" 0 "$STATUS"
+    matches "pre-multiplied $op: its name" "^ +61440 +[0-9]+ +f16 +mulsum " "$OUT"
+    check "pre-multiplied $op: JSON" 2 "$(grep -c '"redop":"mulsum".*"wrong":0}' out.json)"
+done
+tool bench all_reduce -b 64 -e 64 --ranks 2 -o mulsum -d bool "${quick[@]}"
+check "pre-multiplied truth values: status" 2 "$STATUS"
 
 tool bench all_reduce -b 64 -e 64 --ranks 2 "${quick[@]}" -c 0 --json out.json
 check "unchecked: status" 0 "$STATUS"
