@@ -106,6 +106,7 @@ static void refuse_pointers(tutti_comm *comm, float *x, float *y)
 
 static void refuse_ranks(tutti_comm *comm, float *x, float *y)
 {
+    tutti_message message;
     size_t counts[2] = {4, 4};
     REFUSED(tutti_reduce(comm, x, y, 4, TUTTI_F32, TUTTI_SUM, 2), TUTTI_ERR_RANK, "root 2");
     REFUSED(tutti_broadcast(comm, x, y, 4, TUTTI_F32, -1), TUTTI_ERR_RANK, "root -1");
@@ -121,6 +122,7 @@ static void refuse_ranks(tutti_comm *comm, float *x, float *y)
     REFUSED(tutti_recv(comm, x, 4, TUTTI_F32, 0, INT32_MIN, NULL), TUTTI_ERR_ARGUMENT, "negative");
     REFUSED(tutti_sendrecv(comm, x, 4, 0, 0, y, 4, 0, -5, TUTTI_F32, NULL), TUTTI_ERR_ARGUMENT, "tag -5");
     REFUSED(tutti_send(comm, x, 100000, TUTTI_F32, tutti_rank(comm), 0), TUTTI_ERR_ARGUMENT, "own rank");
+    REFUSED(tutti_probe(comm, tutti_rank(comm), 0, &message), TUTTI_ERR_ARGUMENT, "probe from rank");
 }
 
 static void refuse_counts(tutti_comm *comm, float *x, float *y)

@@ -159,14 +159,19 @@ void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_messa
         *message = (tutti_message){.source = recv->source, .tag = recv->got, .type = recv->came, .count = count};
 }
 
+static const char *what_it_is(const struct tti_letter *letter)
+{
+    if (letter->is_send) return "send";
+    return TTI_LIST_OF(letter, struct tti_recv, letter)->probes ? "probe" : "recv";
+}
+
 void tti_letter_describe(const struct tti_letter *letter, char *text, size_t bytes)
 {
     char site[112], peer[24] = "any rank", tag[24] = "any tag";
     tti_site_describe(letter->site, site, sizeof site);
     if (letter->peer != TUTTI_ANY_SOURCE) snprintf(peer, sizeof peer, "rank %d", letter->peer);
     if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
-    snprintf(text, bytes, "%s %s %s with %s%s", letter->is_send ? "send" : "recv", letter->is_send ? "to" : "from",
-             peer, tag, site);
+    snprintf(text, bytes, "%s %s %s with %s%s", what_it_is(letter), letter->is_send ? "to" : "from", peer, tag, site);
 }
 
 static tutti_status hopeless(const struct tti_letter *letter, enum tti_kind kind)
