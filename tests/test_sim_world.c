@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "collective/comm.h"
+#include "collective/net.h"
 #include "ranks.h"
 #include <math.h>
 #include <stdlib.h>
@@ -264,6 +265,33 @@ static void test_deadline(int hosts)
     }
     CHECK(outcome.status[3] == TUTTI_ERR_TIMEOUT || outcome.status[3] == TUTTI_ERR_BROKEN);
     CHECK(hosts > 1 ? reports >= 1 : reports == RANKS - 1); /* between hosts some wait for those who wait */
+}
+
+/* Rank 1 has said that it waits for rank 2, as seldom as it may, and is not heard of again, as one that was stopped. */
+static int silent_work(tutti_comm *world, void *context)
+{
+    const struct tti_frame_head waits = {.kind = TTI_FRAME_WAITS, .tag = INT32_MAX, .sequence = 1, .value = 2};
+    int32_t x = 0;
+    int rank = tutti_rank(world);
+    (void)context;
+    if (rank == 1) {
+        tti_net_lock(world->lanes->net);
+        bool said = tti_lane_say(world->lanes, 0, waits, NULL);
+        tti_net_unlock(world->lanes->net);
+        if (!said) return 1;
+    }
+    if (rank == 0)
+        return tutti_broadcast(tutti_within(world, 5000), &x, &x, 1, TUTTI_I32, 1) != TUTTI_ERR_TIMEOUT ||
+               tutti_comm_error(world)->peer != 1;
+    tutti_spend_ns(INT64_C(10000000000));
+    return 0;
+}
+
+static void test_silent(void)
+{
+    tutti_sim_setup setup = setup_of(1, 1);
+    setup.hosts = 3;
+    CHECK(run_world(&setup, silent_work, NULL).result == 0);
 }
 
 /* ---- Deaths ------------------------------------------------------------------------------------------------------ */
@@ -579,6 +607,7 @@ int main(void)
     test_planted();
     test_deadline(1);
     test_deadline(RANKS);
+    test_silent();
     test_deaths(1);
     test_deaths(RANKS);
     test_sizes_only();

@@ -13,8 +13,8 @@
 #define MS INT64_C(1000000)
 enum {
     TELL_MS = 100,       /* a wait so long is told to those that wait for this rank, */
-    TELL_MOST_MS = 5000, /* and again when it is half as long again, or after this */
-    TELL_SLACK_MS = 500
+    TELL_MOST_MS = 1000, /* and again when it is half as long again, or after this */
+    TELL_SLACK_MS = 1000 /* who has not told again by twice that and this much is taken for stopped */
 };
 
 static int world_rank(const struct tti_lanes *lanes, int rank)
