@@ -141,6 +141,34 @@ static void test_certain(void)
         }
 }
 
+/* Rank 0 waits in a message for rank 1, which waits for rank 2, which waits in a barrier for any of the two. */
+static void meet_in_turn(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 0;
+    int rank = tutti_rank(comm);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    fault_meet(comm);
+    FAULT_CALL(self, comm, rank == 2 ? tutti_barrier(comm) : tutti_recv(comm, &x, 1, TUTTI_F32, rank + 1, 3, NULL));
+}
+
+static void test_in_turn(void)
+{
+    for (int way = 0; way < 4; way++) {
+        struct fault_world world = {.size = 3, .processes = way % 2 != 0, .body = meet_in_turn};
+        world.settings[0] = way < 2 ? "TUTTI_TRANSPORT=shm" : "TUTTI_TRANSPORT=tcp";
+        world.settings[1] = "TUTTI_DEADLINE_MS=20000";
+        fault_title("messages in turn meet a barrier; %s, %s", way % 2 ? "processes" : "threads", world.settings[0]);
+        fault_run(&world);
+        for (int rank = 0; rank < 3; rank++) {
+            const struct fault_step *step = fault_shared->ranks[rank].steps;
+            CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && fault_has(step, "rank 1 waits in recv at ") &&
+                           fault_has(step, "for rank 2, which waits for rank 1 in a collective"),
+                       "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+            fault_time("a message that meets a collective: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
+        }
+    }
+}
+
 /* ---- Not certain, and not so ----------------------------------------------------------------------------------- */
 
 /* Rank 0's own collectives wait for rank 2; rank 1 has ended the first and is in the second. */
@@ -267,5 +295,6 @@ int main(void)
     fault_begin(55);
     fault_everywhere(test_uncertain, &over_tcp);
     test_certain();
+    test_in_turn();
     return fault_end();
 }

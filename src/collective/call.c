@@ -85,6 +85,28 @@ void tti_call_describe(const struct tti_call *call, char *text, size_t bytes)
     snprintf(text, bytes, "%s%s%s", tti_kind_name((enum tti_kind)call->kind), elements, site);
 }
 
+bool tti_call_depends(const struct tti_call *call, int rank, int peer)
+{
+    if (call->count == 0) return call->kind == TTI_BARRIER;
+    switch ((enum tti_kind)call->kind) {
+    case TTI_ALL_REDUCE:
+    case TTI_ALL_GATHER:
+    case TTI_REDUCE_SCATTER:
+    case TTI_ALL_TO_ALL:
+    case TTI_ALL_REDUCE_MANY:
+    case TTI_ALL_GATHER_MANY:
+    case TTI_REDUCE_SCATTER_MANY: return true;
+    case TTI_REDUCE:
+    case TTI_GATHER: return rank == call->root;
+    case TTI_BROADCAST:
+    case TTI_BROADCAST_MANY:
+    case TTI_SCATTER: return peer == call->root;
+    case TTI_SCAN:
+    case TTI_EXSCAN: return peer < rank;
+    default: return false;
+    }
+}
+
 void tti_call_compare(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes)
 {
     text[0] = '\0';

@@ -114,6 +114,9 @@ void tti_site_describe(const struct tti_site *site, char *text, size_t bytes);
 /* "all_reduce(4 f32, sum) \"loss\" at train.c:12" */
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
 
+/* Whether what a rank gets of this call depends on what the peer gives. */
+bool tti_call_depends(const struct tti_call *call, int rank, int peer);
+
 /* What the two descriptions do not show: "; the first that differ are among pieces 3 to 5", or "". */
 void tti_call_compare(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes);
 

@@ -166,36 +166,13 @@ static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
     tti_net_unlock(net);
 }
 
-/* Whether what a rank gets of this call depends on what the peer gives. */
-static bool depends(const struct tti_call *call, int rank, int peer)
-{
-    if (call->count == 0) return call->kind == TTI_BARRIER;
-    switch ((enum tti_kind)call->kind) {
-    case TTI_ALL_REDUCE:
-    case TTI_ALL_GATHER:
-    case TTI_REDUCE_SCATTER:
-    case TTI_ALL_TO_ALL:
-    case TTI_ALL_REDUCE_MANY:
-    case TTI_ALL_GATHER_MANY:
-    case TTI_REDUCE_SCATTER_MANY: return true;
-    case TTI_REDUCE:
-    case TTI_GATHER: return rank == call->root;
-    case TTI_BROADCAST:
-    case TTI_BROADCAST_MANY:
-    case TTI_SCATTER: return peer == call->root;
-    case TTI_SCAN:
-    case TTI_EXSCAN: return peer < rank;
-    default: return false;
-    }
-}
-
 /* Whether this rank, in a blocking collective with nothing else in flight, cannot go on without the peer. */
 static bool is_stuck(const struct tti_lanes *lanes, int peer)
 {
     const struct tti_past_call *now = tti_past_call(lanes, lanes->sequence);
     const struct tti_lane *lane = tti_lane_at(lanes, peer);
     if (now == NULL) return false;
-    return (lane != NULL && lane->posted != NULL) || depends(&now->call, lanes->comm->rank, peer);
+    return (lane != NULL && lane->posted != NULL) || tti_call_depends(&now->call, lanes->comm->rank, peer);
 }
 
 /* Those that have asked out of a message, are behind, and are needed. */

@@ -93,7 +93,15 @@ static int blame(const tutti_comm *comm, int rank)
     return rank;
 }
 
-/* Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank has not made. */
+/* Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank has not made, or one of a
+ * third rank in a call that needs both. Its slot cannot be used again before this rank has entered that call. */
+static bool is_stuck(const tutti_comm *comm, int peer, uint64_t sequence)
+{
+    int announced = atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire);
+    if (announced <= 0 || (announced & TTI_MAY_TURN) != 0) return false;
+    return announced == comm->rank + 1 || tti_call_depends(tti_call_of(comm, peer, sequence), peer, comm->rank);
+}
+
 static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
 {
     (void)first;
@@ -105,7 +113,7 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     if (peer < 0) return false;
     uint64_t entry = newest_entry(comm, peer);
     if (entry == 0 || (int32_t)((uint32_t)(entry >> 32) - (uint32_t)comm->sequence) <= 0) return false;
-    return atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire) == comm->rank + 1;
+    return is_stuck(comm, peer, entry >> 32);
 }
 
 /* ---- Sleeping -------------------------------------------------------------------------------------------------- */
