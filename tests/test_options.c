@@ -222,6 +222,30 @@ static void test_environment(void)
     (void)clearenv();
 }
 
+static void test_strays(void)
+{
+    tutti_stray_option stray;
+    size_t place = 0;
+    (void)clearenv();
+    (void)setenv("TUTTI_RANKS", "4", 1);
+    (void)setenv("TUTTI_KEY", "x", 1);
+    (void)setenv("TUTTI_DIR", "x", 1);
+    (void)setenv("TUTTI", "x", 1);
+    CHECK_THAT(!tutti_options_stray(&place, &stray), "%s", stray.name);
+    (void)setenv("TUTTI_RNAKS", "4", 1);
+    (void)setenv("TUTTI_FOO", "4", 1);
+    place = 0;
+    for (int i = 0; i < 2; i++) {
+        CHECK(tutti_options_stray(&place, &stray));
+        const char *nearest = strcmp(stray.name, "TUTTI_FOO") == 0 ? "" : "TUTTI_RANKS";
+        CHECK_THAT(strcmp(stray.nearest, nearest) == 0, "%s: %s", stray.name, stray.nearest);
+    }
+    CHECK(!tutti_options_stray(&place, &stray));
+    (void)clearenv();
+    place = 0;
+    CHECK(!tutti_options_stray(&place, &stray));
+}
+
 static const char *write_file(const char *text, size_t bytes)
 {
     static char path[64];
@@ -296,6 +320,7 @@ int main(void)
     test_rows();
     test_nearest();
     test_environment();
+    test_strays();
     test_tuning();
     return end_of_checks();
 }

@@ -48,6 +48,14 @@ TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hos
 /* The shortest of `words` that begins with `word`; else the nearest to it by edit distance, or NULL if none is near. */
 TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);
 
+/* A variable of the environment that begins with TUTTI_ and is no option, so that nobody reads it. */
+typedef struct tutti_stray_option {
+    char name[64];
+    char nearest[64]; /* the option that may be meant; "": none is near */
+} tutti_stray_option;
+/* The first of them from `*place` on, which begins with 0 and is moved behind it. 0: there are no more. */
+TUTTI_API int tutti_options_stray(size_t *place, tutti_stray_option *stray);
+
 /* ---- Switch-over sizes ----------------------------------------------------------------------------------------- */
 
 /* name, default, low, high, help. Bytes unless said. `tutti bench --tune` measures them and writes "name value" lines;

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+extern char **environ;
+
 /* ---- Rows from the lists --------------------------------------------------------------------------------------- */
 
 /* How a default is written in the list: a token for numbers, a string for TEXT. */
@@ -326,6 +328,50 @@ tutti_status tutti_options_init(tutti_options *options, char *reason, size_t rea
         if (!told) first = status;
     }
     return first;
+}
+
+/* ---- Variables that are no options ------------------------------------------------------------------------------- */
+
+/* What else is read, by the tool or by make, or set by systems that load software as modules. */
+static const char *const other_variables[] = {"TUTTI_KEY",  "TUTTI_BENCH_WORKER", "TUTTI_NO_INSTALL", "TUTTI_DIR",
+                                              "TUTTI_HOME", "TUTTI_ROOT",         "TUTTI_VERSION"};
+enum { OTHER_COUNT = sizeof other_variables / sizeof other_variables[0] };
+
+static bool is_known(const char *variable)
+{
+    for (size_t i = 0; i < OTHER_COUNT; i++)
+        if (strcmp(variable, other_variables[i]) == 0) return true;
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        char known[WORD_BYTES];
+        environment_name(option_rows[i].name, known, sizeof known);
+        if (strcmp(variable, known) == 0) return true;
+    }
+    return false;
+}
+
+static void find_nearest(tutti_stray_option *stray)
+{
+    const char *names[OPTION_COUNT];
+    for (size_t i = 0; i < OPTION_COUNT; i++) names[i] = option_rows[i].name;
+    const char *near = tutti_nearest(stray->name + strlen("TUTTI_"), names, OPTION_COUNT);
+    stray->nearest[0] = '\0';
+    if (near != NULL) environment_name(near, stray->nearest, sizeof stray->nearest);
+}
+
+int tutti_options_stray(size_t *place, tutti_stray_option *stray)
+{
+    for (; environ != NULL && environ[*place] != NULL; ++*place) {
+        const char *variable = environ[*place];
+        size_t length = strcspn(variable, "=");
+        if (strncmp(variable, "TUTTI_", 6) != 0 || length >= sizeof stray->name) continue;
+        memcpy(stray->name, variable, length);
+        stray->name[length] = '\0';
+        if (is_known(stray->name)) continue;
+        find_nearest(stray);
+        ++*place;
+        return 1;
+    }
+    return 0;
 }
 
 /* ---- Switch-over sizes ----------------------------------------------------------------------------------------- */

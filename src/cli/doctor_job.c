@@ -5,7 +5,6 @@
 #include "cli/cli.h"
 #include "cli/doctor.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,53 +14,26 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OPTIONS_MOST = 64, NAME_BYTES = 64 };
-
 extern char **environ;
 
 /* ---- Options ------------------------------------------------------------------------------------------------------- */
 
-/* TUTTI_ variables that are no options. */
-static const char *const others[] = {"TUTTI_KEY", "TUTTI_NO_INSTALL"};
-
-static size_t variable_names(char names[OPTIONS_MOST][NAME_BYTES], const char *words[OPTIONS_MOST])
-{
-    size_t count = 0, rows_count = 0;
-    const tutti_option_row *rows = tutti_option_rows(&rows_count);
-    for (size_t i = 0; i < rows_count && count < OPTIONS_MOST - 2; i++, count++) {
-        (void)snprintf(names[count], NAME_BYTES, "TUTTI_%s", rows[i].name);
-        for (char *c = names[count]; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
-        words[count] = names[count];
-    }
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) words[count++] = others[i];
-    return count;
-}
-
-static bool is_one_of(const char *const *words, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(words[i], name) == 0) return true;
-    return false;
-}
-
 /* A misspelt option would be ignored without a word. */
-static int check_names(struct doctor *doctor)
+static void check_names(struct doctor *doctor)
 {
-    char names[OPTIONS_MOST][NAME_BYTES], name[NAME_BYTES], fix[2 * NAME_BYTES];
-    const char *words[OPTIONS_MOST];
-    size_t count = variable_names(names, words);
-    int set = 0;
-    for (char **variable = environ; *variable != NULL; variable++) {
-        size_t length = strcspn(*variable, "=");
-        if (strncmp(*variable, "TUTTI_", 6) != 0 || length >= sizeof name) continue;
-        memcpy(name, *variable, length);
-        name[length] = '\0';
-        set++;
-        if (is_one_of(words, count, name)) continue;
-        const char *near = tutti_nearest(name, words, count);
-        (void)snprintf(fix, sizeof fix, near == NULL ? "unset it" : "did you mean %s?", near);
-        doctor_add(doctor, FOUND_WARNING, "options", fix, "%s is set, but is no option", name);
+    tutti_stray_option stray;
+    char fix[96];
+    for (size_t place = 0; tutti_options_stray(&place, &stray);) {
+        bool near = stray.nearest[0] != '\0';
+        (void)snprintf(fix, sizeof fix, near ? "did you mean %s?" : "unset it", stray.nearest);
+        doctor_add(doctor, FOUND_WARNING, "options", fix, "%s is set, but is no option", stray.name);
     }
+}
+
+static int count_variables(void)
+{
+    int set = 0;
+    for (char **variable = environ; *variable != NULL; variable++) set += strncmp(*variable, "TUTTI_", 6) == 0;
     return set;
 }
 
@@ -69,7 +41,8 @@ void doctor_options(struct doctor *doctor)
 {
     tutti_options options;
     char reason[300];
-    int set = check_names(doctor);
+    int set = count_variables();
+    check_names(doctor);
     if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK)
         doctor_add(doctor, FOUND_BAD, "options", "see tutti help --options", "%s", reason);
     else

@@ -45,6 +45,19 @@ static tutti_status read_options(tutti_options *options, int rank, tutti_error *
     return TUTTI_OK;
 }
 
+/* A misspelt option would be ignored without a word: said once, by the first process of the job. */
+static void tell_strays(const tutti_launch *launch)
+{
+    static atomic_bool told;
+    tutti_stray_option stray;
+    if (launch->rank > 0 || atomic_exchange_explicit(&told, true, memory_order_relaxed)) return;
+    for (size_t place = 0; tutti_options_stray(&place, &stray);) {
+        bool near = stray.nearest[0] != '\0';
+        tti_log(TUTTI_WARN, near ? "%s is set, but is no option; did you mean %s?" : "%s is set, but is no option",
+                stray.name, stray.nearest);
+    }
+}
+
 static tutti_status check_identity(const struct tti_cluster_launch *member, tutti_error *error)
 {
     int rank = member->process, count = member->process_count;
@@ -231,7 +244,10 @@ static tutti_status read_launch(const tutti_options *options, tutti_launch *laun
 {
     tutti_status status = tti_launch_read(options, launch, error);
     error->rank = launch->rank;
-    if (status != TUTTI_OK) tti_launch_done(launch);
+    if (status != TUTTI_OK)
+        tti_launch_done(launch);
+    else
+        tell_strays(launch);
     return status;
 }
 

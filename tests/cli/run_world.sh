@@ -67,6 +67,10 @@ tool run --hosts 127.0.0.1,b --ssh ./shell --interface none0 ./hello
 check 'an interface that is not there' 1 $((STATUS != 0))
 matches 'is named' 'none0' "$ERR"
 
+TUTTI_RNAKS=2 tool run -n 4 --no-prefix ./hello
+check 'a misspelt option: the job runs' "$four" "$(sort out.txt)"
+check 'it is said once' 'tutti warn: TUTTI_RNAKS is set, but is no option; did you mean TUTTI_RANKS?' "$ERR"
+
 if command -v mpiexec.hydra >/dev/null; then
     TUTTI_KEY_FILE=$DIR/key timeout 240 mpiexec.hydra -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 \
         -n 4 -ppn 2 ./hello >out.txt 2>err.txt
