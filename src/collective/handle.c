@@ -6,6 +6,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "collective/api.h"
 #include "collective/queue.h"
@@ -106,9 +107,36 @@ void tti_started_free(struct tti_started *started)
     tti_unlock(&queue->lock);
 }
 
+static bool is_forgotten(const struct tti_started *started)
+{
+    bool used = atomic_load_explicit(&started->used, memory_order_relaxed);
+    return used && !started->dropped && !started->persistent && started != started->comm->queue.spare;
+}
+
+/* A wait that is missing shows in wrong data at best: the buffers were read while they were filled. */
+static void tell_forgotten(const tutti_comm *comm)
+{
+    const struct tti_started *one = NULL;
+    int count = 0;
+    for (const struct tti_started *started = comm->queue.all; started != NULL; started = started->sibling) {
+        if (!is_forgotten(started)) continue;
+        one = started;
+        count++;
+    }
+    if (one == NULL || tti_comm_is_broken(comm)) return;
+    char site[112];
+    enum tti_kind kind = one->mail != NULL ? one->mail->kind : (enum tti_kind)one->op.call.kind;
+    tti_site_describe(one->mail != NULL ? &one->mail->site : &one->op.call.site, site, sizeof site);
+    tti_log(TUTTI_WARN,
+            "rank %d frees a comm and has not waited for %d of the ops it has started, such as %s%s; what an op is to "
+            "fill is there after tutti_wait, and tutti_drop is for ops that nobody waits for",
+            comm->rank, count, tti_kind_name(kind), site);
+}
+
 void tti_started_free_all(tutti_comm *comm)
 {
     struct tti_started *started = comm->queue.all;
+    tell_forgotten(comm);
     tti_lock(&table.lock);
     while (started != NULL) {
         struct tti_started *sibling = started->sibling;
