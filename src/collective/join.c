@@ -428,7 +428,7 @@ static int main_alone(tutti_work *work, int argc, char **argv)
     world->of_main = true;
     int result = work(world, argc, argv);
     world->of_main = false;
-    tutti_leave(world);
+    tti_leave(world, true);
     return result;
 }
 
