@@ -23,6 +23,7 @@ static void check_refused(const tutti_comm *comm, tutti_status status, tutti_sta
     fault_check(status == expected, __FILE__, line, call, "%s, not %s: %s", tutti_status_name(status),
                 tutti_status_name(expected), text);
     if (!fault_check(error != NULL, __FILE__, line, call, "no error is kept")) return;
+    fault_check(error->sequence == 0, __FILE__, line, call, "it is said to be number %d", (int)error->sequence);
     fault_check(error->status == expected && error->rank == tutti_rank(comm), __FILE__, line, call,
                 "the error says %s of rank %d", tutti_status_name(error->status), error->rank);
     fault_check(strstr(text, word) != NULL, __FILE__, line, call, "\"%s\" is not in: %s", word, text);

@@ -54,6 +54,11 @@ static void split_them(tutti_comm *comm, struct fault_rank *self)
     CHECK(rank == 0 ? none == NULL : tutti_size(none) == size - 1 && tutti_rank(none) == rank - 1);
     CHECK(tutti_comm_split(half, 0, -tutti_rank(half), &again) == TUTTI_OK); /* of a comm that was split off itself */
     CHECK(tutti_rank(again) == tutti_size(half) - 1 - tutti_rank(half) && sum_of(again, rank) == expected);
+    for (int i = 0; i < tutti_size(again); i++)
+        CHECK(tutti_world_rank(again, i) == rank % 2 + 2 * (tutti_size(half) - 1 - i));
+    CHECK(tutti_world_rank(comm, rank) == rank && tutti_world_rank(half, tutti_rank(half)) == rank);
+    CHECK(tutti_world_rank(half, tutti_size(half)) == -1 && tutti_world_rank(half, -1) == -1);
+    CHECK(tutti_world_rank(NULL, 0) == -1);
     check_large(half);
     check_large(backwards);
     check_large(again);
@@ -129,7 +134,8 @@ static void mesh_them(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_size(data) == 2 && tutti_rank(data) == rank / 3 && sum_of(data, rank) == 2 * (rank % 3) + 3);
     CHECK(tutti_size(tensor) == 3 && tutti_rank(tensor) == rank % 3 && sum_of(tensor, rank) == 9 * (rank / 3) + 3);
     CHECK(tutti_mesh_comm(mesh, "data,expert", &same) == TUTTI_ERR_ARGUMENT && same == NULL);
-    CHECK(strstr(tutti_comm_error(comm)->text, "data,expert") != NULL);
+    CHECK(strstr(tutti_comm_error(comm)->text, "\"data,expert\" does not name") != NULL);
+    CHECK(strstr(tutti_comm_error(comm)->text, "this mesh, which is data 2 x pipeline 1 x tensor 3;") != NULL);
     tutti_mesh_free(mesh);
     sizes[2] = 4;
     CHECK(tutti_mesh_create(comm, names, sizes, 3, &mesh) == TUTTI_ERR_ARGUMENT && mesh == NULL);

@@ -118,7 +118,7 @@ static void run_all(bool processes)
     run(wait_for_started, 2, processes, " s in recv at ", "rank 1's last call was #1 barrier at",
         "is there a send for it");
     run(ask_for_mesh_comm, 2, processes, "\"mesh comm along x\" for rank 1; ",
-        over_tcp ? "has not been heard of in a collective here" : "has called no collective here yet",
+        over_tcp ? "has not been heard of in a collective on this comm" : "has called no collective on this comm yet",
         "all ranks of the comm have to call it");
 }
 

@@ -166,7 +166,7 @@ typedef struct tutti_error {
     tutti_status status;
     int rank;           /* who reports it */
     int peer;           /* whom it is about, or -1 */
-    uint64_t sequence;  /* number of the operation on this comm, from 1; 0: none */
+    uint64_t sequence;  /* number of the collective on this comm, from 1; 0: a message, or none has begun */
     int system_errno;   /* 0: none */
     char operation[32]; /* "all_reduce" */
     char text[480];     /* one sentence: what, who, where, what to do */
@@ -379,6 +379,8 @@ TUTTI_API tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int
 /* Those on the same host. */
 TUTTI_API tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made);
 TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* waits as tutti_leave does; NULL is ignored */
+/* Ranks are numbered from 0 in every comm, in errors too. What that rank is in the world; -1: there is none. */
+TUTTI_API int tutti_world_rank(const tutti_comm *comm, int rank);
 
 /* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4},
  * ranks 0 to 3 are the first row. Collective over `comm`; every rank gives the same names and sizes, else all get
@@ -500,7 +502,8 @@ TUTTI_API tutti_status tutti_test(tutti_op op); /* without waiting */
  * IN_PROGRESS when the time is over, OK with *index == count when there was none to wait for; prepared ops that are not
  * started are none. */
 TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index);
-/* Until all have ended: OK, or the first failure in their order. Their handles are void, as after tutti_wait. */
+/* Until all have ended: OK, or the first failure in their order. Their handles are void, as after tutti_wait. Where they
+ * are of several comms, the one that failed has the details: tutti_explain says nothing of the others. */
 TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);
 /* Asks for its end: it ends with ERR_CANCELLED unless it had ended. Its comm is broken then, since the other ranks
  * would wait for this one; except when it is messages that can be taken back: receives that no message has come for,

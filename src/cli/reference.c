@@ -58,8 +58,8 @@ void cli_reference_options(FILE *stream)
         "# Options\n\nPrinted by `tutti help --options` from the lists in `tutti.h` and "
         "`experimental.h`. An option is a field of\n`tutti_options`, an environment variable and a "
         "flag of `tutti run` (`TUTTI_FENCE_MS`: `--fence-ms`). Times are written as 250,\n250ms, 3s or 2min, "
-        "bytes as 64, 64K, 1M, 2G or 1T (powers of 1024). A value that is not understood is an error; of a variable "
-        "that is none\nof these, such as `TUTTI_RNAKS`, the job's first process warns.\n\n| variable | %s",
+        "bytes as 64, 64K, 1M, 2G or 1T (powers of 1024). A value that is not understood is an\nerror; of a "
+        "variable that is none of these, such as `TUTTI_RNAKS`, the job's first process warns.\n\n| variable | %s",
         head);
     print_rows(stream, rows, count, "TUTTI_");
     rows = tutti_tuning_rows(&count);

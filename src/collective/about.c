@@ -20,6 +20,12 @@ int tutti_size(const tutti_comm *comm)
     return comm == NULL ? -1 : comm->size;
 }
 
+int tutti_world_rank(const tutti_comm *comm, int rank)
+{
+    bool there = comm != NULL && comm->world != NULL && rank >= 0 && rank < comm->size;
+    return there ? tti_job_rank_of(comm, rank) : -1;
+}
+
 const char *tutti_job(const tutti_comm *comm)
 {
     return comm == NULL || comm->world == NULL ? "" : comm->world->job;

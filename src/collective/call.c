@@ -70,17 +70,24 @@ void tti_site_describe(const struct tti_site *site, char *text, size_t bytes)
     snprintf(text, bytes, "%s%s", name, place);
 }
 
+/* Its counts are a list for each rank. */
+static bool is_v_form(uint8_t kind)
+{
+    return kind >= TTI_ALL_GATHER_V && kind <= TTI_ALL_TO_ALL_V;
+}
+
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes)
 {
-    char elements[128] = "", pieces[32] = "", root[32] = "", site[112];
+    char elements[128] = "", pieces[32] = "", count[32] = "", root[32] = "", site[112];
     bool many = call->kind >= TTI_ALL_REDUCE_MANY && call->kind <= TTI_REDUCE_SCATTER_MANY;
     if (many) snprintf(pieces, sizeof pieces, "%u pieces, ", call->pieces);
     if (call->root >= 0) snprintf(root, sizeof root, ", root %d", (int)call->root);
-    bool reduces = call->reduction != TTI_NO_REDUCTION;
+    bool reduces = call->reduction != TTI_NO_REDUCTION, v_form = is_v_form(call->kind);
+    if (!v_form) snprintf(count, sizeof count, "%llu ", (unsigned long long)call->count);
     if (call->type < TUTTI_TYPE_COUNT)
-        snprintf(elements, sizeof elements, "(%s%llu %s%s%s%s%s)", pieces, (unsigned long long)call->count,
-                 tutti_type_name((tutti_type)call->type), reduces ? ", " : "",
-                 reduces ? reduction_text(call->reduction) : "", root, call->in_place != 0 ? ", in place" : "");
+        snprintf(elements, sizeof elements, "(%s%s%s%s%s%s%s)", pieces, count, tutti_type_name((tutti_type)call->type),
+                 reduces ? ", " : "", reduces ? reduction_text(call->reduction) : "", root,
+                 call->in_place != 0 ? ", in place" : "");
     tti_site_describe(&call->site, site, sizeof site);
     snprintf(text, bytes, "%s%s%s", tti_kind_name((enum tti_kind)call->kind), elements, site);
 }

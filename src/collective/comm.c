@@ -265,6 +265,7 @@ void tti_comm_destroy(tutti_comm *comm)
     comm->messages = NULL; /* what comes for them from now on is dropped */
     tti_messages_unlock(comm);
     tti_free(comm->members);
+    tti_free(comm->job_ranks);
     tti_free(comm->sources);
     tti_free(comm->targets);
     tti_free(comm->factors);

@@ -185,8 +185,9 @@ struct tutti_comm {
     int rank, size;
     int job_rank; /* this rank's number in the world of all hosts */
     bool is_world;
-    int *members;                 /* the world's number of each rank; NULL: the comm of all */
-    unsigned fork_count;          /* of the process when the comm was made */
+    int *members;        /* the world's number of each rank; NULL: the comm of all */
+    int *job_ranks;      /* numbers in the world of all hosts, where `members` are those of one host's; or NULL */
+    unsigned fork_count; /* of the process when the comm was made */
     _Atomic uint64_t allocations; /* by tutti_alloc, so far */
     struct tti_area *area;
     size_t area_bytes; /* of memory that the ranks share; 0: they share none */
@@ -265,6 +266,14 @@ static inline int tti_member(const tutti_comm *comm, int rank)
 {
     return comm->members == NULL ? rank : comm->members[rank];
 }
+
+static inline int tti_job_rank_of(const tutti_comm *comm, int rank)
+{
+    return comm->job_ranks != NULL ? comm->job_ranks[rank] : tti_member(comm, rank);
+}
+
+/* "its rank 0 is rank 4 of the world, 1 is 6" for people who see numbers of this comm; "" where those are the world's. */
+void tti_comm_numbers(const tutti_comm *comm, int peer, char *text, size_t bytes);
 
 static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank)
 {

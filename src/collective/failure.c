@@ -17,15 +17,14 @@ static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, 
     error->status = status;
     error->rank = comm->rank;
     error->peer = peer;
-    error->sequence = sequence;
+    error->sequence = kind < TTI_LEAVE ? sequence : 0;
     snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
 }
 
 __attribute__((format(printf, 4, 0))) static void say(tutti_comm *comm, enum tti_kind kind, tutti_status status,
                                                       const char *format, va_list arguments)
 {
-    fill(comm, &comm->error, comm->called, kind, status, -1);
-    if (kind == TTI_ALLOC || kind == TTI_FREE || kind == TTI_JOIN) comm->error.sequence = 0;
+    fill(comm, &comm->error, 0, kind, status, -1);
     vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
 }
 
@@ -97,7 +96,7 @@ static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t s
 
 tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
 {
-    return adopt(comm, kind, comm->called, &comm->error);
+    return adopt(comm, kind, 0, &comm->error);
 }
 
 /* False: it is broken already. */
@@ -172,6 +171,30 @@ void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const v
             tti_kind_name(kind));
 }
 
+static bool has_numbers_of_its_own(const tutti_comm *comm)
+{
+    for (int rank = 0; rank < comm->size; rank++)
+        if (tti_job_rank_of(comm, rank) != rank) return true;
+    return false;
+}
+
+/* All of a small comm; of a large one this rank and whom it is about. */
+void tti_comm_numbers(const tutti_comm *comm, int peer, char *text, size_t bytes)
+{
+    enum { SHOWN = 8 };
+    bool all = comm->size <= SHOWN, first = true;
+    size_t used = 0;
+    text[0] = '\0';
+    if (!has_numbers_of_its_own(comm)) return;
+    for (int rank = 0; rank < comm->size && used < bytes; rank++) {
+        if (!all && rank != comm->rank && rank != peer) continue;
+        used += (size_t)snprintf(text + used, bytes - used,
+                                 first ? "its rank %d is rank %d of the world" : ", %d is %d", rank,
+                                 tti_job_rank_of(comm, rank));
+        first = false;
+    }
+}
+
 /* ---- For users ------------------------------------------------------------------------------------------------- */
 
 const tutti_error *tutti_comm_error(const tutti_comm *comm)
@@ -192,5 +215,8 @@ int tutti_explain(const tutti_comm *comm, FILE *stream)
     if (error->sequence > 0) snprintf(number, sizeof number, " #%llu", (unsigned long long)error->sequence);
     fprintf(stream, "tutti: rank %d: %s%s: %s\n  %s\n", error->rank, error->operation, number,
             tutti_status_name(error->status), error->text);
+    char numbers[200] = "";
+    if (comm->world != NULL) tti_comm_numbers(comm, error->peer, numbers, sizeof numbers);
+    if (numbers[0] != '\0') fprintf(stream, "  in a comm of %d: %s\n", comm->size, numbers);
     return 1;
 }

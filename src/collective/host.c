@@ -148,7 +148,7 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     if (newest)
         snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)sequence, call, wait);
     else if (sequence == 0)
-        snprintf(text, bytes, "rank %d has not been heard of in a collective here%s", rank, wait);
+        snprintf(text, bytes, "rank %d has not been heard of in a collective on this comm%s", rank, wait);
     else if (ahead)
         snprintf(text, bytes, "rank %d was last heard of in #%llu, which rank %d has not called", rank,
                  (unsigned long long)sequence, comm->rank);

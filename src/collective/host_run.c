@@ -138,11 +138,16 @@ static tutti_status cut_short(struct tti_op *op, int peer)
 {
     tutti_comm *comm = op->comm;
     char site[112];
+    size_t element = tutti_type_bytes((tutti_type)op->call.type);
+    uint64_t sent = comm->lanes->cut_bytes, received = comm->lanes->awaited_bytes;
+    bool whole = element > 0 && sent % element == 0 && received % element == 0;
+    if (!whole) element = 1;
     tti_site_describe(&op->call.site, site, sizeof site);
     return tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
-                          "counts differ in %s #%llu: rank %d sends %llu bytes that rank %d%s does not expect",
+                          "counts differ in %s #%llu: rank %d sends %llu %s to rank %d%s, which receives %llu",
                           tti_kind_name(op->shape.kind), (unsigned long long)comm->sequence, peer,
-                          (unsigned long long)comm->lanes->cut_bytes, comm->rank, site);
+                          (unsigned long long)(sent / element), whole ? "elements" : "bytes", comm->rank, site,
+                          (unsigned long long)(received / element));
 }
 
 /* A frame, or a question, showed that `peer` made other calls: asks it which, and waits a little for the answer, which breaks

@@ -169,6 +169,7 @@ static bool fits(struct tti_lanes *lanes, int peer, const struct tti_frame_head 
     lanes->mismatched = peer;
     lanes->cut = head->sequence == lanes->sequence && head->signature == lanes->signature;
     lanes->cut_bytes = head->bytes;
+    lanes->awaited_bytes = posted->bytes;
     return false;
 }
 

@@ -193,14 +193,24 @@ static tutti_status tell(const tutti_mesh *mesh, tutti_status status)
     return status;
 }
 
+static tutti_status no_such(const tutti_mesh *mesh, const char *names)
+{
+    const char *list[DIMENSIONS];
+    char text[200] = "";
+    for (int i = 0; i < mesh->dimensions; i++) list[i] = mesh->names[i];
+    describe(list, mesh->sizes, mesh->dimensions, text, sizeof text);
+    return tti_comm_refuse(mesh->comm, TTI_MESH, TUTTI_ERR_ARGUMENT,
+                           "mesh_comm: \"%.100s\" does not name dimensions of this mesh, which is %s; give one, or "
+                           "several with commas between",
+                           names == NULL ? "" : names, text);
+}
+
 tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm)
 {
     if (mesh == NULL || comm == NULL) return TUTTI_ERR_ARGUMENT;
     *comm = NULL;
     unsigned along = parse(mesh, names);
-    if (along == 0)
-        return tell(mesh,
-                    refuse(mesh->comm, "not dimensions of it, with commas between: ", names == NULL ? "NULL" : names));
+    if (along == 0) return tell(mesh, no_such(mesh, names));
     for (struct kept *kept = mesh->comms; kept != NULL; kept = kept->next)
         if (kept->along == along) *comm = kept->comm;
     if (*comm != NULL) return TUTTI_OK;

@@ -228,11 +228,13 @@ tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, c
 {
     const struct tti_letter *letter = &recv->letter;
     size_t element = tutti_type_bytes(letter->type);
+    char site[112] = "";
+    if (prefix[0] == '\0') tti_site_describe(letter->site, site, sizeof site);
     return tti_comm_explain(
         letter->comm, kind, letter->status,
-        "%srank %d's message with tag %d has %llu elements, the buffer of rank %d only %llu; it can "
+        "%srank %d's message with tag %d has %llu elements, the buffer of rank %d%s only %llu; it can "
         "still be received with a larger one",
-        prefix, recv->source, recv->got, (unsigned long long)(letter->bytes / element), letter->comm->rank,
+        prefix, recv->source, recv->got, (unsigned long long)(letter->bytes / element), letter->comm->rank, site,
         (unsigned long long)(recv->capacity / element));
 }
 

@@ -146,7 +146,7 @@ struct tti_lanes {
     bool no_memory;          /* something that came could not be kept */
     int mismatched;          /* a peer that is elsewhere, or -1 */
     bool cut;                /* in the same op, but with another number of bytes: */
-    uint64_t cut_bytes;
+    uint64_t cut_bytes, awaited_bytes;
     int64_t asked_ns;         /* when it was asked what it called; 0: was not */
     int64_t waits_ns;         /* since when the op that runs waits, and */
     int64_t tell_ns;          /* when those that wait for this rank are told again for whom */

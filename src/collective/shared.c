@@ -50,7 +50,7 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     uint64_t entry = newest_entry(comm, rank);
     describe_wait(comm, rank, wait);
     if (entry == 0) {
-        snprintf(text, bytes, "rank %d has called no collective here yet%s", rank, wait);
+        snprintf(text, bytes, "rank %d has called no collective on this comm yet%s", rank, wait);
         return;
     }
     struct tti_call copy = *tti_call_of(comm, rank, entry >> 32);

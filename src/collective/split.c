@@ -256,9 +256,21 @@ static bool is_one_process(const struct split *split)
     return true;
 }
 
+/* Of a comm whose members are numbered as in the world of their host, while those it is made from were not. */
+static bool list_job_ranks(const struct split *split, int **ranks)
+{
+    const tutti_comm *parent = split->parent;
+    *ranks = NULL;
+    if (!split->local || (parent->lanes == NULL && parent->job_ranks == NULL)) return true;
+    *ranks = tti_calloc((size_t)split->size, sizeof **ranks);
+    for (int i = 0; *ranks != NULL && i < split->size; i++) (*ranks)[i] = tti_job_rank_of(parent, split->group[i]);
+    return *ranks != NULL;
+}
+
 static tutti_status create(struct split *split, tutti_comm **comm)
 {
     tutti_comm *parent = split->parent;
+    int *job_ranks;
     find_area(split);
     struct tti_local_setup shared = {
         .host_of = split->host_of, .area = split->area, .given = true, .owns = split->made != NULL};
@@ -273,7 +285,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
                                    .area_bytes = split->area_bytes,
                                    .local = split->host_of == NULL ? NULL : &shared};
     tutti_status status = TUTTI_ERR_MEMORY;
-    if (setup.members != NULL) {
+    if (list_job_ranks(split, &job_ranks) && setup.members != NULL) {
         atomic_fetch_add_explicit(&parent->world->references, 1, memory_order_relaxed);
         if (split->local) {
             status = tti_comm_create(&setup, comm, &split->error);
@@ -286,8 +298,10 @@ static tutti_status create(struct split *split, tutti_comm **comm)
     }
     if (status != TUTTI_OK) {
         tti_free(setup.members);
+        tti_free(job_ranks);
         return status;
     }
+    (*comm)->job_ranks = job_ranks;
     (*comm)->tuning = parent->tuning;
     (*comm)->owns_area = split->local && split->made != NULL;
     return TUTTI_OK;

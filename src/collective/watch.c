@@ -194,9 +194,14 @@ static tutti_status look(struct watch *watch)
     if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
     if (vigil->looked_ns == now) TTI_TRY(check_others(watch));
     if (!vigil->reported && waited >= comm->world->options.stall_report_ms * MS) {
-        char text[400];
-        describe_stall(watch, blamed(watch), text, sizeof text);
-        tti_log(TUTTI_WARN, "%s", text);
+        char text[400], numbers[200];
+        int peer = blamed(watch);
+        describe_stall(watch, peer, text, sizeof text);
+        tti_comm_numbers(comm, peer, numbers, sizeof numbers);
+        if (numbers[0] == '\0')
+            tti_log(TUTTI_WARN, "%s", text);
+        else
+            tti_log(TUTTI_WARN, "%s; in a comm of %d: %s", text, comm->size, numbers);
         vigil->reported = true;
     }
     return TUTTI_OK;

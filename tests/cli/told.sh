@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: timeout=60 processors=2
+# What people are told who make the usual mistakes, over memory and over tcp.
+source "$(dirname "$0")/run.bash"
+cat >mistake.c <<'END'
+#include <stdio.h>
+#include <string.h>
+#include <tutti/tutti.h>
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    const char *kind = argc > 1 ? argv[1] : "";
+    int rank = tutti_rank(world), *x = tutti_alloc(world, 8 * sizeof *x), *y = tutti_alloc(world, 8 * sizeof *y);
+    size_t in[3] = {2, 2, 2}, out[3] = {2, 2, 2};
+    tutti_comm *odd = NULL;
+    tutti_message message;
+    tutti_status status = tutti_barrier(world);
+    if (strcmp(kind, "counts") == 0) {
+        if (rank == 1) out[2]--;
+        status = tutti_all_to_all_v(world, x, in, NULL, y, out, NULL, TUTTI_I32);
+        if (status == TUTTI_OK) status = tutti_barrier(world);
+    } else if (strcmp(kind, "type") == 0) {
+        status = tutti_all_to_all_v(world, x, in, NULL, y, out, NULL, rank == 1 ? TUTTI_F32 : TUTTI_I32);
+    } else if (strcmp(kind, "probe") == 0) {
+        if (rank == 0) status = tutti_probe(world, TUTTI_ANY_SOURCE, 7, &message);
+    } else if (strcmp(kind, "long") == 0) {
+        if (rank == 0) status = tutti_send(world, x, 4, TUTTI_I32, 1, 7);
+        if (rank == 1) status = tutti_recv(world, x, 3, TUTTI_I32, 0, 7, NULL);
+    } else if (strcmp(kind, "forgotten") == 0) {
+        tutti_op op;
+        status = tutti_all_reduce_start(world, x, y, 8, TUTTI_I32, TUTTI_SUM, &op);
+    } else if (strcmp(kind, "part") == 0) { /* of ranks 1 and 2 */
+        status = tutti_comm_split(world, rank == 0 ? -1 : 0, 0, &odd);
+        if (rank == 2) status = tutti_recv(odd, x, 1, TUTTI_I32, 0, 7, NULL);
+        if (status != TUTTI_OK) return tutti_explain(odd, stderr);
+    }
+    return status == TUTTI_OK ? 0 : tutti_explain(world, stderr);
+}
+int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
+END
+compile mistake
+
+# told KIND PATTERN...: each matches a line
+told() {
+    local kind=$1 how pattern
+    shift
+    for how in shm tcp; do
+        tool run -n 3 --transport $how ./mistake "$kind"
+        for pattern in "$@"; do matches "$kind over $how" "$pattern" "$ERR"; done
+    done
+}
+here='mistake.c:[0-9]+'
+told counts "^\[1\]   counts differ in all_to_all_v #2: rank 2( at $here)? sends 2 elements to rank 1 at $here, which receives 1\$"
+told type "^\[[0-2]\]   ranks differ at operation #2: rank [0-2] called all_to_all_v\((i32|f32)\) at $here, but rank"
+told probe "^\[0\] tutti: rank 0: probe: TUTTI_ERR_MISMATCH" \
+    "^\[0\]   rank 0 probes with tag 7 at $here from any rank, and all others have left\$"
+told long "^\[1\]   rank 0's message with tag 7 has 4 elements, the buffer of rank 1 at $here only 3;"
+told forgotten "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops .* all_reduce at $here;"
+check 'forgotten: not an error' 0 $STATUS
+told part "^\[2\]   rank 1 receives with tag 7 at $here from rank 0, which has left and sent no such message\$" \
+    '^\[2\]   in a comm of 2: its rank 0 is rank 1 of the world, 1 is 2$'
+finish
