@@ -296,14 +296,3 @@ void tti_meeting_close(struct tti_meeting *meeting)
     tti_free(meeting->polled);
     tti_free(meeting);
 }
-
-tutti_status tti_rendezvous_exchange(const struct tti_rendezvous *where, const void *mine, size_t bytes,
-                                     struct tti_blobs *all, tutti_error *error)
-{
-    struct tti_meeting *meeting;
-    memset(all, 0, sizeof *all);
-    TTI_TRY(tti_meeting_open(where, &meeting, error));
-    tutti_status status = tti_meeting_exchange(meeting, mine, bytes, all, error);
-    tti_meeting_close(meeting);
-    return status;
-}

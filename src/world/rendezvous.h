@@ -74,8 +74,4 @@ void tti_meeting_close(struct tti_meeting *meeting); /* NULL is ignored */
  * of the fastest exchange's way there and back. */
 int64_t tti_meeting_clock(const struct tti_meeting *meeting);
 
-/* All of it at once, where one exchange is enough. */
-tutti_status tti_rendezvous_exchange(const struct tti_rendezvous *where, const void *mine, size_t bytes,
-                                     struct tti_blobs *all, tutti_error *error);
-
 #endif
