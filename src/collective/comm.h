@@ -144,7 +144,8 @@ struct tti_queue {
     uint32_t told_asks;             /* up to here letters know of it */
     _Atomic bool cancels;           /* a message in flight is to end */
     int64_t mail_until_ns;          /* after a failure: how long their buffers are waited for */
-    struct tti_started *free, *all; /* places of this comm's handles */
+    struct tti_started *all, *free; /* places of this comm's handles, those given back, */
+    struct tti_started *own_free;   /* and those of them that who starts ops has taken for the next ones */
     struct tti_service *service;    /* the service thread that knows this comm, or NULL */
     tutti_comm *next_served;
     tutti_error error;

@@ -52,22 +52,37 @@ static struct tti_started *take_from_table(void)
     return started;
 }
 
-struct tti_started *tti_started_new(tutti_comm *comm)
+static struct tti_started *add_place(tutti_comm *comm)
+{
+    struct tti_started *started = take_from_table();
+    if (started == NULL) return NULL;
+    started->comm = started->op.comm = comm;
+    started->next = NULL;
+    tti_lock(&comm->queue.lock);
+    started->sibling = comm->queue.all;
+    comm->queue.all = started;
+    tti_unlock(&comm->queue.lock);
+    return started;
+}
+
+/* The caller is the only one to start ops; others give places back, which are taken all at once. */
+bool tti_started_reserve(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
+    if (queue->own_free != NULL) return true;
     tti_lock(&queue->lock);
-    struct tti_started *started = queue->free;
-    if (started != NULL) queue->free = started->next;
+    queue->own_free = queue->free;
+    queue->free = NULL;
     tti_unlock(&queue->lock);
-    if (started == NULL) {
-        started = take_from_table();
-        if (started == NULL) return NULL;
-        started->comm = started->op.comm = comm;
-        tti_lock(&queue->lock);
-        started->sibling = queue->all;
-        queue->all = started;
-        tti_unlock(&queue->lock);
-    }
+    if (queue->own_free == NULL) queue->own_free = add_place(comm);
+    return queue->own_free != NULL;
+}
+
+struct tti_started *tti_started_new(tutti_comm *comm)
+{
+    if (!tti_started_reserve(comm)) return NULL;
+    struct tti_started *started = comm->queue.own_free;
+    comm->queue.own_free = started->next;
     started->queued = started->persistent = started->dropped = false;
     atomic_store_explicit(&started->out, false, memory_order_relaxed);
     atomic_store_explicit(&started->used, true, memory_order_relaxed);
@@ -92,14 +107,12 @@ static void empty(struct tti_started *started)
     started->op.many = NULL;
     started->error = NULL;
     started->row = NULL;
-    if (atomic_load_explicit(&started->used, memory_order_relaxed))
-        atomic_fetch_add_explicit(&started->id, UINT64_C(1) << PLACE_BITS, memory_order_release);
-    atomic_store_explicit(&started->used, false, memory_order_relaxed);
+    if (atomic_load_explicit(&started->used, memory_order_relaxed)) tti_started_void(started);
 }
 
 void tti_started_free(struct tti_started *started)
 {
-    struct tti_queue *queue = &started->op.comm->queue;
+    struct tti_queue *queue = &started->comm->queue;
     tti_lock(&queue->lock);
     empty(started);
     started->next = queue->free;
@@ -149,7 +162,7 @@ void tti_started_free_all(tutti_comm *comm)
         started = sibling;
     }
     tti_unlock(&table.lock);
-    comm->queue.all = comm->queue.free = comm->queue.spare = NULL;
+    comm->queue.all = comm->queue.free = comm->queue.own_free = comm->queue.spare = NULL;
 }
 
 static struct tti_started *find(tutti_op handle)
@@ -190,7 +203,7 @@ void tti_handles_forked(void)
  * was success: it may be of a call that another thread makes, and is about to explain. */
 static tutti_status collect(struct tti_started *started, tutti_status status)
 {
-    tutti_comm *comm = started->op.comm;
+    tutti_comm *comm = started->comm;
     if (status == TUTTI_IN_PROGRESS) {
         tti_wait_looked();
         return status;
@@ -222,19 +235,15 @@ static int64_t after_ms(int64_t timeout_ms)
     return timeout_ms < 0 || timeout_ms > TTI_WEEK_MS ? INT64_MAX : tti_now_ns() + timeout_ms * MS;
 }
 
-static tutti_status wait_for(tutti_op op, int64_t timeout_ms)
-{
-    struct tti_started *started;
-    TTI_TRY(find_op(op, &started));
-    return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
-}
-
 tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
 {
     struct tti_started *started;
     TTI_TRY(find_any(op, &started));
-    bool ended = atomic_load_explicit(&started->at_hand, memory_order_acquire) && tti_hand_wait(started) == TUTTI_OK;
-    return ended ? TUTTI_OK : wait_for(op, timeout_ms);
+    if (atomic_load_explicit(&started->at_hand, memory_order_acquire)) {
+        if (tti_hand_wait(started) == TUTTI_OK) return TUTTI_OK;
+        TTI_TRY(find_op(op, &started));
+    }
+    return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
 }
 
 tutti_status tutti_wait(tutti_op op)

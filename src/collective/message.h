@@ -66,6 +66,11 @@ struct tti_recv {
 tutti_status tti_send_post(struct tti_send *send);
 tutti_status tti_recv_post(struct tti_recv *recv);
 
+/* Without a letter, where nothing of the comm is in flight: sends a small message, or takes one that has come (`recv` as
+ * above; its results are filled in). False: nothing was done, and it takes a letter. */
+bool tti_send_at_once(const tutti_comm *comm, const void *in, uint64_t bytes, tutti_type type, int peer, int tag);
+bool tti_recv_at_once(struct tti_recv *recv);
+
 /* Around what reads or changes letters of a comm that goes over a transport. */
 void tti_messages_lock(const tutti_comm *comm);
 void tti_messages_unlock(const tutti_comm *comm);

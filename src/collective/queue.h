@@ -14,29 +14,29 @@
 /* At once; or where a message can be taken back, so that nobody is harmed. */
 enum { TTI_CANCEL = 1, TTI_CANCEL_GENTLY = 2 };
 
-/* What a handle stands for. */
+/* What a handle stands for. What most uses touch comes first. */
 struct tti_started {
     tutti_comm *comm;
-    struct tti_op op;
+    _Atomic uint64_t id;         /* its handle's; another one once that is void */
     struct tti_started *next;    /* behind it in the queue, or among the free ones */
     _Atomic int32_t status;      /* IN_PROGRESS until it has ended */
     _Atomic uint32_t cancelled;  /* TTI_CANCEL…: somebody wants it to end */
     _Atomic bool asked;          /* a call that is about it is being made */
-    _Atomic uint64_t id;         /* its handle's; another one once that is void */
-    _Atomic bool at_hand;        /* not in the queue, and nothing above holds but its handle's: queue_hand.c */
-    struct tti_started *sibling; /* of the same comm */
+    _Atomic bool at_hand;        /* not in the queue, and only what its handle needs holds: queue_hand.c */
     _Atomic bool used;           /* has a handle */
+    _Atomic bool out;            /* persistent: started and not yet waited for with success or failure */
     bool queued;                 /* started and not ended */
     bool persistent;             /* can be started again */
-    _Atomic bool out;            /* persistent: started and not yet waited for with success or failure */
     bool dropped;                /* freed when it ends */
+    tutti_error *error;          /* of one that failed; NULL when memory ran out */
+    uint64_t *row;               /* v-forms: this rank's counts */
+    struct tti_mail *mail;       /* a message, and not a collective: queue_message.c */
+    struct tti_mail *used_mail;  /* of one message, with which the next one can be made; or NULL */
+    struct tti_started *sibling; /* of the same comm */
     tutti_status failed;         /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
-    uint64_t *row;              /* v-forms: this rank's counts */
-    struct tti_mail *mail;      /* a message, and not a collective: queue_message.c */
-    struct tti_mail *used_mail; /* of one message, with which the next one can be made; or NULL */
     struct tti_vigil vigil;
-    tutti_error *error; /* of one that failed; NULL when memory ran out */
+    struct tti_op op;
 };
 
 static inline bool tti_queue_is_idle(const tutti_comm *comm)
@@ -97,6 +97,7 @@ void tti_queue_abandon(tutti_comm *comm);
 
 /* Handles (handle.c). */
 struct tti_started *tti_started_new(tutti_comm *comm);
+bool tti_started_reserve(tutti_comm *comm);         /* false: no memory; else the next one is there for certain */
 void tti_started_free(struct tti_started *started); /* its handle is void from now on */
 void tti_started_void(struct tti_started *started); /* the same for one that keeps its place; by who has the right */
 void tti_started_free_all(tutti_comm *comm);
