@@ -43,6 +43,18 @@ static int64_t run_some(struct part *parts, struct report *reports, int count, c
     }
 }
 
+/* Rank 0 stays a while for those that are late. On a loaded machine one may be later still: then all try again. */
+static void run_all(struct part *parts, struct report *reports, int count)
+{
+    for (int attempt = 0; attempt < 3; attempt++) {
+        bool late = false;
+        for (int i = 0; i < count; i++) snprintf(parts[i].job, sizeof parts[i].job, "%s", rank_part(0, 1).job);
+        ranks_run(parts, reports, count);
+        for (int i = 0; i < count; i++) late = late || strstr(reports[i].error.text, "has not opened job") != NULL;
+        if (!late) return;
+    }
+}
+
 static void test_missing(void)
 {
     struct part parts[8];
@@ -78,28 +90,29 @@ static void test_disagreement(void)
     int told = 0; /* the fourth may come when all is over; then it waits in vain, or is one too many in time */
     for (int i = 0; i < 4; i++) told += reports[i].status == TUTTI_ERR_JOIN;
     CHECK(told == 4 || told == 1);
-    for (int i = 0; i < 3 && told == 4; i++) CHECK(rank_says(&reports[i], "rank 1 of job"));
+    for (int i = 0; i < 3 && told == 4; i++)
+        CHECK(strstr(reports[i].error.text, "has not opened job") != NULL || rank_says(&reports[i], "rank 1 of job"));
 
     ranks_fill(parts, 4); /* rank 3 never comes: rank 1 twice is certain to be seen */
     parts[3] = parts[1];
-    ranks_run(parts, reports, 4);
+    run_all(parts, reports, 4);
     check_errors(reports, 4, "is taken twice, by process", SLACK_MS);
 
     ranks_fill(parts, 3);
     parts[2].size = 4;
-    ranks_run(parts, reports, 3);
+    run_all(parts, reports, 3);
     check_errors(reports, 3, "rank 2 says that job", SLACK_MS);
     CHECK(rank_says(&reports[1], "has 4 ranks, rank 0 says 3"));
 
     ranks_fill(parts, 3);
     parts[1].area_bytes++;
-    ranks_run(parts, reports, 3);
+    run_all(parts, reports, 3);
     check_errors(reports, 3, "rank 1 of job", SLACK_MS);
     CHECK(rank_says(&reports[0], "another version of the library"));
 
     ranks_fill(parts, 3); /* two ranks 0; rank 2 does not come */
     parts[2] = parts[0];
-    ranks_run(parts, reports, 3);
+    run_all(parts, reports, 3);
     check_errors(reports, 3, "rank 0 of job", SLACK_MS);
     CHECK(rank_says(&reports[0], "is taken twice") && rank_says(&reports[2], "is taken twice"));
 }
@@ -183,7 +196,7 @@ static void test_limits(void)
     for (int victim = 0; victim < 2; victim++) {
         ranks_fill(parts, 3);
         parts[victim].limit_fds = 16;
-        ranks_run(parts, reports, 3);
+        run_all(parts, reports, 3);
         CHECK(reports[victim].status == TUTTI_ERR_LIMIT && rank_says(&reports[victim], "ulimit -n"));
         for (int rank = 0; rank < 3; rank++) {
             if (rank == victim) continue;
@@ -195,7 +208,7 @@ static void test_limits(void)
     if (SANITIZED) return; /* sanitizers want address space without bounds */
     ranks_fill(parts, 3);
     parts[1].limit_space = (size_t)600 << 20; /* its own arena fits, the others' do not */
-    ranks_run(parts, reports, 3);
+    run_all(parts, reports, 3);
     CHECK(reports[1].status == TUTTI_ERR_LIMIT && rank_says(&reports[1], "ulimit -v"));
     CHECK(reports[0].status == TUTTI_ERR_JOIN && rank_says(&reports[0], "rank 1 could not join"));
     CHECK(reports[2].status == TUTTI_ERR_JOIN && rank_says(&reports[2], "ulimit -v"));
@@ -204,7 +217,7 @@ static void test_limits(void)
     for (int i = 0; i < 3; i++) parts[i].limit_space = (size_t)600 << 20;
     for (int i = 0; i < 3; i++) parts[i].arena_bytes = 0;
     for (int i = 0; i < 3; i++) parts[i].then = rank_use_world;
-    ranks_run(parts, reports, 3);
+    run_all(parts, reports, 3);
     for (int i = 0; i < 3; i++) CHECK(reports[i].status == TUTTI_OK);
 }
 
@@ -216,7 +229,7 @@ static void test_countdown(int victim)
     for (; allowed < 60; allowed++) {
         ranks_fill(parts, 3);
         parts[victim].allowed = allowed;
-        ranks_run(parts, reports, 3);
+        run_all(parts, reports, 3);
         if (reports[victim].status == TUTTI_OK) break;
         CHECK(reports[victim].status == TUTTI_ERR_MEMORY);
         for (int rank = 0; rank < 3; rank++) {

@@ -33,7 +33,7 @@ static tutti_status nobody_there(struct tti_join *join, int why)
                              join->job);
     return tti_join_fail(join, 0,
                          "rank 0 has not opened job %s's socket within %lld ms; is it running with the same job name "
-                         "and user?",
+                         "and user, or had it given up before?",
                          join->job, (long long)join->options->join_timeout_ms);
 }
 

@@ -21,9 +21,6 @@
 
 enum { SPARE_VISITORS = 64, NAMED_RANKS = 8 };
 
-/* After a failure the root stays this long for those that are still on their way. */
-#define LINGER_NS ((int64_t)250 * 1000000)
-
 struct member {
     int fd; /* -1: has not come */
     int arena_fd;
@@ -429,7 +426,7 @@ static void fill_bad_news(const struct root *root, struct tti_wire_verdict *verd
 /* Ranks on their way find rank 0 still here, rather than nobody until their deadline. */
 static void linger(struct root *root, struct tti_wire_verdict *verdict, int expected)
 {
-    int64_t until = tti_now_ns() + LINGER_NS;
+    int64_t until = tti_now_ns() + TTI_JOIN_LINGER_NS;
     if (until > root->deadline_ns) until = root->deadline_ns;
     while (expected > 0 && tti_poll_until(root->listener, POLLIN, until) == 0) {
         int fd = tti_wire_accept(root->listener);

@@ -57,6 +57,7 @@ tutti_status tti_meeting_take_trouble(const struct tti_meeting_parcel *parcel, t
 struct tti_meeting_member {
     int fd; /* -1: has not come */
     bool given;
+    bool ended;      /* it had come */
     int64_t came_ns; /* what it gave last */
     struct tti_meeting_parcel in;
     struct tti_meeting_parcel out;
@@ -69,6 +70,7 @@ struct tti_meeting {
     struct tti_proof_job proof;
     bool local; /* by the job's name */
     bool failed;
+    bool told; /* rank 0: the others why it failed */
     uint32_t round;
     int64_t deadline_ns; /* the earliest of all */
     int64_t gave_ns;     /* when this rank gave last */
@@ -89,7 +91,7 @@ tutti_status tti_meeting_member_exchange(struct tti_meeting *meeting, const void
                                          struct tti_blobs *all, tutti_error *error);
 bool tti_meeting_root_trouble(struct tti_meeting *meeting, tutti_error *error);
 bool tti_meeting_member_trouble(struct tti_meeting *meeting, tutti_error *error);
-/* Rank 0 tells everyone who is here. */
+/* Rank 0 tells everyone who is here or comes soon. */
 void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why);
 
 #endif

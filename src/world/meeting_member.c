@@ -36,7 +36,7 @@ static tutti_status not_here(struct tti_meeting *meeting, const char *why, tutti
     error->peer = 0;
     return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                          "rank %d of job %s has not found rank 0 on this host in time (%s); is it running, with the "
-                         "same job name, number of ranks and user?",
+                         "same job name, number of ranks and user, or had it given up before?",
                          meeting->where.rank, meeting->job, why);
 }
 
@@ -70,7 +70,7 @@ static const char *what_to_do(const struct tti_knock *knock)
 {
     if (knock->other_service) return "; does MASTER_PORT (--master-port) name a port that nothing else uses there?";
     if (knock->refusals > 0) return "; do all ranks have the same job name and number of ranks?";
-    return "; is rank 0 running there?";
+    return "; is rank 0 running there, or had it given up before?";
 }
 
 static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *knock, tutti_error *error)

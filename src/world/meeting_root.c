@@ -89,18 +89,52 @@ tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *err
 
 /* ---- Trouble --------------------------------------------------------------------------------------------------- */
 
-/* Hands everyone its last message; who does not take it within a moment has other troubles. */
+/* Its last message; who does not take it within a moment has other troubles. */
+static void tell_one(const struct tti_meeting *meeting, struct tti_meeting_member *member, const tutti_error *why)
+{
+    bool begun = member->out.head_done > 0 && member->out.body_done < member->out.head.bytes;
+    if (begun) return; /* in the middle of another message: the end of the connection must do */
+    tti_meeting_parcel_drop(&member->out);
+    if (tti_meeting_parcel_trouble(&member->out, meeting->round, why))
+        tti_meeting_parcel_send(&member->out, member->fd);
+}
+
+/* Those that have not come, and may. */
+static int count_missing(const struct tti_meeting *meeting)
+{
+    int count = 0;
+    for (int rank = 1; rank < meeting->where.size; rank++)
+        count += meeting->members[rank].fd < 0 && !meeting->members[rank].ended;
+    for (int at = 0, gone; (gone = tti_board_ended(tti_meeting_board(meeting), at)) >= 0; at++)
+        count -= gone > 0 && meeting->members[gone].fd < 0 && !meeting->members[gone].ended;
+    return count;
+}
+
+/* Ranks on their way find rank 0 still here, rather than nobody until their deadline. */
+static void linger(struct tti_meeting *meeting, const tutti_error *why)
+{
+    int64_t until_ns = tti_now_ns() + TTI_JOIN_LINGER_NS;
+    if (until_ns > meeting->deadline_ns) until_ns = meeting->deadline_ns;
+    while (count_missing(meeting) > 0 && tti_now_ns() < until_ns) {
+        struct tti_hello who;
+        int fd = tti_door_next(&meeting->door, &who);
+        if (fd < 0) {
+            poll(meeting->polled, (nfds_t)tti_door_poll_set(&meeting->door, meeting->polled), tti_poll_ms(until_ns));
+            continue;
+        }
+        struct tti_meeting_member *member = &meeting->members[who.from];
+        if (member->fd >= 0) close(member->fd);
+        member->fd = fd;
+        tell_one(meeting, member, why);
+    }
+}
+
 void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why)
 {
-    for (int rank = 0; rank < meeting->where.size; rank++) {
-        struct tti_meeting_member *member = &meeting->members[rank];
-        if (member->fd < 0) continue;
-        bool begun = member->out.head_done > 0 && member->out.body_done < member->out.head.bytes;
-        if (begun) continue; /* in the middle of another message: the end of the connection must do */
-        tti_meeting_parcel_drop(&member->out);
-        if (tti_meeting_parcel_trouble(&member->out, meeting->round, why))
-            tti_meeting_parcel_send(&member->out, member->fd);
-    }
+    for (int rank = 0; rank < meeting->where.size; rank++)
+        if (meeting->members[rank].fd >= 0) tell_one(meeting, &meeting->members[rank], why);
+    if (!meeting->told) linger(meeting, why);
+    meeting->told = true;
 }
 
 static tutti_status fail(struct tti_meeting *meeting, tutti_error *error)
@@ -159,6 +193,7 @@ static tutti_status member_broken(struct tti_meeting *meeting, int rank, int why
                       rank, meeting->job);
     close(meeting->members[rank].fd);
     meeting->members[rank].fd = -1;
+    meeting->members[rank].ended = true;
     return fail(meeting, error);
 }
 

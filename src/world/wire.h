@@ -29,6 +29,9 @@ enum {
     TTI_WIRE_TEXT = 480
 };
 
+/* After a failure rank 0 stays this long for those that are still on their way. */
+#define TTI_JOIN_LINGER_NS ((int64_t)1000 * 1000000)
+
 enum tti_wire_kind { TTI_WIRE_HELLO = 1, TTI_WIRE_WORLD, TTI_WIRE_ARENAS, TTI_WIRE_VERDICT };
 
 /* First in every message, in this version and all to come. */
