@@ -36,12 +36,17 @@ static int share(const tutti_mesh *mesh, const char *dimension)
     return CELLS * (at + 1) / size - CELLS * at / size;
 }
 
-static tutti_status make_mesh(tutti_comm *world, tile *t)
+/* As square as can be. */
+static void choose_sizes(int ranks, int sizes[2])
+{
+    sizes[0] = (int)sqrt(ranks);
+    while (ranks % sizes[0] != 0) sizes[0]--;
+    sizes[1] = ranks / sizes[0];
+}
+
+static tutti_status make_mesh(tutti_comm *world, const int sizes[2], tile *t)
 {
     static const char *const names[] = {"y", "x"};
-    int sizes[2] = {(int)sqrt(tutti_size(world)), 0};
-    while (tutti_size(world) % sizes[0] != 0) sizes[0]--;
-    sizes[1] = tutti_size(world) / sizes[0];
     tutti_status status = tutti_mesh_create(world, names, sizes, 2, &t->mesh);
     if (status == TUTTI_OK) status = tutti_mesh_comm(t->mesh, "y", &t->column);
     if (status == TUTTI_OK) status = tutti_mesh_comm(t->mesh, "x", &t->row);
@@ -146,12 +151,13 @@ static int work(tutti_comm *world, int argc, char **argv)
     (void)argc, (void)argv;
     tile t = {0};
     double change = 0, sum = 0;
-    if (make_mesh(world, &t) != TUTTI_OK) return explain(world, &t);
-    if (tutti_mesh_size(t.mesh, "x") > CELLS) {
+    int sizes[2];
+    choose_sizes(tutti_size(world), sizes);
+    if (sizes[1] > CELLS) {
         if (tutti_rank(world) == 0) fprintf(stderr, "heat: more ranks side by side than the %d cells\n", CELLS);
         return 2;
     }
-    if (!make_tile(world, &t)) return explain(world, &t);
+    if (make_mesh(world, sizes, &t) != TUTTI_OK || !make_tile(world, &t)) return explain(world, &t);
     for (int step = 0; step < STEPS; step++)
         if (take_step(&t, &change) != TUTTI_OK) return explain(world, &t);
     for (int y = 1; y <= t.height; y++)
