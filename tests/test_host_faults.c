@@ -240,8 +240,8 @@ static void test_in_turn(const char *setting)
 
 static int waiter;
 
-/* The waiter has started a collective, in which others wait for it and it for rank 3, which does not come; it waits for a message
- * that is to come after that. */
+/* The waiter has started a collective, in which others wait for it and it for rank 3, which does not come; it waits for
+ * a message that is to come after that. */
 static void await_beside(tutti_comm *comm, struct fault_rank *self)
 {
     enum { EACH = 100000 }; /* so much goes round in a ring */

@@ -71,9 +71,9 @@ struct tti_sim_task;
 /* The run that this thread is inside of, or NULL. */
 extern _Thread_local struct tti_sim *tti_sim __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* Runs `body` as the first task; returns when it and all tasks that it started have ended. ERR_TIMEOUT when all wait for
- * something that will never happen; ERR_LIMIT when the processor time is over, ERR_CANCELLED by `look`, ERR_MEMORY when little of the system's memory is
- * left: what tasks held then is lost. `totals` may be NULL. */
+/* Runs `body` as the first task; returns when it and all tasks that it started have ended. ERR_TIMEOUT when all wait
+ * for something that will never happen; ERR_LIMIT when the processor time is over, ERR_CANCELLED by `look`, ERR_MEMORY
+ * when little of the system's memory is left: what tasks held then is lost. `totals` may be NULL. */
 tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *argument), void *argument,
                          struct tti_sim_totals *totals, tutti_error *error);
 

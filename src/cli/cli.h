@@ -17,8 +17,8 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 }; /* exit statuses of the tool
 enum { CLI_GO_ON = -1 };                            /* cli_parse: no exit status yet */
 
 /* One flag. `row.name` is written as in the environment: "log_dir" is --log-dir. Its value goes to the field at
- * `offset` of the command's values: an int64_t, for REAL a double, or for TEXT a const char *, which has the row's default when not given
- * (numbers that have no default: initial "" and the field stays as it was). */
+ * `offset` of the command's values: an int64_t, for REAL a double, or for TEXT a const char *, which has the row's
+ * default when not given (numbers that have no default: initial "" and the field stays as it was). */
 struct cli_flag {
     tutti_option_row row;
     size_t offset;

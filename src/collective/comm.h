@@ -168,8 +168,8 @@ struct tti_kept_plan {
 };
 enum { TTI_KEPT_PLANS = 8 };
 
-/* A collective's arguments, as they were given. Each in a word of its own: two that share one are compared at once, and such a load waits until both are stored, behind
- * all that the operation before has stored. */
+/* A collective's arguments, as they were given. Each in a word of its own: two that share one are compared at once, and
+ * such a load waits until both are stored, behind all that the operation before has stored. */
 struct tti_arguments {
     enum tti_kind kind;
     _Alignas(8) tutti_type type;

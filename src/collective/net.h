@@ -3,20 +3,21 @@
  * A rank's side of all its comms that go over a transport. Frames are sorted by comm and sender; each comm's collectives
  * take theirs in order (host_run.c).
  *
- * Data of a collective travel as DATA frames: the k-th from a to b on a comm is received by the k-th receive that b posts for
- * a there, and must have its length. One that comes before its receive is put aside, so senders are held back: at most
- * TTI_NET_WINDOW bytes to a peer and comm that it has not said it took (GRANT), and a large frame, of more than `eager`
- * bytes, only when its receive was posted (GRANT too). Every frame carries the number of its op and the signature of all calls up to it: a
- * frame that fits no op of its number shows that ranks called different things. A rank that waits long for another ASKs it
- * what it is doing; who sees the difference breaks the comm and says so to all (BREAK).
+ * Data of a collective travel as DATA frames: the k-th from a to b on a comm is received by the k-th receive that b
+ * posts for a there, and must have its length. One that comes before its receive is put aside, so senders are held
+ * back: at most TTI_NET_WINDOW bytes to a peer and comm that it has not said it took (GRANT), and a large frame, of
+ * more than `eager` bytes, only when its receive was posted (GRANT too). Every frame carries the number of its op and
+ * the signature of all calls up to it: a frame that fits no op of its number shows that ranks called different things.
+ * A rank that waits long for another ASKs it what it is doing; who sees the difference breaks the comm and says so to
+ * all (BREAK).
  *
  * A rank that asks out of a blocking message (TTI_ASK_IN_MESSAGE) is asked back by one that is in a blocking collective which
  * cannot end without it (TTI_ASK_STUCK). That comes after all that was sent before; so if the message is still missing then,
  * and the asker has not called that collective, both would wait for ever.
  *
- * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all blame the
- * rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a blocking message, with
- * nothing else in flight, it tells those that wait in messages for it, whose errors then say so.
+ * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all
+ * blame the rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a
+ * blocking message, with nothing else in flight, it tells those that wait in messages for it, whose errors then say so.
  *
  * Everything here but the word `lock` is guarded by that lock, which is never held while data are reduced.
  */

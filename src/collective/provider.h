@@ -42,11 +42,12 @@ struct tti_provider_ops {
     void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
     /* Who a lost rank was, for people: "pid 17". */
     void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
-    /* Called every few milliseconds of a long wait; `first`: of this one. Whether the rank that it is for is seen in a blocking collective, with
-     * nothing else in flight, that this rank has not called and that cannot end before it has. NULL: the wait has ended. */
+    /* Called every few milliseconds of a long wait; `first`: of this one. Whether the rank that it is for is seen in a
+     * blocking collective, with nothing else in flight, that this rank has not called and that cannot end before it
+     * has. NULL: the wait has ended. */
     bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first);
-    /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces itself, polls
-     * once more, sleeps. Returns what the poll did. */
+    /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces
+     * itself, polls once more, sleeps. Returns what the poll did. */
     tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns, int64_t timeout_ns);
     /* With more ranks than cores: whether somebody else on this core must get it for the wait to end. */
     bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages that were started: a send, a receive, both, or a group of them. They go beside the comm's collectives, in no order but that of
- * matching; whoever is busy with the comm takes them forward too.
+ * Messages that were started: a send, a receive, both, or a group of them. They go beside the comm's collectives, in no
+ * order but that of matching; whoever is busy with the comm takes them forward too.
  */
 #include "collective/queue_message.h"
 #include "base/alloc.h"

@@ -50,9 +50,10 @@ struct tti_fold_source {
 /* Bytes of one element of a partial result. */
 size_t tti_accumulator_bytes(const struct tti_reducer *reducer);
 
-/* dst[i] = the tree over sources at i, for i < count; sources are in rank order without gaps. divisor 0: the result is a
- * partial, in accumulators; else elements, and AVG divides by it. dst may be exactly a source that has as many bytes. Partials are aligned for the type,
- * leaves lie anywhere. Bits as tti_reduce gives them over all leaves, however they are cut into sources. */
+/* dst[i] = the tree over sources at i, for i < count; sources are in rank order without gaps. divisor 0: the result is
+ * a partial, in accumulators; else elements, and AVG divides by it. dst may be exactly a source that has as many bytes.
+ * Partials are aligned for the type, leaves lie anywhere. Bits as tti_reduce gives them over all leaves, however they
+ * are cut into sources. */
 void tti_fold(const struct tti_reducer *reducer, const struct tti_fold_source *sources, int source_count, int divisor,
               void *dst, size_t count);
 

@@ -35,7 +35,8 @@ void tti_board_close(struct tti_board *board);
 int tti_board_ended(const struct tti_board *board, int at);
 /* "rank 2 (process 4711) ended with status 0 before joining job x, …": ERR_JOIN about that one. */
 tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error *error);
-/* Both for the first, the likely cause of the others' end: for those that have not found rank 0 yet: OK while all are running. */
+/* Both for the first, the likely cause of the others' end: for those that have not found rank 0 yet: OK while all are
+ * running. */
 tutti_status tti_board_check(const struct tti_board *board, tutti_error *error);
 /* Notes that if this process fails, it does so because of another. */
 void tti_board_follow(const char *name, const char *job, int process);

@@ -375,7 +375,7 @@ tutti_status tutti_launch_read(tutti_launch *launch, char *reason, size_t reason
     return status;
 }
 
-/* ---- Telling where rank 0 is ----------------------------------------------------------------------------------------------------- */
+/* ---- Telling where rank 0 is ------------------------------------------------------------------------------------- */
 
 static tutti_status no_store(const tutti_launch *launch, tutti_error *error)
 {
