@@ -95,6 +95,11 @@ static const struct cli_example run_examples[] = {
 static const struct cli_foreign run_foreign[] = {
     {"-H", "--hosts"},
     {"-N", "--nproc-per-node"},
+    {"--hostfile", "name the hosts, as in --hosts a,b:2"},
+    {"--machinefile", "name the hosts, as in --hosts a,b:2"},
+    {"--bind-to", "--bind"},
+    {"--rdzv-backend", "leave it out: ranks meet at --master-addr and --master-port"},
+    {"--rdzv-endpoint", "say it as --master-addr and --master-port"},
     {"-x", "variables are passed on to ranks of this host; for other hosts see --env"},
     {"--oversubscribe", "leave it out: more ranks than cores may be started"},
     {"--standalone", "leave it out: without --nnodes and --hosts a job has one host"},

@@ -16,6 +16,9 @@ refused "^tutti run: unknown flag '--log_dir'; did you mean '--log-dir'\?$" run 
 refused "^tutti run: unknown flag '-z'; see tutti run --help" run -z true
 refused "^tutti run: unknown flag '-x'; variables are passed on" run -x A true
 refused "^tutti run: unknown flag '-H'; did you mean '--hosts'\?$" run -H a true
+refused "^tutti run: unknown flag '--hostfile'; name the hosts, as in --hosts a,b:2$" run --hostfile x true
+refused "^tutti run: unknown flag '--bind-to'; did you mean '--bind'\?$" run --bind-to core true
+refused "^tutti run: unknown flag '--rdzv-endpoint'; say it as --master-addr" run --rdzv-endpoint a:1 true
 refused "^tutti run: unknown flag '--no-python'; leave it out: the program is run as it is$" run --no-python true
 refused "^tutti bench: unknown flag '--sizes'; sizes go from -b to -e, times -f or plus -i$" bench --sizes 8
 refused "^tutti train: unknown flag '--epochs'; did you mean '--steps'\?$" train --epochs 3
