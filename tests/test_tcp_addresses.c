@@ -46,7 +46,7 @@ static void test_ports(void)
 {
     static const char *const bad[] = {"x", "1-", "-5", "70000", "10-5", "0", "1-70000", "1 2"};
     struct tti_tcp_settings settings = {.job = "ports", .size = 2, .interface = "127.0.0.1", .streams = 1};
-    struct tti_tcp *first, *second;
+    struct tti_tcp *first, *second, *third;
     tutti_error error;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         settings.ports = bad[i];
@@ -65,6 +65,9 @@ static void test_ports(void)
     struct tti_tcp_card other;
     tti_tcp_card(second, &other);
     CHECK(other.at[0].port > card.at[0].port && other.at[0].port <= card.at[0].port + 100);
+    snprintf(range, sizeof range, "%u-%u", card.at[0].port, other.at[0].port);
+    if (other.at[0].port == card.at[0].port + 1)
+        CHECK(tti_tcp_listen(&settings, &third, &error) == TUTTI_ERR_JOIN && text_says(error.text, "each rank of a"));
     tti_tcp_transport(first)->ops->close(tti_tcp_transport(first), 0);
     tti_tcp_transport(second)->ops->close(tti_tcp_transport(second), 0);
 }

@@ -32,8 +32,10 @@ static tutti_status cannot_listen(const struct tti_address *address, uint16_t lo
     if (errno == EADDRINUSE && low == high)
         return tti_error_set(error, TUTTI_ERR_JOIN, errno, "port %u of this host is taken; choose another", low);
     if (errno == EADDRINUSE)
-        return tti_error_set(error, TUTTI_ERR_JOIN, errno, "all ports from %u to %u are taken; widen the option ports",
-                             low, high);
+        return tti_error_set(
+            error, TUTTI_ERR_JOIN, errno,
+            "all ports from %u to %u are taken; widen the option ports: each rank of a host listens at its own", low,
+            high);
     if (errno == EMFILE || errno == ENFILE)
         return tti_error_set(error, TUTTI_ERR_LIMIT, errno, "file descriptors ran out: raise the limit (ulimit -n)");
     return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "cannot listen at %s", tti_address_text(address, text));
