@@ -196,6 +196,21 @@ static void test_late(int op, size_t count, bool shared)
     CHECK(fault_shared->ranks[2].steps[0].done); /* it may find all it needs: the others had come */
 }
 
+/* In a machine that stands still for seconds, ranks cannot tell each other anything before the deadline: then once more. */
+static void run_in_time(struct fault_world *world, int64_t deadline_ms)
+{
+    enum { LATE_MS = 500 };
+    for (int attempt = 0; attempt < 4; attempt++) {
+        bool late = false;
+        fault_run(world);
+        for (int rank = 0; rank < world->size; rank++) {
+            const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
+            late = late || (step->done && step->ended_ns - step->began_ns > (deadline_ms + LATE_MS) * 1000000);
+        }
+        if (!late) return;
+    }
+}
+
 /* Through others that wait too, on its host and elsewhere: everybody names the one that does not come. */
 static void test_chain(int op, const char *setting)
 {
@@ -207,7 +222,7 @@ static void test_chain(int op, const char *setting)
     shared_memory = false;
     victim = 3;
     fault_title("%s, %s, to which rank 3 does not come", fault_op_name(op), setting);
-    fault_run(&world);
+    run_in_time(&world, 2500);
     check_error(world.size, TUTTI_ERR_TIMEOUT);
 }
 
@@ -231,7 +246,7 @@ static void test_in_turn(const char *setting)
     struct fault_world world = {.size = 3, .processes = true, .body = await_in_turn};
     world.settings[0] = setting;
     fault_title("receives that wait for each other, %s", setting);
-    fault_run(&world);
+    run_in_time(&world, 2500);
     const struct fault_step *step = &fault_shared->ranks[0].steps[0];
     CHECK_THAT(step->status == TUTTI_ERR_TIMEOUT && step->error.peer == 1 &&
                    fault_has(step, "waits in recv for rank 2"),
@@ -272,7 +287,7 @@ static void test_beside(int rank, const char *setting)
     victim = 3;
     waiter = rank;
     fault_title("rank %d waits for a message beside a collective to which rank 3 does not come, %s", rank, setting);
-    fault_run(&world);
+    run_in_time(&world, 2000);
     check_error(world.size, TUTTI_ERR_TIMEOUT);
 }
 
