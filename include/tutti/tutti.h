@@ -51,7 +51,7 @@ extern "C" {
     X(ERR_RANK, -4, "argument", "a root or peer is not a rank of this comm")                                           \
     X(ERR_OVERLAP, -5, "argument", "two buffers of the call overlap in a way that is not the in-place form")           \
     X(ERR_OPTION, -6, "argument", "an option has an unknown name or a value out of range")                             \
-    X(ERR_HANDLE, -7, "argument", "the handle was waited for or dropped already, or its comm is gone")                 \
+    X(ERR_HANDLE, -7, "argument", "no op has this handle: waited for, dropped, never given, or its comm is gone")      \
     X(ERR_MEMORY, -20, "resource", "memory could not be allocated")                                                    \
     X(ERR_LIMIT, -21, "resource", "a limit of the system is too low for this world")                                   \
     X(ERR_SYSTEM, -22, "resource", "a system call failed")                                                             \

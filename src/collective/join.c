@@ -285,6 +285,15 @@ static void leave_others(tutti_comm *comm)
         if (lanes->comm != comm) take_leave(lanes->comm);
 }
 
+static void tell_of_group(const tutti_comm *comm)
+{
+    if (comm->group != NULL && !tti_comm_is_broken(comm))
+        tti_log(TUTTI_WARN,
+                "rank %d frees a comm on which a group has begun and not ended: its messages were never sent or "
+                "received; tutti_group_end does them",
+                comm->rank);
+}
+
 tutti_status tti_leave(tutti_comm *comm, bool ends)
 {
     if (comm == NULL) return TUTTI_OK;
@@ -298,6 +307,7 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
             "rank %d leaves the world that `work` was given; who called `work` leaves it when that has "
             "returned",
             comm->rank);
+    if (comm->world != NULL) tell_of_group(comm);
     tti_queue_close(comm);
     if (comm->world != NULL) take_leave(comm);
     if (comm->world != NULL && ends) leave_others(comm);
