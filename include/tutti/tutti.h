@@ -177,7 +177,7 @@ typedef struct tutti_error {
 TUTTI_API const tutti_error *tutti_comm_error(const tutti_comm *comm);
 
 /* Prints that error to `stream` for people. Returns 1 if there was one, 0 otherwise: `return tutti_explain(…)`. A
- * handle that is void (ERR_HANDLE) belongs to no comm, so no comm has an error then. */
+ * handle that is void (ERR_HANDLE) belongs to no comm, so no comm has an error then; it is logged. */
 TUTTI_API int tutti_explain(const tutti_comm *comm, FILE *stream);
 
 typedef enum tutti_log_level { TUTTI_QUIET, TUTTI_ERROR, TUTTI_WARN, TUTTI_INFO, TUTTI_DEBUG } tutti_log_level;

@@ -126,24 +126,34 @@ static bool is_forgotten(const struct tti_started *started)
     return used && !started->dropped && !started->persistent && started != started->comm->queue.spare;
 }
 
+/* Where it was started; NULL: it is not known. A message that went at once has no mail, and leaves no trace but its handle. */
+static const struct tti_site *site_of(const struct tti_started *started)
+{
+    const struct tti_site *site = started->mail != NULL ? &started->mail->site : &started->op.call.site;
+    return site->line > 0 ? site : NULL;
+}
+
 /* A wait that is missing shows in wrong data at best: the buffers were read while they were filled. */
 static void tell_forgotten(const tutti_comm *comm)
 {
     const struct tti_started *one = NULL;
+    char site[112], such[160] = "";
     int count = 0;
     for (const struct tti_started *started = comm->queue.all; started != NULL; started = started->sibling) {
         if (!is_forgotten(started)) continue;
-        one = started;
+        if (site_of(started) != NULL && (one == NULL || one->mail == NULL)) one = started;
         count++;
     }
-    if (one == NULL || tti_comm_is_broken(comm)) return;
-    char site[112];
-    enum tti_kind kind = one->mail != NULL ? one->mail->kind : (enum tti_kind)one->op.call.kind;
-    tti_site_describe(one->mail != NULL ? &one->mail->site : &one->op.call.site, site, sizeof site);
+    if (count == 0 || tti_comm_is_broken(comm)) return;
+    if (one != NULL) {
+        enum tti_kind kind = one->mail != NULL ? one->mail->kind : (enum tti_kind)one->op.call.kind;
+        tti_site_describe(site_of(one), site, sizeof site);
+        snprintf(such, sizeof such, ", such as %s%s", tti_kind_name(kind), site);
+    }
     tti_log(TUTTI_WARN,
-            "rank %d frees a comm and has not waited for %d of the ops it has started, such as %s%s; what an op is to "
-            "fill is there after tutti_wait, and tutti_drop is for ops that nobody waits for",
-            comm->rank, count, tti_kind_name(kind), site);
+            "rank %d frees a comm and has not waited for %d of the ops it has started%s; what an op is to fill is "
+            "there after tutti_wait, and tutti_drop is for ops that nobody waits for",
+            comm->rank, count, such);
 }
 
 void tti_started_free_all(tutti_comm *comm)
@@ -197,6 +207,21 @@ void tti_handles_forked(void)
     tti_unlock(&table.lock);
 }
 
+/* No comm keeps this error, so that tutti_explain cannot tell it. Said a few times only: somebody may poll. */
+static __attribute__((noinline)) tutti_status tell(const char *call, tutti_status status)
+{
+    enum { TOLD_MOST = 8 };
+    static atomic_int told;
+    if (status == TUTTI_ERR_HANDLE && atomic_fetch_add_explicit(&told, 1, memory_order_relaxed) < TOLD_MOST)
+        tti_log(TUTTI_ERROR, "%s: %s", call, tutti_status_text(status));
+    return status;
+}
+
+static inline tutti_status told(const char *call, tutti_status status)
+{
+    return status == TUTTI_OK ? TUTTI_OK : tell(call, status);
+}
+
 /* ---- For users ------------------------------------------------------------------------------------------------- */
 
 /* The end of a handle, or of one round of a persistent one: tells what the op ended with. An error that is there stays if that
@@ -238,7 +263,7 @@ static int64_t after_ms(int64_t timeout_ms)
 tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
 {
     struct tti_started *started;
-    TTI_TRY(find_any(op, &started));
+    TTI_TRY(told("tutti_wait", find_any(op, &started)));
     if (atomic_load_explicit(&started->at_hand, memory_order_acquire)) {
         if (tti_hand_wait(started) == TUTTI_OK) return TUTTI_OK;
         TTI_TRY(find_op(op, &started));
@@ -254,7 +279,7 @@ tutti_status tutti_wait(tutti_op op)
 tutti_status tutti_test(tutti_op op)
 {
     struct tti_started *started;
-    TTI_TRY(find_op(op, &started));
+    TTI_TRY(told("tutti_test", find_op(op, &started)));
     tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
     if (status == TUTTI_IN_PROGRESS) {
         tti_queue_ask(started, false);
@@ -271,7 +296,7 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
         if (ops[i].id == 0) continue;
         struct tti_started *started;
         *index = i;
-        TTI_TRY(find_op(ops[i], &started));
+        TTI_TRY(told("tutti_wait_any", find_op(ops[i], &started)));
         if (started->persistent && !atomic_load_explicit(&started->out, memory_order_relaxed)) continue;
         any = true;
         if (atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
@@ -330,7 +355,7 @@ tutti_status tutti_cancel(tutti_op op)
 tutti_status tutti_drop(tutti_op op)
 {
     struct tti_started *started;
-    TTI_TRY(find_op(op, &started));
+    TTI_TRY(told("tutti_drop", find_op(op, &started)));
     struct tti_queue *queue = &started->op.comm->queue;
     tti_lock(&queue->lock);
     bool queued = started->queued;
@@ -356,7 +381,7 @@ static void renew(struct tti_started *started)
 tutti_status tutti_start(tutti_op op)
 {
     struct tti_started *started;
-    TTI_TRY(find_op(op, &started));
+    TTI_TRY(told("tutti_start", find_op(op, &started)));
     tutti_comm *comm = started->op.comm;
     enum tti_kind kind = started->op.shape.kind;
     TTI_TRY(tti_api_begin(comm, kind));

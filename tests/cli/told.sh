@@ -29,6 +29,11 @@ static int work(tutti_comm *world, int argc, char **argv)
     } else if (strcmp(kind, "forgotten") == 0) {
         tutti_op op;
         status = tutti_all_reduce_start(world, x, y, 8, TUTTI_I32, TUTTI_SUM, &op);
+    } else if (strcmp(kind, "handle") == 0) {
+        tutti_op op;
+        status = tutti_barrier_start(world, &op);
+        if (status == TUTTI_OK) status = tutti_wait(op);
+        if (status == TUTTI_OK) return tutti_wait_all(&op, 1) != TUTTI_ERR_HANDLE;
     } else if (strcmp(kind, "group") == 0) {
         status = tutti_group_begin(world);
         if (status == TUTTI_OK) status = tutti_send(world, x, 1, TUTTI_I32, (rank + 1) % 3, 7);
@@ -60,6 +65,7 @@ told probe "^\[0\] tutti: rank 0: probe: TUTTI_ERR_MISMATCH" \
 told long "^\[1\]   rank 0's message with tag 7 has 4 elements, the buffer of rank 1 at $here only 3;"
 told forgotten "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops .* all_reduce at $here;"
 check 'forgotten: not an error' 0 $STATUS
+told handle '^\[1\] tutti error: tutti_wait: no op has this handle: waited for, dropped, never given, or its comm is gone$'
 told group '^\[1\] tutti warn: rank 1 frees a comm on which a group has begun and not ended: its messages were never'
 told part "^\[2\]   rank 1 receives with tag 7 at $here from rank 0, which has left and sent no such message\$" \
     '^\[2\]   in a comm of 2: its rank 0 is rank 1 of the world, 1 is 2$'
