@@ -147,6 +147,7 @@ size_t conf_counts(enum conf_tuning tuning, tutti_type type, enum tti_kind kind,
                                 table->attach,
                                 table->tree,
                                 table->eager,
+                                table->eager * 4,
                                 table->eager * 16};
     used = add_around(counts, used, (size_t)size);
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {

@@ -166,7 +166,7 @@ static bool start_send(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
     if (!is_eager(box, send)) return tti_large_announce(send);
-    if (letter->bytes > TTI_CELL_BYTES) return box->route->give(box, send);
+    if (letter->bytes > box->route->most) return box->route->give(box, send);
     struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
     if (!box->route->put(box, &note, send->in, letter->bytes)) return false;
     tti_letter_end(letter, TUTTI_OK);

@@ -17,7 +17,7 @@ bool tti_send_at_once(const tutti_comm *comm, const void *in, uint64_t bytes, tu
 {
     struct tti_box *box = box_of(comm, peer);
     if (box == NULL || box->to.slots == NULL || !tti_list_is_empty(&box->queue)) return false;
-    if (bytes > TTI_CELL_BYTES || bytes > (uint64_t)comm->tuning.eager) return false;
+    if (bytes > box->route->most || bytes > (uint64_t)comm->tuning.eager) return false;
     struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)type, tag, bytes};
     return box->route->put(box, &note, in, bytes);
 }
@@ -25,7 +25,7 @@ bool tti_send_at_once(const tutti_comm *comm, const void *in, uint64_t bytes, tu
 static bool fits(const struct tti_cell *cell, const struct tti_recv *recv)
 {
     const struct tti_letter *letter = &recv->letter;
-    return cell->kind == TTI_NOTE_EAGER && cell->type == (uint8_t)letter->type && cell->bytes <= TTI_CELL_BYTES &&
+    return cell->kind == TTI_NOTE_EAGER && cell->type == (uint8_t)letter->type && cell->bytes <= TTI_PART_BYTES &&
            cell->bytes <= recv->capacity && (letter->tag == cell->tag || letter->tag == TUTTI_ANY_TAG);
 }
 

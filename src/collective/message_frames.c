@@ -139,7 +139,8 @@ static void look(struct tti_box *box)
     (void)box; /* what comes makes itself heard, in the transport's progress */
 }
 
-const struct tti_route tti_route_frames = {.put = put,
+const struct tti_route tti_route_frames = {.most = TTI_CELL_BYTES,
+                                           .put = put,
                                            .give = give,
                                            .gives = gives,
                                            .move = move,

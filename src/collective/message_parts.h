@@ -45,6 +45,7 @@ struct tti_messages;
 
 /* How notes get to a peer and come from it. */
 struct tti_route {
+    size_t most; /* bytes of data that one note of a message carries */
     /* Makes what put() needs; NULL: nothing. */
     tutti_status (*open)(struct tti_box *box, tutti_error *error);
     /* Copies a note with `length` bytes of data on its way; false when there is no room now, or no memory: what somebody would
@@ -110,10 +111,12 @@ struct tti_box {
 };
 
 enum {
+    TTI_PART_BYTES = TTI_CELL_BYTES /
+                     2,        /* channels: so the receiver copies one note while the sender copies the next */
     TTI_EARLY_BYTES = 1 << 20, /* put aside, per peer, without need */
     TTI_GIVEN = 16,            /* where messages are given, so much more than `eager` need not be announced */
     TTI_GIVEN_BYTES = TTI_GIVEN * TTI_CELL_BYTES,
-    TTI_GIVEN_CELLS = 2 /* the same for channels, where the receiver could read it by attach only */
+    TTI_GIVEN_CELLS = 4 /* the same for channels, where the receiver could read it by attach only */
 };
 
 /* Messages that have ended with success. */

@@ -93,7 +93,7 @@ static bool put_answer(struct tti_box *box, const struct tti_note *note, const v
 
 static void carry(struct tti_messages *messages, void *target, const void *data, size_t length)
 {
-    if (tti_move(length)) tti_copy_across(&messages->ferry, target, data, length, TTI_ACROSS_FROM);
+    if (tti_move(length)) tti_copy_across(&messages->ferry, target, data, length, TTI_PART_BYTES);
     tti_moved();
 }
 
@@ -133,7 +133,7 @@ static bool give(struct tti_box *box, struct tti_send *send)
     letter->number = 0;
     letter->way = TTI_WAY_PARTS;
     while (letter->done < letter->bytes) {
-        uint64_t rest = letter->bytes - letter->done, length = rest < TTI_CELL_BYTES ? rest : TTI_CELL_BYTES;
+        uint64_t rest = letter->bytes - letter->done, length = rest < TTI_PART_BYTES ? rest : TTI_PART_BYTES;
         struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
         if (letter->done > 0) note = (struct tti_note){TTI_NOTE_PART, 0, 0, length};
         if (!put(box, &note, send->in + letter->done, length)) return false;
@@ -198,7 +198,7 @@ static void begin_given(struct tti_box *box, const struct tti_note *note, const 
         if (early == NULL) return;
         tti_list_append(&box->incoming, &early->on);
     }
-    take_given(box, data, TTI_CELL_BYTES);
+    take_given(box, data, TTI_PART_BYTES);
 }
 
 static bool look_at_answers(struct tti_box *box)
@@ -222,7 +222,7 @@ static bool look_at_cells(struct tti_box *box)
         tti_ring_hurry(&box->from);
         struct tti_note note = {cell->kind, cell->type, cell->tag, cell->bytes};
         const void *data = tti_cell_data(cell, note.kind == TTI_NOTE_LARGE ? sizeof(struct tti_place) : note.bytes);
-        if (note.kind == TTI_NOTE_EAGER && note.bytes > TTI_CELL_BYTES)
+        if (note.kind == TTI_NOTE_EAGER && note.bytes > TTI_PART_BYTES)
             begin_given(box, &note, data);
         else if (note.kind == TTI_NOTE_PART && note.tag == 0)
             take_given(box, data, note.bytes);
@@ -241,8 +241,13 @@ static void look(struct tti_box *box)
     if (any) tti_comm_wake(box->messages->comm, box->peer);
 }
 
-const struct tti_route tti_route_channel = {
-    .open = open_channel, .put = put, .give = give, .gives = gives, .move = tti_large_put_parts, .look = look};
+const struct tti_route tti_route_channel = {.most = TTI_PART_BYTES,
+                                            .open = open_channel,
+                                            .put = put,
+                                            .give = give,
+                                            .gives = gives,
+                                            .move = tti_large_put_parts,
+                                            .look = look};
 
 /* ---- To the own rank ------------------------------------------------------------------------------------------- */
 
@@ -264,5 +269,8 @@ static uint64_t count_early(const struct tti_box *box)
     return box->early_bytes;
 }
 
-const struct tti_route tti_route_self = {
-    .put = hand_over, .move = tti_large_put_parts, .look = look_at_nothing, .unread = count_early};
+const struct tti_route tti_route_self = {.most = TTI_CELL_BYTES,
+                                         .put = hand_over,
+                                         .move = tti_large_put_parts,
+                                         .look = look_at_nothing,
+                                         .unread = count_early};
