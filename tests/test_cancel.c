@@ -8,7 +8,9 @@
 #include "fault.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPS = 8, SMALL = 10, LARGE = 1 << 16 };
 
@@ -111,6 +113,76 @@ static void left_alone(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_recv_start(part, &y[3], 1, TUTTI_I32, TUTTI_ANY_SOURCE, 5, NULL, &last) == TUTTI_OK);
     CHECK(tutti_wait_for(last, 45000) == TUTTI_ERR_MISMATCH);
     CHECK(tutti_comm_free(part) == TUTTI_OK);
+}
+
+/* ---- Beside others ----------------------------------------------------------------------------------------------- */
+
+static void break_by_cancel(tutti_comm *comm)
+{
+    static int32_t x, y;
+    tutti_op op;
+    CHECK(tutti_all_reduce_start(comm, &x, &y, 1, TUTTI_I32, TUTTI_SUM, &op) == TUTTI_OK);
+    CHECK(tutti_cancel(op) == TUTTI_OK && tutti_wait_for(op, 45000) == TUTTI_ERR_CANCELLED);
+}
+
+/* A blocking message with another one in flight beside it: it fails with the error, and the next call says that the comm is
+ * broken. */
+static void blocking_beside(tutti_comm *comm, struct fault_rank *self)
+{
+    int32_t x = 0, y = 0;
+    tutti_op op;
+    if (tutti_rank(comm) == 1) {
+        fault_await_mark(0, 1);
+        fault_sleep_ms(2); /* as a rule it waits by then, and need not */
+        break_by_cancel(comm);
+        return;
+    }
+    CHECK(tutti_recv_start(comm, &x, 1, TUTTI_I32, 1, 9, NULL, &op) == TUTTI_OK);
+    self->mark = 1;
+    check_error(comm, tutti_recv(comm, &y, 1, TUTTI_I32, 1, 3, NULL), "rank 1 cancelled all_reduce");
+    CHECK(tutti_barrier(comm) == TUTTI_ERR_BROKEN);
+    CHECK(tutti_wait_for(op, 45000) == TUTTI_ERR_CANCELLED);
+}
+
+static void await_stop(int rank)
+{
+    char path[64], state = ' ';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)fault_shared->ranks[rank].numbers[0]);
+    while (state != 'T') {
+        FILE *file = fopen(path, "r");
+        if (!CHECK(file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) == 1)) state = 'T';
+        if (file != NULL) fclose(file);
+    }
+}
+
+/* Data that are brought along: rank 0 has them all, goes on and does nothing more on this comm; the comm breaks before rank 1,
+ * which had entered, comes to look. It has nothing to fear of rank 0, and must not wait for it nor kill it. */
+static void ended_unseen(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { COUNT = 2500 };
+    static unsigned char x[3 * COUNT], y[COUNT];
+    int rank = tutti_rank(comm);
+    tutti_op op;
+    if (rank == 1) {
+        self->numbers[0] = getpid();
+        CHECK(tutti_reduce_scatter_start(comm, x, y, COUNT, TUTTI_U8, TUTTI_SUM, &op) == TUTTI_OK);
+        self->mark = 1;
+        raise(SIGSTOP);
+        CHECK(tutti_wait_for(op, 45000) == TUTTI_ERR_CANCELLED);
+        self->mark = 2;
+        return;
+    }
+    fault_await_mark(1, 1);
+    await_stop(1);
+    CHECK(tutti_reduce_scatter(comm, x, y, COUNT, TUTTI_U8, TUTTI_SUM) == TUTTI_OK);
+    self->mark = 1;
+    if (rank == 2) {
+        fault_await_mark(0, 1);
+        break_by_cancel(comm);
+        kill((pid_t)fault_shared->ranks[1].numbers[0], SIGCONT);
+    }
+    fault_await_mark(1, 2);
+    CHECK(tutti_barrier(comm) < 0);
 }
 
 /* ---- Too late ---------------------------------------------------------------------------------------------------- */
@@ -408,6 +480,8 @@ static void run_all(bool processes)
     run("taken back", taken_back, 2, processes);
     run("left alone", left_alone, 2, processes);
     if (!processes && !over_tcp) run("too late", too_late, 1, processes);
+    run("blocking beside", blocking_beside, 2, processes);
+    if (processes && !over_tcp) run("ended unseen", ended_unseen, 3, processes);
     if (over_tcp) run("withdrawn", withdrawn, 2, processes);
     if (over_tcp) run("withdrawn when its peer has left", withdrawn_late, 2, processes);
     if (over_tcp) run("withdrawn, or not", withdrawn_or_not, 3, processes);

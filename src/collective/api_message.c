@@ -147,6 +147,15 @@ static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters,
     tti_messages_unlock(comm);
 }
 
+/* Who takes others forward may find the comm broken there, and all letters ended with that. */
+static bool were_broken_off(const tutti_comm *comm, struct tti_letter *const *letters, int count)
+{
+    if (!tti_comm_is_broken(comm)) return false;
+    for (int i = 0; i < count; i++)
+        if (letters[i]->status != TUTTI_OK && letters[i]->status != TUTTI_ERR_TRUNCATED) return true;
+    return false;
+}
+
 tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
                               int64_t deadline_ms)
 {
@@ -163,7 +172,8 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                                     .drives = batch.drives};
     if (status == TUTTI_IN_PROGRESS) status = tti_comm_wait(comm, &waitable);
     if (status != TUTTI_OK) tti_messages_fail(comm, status);
-    return status;
+    return status == TUTTI_OK && batch.drives && were_broken_off(comm, letters, count) ? tti_comm_tell(comm, kind)
+                                                                                       : status;
 }
 
 void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_message *message)

@@ -113,7 +113,9 @@ static void finish(struct tti_mail *mail)
             tti_recv_results(&parcel->recv, parcel->received, parcel->message);
     }
     if (tti_traced(comm)) trace(comm, mail, status);
-    if (status != TUTTI_OK && tti_comm_is_broken(comm)) {
+    /* what ended by itself says so, whatever has become of the comm since */
+    bool alone = (status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TRUNCATED) && comm->queue.error.status != status;
+    if (status != TUTTI_OK && !alone && tti_comm_is_broken(comm)) {
         started->error = tti_calloc(1, sizeof *started->error);
         if (started->error != NULL) *started->error = comm->queue.error;
     }
@@ -221,7 +223,10 @@ tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status)
 {
     if (!comm->queue.held) return status;
     comm->queue.held = false;
-    if (status < 0 && tti_comm_is_broken(comm) && comm->queue.error.status == status) comm->error = comm->queue.error;
+    if (status < 0 && tti_comm_is_broken(comm) && comm->queue.error.status == status) {
+        comm->error = comm->queue.error;
+        comm->told = true;
+    }
     tti_queue_give_back(comm);
     return status;
 }

@@ -190,12 +190,31 @@ static void stop(struct tti_op *op)
     tti_fence_rare(); /* whoever entered by now is seen, whoever enters from now on sees the break */
 }
 
+static bool brings(const struct tti_op *op, int rank)
+{
+    uint64_t sequence = op->comm->sequence;
+    uint64_t entry = atomic_load_explicit(&tti_slot_of(op->comm, rank, sequence)->entry, memory_order_acquire);
+    return (uint32_t)(entry >> 32) == (uint32_t)sequence && (entry & 1) != 0;
+}
+
+/* What all bring along when they enter, or the root of a broadcast, needs nobody's buffers: a peer may have ended the op by
+ * it, without a word of having left, and be busy elsewhere. */
+static bool is_brought(const struct tti_op *op)
+{
+    const struct tti_shape *shape = &op->shape;
+    if (!tti_shape_fits_slot(shape)) return false;
+    if (shape->kind == TTI_BROADCAST) return brings(op, shape->root);
+    for (int rank = 0; rank < op->comm->size; rank++)
+        if (!brings(op, rank)) return false;
+    return true;
+}
+
 /* Whether peers reach this rank's buffers while the op runs; `direct`: even those of other processes. */
 static bool is_exposed(const struct tti_op *op, bool *direct)
 {
     bool runs = op->state == TTI_OP_RUNNING, attach = op->shape.path == TTI_ATTACH;
     bool written = op->shape.path == TTI_DIRECT || (attach && op->shape.kind == TTI_BROADCAST);
-    *direct = op->state == TTI_OP_MEETING || (runs && written);
+    *direct = (op->state == TTI_OP_MEETING && !is_brought(op)) || (runs && written);
     return op->entered && (*direct || (runs && attach));
 }
 
