@@ -226,6 +226,36 @@ static void test_chain(int op, const char *setting)
     check_error(world.size, TUTTI_ERR_TIMEOUT);
 }
 
+/* ---- Has left ---------------------------------------------------------------------------------------------------- */
+
+/* Rank 1 frees the comm of its host, leaves and ends: for rank 0 it has left, and did not die. */
+static void leave_host(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *host;
+    tutti_message message;
+    tutti_status found = TUTTI_IN_PROGRESS;
+    CHECK(tutti_comm_by_host(comm, &host) == TUTTI_OK);
+    self->numbers[0] = getpid();
+    fault_meet(comm);
+    if (tutti_rank(comm) == 0) {
+        while (kill((pid_t)fault_shared->ranks[1].numbers[0], 0) == 0) fault_sleep_ms(1);
+        while (found == TUTTI_IN_PROGRESS) found = tutti_try_probe(host, 1, 3, &message);
+        FAULT_CALL(self, host, found);
+    }
+    CHECK(tutti_comm_free(host) == TUTTI_OK);
+}
+
+static void test_left(void)
+{
+    struct fault_world world = {.size = 3, .processes = true, .body = leave_host};
+    world.settings[0] = "TUTTI_HOST_PROCESSES=2";
+    fault_title("a rank that has left the comm of its host, and the world");
+    fault_run(&world);
+    const struct fault_step *step = &fault_shared->ranks[0].steps[0];
+    CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && fault_has(step, "rank 1 has left"), "%s: %s",
+               tutti_status_name(step->status), step->error.text);
+}
+
 /* ---- Waits in a message ---------------------------------------------------------------------------------------- */
 
 /* Rank 0 waits for rank 1, which waits for rank 2, which does not come. */
@@ -312,5 +342,6 @@ int main(void)
     test_in_turn("TUTTI_TRANSPORT=tcp");
     test_beside(4, "TUTTI_TRANSPORT=tcp");
     test_beside(0, "TUTTI_HOST_PROCESSES=2");
+    test_left();
     return fault_end();
 }

@@ -269,17 +269,26 @@ tutti_status tutti_join(tutti_comm **world)
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
+/* For the ranks of its host, who see it in comms of their own, also where the world goes by a transport. */
+static void mark_here(const tutti_comm *world, enum tti_rank_state state)
+{
+    const struct tti_cluster *cluster = world->lanes == NULL ? NULL : world->lanes->net->cluster;
+    if (world->lanes == NULL || cluster != NULL)
+        tti_world_mark(world->world, cluster == NULL ? world->rank : cluster->ranks[world->rank].local, state);
+}
+
 /* Of a comm that has lost a rank the others are told that first: it is why this one leaves. */
 static void take_leave(tutti_comm *comm)
 {
     if (!tti_comm_is_broken(comm)) tti_comm_health(comm, TTI_LEAVE, false);
     comm->provider->leave(comm);
+    if (comm->lanes != NULL && comm->members == NULL) mark_here(comm, TTI_RANK_LEFT);
 }
 
 /* Comms that were split off and not freed will not be used any more. */
 static void leave_others(tutti_comm *comm)
 {
-    if (comm->lanes == NULL) tti_world_mark(comm->world, comm->rank, TTI_RANK_GONE);
+    mark_here(comm, TTI_RANK_GONE);
     struct tti_lanes *lanes = comm->lanes == NULL ? NULL : comm->lanes->net->lanes;
     for (; lanes != NULL; lanes = lanes->next)
         if (lanes->comm != comm) take_leave(lanes->comm);
@@ -328,6 +337,8 @@ struct gate {
     bool open;
 };
 
+enum { LOSE_MS = 20 }; /* for each comm, of the 100 in which all others have to know */
+
 struct rank_task {
     struct tti_task task;
     struct gate *gate;
@@ -338,14 +349,23 @@ struct rank_task {
     char **argv;
 };
 
+/* Beside the service thread, unless who has ended was in a call himself. */
+static void lose_comm(tutti_comm *comm)
+{
+    int64_t until = tti_now_ns() + LOSE_MS * INT64_C(1000000);
+    bool taken;
+    while (!(taken = tti_queue_try(comm)) && tti_now_ns() < until) tti_wait_turn();
+    tti_comm_break(comm, TTI_LEAVE, TUTTI_ERR_PEER_LOST, comm->rank, "rank %d's thread ended without leaving",
+                   comm->rank);
+    if (taken) tti_queue_give_back(comm);
+}
+
 /* A rank of this process that will not leave: its peers have to know. */
 static void lose_comms(tutti_comm *world)
 {
     struct tti_lanes *lanes = world->lanes == NULL ? NULL : world->lanes->net->lanes;
-    if (world->lanes == NULL) tti_world_mark(world->world, world->rank, TTI_RANK_LOST);
-    for (; lanes != NULL; lanes = lanes->next)
-        tti_comm_break(lanes->comm, TTI_LEAVE, TUTTI_ERR_PEER_LOST, lanes->comm->rank,
-                       "rank %d's thread ended without leaving", lanes->comm->rank);
+    mark_here(world, TTI_RANK_LOST);
+    for (; lanes != NULL; lanes = lanes->next) lose_comm(lanes->comm);
 }
 
 static void lose_rank(void *argument)
