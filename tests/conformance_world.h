@@ -11,6 +11,7 @@
 #include "sanitized.h"
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 #include <tutti/tutti.h>
 
 enum conf_ranks {
@@ -30,6 +31,11 @@ struct conf_world {
     int hosts;          /* and how many hosts the ranks are on; 0: one */
     unsigned limit_s;   /* seconds until the alarm; 0: 400 */
     bool killed;        /* its processes are to end by SIGKILL */
+    int deadline_ms;    /* of operations; 0: 60 s */
+    unsigned ends;      /* processes that end before their time, as bits */
+    bool faulty;        /* ranks may fail */
+    bool leaks;         /* a thread may end with comms that nobody frees */
+    void (*meanwhile)(const struct conf_world *world, const pid_t *pids); /* done by the test while the ranks run */
     void (*body)(tutti_comm *comm, void *context);
     void *context;
 };

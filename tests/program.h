@@ -104,9 +104,32 @@ struct program_action {
     uint64_t seed;
 };
 
+/* What goes wrong, once, when the victim has come to a certain action. */
+enum program_fault_kind {
+    FAULT_NONE,
+    FAULT_KILL,   /* its process is killed, and maybe another one */
+    FAULT_END,    /* its process, or its thread, ends without leaving */
+    FAULT_STOP,   /* its process is stopped for a while */
+    FAULT_CALL,   /* it makes a call that nobody else makes */
+    FAULT_CANCEL, /* it cancels a collective */
+    FAULT_LATE,   /* its next call on a comm has little time */
+    FAULT_FREE,   /* it frees a comm that others go on to use */
+    FAULT_LEAVE,  /* it leaves the world */
+    FAULT_KINDS
+};
+
+struct program_fault {
+    enum program_fault_kind kind;
+    int victim, at; /* rank and action */
+    unsigned gone;  /* ranks that will not come back, as bits */
+    bool thread;    /* that ends, not its process */
+};
+
 struct program {
     uint64_t seed;
     int size;
+    struct program_fault fault;
+    const char *test; /* the name of the test program */
     struct program_family families[PROGRAM_FAMILIES];
     struct program_item items[PROGRAM_ITEMS];
     struct program_action actions[PROGRAM_ACTIONS];
@@ -195,6 +218,7 @@ struct program_live {
     size_t received;
     int turn; /* of what was prepared */
     bool started, dropped;
+    bool failed; /* some of its calls */
 };
 
 struct program_run {
@@ -206,17 +230,81 @@ struct program_run {
     struct program_live **live;           /* by number; an item is one thread's at a time */
     struct program_aside *asides[PROGRAM_ASIDES];
     int rank;
+    struct program_state *state; /* of the rank, also of its threads */
+    int64_t began_ns;            /* the action */
+    struct program_run *kept;
 };
 
-/* Arrivals at barriers, in memory of all processes; to be set to 0 before each world. */
+/* Arrivals at barriers, in memory of all processes; by program_reset set to 0 before each world. */
 extern atomic_ulong (*program_arrivals)[PROGRAM_RANKS];
 void program_begin(void);
+void program_reset(void);
 /* The body of a world. */
 void program_run(tutti_comm *world, void *program);
 /* Counts; a failure is told with all that is needed to see it again. */
 bool program_check(const struct program_run *run, bool condition, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool program_ok(const struct program_run *run, tutti_comm *comm, tutti_status status, const char *call);
+/* Gives back an item and its memory. */
+void program_lay_down(struct program_run *run, struct program_live *live);
+/* Ends what a thread does aside. */
+bool program_join_aside(struct program_run *run, int slot);
+
+/* ---- program_fault.c --------------------------------------------------------------------------------------------- */
+
+struct program_state {
+    atomic_bool broken[PROGRAM_FAMILIES]; /* this rank was told so */
+    atomic_bool vague[PROGRAM_FAMILIES];  /* or maybe it was */
+    atomic_bool failed;                   /* some check */
+};
+
+/* What the processes of a world tell each other, and the test, about the fault. */
+struct program_faulted {
+    atomic_bool reached; /* the victim has come to the action */
+    atomic_int family;   /* that is hit, if not all those of the victim */
+    _Atomic int64_t struck_ns, ended_ns;
+    atomic_char made[PROGRAM_FAMILIES][PROGRAM_RANKS];
+};
+extern struct program_faulted *program_faulted;
+
+/* The longest times until a call failed, over all worlds, by kind of fault. */
+extern _Atomic int64_t (*program_fault_worst)[FAULT_KINDS];
+
+const char *program_fault_text(const struct program *program, char *text, size_t bytes);
+/* By whoever has the processes: kills or stops. */
+void program_fault_meanwhile(const struct conf_world *world, const pid_t *pids);
+/* By the victim. False: it does no more. */
+bool program_fault_strike(struct program_run *run);
+/* Whether a call on this family's comm may fail with that, and says so with the right words. */
+bool program_fault_excuses(const struct program_run *run, int family, tutti_status status, const char *call);
+/* Whether calls on this rank's comm of the family may fail. */
+bool program_fault_hits(const struct program_run *run, int family);
+bool program_fault_has_broken(const struct program_run *run, int family);
+/* Something has failed, which may be on this family's comm: whether it may. */
+bool program_fault_suspects(const struct program_run *run, int family);
+/* A comm that is broken says so. */
+bool program_fault_stays(struct program_run *run, int family);
+/* Whether all ranks that are still there have made their comms of the family, as this one has or not. */
+bool program_fault_made(struct program_run *run, int family, int from, bool here);
+/* What may be in use for good is not freed. */
+void program_fault_keep(struct program_run *run);
+
+/* ---- program_place.c --------------------------------------------------------------------------------------------- */
+
+enum { PROGRAM_PLACES = 9 };
+
+struct program_place {
+    const char *name;
+    enum conf_ranks ranks;
+    bool tcp, hosts, messages;
+    int turn; /* in `make test`, seeds take turns on some of these: 0 is all of them, else those of 1 and of 2 */
+};
+extern const struct program_place program_places[PROGRAM_PLACES];
+
+/* Ranks of a process there. */
+int program_threads(const struct program *program, const struct program_place *place);
+/* False: something failed, which was told. */
+bool program_run_at(struct program *program, const struct program_place *place, const char *trace);
 
 /* ---- program_call.c ---------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "program.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -15,27 +17,41 @@ void program_begin(void)
 {
     program_arrivals = mmap(NULL, PROGRAM_ITEMS * sizeof *program_arrivals, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (program_arrivals == MAP_FAILED) abort();
+    program_faulted = mmap(NULL, sizeof *program_faulted, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    program_fault_worst = mmap(NULL, sizeof *program_fault_worst, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                               -1, 0);
+    if (program_arrivals == MAP_FAILED || program_faulted == MAP_FAILED || program_fault_worst == MAP_FAILED) abort();
+}
+
+void program_reset(void)
+{
+    memset((void *)program_arrivals, 0, PROGRAM_ITEMS * sizeof *program_arrivals);
+    memset((void *)program_faulted, 0, sizeof *program_faulted);
+    atomic_store(&program_faulted->family, -1);
 }
 
 bool program_check(const struct program_run *run, bool condition, const char *format, ...)
 {
-    char what[400], action[300];
+    char what[600], action[300], fault[100];
     if (condition) return conf_check(true, " ");
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     const struct program *program = run->program;
-    return conf_check(false, "seed %llu, rank %d of %d, %s: %s; to see it alone: test_programs %llu:1 \"%s\"",
-                      (unsigned long long)program->seed, run->rank, program->size,
-                      run->action == NULL ? "at the end"
-                                          : program_action_text(program, run->action, action, sizeof action),
-                      what, (unsigned long long)program->seed, program->world);
+    atomic_store(&run->state->failed, true);
+    return conf_check(
+        false, "seed %llu, %srank %d of %d, %s: %s; to see it alone: %s %llu:1 \"%s\"",
+        (unsigned long long)program->seed, program_fault_text(program, fault, sizeof fault), run->rank, program->size,
+        run->action == NULL ? "at the end" : program_action_text(program, run->action, action, sizeof action), what,
+        program->test, (unsigned long long)program->seed, program->world);
 }
 
 bool program_ok(const struct program_run *run, tutti_comm *comm, tutti_status status, const char *call)
 {
+    int family = 0;
+    while (family < PROGRAM_FAMILIES && run->comms[family] != comm) family++;
+    if (status != TUTTI_OK && program_fault_excuses(run, family, status, call)) return false;
     const tutti_error *error = status == TUTTI_OK ? NULL : tutti_comm_error(comm);
     return program_check(run, status == TUTTI_OK, "%s: %s: %s", call, tutti_status_name(status),
                          error == NULL ? "" : error->text);
@@ -59,7 +75,7 @@ static struct program_live *take_up(struct program_run *run, int number)
     return live;
 }
 
-static void lay_down(struct program_run *run, struct program_live *live)
+void program_lay_down(struct program_run *run, struct program_live *live)
 {
     for (int i = 0; i < live->piece_count; i++) program_piece_free(&live->pieces[i], run->memory);
     run->live[live->item->number] = NULL;
@@ -141,66 +157,101 @@ static bool settle(struct program_run *run, int family, bool freed)
         if (live->item->drops != DROPS_NONE && !freed) continue;
         for (int k = 0; k < live->op_count && !live->dropped; k++)
             program_check(run, tutti_test(live->ops[k]) == TUTTI_ERR_HANDLE, "the handle of item %d is not void", i);
-        if (live->started && !check_results(run, live)) return false;
-        lay_down(run, live);
+        bool sure = !live->failed && !(freed && program_fault_hits(run, family));
+        if (live->started && sure && !check_results(run, live)) return false;
+        program_lay_down(run, live);
     }
     return true;
 }
 
-static bool wait_each(struct program_run *run, const tutti_op *ops, int count, int how)
+struct waited {
+    tutti_op ops[PROGRAM_TOGETHER * 2 * PROGRAM_LETTERS];
+    struct program_live *owners[PROGRAM_TOGETHER * 2 * PROGRAM_LETTERS];
+    int count;
+};
+
+/* False: in a way it should not have. */
+static bool ended(struct program_run *run, const struct waited *waited, int index, tutti_status status,
+                  const char *call)
 {
+    struct program_live *live = waited->owners[index];
+    if (status == TUTTI_OK) return true;
+    live->failed = true;
+    if (program_fault_excuses(run, live->item->family, status, call)) return true;
+    const tutti_error *error = tutti_comm_error(live->comm);
+    return program_check(run, false, "%s: item %d: %s: %s", call, live->item->number, tutti_status_name(status),
+                         error == NULL ? "" : error->text);
+}
+
+static bool wait_each(struct program_run *run, const struct waited *waited, int how)
+{
+    int count = waited->count;
     int first = count == 0 ? 0 : program_pick(run->action->seed, (uint64_t)run->rank + 10, count);
     for (int i = 0; i < count; i++) {
-        tutti_op op = ops[(first + i * (how == 0 ? 1 : count - 1)) % count];
+        int index = (first + i * (how == 0 ? 1 : count - 1)) % count;
+        tutti_op op = waited->ops[index];
         tutti_status status = TUTTI_IN_PROGRESS;
         for (int k = 0; k < 3 && how == 2 && status == TUTTI_IN_PROGRESS; k++) status = tutti_test(op);
         while (how == 3 && status == TUTTI_IN_PROGRESS) status = tutti_wait_for(op, i % 3);
         if (status == TUTTI_IN_PROGRESS) status = tutti_wait(op);
-        if (!program_check(run, status == TUTTI_OK, "wait: %s", tutti_status_name(status))) return false;
+        if (!ended(run, waited, index, status, "wait")) return false;
     }
     return true;
 }
 
-static bool wait_any(struct program_run *run, tutti_op *ops, int count)
+static bool wait_any(struct program_run *run, struct waited *waited)
 {
+    int count = waited->count;
     for (int left = count; left > 0;) {
-        size_t index = 0;
-        tutti_status status = tutti_wait_any(ops, (size_t)count, left % 2 == 0 ? -1 : 1, &index);
+        size_t index = (size_t)count;
+        tutti_status status = tutti_wait_any(waited->ops, (size_t)count, left % 2 == 0 ? -1 : 1, &index);
         if (status == TUTTI_IN_PROGRESS) continue;
-        if (!program_check(run, status == TUTTI_OK && index < (size_t)count, "wait_any: %s, %zu of %d",
-                           tutti_status_name(status), index, count))
+        if (!program_check(run, index < (size_t)count, "wait_any: %s, %zu of %d", tutti_status_name(status), index,
+                           count) ||
+            !ended(run, waited, (int)index, status, "wait_any"))
             return false;
-        ops[index].id = 0;
+        waited->ops[index].id = 0;
         left--;
     }
     return true;
 }
 
-static bool explain(struct program_run *run, const struct program_action *action)
+/* Which of them have failed is not said. */
+static bool wait_all(struct program_run *run, const struct waited *waited)
 {
-    for (int i = 0; i < action->count; i++) {
-        const struct program_live *live = run->live[action->items[i]];
-        const tutti_error *error = live == NULL ? NULL : tutti_comm_error(live->comm);
-        if (error != NULL) program_check(run, false, "item %d: %s", live->item->number, error->text);
+    tutti_status status = tutti_wait_all(waited->ops, (size_t)waited->count);
+    bool excused = false;
+    for (int i = 0; i < waited->count && status != TUTTI_OK; i++) {
+        waited->owners[i]->failed = true;
+        excused = program_fault_suspects(run, waited->owners[i]->item->family) || excused;
     }
-    return false;
+    return program_check(run, status == TUTTI_OK || excused, "wait_all: %s", tutti_status_name(status));
+}
+
+/* What could not be started has no handle. */
+static void collect(struct program_run *run, const struct program_action *action, struct waited *waited)
+{
+    waited->count = 0;
+    for (int i = 0; i < action->count; i++) {
+        struct program_live *live = run->live[action->items[i]];
+        for (int k = 0; live != NULL && k < live->op_count; k++) {
+            if (live->ops[k].id == 0 || !live->started) continue;
+            waited->owners[waited->count] = live;
+            waited->ops[waited->count++] = live->ops[k];
+        }
+    }
 }
 
 static bool wait_for_items(struct program_run *run, const struct program_action *action)
 {
-    tutti_op ops[PROGRAM_TOGETHER * 2 * PROGRAM_LETTERS];
-    int count = 0, how = program_pick(action->seed, (uint64_t)run->rank, 6);
-    for (int i = 0; i < action->count; i++) {
-        const struct program_live *live = run->live[action->items[i]];
-        for (int k = 0; live != NULL && k < live->op_count; k++) ops[count++] = live->ops[k];
-    }
-    bool good = how == 4   ? wait_any(run, ops, count)
-                : how == 5 ? program_check(run, tutti_wait_all(ops, (size_t)count) == TUTTI_OK, "wait_all failed")
-                           : wait_each(run, ops, count, how);
-    if (!good) return explain(run, action);
+    struct waited waited;
+    int how = program_pick(action->seed, (uint64_t)run->rank, 6);
+    collect(run, action, &waited);
+    if (!(how == 4 ? wait_any(run, &waited) : how == 5 ? wait_all(run, &waited) : wait_each(run, &waited, how)))
+        return false;
     for (int i = 0; i < action->count; i++) {
         struct program_live *live = run->live[action->items[i]];
-        if (live != NULL && !check_results(run, live)) return false;
+        if (live != NULL && live->started && !live->failed && !check_results(run, live)) return false;
     }
     return true;
 }
@@ -212,7 +263,7 @@ static void lay_down_waited(struct program_run *run, const struct program_action
         if (live == NULL) continue;
         live->dropped = live->item->drops != DROPS_NONE;
         live->started = live->dropped;
-        if (!live->item->prepared && !live->dropped) lay_down(run, live);
+        if (!live->item->prepared && !live->dropped) program_lay_down(run, live);
     }
 }
 
@@ -223,6 +274,11 @@ static bool cancel(struct program_run *run, struct program_live *live)
     tutti_status status = tutti_cancel(op);
     if (!program_check(run, status == TUTTI_OK, "cancel: %s", tutti_status_name(status))) return false;
     status = program_pick(run->action->seed, (uint64_t)run->rank, 3) == 0 ? tutti_drop(op) : tutti_wait(op);
+    if (status != TUTTI_OK && status != TUTTI_ERR_CANCELLED &&
+        program_fault_excuses(run, live->item->family, status, "cancelled")) {
+        program_lay_down(run, live);
+        return false;
+    }
     if (!program_check(run, status == TUTTI_OK || status == TUTTI_ERR_CANCELLED, "cancelled: %s",
                        tutti_status_name(status)))
         return false;
@@ -232,7 +288,7 @@ static bool cancel(struct program_run *run, struct program_live *live)
         return true;
     }
     bool right = program_check(run, program_piece_check(&live->pieces[0], text, sizeof text), "%s", text);
-    lay_down(run, live);
+    program_lay_down(run, live);
     return right;
 }
 
@@ -276,6 +332,17 @@ static tutti_status make_selected(struct program_run *run, tutti_comm *comm, int
     return tutti_comm_select(comm, list, count, &run->comms[run->action->other]);
 }
 
+/* Others could not make theirs. */
+static void unmake(struct program_run *run, int made)
+{
+    if (run->meshes[made] != NULL)
+        tutti_mesh_free(run->meshes[made]);
+    else
+        tutti_comm_free(run->comms[made]);
+    run->meshes[made] = NULL;
+    run->comms[made] = run->comms[made + 1] = NULL;
+}
+
 static bool make(struct program_run *run, tutti_comm *comm)
 {
     const struct program_action *action = run->action;
@@ -289,8 +356,14 @@ static bool make(struct program_run *run, tutti_comm *comm)
         program_split(action, group, tutti_rank(comm), &colour, &key);
         status = tutti_comm_split(comm, colour, key, &run->comms[made]);
     }
-    if (!program_ok(run, comm, status, "making comms")) return false;
-    if (!check_made(run, made)) return false;
+    /* a mesh has a comm of its own, whose error it tells here */
+    bool elsewhere = status != TUTTI_OK && action->make == MAKE_MESH && program_fault_suspects(run, action->family);
+    bool whole = !elsewhere && program_ok(run, comm, status, "making comms");
+    if (run->program->fault.kind != FAULT_NONE && !program_fault_made(run, made, action->family, whole)) {
+        unmake(run, made);
+        return false;
+    }
+    if (!whole || !check_made(run, made)) return false;
     return (action->make != MAKE_MESH || check_made(run, made + 1)) && settle(run, action->family, false);
 }
 
@@ -323,6 +396,8 @@ static bool by_host(struct program_run *run, tutti_comm *comm)
         size += here;
         place += here && family->place[rank] < family->place[run->rank];
     }
+    /* where one has failed to make it, the others would wait for it */
+    if (program_fault_hits(run, run->action->family)) return program_ok(run, comm, tutti_comm_free(host), "comm_free");
     tutti_status status = tutti_all_reduce(host, &one, &sum, 1, TUTTI_I32, TUTTI_SUM);
     return program_ok(run, host, status, "all_reduce on a host") &&
            program_check(run, tutti_rank(host) == place && tutti_size(host) == size && sum == size,
@@ -344,13 +419,13 @@ static bool run_item(struct program_run *run, int number)
     int family = live->item->family;
     if (is_message(live->item)) {
         if (!program_letters_post(run, live, false) || !program_letters_check(run, live)) return false;
-        lay_down(run, live);
+        program_lay_down(run, live);
         return true;
     }
     if (!place_pieces(run, live)) return false;
     fill_pieces(run, live);
     if (!program_ok(run, live->comm, program_call(live, NULL), "call") || !check_results(run, live)) return false;
-    lay_down(run, live);
+    program_lay_down(run, live);
     return settle(run, family, false);
 }
 
@@ -385,10 +460,13 @@ static bool prepare_item(struct program_run *run, int number)
 
 static bool start_again(struct program_run *run, struct program_live *live)
 {
-    live->started = true;
-    if (is_message(live->item)) return program_letters_again(run, live);
-    fill_pieces(run, live);
-    return program_ok(run, live->comm, tutti_start(live->ops[0]), "start again");
+    if (is_message(live->item)) {
+        live->started = program_letters_again(run, live);
+    } else {
+        fill_pieces(run, live);
+        live->started = program_ok(run, live->comm, tutti_start(live->ops[0]), "start again");
+    }
+    return live->started;
 }
 
 static bool drop_item(struct program_run *run, struct program_live *live)
@@ -396,7 +474,7 @@ static bool drop_item(struct program_run *run, struct program_live *live)
     for (int i = 0; i < live->op_count; i++)
         if (!program_check(run, tutti_drop(live->ops[i]) == TUTTI_OK, "drop failed")) return false;
     live->dropped = true;
-    if (!live->started) lay_down(run, live);
+    if (!live->started) program_lay_down(run, live);
     return true;
 }
 
@@ -429,13 +507,14 @@ static bool start_aside(struct program_run *run, const struct program_action *ac
 {
     struct program_aside *aside = calloc(1, sizeof *aside);
     aside->run = *run;
+    aside->run.asides[action->other] = aside;
     if (action->kind == DO_RUN) aside->run.memory = run->comms[action->family];
     if (!program_check(run, pthread_create(&aside->thread, NULL, do_aside, aside) == 0, "no thread")) return false;
     run->asides[action->other] = aside;
     return true;
 }
 
-static bool join_aside(struct program_run *run, int slot)
+bool program_join_aside(struct program_run *run, int slot)
 {
     struct program_aside *aside = run->asides[slot];
     if (aside == NULL) return true;
@@ -483,10 +562,19 @@ static bool act(struct program_run *run, const struct program_action *action)
     tutti_comm *comm = run->comms[action->family];
     tutti_tuning tuning = conf_tuning_of(action->tuning);
     run->action = action;
+    run->began_ns = tti_now_ns();
     bool aside = action->aside && program->threads;
-    if (action->kind == DO_JOIN) return join_aside(run, action->other);
+    if (action->kind == DO_JOIN) return program_join_aside(run, action->other);
     if (action->kind == DO_WAIT) return aside ? start_aside(run, action) : wait_here(run, action);
-    if (comm == NULL) return true;
+    if (comm == NULL) {
+        if (action->kind == DO_MAKE && program->fault.kind != FAULT_NONE) /* it was there before the fault */
+            program_fault_made(run, action->other, action->family, false);
+        return true;
+    }
+    if (program_fault_has_broken(run, action->family) && action->kind != DO_FREE) {
+        if (action->kind == DO_MAKE) program_fault_made(run, action->other, action->family, false);
+        return program_fault_stays(run, action->family);
+    }
     for (int i = program_pick(action->seed, (uint64_t)run->rank + 99, 12); i > 8; i--) sched_yield();
     switch (action->kind) {
     case DO_MAKE: return make(run, comm);
@@ -500,7 +588,9 @@ static bool act(struct program_run *run, const struct program_action *action)
     default: break;
     }
     if (!program->messages && is_message(&program->items[action->items[0]])) return true;
-    return act_on_item(run, action->items[0]);
+    bool good = act_on_item(run, action->items[0]);
+    if (!good && run->live[action->items[0]] != NULL) run->live[action->items[0]]->failed = true;
+    return good;
 }
 
 /* This one and those that go together with it, in an order of this rank's own. */
@@ -508,8 +598,34 @@ static bool act_together(struct program_run *run, const struct program_action *f
 {
     int count = first->together + 1, begin = program_pick(first->seed, (uint64_t)run->rank, count);
     for (int i = 0; i < count; i++)
-        if (!act(run, &first[(begin + i) % count])) return false;
+        if (!act(run, &first[(begin + i) % count]) && atomic_load(&run->state->failed)) return false;
     return true;
+}
+
+/* With a fault, what fails by it is left alone, and all else goes on. */
+static bool act_all(struct program_run *run)
+{
+    const struct program *program = run->program;
+    const struct program_fault *fault = &program->fault;
+    for (int i = 0, next; i < program->action_count; i = next) {
+        next = i + 1 + program->actions[i].together;
+        bool struck = fault->kind != FAULT_NONE && fault->victim == run->rank && fault->at >= i && fault->at < next;
+        if (struck && !program_fault_strike(run)) return false;
+        if (!act_together(run, &program->actions[i])) return false;
+    }
+    return true;
+}
+
+static void end(struct program_run *run)
+{
+    bool broken = program_fault_has_broken(run, 0);
+    run->action = NULL;
+    run->began_ns = tti_now_ns();
+    if (!atomic_load(&run->state->failed) && !broken &&
+        program_ok(run, run->world, tutti_barrier(run->world), "the last barrier"))
+        settle(run, 0, false);
+    for (int i = 0; i < run->program->item_count && run->program->fault.kind == FAULT_NONE; i++)
+        if (run->live[i] != NULL) program_lay_down(run, run->live[i]); /* prepared, and not dropped */
 }
 
 void program_run(tutti_comm *world, void *context)
@@ -518,15 +634,17 @@ void program_run(tutti_comm *world, void *context)
     run->program = context;
     run->world = run->memory = run->comms[0] = world;
     run->live = calloc(PROGRAM_ITEMS, sizeof *run->live);
+    run->state = calloc(1, sizeof *run->state);
     run->rank = tutti_rank(world);
-    bool good = true;
-    for (int i = 0; i < run->program->action_count && good; i += 1 + run->program->actions[i].together)
-        good = act_together(run, &run->program->actions[i]);
-    for (int i = 0; i < PROGRAM_ASIDES; i++) good = join_aside(run, i) && good;
-    run->action = NULL;
-    if (good) good = program_ok(run, world, tutti_barrier(world), "the last barrier") && settle(run, 0, false);
-    for (int i = 0; i < run->program->item_count; i++)
-        if (good && run->live[i] != NULL) lay_down(run, run->live[i]); /* prepared, and not dropped */
+    bool whole = act_all(run);
+    for (int i = 0; i < PROGRAM_ASIDES; i++) program_join_aside(run, i);
+    if (whole) end(run);
+    atomic_store(&program_faulted->ended_ns, tti_now_ns());
+    if (run->program->fault.kind != FAULT_NONE) {
+        program_fault_keep(run);
+        return;
+    }
+    free(run->state);
     free(run->live);
     free(run);
 }
