@@ -9,6 +9,7 @@
 #include "fault.h"
 
 #include <dirent.h>
+#include <sys/resource.h>
 
 enum { RANKS = 4, OPS = 20, COUNT = 3000, WAIT_MS = 20000 };
 
@@ -64,9 +65,38 @@ static void test_threads(int threads, int more)
                    (int)fault_shared->ranks[rank].numbers[0], more);
 }
 
+/* An op whose peer comes late is looked at ever less often: 1000 times a second would be more than 1% of a core. */
+static long turns_here(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nvcsw;
+}
+
+static void wait_idly(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { IDLE_MS = 1000, TURNS_MOST = 500 /* a second */ };
+    float x = 1;
+    tutti_op op;
+    if (tutti_rank(comm) == 1) CHECK(fault_await_mark(0, 1));
+    CHECK(tutti_all_reduce_start(comm, &x, &x, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
+    if (tutti_rank(comm) == 0) {
+        long before = turns_here();
+        int64_t began = fault_now_ns();
+        fault_sleep_ms(IDLE_MS);
+        long turns = turns_here() - before;
+        double seconds = (double)(fault_now_ns() - began) / 1e9;
+        CHECK_THAT(turns > 0 && (double)turns < TURNS_MOST * seconds, "%ld turns in %g s", turns, seconds);
+        self->mark = 1;
+    }
+    CHECK(tutti_wait(op) == TUTTI_OK && x == 2);
+}
+
 int main(void)
 {
     fault_begin(55);
+    for (int tcp = 0; tcp < 2; tcp++)
+        fault_run_body("an op waits for its peer, nobody for the op", wait_idly, 2, true, tcp != 0);
     test_threads(1, 1);
     test_threads(3, 3);
     test_threads(100, RANKS);

@@ -24,8 +24,10 @@
 #define US INT64_C(1000)
 enum {
     SPIN_US = 20, /* polls before it naps, when ops wait for peers */
-    NAP_US = 50,  /* the first nap; each one without anything moving is longer */
-    NAP_MOST_US = 1000,
+    NAP_US = 50,  /* the first nap; each one without anything moving is twice as long, */
+    NAP_DOUBLED_US = 1000,
+    NAP_PART = 32, /* and from then on longer by this part: what comes is seen late by as little of how long it took */
+    NAP_MOST_US = 8000,
     LINGER_US = 20000, /* naps this long before it sleeps, when there are no ops */
     SLEEP_MS = 1000
 };
@@ -104,15 +106,22 @@ static struct round walk(struct tti_service *service, bool look)
     return round;
 }
 
+static int64_t longer(int64_t us)
+{
+    if (us < NAP_DOUBLED_US) return us * 2 < NAP_DOUBLED_US ? us * 2 : NAP_DOUBLED_US;
+    return us + us / NAP_PART < NAP_MOST_US ? us + us / NAP_PART : NAP_MOST_US;
+}
+
 /* A ring that is missed costs no more than the nap. Returns how long the next one is. */
 static int64_t nap(struct tti_service *service, int64_t us)
 {
     uint32_t seen = atomic_load_explicit(&service->bell, memory_order_relaxed);
-    atomic_store_explicit(&service->state, us > NAP_US ? DOZING : NAPPING, memory_order_relaxed);
+    uint32_t state = us > NAP_DOUBLED_US ? ASLEEP : us > NAP_US ? DOZING : NAPPING;
+    atomic_store_explicit(&service->state, state, memory_order_relaxed);
     tti_bell_sleep(&service->bell, seen, us * US, false);
     atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
     if (atomic_load_explicit(&service->bell, memory_order_relaxed) != seen) return NAP_US;
-    return us * 2 < NAP_MOST_US ? us * 2 : NAP_MOST_US;
+    return longer(us);
 }
 
 static void fall_asleep(struct tti_service *service)
