@@ -48,17 +48,20 @@ static void check_messages(tutti_comm *comm)
     CHECK(tutti_send_start(comm, in, LARGE, TUTTI_U8, to, 1, &sent) == TUTTI_OK);
     CHECK(tutti_recv_start(comm, out, LARGE, TUTTI_U8, TUTTI_ANY_SOURCE, 1, NULL, &got) == TUTTI_OK);
     CHECK(tutti_wait(sent) == TUTTI_OK && tutti_wait(got) == TUTTI_OK);
+    CHECK(tutti_send(comm, in, 4, TUTTI_U8, to, 4) == TUTTI_OK);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    CHECK(tutti_recv(comm, out, 4, TUTTI_U8, from, 4, NULL) == TUTTI_OK); /* it has come by then */
     CHECK(tutti_send(comm, in, 24, TUTTI_U8, rank, 2) == TUTTI_OK);
     CHECK(tutti_probe(comm, rank, 2, &message) == TUTTI_OK);
     CHECK(tutti_recv(comm, out, 32, TUTTI_U8, rank, 2, NULL) == TUTTI_OK);
     CHECK(tutti_recv_start(comm, out, 8, TUTTI_U8, from, 3, NULL, &idle) == TUTTI_OK);
     CHECK(tutti_cancel(idle) == TUTTI_OK && tutti_wait(idle) == TUTTI_ERR_CANCELLED);
     tutti_stats after = stats_of(comm);
-    CHECK_THAT(after.sent == before.sent + 3 && after.received == before.received + 3, "%llu sent, %llu received",
+    CHECK_THAT(after.sent == before.sent + 4 && after.received == before.received + 4, "%llu sent, %llu received",
                (unsigned long long)after.sent, (unsigned long long)after.received);
-    CHECK(after.sent_bytes == before.sent_bytes + 8 + LARGE + 24);
-    CHECK(after.received_bytes == before.received_bytes + 8 + LARGE + 24);
-    CHECK(after.operations == before.operations);
+    CHECK(after.sent_bytes == before.sent_bytes + 8 + LARGE + 4 + 24);
+    CHECK(after.received_bytes == before.received_bytes + 8 + LARGE + 4 + 24);
+    CHECK(after.operations == before.operations + 1);
 }
 
 /* Everyone waits for the last rank, which comes late. Whether this rank has waited long enough for that to be seen. */

@@ -125,10 +125,8 @@ static void set_status(struct tti_letter *letter, tutti_status status)
 
 static void count(struct tti_messages *messages, const struct tti_letter *letter)
 {
-    struct tti_traffic *traffic = letter->is_send ? &messages->sent : &messages->received;
     if (!letter->is_send && TTI_LIST_OF(letter, struct tti_recv, letter)->probes) return;
-    traffic->count++;
-    traffic->bytes += letter->bytes;
+    tti_traffic_count(letter->is_send ? &messages->sent : &messages->received, letter->bytes);
 }
 
 void tti_letter_end(struct tti_letter *letter, tutti_status status)

@@ -19,7 +19,9 @@ bool tti_send_at_once(const tutti_comm *comm, const void *in, uint64_t bytes, tu
     if (box == NULL || box->to.slots == NULL || !tti_list_is_empty(&box->queue)) return false;
     if (bytes > box->route->most || bytes > (uint64_t)comm->tuning.eager) return false;
     struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)type, tag, bytes};
-    return box->route->put(box, &note, in, bytes);
+    if (!box->route->put(box, &note, in, bytes)) return false;
+    tti_traffic_count(&box->messages->sent, bytes);
+    return true;
 }
 
 static bool fits(const struct tti_cell *cell, const struct tti_recv *recv)
@@ -43,6 +45,7 @@ bool tti_recv_at_once(struct tti_recv *recv)
     recv->letter.bytes = cell->bytes;
     tti_note_copy(recv->out, tti_cell_data(cell, cell->bytes), cell->bytes);
     tti_ring_take(&box->from);
+    tti_traffic_count(&box->messages->received, recv->letter.bytes);
     tti_comm_wake(box->messages->comm, box->peer);
     return true;
 }

@@ -124,6 +124,12 @@ struct tti_traffic {
     uint64_t count, bytes;
 };
 
+static inline void tti_traffic_count(struct tti_traffic *traffic, uint64_t bytes)
+{
+    traffic->count++;
+    traffic->bytes += bytes;
+}
+
 struct tti_messages {
     char apart[TTI_APART];
     tutti_comm *comm;
