@@ -90,8 +90,7 @@ static bool may_go_at_once(tutti_comm *comm)
 
 static tutti_status end_at_once(tutti_comm *comm)
 {
-    if (comm->starting != NULL)
-        comm->starting->id = atomic_load_explicit(&tti_started_new(comm)->id, memory_order_relaxed);
+    if (comm->starting != NULL) comm->starting->id = tti_started_bare(comm);
     tti_api_end(comm);
     return TUTTI_OK;
 }

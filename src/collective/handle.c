@@ -83,11 +83,18 @@ struct tti_started *tti_started_new(tutti_comm *comm)
     if (!tti_started_reserve(comm)) return NULL;
     struct tti_started *started = comm->queue.own_free;
     comm->queue.own_free = started->next;
-    started->queued = started->persistent = started->dropped = false;
+    started->queued = started->persistent = started->dropped = started->bare = false;
     atomic_store_explicit(&started->out, false, memory_order_relaxed);
     atomic_store_explicit(&started->used, true, memory_order_relaxed);
     atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
     return started;
+}
+
+uint64_t tti_started_bare(tutti_comm *comm)
+{
+    struct tti_started *started = tti_started_new(comm);
+    started->bare = true;
+    return atomic_load_explicit(&started->id, memory_order_relaxed);
 }
 
 void tti_started_void(struct tti_started *started)
@@ -126,11 +133,11 @@ static bool is_forgotten(const struct tti_started *started)
     return used && !started->dropped && !started->persistent && started != started->comm->queue.spare;
 }
 
-/* Where it was started; NULL: it is not known. A message that went at once has no mail, and leaves no trace but its handle. */
+/* Where it was started; NULL: it is not known. */
 static const struct tti_site *site_of(const struct tti_started *started)
 {
     const struct tti_site *site = started->mail != NULL ? &started->mail->site : &started->op.call.site;
-    return site->line > 0 ? site : NULL;
+    return !started->bare && site->line > 0 ? site : NULL;
 }
 
 /* A wait that is missing shows in wrong data at best: the buffers were read while they were filled. */

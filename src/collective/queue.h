@@ -28,6 +28,7 @@ struct tti_started {
     bool queued;                 /* started and not ended */
     bool persistent;             /* can be started again */
     bool dropped;                /* freed when it ends */
+    bool bare;                   /* a message that went at once: nothing of it is known but that it has ended */
     tutti_error *error;          /* of one that failed; NULL when memory ran out */
     uint64_t *row;               /* v-forms: this rank's counts */
     struct tti_mail *mail;       /* a message, and not a collective: queue_message.c */
@@ -98,6 +99,7 @@ void tti_queue_abandon(tutti_comm *comm);
 /* Handles (handle.c). */
 struct tti_started *tti_started_new(tutti_comm *comm);
 bool tti_started_reserve(tutti_comm *comm);         /* false: no memory; else the next one is there for certain */
+uint64_t tti_started_bare(tutti_comm *comm);        /* then: the handle of a message that went at once */
 void tti_started_free(struct tti_started *started); /* its handle is void from now on */
 void tti_started_void(struct tti_started *started); /* the same for one that keeps its place; by who has the right */
 void tti_started_free_all(tutti_comm *comm);

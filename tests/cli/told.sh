@@ -29,6 +29,13 @@ static int work(tutti_comm *world, int argc, char **argv)
     } else if (strcmp(kind, "forgotten") == 0) {
         tutti_op op;
         status = tutti_all_reduce_start(world, x, y, 8, TUTTI_I32, TUTTI_SUM, &op);
+    } else if (strcmp(kind, "sent") == 0) { /* by a handle in whose place another op was */
+        tutti_op op;
+        status = tutti_send(world, x, 1, TUTTI_I32, (rank + 1) % 3, 7);
+        if (status == TUTTI_OK)
+            status = tutti_all_reduce_start(tutti_within(world, 30000), x, y, 8, TUTTI_I32, TUTTI_SUM, &op);
+        if (status == TUTTI_OK) status = tutti_wait(op);
+        if (status == TUTTI_OK) status = tutti_send_start(world, x, 1, TUTTI_I32, (rank + 1) % 3, 7, &op);
     } else if (strcmp(kind, "handle") == 0) {
         tutti_op op;
         status = tutti_barrier_start(world, &op);
@@ -65,6 +72,7 @@ told probe "^\[0\] tutti: rank 0: probe: TUTTI_ERR_MISMATCH" \
 told long "^\[1\]   rank 0's message with tag 7 has 4 elements, the buffer of rank 1 at $here only 3;"
 told forgotten "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops .* all_reduce at $here;"
 check 'forgotten: not an error' 0 $STATUS
+told sent "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops it has started(, such as send at $here)?;"
 told handle '^\[1\] tutti error: tutti_wait: no op has this handle: waited for, dropped, never given, or its comm is gone$'
 told group '^\[1\] tutti warn: rank 1 frees a comm on which a group has begun and not ended: its messages were never'
 told part "^\[2\]   rank 1 receives with tag 7 at $here from rank 0, which has left and sent no such message\$" \
