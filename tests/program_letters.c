@@ -109,6 +109,7 @@ static bool receive(struct program_run *run, struct program_live *live, int numb
     if (seed % 5 == 0 && item->post == POST_SERIAL && letter.count > 0) {
         tutti_status status = tutti_recv(comm, piece->out_pointer, letter.count - 1, type, from, tag, NULL);
         if (status != TUTTI_ERR_TRUNCATED && program_fault_excuses(run, item->family, status, "recv")) return false;
+        program_fault_suspects(run, item->family); /* where the comm is broken by then, this counts as told */
         if (!program_check(run, status == TUTTI_ERR_TRUNCATED, "letter %d into a smaller buffer: %s", number,
                            tutti_status_name(status)))
             return false;

@@ -309,6 +309,8 @@ static bool may_read(const struct tti_op *op, int place)
 
 int tti_local_reader(const struct tti_op *op)
 {
+    /* nothing to read, and who has passed one does not say that it has left */
+    if (op->shape.kind == TTI_BARRIER || op->shape.kind == TTI_TUNING) return -1;
     for (int place = 0; place < op->comm->local->count; place++)
         if (may_read(op, place)) return op->comm->local->ranks[place];
     return -1;
