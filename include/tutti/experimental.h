@@ -66,7 +66,8 @@ TUTTI_API int tutti_options_stray(size_t *place, tutti_stray_option *stray);
     X(one_shot_crowded, 2048, 0, 8192, "more ranks than cores: in place of one_shot")                                  \
     X(staged_crowded, 8192, 0, 8192, "more ranks than cores: in place of staged")                                      \
     X(stream, 0, 0, 1125899906842624,                                                                                  \
-      "all ranks' buffers: past the caches from here, of copies half up to 4 times this; 0: last cache, at most 32M")  \
+      "all ranks' buffers: past the caches from here, of copies half up to 1.5 times this; 0: last cache, at most "    \
+      "32M")                                                                                                           \
     X(stream_to_all, 0, 0, 1125899906842624,                                                                           \
       "broadcast, all_gather: in place of the above; 0: twice that, or half of the last cache if nothing is set")      \
     X(chunk, 131072, 4096, 1048576, "private buffers: bytes staged at a time")                                         \
