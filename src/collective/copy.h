@@ -10,8 +10,15 @@
 #include <stdint.h>
 
 /* How stores are made. Mixed: one half stays in the caches, the other goes past them at the same time, which is faster
- * than either where all of it is a few times as large as the caches. */
+ * than either where all of it is a little larger than the caches. */
 enum tti_store { TTI_CACHED, TTI_MIXED, TTI_STREAMED };
+
+/* Of copies whose buffers are `footprint` bytes in all, more than the `fits` that the caches hold: half goes past them as
+ * long as the other half may stay. */
+static inline enum tti_store tti_store_past(uint64_t footprint, uint64_t fits)
+{
+    return footprint - footprint / 3 < fits ? TTI_MIXED : TTI_STREAMED;
+}
 
 void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store);
 

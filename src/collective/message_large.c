@@ -114,7 +114,7 @@ static bool copy_piece(struct tti_letter *letter, char *target, const char *sour
     if (tti_comm_is_broken(letter->comm)) return false;
     uint64_t footprint = 4 * bytes,
              fits = (uint64_t)letter->comm->tuning.stream; /* half of the message, in two buffers */
-    enum tti_store store = footprint < fits ? TTI_CACHED : footprint / 4 < fits ? TTI_MIXED : TTI_STREAMED;
+    enum tti_store store = footprint < fits ? TTI_CACHED : tti_store_past(footprint, fits);
     if (store == TTI_MIXED &&
         letter->way == TTI_WAY_HALVES) /* the receiver's share stays with it, the sender's leaves */
         store = letter->is_send ? TTI_STREAMED : TTI_CACHED;

@@ -7,9 +7,8 @@
  */
 #include "collective/plan_build.h"
 
-/* Past the caches goes what does not stay in them anyway: as soon as all ranks' buffers do not fit, of copies half as long as
- * that half may; later where one reading serves several ranks, and from twice that on where it is read again while it is
- * there (scans). */
+/* Past the caches goes what does not stay in them anyway: as soon as all ranks' buffers do not fit; later where one reading
+ * serves several ranks, and from twice that on where it is read again while it is there (scans). */
 static enum tti_store store_of(const struct tti_shape *shape)
 {
     uint64_t footprint = tti_shape_footprint(shape), fits = (uint64_t)shape->tuning->stream;
@@ -17,7 +16,7 @@ static enum tti_store store_of(const struct tti_shape *shape)
     bool to_all = shape->kind == TTI_BROADCAST || shape->kind == TTI_ALL_GATHER;
     uint64_t limit = to_all ? (uint64_t)shape->tuning->stream_to_all : scans ? 2 * fits : fits;
     if (footprint < limit) return TTI_CACHED;
-    return tti_shape_reduces(shape) || footprint - footprint / 3 >= fits ? TTI_STREAMED : TTI_MIXED;
+    return tti_shape_reduces(shape) ? TTI_STREAMED : tti_store_past(footprint, fits);
 }
 
 static struct tti_region at(int rank, enum tti_space space, uint64_t offset)
