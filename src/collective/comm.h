@@ -138,6 +138,7 @@ struct tti_queue {
     tti_bell handover;
     struct tti_started *first, **last;
     bool held;                      /* by a blocking message, beside ops in flight */
+    bool closing;                   /* nothing more will be called on this comm */
     struct tti_link mail;           /* messages in flight; of whoever is busy */
     struct tti_link ended_mail;     /* those whose letters have all ended; under tti_messages_lock */
     _Atomic uint32_t asks;          /* how often somebody began or ceased to ask for an op */

@@ -391,6 +391,7 @@ tutti_status tti_queue_run(struct tti_op *op)
 static void cancel_mail(tutti_comm *comm, uint32_t how)
 {
     tti_queue_take(comm);
+    comm->queue.closing = true;
     TTI_LIST_EACH(link, &comm->queue.mail)
     {
         struct tti_started *started = tti_mail_on(link)->started;
@@ -401,10 +402,46 @@ static void cancel_mail(tutti_comm *comm, uint32_t how)
     tti_queue_give_back(comm);
 }
 
+/* A message in flight, which is not freed when it ends until it was let go; NULL: there is none. */
+static struct tti_started *hold_mail(tutti_comm *comm, bool *dropped)
+{
+    struct tti_queue *queue = &comm->queue;
+    tti_queue_take(comm);
+    struct tti_started *started = tti_list_is_empty(&queue->mail) ? NULL : tti_mail_on(queue->mail.next)->started;
+    if (started != NULL) {
+        tti_lock(&queue->lock);
+        *dropped = started->dropped;
+        started->dropped = false;
+        tti_unlock(&queue->lock);
+    }
+    tti_queue_give_back(comm);
+    return started;
+}
+
+/* As who asks for them does: peers that wait for this rank in a collective meanwhile are told. */
+static void await_mail(tutti_comm *comm, int64_t until_ns)
+{
+    struct tti_started *started;
+    bool dropped = false;
+    while ((started = hold_mail(comm, &dropped)) != NULL) {
+        tutti_status status = tti_queue_await(started, until_ns);
+        if (status == TUTTI_IN_PROGRESS) {
+            tti_lock(&comm->queue.lock);
+            started->dropped = dropped && started->queued;
+            tti_unlock(&comm->queue.lock);
+            return;
+        }
+        if (dropped) tti_started_free(started);
+    }
+}
+
 static void end_all(tutti_comm *comm)
 {
     cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
     int64_t until = tti_now_ns() + CLOSE_MS * MS;
+    while (first_of(comm) != NULL && tti_now_ns() < until)
+        if (!tti_queue_help(comm, true)) tti_wait_turn();
+    await_mail(comm, until);
     while (!tti_queue_is_idle(comm)) {
         struct tti_started *first = first_of(comm);
         bool late = tti_now_ns() >= until;

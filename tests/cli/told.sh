@@ -36,6 +36,14 @@ static int work(tutti_comm *world, int argc, char **argv)
             status = tutti_all_reduce_start(tutti_within(world, 30000), x, y, 8, TUTTI_I32, TUTTI_SUM, &op);
         if (status == TUTTI_OK) status = tutti_wait(op);
         if (status == TUTTI_OK) status = tutti_send_start(world, x, 1, TUTTI_I32, (rank + 1) % 3, 7, &op);
+    } else if (strcmp(kind, "left") == 0) { /* with a message that nobody has received */
+        tutti_op op;
+        static char large[1 << 20];
+        if (rank == 0) {
+            status = tutti_send_start(world, large, sizeof large, TUTTI_U8, 1, 7, &op);
+            return status == TUTTI_OK ? tutti_drop(op) != TUTTI_OK : tutti_explain(world, stderr);
+        }
+        status = tutti_barrier(world);
     } else if (strcmp(kind, "handle") == 0) {
         tutti_op op;
         status = tutti_barrier_start(world, &op);
@@ -73,6 +81,7 @@ told long "^\[1\]   rank 0's message with tag 7 has 4 elements, the buffer of ra
 told forgotten "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops .* all_reduce at $here;"
 check 'forgotten: not an error' 0 $STATUS
 told sent "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops it has started(, such as send at $here)?;"
+told left "^\[1\]   rank 0 waits in send at $here for rank 1, which waits for rank 0 in a collective;"
 told handle '^\[1\] tutti error: tutti_wait: no op has this handle: waited for, dropped, never given, or its comm is gone$'
 told group '^\[1\] tutti warn: rank 1 frees a comm on which a group has begun and not ended: its messages were never'
 told part "^\[2\]   rank 1 receives with tag 7 at $here from rank 0, which has left and sent no such message\$" \
