@@ -233,7 +233,11 @@ static int check(struct bench_rank *self, const struct bench_case *c, struct ben
     result->wrong = UINT64_MAX;
     if (!self->settings->flags.check) return CLI_GO_ON;
     uint64_t wrong = 0;
-    if (bench_check(self, c, &wrong) != TUTTI_OK) return bench_failed(self);
+    for (int64_t i = 0; i < self->settings->flags.check; i++) {
+        uint64_t here;
+        if (bench_check(self, c, &here) != TUTTI_OK) return bench_failed(self);
+        wrong += here;
+    }
     if (tutti_all_reduce(self->world, &wrong, &result->wrong, 1, TUTTI_U64, TUTTI_SUM) != TUTTI_OK)
         return bench_failed(self);
     return CLI_GO_ON;

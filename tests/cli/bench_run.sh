@@ -64,6 +64,22 @@ check "unchecked: status" 0 "$STATUS"
 matches "unchecked: verdict" "^# results were not checked" "$OUT"
 check "unchecked: JSON" 2 "$(grep -c '"wrong":null}' out.json)"
 
+# calls of 64 bytes, out of place and in place, as the trace of two ranks counts them
+traced() { # CHECKS
+    TUTTI_TRACE=out.trace tool bench all_reduce -b 64 -e 64 --ranks 2 -n 1 --rounds 1 -w 0 -m 1 --floor 0 -c "$1"
+    check "checked $1 times: status" 0 "$STATUS"
+    CALLS=$(grep -c '"count":16,"type":"f32"' out.trace)
+}
+traced 1
+once=$CALLS
+traced 20
+check "checked 20 times: calls more" $((2 * 2 * 19)) $((CALLS - once))
+matches "checked 20 times: verdict" "^# wrong elements: 0" "$OUT"
+for bad in -1 yes 1.5; do
+    tool bench all_reduce -c $bad
+    check "-c $bad: status" 2 "$STATUS"
+done
+
 tool bench broadcast -b 8 -e 8 --ranks 2 "${quick[@]}" --json /nonexistent/file
 check "JSON that cannot be written: status" 2 "$STATUS"
 matches "JSON that cannot be written: reason" "cannot write /nonexistent/file" "$ERR"
