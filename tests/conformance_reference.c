@@ -189,19 +189,6 @@ static union value scale(tutti_type type, union value x, double factor)
     return x;
 }
 
-static union value divide(tutti_type type, union value x, int count)
-{
-    if (is_signed(type))
-        x.bits = (uint64_t)((int64_t)x.bits / count);
-    else if (is_integer(type))
-        x.bits /= (uint64_t)count;
-    else if (type == TUTTI_F64)
-        x.f64 /= count;
-    else
-        x.f32 /= (float)count;
-    return x;
-}
-
 static void reduce_element(const struct conf_table *table, int column, int last, size_t i, unsigned char *out)
 {
     size_t bytes = tutti_type_bytes(table->type);
@@ -217,7 +204,7 @@ static void reduce_element(const struct conf_table *table, int column, int last,
         if (column == CONF_SCALED) leaves[rank] = scale(table->type, leaves[rank], factor_of(rank));
     }
     union value result = tree(table->type, column, leaves, last + 1);
-    if (column == TUTTI_AVG) result = divide(table->type, result, last + 1);
+    if (column == TUTTI_AVG) result = divide(result, table->type, last + 1);
     if (column == CONF_USER)
         memcpy(out, &result.bits, bytes);
     else

@@ -88,6 +88,15 @@ void fault_sleep_ms(int64_t ms)
     while (nanosleep(&rest, &rest) != 0 && errno == EINTR) continue;
 }
 
+tutti_options fault_join_options(int64_t join_timeout_ms)
+{
+    tutti_options options;
+    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
+    options.join_timeout_ms = join_timeout_ms;
+    options.arena_bytes = 64 << 20;
+    return options;
+}
+
 uint64_t fault_random(uint64_t *state)
 {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);

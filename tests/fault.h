@@ -79,6 +79,8 @@ int fault_end(void);
 
 int64_t fault_now_ns(void);
 void fault_sleep_ms(int64_t ms);
+/* For a world that is joined by the test itself: little memory, and an end to waiting for who does not come. */
+tutti_options fault_join_options(int64_t join_timeout_ms);
 uint64_t fault_random(uint64_t *state);
 
 /* The largest of the times given for one name, printed by fault_end; may be FAULT_SLACK_MS longer than what is promised. */

@@ -247,8 +247,18 @@ bool program_check(const struct program_run *run, bool condition, const char *fo
 bool program_ok(const struct program_run *run, tutti_comm *comm, tutti_status status, const char *call);
 /* Gives back an item and its memory. */
 void program_lay_down(struct program_run *run, struct program_live *live);
+/* What was dropped has ended when the comm is freed, and collectives when a blocking one behind them has. */
+bool program_settle(struct program_run *run, int family, bool freed);
 /* Ends what a thread does aside. */
 bool program_join_aside(struct program_run *run, int slot);
+
+/* ---- program_comms.c --------------------------------------------------------------------------------------------- */
+
+/* The comms of the action at hand, from this one. */
+bool program_comms_make(struct program_run *run, tutti_comm *comm);
+bool program_comms_free(struct program_run *run);
+/* Those of its ranks that are on this one's host, in their order. */
+bool program_comms_by_host(struct program_run *run, tutti_comm *comm);
 
 /* ---- program_fault.c --------------------------------------------------------------------------------------------- */
 

@@ -147,8 +147,7 @@ static bool check_results(struct program_run *run, struct program_live *live)
                          least);
 }
 
-/* What was dropped has ended when the comm is freed, and collectives when a blocking one behind them has. */
-static bool settle(struct program_run *run, int family, bool freed)
+bool program_settle(struct program_run *run, int family, bool freed)
 {
     if (run->memory != run->world) return true; /* a thread that is aside: it has no items but its own */
     for (int i = 0; i < run->program->item_count; i++) {
@@ -292,120 +291,6 @@ static bool cancel(struct program_run *run, struct program_live *live)
     return right;
 }
 
-/* ---- Comms ------------------------------------------------------------------------------------------------------- */
-
-static bool check_made(struct program_run *run, int number)
-{
-    const struct program_family *family = &run->program->families[number];
-    const tutti_comm *comm = run->comms[number];
-    int group = family->group[run->rank];
-    if (!program_check(run, (comm != NULL) == (group >= 0), "a comm that is %s", comm == NULL ? "missing" : "too many"))
-        return false;
-    if (comm == NULL) return true;
-    return program_check(run,
-                         tutti_rank(comm) == family->place[run->rank] && tutti_size(comm) == family->size[run->rank],
-                         "rank %d of %d in the new comm, not %d of %d", tutti_rank(comm), tutti_size(comm),
-                         family->place[run->rank], family->size[run->rank]);
-}
-
-static tutti_status make_mesh(struct program_run *run, tutti_comm *comm, int group)
-{
-    static const char *const names[] = {"one", "a", "b"};
-    const struct program_action *action = run->action;
-    int size = tutti_size(comm), first = program_mesh_first(action, group, size), sizes[] = {1, first, size / first};
-    int skip = program_pick(action->seed, 1, 2), made = action->other;
-    tutti_status status = tutti_mesh_create(comm, names + skip, sizes + skip, 3 - skip, &run->meshes[made]);
-    if (status != TUTTI_OK) return status;
-    status = tutti_mesh_comm(run->meshes[made], "a", &run->comms[made]);
-    return status != TUTTI_OK ? status : tutti_mesh_comm(run->meshes[made], "b", &run->comms[made + 1]);
-}
-
-static tutti_status make_selected(struct program_run *run, tutti_comm *comm, int group)
-{
-    int list[PROGRAM_RANKS], count = 0, size = tutti_size(comm);
-    for (int place = 0; place < size; place++) {
-        int at = program_selected(run->action, group, size, place);
-        if (at < 0) continue;
-        list[at] = place;
-        count++;
-    }
-    return tutti_comm_select(comm, list, count, &run->comms[run->action->other]);
-}
-
-/* Others could not make theirs. */
-static void unmake(struct program_run *run, int made)
-{
-    if (run->meshes[made] != NULL)
-        tutti_mesh_free(run->meshes[made]);
-    else
-        tutti_comm_free(run->comms[made]);
-    run->meshes[made] = NULL;
-    run->comms[made] = run->comms[made + 1] = NULL;
-}
-
-static bool make(struct program_run *run, tutti_comm *comm)
-{
-    const struct program_action *action = run->action;
-    int group = run->program->families[action->family].group[run->rank], made = action->other, colour, key;
-    tutti_status status;
-    switch (action->make) {
-    case MAKE_DUPLICATE: status = tutti_comm_duplicate(comm, &run->comms[made]); break;
-    case MAKE_SELECT: status = make_selected(run, comm, group); break;
-    case MAKE_MESH: status = make_mesh(run, comm, group); break;
-    default:
-        program_split(action, group, tutti_rank(comm), &colour, &key);
-        status = tutti_comm_split(comm, colour, key, &run->comms[made]);
-    }
-    /* a mesh has a comm of its own, whose error it tells here */
-    bool elsewhere = status != TUTTI_OK && action->make == MAKE_MESH && program_fault_suspects(run, action->family);
-    bool whole = !elsewhere && program_ok(run, comm, status, "making comms");
-    if (run->program->fault.kind != FAULT_NONE && !program_fault_made(run, made, action->family, whole)) {
-        unmake(run, made);
-        return false;
-    }
-    if (!whole || !check_made(run, made)) return false;
-    return (action->make != MAKE_MESH || check_made(run, made + 1)) && settle(run, action->family, false);
-}
-
-static bool free_comms(struct program_run *run)
-{
-    int family = run->action->family, sibling = run->program->families[family].sibling;
-    int mesh = sibling >= 0 && sibling < family ? sibling : family;
-    if (run->meshes[mesh] != NULL)
-        tutti_mesh_free(run->meshes[mesh]);
-    else if (!program_check(run, tutti_comm_free(run->comms[family]) == TUTTI_OK, "freeing a comm failed"))
-        return false;
-    run->meshes[mesh] = NULL;
-    run->comms[family] = NULL;
-    if (sibling < 0) return settle(run, family, true);
-    run->comms[sibling] = NULL;
-    return settle(run, family, true) && settle(run, sibling, true);
-}
-
-/* Of the ranks of a comm that are on this one's host, in their order. */
-static bool by_host(struct program_run *run, tutti_comm *comm)
-{
-    const struct program *program = run->program;
-    const struct program_family *family = &program->families[run->action->family];
-    int each = program->per_host == 0 ? program->size : program->per_host, place = 0, size = 0;
-    tutti_comm *host = NULL;
-    int32_t one = 1, sum = 0;
-    if (!program_ok(run, comm, tutti_comm_by_host(comm, &host), "comm_by_host")) return false;
-    for (int rank = 0; rank < program->size; rank++) {
-        bool here = family->group[rank] == family->group[run->rank] && rank / each == run->rank / each;
-        size += here;
-        place += here && family->place[rank] < family->place[run->rank];
-    }
-    /* where one has failed to make it, the others would wait for it */
-    if (program_fault_hits(run, run->action->family)) return program_ok(run, comm, tutti_comm_free(host), "comm_free");
-    tutti_status status = tutti_all_reduce(host, &one, &sum, 1, TUTTI_I32, TUTTI_SUM);
-    return program_ok(run, host, status, "all_reduce on a host") &&
-           program_check(run, tutti_rank(host) == place && tutti_size(host) == size && sum == size,
-                         "rank %d of %d on its host, not %d of %d; sum %d", tutti_rank(host), tutti_size(host), place,
-                         size, (int)sum) &&
-           program_ok(run, run->world, tutti_comm_free(host), "comm_free") && settle(run, run->action->family, false);
-}
-
 /* ---- Items ------------------------------------------------------------------------------------------------------- */
 
 static bool is_message(const struct program_item *item)
@@ -426,7 +311,7 @@ static bool run_item(struct program_run *run, int number)
     fill_pieces(run, live);
     if (!program_ok(run, live->comm, program_call(live, NULL), "call") || !check_results(run, live)) return false;
     program_lay_down(run, live);
-    return settle(run, family, false);
+    return program_settle(run, family, false);
 }
 
 /* Between ranks that share memory, what was said to the receiver cannot be taken back. */
@@ -577,12 +462,12 @@ static bool act(struct program_run *run, const struct program_action *action)
     }
     for (int i = program_pick(action->seed, (uint64_t)run->rank + 99, 12); i > 8; i--) sched_yield();
     switch (action->kind) {
-    case DO_MAKE: return make(run, comm);
-    case DO_FREE: return free_comms(run);
+    case DO_MAKE: return program_comms_make(run, comm);
+    case DO_FREE: return program_comms_free(run);
     case DO_TUNE:
         return program_ok(run, comm, tutti_tuning_set(comm, &tuning), "tuning_set") &&
-               settle(run, action->family, false);
-    case DO_BY_HOST: return by_host(run, comm);
+               program_settle(run, action->family, false);
+    case DO_BY_HOST: return program_comms_by_host(run, comm);
     case DO_STATS: return look_at_stats(run, comm);
     case DO_RUN: return aside ? start_aside(run, action) : run_items(run, action);
     default: break;
@@ -623,7 +508,7 @@ static void end(struct program_run *run)
     run->began_ns = tti_now_ns();
     if (!atomic_load(&run->state->failed) && !broken &&
         program_ok(run, run->world, tutti_barrier(run->world), "the last barrier"))
-        settle(run, 0, false);
+        program_settle(run, 0, false);
     for (int i = 0; i < run->program->item_count && run->program->fault.kind == FAULT_NONE; i++)
         if (run->live[i] != NULL) program_lay_down(run, run->live[i]); /* prepared, and not dropped */
 }

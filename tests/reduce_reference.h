@@ -171,19 +171,6 @@ static union value scale(union value x, tutti_type type, double factor)
     return x;
 }
 
-static union value divide(union value x, tutti_type type, int count)
-{
-    if (is_signed(type))
-        x.bits = (uint64_t)((int64_t)x.bits / count);
-    else if (is_integer(type))
-        x.bits /= (uint64_t)count;
-    else if (type == TUTTI_F64)
-        x.f64 /= count;
-    else
-        x.f32 /= (float)count;
-    return x;
-}
-
 static union value tree(const union value *leaves, int count, tutti_type type, int kind)
 {
     if (count == 1) return leaves[0];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One element of any type in a serial reference, and the arithmetic of integers that wrap around.
+ * One element of any type in a serial reference, and the arithmetic that references share: integers that wrap around, and averages.
  */
 #ifndef TESTS_REFERENCE_VALUE_H
 #define TESTS_REFERENCE_VALUE_H
@@ -31,6 +31,19 @@ static inline uint64_t wrap(tutti_type type, uint64_t bits)
     if (width == 64) return bits;
     bits &= (UINT64_C(1) << width) - 1;
     return is_signed(type) && bits >> (width - 1) != 0 ? bits - (UINT64_C(1) << width) : bits;
+}
+
+static inline union value divide(union value x, tutti_type type, int count)
+{
+    if (is_signed(type))
+        x.bits = (uint64_t)((int64_t)x.bits / count);
+    else if (is_integer(type))
+        x.bits /= (uint64_t)count;
+    else if (type == TUTTI_F64)
+        x.f64 /= count;
+    else
+        x.f32 /= (float)count;
+    return x;
 }
 
 #endif

@@ -9,14 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static tutti_options quick_options(void)
-{
-    tutti_options options;
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
-    options.join_timeout_ms = 800;
-    options.arena_bytes = 64 << 20;
-    return options;
-}
+enum { JOIN_MS = 800 };
 
 static void check_stillborn(tutti_comm *comm, tutti_status status)
 {
@@ -50,7 +43,7 @@ static void test_bad_joins(void)
         {"bad", 1, 1, TUTTI_ERR_RANK, "rank 1"},       {longest, 0, 1, TUTTI_ERR_ARGUMENT, "longer"},
         {alone[0], 1, 2, TUTTI_ERR_JOIN, "rank 0"},    {alone[1], 0, 2, TUTTI_ERR_JOIN, "rank 1"},
     };
-    tutti_options options = quick_options();
+    tutti_options options = fault_join_options(JOIN_MS);
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {
         tutti_comm *comm = NULL;
         fault_title("joining %.20s as rank %d of %d", joins[i].job == NULL ? "NULL" : joins[i].job, joins[i].rank,
@@ -73,7 +66,7 @@ static void test_bad_joins(void)
 /* Not by tutti_options_init: what is in there may be anything. */
 static void test_bad_options(void)
 {
-    tutti_options options = quick_options();
+    tutti_options options = fault_join_options(JOIN_MS);
     static const size_t sizes[] = {0, sizeof options - 8, sizeof options + 8};
     fault_title("options of another size");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -100,7 +93,7 @@ static void *join_and_leave(void *argument)
 {
     struct joiner *joiner = argument;
     tutti_comm *comm = NULL;
-    tutti_options options = quick_options();
+    tutti_options options = fault_join_options(JOIN_MS);
     int64_t began = fault_now_ns();
     joiner->status = tutti_join_as(joiner->job, joiner->rank, joiner->size, &options, &comm);
     joiner->took_ns = fault_now_ns() - began;

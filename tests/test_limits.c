@@ -267,18 +267,11 @@ static void test_no_shm(void)
 
 /* ---- Allocations that fail in joining -------------------------------------------------------------------------- */
 
-static tutti_options join_options(void)
-{
-    tutti_options options;
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
-    options.join_timeout_ms = 1500;
-    options.arena_bytes = 64 << 20;
-    return options;
-}
+enum { JOIN_MS = 1500 };
 
 static void test_countdown_alone(void)
 {
-    tutti_options options = join_options();
+    tutti_options options = fault_join_options(JOIN_MS);
     long count = 0;
     for (; count < 1000; count++) {
         tutti_comm *comm = NULL;
@@ -309,7 +302,7 @@ struct pair {
 static void *join_pair(void *argument)
 {
     struct pair *pair = argument;
-    tutti_options options = join_options();
+    tutti_options options = fault_join_options(JOIN_MS);
     int64_t began = fault_now_ns();
     pair->status = tutti_join_as(pair->job, pair->rank, 2, &options, &pair->comm);
     pair->took_ns = fault_now_ns() - began;

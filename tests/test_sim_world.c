@@ -2,30 +2,20 @@
  * ctest: timeout=120 labels=asan
  *
  * Simulated worlds: the seed and the run, a planted mistake that some seeds find and find again, deadlines, stalls and
- * deaths in simulated time, sizes without data, bad setups, and memory that runs out.
+ * deaths in simulated time, sizes without data, and memory that runs out.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "collective/comm.h"
 #include "collective/net.h"
 #include "ranks.h"
-#include <math.h>
+#include "sim_setup.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { COUNT = 3000, RANKS = 5 };
-
-static tutti_sim_setup setup_of(int ranks, uint64_t seed)
-{
-    tutti_sim_setup setup;
-    tutti_sim_setup_init(&setup);
-    setup.ranks_per_host = ranks;
-    setup.seed = seed;
-    setup.stack_bytes = 1 << 18;
-    return setup;
-}
 
 static tutti_sim_report run_world(const tutti_sim_setup *setup, tutti_sim_work *work, void *context)
 {
@@ -52,7 +42,7 @@ static int keeping_work(tutti_comm *world, void *context)
 /* In a process that ends with what is lost. */
 static void test_kept(int hosts)
 {
-    tutti_sim_setup setup = setup_of(RANKS, 1);
+    tutti_sim_setup setup = sim_setup(RANKS, 1);
     setup.hosts = hosts;
     pid_t child = fork();
     if (child == 0) _exit(run_world(&setup, keeping_work, NULL).result);
@@ -77,7 +67,7 @@ static int left_work(tutti_comm *world, void *context)
 
 static void test_left(int hosts)
 {
-    tutti_sim_setup setup = setup_of(hosts == 1 ? 3 : 1, 1);
+    tutti_sim_setup setup = sim_setup(hosts == 1 ? 3 : 1, 1);
     setup.hosts = hosts;
     tutti_sim_report report = run_world(&setup, left_work, NULL);
     CHECK(report.result == 0);
@@ -114,7 +104,7 @@ static void test_seeds(void)
 {
     uint64_t traces[8];
     for (uint64_t seed = 0; seed < 8; seed++) {
-        tutti_sim_setup setup = setup_of(RANKS, seed);
+        tutti_sim_setup setup = sim_setup(RANKS, seed);
         setup.noise_ns = seed % 2 == 0 ? 0 : 500;
         tutti_sim_report one = run_world(&setup, mixed_work, NULL), again = run_world(&setup, mixed_work, NULL);
         CHECK(one.result == 0 && again.result == 0);
@@ -154,7 +144,7 @@ static int ops_work(tutti_comm *world, void *context)
 static void test_ops(void)
 {
     for (uint64_t seed = 0; seed < 10; seed++) {
-        tutti_sim_setup setup = setup_of(RANKS, seed);
+        tutti_sim_setup setup = sim_setup(RANKS, seed);
         setup.noise_ns = seed % 2 == 0 ? 0 : 3000;
         tutti_sim_report one = run_world(&setup, ops_work, NULL), again = run_world(&setup, ops_work, NULL);
         CHECK(one.result == 0 && one.trace == again.trace);
@@ -201,7 +191,7 @@ static void test_planted(void)
     options.direct = 0; /* through bounce buffers: numbers are waited for */
     int found = 0, missed = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
-        tutti_sim_setup setup = setup_of(RANKS, seed);
+        tutti_sim_setup setup = sim_setup(RANKS, seed);
         setup.options = &options;
         setup.noise_ns = 10000;
         bool plant = false;
@@ -249,7 +239,7 @@ static void count_reports(void *context, tutti_log_level level, const char *line
 static void test_deadline(int hosts)
 {
     struct outcome outcome = {.absent = 3};
-    tutti_sim_setup setup = setup_of(RANKS / hosts, 1);
+    tutti_sim_setup setup = sim_setup(RANKS / hosts, 1);
     setup.hosts = hosts;
     reports = 0;
     int64_t start = tti_now_ns();
@@ -289,7 +279,7 @@ static int silent_work(tutti_comm *world, void *context)
 
 static void test_silent(void)
 {
-    tutti_sim_setup setup = setup_of(1, 1);
+    tutti_sim_setup setup = sim_setup(1, 1);
     setup.hosts = 3;
     CHECK(run_world(&setup, silent_work, NULL).result == 0);
 }
@@ -343,7 +333,7 @@ static void test_deaths(int hosts)
     for (uint64_t seed = 0; seed < 30; seed++) {
         struct outcome outcome = {0};
         tutti_sim_death death = {.rank = (int)(seed % RANKS), .at_ns = 40000 + (int64_t)(seed * 3777)};
-        tutti_sim_setup setup = setup_of(RANKS / hosts, seed);
+        tutti_sim_setup setup = sim_setup(RANKS / hosts, seed);
         setup.hosts = hosts;
         setup.noise_ns = 300;
         setup.deaths = &death;
@@ -380,7 +370,7 @@ static void test_sizes_only(void)
 {
     for (size_t count = 1; count <= 1000000; count *= 100) {
         struct sized sized = {.count = count, .buffer = calloc(count, sizeof(int32_t))};
-        tutti_sim_setup setup = setup_of(RANKS, 4);
+        tutti_sim_setup setup = sim_setup(RANKS, 4);
         tutti_sim_report with = run_world(&setup, sized_work, &sized);
         sized.buffer[count - 1] = 5;
         setup.sizes_only = 1;
@@ -396,7 +386,7 @@ static void test_many(int hosts)
 {
     size_t count = hosts == 1 ? 1 << 20 : 1 << 10;
     struct sized sized = {.count = count, .buffer = calloc(count, sizeof(int32_t))};
-    tutti_sim_setup setup = setup_of((SANITIZED ? 64 : 1024) / hosts, 4);
+    tutti_sim_setup setup = sim_setup((SANITIZED ? 64 : 1024) / hosts, 4);
     setup.hosts = hosts;
     setup.sizes_only = 1;
     setup.stack_bytes = 0;
@@ -438,144 +428,14 @@ static int windows_work(tutti_comm *world, void *context)
 /* Hosts that do the same window after window, with data. */
 static void test_windows(void)
 {
-    tutti_sim_setup setup = setup_of(2, 1);
+    tutti_sim_setup setup = sim_setup(2, 1);
     setup.hosts = 2;
     CHECK(run_world(&setup, windows_work, NULL).result == 0);
     setup.noise_ns = 300;
     CHECK(run_world(&setup, windows_work, NULL).result == 0);
 }
 
-/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
-
-static int no_work(tutti_comm *world, void *context)
-{
-    (void)world, (void)context;
-    return 0;
-}
-
-/* Figures whose sums would overflow, or that no machine has: an error that names them, not a wrong time. */
-static void test_ranges(void)
-{
-    static const tutti_sim_death late = {.at_ns = INT64_MAX};
-    static const struct {
-        const char *words;
-        tutti_sim_setup setup;
-    } cases[] = {
-        {"link_bytes_per_s", {.link_bytes_per_s = 1e-300}},
-        {"link_bytes_per_s", {.link_bytes_per_s = HUGE_VAL}},
-        {"local_bytes_per_s", {.local_bytes_per_s = NAN}},
-        {"link_latency_ns", {.link_latency_ns = INT64_MAX}},
-        {"local_latency_ns", {.local_latency_ns = -1}},
-        {"overhead_ns", {.overhead_ns = INT64_MAX}},
-        {"noise_ns", {.noise_ns = INT64_MAX}},
-        {"stack_bytes", {.stack_bytes = SIZE_MAX / 2}},
-        {"stack_bytes", {.stack_bytes = SIZE_MAX}},
-        {"`deaths` is NULL", {.death_count = 1}},
-        {"`copy` is NULL", {.copy_count = 1}},
-        {"`delay` is NULL", {.delay_count = 1}},
-        {"at_ns", {.deaths = &late, .death_count = 1}},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tutti_error error = {0};
-        const tutti_sim_setup *odd = &cases[i].setup;
-        tutti_sim_setup setup = setup_of(2, 1);
-        if (odd->link_bytes_per_s != 0) setup.link_bytes_per_s = odd->link_bytes_per_s;
-        if (odd->local_bytes_per_s != 0) setup.local_bytes_per_s = odd->local_bytes_per_s;
-        if (odd->link_latency_ns != 0) setup.link_latency_ns = odd->link_latency_ns;
-        if (odd->local_latency_ns != 0) setup.local_latency_ns = odd->local_latency_ns;
-        if (odd->overhead_ns != 0) setup.overhead_ns = odd->overhead_ns;
-        if (odd->noise_ns != 0) setup.noise_ns = odd->noise_ns;
-        if (odd->stack_bytes != 0) setup.stack_bytes = odd->stack_bytes;
-        setup.copy_count = odd->copy_count;
-        setup.delay_count = odd->delay_count;
-        setup.deaths = odd->deaths;
-        setup.death_count = odd->death_count;
-        CHECK(tutti_sim_run(&setup, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
-        CHECK(strstr(error.text, cases[i].words) != NULL);
-    }
-}
-
-static int spend_long(tutti_comm *world, void *context)
-{
-    (void)context;
-    tutti_spend_ns(tutti_rank(world) == 0 ? INT64_MAX : 0);
-    return 0;
-}
-
-static int send_much(tutti_comm *world, void *context)
-{
-    static char byte;
-    (void)context;
-    if (tutti_rank(world) == 0) return tutti_send(world, &byte, (size_t)1 << 40, TUTTI_I8, 1, 0) != TUTTI_OK;
-    return tutti_recv(world, &byte, (size_t)1 << 40, TUTTI_I8, 0, 0, NULL) != TUTTI_OK;
-}
-
-/* The clock has an end: a run that would come to it says so. In a process of its own: what its ranks held is lost. */
-static bool ends_in_time(void)
-{
-    int status = -1;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        tutti_error error = {0};
-        tutti_sim_setup setup = setup_of(2, 1);
-        bool limited = tutti_sim_run(&setup, spend_long, NULL, NULL, &error) == TUTTI_ERR_LIMIT;
-        _exit(limited && strstr(error.text, "years of simulated time") != NULL ? 0 : 1);
-    }
-    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
-}
-
-static void test_end_of_time(void)
-{
-    tutti_error error = {0};
-    tutti_sim_setup setup = setup_of(2, 1);
-    CHECK(ends_in_time());
-    tutti_options options; /* a terabyte at a byte per second: its deadline comes long before, in order */
-    tutti_sim_report report = {0};
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
-    setup.options = &options;
-    setup.hosts = 2;
-    setup.ranks_per_host = 1;
-    setup.sizes_only = 1;
-    setup.link_bytes_per_s = 1;
-    CHECK(tutti_sim_run(&setup, send_much, NULL, &report, &error) == TUTTI_OK);
-    CHECK(report.result != 0 && report.time_ns >= options.deadline_ms * 1000000);
-}
-
-static void test_refusals(void)
-{
-    tutti_error error;
-    tutti_sim_setup good = setup_of(2, 1), bad = good;
-    tutti_sim_death death = {.rank = 2};
-    CHECK(tutti_sim_run(NULL, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_sim_run(&good, NULL, NULL, NULL, NULL) == TUTTI_ERR_ARGUMENT);
-    bad.ranks_per_host = 0;
-    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
-    bad = good;
-    bad.ranks_per_host = 65537;
-    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
-    bad = good;
-    bad.local_bytes_per_s = 0;
-    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
-    bad = good;
-    bad.noise_ns = -1;
-    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_ARGUMENT);
-    bad = good;
-    bad.deaths = &death;
-    bad.death_count = 1;
-    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_RANK);
-    CHECK(strstr(error.text, "rank 2") != NULL);
-    tutti_options options = {0}; /* not set up */
-    bad = good;
-    bad.options = &options;
-    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_OPTION);
-    CHECK(strstr(error.text, "tutti_options_init") != NULL);
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
-    options.fence_ms = -1;
-    CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_OPTION);
-    CHECK(strstr(error.text, "fence_ms is -1") != NULL);
-    CHECK(tutti_sim_run(&good, no_work, NULL, NULL, &error) == TUTTI_OK);
-}
+/* ---- Memory that runs out ----------------------------------------------------------------------------------------- */
 
 static void test_memory(void)
 {
@@ -585,7 +445,7 @@ static void test_memory(void)
     for (; allowed < 500; allowed++) {
         tutti_error error;
         tutti_sim_report report = {0};
-        tutti_sim_setup setup = setup_of(RANKS, 1);
+        tutti_sim_setup setup = sim_setup(RANKS, 1);
         tti_alloc_fail_after(allowed);
         tutti_status status = tutti_sim_run(&setup, mixed_work, NULL, &report, &error);
         tti_alloc_fail_after(-1);
@@ -614,9 +474,6 @@ int main(void)
     test_many(1);
     test_many(32);
     test_windows();
-    test_refusals();
-    test_ranges();
-    test_end_of_time();
     test_memory();
     printf("%d passed, %d failed\n", test_passed, test_failed);
     return test_failed != 0;
