@@ -13,7 +13,7 @@
 
 #include <tutti/tutti.h>
 
-enum { CELLS = 100, STEPS = 400, OPS = 8 };
+enum { CELLS = 100, STEPS = 400, OPS = 4 };
 
 typedef struct tile {
     tutti_mesh *mesh;
@@ -71,13 +71,13 @@ static int make_tile(tutti_comm *world, tile *t)
     return 1;
 }
 
-/* With the neighbour that is `step` further on; at the edge of the plate there is none, and ops[] stay no ops. */
-static tutti_status trade(tutti_comm *line, int step, const double *edge, double *border, int count, tutti_op ops[2])
+/* With the neighbour that is `step` further on, or nobody at the edge of the plate, whose border stays as it is. */
+static tutti_status trade(tutti_comm *line, int step, const double *edge, double *border, int count, tutti_op *op)
 {
     int peer = tutti_rank(line) + step;
-    if (peer < 0 || peer == tutti_size(line)) return TUTTI_OK;
-    tutti_status status = tutti_recv_start(line, border, (size_t)count, TUTTI_F64, peer, 0, NULL, &ops[0]);
-    return status == TUTTI_OK ? tutti_send_start(line, edge, (size_t)count, TUTTI_F64, peer, 0, &ops[1]) : status;
+    if (peer < 0 || peer == tutti_size(line)) peer = TUTTI_NOBODY;
+    return tutti_sendrecv_start(line, edge, (size_t)count, peer, 0, border, (size_t)count, peer, 0, TUTTI_F64, NULL,
+                                op);
 }
 
 static tutti_status start_borders(tile *t, tutti_op ops[OPS])
@@ -89,16 +89,16 @@ static tutti_status start_borders(tile *t, tutti_op ops[OPS])
     }
     tutti_status status = trade(t->column, -1, cell(t, t->now, 1, 1), cell(t, t->now, 0, 1), t->width, ops);
     if (status == TUTTI_OK)
-        status = trade(t->column, 1, cell(t, t->now, last, 1), cell(t, t->now, last + 1, 1), t->width, ops + 2);
-    if (status == TUTTI_OK) status = trade(t->row, -1, t->edges[0], t->borders[0], t->height, ops + 4);
-    if (status == TUTTI_OK) status = trade(t->row, 1, t->edges[1], t->borders[1], t->height, ops + 6);
+        status = trade(t->column, 1, cell(t, t->now, last, 1), cell(t, t->now, last + 1, 1), t->width, ops + 1);
+    if (status == TUTTI_OK) status = trade(t->row, -1, t->edges[0], t->borders[0], t->height, ops + 2);
+    if (status == TUTTI_OK) status = trade(t->row, 1, t->edges[1], t->borders[1], t->height, ops + 3);
     return status;
 }
 
 static tutti_status end_borders(tile *t, const tutti_op ops[OPS])
 {
     tutti_status status = tutti_wait_all(ops, OPS);
-    for (int y = 0; y < t->height && status == TUTTI_OK; y++) { /* where there is no neighbour they are 0 */
+    for (int y = 0; y < t->height && status == TUTTI_OK; y++) { /* where there is nobody they are 0 */
         *cell(t, t->now, y + 1, 0) = t->borders[0][y];
         *cell(t, t->now, y + 1, t->width + 1) = t->borders[1][y];
     }

@@ -326,6 +326,9 @@ TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_p
 /* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
 #define TUTTI_ANY_SOURCE (-100)
 #define TUTTI_ANY_TAG (-101)
+/* In place of a peer of sends and receives, in every form: the neighbour of who has none, so that ranks at a border need no
+ * calls of their own. Nothing is sent; what is received has no elements and TUTTI_NOBODY as its source. */
+#define TUTTI_NOBODY (-102)
 
 /* `in` may be changed when it has returned. */
 TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag);

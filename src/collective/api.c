@@ -73,11 +73,16 @@ tutti_status tti_api_check_type(tutti_comm *comm, enum tti_kind kind, tutti_type
                            tti_kind_name(kind), (int)type);
 }
 
+static const char *special_name(int rank)
+{
+    return rank == TUTTI_ANY_SOURCE ? " (TUTTI_ANY_SOURCE)" : rank == TUTTI_NOBODY ? " (TUTTI_NOBODY)" : "";
+}
+
 tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char *what, int rank)
 {
     if (rank >= 0 && rank < comm->size) return TUTTI_OK;
-    return tti_comm_refuse(comm, kind, TUTTI_ERR_RANK, "%s: %s %d is not a rank of this comm; ranks go from 0 to %d",
-                           tti_kind_name(kind), what, rank, comm->size - 1);
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_RANK, "%s: %s %d%s is not a rank of this comm; ranks go from 0 to %d",
+                           tti_kind_name(kind), what, rank, special_name(rank), comm->size - 1);
 }
 
 tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,

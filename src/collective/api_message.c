@@ -28,26 +28,26 @@ static tutti_status check_buffer(tutti_comm *comm, enum tti_kind kind, struct tt
     return tti_api_check_buffer(comm, kind, buffer);
 }
 
+static tutti_status check_peer(tutti_comm *comm, enum tti_kind kind, const char *what, int peer)
+{
+    if (peer == TUTTI_NOBODY) return TUTTI_OK;
+    return tti_api_check_rank(comm, kind, kind == TTI_SENDRECV ? what : "peer", peer);
+}
+
 static tutti_status check_send(tutti_comm *comm, enum tti_kind kind, struct tti_buffer *buffer, size_t count,
                                tutti_type type, int peer, int tag)
 {
     TTI_TRY(check_buffer(comm, kind, buffer, count, type));
-    TTI_TRY(tti_api_check_rank(comm, kind, kind == TTI_SENDRECV ? "peer `to`" : "peer", peer));
+    TTI_TRY(check_peer(comm, kind, "peer `to`", peer));
     return check_tag(comm, kind, tag, false);
-}
-
-static tutti_status check_source(tutti_comm *comm, enum tti_kind kind, int peer, int tag)
-{
-    if (peer != TUTTI_ANY_SOURCE)
-        TTI_TRY(tti_api_check_rank(comm, kind, kind == TTI_SENDRECV ? "peer `from`" : "peer", peer));
-    return check_tag(comm, kind, tag, true);
 }
 
 static tutti_status check_recv(tutti_comm *comm, enum tti_kind kind, struct tti_buffer *buffer, size_t count,
                                tutti_type type, int peer, int tag)
 {
     TTI_TRY(check_buffer(comm, kind, buffer, count, type));
-    return check_source(comm, kind, peer, tag);
+    if (peer != TUTTI_ANY_SOURCE) TTI_TRY(check_peer(comm, kind, "peer `from`", peer));
+    return check_tag(comm, kind, tag, true);
 }
 
 static void make_send(struct tti_parcel *parcel, tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type,
@@ -82,9 +82,10 @@ static tutti_status hand_on(struct tti_parcel *parcel, enum tti_kind kind)
 }
 
 /* Whether a message may go without a letter: nobody but the caller uses the comm, and nobody wants to hear more of it. */
-static bool may_go_at_once(tutti_comm *comm)
+static bool may_go_at_once(tutti_comm *comm, int peer)
 {
-    if (comm->group != NULL || comm->preparing || tti_traced(comm) || !tti_queue_is_idle(comm)) return false;
+    if (peer == TUTTI_NOBODY || comm->group != NULL || comm->preparing || tti_traced(comm) || !tti_queue_is_idle(comm))
+        return false;
     return comm->starting == NULL || (comm->queue.service != NULL && tti_started_reserve(comm));
 }
 
@@ -270,7 +271,8 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     struct tti_buffer buffer = {"in", in, 0, true};
     tutti_status status = check_send(comm, TTI_SEND, &buffer, count, type, peer, tag);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
-    if (may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag)) return end_at_once(comm);
+    if (may_go_at_once(comm, peer) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag))
+        return end_at_once(comm);
     struct tti_parcel parcel;
     make_send(&parcel, comm, &buffer, type, peer, tag);
     if (comm->group != NULL || comm->starting != NULL) return hand_on(&parcel, TTI_SEND);
@@ -289,7 +291,7 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
     struct tti_parcel parcel;
     make_recv(&parcel, comm, &buffer, type, peer, tag);
-    if (may_go_at_once(comm) && tti_recv_at_once(&parcel.recv)) {
+    if (may_go_at_once(comm, peer) && tti_recv_at_once(&parcel.recv)) {
         tti_recv_results(&parcel.recv, received, message);
         return end_at_once(comm);
     }
@@ -418,7 +420,8 @@ static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *mes
 static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
 {
     TTI_TRY(tti_api_begin(comm, TTI_PROBE));
-    TTI_TRY(check_source(comm, TTI_PROBE, peer, tag));
+    if (peer != TUTTI_ANY_SOURCE) TTI_TRY(tti_api_check_rank(comm, TTI_PROBE, "peer", peer));
+    TTI_TRY(check_tag(comm, TTI_PROBE, tag, true));
     if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");
     tti_queue_hold(comm);
     return tti_queue_let_go(comm, find(comm, peer, tag, message, waits));

@@ -149,6 +149,16 @@ static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_
     return status;
 }
 
+/* Nobody is on the other side: it ends here, and is not counted. */
+static tutti_status pass_over(struct tti_letter *letter, bool is_send)
+{
+    letter->state = TTI_LETTER_ENDED;
+    letter->is_send = is_send;
+    letter->bytes = 0;
+    set_status(letter, TUTTI_OK);
+    return TUTTI_OK;
+}
+
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
 static bool is_eager(const struct tti_box *box, const struct tti_send *send)
@@ -180,6 +190,7 @@ static void start_queued(struct tti_box *box)
 static tutti_status post_send(struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
+    if (letter->peer == TUTTI_NOBODY) return pass_over(letter, true);
     struct tti_box *box = tti_box_of(letter->comm->messages, letter->peer);
     if (box == NULL) return refuse(letter, TTI_SEND, TUTTI_ERR_MEMORY, "memory ran out");
     if (box->to.slots == NULL && box->route->open != NULL) {
@@ -411,10 +422,19 @@ void tti_recv_look_out(struct tti_recv *recv)
     if (box != NULL) tti_box_activate(box);
 }
 
+static tutti_status recv_nothing(struct tti_recv *recv)
+{
+    recv->source = TUTTI_NOBODY;
+    recv->got = TUTTI_ANY_TAG;
+    recv->came = recv->letter.type;
+    return pass_over(&recv->letter, false);
+}
+
 static tutti_status post_recv(struct tti_recv *recv)
 {
     struct tti_letter *letter = &recv->letter;
     struct tti_messages *messages = letter->comm->messages;
+    if (letter->peer == TUTTI_NOBODY) return recv_nothing(recv);
     if (letter->peer != TUTTI_ANY_SOURCE && tti_box_of(messages, letter->peer) == NULL)
         return refuse(letter, TTI_RECV, TUTTI_ERR_MEMORY, "memory ran out");
     begin(letter, false);
