@@ -75,7 +75,7 @@ TUTTI_API int tutti_options_stray(size_t *place, tutti_stray_option *stray);
       "private buffers of processes: from here on cross-memory attach, all_reduce from twice this on")                 \
     X(tree, 65536, 0, 1125899906842624, "private broadcast to more than 4 ranks: from here on a pipelined tree")       \
     X(eager, 4096, 0, 4096,                                                                                            \
-      "send: up to here, over tcp 16 times this, of private buffers of processes 4 times, a message is sent before "   \
+      "send: up to here, over tcp 16 times this, of private buffers of processes twice, a message is sent before "     \
       "it is received")                                                                                                \
     X(dissemination, 128, 2, 65536, "barrier: from this many ranks on by dissemination (ranks, not bytes)")            \
     X(message_flat, 4, 1, 65536,                                                                                       \

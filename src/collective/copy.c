@@ -16,10 +16,10 @@ enum {
     SET_LINES = 4,
     VECTOR_LEAST = 2048, /* from here on the C library may use an instruction that is slow across cores, */
     VECTOR_MOST = 65536, /* and up to here what it does better hardly counts */
-    SLOW_NS = 20,        /* for a line, until it is there: twice what a streamed one takes */
-    SLOW_ENOUGH = 3,     /* in a row: one may have been interrupted */
-    TIMED = 8,           /* one in so many is */
-    TRIAL = 32,          /* go to the caches, */
+    SLOW_NS = 12,        /* for a line, until it is there: what a streamed one takes, and a little more */
+    TIMED = 32,          /* one in so many is */
+    TRIAL = 16,          /* go to the caches, */
+    TRIAL_TIMED = 8,     /* of which one in so many is timed, */
     PERIOD = 1024,       /* of so many, though lines have been slow */
     BLOCK_BYTES = 4096,  /* to targets that are written in turn: read from memory once, then from the first cache */
     TURN_BYTES = 4096    /* of a mixed copy, before it turns to its other half */
@@ -195,8 +195,8 @@ void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t
         tti_copy(dst, src, bytes, TTI_CACHED);
         return;
     }
-    uint32_t turn = ferry->turn++ % PERIOD;
-    bool streams = ferry->slow >= SLOW_ENOUGH && turn >= TRIAL, timed = !streams && turn % TIMED == TIMED - 1;
+    uint32_t turn = ferry->turn++ % PERIOD, every = tti_ferry_is_slow(ferry) ? TRIAL_TIMED : TIMED;
+    bool streams = tti_ferry_is_slow(ferry) && turn >= TRIAL, timed = !streams && turn % every == every - 1;
     int64_t start = timed ? now_when_stored() : 0;
     tti_copy(dst, src, bytes, streams ? TTI_STREAMED : TTI_CACHED);
     if (!timed) return;

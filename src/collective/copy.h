@@ -33,6 +33,11 @@ struct tti_ferry {
 /* `from`: how many bytes may go past the caches. Fewer arrive later that way, whatever the caches; in bursts, where many copies
  * are on their way at once, it is how fast they go that counts. */
 enum { TTI_ACROSS_FROM = 4096, TTI_ACROSS_FROM_IN_BURSTS = 1024 };
+enum { TTI_SLOW_ENOUGH = 3 }; /* in a row: one may have been interrupted */
+static inline bool tti_ferry_is_slow(const struct tti_ferry *ferry)
+{
+    return ferry->slow >= TTI_SLOW_ENOUGH;
+}
 void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from);
 
 /* To several, each of which may be src itself (nothing to do there) but not overlap it otherwise. */

@@ -27,7 +27,7 @@ bool tti_send_at_once(const tutti_comm *comm, const void *in, uint64_t bytes, tu
 static bool fits(const struct tti_cell *cell, const struct tti_recv *recv)
 {
     const struct tti_letter *letter = &recv->letter;
-    return cell->kind == TTI_NOTE_EAGER && cell->type == (uint8_t)letter->type && cell->bytes <= TTI_PART_BYTES &&
+    return cell->kind == TTI_NOTE_EAGER && cell->type == (uint8_t)letter->type && cell->bytes <= TTI_CELL_BYTES &&
            cell->bytes <= recv->capacity && (letter->tag == cell->tag || letter->tag == TUTTI_ANY_TAG);
 }
 
@@ -43,8 +43,8 @@ bool tti_recv_at_once(struct tti_recv *recv)
     recv->got = cell->tag;
     recv->came = (tutti_type)cell->type;
     recv->letter.bytes = cell->bytes;
-    tti_note_copy(recv->out, tti_cell_data(cell, cell->bytes), cell->bytes);
-    tti_ring_take(&box->from);
+    tti_note_copy(recv->out, tti_ring_data(&box->from, cell->bytes), cell->bytes);
+    tti_ring_take(&box->from, cell->span);
     tti_traffic_count(&box->messages->received, recv->letter.bytes);
     tti_comm_wake(box->messages->comm, box->peer);
     return true;

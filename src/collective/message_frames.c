@@ -139,7 +139,7 @@ static void look(struct tti_box *box)
     (void)box; /* what comes makes itself heard, in the transport's progress */
 }
 
-const struct tti_route tti_route_frames = {.most = TTI_CELL_BYTES,
+const struct tti_route tti_route_frames = {.most = TTI_EAGER_BYTES,
                                            .put = put,
                                            .give = give,
                                            .gives = gives,
@@ -200,7 +200,7 @@ static void end_claimed(struct tti_box *box, const void *cookie, uint64_t bytes)
 
 static void *begin_eager(struct tti_box *box, const struct tti_note *note, void **cookie)
 {
-    struct tti_recv *recv = note->bytes > TTI_CELL_BYTES ? tti_message_claim(box, note) : NULL;
+    struct tti_recv *recv = note->bytes > TTI_EAGER_BYTES ? tti_message_claim(box, note) : NULL;
     if (recv != NULL) {
         *cookie = (char *)&recv->letter + CLAIMED;
         return recv->out;

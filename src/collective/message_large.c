@@ -131,7 +131,7 @@ bool tti_large_put_parts(struct tti_box *box, struct tti_send *send)
     struct tti_letter *letter = &send->letter;
     uint64_t before = letter->done;
     while (letter->done < letter->bytes) {
-        uint64_t rest = letter->bytes - letter->done, length = rest < TTI_CELL_BYTES ? rest : TTI_CELL_BYTES;
+        uint64_t rest = letter->bytes - letter->done, length = rest < box->route->most ? rest : box->route->most;
         struct tti_note note = {TTI_NOTE_PART, 0, (int32_t)letter->number, length};
         if (!box->route->put(box, &note, send->in + letter->done, length)) return letter->done > before;
         letter->done += length;

@@ -3,8 +3,8 @@
 
 void tti_ring_cells(struct tti_ring *ring, struct tti_channel *channel)
 {
-    *ring = (struct tti_ring){.slots = (char *)channel->cells,
-                              .stride = sizeof *channel->cells,
+    *ring = (struct tti_ring){.slots = (char *)&channel->cells,
+                              .stride = sizeof *channel->cells.heads,
                               .count = TTI_CELLS,
                               .taken = &channel->cells_taken};
 }

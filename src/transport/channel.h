@@ -5,7 +5,8 @@
  * layer above.
  *
  * Invariant of a ring: slot i (counted from 0) lies at i % count and is full exactly when its number is i + 1 and the
- * reader has not yet taken it; the writer writes slot i only when taken > i - count.
+ * reader has not yet taken it; the writer writes slot i only when taken > i - count. What is written may count as several
+ * slots, of which all but the first stay empty.
  */
 #ifndef TTI_TRANSPORT_CHANNEL_H
 #define TTI_TRANSPORT_CHANNEL_H
@@ -15,15 +16,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TTI_CELLS = 8, TTI_CELL_BYTES = 4096, TTI_BESIDE_BYTES = 42, TTI_ANSWERS = 16, TTI_ANSWER_BYTES = 40 };
+enum { TTI_CELLS = 8, TTI_CELL_BYTES = 2048, TTI_BESIDE_BYTES = 41, TTI_ANSWERS = 16, TTI_ANSWER_BYTES = 40 };
 
 struct tti_cell {
     _Alignas(64) _Atomic uint64_t number;
     uint64_t bytes;
     int32_t tag;
-    uint8_t type, kind;
-    unsigned char beside[TTI_BESIDE_BYTES];          /* small messages cross in one cache line, */
-    _Alignas(64) unsigned char data[TTI_CELL_BYTES]; /* others begin where copies are fast */
+    uint8_t type, kind, span;               /* in slots */
+    unsigned char beside[TTI_BESIDE_BYTES]; /* small messages cross in one cache line */
+};
+
+/* Data lie apart: where they end, whoever reads them has the lines that follow fetched too, and a head must not be there. */
+struct tti_cells {
+    struct tti_cell heads[TTI_CELLS];
+    unsigned char data[TTI_CELLS][TTI_CELL_BYTES];
 };
 
 struct tti_answer {
@@ -37,7 +43,7 @@ struct tti_channel {
     _Alignas(64) _Atomic uint64_t cells_taken;   /* by the receiver */
     _Alignas(64) _Atomic uint64_t answers_taken; /* by the sender */
     struct tti_answer answers[TTI_ANSWERS];
-    struct tti_cell cells[TTI_CELLS];
+    struct tti_cells cells;
 };
 
 /* One side's position in one ring. */
@@ -50,12 +56,6 @@ struct tti_ring {
     uint64_t seen; /* writer: taken, last known */
 };
 
-/* Where `length` bytes of data lie. */
-static inline unsigned char *tti_cell_data(struct tti_cell *cell, size_t length)
-{
-    return length <= TTI_BESIDE_BYTES ? cell->beside : cell->data;
-}
-
 void tti_ring_cells(struct tti_ring *ring, struct tti_channel *channel);
 void tti_ring_answers(struct tti_ring *ring, struct tti_channel *channel);
 
@@ -64,18 +64,27 @@ static inline void *tti_ring_slot(const struct tti_ring *ring)
     return ring->slots + (ring->next & (ring->count - 1)) * ring->stride; /* counts are powers of two */
 }
 
-/* The slot to write next, or NULL when the ring is full. */
-static inline void *tti_ring_reserve(struct tti_ring *ring)
+/* Of cells: where the `length` bytes of the next one lie. */
+static inline unsigned char *tti_ring_data(const struct tti_ring *ring, size_t length)
 {
-    if (ring->next - ring->seen >= ring->count) ring->seen = atomic_load_explicit(ring->taken, memory_order_acquire);
-    return ring->next - ring->seen < ring->count ? tti_ring_slot(ring) : NULL;
+    struct tti_cells *cells = (struct tti_cells *)(void *)ring->slots;
+    uint64_t index = ring->next & (TTI_CELLS - 1);
+    return length <= TTI_BESIDE_BYTES ? cells->heads[index].beside : cells->data[index];
 }
 
-static inline void tti_ring_commit(struct tti_ring *ring)
+/* The slot to write next, which counts as `span`, or NULL when the ring is too full. */
+static inline void *tti_ring_reserve(struct tti_ring *ring, unsigned span)
+{
+    if (ring->next + span - ring->seen > ring->count)
+        ring->seen = atomic_load_explicit(ring->taken, memory_order_acquire);
+    return ring->next + span - ring->seen <= ring->count ? tti_ring_slot(ring) : NULL;
+}
+
+static inline void tti_ring_commit(struct tti_ring *ring, unsigned span)
 {
     _Atomic uint64_t *number = tti_ring_slot(ring);
-    ring->next++;
-    atomic_store_explicit(number, ring->next, memory_order_release);
+    atomic_store_explicit(number, ring->next + 1, memory_order_release);
+    ring->next += span;
 }
 
 /* The oldest full slot, or NULL. */
@@ -91,9 +100,9 @@ static inline void tti_ring_hurry(const struct tti_ring *ring)
     __builtin_prefetch(ring->slots + ((ring->next + 1) & (ring->count - 1)) * ring->stride);
 }
 
-static inline void tti_ring_take(struct tti_ring *ring)
+static inline void tti_ring_take(struct tti_ring *ring, unsigned span)
 {
-    ring->next++;
+    ring->next += span;
     atomic_store_explicit(ring->taken, ring->next, memory_order_release);
 }
 
