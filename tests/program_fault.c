@@ -99,6 +99,23 @@ static void strike(int family)
     atomic_store(&program_faulted->struck_ns, tti_now_ns());
 }
 
+/* Who frees a comm waits for these, and others may meanwhile wait for it elsewhere. */
+static bool has_messages(const struct program_run *run, int family)
+{
+    for (int i = 0; i < PROGRAM_ITEMS; i++)
+        if (run->live[i] != NULL && run->live[i]->started && run->live[i]->item->family == family &&
+            run->live[i]->item->content >= CONTENT_LETTERS)
+            return true;
+    return false;
+}
+
+static bool can_leave(const struct program_run *run)
+{
+    int family = 1;
+    while (family < PROGRAM_FAMILIES && !has_messages(run, family)) family++;
+    return family == PROGRAM_FAMILIES;
+}
+
 /* A comm that no thread has for itself; -1: there is none with others. */
 static int pick_family(const struct program_run *run, bool to_free)
 {
@@ -106,7 +123,8 @@ static int pick_family(const struct program_run *run, bool to_free)
     for (int i = 0; i < PROGRAM_FAMILIES; i++) {
         int family = (first + i) % PROGRAM_FAMILIES;
         if (run->comms[family] == NULL || tutti_size(run->comms[family]) == 1) continue;
-        bool usable = !to_free || (family != 0 && run->program->families[family].sibling < 0);
+        bool usable = !to_free ||
+                      (family != 0 && run->program->families[family].sibling < 0 && !has_messages(run, family));
         if (usable) return family;
     }
     return -1;
@@ -177,15 +195,6 @@ static void free_one(struct program_run *run, int family)
         if (run->live[i] != NULL && run->live[i]->item->family == family) program_lay_down(run, run->live[i]);
 }
 
-/* Who leaves waits for these, and others that call a collective wait for its end. */
-static bool has_messages(const struct program_run *run)
-{
-    for (int i = 0; i < PROGRAM_ITEMS; i++)
-        if (run->live[i] != NULL && run->live[i]->started && run->live[i]->item->content >= CONTENT_LETTERS)
-            return true;
-    return false;
-}
-
 /* The world is left after these. */
 static void leave_comms(struct program_run *run)
 {
@@ -210,8 +219,8 @@ bool program_fault_strike(struct program_run *run)
         return true;
     }
     if (fault->kind != FAULT_END || fault->thread) join_asides(run);
-    if ((fault->kind == FAULT_FREE || fault->kind == FAULT_LEAVE) && has_messages(run)) return true;
     if (fault->kind == FAULT_END) end_here(run);
+    if (fault->kind == FAULT_LEAVE && !can_leave(run)) return true;
     if (fault->kind == FAULT_LEAVE) {
         leave_comms(run);
         return false;
@@ -269,10 +278,12 @@ static bool names_victim(const struct program_run *run, int family, const tutti_
     return false;
 }
 
+/* Another thread of this rank may just be told first. */
 static bool is_expected(const struct program_run *run, tutti_status status, bool first)
 {
     const struct program_fault *fault = &run->program->fault;
-    if (status == kinds[fault->kind].status || (status == TUTTI_ERR_BROKEN && !first)) return true;
+    bool broken = status == TUTTI_ERR_BROKEN && (!first || !is_readable(run));
+    if (status == kinds[fault->kind].status || broken) return true;
     if (run->rank == fault->victim) return true;
     return fault->kind == FAULT_CALL && status == TUTTI_ERR_TIMEOUT;
 }

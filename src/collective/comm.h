@@ -46,7 +46,7 @@ struct tti_slot {
 
 struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
-    _Atomic uint32_t left;                  /* the comm: no more calls will come */
+    _Atomic uint32_t left;                  /* TTI_STAYS…: whether more of it will come on the comm */
     _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
     _Alignas(64) tti_bell bell;
     _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
@@ -60,6 +60,8 @@ struct tti_post {
     _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
 };
 
+/* Its messages may still be on their way when a rank calls no more collectives. */
+enum { TTI_STAYS, TTI_CALLS_NO_MORE, TTI_HAS_LEFT };
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
 enum { TTI_MAY_TURN = 1 << 30 };
 
@@ -138,7 +140,6 @@ struct tti_queue {
     tti_bell handover;
     struct tti_started *first, **last;
     bool held;                      /* by a blocking message, beside ops in flight */
-    bool closing;                   /* nothing more will be called on this comm */
     struct tti_link mail;           /* messages in flight; of whoever is busy */
     struct tti_link ended_mail;     /* those whose letters have all ended; under tti_messages_lock */
     _Atomic uint32_t asks;          /* how often somebody began or ceased to ask for an op */

@@ -100,15 +100,15 @@ static bool has_left(const tutti_comm *comm, int rank)
     return left;
 }
 
-static int find_absent(const tutti_comm *comm)
+static int find_absent(const tutti_comm *comm, int awaited)
 {
     const struct tti_lanes *lanes = comm->lanes;
-    int absent = -1;
+    int absent = has_left(comm, awaited) ? awaited : -1;
     tti_net_lock(lanes->net);
     TTI_TABLE_EACH(place, &lanes->peers)
     {
         const struct tti_lane *lane = lanes->peers.values[place];
-        if (lane->left_before != 0 && lane->left_before <= lanes->sequence) absent = lane->peer;
+        if (absent < 0 && lane->left_before != 0 && lane->left_before <= lanes->sequence) absent = lane->peer;
     }
     tti_net_unlock(lanes->net);
     return absent;
@@ -274,22 +274,22 @@ static void wake(tutti_comm *comm)
 static void take_leave(tutti_comm *comm, int rank, bool whole)
 {
     struct tti_lanes *lanes = comm->lanes;
-    struct tti_frame_head head = {.kind = TTI_FRAME_LEAVE, .value = whole ? lanes->sequence + 1 : 0};
     struct tti_frame_head why = {.kind = TTI_FRAME_BREAK, .bytes = sizeof comm->area->failure};
     if (rank == comm->rank) return;
     if (!whole) tti_lane_say(lanes, rank, why, &comm->area->failure);
-    tti_lane_say(lanes, rank, head, NULL);
+    tti_lane_say_goodbye(lanes, rank, whole);
 }
 
 /* Whom it had dealings with is told, and its host's ranks, who see it; or all of a few. Others learn it when they ask. The end
  * of a connection may come before a break that somebody else has told of: so who leaves a broken comm tells why. */
-static void leave(tutti_comm *comm)
+static void say_goodbye(tutti_comm *comm, bool has_messages)
 {
     struct tti_lanes *lanes = comm->lanes;
     const struct tti_local *local = comm->local;
     /* of a broken comm the others learn by the break, which may still be on its way from whoever broke it */
     bool whole = !tti_comm_is_broken(comm);
     tti_net_lock(lanes->net);
+    lanes->calls_no_more = has_messages;
     TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
     for (int place = 0; whole && local != NULL && place < local->count; place++)
         if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
@@ -298,6 +298,16 @@ static void leave(tutti_comm *comm)
         if (tti_lane_at(lanes, rank) == NULL) take_leave(comm, rank, whole);
     tti_net_unlock(lanes->net);
     if (local != NULL && whole) atomic_store_explicit(&local->posts[local->place].left, 1, memory_order_release);
+}
+
+static void end_calls(tutti_comm *comm)
+{
+    say_goodbye(comm, true);
+}
+
+static void leave(tutti_comm *comm)
+{
+    say_goodbye(comm, false);
 }
 
 static void shut(tutti_comm *comm)
@@ -326,6 +336,7 @@ const struct tti_provider_ops tti_provider_host = {
     .sleep = sleep_once,
     .gives_way = gives_way,
     .wake = wake,
+    .end_calls = end_calls,
     .leave = leave,
     .close = shut,
 };

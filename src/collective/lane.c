@@ -333,6 +333,15 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     lane->told_awaits = 0;
     tti_lane_note(lanes, peer, &aside->head);
     tti_lane_answer(lanes, peer);
+    if (lanes->calls_no_more) tti_lane_say_goodbye(lanes, peer, true);
+}
+
+void tti_lane_say_goodbye(struct tti_lanes *lanes, int peer, bool whole)
+{
+    tti_lane_say(lanes, peer,
+                 (struct tti_frame_head){
+                     .kind = TTI_FRAME_LEAVE, .type = lanes->calls_no_more, .value = whole ? lanes->sequence + 1 : 0},
+                 NULL);
 }
 
 void tti_lanes_break(struct tti_lanes *lanes, const tutti_error *failure)
@@ -426,7 +435,7 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
     case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
     case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
     case TTI_FRAME_LEAVE:
-        lane->left = true;
+        if (head->type == 0) lane->left = true;
         if (head->value != 0) lane->left_before = head->value;
         break;
     case TTI_FRAME_WAITS: hear_wait(lanes, lane, head); break;

@@ -43,7 +43,8 @@ enum tti_frame_kind {
     TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
     TTI_FRAME_ASK,      /* what was called as op `sequence`? data: the asker's call; type: how it waits */
     TTI_FRAME_BREAK,    /* the comm is broken. data: tutti_error */
-    TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told */
+    TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told;
+                      * type: 1, its messages are still on their way, and it says so again after them */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
     TTI_FRAME_WAITS  /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
                          * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective */
@@ -155,6 +156,7 @@ struct tti_lanes {
     int asked;                /* whom the op that runs has asked because it waits long; -1: nobody */
     int asked_for_message;    /* and a message, beside it or alone */
     bool heard_break;         /* from somebody who told everyone */
+    bool calls_no_more;       /* this rank, but its messages are still on their way */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
     struct tti_frames frames; /* for messages */
     struct tti_lanes *next;   /* of the net */
@@ -226,6 +228,8 @@ int tti_lane_in_message(const struct tti_lane *lane, int *awaited);
 /* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; in
  * `message`, kind + 1, those that wait in messages. `first`: the wait has just begun. This rank itself: it waits no more. */
 void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, bool first);
+/* This rank leaves the comm, or calls no more; `whole`: it is not broken. */
+void tti_lane_say_goodbye(struct tti_lanes *lanes, int peer, bool whole);
 /* Breaks the comm, for what whoever moves frames has found or heard: those who use the comm adopt it. */
 void tti_lanes_break(struct tti_lanes *lanes, const tutti_error *failure);
 /* Takes back what the transport has not begun with. */

@@ -32,8 +32,9 @@ struct tti_provider_ops {
     /* A rank of the comm that is known to be lost, or -1; `look`: ask the system too. */
     int (*find_lost)(tutti_comm *comm, bool look);
     bool (*has_left)(const tutti_comm *comm, int rank);
-    /* A rank that has left without having called the collective that runs, whomever this rank waits for in it; or -1. */
-    int (*find_absent)(const tutti_comm *comm);
+    /* A rank that calls no more collectives and has not called the one that runs: the one that is waited for in it, or
+     * another that it cannot end without; or -1. */
+    int (*find_absent)(const tutti_comm *comm, int awaited);
     /* Whom that rank itself waits for, as far as can be seen; else that rank. */
     int (*blame)(const tutti_comm *comm, int rank);
     /* A number that changes when the rank is seen to move. */
@@ -53,7 +54,9 @@ struct tti_provider_ops {
     bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
     /* Ends another thread's sleep. The one call that may come from any thread. */
     void (*wake)(tutti_comm *comm);
-    /* This rank makes no more calls on the comm: tells the others. */
+    /* This rank calls no more collectives on the comm, its messages are still on their way: tells the others. */
+    void (*end_calls)(tutti_comm *comm);
+    /* This rank makes no more calls on the comm, and all it has called has ended: tells the others. */
     void (*leave)(tutti_comm *comm);
     /* Frees what the provider keeps for the comm. */
     void (*close)(tutti_comm *comm);

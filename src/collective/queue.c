@@ -391,7 +391,6 @@ tutti_status tti_queue_run(struct tti_op *op)
 static void cancel_mail(tutti_comm *comm, uint32_t how)
 {
     tti_queue_take(comm);
-    comm->queue.closing = true;
     TTI_LIST_EACH(link, &comm->queue.mail)
     {
         struct tti_started *started = tti_mail_on(link)->started;
@@ -418,7 +417,6 @@ static struct tti_started *hold_mail(tutti_comm *comm, bool *dropped)
     return started;
 }
 
-/* As who asks for them does: peers that wait for this rank in a collective meanwhile are told. */
 static void await_mail(tutti_comm *comm, int64_t until_ns)
 {
     struct tti_started *started;
@@ -435,12 +433,22 @@ static void await_mail(tutti_comm *comm, int64_t until_ns)
     }
 }
 
+/* Who waits for this rank in a collective need not wait for its messages. */
+static void end_calls(tutti_comm *comm)
+{
+    tti_queue_take(comm);
+    if (!tti_list_is_empty(&comm->queue.mail) && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK)
+        comm->provider->end_calls(comm);
+    tti_queue_give_back(comm);
+}
+
 static void end_all(tutti_comm *comm)
 {
     cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
     int64_t until = tti_now_ns() + CLOSE_MS * MS;
     while (first_of(comm) != NULL && tti_now_ns() < until)
         if (!tti_queue_help(comm, true)) tti_wait_turn();
+    if (first_of(comm) == NULL) end_calls(comm);
     await_mail(comm, until);
     while (!tti_queue_is_idle(comm)) {
         struct tti_started *first = first_of(comm);
@@ -456,6 +464,8 @@ void tti_queue_abandon(tutti_comm *comm)
     struct tti_queue *queue = &comm->queue;
     queue->first = NULL;
     queue->last = &queue->first;
+    tti_list_init(&queue->mail);
+    tti_list_init(&queue->ended_mail);
     atomic_store_explicit(&queue->lock, 0, memory_order_relaxed);
     atomic_store_explicit(&queue->busy, TTI_BUSY_NOBODY, memory_order_relaxed);
     atomic_store_explicit(&queue->count, 0, memory_order_relaxed);

@@ -37,7 +37,7 @@ static void tell(struct tti_queue *queue)
     {
         struct tti_mail *mail = tti_mail_on(link);
         bool asked = atomic_load_explicit(&mail->started->asked, memory_order_relaxed) &&
-                     atomic_load_explicit(&mail->started->cancelled, memory_order_relaxed) != TTI_CANCEL;
+                     atomic_load_explicit(&mail->started->cancelled, memory_order_relaxed) == 0;
         if (mail->asked == asked) continue;
         mail->asked = asked;
         for (int i = mail->ended; i < mail->count; i++) tti_letter_of(&on_the_way(mail)[i])->asked = asked;
@@ -188,16 +188,14 @@ static tutti_status progress(void *object)
 static struct tti_waitable waitable_of(struct tti_started *started)
 {
     struct tti_mail *mail = started->mail;
-    const struct tti_queue *queue = &started->op.comm->queue;
-    bool others = !queue->closing || queue->first != NULL; /* there are, or may be */
     return (struct tti_waitable){.progress = progress,
                                  .object = started,
                                  .waiting_for = &mail->waiting_for,
                                  .site = &mail->site,
                                  .kind = mail->kind,
                                  .deadline_ms = started->op.deadline_ms,
-                                 .drives = others,
-                                 .started = others,
+                                 .drives = true,
+                                 .started = true,
                                  .vigil = &started->vigil};
 }
 

@@ -76,15 +76,15 @@ static int find_lost(tutti_comm *comm, bool look)
  * one, and for one that left the world and ended without freeing this comm. */
 static bool has_left(const tutti_comm *comm, int rank)
 {
-    return atomic_load_explicit(&comm->posts[rank].left, memory_order_acquire) != 0 ||
+    return atomic_load_explicit(&comm->posts[rank].left, memory_order_acquire) == TTI_HAS_LEFT ||
            atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_GONE;
 }
 
-/* The executor sees it: a goodbye is an entry. */
-static int find_absent(const tutti_comm *comm)
+/* The executor sees others: a goodbye is an entry. */
+static int find_absent(const tutti_comm *comm, int awaited)
 {
-    (void)comm;
-    return -1;
+    bool stays = atomic_load_explicit(&comm->posts[awaited].left, memory_order_acquire) == TTI_STAYS;
+    return stays && !has_left(comm, awaited) ? -1 : awaited;
 }
 
 static int blame(const tutti_comm *comm, int rank)
@@ -245,8 +245,9 @@ static void spread(tutti_comm *comm)
 
 /* Leaving is a call like any other: a peer that calls something else in its place sees the difference. It waits for
  * nobody: what others may still read of this rank lies in memory that they have mapped. */
-static void leave(tutti_comm *comm)
+static void end_calls(tutti_comm *comm)
 {
+    if (atomic_load_explicit(&comm->posts[comm->rank].left, memory_order_relaxed) != TTI_STAYS) return;
     comm->sequence++;
     struct tti_op *op = tti_api_op(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
     comm->signature = tti_call_signature(comm->signature, tti_call_digest(&op->call));
@@ -259,8 +260,15 @@ static void leave(tutti_comm *comm)
         atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
         atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
     }
+    atomic_store_explicit(&comm->posts[comm->rank].left, TTI_CALLS_NO_MORE, memory_order_release);
+    tti_comm_ring(comm, true);
+}
+
+static void leave(tutti_comm *comm)
+{
+    end_calls(comm);
     if (comm->members == NULL) tti_world_mark(comm->world, comm->rank, TTI_RANK_LEFT);
-    atomic_store_explicit(&comm->posts[comm->rank].left, 1, memory_order_release);
+    atomic_store_explicit(&comm->posts[comm->rank].left, TTI_HAS_LEFT, memory_order_release);
     tti_comm_ring(comm, true);
 }
 
@@ -287,6 +295,7 @@ const struct tti_provider_ops tti_provider_shared = {
     .sleep = sleep_once,
     .gives_way = gives_way,
     .wake = wake,
+    .end_calls = end_calls,
     .leave = leave,
     .close = shut,
 };

@@ -138,7 +138,7 @@ static tutti_status check_left(struct watch *watch)
     tutti_comm *comm = watch->comm;
     int awaited = *watch->waitable->waiting_for;
     if (awaited < 0 || watch->waitable->kind >= TTI_LEAVE) return TUTTI_OK;
-    int peer = comm->provider->has_left(comm, awaited) ? awaited : comm->provider->find_absent(comm);
+    int peer = comm->provider->find_absent(comm, awaited);
     if (peer < 0) return TUTTI_OK;
     tutti_status status = watch->waitable->progress(watch->waitable->object);
     if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != awaited) return TUTTI_OK;
