@@ -100,6 +100,33 @@ static void test_lost_thread(void)
     conf_world_run(&world);
 }
 
+/* A comm over two hosts that the only rank of one frees, who then calls nothing more until the others have been told. */
+static void free_early(tutti_comm *world, void *context)
+{
+    (void)context;
+    tutti_comm *comm;
+    conf_check(tutti_comm_duplicate(world, &comm) == TUTTI_OK, "comm_duplicate failed");
+    if (tutti_rank(world) == 2) {
+        conf_check(tutti_comm_free(comm) == TUTTI_OK, "comm_free failed");
+        while (atomic_load(&conf_totals->arrivals) < 2) usleep(100);
+        return;
+    }
+    tutti_status status = tutti_barrier(tutti_within(comm, 45000));
+    const tutti_error *error = tutti_comm_error(comm);
+    conf_check(status == TUTTI_ERR_MISMATCH && error != NULL && error->peer == 2, "a comm that was freed: %s: %s",
+               tutti_status_name(status), error == NULL ? "" : error->text);
+    atomic_fetch_add(&conf_totals->arrivals, 1);
+    tutti_comm_free(comm);
+}
+
+static void test_freed_early(void)
+{
+    struct conf_world world = {.ranks = CONF_PROCESSES, .size = 3, .body = free_early, .direct = 1, .attach = 1};
+    world.faulty = true;
+    setenv("TUTTI_HOST_PROCESSES", "2", 1);
+    conf_world_run(&world);
+}
+
 static void run_seed(struct program *program, uint64_t seed, const char *only, bool some)
 {
     program_make(program, seed);
@@ -129,6 +156,7 @@ int main(int argc, char **argv)
     conf_reference_prepare();
     program_begin();
     test_lost_thread();
+    test_freed_early();
     for (uint64_t seed = from; seed < from + count; seed++) run_seed(program, seed, only, seeds == NULL);
     /* a barrier that breaks when others have passed it: nobody is waited for */
     if (seeds == NULL) run_seed(program, 2121, "simulated hosts", false);

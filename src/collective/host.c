@@ -293,7 +293,7 @@ static void say_goodbye(tutti_comm *comm, bool has_messages)
     TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
     for (int place = 0; whole && local != NULL && place < local->count; place++)
         if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
-    bool few = comm->size <= TOLD_AT_ONCE, all = lanes->untold || (few && (local == NULL || !whole));
+    bool all = lanes->untold || comm->size <= TOLD_AT_ONCE;
     for (int rank = 0; all && rank < comm->size; rank++)
         if (tti_lane_at(lanes, rank) == NULL) take_leave(comm, rank, whole);
     tti_net_unlock(lanes->net);
