@@ -279,8 +279,8 @@ static void mismatch(tutti_comm *comm, struct fault_rank *self)
     tutti_status status = other && difference == 3 ? tutti_all_reduce(comm, x, x, 60, TUTTI_F32, TUTTI_SUM)
                                                    : tutti_all_reduce_many(comm, pieces, count, TUTTI_F32, TUTTI_SUM);
     static const char *const words[][2] = {{"(30 pieces, 60 f32, sum)", "(29 pieces, 58 f32, sum)"},
-                                           {"(30 pieces, 59 f32, sum)", "is among pieces 15 to 19"},
-                                           {"(30 pieces, 60 f32, sum)", "is among pieces 0 to 4"},
+                                           {"(30 pieces, 59 f32, sum)", "is among those of pieces 15 to 19"},
+                                           {"(30 pieces, 60 f32, sum)", "is among those of pieces 0 to 4"},
                                            {"all_reduce_many(30 pieces, 60 f32, sum)", "all_reduce(60 f32, sum)"}};
     /* a rank that has all it needs may have ended: it hears of it at its next call */
     if (status == TUTTI_OK) status = tutti_barrier(comm);

@@ -192,7 +192,8 @@ enum flags {
     ALL_ODD = 4,  /* every rank is the odd one */
     SMALL_ONLY = 8,
     SAYS_TUNING = 16,
-    SLOW_USUAL = 32 /* the usual ranks come later */
+    SLOW_USUAL = 32, /* the usual ranks come later */
+    SAYS_WHOSE = 64  /* the text tells whose count differs: rank 0's */
 };
 
 /* Whose part a rank needs for its own to end; it may end well when those made the same call. */
@@ -237,9 +238,10 @@ static const struct mismatch {
      NOBODYS},
     {"in place on one rank", all_to_all, odd_all_to_all_in_place, "all_to_all(", ", in place)", 0, ALL, ALL},
     {"order: sum and max", sum_then_max, odd_max_then_sum, "f32, sum)", "f32, max)", 0, ALL, ALL},
-    {"counts: all_gather_v", all_gather_v, odd_all_gather_v_less, "all_gather_v(", "all_gather_v(", 0, ALL, ALL},
+    {"counts: all_gather_v", all_gather_v, odd_all_gather_v_less, "all_gather_v(", "all_gather_v(", SAYS_WHOSE, ALL,
+     ALL},
     {"counts: reduce_scatter_v", reduce_scatter_v, odd_reduce_scatter_v_less, "reduce_scatter_v(", "reduce_scatter_v(",
-     0, ALL, ALL},
+     SAYS_WHOSE, ALL, ALL},
     {"counts: gather_v", gather_v, odd_gather_v_less, "gather_v", "gather_v", V_COUNTS, ALL, ALL},
     {"counts: scatter_v", scatter_v, odd_scatter_v_less, "scatter_v", "scatter_v", V_COUNTS, ALL, ALL},
     {"counts: all_to_all_v sends less", all_to_all_v, odd_all_to_all_v_send, "all_to_all_v", "all_to_all_v", V_COUNTS,
@@ -366,6 +368,7 @@ static void check_words(const struct fault_step *step, int size)
         odd = fault_has(step, "%zu", current_count) && fault_has(step, "%zu", current_count - 1) &&
               fault_has(step, "test_mismatch.c:") && fault_has(step, "\"odd\"");
     }
+    if ((current->flags & SAYS_WHOSE) != 0) odd &= fault_has(step, "the first count that differs is that of rank 0;");
     if ((current->flags & SAYS_TUNING) != 0) /* setting the tables is a call of its own, and the one that differs */
         usual = odd = fault_has(step, "called tuning_set at") && fault_has(step, "test_mismatch.c:");
     CHECK_THAT(usual && odd, "%s", step->error.text);

@@ -149,7 +149,7 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     call->reduction = TTI_NO_REDUCTION;
     call->in_place = 0;
     call->root = root;
-    call->reduction_signature = call->counts_signature = call->pieces = 0;
+    call->reduction_signature = call->counts_signature = call->parts = 0;
     call->count = count;
     call->factor = 0;
     comm->repeats = false;

@@ -176,7 +176,7 @@ tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, con
     bool in_place = in == advance(out, own_offset(comm, counts, offsets), type);
     TTI_TRY(check_buffers(&call, true, true, in_place));
     struct tti_op *op = op_of(&call);
-    op->call.counts_signature = tti_counts_signature(counts, comm->size);
+    tti_call_set_blocks(&op->call, counts, comm->size);
     fill_row(comm, OUT_COUNTS, counts, offsets);
     return tti_api_run(op);
 }
@@ -192,7 +192,7 @@ tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out,
     TTI_TRY(check_buffers(&call, true, true, in_place));
     struct tti_op *op = op_of(&call);
     TTI_TRY(tti_api_set_reduction(op, call.kind, type, reduction));
-    op->call.counts_signature = tti_counts_signature(counts, comm->size);
+    tti_call_set_blocks(&op->call, counts, comm->size);
     fill_row(comm, IN_COUNTS, counts, NULL);
     return tti_api_run(op);
 }

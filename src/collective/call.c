@@ -30,28 +30,40 @@ uint32_t tti_counts_signature(const size_t *counts, int size)
     return (uint32_t)(hash >> 32);
 }
 
-/* Piece i is in share i / share_of(count). */
+/* Count i is in share i / share_of(count). */
 static size_t share_of(size_t count)
 {
     return (count + TTI_CALL_DIGESTS - 1) / TTI_CALL_DIGESTS;
 }
 
-void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_t count)
+/* The counts lie `stride` bytes apart. */
+static void set_counts(struct tti_call *call, const void *counts, size_t stride, size_t count)
 {
     uint64_t all = count;
     size_t share = share_of(count);
     call->count = 0;
-    call->pieces = (uint32_t)count;
+    call->parts = (uint32_t)count;
     for (size_t k = 0; k < TTI_CALL_DIGESTS; k++) {
         uint64_t hash = 0;
         for (size_t i = k * share; i < count && i < (k + 1) * share; i++) {
-            hash = tti_mix(hash, pieces[i].count);
-            call->count += pieces[i].count;
+            size_t part = *(const size_t *)(const void *)((const char *)counts + i * stride);
+            hash = tti_mix(hash, part);
+            call->count += part;
         }
         call->digests[k] = (uint16_t)(hash >> 48);
         all = tti_mix(all, hash);
     }
     call->counts_signature = (uint32_t)(all >> 32);
+}
+
+void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_t count)
+{
+    set_counts(call, count == 0 ? NULL : &pieces->count, sizeof *pieces, count);
+}
+
+void tti_call_set_blocks(struct tti_call *call, const size_t *counts, int size)
+{
+    set_counts(call, counts, sizeof *counts, (size_t)size);
 }
 
 static const char *reduction_text(uint8_t reduction)
@@ -70,20 +82,20 @@ void tti_site_describe(const struct tti_site *site, char *text, size_t bytes)
     snprintf(text, bytes, "%s%s", name, place);
 }
 
-/* Its counts are a list for each rank. */
-static bool is_v_form(uint8_t kind)
+/* Each rank has counts of its own there: none is the call's. */
+static bool has_no_count(uint8_t kind)
 {
-    return kind >= TTI_ALL_GATHER_V && kind <= TTI_ALL_TO_ALL_V;
+    return kind == TTI_GATHER_V || kind == TTI_SCATTER_V || kind == TTI_ALL_TO_ALL_V;
 }
 
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes)
 {
     char elements[128] = "", pieces[32] = "", count[32] = "", root[32] = "", site[112];
     bool many = call->kind >= TTI_ALL_REDUCE_MANY && call->kind <= TTI_REDUCE_SCATTER_MANY;
-    if (many) snprintf(pieces, sizeof pieces, "%u pieces, ", call->pieces);
+    if (many) snprintf(pieces, sizeof pieces, "%u pieces, ", call->parts);
     if (call->root >= 0) snprintf(root, sizeof root, ", root %d", (int)call->root);
-    bool reduces = call->reduction != TTI_NO_REDUCTION, v_form = is_v_form(call->kind);
-    if (!v_form) snprintf(count, sizeof count, "%llu ", (unsigned long long)call->count);
+    bool reduces = call->reduction != TTI_NO_REDUCTION;
+    if (!has_no_count(call->kind)) snprintf(count, sizeof count, "%llu ", (unsigned long long)call->count);
     if (call->type < TUTTI_TYPE_COUNT)
         snprintf(elements, sizeof elements, "(%s%s%s%s%s%s%s)", pieces, count, tutti_type_name((tutti_type)call->type),
                  reduces ? ", " : "", reduces ? reduction_text(call->reduction) : "", root,
@@ -117,13 +129,14 @@ bool tti_call_depends(const struct tti_call *call, int rank, int peer)
 void tti_call_compare(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes)
 {
     text[0] = '\0';
-    if (one->kind != other->kind || one->pieces != other->pieces || one->pieces == 0) return;
-    size_t count = one->pieces, share = share_of(count), k = 0;
+    if (one->kind != other->kind || one->parts != other->parts || one->parts == 0) return;
+    size_t count = one->parts, share = share_of(count), k = 0;
     while (k < TTI_CALL_DIGESTS && one->digests[k] == other->digests[k]) k++;
     if (k == TTI_CALL_DIGESTS) return;
+    const char *of = one->kind == TTI_ALL_GATHER_V || one->kind == TTI_REDUCE_SCATTER_V ? "rank" : "piece";
     size_t last = (k + 1) * share < count ? (k + 1) * share - 1 : count - 1;
     if (share == 1)
-        snprintf(text, bytes, "; the first whose counts differ is piece %zu", k);
+        snprintf(text, bytes, "; the first count that differs is that of %s %zu", of, k);
     else
-        snprintf(text, bytes, "; the first whose counts differ is among pieces %zu to %zu", k * share, last);
+        snprintf(text, bytes, "; the first count that differs is among those of %ss %zu to %zu", of, k * share, last);
 }

@@ -83,11 +83,11 @@ struct tti_call {
     uint8_t in_place;  /* for all_to_all, where it must hold on all ranks or on none */
     int32_t root;      /* -1: none */
     uint32_t reduction_signature;
-    uint32_t counts_signature; /* of the counts that must be equal on all ranks */
-    uint64_t count;            /* of all pieces, where there are some */
-    double factor;             /* this rank's, for a scaled sum */
-    uint32_t pieces;
-    uint16_t digests[TTI_CALL_DIGESTS]; /* of the pieces' counts, an equal share of them each: to tell which differ */
+    uint32_t counts_signature;          /* of the counts that must be equal on all ranks */
+    uint64_t count;                     /* of all parts, where there are some */
+    double factor;                      /* this rank's, for a scaled sum */
+    uint32_t parts;                     /* pieces, or blocks whose counts all ranks give; 0: none */
+    uint16_t digests[TTI_CALL_DIGESTS]; /* of the parts' counts, an equal share of them each: to tell which differ */
     struct tti_site site;
 };
 
@@ -107,6 +107,8 @@ static inline uint32_t tti_call_signature(uint32_t before, uint64_t digest)
 uint32_t tti_counts_signature(const size_t *counts, int size);
 /* Fills in all that depends on how many pieces there are, and on their counts. */
 void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_t count);
+/* The same for blocks, one of each rank. */
+void tti_call_set_blocks(struct tti_call *call, const size_t *counts, int size);
 
 /* " \"loss\" at train.c:12", or "" where the caller did not say. */
 void tti_site_describe(const struct tti_site *site, char *text, size_t bytes);
@@ -117,7 +119,7 @@ void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
 /* Whether what a rank gets of this call depends on what the peer gives. */
 bool tti_call_depends(const struct tti_call *call, int rank, int peer);
 
-/* What the two descriptions do not show: "; the first that differ are among pieces 3 to 5", or "". */
+/* What the two descriptions do not show: "; the first count that differs is that of rank 1", or "". */
 void tti_call_compare(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes);
 
 #endif

@@ -20,7 +20,7 @@ tutti_status tti_op_mismatch(struct tti_op *op, int peer)
     }
     struct tti_call ours = first == comm->sequence ? op->call : *tti_call_of(comm, comm->rank, first);
     struct tti_call theirs = *tti_call_of(comm, peer, first);
-    char our_text[160], their_text[160], which[80];
+    char our_text[160], their_text[160], which[96];
     tti_call_describe(&ours, our_text, sizeof our_text);
     tti_call_describe(&theirs, their_text, sizeof their_text);
     tti_call_compare(&ours, &theirs, which, sizeof which);

@@ -111,7 +111,7 @@ static tutti_status build(struct tti_op *op)
 static tutti_status differ(struct tti_op *op, int peer, const struct tti_past_call *mine,
                            const struct tti_past_call *theirs)
 {
-    char our_text[160], their_text[160], which[80];
+    char our_text[160], their_text[160], which[96];
     tti_call_describe(&mine->call, our_text, sizeof our_text);
     tti_call_describe(&theirs->call, their_text, sizeof their_text);
     tti_call_compare(&mine->call, &theirs->call, which, sizeof which);
