@@ -47,6 +47,28 @@ static void receive_from_each_other(tutti_comm *comm, struct fault_rank *self)
     FAULT_CALL(self, comm, tutti_recv(with, &x, 1, TUTTI_F32, 1 - tutti_rank(comm), TAG, NULL));
 }
 
+/* Each sends what the other does not receive. */
+static void exchange_by_other_tags(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1, y;
+    int peer = 1 - tutti_rank(comm);
+    tutti_comm *with = in_time(comm, "in sendrecv");
+    FAULT_CALL(self, comm, tutti_sendrecv(with, &x, 1, peer, TAG + 2, &y, 1, peer, TAG, TUTTI_F32, NULL));
+}
+
+static void wait_for_receive(tutti_comm *comm, struct fault_rank *self)
+{
+    float x;
+    tutti_op op;
+    tutti_comm *with = in_time(comm, "in recv");
+    if (tutti_rank(comm) == 0) {
+        CHECK(tutti_recv_start(with, &x, 1, TUTTI_F32, 1, TAG, NULL, &op) == TUTTI_OK);
+        FAULT_CALL(self, comm, tutti_wait(op));
+    } else {
+        FAULT_CALL(self, comm, tutti_recv(with, &x, 1, TUTTI_F32, 0, TAG, NULL));
+    }
+}
+
 static void receive_from_any(tutti_comm *comm, struct fault_rank *self)
 {
     float x;
@@ -109,13 +131,18 @@ static void run(fault_body *body, int size, bool processes, const char *does, co
 
 static void run_all(bool processes)
 {
-    run(send_to_each_other, 2, processes, " s in send at ", "waits in send for rank 0",
+    run(send_to_each_other, 2, processes, " s in send with tag 7 at ", "waits in send for rank 0",
         "is there a receive for it? ranks that send to each other use tutti_sendrecv");
-    run(receive_from_each_other, 2, processes, " s in recv at ", "waits in recv for rank 0", "is there a send for it");
+    run(receive_from_each_other, 2, processes, " s in recv with tag 7 at ", "waits in recv for rank 0",
+        "is there a send for it");
+    run(exchange_by_other_tags, 2, processes, " s in sendrecv (recv with tag 7) at ", "waits in sendrecv for rank 0",
+        "are there such messages on the other side, with their tags?");
+    run(wait_for_receive, 2, processes, " s in recv with tag 7 at ", "waits in recv for rank 0",
+        "is there a send for it");
     run(receive_from_any, over_tcp ? 2 : 3, processes, "for any rank; ",
         over_tcp ? "rank 1's last call was #1 barrier at" : "; rank 2's last call was #1 barrier at",
         "is there a send for it");
-    run(wait_for_started, 2, processes, " s in recv at ", "rank 1's last call was #1 barrier at",
+    run(wait_for_started, 2, processes, " s in recv with tag 7 at ", "rank 1's last call was #1 barrier at",
         "is there a send for it");
     run(ask_for_mesh_comm, 2, processes, "\"mesh comm along x\" for rank 1; ",
         over_tcp ? "has not been heard of in a collective on this comm" : "has called no collective on this comm yet",

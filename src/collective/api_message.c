@@ -110,10 +110,44 @@ void tti_parcels_post(struct tti_parcel *parcels, int count)
     }
 }
 
+/* ---- Words ------------------------------------------------------------------------------------------------------- */
+
+static const char *what_it_is(const struct tti_letter *letter)
+{
+    if (letter->is_send) return "send";
+    return TTI_LIST_OF(letter, struct tti_recv, letter)->probes ? "probe" : "recv";
+}
+
+static const char *tag_text(const struct tti_letter *letter, char text[24])
+{
+    if (letter->tag == TUTTI_ANY_TAG) return "any tag";
+    snprintf(text, 24, "tag %d", letter->tag);
+    return text;
+}
+
+void tti_letter_describe(const struct tti_letter *letter, char *text, size_t bytes)
+{
+    char site[112], peer[24] = "any rank", tag[24];
+    tti_site_describe(letter->site, site, sizeof site);
+    if (letter->peer != TUTTI_ANY_SOURCE) snprintf(peer, sizeof peer, "rank %d", letter->peer);
+    snprintf(text, bytes, "%s %s %s with %s%s", what_it_is(letter), letter->is_send ? "to" : "from", peer,
+             tag_text(letter, tag), site);
+}
+
+void tti_letter_detail(const struct tti_letter *letter, enum tti_kind kind, char *text, size_t bytes)
+{
+    char tag[24];
+    if (kind == TTI_SENDRECV || kind == TTI_GROUP)
+        snprintf(text, bytes, " (%s with %s)", what_it_is(letter), tag_text(letter, tag));
+    else
+        snprintf(text, bytes, " with %s", tag_text(letter, tag));
+}
+
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
 struct batch {
     tutti_comm *comm;
+    enum tti_kind kind;
     bool drives; /* others are in flight on this comm: takes them forward too */
     struct tti_letter *const *letters;
     int count, ended; /* all before this one */
@@ -132,6 +166,12 @@ static tutti_status batch_progress(void *object)
     tti_messages_unlock(batch->comm);
     if (status != TUTTI_OK) return status;
     return all ? TUTTI_OK : TUTTI_IN_PROGRESS;
+}
+
+static void batch_detail(void *object, char *text, size_t bytes)
+{
+    const struct batch *batch = object;
+    tti_letter_detail(batch->letters[batch->ended], batch->kind, text, bytes);
 }
 
 /* A message to or from the own rank that has found no partner when all are posted never will, while the rank waits. */
@@ -160,7 +200,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                               int64_t deadline_ms)
 {
     struct batch batch = {
-        .comm = comm, .drives = comm->queue.held, .letters = letters, .count = count, .waiting_for = -1};
+        .comm = comm, .kind = kind, .drives = comm->queue.held, .letters = letters, .count = count, .waiting_for = -1};
     cancel_hopeless(comm, letters, count);
     tutti_status status = tti_comm_poll(comm, batch_progress, &batch);
     struct tti_waitable waitable = {.progress = batch_progress,
@@ -168,6 +208,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                                     .waiting_for = &batch.waiting_for,
                                     .site = &comm->site,
                                     .kind = kind,
+                                    .detail = batch_detail,
                                     .deadline_ms = deadline_ms,
                                     .drives = batch.drives};
     if (status == TUTTI_IN_PROGRESS) status = tti_comm_wait(comm, &waitable);
@@ -182,21 +223,6 @@ void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_messa
     if (received != NULL) *received = count;
     if (message != NULL)
         *message = (tutti_message){.source = recv->source, .tag = recv->got, .type = recv->came, .count = count};
-}
-
-static const char *what_it_is(const struct tti_letter *letter)
-{
-    if (letter->is_send) return "send";
-    return TTI_LIST_OF(letter, struct tti_recv, letter)->probes ? "probe" : "recv";
-}
-
-void tti_letter_describe(const struct tti_letter *letter, char *text, size_t bytes)
-{
-    char site[112], peer[24] = "any rank", tag[24] = "any tag";
-    tti_site_describe(letter->site, site, sizeof site);
-    if (letter->peer != TUTTI_ANY_SOURCE) snprintf(peer, sizeof peer, "rank %d", letter->peer);
-    if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
-    snprintf(text, bytes, "%s %s %s with %s%s", what_it_is(letter), letter->is_send ? "to" : "from", peer, tag, site);
 }
 
 static tutti_status hopeless(const struct tti_letter *letter, enum tti_kind kind)

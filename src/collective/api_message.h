@@ -40,6 +40,9 @@ void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_messa
 /* "send of 400 bytes to rank 1 with tag 7 at x.c:12" */
 void tti_letter_describe(const struct tti_letter *letter, char *text, size_t bytes);
 
+/* " with tag 7" of a call for one message; of several, " (send with tag 7)" of the first that has not ended. */
+void tti_letter_detail(const struct tti_letter *letter, enum tti_kind kind, char *text, size_t bytes);
+
 /* The sentence for message `number` of a group, from 0, that failed. Returns its status. */
 tutti_status tti_group_explain(tutti_comm *comm, struct tti_letter *letter, int number);
 

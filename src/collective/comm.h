@@ -362,6 +362,7 @@ struct tti_waitable {
     const uint64_t *awaited; /* what its progress, and the other ranks', must reach; NULL for messages */
     const struct tti_site *site;
     enum tti_kind kind;
+    void (*detail)(void *object, char *text, size_t bytes); /* of messages, for words: " with tag 3" */
     int64_t deadline_ms;
     bool drives;  /* progress takes other ops forward too: anyone may have to wake it */
     bool started; /* its caller may do something else meanwhile */

@@ -185,6 +185,15 @@ static tutti_status progress(void *object)
     return TUTTI_IN_PROGRESS;
 }
 
+static void detail(void *object, char *text, size_t bytes)
+{
+    struct tti_started *started = object;
+    tti_messages_lock(started->op.comm);
+    const struct tti_letter *letter = unfinished(started->mail);
+    if (letter != NULL) tti_letter_detail(letter, started->mail->kind, text, bytes);
+    tti_messages_unlock(started->op.comm);
+}
+
 static struct tti_waitable waitable_of(struct tti_started *started)
 {
     struct tti_mail *mail = started->mail;
@@ -193,6 +202,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
                                  .waiting_for = &mail->waiting_for,
                                  .site = &mail->site,
                                  .kind = mail->kind,
+                                 .detail = detail,
                                  .deadline_ms = started->op.deadline_ms,
                                  .drives = true,
                                  .started = true,

@@ -70,13 +70,21 @@ static void describe_others(const tutti_comm *comm, char *text, size_t bytes)
     }
 }
 
+/* "recv with tag 3 at train.c:12" */
+static void describe_wait(const struct tti_waitable *waitable, char *text, size_t bytes)
+{
+    char detail[64] = "", site[112];
+    if (waitable->detail != NULL) waitable->detail(waitable->object, detail, sizeof detail);
+    tti_site_describe(waitable->site, site, sizeof site);
+    snprintf(text, bytes, "%s%s%s", tti_kind_name(waitable->kind), detail, site);
+}
+
 static void describe_stall(const struct watch *watch, int peer, char *text, size_t bytes)
 {
     int64_t now = watch->now_ns;
-    char doing[256] = "", site[112], waited[200];
-    tti_site_describe(watch->waitable->site, site, sizeof site);
-    snprintf(waited, sizeof waited, "%.1f s in %s%s", seconds(now - watch->vigil->since_ns),
-             tti_kind_name(watch->waitable->kind), site);
+    char doing[256] = "", what[200], waited[240];
+    describe_wait(watch->waitable, what, sizeof what);
+    snprintf(waited, sizeof waited, "%.1f s in %s", seconds(now - watch->vigil->since_ns), what);
     if (peer < 0) {
         if (watch->waitable->kind > TTI_LEAVE) describe_others(watch->comm, doing, sizeof doing);
         snprintf(text, bytes, "rank %d has waited %s%s%s", watch->comm->rank, waited,
@@ -162,12 +170,12 @@ static tutti_status check_elsewhere(struct watch *watch, bool first)
     /* what the peer did before is seen by now */
     tutti_status status = waitable->progress(waitable->object);
     if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_OK;
-    char doing[192], site[112];
+    char doing[192], what[200];
     comm->provider->describe(comm, peer, doing, sizeof doing);
-    tti_site_describe(waitable->site, site, sizeof site);
+    describe_wait(waitable, what, sizeof what);
     return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
-                          "rank %d waits in %s%s for rank %d, which waits for rank %d in a collective; %s", comm->rank,
-                          tti_kind_name(waitable->kind), site, peer, comm->rank, doing);
+                          "rank %d waits in %s for rank %d, which waits for rank %d in a collective; %s", comm->rank,
+                          what, peer, comm->rank, doing);
 }
 
 static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *waitable)
