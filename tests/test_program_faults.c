@@ -8,11 +8,13 @@
 #include "program.h"
 
 #include "base/clock.h"
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { SEEDS = SANITIZED ? 3 : 12, LEAVE_MS = 1000, SLACK_MS = SANITIZED ? 12000 : 6000 };
@@ -127,6 +129,37 @@ static void test_freed_early(void)
     conf_world_run(&world);
 }
 
+/* Of tutti_main, whose process has ended: it is not lost, although it has not freed a comm. */
+static void keep_comm(tutti_comm *world, void *context)
+{
+    (void)context;
+    tutti_comm *comm;
+    conf_check(tutti_comm_duplicate(world, &comm) == TUTTI_OK, "comm_duplicate failed");
+    if (tutti_rank(world) == 2) {
+        atomic_store(&conf_totals->arrivals, (unsigned long)getpid());
+        kept = comm;
+        return;
+    }
+    while (atomic_load(&conf_totals->arrivals) == 0) usleep(100);
+    struct pollfd ended = {.fd = (int)syscall(SYS_pidfd_open, (pid_t)atomic_load(&conf_totals->arrivals), 0)};
+    ended.events = POLLIN;
+    conf_check(poll(&ended, 1, 45000) == 1, "who left has not ended");
+    close(ended.fd);
+    tutti_status in_comm = tutti_barrier(comm), in_world = tutti_barrier(world);
+    const tutti_error *error = tutti_comm_error(comm);
+    conf_check(in_comm == TUTTI_ERR_MISMATCH && in_world == TUTTI_ERR_MISMATCH, "a comm that was not freed: %s, %s: %s",
+               tutti_status_name(in_comm), tutti_status_name(in_world), error == NULL ? "" : error->text);
+    tutti_comm_free(comm);
+}
+
+static void test_not_freed(void)
+{
+    struct conf_world world = {.ranks = CONF_PAIRS, .size = 3, .body = keep_comm, .direct = 1, .attach = 1};
+    world.faulty = world.leaks = true;
+    setenv("TUTTI_TRANSPORT", "tcp", 1);
+    conf_world_run(&world);
+}
+
 static void run_seed(struct program *program, uint64_t seed, const char *only, bool some)
 {
     program_make(program, seed);
@@ -157,6 +190,7 @@ int main(int argc, char **argv)
     program_begin();
     test_lost_thread();
     test_freed_early();
+    test_not_freed();
     for (uint64_t seed = from; seed < from + count; seed++) run_seed(program, seed, only, seeds == NULL);
     /* a barrier that breaks when others have passed it: nobody is waited for */
     if (seeds == NULL) run_seed(program, 2121, "simulated hosts", false);

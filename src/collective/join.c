@@ -292,6 +292,7 @@ static void leave_others(tutti_comm *comm)
     struct tti_lanes *lanes = comm->lanes == NULL ? NULL : comm->lanes->net->lanes;
     for (; lanes != NULL; lanes = lanes->next)
         if (lanes->comm != comm) take_leave(lanes->comm);
+    if (comm->lanes != NULL) tti_net_part(comm->lanes->net);
 }
 
 static void tell_of_group(const tutti_comm *comm)

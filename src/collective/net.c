@@ -313,6 +313,19 @@ static void free_kept(struct tti_net *net)
     }
 }
 
+void tti_net_part(struct tti_net *net)
+{
+    tti_net_lock(net);
+    net->transport->ops->part(net->transport, (int64_t)CLOSE_MS * 1000000);
+    for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
+        int rank = lanes->comm->rank;
+        tutti_error failure = {.peer = rank};
+        tti_error_set(&failure, TUTTI_ERR_MISMATCH, 0, "rank %d has left the world, and this comm with it", rank);
+        tti_lanes_break(lanes, &failure);
+    }
+    tti_net_unlock(net);
+}
+
 void tti_net_release(struct tti_net *net)
 {
     tti_net_lock(net);

@@ -191,6 +191,8 @@ struct tti_net {
 /* Takes the transport over. */
 tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **net, tutti_error *error);
 void tti_net_release(struct tti_net *net);
+/* This rank uses none of its comms any more, freed or not: says goodbye to all. */
+void tti_net_part(struct tti_net *net);
 
 /* Frees the memory when the transport is closed. With the lock held. */
 void tti_net_keep(struct tti_net *net, void *memory);

@@ -49,7 +49,7 @@ static bool send(struct tti_transport *transport, int peer, struct tti_outgoing 
     struct tti_sim_network *network = from->network;
     const struct tti_sim_setup *setup = tti_sim_setup_of();
     if (setup->overhead_ns > 0) tti_sim_sleep(setup->overhead_ns);
-    bool lost = network->endpoints[peer].state == ANNOUNCED;
+    bool lost = network->endpoints[peer].state == ANNOUNCED || from->state != OPEN;
     struct tti_sim_frame *frame = lost ? NULL : tti_sim_frame_new(network);
     if (frame == NULL) {
         tti_sim_hand_back(from, outgoing, lost ? TUTTI_ERR_PEER_LOST : TUTTI_ERR_MEMORY);
@@ -162,7 +162,8 @@ static void leave(struct tti_sim_endpoint *endpoint, bool in_order)
     tti_sim_announce_departure(endpoint);
 }
 
-static void close_endpoint(struct tti_transport *transport, int64_t timeout_ns)
+/* The network has its memory. */
+static void part(struct tti_transport *transport, int64_t timeout_ns)
 {
     struct tti_sim_endpoint *endpoint = (struct tti_sim_endpoint *)transport;
     int64_t until = tti_sim_now_ns() + timeout_ns;
@@ -175,7 +176,7 @@ static void close_endpoint(struct tti_transport *transport, int64_t timeout_ns)
 }
 
 static const struct tti_transport_ops sim_ops = {
-    .name = "sim", .send = send, .progress = progress, .sleep = sleep_until, .wake = wake, .close = close_endpoint};
+    .name = "sim", .send = send, .progress = progress, .sleep = sleep_until, .wake = wake, .part = part, .close = part};
 
 /* ---- The network ------------------------------------------------------------------------------------------------- */
 

@@ -407,15 +407,24 @@ void tti_tcp_free(struct tti_tcp *tcp)
     tti_free(tcp);
 }
 
-static void close_endpoint(struct tti_transport *transport, int64_t timeout_ns)
+static void part(struct tti_transport *transport, int64_t timeout_ns)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
     stop_sink(tcp);
     part_from_all(tcp, tti_now_ns() + timeout_ns);
-    for (int i = 0; i < tcp->connected_count; i++)
-        tti_tcp_drop_queue(tcp, tcp->peers[tcp->connected[i]], TUTTI_ERR_TIMEOUT);
+    for (int i = 0; i < tcp->connected_count; i++) {
+        struct tti_tcp_peer *peer = tcp->peers[tcp->connected[i]];
+        tti_tcp_drop_queue(tcp, peer, TUTTI_ERR_TIMEOUT);
+        if (peer->state == TTI_TCP_CONNECTED) tti_tcp_lose(tcp, peer, 0, "was left");
+    }
+    prune(tcp);
     while (report_finished(tcp)) {}
-    tti_tcp_free(tcp);
+}
+
+static void close_endpoint(struct tti_transport *transport, int64_t timeout_ns)
+{
+    part(transport, timeout_ns);
+    tti_tcp_free((struct tti_tcp *)transport);
 }
 
 const struct tti_transport_ops tti_tcp_ops = {
@@ -424,6 +433,7 @@ const struct tti_transport_ops tti_tcp_ops = {
     .progress = progress,
     .sleep = sleep_until,
     .wake = wake,
+    .part = part,
     .close = close_endpoint,
 };
 

@@ -68,7 +68,10 @@ struct tti_transport_ops {
     void (*sleep)(struct tti_transport *transport, int64_t timeout_ns);
     /* Ends a sleep of another thread. May come from any thread. */
     void (*wake)(struct tti_transport *transport);
-    /* Tries for at most so long to hand over what is queued, says goodbye, and frees everything. */
+    /* Tries for at most so long to hand over what is queued, and says goodbye. Everybody is lost from then on, of which the sink
+     * is not told. */
+    void (*part)(struct tti_transport *transport, int64_t timeout_ns);
+    /* The same, and frees everything. */
     void (*close)(struct tti_transport *transport, int64_t timeout_ns);
 };
 
