@@ -40,6 +40,11 @@ struct suspect {
     int64_t until_ms; /* then it was the first */
 };
 
+/* The first rank that ended with status 0: where it has not left, that may be why others fail. */
+struct quiet {
+    int rank, pid; /* 0: there is none */
+};
+
 struct job {
     const struct run_values *values;
     const struct launch *launch;
@@ -53,6 +58,7 @@ struct job {
     bool *begun; /* [size]: hosts whose launcher has said so */
     bool orphan; /* the launcher that started this one is gone */
     struct suspect suspect;
+    struct quiet quiet;
     bool decided; /* the exit status is: by the first failure, or a signal */
     int status;
     int signals_seen;
@@ -77,6 +83,15 @@ static const char *describe(int wait_status, char text[96])
     } else {
         (void)snprintf(text, 96, "exited with status %d", WEXITSTATUS(wait_status));
     }
+    return text;
+}
+
+/* "; rank 1 (pid 4711) ended with status 0", where all that have failed point to another rank; else "". */
+static const char *describe_quiet(const struct job *job, char text[96])
+{
+    text[0] = '\0';
+    if (job->suspect.likely == LIKELY_LATER && job->quiet.pid != 0)
+        (void)snprintf(text, 96, "; rank %d (pid %d) ended with status 0", job->quiet.rank, job->quiet.pid);
     return text;
 }
 
@@ -111,7 +126,7 @@ static const char *list_left(const struct job *job, char *text, size_t bytes)
 static void settle(struct job *job)
 {
     const struct suspect *first = &job->suspect;
-    char text[96];
+    char text[96], earlier[96];
     if (job->decided || first->likely == LIKELY_NOT) return;
     job->decided = true;
     job->status = exit_status(first->wait_status);
@@ -121,8 +136,9 @@ static void settle(struct job *job)
         output_write_report(job->output, &report);
         return;
     }
-    output_say(job->output, "rank %d%s%s (pid %d) %s", first->rank, first->host != NULL ? " on " : "",
-               first->host != NULL ? first->host : "", first->pid, describe(first->wait_status, text));
+    output_say(job->output, "rank %d%s%s (pid %d) %s%s", first->rank, first->host != NULL ? " on " : "",
+               first->host != NULL ? first->host : "", first->pid, describe(first->wait_status, text),
+               describe_quiet(job, earlier));
 }
 
 static void decide(struct job *job, int status)
@@ -237,6 +253,8 @@ static void on_ended(struct job *job, const struct guard_report *report)
         on_host_failed(job, report->rank, report->value);
     else if (report->value != 0)
         on_rank_failed(job, place->host, place->first + report->rank, report->pid, report->value, report->follows != 0);
+    else if (job->launch->hosts == NULL && job->quiet.pid == 0)
+        job->quiet = (struct quiet){place->first + report->rank, report->pid};
     if (job->ranks_left > 0) return;
     settle(job);
     go_down(job, STEP_GRACE); /* for what ranks left running */

@@ -427,6 +427,12 @@ static int run_threads(struct rank_task *tasks, int count)
     return result;
 }
 
+/* What tutti_main returns where it could not join. */
+static int failed_with(tutti_status status)
+{
+    return status == TUTTI_ERR_OPTION ? 2 : 1;
+}
+
 static int main_threads(tutti_work *work, int argc, char **argv, const tutti_options *options, tutti_launch *launch)
 {
     int count = (int)options->ranks;
@@ -441,7 +447,7 @@ static int main_threads(tutti_work *work, int argc, char **argv, const tutti_opt
     if (status != TUTTI_OK)
         tti_log(TUTTI_ERROR, "a world of %d threads%s could not be made: %s: %s", count,
                 launch->launcher == NULL ? "" : " per process", tutti_status_name(status), error.text);
-    int result = status == TUTTI_OK ? run_threads(tasks, count) : 1;
+    int result = status == TUTTI_OK ? run_threads(tasks, count) : failed_with(status);
     tti_free(comms);
     tti_free(tasks);
     return result;
@@ -450,11 +456,12 @@ static int main_threads(tutti_work *work, int argc, char **argv, const tutti_opt
 static int main_alone(tutti_work *work, int argc, char **argv)
 {
     tutti_comm *world;
-    if (tutti_join(&world) != TUTTI_OK) {
+    tutti_status status = tutti_join(&world);
+    if (status != TUTTI_OK) {
         const tutti_error *why = tutti_comm_error(world);
         tti_log(TUTTI_ERROR, "%s", why == NULL ? "no memory to join" : why->text);
         tutti_leave(world);
-        return 1;
+        return failed_with(status);
     }
     world->of_main = true;
     int result = work(world, argc, argv);

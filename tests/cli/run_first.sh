@@ -18,9 +18,10 @@ static void outlive_others(void)
 static int work(tutti_comm *world, int argc, char **argv)
 {
     int32_t pid = getpid(), pids[4];
-    (void)argc, (void)argv;
+    (void)argv;
     if (tutti_all_gather(world, &pid, pids, 1, TUTTI_I32) != TUTTI_OK) return 9;
     if (tutti_rank(world) != 2) return tutti_barrier(world) == TUTTI_OK ? 0 : 1;
+    if (argc > 1) exit(0);
     for (int i = 0; i < 3; i++) snprintf(others[i], sizeof *others, "/proc/%d", (int)pids[i == 2 ? 3 : i]);
     atexit(outlive_others);
     return 3;
@@ -35,6 +36,11 @@ for transport in shm tcp; do
     check "its status, $transport" 3 $STATUS
     matches 'its name' '^tutti run: rank 2 \(pid [0-9]+\) exited with status 3$' "$ERR"
 done
+
+tool run -n 4 --grace-ms 100s ./fail quietly
+check 'one that ends without leaving: status' 1 $STATUS
+matches 'one that ends without leaving: named too' \
+    '^tutti run: rank [013] \(pid [0-9]+\) exited with status 1; rank 2 \(pid [0-9]+\) ended with status 0$' "$ERR"
 
 tool run --hosts a,b --ssh ./shell -n 2 --master-addr 127.0.0.1 --grace-ms 100s ./fail
 check 'its status, on another host' 3 $STATUS

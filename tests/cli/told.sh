@@ -86,4 +86,13 @@ told handle '^\[1\] tutti error: tutti_wait: no op has this handle: waited for, 
 told group '^\[1\] tutti warn: rank 1 frees a comm on which a group has begun and not ended: its messages were never'
 told part "^\[2\]   rank 1 receives with tag 7 at $here from rank 0, which has left and sent no such message\$" \
     '^\[2\]   in a comm of 2: its rank 0 is rank 1 of the world, 1 is 2$'
+
+# options that are found wrong only when the world is made
+for ranks in 1 2; do
+    for option in TUTTI_TRACE=/nonexistent/x TUTTI_TUNING=/nonexistent/x; do
+        ERR=$(env TUTTI_RANKS=$ranks $option timeout 60 ./mistake none 2>&1)
+        check "status with $option, $ranks" 2 $?
+        matches "$option, $ranks" "^tutti error: .*/nonexistent/x" "$ERR"
+    done
+done
 finish
