@@ -148,6 +148,7 @@ static bool applies(const struct algorithm *algorithm, const struct sim_case *c)
     if ((algorithm->ops & kind_of(c->op)) == 0) return false;
     if ((algorithm->where != ONE_HOST) != (c->setup.hosts > 1)) return false;
     if (algorithm->force == force_meeting && c->private_buffers) return false;
+    if (algorithm->force == force_halving && c->op->shape != FLOOR_ALL_REDUCE) return false;
     if (algorithm->where == IN_MEMORY && (c->private_buffers || c->setup.ranks_per_host == 1)) return false;
     return algorithm->most_bytes == 0 || c->bytes <= algorithm->most_bytes;
 }

@@ -47,6 +47,11 @@ matches "two hosts: one round" '^ \* rounds +5\.[2-5][0-9] us' "$OUT"
 tool sim all_reduce --hosts 4 --ranks-per-host 2 --bytes 8M --link 12.5GB:5us --overhead 0ns
 matches "four hosts: slices between them are chosen" '^ \* hosts, slices' "$OUT"
 matches "four hosts: by messages alone too" '^   slices' "$OUT"
+
+# by halving goes an all_reduce and nothing else
+tool sim all_to_all --hosts 4 --ranks-per-host 4 --bytes 1M
+matches "all_to_all: blocks to their owners" '^ \* slices' "$OUT"
+check "all_to_all: nothing is halved" 0 "$(grep -c halving <<<"$OUT")"
 tool sim scan --hosts 4 --ranks-per-host 2 --bytes 8K
 check "four hosts: a scan goes by messages alone" 0 "$(grep -c '^ [ *] hosts, ' <<<"$OUT")"
 tool sim --json - scan --hosts 4 --ranks-per-host 2 --bytes 8K
