@@ -138,6 +138,8 @@ static void test_disagreement(void)
             CHECK_THAT(ranks[i].status == TUTTI_ERR_JOIN, "%d: %s: %s", i, tutti_status_name(ranks[i].status),
                        ranks[i].error.text);
             CHECK_THAT(strstr(ranks[i].error.text, words) != NULL, "%d: %s", i, ranks[i].error.text);
+            CHECK_THAT(twice == 0 || strstr(ranks[i].error.text, "a number of its own") != NULL, "%d: %s", i,
+                       ranks[i].error.text);
             fault_time("a rank taken twice, limit 800 ms", ranks[i].took_ns, 800);
         }
     }

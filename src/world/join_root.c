@@ -70,8 +70,8 @@ static tutti_status check_place(struct root *root, const struct tti_wire_hello *
     bool one = join->ranks_each == 1;
     return tti_join_fail(
         join, process,
-        "%s of job %s %s taken twice, by process %d and process %d; jobs that run at the same time need names of "
-        "their own",
+        "%s of job %s %s taken twice, by process %d and process %d; each rank needs a number of its own, and each of "
+        "several jobs at the same time a name of its own",
         tti_join_name(join, process).text, join->job, one ? "is" : "are",
         process == 0 ? (int)getpid() : root->members[process].pid, hello->pid);
 }
@@ -499,8 +499,11 @@ static tutti_status form(struct root *root)
 static bool is_taken_twice(struct tti_join *join)
 {
     struct tti_wire_packet packet;
-    tti_error_set(join->error, TUTTI_ERR_JOIN, 0,
-                  "rank 0 of job %s is taken twice; jobs that run at the same time need names of their own", join->job);
+    tti_error_set(
+        join->error, TUTTI_ERR_JOIN, 0,
+        "rank 0 of job %s is taken twice; each rank needs a number of its own, and each of several jobs at the "
+        "same time a name of its own",
+        join->job);
     int fd = tti_wire_connect(join->job, SOCK_SEQPACKET);
     if (fd < 0) return false;
     int why = tti_join_send_hello(join, TUTTI_ERR_JOIN, fd);
