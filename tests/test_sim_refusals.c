@@ -58,6 +58,23 @@ static void test_ranges(void)
     }
 }
 
+static int leaving_work(tutti_comm *world, void *context)
+{
+    int32_t one = 1, all = 0;
+    (void)context;
+    if (tutti_leave(world) != TUTTI_ERR_ARGUMENT || tutti_comm_free(world) != TUTTI_ERR_ARGUMENT) return 1;
+    return tutti_all_reduce(world, &one, &all, 1, TUTTI_I32, TUTTI_SUM) != TUTTI_OK || all != tutti_size(world);
+}
+
+/* The world that work is given is not its own. */
+static void test_leaving(int hosts)
+{
+    tutti_sim_setup setup = sim_setup(2, 1);
+    tutti_sim_report report = {.result = -1};
+    setup.hosts = hosts;
+    CHECK(tutti_sim_run(&setup, leaving_work, NULL, &report, NULL) == TUTTI_OK && report.result == 0);
+}
+
 static int spend_long(tutti_comm *world, void *context)
 {
     (void)context;
@@ -144,6 +161,8 @@ int main(void)
 {
     test_refusals();
     test_ranges();
+    test_leaving(1);
+    test_leaving(2);
     test_end_of_time();
     printf("%d passed, %d failed\n", test_passed, test_failed);
     return test_failed != 0;

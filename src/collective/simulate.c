@@ -63,7 +63,9 @@ struct simulation {
 static void *run_rank(void *argument)
 {
     struct sim_rank *rank = argument;
+    rank->comm->of_main = true;
     rank->result = rank->simulation->work(rank->comm, rank->simulation->context);
+    rank->comm->of_main = false;
     tti_leave(rank->comm, true);
     rank->ended = true;
     return NULL;
