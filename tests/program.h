@@ -251,6 +251,8 @@ void program_lay_down(struct program_run *run, struct program_live *live);
 bool program_settle(struct program_run *run, int family, bool freed);
 /* Ends what a thread does aside. */
 bool program_join_aside(struct program_run *run, int slot);
+/* Whether that one makes calls, and takes up items for them. */
+bool program_is_calling(const struct program_run *run, int slot);
 
 /* ---- program_comms.c --------------------------------------------------------------------------------------------- */
 

@@ -215,6 +215,8 @@ bool program_fault_strike(struct program_run *run)
         return true;
     }
     if (fault->kind == FAULT_CANCEL) {
+        for (int i = 0; i < PROGRAM_ASIDES; i++)
+            if (program_is_calling(run, i)) program_join_aside(run, i);
         cancel_one(run);
         return true;
     }

@@ -74,8 +74,7 @@ bool program_run_at(struct program *program, const struct program_place *place, 
     world.meanwhile = program_fault_meanwhile;
     program->world = place->name;
     program->messages = place->messages;
-    /* a thread that waits and one that calls, when a comm breaks, both write its error: the thread sanitizer minds */
-    program->threads = place->ranks != CONF_SIMULATED && !(SANITIZED_THREADS && world.faulty);
+    program->threads = place->ranks != CONF_SIMULATED;
     program->per_host = each * threads;
     if (place->hosts && place->ranks == CONF_SIMULATED) world.hosts = program->size / each;
     snprintf(number, sizeof number, "%d", each);

@@ -399,6 +399,11 @@ static bool start_aside(struct program_run *run, const struct program_action *ac
     return true;
 }
 
+bool program_is_calling(const struct program_run *run, int slot)
+{
+    return run->asides[slot] != NULL && run->asides[slot]->run.action->kind == DO_RUN;
+}
+
 bool program_join_aside(struct program_run *run, int slot)
 {
     struct program_aside *aside = run->asides[slot];

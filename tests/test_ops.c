@@ -453,6 +453,29 @@ static void many_threads(tutti_comm *comm, struct fault_rank *self)
     }
 }
 
+/* One is told that an op has failed while another makes calls, which are refused, on the same comm. */
+static void fails_beside(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1;
+    struct waiter waiter;
+    pthread_t thread;
+    if (tutti_rank(comm) == 1) {
+        fault_await_mark(0, 1);
+        tutti_status came = tutti_barrier(comm);
+        CHECK((over_tcp && came == TUTTI_OK ? tutti_barrier(comm) : came) == TUTTI_ERR_TIMEOUT);
+        return;
+    }
+    CHECK(tutti_barrier_start(tutti_within(comm, 30), &waiter.op) == TUTTI_OK);
+    CHECK(pthread_create(&thread, NULL, wait_elsewhere, &waiter) == 0);
+    tutti_status status;
+    do status = tutti_send(comm, &x, 1, TUTTI_F32, 2, 0);
+    while (status == TUTTI_ERR_RANK);
+    CHECK_THAT(status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_BROKEN, "%s", tutti_status_name(status));
+    pthread_join(thread, NULL);
+    CHECK(waiter.status == TUTTI_ERR_TIMEOUT && tutti_barrier(comm) == TUTTI_ERR_BROKEN);
+    self->mark = 1;
+}
+
 /* Ten thousand in flight on a hundred comms, waited for from the last one on; what memory that takes. */
 static void very_many(tutti_comm *comm, struct fault_rank *self)
 {
@@ -518,6 +541,7 @@ static void run_all(bool processes)
     }
     run("cancelled", cancelled, 2, processes);
     run("many threads", many_threads, 2, processes);
+    run("a failure beside other calls", fails_beside, 2, processes);
     if (processes == over_tcp) run("very many", very_many, 2, processes);
     run("left in flight", left_in_flight, 2, processes);
 }

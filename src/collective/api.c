@@ -14,16 +14,13 @@
 
 static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
 {
-    if (comm->told) {
-        char text[sizeof comm->area->failure.text];
-        memcpy(text, comm->area->failure.text, sizeof text);
-        tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", text);
-        comm->error.peer = comm->area->failure.peer;
-        return TUTTI_ERR_BROKEN;
-    }
-    tutti_status status = tti_comm_tell(comm, kind); /* the first to fail here: tell the error itself */
-    comm->told = status != TUTTI_OK;
-    return status;
+    tutti_status status = tti_comm_tell(comm, kind);
+    /* the first to fail here: tell the error itself */
+    if (!atomic_exchange_explicit(&comm->told, status != TUTTI_OK, memory_order_relaxed)) return status;
+    tutti_error why = comm->error;
+    tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", why.text);
+    comm->error.peer = why.peer;
+    return TUTTI_ERR_BROKEN;
 }
 
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
@@ -35,6 +32,7 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
                                "this comm belongs to the parent process; a child must join for itself");
     tti_hand_clear(comm); /* it lies where this call will */
     comm->error.status = TUTTI_OK;
+    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
         tti_api_end(comm);
@@ -158,13 +156,20 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
     return op;
 }
 
-void tti_api_end(tutti_comm *comm)
+void tti_api_forget(tutti_comm *comm)
 {
     comm->next_deadline_ms = 0;
     comm->preparing = false;
-    if (comm->error.status != TUTTI_OK && tti_comm_is_broken(comm)) comm->told = true;
     comm->site.line = 0;
     comm->site.name[0] = '\0';
+}
+
+void tti_api_end(tutti_comm *comm)
+{
+    tti_api_forget(comm);
+    if (comm->error.status == TUTTI_OK) return;
+    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
+    if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->told, true, memory_order_relaxed);
 }
 
 tutti_status tti_api_run(struct tti_op *op)

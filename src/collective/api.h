@@ -55,6 +55,8 @@ struct tti_op *tti_api_op(tutti_comm *comm, enum tti_kind kind, const void *in, 
 tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind named, tutti_type type, tutti_reduction reduction);
 /* Runs it and forgets what was said about the next call. */
 tutti_status tti_api_run(struct tti_op *op);
+/* A call has ended; and one that was refused, which says nothing about a comm that may have just broken. */
 void tti_api_end(tutti_comm *comm);
+void tti_api_forget(tutti_comm *comm);
 
 #endif

@@ -235,12 +235,13 @@ struct tutti_comm {
     const char *noted_file;   /* what it was when the op's site was noted */
     uint64_t editions;        /* of calls, so far */
     int64_t next_deadline_ms; /* 0: the comm's */
-    tutti_error error;
-    tutti_error *sink;       /* where what goes wrong in an op is described: `error`, or the queue's */
-    bool told;               /* the error that broke the comm was returned once */
-    tutti_op *starting;      /* the next call starts its op and returns it here, instead of waiting for it */
-    bool preparing;          /* likewise, but does not start it yet */
-    struct tti_trace *trace; /* NULL: not traced */
+    tutti_error error;        /* of the last call, by who makes calls */
+    tutti_error *sink;        /* where what goes wrong in an op is described: `error`, or the queue's */
+    _Atomic bool told;        /* the error that broke the comm was returned once */
+    _Atomic bool shows_ended; /* the last error is `ended`, and not `error` */
+    tutti_op *starting;       /* the next call starts its op and returns it here, instead of waiting for it */
+    bool preparing;           /* likewise, but does not start it yet */
+    struct tti_trace *trace;  /* NULL: not traced */
     struct tti_counts counts;
     struct tti_queue queue;
     struct tti_op op;             /* of blocking calls */
@@ -250,7 +251,8 @@ struct tutti_comm {
     const void **sources;                       /* size each: arguments of the kernels */
     void **targets;
     double *factors;
-    char *scratch; /* ATTACH: pieces of others' inputs; size * TTI_SCRATCH_BYTES, or NULL */
+    char *scratch;     /* ATTACH: pieces of others' inputs; size * TTI_SCRATCH_BYTES, or NULL */
+    tutti_error ended; /* of the last op that has failed, by whichever thread waited for it; under the queue's lock */
 };
 enum { TTI_SCRATCH_BYTES = 65536 };
 
@@ -320,7 +322,8 @@ static inline bool tti_comm_is_stillborn(const tutti_comm *comm)
 /* Errors of this call alone: the comm stays usable. Fills in rank, operation and sequence. */
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same of a message, whose end may be told to one thread while another has said something about its next call. */
+/* Why a message or an op has failed: this may be told to one thread while another makes a call. */
+void tti_comm_show(tutti_comm *comm, const tutti_error *error);
 tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "collective/api.h"
+#include "collective/queue.h"
 #include <stdarg.h>
 #include <string.h>
 
@@ -21,19 +22,23 @@ static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, 
     snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
 }
 
-__attribute__((format(printf, 4, 0))) static void say(tutti_comm *comm, enum tti_kind kind, tutti_status status,
-                                                      const char *format, va_list arguments)
+void tti_comm_show(tutti_comm *comm, const tutti_error *error)
 {
-    fill(comm, &comm->error, 0, kind, status, -1);
-    vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
+    tti_lock(&comm->queue.lock);
+    comm->ended = *error;
+    tti_unlock(&comm->queue.lock);
+    atomic_store_explicit(&comm->shows_ended, true, memory_order_release);
 }
 
 tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
 {
+    tutti_error error;
+    fill(comm, &error, 0, kind, status, -1);
     va_list arguments;
     va_start(arguments, format);
-    say(comm, kind, status, format, arguments);
+    vsnprintf(error.text, sizeof error.text, format, arguments);
     va_end(arguments);
+    tti_comm_show(comm, &error);
     return status;
 }
 
@@ -49,13 +54,15 @@ static void add_site(tutti_comm *comm)
 
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
 {
+    fill(comm, &comm->error, 0, kind, status, -1);
     va_list arguments;
     va_start(arguments, format);
-    say(comm, kind, status, format, arguments);
+    vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
     va_end(arguments);
+    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
     if (kind == TTI_ALLOC || kind == TTI_FREE) return status;
     add_site(comm);
-    tti_api_end(comm); /* what was said about this call must not stick */
+    tti_api_forget(comm); /* what was said about this call must not stick */
     return status;
 }
 
@@ -199,7 +206,10 @@ void tti_comm_numbers(const tutti_comm *comm, int peer, char *text, size_t bytes
 
 const tutti_error *tutti_comm_error(const tutti_comm *comm)
 {
-    return comm != NULL && comm->error.status != TUTTI_OK ? &comm->error : NULL;
+    if (comm == NULL) return NULL;
+    bool ended = atomic_load_explicit(&comm->shows_ended, memory_order_acquire);
+    const tutti_error *error = ended ? &comm->ended : &comm->error;
+    return error->status != TUTTI_OK ? error : NULL;
 }
 
 int tutti_explain(const tutti_comm *comm, FILE *stream)

@@ -244,12 +244,10 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
     if (alone && started->mail != NULL) { /* the comm is whole */
         tti_mail_explain(comm, started->mail);
     } else if (status != TUTTI_OK) {
-        comm->error = started->error != NULL ? *started->error
-                                             : (tutti_error){.status = status,
-                                                             .rank = comm->rank,
-                                                             .peer = -1,
-                                                             .text = "it failed, and there is no memory to say more"};
-        comm->told = comm->told || tti_comm_is_broken(comm);
+        tutti_error scant = {.status = status, .rank = comm->rank, .peer = -1};
+        snprintf(scant.text, sizeof scant.text, "it failed, and there is no memory to say more");
+        tti_comm_show(comm, started->error != NULL ? started->error : &scant);
+        if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->told, true, memory_order_relaxed);
     }
     if (!started->persistent) {
         tti_started_free(started);

@@ -189,7 +189,9 @@ static tutti_status make_comm(tutti_mesh *mesh, unsigned along, tutti_comm **com
 /* What went wrong on the mesh's comm is told where the caller can ask for it. */
 static tutti_status tell(const tutti_mesh *mesh, tutti_status status)
 {
-    if (mesh->from != NULL && status != TUTTI_OK) mesh->from->error = mesh->comm->error;
+    if (mesh->from == NULL || status == TUTTI_OK) return status;
+    mesh->from->error = mesh->comm->error;
+    atomic_store_explicit(&mesh->from->shows_ended, false, memory_order_relaxed);
     return status;
 }
 

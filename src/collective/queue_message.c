@@ -235,7 +235,7 @@ tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status)
     comm->queue.held = false;
     if (status < 0 && tti_comm_is_broken(comm) && comm->queue.error.status == status) {
         comm->error = comm->queue.error;
-        comm->told = true;
+        atomic_store_explicit(&comm->told, true, memory_order_relaxed);
     }
     tti_queue_give_back(comm);
     return status;
