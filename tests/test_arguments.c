@@ -412,6 +412,7 @@ static void test_registering(void)
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     fault_title("registering");
+    fault_catch_log();
     CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &first) == TUTTI_OK);
     CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &again) == TUTTI_OK && again == first);
     CHECK(tutti_reduction_register("nothing", add_nothing, &first, &again) == TUTTI_ERR_ARGUMENT);
@@ -424,6 +425,10 @@ static void test_registering(void)
     CHECK(tutti_reduction_scaled_sum(NAN, &again) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_reduction_scaled_sum(INFINITY, &again) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_reduction_scaled_sum(1.0, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(fault_logged("tutti_reduction_register: \"sum\": a built-in reduction, or one"));
+    CHECK(fault_logged("a name has 1 to 63 bytes") &&
+          fault_logged("tutti_reduction_scaled_sum: \"inf\": a factor must"));
+    tutti_log_to(NULL, NULL);
     CHECK(strcmp(tutti_reduction_name((tutti_reduction)999), "unknown") == 0);
     CHECK(strcmp(tutti_type_name((tutti_type)99), "unknown") == 0 && tutti_type_bytes((tutti_type)99) == 0);
 }

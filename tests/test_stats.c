@@ -166,6 +166,8 @@ static void check_sizes(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_comm_stats(comm, NULL) == TUTTI_ERR_ARGUMENT && tutti_comm_waits(comm, NULL) == TUTTI_ERR_ARGUMENT);
     smaller.struct_size = 0;
     CHECK(tutti_comm_stats(comm, &smaller) == TUTTI_ERR_ARGUMENT);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK(error != NULL && strstr(error->text, "sizeof(tutti_stats)") != NULL);
     CHECK(tutti_comm_stats(NULL, &smaller) == TUTTI_ERR_ARGUMENT);
 }
 

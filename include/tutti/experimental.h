@@ -205,9 +205,9 @@ typedef int tutti_sim_work(tutti_comm *world, void *context);
 /* One host and one rank, a link of 100 Gbit/s and 5 us, memory of 10 GB/s and 200 ns, 100 ns of overhead, no noise. */
 TUTTI_API void tutti_sim_setup_init(tutti_sim_setup *setup);
 
-/* Runs `work` on every rank; the world is left when it has returned, and not by it. Rates are 1 to 1e18, times up to 1e15
- * ns, stacks 16 KiB to 1 GiB; else ERR_ARGUMENT. OK when all ranks have ended, whatever they returned. `report` and `error`
- * may be NULL. */
+/* Runs `work` on every rank; the world is left when it has returned, and not by it. Rates are 1 to 1e18, times up to
+ * 1e15 ns, stacks 16 KiB to 1 GiB; else ERR_ARGUMENT. OK when all ranks have ended, whatever they returned. `report` and
+ * `error` may be NULL. */
 TUTTI_API tutti_status tutti_sim_run(const tutti_sim_setup *setup, tutti_sim_work *work, void *context,
                                      tutti_sim_report *report, tutti_error *error);
 

@@ -232,7 +232,8 @@ typedef void tutti_reduce_function(void *context, void *left, const void *right,
 
 /* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
  * it is applied in the canonical order. Registered for the whole process: the same name, function and context again, as
- * by ranks that are threads, give the same reduction; the same name with others replaces nothing and is an error. */
+ * by ranks that are threads, give the same reduction; the same name with others replaces nothing and is an error. Why
+ * one is refused is logged. */
 TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
                                                 tutti_reduction *reduction);
 
@@ -326,8 +327,8 @@ TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_p
 /* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
 #define TUTTI_ANY_SOURCE (-100)
 #define TUTTI_ANY_TAG (-101)
-/* In place of a peer of sends and receives, in every form: the neighbour of who has none, so that ranks at a border need no
- * calls of their own. Nothing is sent; what is received has no elements and TUTTI_NOBODY as its source. */
+/* In place of a peer of sends and receives, in every form: the neighbour of who has none, so that ranks at a border need
+ * no calls of their own. Nothing is sent; what is received has no elements and TUTTI_NOBODY as its source. */
 #define TUTTI_NOBODY (-102)
 
 /* `in` may be changed when it has returned. */

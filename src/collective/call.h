@@ -46,6 +46,7 @@
     X(MESH, "mesh")                                                                                                    \
     X(ALLOC, "alloc")                                                                                                  \
     X(FREE, "free")                                                                                                    \
+    X(STATS, "comm_stats")                                                                                             \
     X(JOIN, "join")
 
 enum tti_kind {

@@ -60,7 +60,7 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
     vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
     va_end(arguments);
     atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
-    if (kind == TTI_ALLOC || kind == TTI_FREE) return status;
+    if (kind == TTI_ALLOC || kind == TTI_FREE || kind == TTI_STATS) return status; /* no call of these has a site */
     add_site(comm);
     tti_api_forget(comm); /* what was said about this call must not stick */
     return status;

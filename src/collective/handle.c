@@ -224,6 +224,12 @@ static __attribute__((noinline)) tutti_status tell(const char *call, tutti_statu
     return status;
 }
 
+static tutti_status refuse_null(const char *what)
+{
+    tti_log(TUTTI_ERROR, "%s is NULL", what);
+    return TUTTI_ERR_ARGUMENT;
+}
+
 static inline tutti_status told(const char *call, tutti_status status)
 {
     return status == TUTTI_OK ? TUTTI_OK : tell(call, status);
@@ -315,7 +321,7 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
 
 tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index)
 {
-    if ((ops == NULL && count > 0) || index == NULL) return TUTTI_ERR_ARGUMENT;
+    if ((ops == NULL && count > 0) || index == NULL) return refuse_null("tutti_wait_any: `ops` or `index`");
     int64_t until = after_ms(timeout_ms);
     struct tti_wait wait;
     tti_bell nobody = 0;
@@ -330,7 +336,7 @@ tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_m
 
 tutti_status tutti_wait_all(const tutti_op *ops, size_t count)
 {
-    if (ops == NULL && count > 0) return TUTTI_ERR_ARGUMENT;
+    if (ops == NULL && count > 0) return refuse_null("tutti_wait_all: `ops`");
     tutti_status first = TUTTI_OK;
     for (size_t i = 0; i < count; i++) {
         tutti_status status = ops[i].id == 0 ? TUTTI_OK : tutti_wait(ops[i]);

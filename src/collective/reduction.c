@@ -7,6 +7,7 @@
  */
 #include "collective/reduce.h"
 
+#include "base/log.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -129,6 +130,18 @@ static bool signature_taken(uint32_t signature, int count)
     return signature == name_hash(scaled_sum_name);
 }
 
+/* There is no comm that could keep the reason. */
+static tutti_status decline(tutti_status status, const char *what, const char *name, const char *why)
+{
+    tti_log(TUTTI_ERROR, "tutti_reduction_%s: \"%.64s\": %s", what, name, why);
+    return status;
+}
+
+static tutti_status decline_one_more(const char *what, const char *name)
+{
+    return decline(TUTTI_ERR_LIMIT, what, name, "this process has registered as many reductions as it can, 4096");
+}
+
 static tutti_status add_function(const char *name, tutti_reduce_function *function, void *context,
                                  tutti_reduction *reduction)
 {
@@ -140,8 +153,10 @@ static tutti_status add_function(const char *name, tutti_reduce_function *functi
         *reduction = (tutti_reduction)(TUTTI_REDUCTION_USER + i);
         return TUTTI_OK;
     }
-    if (signature_taken(signature, count)) return TUTTI_ERR_ARGUMENT;
-    if (count == REGISTRY_MAX) return TUTTI_ERR_LIMIT;
+    if (signature_taken(signature, count))
+        return decline(TUTTI_ERR_ARGUMENT, "register", name,
+                       "a built-in reduction, or one with another function or context, has this name or its hash");
+    if (count == REGISTRY_MAX) return decline_one_more("register", name);
     struct entry *entry = &registry[count];
     memcpy(entry->name, name, strlen(name) + 1);
     entry->function = function;
@@ -155,23 +170,27 @@ static tutti_status add_function(const char *name, tutti_reduce_function *functi
 tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
                                       tutti_reduction *reduction)
 {
-    if (!name || !function || !reduction || !name[0] || strlen(name) >= NAME_BYTES) return TUTTI_ERR_ARGUMENT;
+    if (!name || !function || !reduction)
+        return decline(TUTTI_ERR_ARGUMENT, "register", name ? name : "",
+                       "name, function and the place for the reduction must not be NULL");
+    if (!name[0] || strlen(name) >= NAME_BYTES)
+        return decline(TUTTI_ERR_ARGUMENT, "register", name, "a name has 1 to 63 bytes");
     pthread_mutex_lock(&registry_lock);
     tutti_status status = add_function(name, function, context, reduction);
     pthread_mutex_unlock(&registry_lock);
     return status;
 }
 
-static tutti_status add_factor(double factor, tutti_reduction *reduction)
+static tutti_status add_factor(double factor, const char *text, tutti_reduction *reduction)
 {
     int count = atomic_load_explicit(&registered, memory_order_relaxed);
     int index = 0;
     while (index < count && (registry[index].function || memcmp(&registry[index].factor, &factor, sizeof factor) != 0))
         index++;
-    if (index == REGISTRY_MAX) return TUTTI_ERR_LIMIT;
+    if (index == REGISTRY_MAX) return decline_one_more(scaled_sum_name, text);
     if (index == count) {
         struct entry *entry = &registry[count];
-        snprintf(entry->name, sizeof entry->name, "%s(%.17g)", scaled_sum_name, factor);
+        snprintf(entry->name, sizeof entry->name, "%s(%s)", scaled_sum_name, text);
         entry->factor = factor;
         entry->signature = name_hash(scaled_sum_name);
         atomic_store_explicit(&registered, count + 1, memory_order_release);
@@ -182,9 +201,12 @@ static tutti_status add_factor(double factor, tutti_reduction *reduction)
 
 tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction)
 {
-    if (!reduction || !isfinite(factor)) return TUTTI_ERR_ARGUMENT;
+    char text[32];
+    snprintf(text, sizeof text, "%.17g", factor);
+    if (!reduction) return decline(TUTTI_ERR_ARGUMENT, scaled_sum_name, text, "the place for the reduction is NULL");
+    if (!isfinite(factor)) return decline(TUTTI_ERR_ARGUMENT, scaled_sum_name, text, "a factor must be finite");
     pthread_mutex_lock(&registry_lock);
-    tutti_status status = add_factor(factor, reduction);
+    tutti_status status = add_factor(factor, text, reduction);
     pthread_mutex_unlock(&registry_lock);
     return status;
 }

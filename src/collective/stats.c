@@ -109,10 +109,17 @@ static tutti_status check(tutti_comm *comm)
     return comm->fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
 }
 
+static tutti_status refuse(tutti_comm *comm, const char *why)
+{
+    return tti_comm_refuse(comm, TTI_STATS, TUTTI_ERR_ARGUMENT, "statistics: %s", why);
+}
+
 tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
 {
     TTI_TRY(check(comm));
-    if (stats == NULL || stats->struct_size < offsetof(tutti_stats, operations)) return TUTTI_ERR_ARGUMENT;
+    if (stats == NULL) return refuse(comm, "`stats` is NULL");
+    if (stats->struct_size < offsetof(tutti_stats, operations))
+        return refuse(comm, "set struct_size to sizeof(tutti_stats) before the call");
     const struct tti_counts *counts = &comm->counts;
     tutti_stats now = {.operations = comm->called,
                        .started = counts->started,
@@ -136,7 +143,7 @@ tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
 tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns)
 {
     TTI_TRY(check(comm));
-    if (waited_ns == NULL) return TUTTI_ERR_ARGUMENT;
+    if (waited_ns == NULL) return refuse(comm, "`waited_ns` is NULL");
     struct tti_counts *counts = &comm->counts;
     for (int rank = 0; rank < comm->size && counts->waited_for != NULL; rank++)
         waited_ns[rank] = atomic_load_explicit(&counts->waited_for[rank], memory_order_relaxed);
