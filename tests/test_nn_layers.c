@@ -36,6 +36,17 @@ static bool near(double seen, double expected, double scale)
     return fabs(seen - expected) <= 2e-4 * (fabs(expected) + scale);
 }
 
+/* Without fmax: gcc 12 for aarch64 cannot compile such a loop. */
+static double largest(const float *values, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++) {
+        double value = fabs((double)values[i]);
+        if (value > most) most = value;
+    }
+    return most;
+}
+
 static void compare_outputs(const tutti_pass *pass, const double *expected, size_t count, const char *name)
 {
     const float *seen = tutti_pass_outputs(pass);
@@ -51,8 +62,7 @@ static void compare_gradients(tutti_model *model, double *parameters, const tutt
     for (int t = 0; t < tutti_model_tensors(model); t++) {
         const tutti_tensor *tensor = tutti_model_tensor(model, t);
         const float *gradient = tutti_model_gradients(model) + tensor->offset;
-        double scale = 0;
-        for (size_t i = 0; i < tensor->count; i++) scale = fmax(scale, fabs((double)gradient[i]));
+        double scale = largest(gradient, tensor->count);
         size_t wrong = 0, at = 0;
         for (size_t i = (size_t)t % stride; i < tensor->count; i += stride) {
             double expected = nn_reference_slope(model, parameters, batch, tensor->offset + i);
