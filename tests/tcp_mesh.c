@@ -75,14 +75,12 @@ int tcp_mesh_impostor(const struct tcp_mesh *mesh, const struct tti_key *key, in
     struct tti_proof_job job;
     struct tti_address used;
     struct tti_address_list list = {.count = 1, .at = {mesh->cards[to].at[0]}};
-    struct tti_knock *knock = calloc(1, sizeof *knock);
     int64_t deadline_ns = tti_now_ns() + timeout_ms * MS;
     int fd = -1;
     tti_proof_setup(&job, key, mesh->job, 0, from, mesh->size);
-    tti_knock_init(knock, &job, TTI_PROOF_MESH, to, stream, &list);
+    struct tti_knock *knock = tti_knock_new(&job, TTI_PROOF_MESH, to, stream, &list);
     while ((fd = tti_knock_step(knock, &used)) < 0 && tti_now_ns() < deadline_ns) poll(NULL, 0, 1);
-    tti_knock_close(knock);
-    free(knock);
+    tti_knock_free(knock);
     return fd;
 }
 

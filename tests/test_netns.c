@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: timeout=120 labels=asan */
-/* Jobs on several hosts, which are network namespaces here, joined by virtual cables: IPv4, IPv6 only, a host that falls
- * silent, hosts that cannot reach each other. Skipped where namespaces may not be made. */
+/* Jobs on several hosts, which are network namespaces here, joined by virtual cables: IPv4, IPv6 only, a host of many
+ * addresses, one that falls silent, hosts that cannot reach each other. Skipped where namespaces may not be made. */
 #include "hosts.h"
 #include "ranks.h"
 #include <errno.h>
@@ -223,6 +223,29 @@ static void test_mixed(const char *at_a, const char *at_b, const char *address, 
     end_hosts(hosts, 2);
 }
 
+/* Of many addresses of a host the last one alone is good. */
+static void test_many_addresses(void)
+{
+    enum { OTHERS = 20 };
+    static const int where[] = {0, 1};
+    struct host hosts[2] = {make_host(0), make_host(1)};
+    struct host_part parts[2];
+    struct host_report reports[2];
+    int keeper = (int)hosts[0].keeper;
+    next_job();
+    CHECK(command("ip link add spare0 netns %d type veth peer name spare1 netns %d", keeper, keeper));
+    CHECK(command("nsenter -t %d -n sh -c 'ip link set spare0 up && ip link set spare1 up'", keeper));
+    for (int i = 0; i < OTHERS; i++) CHECK(command("nsenter -t %d -n ip addr add 10.77.%d.1/24 dev spare0", keeper, i));
+    lay_cable(&hosts[0], &hosts[1], 1, "10.9.0.1/24", "10.9.0.2/24");
+    for (int i = 0; i < 2; i++) parts[i] = part_of(i, 2, 1, "10.9.0.1:5000");
+    run_parts(hosts, where, parts, reports, 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK(reports[i].status == TUTTI_OK && reports[i].hosts == 2 && reports[i].wrong == 0);
+        if (reports[i].status != TUTTI_OK) printf("process %d: %s\n", i, reports[i].error.text);
+    }
+    end_hosts(hosts, 2);
+}
+
 /* The cable of one is pulled: both hosts find the other silent, with nobody sending anything. */
 static void test_silence(void)
 {
@@ -285,6 +308,7 @@ int main(void)
     setenv("TUTTI_KEY", "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff", 1);
     test_mixed("10.9.0.1/24", "10.9.0.2/24", "10.9.0.1:5000", false);
     test_mixed("fd00:9::1/64", "fd00:9::2/64", "[fd00:9::1]:5000", true);
+    test_many_addresses();
     test_silence();
     test_no_route();
     printf("%d passed, %d failed\n", test_passed, test_failed);

@@ -214,7 +214,6 @@ static void test_broken_knock(void)
     struct tti_address_list list;
     struct tti_address used;
     struct tti_hello who;
-    struct tti_knock knock;
     tutti_error error;
     int fd = -1, let_in = -1;
     tti_proof_setup(&inside, &key, "job", 0, 0, 2);
@@ -222,21 +221,21 @@ static void test_broken_knock(void)
     tti_door_init(&door, &inside, TTI_PROOF_MESH);
     CHECK(tti_door_open(&door, "127.0.0.1", 0, 0, &list, &error) == TUTTI_OK && list.count == 1);
     list.at[list.count++] = list.at[0];
-    tti_knock_init(&knock, &outside, TTI_PROOF_MESH, 0, 0, &list);
-    for (int64_t until = in_ms(20000); !knock.attempts[0].proof.known && tti_now_ns() < until;) {
-        CHECK(tti_knock_step(&knock, &used) < 0);
-        if (!knock.attempts[0].proof.known) (void)tti_door_next(&door, &who);
+    struct tti_knock *knock = tti_knock_new(&outside, TTI_PROOF_MESH, 0, 0, &list);
+    for (int64_t until = in_ms(20000); !knock->attempts[0].proof.known && tti_now_ns() < until;) {
+        CHECK(tti_knock_step(knock, &used) < 0);
+        if (!knock->attempts[0].proof.known) (void)tti_door_next(&door, &who);
     }
     for (int i = 0; i < TTI_GUESTS; i++)
         if (door.guests[i].fd >= 0) shutdown(door.guests[i].fd, SHUT_RDWR);
     for (int64_t until = in_ms(20000); (fd < 0 || let_in < 0) && tti_now_ns() < until;) {
-        if (fd < 0) fd = tti_knock_step(&knock, &used);
+        if (fd < 0) fd = tti_knock_step(knock, &used);
         if (let_in < 0) let_in = tti_door_next(&door, &who);
     }
     CHECK(fd >= 0 && let_in >= 0);
     close(fd);
     close(let_in);
-    tti_knock_close(&knock);
+    tti_knock_free(knock);
     tti_door_close(&door);
 }
 

@@ -64,23 +64,24 @@ struct tti_knock {
     enum tti_proof_purpose purpose;
     int to, stream;
     struct tti_address_list list;
-    struct tti_attempt attempts[TTI_ADDRESSES];
     int started;     /* attempts of this round */
     int refusals;    /* in a row: the other end did not like the hello, or had none */
     int64_t next_ns; /* when to start another attempt or the next round */
     int rounds;
-    bool other_service;   /* something else than a rank has answered */
-    int64_t other_key_ns; /* when somebody there first showed another key; 0: nobody has */
+    bool other_service;            /* something else than a rank has answered */
+    int64_t other_key_ns;          /* when somebody there first showed another key; 0: nobody has */
+    struct tti_attempt attempts[]; /* one for each address */
 };
 
-void tti_knock_init(struct tti_knock *knock, const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to,
-                    int stream, const struct tti_address_list *list);
+/* NULL: no memory. */
+struct tti_knock *tti_knock_new(const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to, int stream,
+                                const struct tti_address_list *list);
 /* The connection once it is proven (*used says which address it was); -1: not yet. */
 int tti_knock_step(struct tti_knock *knock, struct tti_address *used);
 /* The other end has another key, and there is no hope for another address. */
 bool tti_knock_wrong_key(const struct tti_knock *knock);
-int tti_knock_poll_set(const struct tti_knock *knock, struct pollfd *set); /* at most TTI_ADDRESSES */
-void tti_knock_close(struct tti_knock *knock);
+int tti_knock_poll_set(const struct tti_knock *knock, struct pollfd *set); /* at most one for each address */
+void tti_knock_free(struct tti_knock *knock);
 /* "10.0.0.1:5000 Connection refused, …": what was tried last and how it ended. */
 const char *tti_knock_text(const struct tti_knock *knock, char *text, size_t bytes);
 

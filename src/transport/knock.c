@@ -5,6 +5,7 @@
  * never has two proven connections for one purpose. When all have failed, all are tried again, until the caller has had
  * enough: the other end may start later.
  */
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "transport/door.h"
 #include <errno.h>
@@ -16,16 +17,32 @@
 #define OTHERS_NS ((int64_t)500 * 1000000) /* for other addresses, once one was of somebody with another key */
 #define PAUSE_MOST_NS ((int64_t)100 * 1000000)
 
-void tti_knock_init(struct tti_knock *knock, const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to,
-                    int stream, const struct tti_address_list *list)
+struct tti_knock *tti_knock_new(const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to, int stream,
+                                const struct tti_address_list *list)
 {
-    memset(knock, 0, sizeof *knock);
+    struct tti_knock *knock = tti_calloc(1, sizeof *knock + (size_t)list->count * sizeof *knock->attempts);
+    if (knock == NULL) return NULL;
     knock->job = job;
     knock->purpose = purpose;
     knock->to = to;
     knock->stream = stream;
     knock->list = *list;
-    for (int i = 0; i < TTI_ADDRESSES; i++) knock->attempts[i].fd = -1;
+    for (int i = 0; i < list->count; i++) knock->attempts[i].fd = -1;
+    return knock;
+}
+
+static void close_all(struct tti_knock *knock)
+{
+    for (int i = 0; i < knock->list.count; i++) {
+        if (knock->attempts[i].fd >= 0) close(knock->attempts[i].fd);
+        knock->attempts[i].fd = -1;
+    }
+}
+
+void tti_knock_free(struct tti_knock *knock)
+{
+    close_all(knock);
+    tti_free(knock);
 }
 
 static void give_up(struct tti_attempt *attempt, int why, const char *text)
@@ -127,7 +144,7 @@ int tti_knock_step(struct tti_knock *knock, struct tti_address *used)
         attempt->fd = -1;
         attempt->state = TTI_ATTEMPT_IDLE;
         *used = knock->list.at[i];
-        tti_knock_close(knock);
+        close_all(knock);
         return fd;
     }
     return -1;
@@ -142,14 +159,6 @@ int tti_knock_poll_set(const struct tti_knock *knock, struct pollfd *set)
         if (attempt->fd >= 0) set[count++] = (struct pollfd){.fd = attempt->fd, .events = out ? POLLOUT : POLLIN};
     }
     return count;
-}
-
-void tti_knock_close(struct tti_knock *knock)
-{
-    for (int i = 0; i < knock->list.count; i++) {
-        if (knock->attempts[i].fd >= 0) close(knock->attempts[i].fd);
-        knock->attempts[i].fd = -1;
-    }
 }
 
 static const char *outcome(const struct tti_attempt *attempt)

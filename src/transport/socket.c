@@ -2,6 +2,7 @@
 #include "transport/socket.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -75,11 +76,14 @@ const char *tti_address_text(const struct tti_address *address, char text[TTI_AD
     return text;
 }
 
-static void add_address(struct tti_address_list *list, const struct tti_address *address)
+/* False where there is no room for it. */
+static bool add_address(struct tti_address_list *list, const struct tti_address *address)
 {
     for (int i = 0; i < list->count; i++)
-        if (memcmp(&list->at[i], address, sizeof *address) == 0) return;
-    if (list->count < TTI_ADDRESSES) list->at[list->count++] = *address;
+        if (memcmp(&list->at[i], address, sizeof *address) == 0) return true;
+    if (list->count == TTI_ADDRESSES) return false;
+    list->at[list->count++] = *address;
+    return true;
 }
 
 static bool is_link_local(const struct tti_address *address)
@@ -111,18 +115,39 @@ static void list_interfaces(const struct ifaddrs *all, char *text, size_t bytes)
     }
 }
 
+enum preference { WITH_CABLE, WITHOUT_CABLE, LOOPBACK, PREFERENCES };
+
+static enum preference preference_of(const struct ifaddrs *one, const struct tti_address *address)
+{
+    if (address->loopback) return LOOPBACK;
+    return (one->ifa_flags & IFF_RUNNING) != 0 ? WITH_CABLE : WITHOUT_CABLE;
+}
+
+static void list_addresses(const struct ifaddrs *all, const char *interface, struct tti_address_list *list)
+{
+    int left_out = 0;
+    list->count = 0;
+    for (enum preference wanted = 0; wanted < PREFERENCES; wanted++) {
+        for (const struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
+            struct tti_address address;
+            if (is_usable(one, interface, &address) && preference_of(one, &address) == wanted)
+                left_out += !add_address(list, &address);
+        }
+    }
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (left_out > 0 && !atomic_flag_test_and_set_explicit(&told, memory_order_relaxed))
+        tti_log(TUTTI_WARN,
+                "this host has %d addresses, and others are told of %d; if they cannot reach it by those, choose an "
+                "interface (TUTTI_INTERFACE)",
+                TTI_ADDRESSES + left_out, TTI_ADDRESSES);
+}
+
 tutti_status tti_addresses_here(const char *interface, struct tti_address_list *list, tutti_error *error)
 {
     struct ifaddrs *all = NULL;
     if (getifaddrs(&all) != 0)
         return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "this host's network interfaces cannot be listed");
-    list->count = 0;
-    for (int loopback = 0; loopback <= 1; loopback++) {
-        for (const struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
-            struct tti_address address;
-            if (is_usable(one, interface, &address) && address.loopback == loopback) add_address(list, &address);
-        }
-    }
+    list_addresses(all, interface, list);
     char there[300];
     list_interfaces(all, there, sizeof there);
     freeifaddrs(all);
@@ -180,7 +205,7 @@ static tutti_status resolve(const char *host, uint16_t port, struct tti_address_
         struct tti_address address;
         if (!from_system(one->ai_addr, &address)) continue;
         address.port = port;
-        add_address(list, &address);
+        (void)add_address(list, &address);
     }
     freeaddrinfo(found);
     return TUTTI_OK;

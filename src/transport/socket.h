@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <tutti/tutti.h>
 
-enum { TTI_ADDRESSES = 16, TTI_ADDRESS_TEXT = 64 };
+enum { TTI_ADDRESSES = 64, TTI_ADDRESS_TEXT = 64 };
 
 /* Travels as it lies; the port little-endian. */
 struct tti_address {
@@ -29,8 +29,9 @@ struct tti_address_list {
 /* "10.0.0.1:5000" or "[fd00::1]:5000"; returns `text`. */
 const char *tti_address_text(const struct tti_address *address, char text[TTI_ADDRESS_TEXT]);
 
-/* The addresses of this host that others may use (link-local ones are left out), ports 0; loopback last. `interface`
- * (NULL or "": all) is a name or an address; one that is not there is an error that lists those that are. */
+/* The addresses of this host that others may use (link-local ones are left out), ports 0; those of interfaces with a cable
+ * first, loopback last. Where there are more than TTI_ADDRESSES, those at the end are left out, and a warning says so.
+ * `interface` (NULL or "": all) is a name or an address; one that is not there is an error that lists those that are. */
 tutti_status tti_addresses_here(const char *interface, struct tti_address_list *list, tutti_error *error);
 
 /* "host:port", "[::1]:port", several of them with commas between: all their addresses. */

@@ -93,8 +93,7 @@ tutti_status tti_tcp_listen(const struct tti_tcp_settings *settings, struct tti_
 
 static void end_knock(struct tti_tcp_link *link, int stream)
 {
-    tti_knock_close(link->knocks[stream]);
-    tti_free(link->knocks[stream]);
+    tti_knock_free(link->knocks[stream]);
     link->knocks[stream] = NULL;
 }
 
@@ -188,11 +187,9 @@ struct mesh {
 static tutti_status start_knock(struct tti_tcp *tcp, struct tti_tcp_link *link, int stream,
                                 const struct tti_address_list *list, tutti_error *error)
 {
-    link->knocks[stream] = tti_calloc(1, sizeof *link->knocks[stream]);
-    if (link->knocks[stream] == NULL)
-        return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
-    tti_knock_init(link->knocks[stream], &tcp->proof, TTI_PROOF_MESH, link->rank, stream, list);
-    return TUTTI_OK;
+    link->knocks[stream] = tti_knock_new(&tcp->proof, TTI_PROOF_MESH, link->rank, stream, list);
+    if (link->knocks[stream] != NULL) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
 }
 
 static void keep_connection(struct tti_tcp_link *link, int stream, int fd)
@@ -359,7 +356,7 @@ static tutti_status begin(struct mesh *mesh, const struct tti_key *key)
         for (int i = 0; i < tcp->link_count; i++) {
             struct tti_tcp_link *link = &tcp->links[i];
             link->since_ns = now_ns;
-            mesh->room += (size_t)TTI_ADDRESSES + (size_t)link->fd_count; /* all addresses for the first only */
+            mesh->room += (size_t)link->list.count + (size_t)link->fd_count; /* all addresses for the first only */
             if (link->rank < tcp->base.rank) TTI_TRY(start_knock(tcp, link, 0, &link->list, mesh->error));
         }
     }

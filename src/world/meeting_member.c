@@ -125,12 +125,10 @@ static tutti_status find_network(struct tti_meeting *meeting, tutti_error *error
     else
         TTI_TRY(where->lookup(where->context, meeting->place, sizeof meeting->place, meeting->deadline_ns, error));
     TTI_TRY(tti_addresses_of(meeting->place, &list, error));
-    struct tti_knock *knock = tti_calloc(1, sizeof *knock);
+    struct tti_knock *knock = tti_knock_new(&meeting->proof, TTI_PROOF_RENDEZVOUS, 0, 0, &list);
     if (knock == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a connection ran out");
-    tti_knock_init(knock, &meeting->proof, TTI_PROOF_RENDEZVOUS, 0, 0, &list);
     tutti_status status = knock_until(meeting, knock, error);
-    tti_knock_close(knock);
-    tti_free(knock);
+    tti_knock_free(knock);
     return status;
 }
 

@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <tutti/tutti.h>
 
-enum { TTI_BLOB_MOST = 65536, TTI_PLACE_BYTES = 1024 };
+enum { TTI_BLOB_MOST = 262144, TTI_PLACE_BYTES = 1024 };
 
 struct tti_rendezvous {
     const char *job; /* all ranks give the same one */
