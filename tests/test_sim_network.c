@@ -173,6 +173,17 @@ static void share_out(struct node *node)
     if (node->rank == 2 || node->rank == 4) await(node, &node->arrived, 1);
 }
 
+/* One of them begins when half of the other's is gone, with a quarter: each has half of the way while both send. */
+static void share_late(struct node *node)
+{
+    if (node->rank == 0) send_frame(node, 2, 0, LARGE);
+    if (node->rank == 1) {
+        tti_sim_sleep(LARGE / 2);
+        send_frame(node, 4, 0, LARGE / 4);
+    }
+    if (node->rank == 2 || node->rank == 4) await(node, &node->arrived, 1);
+}
+
 /* Ranks 0 and 2 send to each other at once. */
 static void exchange(struct node *node)
 {
@@ -226,6 +237,9 @@ static void test_times(void)
     int64_t both = LATENCY_NS + 2 * (HEAD + LARGE);
     int64_t first = when(2) < when(4) ? when(2) : when(4), second = when(2) < when(4) ? when(4) : when(2);
     CHECK(is_near(second, both) && first > both * 8 / 10); /* fairly: both end near the end */
+    run(share_late, setup);
+    CHECK(is_near(when(4), LATENCY_NS + LARGE / 2 + 2 * (HEAD + LARGE / 4)));
+    CHECK(is_near(when(2), LATENCY_NS + LARGE + LARGE / 4 + 2 * HEAD));
     run(share_in, setup);
     CHECK(when(0) > both && when(0) < both + 1000 && when(1) < when(0) * 8 / 10);
 }

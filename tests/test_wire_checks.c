@@ -68,6 +68,26 @@ static void test_attempt(const struct attempt *attempt)
     CHECK_THAT(why != NULL && strcmp(why, attempt->why) == 0, "attempt %d: %s", (int)(attempt - attempts), why);
 }
 
+/* All that a guest once said, said again. */
+static void test_recording(void)
+{
+    struct tti_key key = {{1}};
+    struct tti_proof_job theirs, ours;
+    struct tti_proof guest, host, again;
+    tti_proof_setup(&theirs, &key, "job", 5, 1, 3);
+    tti_proof_setup(&ours, &key, "job", 5, 0, 3);
+    tti_proof_connect(&guest, &theirs, TTI_PROOF_MESH, 0, 0);
+    tti_proof_accept(&host, &ours, TTI_PROOF_MESH);
+    while (pass(&guest, &host) || pass(&host, &guest)) continue;
+    CHECK(guest.state == TTI_PROOF_DONE);
+    tti_proof_accept(&again, &ours, TTI_PROOF_MESH);
+    tti_proof_feed(&again, &guest.hello, sizeof guest.hello);
+    CHECK(again.known && again.in_needed == sizeof guest.proof); /* it is challenged */
+    again.out_used = again.out_bytes;
+    tti_proof_feed(&again, guest.proof, sizeof guest.proof);
+    CHECK(again.state == TTI_PROOF_FAILED && strcmp(again.why, "has another key") == 0);
+}
+
 /* ---- Heads of frames ------------------------------------------------------------------------------------------- */
 
 enum { MAGIC = TTI_TCP_MAGIC, VERSION = TTI_TCP_VERSION };
@@ -256,6 +276,7 @@ int main(void)
     tutti_error error;
     CHECK(tti_key_setup(&error) == TUTTI_OK);
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) test_attempt(&attempts[i]);
+    test_recording();
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) test_look(&looks[i]);
     test_filled_head();
     test_silence(0);
