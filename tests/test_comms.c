@@ -143,6 +143,32 @@ static void mesh_them(tutti_comm *comm, struct fault_rank *self)
     tutti_mesh_free(NULL);
 }
 
+/* Along every set of the dimensions of a cube, of which each is a bit of the rank. */
+static void mesh_cube(tutti_comm *comm, struct fault_rank *self)
+{
+    static const char *const names[] = {"four", "two", "one"};
+    static const char *const along[] = {"", "one", "two", "two,one", "four", "four,one", "four,two", "four,two,one"};
+    static const int sizes[] = {2, 2, 2};
+    int rank = tutti_rank(comm);
+    tutti_mesh *mesh;
+    (void)self;
+    CHECK(tutti_mesh_create(comm, names, sizes, 3, &mesh) == TUTTI_OK);
+    for (int bits = 1; bits < 8; bits++) {
+        int count = 0, place = 0, sum = 0;
+        for (int other = 0; other < 8; other++) {
+            if ((other & ~bits) != (rank & ~bits)) continue;
+            count++;
+            place += other < rank;
+            sum += other;
+        }
+        tutti_comm *made = NULL;
+        CHECK(tutti_mesh_comm(mesh, along[bits], &made) == TUTTI_OK);
+        CHECK_THAT(tutti_size(made) == count && tutti_rank(made) == place && sum_of(made, rank) == sum, "%s: %d of %d",
+                   along[bits], tutti_rank(made), tutti_size(made));
+    }
+    tutti_mesh_free(mesh);
+}
+
 /* A mesh and the comm it was made from are freed in either order; its own comms only by itself. */
 static void mesh_outlives(tutti_comm *comm, struct fault_rank *self)
 {
@@ -526,6 +552,7 @@ int main(void)
         run("split", split_them, 2, processes, tcp);
         run("selected", select_them, 3, processes, tcp);
         run("mesh", mesh_them, 6, processes, tcp);
+        run("cube", mesh_cube, 8, processes, tcp);
         run("mesh outlives", mesh_outlives, 2, processes, tcp);
         run("disagree", disagree, 6, processes, tcp);
         run("one stays away", stay_away, 2, processes, tcp);

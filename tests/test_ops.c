@@ -35,6 +35,16 @@ static bool is_sum(const float *x, size_t count, int size)
 
 /* ---- In order ---------------------------------------------------------------------------------------------------- */
 
+/* A handle that is void stays so when the next op has its place: it does not reach that one. */
+static void check_void_beside(tutti_comm *comm, tutti_op old, const float *x, float *y, size_t count)
+{
+    tutti_op op;
+    CHECK(tutti_all_reduce_start(comm, x, y, count, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK && op.id != old.id);
+    CHECK(tutti_wait(old) == TUTTI_ERR_HANDLE && tutti_test(old) == TUTTI_ERR_HANDLE);
+    CHECK(tutti_cancel(old) == TUTTI_ERR_HANDLE && tutti_drop(old) == TUTTI_ERR_HANDLE);
+    CHECK(tutti_wait(op) == TUTTI_OK && is_sum(y, count, tutti_size(comm)));
+}
+
 static void start_and_wait(tutti_comm *comm, struct fault_rank *self)
 {
     static const size_t counts[] = {0, 1, 14, COUNT, LARGE};
@@ -49,6 +59,7 @@ static void start_and_wait(tutti_comm *comm, struct fault_rank *self)
         CHECK(is_sum(y, counts[k], size));
         CHECK(tutti_wait(op) == TUTTI_ERR_HANDLE && tutti_test(op) == TUTTI_ERR_HANDLE);
         CHECK(tutti_cancel(op) == TUTTI_ERR_HANDLE && tutti_drop(op) == TUTTI_ERR_HANDLE);
+        check_void_beside(comm, op, x, y, counts[k]);
         tutti_free(comm, x);
         tutti_free(comm, y);
     }
