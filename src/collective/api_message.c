@@ -82,10 +82,9 @@ static tutti_status hand_on(struct tti_parcel *parcel, enum tti_kind kind)
 }
 
 /* Whether a message may go without a letter: nobody but the caller uses the comm, and nobody wants to hear more of it. */
-static bool may_go_at_once(tutti_comm *comm, int peer)
+static bool may_go_at_once(tutti_comm *comm)
 {
-    if (peer == TUTTI_NOBODY || comm->group != NULL || comm->preparing || tti_traced(comm) || !tti_queue_is_idle(comm))
-        return false;
+    if (comm->group != NULL || comm->preparing || tti_traced(comm) || !tti_queue_is_idle(comm)) return false;
     return comm->starting == NULL || (comm->queue.service != NULL && tti_started_reserve(comm));
 }
 
@@ -297,8 +296,7 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     struct tti_buffer buffer = {"in", in, 0, true};
     tutti_status status = check_send(comm, TTI_SEND, &buffer, count, type, peer, tag);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
-    if (may_go_at_once(comm, peer) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag))
-        return end_at_once(comm);
+    if (may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag)) return end_at_once(comm);
     struct tti_parcel parcel;
     make_send(&parcel, comm, &buffer, type, peer, tag);
     if (comm->group != NULL || comm->starting != NULL) return hand_on(&parcel, TTI_SEND);
@@ -317,7 +315,7 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
     struct tti_parcel parcel;
     make_recv(&parcel, comm, &buffer, type, peer, tag);
-    if (may_go_at_once(comm, peer) && tti_recv_at_once(&parcel.recv)) {
+    if (may_go_at_once(comm) && tti_recv_at_once(&parcel.recv)) {
         tti_recv_results(&parcel.recv, received, message);
         return end_at_once(comm);
     }
