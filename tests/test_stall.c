@@ -6,6 +6,7 @@
  * of the call any more: a process that might is killed, and what a thread might write to is never handed out again.
  * Waiting costs next to nothing.
  */
+#include "collective/comm.h"
 #include "fault.h"
 
 #include <pthread.h>
@@ -110,7 +111,8 @@ static void check_timeout(int rank, int size, bool names_call)
                    fault_has(step, "%d ms", DEADLINE_MS),
                "%s", step->error.text);
     if (names_call)
-        CHECK_THAT(fault_has(step, "rank %d's last call was #1 all_reduce(3 f64, max)", victim) &&
+        CHECK_THAT(fault_has(step, "; its process is stopped, and it has not moved for ") &&
+                       fault_has(step, "rank %d's last call was #1 all_reduce(3 f64, max)", victim) &&
                        fault_has(step, "\"before\"") &&
                        fault_has(step, "test_stall.c:%d", (int)self->numbers[NUMBER_LINE]),
                    "%s", step->error.text);
@@ -124,6 +126,14 @@ static void check_timeout(int rank, int size, bool names_call)
 
 /* ---- Stopped before entering ----------------------------------------------------------------------------------- */
 
+/* So that what the error says of the victim does not depend on how fast it was. */
+static void await_stopped(const tutti_comm *comm)
+{
+    int ms = 0;
+    while (!tti_world_is_stopped(comm->world, victim) && ms++ < LONG_MS) usleep(1000);
+    CHECK(ms < LONG_MS);
+}
+
 static void stop_before(tutti_comm *comm, struct fault_rank *self)
 {
     struct fault_buffers buffers;
@@ -133,6 +143,7 @@ static void stop_before(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_all_reduce(tutti_within(tutti_named(comm, "before"), LONG_MS), x, y, 3, TUTTI_F64, TUTTI_MAX) == 0);
     fault_meet(comm);
     if (tutti_rank(comm) == victim) raise(SIGSTOP);
+    if (tutti_rank(comm) != victim) await_stopped(comm);
     if (tutti_rank(comm) != victim) bounded(comm);
     FAULT_CALL(self, comm, fault_op(the_op, &buffers));
     if (tutti_rank(comm) != victim) use_output_again(&buffers, self);

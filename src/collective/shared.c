@@ -48,14 +48,16 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
     char call[160], wait[64];
     uint64_t entry = newest_entry(comm, rank);
+    const char *stopped = tti_world_is_stopped(comm->world, tti_member(comm, rank)) ? "; its process is stopped" : "";
     describe_wait(comm, rank, wait);
     if (entry == 0) {
-        snprintf(text, bytes, "rank %d has called no collective on this comm yet%s", rank, wait);
+        snprintf(text, bytes, "rank %d has called no collective on this comm yet%s%s", rank, wait, stopped);
         return;
     }
     struct tti_call copy = *tti_call_of(comm, rank, entry >> 32);
     tti_call_describe(&copy, call, sizeof call);
-    snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)(entry >> 32), call, wait);
+    snprintf(text, bytes, "rank %d's last call was #%llu %s%s%s", rank, (unsigned long long)(entry >> 32), call, wait,
+             stopped);
 }
 
 static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)

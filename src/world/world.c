@@ -14,8 +14,10 @@
 #include "world/board.h"
 #include "world/build.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -292,6 +294,20 @@ bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms)
     if (tti_poll_until(pidfd, POLLIN, tti_now_ns() + timeout_ms * 1000000) != 0) return false;
     mark_process_ended(world, process);
     return true;
+}
+
+bool tti_world_is_stopped(const struct tti_world *world, int rank)
+{
+    const struct tti_process *process = &world->processes[world->segment->ranks[rank].process];
+    char path[64], text[512];
+    if (process->pidfd < 0) return false;
+    snprintf(path, sizeof path, "/proc/%d/stat", process->pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    const char *name_end = strrchr(text, ')'); /* the name before it may hold anything */
+    return name_end != NULL && (strncmp(name_end, ") T", 3) == 0 || strncmp(name_end, ") t", 3) == 0);
 }
 
 /* ---- Addresses ------------------------------------------------------------------------------------------------- */

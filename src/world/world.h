@@ -121,6 +121,9 @@ void tti_world_follow(struct tti_world *world);
  * is this process or has not ended by then. */
 bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms);
 
+/* Whether another process, that of this rank, is stopped by a signal or a debugger: for words. */
+bool tti_world_is_stopped(const struct tti_world *world, int rank);
+
 /* Whether this process may read the memory of all others: tried on each, before anyone depends on it. */
 bool tti_world_can_attach(const struct tti_world *world);
 
