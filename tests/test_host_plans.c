@@ -170,6 +170,125 @@ static void check_plan(enum tti_kind kind, int size, size_t count, uint64_t seed
     drop(subject);
 }
 
+/* ---- Meetings -------------------------------------------------------------------------------------------------- */
+
+/* Where a rank's buffers begin, in one memory. */
+struct lies {
+    size_t in, out;
+};
+
+static struct lies lies_at(const struct plan_check_op *op, int rank)
+{
+    const struct conf_layout *layout = &op->layouts[rank];
+    struct lies lies = {0, op->in_place[rank] ? 0 : (layout->in_count + 1) * op->element};
+    if (op->in_place[rank] && layout->inside == CONF_IN_INSIDE) lies.in = layout->own * op->element;
+    if (op->in_place[rank] && layout->inside == CONF_OUT_INSIDE) lies.out = layout->own * op->element;
+    return lies;
+}
+
+/* What a rank reads or writes in which phase, counted through all windows. */
+struct access {
+    int by, of, turn;
+    bool writes;
+    uint64_t begin, end;
+};
+
+enum { ACCESSES_MOST = 4096, TEMP_AT = 1 << 30 };
+
+static struct {
+    struct access list[ACCESSES_MOST];
+    int count;
+} accesses;
+
+static uint64_t address_of(const struct subject *subject, const struct tti_region *at)
+{
+    struct lies lies = lies_at(&subject->op, at->rank);
+    return at->offset + (at->space == TTI_IN ? lies.in : at->space == TTI_OUT ? lies.out : TEMP_AT);
+}
+
+static void note(const struct subject *subject, struct access access, const struct tti_region *at, uint64_t bytes)
+{
+    if (bytes == 0) return;
+    if (accesses.count == ACCESSES_MOST) exit(2);
+    access.of = at->rank;
+    access.begin = address_of(subject, at);
+    access.end = access.begin + bytes;
+    accesses.list[accesses.count++] = access;
+}
+
+static void note_step(const struct subject *subject, const struct tti_plan *plan, const struct tti_step *step, int by,
+                      int turn)
+{
+    struct access reads = {.by = by, .turn = turn}, writes = {.by = by, .turn = turn, .writes = true};
+    uint64_t partial = step->bytes / subject->op.element * subject->op.accumulator;
+    switch ((enum tti_step_kind)step->kind) {
+    case TTI_STEP_FOLD:
+        for (int i = 0; i < step->sources; i++) {
+            const struct tti_part *part = &plan->parts[step->first + (uint32_t)i];
+            note(subject, reads, &part->at, part->partial ? partial : step->bytes);
+        }
+        note(subject, writes, &step->target, step->value == 0 ? partial : step->bytes);
+        break;
+    case TTI_STEP_COPY: /* in place: to where it is */
+        if (step->source.rank == by && address_of(subject, &step->source) == address_of(subject, &step->target)) break;
+        note(subject, reads, &step->source, step->bytes);
+        note(subject, writes, &step->target, step->bytes);
+        break;
+    case TTI_STEP_SEND: note(subject, reads, &step->source, step->bytes); break;
+    case TTI_STEP_RECV: note(subject, writes, &step->target, step->bytes); break;
+    default: break;
+    }
+}
+
+static bool meet_between(enum tti_kind kind, int earlier, int later)
+{
+    for (int turn = earlier + 1; turn <= later; turn++)
+        if (tti_hosts_meet(kind, (enum tti_phase)(turn % TTI_PHASES))) return true;
+    return false;
+}
+
+/* Nobody writes what another reads or writes, unless their host has met in between. */
+static bool disturbs(enum tti_kind kind, const struct access *one, const struct access *other)
+{
+    if (one->by == other->by || one->of != other->of || !(one->writes || other->writes)) return false;
+    if (one->begin >= other->end || other->begin >= one->end) return false;
+    return one->turn < other->turn ? !meet_between(kind, one->turn, other->turn)
+                                   : !meet_between(kind, other->turn, one->turn);
+}
+
+static void note_window(const struct subject *subject, int turn)
+{
+    for (int rank = 0; rank < subject->op.size; rank++)
+        for (int phase = 0; phase < TTI_PHASES; phase++) {
+            const struct tti_plan *plan = &subject->plans[rank][phase];
+            for (size_t i = 0; i < plan->count; i++) note_step(subject, plan, &plan->steps[i], rank, turn + phase);
+        }
+}
+
+static void check_meetings(enum tti_kind kind, int size, uint64_t seed)
+{
+    enum { WINDOW = 64 };
+    struct subject *subject = make(kind, size, 1 + conf_hash(seed, 6) % 48, seed);
+    char text[400];
+    subject->op.element = 4;
+    subject->op.accumulator = conf_hash(seed, 8) % 2 == 0 ? 4 : 8;
+    fill_shapes(subject);
+    uint64_t bytes = tti_hosts_bytes(&subject->hosts, &subject->shapes[0]);
+    accesses.count = 0;
+    for (uint64_t begin = 0, turn = 0; begin < bytes; begin += WINDOW, turn += TTI_PHASES) {
+        build(subject, (struct tti_part_of_all){begin, bytes - begin < WINDOW ? bytes - begin : WINDOW});
+        note_window(subject, (int)turn);
+    }
+    const struct access *bad = NULL;
+    for (int i = 0; i < accesses.count && bad == NULL; i++)
+        for (int k = 0; k < i && bad == NULL; k++)
+            if (disturbs(kind, &accesses.list[i], &accesses.list[k])) bad = &accesses.list[i];
+    describe(subject, text, sizeof text);
+    check(bad == NULL, "%s: rank %d disturbs another in phase %d of window %d", text, bad == NULL ? -1 : bad->by,
+          bad == NULL ? -1 : bad->turn % TTI_PHASES, bad == NULL ? -1 : bad->turn / TTI_PHASES);
+    drop(subject);
+}
+
 /* ---- Real data ------------------------------------------------------------------------------------------------- */
 
 struct buffers {
@@ -183,9 +302,9 @@ static void fill_buffers(const struct plan_check_op *op, const struct conf_table
 {
     const struct conf_layout *layout = &op->layouts[rank];
     size_t element = op->element;
-    buffers->out = op->in_place[rank] ? 0 : (layout->in_count + 1) * element;
-    if (op->in_place[rank] && layout->inside == CONF_IN_INSIDE) buffers->in = layout->own * element;
-    if (op->in_place[rank] && layout->inside == CONF_OUT_INSIDE) buffers->out = layout->own * element;
+    struct lies lies = lies_at(op, rank);
+    buffers->in = lies.in;
+    buffers->out = lies.out;
     buffers->bytes = (layout->in_count + layout->out_count + 1) * element;
     buffers->memory = malloc(buffers->bytes);
     buffers->wanted = malloc(buffers->bytes);
@@ -464,6 +583,9 @@ int main(int argc, char **argv)
         for (int i = 0; i < COVERED; i++)
             for (int again = 0; again < (SANITIZED ? 6 : 30); again++)
                 check_plan(covered[i], size, conf_hash(seed, 6) % (again % 2 == 0 ? 12 : 500), seed + 1), seed++;
+    for (int size = 2; size <= 8; size++)
+        for (int i = 1; i < COVERED; i++)
+            for (int again = 0; again < 20; again++) check_meetings(covered[i], size, seed++);
     for (int size = 1; size <= CONF_RANKS_MOST; size++) check_ranges(size);
     check_all_data(seed);
     check_traffic(2, 2);
