@@ -492,7 +492,7 @@ static void test_copy(void)
 static void test_copy_across(void)
 {
     static const size_t sizes[] = {0, 1023, 1024, 4095, 4097, 8192};
-    struct tti_ferry ferry = {.slow = 1000};
+    struct tti_ferry ferry = {.pace = TTI_SLOW};
     for (int turn = 0; turn < 3000; turn++) {
         size_t bytes = sizes[turn % 6], shift = pick(64);
         unsigned char *to = place(0, bytes, shift, NULL);

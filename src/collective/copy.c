@@ -16,13 +16,16 @@ enum {
     SET_LINES = 4,
     VECTOR_LEAST = 2048, /* from here on the C library may use an instruction that is slow across cores, */
     VECTOR_MOST = 65536, /* and up to here what it does better hardly counts */
-    SLOW_NS = 12,        /* for a line, until it is there: what a streamed one takes, and a little more */
-    TIMED = 32,          /* one in so many is */
-    TRIAL = 16,          /* go to the caches, */
-    TRIAL_TIMED = 8,     /* of which one in so many is timed, */
-    PERIOD = 1024,       /* of so many, though lines have been slow */
-    BLOCK_BYTES = 4096,  /* to targets that are written in turn: read from memory once, then from the first cache */
-    TURN_BYTES = 4096    /* of a mixed copy, before it turns to its other half */
+    FAST_NS = 9,         /* for a line, until it is there, at most; */
+    PLAIN_NS = 20,       /* twice what a streamed one takes */
+    PLAIN_AGAIN_NS = 14,
+    WORSE_ENOUGH = 3,   /* in a row: one may have been interrupted */
+    TIMED = 32,         /* one in so many is */
+    TRIAL = 16,         /* are made as if lines were fast, */
+    TRIAL_TIMED = 8,    /* of which one in so many is timed, */
+    PERIOD = 1024,      /* of so many, though they have not been */
+    BLOCK_BYTES = 4096, /* to targets that are written in turn: read from memory once, then from the first cache */
+    TURN_BYTES = 4096   /* of a mixed copy, before it turns to its other half */
 };
 
 /* Bytes up to where `pointer` has whole lines, `bytes` at most. */
@@ -188,20 +191,44 @@ static int64_t now_when_stored(void)
     return tti_now_ns();
 }
 
-/* While lines are slow most copies are streamed; some go to the caches, to see whether that is still so. */
+static bool tries(const struct tti_ferry *ferry)
+{
+    return ferry->pace != TTI_FAST && ferry->turn % PERIOD < TRIAL;
+}
+
+enum tti_pace tti_ferry_pace(const struct tti_ferry *ferry)
+{
+    return tries(ferry) ? TTI_FAST : ferry->pace;
+}
+
+/* A line has taken so long, in a trial or at the ferry's pace. */
+static void judge(struct tti_ferry *ferry, int64_t ns, bool trial)
+{
+    bool worse = !trial && ns > (ferry->pace == TTI_FAST ? FAST_NS : PLAIN_NS);
+    ferry->worse = worse ? ferry->worse + 1 : 0;
+    if (trial && ns <= FAST_NS)
+        ferry->pace = TTI_FAST;
+    else if (trial && ns <= PLAIN_AGAIN_NS)
+        ferry->pace = TTI_PLAIN;
+    else if (ferry->worse >= WORSE_ENOUGH && ferry->pace < TTI_SLOW) {
+        ferry->pace++;
+        ferry->worse = 0;
+    }
+}
+
 void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from)
 {
     if (bytes < from || tti_sim != NULL) {
         tti_copy(dst, src, bytes, TTI_CACHED);
         return;
     }
-    uint32_t turn = ferry->turn++ % PERIOD, every = tti_ferry_is_slow(ferry) ? TRIAL_TIMED : TIMED;
-    bool streams = tti_ferry_is_slow(ferry) && turn >= TRIAL, timed = !streams && turn % every == every - 1;
+    bool trial = tries(ferry), streams = !trial && ferry->pace == TTI_SLOW;
+    uint32_t every = trial ? TRIAL_TIMED : TIMED;
+    bool timed = !streams && ferry->turn % every == every - 1;
+    ferry->turn++;
     int64_t start = timed ? now_when_stored() : 0;
     tti_copy(dst, src, bytes, streams ? TTI_STREAMED : TTI_CACHED);
-    if (!timed) return;
-    bool slow = now_when_stored() - start > (int64_t)(bytes / LINE_BYTES) * SLOW_NS;
-    ferry->slow = slow ? ferry->slow + 1 : 0;
+    if (timed) judge(ferry, (now_when_stored() - start) / (int64_t)(bytes / LINE_BYTES), trial);
 }
 
 void tti_swap(void *one, void *other, size_t bytes)

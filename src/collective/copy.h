@@ -22,22 +22,22 @@ static inline enum tti_store tti_store_past(uint64_t footprint, uint64_t fits)
 
 void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store);
 
-/* Copies to memory that another core reads next, and has read before. Lines that it has had come back fast where the cores
- * share a cache; where they do not, whole pages are there sooner if they go past the caches. Which it is changes while
- * programs run, as hosts move the cores of their guests: so it is found by timing one copy in some. One of these for each
- * caller. */
+/* Copies to memory that another core reads next, and has read before. How fast lines come back that it has had depends on
+ * where the cores are, which changes while programs run, as hosts move the cores of their guests: so it is found by timing
+ * one copy in some. One of these for each caller.
+ *   FAST   where cores share a cache: the less memory is written in turn, the faster
+ *   PLAIN  where they do not
+ *   SLOW   where whole pages are there sooner if they go past the caches */
+enum tti_pace { TTI_FAST, TTI_PLAIN, TTI_SLOW };
 struct tti_ferry {
     uint32_t turn;
-    uint32_t slow; /* timed copies in a row that were */
+    uint32_t worse; /* timed copies in a row that were slower than their pace */
+    enum tti_pace pace;
 };
 /* `from`: how many bytes may go past the caches. Fewer arrive later that way, whatever the caches; in bursts, where many copies
  * are on their way at once, it is how fast they go that counts. */
 enum { TTI_ACROSS_FROM = 4096, TTI_ACROSS_FROM_IN_BURSTS = 1024 };
-enum { TTI_SLOW_ENOUGH = 3 }; /* in a row: one may have been interrupted */
-static inline bool tti_ferry_is_slow(const struct tti_ferry *ferry)
-{
-    return ferry->slow >= TTI_SLOW_ENOUGH;
-}
+enum tti_pace tti_ferry_pace(const struct tti_ferry *ferry); /* of the next copy */
 void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from);
 
 /* To several, each of which may be src itself (nothing to do there) but not overlap it otherwise. */

@@ -101,7 +101,7 @@ static void carry(struct tti_messages *messages, void *target, const void *data,
  * large notes use every other cell only. */
 static unsigned span_for(const struct tti_messages *messages, size_t length)
 {
-    return length > TTI_CELL_BYTES / 2 && !tti_ferry_is_slow(&messages->ferry) ? 2 : 1;
+    return length > TTI_CELL_BYTES / 2 && tti_ferry_pace(&messages->ferry) == TTI_FAST ? 2 : 1;
 }
 
 static bool put(struct tti_box *box, const struct tti_note *note, const void *data, size_t length)
