@@ -2,33 +2,62 @@
  *
  * Ranks that share memory and differ, in their calls or in the counts of a v-form: what all of them are told.
  */
+#include "base/log.h"
 #include "collective/comm.h"
 #include "collective/executor.h"
+#include <stdio.h>
 
-tutti_status tti_op_mismatch(struct tti_op *op, int peer)
+/* Of the operation that `peer` and this rank have entered: whether they had made other calls by then. */
+static bool differs_at(const tutti_comm *comm, int peer, uint64_t sequence)
 {
-    tutti_comm *comm = op->comm;
-    uint64_t first = comm->sequence;
-    for (uint64_t back = comm->window - 1; back > 0; back--) {
-        if (comm->sequence <= back) continue;
-        uint64_t sequence = comm->sequence - back;
-        uint64_t mine = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
-        uint64_t other = atomic_load_explicit(&tti_slot_of(comm, peer, sequence)->entry, memory_order_acquire);
-        if (mine >> 32 != other >> 32 || ((mine ^ other) & ~UINT64_C(1)) == 0) continue;
-        first = sequence;
-        break;
-    }
-    struct tti_call ours = first == comm->sequence ? op->call : *tti_call_of(comm, comm->rank, first);
+    uint64_t mine = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
+    uint64_t other = atomic_load_explicit(&tti_slot_of(comm, peer, sequence)->entry, memory_order_acquire);
+    return mine >> 32 == other >> 32 && ((mine ^ other) & ~UINT64_C(1)) != 0;
+}
+
+/* The first that is known, up to the one that this rank is at. */
+static uint64_t first_difference(const tutti_comm *comm, int peer)
+{
+    for (uint64_t back = comm->window - 1; back > 0; back--)
+        if (comm->sequence > back && differs_at(comm, peer, comm->sequence - back)) return comm->sequence - back;
+    return comm->sequence;
+}
+
+/* `call`: the one that this rank is at. */
+static void describe_difference(const tutti_comm *comm, int peer, const struct tti_call *call, char *text, size_t bytes)
+{
+    uint64_t first = first_difference(comm, peer);
+    struct tti_call ours = first == comm->sequence ? *call : *tti_call_of(comm, comm->rank, first);
     struct tti_call theirs = *tti_call_of(comm, peer, first);
     char our_text[160], their_text[160], which[96];
     tti_call_describe(&ours, our_text, sizeof our_text);
     tti_call_describe(&theirs, their_text, sizeof their_text);
     tti_call_compare(&ours, &theirs, which, sizeof which);
-    return tti_comm_break(
-        comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer,
-        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s%s; all ranks must make "
-        "the same calls in the same order",
+    snprintf(
+        text, bytes,
+        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s%s; all ranks must make the same "
+        "calls in the same order",
         (unsigned long long)first, comm->rank, our_text, peer, their_text, which);
+}
+
+tutti_status tti_op_mismatch(struct tti_op *op, int peer)
+{
+    char text[640];
+    describe_difference(op->comm, peer, &op->call, text, sizeof text);
+    return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer, "%s", text);
+}
+
+void tti_leave_compare(const tutti_comm *comm, const struct tti_call *call)
+{
+    char text[640];
+    atomic_thread_fence(memory_order_seq_cst); /* of two that leave at the same time one sees the other */
+    for (int peer = 0; peer < comm->size; peer++) {
+        if (!differs_at(comm, peer, comm->sequence)) continue;
+        if (tti_call_of(comm, peer, comm->sequence)->kind != TTI_LEAVE) continue; /* that one gets an error */
+        describe_difference(comm, peer, call, text, sizeof text);
+        tti_log(TUTTI_WARN, "rank %d leaves a comm whose %s", comm->rank, text);
+        return;
+    }
 }
 
 static tutti_status counts_differ(struct tti_op *op, int from, uint64_t sent, int to, uint64_t received)

@@ -12,6 +12,9 @@ tutti_status tti_shared_open(struct tti_op *op);
 
 /* Breaks the comm: this rank and `peer` have made different calls. Names the first of those that both still hold. (differ.c) */
 __attribute__((cold)) tutti_status tti_op_mismatch(struct tti_op *op, int peer);
+/* This rank has entered `call`, by which it leaves: warns if one that has left before had made other calls, which nobody has
+ * noticed. A root may have given what the others have not taken yet. */
+void tti_leave_compare(const tutti_comm *comm, const struct tti_call *call);
 /* Of a v-form, once all have entered: whether what one sends is what the other receives. */
 tutti_status tti_op_check_counts(struct tti_op *op);
 

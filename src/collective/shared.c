@@ -261,6 +261,7 @@ static void end_calls(tutti_comm *comm)
         *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
         atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
         atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
+        tti_leave_compare(comm, &op->call);
     }
     atomic_store_explicit(&comm->posts[comm->rank].left, TTI_CALLS_NO_MORE, memory_order_release);
     tti_comm_ring(comm, true);
