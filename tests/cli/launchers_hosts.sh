@@ -169,4 +169,9 @@ fi
 
 # ---- tutti run itself
 launched 'tutti run --hosts' "$TUTTI" run --hosts a,b --ssh "$DIR/shell" --no-prefix -n 2 ./hello
+launch env TUTTI_RANKS=2 "$TUTTI" run --hosts a,b --ssh "$DIR/shell" -n 2 "$TUTTI" bench all -b 8 -e 64K -f 64 -n 2 -w 1 -m 1 \
+    --floor 0
+check 'every operation, of threads of processes of both: status' 0 $STATUS
+matches 'of eight ranks' '8 ranks as .*, transport shm\+tcp,' "$OUT"
+matches 'with nothing wrong' '# wrong elements: 0$' "$OUT"
 finish
