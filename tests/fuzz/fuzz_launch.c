@@ -92,8 +92,39 @@ static void talk_to_store(const uint8_t *data, size_t bytes, bool old)
     close(other);
 }
 
+/* What launchers set where all is well. */
+static const char *const launchers[][8] = {
+    {"TORCHELASTIC_RUN_ID=r", "RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=a", "MASTER_PORT=5"},
+    {"PMIX_NAMESPACE=n", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"},
+    {"SLURM_JOB_ID=7", "SLURM_STEP_ID=1", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_NODELIST=n[1-2]",
+     "SLURM_STEP_NUM_NODES=2"},
+    {"TUTTI_JOB=j", "TUTTI_RANK=1", "TUTTI_SIZE=2"},
+    {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=5"},
+    {NULL},
+};
+enum { LAUNCHERS = sizeof launchers / sizeof *launchers };
+
+static void begin_environment(unsigned launcher)
+{
+    (void)clearenv();
+    for (int i = 0; i < 8 && launchers[launcher][i] != NULL; i++) putenv((char *)(uintptr_t)launchers[launcher][i]);
+}
+
+/* The line's first byte says which: one of any launcher's, or of this one's; as it is, or longer than any text is kept. */
+static void set_variable(const char *name, const char *line, unsigned launcher)
+{
+    const char *own = launchers[launcher][(unsigned char)line[0] / 4 % 8], *value = line + 1;
+    char text[8192], own_name[64];
+    size_t length = strlen(value), used = 0;
+    bool repeated = (line[0] & 2) != 0;
+    if (own != NULL) snprintf(own_name, sizeof own_name, "%.*s", (int)strcspn(own, "="), own);
+    do used += (size_t)snprintf(text + used, sizeof text - used, "%s", value);
+    while (repeated && length > 0 && used + length < sizeof text);
+    setenv((line[0] & 1) != 0 && own != NULL ? own_name : name, text, 1);
+}
+
 /* Values by lines, the first of each line choosing the variable. */
-static void read_environment(const uint8_t *data, size_t bytes)
+static void read_environment(const uint8_t *data, size_t bytes, unsigned launcher)
 {
     static const char *const names[] = {"TORCHELASTIC_RUN_ID",
                                         "RANK",
@@ -124,11 +155,11 @@ static void read_environment(const uint8_t *data, size_t bytes)
     enum { NAMES = sizeof names / sizeof *names };
     char copy[4097], *rest = NULL, reason[300] = "";
     tutti_launch launch;
-    (void)clearenv();
+    begin_environment(launcher);
     memcpy(copy, data, bytes);
     copy[bytes] = '\0';
     for (char *line = strtok_r(copy, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
-        setenv(names[(unsigned char)line[0] % NAMES], line + 1, 1);
+        set_variable(names[(unsigned char)line[0] % NAMES], line, launcher);
     tutti_status status = tutti_launch_read(&launch, reason, sizeof reason);
     must(status == TUTTI_OK || reason[0] != '\0');
     if (status != TUTTI_OK) return;
@@ -144,6 +175,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     else if (data[0] % 4 == 1)
         talk_to_store(data + 1, bytes - 1, data[0] >= 128);
     else
-        read_environment(data + 1, bytes - 1);
+        read_environment(data + 1, bytes - 1, (data[0] >> 2) % LAUNCHERS);
     return 0;
 }

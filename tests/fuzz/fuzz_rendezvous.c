@@ -67,12 +67,23 @@ static void read_card(const uint8_t *data, size_t bytes)
     tcp = NULL;
 }
 
+/* What came again and again, up to the length that it says, which may be more than that of any card. */
+static void read_long_card(const uint8_t *data, size_t bytes)
+{
+    uint8_t card[2 * sizeof(struct tti_tcp_card)];
+    size_t length = bytes < 2 ? 0 : (data[0] | (size_t)data[1] << 8) % sizeof card;
+    for (size_t i = 0; i < length; i++) card[i] = data[i % bytes];
+    read_card(card, length);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     if (bytes < 2 || bytes > 60000) return 0;
     int size = 1 + (data[0] >> 4);
     bool root = (data[0] & 1) != 0, help = (data[0] & 2) != 0;
-    if ((data[0] & 4) != 0)
+    if ((data[0] & 12) == 12)
+        read_long_card(data + 1, bytes - 1);
+    else if ((data[0] & 4) != 0)
         read_card(data + 1, bytes - 1);
     else
         parse(data + 1, bytes - 1, root, size, help);
