@@ -9,7 +9,14 @@ endif()
 if(man_page)
     install(FILES ${man_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
-install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
+
+# README.md beside the rest of the documentation, its link to the header to where that goes
+file(RELATIVE_PATH to_headers /${CMAKE_INSTALL_DOCDIR} /${CMAKE_INSTALL_INCLUDEDIR})
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS README.md)
+file(READ README.md readme)
+string(REPLACE "](include/" "](${to_headers}/" readme "${readme}")
+file(WRITE ${CMAKE_BINARY_DIR}/README.md "${readme}")
+install(FILES LICENSE ${CMAKE_BINARY_DIR}/README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.c")
 
 # pkg-config

@@ -24,6 +24,15 @@ for file in "$root/include/tutti/tutti.h" "$root/bin/tutti" "$root/share/man/man
     "$root/share/doc/tutti/examples/ddp.c"; do
     [ -e "$file" ] || { echo "not installed: $file"; exit 1; }
 done
+find "$root/share/doc/tutti" -name '*.md' | while read -r page; do
+    { grep -o '](\.*[a-zA-Z/][^):]*)' "$page" || true; } | sed 's/^](//; s/[#)].*//' | while read -r link; do
+        [ -e "$(dirname "$page")/$link" ] || echo "$page: there is no $link"
+    done
+done > "$dir/links"
+if [ -s "$dir/links" ]; then
+    cat "$dir/links"
+    exit 1
+fi
 if grep -rlI "$dir/stage\|$SRC" "$libdir/pkgconfig" "$libdir/cmake"; then
     echo "these name a folder that only exists while building"
     exit 1
