@@ -92,12 +92,11 @@ static void check_killed(struct fault_world *world)
 }
 
 /* In a ring of messages, who has noticed first is gone before the last ones notice: they wait for it, not for the dead. */
-static void test_killed(int op, int size, int turn)
+static void test_killed(int op, int size, int turn, const char *setting)
 {
     static const size_t counts[] = {2, 3000, 200000};
-    static const char *const hosts[] = {"TUTTI_HOST_PROCESSES=2", "TUTTI_HOST_PROCESSES=3"};
     struct fault_world world = {.size = size, .processes = true, .body = call_until_lost, .meanwhile = kill_one};
-    world.settings[0] = hosts[turn / 2 % 2];
+    world.settings[0] = setting;
     the_op = op;
     the_count = counts[turn % 3];
     shared_memory = turn % 2;
@@ -327,8 +326,11 @@ static void test_beside(int rank, const char *setting)
 int main(void)
 {
     fault_begin(110);
-    for (int turn = 0; turn < (SANITIZED ? 6 : 28); turn++) test_killed(ops[turn % OPS], 4, turn);
-    for (int turn = 0; turn < (SANITIZED ? 3 : 12); turn++) test_killed(FAULT_SENDRECV, 5, turn);
+    static const char *const hosts[] = {"TUTTI_HOST_PROCESSES=2", "TUTTI_HOST_PROCESSES=3"};
+    for (int turn = 0; turn < (SANITIZED ? 6 : 28); turn++) test_killed(ops[turn % OPS], 4, turn, hosts[turn / 2 % 2]);
+    for (int turn = 0; turn < (SANITIZED ? 3 : 12); turn++) test_killed(FAULT_SENDRECV, 5, turn, hosts[turn / 2 % 2]);
+    for (int op = 0; op < FAULT_OPS; op++)
+        for (int turn = op; turn < op + (SANITIZED ? 1 : 2); turn++) test_killed(op, 3, turn, "TUTTI_TRANSPORT=tcp");
     test_forked("TUTTI_TRANSPORT=tcp");
     test_forked("TUTTI_HOST_PROCESSES=2");
     test_forked("TUTTI_TRANSPORT=shm");
