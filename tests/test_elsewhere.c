@@ -154,6 +154,43 @@ static void meet_in_turn(tutti_comm *comm, struct fault_rank *self)
     FAULT_CALL(self, comm, rank == 2 ? tutti_barrier(comm) : tutti_recv(comm, &x, 1, TUTTI_F32, rank + 1, 3, NULL));
 }
 
+/* Rank 0 waits in a message for rank 1, which waits for rank 2 in a call that rank 2 has not made yet: it waits for rank 0 in
+ * one before. */
+static void meet_around(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 0, all[3];
+    int rank = tutti_rank(comm);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    fault_meet(comm);
+    if (rank == 1) CHECK(tutti_gather(comm, &x, NULL, 1, TUTTI_F32, 2) == TUTTI_OK);
+    FAULT_CALL(self, comm,
+               rank == 0   ? tutti_recv(comm, &x, 1, TUTTI_F32, 1, 3, NULL)
+               : rank == 1 ? tutti_broadcast(comm, &x, &x, 1, TUTTI_F32, 2)
+                           : tutti_gather(comm, &x, all, 1, TUTTI_F32, 2));
+}
+
+static void test_around(void)
+{
+    for (int way = 0; way < 5; way++) {
+        struct fault_world world = {.size = 3, .processes = way % 2 != 0 || way == 4, .body = meet_around};
+        world.settings[0] = way < 2   ? "TUTTI_TRANSPORT=shm"
+                            : way < 4 ? "TUTTI_TRANSPORT=tcp"
+                                      : "TUTTI_HOST_PROCESSES=2";
+        world.settings[1] = "TUTTI_DEADLINE_MS=20000";
+        fault_title("a message and two collectives in turn; %s, %s", world.processes ? "processes" : "threads",
+                    world.settings[0]);
+        fault_run(&world);
+        for (int rank = 0; rank < 3; rank++) {
+            const struct fault_step *step = fault_shared->ranks[rank].steps;
+            CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && fault_has(step, "rank 0 waits in recv with tag 3 at ") &&
+                           fault_has(step, "for rank 1, which waits for rank 0 in a collective; rank 1's last call was "
+                                           "#3 broadcast("),
+                       "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+            fault_time("a message that meets a collective: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
+        }
+    }
+}
+
 static void test_in_turn(void)
 {
     for (int way = 0; way < 4; way++) {
@@ -219,6 +256,22 @@ static void need_others(tutti_comm *comm, struct fault_rank *self)
     FAULT_CALL(self, comm, tutti_broadcast(comm, &y, &y, 1, TUTTI_F32, 2));
     if (rank == 1) FAULT_CALL(self, comm, tutti_send(comm, &y, 1, TUTTI_F32, 0, 0));
     FAULT_CALL(self, comm, tutti_barrier(comm));
+}
+
+/* Rank 2 waits for rank 0, and so does rank 1 soon for rank 2; but rank 0 has its message by then. */
+static void go_around(tutti_comm *comm, struct fault_rank *self)
+{
+    float y = 0, all[3];
+    int rank = tutti_rank(comm);
+    for (int round = 0; round < 4; round++) {
+        if (rank == 1) fault_sleep_ms(ASKED_MS);
+        if (rank == 1) FAULT_CALL(self, comm, tutti_gather(comm, &y, NULL, 1, TUTTI_F32, 2));
+        if (rank == 1) FAULT_CALL(self, comm, tutti_send(comm, &y, 1, TUTTI_F32, 0, 0));
+        if (rank == 0) FAULT_CALL(self, comm, tutti_recv(comm, &y, 1, TUTTI_F32, 1, 0, NULL));
+        if (rank == 0) fault_sleep_ms(ASKED_MS);
+        if (rank != 1) FAULT_CALL(self, comm, tutti_gather(comm, &y, all, 1, TUTTI_F32, 2));
+        FAULT_CALL(self, comm, tutti_broadcast(comm, &y, &y, 1, TUTTI_F32, 2));
+    }
 }
 
 /* Rank 1 has its message under way and waits in the collective; while it is stopped it cannot take part in it. */
@@ -290,6 +343,7 @@ static void test_uncertain(bool processes)
     run_well("the collective is not waited for to its end", look_in, processes, NULL);
     run_well("the collective does not need the rank", need_others, processes, NULL);
     run_well("the answer comes late", answer_late, processes, NULL);
+    run_well("three wait in turn, and go on", go_around, processes, NULL);
     if (processes) run_well("the message is under way", have_it_under_way, true, stop_rank_1);
 }
 
@@ -299,5 +353,6 @@ int main(void)
     fault_everywhere(test_uncertain, &over_tcp);
     test_certain();
     test_in_turn();
+    test_around();
     return fault_end();
 }

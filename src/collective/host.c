@@ -167,24 +167,50 @@ static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
 }
 
 /* Whether this rank, in a blocking collective with nothing else in flight, cannot go on without the peer. */
-static bool is_stuck(const struct tti_lanes *lanes, int peer)
+static bool is_stuck(const struct tti_lanes *lanes, int peer, int awaited)
 {
     const struct tti_past_call *now = tti_past_call(lanes, lanes->sequence);
     const struct tti_lane *lane = tti_lane_at(lanes, peer);
     if (now == NULL) return false;
+    if (peer == awaited && tti_local_awaits(lanes->comm, (enum tti_kind)now->call.kind, peer)) return true;
     return (lane != NULL && lane->posted != NULL) || tti_call_depends(&now->call, lanes->comm->rank, peer);
 }
 
-/* Those that have asked out of a message, are behind, and are needed. */
-static void ask_back(struct tti_lanes *lanes)
+/* Those that have asked out of a message, are behind, and are needed; else they hear who is. */
+static void ask_back(struct tti_lanes *lanes, int awaited)
 {
+    int third = is_stuck(lanes, awaited, awaited) ? awaited : -1;
     TTI_TABLE_EACH(place, &lanes->peers)
     {
         struct tti_lane *lane = lanes->peers.values[place];
-        if (!lane->in_message || lane->sequence >= lanes->sequence || !is_stuck(lanes, lane->peer)) continue;
-        lane->in_message = false;
-        tti_lane_ask(lanes, lane->peer, TTI_ASK_STUCK);
+        int needed = is_stuck(lanes, lane->peer, awaited) ? lane->peer : third;
+        bool told = lane->told_stuck == needed + 1 && lane->told_in == lanes->sequence;
+        if (!lane->in_message || lane->sequence >= lanes->sequence || needed < 0 || told) continue;
+        lane->told_stuck = needed + 1;
+        lane->told_in = lanes->sequence;
+        tti_lane_ask(lanes, lane->peer, TTI_ASK_STUCK, needed);
     }
+}
+
+/* The newest call of a rank that cannot end it before this one has called it, or `third` has, which is set then; NULL: there
+ * is no such call, as far as it has said. */
+static const struct tti_past_call *stuck_call(const struct tti_lanes *lanes, int rank, int *third)
+{
+    const struct tti_lane *lane = tti_lane_at(lanes, rank);
+    const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
+    if (told == NULL || !lane->stuck || told->sequence <= lanes->sequence) return NULL;
+    *third = lane->stuck_for == lanes->comm->rank ? -1 : lane->stuck_for;
+    return told;
+}
+
+/* Whether the peer waits for this rank, or for a third one that does so in an earlier call. */
+static bool waits_here(const struct tti_lanes *lanes, int peer)
+{
+    int third = -1, fourth = -1;
+    const struct tti_past_call *call = stuck_call(lanes, peer, &third);
+    if (call == NULL || third < 0) return call != NULL;
+    const struct tti_past_call *before = stuck_call(lanes, third, &fourth);
+    return before != NULL && fourth < 0 && before->sequence < call->sequence;
 }
 
 static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_waitable *waitable)
@@ -193,7 +219,7 @@ static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_wai
     uint16_t in = (uint16_t)((waitable->kind + 1) * TTI_ASK_KIND);
     if (waitable->drives) return in;
     if (waitable->kind > TTI_LEAVE) return in | TTI_ASK_IN_MESSAGE;
-    return is_stuck(lanes, *waitable->waiting_for) ? in | TTI_ASK_STUCK : in;
+    return is_stuck(lanes, *waitable->waiting_for, *waitable->waiting_for) ? in | TTI_ASK_STUCK : in;
 }
 
 /* Along the ranks of this host, as their memory shows; of one that is elsewhere, as it has said. */
@@ -231,13 +257,11 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return false;
     tti_net_lock(lanes->net);
     int *asked = message ? &lanes->asked_for_message : &lanes->asked;
-    if (*asked != peer || (first && message)) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable));
+    if (*asked != peer || (first && message)) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable), peer);
     *asked = peer;
-    if (!message && !waitable->started) ask_back(lanes);
+    if (!message && !waitable->started) ask_back(lanes, peer);
     if (shows) tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, first);
-    const struct tti_lane *lane = tti_lane_at(lanes, peer);
-    const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
-    bool seen = told != NULL && lane->stuck && told->sequence > lanes->sequence;
+    bool seen = waits_here(lanes, peer);
     tti_net_unlock(lanes->net);
     return seen;
 }

@@ -280,7 +280,7 @@ const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes, uint64_
     return past->sequence == sequence ? past : NULL;
 }
 
-void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how)
+void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited)
 {
     struct tti_question question = {0};
     size_t count = 0;
@@ -291,6 +291,7 @@ void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how)
     tti_lane_say(lanes, peer,
                  (struct tti_frame_head){.kind = TTI_FRAME_ASK,
                                          .type = how,
+                                         .value = (uint64_t)awaited,
                                          .sequence = lanes->sequence,
                                          .signature = lanes->signature,
                                          .bytes = sizeof question},
@@ -328,6 +329,8 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     lane->asks = true;
     lane->in_message = (aside->head.type & TTI_ASK_IN_MESSAGE) != 0;
     lane->stuck = (aside->head.type & TTI_ASK_STUCK) != 0;
+    lane->stuck_for = aside->head.value < (uint64_t)lanes->comm->size ? (int)aside->head.value : peer;
+    lane->told_stuck = 0;
     lane->waits_in = aside->head.type / TTI_ASK_KIND;
     lane->asked_in = aside->head.sequence;
     lane->told_awaits = 0;

@@ -13,7 +13,8 @@
  *
  * A rank that asks out of a blocking message (TTI_ASK_IN_MESSAGE) is asked back by one that is in a blocking collective which
  * cannot end without it (TTI_ASK_STUCK). That comes after all that was sent before; so if the message is still missing then,
- * and the asker has not called that collective, both would wait for ever.
+ * and the asker has not called that collective, both would wait for ever. One whose collective needs a third rank says which:
+ * if that one is stuck in an earlier collective for lack of the asker, and has said so, all three would.
  *
  * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all
  * blame the rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a
@@ -41,8 +42,8 @@ enum {
 enum tti_frame_kind {
     TTI_FRAME_DATA = 1, /* of op `sequence` */
     TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
-    TTI_FRAME_ASK,      /* what was called as op `sequence`? data: the asker's call; type: how it waits */
-    TTI_FRAME_BREAK,    /* the comm is broken. data: tutti_error */
+    TTI_FRAME_ASK,   /* what was called as op `sequence`? data: the asker's call; type: how it waits; value: for whom */
+    TTI_FRAME_BREAK, /* the comm is broken. data: tutti_error */
     TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told;
                       * type: 1, its messages are still on their way, and it says so again after them */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
@@ -118,7 +119,10 @@ struct tti_lane {
     struct tti_question *question; /* its last, or NULL */
     bool asks;                     /* and it is not answered */
     int waits_in;                  /* the blocking call it asked out of: kind + 1; 0: none */
-    bool in_message, stuck;        /* how it waited when it asked; it is to be asked back; in its newest call */
+    bool in_message, stuck;        /* how it waited when it asked; it is to be asked back; in its newest call, */
+    int stuck_for;                 /* and for which rank */
+    int told_stuck;                /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
+    uint64_t told_in;              /* and in which op */
     uint64_t asked_in;             /* its op when it asked last */
     int told_awaits;               /* rank + 1 that it has been told this one waits for, since then; 0: none */
     int awaits;                    /* rank + 1 that it has said it waits for, */
@@ -219,8 +223,8 @@ struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer); /* made if need
 void tti_lane_answer(struct tti_lanes *lanes, int peer);
 const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes,
                                           uint64_t sequence); /* NULL: forgotten, or to come */
-/* Asks a peer to compare this rank's last calls with its own. */
-void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how);
+/* Asks a peer to compare this rank's last calls with its own; the rank that it waits for. */
+void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited);
 /* The newest call that it has told of, or NULL. */
 const struct tti_past_call *tti_lane_told(const struct tti_lane *lane);
 /* Whom the peer waits for in the op that runs or one before, as it has said lately; -1: it has not. */

@@ -95,13 +95,23 @@ static int blame(const tutti_comm *comm, int rank)
     return rank;
 }
 
-/* Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank has not made, or one of a
- * third rank in a call that needs both. Its slot cannot be used again before this rank has entered that call. */
-static bool is_stuck(const tutti_comm *comm, int peer, uint64_t sequence)
+static bool is_after(uint64_t entry, uint64_t sequence)
 {
-    int announced = atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire);
-    if (announced <= 0 || (announced & TTI_MAY_TURN) != 0) return false;
-    return announced == comm->rank + 1 || tti_call_depends(tti_call_of(comm, peer, sequence), peer, comm->rank);
+    return entry != 0 && (int32_t)((uint32_t)(entry >> 32) - (uint32_t)sequence) > 0;
+}
+
+/* Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank has not made, or one of a
+ * third rank in a call that needs both; or its call needs a third rank that has not entered it, and is stuck in an earlier
+ * one. Its slot cannot be used again before this rank has entered that call. */
+static bool is_stuck(const tutti_comm *comm, int peer, int turns)
+{
+    uint64_t entry = newest_entry(comm, peer);
+    int announced = atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire), third = announced - 1;
+    if (!is_after(entry, comm->sequence) || announced <= 0 || (announced & TTI_MAY_TURN) != 0) return false;
+    const struct tti_call *call = tti_call_of(comm, peer, entry >> 32);
+    if (third == comm->rank || tti_call_depends(call, peer, comm->rank)) return true;
+    bool behind = tti_call_depends(call, peer, third) && !is_after(newest_entry(comm, third), (entry >> 32) - 1);
+    return behind && turns > 0 && is_stuck(comm, third, turns - 1);
 }
 
 static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
@@ -112,10 +122,7 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
         atomic_store_explicit(&comm->posts[comm->rank].waits_in,
                               waitable == NULL ? 0 : (int64_t)(waitable->kind + 1) << 32 | (peer + 2),
                               memory_order_relaxed);
-    if (peer < 0) return false;
-    uint64_t entry = newest_entry(comm, peer);
-    if (entry == 0 || (int32_t)((uint32_t)(entry >> 32) - (uint32_t)comm->sequence) <= 0) return false;
-    return is_stuck(comm, peer, entry >> 32);
+    return peer >= 0 && is_stuck(comm, peer, comm->size);
 }
 
 /* ---- Sleeping -------------------------------------------------------------------------------------------------- */
