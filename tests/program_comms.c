@@ -102,8 +102,9 @@ bool program_comms_by_host(struct program_run *run, tutti_comm *comm)
         size += here;
         place += here && family->place[rank] < family->place[run->rank];
     }
-    /* where one has failed to make it, the others would wait for it */
-    if (program_fault_hits(run, run->action->family)) return program_ok(run, comm, tutti_comm_free(host), "comm_free");
+    /* where one has failed to make it, the others would wait for it: all decide alike, wherever the victim is by now */
+    if (program->fault.kind != FAULT_NONE && program->fault.kind != FAULT_STOP)
+        return program_ok(run, comm, tutti_comm_free(host), "comm_free");
     tutti_status status = tutti_all_reduce(host, &one, &sum, 1, TUTTI_I32, TUTTI_SUM);
     return program_ok(run, host, status, "all_reduce on a host") &&
            program_check(run, tutti_rank(host) == place && tutti_size(host) == size && sum == size,
