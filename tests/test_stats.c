@@ -36,6 +36,20 @@ static void check_counts(tutti_comm *comm)
     CHECK(after.memory_bytes >= sizeof in && after.memory_bytes < 64 << 20);
 }
 
+/* What pieces are packed into is made for the first call that has some, and kept. */
+static void check_memory(tutti_comm *comm)
+{
+    float x[8] = {0};
+    tutti_piece pieces[] = {{x, x, 3}, {x + 4, x + 4, 2}};
+    tutti_stats before = stats_of(comm);
+    CHECK(tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    tutti_stats first = stats_of(comm);
+    CHECK(tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(first.memory_bytes > before.memory_bytes + (64 << 10) &&
+          first.memory_bytes < before.memory_bytes + (64 << 20));
+    CHECK(stats_of(comm).memory_bytes == first.memory_bytes);
+}
+
 /* Each rank sends to the next, with and without a handle, small and large, and to itself; what is only looked for, or taken
  * back, is not counted. */
 static void check_messages(tutti_comm *comm)
@@ -146,6 +160,7 @@ static void use(tutti_comm *comm, struct fault_rank *self)
 {
     tutti_comm *other;
     check_counts(comm);
+    check_memory(comm);
     check_messages(comm);
     check_waits(comm, self);
     check_blame(comm);
