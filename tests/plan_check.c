@@ -492,8 +492,7 @@ static void make_all(struct checker *checker)
     for (int rank = 0; rank < checker->size; rank++) {
         checker->ranks[rank].clock.of[rank] = 1;
         renew(&bounces[rank], bounce / element, bounce);
-        size_t stage = element > TTI_PAYLOAD_BYTES ? 1 + (TTI_STAGE_BYTES - TTI_PAYLOAD_BYTES) / element
-                                                   : TTI_STAGE_BYTES / element;
+        size_t stage = element > TTI_PAYLOAD_BYTES ? 1 + (TTI_STAGE_ROOM) / element : TTI_STAGE_BYTES / element;
         for (int slot = 0; slot < SLOTS; slot++) renew(&stages[slot][rank], stage, TTI_STAGE_BYTES);
         for (int op = 0; op < checker->op_count; op++) make_user(checker, op, rank);
     }

@@ -28,8 +28,8 @@ static struct plan_check_op *make(enum tti_kind kind, enum tti_path path, int si
     op->size = size;
     op->element = element;
     op->bounce_bytes = BOUNCE_BYTES;
-    op->tuning = (tutti_tuning){.one_shot = TTI_STAGE_BYTES - TTI_PAYLOAD_BYTES,
-                                .staged = TTI_STAGE_BYTES - TTI_PAYLOAD_BYTES,
+    op->tuning = (tutti_tuning){.one_shot = TTI_STAGE_ROOM,
+                                .staged = TTI_STAGE_ROOM,
                                 .stream = NEVER,
                                 .chunk = hash >> 16 & 1 ? CHUNK_BYTES : BOUNCE_BYTES,
                                 .tree = hash >> 17 & 1 ? 0 : NEVER,

@@ -49,7 +49,7 @@ static size_t align(size_t bytes)
 }
 
 struct layout {
-    size_t posts, slots, calls, tables, channels, bounce, end;
+    size_t posts, slots, stages, calls, tables, channels, bounce, end;
 };
 
 /* The largest window that there is room for: 2 MiB for each rank, when it is 256. */
@@ -58,13 +58,24 @@ static size_t window_most(int size, bool small)
     return size <= FEW && !small ? TTI_WINDOW_CROWDED : TTI_WINDOW;
 }
 
+static size_t slot_room(size_t window)
+{
+    return window > TTI_WINDOW ? TTI_STAGE_ROOM : TTI_SLOT_ROOM;
+}
+
+static size_t slot_stride(size_t window)
+{
+    return sizeof(struct tti_slot) + slot_room(window);
+}
+
 static struct layout layout_of(int size, bool bounce, bool small)
 {
     size_t n = (size_t)size, window = window_most(size, small);
     struct layout layout;
     layout.posts = align(sizeof(struct tti_area));
     layout.slots = layout.posts + n * sizeof(struct tti_post);
-    layout.calls = layout.slots + n * window * sizeof(struct tti_slot);
+    layout.stages = layout.slots + n * window * slot_stride(window);
+    layout.calls = layout.stages + n * TTI_STAGES_BYTES;
     layout.tables = layout.calls + align(n * window * sizeof(struct tti_call));
     layout.channels = layout.tables + align(n * 4 * n * sizeof(uint64_t));
     layout.bounce = (layout.channels + align(n * n * sizeof(uint64_t)) + 4095) / 4096 * 4096;
@@ -90,9 +101,12 @@ static void find_parts(tutti_comm *comm, char *area, size_t area_bytes)
     comm->area = (struct tti_area *)area;
     comm->area_bytes = area_bytes;
     comm->posts = (struct tti_post *)(area + layout.posts);
-    comm->slots = (struct tti_slot *)(area + layout.slots);
+    comm->slots = area + layout.slots;
+    comm->stages = area + layout.stages;
     comm->calls = (struct tti_call *)(area + layout.calls);
     comm->window = comm->world->segment->crowded ? window_most(comm->size, small) : TTI_WINDOW;
+    comm->slot_stride = slot_stride(comm->window);
+    comm->slot_room = slot_room(comm->window);
     comm->tables = (uint64_t *)(area + layout.tables);
     comm->channels = (_Atomic uint64_t *)(area + layout.channels);
     comm->bounce = bounce ? area + layout.bounce : NULL;

@@ -35,13 +35,28 @@ struct tti_met {
     uint32_t can_attach;
 };
 
-/* Small data, or where large data lie, begin in the cache line of the entry word: often one line is all that crosses. */
+/* Small data, or where large data lie, are in the cache line of the entry word: often one line is all that crosses. */
 struct tti_slot {
     _Alignas(64) _Atomic uint64_t entry;
     union {
-        unsigned char stage[TTI_STAGE_BYTES];
+        unsigned char payload[TTI_PAYLOAD_BYTES];
         struct tti_met met;
     };
+};
+
+/* More that is staged lies behind the slot, as far as there is room, else in the rank's grains, of which an operation takes
+ * one, two, four or eight: in one half of them, and the next operation in the other half, so that none waits for who is
+ * still in the one before. Operations of a size use so many places in turn that all have 8 KiB, two at least: data that are
+ * written and read again so soon are in the writer's first cache when they are read, and cross in less time. Behind data
+ * there is as much memory that nobody uses: who reads has the lines that follow fetched too, and must not take those that
+ * are being written. With more ranks than cores slots have room for everything, so that whoever is on a core can go on for
+ * long. */
+enum {
+    TTI_SLOT_ROOM = 256,
+    TTI_GRAIN_BYTES = 1024,
+    TTI_GRAIN_STRIDE = 2 * TTI_GRAIN_BYTES,
+    TTI_GRAINS = 16,
+    TTI_STAGES_BYTES = TTI_GRAINS * TTI_GRAIN_STRIDE
 };
 
 struct tti_post {
@@ -101,6 +116,9 @@ struct tti_op {
     uint64_t shift;   /* and how much further on they are in IN and OUT */
     uint64_t done;    /* bytes of that step */
     int part;         /* the rank whose part is looked at, counted from this one */
+    uint32_t grain;   /* the first in which it stages, */
+    uint32_t grains;  /* how many this rank writes from there on, */
+    bool in_grains;   /* and whether it does at all: else behind its slots */
     int cursor;       /* others that this wait has seen, counted from the next rank */
     uint64_t least;   /* the oldest operation that one of them is at */
     bool blocked;     /* the window was found closed */
@@ -196,19 +214,23 @@ struct tutti_comm {
     size_t area_bytes; /* of memory that the ranks share; 0: they share none */
     bool owns_area;    /* of a comm that was split off: it lies in this process's arena, given by this rank */
     struct tti_post *posts;
-    struct tti_slot *slots;  /* `window` of each rank */
-    struct tti_call *calls;  /* likewise; apart from the slots: peers read them for errors only */
-    uint64_t *shown;         /* `window`: editions of the calls that this rank's slots hold */
-    uint64_t window;         /* a power of two, the same on all ranks */
-    struct tti_lanes *lanes; /* provider `host`: its dealings over the transport */
-    struct tti_local *local; /* and with its host's ranks through memory; NULL: none */
-    int here;                /* ranks of this comm on this host */
-    uint64_t *tables;        /* size rows of 4 * size, or this rank's alone */
-    size_t own_row;          /* which of them is this rank's */
-    uint64_t *row;           /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
-    char *pack;              /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
-    struct tti_ferry ferry;  /* of what is staged */
-    char *bounce;            /* size times bounce_bytes */
+    char *slots;                     /* struct tti_slot: `window` of each rank, */
+    size_t slot_stride;              /* one every so many bytes, */
+    size_t slot_room;                /* with room for so many behind it */
+    char *stages;                    /* TTI_STAGES_BYTES of each rank */
+    uint64_t stage_used[TTI_GRAINS]; /* by this rank's operation of that number; 0: by none */
+    struct tti_call *calls;          /* `window` of each rank; apart from the slots: peers read them for errors only */
+    uint64_t *shown;                 /* `window`: editions of the calls that this rank's slots hold */
+    uint64_t window;                 /* a power of two, the same on all ranks */
+    struct tti_lanes *lanes;         /* provider `host`: its dealings over the transport */
+    struct tti_local *local;         /* and with its host's ranks through memory; NULL: none */
+    int here;                        /* ranks of this comm on this host */
+    uint64_t *tables;                /* size rows of 4 * size, or this rank's alone */
+    size_t own_row;                  /* which of them is this rank's */
+    uint64_t *row;          /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
+    char *pack;             /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
+    struct tti_ferry ferry; /* of what is staged */
+    char *bounce;           /* size times bounce_bytes */
     size_t bounce_bytes;
     _Atomic uint64_t *channels; /* size * size: see message_routes.c */
     struct tti_messages *messages;
@@ -258,7 +280,15 @@ enum { TTI_SCRATCH_BYTES = 65536 };
 
 static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
 {
-    return &comm->slots[(uint64_t)rank * comm->window + (sequence & (comm->window - 1))];
+    uint64_t index = (uint64_t)rank * comm->window + (sequence & (comm->window - 1));
+    return (struct tti_slot *)(void *)(comm->slots + index * comm->slot_stride);
+}
+
+static inline char *tti_stage_of(const struct tti_op *op, int rank)
+{
+    const tutti_comm *comm = op->comm;
+    if (!op->in_grains) return (char *)(tti_slot_of(comm, rank, comm->sequence) + 1);
+    return comm->stages + (size_t)rank * TTI_STAGES_BYTES + (size_t)op->grain * TTI_GRAIN_STRIDE;
 }
 
 static inline struct tti_call *tti_call_of(const tutti_comm *comm, int rank, uint64_t sequence)

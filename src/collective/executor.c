@@ -141,11 +141,11 @@ static tutti_status compare_at(struct tti_op *op, int peer, uint64_t at)
 
 /* A rank that has to wait here waits until half the window is free: then it works in bursts, instead of asking its peers
  * before every operation and slowing them down by asking. They can all come that far without it. */
-static __attribute__((noinline)) tutti_status await_slot(struct tti_op *op)
+static __attribute__((noinline)) tutti_status await_slot(struct tti_op *op, uint64_t needed)
 {
     tutti_comm *comm = op->comm;
-    uint64_t needed = comm->sequence - comm->window + 1, last = comm->sequence - 1;
-    uint64_t wanted = op->blocked ? needed + comm->window / 2 - 1 : needed;
+    uint64_t last = comm->sequence - 1, ahead_most = comm->sequence - needed + 1;
+    uint64_t wanted = op->blocked ? needed + ahead_most / 2 - 1 : needed;
     if (op->cursor == 0) op->least = last;
     for (; op->cursor < comm->size - 1; op->cursor++) {
         int peer = next_peer(op);
@@ -168,7 +168,36 @@ static tutti_status open_slot(struct tti_op *op)
 {
     const tutti_comm *comm = op->comm;
     bool open = comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence;
-    return open ? TUTTI_OK : await_slot(op);
+    return open ? TUTTI_OK : await_slot(op, comm->sequence - comm->window + 1);
+}
+
+/* Where it stages, and whether this rank writes there. */
+static void find_stage(struct tti_op *op)
+{
+    const struct tti_shape *shape = &op->shape;
+    uint64_t bytes = tti_staged_bytes(shape);
+    op->grains = 0;
+    op->in_grains = bytes > op->comm->slot_room;
+    if (!op->in_grains) return;
+    uint32_t grains = 1, half = TTI_GRAINS / 2;
+    while (grains * TTI_GRAIN_BYTES < bytes) grains *= 2;
+    uint32_t places = grains < half / 2 ? half / 2 / grains : 1, turn = (uint32_t)op->comm->sequence;
+    op->grain = turn % 2 * half + turn / 2 % places * grains;
+    bool from_root = shape->kind == TTI_BROADCAST || shape->kind == TTI_SCATTER;
+    if (!from_root || shape->root == shape->rank) op->grains = grains;
+}
+
+/* All others must have ended what this rank staged there before. */
+static tutti_status open_stage(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    uint64_t last = 0;
+    find_stage(op);
+    for (uint32_t i = op->grain; i < op->grain + op->grains; i++)
+        if (comm->stage_used[i] > last) last = comm->stage_used[i];
+    if (last > 0 && comm->all_entered <= last) TTI_TRY(await_slot(op, last + 1));
+    for (uint32_t i = op->grain; i < op->grain + op->grains; i++) comm->stage_used[i] = comm->sequence;
+    return TUTTI_OK;
 }
 
 /* ---- The states ------------------------------------------------------------------------------------------------ */
@@ -302,7 +331,10 @@ static tutti_status meet_root(struct tti_op *op, bool *brings)
     if (shape->root != shape->rank) TTI_TRY(seen(op, shape->root, 0));
     *brings = is_private(op, shape->root);
     if (!*brings) return TUTTI_OK;
-    if (!is_private(op, shape->rank)) TTI_TRY(build_staged(op)); /* else it was, before entering */
+    if (!is_private(op, shape->rank)) { /* else it was, before entering */
+        find_stage(op);
+        TTI_TRY(build_staged(op));
+    }
     op->state = TTI_OP_RUNNING;
     return TUTTI_OK;
 }
@@ -413,8 +445,8 @@ static tutti_status run_parts(struct tti_op *op)
 
 static char *staged_by(const struct tti_op *op, int rank, size_t bytes)
 {
-    unsigned char *stage = tti_slot_of(op->comm, rank, op->comm->sequence)->stage;
-    return (char *)stage + (bytes <= TTI_PAYLOAD_BYTES ? 0 : TTI_PAYLOAD_BYTES);
+    if (bytes > TTI_PAYLOAD_BYTES) return tti_stage_of(op, rank);
+    return (char *)tti_slot_of(op->comm, rank, op->comm->sequence)->payload;
 }
 
 static tutti_status finish_fast_broadcast(struct tti_op *op)
@@ -437,7 +469,7 @@ static __attribute__((noinline)) void reduce_staged(struct tti_op *op)
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < comm->size; rank++) {
         /* not its own stage: a load of what was just stored there would wait until the line is back from the peers */
-        comm->sources[rank] = rank == comm->rank ? op->in : tti_slot_of(comm, rank, comm->sequence)->stage;
+        comm->sources[rank] = rank == comm->rank ? op->in : tti_slot_of(comm, rank, comm->sequence)->payload;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
             comm->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
     }
@@ -496,7 +528,10 @@ static __attribute__((noinline)) tutti_status start_meeting(struct tti_op *op)
 {
     op->any_private = op->all_private = show_places(op,
                                                     &tti_slot_of(op->comm, op->comm->rank, op->comm->sequence)->met);
-    if (op->any_private && tti_shape_fits_slot(&op->shape)) TTI_TRY(build_staged(op));
+    if (op->any_private && tti_shape_fits_slot(&op->shape)) {
+        TTI_TRY(open_stage(op));
+        TTI_TRY(build_staged(op));
+    }
     op->state = TTI_OP_MEETING;
     enter(op);
     return TUTTI_OK;
@@ -507,10 +542,12 @@ static tutti_status start(struct tti_op *op)
     TTI_TRY(open_slot(op));
     show_call(op);
     if (is_fast(op)) {
+        if (op->shape.kind == TTI_BROADCAST) TTI_TRY(open_stage(op));
         start_fast(op);
         return TUTTI_OK;
     }
     if (tti_shape_fits_stage(&op->shape)) {
+        TTI_TRY(open_stage(op));
         op->shape.path = TTI_STAGED;
         return build(op);
     }

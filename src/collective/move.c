@@ -21,7 +21,9 @@ static char *address(const struct tti_op *op, int rank, enum tti_space space, ui
 {
     tutti_comm *comm = op->comm;
     switch (space) {
-    case TTI_STAGE: return (char *)tti_slot_of(comm, rank, comm->sequence)->stage + offset;
+    case TTI_STAGE:
+        if (offset < TTI_PAYLOAD_BYTES) return (char *)tti_slot_of(comm, rank, comm->sequence)->payload + offset;
+        return tti_stage_of(op, rank) + offset - TTI_PAYLOAD_BYTES;
     case TTI_BOUNCED: return comm->bounce + (size_t)rank * comm->bounce_bytes + offset;
     case TTI_IN:
         if (rank == comm->rank) return (char *)(uintptr_t)op->in + offset;

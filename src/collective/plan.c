@@ -315,19 +315,6 @@ bool tti_shape_reduces(const struct tti_shape *shape)
     }
 }
 
-bool tti_shape_splits(const struct tti_shape *shape)
-{
-    switch (shape->kind) {
-    case TTI_SCATTER:
-    case TTI_SCATTER_V:
-    case TTI_REDUCE_SCATTER:
-    case TTI_REDUCE_SCATTER_V:
-    case TTI_ALL_TO_ALL:
-    case TTI_ALL_TO_ALL_V: return true;
-    default: return false;
-    }
-}
-
 /* Bytes of the largest block, where blocks differ: of one sender to one receiver. */
 uint64_t tti_largest_block(const struct tti_shape *shape)
 {
@@ -379,9 +366,17 @@ bool tti_shape_fits_stage(const struct tti_shape *shape)
 /* What would lie beside the entry word has no place there in a meeting. */
 bool tti_shape_fits_slot(const struct tti_shape *shape)
 {
-    uint64_t room = TTI_STAGE_BYTES - TTI_PAYLOAD_BYTES, block = shape->count * shape->element;
+    uint64_t room = TTI_STAGE_ROOM, block = shape->count * shape->element;
     if (shape->tables != NULL || block <= TTI_PAYLOAD_BYTES) return false;
     return fits(shape, room, room);
+}
+
+uint64_t tti_staged_bytes(const struct tti_shape *shape)
+{
+    bool splits = tti_shape_splits(shape), uniform = shape->tables == NULL;
+    if (!splits && !uniform) return TTI_STAGE_ROOM;
+    uint64_t block = uniform ? shape->count * shape->element : tti_largest_block(shape);
+    return splits ? block * (uint64_t)shape->size : block;
 }
 
 /* ---- Building -------------------------------------------------------------------------------------------------- */

@@ -45,9 +45,9 @@
 
 enum {
     TTI_PAYLOAD_BYTES = 56, /* data that travel in the cache line of their entry word */
-    TTI_STAGE_BYTES = TTI_PAYLOAD_BYTES +
-                      8192, /* staged data of one rank and one operation; more begin at the next line */
-    TTI_ALL = -1            /* in place of a rank: every rank */
+    TTI_STAGE_ROOM = 8192,  /* for more of one rank and one operation, which lie elsewhere */
+    TTI_STAGE_BYTES = TTI_PAYLOAD_BYTES + TTI_STAGE_ROOM, /* of the space STAGE */
+    TTI_ALL = -1                                          /* in place of a rank: every rank */
 };
 #define TTI_LEFT UINT32_C(0x7fffffff)
 
@@ -148,6 +148,21 @@ bool tti_shape_fits_stage(const struct tti_shape *shape);
 
 /* Whether it could if no rank could reach another's buffers: then they bring their data along when they meet. */
 bool tti_shape_fits_slot(const struct tti_shape *shape);
+/* A rank's input has one block per receiver. */
+static inline bool tti_shape_splits(const struct tti_shape *shape)
+{
+    switch (shape->kind) {
+    case TTI_SCATTER:
+    case TTI_SCATTER_V:
+    case TTI_REDUCE_SCATTER:
+    case TTI_REDUCE_SCATTER_V:
+    case TTI_ALL_TO_ALL:
+    case TTI_ALL_TO_ALL_V: return true;
+    default: return false;
+    }
+}
+/* Of one that fits either: bytes that each rank stages, at most. */
+uint64_t tti_staged_bytes(const struct tti_shape *shape);
 
 /* Replaces the plan's steps. ERR_MEMORY if they could not be stored. */
 tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape);

@@ -107,14 +107,8 @@ static int needed(const struct tti_shape *shape)
 
 void tti_build_staged(struct tti_plan *plan, const struct tti_shape *shape)
 {
-    uint64_t block = shape->count * shape->element, size = (uint64_t)shape->size;
-    uint64_t window = TTI_STAGE_BYTES - TTI_PAYLOAD_BYTES, staged = window;
-    if (tti_shape_splits(shape)) {
-        window = shape->tables == NULL ? block : tti_largest_block(shape);
-        staged = window * size;
-    } else if (shape->tables == NULL) {
-        staged = block;
-    }
+    uint64_t staged = tti_staged_bytes(shape);
+    uint64_t window = tti_shape_splits(shape) ? staged / (uint64_t)shape->size : TTI_STAGE_ROOM;
     struct chunk chunk = {
         .space = TTI_STAGE, .base = staged <= TTI_PAYLOAD_BYTES ? 0 : TTI_PAYLOAD_BYTES, .window = window};
     stage(plan, shape, &chunk);
