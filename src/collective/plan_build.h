@@ -36,7 +36,6 @@ struct tti_block tti_slice_of(uint64_t bytes, int rank, int size);
 
 struct tti_flow tti_reduce_block(const struct tti_shape *shape, int to);
 bool tti_shape_reduces(const struct tti_shape *shape);
-/* a rank's input has one block per receiver */
 uint64_t tti_largest_block(const struct tti_shape *shape);
 
 void tti_build_barrier(struct tti_plan *plan, const struct tti_shape *shape);
