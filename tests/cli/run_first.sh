@@ -19,7 +19,7 @@ static int work(tutti_comm *world, int argc, char **argv)
 {
     int32_t pid = getpid(), pids[4];
     (void)argv;
-    if (tutti_all_gather(world, &pid, pids, 1, TUTTI_I32) != TUTTI_OK) return 9;
+    if (tutti_all_gather(world, &pid, pids, 1, TUTTI_I32) != TUTTI_OK) return 1;
     if (tutti_rank(world) != 2) return tutti_barrier(world) == TUTTI_OK ? 0 : 1;
     if (argc > 1) exit(0);
     for (int i = 0; i < 3; i++) snprintf(others[i], sizeof *others, "/proc/%d", (int)pids[i == 2 ? 3 : i]);
