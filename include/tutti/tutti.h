@@ -232,8 +232,7 @@ typedef void tutti_reduce_function(void *context, void *left, const void *right,
 
 /* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
  * it is applied in the canonical order. Registered for the whole process: the same name, function and context again, as
- * by ranks that are threads, give the same reduction; the same name with others replaces nothing and is an error. Why
- * one is refused is logged. */
+ * by ranks that are threads, give the same reduction; the same name with others is an error. Why it is refused is logged. */
 TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
                                                 tutti_reduction *reduction);
 

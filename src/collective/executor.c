@@ -3,7 +3,7 @@
  * The executor: takes one rank through one operation without blocking. tti_shared_progress does what can be done now and
  * returns IN_PROGRESS when it must wait for a peer.
  *
- *   OPENING  until the slot of this operation may be written (the window)
+ *   OPENING  until the slot of this operation may be written (the window), and what it stages
  *   FAST     without a plan: all_reduce of what fits beside the entry word, broadcast of what fits the slot, barrier
  *   MEETING  entered; until all ranks have; then the path follows from all entries, and the plan from the path
  *   RUNNING  the plan's steps

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans through staged copies: STAGED (one chunk, in the slot that carries the entry), BOUNCE (many chunks, two in
- * flight), and the barrier, which stages nothing.
+ * Plans through staged copies: STAGED (one chunk; where it lies is told in comm.h), BOUNCE (many chunks, two in flight),
+ * and the barrier, which stages nothing.
  *
  * A chunk is a window of every block: bytes [t * window, (t + 1) * window). What a rank stages of it lies at offset 0
  * (one block, read by whoever wants it) or at receiver * window (one block per receiver).
