@@ -139,6 +139,14 @@ static void test_failures(void)
     for (int i = 0; i < 3; i++) CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], "TUTTI_RANKS"));
 
     next_job();
+    for (int i = 0; i < 3; i++) {
+        parts[i] = part_of(i, 3, 1, i == 1 ? "tcp" : "auto");
+        parts[i].options.host_processes = 2; /* so that all come to the meeting */
+    }
+    run_processes(parts, reports, 3);
+    for (int i = 0; i < 3; i++) CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], "told to use tcp"));
+
+    next_job();
     parts[0] = part_of(0, 1, 1, "avian");
     reports[0] = host_run(&parts[0]);
     CHECK(reports[0].status == TUTTI_ERR_OPTION && says(&reports[0], "auto, shm or tcp"));

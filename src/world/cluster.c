@@ -28,6 +28,7 @@ struct card {
     uint64_t system, network, processes; /* the last two: namespaces, the first of them with the system */
     uint32_t user;
     int32_t pid, ranks_each, has_key;
+    int32_t all_tcp;                  /* it was told that all ranks go by tcp */
     int32_t part;                     /* of its host, which then counts as one; 0 but for trials */
     unsigned char key[TTI_KEY_BYTES]; /* of process 0, where the meeting is for this user on this host alone */
     char host[TTI_CLUSTER_HOST];
@@ -146,6 +147,7 @@ static void fill_card(const struct joining *joining, struct card *card)
     card->user = (uint32_t)geteuid();
     card->pid = getpid();
     card->ranks_each = joining->cluster->ranks_each;
+    card->all_tcp = joining->all_tcp;
     name_host(joining, card);
     card->has_key = joining->launch->one_host && joining->cluster->process == 0;
     if (card->has_key) memcpy(card->key, joining->key.bytes, sizeof card->key);
@@ -226,6 +228,12 @@ static tutti_status read_card(struct joining *joining, int process, struct card 
             joining->error, TUTTI_ERR_JOIN, 0,
             "process %d of job %s has %d ranks, process %d has %d; TUTTI_RANKS must be the same for all", process,
             joining->launch->job, card->ranks_each, joining->cluster->process, joining->cluster->ranks_each);
+    if ((card->all_tcp != 0) != joining->all_tcp)
+        return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0,
+                             "process %d of job %.64s was%s told to use tcp between all ranks, process %d was%s; "
+                             "TUTTI_TRANSPORT must be the same for all",
+                             process, joining->launch->job, joining->all_tcp ? " not" : "", joining->cluster->process,
+                             joining->all_tcp ? "" : " not");
     card->host[sizeof card->host - 1] = '\0';
     joining->error->peer = -1;
     return TUTTI_OK;

@@ -32,8 +32,8 @@ static tutti_status nobody_there(struct tti_join *join, int why)
         return tti_join_fail(join, 0, "the socket of job %s belongs to another user; start all ranks as one user",
                              join->job);
     return tti_join_fail(join, 0,
-                         "rank 0 has not opened job %s's socket within %lld ms; is it running with the same job name "
-                         "and user, or had it given up before?",
+                         "rank 0 has not opened job %s's socket within %lld ms; is it running with the same job name, "
+                         "user and TUTTI_TRANSPORT, or had it given up before?",
                          join->job, (long long)join->options->join_timeout_ms);
 }
 

@@ -280,8 +280,8 @@ static tutti_status too_late(struct root *root)
         return tti_join_fail(join, first, "%s of job %s came but did not finish joining within %lld ms", names,
                              join->job, timeout);
     return tti_join_fail(join, first,
-                         "%s of %d did not join job %s within %lld ms; were all started, with the same job name and "
-                         "user?",
+                         "%s of %d did not join job %s within %lld ms; were all started, with the same job name, "
+                         "user and TUTTI_TRANSPORT?",
                          names, join->process_count * join->ranks_each, join->job, timeout);
 }
 

@@ -36,7 +36,7 @@ static tutti_status not_here(struct tti_meeting *meeting, const char *why, tutti
     error->peer = 0;
     return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                          "rank %d of job %s has not found rank 0 on this host in time (%s); is it running, with the "
-                         "same job name, number of ranks and user, or had it given up before?",
+                         "same job name, number of ranks, user and TUTTI_TRANSPORT, or had it given up before?",
                          meeting->where.rank, meeting->job, why);
 }
 
