@@ -50,8 +50,8 @@ static void check_memory(tutti_comm *comm)
     CHECK(stats_of(comm).memory_bytes == first.memory_bytes);
 }
 
-/* Each rank sends to the next, with and without a handle, small and large, and to itself; what is only looked for, or taken
- * back, is not counted. */
+/* Each rank sends to the next, with and without a handle or prepared, small and large, and to itself; what is only looked
+ * for, or taken back, is not counted. */
 static void check_messages(tutti_comm *comm)
 {
     enum { LARGE = 100000 };
@@ -72,11 +72,13 @@ static void check_messages(tutti_comm *comm)
     CHECK(tutti_recv(comm, out, 32, TUTTI_U8, rank, 2, NULL) == TUTTI_OK);
     CHECK(tutti_recv_start(comm, out, 8, TUTTI_U8, from, 3, NULL, &idle) == TUTTI_OK);
     CHECK(tutti_cancel(idle) == TUTTI_OK && tutti_wait(idle) == TUTTI_ERR_CANCELLED);
+    CHECK(tutti_sendrecv_start(tutti_prepared(comm), in, 2, to, 5, out, 2, from, 5, TUTTI_U8, NULL, &got) == TUTTI_OK);
+    CHECK(tutti_start(got) == TUTTI_OK && tutti_wait(got) == TUTTI_OK && tutti_drop(got) == TUTTI_OK);
     tutti_stats after = stats_of(comm);
-    CHECK_THAT(after.sent == before.sent + 4 && after.received == before.received + 4, "%llu sent, %llu received",
+    CHECK_THAT(after.sent == before.sent + 5 && after.received == before.received + 5, "%llu sent, %llu received",
                (unsigned long long)after.sent, (unsigned long long)after.received);
-    CHECK(after.sent_bytes == before.sent_bytes + 8 + LARGE + 4 + 24);
-    CHECK(after.received_bytes == before.received_bytes + 8 + LARGE + 4 + 24);
+    CHECK(after.sent_bytes == before.sent_bytes + 8 + LARGE + 4 + 24 + 2);
+    CHECK(after.received_bytes == before.received_bytes + 8 + LARGE + 4 + 24 + 2);
     CHECK(after.operations == before.operations + 1);
 }
 

@@ -405,10 +405,7 @@ tutti_status tutti_start(tutti_op op)
                                tti_kind_name(kind));
     TTI_TRY(tti_queue_ready(comm, kind));
     renew(started);
-    if (started->mail == NULL)
-        tti_stats_count(comm, &started->op, true);
-    else
-        comm->called++;
+    if (started->mail == NULL) tti_stats_count(comm, &started->op, true);
     tti_queue_start(started);
     tti_api_end(comm);
     return TUTTI_OK;
