@@ -5,6 +5,7 @@
 #include "ranks.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct seat_work {
     pthread_t thread;
@@ -103,6 +104,7 @@ static bool facts_hold(const struct tti_cluster *cluster)
         if (cluster->host_names[rank->host][0] == '\0') return false;
         if ((seat->transport == NULL) != (cluster->host_count == 1)) return false;
         if (seat->world->segment->ranks[rank->local].pid != rank->pid) return false;
+        if (strcmp(seat->world->job, cluster->job) != 0) return false;
     }
     return true;
 }

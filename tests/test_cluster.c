@@ -96,6 +96,27 @@ static void test_join(int count, int each, const char *transport, bool threads)
     }
 }
 
+/* Two jobs at once, each on two hosts, with names as long as can be that differ at their ends. */
+static void test_long_names(void)
+{
+    struct host_part parts[8];
+    struct host_report reports[8];
+    char names[2][128];
+    next_job();
+    for (int i = 0; i < 2; i++) snprintf(names[i], sizeof names[i], "%s-%0*d", job, (int)(126 - strlen(job)), i);
+    for (int i = 0; i < 8; i++) {
+        parts[i] = part_of(i % 4, 4, 1, "auto");
+        parts[i].launch.job = names[i / 4];
+        parts[i].options.host_processes = 2;
+    }
+    run_processes(parts, reports, 8);
+    for (int i = 0; i < 8; i++) {
+        CHECK(reports[i].status == TUTTI_OK && reports[i].hosts == 2 && reports[i].local_size == 2);
+        if (reports[i].status != TUTTI_OK) printf("process %d: %s\n", i, reports[i].error.text);
+        CHECK(reports[i].wrong == 0);
+    }
+}
+
 static bool says(const struct host_report *report, const char *words)
 {
     if (strstr(report->error.text, words) != NULL) return true;
@@ -208,6 +229,7 @@ int main(void)
     test_join(2, 3, "tcp", false);
     test_join(1, 4, "tcp", false);
     test_join(4, 1, "tcp", true);
+    test_long_names();
     test_failures();
     test_key_file();
     printf("%d passed, %d failed\n", test_passed, test_failed);

@@ -15,6 +15,7 @@
 #include "base/wait.h"
 #include "transport/tcp.h"
 #include "world/rendezvous.h"
+#include "world/wire.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -330,15 +331,15 @@ static void place_here(struct joining *joining)
 static tutti_status join_world(struct joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
-    char job[160];
+    char job[TTI_WIRE_JOB];
     snprintf(job, sizeof job, "%s", cluster->job);
-    if (cluster->host_count > 1)
-        snprintf(job, sizeof job, "%.100s.host%d", cluster->job, joining->hosts[cluster->process]);
+    if (cluster->host_count > 1) snprintf(job, sizeof job, "%s.host%d", cluster->job, joining->hosts[cluster->process]);
     struct tti_member member = {job, joining->local, joining->local_count, cluster->ranks_each};
     int size = joining->local_count * cluster->ranks_each;
     size_t bytes = joining->area_bytes(joining->options, size, joining->local_count > 1);
     struct tti_world *world;
     TTI_TRY(tti_world_join(&member, joining->options, bytes, &world, joining->error));
+    snprintf(world->job, sizeof world->job, "%s", cluster->job);
     for (int i = 0; i < cluster->ranks_each; i++) cluster->seats[i].world = world;
     for (int rank = 0; rank < cluster->size; rank++)
         if (cluster->ranks[rank].host == cluster->ranks[cluster->seats[0].rank].host)

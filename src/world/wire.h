@@ -23,9 +23,9 @@
 
 #define TTI_WIRE_MAGIC 0x656e696c74757474u
 enum {
-    TTI_WIRE_VERSION = 2,
-    TTI_WIRE_FDS = 64, /* at most in one message; the system's limit is 253 */
-    TTI_WIRE_JOB = 128,
+    TTI_WIRE_VERSION = 3,
+    TTI_WIRE_FDS = 64,  /* at most in one message; the system's limit is 253 */
+    TTI_WIRE_JOB = 160, /* and the host's number, where there are several */
     TTI_WIRE_TEXT = 480
 };
 
