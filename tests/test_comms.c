@@ -42,8 +42,15 @@ static void split_them(tutti_comm *comm, struct fault_rank *self)
 {
     int rank = tutti_rank(comm), size = tutti_size(comm);
     tutti_comm *half = NULL, *again = NULL, *backwards = NULL, *none = NULL;
+    tutti_tuning tuning;
     (void)self;
+    tutti_tuning_get(comm, &tuning);
+    tuning.chunk = tuning.message_chunk = 8192;
+    CHECK(tutti_broadcast(comm, &tuning, &tuning, sizeof tuning, TUTTI_U8, 0) == TUTTI_OK); /* hosts have their own */
+    CHECK(tutti_tuning_set(comm, &tuning) == TUTTI_OK);
     CHECK(tutti_comm_split(comm, rank % 2, 0, &half) == TUTTI_OK && half != NULL);
+    tutti_tuning_get(half, &tuning);
+    CHECK(tuning.chunk == 8192 && tuning.message_chunk == 8192);
     CHECK(tutti_size(half) == (size + 1 - rank % 2) / 2 && tutti_rank(half) == rank / 2);
     int expected = 0;
     for (int i = rank % 2; i < size; i += 2) expected += i;
@@ -140,6 +147,12 @@ static void mesh_them(tutti_comm *comm, struct fault_rank *self)
     sizes[2] = 4;
     CHECK(tutti_mesh_create(comm, names, sizes, 3, &mesh) == TUTTI_ERR_ARGUMENT && mesh == NULL);
     CHECK(strstr(tutti_comm_error(comm)->text, "data 2 x pipeline 1 x tensor 4 is not 6") != NULL);
+    static const char *const long_name = "as long as a name of 32 bytes is", *const shorter =
+                                                                                 "s long as a name of 32 bytes is";
+    sizes[0] = 6;
+    CHECK(tutti_mesh_create(comm, &long_name, sizes, 1, &mesh) == TUTTI_ERR_ARGUMENT && mesh == NULL);
+    CHECK(tutti_mesh_create(comm, &shorter, sizes, 1, &mesh) == TUTTI_OK && tutti_mesh_size(mesh, shorter) == 6);
+    tutti_mesh_free(mesh);
     tutti_mesh_free(NULL);
 }
 
@@ -202,7 +215,7 @@ static void check_disagree(tutti_comm *comm, tutti_status status, const char *on
 /* What all ranks must give alike, and two do not: all learn who gave what. */
 static void disagree(tutti_comm *comm, struct fault_rank *self)
 {
-    static const char *const names[] = {"data", "tensor"}, *const swapped[] = {"tensor", "data"};
+    static const char *const names[] = {"data", "tensor"}, *const others[] = {"data", "sensor"};
     int rank = tutti_rank(comm), list[] = {rank == 2, rank != 2}, sizes[] = {rank == 2 ? 3 : 2, rank == 2 ? 2 : 3};
     tutti_comm *made = comm;
     tutti_mesh *mesh = NULL;
@@ -216,8 +229,8 @@ static void disagree(tutti_comm *comm, struct fault_rank *self)
     check_disagree(comm, tutti_mesh_create(comm, names, sizes, 2, &mesh), "rank 0 calls mesh data 2 x tensor 3,",
                    "rank 2 calls mesh data 3 x tensor 2;");
     sizes[0] = 2, sizes[1] = 3;
-    check_disagree(comm, tutti_mesh_create(comm, rank == 1 ? swapped : names, sizes, 2, &mesh),
-                   "rank 0 calls mesh data 2 x tensor 3,", "rank 1 calls mesh tensor 2 x data 3;");
+    check_disagree(comm, tutti_mesh_create(comm, rank == 1 ? others : names, sizes, 2, &mesh),
+                   "rank 0 calls mesh data 2 x tensor 3,", "rank 1 calls mesh data 2 x sensor 3;");
     CHECK(made == NULL && mesh == NULL && tutti_mesh_create(comm, names, sizes, 2, &mesh) == TUTTI_OK);
     check_disagree(comm, tutti_mesh_comm(mesh, rank == 1 ? "data" : "tensor", &made),
                    "rank 0 calls mesh comm along tensor,", "rank 1 calls mesh comm along data;");
@@ -225,7 +238,22 @@ static void disagree(tutti_comm *comm, struct fault_rank *self)
     tutti_mesh_free(mesh);
 }
 
-/* Ops of many comms in flight at once, waited for in another order than they were started. */
+/* The deadline of a call that makes a comm holds for all its exchanges: rank 1 comes to the first one only. */
+static void stay_away_later(tutti_comm *comm)
+{
+    char wish[24] = "", wishes[2 * sizeof wish]; /* as many bytes as struct wish in split.c has */
+    tutti_comm *copy, *made = NULL;
+    CHECK(tutti_comm_duplicate(comm, &copy) == TUTTI_OK);
+    if (tutti_rank(comm) == 0) {
+        tutti_status status = tutti_comm_split(tutti_within(copy, 50), 0, 0, &made);
+        CHECK_THAT(status == TUTTI_ERR_TIMEOUT && made == NULL, "%s", tutti_status_name(status));
+    } else {
+        tutti_all_gather(copy, wish, wishes, sizeof wish, TUTTI_U8);
+    }
+    fault_meet(comm);
+    CHECK(tutti_comm_free(copy) == TUTTI_OK);
+}
+
 /* Rank 1 does not come to what rank 0 asks for; which that was is told by the deadline, and to who frees it. */
 static void stay_away(tutti_comm *comm, struct fault_rank *self)
 {
@@ -252,8 +280,10 @@ static void stay_away(tutti_comm *comm, struct fault_rank *self)
     fault_await_mark(0, 1);
     tutti_mesh_free(mesh);
     CHECK(tutti_comm_free(copy) == TUTTI_OK);
+    stay_away_later(comm);
 }
 
+/* Ops of many comms in flight at once, waited for in another order than they were started. */
 static void many_comms(tutti_comm *comm, struct fault_rank *self)
 {
     int rank = tutti_rank(comm), size = tutti_size(comm), made = SANITIZED ? MANY / 10 : MANY;
@@ -489,8 +519,8 @@ static size_t blocks_kept(tutti_comm *comm)
 enum made { MADE, NOT_MADE, BROKEN };
 
 /* One rank's allocations fail while a comm is made: all or nobody gets it, and the one it comes from is whole, unless memory
- * was missing for the exchanges themselves. */
-static enum made make_with(tutti_comm *comm, int victim, long allowed)
+ * was missing for the exchanges themselves. Counts the errors that say what there was no memory for. */
+static enum made make_with(tutti_comm *comm, int victim, long allowed, int *explained)
 {
     tutti_comm *from = NULL, *made = NULL;
     bool mine = tutti_rank(comm) == victim,
@@ -506,6 +536,7 @@ static enum made make_with(tutti_comm *comm, int victim, long allowed)
     CHECK_THAT(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && strstr(error->text, "memory") != NULL), "%s: %s",
                tutti_status_name(status), error == NULL ? "" : error->text);
     CHECK((status == TUTTI_OK) == (made != NULL));
+    *explained += status != TUTTI_OK && strstr(error->text, "ranks: no memory for ") != NULL;
     bool whole = all_are(comm, tutti_barrier(from) == TUTTI_OK);
     if (whole) CHECK(all_are(comm, status == TUTTI_OK) || all_are(comm, status == TUTTI_ERR_MEMORY));
     CHECK(tutti_comm_free(made) == TUTTI_OK && tutti_comm_free(from) == TUTTI_OK);
@@ -518,18 +549,19 @@ static void run_out_of_memory(tutti_comm *comm, struct fault_rank *self)
     enum { MOST = 30, PLENTY = 1 << 20 };
     (void)self;
     for (int victim = 0; victim < tutti_size(comm); victim += tutti_size(comm) - 1) {
-        int count[BROKEN + 1] = {0};
-        CHECK(make_with(comm, victim, PLENTY) == MADE);
+        int count[BROKEN + 1] = {0}, explained = 0;
+        CHECK(make_with(comm, victim, PLENTY, &explained) == MADE);
         size_t before = blocks_kept(comm);
         for (long allowed = 0; allowed <= MOST; allowed++) {
-            enum made last = make_with(comm, victim, allowed);
+            enum made last = make_with(comm, victim, allowed, &explained);
             count[last]++;
             size_t now = blocks_kept(comm);
             CHECK_THAT(last == BROKEN || now == before, "%ld allocations of rank %d: %zu blocks of the arena, now %zu",
                        allowed, victim, before, now);
             before = now;
         }
-        CHECK(make_with(comm, victim, PLENTY) == MADE);
+        CHECK(make_with(comm, victim, PLENTY, &explained) == MADE);
+        CHECK(tutti_rank(comm) != victim || explained > 0);
         CHECK_THAT(count[NOT_MADE] > 3 && count[BROKEN] >= 3, "%d, %d", count[NOT_MADE], count[BROKEN]);
     }
 }
