@@ -130,7 +130,8 @@ void tti_started_free(struct tti_started *started)
 static bool is_forgotten(const struct tti_started *started)
 {
     bool used = atomic_load_explicit(&started->used, memory_order_relaxed);
-    return used && !started->dropped && !started->persistent && started != started->comm->queue.spare;
+    bool idle = started->persistent && !atomic_load_explicit(&started->out, memory_order_relaxed);
+    return used && !started->dropped && !idle && started != started->comm->queue.spare;
 }
 
 /* Where it was started; NULL: it is not known. */

@@ -27,8 +27,12 @@ static int work(tutti_comm *world, int argc, char **argv)
         if (rank == 0) status = tutti_send(world, x, 4, TUTTI_I32, 1, 7);
         if (rank == 1) status = tutti_recv(world, x, 3, TUTTI_I32, 0, 7, NULL);
     } else if (strcmp(kind, "forgotten") == 0) {
-        tutti_op op;
+        tutti_op op; /* and one that was prepared, which counts when it was started */
         status = tutti_all_reduce_start(world, x, y, 8, TUTTI_I32, TUTTI_SUM, &op);
+        static int got;
+        if (status == TUTTI_OK)
+            status = tutti_sendrecv_start(tutti_prepared(world), x, 1, rank, 7, &got, 1, rank, 7, TUTTI_I32, NULL, &op);
+        if (status == TUTTI_OK && rank == 1) status = tutti_start(op);
     } else if (strcmp(kind, "sent") == 0) { /* by a handle in whose place another op was */
         tutti_op op;
         status = tutti_send(world, x, 1, TUTTI_I32, (rank + 1) % 3, 7);
@@ -80,7 +84,8 @@ told type "^\[[0-2]\]   ranks differ at operation #2: rank [0-2] called all_to_a
 told probe "^\[0\] tutti: rank 0: probe: TUTTI_ERR_MISMATCH" \
     "^\[0\]   rank 0 probes with tag 7 at $here from any rank, and all others have left\$"
 told long "^\[1\]   rank 0's message with tag 7 has 4 elements, the buffer of rank 1 at $here only 3;"
-told forgotten "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops .* all_reduce at $here;"
+told forgotten "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops .* all_reduce at $here;" \
+    '^\[1\] tutti warn: rank 1 frees a comm and has not waited for 2 of the ops'
 check 'forgotten: not an error' 0 $STATUS
 told sent "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops it has started(, such as send at $here)?;"
 told left "^\[2\]   .*rank . called barrier at $here, but rank 0 (called leave|has left)"
