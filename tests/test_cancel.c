@@ -185,6 +185,29 @@ static void ended_unseen(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_barrier(comm) < 0);
 }
 
+/* A large message whose sender is stopped before it hears that it is received, as it has heard of the one before: it knows of
+ * no buffer, and the receiver, whose time is over, must not kill it. */
+static void accepted_unseen(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { COUNT = 1 << 20 };
+    static unsigned char x[COUNT];
+    tutti_op op;
+    if (tutti_rank(comm) == 0) {
+        self->numbers[0] = getpid();
+        CHECK(tutti_send(comm, x, COUNT, TUTTI_U8, 1, 0) == TUTTI_OK);
+        CHECK(tutti_send_start(comm, x, COUNT, TUTTI_U8, 1, 1, &op) == TUTTI_OK);
+        self->mark = 1;
+        raise(SIGSTOP);
+        CHECK(tutti_wait_for(op, 45000) == TUTTI_ERR_TIMEOUT);
+        return;
+    }
+    CHECK(tutti_recv(comm, x, COUNT, TUTTI_U8, 0, 0, NULL) == TUTTI_OK);
+    fault_await_mark(0, 1);
+    await_stop(0);
+    CHECK(tutti_recv(tutti_within(comm, 50), x, COUNT, TUTTI_U8, 0, 1, NULL) == TUTTI_ERR_TIMEOUT);
+    kill((pid_t)fault_shared->ranks[0].numbers[0], SIGCONT);
+}
+
 /* ---- Too late ---------------------------------------------------------------------------------------------------- */
 
 /* The handle of an op that has ended: whoever cancels it must not hit the op that gets its place. */
@@ -482,6 +505,7 @@ static void run_all(bool processes)
     if (!processes && !over_tcp) run("too late", too_late, 1, processes);
     run("blocking beside", blocking_beside, 2, processes);
     if (processes && !over_tcp) run("ended unseen", ended_unseen, 3, processes);
+    if (processes && !over_tcp) run("accepted unseen", accepted_unseen, 2, processes);
     if (over_tcp) run("withdrawn", withdrawn, 2, processes);
     if (over_tcp) run("withdrawn when its peer has left", withdrawn_late, 2, processes);
     if (over_tcp) run("withdrawn, or not", withdrawn_or_not, 3, processes);

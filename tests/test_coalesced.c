@@ -240,6 +240,10 @@ static void bad_arguments(tutti_comm *comm, struct fault_rank *self)
     tutti_piece huge[2] = {{x, x, 1}, {x + 5, x + 5, SIZE_MAX / 4}}, part = {x, x + 2, 4};
     tutti_piece read_twice[2] = {{x, x + 100, 10}, {x + 5, x + 200, 10}},
                 written_twice[2] = {{x, x + 40, 10}, {x + 20, x + 45, 9}};
+    /* a short one that is read within a long one hides nothing of that; in place the larger buffer counts */
+    tutti_piece read_within[3] = {{x, x + 100, 50}, {x + 5, x + 200, 5}, {x + 300, x + 20, 5}},
+                gathered[2] = {{x + 10 * tutti_rank(comm), x, 10}, {x + 15 - 10 * tutti_rank(comm), x + 100, 5}},
+                scattered[2] = {{x, x + 10 * tutti_rank(comm), 10}, {x + 100, x + 15 - 10 * tutti_rank(comm), 5}};
     tutti_op op;
     (void)self;
 #define MANY(list, count, type, reduction) tutti_all_reduce_many(comm, list, count, type, reduction)
@@ -250,6 +254,10 @@ static void bad_arguments(tutti_comm *comm, struct fault_rank *self)
     refused(comm, MANY(&part, 1, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "piece 0 of 1");
     refused(comm, MANY(over, 3, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "pieces 1 and 2 overlap");
     refused(comm, MANY(written_twice, 2, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "pieces 0 and 1 overlap");
+    refused(comm, MANY(read_within, 3, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP, "pieces 0 and 2 overlap");
+    refused(comm, tutti_all_gather_many(comm, gathered, 2, TUTTI_F32), TUTTI_ERR_OVERLAP, "pieces 0 and 1 overlap");
+    refused(comm, tutti_reduce_scatter_many(comm, scattered, 2, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_OVERLAP,
+            "pieces 0 and 1 overlap");
     refused(comm, MANY(two, 1, (tutti_type)99, TUTTI_SUM), TUTTI_ERR_TYPE, "type 99");
     refused(comm, MANY(two, 1, TUTTI_F32, TUTTI_XOR), TUTTI_ERR_TYPE, "all_reduce_many");
     refused(comm, MANY(two, 1, TUTTI_F32, (tutti_reduction)-1), TUTTI_ERR_ARGUMENT, "all_reduce_many");

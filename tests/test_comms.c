@@ -140,6 +140,9 @@ static void mesh_them(tutti_comm *comm, struct fault_rank *self)
     CHECK(both == same && tutti_size(both) == 6 && tutti_rank(both) == rank);
     CHECK(tutti_size(data) == 2 && tutti_rank(data) == rank / 3 && sum_of(data, rank) == 2 * (rank % 3) + 3);
     CHECK(tutti_size(tensor) == 3 && tutti_rank(tensor) == rank % 3 && sum_of(tensor, rank) == 9 * (rank / 3) + 3);
+    tutti_op op; /* whose error does not hide the mesh's */
+    CHECK(tutti_recv_start(comm, sizes, 1, TUTTI_I32, 0, 0, NULL, &op) == TUTTI_OK && tutti_cancel(op) == TUTTI_OK);
+    CHECK(tutti_wait(op) == TUTTI_ERR_CANCELLED);
     CHECK(tutti_mesh_comm(mesh, "data,expert", &same) == TUTTI_ERR_ARGUMENT && same == NULL);
     CHECK(strstr(tutti_comm_error(comm)->text, "\"data,expert\" does not name") != NULL);
     CHECK(strstr(tutti_comm_error(comm)->text, "this mesh, which is data 2 x pipeline 1 x tensor 3;") != NULL);

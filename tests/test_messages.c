@@ -481,6 +481,9 @@ static void talk_to_self(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_group_end(comm) == TUTTI_ERR_ARGUMENT);
     CHECK_THAT(strstr(tutti_comm_error(comm)->text, "message 2 of the group, send to rank") != NULL, "%s",
                tutti_comm_error(comm)->text);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_send(comm, NULL, 1, TUTTI_U8, rank, 5) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_send(comm, x, 1, TUTTI_U8, rank, -5) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_group_end(comm) == TUTTI_ERR_ARGUMENT && strstr(tutti_comm_error(comm)->text, "NULL") != NULL);
     CHECK(tti_messages_pending(comm) == 0);
     FAULT_CALL(self, comm, tutti_barrier(comm));
     message_free(comm, x);

@@ -151,6 +151,29 @@ static void test_ops(void)
     }
 }
 
+/* ---- Statistics -------------------------------------------------------------------------------------------------- */
+
+/* Rank 0 comes late: the next one has waited, and for that one. */
+static int late_work(tutti_comm *world, void *context)
+{
+    int64_t *waits = calloc((size_t)tutti_size(world), sizeof *waits);
+    int wrong = tutti_barrier(world) != TUTTI_OK;
+    (void)context;
+    if (tutti_rank(world) == 0) tutti_spend_ns(10 * MS);
+    wrong |= tutti_barrier(world) != TUTTI_OK;
+    wrong |= tutti_comm_waits(world, waits) != TUTTI_OK;
+    wrong |= tutti_rank(world) == 1 && waits[0] < 9 * MS;
+    free(waits);
+    return wrong;
+}
+
+/* Of few ranks, and of so many that times are kept only for those that were waited for. */
+static void test_waits(int ranks)
+{
+    tutti_sim_setup setup = sim_setup(ranks, 1);
+    CHECK(run_world(&setup, late_work, NULL).result == 0);
+}
+
 /* ---- A planted mistake ------------------------------------------------------------------------------------------- */
 
 /* Takes the first wait out of the one plan that the comm keeps. */
@@ -464,6 +487,8 @@ int main(void)
     test_kept(1);
     test_kept(2);
     test_ops();
+    test_waits(RANKS);
+    test_waits(TTI_TABLE_DIRECT + 1);
     test_planted();
     test_deadline(1);
     test_deadline(RANKS);
