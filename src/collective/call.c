@@ -126,7 +126,8 @@ bool tti_call_depends(const struct tti_call *call, int rank, int peer)
     }
 }
 
-void tti_call_compare(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes)
+/* Of which of many pieces, or blocks, the counts are not the same: "; the first count that differs is that of piece 3". */
+static void describe_counts(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes)
 {
     text[0] = '\0';
     if (one->kind != other->kind || one->parts != other->parts || one->parts == 0) return;
@@ -139,4 +140,18 @@ void tti_call_compare(const struct tti_call *one, const struct tti_call *other, 
         snprintf(text, bytes, "; the first count that differs is that of %s %zu", of, k);
     else
         snprintf(text, bytes, "; the first count that differs is among those of %ss %zu to %zu", of, k * share, last);
+}
+
+void tti_call_differ(uint64_t sequence, int rank, const struct tti_call *call, int peer, const struct tti_call *other,
+                     char *text, size_t bytes)
+{
+    char ours[160], theirs[160], which[96];
+    tti_call_describe(call, ours, sizeof ours);
+    tti_call_describe(other, theirs, sizeof theirs);
+    describe_counts(call, other, which, sizeof which);
+    snprintf(
+        text, bytes,
+        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s%s; all ranks must make the same "
+        "calls in the same order",
+        (unsigned long long)sequence, rank, ours, peer, theirs, which);
 }

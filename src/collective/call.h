@@ -120,7 +120,8 @@ void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
 /* Whether what a rank gets of this call depends on what the peer gives. */
 bool tti_call_depends(const struct tti_call *call, int rank, int peer);
 
-/* What the two descriptions do not show: "; the first count that differs is that of rank 1", or "". */
-void tti_call_compare(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes);
+/* "ranks differ at operation #7: rank 0 called barrier at a.c:10, but rank 1 called …" */
+void tti_call_differ(uint64_t sequence, int rank, const struct tti_call *call, int peer, const struct tti_call *other,
+                     char *text, size_t bytes);
 
 #endif

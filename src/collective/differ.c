@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "collective/comm.h"
 #include "collective/executor.h"
-#include <stdio.h>
 
 /* Of the operation that `peer` and this rank have entered: whether they had made other calls by then. */
 static bool differs_at(const tutti_comm *comm, int peer, uint64_t sequence)
@@ -15,35 +14,28 @@ static bool differs_at(const tutti_comm *comm, int peer, uint64_t sequence)
     return mine >> 32 == other >> 32 && ((mine ^ other) & ~UINT64_C(1)) != 0;
 }
 
-/* The first that is known, up to the one that this rank is at. */
+/* The first that is known, up to the one that this rank is at; 0: none is. */
 static uint64_t first_difference(const tutti_comm *comm, int peer)
 {
-    for (uint64_t back = comm->window - 1; back > 0; back--)
+    for (uint64_t back = comm->window; back-- > 0;)
         if (comm->sequence > back && differs_at(comm, peer, comm->sequence - back)) return comm->sequence - back;
-    return comm->sequence;
+    return 0;
 }
 
 /* `call`: the one that this rank is at. */
-static void describe_difference(const tutti_comm *comm, int peer, const struct tti_call *call, char *text, size_t bytes)
+static void describe_difference(const tutti_comm *comm, uint64_t first, int peer, const struct tti_call *call,
+                                char *text, size_t bytes)
 {
-    uint64_t first = first_difference(comm, peer);
     struct tti_call ours = first == comm->sequence ? *call : *tti_call_of(comm, comm->rank, first);
     struct tti_call theirs = *tti_call_of(comm, peer, first);
-    char our_text[160], their_text[160], which[96];
-    tti_call_describe(&ours, our_text, sizeof our_text);
-    tti_call_describe(&theirs, their_text, sizeof their_text);
-    tti_call_compare(&ours, &theirs, which, sizeof which);
-    snprintf(
-        text, bytes,
-        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s%s; all ranks must make the same "
-        "calls in the same order",
-        (unsigned long long)first, comm->rank, our_text, peer, their_text, which);
+    tti_call_differ(first, comm->rank, &ours, peer, &theirs, text, bytes);
 }
 
 tutti_status tti_op_mismatch(struct tti_op *op, int peer)
 {
     char text[640];
-    describe_difference(op->comm, peer, &op->call, text, sizeof text);
+    uint64_t first = first_difference(op->comm, peer);
+    describe_difference(op->comm, first == 0 ? op->comm->sequence : first, peer, &op->call, text, sizeof text);
     return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer, "%s", text);
 }
 
@@ -52,9 +44,10 @@ void tti_leave_compare(const tutti_comm *comm, const struct tti_call *call)
     char text[640];
     atomic_thread_fence(memory_order_seq_cst); /* of two that leave at the same time one sees the other */
     for (int peer = 0; peer < comm->size; peer++) {
-        if (!differs_at(comm, peer, comm->sequence)) continue;
-        if (tti_call_of(comm, peer, comm->sequence)->kind != TTI_LEAVE) continue; /* that one gets an error */
-        describe_difference(comm, peer, call, text, sizeof text);
+        uint64_t first = first_difference(comm, peer);
+        bool left = atomic_load_explicit(&comm->posts[peer].left, memory_order_acquire) != TTI_STAYS;
+        if (first == 0 || !left) continue; /* one that stays gets an error */
+        describe_difference(comm, first, peer, call, text, sizeof text);
         tti_log(TUTTI_WARN, "rank %d leaves a comm whose %s", comm->rank, text);
         return;
     }

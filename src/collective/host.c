@@ -5,15 +5,17 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "collective/local.h"
 #include "collective/net.h"
 #include <stdio.h>
 
 #define MS INT64_C(1000000)
 enum {
-    SLEEP_MS = 2,     /* another thread may have received what this one sleeps for, */
-    SLEEP_SHARE = 32, /* which then comes late by this part of the wait at most, where that is more */
-    TOLD_AT_ONCE = 64 /* in a comm of so many, all are told that a rank leaves it */
+    SLEEP_MS = 2,      /* another thread may have received what this one sleeps for, */
+    SLEEP_SHARE = 32,  /* which then comes late by this part of the wait at most, where that is more */
+    TOLD_AT_ONCE = 64, /* in a comm of so many, all are told that a rank leaves it */
+    HEARD_LAST = 100   /* looks at what has come when it leaves, as long as there is something */
 };
 
 /* ---- Failing --------------------------------------------------------------------------------------------------- */
@@ -314,6 +316,7 @@ static void say_goodbye(tutti_comm *comm, bool has_messages)
     bool whole = !tti_comm_is_broken(comm);
     tti_net_lock(lanes->net);
     lanes->calls_no_more = has_messages;
+    if (whole) tti_lanes_note_leaving(lanes);
     TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
     for (int place = 0; whole && local != NULL && place < local->count; place++)
         if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
@@ -329,9 +332,29 @@ static void end_calls(tutti_comm *comm)
     say_goodbye(comm, true);
 }
 
+/* Calls that differed and that nobody has noticed, such as a last small broadcast from two roots: of two ranks, who leaves
+ * later has heard of it by what the other said when it left. */
+static void compare_calls(tutti_comm *comm)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    char text[640];
+    bool differs = false;
+    tti_net_lock(lanes->net);
+    for (int i = 0; i < HEARD_LAST && tti_net_move(lanes->net, TTI_ANYBODY); i++) {}
+    TTI_TABLE_EACH(place, &lanes->peers)
+    {
+        const struct tti_lane *lane = lanes->peers.values[place];
+        if (lane->last_calls == NULL || tti_comm_is_broken(comm)) continue;
+        differs = differs || tti_lanes_differ(lanes, lane->peer, lane->last_calls, text, sizeof text);
+    }
+    tti_net_unlock(lanes->net);
+    if (differs) tti_log(TUTTI_WARN, "rank %d leaves a comm whose %s", comm->rank, text);
+}
+
 static void leave(tutti_comm *comm)
 {
     say_goodbye(comm, false);
+    if (!tti_comm_is_broken(comm)) compare_calls(comm);
 }
 
 static void shut(tutti_comm *comm)

@@ -108,30 +108,11 @@ static tutti_status build(struct tti_op *op)
 
 /* ---- Ranks that are elsewhere ---------------------------------------------------------------------------------- */
 
-static tutti_status differ(struct tti_op *op, int peer, const struct tti_past_call *mine,
-                           const struct tti_past_call *theirs)
-{
-    char our_text[160], their_text[160], which[96];
-    tti_call_describe(&mine->call, our_text, sizeof our_text);
-    tti_call_describe(&theirs->call, their_text, sizeof their_text);
-    tti_call_compare(&mine->call, &theirs->call, which, sizeof which);
-    return tti_comm_break(
-        op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer,
-        "ranks differ at operation #%llu: rank %d called %s, but rank %d called %s%s; all ranks must make "
-        "the same calls in the same order",
-        (unsigned long long)mine->sequence, op->comm->rank, our_text, peer, their_text, which);
-}
-
-/* Goes by the first of the peer's last calls that differs from this rank's. */
 static tutti_status compare(struct tti_op *op, int peer, const struct tti_question *question)
 {
-    for (int i = 0; i < TTI_NET_QUESTION; i++) {
-        const struct tti_past_call *theirs = &question->calls[i];
-        const struct tti_past_call *mine = theirs->sequence == 0 ? NULL
-                                                                 : tti_past_call(op->comm->lanes, theirs->sequence);
-        if (mine != NULL && mine->signature != theirs->signature) return differ(op, peer, mine, theirs);
-    }
-    return TUTTI_OK;
+    char text[640];
+    if (!tti_lanes_differ(op->comm->lanes, peer, question, text, sizeof text)) return TUTTI_OK;
+    return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer, "%s", text);
 }
 
 static tutti_status cut_short(struct tti_op *op, int peer)

@@ -280,14 +280,34 @@ const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes, uint64_
     return past->sequence == sequence ? past : NULL;
 }
 
-void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited)
+/* Those up to `newest`. */
+static struct tti_question last_calls(const struct tti_lanes *lanes, uint64_t newest)
 {
     struct tti_question question = {0};
     size_t count = 0;
     for (uint64_t back = TTI_NET_QUESTION; back-- > 0;) {
-        const struct tti_past_call *past = lanes->sequence > back ? tti_past_call(lanes, lanes->sequence - back) : NULL;
+        const struct tti_past_call *past = newest > back ? tti_past_call(lanes, newest - back) : NULL;
         if (past != NULL) question.calls[count++] = *past;
     }
+    return question;
+}
+
+bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_question *question, char *text,
+                      size_t bytes)
+{
+    for (int i = 0; i < TTI_NET_QUESTION; i++) {
+        const struct tti_past_call *theirs = &question->calls[i];
+        const struct tti_past_call *mine = theirs->sequence == 0 ? NULL : tti_past_call(lanes, theirs->sequence);
+        if (mine == NULL || mine->signature == theirs->signature) continue;
+        tti_call_differ(mine->sequence, lanes->comm->rank, &mine->call, peer, &theirs->call, text, bytes);
+        return true;
+    }
+    return false;
+}
+
+void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited)
+{
+    struct tti_question question = last_calls(lanes, lanes->sequence);
     tti_lane_say(lanes, peer,
                  (struct tti_frame_head){.kind = TTI_FRAME_ASK,
                                          .type = how,
@@ -339,12 +359,33 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     if (lanes->calls_no_more) tti_lane_say_goodbye(lanes, peer, true);
 }
 
+void tti_lanes_note_leaving(struct tti_lanes *lanes)
+{
+    struct tti_call leave = {.kind = TTI_LEAVE, .type = TUTTI_TYPE_COUNT, .reduction = TTI_NO_REDUCTION, .root = -1};
+    uint64_t sequence = lanes->sequence + 1;
+    uint32_t signature = tti_call_signature(lanes->signature, tti_call_digest(&leave));
+    lanes->calls[sequence % TTI_NET_CALLS] = (struct tti_past_call){sequence, signature, leave};
+}
+
 void tti_lane_say_goodbye(struct tti_lanes *lanes, int peer, bool whole)
 {
+    struct tti_question calls = last_calls(lanes, lanes->sequence + 1);
     tti_lane_say(lanes, peer,
-                 (struct tti_frame_head){
-                     .kind = TTI_FRAME_LEAVE, .type = lanes->calls_no_more, .value = whole ? lanes->sequence + 1 : 0},
-                 NULL);
+                 (struct tti_frame_head){.kind = TTI_FRAME_LEAVE,
+                                         .type = lanes->calls_no_more,
+                                         .value = whole ? lanes->sequence + 1 : 0,
+                                         .bytes = whole ? sizeof calls : 0},
+                 &calls);
+}
+
+static void hear_goodbye(struct tti_lane *lane, const struct tti_aside *aside)
+{
+    const struct tti_frame_head *head = &aside->head;
+    if (head->type == 0) lane->left = true;
+    if (head->value != 0) lane->left_before = head->value;
+    if (head->bytes != sizeof *lane->last_calls) return;
+    if (lane->last_calls == NULL) lane->last_calls = tti_calloc(1, sizeof *lane->last_calls);
+    if (lane->last_calls != NULL) memcpy(lane->last_calls, aside->data, sizeof *lane->last_calls);
 }
 
 void tti_lanes_break(struct tti_lanes *lanes, const tutti_error *failure)
@@ -437,10 +478,7 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
         break;
     case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
     case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
-    case TTI_FRAME_LEAVE:
-        if (head->type == 0) lane->left = true;
-        if (head->value != 0) lane->left_before = head->value;
-        break;
+    case TTI_FRAME_LEAVE: hear_goodbye(lane, aside); break;
     case TTI_FRAME_WAITS: hear_wait(lanes, lane, head); break;
     case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;
@@ -500,6 +538,7 @@ static void free_lane(struct tti_net *net, struct tti_lane *lane)
         aside = next;
     }
     tti_free(lane->question);
+    tti_free(lane->last_calls);
     tti_free(lane);
 }
 

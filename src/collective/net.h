@@ -45,7 +45,8 @@ enum tti_frame_kind {
     TTI_FRAME_ASK,   /* what was called as op `sequence`? data: the asker's call; type: how it waits; value: for whom */
     TTI_FRAME_BREAK, /* the comm is broken. data: tutti_error */
     TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told;
-                      * type: 1, its messages are still on their way, and it says so again after them */
+                      * type: 1, its messages are still on their way, and it says so again after them; data: its last calls,
+                      * unless the comm is broken */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
     TTI_FRAME_WAITS  /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
                          * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective */
@@ -115,20 +116,21 @@ struct tti_lane {
     struct tti_lane *next_grant;
     uint64_t sequence; /* of its newest op that is known */
     bool left;
-    uint64_t left_before;          /* and took no part in this op; 0: it did not say */
-    struct tti_question *question; /* its last, or NULL */
-    bool asks;                     /* and it is not answered */
-    int waits_in;                  /* the blocking call it asked out of: kind + 1; 0: none */
-    bool in_message, stuck;        /* how it waited when it asked; it is to be asked back; in its newest call, */
-    int stuck_for;                 /* and for which rank */
-    int told_stuck;                /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
-    uint64_t told_in;              /* and in which op */
-    uint64_t asked_in;             /* its op when it asked last */
-    int told_awaits;               /* rank + 1 that it has been told this one waits for, since then; 0: none */
-    int awaits;                    /* rank + 1 that it has said it waits for, */
-    int awaits_message;            /* in a blocking call of messages: kind + 1; 0: in a collective, */
-    uint64_t awaits_in;            /* in this op, */
-    int64_t awaits_until_ns;       /* and would have said again by then */
+    uint64_t left_before;            /* and took no part in this op; 0: it did not say, */
+    struct tti_question *last_calls; /* and made these; NULL: it has not left, or did not say */
+    struct tti_question *question;   /* its last, or NULL */
+    bool asks;                       /* and it is not answered */
+    int waits_in;                    /* the blocking call it asked out of: kind + 1; 0: none */
+    bool in_message, stuck;          /* how it waited when it asked; it is to be asked back; in its newest call, */
+    int stuck_for;                   /* and for which rank */
+    int told_stuck;          /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
+    uint64_t told_in;        /* and in which op */
+    uint64_t asked_in;       /* its op when it asked last */
+    int told_awaits;         /* rank + 1 that it has been told this one waits for, since then; 0: none */
+    int awaits;              /* rank + 1 that it has said it waits for, */
+    int awaits_message;      /* in a blocking call of messages: kind + 1; 0: in a collective, */
+    uint64_t awaits_in;      /* in this op, */
+    int64_t awaits_until_ns; /* and would have said again by then */
 };
 
 /* A comm's dealings over the transport. */
@@ -234,6 +236,11 @@ int tti_lane_in_message(const struct tti_lane *lane, int *awaited);
 /* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; in
  * `message`, kind + 1, those that wait in messages. `first`: the wait has just begun. This rank itself: it waits no more. */
 void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, bool first);
+/* The first of these calls of the peer that differs from this rank's, if one does. */
+bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_question *question, char *text,
+                      size_t bytes);
+/* Leaving is a call like any other, for who compares. */
+void tti_lanes_note_leaving(struct tti_lanes *lanes);
 /* This rank leaves the comm, or calls no more; `whole`: it is not broken. */
 void tti_lane_say_goodbye(struct tti_lanes *lanes, int peer, bool whole);
 /* Breaks the comm, for what whoever moves frames has found or heard: those who use the comm adopt it. */

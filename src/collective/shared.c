@@ -264,13 +264,14 @@ static void end_calls(tutti_comm *comm)
     /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
     bool free_slot = comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence;
     /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
-    if (free_slot && !tti_comm_is_broken(comm)) {
+    bool shows = free_slot && !tti_comm_is_broken(comm);
+    if (shows) {
         *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
         atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
         atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
-        tti_leave_compare(comm, &op->call);
     }
     atomic_store_explicit(&comm->posts[comm->rank].left, TTI_CALLS_NO_MORE, memory_order_release);
+    if (shows) tti_leave_compare(comm, &op->call);
     tti_comm_ring(comm, true);
 }
 
