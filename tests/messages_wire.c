@@ -104,9 +104,9 @@ static bool wire_progress(struct tti_transport *transport, int awaited)
 static const struct tti_transport_ops wire = {.name = "wire", .send = wire_send, .progress = wire_progress};
 
 /* That a message is missing while its sender waits in a collective proves nothing where messages are on their way. */
-static bool look_at_nothing(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
+static bool look_at_nothing(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
 {
-    (void)comm, (void)waitable, (void)first;
+    (void)comm, (void)waitable, (void)first, (void)seen;
     return false;
 }
 

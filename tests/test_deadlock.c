@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=60 labels=asan,tsan
  *
- * Ranks that wait for each other in ways that only a deadline ends: the error says what they were doing, and what to do about
- * it.
+ * Ranks that wait for each other: in blocking messages they are told at once, else a deadline ends it. The error says what
+ * they were doing, and what to do about it.
  */
 #include "collective/comm.h"
 #include "collective/provider.h"
@@ -36,15 +36,26 @@ static tutti_comm *in_time(tutti_comm *comm, const char *others)
 static void send_to_each_other(tutti_comm *comm, struct fault_rank *self)
 {
     float *x = calloc(LARGE, sizeof *x);
-    FAULT_CALL(self, comm, tutti_send(in_time(comm, "in send"), x, LARGE, TUTTI_F32, 1 - tutti_rank(comm), TAG));
+    FAULT_CALL(self, comm, tutti_send(comm, x, LARGE, TUTTI_F32, 1 - tutti_rank(comm), TAG));
     free(x);
 }
 
 static void receive_from_each_other(tutti_comm *comm, struct fault_rank *self)
 {
-    float x;
-    tutti_comm *with = in_time(comm, "in recv");
-    FAULT_CALL(self, comm, tutti_recv(with, &x, 1, TUTTI_F32, 1 - tutti_rank(comm), TAG, NULL));
+    float x = 1;
+    int peer = 1 - tutti_rank(comm);
+    CHECK(tutti_send(comm, &x, 1, TUTTI_F32, peer, TAG + 1) == TUTTI_OK);
+    FAULT_CALL(self, comm, tutti_recv(comm, &x, 1, TUTTI_F32, peer, TAG, NULL));
+}
+
+static void send_with_other_tag(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = calloc(LARGE, sizeof *x);
+    if (tutti_rank(comm) == 0)
+        FAULT_CALL(self, comm, tutti_send(comm, x, LARGE, TUTTI_F32, 1, TAG + 1));
+    else
+        FAULT_CALL(self, comm, tutti_recv(comm, x, LARGE, TUTTI_F32, 0, TAG, NULL));
+    free(x);
 }
 
 /* Each sends what the other does not receive. */
@@ -52,8 +63,7 @@ static void exchange_by_other_tags(tutti_comm *comm, struct fault_rank *self)
 {
     float x = 1, y;
     int peer = 1 - tutti_rank(comm);
-    tutti_comm *with = in_time(comm, "in sendrecv");
-    FAULT_CALL(self, comm, tutti_sendrecv(with, &x, 1, peer, TAG + 2, &y, 1, peer, TAG, TUTTI_F32, NULL));
+    FAULT_CALL(self, comm, tutti_sendrecv(comm, &x, 1, peer, TAG + 2, &y, 1, peer, TAG, TUTTI_F32, NULL));
 }
 
 static void wait_for_receive(tutti_comm *comm, struct fault_rank *self)
@@ -110,8 +120,7 @@ static void ask_for_mesh_comm(tutti_comm *comm, struct fault_rank *self)
     tutti_mesh_free(mesh);
 }
 
-static void run(fault_body *body, int size, bool processes, const char *does, const char *other_does,
-                const char *advice)
+static void run_world(fault_body *body, int size, bool processes, const char *does)
 {
     struct fault_world world = {.size = size,
                                 .processes = processes,
@@ -119,6 +128,27 @@ static void run(fault_body *body, int size, bool processes, const char *does, co
                                 .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : "TUTTI_TRANSPORT=shm"}};
     fault_title("%s; %d %s, %s", does, size, processes ? "processes" : "threads", over_tcp ? "tcp" : "memory");
     fault_run(&world);
+}
+
+/* Both know at once, whoever of them finds it. */
+static void run_at_once(fault_body *body, bool processes, const char *does, const char *other_does, const char *advice)
+{
+    char text[2][128];
+    snprintf(text[0], sizeof text[0], "for rank 1, which waits for rank 0 in %s; %s", other_does, advice);
+    snprintf(text[1], sizeof text[1], "for rank 0, which waits for rank 1 in %s; ", does);
+    run_world(body, 2, processes, does);
+    for (int rank = 0; rank < 2; rank++) {
+        const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
+        CHECK_THAT(step->done && step->status == TUTTI_ERR_MISMATCH &&
+                       (fault_has(step, "%s", text[0]) || fault_has(step, "%s", text[1])),
+                   "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+    }
+}
+
+static void run(fault_body *body, int size, bool processes, const char *does, const char *other_does,
+                const char *advice)
+{
+    run_world(body, size, processes, does);
     for (int rank = 0; rank < size; rank++) {
         const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
         if (rank > 0 && !step->done) continue;
@@ -131,12 +161,11 @@ static void run(fault_body *body, int size, bool processes, const char *does, co
 
 static void run_all(bool processes)
 {
-    run(send_to_each_other, 2, processes, " s in send with tag 7 at ", "waits in send for rank 0",
-        "is there a receive for it? ranks that send to each other use tutti_sendrecv");
-    run(receive_from_each_other, 2, processes, " s in recv with tag 7 at ", "waits in recv for rank 0",
-        "is there a send for it");
-    run(exchange_by_other_tags, 2, processes, " s in sendrecv (recv with tag 7) at ", "waits in sendrecv for rank 0",
-        "are there such messages on the other side, with their tags?");
+    run_at_once(send_to_each_other, processes, "send with tag 7", "send with tag 7", "is there a receive for it?");
+    run_at_once(send_with_other_tag, processes, "send with tag 8", "recv with tag 7", "is there a receive for it?");
+    run_at_once(receive_from_each_other, processes, "recv with tag 7", "recv with tag 7", "is there a send for it");
+    run_at_once(exchange_by_other_tags, processes, "sendrecv with tag 7", "sendrecv with tag 7",
+                "are there such messages on the other side, with their tags?");
     run(wait_for_receive, 2, processes, " s in recv with tag 7 at ", "waits in recv for rank 0",
         "is there a send for it");
     run(receive_from_any, over_tcp ? 2 : 3, processes, "for any rank; ",

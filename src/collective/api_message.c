@@ -173,6 +173,17 @@ static void batch_detail(void *object, char *text, size_t bytes)
     tti_letter_detail(batch->letters[batch->ended], batch->kind, text, bytes);
 }
 
+static bool batch_unmet(void *object, int *tag)
+{
+    const struct batch *batch = object;
+    bool unmet = batch->ended < batch->count;
+    tti_messages_lock(batch->comm);
+    if (unmet) *tag = batch->letters[batch->ended]->tag;
+    for (int i = batch->ended; i < batch->count; i++) unmet = unmet && tti_letter_is_unmet(batch->letters[i]);
+    tti_messages_unlock(batch->comm);
+    return unmet;
+}
+
 /* A message to or from the own rank that has found no partner when all are posted never will, while the rank waits. */
 static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters, int count)
 {
@@ -208,6 +219,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                                     .site = &comm->site,
                                     .kind = kind,
                                     .detail = batch_detail,
+                                    .unmet = batch_unmet,
                                     .deadline_ms = deadline_ms,
                                     .drives = batch.drives};
     if (status == TUTTI_IN_PROGRESS) status = tti_comm_wait(comm, &waitable);

@@ -70,6 +70,10 @@ struct tti_post {
     _Atomic int32_t waiting_for;
     /* A blocking call that has waited long, for who describes this rank: kind + 1 and whom it is for, + 2; 0: none. */
     _Atomic int64_t waits_in;
+    /* In a message that has met nothing: number << 32 | rank + 1 of who is waited for, and so asked whether it waits so for this
+     * rank; the newest such word that this rank says yes to, with the asker's rank; and its own tag. */
+    _Atomic uint64_t asks, answers;
+    _Atomic int32_t unmet_tag;
     /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
     _Alignas(64) _Atomic uint64_t done;
     _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
@@ -223,6 +227,7 @@ struct tutti_comm {
     uint64_t *shown;                 /* `window`: editions of the calls that this rank's slots hold */
     uint64_t window;                 /* a power of two, the same on all ranks */
     struct tti_lanes *lanes;         /* provider `host`: its dealings over the transport */
+    uint64_t asks;                   /* provider `shared`: as in this rank's post; without a rank between waits */
     struct tti_local *local;         /* and with its host's ranks through memory; NULL: none */
     int here;                        /* ranks of this comm on this host */
     uint64_t *tables;                /* size rows of 4 * size, or this rank's alone */
@@ -396,11 +401,23 @@ struct tti_waitable {
     const struct tti_site *site;
     enum tti_kind kind;
     void (*detail)(void *object, char *text, size_t bytes); /* of messages, for words: " with tag 3" */
+    /* Of messages: whether none of them has found its other side, and all that can be said of them before was; the tag of the
+     * one that is waited for. NULL: not known. */
+    bool (*unmet)(void *object, int *tag);
     int64_t deadline_ms;
     bool drives;  /* progress takes other ops forward too: anyone may have to wake it */
     bool started; /* its caller may do something else meanwhile */
     struct tti_vigil *vigil;
 };
+
+/* Whether a blocking call of messages, with nothing else in flight, waits for this peer and has met nothing of it, all that has
+ * come being looked at. */
+static inline bool tti_is_unmet(const struct tti_waitable *waitable, int peer, int *tag)
+{
+    if (waitable->unmet == NULL || waitable->started || waitable->drives) return false;
+    return waitable->progress(waitable->object) == TUTTI_IN_PROGRESS && *waitable->waiting_for == peer &&
+           waitable->unmet(waitable->object, tag);
+}
 
 /* Before a wait: what ranks that run exchange is there within a few polls, which need no more than to look. */
 static inline tutti_status tti_comm_poll(const tutti_comm *comm, tutti_status (*progress)(void *object), void *object)

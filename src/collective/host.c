@@ -241,10 +241,34 @@ static void end_wait(struct tti_lanes *lanes)
     tti_net_lock(lanes->net);
     if (lanes->tells && !tti_comm_is_broken(lanes->comm)) tti_lanes_tell(lanes, lanes->comm->rank, 0, false);
     lanes->tells = false;
+    lanes->asks_unmet = 0;
     tti_net_unlock(lanes->net);
 }
 
-static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
+/* The number by which a peer has asked whether this rank waits in a message for it, as it does for this one; 0: it has not. */
+static int32_t asked_by(const struct tti_lanes *lanes, int peer)
+{
+    tti_net_lock(lanes->net);
+    const struct tti_lane *lane = tti_lane_at(lanes, peer);
+    int32_t asked = lane == NULL || lane->told_unmet == lane->asks_unmet ? 0 : lane->asks_unmet;
+    tti_net_unlock(lanes->net);
+    return asked;
+}
+
+/* With the lock held: says yes, and looks whether the peer has. */
+static bool wait_for_each_other(struct tti_lanes *lanes, int32_t asked, const struct tti_waitable *waitable, int tag,
+                                struct tti_seen *seen)
+{
+    struct tti_lane *lane = tti_lane_at(lanes, *waitable->waiting_for);
+    if (lane == NULL) return false;
+    struct tti_frame_head yes = {
+        .kind = TTI_FRAME_UNMET, .type = (uint16_t)(waitable->kind + 1), .tag = tag, .value = (uint64_t)asked};
+    if (asked != 0 && tti_lane_say(lanes, lane->peer, yes, NULL)) lane->told_unmet = asked;
+    *seen = lane->unmet;
+    return lane->unmet_number == lanes->asks_unmet && lane->unmet.message > TTI_LEAVE + 1;
+}
+
+static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
 {
     struct tti_lanes *lanes = comm->lanes;
     if (waitable == NULL) {
@@ -257,15 +281,24 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     int last = peer < 0 || waitable->kind >= TTI_LEAVE ? peer : blame(comm, peer);
     if (comm->local != NULL && shows) tti_local_await(comm, last);
     if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return false;
+    int tag;
+    int32_t number = message ? asked_by(lanes, peer) : 0;
+    bool unmet = message && tti_is_unmet(waitable, peer, &tag);
     tti_net_lock(lanes->net);
     int *asked = message ? &lanes->asked_for_message : &lanes->asked;
-    if (*asked != peer || (first && message)) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable), peer);
+    bool anew = *asked != peer || (first && message);
+    if (anew && message) lanes->asks_unmet = 0;
+    if (unmet && lanes->asks_unmet == 0) {
+        lanes->asks_unmet = lanes->unmet_count = lanes->unmet_count % INT32_MAX + 1;
+        anew = true;
+    }
+    if (anew) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable), peer);
     *asked = peer;
     if (!message && !waitable->started) ask_back(lanes, peer);
     if (shows) tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, first);
-    bool seen = waits_here(lanes, peer);
+    bool elsewhere = waits_here(lanes, peer) || (unmet && wait_for_each_other(lanes, number, waitable, tag, seen));
     tti_net_unlock(lanes->net);
-    return seen;
+    return elsewhere;
 }
 
 /* ---- Sleeping and leaving -------------------------------------------------------------------------------------- */

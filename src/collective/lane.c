@@ -311,6 +311,7 @@ void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited)
     tti_lane_say(lanes, peer,
                  (struct tti_frame_head){.kind = TTI_FRAME_ASK,
                                          .type = how,
+                                         .tag = (how & TTI_ASK_IN_MESSAGE) != 0 ? lanes->asks_unmet : 0,
                                          .value = (uint64_t)awaited,
                                          .sequence = lanes->sequence,
                                          .signature = lanes->signature,
@@ -353,6 +354,7 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     lane->told_stuck = 0;
     lane->waits_in = aside->head.type / TTI_ASK_KIND;
     lane->asked_in = aside->head.sequence;
+    if (aside->head.tag != 0) lane->asks_unmet = aside->head.tag;
     lane->told_awaits = 0;
     tti_lane_note(lanes, peer, &aside->head);
     tti_lane_answer(lanes, peer);
@@ -480,6 +482,10 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
     case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
     case TTI_FRAME_LEAVE: hear_goodbye(lane, aside); break;
     case TTI_FRAME_WAITS: hear_wait(lanes, lane, head); break;
+    case TTI_FRAME_UNMET:
+        lane->unmet_number = (int32_t)head->value;
+        lane->unmet = (struct tti_seen){.message = head->type <= TTI_GROUP + 1 ? head->type : 0, .tag = head->tag};
+        break;
     case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;
     }

@@ -141,6 +141,12 @@ void tti_letter_end(struct tti_letter *letter, tutti_status status)
     set_status(letter, status);
 }
 
+bool tti_letter_is_unmet(const struct tti_letter *letter)
+{
+    enum tti_letter_state waits = letter->is_send ? TTI_LETTER_ANNOUNCED : TTI_LETTER_POSTED;
+    return letter->state == waits || letter->state == TTI_LETTER_ENDED;
+}
+
 static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_status status, const char *why)
 {
     tti_comm_refuse(letter->comm, kind, status, "rank %d: no %s rank %d: %s", letter->comm->rank,

@@ -88,6 +88,10 @@ int tti_messages_pending(const tutti_comm *comm);
  * `gently`, also one that was announced and can be withdrawn. False: it is too late for that; it goes on. */
 bool tti_letter_cancel(struct tti_letter *letter, bool gently);
 
+/* Whether it waits for a call of its peer, and nothing more of it can go before: a receive without a message, a send that was
+ * announced. Or has ended. */
+bool tti_letter_is_unmet(const struct tti_letter *letter);
+
 /* The sentence for a receive that ended with ERR_TRUNCATED; `prefix` comes before it. Returns its status. */
 tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix);
 

@@ -16,6 +16,10 @@
  * and the asker has not called that collective, both would wait for ever. One whose collective needs a third rank says which:
  * if that one is stuck in an earlier collective for lack of the asker, and has said so, all three would.
  *
+ * A rank whose blocking message has met nothing gives its ask a number. A peer that waits so for the asker says yes to it
+ * (UNMET): it has seen all that was sent before the ask, and the answer comes after all that it has sent itself. So if the
+ * asker still waits in the same call then, and has met nothing, both would wait for ever.
+ *
  * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all
  * blame the rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a
  * blocking message, with nothing else in flight, it tells those that wait in messages for it, whose errors then say so.
@@ -28,6 +32,7 @@
 #include "base/table.h"
 #include "collective/comm.h"
 #include "collective/message_frames.h"
+#include "collective/provider.h"
 #include "transport/transport.h"
 
 enum {
@@ -42,13 +47,16 @@ enum {
 enum tti_frame_kind {
     TTI_FRAME_DATA = 1, /* of op `sequence` */
     TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
-    TTI_FRAME_ASK,   /* what was called as op `sequence`? data: the asker's call; type: how it waits; value: for whom */
+    TTI_FRAME_ASK,   /* what was called as op `sequence`? data: the asker's call; type: how it waits; value: for whom;
+                      * tag: the number of a wait in a message that has met nothing, or 0 */
     TTI_FRAME_BREAK, /* the comm is broken. data: tutti_error */
     TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told;
                       * type: 1, its messages are still on their way, and it says so again after them; data: its last calls,
                       * unless the comm is broken */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
-    TTI_FRAME_WAITS  /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
+    TTI_FRAME_UNMET, /* yes to an ASK of number `value`: the sender, too, waits in a message for the receiver, and has met
+                      * nothing; type: kind + 1 of the call; tag: its tag */
+    TTI_FRAME_WAITS /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
                          * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective */
 };
 
@@ -123,9 +131,13 @@ struct tti_lane {
     int waits_in;                    /* the blocking call it asked out of: kind + 1; 0: none */
     bool in_message, stuck;          /* how it waited when it asked; it is to be asked back; in its newest call, */
     int stuck_for;                   /* and for which rank */
-    int told_stuck;          /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
-    uint64_t told_in;        /* and in which op */
-    uint64_t asked_in;       /* its op when it asked last */
+    int told_stuck;    /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
+    uint64_t told_in;  /* and in which op */
+    uint64_t asked_in; /* its op when it asked last */
+    int32_t asks_unmet,
+        told_unmet;          /* the number of its last ask out of a message that has met nothing; and said yes to */
+    int32_t unmet_number;    /* this rank's, that it has said yes to, */
+    struct tti_seen unmet;   /* out of this call */
     int told_awaits;         /* rank + 1 that it has been told this one waits for, since then; 0: none */
     int awaits;              /* rank + 1 that it has said it waits for, */
     int awaits_message;      /* in a blocking call of messages: kind + 1; 0: in a collective, */
@@ -155,12 +167,14 @@ struct tti_lanes {
     int mismatched;          /* a peer that is elsewhere, or -1 */
     bool cut;                /* in the same op, but with another number of bytes: */
     uint64_t cut_bytes, awaited_bytes;
-    int64_t asked_ns;         /* when it was asked what it called; 0: was not */
-    int64_t waits_ns;         /* since when the op that runs waits, and */
-    int64_t tell_ns;          /* when those that wait for this rank are told again for whom */
-    bool tells;               /* some were */
-    int asked;                /* whom the op that runs has asked because it waits long; -1: nobody */
-    int asked_for_message;    /* and a message, beside it or alone */
+    int64_t asked_ns;      /* when it was asked what it called; 0: was not */
+    int64_t waits_ns;      /* since when the op that runs waits, and */
+    int64_t tell_ns;       /* when those that wait for this rank are told again for whom */
+    bool tells;            /* some were */
+    int asked;             /* whom the op that runs has asked because it waits long; -1: nobody */
+    int asked_for_message; /* and a message, beside it or alone */
+    int32_t asks_unmet,
+        unmet_count;          /* the number that the wait in a message has asked by, or 0; and the last one used */
     bool heard_break;         /* from somebody who told everyone */
     bool calls_no_more;       /* this rank, but its messages are still on their way */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */

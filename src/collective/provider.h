@@ -16,6 +16,12 @@
 struct tti_op;
 struct tti_waitable;
 
+/* Where a peer is that waits for this rank. */
+struct tti_seen {
+    int message; /* kind + 1 of a call of messages; 0: in a collective */
+    int tag;
+};
+
 struct tti_provider_ops {
     const char *name;
     /* Takes an op that has begun as far as it goes: OK at its end, IN_PROGRESS, or the error that broke the comm. */
@@ -45,8 +51,9 @@ struct tti_provider_ops {
     void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
     /* Called every few milliseconds of a long wait; `first`: of this one. Whether the rank that it is for is seen in a
      * blocking collective, with nothing else in flight, that this rank has not called and that cannot end before it
-     * has, or before another rank that waits so. NULL: the wait has ended. */
-    bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first);
+     * has, or before another rank that waits so; or in a message with this rank that neither's fits (`seen`). NULL: the
+     * wait has ended. */
+    bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen);
     /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces
      * itself, polls once more, sleeps. Returns what the poll did. */
     tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns, int64_t timeout_ns);

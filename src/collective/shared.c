@@ -114,7 +114,34 @@ static bool is_stuck(const tutti_comm *comm, int peer, int turns)
     return behind && turns > 0 && is_stuck(comm, third, turns - 1);
 }
 
-static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first)
+/* Asks the peer whether it waits in a message for this one, as this one does for it; says yes where it has asked. Who answers
+ * has looked for all that the other sent before it asked, which has sent nothing more if it still waits in the same call:
+ * then both would wait for ever. */
+static bool wait_for_each_other(tutti_comm *comm, const struct tti_waitable *waitable, struct tti_seen *seen)
+{
+    int peer = *waitable->waiting_for, tag;
+    struct tti_post *mine = &comm->posts[comm->rank], *theirs = &comm->posts[peer];
+    uint64_t asked = atomic_load_explicit(&theirs->asks, memory_order_acquire);
+    if (!tti_is_unmet(waitable, peer, &tag)) return false;
+    atomic_store_explicit(&mine->unmet_tag, tag, memory_order_relaxed);
+    if ((int)(uint32_t)comm->asks != peer + 1) comm->asks = ((comm->asks >> 32) + 1) << 32 | (uint32_t)(peer + 1);
+    atomic_store_explicit(&mine->asks, comm->asks, memory_order_release);
+    if ((int)(uint32_t)asked == comm->rank + 1)
+        atomic_store_explicit(&mine->answers, asked >> 32 << 32 | (uint32_t)(peer + 1), memory_order_release);
+    uint64_t answer = atomic_load_explicit(&theirs->answers, memory_order_acquire);
+    if (answer != (comm->asks >> 32 << 32 | (uint32_t)(comm->rank + 1))) return false;
+    seen->message = (int)(atomic_load_explicit(&theirs->waits_in, memory_order_relaxed) >> 32);
+    seen->tag = atomic_load_explicit(&theirs->unmet_tag, memory_order_relaxed);
+    return seen->message > TTI_LEAVE + 1;
+}
+
+static void end_wait(tutti_comm *comm)
+{
+    comm->asks = comm->asks >> 32 << 32;
+    atomic_store_explicit(&comm->posts[comm->rank].asks, 0, memory_order_relaxed);
+}
+
+static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
 {
     (void)first;
     int peer = waitable == NULL ? -1 : *waitable->waiting_for;
@@ -122,7 +149,9 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
         atomic_store_explicit(&comm->posts[comm->rank].waits_in,
                               waitable == NULL ? 0 : (int64_t)(waitable->kind + 1) << 32 | (peer + 2),
                               memory_order_relaxed);
-    return peer >= 0 && is_stuck(comm, peer, comm->size);
+    if (waitable == NULL) end_wait(comm);
+    if (peer < 0) return false;
+    return is_stuck(comm, peer, comm->size) || wait_for_each_other(comm, waitable, seen);
 }
 
 /* ---- Sleeping -------------------------------------------------------------------------------------------------- */

@@ -158,24 +158,39 @@ static tutti_status check_left(struct watch *watch)
                           tti_kind_name(watch->waitable->kind), site, peer, doing);
 }
 
-/* A message of a rank that waits for this one in a collective, neither of which will ever go on. Not where the message was
- * started, or ops are in flight besides: what the peer waits for may then still come of this rank. */
+/* "in a collective", "in recv with tag 3" */
+static void describe_seen(const struct tti_seen *seen, char *text, size_t bytes)
+{
+    if (seen->message == 0)
+        snprintf(text, bytes, "in a collective");
+    else if (seen->tag == TUTTI_ANY_TAG)
+        snprintf(text, bytes, "in %s with any tag", tti_kind_name((enum tti_kind)(seen->message - 1)));
+    else
+        snprintf(text, bytes, "in %s with tag %d", tti_kind_name((enum tti_kind)(seen->message - 1)), seen->tag);
+}
+
+/* A message of a rank that waits for this one, in a collective or in another message, neither of which will ever go on. Not
+ * where the message was started, or ops are in flight besides: what the peer waits for may then still come of this rank. */
 static tutti_status check_elsewhere(struct watch *watch, bool first)
 {
     tutti_comm *comm = watch->comm;
     const struct tti_waitable *waitable = watch->waitable;
     int peer = *waitable->waiting_for;
-    bool seen = comm->provider->look(comm, waitable, first);
-    if (!seen || waitable->kind < TTI_LEAVE || waitable->started || waitable->drives) return TUTTI_OK;
+    struct tti_seen seen = {0};
+    bool elsewhere = comm->provider->look(comm, waitable, first, &seen);
+    if (!elsewhere || waitable->kind < TTI_LEAVE || waitable->started || waitable->drives) return TUTTI_OK;
     /* what the peer did before is seen by now */
     tutti_status status = waitable->progress(waitable->object);
+    int tag;
     if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_OK;
-    char doing[192], what[200];
-    comm->provider->describe(comm, peer, doing, sizeof doing);
+    if (seen.message != 0 && !tti_is_unmet(waitable, peer, &tag)) return TUTTI_OK;
+    char doing[192] = "", what[200], where[64];
+    if (seen.message == 0) comm->provider->describe(comm, peer, doing, sizeof doing);
     describe_wait(waitable, what, sizeof what);
+    describe_seen(&seen, where, sizeof where);
     return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
-                          "rank %d waits in %s for rank %d, which waits for rank %d in a collective; %s", comm->rank,
-                          what, peer, comm->rank, doing);
+                          "rank %d waits in %s for rank %d, which waits for rank %d %s%s%s", comm->rank, what, peer,
+                          comm->rank, where, seen.message == 0 ? "; " : what_to_do(waitable->kind, false), doing);
 }
 
 static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *waitable)
@@ -292,7 +307,7 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
         .comm = comm, .waitable = waitable, .vigil = waitable->vigil != NULL ? waitable->vigil : &own};
     status = wait_on(&watch, until_ns);
     if (watch.counted_ns != 0) tti_stats_wait_ended(comm, watch.skew_ns);
-    if (watch.vigil->looked_ns != 0) comm->provider->look(comm, NULL, false);
+    if (watch.vigil->looked_ns != 0) comm->provider->look(comm, NULL, false, NULL);
     return status;
 }
 
