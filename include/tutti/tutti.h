@@ -193,7 +193,7 @@ TUTTI_API void tutti_log_set_level(tutti_log_level level);
  * bytes directly between ranks. Not collective. NULL (with the reason in tutti_comm_error) when it cannot be had.
  * 0 bytes give a pointer that may be freed. Ordinary memory works in every call too, with one copy more. */
 TUTTI_API void *tutti_alloc(tutti_comm *comm, size_t bytes);
-TUTTI_API tutti_status tutti_free(tutti_comm *comm, void *pointer); /* NULL is ignored */
+TUTTI_API tutti_status tutti_free(tutti_comm *comm, void *pointer); /* NULL is ignored; ERR_ARGUMENT: an op uses it */
 
 /* ---- Elements and reductions ----------------------------------------------------------------------------------- */
 

@@ -465,6 +465,16 @@ tutti_status tti_arena_free(struct tti_arena *arena, void *pointer, tutti_error 
     return tti_error_set(error, status, 0, "%p was not given by this world's allocator, or was freed already", pointer);
 }
 
+size_t tti_arena_bytes(struct tti_arena *arena, const void *pointer)
+{
+    if (!tti_arena_contains(arena, pointer, 1)) return 0;
+    pthread_mutex_lock(&arena->lock);
+    const struct tti_block *block = *table_find(arena, (size_t)((const char *)pointer - arena->mapping.base));
+    size_t bytes = block == NULL || block->state == BLOCK_ABANDONED ? 0 : block->bytes;
+    pthread_mutex_unlock(&arena->lock);
+    return bytes;
+}
+
 /* Rare, so a walk will do; and a buffer may start anywhere in a block. */
 void tti_arena_quarantine(struct tti_arena *arena, const void *pointer)
 {

@@ -78,6 +78,7 @@ void *tti_arena_alloc(struct tti_arena *arena, size_t bytes, tutti_error *error)
 /* The same, but from a page on it begins `shift` bytes, a multiple of 64, after one, unless there is no room for that. */
 void *tti_arena_alloc_shifted(struct tti_arena *arena, size_t bytes, size_t shift, tutti_error *error);
 /* ERR_ARGUMENT when `pointer` was not given by this arena or was freed already. */
+size_t tti_arena_bytes(struct tti_arena *arena, const void *pointer); /* that it was given with; 0: it was not */
 tutti_status tti_arena_free(struct tti_arena *arena, void *pointer, tutti_error *error);
 /* The block stays allocated for ever: someone may still write to it. Unknown pointers are ignored. */
 void tti_arena_quarantine(struct tti_arena *arena, const void *pointer);

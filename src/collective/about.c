@@ -5,6 +5,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
 #include "collective/api.h"
+#include "collective/in_use.h"
 #include "collective/local.h"
 #include "collective/net.h"
 #include "collective/queue_message.h"
@@ -113,6 +114,12 @@ tutti_status tutti_free(tutti_comm *comm, void *pointer)
     if (tti_comm_is_stillborn(comm)) return comm->error.status;
     if (comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
     tutti_error error = {0};
+    char op[160];
+    size_t bytes = tti_arena_bytes(&comm->world->arena, pointer);
+    if (bytes > 0 && tti_is_in_use(comm, pointer, bytes, op, sizeof op))
+        return tti_comm_refuse(comm, TTI_FREE, TUTTI_ERR_ARGUMENT,
+                               "free: %p is used by %s, which is in flight; it can be freed once that has ended",
+                               pointer, op);
     tutti_status status = tti_arena_free(&comm->world->arena, pointer, &error);
     return status == TUTTI_OK ? TUTTI_OK : tti_comm_refuse(comm, TTI_FREE, status, "%s", error.text);
 }

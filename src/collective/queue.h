@@ -111,6 +111,8 @@ void tti_service_remove(tutti_comm *comm);
 /* There is an op to look after: within a millisecond, a tenth of one, or at once, which costs a wake-up each. */
 enum tti_haste { TTI_SOMETIME, TTI_SOON, TTI_AT_ONCE };
 void tti_service_wake(const tutti_comm *comm, enum tti_haste haste);
+/* Whether it is true of some comm that has had ops: of this process, in a simulated run of none. */
+bool tti_service_find(bool (*is)(tutti_comm *comm, void *context), void *context);
 void tti_service_forked(void); /* in the child: the thread is not there */
 void tti_handles_forked(void);
 

@@ -249,6 +249,18 @@ void tti_service_wake(const tutti_comm *comm, enum tti_haste haste)
         tti_bell_ring(&service->bell, false);
 }
 
+bool tti_service_find(bool (*is)(tutti_comm *comm, void *context), void *context)
+{
+    bool found = false;
+    for (struct tti_service *service = services; tti_sim == NULL && service < services + SERVICES; service++) {
+        lock(service, &service->lock);
+        for (tutti_comm *comm = service->first; comm != NULL && !found; comm = comm->queue.next_served)
+            found = is(comm, context);
+        unlock(service, &service->lock);
+    }
+    return found;
+}
+
 void tti_service_forked(void)
 {
     for (struct tti_service *service = services; service < services + SERVICES; service++) {
