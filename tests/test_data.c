@@ -241,6 +241,8 @@ static void csv_refused(const char *text, const char *complaint)
 static void test_bad_csv(void)
 {
     csv_refused("1,2,0\n1,2,1\n1,abc,1\n", "bad.csv:3: column 2 is \"abc\", not a number");
+    csv_refused("1,abc,0\n1,2,1\n",
+                "bad.csv:1: column 2 is \"abc\", not a number; in a first line of names no cell is one");
     csv_refused("1,2,0\n1,2\n", "bad.csv:2: 2 columns, but the rows before it have 3");
     csv_refused("1,2,0\n1,2,1,4\n", "bad.csv:2: 4 columns");
     csv_refused("1,2,0\n1,,1\n", "bad.csv:2: column 2 is \"\", not a number");

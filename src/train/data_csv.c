@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of numbers: one row per line, cells parted by commas, a first line of names if its cells are not all numbers.
+ * Tables of numbers: one row per line, cells parted by commas, a first line of names if none of its cells is a number.
  * Every row must have as many cells as the first; what is wrong is named by file, line and column.
  */
 #include "train/data.h"
@@ -59,21 +59,23 @@ static bool cell_number(const char *cell, float *number)
     return *cell != '\0' && *end == '\0' && isfinite(*number);
 }
 
-static bool all_numbers(const char *from, const char *to, size_t *columns)
+/* Cells, and how many of them are numbers. */
+static size_t count_numbers(const char *from, const char *to, size_t *columns)
 {
-    bool numbers = true;
+    size_t numbers = 0;
     *columns = 0;
     while (from != NULL) {
         char cell[CELL_BYTES];
         float number;
         next_cell(&from, to, cell);
-        numbers &= cell_number(cell, &number);
+        numbers += cell_number(cell, &number);
         ++*columns;
     }
     return numbers;
 }
 
-static tutti_status read_row(const struct reader *reader, const char *from, const char *to, size_t columns,
+/* `first`: it is the file's first line. */
+static tutti_status read_row(const struct reader *reader, const char *from, const char *to, size_t columns, bool first,
                              float *cells, tutti_error *error)
 {
     size_t column = 0;
@@ -82,8 +84,9 @@ static tutti_status read_row(const struct reader *reader, const char *from, cons
         float number = 0;
         next_cell(&from, to, cell);
         if (column < columns && !cell_number(cell, &number))
-            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s:%zu: column %zu is \"%s\", not a number",
-                                 reader->path, reader->line, column + 1, cell);
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s:%zu: column %zu is \"%s\", not a number%s",
+                                 reader->path, reader->line, column + 1, cell,
+                                 first ? "; in a first line of names no cell is one" : "");
         if (column < columns) cells[column] = number;
     }
     if (column == columns) return TUTTI_OK;
@@ -106,7 +109,7 @@ static tutti_status read_table(struct reader *reader, struct tti_csv *table, tut
     struct reader first = *reader;
     if (most == 0) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s has no rows", reader->path);
     (void)next_line(&first, &from, &to);
-    bool names = !all_numbers(from, to, &table->columns);
+    bool names = count_numbers(from, to, &table->columns) == 0;
     if (names) *reader = first;
     if (table->columns < 2)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
@@ -115,7 +118,8 @@ static tutti_status read_table(struct reader *reader, struct tti_csv *table, tut
     if (table->cells == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%.300s: no memory for %zu rows", reader->path, most);
     for (; next_line(reader, &from, &to); table->rows++)
-        TTI_TRY(read_row(reader, from, to, table->columns, table->cells + table->rows * table->columns, error));
+        TTI_TRY(read_row(reader, from, to, table->columns, table->rows == 0 && !names,
+                         table->cells + table->rows * table->columns, error));
     if (table->rows > 0) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s has names but no rows of numbers", reader->path);
 }
