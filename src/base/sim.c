@@ -451,8 +451,10 @@ static int64_t spent_ms(void)
 static tutti_status look_at_limits(struct tti_sim *sim, tutti_error *error)
 {
     if (sim->messages > 0)
-        return tti_error_set(error, TUTTI_ERR_LIMIT, 0, "there would be %llu messages, too many to simulate in %lld ms",
-                             (unsigned long long)sim->messages, (long long)sim->setup.limit_ms);
+        return tti_error_set(error, TUTTI_ERR_LIMIT, 0,
+                             "there would be %llu messages, which take %.0f s or more to simulate, not %g",
+                             (unsigned long long)sim->messages, (double)sim->messages / MESSAGES_PER_MS / 1000 + 1,
+                             (double)sim->setup.limit_ms / 1000);
     if (sim->heap[1].time_ns > TTI_SIM_LATEST_NS)
         return tti_error_set(error, TUTTI_ERR_LIMIT, 0,
                              "the next thing would happen after more than %.0f years of simulated time; are the rates "

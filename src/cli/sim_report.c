@@ -81,11 +81,13 @@ static const char *rate_text(const struct sim_case *c, const struct sim_predicti
 void sim_report_all(FILE *stream, const struct sim_case *c, const struct sim_prediction *predictions, size_t count,
                     int chosen)
 {
+    bool any_too_large = false;
     print_case(stream, c);
     (void)fprintf(stream, "   %-16s %12s %10s  %s\n", "algorithm", "time", "GB/s", "");
     for (size_t i = 0; i < count; i++) {
         char time[32], rate[32];
         if (predictions[i].too_large) {
+            any_too_large = true;
             (void)fprintf(stream, "   %-16s %12s %10s  %s\n", predictions[i].name, "-", "-", predictions[i].why);
             continue;
         }
@@ -95,6 +97,9 @@ void sim_report_all(FILE *stream, const struct sim_case *c, const struct sim_pre
     }
     (void)fprintf(stream, chosen >= 0 ? " * what the library chooses\n"
                                       : " what the library chooses is too large to be simulated here\n");
+    if (any_too_large)
+        (void)fprintf(stream,
+                      " - not simulated: takes a larger --limit, or fewer --bytes, --hosts or --ranks-per-host\n");
 }
 
 void sim_report_sweep(FILE *stream, const struct sim_case *c, const struct sim_cell *cells, size_t rows, size_t columns)
