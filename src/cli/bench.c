@@ -9,6 +9,7 @@
 #include "cli/run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -121,7 +122,8 @@ const struct cli_page cli_bench_page = {
     .about =
         "Measures collectives in the columns and with the flags of nccl-tests, checks their results, and sets beside "
         "each time its floor: what the same ranks need to move the bytes that the operation cannot avoid, with "
-        "nothing else in the way. Without OPERATION: the standard set; --list names all.\n\n"
+        "nothing else in the way. Without OPERATION: the standard set; --list names all, and the names of nccl-tests' "
+        "programs (all_gather_perf, alltoall_perf) are understood.\n\n"
         "Sizes are those of the vector, or of all ranks' blocks together where the operation works in blocks; they "
         "are rounded to whole elements. A sample is a batch of calls, and its time that of the slowest rank. The "
         "exit status is 1 when a result was wrong.",
@@ -147,9 +149,10 @@ static int choose_ops(struct bench_settings *settings, const char *word)
     bool all = !word || strcmp(word, "all") == 0;
     for (size_t i = 0; i < bench_op_count; i++) {
         names[i + 1] = bench_ops[i].name;
-        if (all ? !bench_ops[i].standard : strcmp(bench_ops[i].name, word) != 0) continue;
-        settings->ops[settings->op_count++] = &bench_ops[i];
+        if (all && bench_ops[i].standard) settings->ops[settings->op_count++] = &bench_ops[i];
     }
+    const struct bench_op *op = all ? NULL : bench_op_find(word);
+    if (op != NULL) settings->ops[settings->op_count++] = op;
     if (settings->op_count) return CLI_GO_ON;
     const char *near = tutti_nearest(word, names, bench_op_count + 1);
     if (!near) return cli_refuse("bench", "unknown operation '%s'; tutti bench --list names them", word);
@@ -485,6 +488,8 @@ static int start_threads(struct bench_settings *settings, int argc, char **argv)
 static int start_processes(const struct bench_settings *settings, int argc, char **argv)
 {
     enum { OWN = 9 };
+    if (fcntl(STDOUT_FILENO, F_GETFD) < 0)
+        return cli_fail("bench", "cannot write the results to stdout: %s", strerror(errno));
     char ranks[32], path[4096],
         *words[OWN] = {"run", "-n", ranks, "--no-prefix", "--bind", "none", "--", path, "bench"};
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

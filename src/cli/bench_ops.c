@@ -238,10 +238,25 @@ const struct bench_op bench_ops[] = {
 };
 const size_t bench_op_count = sizeof bench_ops / sizeof bench_ops[0];
 
-const struct bench_op *bench_op_find(const char *name)
+/* Names without underlines between words, as in MPI and in some of nccl-tests' programs. */
+static bool is_named(const struct bench_op *op, const char *word)
 {
+    const char *name = op->name;
+    if (strcmp(name, word) == 0) return true;
+    for (; *name != '\0'; name++)
+        if (*name != '_' && *name != *word++) return false;
+    return *word == '\0';
+}
+
+const struct bench_op *bench_op_find(const char *word)
+{
+    static const char perf[] = "_perf"; /* of nccl-tests' programs */
+    char name[32];
+    size_t length = strlen(word), tail = sizeof perf - 1;
+    if (length > tail && strcmp(word + length - tail, perf) == 0) length -= tail;
+    (void)snprintf(name, sizeof name, "%.*s", (int)length, word);
     for (size_t i = 0; i < bench_op_count; i++)
-        if (strcmp(bench_ops[i].name, name) == 0) return &bench_ops[i];
+        if (is_named(&bench_ops[i], name)) return &bench_ops[i];
     return NULL;
 }
 
