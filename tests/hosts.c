@@ -117,6 +117,7 @@ struct host_report host_run(const struct host_part *part)
     report.joined_ns = tti_now_ns();
     if (report.status != TUTTI_OK) return report;
     report.hosts = cluster->host_count;
+    report.shares = cluster->shares;
     report.local_size = cluster->seats[0].world->size;
     for (int rank = 0; rank < cluster->size; rank += cluster->ranks_each) {
         report.apart += cluster->ranks[rank].first == cluster->ranks[rank].process;

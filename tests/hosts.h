@@ -22,6 +22,7 @@ struct host_part {
 struct host_report {
     tutti_status status;
     int hosts, local_size; /* of the world */
+    bool shares;           /* ranks of a host combine in memory */
     int apart, machines;   /* hosts that processes are on, whatever the transport; and whose cores these have */
     uint64_t ended, wrong; /* frames */
     int64_t joined_ns, ran_ns, lost_ns; /* when, by the clock of all */

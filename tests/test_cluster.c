@@ -96,7 +96,8 @@ static void test_join(int count, int each, const char *transport, bool threads)
     }
 }
 
-/* Two jobs at once, each on two hosts, with names as long as can be that differ at their ends. */
+/* Two jobs at once, each on two hosts, with names as long as can be that differ at their ends. In the second, one process is
+ * told not to combine in memory, which then holds for all. */
 static void test_long_names(void)
 {
     struct host_part parts[8];
@@ -108,9 +109,11 @@ static void test_long_names(void)
         parts[i] = part_of(i % 4, 4, 1, "auto");
         parts[i].launch.job = names[i / 4];
         parts[i].options.host_processes = 2;
+        parts[i].options.host_aware = i != 5;
     }
     run_processes(parts, reports, 8);
     for (int i = 0; i < 8; i++) {
+        CHECK(i < 4 ? reports[i].shares == reports[0].shares : !reports[i].shares);
         CHECK(reports[i].status == TUTTI_OK && reports[i].hosts == 2 && reports[i].local_size == 2);
         if (reports[i].status != TUTTI_OK) printf("process %d: %s\n", i, reports[i].error.text);
         CHECK(reports[i].wrong == 0);

@@ -8,6 +8,7 @@
 #include "ranks.h"
 #include "world/build.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -379,6 +380,20 @@ static void test_garbage(void)
     rank_job_number++;
 }
 
+/* Messages of another version may be of any length: they are heard, so that it can be told. */
+static void test_other_version(void)
+{
+    struct tti_wire_packet packet;
+    struct tti_wire_head head = {TTI_WIRE_MAGIC, TTI_WIRE_VERSION, TTI_WIRE_HELLO};
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    CHECK(send(ends[0], &head, sizeof head, 0) == sizeof head && tti_wire_receive(ends[1], &packet) == EBADMSG);
+    head.version++;
+    CHECK(send(ends[0], &head, sizeof head, 0) == sizeof head && tti_wire_receive(ends[1], &packet) == 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void be_nobody(const char *job)
 {
     if (setresuid(65534, 65534, 65534) != 0) _exit(0);
@@ -427,6 +442,7 @@ int main(void)
     test_mute(true);
     test_gone_before();
     test_garbage();
+    test_other_version();
     test_other_user();
     printf("%d passed, %d failed\n", test_passed, test_failed);
     return test_failed != 0;

@@ -288,24 +288,47 @@ static void check_death(void)
     json_decref(events);
 }
 
-/* Half an event at the end of the file, as of a rank that was killed while it wrote, spoils nothing. */
+/* Half an event at the end of the file, as of a rank that was killed while it wrote, spoils nothing, however long it is. */
+static int half_bytes;
+
 static void damage(tutti_comm *comm, struct fault_rank *self)
 {
     (void)self;
     CHECK(tutti_barrier(comm) == TUTTI_OK);
     if (tutti_rank(comm) != 0) return;
     FILE *out = fopen(file, "w");
-    fputs("[\n{\"name\":\"whole\"},\n{\"name\":\"ha", out);
+    fprintf(out, "[\n{\"name\":\"whole\"},\n%0*d", half_bytes, 0);
     fclose(out);
 }
 
 static void check_damage(void)
 {
+    enum { READ_BACK = 4096 }; /* at a time */
+    static const int lengths[] = {1, READ_BACK - 2, READ_BACK - 1, READ_BACK, 3 * READ_BACK};
     struct fault_world world = {.size = 1, .body = damage, .settings = {setting}};
-    fault_title("half an event");
-    CHECK(fault_run(&world));
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        half_bytes = lengths[i];
+        fault_title("half an event of %d bytes", half_bytes);
+        CHECK(fault_run(&world));
+        json_t *events = load();
+        CHECK(is(json_array_get(events, 0), "name", "whole") && count(events, 0, "barrier", "operation") == 1);
+        json_decref(events);
+    }
+}
+
+/* A process that joins again goes on in its file. */
+static void check_again(void)
+{
+    tutti_comm *world;
+    fault_title("two worlds, one after the other");
+    setenv("TUTTI_TRACE", file, 1);
+    for (int i = 0; i < 2; i++) {
+        CHECK(tutti_join(&world) == TUTTI_OK && tutti_barrier(world) == TUTTI_OK);
+        CHECK(tutti_leave(world) == TUTTI_OK);
+    }
+    unsetenv("TUTTI_TRACE");
     json_t *events = load();
-    CHECK(is(json_array_get(events, 0), "name", "whole") && count(events, 0, "barrier", "operation") == 1);
+    CHECK(count(events, 0, "barrier", "operation") == 2);
     json_decref(events);
 }
 
@@ -343,6 +366,7 @@ int main(void)
     check_dropped();
     check_death();
     check_damage();
+    check_again();
     check_off();
     check_refused();
     unlink(file);
