@@ -126,7 +126,8 @@ static void refuse_ranks(tutti_comm *comm, float *x, float *y)
 
 static void refuse_counts(tutti_comm *comm, float *x, float *y)
 {
-    size_t absurd[2] = {SIZE_MAX, 1}, wraps[2] = {SIZE_MAX / 8, SIZE_MAX / 8}, some[2] = {4, 4}, far[2] = {0, SIZE_MAX};
+    size_t absurd[2] = {SIZE_MAX, 1}, wraps[2] = {SIZE_MAX / 8, SIZE_MAX / 8}, some[2] = {4, 4}, far[2] = {0, SIZE_MAX},
+           first[2] = {4, 0};
     REFUSED(tutti_all_reduce(comm, x, y, SIZE_MAX, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "18446744073709551615");
     REFUSED(tutti_all_reduce(comm, x, y, SIZE_MAX / 4 + 2, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_all_gather(comm, x, y, SIZE_MAX / 8, TUTTI_F32), TUTTI_ERR_COUNT, "2 times");
@@ -136,6 +137,7 @@ static void refuse_counts(tutti_comm *comm, float *x, float *y)
     REFUSED(tutti_all_gather_v(comm, x, y, absurd, NULL, TUTTI_F32), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_reduce_scatter_v(comm, x, y, wraps, TUTTI_F64, TUTTI_SUM), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_all_gather_v(comm, x, y, some, far, TUTTI_F32), TUTTI_ERR_COUNT, "elements");
+    CHECK(tutti_all_gather_v(comm, x, y, first, far, TUTTI_F32) == TUTTI_OK); /* an empty block lies nowhere */
     REFUSED(tutti_all_to_all_v(comm, x, some, NULL, y, some, far, TUTTI_F32), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_gather_v(comm, x, SIZE_MAX / 2, y, some, NULL, TUTTI_F32, 0), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_scatter_v(comm, x, some, NULL, y, SIZE_MAX, TUTTI_F64, 0), TUTTI_ERR_COUNT, "elements");

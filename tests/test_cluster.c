@@ -3,6 +3,7 @@
 /* Joining a cluster on one host, by memory and by tcp. Several hosts are in test_netns.c. */
 #include "hosts.h"
 #include "ranks.h"
+#include "world/board.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +221,25 @@ static void test_key_file(void)
     rmdir(folder);
 }
 
+/* Who has ended is looked up on the board of the own job only. */
+static void test_board(void)
+{
+    tutti_board *made;
+    struct tti_board board;
+    char name[64];
+    CHECK(tutti_board_create("job", 0, 2, 2, &made) == TUTTI_OK);
+    tutti_board_name(made, name, sizeof name);
+    for (int i = 0; i < 3; i++) tutti_board_note(made, 1, 1, 0); /* there is room for two */
+    tti_board_open(&board, name, "job", 2, 1);
+    CHECK(tti_board_ended(&board, 1) == 1 && tti_board_ended(&board, 2) == -1);
+    tti_board_close(&board);
+    tti_board_open(&board, name, "another", 2, 1);
+    CHECK(tti_board_ended(&board, 0) == -1);
+    tti_board_open(&board, name, "job", 3, 1);
+    CHECK(tti_board_ended(&board, 0) == -1);
+    tutti_board_free(made);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -233,6 +253,7 @@ int main(void)
     test_join(1, 4, "tcp", false);
     test_join(4, 1, "tcp", true);
     test_long_names();
+    test_board();
     test_failures();
     test_key_file();
     printf("%d passed, %d failed\n", test_passed, test_failed);

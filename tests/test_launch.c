@@ -173,6 +173,10 @@ static void test_rows(void)
         CHECK_THAT((tutti_launcher_found(&rows[i]) != 0) == there, "%s", rows[i].name);
     }
     CHECK_THAT(count == 6 && tutti_launcher_found(NULL) == 0, "%zu", count);
+    set_environment(TORCH); /* has all that is set by hand, too */
+    for (size_t i = 0; i < count; i++)
+        CHECK_THAT((tutti_launcher_found(&rows[i]) != 0) == (strcmp(rows[i].name, "torchrun") == 0), "%s",
+                   rows[i].name);
 }
 
 /* ---- The store of torch ------------------------------------------------------------------------------------------ */

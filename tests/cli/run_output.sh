@@ -39,6 +39,12 @@ timeout 240 "$TUTTI" run -n 4 --no-prefix bash -c 'set -- $(echo a b c d | cut -
 check 'all lines came' 2400 "$(wc -l <both.txt)"
 check 'lines are whole' 0 "$(grep -Evc '^(a+|b+|c+|d+)$' both.txt)"
 
+# lines that are longer than a pipe takes at once, on both streams, into one pipe
+timeout 240 "$TUTTI" run -n 2 --no-prefix bash -c 's=$(printf "%9000s" | tr " " $((2 * RANK))) t=${s//[02]/$((2 * RANK + 1))}
+    for i in $(seq 40); do echo "$s"; echo "$t" >&2; done' 2>&1 | dd bs=4096 of=both.txt status=none
+check 'all long lines came' 160 "$(wc -l <both.txt)"
+check 'long lines are whole' 160 "$(grep -Exc '(0+|1+|2+|3+)' both.txt)"
+
 head -c 100000 /dev/zero | tr '\0' x >long.txt
 tool run -n 2 cat long.txt
 check 'a long line is printed as several' 8 "$(wc -l <out.txt)"

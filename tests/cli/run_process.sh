@@ -42,6 +42,7 @@ cores=$(nproc)
 tool run -n $((cores + 1)) --bind core --no-prefix sh -c 'grep Cpus_allowed_list /proc/self/status'
 check '--bind core' 0 $STATUS
 matches 'more ranks than cores' "warning: $((cores + 1)) ranks share" "$ERR"
+check 'all cores are used' "$(sed -n 's/.*ranks share \([0-9]*\) cores.*/\1/p' <<<"$ERR")" "$(sort -u out.txt | wc -l)"
 [ "$cores" -le 2 ] || check '--bind core narrows' 0 "$(grep -c "	0-$((cores - 1))$" out.txt)"
 command -v taskset >/dev/null || finish
 cpu=$(taskset -cp $$ | sed 's/.*[^0-9]//')
