@@ -286,14 +286,16 @@ static void add_varied(std::vector<recipe> &list, const std::string &addition)
 
 /* Over TCP nobody may use memory that is shared. */
 static std::vector<recipe> over_tcp(const recipe &tutti, const recipe &openmpi, const recipe &openmpi_ucx,
-                                    const recipe &mpich, const recipe &gloo)
+                                    const recipe &mpich, const recipe &gloo, const recipe &floor)
 {
     const std::vector<std::string> ucx = {"UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"};
     return {tutti.varied("tutti", {"TUTTI_TRANSPORT=tcp"}),
             openmpi.varied("openmpi",
                            {"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"}),
-            openmpi_ucx.varied("openmpi-ucx", ucx), mpich.varied("mpich", ucx).varied("mpich", {"MPIR_CVAR_NOLOCAL=1"}),
-            gloo};
+            openmpi_ucx.varied("openmpi-ucx", ucx),
+            mpich.varied("mpich", ucx).varied("mpich", {"MPIR_CVAR_NOLOCAL=1"}),
+            gloo,
+            floor};
 }
 
 std::vector<recipe> recipes(const options &wanted, const std::string &folder)
@@ -321,11 +323,11 @@ std::vector<recipe> recipes(const options &wanted, const std::string &folder)
     gloo.has_helpers = true;
 
     recipe floor = base.varied("floor", {});
-    floor.worker += "floor";
+    floor.worker += wanted.tcp ? "sockets" : "floor";
     floor.one_process = true;
 
     std::vector<recipe> all = {tutti, openmpi, openmpi_ucx, openmpi_sm, mpich, gloo, floor}, chosen;
-    if (wanted.tcp) all = over_tcp(tutti, openmpi, openmpi_ucx, mpich, gloo);
+    if (wanted.tcp) all = over_tcp(tutti, openmpi, openmpi_ucx, mpich, gloo, floor);
     for (const std::string &addition : wanted.additions) add_varied(all, addition);
     std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
                  [&](const recipe &each) { return wanted.wants(each.name); });
