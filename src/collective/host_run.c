@@ -240,7 +240,8 @@ static void let_go(struct tti_lanes *lanes)
     tti_net_unlock(lanes->net);
 }
 
-/* With the lock held, except for what takes time. */
+/* With the lock held, except for what takes time. What goes past the caches is a piece of something large, beside which other
+ * things travel. */
 static tutti_status run_step(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_lanes *lanes = op->comm->lanes;
@@ -248,6 +249,7 @@ static tutti_status run_step(struct tti_op *op, const struct tti_step *step)
         let_go(lanes);
         tutti_status status = tti_host_data_step(op, step);
         tti_net_lock(lanes->net);
+        if (step->store == TTI_STREAMED) tti_net_move(lanes->net, TTI_ANYBODY);
         return status;
     }
     if (lanes->mismatched >= 0 && !tti_comm_is_broken(op->comm)) return mismatch(op);

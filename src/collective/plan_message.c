@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 
-enum { ROUNDS_MOST = 64 };
+enum { ROUNDS_MOST = 64, OWN_LARGE = 4 << 20, OWN_PIECE = 128 << 10 };
 
 /* ---- Begin and end --------------------------------------------------------------------------------------------- */
 
@@ -75,9 +75,14 @@ struct tti_region tti_temp(struct tti_message_build *build, uint64_t bytes)
     return region;
 }
 
+/* Large ones go past the caches, which hold what is on its way, and in pieces, between which the transport has its turn. */
 void tti_copy_own(struct tti_message_build *build, uint64_t out, uint64_t in, uint64_t bytes)
 {
-    tti_add_copy(build->plan, tti_own(build, TTI_OUT, out), tti_own(build, TTI_IN, in), bytes, false);
+    const bool large = bytes >= OWN_LARGE;
+    const uint64_t piece = !large ? bytes : bytes / 1024 > OWN_PIECE ? bytes / 1024 / 64 * 64 : OWN_PIECE;
+    for (uint64_t at = 0; at < bytes; at += piece)
+        tti_add_copy(build->plan, tti_own(build, TTI_OUT, out + at), tti_own(build, TTI_IN, in + at),
+                     bytes - at < piece ? bytes - at : piece, large ? TTI_STREAMED : TTI_CACHED);
 }
 
 uint64_t tti_chunk_for(const struct tti_message_build *build, uint64_t bytes)

@@ -100,7 +100,9 @@ static void post_span(struct tti_message_build *build, int peer, int first, int 
 static void all_gather_by_doubling(struct tti_message_build *build)
 {
     int me = build->members.me;
-    copy_block(build);
+    if (build->piece == NULL)
+        tti_add_copy(build->plan, tti_own(build, TTI_OUT, tti_block_from(build->shape, me).offset),
+                     tti_own(build, TTI_IN, 0), tti_block_from(build->shape, me).bytes, TTI_CACHED);
     for (int width = 1; width < build->members.count; width *= 2) {
         int mine = me / width * width;
         tti_await(build, build->received);
