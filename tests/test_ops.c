@@ -79,7 +79,7 @@ static void freed_in_flight(tutti_comm *comm, struct fault_rank *self)
 {
     int rank = tutti_rank(comm), size = tutti_size(comm);
     tutti_comm *twin;
-    float *x = make(comm, COUNT), *y = make(comm, LARGE), *z = make(comm, 1), *mine = make(comm, 1);
+    float *x = make(comm, COUNT), *y = make(comm, LARGE), *z = make(comm, 1), *mine = make(comm, 1), one = 1;
     tutti_op ops[3];
     fill(x, COUNT, rank);
     fill(y, LARGE, rank);
@@ -95,7 +95,7 @@ static void freed_in_flight(tutti_comm *comm, struct fault_rank *self)
         CHECK(tutti_free(comm, mine) == TUTTI_OK);
         self->mark = 1;
     }
-    CHECK(tutti_send(comm, x, 1, TUTTI_F32, (rank + size - 1) % size, 3) == TUTTI_OK);
+    CHECK(tutti_send(comm, &one, 1, TUTTI_F32, (rank + size - 1) % size, 3) == TUTTI_OK);
     CHECK(tutti_wait_all(ops, 3) == TUTTI_OK && is_sum(x, COUNT, size) && is_sum(y, LARGE, size));
     CHECK(tutti_free(comm, x) == TUTTI_OK && tutti_free(comm, y) == TUTTI_OK && tutti_free(comm, z) == TUTTI_OK);
     CHECK(tutti_comm_free(twin) == TUTTI_OK);
