@@ -115,9 +115,19 @@ static void test_port_race(void)
     close(fd);
 }
 
+/* Of a long name there is as much as there is room for. */
+static void test_host_name(void)
+{
+    char whole[256], part[2];
+    tti_host_name(whole, sizeof whole);
+    tti_host_name(part, sizeof part);
+    CHECK(part[0] == whole[0] && part[1] == '\0');
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
+    test_host_name();
     test_addresses();
     test_ports();
     test_port_race();

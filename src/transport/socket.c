@@ -240,8 +240,9 @@ tutti_status tti_addresses_of(const char *text, struct tti_address_list *list, t
 
 void tti_host_name(char *name, size_t bytes)
 {
-    if (gethostname(name, bytes) != 0 || name[0] == '\0') snprintf(name, bytes, "unnamed");
-    name[bytes - 1] = '\0';
+    char whole[256] = "";
+    bool known = gethostname(whole, sizeof whole - 1) == 0 && whole[0] != '\0';
+    snprintf(name, bytes, "%s", known ? whole : "unnamed");
 }
 
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
