@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -123,6 +124,18 @@ static void test_save_and_load(void)
     CHECK(save(at, 20, 3, &error) == TUTTI_OK && how_many(at) == 4 && load(at) == 50);
     CHECK(load(below("usual/step-00000020")) == 20);
     CHECK(load(below("nowhere")) == -1);
+}
+
+/* One saves at a time: the other is refused, and spoils nothing. */
+static void test_two_savers(void)
+{
+    tutti_error error;
+    const char *at = below("usual");
+    int other = open(at, O_RDONLY | O_DIRECTORY);
+    CHECK(other >= 0 && flock(other, LOCK_EX) == 0);
+    CHECK(save(at, 60, 3, &error) == TUTTI_ERR_SYSTEM && strstr(error.text, "another process is saving") != NULL);
+    close(other);
+    CHECK(load(at) == 50 && how_many(at) == 4);
 }
 
 static void collect(void *context, const char *line)
@@ -385,6 +398,7 @@ int main(int argc, char **argv)
     if (mkdtemp(folder) == NULL) return 1;
     memory = calloc(elements(), sizeof *memory);
     test_save_and_load();
+    test_two_savers();
     test_diff();
     test_other_model();
     test_flipped_bits();

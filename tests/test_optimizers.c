@@ -255,8 +255,11 @@ static void test_schedules(void)
     CHECK(tutti_schedule_rate(&s, 50) == 1);
     s.shape = "square";
     CHECK(tutti_schedule_check(&s, &error) == TUTTI_ERR_OPTION && strstr(error.text, "\"square\"") != NULL);
-    s = (tutti_schedule){.shape = "linear", .rate = 0};
-    CHECK(tutti_schedule_check(&s, &error) == TUTTI_ERR_ARGUMENT);
+    static const double bad[][2] = {{0, 0}, {-1, 0}, {NAN, 0}, {INFINITY, 0}, {1, -0.1}, {1, 1.1}, {1, NAN}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        s = (tutti_schedule){.shape = "linear", .rate = bad[i][0], .end = bad[i][1]};
+        CHECK(tutti_schedule_check(&s, &error) == TUTTI_ERR_ARGUMENT);
+    }
 }
 
 static void test_refusals(void)
@@ -269,11 +272,16 @@ static void test_refusals(void)
     CHECK(tutti_optimizer_defaults("adamx", &settings, &error) == TUTTI_ERR_OPTION);
     CHECK(strstr(error.text, "\"adamx\"") != NULL && strstr(error.text, "lion") != NULL);
     CHECK(tutti_optimizer_defaults("adam", &settings, &error) == TUTTI_OK);
-    settings.beta2 = 1;
-    CHECK(tutti_optimizer_create(&settings, &one, 1, &optimizer, &error) == TUTTI_ERR_ARGUMENT && optimizer == NULL);
-    settings.beta2 = 0.9;
-    settings.decay = NAN;
-    CHECK(tutti_optimizer_create(&settings, &one, 1, &optimizer, &error) == TUTTI_ERR_ARGUMENT);
+    const tutti_optimizer_settings good = settings;
+    double *const fractions[] = {&settings.beta1, &settings.beta2, &settings.momentum};
+    double *const numbers[] = {&settings.epsilon, &settings.decay};
+    static const double no_fractions[] = {1, -0.1, NAN}, no_numbers[] = {-1, NAN, INFINITY};
+    for (int i = 0; i < 15; i++) {
+        settings = good;
+        *(i < 9 ? fractions[i / 3] : numbers[i / 3 - 3]) = i < 9 ? no_fractions[i % 3] : no_numbers[i % 3];
+        CHECK(tutti_optimizer_create(&settings, &one, 1, &optimizer, &error) == TUTTI_ERR_ARGUMENT);
+        CHECK(optimizer == NULL);
+    }
 }
 
 int main(void)
