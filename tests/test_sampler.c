@@ -122,6 +122,21 @@ static void jumping(tutti_sampler *sampler, tutti_pass *pass)
     if (!CHECK(wrong == 0)) printf("%zu texts have other logits than a whole pass\n", wrong);
 }
 
+/* Among the likeliest one there is no choice; among more than there are, that of all. */
+static void choices(tutti_sampler *sampler)
+{
+    const int32_t token = 3;
+    tutti_error error;
+    for (uint64_t place = 0; place < 20; place++) {
+        int32_t best = -1, among_one = -2, all = -1, more = -2;
+        CHECK(tutti_sampler_next(sampler, &token, 1, 0, 0, 7, place, &best, &error) == TUTTI_OK);
+        CHECK(tutti_sampler_next(sampler, &token, 1, 1, 1, 7, place, &among_one, &error) == TUTTI_OK);
+        CHECK(tutti_sampler_next(sampler, &token, 1, 1, 0, 7, place, &all, &error) == TUTTI_OK);
+        CHECK(tutti_sampler_next(sampler, &token, 1, 1, 100 * VOCABULARY, 7, place, &more, &error) == TUTTI_OK);
+        CHECK(best == among_one && all == more);
+    }
+}
+
 static void refusals(tutti_sampler *sampler)
 {
     float logits[VOCABULARY];
@@ -144,6 +159,7 @@ int main(void)
     if (CHECK(tutti_sampler_create(folder, &sampler, &error) == TUTTI_OK)) {
         growing(sampler, pass);
         jumping(sampler, pass);
+        choices(sampler);
         refusals(sampler);
     }
     tutti_sampler_free(sampler);

@@ -111,7 +111,8 @@ check 'metrics go on' $((at + 5)) "$(wc -l <stop.jsonl)"
 tool train gpt "${SMALL[@]}" --steps $((at + 5)) --schedule constant
 check 'resumed after Ctrl-C: the same weights' "$(grep ^weights <<<"$OUT")" "$resumed"
 
-tool train gpt "${SMALL[@]}" --steps $((at + 5)) --save stop --resume --schedule constant
+tool train gpt "${SMALL[@]}" --steps $((at + 5)) --save stop --resume --schedule constant --seed 7
+matches 'what changes the run is said' 'resuming with another seed: 7, the checkpoint has ' "$ERR"
 matches 'nothing left to do is said' "^step $((at + 5)) is taken already: --steps $((at + 5)) says where to end$" "$OUT"
 
 # SIGKILL under the launcher, resumed on another number of ranks
@@ -123,8 +124,9 @@ ended $launcher
 ranks_end() { ! pgrep -f "[s]ave $DIR/killed" >/dev/null; }
 within 60 ranks_end
 at=$(basename "$("$TUTTI" ckpt ls killed | grep -v damaged | tail -n 1 | cut -d' ' -f1)" | sed 's/step-0*//')
-tool train gpt "${SMALL[@]}" --steps $((at + 3)) --save killed --resume --schedule constant --ranks 3
+tool train gpt "${SMALL[@]}" --steps $((at + 3)) --save killed --resume --schedule constant --ranks 3 --threads 2
 resumed=$(grep ^weights <<<"$OUT")
+check 'what does not change the run is not said' '' "$(grep 'resuming with' <<<"$ERR")"
 tool train gpt "${SMALL[@]}" --steps $((at + 3)) --schedule constant
 check 'resumed after SIGKILL: the same weights' "$(grep ^weights <<<"$OUT")" "$resumed"
 
