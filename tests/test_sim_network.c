@@ -204,6 +204,19 @@ static void share_in(struct node *node)
     if (node->rank == 1) await(node, &node->arrived, 1);
 }
 
+/* The same, and when both have left their hosts, and half of them has still to come in, one sends as much again. */
+static void follow_in(struct node *node)
+{
+    if (node->rank == 2 || node->rank == 4) send_frame(node, 0, 0, LARGE);
+    if (node->rank == 2) {
+        await(node, &node->sent, 1);
+        tti_sim_sleep(10);
+        send_frame(node, 1, 0, LARGE);
+    }
+    if (node->rank == 0) await(node, &node->arrived, 2);
+    if (node->rank == 1) await(node, &node->arrived, 1);
+}
+
 static void test_times(void)
 {
     struct tti_sim_setup setup = {.seed = 1, .local_ns_per_byte = 2, .local_latency_ns = 300};
@@ -242,6 +255,8 @@ static void test_times(void)
     CHECK(is_near(when(2), LATENCY_NS + LARGE + LARGE / 4 + 2 * HEAD));
     run(share_in, setup);
     CHECK(when(0) > both && when(0) < both + 1000 && when(1) < when(0) * 8 / 10);
+    run(follow_in, setup);
+    CHECK(is_near(when(0), both) && is_near(when(1), both + HEAD + LARGE));
 }
 
 /* ---- Order and data ---------------------------------------------------------------------------------------------- */

@@ -371,6 +371,25 @@ static void test_deaths(int hosts)
     }
 }
 
+/* Who has ended does not die any more. */
+static int outlast_work(tutti_comm *world, void *context)
+{
+    int wrong = tutti_barrier(world) != TUTTI_OK;
+    (void)context;
+    if (tutti_rank(world) == 1) tutti_spend_ns(100 * MS);
+    return wrong;
+}
+
+static void test_death_after_end(int hosts)
+{
+    tutti_sim_death death = {.rank = 0, .at_ns = 50 * MS};
+    tutti_sim_setup setup = sim_setup(2 / hosts, 1);
+    setup.hosts = hosts;
+    setup.deaths = &death;
+    setup.death_count = 1;
+    CHECK(run_world(&setup, outlast_work, NULL).result == 0);
+}
+
 /* ---- Sizes only -------------------------------------------------------------------------------------------------- */
 
 struct sized {
@@ -495,6 +514,8 @@ int main(void)
     test_silent();
     test_deaths(1);
     test_deaths(RANKS);
+    test_death_after_end(1);
+    test_death_after_end(2);
     test_sizes_only();
     test_many(1);
     test_many(32);
