@@ -169,6 +169,58 @@ static void meet_around(tutti_comm *comm, struct fault_rank *self)
                            : tutti_gather(comm, &x, all, 1, TUTTI_F32, 2));
 }
 
+/* As on hosts with a core for each rank. */
+static void keep_to_trees(tutti_comm *comm)
+{
+    tutti_tuning tuning;
+    tutti_tuning_get(comm, &tuning);
+    tuning.message_paired = 0;
+    CHECK(tutti_tuning_set(comm, &tuning) == TUTTI_OK);
+}
+
+/* Rank 2 waits in a message for rank 1, which waits for rank 0, which waits for rank 3 in a call before, which waits for rank
+ * 2 in one before that: a broadcast comes to the rank before its root by the second behind it. */
+static void meet_far_around(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 0;
+    int rank = tutti_rank(comm);
+    keep_to_trees(comm);
+    fault_meet(comm);
+    if (rank < 2) CHECK(tutti_broadcast(comm, &x, &x, 1, TUTTI_F32, 0) == TUTTI_OK);
+    if (rank == 1) CHECK(tutti_broadcast(comm, &x, &x, 1, TUTTI_F32, 1) == TUTTI_OK);
+    if (rank == 2)
+        FAULT_CALL(self, comm, tutti_recv(comm, &x, 1, TUTTI_F32, 1, 3, NULL));
+    else
+        FAULT_CALL(self, comm, tutti_broadcast(comm, &x, &x, 1, TUTTI_F32, rank == 0));
+}
+
+/* `first`: the rank in the message. */
+static void check_around(int size, int first, const char *call)
+{
+    for (int rank = 0; rank < size; rank++) {
+        const struct fault_step *step = fault_shared->ranks[rank].steps;
+        CHECK_THAT(
+            step->status == TUTTI_ERR_MISMATCH && fault_has(step, "rank %d waits in recv with tag 3 at ", first) &&
+                fault_has(step, "for rank 1, which waits for rank %d in a collective; rank 1's last call was %s(",
+                          first, call),
+            "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+        fault_time("a message that meets a collective: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
+    }
+}
+
+static void test_far_around(void)
+{
+    for (int processes = 0; processes < 2; processes++) {
+        struct fault_world world = {.size = 4,
+                                    .processes = processes != 0,
+                                    .body = meet_far_around,
+                                    .settings = {"TUTTI_TRANSPORT=tcp", "TUTTI_DEADLINE_MS=20000"}};
+        fault_title("a message and three collectives in turn; %s", processes ? "processes" : "threads");
+        fault_run(&world);
+        check_around(4, 2, "#4 broadcast");
+    }
+}
+
 static void test_around(void)
 {
     for (int way = 0; way < 5; way++) {
@@ -180,14 +232,7 @@ static void test_around(void)
         fault_title("a message and two collectives in turn; %s, %s", world.processes ? "processes" : "threads",
                     world.settings[0]);
         fault_run(&world);
-        for (int rank = 0; rank < 3; rank++) {
-            const struct fault_step *step = fault_shared->ranks[rank].steps;
-            CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && fault_has(step, "rank 0 waits in recv with tag 3 at ") &&
-                           fault_has(step, "for rank 1, which waits for rank 0 in a collective; rank 1's last call was "
-                                           "#3 broadcast("),
-                       "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
-            fault_time("a message that meets a collective: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
-        }
+        check_around(3, 0, "#3 broadcast");
     }
 }
 
@@ -274,6 +319,23 @@ static void go_around(tutti_comm *comm, struct fault_rank *self)
     }
 }
 
+/* As in meet_far_around, but rank 2 has made the first call before it waits for the message, which comes after the last. */
+static void go_far_around(tutti_comm *comm, struct fault_rank *self)
+{
+    float y = 0, z = 0;
+    int rank = tutti_rank(comm);
+    keep_to_trees(comm);
+    for (int round = 0; round < 4; round++) {
+        if (rank == 2) fault_sleep_ms(round % 2 == 0 ? ASKED_MS : SLOW_MS);
+        FAULT_CALL(self, comm, tutti_broadcast(comm, &y, &y, 1, TUTTI_F32, 0));
+        if (rank == 2) FAULT_CALL(self, comm, tutti_recv(comm, &z, 1, TUTTI_F32, 1, 0, NULL));
+        FAULT_CALL(self, comm, tutti_broadcast(comm, &y, &y, 1, TUTTI_F32, 1));
+        if (rank == 3) fault_sleep_ms(ASKED_MS);
+        FAULT_CALL(self, comm, tutti_broadcast(comm, &y, &y, 1, TUTTI_F32, 0));
+        if (rank == 1) FAULT_CALL(self, comm, tutti_send(comm, &z, 1, TUTTI_F32, 2, 0));
+    }
+}
+
 /* Rank 1 has its message under way and waits in the collective; while it is stopped it cannot take part in it. */
 static void have_it_under_way(tutti_comm *comm, struct fault_rank *self)
 {
@@ -320,9 +382,10 @@ static void stop_rank_1(struct fault_world *world)
     kill(world->pids[1], SIGCONT);
 }
 
-static void run_well(const char *title, fault_body *body, bool processes, void (*meanwhile)(struct fault_world *world))
+static void run_well(const char *title, fault_body *body, int size, bool processes,
+                     void (*meanwhile)(struct fault_world *world))
 {
-    struct fault_world world = {.size = 3,
+    struct fault_world world = {.size = size,
                                 .processes = processes,
                                 .body = body,
                                 .meanwhile = meanwhile,
@@ -339,12 +402,13 @@ static void run_well(const char *title, fault_body *body, bool processes, void (
 
 static void test_uncertain(bool processes)
 {
-    run_well("the collective was started", have_it_started, processes, NULL);
-    run_well("the collective is not waited for to its end", look_in, processes, NULL);
-    run_well("the collective does not need the rank", need_others, processes, NULL);
-    run_well("the answer comes late", answer_late, processes, NULL);
-    run_well("three wait in turn, and go on", go_around, processes, NULL);
-    if (processes) run_well("the message is under way", have_it_under_way, true, stop_rank_1);
+    run_well("the collective was started", have_it_started, 3, processes, NULL);
+    run_well("the collective is not waited for to its end", look_in, 3, processes, NULL);
+    run_well("the collective does not need the rank", need_others, 3, processes, NULL);
+    run_well("the answer comes late", answer_late, 3, processes, NULL);
+    run_well("three wait in turn, and go on", go_around, 3, processes, NULL);
+    if (over_tcp) run_well("four wait in turn, and go on", go_far_around, 4, processes, NULL);
+    if (processes) run_well("the message is under way", have_it_under_way, 3, true, stop_rank_1);
 }
 
 int main(void)
@@ -354,5 +418,6 @@ int main(void)
     test_certain();
     test_in_turn();
     test_around();
+    test_far_around();
     return fault_end();
 }

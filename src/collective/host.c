@@ -178,19 +178,32 @@ static bool is_stuck(const struct tti_lanes *lanes, int peer, int awaited)
     return (lane != NULL && lane->posted != NULL) || tti_call_depends(&now->call, lanes->comm->rank, peer);
 }
 
-/* Those that have asked out of a message, are behind, and are needed; else they hear who is. */
+/* The op for lack of which by `last` this rank, which waits for `awaited`, is stuck in the end: its own, or one that was told
+ * along with whom that one is stuck for; 0: none that is certain. Each waits in an earlier op than the one before. */
+static uint32_t stuck_in(const struct tti_lanes *lanes, int awaited, int last)
+{
+    const struct tti_lane *lane = tti_lane_at(lanes, awaited);
+    if (!is_stuck(lanes, awaited, awaited)) return 0;
+    if (last == awaited) return (uint32_t)lanes->sequence;
+    bool earlier = lane != NULL && lane->awaits == last + 1 && lane->awaits_in < lanes->sequence;
+    return earlier ? lane->awaits_stuck_in : 0;
+}
+
+/* Those that have asked out of a message, are behind, and are needed, in the end; else they hear who is. */
 static void ask_back(struct tti_lanes *lanes, int awaited)
 {
     int third = is_stuck(lanes, awaited, awaited) ? awaited : -1;
     TTI_TABLE_EACH(place, &lanes->peers)
     {
         struct tti_lane *lane = lanes->peers.values[place];
-        int needed = is_stuck(lanes, lane->peer, awaited) ? lane->peer : third;
+        bool direct = is_stuck(lanes, lane->peer, awaited);
+        uint32_t in = direct ? 0 : stuck_in(lanes, awaited, lane->peer);
+        int needed = direct || in != 0 ? lane->peer : third;
         bool told = lane->told_stuck == needed + 1 && lane->told_in == lanes->sequence;
         if (!lane->in_message || lane->sequence >= lanes->sequence || needed < 0 || told) continue;
         lane->told_stuck = needed + 1;
         lane->told_in = lanes->sequence;
-        tti_lane_ask(lanes, lane->peer, TTI_ASK_STUCK, needed);
+        tti_lane_ask(lanes, lane->peer, TTI_ASK_STUCK, needed, (int32_t)in);
     }
 }
 
@@ -201,6 +214,7 @@ static const struct tti_past_call *stuck_call(const struct tti_lanes *lanes, int
     const struct tti_lane *lane = tti_lane_at(lanes, rank);
     const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
     if (told == NULL || !lane->stuck || told->sequence <= lanes->sequence) return NULL;
+    if (lane->stuck_in != 0 && (int32_t)(lane->stuck_in - (uint32_t)lanes->sequence) <= 0) return NULL;
     *third = lane->stuck_for == lanes->comm->rank ? -1 : lane->stuck_for;
     return told;
 }
@@ -239,7 +253,7 @@ static int blame(const tutti_comm *comm, int rank)
 static void end_wait(struct tti_lanes *lanes)
 {
     tti_net_lock(lanes->net);
-    if (lanes->tells && !tti_comm_is_broken(lanes->comm)) tti_lanes_tell(lanes, lanes->comm->rank, 0, false);
+    if (lanes->tells && !tti_comm_is_broken(lanes->comm)) tti_lanes_tell(lanes, lanes->comm->rank, 0, 0, false);
     lanes->tells = false;
     lanes->asks_unmet = 0;
     tti_net_unlock(lanes->net);
@@ -292,10 +306,13 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
         lanes->asks_unmet = lanes->unmet_count = lanes->unmet_count % INT32_MAX + 1;
         anew = true;
     }
-    if (anew) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable), peer);
+    if (anew) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable), peer, message ? lanes->asks_unmet : 0);
     *asked = peer;
     if (!message && !waitable->started) ask_back(lanes, peer);
-    if (shows) tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, first);
+    bool blocks = !message && !waitable->started && !waitable->drives;
+    if (shows)
+        tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, blocks ? stuck_in(lanes, peer, last) : 0,
+                       first);
     bool elsewhere = waits_here(lanes, peer) || (unmet && wait_for_each_other(lanes, number, waitable, tag, seen));
     tti_net_unlock(lanes->net);
     return elsewhere;

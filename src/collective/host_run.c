@@ -142,7 +142,7 @@ static tutti_status mismatch(struct tti_op *op)
     struct tti_question question = {0};
     if (lane->question != NULL) question = *lane->question;
     bool cut = lanes->cut, first = lanes->asked_ns == 0;
-    if (first && !cut) tti_lane_ask(lanes, peer, 0, peer);
+    if (first && !cut) tti_lane_ask(lanes, peer, 0, peer, 0);
     if (first) lanes->asked_ns = tti_now_ns();
     tti_net_unlock(lanes->net);
     tutti_status status = cut ? cut_short(op, peer) : compare(op, peer, &question);

@@ -305,13 +305,13 @@ bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_
     return false;
 }
 
-void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited)
+void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited, int32_t number)
 {
     struct tti_question question = last_calls(lanes, lanes->sequence);
     tti_lane_say(lanes, peer,
                  (struct tti_frame_head){.kind = TTI_FRAME_ASK,
                                          .type = how,
-                                         .tag = (how & TTI_ASK_IN_MESSAGE) != 0 ? lanes->asks_unmet : 0,
+                                         .tag = number,
                                          .value = (uint64_t)awaited,
                                          .sequence = lanes->sequence,
                                          .signature = lanes->signature,
@@ -354,7 +354,8 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     lane->told_stuck = 0;
     lane->waits_in = aside->head.type / TTI_ASK_KIND;
     lane->asked_in = aside->head.sequence;
-    if (aside->head.tag != 0) lane->asks_unmet = aside->head.tag;
+    if (lane->in_message && aside->head.tag != 0) lane->asks_unmet = aside->head.tag;
+    lane->stuck_in = lane->stuck ? (uint32_t)aside->head.tag : 0;
     lane->told_awaits = 0;
     tti_lane_note(lanes, peer, &aside->head);
     tti_lane_answer(lanes, peer);
@@ -420,6 +421,7 @@ static void hear_wait(const struct tti_lanes *lanes, struct tti_lane *lane, cons
     lane->awaits = (int)head->value + 1;
     lane->awaits_message = head->type > TTI_LEAVE + 1 && head->type <= TTI_GROUP + 1 ? head->type : 0;
     lane->awaits_in = head->sequence;
+    lane->awaits_stuck_in = head->signature;
     lane->awaits_until_ns = tti_now_ns() + (2 * again_ms + TELL_SLACK_MS) * MS;
 }
 
@@ -442,7 +444,7 @@ static bool is_told(const struct tti_lanes *lanes, const struct tti_lane *lane, 
     return message != 0 ? lane->waits_in > TTI_LEAVE + 1 : lane->asked_in >= lanes->sequence;
 }
 
-void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, bool first)
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, uint32_t stuck_in, bool first)
 {
     int64_t now = tti_now_ns();
     if (first) lanes->waits_ns = now;
@@ -461,6 +463,7 @@ void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, bool firs
                      (struct tti_frame_head){.kind = TTI_FRAME_WAITS,
                                              .type = (uint16_t)message,
                                              .tag = (int32_t)again_ms,
+                                             .signature = stuck_in,
                                              .sequence = lanes->sequence,
                                              .value = (uint64_t)awaited},
                      NULL);

@@ -14,7 +14,8 @@
  * A rank that asks out of a blocking message (TTI_ASK_IN_MESSAGE) is asked back by one that is in a blocking collective which
  * cannot end without it (TTI_ASK_STUCK). That comes after all that was sent before; so if the message is still missing then,
  * and the asker has not called that collective, both would wait for ever. One whose collective needs a third rank says which:
- * if that one is stuck in an earlier collective for lack of the asker, and has said so, all three would.
+ * if that one is stuck in an earlier collective for lack of the asker, and has said so, all three would. Of more ranks, each
+ * stuck in an earlier collective than the one before, each hears for whose lack the next one is, and in which op (WAITS).
  *
  * A rank whose blocking message has met nothing gives its ask a number. A peer that waits so for the asker says yes to it
  * (UNMET): it has seen all that was sent before the ask, and the answer comes after all that it has sent itself. So if the
@@ -48,7 +49,8 @@ enum tti_frame_kind {
     TTI_FRAME_DATA = 1, /* of op `sequence` */
     TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
     TTI_FRAME_ASK,   /* what was called as op `sequence`? data: the asker's call; type: how it waits; value: for whom;
-                      * tag: the number of a wait in a message that has met nothing, or 0 */
+                      * tag: the number of a wait in a message that has met nothing, or 0; of one that is stuck for lack of
+                      * the receiver in another's op: of that op, or 0 */
     TTI_FRAME_BREAK, /* the comm is broken. data: tutti_error */
     TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told;
                       * type: 1, its messages are still on their way, and it says so again after them; data: its last calls,
@@ -57,7 +59,8 @@ enum tti_frame_kind {
     TTI_FRAME_UNMET, /* yes to an ASK of number `value`: the sender, too, waits in a message for the receiver, and has met
                       * nothing; type: kind + 1 of the call; tag: its tag */
     TTI_FRAME_WAITS /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
-                         * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective */
+                         * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective;
+                     * signature: the op for lack of which by that rank it is stuck, for certain, or 0 */
 };
 
 /* And, times TTI_ASK_KIND, the kind of the blocking call that it waits in, + 1. */
@@ -130,19 +133,21 @@ struct tti_lane {
     bool asks;                       /* and it is not answered */
     int waits_in;                    /* the blocking call it asked out of: kind + 1; 0: none */
     bool in_message, stuck;          /* how it waited when it asked; it is to be asked back; in its newest call, */
-    int stuck_for;                   /* and for which rank */
+    int stuck_for;                   /* and for which rank, */
+    uint32_t stuck_in;               /* which others wait for in this op; 0: it does so itself, in its newest call */
     int told_stuck;    /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
     uint64_t told_in;  /* and in which op */
     uint64_t asked_in; /* its op when it asked last */
     int32_t asks_unmet,
-        told_unmet;          /* the number of its last ask out of a message that has met nothing; and said yes to */
-    int32_t unmet_number;    /* this rank's, that it has said yes to, */
-    struct tti_seen unmet;   /* out of this call */
-    int told_awaits;         /* rank + 1 that it has been told this one waits for, since then; 0: none */
-    int awaits;              /* rank + 1 that it has said it waits for, */
-    int awaits_message;      /* in a blocking call of messages: kind + 1; 0: in a collective, */
-    uint64_t awaits_in;      /* in this op, */
-    int64_t awaits_until_ns; /* and would have said again by then */
+        told_unmet;           /* the number of its last ask out of a message that has met nothing; and said yes to */
+    int32_t unmet_number;     /* this rank's, that it has said yes to, */
+    struct tti_seen unmet;    /* out of this call */
+    int told_awaits;          /* rank + 1 that it has been told this one waits for, since then; 0: none */
+    int awaits;               /* rank + 1 that it has said it waits for, */
+    int awaits_message;       /* in a blocking call of messages: kind + 1; 0: in a collective, */
+    uint64_t awaits_in;       /* in this op, */
+    uint32_t awaits_stuck_in; /* for lack of that one in this op, for certain; 0: not so, */
+    int64_t awaits_until_ns;  /* and would have said again by then */
 };
 
 /* A comm's dealings over the transport. */
@@ -240,7 +245,7 @@ void tti_lane_answer(struct tti_lanes *lanes, int peer);
 const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes,
                                           uint64_t sequence); /* NULL: forgotten, or to come */
 /* Asks a peer to compare this rank's last calls with its own; the rank that it waits for. */
-void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited);
+void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited, int32_t number);
 /* The newest call that it has told of, or NULL. */
 const struct tti_past_call *tti_lane_told(const struct tti_lane *lane);
 /* Whom the peer waits for in the op that runs or one before, as it has said lately; -1: it has not. */
@@ -249,7 +254,7 @@ int tti_lane_awaits(const struct tti_lanes *lanes, int peer);
 int tti_lane_in_message(const struct tti_lane *lane, int *awaited);
 /* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; in
  * `message`, kind + 1, those that wait in messages. `first`: the wait has just begun. This rank itself: it waits no more. */
-void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, bool first);
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, uint32_t stuck_in, bool first);
 /* The first of these calls of the peer that differs from this rank's, if one does. */
 bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_question *question, char *text,
                       size_t bytes);
