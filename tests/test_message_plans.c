@@ -207,13 +207,14 @@ struct costs {
     uint64_t messages, bytes, messages_most, bytes_most, temp_most;
 };
 
+static const tutti_tuning initial_tuning = {
+#define INITIAL(name, initial, low, high, help) .name = (initial),
+    TUTTI_TUNING_LIST(INITIAL)
+#undef INITIAL
+};
+
 static struct costs costs_of(enum tti_kind kind, int size, uint64_t count)
 {
-    static const tutti_tuning tuning = {
-#define INITIAL(name, initial, low, high, help) .name = (initial),
-        TUTTI_TUNING_LIST(INITIAL)
-#undef INITIAL
-    };
     struct costs costs = {0};
     for (int rank = 0; rank < size; rank++) {
         struct tti_plan plan = {0};
@@ -224,7 +225,7 @@ static struct costs costs_of(enum tti_kind kind, int size, uint64_t count)
                                   .element = 4,
                                   .accumulator = 4,
                                   .count = count,
-                                  .tuning = &tuning};
+                                  .tuning = &initial_tuning};
         check(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of %s", tti_kind_name(kind));
         struct tti_cost cost = tti_plan_cost(&plan, &shape);
         costs.messages += cost.messages;
@@ -273,6 +274,45 @@ static void check_costs(void)
     }
     check(costs_of(TTI_BROADCAST, 8, large).bytes == 7 * bytes, "a broadcast sends every byte once to each");
     check(costs_of(TTI_BROADCAST, 2, large).messages == 1, "a broadcast to one other rank is one message");
+}
+
+/* A rank's own block is copied once, from front to back, and a large one in pieces, of which there are never many. */
+static void check_own_block(enum tti_kind kind, uint64_t count)
+{
+    struct tti_plan plan = {0};
+    struct tti_shape shape = {.kind = kind,
+                              .path = TTI_MESSAGES,
+                              .rank = 1,
+                              .size = 2,
+                              .element = 4,
+                              .accumulator = 4,
+                              .count = count,
+                              .tuning = &initial_tuning};
+    uint64_t done = 0, block = 4 * count, first = kind == TTI_ALL_GATHER ? 0 : block;
+    int pieces = 0;
+    check(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of %s", tti_kind_name(kind));
+    for (size_t i = 0; i < plan.count; i++) {
+        const struct tti_step *step = &plan.steps[i];
+        if (step->kind != TTI_STEP_COPY) continue;
+        check(step->source.offset == first + done && step->target.offset == block + done,
+              "piece %d of %s of %llu is not where the last one ended", pieces, tti_kind_name(kind),
+              (unsigned long long)count);
+        done += step->bytes;
+        pieces++;
+    }
+    check(done == block && pieces <= 1100 && (pieces > 1) == (block >= 4 << 20),
+          "%llu of %llu bytes of a rank's own block are copied, in %d pieces", (unsigned long long)done,
+          (unsigned long long)block, pieces);
+    tti_plan_free(&plan);
+}
+
+static void check_own_blocks(void)
+{
+    const uint64_t large = 1 << 20, counts[] = {1, large - 1, large, large + 1, 5 * large + 3, large << 18 | 1};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        check_own_block(TTI_ALL_GATHER, counts[i]);
+        check_own_block(TTI_ALL_TO_ALL, counts[i]);
+    }
 }
 
 /* Whatever sizes are set to, products of them and of numbers of ranks do not become small ones again. */
@@ -442,6 +482,7 @@ int main(int argc, char **argv)
     check_all_plans(seed);
     check_all_data(seed + 400000);
     check_costs();
+    check_own_blocks();
     check_largest_sizes();
     check_mistakes(seed + 900000);
     return end_of_checks();
