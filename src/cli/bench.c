@@ -143,20 +143,21 @@ static int list_operations(void)
     return CLI_OK;
 }
 
+int bench_op_refuse(const char *command, const char *word)
+{
+    const char *near = bench_op_nearest(word);
+    if (near == NULL) return cli_refuse(command, "unknown operation '%s'; tutti bench --list names them", word);
+    return cli_refuse(command, "unknown operation '%s'; did you mean '%s'?", word, near);
+}
+
 static int choose_ops(struct bench_settings *settings, const char *word)
 {
-    const char *names[BENCH_MAX_OPS + 1] = {"all"};
     bool all = !word || strcmp(word, "all") == 0;
-    for (size_t i = 0; i < bench_op_count; i++) {
-        names[i + 1] = bench_ops[i].name;
-        if (all && bench_ops[i].standard) settings->ops[settings->op_count++] = &bench_ops[i];
-    }
+    for (size_t i = 0; all && i < bench_op_count; i++)
+        if (bench_ops[i].standard) settings->ops[settings->op_count++] = &bench_ops[i];
     const struct bench_op *op = all ? NULL : bench_op_find(word);
     if (op != NULL) settings->ops[settings->op_count++] = op;
-    if (settings->op_count) return CLI_GO_ON;
-    const char *near = tutti_nearest(word, names, bench_op_count + 1);
-    if (!near) return cli_refuse("bench", "unknown operation '%s'; tutti bench --list names them", word);
-    return cli_refuse("bench", "unknown operation '%s'; did you mean '%s'?", word, near);
+    return settings->op_count ? CLI_GO_ON : bench_op_refuse("bench", word);
 }
 
 struct type_alias {

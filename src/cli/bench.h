@@ -108,6 +108,8 @@ const char *bench_reduction_name(tutti_reduction reduction);
 extern const struct bench_op bench_ops[];
 extern const size_t bench_op_count;
 const struct bench_op *bench_op_find(const char *word); /* also by the name of nccl-tests' program; NULL: none */
+const char *bench_op_nearest(const char *word);         /* NULL: none is near */
+int bench_op_refuse(const char *command, const char *word);
 
 /* The case for `bytes`, rounded to whole elements in whole blocks (one element each at least); fills self->counts. */
 void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct bench_op *op, size_t bytes,

@@ -248,16 +248,36 @@ static bool is_named(const struct bench_op *op, const char *word)
     return *word == '\0';
 }
 
-const struct bench_op *bench_op_find(const char *word)
+enum { WORD_BYTES = 32 };
+
+/* nccl-tests' programs are called after their operations. */
+static void strip(const char *word, char name[WORD_BYTES])
 {
-    static const char perf[] = "_perf"; /* of nccl-tests' programs */
-    char name[32];
+    static const char perf[] = "_perf";
     size_t length = strlen(word), tail = sizeof perf - 1;
     if (length > tail && strcmp(word + length - tail, perf) == 0) length -= tail;
-    (void)snprintf(name, sizeof name, "%.*s", (int)length, word);
+    (void)snprintf(name, WORD_BYTES, "%.*s", (int)length, word);
+}
+
+const struct bench_op *bench_op_find(const char *word)
+{
+    char name[WORD_BYTES];
+    strip(word, name);
     for (size_t i = 0; i < bench_op_count; i++)
         if (is_named(&bench_ops[i], name)) return &bench_ops[i];
     return NULL;
+}
+
+const char *bench_op_nearest(const char *word)
+{
+    static const char *const elsewhere[][2] = {{"bcast", "broadcast"}, {"sendrecv", "ping_pong"}};
+    const char *names[BENCH_MAX_OPS];
+    char name[WORD_BYTES];
+    strip(word, name);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (strcmp(elsewhere[i][0], name) == 0) return elsewhere[i][1];
+    for (size_t i = 0; i < bench_op_count; i++) names[i] = bench_ops[i].name;
+    return tutti_nearest(name, names, bench_op_count);
 }
 
 /* ---- Sizes ------------------------------------------------------------------------------------------------------- */

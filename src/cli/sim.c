@@ -100,13 +100,8 @@ const struct cli_page cli_sim_page = {
 
 static int find_op(const char *word, const struct bench_op **op)
 {
-    const char *names[BENCH_MAX_OPS];
     *op = bench_op_find(word);
-    if (*op != NULL) return CLI_GO_ON;
-    for (size_t i = 0; i < bench_op_count; i++) names[i] = bench_ops[i].name;
-    const char *near = tutti_nearest(word, names, bench_op_count);
-    if (near == NULL) return cli_refuse("sim", "unknown operation '%s'; tutti bench --list names them", word);
-    return cli_refuse("sim", "unknown operation '%s'; did you mean '%s'?", word, near);
+    return *op != NULL ? CLI_GO_ON : bench_op_refuse("sim", word);
 }
 
 static int find_type(const char *word, tutti_type *type)

@@ -23,13 +23,13 @@ refuses "step of nothing" "out of range" -i 0
 refuses "factor of one" "out of range" -f 1
 refuses "step and factor" "exclude each other" -i 8 -f 2
 refuses "operation" "did you mean 'all_reduce'" all_redcue
+refuses "program of nccl-tests, misspelt" "did you mean 'all_gather'" all_gahter_perf
+refuses "program of nccl-tests that goes by another name" "did you mean 'ping_pong'" sendrecv_perf
 refuses "program of nccl-tests that is none here" "unknown operation 'hypercube_perf'" hypercube_perf
 for name in all_gather_perf alltoall_perf allreduce; do
     tool bench $name -b 8 -e 8 -n 1 -w 0 --ranks 2 --json -
     matches "$name: another name" "^{\"op\":\"all_(gather|to_all|reduce)\"," "$OUT"
 done
-tool bench alltoallperf
-check 'part of a name' 2 $STATUS
 "$TUTTI" bench all_reduce -b 8 -e 8 -n 1 -w 0 --ranks 2 --as processes >&- 2>err.txt
 check 'a closed stdout, as processes' "1 tutti bench: cannot write the results to stdout: Bad file descriptor" "$? $(cat err.txt)"
 refuses "operation unlike any" "list names them" quux
