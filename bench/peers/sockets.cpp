@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -18,6 +20,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -131,7 +134,13 @@ class sockets_adapter final : public peers::adapter
 
     peers::buffers allocate(const peers::settings &wanted, std::size_t bytes) override
     {
-        landing = reinterpret_cast<char *>(peers::adapter::allocate(wanted, bytes).in);
+        constexpr std::size_t huge_page = std::size_t{1} << 21;
+        const std::size_t lines = bytes + static_cast<std::size_t>(wanted.ranks) * line;
+        const std::size_t rounded = (lines + huge_page - 1) / huge_page * huge_page;
+        landing = static_cast<char *>(std::aligned_alloc(huge_page, rounded));
+        if (landing == nullptr) throw std::runtime_error("no memory for what arrives");
+        madvise(landing, rounded, MADV_HUGEPAGE);
+        std::memset(landing, 0, rounded);
         return peers::adapter::allocate(wanted, bytes);
     }
 
@@ -294,16 +303,29 @@ class sockets_adapter final : public peers::adapter
         return part + 1 == net.ranks ? block : slice_at(part + 1);
     }
 
-    /* out = from + what came of all peers, as far as all of it has come. */
-    void add_up(char *to, const char *from, const std::vector<char *> &landed, std::size_t begin_at, std::size_t end)
+    static void add(const char *one, const char *other, char *to, std::size_t bytes)
     {
-        for (std::size_t at = begin_at; at < end; at += tile) {
-            const std::size_t bytes = (std::min(tile, end - at) + line - 1) / line * line;
-            for (std::size_t k = 0; k < landed.size(); k++) {
-                const std::array<const char *, 2> both = {landed[k] + at, k == 0 ? from + at : to + at};
-                floor_add(both.data(), to + at, bytes);
-            }
+        const std::array<const char *, 2> both = {one, other};
+        if ((reinterpret_cast<std::uintptr_t>(one) | reinterpret_cast<std::uintptr_t>(other)) % line == 0) {
+            floor_add(both.data(), to, (bytes + line - 1) / line * line);
+            return;
         }
+        for (std::size_t at = 0; at < bytes; at += sizeof(float)) { /* small blocks */
+            std::array<float, 2> terms;
+            std::memcpy(&terms[0], one + at, sizeof(float));
+            std::memcpy(&terms[1], other + at, sizeof(float));
+            terms[0] += terms[1];
+            std::memcpy(to + at, &terms[0], sizeof(float));
+        }
+    }
+
+    /* to = from + what came of all peers, as far as all of it has come. */
+    static void add_up(char *to, const char *from, const std::vector<char *> &landed, std::size_t begin_at,
+                       std::size_t end)
+    {
+        for (std::size_t at = begin_at; at < end; at += tile)
+            for (std::size_t k = 0; k < landed.size(); k++)
+                add(landed[k] + at, k == 0 ? from + at : to + at, to + at, std::min(tile, end - at));
     }
 
     /* Slices to their owners over one lane, sums to all over the other as soon as they are there. Small vectors whole. */
@@ -318,7 +340,7 @@ class sockets_adapter final : public peers::adapter
         begin();
         for (int peer = 0; peer < net.ranks; peer++) {
             if (peer == rank) continue;
-            landed.push_back(landing + static_cast<std::size_t>(peer) * (end - at) / line * line);
+            landed.push_back(landing + landed.size() * ((end - at + line - 1) / line) * line);
             add_send(peer, 0, in + slice_at(peer), slice_end(peer) - slice_at(peer));
             add_receive(peer, 0, landed.back(), end - at);
         }
@@ -356,7 +378,7 @@ class sockets_adapter final : public peers::adapter
         begin();
         for (int peer = 0; peer < net.ranks; peer++) {
             if (peer == rank) continue;
-            landed.push_back(landing + static_cast<std::size_t>(peer) * block / line * line);
+            landed.push_back(landing + landed.size() * ((block + line - 1) / line) * line);
             send_block(peer, in + static_cast<std::size_t>(peer) * block, block);
             receive_block(peer, landed.back(), block);
         }
