@@ -2,10 +2,10 @@
 #
 # Every tests/test_*.c is a program and a test; every tests/cli/*.sh is a test run by bash. Other tests/*.c are helpers
 # linked to every test program. A comment in a test's first lines can set what differs from the defaults:
-#     /* ctest: timeout=600 labels=full,asan processors=2 serial */          (in a script: # ctest: …)
+#     /* ctest: timeout=600 labels=full,asan waits serial */          (in a script: # ctest: …)
 #   timeout     seconds on a quiet machine (300); what is killed for a hang has had four times as long; long ones come first
 #   labels      full: only in `make test-full`; asan, tsan: run under that sanitizer too
-#   processors  how many cores it keeps busy (1); two that need 1, or only wait, run side by side
+#   waits       most of the time, for deadlines and for others: two such run in the place of one that computes
 #   serial      runs alone: it measures time
 # A test that exits with 77 is skipped; it says why. Tests find TUTTI (the tool), BUILD, SRC and SANITIZE in their
 # environment.
@@ -17,7 +17,7 @@ function(tutti_test name source)
 
     set(timeout 300)
     set(labels)
-    set(processors 1)
+    set(processors 2)
     set(serial OFF)
     file(STRINGS ${source} header LIMIT_INPUT 2000 REGEX "^(/\\*|#| \\*|//) *ctest:")
     foreach(line IN LISTS header)
@@ -27,8 +27,8 @@ function(tutti_test name source)
         if(line MATCHES "labels=([a-z0-9_,-]+)")
             string(REPLACE "," ";" labels "${CMAKE_MATCH_1}")
         endif()
-        if(line MATCHES "processors=([0-9]+)")
-            set(processors ${CMAKE_MATCH_1})
+        if(line MATCHES "[ ,]waits([ ,]|$)")
+            set(processors 1)
         endif()
         if(line MATCHES "[ ,]serial([ ,]|$)")
             set(serial ON)

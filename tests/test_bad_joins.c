@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan
+ * ctest: timeout=120 labels=asan,tsan waits
  *
  * Joins that cannot be: bad arguments and options, ranks that disagree on the world's size, a rank that is taken twice.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * The early end of ops: messages that are cancelled, and every kind of op cancelled, dropped or out of time at a random moment.
  */

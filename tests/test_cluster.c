@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: timeout=120 labels=asan,tsan */
+/* ctest: timeout=120 labels=asan,tsan waits */
 /* Joining a cluster on one host, by memory and by tcp. Several hosts are in test_netns.c. */
 #include "hosts.h"
 #include "ranks.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Many pieces in one call: the same bits as a call for each, in place and not, blocking, started and prepared, over shared
  * memory, tcp and sim; differences between ranks and bad arguments are named; deadlines, cancels and drops end it.

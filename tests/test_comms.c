@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Comms of some ranks: split, duplicated, selected, by host, along a mesh; in use together, freed in any order, by threads
  * and processes, over memory and over tcp.

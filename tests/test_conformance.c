@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=600 labels=asan,tsan processors=2
+ * ctest: timeout=600 labels=asan,tsan
  *
  * Conformance, the covering set: every operation on every kind of rank, memory and path, with the other dimensions
  * (type, reduction, count, root, place) drawn from a seed. The whole product is in test_conformance_full.c.

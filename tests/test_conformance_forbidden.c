@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Conformance where processes may not read each other's memory, as in many containers: process_vm_readv is refused by a
  * filter of system calls. Private buffers go by bounce buffers within a host; on several hosts, whose processes would have

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=3600 labels=full processors=2
+ * ctest: timeout=3600 labels=full
  *
  * Conformance, the product: every operation x tuning x count x place x memory on 1 to 17 ranks and every kind of world,
  * with types, reductions and roots taking turns; then every operation x type x reduction x root.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=300 labels=asan,tsan processors=2
+ * ctest: timeout=300 labels=asan,tsan
  *
  * Conformance over several hosts: the list of test_conformance.c among ranks that share memory within a host and are
  * connected by tcp, with as many ranks on each host or not, as processes, as threads, and as threads of processes. The

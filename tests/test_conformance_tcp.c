@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=300 labels=asan,tsan processors=2
+ * ctest: timeout=300 labels=asan,tsan
  *
  * Conformance over tcp: the list of test_conformance.c between ranks that share nothing but loopback, as threads, as
  * processes, and as threads of processes.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=180 labels=asan,tsan processors=2
+ * ctest: timeout=180 labels=asan,tsan
  *
  * Data parallel: sums over ranks with parameters anywhere in memory, unused ones, ranks without samples and accumulated
  * passes; and with grains the bits of the serial tree, on any number of ranks of any kind.

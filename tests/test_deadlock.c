@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan
+ * ctest: timeout=60 labels=asan,tsan waits
  *
  * Ranks that wait for each other: in blocking messages they are told at once, else a deadline ends it. The error says what
  * they were doing, and what to do about it.

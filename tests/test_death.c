@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=300 labels=asan,tsan processors=2
+ * ctest: timeout=300 labels=asan,tsan
  *
  * Ranks that die: killed at a random moment of every operation, ended by exit without leaving, or as a thread that ends
  * without returning. Every survivor's operation ends in time with ERR_PEER_LOST about the same rank; inputs are intact,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan
+ * ctest: timeout=60 labels=asan,tsan waits
  *
  * A rank waits in a message for another that waits for it in a collective: told at once where it is certain, and nowhere
  * else.

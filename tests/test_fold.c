@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan processors=1
+ * ctest: timeout=120 labels=asan
  *
  * tti_fold over leaves and partials, however ranks are cut into subtrees, gives the bits of tti_reduce over all leaves:
  * every type and reduction, 1 to 17 ranks, every instruction set of this machine.

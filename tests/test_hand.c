@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Ops at hand: small, alone, and kept by the thread that started them until somebody else needs them. Whatever happens
  * between their start and their end, and whoever else comes, they end as all others do.

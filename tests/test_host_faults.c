@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan waits
  *
  * What goes wrong among ranks that share memory within a host and go by tcp between hosts: a rank is killed, calls
  * something else, does not come. All others get the same error, about that rank, whether it is on their host or not. The

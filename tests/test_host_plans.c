@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=300 labels=asan processors=1
+ * ctest: timeout=300 labels=asan
  *
  * Host-aware plans: every covered operation, on random layouts of ranks on hosts, checked without running them
  * (message_check.h) and run on real data against the serial reference; what travels is counted.

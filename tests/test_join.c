@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Worlds that form, of threads and of processes, and what can be seen of their ranks' lives.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=240 labels=asan,tsan
+ * ctest: timeout=240 labels=asan,tsan waits
  *
  * Worlds that do not form: every rank gets an error that names who is at fault, in time. And strangers on the socket,
  * who change nothing.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=300 labels=asan processors=2
+ * ctest: timeout=300 labels=asan
  *
  * Limits: a thousand ranks; low limits of the system give clear errors; nothing depends on /dev/shm; and whichever
  * allocation fails, in joining or in an operation, there is an error, no leak, no crash, and no hang for the others.

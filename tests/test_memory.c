@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Mappings and arenas: what is handed out is committed, aligned, zero and nobody else's; what cannot be had is an
  * error.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=600 labels=asan processors=1
+ * ctest: timeout=600 labels=asan
  *
  * The plans over messages of every operation and number of ranks, checked without running them (message_check.h); run on
  * real data of every type and reduction, against the serial reference; and the checker itself, which must find most of

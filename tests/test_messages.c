@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Messages: which receive gets which message, compared with a serial reference of the rules; any source, any tag,
  * probes, groups, floods, and messages to the own rank.

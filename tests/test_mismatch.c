@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=300 labels=asan,tsan processors=2
+ * ctest: timeout=300 labels=asan,tsan
  *
  * Ranks that call different things: each gets an error in time, that names both ranks, both calls and where they stand;
  * a rank whose own part had legitimately ended gets it at its next operation. Nobody hangs, no wrong data are reported as

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: timeout=120 labels=asan */
+/* ctest: timeout=120 labels=asan waits */
 /* Jobs on several hosts, which are network namespaces here, joined by virtual cables: IPv4, IPv6 only, a host of many
  * addresses, one that falls silent, hosts that cannot reach each other. Skipped where namespaces may not be made. */
 #include "hosts.h"

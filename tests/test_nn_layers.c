@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Every layer and every loss against a reference in double: outputs and loss directly, gradients against central
  * differences of the reference. Each layer stands behind a linear one, whose gradients come through its input.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Whole models: the first loss is that of knowing nothing, one batch can be learnt by heart, a step against the gradient
  * lowers the loss by what the gradient says, and the same bits come out for any threads and any grouping of grains.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Passes: closed forms in exact arithmetic, the two parts of backward apart, adding up, readiness, dropout, values that
  * are not finite, wrong input, memory that runs out, and two ranks that multiply matrices at the same time.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan processors=2
+ * ctest: timeout=60 labels=asan
  *
  * Comms and meshes that are made while one rank's memory runs out, at every place where it can: all ranks get the same error,
  * at once, and where the comm they come from is whole, nothing is lost and the next one can be made. And collectives and

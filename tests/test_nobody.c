@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan
  *
  * Messages with nobody on the other side, in every form, over threads, processes and tcp: nothing is sent, nothing comes,
  * nothing is waited for, and errors count them as what they are.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan
  *
  * A rank that ends is noticed on every comm that it was of, not only where somebody waited for it first, and by ranks that
  * only look for its messages.

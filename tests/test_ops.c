@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan processors=2
+ * ctest: timeout=120 labels=asan,tsan
  *
  * Ops: started, waited for, tested, cancelled, dropped, prepared; in order on one comm, with blocking calls between them;
  * taken forward by whoever waits or by the service thread.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=600 labels=asan processors=1
+ * ctest: timeout=600 labels=asan
  *
  * The plans of every operation, path and number of ranks, checked without running them (plan_check.h); and the checker
  * itself, which must find most of the mistakes that are planted in plans.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan
  *
  * Random programs in which something goes wrong: each seed makes one of at least two ranks, and in every kind of world one
  * of them is killed, ends, stops for a while, makes another call, cancels, runs out of time, frees a comm or leaves.

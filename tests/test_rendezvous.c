@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: timeout=120 labels=asan,tsan */
+/* ctest: timeout=120 labels=asan,tsan waits */
 /* The rendezvous: everyone gets everybody's bytes, or everyone an error that names who is missing or in trouble. Ranks are
  * threads here; every one of them has sockets of its own, as processes would. */
 #include "world/rendezvous.h"

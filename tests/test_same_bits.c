@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=600 labels=asan processors=2
+ * ctest: timeout=600 labels=asan
  *
  * The same bits everywhere: floats of very different exponents, where any other order of additions would show, reduced
  * by every path, on every kind of rank and memory, around every switch-over and with every set of kernels (also with

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan waits
  *
  * Threads that serve ops which nobody waits for: ranks that are threads of one process have several where there are cores to
  * spare, and one where there are not. They take ops to their end by themselves, are there from the first op on, and go with

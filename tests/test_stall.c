@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=300 labels=asan,tsan
+ * ctest: timeout=300 labels=asan,tsan waits
  *
  * Ranks that stall: a deadline ends the others' operation with an error that names the rank, its last operation and how
  * long ago it moved; before that a report of it is logged. Once the error has been returned nobody writes to the buffers

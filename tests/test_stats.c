@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan
  *
  * Statistics of a comm: what was called, whom was waited for and how long, what it holds; over threads, processes and tcp.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=90 processors=2
+ * ctest: timeout=90 waits
  *
  * System calls that fail: one of them, once, at each of the first places where two ranks make it that join, compute, make a
  * comm and leave. The rank gets over it, or each gets an error that says something; nobody dies, waits for a deadline, or has

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: timeout=120 labels=asan,tsan processors=2 */
+/* ctest: timeout=120 labels=asan,tsan waits */
 /* The tcp transport: every frame arrives once, whole and in order; and what is told of peers that end. */
 #include "base/alloc.h"
 #include "base/clock.h"

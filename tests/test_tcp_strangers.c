@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: timeout=120 labels=asan,tsan */
+/* ctest: timeout=120 labels=asan,tsan waits */
 /* Who may not connect, what strangers can use up, and what a peer can do wrong: an error for that peer, nothing else. */
 #include "base/clock.h"
 #include "ranks.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan
  *
  * Several threads of a rank. On one comm, one waits for ops, for as long as they take, while another starts the next ones and
  * makes calls of its own, without which the first would wait for ever. On two, each takes the other's forward.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan,tsan processors=2
+ * ctest: timeout=60 labels=asan,tsan
  *
  * Traces: the file is JSON, has every rank, operations with their names and sites, steps within them; over threads,
  * processes and tcp; started ops, comms of some ranks; what does not fit is dropped and counted; off by default.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=240 labels=asan processors=2
+ * ctest: timeout=240 labels=asan
  *
  * Training: the same weights, losses and validations bit for bit on any number of ranks of any kind, however the work is
  * cut into passes, stopped at any step and resumed on another number of ranks; what a model can learn and no better.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ctest: timeout=300 processors=2
+# ctest: timeout=300
 # Small runs of tutti bench as threads and as processes: the table, the lines of JSON, no wrong result.
 . "$(dirname "$0")/run.bash"
 

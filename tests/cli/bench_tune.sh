@@ -1,5 +1,5 @@
 #!/bin/bash
-# ctest: timeout=300 processors=2
+# ctest: timeout=300
 # tutti bench --tune writes every switch-over size within its range, and the library reads the file.
 . "$(dirname "$0")/run.bash"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=60 labels=asan processors=2
+# ctest: timeout=60 labels=asan
 # examples/ddp.c learns, on one rank, on threads and on processes.
 source "$(dirname "$0")/run.bash"
 program=$BUILD/examples/ddp

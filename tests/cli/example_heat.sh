@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=60 labels=asan,tsan processors=2
+# ctest: timeout=60 labels=asan,tsan
 # examples/heat.c: whatever the mesh and whatever the ranks are, the plate is the same.
 source "$(dirname "$0")/run.bash"
 program=$BUILD/examples/heat

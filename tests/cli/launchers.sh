@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=300
+# ctest: timeout=300 waits
 # One program under every launcher that is installed here; what is not is said.
 source "$(dirname "$0")/run.bash"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=600 processors=2
+# ctest: timeout=600 waits
 # Launchers of others across two hosts, which are network namespaces with names of their own: mpirun and mpiexec start
 # their daemons there by a remote shell, which enters the namespace. Skipped where namespaces may not be made.
 own=(unshare --net --uts --mount)

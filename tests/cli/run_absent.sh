@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=60 processors=2
+# ctest: timeout=60 waits
 # Ranks that end before they join: those that wait for them are told at once, and who it was; a job in which nobody joins is
 # none of the library's business.
 source "$(dirname "$0")/run.bash"

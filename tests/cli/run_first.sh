@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=60 processors=2
+# ctest: timeout=60
 # The rank that failed first is named, and its status returned, although all others have noticed and ended before it has.
 source "$(dirname "$0")/run.bash"
 cat >fail.c <<'END'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=asan timeout=120
+# ctest: labels=asan timeout=120 waits
 # Jobs on several hosts: who ranks are told to be, output, statuses, ends, and command lines that are not accepted. The
 # remote shell is a script that runs its command here, or hands it to a process that is no child of the launcher.
 source "$(dirname "$0")/run.bash"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=asan processors=2
+# ctest: labels=asan
 # --log-dir and --tee.
 source "$(dirname "$0")/run.bash"
 script='echo out $RANK; printf "err %d" $RANK >&2'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=asan processors=2
+# ctest: labels=asan
 # Lines of ranks: prefixed, aligned, whole, bounded.
 source "$(dirname "$0")/run.bash"
 

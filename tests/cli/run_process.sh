@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=asan processors=2
+# ctest: labels=asan
 # What a rank's process is given: stdin, descriptors, cores, signals; and how long starting takes.
 source "$(dirname "$0")/run.bash"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=asan processors=2
+# ctest: labels=asan
 # Ctrl-C and its relatives.
 source "$(dirname "$0")/run.bash"
 

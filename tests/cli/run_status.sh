@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=asan
+# ctest: labels=asan waits
 # The exit status, and what is said about the first rank that failed.
 source "$(dirname "$0")/run.bash"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=asan processors=2
+# ctest: labels=asan
 # Command lines that are not accepted: status 2, and a message that helps.
 source "$(dirname "$0")/run.bash"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=120
+# ctest: timeout=120 waits
 # One world of ranks that several launchers have started: by hand, over a remote shell, between network namespaces, and by
 # another launcher than `tutti run`.
 source "$(dirname "$0")/run.bash"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=120
+# ctest: timeout=120 waits
 # Under Slurm's srun, for real: a cluster of this one host, with everything in a private folder. Its daemons start as root
 # only; elsewhere the environment that they make is tested by itself (launch, cli.launchers).
 source "$(dirname "$0")/run.bash"

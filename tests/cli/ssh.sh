@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=300
+# ctest: timeout=300 waits
 # `tutti run --hosts` by a real ssh to a real sshd with keys and settings of its own: one server per connection, started by
 # the client as its proxy, so that there is no port and nothing that stays.
 source "$(dirname "$0")/run.bash"

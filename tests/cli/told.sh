@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=60 processors=2
+# ctest: timeout=60 waits
 # What people are told who make the usual mistakes, over memory and over tcp.
 source "$(dirname "$0")/run.bash"
 cat >mistake.c <<'END'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=240 labels=asan processors=2
+# ctest: timeout=240 labels=asan
 # tutti train, sample and ckpt: threads and processes, stopped by Ctrl-C and by SIGKILL and resumed, config file, metrics,
 # a full disk, and what is refused.
 source "$(dirname "$0")/run.bash"
