@@ -48,6 +48,26 @@ static void receive_from_each_other(tutti_comm *comm, struct fault_rank *self)
     FAULT_CALL(self, comm, tutti_recv(comm, &x, 1, TUTTI_F32, peer, TAG, NULL));
 }
 
+/* Each of three to the next; a fourth one waits for the first. */
+static void send_around(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = calloc(LARGE, sizeof *x);
+    FAULT_CALL(self, comm, tutti_send(comm, x, LARGE, TUTTI_F32, (tutti_rank(comm) + 1) % 3, TAG));
+    free(x);
+}
+
+/* The same with receives, after messages the other way, and in a call of another kind on one of the ranks. */
+static void receive_around(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1, y;
+    int rank = tutti_rank(comm), size = tutti_size(comm), next = (rank + 1) % size;
+    CHECK(tutti_send(comm, &x, 1, TUTTI_F32, (rank + size - 1) % size, TAG + 1) == TUTTI_OK);
+    if (rank == 0)
+        FAULT_CALL(self, comm, tutti_sendrecv(comm, &x, 1, next, TAG, &y, 1, next, TAG, TUTTI_F32, NULL));
+    else
+        FAULT_CALL(self, comm, tutti_recv(comm, &y, 1, TUTTI_F32, next, TAG, NULL));
+}
+
 static void send_with_other_tag(tutti_comm *comm, struct fault_rank *self)
 {
     float *x = calloc(LARGE, sizeof *x);
@@ -145,6 +165,17 @@ static void run_at_once(fault_body *body, bool processes, const char *does, cons
     }
 }
 
+static void run_around(fault_body *body, int size, bool processes, const char *does)
+{
+    run_world(body, size, processes, does);
+    for (int rank = 0; rank < size; rank++) {
+        const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
+        CHECK_THAT(step->done && step->status == TUTTI_ERR_MISMATCH && fault_has(step, ", which waits for rank ") &&
+                       fault_has(step, " with tag 7, and so on in a round; "),
+                   "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+    }
+}
+
 static void run(fault_body *body, int size, bool processes, const char *does, const char *other_does,
                 const char *advice)
 {
@@ -166,6 +197,9 @@ static void run_all(bool processes)
     run_at_once(receive_from_each_other, processes, "recv with tag 7", "recv with tag 7", "is there a send for it");
     run_at_once(exchange_by_other_tags, processes, "sendrecv with tag 7", "sendrecv with tag 7",
                 "are there such messages on the other side, with their tags?");
+    run_around(send_around, 3, processes, "send");
+    run_around(send_around, 4, processes, "send");
+    run_around(receive_around, 5, processes, "recv");
     run(wait_for_receive, 2, processes, " s in recv with tag 7 at ", "waits in recv for rank 0",
         "is there a send for it");
     run(receive_from_any, over_tcp ? 2 : 3, processes, "for any rank; ",

@@ -70,9 +70,9 @@ struct tti_post {
     _Atomic int32_t waiting_for;
     /* A blocking call that has waited long, for who describes this rank: kind + 1 and whom it is for, + 2; 0: none. */
     _Atomic int64_t waits_in;
-    /* In a message that has met nothing: number << 32 | rank + 1 of who is waited for, and so asked whether it waits so for this
-     * rank; the newest such word that this rank says yes to, with the asker's rank; and its own tag. */
-    _Atomic uint64_t asks, answers;
+    /* In a message that has met nothing: number of the wait << 32 | rank + 1 of who is waited for; 0: in none. That number << 32 |
+     * the peer's, before whose wait all that it had sent was looked for. And the tag. */
+    _Atomic uint64_t asks, looked;
     _Atomic int32_t unmet_tag;
     /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
     _Alignas(64) _Atomic uint64_t done;

@@ -259,29 +259,6 @@ static void end_wait(struct tti_lanes *lanes)
     tti_net_unlock(lanes->net);
 }
 
-/* The number by which a peer has asked whether this rank waits in a message for it, as it does for this one; 0: it has not. */
-static int32_t asked_by(const struct tti_lanes *lanes, int peer)
-{
-    tti_net_lock(lanes->net);
-    const struct tti_lane *lane = tti_lane_at(lanes, peer);
-    int32_t asked = lane == NULL || lane->told_unmet == lane->asks_unmet ? 0 : lane->asks_unmet;
-    tti_net_unlock(lanes->net);
-    return asked;
-}
-
-/* With the lock held: says yes, and looks whether the peer has. */
-static bool wait_for_each_other(struct tti_lanes *lanes, int32_t asked, const struct tti_waitable *waitable, int tag,
-                                struct tti_seen *seen)
-{
-    struct tti_lane *lane = tti_lane_at(lanes, *waitable->waiting_for);
-    if (lane == NULL) return false;
-    struct tti_frame_head yes = {
-        .kind = TTI_FRAME_UNMET, .type = (uint16_t)(waitable->kind + 1), .tag = tag, .value = (uint64_t)asked};
-    if (asked != 0 && tti_lane_say(lanes, lane->peer, yes, NULL)) lane->told_unmet = asked;
-    *seen = lane->unmet;
-    return lane->unmet_number == lanes->asks_unmet && lane->unmet.message > TTI_LEAVE + 1;
-}
-
 static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
 {
     struct tti_lanes *lanes = comm->lanes;
@@ -296,7 +273,7 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     if (comm->local != NULL && shows) tti_local_await(comm, last);
     if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return false;
     int tag;
-    int32_t number = message ? asked_by(lanes, peer) : 0;
+    int32_t edge = message ? tti_unmet_edge(lanes, peer) : 0;
     bool unmet = message && tti_is_unmet(waitable, peer, &tag);
     tti_net_lock(lanes->net);
     int *asked = message ? &lanes->asked_for_message : &lanes->asked;
@@ -313,7 +290,7 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     if (shows)
         tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, blocks ? stuck_in(lanes, peer, last) : 0,
                        first);
-    bool elsewhere = waits_here(lanes, peer) || (unmet && wait_for_each_other(lanes, number, waitable, tag, seen));
+    bool elsewhere = waits_here(lanes, peer) || (unmet && tti_unmet_look(lanes, waitable, edge, tag, seen));
     tti_net_unlock(lanes->net);
     return elsewhere;
 }

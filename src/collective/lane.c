@@ -485,10 +485,8 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
     case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
     case TTI_FRAME_LEAVE: hear_goodbye(lane, aside); break;
     case TTI_FRAME_WAITS: hear_wait(lanes, lane, head); break;
-    case TTI_FRAME_UNMET:
-        lane->unmet_number = (int32_t)head->value;
-        lane->unmet = (struct tti_seen){.message = head->type <= TTI_GROUP + 1 ? head->type : 0, .tag = head->tag};
-        break;
+    case TTI_FRAME_UNMET: tti_unmet_hear(lane, head); break;
+    case TTI_FRAME_PROBE: tti_probe_hear(lanes, head); break;
     case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;
     }

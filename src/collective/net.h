@@ -17,9 +17,11 @@
  * if that one is stuck in an earlier collective for lack of the asker, and has said so, all three would. Of more ranks, each
  * stuck in an earlier collective than the one before, each hears for whose lack the next one is, and in which op (WAITS).
  *
- * A rank whose blocking message has met nothing gives its ask a number. A peer that waits so for the asker says yes to it
- * (UNMET): it has seen all that was sent before the ask, and the answer comes after all that it has sent itself. So if the
- * asker still waits in the same call then, and has met nothing, both would wait for ever.
+ * A rank whose blocking message has met nothing gives its ask a number, by which this wait for this peer is known. It sends
+ * nothing more in it without being accepted. A peer that waits so too, for whomever, answers with a number of its own (UNMET).
+ * That comes after all that it had sent; so if the asker has still met nothing then, it will not before the peer goes on. Who
+ * knows that of its peer sends a probe there (PROBE), which all that know the same of theirs send on: if it comes to one that
+ * waits for the rank and the number that it began with, none of them will ever go on.
  *
  * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all
  * blame the rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a
@@ -42,7 +44,8 @@ enum {
     TTI_NET_WINDOW = 1 << 20,
     TTI_NET_CHARGE = 256,
     TTI_NET_CALLS = 64,
-    TTI_NET_QUESTION = 8
+    TTI_NET_QUESTION = 8,
+    TTI_NET_PROBES = 16
 };
 
 enum tti_frame_kind {
@@ -56,8 +59,10 @@ enum tti_frame_kind {
                       * type: 1, its messages are still on their way, and it says so again after them; data: its last calls,
                       * unless the comm is broken */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
-    TTI_FRAME_UNMET, /* yes to an ASK of number `value`: the sender, too, waits in a message for the receiver, and has met
-                      * nothing; type: kind + 1 of the call; tag: its tag */
+    TTI_FRAME_UNMET, /* to an ASK of number `value`: the sender waits in a message, too, for rank `signature`, and has met
+                      * nothing; sequence: its own number; type: kind + 1 of the call; tag: its tag */
+    TTI_FRAME_PROBE, /* goes from each rank that waits so to whom it waits for. value: the first, sequence: its number; tag: the
+                      * receiver's; type: how many it has passed */
     TTI_FRAME_WAITS /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
                          * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective;
                      * signature: the op for lack of which by that rank it is stuck, for certain, or 0 */
@@ -135,19 +140,24 @@ struct tti_lane {
     bool in_message, stuck;          /* how it waited when it asked; it is to be asked back; in its newest call, */
     int stuck_for;                   /* and for which rank, */
     uint32_t stuck_in;               /* which others wait for in this op; 0: it does so itself, in its newest call */
-    int told_stuck;    /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
-    uint64_t told_in;  /* and in which op */
-    uint64_t asked_in; /* its op when it asked last */
-    int32_t asks_unmet,
-        told_unmet;           /* the number of its last ask out of a message that has met nothing; and said yes to */
-    int32_t unmet_number;     /* this rank's, that it has said yes to, */
-    struct tti_seen unmet;    /* out of this call */
-    int told_awaits;          /* rank + 1 that it has been told this one waits for, since then; 0: none */
-    int awaits;               /* rank + 1 that it has said it waits for, */
-    int awaits_message;       /* in a blocking call of messages: kind + 1; 0: in a collective, */
-    uint64_t awaits_in;       /* in this op, */
-    uint32_t awaits_stuck_in; /* for lack of that one in this op, for certain; 0: not so, */
-    int64_t awaits_until_ns;  /* and would have said again by then */
+    int told_stuck;     /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
+    uint64_t told_in;   /* and in which op */
+    uint64_t asked_in;  /* its op when it asked last */
+    int32_t asks_unmet; /* the number of its last ask out of a message that has met nothing; 0: none */
+    int32_t told_unmet, told_unmet_as; /* and what was answered to: its number, and with this rank's */
+    int32_t unmet_number, unmet_as;    /* this rank's, that it has answered to, and its own; */
+    struct tti_seen unmet;             /* out of this call */
+    int told_awaits;                   /* rank + 1 that it has been told this one waits for, since then; 0: none */
+    int awaits;                        /* rank + 1 that it has said it waits for, */
+    int awaits_message;                /* in a blocking call of messages: kind + 1; 0: in a collective, */
+    uint64_t awaits_in;                /* in this op, */
+    uint32_t awaits_stuck_in;          /* for lack of that one in this op, for certain; 0: not so, */
+    int64_t awaits_until_ns;           /* and would have said again by then */
+};
+
+struct tti_probe {
+    int first, hops;
+    int32_t number, expects;
 };
 
 /* A comm's dealings over the transport. */
@@ -179,7 +189,11 @@ struct tti_lanes {
     int asked;             /* whom the op that runs has asked because it waits long; -1: nobody */
     int asked_for_message; /* and a message, beside it or alone */
     int32_t asks_unmet,
-        unmet_count;          /* the number that the wait in a message has asked by, or 0; and the last one used */
+        unmet_count; /* the number that the wait in a message has asked by, or 0; and the last one used */
+    struct tti_probe probes[TTI_NET_PROBES]; /* that have come */
+    int probe_count;
+    int32_t probed;           /* the number that its own probe was sent with last, */
+    int64_t probe_ns;         /* and when it is to be sent again */
     bool heard_break;         /* from somebody who told everyone */
     bool calls_no_more;       /* this rank, but its messages are still on their way */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
@@ -296,6 +310,17 @@ void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes);
 bool tti_net_pump(struct tti_net *net);
 /* The same with the lock held, when a rank of the world is waited for. */
 bool tti_net_move(struct tti_net *net, int awaited);
+
+/* ---- Between host.c, lane.c and host_unmet.c ---- */
+
+/* The number of the wait of this peer for which this rank's own message waits, as it has answered; 0: it has not. To be looked
+ * up before it is found that nothing was met. */
+int32_t tti_unmet_edge(const struct tti_lanes *lanes, int peer);
+/* With the lock held, in such a wait: answers, sends probes on; whether one has gone round. */
+bool tti_unmet_look(struct tti_lanes *lanes, const struct tti_waitable *waitable, int32_t edge, int tag,
+                    struct tti_seen *seen);
+void tti_unmet_hear(struct tti_lane *lane, const struct tti_frame_head *head);
+void tti_probe_hear(struct tti_lanes *lanes, const struct tti_frame_head *head);
 
 /* ---- Between host.c, host_run.c, host_data.c and local.c ---- */
 

@@ -18,8 +18,8 @@ struct tti_waitable;
 
 /* Where a peer is that waits for this rank. */
 struct tti_seen {
-    int message; /* kind + 1 of a call of messages; 0: in a collective */
-    int tag;
+    int message;      /* kind + 1 of a call of messages; 0: in a collective */
+    int tag, awaited; /* of that message, and who it waits for */
 };
 
 struct tti_provider_ops {
@@ -51,7 +51,7 @@ struct tti_provider_ops {
     void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
     /* Called every few milliseconds of a long wait; `first`: of this one. Whether the rank that it is for is seen in a
      * blocking collective, with nothing else in flight, that this rank has not called and that cannot end before it
-     * has, or before another rank that waits so; or in a message with this rank that neither's fits (`seen`). NULL: the
+     * has, or before another rank that waits so; or in a message that has met nothing, as this one (`seen`), in a round of such waits. NULL: the
      * wait has ended. */
     bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen);
     /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces

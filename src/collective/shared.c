@@ -114,9 +114,24 @@ static bool is_stuck(const tutti_comm *comm, int peer, int turns)
     return behind && turns > 0 && is_stuck(comm, third, turns - 1);
 }
 
-/* Asks the peer whether it waits in a message for this one, as this one does for it; says yes where it has asked. Who answers
- * has looked for all that the other sent before it asked, which has sent nothing more if it still waits in the same call:
- * then both would wait for ever. */
+/* Whether the ranks wait in messages in a round, each for the next, and have met nothing: their waits have numbers (`asks`), in
+ * which they send nothing more without being accepted, and each has looked for all that the next one had sent before the wait
+ * that it is in (`looked`). Whoever is the first to go on would have to be sent something by the next one before that. */
+static bool waits_in_round(const tutti_comm *comm)
+{
+    int rank = comm->rank;
+    uint64_t wait = comm->asks;
+    for (int hops = 0; hops < comm->size; hops++) {
+        uint64_t looked = atomic_load_explicit(&comm->posts[rank].looked, memory_order_acquire);
+        if (looked >> 32 != wait >> 32) return false;
+        rank = (int)(uint32_t)wait - 1;
+        wait = rank == comm->rank ? comm->asks : atomic_load_explicit(&comm->posts[rank].asks, memory_order_acquire);
+        if ((uint32_t)looked != wait >> 32 || (uint32_t)wait == 0) return false;
+        if (rank == comm->rank) return true;
+    }
+    return false;
+}
+
 static bool wait_for_each_other(tutti_comm *comm, const struct tti_waitable *waitable, struct tti_seen *seen)
 {
     int peer = *waitable->waiting_for, tag;
@@ -126,13 +141,11 @@ static bool wait_for_each_other(tutti_comm *comm, const struct tti_waitable *wai
     atomic_store_explicit(&mine->unmet_tag, tag, memory_order_relaxed);
     if ((int)(uint32_t)comm->asks != peer + 1) comm->asks = ((comm->asks >> 32) + 1) << 32 | (uint32_t)(peer + 1);
     atomic_store_explicit(&mine->asks, comm->asks, memory_order_release);
-    if ((int)(uint32_t)asked == comm->rank + 1)
-        atomic_store_explicit(&mine->answers, asked >> 32 << 32 | (uint32_t)(peer + 1), memory_order_release);
-    uint64_t answer = atomic_load_explicit(&theirs->answers, memory_order_acquire);
-    if (answer != (comm->asks >> 32 << 32 | (uint32_t)(comm->rank + 1))) return false;
+    atomic_store_explicit(&mine->looked, comm->asks >> 32 << 32 | asked >> 32, memory_order_release);
     seen->message = (int)(atomic_load_explicit(&theirs->waits_in, memory_order_relaxed) >> 32);
     seen->tag = atomic_load_explicit(&theirs->unmet_tag, memory_order_relaxed);
-    return seen->message > TTI_LEAVE + 1;
+    seen->awaited = (int)(uint32_t)asked - 1;
+    return (uint32_t)asked != 0 && seen->message > TTI_LEAVE + 1 && waits_in_round(comm);
 }
 
 static void end_wait(tutti_comm *comm)

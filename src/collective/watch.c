@@ -158,15 +158,17 @@ static tutti_status check_left(struct watch *watch)
                           tti_kind_name(watch->waitable->kind), site, peer, doing);
 }
 
-/* "in a collective", "in recv with tag 3" */
-static void describe_seen(const struct tti_seen *seen, char *text, size_t bytes)
+/* "rank 0 in a collective", "rank 2 in recv with tag 3, and so on in a round" */
+static void describe_seen(const struct tti_seen *seen, int rank, char *text, size_t bytes)
 {
+    const char *round = seen->awaited == rank ? "" : ", and so on in a round";
+    const char *call = seen->message == 0 ? "" : tti_kind_name((enum tti_kind)(seen->message - 1));
     if (seen->message == 0)
-        snprintf(text, bytes, "in a collective");
+        snprintf(text, bytes, "rank %d in a collective", rank);
     else if (seen->tag == TUTTI_ANY_TAG)
-        snprintf(text, bytes, "in %s with any tag", tti_kind_name((enum tti_kind)(seen->message - 1)));
+        snprintf(text, bytes, "rank %d in %s with any tag%s", seen->awaited, call, round);
     else
-        snprintf(text, bytes, "in %s with tag %d", tti_kind_name((enum tti_kind)(seen->message - 1)), seen->tag);
+        snprintf(text, bytes, "rank %d in %s with tag %d%s", seen->awaited, call, seen->tag, round);
 }
 
 /* A message of a rank that waits for this one, in a collective or in another message, neither of which will ever go on. Not
@@ -184,13 +186,13 @@ static tutti_status check_elsewhere(struct watch *watch, bool first)
     int tag;
     if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_OK;
     if (seen.message != 0 && !tti_is_unmet(waitable, peer, &tag)) return TUTTI_OK;
-    char doing[192] = "", what[200], where[64];
+    char doing[192] = "", what[200], where[96];
     if (seen.message == 0) comm->provider->describe(comm, peer, doing, sizeof doing);
     describe_wait(waitable, what, sizeof what);
-    describe_seen(&seen, where, sizeof where);
+    describe_seen(&seen, comm->rank, where, sizeof where);
     return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
-                          "rank %d waits in %s for rank %d, which waits for rank %d %s%s%s", comm->rank, what, peer,
-                          comm->rank, where, seen.message == 0 ? "; " : what_to_do(waitable->kind, false), doing);
+                          "rank %d waits in %s for rank %d, which waits for %s%s%s", comm->rank, what, peer, where,
+                          seen.message == 0 ? "; " : what_to_do(waitable->kind, false), doing);
 }
 
 static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *waitable)
