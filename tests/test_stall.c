@@ -314,6 +314,12 @@ static void register_sleeping(void)
     CHECK(tutti_reduction_register("add_and_sleep", add_and_sleep, NULL, &sleeping) == TUTTI_OK);
 }
 
+static bool overlap(const void *one, const void *other, size_t bytes)
+{
+    uintptr_t a = (uintptr_t)one, b = (uintptr_t)other;
+    return (a > b ? a - b : b - a) < bytes;
+}
+
 /* Whichever rank reduces first sleeps in the function; the other has a deadline. */
 static void sleep_inside(tutti_comm *comm, struct fault_rank *self)
 {
@@ -334,7 +340,7 @@ static void sleep_inside(tutti_comm *comm, struct fault_rank *self)
     for (int i = 0; i < 8; i++) {
         void *again = tutti_alloc(comm, bytes);
         CHECK(again != NULL);
-        self->numbers[NUMBER_SAME] |= again == in || again == out;
+        self->numbers[NUMBER_SAME] |= overlap(again, in, bytes) || overlap(again, out, bytes);
     }
     atomic_fetch_add(&fault_shared->go, 1);
 }
