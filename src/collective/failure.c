@@ -95,7 +95,6 @@ static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t s
     }
     const tutti_error *failure = &comm->area->failure;
     fill(comm, error, sequence, kind, failure->status, failure->peer);
-    error->system_errno = failure->system_errno;
     memcpy(error->text, failure->text, sizeof error->text);
     note_cause(comm, failure->peer);
     return error->status;
