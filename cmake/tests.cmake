@@ -5,8 +5,8 @@
 #     /* ctest: timeout=600 labels=full,asan waits serial */          (in a script: # ctest: …)
 #   timeout     seconds on a quiet machine (300); what is killed for a hang has had four times as long; long ones come first
 #   labels      full: only in `make test-full`; asan, tsan: run under that sanitizer too
-#   waits       most of the time, for deadlines and for others: two such run in the place of one that computes, and of
-#               those three run at a time on two cores, since they wait for each other's ranks and for the kernel too
+#   waits       most of the time, for deadlines and for others: two such run in the place of one that computes; on
+#               two cores run two that compute and one that waits, or up to five that wait
 #   serial      runs alone: it measures time
 # A test that exits with 77 is skipped; it says why. Tests find TUTTI (the tool), BUILD, SRC and SANITIZE in their
 # environment.
