@@ -7,6 +7,7 @@
 #include "collective/comm.h"
 #include "collective/message.h"
 #include "messages.h"
+#include <tutti/experimental.h>
 
 #include <sched.h>
 #include <stdlib.h>
@@ -498,6 +499,40 @@ static void test_self(void)
     }
 }
 
+/* ---- Switch-over sizes that change while messages are on their way ------------------------------------------------- */
+
+/* The first is more than its channel holds, and has begun to go; the second waits behind it. */
+static void change_sizes(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { BYTES = 14694 };
+    int rank = tutti_rank(comm);
+    char *memory[2] = {message_alloc(comm, BYTES), message_alloc(comm, BYTES)};
+    tutti_op ops[2];
+    tutti_tuning tuning;
+    tutti_tuning_get(comm, &tuning);
+    for (int i = 0; i < 2; i++) {
+        message_fill(memory[i], 0, 1, rank == 0 ? i : 9, BYTES);
+        if (rank == 0) CHECK(tutti_send_start(comm, memory[i], BYTES, TUTTI_U8, 1, 7, &ops[i]) == TUTTI_OK);
+    }
+    tuning.eager = 64;
+    CHECK(tutti_tuning_set(comm, &tuning) == TUTTI_OK);
+    for (int i = 0; i < 2; i++) {
+        if (rank == 1) CHECK(tutti_recv(comm, memory[i], BYTES, TUTTI_U8, 0, 7, NULL) == TUTTI_OK);
+        if (rank == 0) CHECK(tutti_wait(ops[i]) == TUTTI_OK);
+        CHECK(message_is(memory[i], 0, 1, i, BYTES));
+    }
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+    for (int i = 0; i < 2; i++) message_free(comm, memory[i]);
+}
+
+static void test_changed_sizes(void)
+{
+    for (int layout = 0; layout < MESSAGE_LAYOUTS; layout++) {
+        message_run(layout, 2, change_sizes, "switch-over sizes change under way");
+        CHECK(fault_shared->ranks[0].steps[0].status == TUTTI_OK && fault_shared->ranks[1].steps[0].status == TUTTI_OK);
+    }
+}
+
 int main(void)
 {
     fault_begin(115);
@@ -507,5 +542,6 @@ int main(void)
     test_floods();
     test_probes();
     test_self();
+    test_changed_sizes();
     return fault_end();
 }

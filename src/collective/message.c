@@ -175,11 +175,12 @@ static bool is_eager(const struct tti_box *box, const struct tti_send *send)
     return box->route->unread == NULL || box->route->unread(box) + bytes <= TTI_EARLY_BYTES;
 }
 
-/* Says the first about a message; false when there is no room for that. */
+/* Says the first about a message; false when there is no room for that. What has begun to go as notes goes on so, whatever
+ * switch-over sizes are by then. */
 static bool start_send(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
-    if (!is_eager(box, send)) return tti_large_announce(send);
+    if (letter->done == 0 && !is_eager(box, send)) return tti_large_announce(send);
     if (letter->bytes > box->route->most) return box->route->give(box, send);
     struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
     if (!box->route->put(box, &note, send->in, letter->bytes)) return false;
