@@ -281,6 +281,7 @@ static bool cancel(struct program_run *run, struct program_live *live)
     if (!program_check(run, status == TUTTI_OK || status == TUTTI_ERR_CANCELLED, "cancelled: %s",
                        tutti_status_name(status)))
         return false;
+    program_fault_suspects(run, live->item->family); /* another rank's cancelling has the same status */
     if (status == TUTTI_OK) { /* its end is seen by nobody: it keeps its memory until the comm is freed */
         live->dropped = true;
         live->started = false;
