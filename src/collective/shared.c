@@ -228,7 +228,10 @@ static bool may_touch(const struct tti_op *op, int peer)
     if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
     /* one that made another call never meets this one, and may have ended its own and be busy elsewhere */
     if ((((uint32_t)entry ^ comm->signature) & ~UINT32_C(1)) != 0) return false;
-    if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED) return false;
+    /* of a thread that has ended, what it had started is still moved by the service thread, until that sees the break */
+    bool here = tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
+    if (!here && atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED)
+        return false;
     uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
     return (int64_t)(progress - (comm->sequence << 32 | TTI_LEFT)) < 0;
 }
