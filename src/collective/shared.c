@@ -4,12 +4,14 @@
  * sleep and see each other.
  */
 #include "base/clock.h"
+#include "base/sim.h"
 #include "collective/api.h"
 #include "collective/executor.h"
 #include <stdio.h>
 
 enum {
     KILL_MS = 1000,
+    ENDED_MS = 60,  /* for the service thread to see that a comm is broken: others have to know within 100 */
     LOOK_RANKS = 32 /* up to here it pays to look which ranks share this core */
 };
 
@@ -228,12 +230,18 @@ static bool may_touch(const struct tti_op *op, int peer)
     if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
     /* one that made another call never meets this one, and may have ended its own and be busy elsewhere */
     if ((((uint32_t)entry ^ comm->signature) & ~UINT32_C(1)) != 0) return false;
-    /* of a thread that has ended, what it had started is still moved by the service thread, until that sees the break */
-    bool here = tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
-    if (!here && atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED)
-        return false;
     uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
     return (int64_t)(progress - (comm->sequence << 32 | TTI_LEFT)) < 0;
+}
+
+/* What a thread that has ended had started is still moved by the service thread, until that sees the break; what it was in
+ * itself, by nobody. */
+static bool has_ended(const struct tti_op *op, int peer, int64_t fenced_ns)
+{
+    const tutti_comm *comm = op->comm;
+    if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) == TTI_RANK_JOINED) return false;
+    bool here = tti_sim == NULL && tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
+    return !here || fenced_ns >= ENDED_MS * INT64_C(1000000);
 }
 
 static void stop(struct tti_op *op)
@@ -277,11 +285,12 @@ static bool is_fenced(struct tti_op *op, int64_t until_ns)
     tutti_comm *comm = op->comm;
     bool direct;
     if (!is_exposed(op, &direct)) return true;
-    bool late = tti_now_ns() >= until_ns;
+    int64_t left_ns = until_ns - tti_now_ns(), fenced_ns = comm->world->options.fence_ms * INT64_C(1000000) - left_ns;
+    bool late = left_ns <= 0;
     int pid = tti_info_of(comm, comm->rank)->pid;
     if (!comm->all_threads) tti_world_check_alive(comm->world);
     for (int peer = 0; peer < comm->size; peer++) {
-        if (peer == comm->rank || !may_touch(op, peer)) continue;
+        if (peer == comm->rank || !may_touch(op, peer) || has_ended(op, peer, fenced_ns)) continue;
         if (!direct && tti_info_of(comm, peer)->pid != pid) continue; /* it only reads, and not by address */
         if (!late) return false;
         if (!tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS))
