@@ -149,6 +149,7 @@ static tutti_status check_left(struct watch *watch)
     int peer = comm->provider->find_absent(comm, awaited);
     if (peer < 0) return TUTTI_OK;
     tutti_status status = watch->waitable->progress(watch->waitable->object);
+    if (status < 0) return status;
     if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != awaited) return TUTTI_OK;
     char doing[192], site[112];
     comm->provider->describe(comm, peer, doing, sizeof doing);
@@ -184,6 +185,7 @@ static tutti_status check_elsewhere(struct watch *watch, bool first)
     /* what the peer did before is seen by now */
     tutti_status status = waitable->progress(waitable->object);
     int tag;
+    if (status < 0) return status;
     if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_OK;
     if (seen.message != 0 && !tti_is_unmet(waitable, peer, &tag)) return TUTTI_OK;
     char doing[192] = "", what[200], where[96];
