@@ -320,9 +320,8 @@ TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_p
  * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any
  * when all have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested. So is, at once, a
  * blocking call that waits for a rank which waits for this one in a blocking collective, or in a message that fits none
- * of this one's, two ranks or a round of them: they all send large ones, or receive, or differ in the tags. Where that
- * rank waits for an op it has started, or for any rank, another of its threads or ranks may still send or receive: it is
- * the deadline that ends this; ERR_TIMEOUT says what they wait in. */
+ * of this one's, two or a round of them. Where that rank waits for an op it has started, or for any rank, another of its
+ * threads or ranks may still send or receive: the deadline ends this; ERR_TIMEOUT says what they wait in. */
 
 /* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
 #define TUTTI_ANY_SOURCE (-100)

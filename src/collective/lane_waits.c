@@ -1,12 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks in blocking messages that wait in a round, each for the next, and have met nothing: told in net.h.
+ * What ranks say of whom they wait for, and how they find that they wait in a round. Told in net.h.
  */
 #include "base/clock.h"
 #include "collective/net.h"
 
 #define MS INT64_C(1000000)
-enum { AGAIN_MS = 200 }; /* a probe may have found no place to wait in */
+enum {
+    TELL_MS = 100,        /* a wait so long is told to those that wait for this rank, */
+    TELL_MOST_MS = 1000,  /* and again when it is half as long again, or after this */
+    TELL_SLACK_MS = 1000, /* who has not told again by twice that and this much is taken for stopped */
+    AGAIN_MS = 200        /* a probe may have found no place to wait in */
+};
+
+void tti_wait_hear(const struct tti_lanes *lanes, struct tti_lane *lane, const struct tti_frame_head *head)
+{
+    int64_t again_ms = head->tag < 0 ? 0 : head->tag < TELL_MOST_MS ? head->tag : TELL_MOST_MS;
+    if (head->value >= (uint64_t)lanes->comm->size) return;
+    lane->awaits = (int)head->value + 1;
+    lane->awaits_message = head->type > TTI_LEAVE + 1 && head->type <= TTI_GROUP + 1 ? head->type : 0;
+    lane->awaits_in = head->sequence;
+    lane->awaits_stuck_in = head->signature;
+    lane->awaits_until_ns = tti_now_ns() + (2 * again_ms + TELL_SLACK_MS) * MS;
+}
+
+int tti_lane_awaits(const struct tti_lanes *lanes, int peer)
+{
+    const struct tti_lane *lane = tti_lane_at(lanes, peer);
+    if (lane == NULL || lane->awaits == 0 || lane->awaits_message != 0 || lane->awaits_in > lanes->sequence) return -1;
+    return tti_now_ns() < lane->awaits_until_ns ? lane->awaits - 1 : -1;
+}
+
+int tti_lane_in_message(const struct tti_lane *lane, int *awaited)
+{
+    *awaited = lane->awaits - 1;
+    return lane->awaits == 0 || tti_now_ns() >= lane->awaits_until_ns ? 0 : lane->awaits_message;
+}
+
+/* Whether it wants to know. */
+static bool is_told(const struct tti_lanes *lanes, const struct tti_lane *lane, int message)
+{
+    return message != 0 ? lane->waits_in > TTI_LEAVE + 1 : lane->asked_in >= lanes->sequence;
+}
+
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, uint32_t stuck_in, bool first)
+{
+    int64_t now = tti_now_ns();
+    if (first) lanes->waits_ns = now;
+    int64_t waited_ms = (now - lanes->waits_ns) / MS;
+    int64_t again_ms = waited_ms < 2 * TELL_MOST_MS ? waited_ms / 2 : TELL_MOST_MS;
+    if (waited_ms < TELL_MS) return;
+    bool due = now >= lanes->tell_ns;
+    if (due) lanes->tell_ns = now + again_ms * MS;
+    lanes->tells = true;
+    TTI_TABLE_EACH(place, &lanes->peers)
+    {
+        struct tti_lane *lane = lanes->peers.values[place];
+        if (!is_told(lanes, lane, message) || (!due && lane->told_awaits == awaited + 1)) continue;
+        lane->told_awaits = awaited + 1;
+        tti_lane_say(lanes, lane->peer,
+                     (struct tti_frame_head){.kind = TTI_FRAME_WAITS,
+                                             .type = (uint16_t)message,
+                                             .tag = (int32_t)again_ms,
+                                             .signature = stuck_in,
+                                             .sequence = lanes->sequence,
+                                             .value = (uint64_t)awaited},
+                     NULL);
+    }
+}
+
+/* ---- Messages that have met nothing -------------------------------------------------------------------------------- */
 
 void tti_unmet_hear(struct tti_lane *lane, const struct tti_frame_head *head)
 {

@@ -311,7 +311,7 @@ bool tti_net_pump(struct tti_net *net);
 /* The same with the lock held, when a rank of the world is waited for. */
 bool tti_net_move(struct tti_net *net, int awaited);
 
-/* ---- Between host.c, lane.c and host_unmet.c ---- */
+/* ---- Between host.c, lane.c and lane_waits.c ---- */
 
 /* The number of the wait of this peer for which this rank's own message waits, as it has answered; 0: it has not. To be looked
  * up before it is found that nothing was met. */
@@ -319,6 +319,7 @@ int32_t tti_unmet_edge(const struct tti_lanes *lanes, int peer);
 /* With the lock held, in such a wait: answers, sends probes on; whether one has gone round. */
 bool tti_unmet_look(struct tti_lanes *lanes, const struct tti_waitable *waitable, int32_t edge, int tag,
                     struct tti_seen *seen);
+void tti_wait_hear(const struct tti_lanes *lanes, struct tti_lane *lane, const struct tti_frame_head *head);
 void tti_unmet_hear(struct tti_lane *lane, const struct tti_frame_head *head);
 void tti_probe_hear(struct tti_lanes *lanes, const struct tti_frame_head *head);
 

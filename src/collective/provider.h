@@ -51,8 +51,8 @@ struct tti_provider_ops {
     void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
     /* Called every few milliseconds of a long wait; `first`: of this one. Whether the rank that it is for is seen in a
      * blocking collective, with nothing else in flight, that this rank has not called and that cannot end before it
-     * has, or before another rank that waits so; or in a message that has met nothing, as this one (`seen`), in a round of such waits. NULL: the
-     * wait has ended. */
+     * has, or before another rank that waits so; or in a message that has met nothing, as this one (`seen`), in a
+     * round of such waits. NULL: the wait has ended. */
     bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen);
     /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces
      * itself, polls once more, sleeps. Returns what the poll did. */
