@@ -318,12 +318,17 @@ bool fault_run(struct fault_world *world)
     return await_children(world);
 }
 
+void fault_run_set(const char *title, fault_body *body, int size, bool processes, const char *setting)
+{
+    fault_title("%s, %d %s%s%s", title, size, processes ? "processes" : "threads", setting == NULL ? "" : ", ",
+                setting == NULL ? "" : setting);
+    struct fault_world world = {.size = size, .processes = processes, .body = body, .settings = {setting}};
+    fault_run(&world);
+}
+
 void fault_run_body(const char *title, fault_body *body, int size, bool processes, bool over_tcp)
 {
-    struct fault_world world = {.size = size, .processes = processes, .body = body};
-    fault_title("%s, %d %s%s", title, size, processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
-    if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    fault_run(&world);
+    fault_run_set(title, body, size, processes, over_tcp ? "TUTTI_TRANSPORT=tcp" : NULL);
 }
 
 void fault_everywhere(void (*run_all)(bool processes), bool *over_tcp)

@@ -109,6 +109,8 @@ bool fault_run(struct fault_world *world);
 void fault_expect_end(int rank);
 /* The same with this body alone, named after the title and what the ranks are. */
 void fault_run_body(const char *title, fault_body *body, int size, bool processes, bool over_tcp);
+/* With a setting, NAME=VALUE, or NULL. */
+void fault_run_set(const char *title, fault_body *body, int size, bool processes, const char *setting);
 /* Calls it for threads and for processes, over memory and, with `over_tcp` set, over tcp. */
 void fault_everywhere(void (*run_all)(bool processes), bool *over_tcp);
 

@@ -406,33 +406,6 @@ static void test_strays(void)
     CHECK(fault_logged("rank 1 drops what rank 0 sends on a comm that it has not made (number 1073741824, kind 1, "));
 }
 
-static size_t blocks_in_use(tutti_comm *comm)
-{
-    struct tti_arena *arena = &comm->world->arena;
-    pthread_mutex_lock(&arena->lock);
-    size_t used = arena->used;
-    pthread_mutex_unlock(&arena->lock);
-    return used;
-}
-
-/* The memory of freed comms is used again, and that of their messages. */
-static void many_times(tutti_comm *comm, struct fault_rank *self)
-{
-    int to = (tutti_rank(comm) + 1) % tutti_size(comm), in = 0, out = 0;
-    size_t before = blocks_in_use(comm);
-    (void)self;
-    for (int i = 0; i < (SANITIZED ? 50 : 500); i++) {
-        tutti_comm *made;
-        if (!CHECK(tutti_comm_duplicate(comm, &made) == TUTTI_OK)) return;
-        if (i % 50 == 0) CHECK(sum_of(made, 1) == tutti_size(comm));
-        if (i % 3 != 0)
-            CHECK(tutti_sendrecv(made, &in, 1, to, 0, &out, 1, TUTTI_ANY_SOURCE, 0, TUTTI_I32, NULL) == TUTTI_OK);
-        CHECK(tutti_comm_free(made) == TUTTI_OK);
-    }
-    size_t now = blocks_in_use(comm); /* what others have not freed yet is still there */
-    CHECK_THAT(now < before + 30, "%zu blocks of the arena, now %zu", before, now);
-}
-
 /* One that is still there when the world is left stays good. */
 static _Thread_local tutti_comm *kept;
 static bool kept_by_threads;
@@ -506,115 +479,38 @@ static void end_without_freeing(tutti_comm *comm, struct fault_rank *self)
     (void)self;
 }
 
-/* ---- Without memory -------------------------------------------------------------------------------------------- */
-
-/* The same on all ranks, told over a comm that is whole. */
-static bool all_are(tutti_comm *comm, bool mine)
-{
-    return sum_of(comm, mine) == tutti_size(comm);
-}
-
-static size_t blocks_kept(tutti_comm *comm)
-{
-    fault_meet(comm); /* all have freed what they had */
-    tti_graves_clear(comm->world);
-    return blocks_in_use(comm);
-}
-
-enum made { MADE, NOT_MADE, BROKEN };
-
-/* One rank's allocations fail while a comm is made: all or nobody gets it, and the one it comes from is whole, unless memory
- * was missing for the exchanges themselves. Counts the errors that say what there was no memory for. */
-static enum made make_with(tutti_comm *comm, int victim, long allowed, int *explained)
-{
-    tutti_comm *from = NULL, *made = NULL;
-    bool mine = tutti_rank(comm) == victim,
-         over_tcp = comm->lanes != NULL; /* there it takes memory to tell the others */
-    CHECK(tutti_comm_duplicate(comm, &from) == TUTTI_OK);
-    CHECK(tutti_comm_duplicate(from, &made) == TUTTI_OK); /* what stays for the next time is there now */
-    CHECK(tutti_comm_free(made) == TUTTI_OK);
-    fault_meet(comm);
-    if (mine) (over_tcp ? tti_alloc_fail_once : tti_alloc_fail_after)(allowed);
-    tutti_status status = tutti_comm_duplicate(from, &made);
-    if (mine) tti_alloc_fail_after(-1);
-    const tutti_error *error = tutti_comm_error(from);
-    CHECK_THAT(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && strstr(error->text, "memory") != NULL), "%s: %s",
-               tutti_status_name(status), error == NULL ? "" : error->text);
-    CHECK((status == TUTTI_OK) == (made != NULL));
-    *explained += status != TUTTI_OK && strstr(error->text, "ranks: no memory for ") != NULL;
-    bool whole = all_are(comm, tutti_barrier(from) == TUTTI_OK);
-    if (whole) CHECK(all_are(comm, status == TUTTI_OK) || all_are(comm, status == TUTTI_ERR_MEMORY));
-    CHECK(tutti_comm_free(made) == TUTTI_OK && tutti_comm_free(from) == TUTTI_OK);
-    return status == TUTTI_OK ? MADE : whole ? NOT_MADE : BROKEN;
-}
-
-static void run_out_of_memory(tutti_comm *comm, struct fault_rank *self)
-{
-    /* more than it takes; and more than ranks that wait long take to ask each other */
-    enum { MOST = 30, PLENTY = 1 << 20 };
-    (void)self;
-    for (int victim = 0; victim < tutti_size(comm); victim += tutti_size(comm) - 1) {
-        int count[BROKEN + 1] = {0}, explained = 0;
-        CHECK(make_with(comm, victim, PLENTY, &explained) == MADE);
-        size_t before = blocks_kept(comm);
-        for (long allowed = 0; allowed <= MOST; allowed++) {
-            enum made last = make_with(comm, victim, allowed, &explained);
-            count[last]++;
-            size_t now = blocks_kept(comm);
-            CHECK_THAT(last == BROKEN || now == before, "%ld allocations of rank %d: %zu blocks of the arena, now %zu",
-                       allowed, victim, before, now);
-            before = now;
-        }
-        CHECK(make_with(comm, victim, PLENTY, &explained) == MADE);
-        CHECK(tutti_rank(comm) != victim || explained > 0);
-        CHECK_THAT(count[NOT_MADE] > 3 && count[BROKEN] >= 3, "%d, %d", count[NOT_MADE], count[BROKEN]);
-    }
-}
-
-static void run(const char *title, fault_body *body, int size, bool processes, const char *setting)
-{
-    fault_title("%s, %d %s%s%s", title, size, processes ? "processes" : "threads", setting == NULL ? "" : ", ",
-                setting == NULL ? "" : setting);
-    struct fault_world world = {.size = size, .processes = processes, .body = body, .settings = {setting}};
-    fault_run(&world);
-}
-
 int main(void)
 {
     fault_begin(115);
     for (int i = 0; i < 4; i++) {
         bool processes = i % 2;
         const char *tcp = i / 2 == 0 ? NULL : "TUTTI_TRANSPORT=tcp";
-        run("split", split_them, 5, processes, tcp);
-        run("split", split_them, 2, processes, tcp);
-        run("selected", select_them, 3, processes, tcp);
-        run("mesh", mesh_them, 6, processes, tcp);
-        run("cube", mesh_cube, 8, processes, tcp);
-        run("mesh outlives", mesh_outlives, 2, processes, tcp);
-        run("disagree", disagree, 6, processes, tcp);
-        run("one stays away", stay_away, 2, processes, tcp);
-        run("many comms", many_comms, 2, processes, tcp);
-        run("one is broken", break_one, 2, processes, tcp);
-        run("made at once", make_at_once, 3, processes, tcp);
-        run("sent to a freed one", send_to_freed, 2, processes, tcp);
-        run("many times", many_times, 2, processes, tcp);
+        fault_run_set("split", split_them, 5, processes, tcp);
+        fault_run_set("split", split_them, 2, processes, tcp);
+        fault_run_set("selected", select_them, 3, processes, tcp);
+        fault_run_set("mesh", mesh_them, 6, processes, tcp);
+        fault_run_set("cube", mesh_cube, 8, processes, tcp);
+        fault_run_set("mesh outlives", mesh_outlives, 2, processes, tcp);
+        fault_run_set("disagree", disagree, 6, processes, tcp);
+        fault_run_set("one stays away", stay_away, 2, processes, tcp);
+        fault_run_set("many comms", many_comms, 2, processes, tcp);
+        fault_run_set("one is broken", break_one, 2, processes, tcp);
+        fault_run_set("made at once", make_at_once, 3, processes, tcp);
+        fault_run_set("sent to a freed one", send_to_freed, 2, processes, tcp);
         leave_first(processes, tcp == NULL ? "TUTTI_TRANSPORT=auto" : tcp);
-        if (!processes) run("one ends", end_without_freeing, 2, false, tcp);
-        run("freed early", free_early, 2, processes, tcp);
-        run("freed early", free_early, 4, processes, tcp);
-        if (processes) run("out of memory", run_out_of_memory, 3, true, tcp);
+        if (!processes) fault_run_set("one ends", end_without_freeing, 2, false, tcp);
+        fault_run_set("freed early", free_early, 2, processes, tcp);
+        fault_run_set("freed early", free_early, 4, processes, tcp);
     }
-    run("split", split_them, 5, false, "TUTTI_DIRECT=0");
+    fault_run_set("split", split_them, 5, false, "TUTTI_DIRECT=0");
     test_strays();
     static const char hosts_of_2[] = "TUTTI_HOST_PROCESSES=2", hosts_of_3[] = "TUTTI_HOST_PROCESSES=3";
-    run("split", split_them, 5, true, hosts_of_2);
-    run("split", split_them, 5, true, hosts_of_3);
-    run("hosts", separate_them, 5, true, hosts_of_2);
-    run("mesh", mesh_them, 6, true, hosts_of_2);
-    run("mesh outlives", mesh_outlives, 3, true, hosts_of_2);
-    run("many comms", many_comms, 3, true, hosts_of_2);
-    run("one is broken", break_one, 3, true, hosts_of_2);
-    run("many times", many_times, 3, true, hosts_of_2);
-    run("out of memory", run_out_of_memory, 5, true, hosts_of_2);
+    fault_run_set("split", split_them, 5, true, hosts_of_2);
+    fault_run_set("split", split_them, 5, true, hosts_of_3);
+    fault_run_set("hosts", separate_them, 5, true, hosts_of_2);
+    fault_run_set("mesh", mesh_them, 6, true, hosts_of_2);
+    fault_run_set("mesh outlives", mesh_outlives, 3, true, hosts_of_2);
+    fault_run_set("many comms", many_comms, 3, true, hosts_of_2);
+    fault_run_set("one is broken", break_one, 3, true, hosts_of_2);
     return fault_end();
 }

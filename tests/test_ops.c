@@ -65,42 +65,6 @@ static void start_and_wait(tutti_comm *comm, struct fault_rank *self)
     }
 }
 
-static void check_in_use(tutti_comm *comm, void *memory, const char *op)
-{
-    const tutti_error *error;
-    CHECK(tutti_free(comm, memory) == TUTTI_ERR_ARGUMENT);
-    error = tutti_comm_error(comm);
-    CHECK_THAT(error != NULL && strstr(error->text, op) != NULL && strstr(error->text, "in flight") != NULL, "%s",
-               error == NULL ? "" : error->text);
-}
-
-/* Memory that an op uses, on this comm or another one, is not given back before that has ended. */
-static void freed_in_flight(tutti_comm *comm, struct fault_rank *self)
-{
-    int rank = tutti_rank(comm), size = tutti_size(comm);
-    tutti_comm *twin;
-    float *x = make(comm, COUNT), *y = make(comm, LARGE), *z = make(comm, 1), *mine = make(comm, 1), one = 1;
-    tutti_op ops[3];
-    fill(x, COUNT, rank);
-    fill(y, LARGE, rank);
-    CHECK(tutti_comm_duplicate(comm, &twin) == TUTTI_OK);
-    if (rank > 0) fault_await_mark(0, 1);
-    CHECK(tutti_recv_start(comm, z, 1, TUTTI_F32, (rank + 1) % size, 3, NULL, &ops[0]) == TUTTI_OK);
-    CHECK(tutti_all_reduce_start(comm, x, x, COUNT, TUTTI_F32, TUTTI_SUM, &ops[1]) == TUTTI_OK);
-    CHECK(tutti_all_reduce_start(twin, y, y, LARGE, TUTTI_F32, TUTTI_SUM, &ops[2]) == TUTTI_OK);
-    if (rank == 0) {
-        check_in_use(comm, x, "all_reduce(");
-        check_in_use(comm, y, "all_reduce(");
-        check_in_use(comm, z, "recv");
-        CHECK(tutti_free(comm, mine) == TUTTI_OK);
-        self->mark = 1;
-    }
-    CHECK(tutti_send(comm, &one, 1, TUTTI_F32, (rank + size - 1) % size, 3) == TUTTI_OK);
-    CHECK(tutti_wait_all(ops, 3) == TUTTI_OK && is_sum(x, COUNT, size) && is_sum(y, LARGE, size));
-    CHECK(tutti_free(comm, x) == TUTTI_OK && tutti_free(comm, y) == TUTTI_OK && tutti_free(comm, z) == TUTTI_OK);
-    CHECK(tutti_comm_free(twin) == TUTTI_OK);
-}
-
 /* Many in flight, blocking calls behind them, waited for in any order. */
 static void many_at_once(tutti_comm *comm, struct fault_rank *self)
 {
@@ -569,7 +533,6 @@ static void run_all(bool processes)
     run("start and wait", start_and_wait, 1, processes);
     run("start and wait", start_and_wait, 2, processes);
     run("start and wait", start_and_wait, 5, processes);
-    run("freed in flight", freed_in_flight, 2, processes);
     run("many at once", many_at_once, 2, processes);
     run("many at once", many_at_once, 4, processes);
     run("every kind", every_kind, 3, processes);
