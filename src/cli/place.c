@@ -31,10 +31,10 @@ static int check_hosts_flags(const struct run_values *values)
                           "hand");
     if (!hosts && flag_for_hosts(values) != NULL)
         return cli_refuse("run", "%s needs --hosts: which hosts to start the job on", flag_for_hosts(values));
-    if (!hosts && !nodes && (values->master_addr[0] != '\0' || values->master_port != 0))
+    if (!hosts && values->nnodes == 0 && (values->master_addr[0] != '\0' || values->master_port != 0))
         return cli_refuse("run", "%s needs --nnodes or --hosts: how many hosts are there?",
                           values->master_addr[0] != '\0' ? "--master-addr" : "--master-port");
-    if (!hosts && !nodes && values->node_rank > 0)
+    if (!hosts && values->nnodes == 0 && values->node_rank > 0)
         return cli_refuse("run", "--node-rank %lld needs --nnodes: how many hosts are there?",
                           (long long)values->node_rank);
     return CLI_GO_ON;
@@ -59,12 +59,13 @@ static bool is_set(const char *name)
 static int check_nodes(const struct run_values *values)
 {
     int nodes = (int)values->nnodes;
-    if (values->node_rank < 0)
-        return cli_refuse("run", "--nnodes %d needs --node-rank: which of them this host is, from 0 to %d", nodes,
-                          nodes - 1);
     if (values->node_rank >= nodes)
         return cli_refuse("run", "--node-rank %lld: with --nnodes %d hosts go from 0 to %d",
                           (long long)values->node_rank, nodes, nodes - 1);
+    if (nodes == 1) return CLI_GO_ON; /* nobody to meet, wherever */
+    if (values->node_rank < 0)
+        return cli_refuse("run", "--nnodes %d needs --node-rank: which of them this host is, from 0 to %d", nodes,
+                          nodes - 1);
     if (values->master_addr[0] == '\0')
         return cli_refuse("run", "--nnodes %d needs --master-addr: the host of --node-rank 0", nodes);
     if (!is_set("TUTTI_KEY_FILE") && !is_set("TUTTI_KEY"))
@@ -82,9 +83,8 @@ int place_read(const struct run_values *values, struct launch *launch)
     if (launch->size == 0) launch->size = 1;
     if (launch->remote) return CLI_GO_ON; /* the other launcher has placed it */
     *place = (struct place){.world = launch->size, .nodes = 1};
-    if (values->nnodes == 1) return CLI_GO_ON;
-    status = check_nodes(values);
-    if (status != CLI_GO_ON) return status;
+    if (values->nnodes > 0) status = check_nodes(values);
+    if (status != CLI_GO_ON || values->nnodes <= 1) return status;
     if (launch->size > RANKS_MOST / values->nnodes)
         return cli_refuse("run", "%lld hosts of %d ranks: a job has %d ranks at most", (long long)values->nnodes,
                           launch->size, RANKS_MOST);

@@ -40,8 +40,9 @@ static const struct cli_flag run_flags[] = {
     {.row = {"tee", TUTTI_OPTION_BOOL, "0", 0, 1, "with --log-dir: print the output as well"},
      .offset = offsetof(struct run_values, tee),
      .is_switch = true},
-    {.row = {"nnodes", TUTTI_OPTION_INT, "1", 1, 65536,
-             "how many hosts the job has; `tutti run` is to be started on each, with its own --node-rank"},
+    {.row = {"nnodes", TUTTI_OPTION_INT, "", 1, 65536,
+             "how many hosts the job has, 1 if not said; `tutti run` is to be started on each, with its own "
+             "--node-rank"},
      .offset = offsetof(struct run_values, nnodes)},
     {.row = {"nproc_per_node", TUTTI_OPTION_INT, "", 1, 65536, "as -n, with torchrun's name"},
      .offset = offsetof(struct run_values, nproc_per_node)},

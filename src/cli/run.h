@@ -17,7 +17,7 @@
 /* What the command line said. */
 struct run_values {
     int64_t ranks, nproc_per_node; /* 0: not given */
-    int64_t nnodes, node_rank;     /* node_rank -1: not given */
+    int64_t nnodes, node_rank;     /* 0, -1: not given */
     const char *master_addr;       /* "": not given */
     int64_t master_port;
     const char *hosts; /* "": none */

@@ -40,7 +40,7 @@ check 'a key that is given holds' 'none /some/file' "$OUT"
 tool key k
 tool run --nnodes 2 --node-rank 1 --nproc-per-node 2 --master-addr localhost --key-file k sh -c "$identity"
 check 'one host of two, by hand' $'[2] 2/4 2/4 0/2 1/2\n[3] 3/4 3/4 1/2 1/2' "$(sort <<<"$OUT")"
-tool run --nnodes 1 --node-rank 0 --nproc-per-node 2 sh -c "$identity; echo \${TUTTI_MASTER_ADDR-none}"
+tool run --nnodes 1 --node-rank 0 --nproc-per-node 2 --master-addr a --master-port 29500 sh -c "$identity; echo \${TUTTI_MASTER_ADDR-none}"
 check 'one of one' $'[0] 0/2 0/2 0/2 0/1\n[0] none\n[1] 1/2 1/2 1/2 0/1\n[1] none' "$(sort <<<"$OUT")"
 TUTTI_MASTER_ADDR=x TUTTI_LAUNCHER=none tool run sh -c 'echo "${TUTTI_MASTER_ADDR-none} ${TUTTI_LAUNCHER-none}"'
 check 'the launcher says who a rank is, not what it was started with' 'none none' "$OUT"
@@ -84,6 +84,7 @@ refused '^tutti run: a job on several hosts needs a key: make one with `tutti ke
 refused "^tutti run: --master-addr: the host 'no-such-host.invalid' does not resolve" \
     run --nnodes 2 --node-rank 0 --master-addr no-such-host.invalid --key-file k $sleeper
 refused '^tutti run: --node-rank 1 needs --nnodes' run --node-rank 1 $sleeper
+refused '^tutti run: --node-rank 1: with --nnodes 1 hosts go from 0 to 0' run --nnodes 1 --node-rank 1 $sleeper
 refused '^tutti run: --master-addr needs --nnodes or --hosts' run --master-addr a $sleeper
 refused '^tutti run: --nnodes: "0" is out of range' run --nnodes 0 $sleeper
 refused '^tutti run: 65536 hosts of 2 ranks' run -n 2 --nnodes 65536 --node-rank 0 --master-addr localhost --key-file k \
