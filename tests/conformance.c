@@ -19,7 +19,7 @@ enum { PAYLOAD_BYTES = 56, NEVER = 1 << 30 };
 
 static const tutti_tuning tunings[CONF_TUNINGS] = {
     [CONF_DEFAULT] = {.struct_size = sizeof(tutti_tuning),
-#define INITIAL(name, initial, low, high, help) .name = (initial),
+#define INITIAL(name, kind, initial, low, high, help) .name = (initial),
                       TUTTI_TUNING_LIST(INITIAL)
 #undef INITIAL
     },

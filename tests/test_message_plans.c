@@ -208,7 +208,7 @@ struct costs {
 };
 
 static const tutti_tuning initial_tuning = {
-#define INITIAL(name, initial, low, high, help) .name = (initial),
+#define INITIAL(name, kind, initial, low, high, help) .name = (initial),
     TUTTI_TUNING_LIST(INITIAL)
 #undef INITIAL
 };

@@ -278,7 +278,7 @@ static void test_tuning(void)
     tutti_tuning tuning;
     char reason[400] = "";
     CHECK_THAT(tti_tuning_defaults(&tuning) == TUTTI_OK && tuning.struct_size == sizeof tuning, "defaults");
-#define IS_TUNING(name, initial, low, high, help) CHECK_THAT(tuning.name == (initial), #name);
+#define IS_TUNING(name, kind, initial, low, high, help) CHECK_THAT(tuning.name == (initial), #name);
     TUTTI_TUNING_LIST(IS_TUNING)
     CHECK_THAT(tti_tuning_defaults(NULL) == TUTTI_ERR_ARGUMENT, "NULL");
 

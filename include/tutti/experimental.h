@@ -58,46 +58,46 @@ TUTTI_API int tutti_options_stray(size_t *place, tutti_stray_option *stray);
 
 /* ---- Switch-over sizes ----------------------------------------------------------------------------------------- */
 
-/* name, default, low, high, help. Bytes unless said. `tutti bench --tune` measures them and writes "name value" lines;
+/* name, kind, default, low, high, help. `tutti bench --tune` measures them and writes "name value" lines;
  * the option `tuning` reads that file, on rank 0, for all ranks. */
 #define TUTTI_TUNING_LIST(X)                                                                                           \
-    X(one_shot, 256, 0, 8192, "collectives in which all need all: up to here staged and taken without meeting")        \
-    X(staged, 1024, 0, 8192, "collectives with a root: up to here likewise; the root waits for nobody")                \
-    X(one_shot_crowded, 2048, 0, 8192, "more ranks than cores: in place of one_shot")                                  \
-    X(staged_crowded, 8192, 0, 8192, "more ranks than cores: in place of staged")                                      \
-    X(stream, 0, 0, 1125899906842624,                                                                                  \
+    X(one_shot, BYTES, 256, 0, 8192, "collectives in which all need all: up to here staged and taken without meeting") \
+    X(staged, BYTES, 1024, 0, 8192, "collectives with a root: up to here likewise; the root waits for nobody")         \
+    X(one_shot_crowded, BYTES, 2048, 0, 8192, "more ranks than cores: in place of one_shot")                           \
+    X(staged_crowded, BYTES, 8192, 0, 8192, "more ranks than cores: in place of staged")                               \
+    X(stream, BYTES, 0, 0, 1125899906842624,                                                                           \
       "all ranks' buffers: past the caches from here, of copies half up to 1.5 times this; 0: last cache, at most "    \
       "32M")                                                                                                           \
-    X(stream_to_all, 0, 0, 1125899906842624,                                                                           \
+    X(stream_to_all, BYTES, 0, 0, 1125899906842624,                                                                    \
       "broadcast, all_gather: in place of the above; 0: twice that, or half of the last cache if nothing is set")      \
-    X(chunk, 131072, 4096, 1048576, "private buffers: bytes staged at a time")                                         \
-    X(attach, 32768, 0, 1125899906842624,                                                                              \
+    X(chunk, BYTES, 131072, 4096, 1048576, "private buffers: bytes staged at a time")                                  \
+    X(attach, BYTES, 32768, 0, 1125899906842624,                                                                       \
       "private buffers of processes: from here on cross-memory attach, all_reduce from twice this on")                 \
-    X(tree, 65536, 0, 1125899906842624, "private broadcast to more than 4 ranks: from here on a pipelined tree")       \
-    X(eager, 4096, 0, 4096,                                                                                            \
+    X(tree, BYTES, 65536, 0, 1125899906842624,                                                                         \
+      "private broadcast to more than 4 ranks: from here on a pipelined tree")                                         \
+    X(eager, BYTES, 4096, 0, 4096,                                                                                     \
       "send: up to here, over tcp 16 times this, of private buffers of processes twice, a message is sent before "     \
       "it is received")                                                                                                \
-    X(dissemination, 128, 2, 65536, "barrier: from this many ranks on by dissemination (ranks, not bytes)")            \
-    X(message_flat, 4, 1, 65536,                                                                                       \
+    X(dissemination, INT, 128, 2, 65536, "barrier: from this many ranks on by dissemination")                          \
+    X(message_flat, INT, 4, 1, 65536,                                                                                  \
       "over messages, small data: up to this many ranks a root hears all others directly, and with fewer sends to "    \
-      "them all (ranks, not bytes)")                                                                                   \
-    X(message_paired, 0, 0, 1125899906842624,                                                                          \
+      "them all")                                                                                                      \
+    X(message_paired, BYTES, 0, 0, 1125899906842624,                                                                   \
       "over messages: up to here half of the ranks exchange for all, which saves messages, and broadcasts are not "    \
-      "cut "                                                                                                           \
-      "into pieces; 0: never, or up to 512K if ranks share cores")                                                     \
-    X(message_tree, 32768, 0, 1125899906842624,                                                                        \
+      "cut into pieces; 0: never, or up to 512K if ranks share cores")                                                 \
+    X(message_tree, BYTES, 32768, 0, 1125899906842624,                                                                 \
       "over messages, collectives with a root: up to here along a tree of whole messages; more with many ranks")       \
-    X(message_doubling, 1048576, 0, 1125899906842624,                                                                  \
+    X(message_doubling, BYTES, 1048576, 0, 1125899906842624,                                                           \
       "over messages, all_reduce of two ranks: up to here by recursive doubling; above, each rank owns a slice")       \
-    X(message_halving, 64, 2, 65536,                                                                                   \
-      "over messages, large all_reduce: from this many ranks on by recursive halving (ranks, not bytes)")              \
-    X(message_bruck, 8192, 0, 1125899906842624,                                                                        \
+    X(message_halving, INT, 64, 2, 65536,                                                                              \
+      "over messages, large all_reduce: from this many ranks on by recursive halving")                                 \
+    X(message_bruck, BYTES, 8192, 0, 1125899906842624,                                                                 \
       "over messages, all_gather and all_to_all: up to here in a logarithmic number of rounds; more with many ranks")  \
-    X(message_chunk, 1048576, 64, 16777216, "over messages: most bytes that are reduced or passed on at a time")
+    X(message_chunk, BYTES, 1048576, 64, 16777216, "over messages: most bytes that are reduced or passed on at a time")
 
 typedef struct tutti_tuning {
     size_t struct_size;
-#define TUTTI_TUNING_FIELD(name, initial, low, high, help) int64_t name;
+#define TUTTI_TUNING_FIELD(name, kind, initial, low, high, help) int64_t name;
     TUTTI_TUNING_LIST(TUTTI_TUNING_FIELD)
 #undef TUTTI_TUNING_FIELD
 } tutti_tuning;

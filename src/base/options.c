@@ -41,13 +41,13 @@ static const size_t option_offsets[] = {
 };
 
 static const tutti_option_row tuning_rows[] = {
-#define TUNING_ROW(name, initial, low, high, help) {#name, TUTTI_OPTION_BYTES, #initial, low, high, help},
+#define TUNING_ROW(name, kind, initial, low, high, help) {#name, TUTTI_OPTION_##kind, #initial, low, high, help},
     TUTTI_TUNING_LIST(TUNING_ROW)
 #undef TUNING_ROW
 };
 
 static const size_t tuning_offsets[] = {
-#define TUNING_OFFSET(name, initial, low, high, help) offsetof(tutti_tuning, name),
+#define TUNING_OFFSET(name, kind, initial, low, high, help) offsetof(tutti_tuning, name),
     TUTTI_TUNING_LIST(TUNING_OFFSET)
 #undef TUNING_OFFSET
 };

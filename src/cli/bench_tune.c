@@ -185,7 +185,7 @@ struct tuner {
 
 static int64_t *field(tutti_tuning *tuning, const char *name)
 {
-#define TUNE_FIELD(field_name, initial, low, high, help)                                                               \
+#define TUNE_FIELD(field_name, kind, initial, low, high, help)                                                         \
     if (strcmp(name, #field_name) == 0) return &tuning->field_name;
     TUTTI_TUNING_LIST(TUNE_FIELD)
 #undef TUNE_FIELD

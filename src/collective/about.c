@@ -135,7 +135,7 @@ void tutti_tuning_get(const tutti_comm *comm, tutti_tuning *tuning)
 static tutti_status check_tuning(tutti_comm *comm, const tutti_tuning *tuning)
 {
     const int64_t values[] = {
-#define VALUE(name, initial, low, high, help) tuning->name,
+#define VALUE(name, kind, initial, low, high, help) tuning->name,
         TUTTI_TUNING_LIST(VALUE)
 #undef VALUE
     };
