@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/wait.h"
 #include "transport/tcp.h"
+#include "world/apart.h"
 #include "world/rendezvous.h"
 #include "world/wire.h"
 #include <errno.h>
@@ -41,6 +42,7 @@ struct joining {
     tti_area_size *area_bytes;
     struct tti_cluster *cluster;
     bool all_tcp, networked; /* every rank a host; there are endpoints */
+    struct tti_apart apart;
     struct tti_key key;
     bool has_key;
     int64_t deadline_ns;
@@ -164,7 +166,9 @@ static tutti_status open_meeting(struct joining *joining)
                                    .interface = joining->options->interface,
                                    .board = &joining->board};
     tti_board_open(&joining->board, joining->options->board, launch->job, launch->process_count, launch->ranks_each);
-    if (!launch->one_host) {
+    if (launch->one_host) {
+        where.apart = &joining->apart;
+    } else {
         where.address = launch->address;
         where.key = joining->has_key ? &joining->key : NULL;
         where.context = launch->context;
@@ -334,7 +338,8 @@ static tutti_status join_world(struct joining *joining)
     char job[TTI_WIRE_JOB];
     snprintf(job, sizeof job, "%s", cluster->job);
     if (cluster->host_count > 1) snprintf(job, sizeof job, "%s.host%d", cluster->job, joining->hosts[cluster->process]);
-    struct tti_member member = {job, joining->local, joining->local_count, cluster->ranks_each};
+    struct tti_member member = {job, joining->local, joining->local_count, cluster->ranks_each,
+                                joining->networked ? NULL : &joining->apart};
     int size = joining->local_count * cluster->ranks_each;
     size_t bytes = joining->area_bytes(joining->options, size, joining->local_count > 1);
     struct tti_world *world;
@@ -416,6 +421,8 @@ static tutti_status prepare(struct joining *joining)
                              "the option transport is \"shm\", which ends at a host, but job %.64s has several",
                              launch->job);
     TTI_TRY(make_cluster(joining));
+    joining->apart = (struct tti_apart){joining->cluster->job, launch->process, launch->process_count,
+                                        launch->ranks_each, joining->options};
     for (int i = 0; i < launch->ranks_each; i++)
         joining->cluster->seats[i].rank = launch->process * launch->ranks_each + i;
     if (!joining->networked) return TUTTI_OK;

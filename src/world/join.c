@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/socket.h"
 #include "world/build.h"
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -134,6 +136,19 @@ int tti_join_send_hello(const struct tti_join *join, tutti_status prepared, int 
     return tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &arena, arena >= 0, join->deadline_ns);
 }
 
+int tti_join_complain(const struct tti_join *join, int fd, struct tti_wire_verdict *verdict)
+{
+    struct tti_wire_packet packet;
+    int why = tti_join_send_hello(join, TUTTI_ERR_JOIN, fd);
+    if (why == 0 || why == EPIPE) why = tti_poll_until(fd, POLLIN, join->deadline_ns);
+    if (why == 0) why = tti_wire_receive(fd, &packet);
+    if (why != 0) return why;
+    tti_wire_drop_fds(&packet);
+    if (packet.as.head.version != TTI_WIRE_VERSION || packet.as.head.kind != TTI_WIRE_VERDICT) return EBADMSG;
+    *verdict = packet.as.verdict;
+    return 0;
+}
+
 /* ---- The other processes --------------------------------------------------------------------------------------- */
 
 tutti_status tti_join_map_arena(struct tti_join *join, int process, int fd, uint64_t bytes)
@@ -209,6 +224,7 @@ tutti_status tti_world_join(const struct tti_member *member, const tutti_options
                             .process_count = member->process_count,
                             .ranks_each = member->ranks_each,
                             .area_bytes = area_bytes,
+                            .apart = member->apart,
                             .options = options,
                             .deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000,
                             .error = error};

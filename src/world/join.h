@@ -13,6 +13,7 @@ struct tti_join {
     const char *job;
     int process, process_count, ranks_each; /* as in struct tti_member; process 0 is the root */
     size_t area_bytes;
+    const struct tti_apart *apart; /* as in struct tti_member */
     const tutti_options *options;
     int64_t deadline_ns;
     struct tti_board board;
@@ -29,6 +30,9 @@ tutti_status tti_join_member(struct tti_join *join);
 tutti_status tti_join_prepare(struct tti_join *join);
 /* Sends the hello, with the arena unless this process cannot join. 0 or an errno. */
 int tti_join_send_hello(const struct tti_join *join, tutti_status prepared, int fd);
+/* A hello with join->error for a reason not to join, and what rank 0 says to it. 0 or an errno: EBADMSG when that is no
+ * verdict. */
+int tti_join_complain(const struct tti_join *join, int fd, struct tti_wire_verdict *verdict);
 /* Maps another process's arena (fd is taken over; the memfd stays open) and opens its pidfd. */
 tutti_status tti_join_map_arena(struct tti_join *join, int process, int fd, uint64_t bytes);
 tutti_status tti_join_watch(struct tti_join *join, int process, int pid);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/socket.h"
+#include "world/apart.h"
 #include "world/build.h"
 #include "world/join.h"
 #include <errno.h>
@@ -51,6 +52,7 @@ static tutti_status reach_root(struct tti_join *join, int *fd)
         int why = errno;
         if (!may_come(why)) return tti_join_socket_failed(join, why);
         TTI_TRY(tti_board_check(&join->board, join->error));
+        TTI_TRY(tti_apart_look_at_meeting(join->apart, join->error));
         if (tti_now_ns() >= join->deadline_ns) return nobody_there(join, why);
         poll(NULL, 0, pause_ms);
     }

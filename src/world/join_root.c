@@ -498,7 +498,7 @@ static tutti_status form(struct root *root)
  * the holder has just gone, or was only telling late ranks of its failure: the name will be free soon. */
 static bool is_taken_twice(struct tti_join *join)
 {
-    struct tti_wire_packet packet;
+    struct tti_wire_verdict verdict;
     tti_error_set(
         join->error, TUTTI_ERR_JOIN, 0,
         "rank 0 of job %s is taken twice; each rank needs a number of its own, and each of several jobs at the "
@@ -506,13 +506,9 @@ static bool is_taken_twice(struct tti_join *join)
         join->job);
     int fd = tti_wire_connect(join->job, SOCK_SEQPACKET);
     if (fd < 0) return false;
-    int why = tti_join_send_hello(join, TUTTI_ERR_JOIN, fd);
-    if (why == 0 || why == EPIPE) why = tti_poll_until(fd, POLLIN, join->deadline_ns);
-    if (why == 0) why = tti_wire_receive(fd, &packet);
-    bool heard = why == 0 && packet.as.head.kind == TTI_WIRE_VERDICT && packet.as.head.version == TTI_WIRE_VERSION;
-    bool twice = why == ETIMEDOUT || (heard && packet.as.verdict.peer == 0);
-    if (why == 0) tti_wire_drop_fds(&packet);
-    if (heard && twice) tti_join_take_verdict(join, &packet.as.verdict);
+    int why = tti_join_complain(join, fd, &verdict);
+    bool twice = why == ETIMEDOUT || (why == 0 && verdict.peer == 0);
+    if (why == 0 && twice) tti_join_take_verdict(join, &verdict);
     tti_wire_close(fd);
     return twice;
 }

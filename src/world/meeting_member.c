@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "world/apart.h"
 #include "world/meeting.h"
 #include "world/wire.h"
 #include <errno.h>
@@ -61,6 +62,7 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
             refusals++;
         }
         TTI_TRY(tti_board_check(meeting->where.board, error));
+        if (fd < 0) TTI_TRY(tti_apart_look_at_join(meeting->where.apart, error));
         if (tti_now_ns() >= meeting->deadline_ns || refusals > REFUSALS_MOST) return not_here(meeting, why, error);
         poll(NULL, 0, pause_ms);
     }

@@ -96,6 +96,7 @@ struct tti_member {
     const char *job;
     int process, process_count;
     int ranks_each;
+    const struct tti_apart *apart; /* NULL: others of the job cannot be waiting elsewhere */
 };
 
 /* Joins; returns when all processes have, or with the same kind of error on all of them, within
