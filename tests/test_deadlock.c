@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOON_MS = 100, LATE_MS = 60000, LARGE = 300000, TAG = 7 };
+enum { SOON_MS = 100, LATE_MS = 60000, LEAVE_MS = 1000, LARGE = 300000, TAG = 7 };
 
 static bool over_tcp;
 
@@ -140,6 +140,38 @@ static void ask_for_mesh_comm(tutti_comm *comm, struct fault_rank *self)
     tutti_mesh_free(mesh);
 }
 
+/* Rank 0 leaves with a message that rank 1 does not receive: that one asks, again and again, for another one. */
+enum { POLLS, POLLS_ANY, PROBES, POLLINGS };
+static int polling;
+
+static tutti_status poll_once(tutti_comm *comm, tutti_op op)
+{
+    tutti_message message;
+    return polling == PROBES ? tutti_try_probe(comm, 0, TAG, &message) : tutti_wait_for(op, 2);
+}
+
+static void leave_with_send(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = calloc(LARGE, sizeof *x);
+    int64_t until = fault_now_ns() + LATE_MS * INT64_C(1000000);
+    tutti_comm *part;
+    tutti_op op = {0};
+    CHECK(tutti_comm_duplicate(comm, &part) == TUTTI_OK);
+    if (tutti_rank(comm) == 0) {
+        CHECK(tutti_send_start(part, x, LARGE, TUTTI_F32, 1, TAG + 1, &op) == TUTTI_OK && tutti_drop(op) == TUTTI_OK);
+    } else {
+        int source = polling == POLLS_ANY ? TUTTI_ANY_SOURCE : 0;
+        tutti_status status = TUTTI_IN_PROGRESS;
+        if (polling != PROBES) CHECK(tutti_recv_start(part, x, 1, TUTTI_F32, source, TAG, NULL, &op) == TUTTI_OK);
+        self->began_ns = fault_now_ns();
+        while (status == TUTTI_IN_PROGRESS && fault_now_ns() < until) status = poll_once(part, op);
+        fault_did(self, part, __LINE__, status);
+        if (polling == PROBES) CHECK(tutti_recv(part, x, LARGE, TUTTI_F32, 0, TAG + 1, NULL) == TUTTI_OK);
+    }
+    FAULT_CALL(self, comm, tutti_comm_free(part));
+    free(x);
+}
+
 static void run_world(fault_body *body, int size, bool processes, const char *does)
 {
     struct fault_world world = {.size = size,
@@ -190,8 +222,23 @@ static void run(fault_body *body, int size, bool processes, const char *does, co
     }
 }
 
+static void run_leaving(bool processes)
+{
+    static const char *const ways[] = {"who leaves has not sent it", "likewise, from any rank", "likewise, a probe"};
+    for (polling = 0; polling < POLLINGS; polling++) {
+        run_world(leave_with_send, 2, processes, ways[polling]);
+        const struct fault_step *polled = &fault_shared->ranks[1].steps[0], *freed = &fault_shared->ranks[0].steps[0];
+        CHECK_THAT(polled->status == TUTTI_ERR_MISMATCH &&
+                       (fault_has(polled, "is leaving and sent no such message") || polling != POLLS),
+                   "%s: %s", tutti_status_name(polled->status), polled->error.text);
+        fault_time("a message that is not received: until who sent it has left", freed->ended_ns - freed->began_ns,
+                   LEAVE_MS);
+    }
+}
+
 static void run_all(bool processes)
 {
+    run_leaving(processes);
     run_at_once(send_to_each_other, processes, "send with tag 7", "send with tag 7", "is there a receive for it?");
     run_at_once(send_with_other_tag, processes, "send with tag 8", "recv with tag 7", "is there a receive for it?");
     run_at_once(receive_from_each_other, processes, "recv with tag 7", "recv with tag 7", "is there a send for it");

@@ -102,6 +102,15 @@ static bool has_left(const tutti_comm *comm, int rank)
     return left;
 }
 
+static bool is_leaving(const tutti_comm *comm, int rank)
+{
+    tti_net_lock(comm->lanes->net);
+    const struct tti_lane *lane = tti_lane_at(comm->lanes, rank);
+    bool leaving = lane != NULL && (lane->left || lane->left_before != 0);
+    tti_net_unlock(comm->lanes->net);
+    return leaving;
+}
+
 static int find_absent(const tutti_comm *comm, int awaited)
 {
     const struct tti_lanes *lanes = comm->lanes;
@@ -401,6 +410,7 @@ const struct tti_provider_ops tti_provider_host = {
     .spread = spread,
     .find_lost = find_lost,
     .has_left = has_left,
+    .is_leaving = is_leaving,
     .find_absent = find_absent,
     .blame = blame,
     .mark_of = mark_of,

@@ -95,9 +95,12 @@ int tti_messages_pending(const tutti_comm *comm)
     return comm->messages->pending;
 }
 
-static bool has_left(const struct tti_messages *messages, int peer)
+/* Before what it has sent is looked at: that was said before. */
+static void look_whether_left(struct tti_box *box)
 {
-    return messages->comm->provider->has_left(messages->comm, peer);
+    const tutti_comm *comm = box->messages->comm;
+    box->leaving = comm->provider->is_leaving(comm, box->peer);
+    box->left = box->leaving && comm->provider->has_left(comm, box->peer);
 }
 
 /* ---- Letters --------------------------------------------------------------------------------------------------- */
@@ -464,8 +467,7 @@ static void look_at_active(struct tti_messages *messages)
             tti_list_remove(link);
             continue;
         }
-        /* before looking: what it did it did before leaving */
-        box->left = asks && has_left(messages, box->peer);
+        if (asks) look_whether_left(box);
         box->route->look(box);
         if (!tti_list_is_empty(&box->queue)) start_queued(box);
     }

@@ -11,7 +11,7 @@ bool tti_message_somebody(struct tti_messages *messages)
     int size = messages->comm->size;
     for (int i = 0; i < size; i++) {
         int peer = (messages->present + i) % size;
-        if (peer == messages->comm->rank || messages->comm->provider->has_left(messages->comm, peer)) continue;
+        if (peer == messages->comm->rank || messages->comm->provider->is_leaving(messages->comm, peer)) continue;
         messages->present = peer;
         return true;
     }
@@ -21,7 +21,7 @@ bool tti_message_somebody(struct tti_messages *messages)
 bool tti_messages_deserted(const tutti_comm *comm, int peer)
 {
     tti_messages_lock(comm);
-    bool left = peer != comm->rank && peer != TUTTI_ANY_SOURCE && comm->provider->has_left(comm, peer);
+    bool left = peer != comm->rank && peer != TUTTI_ANY_SOURCE && comm->provider->is_leaving(comm, peer);
     bool alone = peer == TUTTI_ANY_SOURCE && !tti_message_somebody(comm->messages);
     tti_messages_unlock(comm);
     return left || alone;
@@ -29,11 +29,13 @@ bool tti_messages_deserted(const tutti_comm *comm, int peer)
 
 static tutti_status nothing_will_come(const struct tti_letter *letter)
 {
+    const tutti_comm *comm = letter->comm;
     char site[112], tag[24] = "any tag", from[64] = "any rank, and all others have left";
     tti_site_describe(letter->site, site, sizeof site);
     if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
     if (letter->peer != TUTTI_ANY_SOURCE)
-        snprintf(from, sizeof from, "rank %d, which has left and sent no such message", letter->peer);
+        snprintf(from, sizeof from, "rank %d, which %s and sent no such message", letter->peer,
+                 comm->provider->has_left(comm, letter->peer) ? "has left" : "is leaving");
     bool probes = TTI_LIST_OF(letter, const struct tti_recv, letter)->probes;
     return tti_comm_break(letter->comm, probes ? TTI_PROBE : TTI_RECV, TUTTI_ERR_MISMATCH, letter->waiting_for,
                           "rank %d %s with %s%s from %s", letter->comm->rank, probes ? "probes" : "receives", tag, site,
@@ -71,7 +73,7 @@ tutti_status tti_message_check_left(const struct tti_messages *messages)
         const struct tti_link *lists[] = {&box->queue, &box->sending, &box->taking};
         for (size_t i = 0; box->left && i < sizeof lists / sizeof *lists; i++)
             if (!tti_list_is_empty(lists[i])) return in_vain(TTI_LETTER_ON(lists[i]->next));
-        const struct tti_letter *asked = box->left ? find_asked(&box->posted) : NULL;
+        const struct tti_letter *asked = box->leaving ? find_asked(&box->posted) : NULL;
         if (asked != NULL) return in_vain(asked);
     }
     return TUTTI_OK;

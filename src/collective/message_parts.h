@@ -89,7 +89,7 @@ struct tti_box {
     struct tti_messages *messages;
     const struct tti_route *route;
     int peer;
-    bool left;               /* the peer, when last looked at */
+    bool leaving, left;      /* the peer, when last looked at */
     bool withdrew;           /* an announced message: its acceptance may come all the same */
     struct tti_link active;  /* on messages->active, as long as it has letters */
     struct tti_link posted;  /* receives without a message */

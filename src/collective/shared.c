@@ -84,11 +84,15 @@ static bool has_left(const tutti_comm *comm, int rank)
            atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_GONE;
 }
 
+static bool is_leaving(const tutti_comm *comm, int rank)
+{
+    return atomic_load_explicit(&comm->posts[rank].left, memory_order_acquire) != TTI_STAYS || has_left(comm, rank);
+}
+
 /* The executor sees others: a goodbye is an entry. */
 static int find_absent(const tutti_comm *comm, int awaited)
 {
-    bool stays = atomic_load_explicit(&comm->posts[awaited].left, memory_order_acquire) == TTI_STAYS;
-    return stays && !has_left(comm, awaited) ? -1 : awaited;
+    return is_leaving(comm, awaited) ? awaited : -1;
 }
 
 static int blame(const tutti_comm *comm, int rank)
@@ -351,6 +355,7 @@ const struct tti_provider_ops tti_provider_shared = {
     .spread = spread,
     .find_lost = find_lost,
     .has_left = has_left,
+    .is_leaving = is_leaving,
     .find_absent = find_absent,
     .blame = blame,
     .mark_of = mark_of,
