@@ -5,6 +5,7 @@
  */
 #include "collective/comm.h"
 #include "collective/message.h"
+#include "collective/provider.h"
 #include "messages.h"
 
 #include <sched.h>
@@ -349,6 +350,80 @@ static void test_deaths(void)
     }
 }
 
+/* ---- Death before the data are read ----------------------------------------------------------------------------- */
+
+static bool found_in_look;
+static const struct tti_provider_ops *usual;
+
+static void await_end_of(int rank)
+{
+    char path[64], state = ' ';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)fault_shared->ranks[rank].numbers[0]);
+    while (state != 'Z' && state != 'X') {
+        FILE *file = fopen(path, "r");
+        if (file == NULL) return;
+        if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = 'X';
+        fclose(file);
+        usleep(100);
+    }
+}
+
+/* The message has not come when the wait begins; when it looks who waits for whom, it has, and its sender is no more. */
+static bool look_late(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
+{
+    if (atomic_exchange(&fault_shared->ranks[0].mark, 1) == 0) await_end_of(1);
+    return usual->look(comm, waitable, first, seen);
+}
+
+static void announce_and_end(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { FETCHED = 20000 }; /* more than goes at once; so little that the receiver reads it alone */
+    static unsigned char x[FETCHED];
+    static struct tti_provider_ops late;
+    tutti_op op;
+    self->numbers[0] = getpid();
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    if (tutti_rank(comm) == 1) {
+        if (found_in_look) fault_await_mark(0, 1);
+        CHECK(tutti_send_start(comm, x, FETCHED, TUTTI_U8, 0, 7, &op) == TUTTI_OK);
+        atomic_store(&self->mark, 1);
+        for (;;) pause();
+    }
+    if (found_in_look) {
+        usual = comm->provider;
+        late = *usual;
+        late.look = look_late;
+        comm->provider = &late;
+        FAULT_CALL(self, comm, tutti_recv(comm, x, FETCHED, TUTTI_U8, 1, 7, NULL));
+        comm->provider = usual;
+    } else {
+        await_end_of(1);
+        CHECK(tutti_recv_start(comm, x, FETCHED, TUTTI_U8, 1, 7, NULL, &op) == TUTTI_OK);
+        FAULT_CALL(self, comm, tutti_wait(op));
+    }
+}
+
+static void kill_announced(struct fault_world *world)
+{
+    if (!fault_await_mark(1, 1)) return;
+    fault_expect_end(1);
+    kill(world->pids[1], SIGKILL);
+}
+
+static void test_unread(void)
+{
+    for (int look = 0; look < 2; look++) {
+        struct fault_world world = {
+            .size = 2, .processes = true, .body = announce_and_end, .meanwhile = kill_announced};
+        found_in_look = look != 0;
+        fault_title("the sender has ended before its data are read%s", look ? ", found by a look at who waits" : "");
+        fault_run(&world);
+        const struct fault_step *step = fault_shared->ranks[0].steps;
+        CHECK_THAT(step->done && step->status == TUTTI_ERR_PEER_LOST && step->error.peer == 1, "%s: %s",
+                   tutti_status_name(step->status), step->error.text);
+    }
+}
+
 int main(void)
 {
     fault_begin(115);
@@ -357,5 +432,6 @@ int main(void)
     test_unmatched();
     test_apart();
     test_deaths();
+    test_unread();
     return fault_end();
 }

@@ -151,17 +151,14 @@ struct batch {
     struct tti_letter *const *letters;
     int count, ended; /* all before this one */
     int waiting_for;
-    tutti_status failed; /* told again to who asks again: a look at who waits may be the first to hear of it */
 };
 
 static tutti_status batch_progress(void *object)
 {
     struct batch *batch = object;
-    if (batch->failed != TUTTI_OK) return batch->failed;
     if (batch->drives) tti_queue_drive(batch->comm);
     tti_messages_lock(batch->comm);
     tutti_status status = tti_messages_progress(batch->comm);
-    if (status < 0) batch->failed = status;
     while (batch->ended < batch->count && batch->letters[batch->ended]->status != TUTTI_IN_PROGRESS) batch->ended++;
     bool all = batch->ended == batch->count;
     if (!all) batch->waiting_for = batch->letters[batch->ended]->waiting_for;

@@ -151,10 +151,11 @@ static bool attach_piece(struct tti_letter *letter, uint64_t offset, char *here,
     tutti_status status = letter->is_send
                               ? tti_place_store(letter->comm, TTI_SEND, peer, letter->place, there, here, length)
                               : tti_place_fetch(letter->comm, TTI_RECV, peer, letter->place, there, here, length);
+    messages_of(letter)->failure = status;
+    if (status != TUTTI_OK) return false;
     letter->done += length;
     if (letter->done == bytes) letter->state = TTI_LETTER_CLOSING;
-    messages_of(letter)->failure = status;
-    return status == TUTTI_OK;
+    return true;
 }
 
 static bool move_out(struct tti_send *send)
