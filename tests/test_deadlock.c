@@ -229,7 +229,7 @@ static void run_leaving(bool processes)
         run_world(leave_with_send, 2, processes, ways[polling]);
         const struct fault_step *polled = &fault_shared->ranks[1].steps[0], *freed = &fault_shared->ranks[0].steps[0];
         CHECK_THAT(polled->status == TUTTI_ERR_MISMATCH &&
-                       (fault_has(polled, "is leaving and sent no such message") || polling != POLLS),
+                       (fault_has(polled, "has left and sent no such message") || polling != POLLS),
                    "%s: %s", tutti_status_name(polled->status), polled->error.text);
         fault_time("a message that is not received: until who sent it has left", freed->ended_ns - freed->began_ns,
                    LEAVE_MS);

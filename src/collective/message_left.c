@@ -29,13 +29,11 @@ bool tti_messages_deserted(const tutti_comm *comm, int peer)
 
 static tutti_status nothing_will_come(const struct tti_letter *letter)
 {
-    const tutti_comm *comm = letter->comm;
     char site[112], tag[24] = "any tag", from[64] = "any rank, and all others have left";
     tti_site_describe(letter->site, site, sizeof site);
     if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
     if (letter->peer != TUTTI_ANY_SOURCE)
-        snprintf(from, sizeof from, "rank %d, which %s and sent no such message", letter->peer,
-                 comm->provider->has_left(comm, letter->peer) ? "has left" : "is leaving");
+        snprintf(from, sizeof from, "rank %d, which has left and sent no such message", letter->peer);
     bool probes = TTI_LIST_OF(letter, const struct tti_recv, letter)->probes;
     return tti_comm_break(letter->comm, probes ? TTI_PROBE : TTI_RECV, TUTTI_ERR_MISMATCH, letter->waiting_for,
                           "rank %d %s with %s%s from %s", letter->comm->rank, probes ? "probes" : "receives", tag, site,
