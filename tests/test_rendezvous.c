@@ -323,6 +323,26 @@ static void test_keys(void)
     CHECK(says(&guests[0], "another number of ranks") && guests[2].status == TUTTI_ERR_JOIN);
 }
 
+/* They meet where they were told to, whatever interface was chosen for the data. */
+static void test_other_interface(void)
+{
+    struct guest guest[2];
+    struct tti_address at = {.family = 4, .ip = {127, 0, 0, 2}};
+    int fd = tti_listen(&at, 0, 0);
+    char text[64];
+    snprintf(text, sizeof text, "127.0.0.2:%u", at.port);
+    prepare(guest, 2, text, NULL, PATIENCE_MS);
+    for (int rank = 0; rank < 2; rank++) guest[rank].where.interface = "127.0.0.1";
+    guest[1].absent = true;
+    run(guest, 2);
+    CHECK(guest[0].status == TUTTI_ERR_JOIN && says(&guest[0], "is taken; choose another"));
+    close(fd);
+    prepare(guest, 2, text, NULL, LONG_MS);
+    for (int rank = 0; rank < 2; rank++) guest[rank].where.interface = "127.0.0.1";
+    run(guest, 2);
+    all_well(guest, 2);
+}
+
 static void test_addresses(void)
 {
     struct guest guest[2];
@@ -525,6 +545,7 @@ int main(void)
     test_late();
     test_keys();
     test_addresses();
+    test_other_interface();
     test_strangers();
     test_other_service();
     test_memory();

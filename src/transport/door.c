@@ -21,7 +21,10 @@ void tti_door_init(struct tti_door *door, const struct tti_proof_job *job, enum 
 
 /* ---- Listening ------------------------------------------------------------------------------------------------- */
 
-static tutti_status cannot_listen(const struct tti_address *address, uint16_t low, uint16_t high, tutti_error *error)
+static const char widen[] = "widen the option ports: each rank of a host listens at its own";
+
+static tutti_status cannot_listen(const struct tti_door *door, const struct tti_address *address, uint16_t low,
+                                  uint16_t high, tutti_error *error)
 {
     char text[TTI_ADDRESS_TEXT];
     if (errno == EADDRINUSE && low == 0)
@@ -30,12 +33,10 @@ static tutti_status cannot_listen(const struct tti_address *address, uint16_t lo
             "no port of this host is free: a closed connection keeps its own for a minute; wait, or name "
             "other ports by the option ports");
     if (errno == EADDRINUSE && low == high)
-        return tti_error_set(error, TUTTI_ERR_JOIN, errno, "port %u of this host is taken; choose another", low);
+        return tti_error_set(error, TUTTI_ERR_JOIN, errno, "port %u of this host is taken; %s", low,
+                             door->purpose == TTI_PROOF_RENDEZVOUS ? "choose another" : widen);
     if (errno == EADDRINUSE)
-        return tti_error_set(
-            error, TUTTI_ERR_JOIN, errno,
-            "all ports from %u to %u are taken; widen the option ports: each rank of a host listens at its own", low,
-            high);
+        return tti_error_set(error, TUTTI_ERR_JOIN, errno, "all ports from %u to %u are taken; %s", low, high, widen);
     if (errno == EMFILE || errno == ENFILE)
         return tti_error_set(error, TUTTI_ERR_LIMIT, errno, "file descriptors ran out: raise the limit (ulimit -n)");
     return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "cannot listen at %s", tti_address_text(address, text));
@@ -45,7 +46,7 @@ static tutti_status listen_at(struct tti_door *door, struct tti_address *address
                               tutti_error *error)
 {
     int fd = tti_listen(address, low, high);
-    if (fd < 0) return cannot_listen(address, low, high, error);
+    if (fd < 0) return cannot_listen(door, address, low, high, error);
     door->listeners[door->listener_count++] = fd;
     return TUTTI_OK;
 }
@@ -81,6 +82,32 @@ tutti_status tti_door_open(struct tti_door *door, const char *interface, uint16_
                               : listen_at_each(door, low, high, list, error);
     if (status != TUTTI_OK) tti_door_close(door);
     return status;
+}
+
+static bool is_in(const struct tti_address_list *list, const struct tti_address *address)
+{
+    for (int i = 0; i < list->count; i++)
+        if (memcmp(&list->at[i], address, sizeof *address) == 0) return true;
+    return false;
+}
+
+tutti_status tti_door_add(struct tti_door *door, const char *text, struct tti_address_list *list, tutti_error *error)
+{
+    struct tti_address_list more;
+    tutti_error why;
+    if (tti_addresses_of(text, &more, &why) != TUTTI_OK) return TUTTI_OK;
+    for (int i = 0; i < more.count; i++) {
+        struct tti_address *address = &more.at[i];
+        if (list->count == TTI_ADDRESSES || is_in(list, address)) continue;
+        tutti_status status = listen_at(door, address, address->port, address->port, &why);
+        if (status == TUTTI_OK) {
+            list->at[list->count++] = *address;
+        } else if (why.system_errno != EADDRNOTAVAIL) {
+            *error = why;
+            return status;
+        }
+    }
+    return TUTTI_OK;
 }
 
 /* ---- Guests ---------------------------------------------------------------------------------------------------- */

@@ -42,6 +42,8 @@ void tti_door_init(struct tti_door *door, const struct tti_proof_job *job, enum 
 /* Listens at the addresses of `interface` (NULL or "": at all, with one port per family), and says where in `list`. */
 tutti_status tti_door_open(struct tti_door *door, const char *interface, uint16_t low, uint16_t high,
                            struct tti_address_list *list, tutti_error *error);
+/* And at what "HOST:PORT" says, as far as that is this host and it does not listen there yet. */
+tutti_status tti_door_add(struct tti_door *door, const char *text, struct tti_address_list *list, tutti_error *error);
 /* The next connection that has proved its key, and whose it is; -1: none at the moment. */
 int tti_door_next(struct tti_door *door, struct tti_hello *who);
 /* Descriptors to poll for, at most TTI_LISTENERS + TTI_GUESTS. */

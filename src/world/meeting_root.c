@@ -62,6 +62,9 @@ static tutti_status open_network(struct tti_meeting *meeting, tutti_error *error
                              "\"%.128s\" is no address to meet at: give HOST:PORT, with a port other than 0",
                              where->address == NULL ? "" : where->address);
     TTI_TRY(tti_door_open(&meeting->door, where->interface, port, port, &list, error));
+    /* the others come to what they were told, whatever interface the data are to use */
+    if (port != 0 && where->interface != NULL && where->interface[0] != '\0')
+        TTI_TRY(tti_door_add(&meeting->door, where->address, &list, error));
     addresses_to_text(&list, meeting->place, sizeof meeting->place);
     return where->publish == NULL ? TUTTI_OK : where->publish(where->context, meeting->place, error);
 }

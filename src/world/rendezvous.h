@@ -33,7 +33,7 @@ struct tti_rendezvous {
      * the job's name. */
     const char *address;
     const struct tti_key *key;     /* NULL only without address */
-    const char *interface;         /* NULL or "": rank 0 listens on all */
+    const char *interface;         /* NULL or "": rank 0 listens on all; else there, and where `address` says */
     const struct tti_apart *apart; /* where ranks of this host meet; NULL: none of them can be waiting elsewhere */
     /* Of this host's launcher, or NULL. Looked at up to the end of the first exchange: where there is one, there must be a
      * second, without which no rank goes its way. It stays until the meeting is closed. */
