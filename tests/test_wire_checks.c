@@ -27,7 +27,7 @@ static const struct attempt attempts[] = {
     {TTI_PROOF_MESH, "job", 1, 5, 1, 0, 3, NULL},
     {TTI_PROOF_MESH, "job", 1, 5, 2, 0, 3, NULL},
     {TTI_PROOF_RENDEZVOUS, "job", 1, 5, 1, 0, 3, "came to the wrong port of the job"},
-    {TTI_PROOF_MESH, "other", 1, 5, 1, 0, 3, "is from another job"},
+    {TTI_PROOF_MESH, "other", 1, 5, 1, 0, 3, "is from another job, or has another name for this one"},
     {TTI_PROOF_MESH, "job", 2, 5, 1, 0, 3, "has another key"},
     {TTI_PROOF_MESH, "job", 1, 4, 1, 0, 3, "is from another epoch of the job"},
     {TTI_PROOF_MESH, "job", 1, 5, 1, 2, 3, "was meant for another rank"},

@@ -121,7 +121,7 @@ static const char *judge_stranger(const struct tti_proof *proof)
     const struct tti_hello *hello = &proof->hello;
     if (hello->magic != MAGIC) return "is not from a rank";
     if (hello->version != VERSION) return "is from another version of the library";
-    if (hello->job != proof->job->job) return "is from another job";
+    if (hello->job != proof->job->job) return "is from another job, or has another name for this one";
     return NULL;
 }
 

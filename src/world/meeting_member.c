@@ -71,7 +71,9 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
 static const char *what_to_do(const struct tti_knock *knock)
 {
     if (knock->other_service) return "; does MASTER_PORT (--master-port) name a port that nothing else uses there?";
-    if (knock->refusals > 0) return "; do all ranks have the same job name and number of ranks?";
+    if (knock->refusals > 0)
+        return "; do all ranks have the same job name and number of ranks? A job that is named after MASTER_ADDR "
+               "(--master-addr) needs it written in the same way on every host";
     return "; is rank 0 running there, or had it given up before?";
 }
 

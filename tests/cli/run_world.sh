@@ -50,6 +50,11 @@ wait
 matches 'launchers that disagree on the size' 'told another number of ranks' "$(cat node.0)"
 matches 'both say what it may be' 'do all ranks have the same job name and number of ranks' "$(cat node.1)"
 check 'none of them goes on' 0 "$(grep -c 'of [46]: ' <(cat node.0 node.1))"
+node 0 1 --join-timeout-ms 3s
+node 1 1 --join-timeout-ms 3s --master-addr localhost
+wait
+matches 'launchers that write the address in different ways' 'another name for this one' "$(cat node.0)"
+matches 'the other says what to do' 'MASTER_ADDR .* needs it written in the same way' "$(cat node.1)"
 
 "$TUTTI" key other >/dev/null
 node 0 1 --join-timeout-ms 6s
