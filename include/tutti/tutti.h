@@ -85,8 +85,9 @@ typedef int tutti_work(tutti_comm *world, int argc, char **argv);
 
 /* Runs `work` as a rank of the job that a launcher started (`tutti run -n 4 ./prog`, mpirun, srun, torchrun), or alone;
  * as TUTTI_RANKS ranks, each a thread, where that is set. The world is left when `work` has returned, and not by it.
- * Returns 0, or the first non-zero value that a rank of this process returned; without having called `work`, 2 where an
- * option in the environment is wrong and 1 where the world could not be joined, both after a line on stderr. */
+ * Returns 0, or the first non-zero value that a rank of this process returned; without having called `work`, 2 where
+ * the environment is wrong, an option or what a launcher says, and 1 where the world could not be joined, both after a line
+ * on stderr. */
 TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
 
 /* One option is one row: field, kind, default, minimum, maximum, help. The struct below, the environment (TUTTI_ and

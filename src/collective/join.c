@@ -481,7 +481,8 @@ int tutti_main(tutti_work *work, int argc, char **argv)
         return 2;
     }
     if (options.ranks == 1) return main_alone(work, argc, argv);
-    if (read_launch(&options, &launch, &error) == TUTTI_OK) return main_threads(work, argc, argv, &options, &launch);
+    tutti_status status = read_launch(&options, &launch, &error);
+    if (status == TUTTI_OK) return main_threads(work, argc, argv, &options, &launch);
     tti_log(TUTTI_ERROR, "%s", error.text);
-    return 1;
+    return failed_with(status);
 }

@@ -62,7 +62,7 @@ static tutti_status number_of(const char *name, int low, int high, int *number, 
 {
     long long value;
     if (!parse(text_of(name), low, high, &value))
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s is \"%s\"; the launcher should set it to %d to %d", name,
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s is \"%s\"; the launcher should set it to %d to %d", name,
                              text_of(name), low, high);
     *number = (int)value;
     return TUTTI_OK;
@@ -113,10 +113,10 @@ static bool found_tutti(void)
 static tutti_status read_tutti(const tutti_options *options, tutti_launch *launch, tutti_error *error)
 {
     if (options->job[0] == '\0' || options->rank < 0 || options->size < 1)
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "TUTTI_JOB, TUTTI_RANK and TUTTI_SIZE must be set together, as `tutti run` does");
     if (options->rank >= options->size)
-        return tti_error_set(error, TUTTI_ERR_RANK, 0, "TUTTI_RANK is %d of a job of %d: ranks go from 0 to %d",
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "TUTTI_RANK is %d of a job of %d: ranks go from 0 to %d",
                              (int)options->rank, (int)options->size, (int)options->size - 1);
     launch->rank = (int)options->rank;
     launch->size = (int)options->size;
@@ -240,7 +240,7 @@ static tutti_status read_slurm(const tutti_options *options, tutti_launch *launc
     TTI_TRY(number_of("SLURM_STEP_ID", 0, STEP_MOST, &step, error));
     first_host(text_of("SLURM_STEP_NODELIST"), launch->host, sizeof launch->host);
     if (launch->host[0] == '\0')
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "SLURM_STEP_NODELIST is \"%.128s\", which names no host",
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "SLURM_STEP_NODELIST is \"%.128s\", which names no host",
                              text_of("SLURM_STEP_NODELIST"));
     launch->port = PORT_FIRST + (int)((8LL * job + step) % PORT_COUNT);
     launch->local_rank = number_or("SLURM_LOCALID", -1);
@@ -332,7 +332,7 @@ static tutti_status choose(const char *name, int *chosen, tutti_error *error)
     if (name[0] != '\0' && strcmp(name, "auto") != 0) {
         *chosen = find_name(name);
         if (launchers[*chosen].found()) return TUTTI_OK;
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "TUTTI_LAUNCHER is \"%s\", but this process was not started by %s: not all of %s are set",
                              name, rows[*chosen].title, rows[*chosen].variables);
     }

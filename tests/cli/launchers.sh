@@ -108,4 +108,20 @@ fi
 launched "Slurm's job script" 1 env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 \
     SLURM_JOB_NODELIST='a[1-2]' ./hello
 launched 'RANK and WORLD_SIZE alone' 1 env RANK=1 WORLD_SIZE=4 ./hello
+
+# ---- An environment that cannot be meant: ranks, and processes of several of them, do not begin
+# contradicts PATTERN VARIABLE=VALUE...
+contradicts() {
+    local pattern=$1 ranks
+    shift
+    for ranks in 1 2; do
+        OUT=$(env "$@" TUTTI_RANKS=$ranks timeout 60 ./hello 2>&1)
+        check "status of $* with $ranks ranks" 2 $?
+        matches "what is said of $*" "$pattern" "$OUT"
+    done
+}
+contradicts 'TUTTI_RANK is 2 of a job of 2' TUTTI_JOB=x TUTTI_RANK=2 TUTTI_SIZE=2
+contradicts 'must be set together' TUTTI_RANK=0 TUTTI_SIZE=2
+contradicts 'RANK is "2"; the launcher should set it to 0 to 1' RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
+contradicts 'TUTTI_LAUNCHER is "slurm", but this process was not' TUTTI_LAUNCHER=slurm
 finish
