@@ -51,13 +51,31 @@ uint64_t tti_trace_ticks(const struct tti_trace *trace)
     return trace->counts_cycles ? cycles() : (uint64_t)tti_now_ns();
 }
 
-/* Cycles lie between two moments at which both were read: the trace's start, and now. */
-int64_t tti_trace_ns(const struct tti_trace *trace, uint64_t ticks, uint64_t now_ticks, int64_t now_ns)
+/* Who loses its core between the readings has read them apart: the nearest of some count. */
+struct tti_trace_moment tti_trace_moment(const struct tti_trace *trace)
 {
+    enum { TRIES = 8 };
+    struct tti_trace_moment nearest = {0};
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t before = tti_trace_ticks(trace);
+        int64_t ns = tti_now_ns();
+        uint64_t apart = tti_trace_ticks(trace) - before;
+        if (apart >= least) continue;
+        least = apart;
+        nearest = (struct tti_trace_moment){before + apart / 2, ns};
+    }
+    return nearest;
+}
+
+/* Cycles lie between two moments at which both were read: the trace's start, and now. */
+int64_t tti_trace_ns(const struct tti_trace *trace, uint64_t ticks, struct tti_trace_moment now)
+{
+    struct tti_trace_moment start = trace->start;
     if (!trace->counts_cycles) return (int64_t)ticks;
-    if (now_ticks <= trace->start_ticks) return trace->start_ns;
-    double part = (double)(int64_t)(ticks - trace->start_ticks) / (double)(now_ticks - trace->start_ticks);
-    return trace->start_ns + (int64_t)(part * (double)(now_ns - trace->start_ns));
+    if (now.ticks <= start.ticks) return start.ns;
+    double part = (double)(int64_t)(ticks - start.ticks) / (double)(now.ticks - start.ticks);
+    return start.ns + (int64_t)(part * (double)(now.ns - start.ns));
 }
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
@@ -99,8 +117,7 @@ bool tti_trace_create(tutti_comm *comm)
     snprintf(trace->path, sizeof trace->path, "%s", options->trace);
     trace->number = atomic_fetch_add_explicit(&comms, 1, memory_order_relaxed);
     trace->counts_cycles = tti_sim == NULL && cycles_are_time();
-    trace->start_ns = tti_now_ns();
-    trace->start_ticks = tti_trace_ticks(trace);
+    trace->start = tti_trace_moment(trace);
     comm->trace = trace;
     return true;
 }

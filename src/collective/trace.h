@@ -52,12 +52,17 @@ struct tti_trace_row {
     struct tti_site sites[TTI_TRACE_SITES];
 };
 
+/* The same, by both clocks. */
+struct tti_trace_moment {
+    uint64_t ticks;
+    int64_t ns;
+};
+
 struct tti_trace {
     char path[TTI_TRACE_PATH];
     uint32_t number; /* of the comm, in this process */
     bool counts_cycles;
-    uint64_t start_ticks;
-    int64_t start_ns;
+    struct tti_trace_moment start;
     struct tti_trace_row operations, messages;
 };
 
@@ -69,7 +74,8 @@ bool tti_trace_create(tutti_comm *comm);
 void tti_trace_finish(tutti_comm *comm);
 
 uint64_t tti_trace_ticks(const struct tti_trace *trace);
-int64_t tti_trace_ns(const struct tti_trace *trace, uint64_t ticks, uint64_t now_ticks, int64_t now_ns);
+struct tti_trace_moment tti_trace_moment(const struct tti_trace *trace);
+int64_t tti_trace_ns(const struct tti_trace *trace, uint64_t ticks, struct tti_trace_moment now);
 bool tti_trace_write(const tutti_comm *comm, tutti_error *error); /* trace_file.c */
 
 void tti_trace_note_begin(struct tti_op *op);

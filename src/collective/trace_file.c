@@ -122,8 +122,7 @@ struct writer {
     FILE *out;
     const tutti_comm *comm;
     const struct tti_trace *trace;
-    uint64_t now_ticks;
-    int64_t now_ns;
+    struct tti_trace_moment now;
     int row;       /* its number in the file */
     uint64_t mail; /* messages that were started, so far */
     bool separate; /* there are events before */
@@ -159,7 +158,7 @@ static void put_begin(struct writer *writer, const char *name, const char *phase
 
 static double time_of(const struct writer *writer, uint64_t ticks)
 {
-    int64_t ns = tti_trace_ns(writer->trace, ticks, writer->now_ticks, writer->now_ns);
+    int64_t ns = tti_trace_ns(writer->trace, ticks, writer->now);
     return (double)(ns + writer->comm->world->clock_offset_ns) / 1e3;
 }
 
@@ -263,8 +262,7 @@ bool tti_trace_write(const tutti_comm *comm, tutti_error *error)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    struct writer writer = {
-        .out = out, .comm = comm, .trace = trace, .now_ns = tti_now_ns(), .now_ticks = tti_trace_ticks(trace)};
+    struct writer writer = {.out = out, .comm = comm, .trace = trace, .now = tti_trace_moment(trace)};
     if (out == NULL) return cannot(trace->path, error) == TUTTI_OK;
     put_rank(&writer);
     writer.row = comm->is_world ? 0 : (int)trace->number * 2 + 2;

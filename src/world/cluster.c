@@ -43,6 +43,7 @@ struct joining {
     struct tti_cluster *cluster;
     bool all_tcp, networked; /* every rank a host; there are endpoints */
     struct tti_apart apart;
+    bool traces; /* some process does */
     struct tti_key key;
     bool has_key;
     int64_t deadline_ns;
@@ -442,6 +443,7 @@ int tti_cluster_here(const struct tti_cluster *cluster, int rank)
 struct word {
     int32_t shares;  /* can read the memory of its host's ranks, and is to */
     int32_t crowded; /* its host has more ranks than cores */
+    int32_t traces;
     tutti_tuning tuning;
 };
 
@@ -467,6 +469,7 @@ static tutti_status agree(struct joining *joining)
     struct tti_blobs all;
     struct word mine = {.shares = shares(joining),
                         .crowded = tti_cluster_here(cluster, cluster->seats[0].rank) > tti_cores_of_host(),
+                        .traces = joining->options->trace[0] != '\0',
                         .tuning = world->segment->tuning};
     TTI_TRY(tti_meeting_exchange(joining->meeting, &mine, sizeof mine, &all, joining->error));
     tutti_status status = TUTTI_OK;
@@ -481,10 +484,21 @@ static tutti_status agree(struct joining *joining)
             status = other_version(joining, process);
         cluster->shares = cluster->shares && theirs.shares != 0;
         cluster->crowded = cluster->crowded || theirs.crowded != 0;
+        joining->traces = joining->traces || theirs.traces != 0;
         if (process == 0) cluster->tuning = theirs.tuning;
     }
     tti_blobs_free(&all);
     return status;
+}
+
+/* For traces. */
+static tutti_status compare_clocks(struct joining *joining)
+{
+    int64_t offset_ns;
+    TTI_TRY(tti_meeting_compare_clocks(joining->meeting, &offset_ns, joining->error));
+    for (int i = 0; i < joining->cluster->ranks_each; i++)
+        joining->cluster->seats[i].world->clock_offset_ns = offset_ns;
+    return TUTTI_OK;
 }
 
 /* From here on others know of this process, and are told when it fails. */
@@ -499,7 +513,8 @@ static tutti_status form(struct joining *joining)
     TTI_TRY(place_all(joining));
     TTI_TRY(joining->all_tcp ? make_own_worlds(joining) : join_world(joining));
     if (cluster->host_count > 1) TTI_TRY(connect_all(joining));
-    return agree(joining);
+    TTI_TRY(agree(joining));
+    return joining->traces ? compare_clocks(joining) : TUTTI_OK;
 }
 
 static tutti_status join(struct joining *joining)
@@ -539,8 +554,6 @@ tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tut
     error->peer = -1;
     snprintf(error->operation, sizeof error->operation, "join");
     tutti_status status = join(&joining);
-    for (int i = 0; status == TUTTI_OK && joining.meeting != NULL && i < launch->ranks_each; i++)
-        joining.cluster->seats[i].world->clock_offset_ns = tti_meeting_clock(joining.meeting);
     tti_meeting_close(joining.meeting);
     tti_board_close(&joining.board);
     tti_blobs_free(&joining.cards);

@@ -63,6 +63,13 @@ struct tti_meeting_member {
     struct tti_meeting_parcel out;
 };
 
+/* What a process has found out about rank 0's clock; of rank 0, zeros. */
+struct tti_meeting_clock {
+    uint64_t which;    /* the same for processes that share a clock */
+    int64_t offset_ns; /* to be added to it for rank 0's */
+    int64_t error_ns;  /* and wrong by at most this: half of the fastest exchange's way there and back */
+};
+
 struct tti_meeting {
     struct tti_rendezvous where;
     char job[256];
@@ -75,9 +82,9 @@ struct tti_meeting {
     int64_t deadline_ns; /* the earliest of all */
     int64_t gave_ns;     /* when this rank gave last */
     bool compared;
-    int64_t clock_offset_ns, clock_error_ns; /* what is known of rank 0's clock; see tti_meeting_clock */
-    struct tti_door door;                    /* rank 0 */
-    struct tti_meeting_member *members;      /* rank 0: by rank; its own is empty. Others: one, rank 0's */
+    struct tti_meeting_clock clock;
+    struct tti_door door;               /* rank 0 */
+    struct tti_meeting_member *members; /* rank 0: by rank; its own is empty. Others: one, rank 0's */
     struct pollfd *polled;
 };
 
@@ -89,6 +96,8 @@ tutti_status tti_meeting_root_exchange(struct tti_meeting *meeting, const void *
                                        struct tti_blobs *all, tutti_error *error);
 tutti_status tti_meeting_member_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,
                                          struct tti_blobs *all, tutti_error *error);
+/* What this answer to what was given tells of rank 0's clock. */
+void tti_meeting_compare(struct tti_meeting *meeting, const struct tti_meeting_head *head);
 bool tti_meeting_root_trouble(struct tti_meeting *meeting, tutti_error *error);
 bool tti_meeting_member_trouble(struct tti_meeting *meeting, tutti_error *error);
 /* Rank 0 tells everyone who is here or comes soon. */

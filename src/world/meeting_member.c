@@ -167,23 +167,6 @@ static tutti_status give(struct tti_meeting *meeting, const void *mine, size_t b
     return TUTTI_OK;
 }
 
-/* The middle of the way there and back, by both clocks, were it equally long both ways; the fastest way is the best. */
-static void compare_clocks(struct tti_meeting *meeting, const struct tti_meeting_head *head)
-{
-    int64_t got_ns = tti_now_ns();
-    int64_t way_ns = (got_ns - meeting->gave_ns) - (head->sent_ns - head->came_ns);
-    if (way_ns < 0 || (meeting->compared && way_ns / 2 >= meeting->clock_error_ns)) return;
-    meeting->compared = true;
-    meeting->clock_error_ns = way_ns / 2;
-    meeting->clock_offset_ns = (head->came_ns - meeting->gave_ns) / 2 + (head->sent_ns - got_ns) / 2;
-}
-
-int64_t tti_meeting_clock(const struct tti_meeting *meeting)
-{
-    int64_t offset = meeting->clock_offset_ns;
-    return offset <= meeting->clock_error_ns && -offset <= meeting->clock_error_ns ? 0 : offset;
-}
-
 static tutti_status take(struct tti_meeting *meeting, struct tti_blobs *all, tutti_error *error)
 {
     struct tti_meeting_parcel *in = &meeting->members[0].in;
@@ -191,7 +174,7 @@ static tutti_status take(struct tti_meeting *meeting, struct tti_blobs *all, tut
     if (in->head.round != meeting->round) return root_lost(meeting, EBADMSG, error);
     if (!tti_blobs_take(all, in->body, (size_t)in->head.bytes, meeting->where.size))
         return root_lost(meeting, EBADMSG, error);
-    compare_clocks(meeting, &in->head);
+    tti_meeting_compare(meeting, &in->head);
     memset(in, 0, sizeof *in); /* the body is the blobs' now */
     return TUTTI_OK;
 }

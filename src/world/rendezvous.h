@@ -71,8 +71,8 @@ void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why);
  * exchange would give it. */
 bool tti_meeting_has_trouble(struct tti_meeting *meeting, tutti_error *error);
 void tti_meeting_close(struct tti_meeting *meeting); /* NULL is ignored */
-/* After an exchange: what to add to this process's clock for rank 0's, 0 when they may be the same. The error is at most half
- * of the fastest exchange's way there and back. */
-int64_t tti_meeting_clock(const struct tti_meeting *meeting);
+/* Compares clocks by some exchanges more: what to add to this process's for rank 0's, the same for processes that share a
+ * clock; 0 when theirs may be rank 0's. */
+tutti_status tti_meeting_compare_clocks(struct tti_meeting *meeting, int64_t *offset_ns, tutti_error *error);
 
 #endif

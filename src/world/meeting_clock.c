@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How far this process's clock is from rank 0's. Every exchange tells: the member knows when it gave and got, rank 0 when
+ * that came and when it was sent back. Processes with one clock, those of a host, take the best comparison of theirs, so
+ * that they do not differ.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include "world/meeting.h"
+#include <string.h>
+#include <sys/stat.h>
+
+/* Of what a meeting is for, some may have waited for rank 0, which was busy elsewhere; in these nobody is. */
+enum { ROUNDS = 8 };
+
+/* The middle of the way there and back, by both clocks, were it equally long both ways; the fastest way is the best. */
+void tti_meeting_compare(struct tti_meeting *meeting, const struct tti_meeting_head *head)
+{
+    int64_t got_ns = tti_now_ns();
+    int64_t way_ns = (got_ns - meeting->gave_ns) - (head->sent_ns - head->came_ns);
+    if (way_ns < 0 || (meeting->compared && way_ns / 2 >= meeting->clock.error_ns)) return;
+    meeting->compared = true;
+    meeting->clock.error_ns = way_ns / 2;
+    meeting->clock.offset_ns = (head->came_ns - meeting->gave_ns) / 2 + (head->sent_ns - got_ns) / 2;
+}
+
+/* A number that processes share whose clocks are one: system and namespace of time. */
+static uint64_t clock_here(void)
+{
+    struct stat info;
+    return tti_system_here() ^ (stat("/proc/self/ns/time", &info) == 0 ? (uint64_t)info.st_ino << 32 : 0);
+}
+
+static void find_best(const struct tti_blobs *all, struct tti_meeting_clock *clock)
+{
+    for (int rank = 0; rank < all->count; rank++) {
+        size_t bytes;
+        struct tti_meeting_clock other;
+        const void *blob = tti_blob(all, rank, &bytes);
+        if (bytes != sizeof other) continue;
+        memcpy(&other, blob, sizeof other);
+        if (other.which == clock->which && other.error_ns < clock->error_ns) *clock = other;
+    }
+}
+
+tutti_status tti_meeting_compare_clocks(struct tti_meeting *meeting, int64_t *offset_ns, tutti_error *error)
+{
+    struct tti_meeting_clock *clock = &meeting->clock;
+    struct tti_blobs all;
+    for (int round = 0; round < ROUNDS; round++) {
+        TTI_TRY(tti_meeting_exchange(meeting, NULL, 0, &all, error));
+        tti_blobs_free(&all);
+    }
+    clock->which = clock_here();
+    TTI_TRY(tti_meeting_exchange(meeting, clock, sizeof *clock, &all, error));
+    find_best(&all, clock);
+    tti_blobs_free(&all);
+    bool same = clock->offset_ns <= clock->error_ns && -clock->offset_ns <= clock->error_ns; /* or may be */
+    *offset_ns = same ? 0 : clock->offset_ns;
+    return TUTTI_OK;
+}
