@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 
+#include "base/round.h"
+
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -50,7 +52,7 @@ void *tti_calloc_aligned(size_t bytes)
     if (!tti_alloc_allowed()) return NULL;
     size_t alignment = bytes >= 2 * LARGE_PAGE_BYTES ? LARGE_PAGE_BYTES : LINE_BYTES;
     if (bytes > SIZE_MAX - alignment) return NULL;
-    size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    size_t rounded = tti_round_up(bytes, alignment);
     void *pointer = aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
     if (pointer == NULL) return NULL;
     if (alignment == LARGE_PAGE_BYTES) madvise(pointer, rounded, MADV_HUGEPAGE);

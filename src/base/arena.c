@@ -12,6 +12,7 @@
 #include "base/memory.h"
 
 #include "base/alloc.h"
+#include "base/round.h"
 #include "base/status.h"
 #include <assert.h>
 #include <errno.h>
@@ -34,17 +35,12 @@ enum { BUCKETS_FIRST = 64, BIN_TRIES = 64 };
 
 enum block_state { BLOCK_FREE, BLOCK_USED, BLOCK_QUARANTINED, BLOCK_ABANDONED /* quarantined, then freed */ };
 
-struct tti_block {
+struct tti_arena_block {
     size_t offset, bytes;
     enum block_state state;
-    struct tti_block *before, *after; /* in address order */
-    struct tti_block *next, *last;    /* in its bin; allocated: `next` in its chain of the table */
+    struct tti_arena_block *before, *after; /* in address order */
+    struct tti_arena_block *next, *last;    /* in its bin; allocated: `next` in its chain of the table */
 };
-
-static size_t align_up(size_t value, size_t align)
-{
-    return (value + align - 1) & ~(align - 1);
-}
 
 static size_t bin_of(size_t bytes)
 {
@@ -55,9 +51,9 @@ static size_t bin_of(size_t bytes)
 
 /* ---- Bins: free blocks by size --------------------------------------------------------------------------------- */
 
-static void bin_insert(struct tti_arena *arena, struct tti_block *block)
+static void bin_insert(struct tti_arena *arena, struct tti_arena_block *block)
 {
-    struct tti_block **bin = &arena->bins[bin_of(block->bytes)];
+    struct tti_arena_block **bin = &arena->bins[bin_of(block->bytes)];
     block->state = BLOCK_FREE;
     block->last = NULL;
     block->next = *bin;
@@ -65,7 +61,7 @@ static void bin_insert(struct tti_arena *arena, struct tti_block *block)
     *bin = block;
 }
 
-static void bin_remove(struct tti_arena *arena, struct tti_block *block)
+static void bin_remove(struct tti_arena *arena, struct tti_arena_block *block)
 {
     if (block->last != NULL)
         block->last->next = block->next;
@@ -75,18 +71,18 @@ static void bin_remove(struct tti_arena *arena, struct tti_block *block)
     block->next = block->last = NULL;
 }
 
-static bool fits(const struct tti_block *block, size_t bytes, size_t align)
+static bool fits(const struct tti_arena_block *block, size_t bytes, size_t align)
 {
-    size_t waste = align_up(block->offset, align) - block->offset;
+    size_t waste = tti_round_up(block->offset, align) - block->offset;
     return block->bytes >= waste && block->bytes - waste >= bytes;
 }
 
 /* The first that fits among the first `tries` of each bin, smallest bin first. */
-static struct tti_block *find_fit(const struct tti_arena *arena, size_t bytes, size_t align, size_t tries)
+static struct tti_arena_block *find_fit(const struct tti_arena *arena, size_t bytes, size_t align, size_t tries)
 {
     for (size_t bin = bin_of(bytes); bin < TTI_ARENA_BINS; bin++) {
         size_t left = tries;
-        for (struct tti_block *block = arena->bins[bin]; block != NULL && left > 0; block = block->next, left--)
+        for (struct tti_arena_block *block = arena->bins[bin]; block != NULL && left > 0; block = block->next, left--)
             if (fits(block, bytes, align)) return block;
     }
     return NULL;
@@ -96,14 +92,14 @@ static size_t largest_free(const struct tti_arena *arena)
 {
     size_t largest = 0;
     for (size_t bin = TTI_ARENA_BINS; bin-- > 0 && largest == 0;)
-        for (const struct tti_block *block = arena->bins[bin]; block != NULL; block = block->next)
+        for (const struct tti_arena_block *block = arena->bins[bin]; block != NULL; block = block->next)
             if (block->bytes > largest) largest = block->bytes;
     return largest;
 }
 
 /* ---- Table: allocated blocks by offset ------------------------------------------------------------------------- */
 
-static struct tti_block **chain_of(const struct tti_arena *arena, size_t offset)
+static struct tti_arena_block **chain_of(const struct tti_arena *arena, size_t offset)
 {
     uint64_t hash = (uint64_t)(offset / LINE_BYTES) * 0x9E3779B97F4A7C15u;
     return &arena->table[(hash >> 32) & (arena->buckets - 1)];
@@ -112,14 +108,15 @@ static struct tti_block **chain_of(const struct tti_arena *arena, size_t offset)
 /* A table that cannot grow still works, with longer chains. */
 static void table_grow(struct tti_arena *arena)
 {
-    struct tti_block **old = arena->table, **larger = tti_calloc(arena->buckets * 2, sizeof(struct tti_block *));
+    struct tti_arena_block **old = arena->table,
+                           **larger = tti_calloc(arena->buckets * 2, sizeof(struct tti_arena_block *));
     size_t buckets = arena->buckets;
     if (larger == NULL) return;
     arena->table = larger;
     arena->buckets = buckets * 2;
     for (size_t i = 0; i < buckets; i++)
-        for (struct tti_block *block = old[i], *next; block != NULL; block = next) {
-            struct tti_block **chain = chain_of(arena, block->offset);
+        for (struct tti_arena_block *block = old[i], *next; block != NULL; block = next) {
+            struct tti_arena_block **chain = chain_of(arena, block->offset);
             next = block->next;
             block->next = *chain;
             *chain = block;
@@ -127,10 +124,10 @@ static void table_grow(struct tti_arena *arena)
     tti_free(old);
 }
 
-static void table_insert(struct tti_arena *arena, struct tti_block *block)
+static void table_insert(struct tti_arena *arena, struct tti_arena_block *block)
 {
     if (arena->used >= arena->buckets) table_grow(arena);
-    struct tti_block **chain = chain_of(arena, block->offset);
+    struct tti_arena_block **chain = chain_of(arena, block->offset);
     block->state = BLOCK_USED;
     block->next = *chain;
     *chain = block;
@@ -138,9 +135,9 @@ static void table_insert(struct tti_arena *arena, struct tti_block *block)
 }
 
 /* The link that leads to the block at `offset`; it holds NULL when there is none. */
-static struct tti_block **table_find(const struct tti_arena *arena, size_t offset)
+static struct tti_arena_block **table_find(const struct tti_arena *arena, size_t offset)
 {
-    struct tti_block **link = chain_of(arena, offset);
+    struct tti_arena_block **link = chain_of(arena, offset);
     while (*link != NULL && (*link)->offset != offset) link = &(*link)->next;
     return link;
 }
@@ -191,7 +188,7 @@ static size_t uncommitted_bytes(const struct tti_arena *arena, size_t first, siz
 }
 
 /* Gives back the granules of [offset, offset + bytes) that lie wholly in `block`, which is free. */
-static void decommit(struct tti_arena *arena, const struct tti_block *block, size_t offset, size_t bytes)
+static void decommit(struct tti_arena *arena, const struct tti_arena_block *block, size_t offset, size_t bytes)
 {
     size_t granule = arena->granule;
     size_t first = offset / granule, end = (offset + bytes + granule - 1) / granule;
@@ -252,14 +249,14 @@ size_t tti_arena_default_bytes(int arenas)
     size_t most = space_left() / (size_t)(arenas > 0 ? arenas : 1);
     struct rlimit file; /* shared arenas are files, of a kind */
     if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur < most) most = (size_t)file.rlim_cur;
-    if (bytes <= most) return align_up(bytes, GRANULE_BYTES);
+    if (bytes <= most) return tti_round_up(bytes, GRANULE_BYTES);
     bytes = (size_t)1 << bin_of(most > 0 ? most : 1);
     return bytes > DEFAULT_LOW ? bytes : DEFAULT_LOW;
 }
 
 static tutti_status reserve(struct tti_mapping *mapping, size_t bytes, bool shared, tutti_error *error)
 {
-    if (bytes != 0) return tti_mapping_create(mapping, align_up(bytes, GRANULE_BYTES), shared, false, error);
+    if (bytes != 0) return tti_mapping_create(mapping, tti_round_up(bytes, GRANULE_BYTES), shared, false, error);
     bytes = tti_arena_default_bytes(1);
     for (;;) {
         tutti_status status = tti_mapping_create(mapping, bytes, shared, false, error);
@@ -273,10 +270,10 @@ static tutti_status build_index(struct tti_arena *arena, tutti_error *error)
     size_t bytes = arena->mapping.bytes;
     for (arena->granule = GRANULE_BYTES; bytes / arena->granule > GRANULES_MAX;) arena->granule *= 2;
     size_t granules = (bytes + arena->granule - 1) / arena->granule;
-    struct tti_block *all = tti_calloc(1, sizeof *all);
+    struct tti_arena_block *all = tti_calloc(1, sizeof *all);
     arena->blocks = all;
     arena->buckets = BUCKETS_FIRST;
-    arena->table = tti_calloc(arena->buckets, sizeof(struct tti_block *));
+    arena->table = tti_calloc(arena->buckets, sizeof(struct tti_arena_block *));
     arena->committed = tti_calloc((granules + 63) / 64, sizeof *arena->committed);
     if (all == NULL || arena->table == NULL || arena->committed == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for an arena's index ran out");
@@ -303,7 +300,7 @@ tutti_status tti_arena_create(struct tti_arena *arena, size_t bytes, bool shared
 void tti_arena_destroy(struct tti_arena *arena)
 {
     if (arena->mapping.base == NULL) return;
-    for (struct tti_block *block = arena->blocks, *after; block != NULL; block = after) {
+    for (struct tti_arena_block *block = arena->blocks, *after; block != NULL; block = after) {
         after = block->after;
         tti_free(block);
     }
@@ -317,7 +314,7 @@ void tti_arena_destroy(struct tti_arena *arena)
 /* ---- Allocating and freeing ------------------------------------------------------------------------------------ */
 
 /* Puts `fresh` after `block`, with the bytes of it from `offset` on. */
-static void split(struct tti_block *block, size_t offset, struct tti_block *fresh)
+static void split(struct tti_arena_block *block, size_t offset, struct tti_arena_block *fresh)
 {
     fresh->offset = offset;
     fresh->bytes = block->offset + block->bytes - offset;
@@ -329,11 +326,12 @@ static void split(struct tti_block *block, size_t offset, struct tti_block *fres
 }
 
 /* Takes [offset, offset + bytes) out of a free block. Either all happens, or memory ran out and nothing did. */
-static struct tti_block *carve(struct tti_arena *arena, struct tti_block *block, size_t offset, size_t bytes)
+static struct tti_arena_block *carve(struct tti_arena *arena, struct tti_arena_block *block, size_t offset,
+                                     size_t bytes)
 {
     bool has_front = offset > block->offset, has_tail = offset + bytes < block->offset + block->bytes;
-    struct tti_block *middle = has_front ? tti_calloc(1, sizeof *middle) : NULL;
-    struct tti_block *tail = has_tail ? tti_calloc(1, sizeof *tail) : NULL;
+    struct tti_arena_block *middle = has_front ? tti_calloc(1, sizeof *middle) : NULL;
+    struct tti_arena_block *tail = has_tail ? tti_calloc(1, sizeof *tail) : NULL;
     if ((has_front && middle == NULL) || (has_tail && tail == NULL)) {
         tti_free(middle);
         tti_free(tail);
@@ -365,15 +363,16 @@ static tutti_status exhausted(const struct tti_arena *arena, size_t bytes, tutti
 
 /* What is before it, up to where it is aligned, is committed with it, since that may be a part of its first large page, and
  * stays free. */
-static struct tti_block *take(struct tti_arena *arena, size_t bytes, size_t align, size_t shift, tutti_error *error)
+static struct tti_arena_block *take(struct tti_arena *arena, size_t bytes, size_t align, size_t shift,
+                                    tutti_error *error)
 {
-    struct tti_block *block = find_fit(arena, bytes + shift, align, BIN_TRIES);
+    struct tti_arena_block *block = find_fit(arena, bytes + shift, align, BIN_TRIES);
     if (block == NULL) block = find_fit(arena, bytes + shift, align, SIZE_MAX);
     if (block == NULL) {
         exhausted(arena, bytes, error);
         return NULL;
     }
-    size_t offset = align_up(block->offset, align);
+    size_t offset = tti_round_up(block->offset, align);
     if (commit(arena, offset, shift + bytes, error) != TUTTI_OK) {
         if (bytes > KEPT_BYTES) decommit(arena, block, offset, shift + bytes);
         return NULL;
@@ -400,11 +399,11 @@ void *tti_arena_alloc_shifted(struct tti_arena *arena, size_t bytes, size_t shif
         pthread_mutex_unlock(&arena->lock);
         return NULL;
     }
-    size_t align = bytes >= page ? page : LINE_BYTES, needed = align_up(bytes > 0 ? bytes : 1, align);
+    size_t align = bytes >= page ? page : LINE_BYTES, needed = tti_round_up(bytes > 0 ? bytes : 1, align);
     size_t wanted = bytes >= TTI_LARGE_PAGE ? TTI_LARGE_PAGE : align;
     if (bytes < page || find_fit(arena, needed + shift, wanted, BIN_TRIES) == NULL) shift = 0;
     if (find_fit(arena, needed + shift, wanted, BIN_TRIES) != NULL) align = wanted;
-    struct tti_block *block = take(arena, needed, align, shift, error);
+    struct tti_arena_block *block = take(arena, needed, align, shift, error);
     pthread_mutex_unlock(&arena->lock);
     if (block == NULL) return NULL;
     size_t begin = block->offset & ~(align - 1);
@@ -413,7 +412,7 @@ void *tti_arena_alloc_shifted(struct tti_arena *arena, size_t bytes, size_t shif
 }
 
 /* The block takes over the bytes of the one after it, which is in no bin any more. */
-static void absorb(struct tti_block *block, struct tti_block *gone)
+static void absorb(struct tti_arena_block *block, struct tti_arena_block *gone)
 {
     block->bytes += gone->bytes;
     block->after = gone->after;
@@ -421,10 +420,10 @@ static void absorb(struct tti_block *block, struct tti_block *gone)
     tti_free(gone);
 }
 
-static void release(struct tti_arena *arena, struct tti_block *block)
+static void release(struct tti_arena *arena, struct tti_arena_block *block)
 {
     size_t offset = block->offset, bytes = block->bytes;
-    struct tti_block *before = block->before, *after = block->after;
+    struct tti_arena_block *before = block->before, *after = block->after;
     if (after != NULL && after->state == BLOCK_FREE) {
         bin_remove(arena, after);
         absorb(block, after);
@@ -440,7 +439,7 @@ static void release(struct tti_arena *arena, struct tti_block *block)
 
 static tutti_status free_locked(struct tti_arena *arena, size_t offset)
 {
-    struct tti_block **link = table_find(arena, offset), *block = *link;
+    struct tti_arena_block **link = table_find(arena, offset), *block = *link;
     if (block == NULL || block->state == BLOCK_ABANDONED) return TUTTI_ERR_ARGUMENT;
     if (block->state == BLOCK_QUARANTINED) {
         block->state = BLOCK_ABANDONED;
@@ -469,7 +468,7 @@ size_t tti_arena_bytes(struct tti_arena *arena, const void *pointer)
 {
     if (!tti_arena_contains(arena, pointer, 1)) return 0;
     pthread_mutex_lock(&arena->lock);
-    const struct tti_block *block = *table_find(arena, (size_t)((const char *)pointer - arena->mapping.base));
+    const struct tti_arena_block *block = *table_find(arena, (size_t)((const char *)pointer - arena->mapping.base));
     size_t bytes = block == NULL || block->state == BLOCK_ABANDONED ? 0 : block->bytes;
     pthread_mutex_unlock(&arena->lock);
     return bytes;
@@ -481,7 +480,7 @@ void tti_arena_quarantine(struct tti_arena *arena, const void *pointer)
     if (!tti_arena_contains(arena, pointer, 1)) return;
     size_t offset = (size_t)((const char *)pointer - arena->mapping.base);
     pthread_mutex_lock(&arena->lock);
-    struct tti_block *block = arena->blocks;
+    struct tti_arena_block *block = arena->blocks;
     while (offset - block->offset >= block->bytes) block = block->after;
     if (block->state == BLOCK_USED) block->state = BLOCK_QUARANTINED;
     pthread_mutex_unlock(&arena->lock);

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 
 #include "base/alloc.h"
+#include "base/round.h"
 #include "base/status.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -132,7 +133,7 @@ static void *reserve_aligned(size_t bytes, int *flags)
     int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     char *room = mmap(NULL, bytes + TTI_LARGE_PAGE, PROT_NONE, nothing, -1, 0);
     if (room == MAP_FAILED) return NULL;
-    char *base = (char *)(((uintptr_t)room + TTI_LARGE_PAGE - 1) & ~(uintptr_t)(TTI_LARGE_PAGE - 1));
+    char *base = (char *)tti_round_up((uintptr_t)room, TTI_LARGE_PAGE);
     if (base > room) munmap(room, (size_t)(base - room));
     munmap(base + bytes, TTI_LARGE_PAGE - (size_t)(base - room));
     *flags |= MAP_FIXED;
@@ -141,8 +142,7 @@ static void *reserve_aligned(size_t bytes, int *flags)
 
 void tti_mapping_enlarge_pages(const struct tti_mapping *mapping, size_t offset, size_t bytes)
 {
-    size_t first = (offset + TTI_LARGE_PAGE - 1) & ~(TTI_LARGE_PAGE - 1),
-           end = (offset + bytes) & ~(TTI_LARGE_PAGE - 1);
+    size_t first = tti_round_up(offset, TTI_LARGE_PAGE), end = (offset + bytes) & ~(TTI_LARGE_PAGE - 1);
     if (mapping->fd >= 0 && first < end) madvise(mapping->base + first, end - first, MADV_COLLAPSE);
 }
 
@@ -177,7 +177,7 @@ tutti_status tti_mapping_create(struct tti_mapping *mapping, size_t bytes, bool 
 {
     *mapping = empty;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (bytes <= PTRDIFF_MAX) bytes = (bytes + page - 1) / page * page;
+    if (bytes <= PTRDIFF_MAX) bytes = tti_round_up(bytes, page);
     if (commit && bytes >= UNCHECKED_BYTES && bytes <= PTRDIFF_MAX) TTI_TRY(tti_memory_check(bytes, NULL, error));
     TTI_TRY(create(mapping, bytes, shared, error));
     if (!commit) return TUTTI_OK;

@@ -57,13 +57,13 @@ enum { TTI_ARENA_BINS = 64 };
 struct tti_arena {
     struct tti_mapping mapping;
     pthread_mutex_t lock;
-    struct tti_block *blocks;               /* all of the arena, in address order */
-    struct tti_block *bins[TTI_ARENA_BINS]; /* free blocks of 2^i bytes or more, less than 2^(i+1) */
-    struct tti_block **table;               /* allocated blocks by offset, chained */
-    size_t buckets, used;                   /* of the table: a power of two; blocks in it */
-    uint64_t *committed;                    /* one bit per granule */
-    size_t granule;                         /* bytes committed at a time: a power of two, 64 KiB or more */
-    size_t allowance;                       /* may be committed before the memory left is looked at again */
+    struct tti_arena_block *blocks;               /* all of the arena, in address order */
+    struct tti_arena_block *bins[TTI_ARENA_BINS]; /* free blocks of 2^i bytes or more, less than 2^(i+1) */
+    struct tti_arena_block **table;               /* allocated blocks by offset, chained */
+    size_t buckets, used;                         /* of the table: a power of two; blocks in it */
+    uint64_t *committed;                          /* one bit per granule */
+    size_t granule;                               /* bytes committed at a time: a power of two, 64 KiB or more */
+    size_t allowance;                             /* may be committed before the memory left is looked at again */
 };
 
 /* The size an arena gets unless one is asked for: as much as the machine has memory, or less, down to 64 MiB, where
@@ -77,8 +77,9 @@ void tti_arena_destroy(struct tti_arena *arena);
 void *tti_arena_alloc(struct tti_arena *arena, size_t bytes, tutti_error *error);
 /* The same, but from a page on it begins `shift` bytes, a multiple of 64, after one, unless there is no room for that. */
 void *tti_arena_alloc_shifted(struct tti_arena *arena, size_t bytes, size_t shift, tutti_error *error);
+/* Bytes that it was given with; 0: it was not. */
+size_t tti_arena_bytes(struct tti_arena *arena, const void *pointer);
 /* ERR_ARGUMENT when `pointer` was not given by this arena or was freed already. */
-size_t tti_arena_bytes(struct tti_arena *arena, const void *pointer); /* that it was given with; 0: it was not */
 tutti_status tti_arena_free(struct tti_arena *arena, void *pointer, tutti_error *error);
 /* The block stays allocated for ever: someone may still write to it. Unknown pointers are ignored. */
 void tti_arena_quarantine(struct tti_arena *arena, const void *pointer);

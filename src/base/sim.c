@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/coroutine.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/sim_stack.h"
 #include "base/status.h"
@@ -67,16 +68,9 @@ struct tti_sim {
 
 /* ---- The generator --------------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t value)
-{
-    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return value ^ (value >> 31);
-}
-
 uint64_t tti_sim_random(void)
 {
-    return mix(tti_sim->random += UINT64_C(0x9e3779b97f4a7c15));
+    return tti_stir(tti_sim->random += UINT64_C(0x9e3779b97f4a7c15));
 }
 
 static int64_t noise(struct tti_sim *sim)
@@ -266,7 +260,7 @@ void tti_sim_task_join(struct tti_sim_task *task)
 
 static struct tti_sim_task **bucket_of(const struct tti_sim *sim, const tti_bell *bell)
 {
-    return &sim->bells[mix((uint64_t)(uintptr_t)bell) & (sim->buckets - 1)];
+    return &sim->bells[tti_stir((uint64_t)(uintptr_t)bell) & (sim->buckets - 1)];
 }
 
 /* Without memory the chains grow instead. */
@@ -402,7 +396,7 @@ void *tti_sim_nowhere(size_t bytes)
 
 void tti_sim_note(uint64_t number)
 {
-    tti_sim->noted += mix(number);
+    tti_sim->noted += tti_stir(number);
 }
 
 bool tti_sim_move(uint64_t bytes)
@@ -435,7 +429,7 @@ static void happen(struct tti_sim *sim)
     sim->now_ns = event->time_ns;
     tti_sim_cancel(event);
     sim->events++;
-    sim->trace = mix(sim->trace + (uint64_t)sim->now_ns) ^ event->id;
+    sim->trace = tti_stir(sim->trace + (uint64_t)sim->now_ns) ^ event->id;
     event->fire(event);
 }
 
@@ -514,7 +508,7 @@ static struct tti_sim *make(const struct tti_sim_setup *setup)
     if (sim == NULL) return NULL;
     sim->setup = *setup;
     sim->now_ns = START_NS;
-    sim->random = mix(setup->seed);
+    sim->random = tti_stir(setup->seed);
     sim->began_ms = spent_ms();
     tti_stacks_init(&sim->stacks, setup->stack_bytes != 0 ? setup->stack_bytes : TTI_SIM_STACK_BYTES);
     sim->buckets = BELL_BUCKETS;

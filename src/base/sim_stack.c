@@ -2,6 +2,7 @@
 #include "base/sim_stack.h"
 
 #include "base/alloc.h"
+#include "base/round.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ struct tti_slab {
 void tti_stacks_init(struct tti_stacks *stacks, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    *stacks = (struct tti_stacks){.bytes = (bytes + page - 1) / page * page, .page = page};
+    *stacks = (struct tti_stacks){.bytes = tti_round_up(bytes, page), .page = page};
 }
 
 void tti_stacks_free(struct tti_stacks *stacks)

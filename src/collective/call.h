@@ -5,6 +5,7 @@
 #ifndef TTI_COLLECTIVE_CALL_H
 #define TTI_COLLECTIVE_CALL_H
 
+#include "base/hash.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -96,11 +97,6 @@ struct tti_call {
 uint64_t tti_call_digest(const struct tti_call *call);
 /* Chains a call onto the signature of all calls before it: a difference, once there, never goes away. The lowest bit is left
  * clear for the "private" mark of the entry word. */
-static inline uint64_t tti_mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ (hash >> 29);
-}
 static inline uint32_t tti_call_signature(uint32_t before, uint64_t digest)
 {
     return (uint32_t)(tti_mix((uint64_t)before << 32 | before, digest) >> 32) & ~UINT32_C(1);

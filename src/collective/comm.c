@@ -2,6 +2,7 @@
 #include "collective/comm.h"
 
 #include "base/alloc.h"
+#include "base/round.h"
 #include "base/status.h"
 #include "collective/local.h"
 #include "collective/message.h"
@@ -15,7 +16,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128, FEW = 8, CACHE_BYTES = 32 << 20 };
+enum {
+    BOUNCE_BYTES = 1 << 20,
+    BOUNCE_BYTES_CROWD = 1 << 18,
+    CROWD = 128,
+    FEW = 8,
+    CACHE_BYTES = 32 << 20,
+    PAGE_BYTES = 4096
+};
 
 /* ---- Forks ----------------------------------------------------------------------------------------------------- */
 
@@ -40,12 +48,7 @@ static size_t bounce_bytes(int size, bool small)
 {
     size_t least = (size_t)size * 2 * 64; /* two halves, a line for every receiver */
     size_t usual = size <= CROWD && !small ? BOUNCE_BYTES : BOUNCE_BYTES_CROWD;
-    return usual < least ? (least + 4095) / 4096 * 4096 : usual;
-}
-
-static size_t align(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
+    return usual < least ? tti_round_up(least, PAGE_BYTES) : usual;
 }
 
 struct layout {
@@ -72,13 +75,13 @@ static struct layout layout_of(int size, bool bounce, bool small)
 {
     size_t n = (size_t)size, window = window_most(size, small);
     struct layout layout;
-    layout.posts = align(sizeof(struct tti_area));
+    layout.posts = tti_whole_lines(sizeof(struct tti_area));
     layout.slots = layout.posts + n * sizeof(struct tti_post);
     layout.stages = layout.slots + n * window * slot_stride(window);
     layout.calls = layout.stages + n * TTI_STAGES_BYTES;
-    layout.tables = layout.calls + align(n * window * sizeof(struct tti_call));
-    layout.channels = layout.tables + align(n * 4 * n * sizeof(uint64_t));
-    layout.bounce = (layout.channels + align(n * n * sizeof(uint64_t)) + 4095) / 4096 * 4096;
+    layout.tables = layout.calls + tti_whole_lines(n * window * sizeof(struct tti_call));
+    layout.channels = layout.tables + tti_whole_lines(n * 4 * n * sizeof(uint64_t));
+    layout.bounce = tti_round_up(layout.channels + n * n * sizeof(uint64_t), PAGE_BYTES);
     layout.end = layout.bounce + (bounce ? n * bounce_bytes(size, small) : 0);
     return layout;
 }

@@ -2,6 +2,7 @@
 #include "collective/local.h"
 
 #include "base/alloc.h"
+#include "base/round.h"
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/net.h"
@@ -10,14 +11,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static size_t align(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 size_t tti_local_bytes(int count)
 {
-    return align(sizeof(struct tti_area)) + (size_t)count * sizeof(struct tti_local_post);
+    return tti_whole_lines(sizeof(struct tti_area)) + (size_t)count * sizeof(struct tti_local_post);
 }
 
 /* ---- Making and freeing ---------------------------------------------------------------------------------------- */
@@ -49,7 +45,7 @@ tutti_status tti_local_create(tutti_comm *comm, const struct tti_local_setup *se
     local->given = setup->given;
     local->owns_area = setup->owns;
     local->one_process = setup->one_process;
-    local->posts = (struct tti_local_post *)((char *)setup->area + align(sizeof(struct tti_area)));
+    local->posts = (struct tti_local_post *)((char *)setup->area + tti_whole_lines(sizeof(struct tti_area)));
     local->posts[local->place].pid = (int32_t)getpid();
     if (!tti_fence_setup()) atomic_store_explicit(&local->area->full_fences, 1, memory_order_seq_cst);
     comm->local = local;

@@ -444,23 +444,17 @@ struct tti_cost tti_plan_cost(const struct tti_plan *plan, const struct tti_shap
 
 /* ---- Telling plans apart --------------------------------------------------------------------------------------- */
 
-static uint64_t hash_number(uint64_t hash, uint64_t number)
-{
-    hash = (hash ^ number) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 29;
-}
-
 static uint64_t hash_region(uint64_t hash, const struct tti_region *region)
 {
-    return hash_number(hash_number(hash, (uint64_t)(uint32_t)region->rank << 8 | region->space), region->offset);
+    return tti_mix(tti_mix(hash, (uint64_t)(uint32_t)region->rank << 8 | region->space), region->offset);
 }
 
 static uint64_t hash_parts(uint64_t hash, const struct tti_part *parts, int count)
 {
     for (int i = 0; i < count; i++) {
         hash = hash_region(hash, &parts[i].at);
-        hash = hash_number(hash, (uint64_t)(uint32_t)parts[i].first << 32 | (uint32_t)parts[i].ranks);
-        hash = hash_number(hash, parts[i].partial);
+        hash = tti_mix(hash, (uint64_t)(uint32_t)parts[i].first << 32 | (uint32_t)parts[i].ranks);
+        hash = tti_mix(hash, parts[i].partial);
     }
     return hash;
 }
@@ -468,22 +462,22 @@ static uint64_t hash_parts(uint64_t hash, const struct tti_part *parts, int coun
 /* Of a step only those fields count that its kind has; the others hold anything. */
 uint64_t tti_plan_hash(const struct tti_plan *plan)
 {
-    uint64_t hash = hash_number(plan->count, plan->temp_bytes);
+    uint64_t hash = tti_mix(plan->count, plan->temp_bytes);
     for (size_t i = 0; i < plan->count; i++) {
         const struct tti_step *step = &plan->steps[i];
         enum tti_step_kind kind = (enum tti_step_kind)step->kind;
         bool sends = kind == TTI_STEP_SEND, receives = kind == TTI_STEP_RECV, folds = kind == TTI_STEP_FOLD;
         bool copies = kind == TTI_STEP_COPY, again = kind == TTI_STEP_AGAIN;
-        hash = hash_number(hash, (uint64_t)kind);
+        hash = tti_mix(hash, (uint64_t)kind);
         if (kind == TTI_STEP_ENTER || kind == TTI_STEP_LEAVE) continue;
-        if (sends || receives || kind == TTI_STEP_WAIT) hash = hash_number(hash, (uint32_t)step->peer);
-        if (!sends && !receives && !copies) hash = hash_number(hash, step->value);
-        if (sends || receives || copies || folds || again) hash = hash_number(hash, step->bytes);
+        if (sends || receives || kind == TTI_STEP_WAIT) hash = tti_mix(hash, (uint32_t)step->peer);
+        if (!sends && !receives && !copies) hash = tti_mix(hash, step->value);
+        if (sends || receives || copies || folds || again) hash = tti_mix(hash, step->bytes);
         if (sends || copies) hash = hash_region(hash, &step->source);
         if (receives || copies || folds) hash = hash_region(hash, &step->target);
-        if (folds || again) hash = hash_number(hash, (uint32_t)step->sources);
+        if (folds || again) hash = tti_mix(hash, (uint32_t)step->sources);
         if (folds) hash = hash_parts(hash, plan->parts + step->first, step->sources);
-        if (again) hash = hash_number(hash, step->first);
+        if (again) hash = tti_mix(hash, step->first);
     }
     return hash;
 }

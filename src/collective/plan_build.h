@@ -5,7 +5,13 @@
 #ifndef TTI_COLLECTIVE_PLAN_BUILD_H
 #define TTI_COLLECTIVE_PLAN_BUILD_H
 
+#include "base/round.h"
 #include "collective/plan.h"
+
+static inline struct tti_region tti_at(int rank, enum tti_space space, uint64_t offset)
+{
+    return (struct tti_region){rank, (uint32_t)space, offset};
+}
 
 void tti_add_enter(struct tti_plan *plan);
 void tti_add_publish(struct tti_plan *plan, uint32_t value);

@@ -19,11 +19,6 @@ static enum tti_store store_of(const struct tti_shape *shape)
     return tti_shape_reduces(shape) ? TTI_STREAMED : tti_store_past(footprint, fits);
 }
 
-static struct tti_region at(int rank, enum tti_space space, uint64_t offset)
-{
-    return (struct tti_region){rank, (uint32_t)space, offset};
-}
-
 /* Every rank fetches what is for it, beginning with its own block and then with its neighbour's, so that no two ranks
  * read from the same one at the same time. */
 static void pull(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
@@ -31,14 +26,16 @@ static void pull(struct tti_plan *plan, const struct tti_shape *shape, enum tti_
     for (int k = 0; k < shape->size; k++) {
         int from = (shape->rank + k) % shape->size;
         struct tti_flow flow = tti_flow_of(shape, from, shape->rank);
-        tti_add_copy(plan, at(shape->rank, TTI_OUT, flow.target), at(from, TTI_IN, flow.source), flow.bytes, store);
+        tti_add_copy(plan, tti_at(shape->rank, TTI_OUT, flow.target), tti_at(from, TTI_IN, flow.source), flow.bytes,
+                     store);
     }
 }
 
 static void push_to_root(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     struct tti_flow flow = tti_flow_of(shape, shape->rank, shape->root);
-    tti_add_copy(plan, at(shape->root, TTI_OUT, flow.target), at(shape->rank, TTI_IN, flow.source), flow.bytes, store);
+    tti_add_copy(plan, tti_at(shape->root, TTI_OUT, flow.target), tti_at(shape->rank, TTI_IN, flow.source), flow.bytes,
+                 store);
 }
 
 /* In place the root's own block does not move, and each rank copies its slice of all the others. */
@@ -50,8 +47,8 @@ static void share_root_blocks(struct tti_plan *plan, const struct tti_shape *sha
     for (int k = 0; k < shape->size; k++) {
         int peer = (shape->rank + k) % shape->size;
         uint64_t place = (uint64_t)peer * block + own.offset; /* in the root's buffer */
-        struct tti_region target = gathers ? at(shape->root, TTI_OUT, place) : at(peer, TTI_OUT, own.offset);
-        struct tti_region source = gathers ? at(peer, TTI_IN, own.offset) : at(shape->root, TTI_IN, place);
+        struct tti_region target = gathers ? tti_at(shape->root, TTI_OUT, place) : tti_at(peer, TTI_OUT, own.offset);
+        struct tti_region source = gathers ? tti_at(peer, TTI_IN, own.offset) : tti_at(shape->root, TTI_IN, place);
         if (peer != shape->root) tti_add_copy(plan, target, source, own.bytes, store);
     }
 }
@@ -63,16 +60,16 @@ static void exchange_in_place(struct tti_plan *plan, const struct tti_shape *sha
     for (int k = 1; k < shape->size; k++) {
         int peer = (shape->rank + k) % shape->size;
         struct tti_block half = tti_slice_of(block, shape->rank < peer ? 0 : 1, 2);
-        tti_add_exchange(plan, at(shape->rank, TTI_OUT, (uint64_t)peer * block + half.offset),
-                         at(peer, TTI_OUT, (uint64_t)shape->rank * block + half.offset), half.bytes);
+        tti_add_exchange(plan, tti_at(shape->rank, TTI_OUT, (uint64_t)peer * block + half.offset),
+                         tti_at(peer, TTI_OUT, (uint64_t)shape->rank * block + half.offset), half.bytes);
     }
 }
 
 static void reduce_own_block(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     struct tti_flow block = tti_reduce_block(shape, shape->rank);
-    tti_add_reduce(plan, at(shape->rank, TTI_OUT, 0), at(TTI_ALL, TTI_IN, block.source), shape->size, block.bytes,
-                   store);
+    tti_add_reduce(plan, tti_at(shape->rank, TTI_OUT, 0), tti_at(TTI_ALL, TTI_IN, block.source), shape->size,
+                   block.bytes, store);
 }
 
 void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape)
@@ -84,18 +81,19 @@ void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape)
     case TTI_ALL_REDUCE:
     case TTI_REDUCE: {
         int target = shape->kind == TTI_REDUCE ? shape->root : TTI_ALL;
-        tti_add_reduce(plan, at(target, TTI_OUT, own.offset), at(TTI_ALL, TTI_IN, own.offset), shape->size, own.bytes,
-                       store);
+        tti_add_reduce(plan, tti_at(target, TTI_OUT, own.offset), tti_at(TTI_ALL, TTI_IN, own.offset), shape->size,
+                       own.bytes, store);
         break;
     }
     case TTI_SCAN:
     case TTI_EXSCAN: tti_add_prefix(plan, own.offset, own.bytes, shape->kind == TTI_EXSCAN, store); break;
     case TTI_BROADCAST:
-        tti_add_copy(plan, at(TTI_ALL, TTI_OUT, own.offset), at(shape->root, TTI_IN, own.offset), own.bytes, store);
+        tti_add_copy(plan, tti_at(TTI_ALL, TTI_OUT, own.offset), tti_at(shape->root, TTI_IN, own.offset), own.bytes,
+                     store);
         break;
     case TTI_ALL_GATHER:
-        tti_add_copy(plan, at(TTI_ALL, TTI_OUT, (uint64_t)shape->rank * bytes), at(shape->rank, TTI_IN, 0), bytes,
-                     store);
+        tti_add_copy(plan, tti_at(TTI_ALL, TTI_OUT, (uint64_t)shape->rank * bytes), tti_at(shape->rank, TTI_IN, 0),
+                     bytes, store);
         break;
     case TTI_GATHER:
     case TTI_GATHER_V:
@@ -129,15 +127,16 @@ static void all_reduce_in_two_phases(struct tti_plan *plan, const struct tti_sha
 {
     uint64_t bytes = shape->count * shape->element;
     struct tti_block own = tti_slice_of(bytes, shape->rank, shape->size);
-    tti_add_reduce(plan, at(shape->rank, TTI_OUT, own.offset), at(TTI_ALL, TTI_IN, own.offset), shape->size, own.bytes,
-                   TTI_CACHED);
+    tti_add_reduce(plan, tti_at(shape->rank, TTI_OUT, own.offset), tti_at(TTI_ALL, TTI_IN, own.offset), shape->size,
+                   own.bytes, TTI_CACHED);
     tti_add_publish(plan, 1);
     for (int k = 1; k < shape->size; k++) {
         int from = (shape->rank + k) % shape->size;
         struct tti_block slice = tti_slice_of(bytes, from, shape->size);
         if (slice.bytes == 0) continue;
         tti_add_wait(plan, from, 1);
-        tti_add_copy(plan, at(shape->rank, TTI_OUT, slice.offset), at(from, TTI_OUT, slice.offset), slice.bytes, store);
+        tti_add_copy(plan, tti_at(shape->rank, TTI_OUT, slice.offset), tti_at(from, TTI_OUT, slice.offset), slice.bytes,
+                     store);
     }
 }
 
@@ -149,11 +148,11 @@ static void broadcast_by_attach(struct tti_plan *plan, const struct tti_shape *s
     if (!shape->in_place) {
         pull(plan, shape, store);
     } else if (shape->rank != shape->root) {
-        tti_add_copy(plan, at(shape->rank, TTI_OUT, 0), at(shape->root, TTI_IN, 0), share.offset, store);
+        tti_add_copy(plan, tti_at(shape->rank, TTI_OUT, 0), tti_at(shape->root, TTI_IN, 0), share.offset, store);
     } else {
         for (int k = 1; k < shape->size; k++)
-            tti_add_copy(plan, at((shape->root + k) % shape->size, TTI_OUT, share.offset),
-                         at(shape->root, TTI_IN, share.offset), share.bytes, store);
+            tti_add_copy(plan, tti_at((shape->root + k) % shape->size, TTI_OUT, share.offset),
+                         tti_at(shape->root, TTI_IN, share.offset), share.bytes, store);
     }
 }
 
@@ -165,7 +164,7 @@ void tti_build_attach(struct tti_plan *plan, const struct tti_shape *shape)
     case TTI_BROADCAST: broadcast_by_attach(plan, shape, store); break;
     case TTI_REDUCE:
         if (shape->rank == shape->root)
-            tti_add_reduce(plan, at(shape->root, TTI_OUT, 0), at(TTI_ALL, TTI_IN, 0), shape->size,
+            tti_add_reduce(plan, tti_at(shape->root, TTI_OUT, 0), tti_at(TTI_ALL, TTI_IN, 0), shape->size,
                            shape->count * shape->element, store);
         break;
     case TTI_REDUCE_SCATTER:

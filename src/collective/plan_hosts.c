@@ -86,14 +86,9 @@ struct work {
     int tree_count;
 };
 
-static struct tti_region at(int rank, enum tti_space space, uint64_t offset)
-{
-    return (struct tti_region){rank, (uint32_t)space, offset};
-}
-
 static struct tti_region own(const struct work *work, enum tti_space space, uint64_t offset)
 {
-    return at(work->shape->rank, space, offset);
+    return tti_at(work->shape->rank, space, offset);
 }
 
 static bool leads(const struct work *work)
@@ -120,8 +115,7 @@ static struct tti_block slice_of(const struct work *work, int slice)
 
 static uint64_t partial_bytes(const struct work *work, uint64_t bytes)
 {
-    uint64_t total = bytes / work->shape->element * work->shape->accumulator;
-    return (total + 63) / 64 * 64;
+    return tti_whole_lines(bytes / work->shape->element * work->shape->accumulator);
 }
 
 /* This host's contributions to `bytes` at `offset` of its ranks' inputs: one partial per subtree, from `temp` on. */
@@ -131,7 +125,7 @@ static void combine(struct work *work, uint64_t offset, uint64_t bytes, uint64_t
         const struct tti_subtree *tree = &work->trees[i];
         for (int k = 0; k < tree->ranks; k++)
             work->build.all[k] = (struct tti_part){
-                .at = at(tree->first + k, TTI_IN, offset), .first = tree->first + k, .ranks = 1};
+                .at = tti_at(tree->first + k, TTI_IN, offset), .first = tree->first + k, .ranks = 1};
         tti_add_fold(work->plan, own(work, TTI_TEMP, temp), work->build.all, tree->ranks, 0, bytes);
         temp += partial_bytes(work, bytes);
     }
@@ -170,8 +164,8 @@ static void fetch_slices(struct work *work, bool kept)
     for (int k = 0; k < work->slices; k++) {
         int slice = (work->place + k) % work->slices, leader = tti_rank_at(work->hosts, work->host, slice);
         struct tti_block block = slice_of(work, slice);
-        struct tti_region source = kept ? at(leader, TTI_TEMP, kept_at(work, slice))
-                                        : at(leader, TTI_OUT, block.offset);
+        struct tti_region source = kept ? tti_at(leader, TTI_TEMP, kept_at(work, slice))
+                                        : tti_at(leader, TTI_OUT, block.offset);
         if (leader != work->shape->rank)
             tti_add_copy(work->plan, own(work, TTI_OUT, block.offset), source, block.bytes, false);
     }
@@ -268,8 +262,8 @@ static void broadcast_phase(struct work *work, enum tti_phase phase)
     struct tti_block block = slice_of(work, work->place);
     if (shape->rank == shape->root) block = (struct tti_block){work->window.begin, work->window.bytes};
     if (phase == TTI_BEFORE && work->host == root_host && (leads(work) || shape->rank == shape->root))
-        tti_add_copy(work->plan, own(work, TTI_OUT, block.offset), at(shape->root, TTI_IN, block.offset), block.bytes,
-                     false);
+        tti_add_copy(work->plan, own(work, TTI_OUT, block.offset), tti_at(shape->root, TTI_IN, block.offset),
+                     block.bytes, false);
     block = slice_of(work, work->place);
     if (phase == TTI_BETWEEN && leads(work))
         tti_build_message_broadcast(&work->build, block.offset, block.bytes, root_host, TTI_OUT);
@@ -309,9 +303,9 @@ static void gather_phase(struct work *work, enum tti_phase phase)
         bool here = hosts->host_of[rank] == work->host, mine = rank == work->shape->rank;
         bool leads_it = leader == work->shape->rank;
         if (phase == TTI_BEFORE && here && (mine || leads_it))
-            tti_add_copy(work->plan, own(work, TTI_OUT, offset), at(rank, TTI_IN, begin), bytes, false);
+            tti_add_copy(work->plan, own(work, TTI_OUT, offset), tti_at(rank, TTI_IN, begin), bytes, false);
         if (phase == TTI_AFTER && !mine && !leads_it)
-            tti_add_copy(work->plan, own(work, TTI_OUT, offset), at(leader, TTI_OUT, offset), bytes, false);
+            tti_add_copy(work->plan, own(work, TTI_OUT, offset), tti_at(leader, TTI_OUT, offset), bytes, false);
     }
 }
 

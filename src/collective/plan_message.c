@@ -70,7 +70,7 @@ void tti_drain(struct tti_message_build *build, uint32_t sends)
 struct tti_region tti_temp(struct tti_message_build *build, uint64_t bytes)
 {
     struct tti_region region = tti_own(build, TTI_TEMP, build->temp);
-    build->temp += (bytes + 63) / 64 * 64;
+    build->temp += tti_whole_lines(bytes);
     if (build->temp > build->plan->temp_bytes) build->plan->temp_bytes = build->temp;
     return region;
 }

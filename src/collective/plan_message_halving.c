@@ -77,7 +77,7 @@ static struct tti_block cut(const struct piece_window *side, int member, int hal
 {
     struct tti_block block = {0, side->window.bytes};
     for (int i = 0; i < halvings; i++) {
-        uint64_t low = (block.bytes / 2 + 63) / 64 * 64;
+        uint64_t low = tti_whole_lines(block.bytes / 2);
         if (low > block.bytes) low = block.bytes;
         block.offset += member >> i & 1 ? low : 0;
         block.bytes = member >> i & 1 ? block.bytes - low : low;
@@ -259,7 +259,7 @@ static uint64_t window_bytes(const struct tti_message_build *build, uint64_t byt
     if (most < 4 * (uint64_t)build->shape->tuning->message_chunk)
         most = 4 * (uint64_t)build->shape->tuning->message_chunk;
     if (bytes <= most * SIDE_BY_SIDE) most = (bytes + SIDE_BY_SIDE - 1) / SIDE_BY_SIDE;
-    return (most + 63) / 64 * 64;
+    return tti_whole_lines(most);
 }
 
 void tti_build_halving(struct tti_message_build *build, uint64_t offset, uint64_t bytes)

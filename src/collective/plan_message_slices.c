@@ -82,7 +82,7 @@ static struct tti_region slot_at(const struct slices *slices, uint64_t c, uint64
 static uint64_t part_room(const struct slices *slices)
 {
     struct tti_part part = {.partial = !raw(slices->build)};
-    return (tti_part_bytes(slices->build, &part, slices->chunk) + 63) / 64 * 64;
+    return tti_whole_lines(tti_part_bytes(slices->build, &part, slices->chunk));
 }
 
 /* ---- Contributions --------------------------------------------------------------------------------------------- */
@@ -239,7 +239,7 @@ static void choose_chunk(struct slices *slices, uint64_t largest)
     if (chunk > room) chunk = room;
     if (two && chunk > ROUND) chunk = chunk / ROUND * ROUND;
     slices->chunk = chunk < 64 ? 64 : chunk / 64 * 64;
-    if (slices->chunk > largest) slices->chunk = largest < 64 ? 64 : (largest + 63) / 64 * 64;
+    if (slices->chunk > largest) slices->chunk = largest < 64 ? 64 : tti_whole_lines(largest);
     uint64_t chunks = (largest + slices->chunk - 1) / slices->chunk;
     uint64_t slot = (parts - 1) * part_room(slices), ahead = TEMP_CACHED / slot / 2;
     slices->ahead = ahead < AHEAD_LEAST ? AHEAD_LEAST : ahead < AHEAD_MOST ? ahead : AHEAD_MOST;
@@ -255,7 +255,7 @@ static void lay_out_slots(struct slices *slices)
     slices->sent_parts = others * room;
     slices->sent_result = slices->sent_parts + (makes_parts(build) ? (uint64_t)(build->members.count - 1) * room : 0);
     bool passes = slices->keep == TTI_TO_ROOT && build->members.me != slices->root;
-    slices->slot = slices->sent_result + (passes ? (slices->chunk + 63) / 64 * 64 : 0);
+    slices->slot = slices->sent_result + (passes ? tti_whole_lines(slices->chunk) : 0);
     slices->begin = tti_temp(build, slices->slots * slices->slot).offset;
 }
 

@@ -4,19 +4,14 @@
  */
 #include "nn/random.h"
 
+#include "base/hash.h"
 #include "nn/kernels.h"
 #include "nn/model.h"
 #include <string.h>
 
-/* FNV-1a over the name, stirred with the seed by the finalizer of splitmix64. */
 void tti_random_key(uint64_t seed, const char *name, uint32_t key[2])
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (const char *c = name; *c != '\0'; c++) hash = (hash ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
-    hash ^= seed * UINT64_C(0x9e3779b97f4a7c15);
-    hash = (hash ^ (hash >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    hash = (hash ^ (hash >> 27)) * UINT64_C(0x94d049bb133111eb);
-    hash ^= hash >> 31;
+    uint64_t hash = tti_stir(tti_hash_bytes(TTI_HASH_START, name, strlen(name)) ^ seed * UINT64_C(0x9e3779b97f4a7c15));
     key[0] = (uint32_t)hash;
     key[1] = (uint32_t)(hash >> 32);
 }

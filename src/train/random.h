@@ -6,15 +6,12 @@
 #ifndef TTI_TRAIN_RANDOM_H
 #define TTI_TRAIN_RANDOM_H
 
-#include <stdint.h>
+#include "base/hash.h"
 
-/* A bijection of 64 bits in which every input bit flips half of the output bits (the finalizer of splitmix64). */
+/* A bijection of 64 bits in which every input bit flips half of the output bits. */
 static inline uint64_t tti_scramble(uint64_t x)
 {
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
+    return tti_stir(x + UINT64_C(0x9e3779b97f4a7c15));
 }
 
 static inline uint64_t tti_draw(uint64_t key, uint64_t place)

@@ -2,6 +2,7 @@
 #include "transport/socket.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
 #include <arpa/inet.h>
@@ -245,12 +246,6 @@ void tti_host_name(char *name, size_t bytes)
     snprintf(name, bytes, "%s", known ? whole : "unnamed");
 }
 
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
-{
-    for (size_t i = 0; i < count; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u; /* FNV-1a */
-    return hash;
-}
-
 /* Kept once it was read: it is compared several times while joining, and must not change when descriptors run out. */
 uint64_t tti_system_here(void)
 {
@@ -261,7 +256,7 @@ uint64_t tti_system_here(void)
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t got = fd < 0 ? 0 : read(fd, boot, sizeof boot);
     if (fd >= 0) close(fd);
-    hash = hash_bytes(14695981039346656037u, boot, got > 0 ? (size_t)got : 0);
+    hash = tti_hash_bytes(TTI_HASH_START, boot, got > 0 ? (size_t)got : 0);
     if (got > 0) atomic_store_explicit(&known, hash, memory_order_relaxed);
     return hash;
 }
@@ -271,8 +266,8 @@ uint64_t tti_network_here(void)
     uint64_t hash = tti_system_here();
     struct stat space;
     if (stat("/proc/self/ns/net", &space) != 0) return hash;
-    hash = hash_bytes(hash, &space.st_ino, sizeof space.st_ino);
-    return hash_bytes(hash, &space.st_dev, sizeof space.st_dev);
+    hash = tti_hash_bytes(hash, &space.st_ino, sizeof space.st_ino);
+    return tti_hash_bytes(hash, &space.st_dev, sizeof space.st_dev);
 }
 
 int tti_poll_ms(int64_t deadline_ns)

@@ -6,6 +6,7 @@
 #include "world/wire.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "transport/socket.h"
 #include <errno.h>
 #include <poll.h>
@@ -31,13 +32,6 @@ static const size_t sizes[] = {
 
 /* ---- The job's socket ------------------------------------------------------------------------------------------ */
 
-static uint64_t hash_text(const char *text)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211u;
-    return hash;
-}
-
 /* A job whose name is too long for a socket goes by its hash; the hello's job tells two of those apart. */
 static socklen_t name_of(const char *job, struct sockaddr_un *address)
 {
@@ -48,7 +42,8 @@ static socklen_t name_of(const char *job, struct sockaddr_un *address)
     address->sun_family = AF_UNIX;
     int length = snprintf(name, room, "tutti-%lu-%s", user, job);
     if ((size_t)length >= room)
-        length = snprintf(name, room, "tutti-%lu-#%016llx", user, (unsigned long long)hash_text(job));
+        length = snprintf(name, room, "tutti-%lu-#%016llx", user,
+                          (unsigned long long)tti_hash_bytes(TTI_HASH_START, job, strlen(job)));
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 

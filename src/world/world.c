@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/options.h"
+#include "base/round.h"
 #include "base/sim.h"
 #include "base/status.h"
 #include "base/wait.h"
@@ -104,11 +105,6 @@ static tutti_status read_tuning(const struct tti_world *world, tutti_tuning *tun
     return TUTTI_OK;
 }
 
-static size_t align_up(size_t value, size_t align)
-{
-    return (value + align - 1) / align * align;
-}
-
 void tti_world_attach_segment(struct tti_world *world)
 {
     world->segment = (struct tti_segment *)world->segment_mapping.base;
@@ -118,7 +114,7 @@ void tti_world_attach_segment(struct tti_world *world)
 tutti_status tti_world_make_segment(struct tti_world *world, size_t area_bytes, bool shared, tutti_error *error)
 {
     size_t ranks = (size_t)world->size * sizeof(struct tti_rank_info);
-    size_t area_offset = align_up(sizeof(struct tti_segment) + ranks, AREA_ALIGN);
+    size_t area_offset = tti_round_up(sizeof(struct tti_segment) + ranks, AREA_ALIGN);
     tutti_tuning tuning;
     TTI_TRY(read_tuning(world, &tuning, error));
     if (area_bytes > PTRDIFF_MAX - area_offset)
