@@ -22,7 +22,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIVE = 255, DRAIN_MS = 2 };
+enum {
+    BUFFER_BYTES = 32768,     /* received at once of small frames */
+    SIDE_BUFFER_BYTES = 4096, /* the same on connections that carry chunks only */
+    DIRECT = 4,               /* with so many peers their sockets are read without asking epoll, */
+    OTHERS = 8,               /* those that nobody waits for once in so many times, */
+    LOOK = 64,                /* epoll is asked once in so many times, */
+    AWAKE = 512,              /* and no longer told of them when nobody has slept for so many times */
+    EVENTS = 64,
+    NEAR_BYTES = 512 << 10, /* on their way within a host: what the caches hold. More goes through memory, twice */
+    LIVE = 255,
+    DRAIN_MS = 2
+};
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
@@ -53,7 +64,7 @@ void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream)
 static bool tell_epoll_of_peer(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *peer)
 {
     bool good = true;
-    for (int i = 0; i < peer->stream_count && peer->state == TTI_TCP_CONNECTED; i++)
+    for (int i = 0; i < peer->stream_count && peer->connected; i++)
         if (!peer->streams[i].ended) good &= tell_epoll(tcp, how, peer, &peer->streams[i]);
     return good;
 }
@@ -108,7 +119,7 @@ static void keep_alive(int fd, int64_t heartbeat_ms)
 /* The system would let megabytes be on their way, which is right for a network and wrong where a copy is all there is. */
 static void keep_in_caches(int fd)
 {
-    int bytes = TTI_TCP_NEAR_BYTES;
+    int bytes = NEAR_BYTES;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
@@ -126,7 +137,7 @@ static void free_peer(struct tti_tcp_peer *peer)
 static bool fill_stream(struct tti_tcp_peer *peer, int index, int fd)
 {
     struct tti_tcp_stream *stream = &peer->streams[index];
-    uint32_t bytes = index == 0 ? TTI_TCP_BUFFER : TTI_TCP_SIDE_BUFFER;
+    uint32_t bytes = index == 0 ? BUFFER_BYTES : SIDE_BUFFER_BYTES;
     *stream = (struct tti_tcp_stream){.fd = fd, .index = (uint8_t)index, .buffer_bytes = bytes};
     stream->buffer = tti_calloc(1, bytes);
     return stream->buffer != NULL;
@@ -155,7 +166,7 @@ tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti
         keep_alive(peer->live_fd, tcp->heartbeat_ms);
         good &= add_watch(tcp, peer->live_fd, mark_of(peer, LIVE));
     }
-    peer->state = TTI_TCP_CONNECTED;
+    peer->connected = true;
     if (good && tcp->watched) good = tell_epoll_of_peer(tcp, EPOLL_CTL_ADD, peer);
     if (!good) {
         free_peer(peer);
@@ -164,7 +175,7 @@ tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti
     }
     tcp->peers[link->rank] = peer;
     tcp->connected[tcp->connected_count++] = link->rank;
-    tcp->direct = tcp->connected_count <= TTI_TCP_DIRECT;
+    tcp->direct = tcp->connected_count <= DIRECT;
     if (tcp->direct || tcp->watched) return TUTTI_OK;
     tcp->watched = tell_epoll_of_all(tcp, EPOLL_CTL_ADD);
     return tcp->watched ? TUTTI_OK : no_memory(error);
@@ -178,7 +189,7 @@ void tti_tcp_lose(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int system_err
     else
         snprintf(text, sizeof text, "the connection to rank %d on %s failed (%s)", peer->rank, peer->host,
                  strerror(system_errno));
-    peer->state = TTI_TCP_LOST;
+    peer->connected = false;
     tcp->prune = true;
     tti_tcp_drop_queue(tcp, peer, TUTTI_ERR_PEER_LOST);
     free_peer(peer);
@@ -225,7 +236,7 @@ static bool report_finished(struct tti_tcp *tcp)
 static bool check_failed(struct tti_tcp *tcp, struct tti_tcp_peer *peer, bool moved)
 {
     for (int i = 0; i < peer->stream_count && !moved; i++) moved = tti_tcp_receive(tcp, peer, &peer->streams[i]);
-    if (peer->state == TTI_TCP_CONNECTED && peer->send_errno != 0 && !moved) {
+    if (peer->connected && peer->send_errno != 0 && !moved) {
         tti_tcp_lose(tcp, peer, peer->send_errno, NULL);
         return true;
     }
@@ -237,7 +248,7 @@ static bool serve_peer(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
     bool moved = tti_tcp_receive(tcp, peer, &peer->streams[0]);
     for (int i = 1; i < peer->stream_count && peer->striped; i++)
         moved |= tti_tcp_receive(tcp, peer, &peer->streams[i]);
-    if (peer->first != NULL && peer->state == TTI_TCP_CONNECTED) moved |= tti_tcp_push(tcp, peer);
+    if (peer->first != NULL && peer->connected) moved |= tti_tcp_push(tcp, peer);
     return peer->send_errno == 0 ? moved : check_failed(tcp, peer, moved);
 }
 
@@ -247,7 +258,7 @@ static bool serve_event(struct tti_tcp *tcp, const struct epoll_event *event)
     struct tti_tcp_peer *peer = tcp->peers[event->data.u64 >> 8];
     int stream = (int)(event->data.u64 & 255);
     bool moved = false;
-    if (peer->state != TTI_TCP_CONNECTED) return false;
+    if (!peer->connected) return false;
     if (stream == LIVE) return check_live(tcp, peer);
     if ((event->events & EPOLLOUT) != 0) moved = tti_tcp_push(tcp, peer);
     if ((event->events & ~(uint32_t)EPOLLOUT) != 0) moved |= tti_tcp_receive(tcp, peer, &peer->streams[stream]);
@@ -256,9 +267,9 @@ static bool serve_event(struct tti_tcp *tcp, const struct epoll_event *event)
 
 static bool look(struct tti_tcp *tcp)
 {
-    struct epoll_event events[TTI_TCP_EVENTS];
+    struct epoll_event events[EVENTS];
     bool moved = false;
-    int count = epoll_wait(tcp->epoll_fd, events, TTI_TCP_EVENTS, 0);
+    int count = epoll_wait(tcp->epoll_fd, events, EVENTS, 0);
     for (int i = 0; i < count; i++) moved |= serve_event(tcp, &events[i]);
     tcp->look = false;
     return moved;
@@ -268,7 +279,7 @@ static void prune(struct tti_tcp *tcp)
 {
     int kept = 0;
     for (int i = 0; i < tcp->connected_count; i++)
-        if (tcp->peers[tcp->connected[i]]->state == TTI_TCP_CONNECTED) tcp->connected[kept++] = tcp->connected[i];
+        if (tcp->peers[tcp->connected[i]]->connected) tcp->connected[kept++] = tcp->connected[i];
     tcp->connected_count = kept;
     tcp->prune = false;
 }
@@ -276,7 +287,7 @@ static void prune(struct tti_tcp *tcp)
 /* A read that finds nothing is a system call for nothing: whom nobody waits for is read now and then. */
 static bool serve_few(struct tti_tcp *tcp, int awaited)
 {
-    bool moved = false, all = awaited == TTI_ANYBODY || ++tcp->polls % TTI_TCP_OTHERS == 0;
+    bool moved = false, all = awaited == TTI_ANYBODY || ++tcp->polls % OTHERS == 0;
     for (int i = 0; i < tcp->connected_count; i++) {
         struct tti_tcp_peer *peer = tcp->peers[tcp->connected[i]];
         if (all || peer->rank == awaited || peer->send_errno != 0)
@@ -284,8 +295,8 @@ static bool serve_few(struct tti_tcp *tcp, int awaited)
         else if (peer->first != NULL)
             moved |= tti_tcp_push(tcp, peer);
     }
-    if (++tcp->awake % TTI_TCP_LOOK == 0 || tcp->look) moved |= look(tcp);
-    if (tcp->awake >= TTI_TCP_AWAKE) stay_awake(tcp);
+    if (++tcp->awake % LOOK == 0 || tcp->look) moved |= look(tcp);
+    if (tcp->awake >= AWAKE) stay_awake(tcp);
     return moved;
 }
 
@@ -353,8 +364,8 @@ static bool has_unconfirmed(const struct tti_tcp_peer *peer)
 /* True when nothing more needs to be done for this peer. */
 static bool part_from(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
-    if (peer->state == TTI_TCP_CONNECTED) serve_peer(tcp, peer);
-    if (peer->state != TTI_TCP_CONNECTED) return true;
+    if (peer->connected) serve_peer(tcp, peer);
+    if (!peer->connected) return true;
     if (has_unsent(peer)) {
         tti_tcp_push(tcp, peer);
         return peer->send_errno != 0;
@@ -415,7 +426,7 @@ static void part(struct tti_transport *transport, int64_t timeout_ns)
     for (int i = 0; i < tcp->connected_count; i++) {
         struct tti_tcp_peer *peer = tcp->peers[tcp->connected[i]];
         tti_tcp_drop_queue(tcp, peer, TUTTI_ERR_TIMEOUT);
-        if (peer->state == TTI_TCP_CONNECTED) tti_tcp_lose(tcp, peer, 0, "was left");
+        if (peer->connected) tti_tcp_lose(tcp, peer, 0, "was left");
     }
     prune(tcp);
     while (report_finished(tcp)) {}

@@ -179,8 +179,7 @@ struct mesh {
     struct tti_tcp *const *endpoints;
     int count;
     int64_t deadline_ns;
-    struct pollfd *polled;
-    size_t room;
+    struct pollfd *polled; /* room for all that may be waited for */
     tutti_error *error;
 };
 
@@ -348,19 +347,19 @@ static tutti_status check_descriptors(const struct mesh *mesh)
 static tutti_status begin(struct mesh *mesh, const struct tti_key *key)
 {
     int64_t now_ns = tti_now_ns();
-    mesh->room = 0;
+    size_t room = 0;
     for (int e = 0; e < mesh->count; e++) {
         struct tti_tcp *tcp = mesh->endpoints[e];
         tti_proof_setup(&tcp->proof, key, tcp->job, tcp->epoch, tcp->base.rank, tcp->base.size);
-        mesh->room += TTI_LISTENERS + TTI_GUESTS;
+        room += TTI_LISTENERS + TTI_GUESTS;
         for (int i = 0; i < tcp->link_count; i++) {
             struct tti_tcp_link *link = &tcp->links[i];
             link->since_ns = now_ns;
-            mesh->room += (size_t)link->list.count + (size_t)link->fd_count; /* all addresses for the first only */
+            room += (size_t)link->list.count + (size_t)link->fd_count; /* all addresses for the first only */
             if (link->rank < tcp->base.rank) TTI_TRY(start_knock(tcp, link, 0, &link->list, mesh->error));
         }
     }
-    mesh->polled = tti_calloc(mesh->room, sizeof *mesh->polled);
+    mesh->polled = tti_calloc(room, sizeof *mesh->polled);
     if (mesh->polled != NULL) return TUTTI_OK;
     return tti_error_set(mesh->error, TUTTI_ERR_MEMORY, ENOMEM, "memory for connections ran out");
 }

@@ -10,20 +10,7 @@
 #include "transport/tcp_head.h"
 #include <stdatomic.h>
 
-enum {
-    TTI_TCP_BUFFER = 32768,     /* received at once of small frames */
-    TTI_TCP_SIDE_BUFFER = 4096, /* the same on connections that carry chunks only */
-    TTI_TCP_DIRECT = 4,         /* with so many peers their sockets are read without asking epoll */
-    TTI_TCP_OTHERS = 8,         /* and those that nobody waits for once in so many times */
-    TTI_TCP_LOOK = 64,          /* and epoll is asked once in so many times */
-    TTI_TCP_AWAKE = 512,        /* and no longer told of them when nobody has slept for so many times */
-    TTI_TCP_EVENTS = 64,
-    TTI_TCP_NEAR_BYTES =
-        512 << 10 /* on their way within a host: what the caches hold. More goes through memory, twice */
-};
 #define TTI_TCP_WAKE UINT64_MAX /* what epoll says of wake_fd, in place of a connection */
-#define TTI_TCP_CHUNK_BYTES ((uint64_t)256 << 10)
-#define TTI_TCP_STRIPE ((uint64_t)4 << 20) /* smaller frames are not striped: one connection is faster for them */
 
 /* One connection. What is being sent on it is one piece: a head and some data. */
 struct tti_tcp_stream {
@@ -44,11 +31,9 @@ struct tti_tcp_stream {
     uint64_t wants; /* data of the piece that have not come */
 };
 
-enum tti_tcp_state { TTI_TCP_ABSENT, TTI_TCP_CONNECTED, TTI_TCP_LOST };
-
 struct tti_tcp_peer {
     int rank;
-    enum tti_tcp_state state;
+    bool connected; /* else it is lost */
     int stream_count;
     struct tti_tcp_stream streams[TTI_TCP_STREAMS];
     int live_fd; /* carries nothing; -1: none */
@@ -97,8 +82,8 @@ struct tti_tcp {
     struct tti_tcp_peer **peers; /* by rank; NULL: not connected to */
     int *connected;              /* ranks that are, in order */
     int connected_count;
-    bool
-        direct; /* few enough to read their sockets without asking epoll, which costs the sender when it is told of them */
+    /* few enough to read their sockets without asking epoll, which costs the sender when it is told of them */
+    bool direct;
     int epoll_fd, wake_fd;
     atomic_int woken;
     unsigned polls, awake; /* progress() was called, and since somebody slept */

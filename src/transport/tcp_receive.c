@@ -136,7 +136,7 @@ static void take_data(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
 /* Takes what the buffer holds, up to a head that is not whole or must wait. */
 static void take_buffer(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
-    while (peer->state == TTI_TCP_CONNECTED && !stream->paused && stream->start < stream->end) {
+    while (peer->connected && !stream->paused && stream->start < stream->end) {
         if (stream->wants > 0)
             take_data(tcp, peer, stream);
         else if (stream->end - stream->start >= sizeof(struct tti_tcp_head))
@@ -144,7 +144,7 @@ static void take_buffer(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct t
         else
             break;
     }
-    if (peer->state != TTI_TCP_CONNECTED) return;
+    if (!peer->connected) return;
     if (stream->start == stream->end) {
         stream->start = stream->end = 0;
     } else if (stream->start > 0 && !stream->paused) { /* part of a head: to the front */
@@ -201,10 +201,9 @@ static bool read_once(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
 /* What waited in buffers need not be announced by the system again. */
 static void take_resumed(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
-    while (peer->resume && peer->state == TTI_TCP_CONNECTED) {
+    while (peer->resume && peer->connected) {
         peer->resume = false;
-        for (int i = 0; i < peer->stream_count && peer->state == TTI_TCP_CONNECTED; i++)
-            take_buffer(tcp, peer, &peer->streams[i]);
+        for (int i = 0; i < peer->stream_count && peer->connected; i++) take_buffer(tcp, peer, &peer->streams[i]);
     }
 }
 
@@ -213,7 +212,7 @@ bool tti_tcp_receive(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_
     bool moved = false;
     for (int reads = 0; reads < READS_AT_ONCE && !stream->paused && !stream->ended; reads++) {
         bool more = read_once(tcp, peer, stream, &moved);
-        if (peer->state != TTI_TCP_CONNECTED) break;
+        if (!peer->connected) break;
         if (stream->start < stream->end) take_buffer(tcp, peer, stream);
         if (!more) break;
     }

@@ -16,6 +16,8 @@
 
 enum { INLINE_BYTES = 2048 }; /* copied beside their head: one buffer is cheaper for the system than two */
 #define SENT_ALL UINT64_MAX   /* in tti_outgoing.sent: all pieces have been taken */
+#define CHUNK_BYTES ((uint64_t)256 << 10)
+#define STRIPED_FROM ((uint64_t)4 << 20) /* one connection is faster for smaller frames */
 
 static void finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_status status)
 {
@@ -61,7 +63,7 @@ static void fill_head(const struct tti_tcp *tcp, struct tti_tcp_stream *stream, 
 
 static bool is_striped(const struct tti_tcp_peer *peer, const struct tti_outgoing *outgoing)
 {
-    return peer->stream_count > 1 && outgoing->head.bytes >= TTI_TCP_STRIPE;
+    return peer->stream_count > 1 && outgoing->head.bytes >= STRIPED_FROM;
 }
 
 static void advance(struct tti_tcp_peer *peer)
@@ -72,27 +74,26 @@ static void advance(struct tti_tcp_peer *peer)
     peer->send_number++;
 }
 
-static bool take_head(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+static void take_head(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
     struct tti_outgoing *outgoing = peer->next;
     bool striped = is_striped(peer, outgoing);
     fill_head(tcp, stream, striped ? TTI_TCP_STRIPED : TTI_TCP_FRAME, peer->send_number, &outgoing->head);
     if (striped) {
         peer->announced = true; /* the head is a copy: the frame may end before it has been taken */
-        return true;
+        return;
     }
     stream->of = outgoing;
     stream->data = outgoing->data;
     stream->data_left = outgoing->head.bytes;
     advance(peer);
-    return true;
 }
 
-static bool take_chunk(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
+static void take_chunk(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
     struct tti_outgoing *outgoing = peer->next;
     uint64_t left = outgoing->head.bytes - peer->given;
-    uint64_t bytes = left < TTI_TCP_CHUNK_BYTES ? left : TTI_TCP_CHUNK_BYTES;
+    uint64_t bytes = left < CHUNK_BYTES ? left : CHUNK_BYTES;
     struct tti_frame_head chunk = {.value = peer->given, .bytes = bytes};
     fill_head(tcp, stream, TTI_TCP_CHUNK, peer->send_number, &chunk);
     stream->of = outgoing;
@@ -100,15 +101,17 @@ static bool take_chunk(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tt
     stream->data_left = bytes;
     peer->given += bytes;
     if (peer->given == outgoing->head.bytes) advance(peer);
-    return true;
 }
 
 /* The next piece for this connection; false: there is none. */
 static bool take_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
-    if (peer->next == NULL) return false;
-    if (peer->announced) return take_chunk(tcp, peer, stream);
-    return stream->index == 0 && take_head(tcp, peer, stream);
+    if (peer->next == NULL || (!peer->announced && stream->index != 0)) return false;
+    if (peer->announced)
+        take_chunk(tcp, peer, stream);
+    else
+        take_head(tcp, peer, stream);
+    return true;
 }
 
 /* ---- The system ------------------------------------------------------------------------------------------------ */
@@ -201,7 +204,7 @@ bool tti_tcp_send(struct tti_transport *transport, int rank, struct tti_outgoing
     struct tti_tcp_peer *peer = tcp->peers[rank];
     outgoing->next = NULL;
     outgoing->sent = 0;
-    if (peer == NULL || peer->state != TTI_TCP_CONNECTED || peer->send_errno != 0) {
+    if (peer == NULL || !peer->connected || peer->send_errno != 0) {
         finish(tcp, outgoing, TUTTI_ERR_PEER_LOST);
         return false;
     }
@@ -227,7 +230,7 @@ void tti_tcp_say_goodbye(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
     static const struct tti_frame_head nothing;
     struct tti_tcp_stream *stream = &peer->streams[0];
-    if (peer->state != TTI_TCP_CONNECTED || peer->send_errno != 0 || peer->first != NULL) return;
+    if (!peer->connected || peer->send_errno != 0 || peer->first != NULL) return;
     fill_head(tcp, stream, TTI_TCP_GOODBYE, peer->send_number, &nothing);
     push_stream(tcp, peer, stream);
 }
