@@ -42,7 +42,7 @@ struct tti_world *rank_join(const struct part *part, struct report *report)
     tutti_options options = rank_options(part);
     struct tti_world *world = NULL;
     int64_t start = tti_now_ns();
-    struct tti_member member = {part->job, part->rank, part->size, 1, NULL};
+    struct tti_member member = {.job = part->job, .process = part->rank, .process_count = part->size, .ranks_each = 1};
     report->status = tti_world_join(&member, &options, part->area_bytes, &world, &report->error);
     report->took_ns = tti_now_ns() - start;
     return world;

@@ -181,6 +181,27 @@ static void test_different(const char *transport, int64_t host_processes, int od
     }
 }
 
+/* On several hosts one has no room for its arena: all are told which, by its number in the job. */
+static void test_no_room(int host_processes)
+{
+    struct host_part parts[4];
+    struct host_report reports[4];
+    char who[128];
+    next_job();
+    for (int i = 0; i < 4; i++) {
+        parts[i] = part_of(i, 4, 1, "auto");
+        parts[i].options.host_processes = host_processes;
+    }
+    parts[3].options.arena_bytes = INT64_C(1) << 50;
+    run_processes(parts, reports, 4);
+    snprintf(who, sizeof who, "rank 3 could not join job %s: 1.0 PiB", job);
+    CHECK(reports[3].status == TUTTI_ERR_LIMIT && reports[3].error.rank == 3);
+    for (int i = 0; i < 3; i++) {
+        CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], who));
+        CHECK(reports[i].error.rank == i && reports[i].error.peer == 3);
+    }
+}
+
 static void test_failures(void)
 {
     struct host_part parts[3];
@@ -193,6 +214,7 @@ static void test_failures(void)
     CHECK(reports[2].status == TUTTI_ERR_OPTION && says(&reports[2], "avian"));
     for (int i = 0; i < 2; i++) CHECK(reports[i].status == TUTTI_ERR_JOIN && says(&reports[i], "rank 2 of job"));
     for (int bad = 0; bad < 3; bad += 2) test_unable(bad);
+    for (int host_processes = 1; host_processes <= 2; host_processes++) test_no_room(host_processes);
 
     next_job();
     for (int i = 0; i < 3; i++) parts[i] = part_of(i, 3, 1 + (i == 1), "tcp");

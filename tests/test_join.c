@@ -70,7 +70,8 @@ static void test_alone(void)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tutti_options options = rank_options(&part);
         tutti_error error;
-        struct tti_member member = {bad[i].job, bad[i].rank, bad[i].size, 1, NULL};
+        struct tti_member member = {
+            .job = bad[i].job, .process = bad[i].rank, .process_count = bad[i].size, .ranks_each = 1};
         CHECK(tti_world_join(&member, &options, 1, &world, &error) == TUTTI_ERR_ARGUMENT);
         CHECK(world == NULL && error.text[0] != '\0');
     }

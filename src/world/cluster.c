@@ -333,18 +333,46 @@ static void place_here(struct joining *joining)
 
 /* ---- Worlds and connections ------------------------------------------------------------------------------------ */
 
+/* The numbers of the first ranks of this host's processes. */
+static int *list_firsts(const struct joining *joining)
+{
+    const struct tti_cluster *cluster = joining->cluster;
+    int *firsts = tti_calloc((size_t)joining->local_count, sizeof *firsts), count = 0;
+    for (int process = 0; firsts != NULL && process < cluster->process_count; process++)
+        if (joining->hosts[process] == joining->hosts[cluster->process])
+            firsts[count++] = process * cluster->ranks_each;
+    return firsts;
+}
+
+/* The processes of a host are a job of their own there; in words they are what they are in the whole. */
+static tutti_status join_host(struct joining *joining, size_t area_bytes, struct tti_world **world)
+{
+    const struct tti_cluster *cluster = joining->cluster;
+    struct tti_member member = {.job = cluster->job,
+                                .process = joining->local,
+                                .process_count = joining->local_count,
+                                .ranks_each = cluster->ranks_each,
+                                .apart = joining->networked ? NULL : &joining->apart};
+    if (cluster->host_count == 1) return tti_world_join(&member, joining->options, area_bytes, world, joining->error);
+    char job[TTI_WIRE_JOB];
+    int *firsts = list_firsts(joining);
+    if (firsts == NULL) return no_memory(joining);
+    snprintf(job, sizeof job, "%s.host%d", cluster->job, joining->hosts[cluster->process]);
+    member.job = job;
+    member.title = cluster->job;
+    member.firsts = firsts;
+    tutti_status status = tti_world_join(&member, joining->options, area_bytes, world, joining->error);
+    tti_free(firsts);
+    return status;
+}
+
 static tutti_status join_world(struct joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
-    char job[TTI_WIRE_JOB];
-    snprintf(job, sizeof job, "%s", cluster->job);
-    if (cluster->host_count > 1) snprintf(job, sizeof job, "%s.host%d", cluster->job, joining->hosts[cluster->process]);
-    struct tti_member member = {job, joining->local, joining->local_count, cluster->ranks_each,
-                                joining->networked ? NULL : &joining->apart};
     int size = joining->local_count * cluster->ranks_each;
     size_t bytes = joining->area_bytes(joining->options, size, joining->local_count > 1);
     struct tti_world *world;
-    TTI_TRY(tti_world_join(&member, joining->options, bytes, &world, joining->error));
+    TTI_TRY(join_host(joining, bytes, &world));
     snprintf(world->job, sizeof world->job, "%s", cluster->job);
     for (int i = 0; i < cluster->ranks_each; i++) cluster->seats[i].world = world;
     for (int rank = 0; rank < cluster->size; rank++)
@@ -517,6 +545,18 @@ static tutti_status form(struct joining *joining)
     return joining->traces ? compare_clocks(joining) : TUTTI_OK;
 }
 
+/* This process's own trouble by its name, anything else as it is. */
+static void tell_others(const struct joining *joining)
+{
+    tutti_error told = *joining->error;
+    if (told.status != TUTTI_ERR_JOIN) {
+        told.peer = joining->cluster->seats[0].rank;
+        tti_error_set(&told, TUTTI_ERR_JOIN, 0, "rank %d could not join job %.64s: %.300s", told.peer,
+                      joining->cluster->job, joining->error->text);
+    }
+    tti_meeting_abandon(joining->meeting, &told);
+}
+
 static tutti_status join(struct joining *joining)
 {
     TTI_TRY(prepare(joining));
@@ -526,7 +566,7 @@ static tutti_status join(struct joining *joining)
     }
     TTI_TRY(open_meeting(joining));
     tutti_status status = form(joining);
-    if (status != TUTTI_OK) tti_meeting_abandon(joining->meeting, joining->error);
+    if (status != TUTTI_OK) tell_others(joining);
     return status;
 }
 

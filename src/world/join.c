@@ -21,10 +21,16 @@ enum { SPARE_FDS = 16, SIZE_MOST = 65536 };
 
 /* ---- Errors ---------------------------------------------------------------------------------------------------- */
 
+int tti_join_first(const struct tti_join *join, int process)
+{
+    bool known = join->firsts != NULL && process >= 0 && process < join->process_count;
+    return known ? join->firsts[process] : process * join->ranks_each;
+}
+
 struct tti_join_name tti_join_name(const struct tti_join *join, int process)
 {
     struct tti_join_name name;
-    int first = process * join->ranks_each, last = first + join->ranks_each - 1;
+    int first = tti_join_first(join, process), last = first + join->ranks_each - 1;
     if (first == last)
         snprintf(name.text, sizeof name.text, "rank %d", first);
     else
@@ -39,7 +45,7 @@ tutti_status tti_join_fail(struct tti_join *join, int process, const char *forma
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    join->error->peer = process < 0 ? -1 : process * join->ranks_each;
+    join->error->peer = process < 0 ? -1 : tti_join_first(join, process);
     return tti_error_set(join->error, TUTTI_ERR_JOIN, 0, "%s", text);
 }
 
@@ -47,11 +53,11 @@ tutti_status tti_join_socket_failed(struct tti_join *join, int why)
 {
     struct rlimit limit = {0, 0};
     if (why != EMFILE && why != ENFILE && why != ETOOMANYREFS)
-        return tti_error_set(join->error, TUTTI_ERR_SYSTEM, why, "the socket of job %s failed", join->job);
+        return tti_error_set(join->error, TUTTI_ERR_SYSTEM, why, "the socket of job %s failed", join->title);
     getrlimit(RLIMIT_NOFILE, &limit);
     return tti_error_set(join->error, TUTTI_ERR_LIMIT, why,
                          "file descriptors ran out while joining job %s; the limit is %llu: raise it (ulimit -n)",
-                         join->job, (unsigned long long)limit.rlim_cur);
+                         join->title, (unsigned long long)limit.rlim_cur);
 }
 
 void tti_join_error_to_verdict(const tutti_error *error, struct tti_wire_verdict *verdict)
@@ -167,7 +173,7 @@ tutti_status tti_join_watch(struct tti_join *join, int process, int pid)
     if (watched->pidfd >= 0) return TUTTI_OK;
     if (errno == ESRCH)
         return tti_join_fail(join, process, "%s (process %d) ended while job %s was being joined",
-                             tti_join_name(join, process).text, pid, join->job);
+                             tti_join_name(join, process).text, pid, join->title);
     if (errno == EMFILE || errno == ENFILE) return tti_join_socket_failed(join, errno);
     return tti_error_set(join->error, TUTTI_ERR_SYSTEM, errno, "%s (process %d) cannot be watched",
                          tti_join_name(join, process).text, pid);
@@ -213,21 +219,22 @@ tutti_status tti_world_join(const struct tti_member *member, const tutti_options
 {
     *world = NULL;
     memset(error, 0, sizeof *error);
-    error->rank = member->process * member->ranks_each;
     error->peer = -1;
     snprintf(error->operation, sizeof error->operation, "join");
-    TTI_TRY(check_member(member, error));
-    if (member->process_count == 1) return join_alone(member, options, area_bytes, world, error);
-
     struct tti_join join = {.job = member->job,
+                            .title = member->title != NULL ? member->title : member->job,
                             .process = member->process,
                             .process_count = member->process_count,
                             .ranks_each = member->ranks_each,
+                            .firsts = member->firsts,
                             .area_bytes = area_bytes,
                             .apart = member->apart,
                             .options = options,
                             .deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000,
                             .error = error};
+    error->rank = tti_join_first(&join, join.process);
+    TTI_TRY(check_member(member, error));
+    if (member->process_count == 1) return join_alone(member, options, area_bytes, world, error);
     tti_board_open(&join.board, options->board, member->job, member->process_count, member->ranks_each);
     tutti_status status = join.process == 0 ? tti_join_root(&join) : tti_join_member(&join);
     tti_board_close(&join.board);

@@ -10,8 +10,9 @@
 #include "world/world.h"
 
 struct tti_join {
-    const char *job;
+    const char *job, *title;
     int process, process_count, ranks_each; /* as in struct tti_member; process 0 is the root */
+    const int *firsts;
     size_t area_bytes;
     const struct tti_apart *apart; /* as in struct tti_member */
     const tutti_options *options;
@@ -37,6 +38,8 @@ int tti_join_complain(const struct tti_join *join, int fd, struct tti_wire_verdi
 tutti_status tti_join_map_arena(struct tti_join *join, int process, int fd, uint64_t bytes);
 tutti_status tti_join_watch(struct tti_join *join, int process, int pid);
 
+/* The number of a process's first rank, for words. */
+int tti_join_first(const struct tti_join *join, int process);
 /* "rank 3", or "ranks 6 to 7" where a process has several. */
 struct tti_join_name {
     char text[40];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The join as every process but the root sees it: go to the root, map what it sends, wait for its verdict. To people the
- * root is rank 0, its first rank.
+ * root is its first rank, rank 0 of the job unless that is on another host.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -31,11 +31,11 @@ static tutti_status nobody_there(struct tti_join *join, int why)
 {
     if (why == EACCES)
         return tti_join_fail(join, 0, "the socket of job %s belongs to another user; start all ranks as one user",
-                             join->job);
+                             join->title);
     return tti_join_fail(join, 0,
-                         "rank 0 has not opened job %s's socket within %lld ms; is it running with the same job name, "
+                         "rank %d has not opened job %s's socket within %lld ms; is it running with the same job name, "
                          "user and TUTTI_TRANSPORT, or had it given up before?",
-                         join->job, (long long)join->options->join_timeout_ms);
+                         tti_join_first(join, 0), join->title, (long long)join->options->join_timeout_ms);
 }
 
 static bool may_come(int why)
@@ -60,21 +60,27 @@ static tutti_status reach_root(struct tti_join *join, int *fd)
 
 static tutti_status root_gone(struct member *member)
 {
-    return tti_join_fail(member->join, 0, "rank 0 ended while job %s was being joined", member->join->job);
+    struct tti_join *join = member->join;
+    return tti_join_fail(join, 0, "rank %d ended while job %s was being joined", tti_join_first(join, 0), join->title);
+}
+
+static tutti_status unexpected(struct tti_join *join)
+{
+    return tti_join_fail(join, 0, "rank %d of job %s sent something unexpected", tti_join_first(join, 0), join->title);
 }
 
 static tutti_status take_segment(struct member *member, struct tti_wire_packet *packet)
 {
     struct tti_join *join = member->join;
     struct tti_world *world = join->world;
-    if (packet->fd_count != 1 || world->segment != NULL)
-        return tti_join_fail(join, 0, "rank 0 of job %s sent something unexpected", join->job);
+    if (packet->fd_count != 1 || world->segment != NULL) return unexpected(join);
     packet->fd_count = 0; /* the mapping has it now */
     TTI_TRY(
         tti_mapping_open(&world->segment_mapping, packet->fds[0], (size_t)packet->as.world.segment_bytes, join->error));
     tti_mapping_close_fd(&world->segment_mapping);
     if (!tti_world_segment_fits(world, join->area_bytes))
-        return tti_join_fail(join, 0, "rank 0 of job %s runs another version of the library", join->job);
+        return tti_join_fail(join, 0, "rank %d of job %s runs another version of the library", tti_join_first(join, 0),
+                             join->title);
     tti_world_attach_segment(world);
     return TUTTI_OK;
 }
@@ -118,7 +124,7 @@ static tutti_status take_arenas(struct member *member, struct tti_wire_packet *p
     const struct tti_wire_arenas *arenas = &packet->as.arenas;
     if (arenas->first != member->mapped || arenas->count != packet->fd_count || join->world->segment == NULL ||
         arenas->count > join->process_count - arenas->first)
-        return tti_join_fail(join, 0, "rank 0 of job %s sent something unexpected", join->job);
+        return unexpected(join);
     for (int i = 0; i < arenas->count; i++)
         TTI_TRY(take_arena(member, &packet->fds[i], arenas->processes[i].bytes, arenas->processes[i].pid));
     if (member->mapped < join->process_count) return TUTTI_OK;
@@ -131,8 +137,7 @@ static tutti_status take_arenas(struct member *member, struct tti_wire_packet *p
 static tutti_status take_verdict(struct member *member, const struct tti_wire_verdict *verdict)
 {
     if (verdict->status != TUTTI_OK) return tti_join_take_verdict(member->join, verdict);
-    if (member->mapped < member->join->process_count)
-        return tti_join_fail(member->join, 0, "rank 0 of job %s sent something unexpected", member->join->job);
+    if (member->mapped < member->join->process_count) return unexpected(member->join);
     member->done = true;
     return TUTTI_OK;
 }
@@ -141,13 +146,13 @@ static tutti_status take_packet(struct member *member, struct tti_wire_packet *p
 {
     struct tti_join *join = member->join;
     if (packet->as.head.version != TTI_WIRE_VERSION)
-        return tti_join_fail(join, 0, "rank 0 of job %s runs another version of the library (protocol %u, here %d)",
-                             join->job, packet->as.head.version, TTI_WIRE_VERSION);
+        return tti_join_fail(join, 0, "rank %d of job %s runs another version of the library (protocol %u, here %d)",
+                             tti_join_first(join, 0), join->title, packet->as.head.version, TTI_WIRE_VERSION);
     switch (packet->as.head.kind) {
     case TTI_WIRE_WORLD: return take_segment(member, packet);
     case TTI_WIRE_ARENAS: return take_arenas(member, packet);
     case TTI_WIRE_VERDICT: return take_verdict(member, &packet->as.verdict);
-    default: return tti_join_fail(join, 0, "rank 0 of job %s sent something unexpected", join->job);
+    default: return unexpected(join);
     }
 }
 
@@ -157,8 +162,8 @@ static tutti_status next_packet(struct member *member)
     struct tti_wire_packet packet;
     int why = tti_poll_until(member->fd, POLLIN, join->deadline_ns + GRACE_NS);
     if (why == ETIMEDOUT)
-        return tti_join_fail(join, 0, "rank 0 has not answered within %lld ms while job %s was being joined",
-                             (long long)join->options->join_timeout_ms, join->job);
+        return tti_join_fail(join, 0, "rank %d has not answered within %lld ms while job %s was being joined",
+                             tti_join_first(join, 0), (long long)join->options->join_timeout_ms, join->title);
     if (why == 0) why = tti_wire_receive(member->fd, &packet);
     if (why == EAGAIN) return TUTTI_OK;
     if (why == EPIPE) return root_gone(member);

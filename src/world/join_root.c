@@ -50,11 +50,11 @@ static tutti_status check_sizes(struct root *root, const struct tti_wire_hello *
         return tti_join_fail(
             join, hello->process,
             "rank %d says that job %s has %d ranks, rank 0 says %d; start all ranks with the same number",
-            hello->process, join->job, hello->process_count, join->process_count);
+            hello->process, join->title, hello->process_count, join->process_count);
     if (hello->ranks_each != join->ranks_each)
         return tti_join_fail(join, hello->process,
                              "process %d of job %s brings %d ranks, process 0 %d; TUTTI_RANKS must be the same for all",
-                             hello->process, join->job, hello->ranks_each, join->ranks_each);
+                             hello->process, join->title, hello->ranks_each, join->ranks_each);
     return TUTTI_OK;
 }
 
@@ -64,7 +64,7 @@ static tutti_status check_place(struct root *root, const struct tti_wire_hello *
     int process = hello->process;
     TTI_TRY(check_sizes(root, hello));
     if (process < 0 || process >= join->process_count)
-        return tti_join_fail(join, process, "rank %d is not one of job %s's %d ranks", process, join->job,
+        return tti_join_fail(join, process, "rank %d is not one of job %s's %d ranks", process, join->title,
                              join->process_count);
     if (process != 0 && root->members[process].fd < 0) return TUTTI_OK;
     bool one = join->ranks_each == 1;
@@ -72,7 +72,7 @@ static tutti_status check_place(struct root *root, const struct tti_wire_hello *
         join, process,
         "%s of job %s %s taken twice, by process %d and process %d; each rank needs a number of its own, and each of "
         "several jobs at the same time a name of its own",
-        tti_join_name(join, process).text, join->job, one ? "is" : "are",
+        tti_join_name(join, process).text, join->title, one ? "is" : "are",
         process == 0 ? (int)getpid() : root->members[process].pid, hello->pid);
 }
 
@@ -84,17 +84,18 @@ static tutti_status check_hello(struct root *root, int fd, const struct tti_wire
     TTI_TRY(check_place(root, hello));
     struct tti_join_name name = tti_join_name(join, hello->process);
     if (trouble->status != TUTTI_OK)
-        return tti_join_fail(join, hello->process, "%s could not join job %s: %.*s", name.text, join->job,
+        return tti_join_fail(join, hello->process, "%s could not join job %s: %.*s", name.text, join->title,
                              (int)sizeof trouble->text - 1, trouble->text);
     if (hello->area_bytes != join->area_bytes)
         return tti_join_fail(join, hello->process,
-                             "%s of job %s runs another version of the library than rank 0 (a control area of "
+                             "%s of job %s runs another version of the library than rank %d (a control area of "
                              "%llu bytes, not %zu)",
-                             name.text, join->job, (unsigned long long)hello->area_bytes, join->area_bytes);
+                             name.text, join->title, tti_join_first(join, 0), (unsigned long long)hello->area_bytes,
+                             join->area_bytes);
     if (tti_wire_peer_pid(fd) != hello->pid)
         return tti_join_fail(join, hello->process,
-                             "%s of job %s: in another pid namespace than rank 0; its death could not be seen",
-                             name.text, join->job);
+                             "%s of job %s: in another pid namespace than rank %d; its death could not be seen",
+                             name.text, join->title, tti_join_first(join, 0));
     return TUTTI_OK;
 }
 
@@ -111,7 +112,7 @@ static void admit(struct root *root, int fd, struct tti_wire_packet *packet)
 static void send_away(struct root *root, int fd)
 {
     struct tti_wire_verdict verdict = {.status = TUTTI_ERR_JOIN, .peer = 0};
-    snprintf(verdict.text, sizeof verdict.text, "the socket of this job is in use by job %s", root->join->job);
+    snprintf(verdict.text, sizeof verdict.text, "the socket of this job is in use by job %s", root->join->title);
     tti_wire_send(fd, TTI_WIRE_VERDICT, &verdict, sizeof verdict, NULL, 0, root->deadline_ns);
 }
 
@@ -136,7 +137,7 @@ static tutti_status check_visitor(struct root *root, int fd, struct tti_wire_pac
         return tti_join_fail(join, -1,
                              "process %d came to job %s with another version of the library (protocol %u, "
                              "here %d)",
-                             (int)tti_wire_peer_pid(fd), join->job, packet->as.head.version, TTI_WIRE_VERSION);
+                             (int)tti_wire_peer_pid(fd), join->title, packet->as.head.version, TTI_WIRE_VERSION);
     hello->job[sizeof hello->job - 1] = '\0';
     if (strcmp(hello->job, join->job) != 0) {
         send_away(root, fd);
@@ -220,15 +221,15 @@ static tutti_status hear_member(struct root *root, int process)
     if (why == EAGAIN) return TUTTI_OK;
     if (why == EPIPE)
         return tti_join_fail(join, process, "%s (process %d) ended while job %s was being joined", name.text,
-                             member->pid, join->job);
+                             member->pid, join->title);
     if (why == EMFILE) return tti_join_socket_failed(join, why);
     if (why == 0) tti_wire_drop_fds(&packet);
     const struct tti_wire_verdict *verdict = &packet.as.verdict;
     if (why != 0 || verdict->head.version != TTI_WIRE_VERSION || verdict->head.kind != TTI_WIRE_VERDICT ||
         (verdict->status == TUTTI_OK && !root->handed_out))
-        return tti_join_fail(join, process, "%s of job %s sent something unexpected", name.text, join->job);
+        return tti_join_fail(join, process, "%s of job %s sent something unexpected", name.text, join->title);
     if (verdict->status != TUTTI_OK)
-        return tti_join_fail(join, process, "%s could not join job %s: %.*s", name.text, join->job,
+        return tti_join_fail(join, process, "%s could not join job %s: %.*s", name.text, join->title,
                              (int)sizeof verdict->text - 1, verdict->text);
     if (!member->ready) root->unready--;
     member->ready = true;
@@ -242,7 +243,7 @@ static tutti_status member_failed(struct root *root, int process, int why)
         for (int i = 0; i < 2; i++) TTI_TRY(hear_member(root, process)); /* a word, then the end */
     if (why == ETIMEDOUT || why == EPIPE)
         return tti_join_fail(root->join, process, "%s of job %s: has stopped listening",
-                             tti_join_name(root->join, process).text, root->join->job);
+                             tti_join_name(root->join, process).text, root->join->title);
     return tti_join_socket_failed(root->join, why);
 }
 
@@ -262,8 +263,9 @@ static int name_late(const struct root *root, char *text, size_t bytes)
         if (!is_late(root, process)) continue;
         if (first < 0) first = process;
         const char *before = named > 0 ? (named + 1 == late ? " and " : ", ") : late * each > 1 ? "ranks " : "rank ";
-        length += (size_t)snprintf(text + length, bytes - length, "%s%d", before, process * each);
-        if (each > 1) length += (size_t)snprintf(text + length, bytes - length, "-%d", process * each + each - 1);
+        int rank = tti_join_first(root->join, process);
+        length += (size_t)snprintf(text + length, bytes - length, "%s%d", before, rank);
+        if (each > 1) length += (size_t)snprintf(text + length, bytes - length, "-%d", rank + each - 1);
         named++;
     }
     if (late > named) snprintf(text + length, bytes - length, " and %d more", (late - named) * each);
@@ -278,11 +280,11 @@ static tutti_status too_late(struct root *root)
     int first = name_late(root, names, sizeof names);
     if (root->handed_out)
         return tti_join_fail(join, first, "%s of job %s came but did not finish joining within %lld ms", names,
-                             join->job, timeout);
+                             join->title, timeout);
     return tti_join_fail(join, first,
                          "%s of %d did not join job %s within %lld ms; were all started, with the same job name, "
                          "user and TUTTI_TRANSPORT?",
-                         names, join->process_count * join->ranks_each, join->job, timeout);
+                         names, join->process_count * join->ranks_each, join->title, timeout);
 }
 
 static nfds_t list_polled(struct root *root)
@@ -413,14 +415,15 @@ static void tell(int fd, struct tti_wire_verdict *verdict)
     tti_wire_close(fd);
 }
 
-/* What the others are told: rank 0's own trouble by its name, anything else as it is. */
+/* What the others are told: the root's own trouble by its name, anything else as it is. */
 static void fill_bad_news(const struct root *root, struct tti_wire_verdict *verdict)
 {
     const struct tti_join *join = root->join;
     tti_join_error_to_verdict(join->error, verdict);
     if (join->error->status == TUTTI_ERR_JOIN) return;
-    verdict->peer = 0;
-    snprintf(verdict->text, sizeof verdict->text, "rank 0 could not join job %s: %.300s", join->job, join->error->text);
+    verdict->peer = tti_join_first(join, 0);
+    snprintf(verdict->text, sizeof verdict->text, "rank %d could not join job %s: %.300s", verdict->peer, join->title,
+             join->error->text);
 }
 
 /* Ranks on their way find rank 0 still here, rather than nobody until their deadline. */
@@ -501,13 +504,13 @@ static bool is_taken_twice(struct tti_join *join)
     struct tti_wire_verdict verdict;
     tti_error_set(
         join->error, TUTTI_ERR_JOIN, 0,
-        "rank 0 of job %s is taken twice; each rank needs a number of its own, and each of several jobs at the "
+        "rank %d of job %s is taken twice; each rank needs a number of its own, and each of several jobs at the "
         "same time a name of its own",
-        join->job);
+        tti_join_first(join, 0), join->title);
     int fd = tti_wire_connect(join->job, SOCK_SEQPACKET);
     if (fd < 0) return false;
     int why = tti_join_complain(join, fd, &verdict);
-    bool twice = why == ETIMEDOUT || (why == 0 && verdict.peer == 0);
+    bool twice = why == ETIMEDOUT || (why == 0 && verdict.peer == tti_join_first(join, 0));
     if (why == 0 && twice) tti_join_take_verdict(join, &verdict);
     tti_wire_close(fd);
     return twice;
@@ -521,8 +524,8 @@ static tutti_status open_socket(struct tti_join *join, int *listener)
         if (errno != EADDRINUSE) return tti_join_socket_failed(join, errno);
         if (is_taken_twice(join)) return TUTTI_ERR_JOIN;
         if (tti_now_ns() >= join->deadline_ns)
-            return tti_join_fail(join, 0, "rank 0 of job %s is taken twice, or another user holds its socket",
-                                 join->job);
+            return tti_join_fail(join, 0, "rank %d of job %s is taken twice, or another user holds its socket",
+                                 tti_join_first(join, 0), join->title);
         poll(NULL, 0, 1);
     }
 }

@@ -97,6 +97,10 @@ struct tti_member {
     int process, process_count;
     int ranks_each;
     const struct tti_apart *apart; /* NULL: others of the job cannot be waiting elsewhere */
+    /* For words, where these are some of a larger job's: its name, and the number there of each process's first rank
+     * (process_count). NULL: the same. */
+    const char *title;
+    const int *firsts;
 };
 
 /* Joins; returns when all processes have, or with the same kind of error on all of them, within
