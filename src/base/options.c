@@ -451,3 +451,11 @@ tutti_status tti_tuning_read(const char *path, tutti_tuning *tuning, char *reaso
     if (status == TUTTI_OK) *tuning = result;
     return status;
 }
+
+tutti_status tti_tuning_load(const char *path, tutti_tuning *tuning, tutti_error *error)
+{
+    char reason[256] = "";
+    tti_tuning_defaults(tuning);
+    tutti_status status = path[0] == '\0' ? TUTTI_OK : tti_tuning_read(path, tuning, reason, sizeof reason);
+    return status == TUTTI_OK ? TUTTI_OK : tti_error_set(error, status, 0, "the option tuning: %s", reason);
+}

@@ -16,6 +16,9 @@ tutti_status tti_tuning_defaults(tutti_tuning *tuning);
  * they are. On failure ERR_OPTION, `reason` (may be NULL) names the file and line, and `tuning` is unchanged. */
 tutti_status tti_tuning_read(const char *path, tutti_tuning *tuning, char *reason, size_t reason_bytes);
 
+/* The defaults, and over them the file that the option tuning names; "": none. */
+tutti_status tti_tuning_load(const char *path, tutti_tuning *tuning, tutti_error *error);
+
 /* OK if `value` is one of the words; else ERR_OPTION, with a sentence that lists them and names the nearest. */
 tutti_status tti_option_word(const char *name, const char *value, const char *const *words, size_t count,
                              tutti_error *error);

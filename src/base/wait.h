@@ -36,6 +36,15 @@ bool tti_wait_pause(struct tti_wait *wait, bool give_way);
 
 /* Between two polls of a wait that is rare and has no bell: lets others run. */
 void tti_wait_turn(void);
+/* A lock that is held for a few instructions; 0: nobody has it. */
+static inline void tti_lock(_Atomic uint32_t *lock)
+{
+    while (atomic_exchange_explicit(lock, 1, memory_order_acquire) != 0) tti_wait_turn();
+}
+static inline void tti_unlock(_Atomic uint32_t *lock)
+{
+    atomic_store_explicit(lock, 0, memory_order_release);
+}
 /* After a caller's own look that found nothing, since it may look again at once: in simulated time too, looking takes time. */
 void tti_wait_looked(void);
 

@@ -65,13 +65,10 @@ static tutti_status check_network(const tutti_options *options, tutti_error *err
 
 static tutti_status check_files(const tutti_options *options, tutti_error *error)
 {
-    char trace[TTI_TRACE_PATH], reason[256];
+    char trace[TTI_TRACE_PATH];
     tutti_tuning tuning;
     TTI_TRY(tti_trace_prepare(options->trace, trace, error));
-    if (options->tuning[0] == '\0') return TUTTI_OK;
-    tti_tuning_defaults(&tuning);
-    tutti_status status = tti_tuning_read(options->tuning, &tuning, reason, sizeof reason);
-    return status == TUTTI_OK ? status : tti_error_set(error, status, 0, "the option tuning: %s", reason);
+    return tti_tuning_load(options->tuning, &tuning, error);
 }
 
 tutti_status tutti_options_check(const tutti_options *options, int hosts, char *reason, size_t reason_bytes)

@@ -135,28 +135,27 @@ static bool is_forgotten(const struct tti_started *started)
 }
 
 /* Where it was started; NULL: it is not known. */
-static const struct tti_site *site_of(const struct tti_started *started)
+static const struct tti_site *site_of(struct tti_started *started)
 {
-    const struct tti_site *site = started->mail != NULL ? &started->mail->site : &started->op.call.site;
+    const struct tti_site *site = tti_started_site(started);
     return !started->bare && site->line > 0 ? site : NULL;
 }
 
 /* A wait that is missing shows in wrong data at best: the buffers were read while they were filled. */
 static void tell_forgotten(const tutti_comm *comm)
 {
-    const struct tti_started *one = NULL;
+    struct tti_started *one = NULL;
     char site[112], such[160] = "";
     int count = 0;
-    for (const struct tti_started *started = comm->queue.all; started != NULL; started = started->sibling) {
+    for (struct tti_started *started = comm->queue.all; started != NULL; started = started->sibling) {
         if (!is_forgotten(started)) continue;
         if (site_of(started) != NULL && (one == NULL || one->mail == NULL)) one = started;
         count++;
     }
     if (count == 0 || tti_comm_is_broken(comm)) return;
     if (one != NULL) {
-        enum tti_kind kind = one->mail != NULL ? one->mail->kind : (enum tti_kind)one->op.call.kind;
         tti_site_describe(site_of(one), site, sizeof site);
-        snprintf(such, sizeof such, ", such as %s%s", tti_kind_name(kind), site);
+        snprintf(such, sizeof such, ", such as %s%s", tti_kind_name(tti_started_kind(one)), site);
     }
     tti_log(TUTTI_WARN,
             "rank %d frees a comm and has not waited for %d of the ops it has started%s; what an op is to fill is "
@@ -382,9 +381,8 @@ tutti_status tutti_drop(tutti_op op)
 static void renew(struct tti_started *started)
 {
     const tutti_comm *comm = started->op.comm;
-    struct tti_site *site = started->mail != NULL ? &started->mail->site : &started->op.call.site;
     if (comm->next_deadline_ms != 0) started->op.deadline_ms = comm->next_deadline_ms;
-    if (comm->site.line != 0 || comm->site.name[0] != '\0') *site = comm->site;
+    if (comm->site.line != 0 || comm->site.name[0] != '\0') *tti_started_site(started) = comm->site;
     if (started->mail != NULL) return;
     tti_op_rewind(&started->op);
     started->op.edition = 0;

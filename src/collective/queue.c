@@ -155,10 +155,10 @@ static bool is_overdue(const struct tti_started *started, int64_t now_ns)
     return limit != 0 && since != 0 && now_ns - since >= limit;
 }
 
-const struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
+struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
 {
     tti_lock(&comm->queue.lock);
-    const struct tti_started *overdue = comm->queue.first;
+    struct tti_started *overdue = comm->queue.first;
     while (overdue != NULL && !is_overdue(overdue, now_ns)) overdue = overdue->next;
     tti_unlock(&comm->queue.lock);
     if (overdue != NULL) return overdue;

@@ -76,7 +76,7 @@ void tti_queue_ask(struct tti_started *started, bool look);
 tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns);
 
 /* An op in flight, whether it is its turn or not, whose own deadline has passed; or NULL. For who has the right. */
-const struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);
+struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);
 
 /* The right to take ops forward (queue_hand.c): unless somebody else has it, or waiting for it; and doing so. */
 bool tti_queue_try(tutti_comm *comm);
@@ -115,15 +115,5 @@ void tti_service_wake(const tutti_comm *comm, enum tti_haste haste);
 bool tti_service_find(bool (*is)(tutti_comm *comm, void *context), void *context);
 void tti_service_forked(void); /* in the child: the thread is not there */
 void tti_handles_forked(void);
-
-static inline void tti_lock(_Atomic uint32_t *lock)
-{
-    while (atomic_exchange_explicit(lock, 1, memory_order_acquire) != 0) tti_wait_turn();
-}
-
-static inline void tti_unlock(_Atomic uint32_t *lock)
-{
-    atomic_store_explicit(lock, 0, memory_order_release);
-}
 
 #endif

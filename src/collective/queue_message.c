@@ -250,6 +250,16 @@ void tti_queue_look_at_mail(tutti_comm *comm)
     tti_comm_look(comm, &waitable, tti_now_ns());
 }
 
+enum tti_kind tti_started_kind(const struct tti_started *started)
+{
+    return started->mail != NULL ? started->mail->kind : (enum tti_kind)started->op.call.kind;
+}
+
+struct tti_site *tti_started_site(struct tti_started *started)
+{
+    return started->mail != NULL ? &started->mail->site : &started->op.call.site;
+}
+
 uint64_t tti_mail_bytes(const struct tti_mail *mail)
 {
     uint64_t bytes = 0;

@@ -42,6 +42,10 @@ bool tti_queue_drive_mail(tutti_comm *comm);
 void tti_queue_look_at_mail(tutti_comm *comm);
 void tti_queue_await_mail(struct tti_started *started, int64_t until_ns);
 
+/* What was called, and where: of a message or a collective. */
+enum tti_kind tti_started_kind(const struct tti_started *started);
+struct tti_site *tti_started_site(struct tti_started *started);
+
 uint64_t tti_mail_bytes(const struct tti_mail *mail);
 /* The place has no messages any more. */
 void tti_mail_put_by(struct tti_started *started);

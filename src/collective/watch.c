@@ -127,13 +127,13 @@ static tutti_status check_others(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
     bool alone = !watch->waitable->started && !watch->waitable->drives;
-    const struct tti_started *late = alone ? NULL : tti_queue_overdue(comm, watch->now_ns);
+    struct tti_started *late = alone ? NULL : tti_queue_overdue(comm, watch->now_ns);
     if (late == NULL) return TUTTI_OK;
-    enum tti_kind kind = late->mail != NULL ? late->mail->kind : (enum tti_kind)late->op.call.kind;
+    enum tti_kind kind = tti_started_kind(late);
     char text[320], site[112];
     int peer = blamed(watch);
     describe_stall(watch, peer, text, sizeof text);
-    tti_site_describe(late->mail != NULL ? &late->mail->site : &late->op.call.site, site, sizeof site);
+    tti_site_describe(tti_started_site(late), site, sizeof site);
     return tti_comm_break(comm, kind, TUTTI_ERR_TIMEOUT, peer,
                           "%s; %s%s is in flight too: its deadline of %lld ms passed", text, tti_kind_name(kind), site,
                           (long long)late->op.deadline_ms);
@@ -202,6 +202,20 @@ static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *wa
     return waitable->deadline_ms != 0 ? waitable->deadline_ms : comm->world->options.deadline_ms;
 }
 
+static void report(struct watch *watch)
+{
+    const tutti_comm *comm = watch->comm;
+    char text[400], numbers[200];
+    int peer = blamed(watch);
+    describe_stall(watch, peer, text, sizeof text);
+    tti_comm_numbers(comm, peer, numbers, sizeof numbers);
+    if (numbers[0] == '\0')
+        tti_log(TUTTI_WARN, "%s", text);
+    else
+        tti_log(TUTTI_WARN, "%s; in a comm of %d: %s", text, comm->size, numbers);
+    watch->vigil->reported = true;
+}
+
 static tutti_status look(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
@@ -220,17 +234,7 @@ static tutti_status look(struct watch *watch)
     int64_t waited = now - vigil->since_ns, deadline_ms = deadline_of(comm, watch->waitable);
     if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
     if (vigil->looked_ns == now) TTI_TRY(check_others(watch));
-    if (!vigil->reported && waited >= comm->world->options.stall_report_ms * MS) {
-        char text[400], numbers[200];
-        int peer = blamed(watch);
-        describe_stall(watch, peer, text, sizeof text);
-        tti_comm_numbers(comm, peer, numbers, sizeof numbers);
-        if (numbers[0] == '\0')
-            tti_log(TUTTI_WARN, "%s", text);
-        else
-            tti_log(TUTTI_WARN, "%s; in a comm of %d: %s", text, comm->size, numbers);
-        vigil->reported = true;
-    }
+    if (!vigil->reported && waited >= comm->world->options.stall_report_ms * MS) report(watch);
     return TUTTI_OK;
 }
 

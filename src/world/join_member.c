@@ -15,9 +15,7 @@
 
 enum { BACK_OFF_MS = 5 };
 
-/* Rank 0 knows who is missing; it keeps the earliest deadline of all, and its word is worth this much longer. */
-#define GRACE_NS ((int64_t)300 * 1000000)
-/* And it knows why others go: it is asked for at most this long. */
+/* Rank 0 knows why others go: it is asked for at most this long. */
 #define WHY_NS ((int64_t)2000 * 1000000)
 
 struct member {
@@ -160,7 +158,7 @@ static tutti_status next_packet(struct member *member)
 {
     struct tti_join *join = member->join;
     struct tti_wire_packet packet;
-    int why = tti_poll_until(member->fd, POLLIN, join->deadline_ns + GRACE_NS);
+    int why = tti_poll_until(member->fd, POLLIN, join->deadline_ns + TTI_JOIN_GRACE_NS);
     if (why == ETIMEDOUT)
         return tti_join_fail(join, 0, "rank %d has not answered within %lld ms while job %s was being joined",
                              tti_join_first(join, 0), (long long)join->options->join_timeout_ms, join->title);

@@ -15,9 +15,6 @@
 
 enum { REFUSALS_MOST = 20, RETRY_MS = 2, RETRY_MOST_MS = 20 };
 
-/* Rank 0 knows who is missing; it keeps the earliest deadline of all, and its word is worth this much longer. */
-#define GRACE_NS ((int64_t)300 * 1000000)
-
 /* ---- Finding rank 0 -------------------------------------------------------------------------------------------- */
 
 static tutti_status prove_local(struct tti_meeting *meeting, int fd, struct tti_proof *proof)
@@ -191,13 +188,13 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
         if (state == TTI_PARCEL_WHOLE) return take(meeting, all, error);
         if (state == TTI_PARCEL_BROKEN) return root_lost(meeting, errno, error);
         TTI_TRY(tti_board_check(tti_meeting_board(meeting), error)); /* rank 0 may be on another host, and not see it */
-        if (tti_now_ns() >= meeting->deadline_ns + GRACE_NS) {
+        if (tti_now_ns() >= meeting->deadline_ns + TTI_JOIN_GRACE_NS) {
             error->peer = 0;
             return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %.64s at %.100s has not answered in time",
                                  meeting->job, meeting->place);
         }
         struct pollfd polled = {.fd = root->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))};
-        int poll_ms = tti_poll_ms(meeting->deadline_ns + GRACE_NS);
+        int poll_ms = tti_poll_ms(meeting->deadline_ns + TTI_JOIN_GRACE_NS);
         poll(&polled, 1, tti_board_poll_ms(tti_meeting_board(meeting), poll_ms));
     }
 }

@@ -31,6 +31,8 @@ enum {
 
 /* After a failure rank 0 stays this long for those that are still on their way. */
 #define TTI_JOIN_LINGER_NS ((int64_t)1000 * 1000000)
+/* It knows who is missing, and keeps the earliest deadline of all: its word is worth this much longer. */
+#define TTI_JOIN_GRACE_NS ((int64_t)300 * 1000000)
 
 enum tti_wire_kind { TTI_WIRE_HELLO = 1, TTI_WIRE_WORLD, TTI_WIRE_ARENAS, TTI_WIRE_VERDICT };
 

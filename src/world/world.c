@@ -92,12 +92,7 @@ static bool is_crowded(int size)
 
 static tutti_status read_tuning(const struct tti_world *world, tutti_tuning *tuning, tutti_error *error)
 {
-    char reason[256] = "";
-    tti_tuning_defaults(tuning);
-    if (world->options.tuning[0] != '\0') {
-        tutti_status status = tti_tuning_read(world->options.tuning, tuning, reason, sizeof reason);
-        if (status != TUTTI_OK) return tti_error_set(error, status, 0, "the option tuning: %s", reason);
-    }
+    TTI_TRY(tti_tuning_load(world->options.tuning, tuning, error));
     if (is_crowded(world->size)) {
         tuning->one_shot = tuning->one_shot_crowded;
         tuning->staged = tuning->staged_crowded;
@@ -184,15 +179,10 @@ void tti_world_release(struct tti_world *world)
 
 /* ---- Graves ---------------------------------------------------------------------------------------------------- */
 
-static void lock_graves(struct tti_world *world)
-{
-    while (atomic_exchange_explicit(&world->graves_lock, 1, memory_order_acquire) != 0) tti_wait_turn();
-}
-
 void tti_graves_clear(struct tti_world *world)
 {
     tutti_error ignored = {0};
-    lock_graves(world);
+    tti_lock(&world->graves_lock);
     for (struct tti_grave **link = &world->graves; *link != NULL;) {
         struct tti_grave *grave = *link;
         if (atomic_load_explicit(&grave->users, memory_order_acquire) != 0) {
@@ -202,16 +192,16 @@ void tti_graves_clear(struct tti_world *world)
         *link = grave->next;
         tti_arena_free(&world->arena, grave, &ignored);
     }
-    atomic_store_explicit(&world->graves_lock, 0, memory_order_release);
+    tti_unlock(&world->graves_lock);
 }
 
 void tti_grave_leave(struct tti_world *world, struct tti_grave *grave, bool owner)
 {
     if (owner) {
-        lock_graves(world);
+        tti_lock(&world->graves_lock);
         grave->next = world->graves;
         world->graves = grave;
-        atomic_store_explicit(&world->graves_lock, 0, memory_order_release);
+        tti_unlock(&world->graves_lock);
     }
     atomic_fetch_sub_explicit(&grave->users, 1, memory_order_acq_rel); /* by now it may be gone */
     if (owner) tti_graves_clear(world);
