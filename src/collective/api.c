@@ -304,108 +304,74 @@ static tutti_status collective(tutti_comm *comm, const struct tti_arguments *giv
     return tti_api_run(&comm->op);
 }
 
-tutti_status tutti_barrier(tutti_comm *comm)
+enum { NONE = -1 }; /* no reduction, or no root */
+
+/* Inlined, so that the arguments are stored once, where they are compared. */
+static inline tutti_status call(tutti_comm *comm, enum tti_kind kind, const void *in, void *out, size_t count,
+                                tutti_type type, int reduction, int root)
 {
     return collective(
-        comm, &(struct tti_arguments){.kind = TTI_BARRIER, .type = TUTTI_TYPE_COUNT, .reduction = -1, .root = -1});
+        comm,
+        &(struct tti_arguments){
+            .kind = kind, .type = type, .reduction = reduction, .root = root, .in = in, .out = out, .count = count});
+}
+
+tutti_status tutti_barrier(tutti_comm *comm)
+{
+    return call(comm, TTI_BARRIER, NULL, NULL, 0, TUTTI_TYPE_COUNT, NONE, NONE);
 }
 
 tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                               tutti_reduction reduction)
 {
-    return collective(comm, &(struct tti_arguments){.kind = TTI_ALL_REDUCE,
-                                                    .type = type,
-                                                    .reduction = (int)reduction,
-                                                    .root = -1,
-                                                    .in = in,
-                                                    .out = out,
-                                                    .count = count});
+    return call(comm, TTI_ALL_REDUCE, in, out, count, type, (int)reduction, NONE);
 }
 
 tutti_status tutti_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                           tutti_reduction reduction, int root)
 {
-    return collective(comm, &(struct tti_arguments){.kind = TTI_REDUCE,
-                                                    .type = type,
-                                                    .reduction = (int)reduction,
-                                                    .root = root,
-                                                    .in = in,
-                                                    .out = out,
-                                                    .count = count});
+    return call(comm, TTI_REDUCE, in, out, count, type, (int)reduction, root);
 }
 
 tutti_status tutti_broadcast(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
 {
-    return collective(
-        comm,
-        &(struct tti_arguments){
-            .kind = TTI_BROADCAST, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
+    return call(comm, TTI_BROADCAST, in, out, count, type, NONE, root);
 }
 
 tutti_status tutti_all_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
 {
-    return collective(
-        comm,
-        &(struct tti_arguments){
-            .kind = TTI_ALL_GATHER, .type = type, .reduction = -1, .root = -1, .in = in, .out = out, .count = count});
+    return call(comm, TTI_ALL_GATHER, in, out, count, type, NONE, NONE);
 }
 
 tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
 {
-    return collective(
-        comm,
-        &(struct tti_arguments){
-            .kind = TTI_GATHER, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
+    return call(comm, TTI_GATHER, in, out, count, type, NONE, root);
 }
 
 tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
 {
-    return collective(
-        comm,
-        &(struct tti_arguments){
-            .kind = TTI_SCATTER, .type = type, .reduction = -1, .root = root, .in = in, .out = out, .count = count});
+    return call(comm, TTI_SCATTER, in, out, count, type, NONE, root);
 }
 
 tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                                   tutti_reduction reduction)
 {
-    return collective(comm, &(struct tti_arguments){.kind = TTI_REDUCE_SCATTER,
-                                                    .type = type,
-                                                    .reduction = (int)reduction,
-                                                    .root = -1,
-                                                    .in = in,
-                                                    .out = out,
-                                                    .count = count});
+    return call(comm, TTI_REDUCE_SCATTER, in, out, count, type, (int)reduction, NONE);
 }
 
 tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
 {
-    return collective(
-        comm,
-        &(struct tti_arguments){
-            .kind = TTI_ALL_TO_ALL, .type = type, .reduction = -1, .root = -1, .in = in, .out = out, .count = count});
+    return call(comm, TTI_ALL_TO_ALL, in, out, count, type, NONE, NONE);
 }
 
 tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                         tutti_reduction reduction)
 {
-    return collective(comm, &(struct tti_arguments){.kind = TTI_SCAN,
-                                                    .type = type,
-                                                    .reduction = (int)reduction,
-                                                    .root = -1,
-                                                    .in = in,
-                                                    .out = out,
-                                                    .count = count});
+    return call(comm, TTI_SCAN, in, out, count, type, (int)reduction, NONE);
 }
 
 tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
                           tutti_reduction reduction)
 {
-    return collective(comm, &(struct tti_arguments){.kind = TTI_EXSCAN,
-                                                    .type = type,
-                                                    .reduction = (int)reduction,
-                                                    .root = -1,
-                                                    .in = in,
-                                                    .out = out,
-                                                    .count = count});
+    return call(comm, TTI_EXSCAN, in, out, count, type, (int)reduction, NONE);
 }

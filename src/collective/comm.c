@@ -149,7 +149,7 @@ void tti_tuning_complete(tutti_tuning *tuning)
     tuning->stream_to_all = chosen || cache / 2 < 2 * used ? 2 * tuning->stream : cache / 2;
 }
 
-static void announce_cores(tutti_comm *comm)
+void tti_comm_show_cores(tutti_comm *comm)
 {
     uint64_t mine[TTI_CORE_WORDS];
     tti_cores_mine(mine);
@@ -230,7 +230,7 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     made->can_attach = tti_world_can_attach(made->world);
     atomic_store_explicit(&tti_info_of(made, made->rank)->attaches, made->can_attach, memory_order_relaxed);
     if (!tti_fence_setup()) atomic_store_explicit(&made->area->full_fences, 1, memory_order_seq_cst);
-    announce_cores(made);
+    tti_comm_show_cores(made);
     *comm = made;
     return TUTTI_OK;
 }
@@ -344,24 +344,26 @@ static tutti_status attach_failed(tutti_comm *comm, enum tti_kind kind, int rank
                           comm->rank, writes ? "write" : "read", bytes, rank, strerror(why), rank);
 }
 
-static tutti_status attach(tutti_comm *comm, enum tti_kind kind, int rank, uint64_t address, char *here, size_t bytes,
-                           bool writes)
+int tti_attach(int pid, uint64_t address, char *here, size_t bytes, bool writes)
 {
-    pid_t pid = tti_info_of(comm, rank)->pid;
-    size_t done = 0;
-    while (done < bytes) {
+    for (size_t done = 0; done < bytes;) {
         struct iovec local = {here + done, bytes - done};
         struct iovec remote = {(void *)(uintptr_t)(address + done), bytes - done};
         ssize_t got = writes ? process_vm_writev(pid, &local, 1, &remote, 1, 0)
                              : process_vm_readv(pid, &local, 1, &remote, 1, 0);
-        if (got > 0) {
+        if (got > 0)
             done += (size_t)got;
-            continue;
-        }
-        if (got < 0 && errno == EINTR) continue;
-        return attach_failed(comm, kind, rank, writes, bytes, got < 0 ? errno : EFAULT);
+        else if (got == 0 || errno != EINTR)
+            return got < 0 ? errno : EFAULT;
     }
-    return TUTTI_OK;
+    return 0;
+}
+
+static tutti_status attach(tutti_comm *comm, enum tti_kind kind, int rank, uint64_t address, char *here, size_t bytes,
+                           bool writes)
+{
+    int why = tti_attach(tti_info_of(comm, rank)->pid, address, here, bytes, writes);
+    return why == 0 ? TUTTI_OK : attach_failed(comm, kind, rank, writes, bytes, why);
 }
 
 tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,

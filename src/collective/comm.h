@@ -368,6 +368,8 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
 /* The same by who moves frames, maybe for another comm: who uses this one takes the error over (tti_comm_health). */
 tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer,
                                   const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* The same for what whoever moves frames has found or heard, of which nobody is told. False: it is broken already. */
+bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error);
 static inline bool tti_comm_is_broken(const tutti_comm *comm)
 {
     return atomic_load_explicit(&comm->area->broken, memory_order_seq_cst) != TTI_WHOLE;
@@ -375,6 +377,9 @@ static inline bool tti_comm_is_broken(const tutti_comm *comm)
 
 /* The error that broke the comm, told to the caller. */
 tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind);
+
+/* Adds the cores that this thread may run on to those of the comm's ranks. */
+void tti_comm_show_cores(tutti_comm *comm);
 
 /* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
 void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone);
@@ -440,7 +445,9 @@ tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable
 /* Where this rank's buffer lies for others, and where another's lies for us (NULL: cannot be reached). */
 struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes);
 char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place);
-/* Reads another process's private memory, and writes to it. */
+/* Reads another process's private memory, or writes to it: by its number, 0 or an errno; */
+int tti_attach(int pid, uint64_t address, char *here, size_t bytes, bool writes);
+/* of a rank of the comm, which is broken if that fails. */
 tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
                              void *target, size_t bytes);
 tutti_status tti_place_store(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,

@@ -6,19 +6,11 @@
 #include "collective/comm.h"
 #include "collective/executor.h"
 
-/* Of the operation that `peer` and this rank have entered: whether they had made other calls by then. */
-static bool differs_at(const tutti_comm *comm, int peer, uint64_t sequence)
-{
-    uint64_t mine = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
-    uint64_t other = atomic_load_explicit(&tti_slot_of(comm, peer, sequence)->entry, memory_order_acquire);
-    return mine >> 32 == other >> 32 && ((mine ^ other) & ~UINT64_C(1)) != 0;
-}
-
 /* The first that is known, up to the one that this rank is at; 0: none is. */
 static uint64_t first_difference(const tutti_comm *comm, int peer)
 {
     for (uint64_t back = comm->window; back-- > 0;)
-        if (comm->sequence > back && differs_at(comm, peer, comm->sequence - back)) return comm->sequence - back;
+        if (comm->sequence > back && tti_calls_differ(comm, peer, comm->sequence - back)) return comm->sequence - back;
     return 0;
 }
 

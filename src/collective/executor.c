@@ -130,15 +130,6 @@ static tutti_status seen_all(struct tti_op *op, uint32_t number)
 
 /* ---- The window ------------------------------------------------------------------------------------------------ */
 
-/* Compares with a peer that is at operation `at`, which this rank has been through and still holds. */
-static tutti_status compare_at(struct tti_op *op, int peer, uint64_t at)
-{
-    uint64_t mine = atomic_load_explicit(&tti_slot_of(op->comm, op->comm->rank, at)->entry, memory_order_relaxed);
-    uint64_t other = atomic_load_explicit(&tti_slot_of(op->comm, peer, at)->entry, memory_order_acquire);
-    bool differs = mine >> 32 == other >> 32 && ((mine ^ other) & ~UINT64_C(1)) != 0;
-    return differs ? tti_op_mismatch(op, peer) : TUTTI_OK;
-}
-
 /* A rank that has to wait here waits until half the window is free: then it works in bursts, instead of asking its peers
  * before every operation and slowing them down by asking. They can all come that far without it. */
 static __attribute__((noinline)) tutti_status await_slot(struct tti_op *op, uint64_t needed)
@@ -155,8 +146,9 @@ static __attribute__((noinline)) tutti_status await_slot(struct tti_op *op, uint
         op->awaited = wanted << 32;
         op->blocked = op->blocked || ahead < 0;
         if (ahead < 0) return TUTTI_IN_PROGRESS;
+        /* one that this rank has been through, and still holds */
         uint64_t at = wanted + (uint64_t)ahead < last ? wanted + (uint64_t)ahead : last;
-        TTI_TRY(compare_at(op, peer, at));
+        if (tti_calls_differ(comm, peer, at)) return tti_op_mismatch(op, peer);
         if (at < op->least) op->least = at;
     }
     op->cursor = 0;

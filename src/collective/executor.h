@@ -10,6 +10,13 @@ tutti_status tti_shared_progress(struct tti_op *op);
 /* As much of it as can be done without moving much: the others see that this rank has entered. */
 tutti_status tti_shared_open(struct tti_op *op);
 
+/* Of an operation that `peer` and this rank have entered: whether they had made other calls by then. */
+static inline bool tti_calls_differ(const tutti_comm *comm, int peer, uint64_t sequence)
+{
+    uint64_t mine = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
+    uint64_t other = atomic_load_explicit(&tti_slot_of(comm, peer, sequence)->entry, memory_order_acquire);
+    return mine >> 32 == other >> 32 && ((mine ^ other) & ~UINT64_C(1)) != 0;
+}
 /* Breaks the comm: this rank and `peer` have made different calls. Names the first of those that both still hold. (differ.c) */
 __attribute__((cold)) tutti_status tti_op_mismatch(struct tti_op *op, int peer);
 /* This rank has entered `call`, by which it leaves: warns if one that has left before had made other calls, which nobody has

@@ -105,8 +105,7 @@ tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
     return adopt(comm, kind, 0, &comm->error);
 }
 
-/* False: it is broken already. */
-static bool break_with(tutti_comm *comm, const tutti_error *error)
+bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error)
 {
     uint32_t whole = TTI_WHOLE;
     if (!atomic_compare_exchange_strong_explicit(&comm->area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
@@ -114,6 +113,13 @@ static bool break_with(tutti_comm *comm, const tutti_error *error)
         return false;
     comm->area->failure = *error;
     atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
+    return true;
+}
+
+/* False: it is broken already. */
+static bool break_with(tutti_comm *comm, const tutti_error *error)
+{
+    if (!tti_comm_store_failure(comm, error)) return false;
     comm->provider->spread(comm);
     note_cause(comm, error->peer);
     tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error->text);

@@ -268,6 +268,23 @@ static void end_wait(struct tti_lanes *lanes)
     tti_net_unlock(lanes->net);
 }
 
+/* Whom it waits for, once, and again when a message of it is found to have met nothing; and those that wait for this rank. */
+static void ask(struct tti_lanes *lanes, const struct tti_waitable *waitable, bool unmet, bool first)
+{
+    int peer = *waitable->waiting_for;
+    bool message = waitable->kind > TTI_LEAVE;
+    int *asked = message ? &lanes->asked_for_message : &lanes->asked;
+    bool anew = *asked != peer || (first && message);
+    if (anew && message) lanes->asks_unmet = 0;
+    if (unmet && lanes->asks_unmet == 0) {
+        lanes->asks_unmet = lanes->unmet_count = lanes->unmet_count % INT32_MAX + 1;
+        anew = true;
+    }
+    if (anew) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable), peer, message ? lanes->asks_unmet : 0);
+    *asked = peer;
+    if (!message && !waitable->started) ask_back(lanes, peer);
+}
+
 static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
 {
     struct tti_lanes *lanes = comm->lanes;
@@ -285,16 +302,7 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     int32_t edge = message ? tti_unmet_edge(lanes, peer) : 0;
     bool unmet = message && tti_is_unmet(waitable, peer, &tag);
     tti_net_lock(lanes->net);
-    int *asked = message ? &lanes->asked_for_message : &lanes->asked;
-    bool anew = *asked != peer || (first && message);
-    if (anew && message) lanes->asks_unmet = 0;
-    if (unmet && lanes->asks_unmet == 0) {
-        lanes->asks_unmet = lanes->unmet_count = lanes->unmet_count % INT32_MAX + 1;
-        anew = true;
-    }
-    if (anew) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable), peer, message ? lanes->asks_unmet : 0);
-    *asked = peer;
-    if (!message && !waitable->started) ask_back(lanes, peer);
+    ask(lanes, waitable, unmet, first);
     bool blocks = !message && !waitable->started && !waitable->drives;
     if (shows)
         tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, blocks ? stuck_in(lanes, peer, last) : 0,

@@ -12,7 +12,11 @@
 #include "collective/trace.h"
 
 #define MS INT64_C(1000000)
-enum { ANSWER_MS = 2000 }; /* how long a peer that is elsewhere may take to say where */
+enum {
+    ANSWER_MS = 2000, /* how long a peer that is elsewhere may take to say where */
+    EAGER_BYTES = 256 << 10,
+    EAGER_ONE_WAY_BYTES = 64 << 10
+};
 
 /* ---- The plan -------------------------------------------------------------------------------------------------- */
 
@@ -290,7 +294,7 @@ static void answer_all(struct tti_lanes *lanes)
 static uint64_t eager_bytes(const struct tti_op *op)
 {
     bool one_way = op->shape.root >= 0, crowded = op->comm->tuning.message_paired != 0;
-    return one_way && !crowded ? TTI_NET_EAGER_ONE_WAY : TTI_NET_EAGER;
+    return one_way && !crowded ? EAGER_ONE_WAY_BYTES : EAGER_BYTES;
 }
 
 static void start(struct tti_op *op)

@@ -384,17 +384,6 @@ static void hear_goodbye(struct tti_lane *lane, const struct tti_aside *aside)
     if (lane->last_calls != NULL) memcpy(lane->last_calls, aside->data, sizeof *lane->last_calls);
 }
 
-void tti_lanes_break(struct tti_lanes *lanes, const tutti_error *failure)
-{
-    struct tti_area *area = lanes->comm->area;
-    uint32_t whole = TTI_WHOLE;
-    if (!atomic_compare_exchange_strong_explicit(&area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
-                                                 memory_order_seq_cst))
-        return;
-    area->failure = *failure;
-    atomic_store_explicit(&area->broken, TTI_BROKEN, memory_order_seq_cst);
-}
-
 static void hear_break(struct tti_lanes *lanes, const struct tti_aside *aside)
 {
     tutti_error failure;
@@ -402,7 +391,7 @@ static void hear_break(struct tti_lanes *lanes, const struct tti_aside *aside)
     lanes->heard_break = true;
     memcpy(&failure, aside->data, sizeof failure);
     failure.text[sizeof failure.text - 1] = '\0';
-    tti_lanes_break(lanes, &failure);
+    tti_comm_store_failure(lanes->comm, &failure);
 }
 
 void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)

@@ -8,7 +8,6 @@
 #include "collective/net.h"
 #include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 size_t tti_local_bytes(int count)
@@ -270,21 +269,15 @@ tutti_status tti_local_fetch(struct tti_op *op, const struct tti_region *region,
     tutti_comm *comm = op->comm;
     const struct tti_local_post *post = post_of(op, region->rank);
     uint64_t from = place_of(op, region)->value + tti_host_offset(op, region) + offset;
-    for (size_t done = 0; done < bytes;) {
-        struct iovec to = {(char *)target + done, bytes - done}, at = {(void *)(uintptr_t)(from + done), bytes - done};
-        ssize_t got = process_vm_readv(post->pid, &to, 1, &at, 1, 0);
-        if (got > 0) done += (size_t)got;
-        if (got > 0 || (got < 0 && errno == EINTR)) continue;
-        op->waiting_for = region->rank;
-        op->awaited = mark(op, 1);
-        int why = got < 0 ? errno : EFAULT;
-        if (why == ESRCH || !is_in(op, post)) return TUTTI_IN_PROGRESS; /* why it ended is found by the wait */
-        return tti_comm_break(comm, op->shape.kind, why == EFAULT ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_SYSTEM, region->rank,
-                              "rank %d could not read %zu bytes of rank %d's buffer (%s); check the buffer and count "
-                              "that rank %d gave, or set TUTTI_HOST_AWARE=0",
-                              comm->rank, bytes, (int)region->rank, strerror(why), (int)region->rank);
-    }
-    return TUTTI_OK;
+    int why = tti_attach(post->pid, from, target, bytes, false);
+    if (why == 0) return TUTTI_OK;
+    op->waiting_for = region->rank;
+    op->awaited = mark(op, 1);
+    if (why == ESRCH || !is_in(op, post)) return TUTTI_IN_PROGRESS; /* why it ended is found by the wait */
+    return tti_comm_break(comm, op->shape.kind, why == EFAULT ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_SYSTEM, region->rank,
+                          "rank %d could not read %zu bytes of rank %d's buffer (%s); check the buffer and count "
+                          "that rank %d gave, or set TUTTI_HOST_AWARE=0",
+                          comm->rank, bytes, (int)region->rank, strerror(why), (int)region->rank);
 }
 
 double tti_local_factor(const struct tti_op *op, int rank)

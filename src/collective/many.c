@@ -96,26 +96,24 @@ static void copy_block(struct tti_op *op, char *block, uint64_t at, bool unpacks
     }
 }
 
+/* All blocks, or the own one, which is then all that the pieces have. */
+static void copy_blocks(struct tti_op *op, bool all, bool unpacks)
+{
+    uint64_t blocks = all ? (uint64_t)op->shape.size : 1;
+    if (tti_move(2 * blocks * op->many->elements * op->shape.element))
+        for (uint64_t at = 0; at < blocks; at++) copy_block(op, block_of(op, all ? at : own_block(op)), at, unpacks);
+    tti_moved();
+}
+
 static void pack(struct tti_op *op)
 {
-    enum tti_kind kind = op->shape.kind;
-    uint64_t blocks = kind == TTI_REDUCE_SCATTER ? (uint64_t)op->shape.size : 1;
-    if (kind == TTI_BROADCAST && op->shape.rank != op->shape.root) return;
-    if (tti_move(2 * blocks * op->many->elements * op->shape.element)) {
-        if (blocks == 1) copy_block(op, block_of(op, own_block(op)), 0, false);
-        for (uint64_t b = 0; b < blocks && blocks > 1; b++) copy_block(op, block_of(op, b), b, false);
-    }
-    tti_moved();
+    if (op->shape.kind == TTI_BROADCAST && op->shape.rank != op->shape.root) return;
+    copy_blocks(op, op->shape.kind == TTI_REDUCE_SCATTER, false);
 }
 
 static void unpack(struct tti_op *op)
 {
-    uint64_t blocks = op->shape.kind == TTI_ALL_GATHER ? (uint64_t)op->shape.size : 1;
-    if (tti_move(2 * blocks * op->many->elements * op->shape.element)) {
-        if (blocks == 1) copy_block(op, block_of(op, own_block(op)), 0, true);
-        for (uint64_t b = 0; b < blocks && blocks > 1; b++) copy_block(op, block_of(op, b), b, true);
-    }
-    tti_moved();
+    copy_blocks(op, op->shape.kind == TTI_ALL_GATHER, true);
 }
 
 /* ---- One round ------------------------------------------------------------------------------------------------- */

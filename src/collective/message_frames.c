@@ -10,6 +10,8 @@
  * were accepted. */
 enum { NOTE_CREDIT = TTI_NOTE_RECEIVED + 1, NOTE_WITHDRAW, CREDIT_BYTES = TTI_EARLY_BYTES / 4 };
 
+enum { GIVEN = 16, GIVEN_BYTES = GIVEN * TTI_EAGER_BYTES }; /* so much more than `eager` need not be announced */
+
 /* ---- Out ------------------------------------------------------------------------------------------------------- */
 
 struct carrier {
@@ -106,7 +108,7 @@ static bool give(struct tti_box *box, struct tti_send *send)
 static int gives(const struct tti_box *box, const struct tti_send *send)
 {
     (void)box, (void)send;
-    return TTI_GIVEN;
+    return GIVEN;
 }
 
 static bool withdraw(struct tti_box *box, uint32_t number)
@@ -161,7 +163,7 @@ static struct tti_note note_of(const struct tti_frame_head *head)
 static bool is_sound(const struct tti_note *note, uint64_t bytes)
 {
     switch (note->kind) {
-    case TTI_NOTE_EAGER: return note->bytes == bytes && bytes <= TTI_GIVEN_BYTES && note->type < TUTTI_TYPE_COUNT;
+    case TTI_NOTE_EAGER: return note->bytes == bytes && bytes <= GIVEN_BYTES && note->type < TUTTI_TYPE_COUNT;
     case TTI_NOTE_LARGE: return bytes == 0 && note->bytes <= PTRDIFF_MAX && note->type < TUTTI_TYPE_COUNT;
     case TTI_NOTE_PART: return note->bytes == bytes;
     case TTI_NOTE_ACCEPT: return bytes == 0 && note->type == TTI_WAY_PARTS;

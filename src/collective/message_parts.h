@@ -111,11 +111,8 @@ struct tti_box {
 };
 
 enum {
-    TTI_EAGER_BYTES = 4096,    /* the largest `eager` */
-    TTI_EARLY_BYTES = 1 << 20, /* put aside, per peer, without need */
-    TTI_GIVEN = 16,            /* where messages are given, so much more than `eager` need not be announced */
-    TTI_GIVEN_BYTES = TTI_GIVEN * TTI_EAGER_BYTES,
-    TTI_GIVEN_CELLS = 4 /* the same for channels, where the receiver could read it by attach only; half of it fits */
+    TTI_EAGER_BYTES = 4096,   /* the largest `eager` */
+    TTI_EARLY_BYTES = 1 << 20 /* put aside, per peer, without need */
 };
 
 /* Messages that have ended with success. */

@@ -127,12 +127,14 @@ static bool put(struct tti_box *box, const struct tti_note *note, const void *da
 
 /* ---- Messages of a few notes ----------------------------------------------------------------------------------- */
 
+enum { GIVEN_CELLS = 4 }; /* of which half fits */
+
 /* What others can read by attach only is sooner there through the channel, without being announced. */
 static int gives(const struct tti_box *box, const struct tti_send *send)
 {
     const tutti_comm *comm = box->messages->comm;
     bool apart = tti_info_of(comm, box->peer)->pid != tti_info_of(comm, comm->rank)->pid;
-    return apart && tti_place_of(comm, send->in, send->letter.bytes).reach == TTI_PRIVATE ? TTI_GIVEN_CELLS : 1;
+    return apart && tti_place_of(comm, send->in, send->letter.bytes).reach == TTI_PRIVATE ? GIVEN_CELLS : 1;
 }
 
 /* Goes on where there was no more room the last time. From the first note on it is too late to cancel it. */

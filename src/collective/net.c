@@ -200,7 +200,7 @@ static void break_all(struct tti_net *net, int peer, const char *text)
         int rank = rank_in(lanes, peer);
         tutti_error failure = {.peer = rank};
         tti_error_set(&failure, TUTTI_ERR_PEER_LOST, 0, "rank %d was lost without leaving: %s", rank, text);
-        if (rank >= 0) tti_lanes_break(lanes, &failure);
+        if (rank >= 0) tti_comm_store_failure(lanes->comm, &failure);
     }
 }
 
@@ -321,7 +321,7 @@ void tti_net_part(struct tti_net *net)
         int rank = lanes->comm->rank;
         tutti_error failure = {.peer = rank};
         tti_error_set(&failure, TUTTI_ERR_MISMATCH, 0, "rank %d has left the world, and this comm with it", rank);
-        tti_lanes_break(lanes, &failure);
+        tti_comm_store_failure(lanes->comm, &failure);
     }
     tti_net_unlock(net);
 }

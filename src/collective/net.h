@@ -38,15 +38,7 @@
 #include "collective/provider.h"
 #include "transport/transport.h"
 
-enum {
-    TTI_NET_EAGER = 1 << 18,
-    TTI_NET_EAGER_ONE_WAY = 1 << 16,
-    TTI_NET_WINDOW = 1 << 20,
-    TTI_NET_CHARGE = 256,
-    TTI_NET_CALLS = 64,
-    TTI_NET_QUESTION = 8,
-    TTI_NET_PROBES = 16
-};
+enum { TTI_NET_WINDOW = 1 << 20, TTI_NET_CHARGE = 256, TTI_NET_CALLS = 64, TTI_NET_QUESTION = 8, TTI_NET_PROBES = 16 };
 
 enum tti_frame_kind {
     TTI_FRAME_DATA = 1, /* of op `sequence` */
@@ -276,8 +268,6 @@ bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_
 void tti_lanes_note_leaving(struct tti_lanes *lanes);
 /* This rank leaves the comm, or calls no more; `whole`: it is not broken. */
 void tti_lane_say_goodbye(struct tti_lanes *lanes, int peer, bool whole);
-/* Breaks the comm, for what whoever moves frames has found or heard: those who use the comm adopt it. */
-void tti_lanes_break(struct tti_lanes *lanes, const tutti_error *failure);
 /* Takes back what the transport has not begun with. */
 void tti_lanes_stop(struct tti_lanes *lanes);
 void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);

@@ -13,12 +13,9 @@
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
 static __attribute__((noinline)) void count_cores(tutti_comm *comm)
 {
-    uint64_t mine[TTI_CORE_WORDS], all[TTI_CORE_WORDS];
-    tti_cores_mine(mine);
-    for (int i = 0; i < TTI_CORE_WORDS; i++) {
-        if (mine[i] != 0) atomic_fetch_or_explicit(&comm->area->cores[i], mine[i], memory_order_relaxed);
-        all[i] = atomic_load_explicit(&comm->area->cores[i], memory_order_relaxed);
-    }
+    uint64_t all[TTI_CORE_WORDS];
+    tti_comm_show_cores(comm);
+    for (int i = 0; i < TTI_CORE_WORDS; i++) all[i] = atomic_load_explicit(&comm->area->cores[i], memory_order_relaxed);
     comm->crowded = comm->here > (comm->lanes == NULL ? tti_cores_count(all) : tti_cores_of_host());
 }
 

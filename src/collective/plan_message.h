@@ -16,8 +16,6 @@
 #include "collective/plan_build.h"
 #include "collective/subtree.h"
 
-enum { TTI_NO_RANK = -1 };
-
 struct tti_members {
     int count, me;
     const int *ranks;     /* of members; NULL: member m is rank m */

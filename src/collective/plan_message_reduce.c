@@ -161,16 +161,18 @@ static const struct tti_exchange doubling = {post_doubling, run_doubling};
 
 /* ---- Tree ------------------------------------------------------------------------------------------------------ */
 
+enum { NO_RANK = -1 };
+
 /* The members below one node, and the one that holds what they contribute. */
 struct node {
     struct tti_member_span span;
-    int holder; /* TTI_NO_RANK: there is no such node */
+    int holder; /* NO_RANK: there is no such node */
 };
 
 static struct node node_of(const struct tti_message_build *build, int root, int place, int level)
 {
     int count = build->members.count, first = place >> level << level, last = first + (1 << level);
-    if (first >= count) return (struct node){.holder = TTI_NO_RANK};
+    if (first >= count) return (struct node){.holder = NO_RANK};
     if (last > count) last = count;
     return (struct node){{first, last, 0, 0}, root >= first && root < last ? root : first};
 }
@@ -193,8 +195,7 @@ static void post_tree(struct tti_message_build *build, struct tti_window *window
     for (int level = 0; 1 << level < build->members.count; level++) {
         struct meeting meeting = meeting_at(build, window->root, level);
         if (meeting.mine.holder != me || meeting.parent.holder != me) return;
-        if (meeting.sibling.holder != TTI_NO_RANK)
-            post_set(build, window, meeting.sibling.holder, meeting.sibling.span);
+        if (meeting.sibling.holder != NO_RANK) post_set(build, window, meeting.sibling.holder, meeting.sibling.span);
     }
 }
 
@@ -210,7 +211,7 @@ static void run_tree(struct tti_message_build *build, struct tti_window *window)
             tti_set_send(build, held, meeting.parent.holder, window->bytes);
             return;
         }
-        if (meeting.sibling.holder == TTI_NO_RANK) continue;
+        if (meeting.sibling.holder == NO_RANK) continue;
         struct tti_set set = take_set(build, window, &next, meeting.sibling.span);
         held = tti_set_join(held, set, build->all);
         if (2 << level < count) held = tti_set_fold(build, held, meeting.parent.span, window->bytes, build->held);
