@@ -194,6 +194,62 @@ static void meet_far_around(tutti_comm *comm, struct fault_rank *self)
         FAULT_CALL(self, comm, tutti_broadcast(comm, &x, &x, 1, TUTTI_F32, rank == 0));
 }
 
+/* Two hosts of two ranks: one waits in a message for another, whose call does not need it, but waits for its own host's rank
+ * in memory, or for the other host's over tcp, which waits so in turn in the same call. */
+static const struct across {
+    const char *call;
+    bool broadcasts;
+    int in_message, from, root;
+    size_t count;
+} across[] = {
+    {"#2 reduce", false, 1, 2, 3, 1},     {"#2 reduce", false, 1, 2, 3, LARGE},   {"#2 reduce", false, 1, 3, 2, 1},
+    {"#2 reduce", false, 1, 3, 2, LARGE}, {"#2 broadcast", true, 3, 1, 2, LARGE},
+};
+static const struct across *chain;
+
+static tutti_status play_across(tutti_comm *comm, float *x)
+{
+    return chain->broadcasts ? tutti_broadcast(comm, x, x, chain->count, TUTTI_F32, chain->root)
+                             : tutti_reduce(comm, x, x, chain->count, TUTTI_F32, TUTTI_SUM, chain->root);
+}
+
+static void meet_across(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = calloc(LARGE, sizeof *x);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    fault_meet(comm);
+    FAULT_CALL(self, comm,
+               tutti_rank(comm) == chain->in_message ? tutti_recv(comm, x, 1, TUTTI_F32, chain->from, 3, NULL)
+                                                     : play_across(comm, x));
+    FAULT_CALL(self, comm, tutti_barrier(comm));
+    free(x);
+}
+
+static void test_across(void)
+{
+    for (size_t i = 0; i < sizeof across / sizeof *across; i++) {
+        struct fault_world world = {.size = 4,
+                                    .processes = true,
+                                    .body = meet_across,
+                                    .settings = {"TUTTI_HOST_PROCESSES=2", "TUTTI_DEADLINE_MS=20000"}};
+        chain = &across[i];
+        fault_title("%s of %zu to or from rank %d, without rank %d", chain->call, chain->count, chain->root,
+                    chain->in_message);
+        fault_run(&world);
+        for (int rank = 0; rank < 4; rank++) {
+            const struct fault_step *step = fault_shared->ranks[rank].steps;
+            if (step->status == TUTTI_OK) step++;
+            CHECK_THAT(
+                step->status == TUTTI_ERR_MISMATCH &&
+                    fault_has(step, "rank %d waits in recv with tag 3 at ", chain->in_message) &&
+                    fault_has(step, "for rank %d, which waits for rank %d in a collective; rank %d's last call was %s(",
+                              chain->from, chain->in_message, chain->from, chain->call),
+                "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+            fault_time("a message that meets a collective: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
+        }
+    }
+}
+
 /* `first`: the rank in the message. */
 static void check_around(int size, int first, const char *call)
 {
@@ -336,6 +392,22 @@ static void go_far_around(tutti_comm *comm, struct fault_rank *self)
     }
 }
 
+/* As in meet_across, but the rank makes its call, late, before it waits for the message, which comes late too. */
+static void go_across(tutti_comm *comm, struct fault_rank *self)
+{
+    float *x = calloc(LARGE, sizeof *x);
+    int rank = tutti_rank(comm);
+    for (size_t i = 0; i < sizeof across / sizeof *across; i++) {
+        chain = &across[i];
+        if (rank == chain->in_message) fault_sleep_ms(SLOW_MS);
+        FAULT_CALL(self, comm, play_across(comm, x));
+        if (rank == chain->from) fault_sleep_ms(i % 2 == 0 ? ASKED_MS : SLOW_MS);
+        if (rank == chain->from) FAULT_CALL(self, comm, tutti_send(comm, x, 1, TUTTI_F32, chain->in_message, 3));
+        if (rank == chain->in_message) FAULT_CALL(self, comm, tutti_recv(comm, x, 1, TUTTI_F32, chain->from, 3, NULL));
+    }
+    free(x);
+}
+
 /* Rank 1 has its message under way and waits in the collective; while it is stopped it cannot take part in it. */
 static void have_it_under_way(tutti_comm *comm, struct fault_rank *self)
 {
@@ -382,15 +454,12 @@ static void stop_rank_1(struct fault_world *world)
     kill(world->pids[1], SIGCONT);
 }
 
-static void run_well(const char *title, fault_body *body, int size, bool processes,
-                     void (*meanwhile)(struct fault_world *world))
+static void run_well_set(const char *title, fault_body *body, int size, bool processes,
+                         void (*meanwhile)(struct fault_world *world), const char *setting)
 {
-    struct fault_world world = {.size = size,
-                                .processes = processes,
-                                .body = body,
-                                .meanwhile = meanwhile,
-                                .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : "TUTTI_TRANSPORT=shm"}};
-    fault_title("%s; %s, %s", title, processes ? "processes" : "threads", over_tcp ? "tcp" : "memory");
+    struct fault_world world = {
+        .size = size, .processes = processes, .body = body, .meanwhile = meanwhile, .settings = {setting}};
+    fault_title("%s; %s, %s", title, processes ? "processes" : "threads", setting);
     fault_run(&world);
     for (int rank = 0; rank < world.size; rank++)
         for (int i = 0; i < fault_shared->ranks[rank].steps_done; i++) {
@@ -398,6 +467,12 @@ static void run_well(const char *title, fault_body *body, int size, bool process
             CHECK_THAT(step->status == TUTTI_OK, "rank %d, line %d: %s: %s", rank, step->line,
                        tutti_status_name(step->status), step->error.text);
         }
+}
+
+static void run_well(const char *title, fault_body *body, int size, bool processes,
+                     void (*meanwhile)(struct fault_world *world))
+{
+    run_well_set(title, body, size, processes, meanwhile, over_tcp ? "TUTTI_TRANSPORT=tcp" : "TUTTI_TRANSPORT=shm");
 }
 
 static void test_uncertain(bool processes)
@@ -419,5 +494,7 @@ int main(void)
     test_in_turn();
     test_around();
     test_far_around();
+    test_across();
+    run_well_set("hosts wait in turn, and go on", go_across, 4, true, NULL, "TUTTI_HOST_PROCESSES=2");
     return fault_end();
 }

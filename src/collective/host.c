@@ -187,15 +187,29 @@ static bool is_stuck(const struct tti_lanes *lanes, int peer, int awaited)
     return (lane != NULL && lane->posted != NULL) || tti_call_depends(&now->call, lanes->comm->rank, peer);
 }
 
+/* Whether this rank, in a blocking collective with nothing else in flight, sends and publishes nothing more before the peer
+ * that it waits for has: nothing of its own is on its way. */
+static bool is_idle(const struct tti_lanes *lanes, int awaited)
+{
+    const struct tti_past_call *now = tti_past_call(lanes, lanes->sequence);
+    for (size_t i = lanes->drained; i < lanes->shipment_count; i++)
+        if (!lanes->shipments[i].done) return false;
+    if (now != NULL && tti_local_awaits(lanes->comm, (enum tti_kind)now->call.kind, awaited)) return true;
+    const struct tti_posted *next = lanes->arrived < lanes->post_count ? &lanes->posts[lanes->arrived] : NULL;
+    return next != NULL && next->peer == awaited && !next->begun;
+}
+
 /* The op for lack of which by `last` this rank, which waits for `awaited`, is stuck in the end: its own, or one that was told
- * along with whom that one is stuck for; 0: none that is certain. Each waits in an earlier op than the one before. */
+ * along with whom that one is stuck for; 0: none that is certain. Each waits in an earlier op than the one before, or idly in
+ * the same: what it had sent came before its word, and what it had published is seen. */
 static uint32_t stuck_in(const struct tti_lanes *lanes, int awaited, int last)
 {
     const struct tti_lane *lane = tti_lane_at(lanes, awaited);
     if (!is_stuck(lanes, awaited, awaited)) return 0;
     if (last == awaited) return (uint32_t)lanes->sequence;
-    bool earlier = lane != NULL && lane->awaits == last + 1 && lane->awaits_in < lanes->sequence;
-    return earlier ? lane->awaits_stuck_in : 0;
+    if (lane == NULL || lane->awaits != last + 1) return 0;
+    bool earlier = lane->awaits_in < lanes->sequence, idle = lane->awaits_idle && lane->awaits_in == lanes->sequence;
+    return earlier || idle ? lane->awaits_stuck_in : 0;
 }
 
 /* Those that have asked out of a message, are behind, and are needed, in the end; else they hear who is. */
@@ -304,9 +318,8 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     tti_net_lock(lanes->net);
     ask(lanes, waitable, unmet, first);
     bool blocks = !message && !waitable->started && !waitable->drives;
-    if (shows)
-        tti_lanes_tell(lanes, last, message ? (int)waitable->kind + 1 : 0, blocks ? stuck_in(lanes, peer, last) : 0,
-                       first);
+    int in = message ? (int)waitable->kind + 1 : blocks && is_idle(lanes, peer) ? TTI_WAITS_IDLE : 0;
+    if (shows) tti_lanes_tell(lanes, last, in, blocks ? stuck_in(lanes, peer, last) : 0, first);
     bool elsewhere = waits_here(lanes, peer) || (unmet && tti_unmet_look(lanes, waitable, edge, tag, seen));
     tti_net_unlock(lanes->net);
     return elsewhere;

@@ -19,6 +19,7 @@ void tti_wait_hear(const struct tti_lanes *lanes, struct tti_lane *lane, const s
     if (head->value >= (uint64_t)lanes->comm->size) return;
     lane->awaits = (int)head->value + 1;
     lane->awaits_message = head->type > TTI_LEAVE + 1 && head->type <= TTI_GROUP + 1 ? head->type : 0;
+    lane->awaits_idle = head->type == TTI_WAITS_IDLE;
     lane->awaits_in = head->sequence;
     lane->awaits_stuck_in = head->signature;
     lane->awaits_until_ns = tti_now_ns() + (2 * again_ms + TELL_SLACK_MS) * MS;
@@ -38,12 +39,12 @@ int tti_lane_in_message(const struct tti_lane *lane, int *awaited)
 }
 
 /* Whether it wants to know. */
-static bool is_told(const struct tti_lanes *lanes, const struct tti_lane *lane, int message)
+static bool is_told(const struct tti_lanes *lanes, const struct tti_lane *lane, int in)
 {
-    return message != 0 ? lane->waits_in > TTI_LEAVE + 1 : lane->asked_in >= lanes->sequence;
+    return in > TTI_LEAVE + 1 ? lane->waits_in > TTI_LEAVE + 1 : lane->asked_in >= lanes->sequence;
 }
 
-void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, uint32_t stuck_in, bool first)
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int in, uint32_t stuck_in, bool first)
 {
     int64_t now = tti_now_ns();
     if (first) lanes->waits_ns = now;
@@ -56,11 +57,11 @@ void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, uint32_t 
     TTI_TABLE_EACH(place, &lanes->peers)
     {
         struct tti_lane *lane = lanes->peers.values[place];
-        if (!is_told(lanes, lane, message) || (!due && lane->told_awaits == awaited + 1)) continue;
+        if (!is_told(lanes, lane, in) || (!due && lane->told_awaits == awaited + 1)) continue;
         lane->told_awaits = awaited + 1;
         tti_lane_say(lanes, lane->peer,
                      (struct tti_frame_head){.kind = TTI_FRAME_WAITS,
-                                             .type = (uint16_t)message,
+                                             .type = (uint16_t)in,
                                              .tag = (int32_t)again_ms,
                                              .signature = stuck_in,
                                              .sequence = lanes->sequence,

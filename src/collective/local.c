@@ -78,7 +78,9 @@ bool tti_local_covers(const tutti_comm *comm, enum tti_kind kind)
 bool tti_local_awaits(const tutti_comm *comm, enum tti_kind kind, int rank)
 {
     if (!tti_local_covers(comm, kind) || place_here(comm, rank) < 0) return false;
-    return (int32_t)((uint32_t)(tti_local_mark(comm, rank) >> 32) - (uint32_t)comm->sequence) < 0;
+    uint64_t published = tti_local_mark(comm, rank);
+    bool entered = (int32_t)((uint32_t)(published >> 32) - (uint32_t)comm->sequence) >= 0;
+    return !entered || (int64_t)(published - comm->op.awaited) < 0;
 }
 
 uint64_t tti_local_mark(const tutti_comm *comm, int rank)

@@ -64,7 +64,8 @@ void tti_local_free(tutti_comm *comm);
 /* Whether operations of this kind go by host-aware plans. */
 bool tti_local_covers(const tutti_comm *comm, enum tti_kind kind);
 
-/* Whether that rank, which is waited for in an operation of this kind, is of this host and has not entered it. */
+/* Whether that rank, which is waited for in an operation of this kind, is of this host and has not entered it, or not published
+ * there what a blocking one waits for. */
 bool tti_local_awaits(const tutti_comm *comm, enum tti_kind kind, int rank);
 
 /* What a rank of this host has published last; 0: it is of another. */

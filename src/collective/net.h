@@ -15,7 +15,8 @@
  * cannot end without it (TTI_ASK_STUCK). That comes after all that was sent before; so if the message is still missing then,
  * and the asker has not called that collective, both would wait for ever. One whose collective needs a third rank says which:
  * if that one is stuck in an earlier collective for lack of the asker, and has said so, all three would. Of more ranks, each
- * stuck in an earlier collective than the one before, each hears for whose lack the next one is, and in which op (WAITS).
+ * stuck in an earlier collective than the one before, or idle in the same, each hears for whose lack the next one is, and in
+ * which op (WAITS).
  *
  * A rank whose blocking message has met nothing gives its ask a number, by which this wait for this peer is known. It sends
  * nothing more in it without being accepted. A peer that waits so too, for whomever, answers with a number of its own (UNMET).
@@ -56,9 +57,12 @@ enum tti_frame_kind {
     TTI_FRAME_PROBE, /* goes from each rank that waits so to whom it waits for. value: the first, sequence: its number; tag: the
                       * receiver's; type: how many it has passed */
     TTI_FRAME_WAITS /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
-                         * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective;
+                         * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective,
+                     * TTI_WAITS_IDLE: one in which it sends and publishes nothing more before it may go on;
                      * signature: the op for lack of which by that rank it is stuck, for certain, or 0 */
 };
+
+enum { TTI_WAITS_IDLE = 1 };
 
 /* And, times TTI_ASK_KIND, the kind of the blocking call that it waits in, + 1. */
 enum { TTI_ASK_IN_MESSAGE = 1, TTI_ASK_STUCK = 2, TTI_ASK_KIND = 256 };
@@ -143,6 +147,7 @@ struct tti_lane {
     int awaits;                        /* rank + 1 that it has said it waits for, */
     int awaits_message;                /* in a blocking call of messages: kind + 1; 0: in a collective, */
     uint64_t awaits_in;                /* in this op, */
+    bool awaits_idle;                  /* sending and publishing nothing more there before it may go on, */
     uint32_t awaits_stuck_in;          /* for lack of that one in this op, for certain; 0: not so, */
     int64_t awaits_until_ns;           /* and would have said again by then */
 };
@@ -258,9 +263,10 @@ const struct tti_past_call *tti_lane_told(const struct tti_lane *lane);
 int tti_lane_awaits(const struct tti_lanes *lanes, int peer);
 /* The call of messages that the peer is in, kind + 1, and whom it waits for there, as it has said lately; 0: it has not. */
 int tti_lane_in_message(const struct tti_lane *lane, int *awaited);
-/* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; in
- * `message`, kind + 1, those that wait in messages. `first`: the wait has just begun. This rank itself: it waits no more. */
-void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int message, uint32_t stuck_in, bool first);
+/* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; in a call
+ * of messages (`in`: its kind + 1), those that wait in messages. `first`: the wait has just begun. This rank itself: it waits
+ * no more. */
+void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int in, uint32_t stuck_in, bool first);
 /* The first of these calls of the peer that differs from this rank's, if one does. */
 bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_question *question, char *text,
                       size_t bytes);
