@@ -80,8 +80,7 @@ tutti_status tti_group_explain(tutti_comm *comm, struct tti_letter *letter, int 
     char what[200], prefix[256];
     tti_letter_describe(letter, what, sizeof what);
     snprintf(prefix, sizeof prefix, "message %d of the group, %s: ", number + 1, what);
-    if (letter->status == TUTTI_ERR_TRUNCATED)
-        return tti_recv_explain(TTI_LIST_OF(letter, struct tti_recv, letter), TTI_GROUP, prefix);
+    if (letter->status == TUTTI_ERR_TRUNCATED) return tti_recv_explain(TTI_RECV_OF(letter), TTI_GROUP, prefix);
     if (letter->status == TUTTI_ERR_CANCELLED)
         return tti_comm_explain(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT,
                                 "%sthe group has no counterpart for it, and would have waited for ever", prefix);

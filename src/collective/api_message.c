@@ -114,7 +114,7 @@ void tti_parcels_post(struct tti_parcel *parcels, int count)
 static const char *what_it_is(const struct tti_letter *letter)
 {
     if (letter->is_send) return "send";
-    return TTI_LIST_OF(letter, struct tti_recv, letter)->probes ? "probe" : "recv";
+    return TTI_RECV_OF(letter)->probes ? "probe" : "recv";
 }
 
 static const char *tag_text(const struct tti_letter *letter, char text[24])
@@ -255,7 +255,7 @@ static tutti_status hopeless(const struct tti_letter *letter, enum tti_kind kind
 static tutti_status outcome(const struct tti_letter *letter, enum tti_kind kind)
 {
     if (letter->status == TUTTI_ERR_CANCELLED) return hopeless(letter, kind);
-    if (letter->status == TUTTI_ERR_TRUNCATED) tti_recv_explain(TTI_LIST_OF(letter, struct tti_recv, letter), kind, "");
+    if (letter->status == TUTTI_ERR_TRUNCATED) tti_recv_explain(TTI_RECV_OF(letter), kind, "");
     tti_api_end(letter->comm);
     return letter->status;
 }

@@ -128,7 +128,7 @@ static void set_status(struct tti_letter *letter, tutti_status status)
 
 static void count(struct tti_messages *messages, const struct tti_letter *letter)
 {
-    if (!letter->is_send && TTI_LIST_OF(letter, struct tti_recv, letter)->probes) return;
+    if (!letter->is_send && TTI_RECV_OF(letter)->probes) return;
     tti_traffic_count(letter->is_send ? &messages->sent : &messages->received, letter->bytes);
 }
 

@@ -61,6 +61,9 @@ struct tti_recv {
     uint64_t order;
 };
 
+#define TTI_SEND_OF(pointer) TTI_LIST_OF(pointer, struct tti_send, letter)
+#define TTI_RECV_OF(pointer) TTI_LIST_OF(pointer, struct tti_recv, letter)
+
 /* The caller has set the first four fields of the letter and those of its own; the memory is its until the letter has
  * ended. Returns the letter's status: an error when it was refused (the comm has the sentence), often OK. */
 tutti_status tti_send_post(struct tti_send *send);

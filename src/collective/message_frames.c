@@ -216,9 +216,7 @@ static void *begin_eager(struct tti_box *box, const struct tti_note *note, void 
 
 static struct tti_letter *taken_by(const struct tti_box *box, const struct tti_note *note)
 {
-    TTI_LIST_EACH(link, &box->taking)
-    if (TTI_LETTER_ON(link)->number == (uint32_t)note->tag) return TTI_LETTER_ON(link);
-    return NULL;
+    return tti_large_find(&box->taking, (uint32_t)note->tag);
 }
 
 void *tti_frame_begin(tutti_comm *comm, int peer, const struct tti_frame_head *head, void **cookie)

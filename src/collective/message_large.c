@@ -199,7 +199,7 @@ bool tti_large_step(struct tti_letter *letter)
 
 /* ---- Hearing --------------------------------------------------------------------------------------------------- */
 
-static struct tti_letter *find(const struct tti_link *list, uint32_t number)
+struct tti_letter *tti_large_find(const struct tti_link *list, uint32_t number)
 {
     TTI_LIST_EACH(link, list)
     {
@@ -237,7 +237,7 @@ static struct tti_letter *subject(struct tti_box *box, const struct tti_note *no
 {
     tutti_comm *comm = box->messages->comm;
     bool about_send = note->kind == TTI_NOTE_ACCEPT || note->kind == TTI_NOTE_RECEIVED;
-    struct tti_letter *letter = find(about_send ? &box->sending : &box->taking, (uint32_t)note->tag);
+    struct tti_letter *letter = tti_large_find(about_send ? &box->sending : &box->taking, (uint32_t)note->tag);
     if (makes_sense(letter, note)) return letter;
     if (box->messages->stopped) return NULL;                        /* about a letter that has failed, */
     if (letter == NULL && about_send && box->withdrew) return NULL; /* or was withdrawn */

@@ -34,7 +34,7 @@ static tutti_status nothing_will_come(const struct tti_letter *letter)
     if (letter->tag != TUTTI_ANY_TAG) snprintf(tag, sizeof tag, "tag %d", letter->tag);
     if (letter->peer != TUTTI_ANY_SOURCE)
         snprintf(from, sizeof from, "rank %d, which has left and sent no such message", letter->peer);
-    bool probes = TTI_LIST_OF(letter, const struct tti_recv, letter)->probes;
+    bool probes = TTI_RECV_OF(letter)->probes;
     return tti_comm_break(letter->comm, probes ? TTI_PROBE : TTI_RECV, TUTTI_ERR_MISMATCH, letter->waiting_for,
                           "rank %d %s with %s%s from %s", letter->comm->rank, probes ? "probes" : "receives", tag, site,
                           from);

@@ -200,7 +200,8 @@ void tti_early_free(struct tti_box *box, struct tti_early *early);
 /* A receive without a message gets one that was put aside, or waits for one. */
 void tti_recv_look_out(struct tti_recv *recv);
 
-/* Large messages, message_large.c. */
+/* Large messages, message_large.c. Of a list of them, the one with this number, or NULL. */
+struct tti_letter *tti_large_find(const struct tti_link *list, uint32_t number);
 bool tti_large_announce(struct tti_send *send);
 void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t number, struct tti_place place);
 void tti_large_heard(struct tti_box *box, const struct tti_note *note, const void *data);
@@ -215,8 +216,6 @@ bool tti_large_step(struct tti_letter *letter);
 bool tti_channel_is_there(const struct tti_messages *messages, int peer);
 /* The comm is freed: this rank uses its channels no more. */
 void tti_channels_leave(struct tti_messages *messages);
-#define TTI_SEND_OF(pointer) TTI_LIST_OF(pointer, struct tti_send, letter)
-#define TTI_RECV_OF(pointer) TTI_LIST_OF(pointer, struct tti_recv, letter)
 #define TTI_LETTER_ON(link) TTI_LIST_OF(link, struct tti_letter, on)
 
 #endif
