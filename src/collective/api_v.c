@@ -10,8 +10,6 @@
 #include "base/status.h"
 #include <stdlib.h>
 
-enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
-
 struct v_call {
     tutti_comm *comm;
     enum tti_kind kind;
@@ -23,9 +21,9 @@ struct v_call {
     bool in_place;
 };
 
-static uint64_t *row_of(const tutti_comm *comm, int row)
+static uint64_t *row_of(const tutti_comm *comm, enum tti_given what)
 {
-    return comm->row + (size_t)row * (size_t)comm->size;
+    return comm->row + (size_t)what * (size_t)comm->size;
 }
 
 /* Checks counts and offsets of `buffer` and tells how many bytes it spans. Nothing is written yet: a rank that gives bad
@@ -99,9 +97,10 @@ static tutti_status check_apart(const struct v_call *call, const size_t *counts,
     return status;
 }
 
-static void fill_row(const tutti_comm *comm, int counts_row, const size_t *counts, const size_t *offsets)
+/* The offsets follow the counts. */
+static void fill_row(const tutti_comm *comm, enum tti_given what, const size_t *counts, const size_t *offsets)
 {
-    uint64_t *count = row_of(comm, counts_row), *offset = row_of(comm, counts_row + 1), packed = 0;
+    uint64_t *count = row_of(comm, what), *offset = row_of(comm, what + 1), packed = 0;
     for (int i = 0; i < comm->size; i++) {
         count[i] = counts[i];
         offset[i] = offsets != NULL ? offsets[i] : packed;
@@ -121,7 +120,7 @@ static uint64_t own_offset(const tutti_comm *comm, const size_t *counts, const s
  * cannot take part, and the others would wait for it. */
 static tutti_status make_rows(tutti_comm *comm, enum tti_kind kind)
 {
-    size_t words = 4 * (size_t)comm->size;
+    size_t words = TTI_GIVEN * (size_t)comm->size;
     if (comm->row == NULL) comm->row = tti_calloc(words, sizeof *comm->row);
     if (comm->tables == NULL) comm->tables = tti_calloc(words, sizeof *comm->tables);
     if (comm->row != NULL && comm->tables != NULL) return TUTTI_OK;
@@ -177,7 +176,7 @@ tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, con
     TTI_TRY(check_buffers(&call, true, true, in_place));
     struct tti_op *op = op_of(&call);
     tti_call_set_blocks(&op->call, counts, comm->size);
-    fill_row(comm, OUT_COUNTS, counts, offsets);
+    fill_row(comm, TTI_OUT_COUNTS, counts, offsets);
     return tti_api_run(op);
 }
 
@@ -193,7 +192,7 @@ tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out,
     struct tti_op *op = op_of(&call);
     TTI_TRY(tti_api_set_reduction(op, call.kind, type, reduction));
     tti_call_set_blocks(&op->call, counts, comm->size);
-    fill_row(comm, IN_COUNTS, counts, NULL);
+    fill_row(comm, TTI_IN_COUNTS, counts, NULL);
     return tti_api_run(op);
 }
 
@@ -211,8 +210,8 @@ tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void
     TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.in_bytes));
     TTI_TRY(check_buffers(&call, true, at_root, in_place));
     struct tti_op *op = op_of(&call);
-    if (at_root) fill_row(comm, OUT_COUNTS, counts, offsets);
-    row_of(comm, IN_COUNTS)[0] = count;
+    if (at_root) fill_row(comm, TTI_OUT_COUNTS, counts, offsets);
+    row_of(comm, TTI_IN_COUNTS)[0] = count;
     return tti_api_run(op);
 }
 
@@ -229,8 +228,8 @@ tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *cou
     TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.out_bytes));
     TTI_TRY(check_buffers(&call, at_root, true, in_place));
     struct tti_op *op = op_of(&call);
-    if (at_root) fill_row(comm, IN_COUNTS, counts, offsets);
-    row_of(comm, OUT_COUNTS)[0] = count;
+    if (at_root) fill_row(comm, TTI_IN_COUNTS, counts, offsets);
+    row_of(comm, TTI_OUT_COUNTS)[0] = count;
     return tti_api_run(op);
 }
 
@@ -244,7 +243,7 @@ tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *
     TTI_TRY(check_apart(&call, out_counts, out_offsets));
     TTI_TRY(check_buffers(&call, true, true, false));
     struct tti_op *op = op_of(&call);
-    fill_row(comm, IN_COUNTS, in_counts, in_offsets);
-    fill_row(comm, OUT_COUNTS, out_counts, out_offsets);
+    fill_row(comm, TTI_IN_COUNTS, in_counts, in_offsets);
+    fill_row(comm, TTI_OUT_COUNTS, out_counts, out_offsets);
     return tti_api_run(op);
 }

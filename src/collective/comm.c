@@ -80,7 +80,7 @@ static struct layout layout_of(int size, bool bounce, bool small)
     layout.stages = layout.slots + n * window * slot_stride(window);
     layout.calls = layout.stages + n * TTI_STAGES_BYTES;
     layout.tables = layout.calls + tti_whole_lines(n * window * sizeof(struct tti_call));
-    layout.channels = layout.tables + tti_whole_lines(n * 4 * n * sizeof(uint64_t));
+    layout.channels = layout.tables + tti_whole_lines(n * TTI_GIVEN * n * sizeof(uint64_t));
     layout.bounce = tti_round_up(layout.channels + n * n * sizeof(uint64_t), PAGE_BYTES);
     layout.end = layout.bounce + (bounce ? n * bounce_bytes(size, small) : 0);
     return layout;

@@ -230,10 +230,10 @@ struct tutti_comm {
     uint64_t asks;                   /* provider `shared`: as in this rank's post; without a rank between waits */
     struct tti_local *local;         /* and with its host's ranks through memory; NULL: none */
     int here;                        /* ranks of this comm on this host */
-    uint64_t *tables;                /* size rows of 4 * size, or this rank's alone */
+    uint64_t *tables;                /* size rows of TTI_GIVEN * size, or this rank's alone */
     size_t own_row;                  /* which of them is this rank's */
-    uint64_t *row;          /* 4 * size: this rank's, as the call gave it; shown to the others when the op begins */
-    char *pack;             /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
+    uint64_t *row; /* TTI_GIVEN * size: this rank's, as the call gave it; shown to the others when the op begins */
+    char *pack;    /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
     struct tti_ferry ferry; /* of what is staged */
     char *bounce;           /* size times bounce_bytes */
     size_t bounce_bytes;

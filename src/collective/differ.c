@@ -63,24 +63,21 @@ tutti_status tti_op_check_counts(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     const struct tti_shape *shape = &op->shape;
-    size_t n = (size_t)shape->size;
-    int me = comm->rank;
+    int me = comm->rank, root = shape->root;
     for (int peer = 0; peer < shape->size; peer++) {
-        const uint64_t *mine = shape->tables + (size_t)me * 4 * n, *other = shape->tables + (size_t)peer * 4 * n;
-        const uint64_t *root = shape->root < 0 ? NULL : shape->tables + (size_t)shape->root * 4 * n;
         uint64_t sent = 0, received = 0;
         int from = peer, to = me;
         if (shape->kind == TTI_ALL_TO_ALL_V) {
-            sent = other[me];
-            received = mine[2 * n + (size_t)peer];
+            sent = tti_given_by(shape, peer, TTI_IN_COUNTS, me);
+            received = tti_given_by(shape, me, TTI_OUT_COUNTS, peer);
         } else if (shape->kind == TTI_GATHER_V) {
-            sent = other[0]; /* row IN_COUNTS of a sender holds its own count, see api_v.c */
-            received = root[2 * n + (size_t)peer];
-            to = shape->root;
+            sent = tti_given_by(shape, peer, TTI_IN_COUNTS, 0);
+            received = tti_given_by(shape, root, TTI_OUT_COUNTS, peer);
+            to = root;
         } else if (shape->kind == TTI_SCATTER_V) {
-            sent = root[peer];
-            received = other[2 * n];
-            from = shape->root;
+            sent = tti_given_by(shape, root, TTI_IN_COUNTS, peer);
+            received = tti_given_by(shape, peer, TTI_OUT_COUNTS, 0);
+            from = root;
             to = peer;
         }
         if (sent != received) return counts_differ(op, from, sent, to, received);

@@ -25,7 +25,7 @@ static void number(struct tti_op *op, const uint64_t *row)
     comm->sequence++;
     if ((comm->sequence & (comm->sequence - 1)) == 0 && comm->sequence <= 65536) count_cores(comm);
     comm->signature = tti_call_signature(comm->signature, op->edition != 0 ? op->digest : tti_call_digest(&op->call));
-    size_t words = 4 * (size_t)comm->size;
+    size_t words = TTI_GIVEN * (size_t)comm->size;
     if (op->shape.tables != NULL) memcpy(comm->tables + comm->own_row * words, row, words * sizeof *row);
     op->state = TTI_OP_OPENING;
     tti_trace_begin(op);

@@ -154,13 +154,11 @@ void tti_add_again(struct tti_plan *plan, size_t first, uint32_t turns, uint64_t
 
 /* ---- Shapes ---------------------------------------------------------------------------------------------------- */
 
-enum { IN_COUNTS, IN_OFFSETS, OUT_COUNTS, OUT_OFFSETS };
-
-static uint64_t table(const struct tti_shape *shape, int rank, int row, int column)
+/* In bytes. */
+static uint64_t table(const struct tti_shape *shape, int rank, enum tti_given what, int peer)
 {
-    size_t size = (size_t)shape->size;
     if (shape->path == TTI_MESSAGES) rank = 0; /* the one row there is */
-    return shape->tables[(size_t)rank * 4 * size + (size_t)row * size + (size_t)column] * shape->element;
+    return tti_given_by(shape, rank, what, peer) * shape->element;
 }
 
 static struct tti_flow scatter_flow(const struct tti_shape *shape, int from, int to)
@@ -168,7 +166,7 @@ static struct tti_flow scatter_flow(const struct tti_shape *shape, int from, int
     if (from != shape->root) return (struct tti_flow){0};
     uint64_t bytes = shape->count * shape->element;
     if (shape->kind == TTI_SCATTER) return (struct tti_flow){bytes, (uint64_t)to * bytes, 0};
-    return (struct tti_flow){table(shape, from, IN_COUNTS, to), table(shape, from, IN_OFFSETS, to), 0};
+    return (struct tti_flow){table(shape, from, TTI_IN_COUNTS, to), table(shape, from, TTI_IN_OFFSETS, to), 0};
 }
 
 static struct tti_flow gather_flow(const struct tti_shape *shape, int from, int to)
@@ -176,7 +174,7 @@ static struct tti_flow gather_flow(const struct tti_shape *shape, int from, int 
     if (to != shape->root) return (struct tti_flow){0};
     uint64_t bytes = shape->count * shape->element;
     if (shape->kind == TTI_GATHER) return (struct tti_flow){bytes, 0, (uint64_t)from * bytes};
-    return (struct tti_flow){table(shape, to, OUT_COUNTS, from), 0, table(shape, to, OUT_OFFSETS, from)};
+    return (struct tti_flow){table(shape, to, TTI_OUT_COUNTS, from), 0, table(shape, to, TTI_OUT_OFFSETS, from)};
 }
 
 struct tti_flow tti_flow_of(const struct tti_shape *shape, int from, int to)
@@ -187,16 +185,16 @@ struct tti_flow tti_flow_of(const struct tti_shape *shape, int from, int to)
     case TTI_ALL_GATHER: return (struct tti_flow){bytes, 0, (uint64_t)from * bytes};
     /* every rank gives the same counts, so the reader's own row says them all */
     case TTI_ALL_GATHER_V:
-        return (struct tti_flow){table(shape, shape->rank, OUT_COUNTS, from), 0,
-                                 to == shape->rank ? table(shape, to, OUT_OFFSETS, from) : 0};
+        return (struct tti_flow){table(shape, shape->rank, TTI_OUT_COUNTS, from), 0,
+                                 to == shape->rank ? table(shape, to, TTI_OUT_OFFSETS, from) : 0};
     case TTI_GATHER:
     case TTI_GATHER_V: return gather_flow(shape, from, to);
     case TTI_SCATTER:
     case TTI_SCATTER_V: return scatter_flow(shape, from, to);
     case TTI_ALL_TO_ALL: return (struct tti_flow){bytes, (uint64_t)to * bytes, (uint64_t)from * bytes};
     case TTI_ALL_TO_ALL_V:
-        return (struct tti_flow){table(shape, from, IN_COUNTS, to), table(shape, from, IN_OFFSETS, to),
-                                 table(shape, to, OUT_OFFSETS, from)};
+        return (struct tti_flow){table(shape, from, TTI_IN_COUNTS, to), table(shape, from, TTI_IN_OFFSETS, to),
+                                 table(shape, to, TTI_OUT_OFFSETS, from)};
     default: return (struct tti_flow){0};
     }
 }
@@ -209,9 +207,10 @@ struct tti_block tti_block_to(const struct tti_shape *shape, int to)
     case TTI_ALL_TO_ALL: return (struct tti_block){(uint64_t)to * bytes, bytes};
     case TTI_SCATTER_V:
     case TTI_ALL_TO_ALL_V:
-        return (struct tti_block){table(shape, shape->rank, IN_OFFSETS, to), table(shape, shape->rank, IN_COUNTS, to)};
-    case TTI_GATHER_V: return (struct tti_block){0, table(shape, shape->rank, IN_COUNTS, 0)};
-    case TTI_ALL_GATHER_V: return (struct tti_block){0, table(shape, shape->rank, OUT_COUNTS, shape->rank)};
+        return (struct tti_block){table(shape, shape->rank, TTI_IN_OFFSETS, to),
+                                  table(shape, shape->rank, TTI_IN_COUNTS, to)};
+    case TTI_GATHER_V: return (struct tti_block){0, table(shape, shape->rank, TTI_IN_COUNTS, 0)};
+    case TTI_ALL_GATHER_V: return (struct tti_block){0, table(shape, shape->rank, TTI_OUT_COUNTS, shape->rank)};
     default: return (struct tti_block){0, bytes};
     }
 }
@@ -226,9 +225,9 @@ struct tti_block tti_block_from(const struct tti_shape *shape, int from)
     case TTI_GATHER_V:
     case TTI_ALL_GATHER_V:
     case TTI_ALL_TO_ALL_V:
-        return (struct tti_block){table(shape, shape->rank, OUT_OFFSETS, from),
-                                  table(shape, shape->rank, OUT_COUNTS, from)};
-    case TTI_SCATTER_V: return (struct tti_block){0, table(shape, shape->rank, OUT_COUNTS, 0)};
+        return (struct tti_block){table(shape, shape->rank, TTI_OUT_OFFSETS, from),
+                                  table(shape, shape->rank, TTI_OUT_COUNTS, from)};
+    case TTI_SCATTER_V: return (struct tti_block){0, table(shape, shape->rank, TTI_OUT_COUNTS, 0)};
     default: return (struct tti_block){0, bytes};
     }
 }
@@ -247,7 +246,8 @@ struct tti_flow tti_reduce_block(const struct tti_shape *shape, int to)
 {
     uint64_t bytes = shape->count * shape->element;
     if (shape->kind == TTI_REDUCE_SCATTER) return (struct tti_flow){bytes, (uint64_t)to * bytes, 0};
-    return (struct tti_flow){table(shape, shape->rank, IN_COUNTS, to), table(shape, shape->rank, IN_OFFSETS, to), 0};
+    return (struct tti_flow){table(shape, shape->rank, TTI_IN_COUNTS, to),
+                             table(shape, shape->rank, TTI_IN_OFFSETS, to), 0};
 }
 
 /* v-forms: blocks are summed from what every rank knows after the meeting (or before it, where counts are equal). */
@@ -255,13 +255,13 @@ static uint64_t table_bytes(const struct tti_shape *shape)
 {
     uint64_t total = 0, largest = 0;
     for (int rank = 0; rank < shape->size; rank++) {
-        if (shape->kind == TTI_ALL_GATHER_V) total += table(shape, shape->rank, OUT_COUNTS, rank);
-        if (shape->kind == TTI_REDUCE_SCATTER_V) total += table(shape, shape->rank, IN_COUNTS, rank);
-        if (shape->kind == TTI_GATHER_V) total += table(shape, shape->root, OUT_COUNTS, rank);
-        if (shape->kind == TTI_SCATTER_V) total += table(shape, shape->root, IN_COUNTS, rank);
+        if (shape->kind == TTI_ALL_GATHER_V) total += table(shape, shape->rank, TTI_OUT_COUNTS, rank);
+        if (shape->kind == TTI_REDUCE_SCATTER_V) total += table(shape, shape->rank, TTI_IN_COUNTS, rank);
+        if (shape->kind == TTI_GATHER_V) total += table(shape, shape->root, TTI_OUT_COUNTS, rank);
+        if (shape->kind == TTI_SCATTER_V) total += table(shape, shape->root, TTI_IN_COUNTS, rank);
         if (shape->kind != TTI_ALL_TO_ALL_V) continue;
         uint64_t row = 0;
-        for (int to = 0; to < shape->size; to++) row += table(shape, rank, IN_COUNTS, to);
+        for (int to = 0; to < shape->size; to++) row += table(shape, rank, TTI_IN_COUNTS, to);
         if (row > largest) largest = row;
     }
     return total > largest ? total : largest;
@@ -332,7 +332,7 @@ uint64_t tti_largest_block(const struct tti_shape *shape)
 static bool counts_fit(const struct tti_shape *shape, uint64_t limit)
 {
     for (int from = 0; from < shape->size; from++)
-        if (table(shape, shape->rank, OUT_COUNTS, from) > limit) return false;
+        if (table(shape, shape->rank, TTI_OUT_COUNTS, from) > limit) return false;
     return true;
 }
 
@@ -383,9 +383,7 @@ uint64_t tti_staged_bytes(const struct tti_shape *shape)
 
 tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape)
 {
-    plan->count = plan->part_count = 0;
-    plan->temp_bytes = 0;
-    plan->failed = false;
+    tti_plan_empty(plan);
     if (shape->path == TTI_MESSAGES)
         tti_build_messages(plan, shape);
     else if (shape->kind == TTI_BARRIER || shape->kind == TTI_TUNING)

@@ -113,6 +113,10 @@ struct tti_plan {
     bool failed; /* a step could not be added: out of memory */
 };
 
+/* What a rank gives in a v-form, in its row of a comm's tables: one after the other, as many elements of each as there are
+ * ranks. Of a sender in a gather_v, and a receiver in a scatter_v, the first count is its own. */
+enum tti_given { TTI_IN_COUNTS, TTI_IN_OFFSETS, TTI_OUT_COUNTS, TTI_OUT_OFFSETS, TTI_GIVEN };
+
 /* What a plan is made from: the same on every rank but for `rank` (and, before a meeting, but for the rows of `tables`
  * that belong to others). */
 struct tti_shape {
@@ -123,13 +127,18 @@ struct tti_shape {
     uint64_t count; /* elements; of one block where there are blocks */
     /* all_to_all: on all ranks; broadcast, gather, scatter: at the root; MESSAGES: this rank's buffers overlap, any kind */
     bool in_place;
-    const uint64_t *tables; /* v-forms: size rows of 4 * size: in counts, in offsets, out counts, out offsets; MESSAGES:
-                             * this rank's row alone */
+    const uint64_t *tables; /* v-forms: size rows of TTI_GIVEN * size; MESSAGES: this rank's row alone */
     size_t bounce_bytes;    /* of one rank; 0: none */
     size_t accumulator;     /* MESSAGES: bytes of one element of a partial (tti_accumulator_bytes) */
     bool scaled;            /* MESSAGES: leaves travel as partials */
     const tutti_tuning *tuning;
 };
+
+static inline uint64_t tti_given_by(const struct tti_shape *shape, int rank, enum tti_given what, int peer)
+{
+    size_t size = (size_t)shape->size;
+    return shape->tables[((size_t)rank * TTI_GIVEN + (size_t)what) * size + (size_t)peer];
+}
 
 /* What goes from rank `from` to rank `to` in an operation that only moves data. */
 struct tti_flow {

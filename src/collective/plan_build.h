@@ -13,6 +13,14 @@ static inline struct tti_region tti_at(int rank, enum tti_space space, uint64_t 
     return (struct tti_region){rank, (uint32_t)space, offset};
 }
 
+/* No steps; what memory it has stays for the next ones. */
+static inline void tti_plan_empty(struct tti_plan *plan)
+{
+    plan->count = plan->part_count = 0;
+    plan->temp_bytes = 0;
+    plan->failed = false;
+}
+
 void tti_add_enter(struct tti_plan *plan);
 void tti_add_publish(struct tti_plan *plan, uint32_t value);
 void tti_add_wait(struct tti_plan *plan, int peer, uint32_t value);

@@ -167,7 +167,7 @@ static void fetch_slices(struct work *work, bool kept)
         struct tti_region source = kept ? tti_at(leader, TTI_TEMP, kept_at(work, slice))
                                         : tti_at(leader, TTI_OUT, block.offset);
         if (leader != work->shape->rank)
-            tti_add_copy(work->plan, own(work, TTI_OUT, block.offset), source, block.bytes, false);
+            tti_add_copy(work->plan, own(work, TTI_OUT, block.offset), source, block.bytes, TTI_CACHED);
     }
 }
 
@@ -263,7 +263,7 @@ static void broadcast_phase(struct work *work, enum tti_phase phase)
     if (shape->rank == shape->root) block = (struct tti_block){work->window.begin, work->window.bytes};
     if (phase == TTI_BEFORE && work->host == root_host && (leads(work) || shape->rank == shape->root))
         tti_add_copy(work->plan, own(work, TTI_OUT, block.offset), tti_at(shape->root, TTI_IN, block.offset),
-                     block.bytes, false);
+                     block.bytes, TTI_CACHED);
     block = slice_of(work, work->place);
     if (phase == TTI_BETWEEN && leads(work))
         tti_build_message_broadcast(&work->build, block.offset, block.bytes, root_host, TTI_OUT);
@@ -303,9 +303,9 @@ static void gather_phase(struct work *work, enum tti_phase phase)
         bool here = hosts->host_of[rank] == work->host, mine = rank == work->shape->rank;
         bool leads_it = leader == work->shape->rank;
         if (phase == TTI_BEFORE && here && (mine || leads_it))
-            tti_add_copy(work->plan, own(work, TTI_OUT, offset), tti_at(rank, TTI_IN, begin), bytes, false);
+            tti_add_copy(work->plan, own(work, TTI_OUT, offset), tti_at(rank, TTI_IN, begin), bytes, TTI_CACHED);
         if (phase == TTI_AFTER && !mine && !leads_it)
-            tti_add_copy(work->plan, own(work, TTI_OUT, offset), tti_at(leader, TTI_OUT, offset), bytes, false);
+            tti_add_copy(work->plan, own(work, TTI_OUT, offset), tti_at(leader, TTI_OUT, offset), bytes, TTI_CACHED);
     }
 }
 
@@ -355,9 +355,7 @@ tutti_status tti_hosts_build(struct tti_plan *plan, const struct tti_hosts *host
                              enum tti_phase phase, struct tti_part_of_all window)
 {
     struct work work = {.plan = plan, .hosts = hosts, .shape = shape, .window = window};
-    plan->count = plan->part_count = 0;
-    plan->temp_bytes = 0;
-    plan->failed = false;
+    tti_plan_empty(plan);
     work.host = hosts->host_of[shape->rank];
     work.place = hosts->place_of[shape->rank];
     work.slices = slice_count(hosts, shape, window.bytes);

@@ -153,9 +153,7 @@ static bool build_windows(struct tti_plan *plan, const struct tti_hosts *hosts, 
 tutti_status tti_hosts_build_all(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape)
 {
     struct tti_plan room = {0};
-    plan->count = plan->part_count = 0;
-    plan->temp_bytes = 0;
-    plan->failed = false;
+    tti_plan_empty(plan);
     tti_add_enter(plan);
     bool made = shape->kind == TTI_BARRIER ? build_barrier(plan, hosts, shape, &room)
                                            : build_windows(plan, hosts, shape, &room);

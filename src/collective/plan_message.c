@@ -217,7 +217,7 @@ struct tti_set tti_set_fold(struct tti_message_build *build, struct tti_set held
         int count = parts_within(held.parts + used, held.count - used, &set.parts[i]);
         const struct tti_part *part = &held.parts[used];
         if (count == 1 && part->partial == set.parts[i].partial)
-            tti_add_copy(build->plan, set.parts[i].at, part->at, tti_part_bytes(build, part, bytes), false);
+            tti_add_copy(build->plan, set.parts[i].at, part->at, tti_part_bytes(build, part, bytes), TTI_CACHED);
         else
             tti_add_fold(build->plan, set.parts[i].at, part, count, 0, bytes);
         used += count;
@@ -247,7 +247,7 @@ void tti_set_send(struct tti_message_build *build, struct tti_set set, int to, u
         struct tti_region packed = tti_temp(build, total), at = packed;
         for (int i = 0; i < set.count; i++) {
             uint64_t length = tti_part_bytes(build, &set.parts[i], bytes);
-            tti_add_copy(build->plan, at, set.parts[i].at, length, false);
+            tti_add_copy(build->plan, at, set.parts[i].at, length, TTI_CACHED);
             at.offset += length;
         }
         tti_post_send(build, to, packed, total);
@@ -263,7 +263,7 @@ enum { IN_FLIGHT = 3 };
 static struct tti_window window_at(const struct tti_window *whole, uint64_t index, uint64_t most)
 {
     struct tti_window window = *whole;
-    uint64_t begin = index == 0 ? 0 : index * most, left = whole->bytes - begin;
+    uint64_t begin = index * most, left = whole->bytes - begin;
     window.offset += begin;
     window.target.offset += begin;
     window.bytes = left < most ? left : most;

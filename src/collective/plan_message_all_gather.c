@@ -118,7 +118,7 @@ static void copy_packed(struct tti_message_build *build, int member, struct tti_
     for (int k = 0; piece_of(build, member, k, &block); k++) {
         struct tti_region out = tti_own(build, TTI_OUT, block.offset);
         if (pack && build->piece == NULL) out = tti_own(build, TTI_IN, 0);
-        tti_add_copy(build->plan, pack ? *temp : out, pack ? out : *temp, block.bytes, false);
+        tti_add_copy(build->plan, pack ? *temp : out, pack ? out : *temp, block.bytes, TTI_CACHED);
         temp->offset += block.bytes;
     }
 }

@@ -158,6 +158,13 @@ static void send_contributions(struct halving *halving, struct piece_window *sid
         send_block(halving, side, to, kept(side, meeting, to));
 }
 
+static struct tti_region result_at(const struct piece_window *side, struct tti_block block)
+{
+    struct tti_region region = side->window.target;
+    region.offset += block.offset;
+    return region;
+}
+
 static void combine(struct halving *halving, struct piece_window *side, int index)
 {
     struct tti_message_build *build = halving->build;
@@ -173,19 +180,10 @@ static void combine(struct halving *halving, struct piece_window *side, int inde
         side->held = tti_set_fold(build, both, span_of(meeting, true, true), block.bytes, side->room);
         return;
     }
-    struct tti_region target = side->window.target;
-    target.offset += block.offset;
-    tti_set_finish(build, both, target, build->shape->size, block.bytes);
+    tti_set_finish(build, both, result_at(side, block), build->shape->size, block.bytes);
 }
 
 /* ---- Results --------------------------------------------------------------------------------------------------- */
-
-static struct tti_region result_at(const struct piece_window *side, struct tti_block block)
-{
-    struct tti_region region = side->window.target;
-    region.offset += block.offset;
-    return region;
-}
 
 static void post_result(struct halving *halving, struct piece_window *side, int from, struct tti_block block)
 {

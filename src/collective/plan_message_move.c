@@ -143,7 +143,7 @@ static void gather_by_tree(struct tti_message_build *build)
                       (uint64_t)places_below(build, place + bit, bit) * block);
     }
     if (place > 0) {
-        if (places > 1) tti_add_copy(build->plan, temp, tti_own(build, TTI_IN, 0), block, false);
+        if (places > 1) tti_add_copy(build->plan, temp, tti_own(build, TTI_IN, 0), block, TTI_CACHED);
         tti_await(build, build->received);
         tti_post_send(build, member_at(build, shape->root, place - width), temp, (uint64_t)places * block);
         return;
@@ -152,9 +152,9 @@ static void gather_by_tree(struct tti_message_build *build)
     tti_copy_own(build, root * block, 0, block);
     tti_await(build, build->received);
     temp.offset += block;
-    tti_add_copy(build->plan, tti_own(build, TTI_OUT, (root + 1) * block), temp, high * block, false);
+    tti_add_copy(build->plan, tti_own(build, TTI_OUT, (root + 1) * block), temp, high * block, TTI_CACHED);
     temp.offset += high * block;
-    tti_add_copy(build->plan, tti_own(build, TTI_OUT, 0), temp, root * block, false);
+    tti_add_copy(build->plan, tti_own(build, TTI_OUT, 0), temp, root * block, TTI_CACHED);
 }
 
 static void scatter_by_tree(struct tti_message_build *build)
@@ -169,8 +169,8 @@ static void scatter_by_tree(struct tti_message_build *build)
         tti_await(build, build->received);
     } else {
         struct tti_region rest = {temp.rank, temp.space, temp.offset + high * block};
-        tti_add_copy(build->plan, temp, tti_own(build, TTI_IN, root * block), high * block, false);
-        tti_add_copy(build->plan, rest, tti_own(build, TTI_IN, 0), root * block, false);
+        tti_add_copy(build->plan, temp, tti_own(build, TTI_IN, root * block), high * block, TTI_CACHED);
+        tti_add_copy(build->plan, rest, tti_own(build, TTI_IN, 0), root * block, TTI_CACHED);
     }
     for (int bit = width / 2; bit > 0; bit /= 2) {
         struct tti_region at = {temp.rank, temp.space, temp.offset + (uint64_t)bit * block};
@@ -178,7 +178,7 @@ static void scatter_by_tree(struct tti_message_build *build)
             tti_post_send(build, member_at(build, shape->root, place + bit), at,
                           (uint64_t)places_below(build, place + bit, bit) * block);
     }
-    if (places > 1) tti_add_copy(build->plan, tti_own(build, TTI_OUT, 0), temp, block, false);
+    if (places > 1) tti_add_copy(build->plan, tti_own(build, TTI_OUT, 0), temp, block, TTI_CACHED);
 }
 
 /* ---- All-to-all ------------------------------------------------------------------------------------------------ */
@@ -216,7 +216,7 @@ static void finish_swap(struct tti_message_build *build, struct swap *swap)
     if (swap->bytes == 0) return;
     tti_await(build, swap->received);
     tti_drain(build, swap->sent);
-    tti_add_copy(build->plan, swap->block, swap->temp, swap->bytes, false);
+    tti_add_copy(build->plan, swap->block, swap->temp, swap->bytes, TTI_CACHED);
     swap->bytes = 0;
 }
 
@@ -282,7 +282,7 @@ static void all_to_all_by_rounds(struct tti_message_build *build)
         struct tti_region packed = tti_temp(build, bytes), at = packed;
         for (int i = bit; i < size; i++) {
             if ((i & bit) == 0) continue;
-            tti_add_copy(build->plan, at, bruck_block(build, i, bit, received), block, false);
+            tti_add_copy(build->plan, at, bruck_block(build, i, bit, received), block, TTI_CACHED);
             at.offset += block;
         }
         tti_post_send(build, (me + bit) % size, packed, bytes);
@@ -290,7 +290,7 @@ static void all_to_all_by_rounds(struct tti_message_build *build)
     }
     for (int i = 0; i < size; i++)
         tti_add_copy(build->plan, tti_own(build, TTI_OUT, (uint64_t)((me - i + size) % size) * block),
-                     bruck_block(build, i, size, received), block, false);
+                     bruck_block(build, i, size, received), block, TTI_CACHED);
 }
 
 /* ---- Which one ------------------------------------------------------------------------------------------------- */

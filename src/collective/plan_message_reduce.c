@@ -414,7 +414,7 @@ static void send_half(struct tti_message_build *build, const struct tti_part *he
     for (int block = partner % width; block < build->shape->size; block += width) {
         if (!keeps(partner, width, block)) continue;
         uint64_t bytes = contribution_bytes(build, width, block);
-        tti_add_copy(build->plan, at, held[block].at, bytes, false);
+        tti_add_copy(build->plan, at, held[block].at, bytes, TTI_CACHED);
         at.offset += bytes;
     }
     tti_post_send(build, partner, packed, total);
@@ -486,7 +486,7 @@ static void reduce_scatter(struct tti_message_build *build)
     struct tti_region source = whole.target;
     source.offset += block.source;
     if (shape->in_place) tti_drain(build, build->sent);
-    tti_add_copy(build->plan, tti_own(build, TTI_OUT, 0), source, block.bytes, false);
+    tti_add_copy(build->plan, tti_own(build, TTI_OUT, 0), source, block.bytes, TTI_CACHED);
 }
 
 void tti_build_message_reduction(struct tti_message_build *build)

@@ -67,9 +67,8 @@ static void take_reduced(struct tti_plan *plan, const struct tti_shape *shape, c
         own += tti_reduce_block(shape, me).source;
     }
     size_t before = plan->count;
-    tti_add_reduce(plan, (struct tti_region){me, TTI_OUT, chunk->begin},
-                   (struct tti_region){TTI_ALL, (uint32_t)chunk->space, offset}, sources, part(bytes, chunk),
-                   TTI_CACHED);
+    tti_add_reduce(plan, tti_at(me, TTI_OUT, chunk->begin), tti_at(TTI_ALL, chunk->space, offset), sources,
+                   part(bytes, chunk), TTI_CACHED);
     if (plan->count > before) plan->steps[before].own = own;
 }
 
@@ -85,10 +84,9 @@ static void take(struct tti_plan *plan, const struct tti_shape *shape, const str
         int from = (me + k) % shape->size;
         struct tti_flow flow = tti_flow_of(shape, from, me);
         struct tti_region source = {from, (uint32_t)chunk->space, chunk->base + mine};
-        if (from == me)
-            source = (struct tti_region){me, TTI_IN, flow.source + chunk->begin}; /* in place: nothing to do */
-        tti_add_copy(plan, (struct tti_region){me, TTI_OUT, flow.target + chunk->begin}, source,
-                     part(flow.bytes, chunk), TTI_CACHED);
+        if (from == me) source = tti_at(me, TTI_IN, flow.source + chunk->begin); /* in place: nothing to do */
+        tti_add_copy(plan, tti_at(me, TTI_OUT, flow.target + chunk->begin), source, part(flow.bytes, chunk),
+                     TTI_CACHED);
     }
 }
 
@@ -174,7 +172,7 @@ static void tree_broadcast(struct tti_plan *plan, const struct tti_shape *shape,
         uint64_t length = part(bytes, &chunk);
         struct tti_region out = {shape->rank, TTI_OUT, chunk.begin}, source = {shape->rank, TTI_IN, chunk.begin};
         if (place > 0) {
-            source = (struct tti_region){parent, TTI_BOUNCED, chunk.base};
+            source = tti_at(parent, TTI_BOUNCED, chunk.base);
             tti_add_wait(plan, parent, (uint32_t)(2 * t + 2));
         }
         tti_add_copy(plan, out, source, length, TTI_CACHED);
@@ -182,7 +180,7 @@ static void tree_broadcast(struct tti_plan *plan, const struct tti_shape *shape,
         if (2 * place + 1 >= size) continue;
         for (int child = 2 * place + 1; child <= 2 * place + 2 && child < size && t >= 2; child++)
             tti_add_wait(plan, (child + shape->root) % size, (uint32_t)(2 * (t - 2) + 1));
-        tti_add_copy(plan, (struct tti_region){shape->rank, TTI_BOUNCED, chunk.base}, out, length, TTI_CACHED);
+        tti_add_copy(plan, tti_at(shape->rank, TTI_BOUNCED, chunk.base), out, length, TTI_CACHED);
         tti_add_publish(plan, (uint32_t)(2 * t + 2));
     }
 }

@@ -270,7 +270,7 @@ static struct tti_started *copy_op(const struct tti_op *op)
     started->op = *op;
     started->row = NULL;
     if (op->shape.tables == NULL) return started;
-    size_t bytes = 4 * (size_t)comm->size * sizeof *started->row;
+    size_t bytes = TTI_GIVEN * (size_t)comm->size * sizeof *started->row;
     started->row = tti_calloc(1, bytes);
     if (started->row == NULL) {
         tti_started_free(started);

@@ -66,7 +66,7 @@ static uint64_t held_by(tutti_comm *comm)
 {
     size_t n = (size_t)comm->size;
     uint64_t bytes = sizeof *comm;
-    if (comm->row != NULL) bytes += 4 * n * sizeof *comm->row;
+    if (comm->row != NULL) bytes += TTI_GIVEN * n * sizeof *comm->row;
     if (comm->counts.waited_for != NULL) bytes += n * sizeof *comm->counts.waited_for;
     if (comm->sources != NULL) bytes += n * (sizeof *comm->sources + sizeof *comm->targets + sizeof *comm->factors);
     if (comm->pack != NULL) bytes += TTI_PACK_BYTES;
