@@ -4,58 +4,18 @@
  * worlds of the ranks that share a host, connections between those that do not, and a last meeting that says whether all
  * have done it. Who fails on the way abandons the meeting, which the others notice while they connect.
  */
-#include "world/cluster.h"
+#include "world/cluster_joining.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/key.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/status.h"
 #include "base/wait.h"
-#include "transport/tcp.h"
-#include "world/apart.h"
-#include "world/rendezvous.h"
 #include "world/wire.h"
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-enum { CARD_MOST = sizeof(struct tti_tcp_card) };
-
-/* What a process gives: this, then for each of its ranks the bytes of its card and the card; or, if it cannot listen, why. */
-struct card {
-    int32_t status;
-    uint64_t system, network, processes; /* the last two: namespaces, the first of them with the system */
-    uint32_t user;
-    int32_t pid, ranks_each, has_key;
-    int32_t all_tcp;                  /* it was told that all ranks go by tcp */
-    int32_t part;                     /* of its host, which then counts as one; 0 but for trials */
-    unsigned char key[TTI_KEY_BYTES]; /* of process 0, where the meeting is for this user on this host alone */
-    char host[TTI_CLUSTER_HOST];
-};
-
-struct joining {
-    const struct tti_cluster_launch *launch;
-    const tutti_options *options;
-    tti_area_size *area_bytes;
-    struct tti_cluster *cluster;
-    bool all_tcp, networked; /* every rank a host; there are endpoints */
-    struct tti_apart apart;
-    bool traces; /* some process does */
-    struct tti_key key;
-    bool has_key;
-    int64_t deadline_ns;
-    struct tti_tcp **endpoints; /* ranks_each */
-    tutti_status able;          /* to listen; else `error` says why, and everyone is told */
-    struct tti_board board;
-    struct tti_meeting *meeting;
-    struct tti_blobs cards;
-    int *hosts;             /* by process */
-    int local, local_count; /* this process among those of its host */
-    tutti_error *error;
-};
 
 /* ---- Checks and memory ----------------------------------------------------------------------------------------- */
 
@@ -65,18 +25,25 @@ tutti_status tti_cluster_check_transport(const char *transport, tutti_error *err
     return tti_option_word("the option transport", transport, known, sizeof known / sizeof *known, error);
 }
 
-static tutti_status no_memory(struct joining *joining)
+tutti_status tti_joining_no_memory(struct tti_joining *joining)
 {
     return tti_error_set(joining->error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a job of %d processes ran out",
                          joining->launch->process_count);
 }
 
-static tutti_status make_cluster(struct joining *joining)
+tutti_status tti_joining_other_version(struct tti_joining *joining, int process)
+{
+    joining->error->peer = process;
+    return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0, "process %d of job %s runs another version of the library",
+                         process, joining->launch->job);
+}
+
+static tutti_status make_cluster(struct tti_joining *joining)
 {
     const struct tti_cluster_launch *launch = joining->launch;
     struct tti_cluster *cluster = tti_calloc(1, sizeof *cluster);
     joining->cluster = cluster;
-    if (cluster == NULL) return no_memory(joining);
+    if (cluster == NULL) return tti_joining_no_memory(joining);
     snprintf(cluster->job, sizeof cluster->job, "%s", launch->job[0] == '\0' ? "alone" : launch->job);
     cluster->size = launch->process_count * launch->ranks_each;
     cluster->process = launch->process;
@@ -90,7 +57,7 @@ static tutti_status make_cluster(struct joining *joining)
     joining->endpoints = tti_calloc((size_t)launch->ranks_each, sizeof *joining->endpoints);
     bool made = cluster->ranks != NULL && cluster->host_names != NULL && cluster->seats != NULL &&
                 joining->hosts != NULL && joining->endpoints != NULL;
-    return made ? TUTTI_OK : no_memory(joining);
+    return made ? TUTTI_OK : tti_joining_no_memory(joining);
 }
 
 void tti_cluster_release(struct tti_cluster *cluster)
@@ -104,7 +71,7 @@ void tti_cluster_release(struct tti_cluster *cluster)
 
 /* ---- The first meeting ----------------------------------------------------------------------------------------- */
 
-static tutti_status listen_all(struct joining *joining)
+static tutti_status listen_all(struct tti_joining *joining)
 {
     const tutti_options *options = joining->options;
     struct tti_tcp_settings settings = {.job = joining->cluster->job,
@@ -125,39 +92,7 @@ static tutti_status listen_all(struct joining *joining)
     return TUTTI_OK;
 }
 
-static uint64_t process_space(void)
-{
-    struct stat info;
-    return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
-}
-
-static void name_host(const struct joining *joining, struct card *card)
-{
-    int64_t each = joining->options->host_processes;
-    tti_host_name(card->host, sizeof card->host);
-    if (each == 0) return;
-    card->part = joining->cluster->process / (int32_t)each;
-    char *suffix = card->host + strnlen(card->host, sizeof card->host - 8);
-    snprintf(suffix, 8, ".%d", (int)card->part);
-}
-
-static void fill_card(const struct joining *joining, struct card *card)
-{
-    memset(card, 0, sizeof *card);
-    card->status = joining->able;
-    card->system = tti_system_here();
-    card->network = tti_network_here();
-    card->processes = process_space();
-    card->user = (uint32_t)geteuid();
-    card->pid = getpid();
-    card->ranks_each = joining->cluster->ranks_each;
-    card->all_tcp = joining->all_tcp;
-    name_host(joining, card);
-    card->has_key = joining->launch->one_host && joining->cluster->process == 0;
-    if (card->has_key) memcpy(card->key, joining->key.bytes, sizeof card->key);
-}
-
-static tutti_status open_meeting(struct joining *joining)
+static tutti_status open_meeting(struct tti_joining *joining)
 {
     const struct tti_cluster_launch *launch = joining->launch;
     struct tti_rendezvous where = {.job = joining->cluster->job,
@@ -184,142 +119,10 @@ static tutti_status open_meeting(struct joining *joining)
     return tti_meeting_open(&where, &joining->meeting, joining->error);
 }
 
-static size_t add_reason(const struct joining *joining, unsigned char *mine)
-{
-    size_t bytes = strlen(joining->error->text);
-    memcpy(mine, joining->error->text, bytes);
-    return bytes;
-}
-
-static tutti_status exchange_cards(struct joining *joining)
-{
-    size_t each = sizeof(uint32_t) + CARD_MOST, text = sizeof joining->error->text, used;
-    unsigned char *mine = tti_calloc(1, sizeof(struct card) + text + (size_t)joining->cluster->ranks_each * each);
-    if (mine == NULL) return no_memory(joining);
-    struct card card;
-    fill_card(joining, &card);
-    memcpy(mine, &card, used = sizeof card);
-    if (joining->able != TUTTI_OK) used += add_reason(joining, mine + used);
-    for (int i = 0; i < joining->cluster->ranks_each && joining->able == TUTTI_OK; i++) {
-        struct tti_tcp_card own;
-        uint32_t bytes = (uint32_t)tti_tcp_card(joining->endpoints[i], &own);
-        memcpy(mine + used, &bytes, sizeof bytes);
-        memcpy(mine + used + sizeof bytes, &own, bytes);
-        used += sizeof bytes + bytes;
-    }
-    tutti_status status = tti_meeting_exchange(joining->meeting, mine, used, &joining->cards, joining->error);
-    tti_free(mine);
-    return status;
-}
-
-static tutti_status other_version(struct joining *joining, int process)
-{
-    joining->error->peer = process;
-    return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0, "process %d of job %s runs another version of the library",
-                         process, joining->launch->job);
-}
-
-static tutti_status read_card(struct joining *joining, int process, struct card *card)
-{
-    size_t bytes;
-    const unsigned char *blob = tti_blob(&joining->cards, process, &bytes);
-    if (bytes >= sizeof *card) memcpy(card, blob, sizeof *card);
-    joining->error->peer = process;
-    if (bytes < sizeof *card) return other_version(joining, process);
-    if (card->status != TUTTI_OK)
-        return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0, "process %d of job %.64s cannot join: %.*s", process,
-                             joining->launch->job, (int)(bytes - sizeof *card), (const char *)blob + sizeof *card);
-    if (card->ranks_each != joining->cluster->ranks_each)
-        return tti_error_set(
-            joining->error, TUTTI_ERR_JOIN, 0,
-            "process %d of job %s has %d ranks, process %d has %d; TUTTI_RANKS must be the same for all", process,
-            joining->launch->job, card->ranks_each, joining->cluster->process, joining->cluster->ranks_each);
-    if ((card->all_tcp != 0) != joining->all_tcp)
-        return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0,
-                             "process %d of job %.64s was%s told to use tcp between all ranks, process %d was%s; "
-                             "TUTTI_TRANSPORT must be the same for all",
-                             process, joining->launch->job, joining->all_tcp ? " not" : "", joining->cluster->process,
-                             joining->all_tcp ? "" : " not");
-    card->host[sizeof card->host - 1] = '\0';
-    joining->error->peer = -1;
-    return TUTTI_OK;
-}
-
-/* ---- Who is where ---------------------------------------------------------------------------------------------- */
-
-static bool same_host(const struct card *a, const struct card *b)
-{
-    return a->network == b->network && a->processes == b->processes && a->user == b->user && a->part == b->part;
-}
-
-static bool same_machine(const struct card *a, const struct card *b)
-{
-    return a->system == b->system;
-}
-
-/* The first process that is the same in this respect. */
-static tutti_status find_first(struct joining *joining, int process, const struct card *card,
-                               bool same(const struct card *a, const struct card *b), int *first)
-{
-    struct card other;
-    for (*first = 0; *first < process; ++*first) {
-        TTI_TRY(read_card(joining, *first, &other));
-        if (same(card, &other)) break;
-    }
-    return TUTTI_OK;
-}
-
-static int add_host(struct tti_cluster *cluster, const struct card *card)
-{
-    snprintf(cluster->host_names[cluster->host_count], TTI_CLUSTER_HOST, "%s", card->host);
-    return cluster->host_count++;
-}
-
-static void place_ranks(struct joining *joining, int process, int first, int machine, const struct card *card)
-{
-    struct tti_cluster *cluster = joining->cluster;
-    int host = joining->hosts[process], local = 0;
-    for (int i = 0; i < process; i++) local += joining->hosts[i] == host;
-    for (int i = 0; i < cluster->ranks_each; i++) {
-        int rank = process * cluster->ranks_each + i;
-        cluster->ranks[rank] = (struct tti_cluster_rank){.host = host,
-                                                         .first = first,
-                                                         .machine = machine,
-                                                         .local = local * cluster->ranks_each + i,
-                                                         .process = process,
-                                                         .pid = card->pid};
-        if (!joining->all_tcp) continue;
-        cluster->ranks[rank].host = rank;
-        cluster->ranks[rank].local = 0;
-        snprintf(cluster->host_names[rank], TTI_CLUSTER_HOST, "%s", card->host);
-    }
-}
-
-static tutti_status place_all(struct joining *joining)
-{
-    struct tti_cluster *cluster = joining->cluster;
-    struct card card;
-    for (int process = 0; process < cluster->process_count; process++) {
-        TTI_TRY(read_card(joining, process, &card));
-        if (card.has_key && process == 0) memcpy(joining->key.bytes, card.key, sizeof card.key);
-        int first, machine;
-        TTI_TRY(find_first(joining, process, &card, same_host, &first));
-        TTI_TRY(find_first(joining, process, &card, same_machine, &machine));
-        if (!joining->all_tcp)
-            joining->hosts[process] = first < process ? joining->hosts[first] : add_host(cluster, &card);
-        place_ranks(joining, process, first, machine, &card);
-    }
-    if (joining->all_tcp) cluster->host_count = cluster->size;
-    for (int process = 0; process < cluster->process_count; process++) {
-        bool here = joining->hosts[process] == joining->hosts[cluster->process];
-        joining->local_count += here;
-        joining->local += here && process < cluster->process;
-    }
-    return TUTTI_OK;
-}
+/* ---- Worlds and connections ------------------------------------------------------------------------------------ */
 
 /* All on this host, and nobody asked for tcp: no meeting is needed to know it. */
-static void place_here(struct joining *joining)
+static void place_here(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     cluster->host_count = 1;
@@ -331,10 +134,8 @@ static void place_here(struct joining *joining)
     joining->local_count = cluster->process_count;
 }
 
-/* ---- Worlds and connections ------------------------------------------------------------------------------------ */
-
 /* The numbers of the first ranks of this host's processes. */
-static int *list_firsts(const struct joining *joining)
+static int *list_firsts(const struct tti_joining *joining)
 {
     const struct tti_cluster *cluster = joining->cluster;
     int *firsts = tti_calloc((size_t)joining->local_count, sizeof *firsts), count = 0;
@@ -345,7 +146,7 @@ static int *list_firsts(const struct joining *joining)
 }
 
 /* The processes of a host are a job of their own there; in words they are what they are in the whole. */
-static tutti_status join_host(struct joining *joining, size_t area_bytes, struct tti_world **world)
+static tutti_status join_host(struct tti_joining *joining, size_t area_bytes, struct tti_world **world)
 {
     const struct tti_cluster *cluster = joining->cluster;
     struct tti_member member = {.job = cluster->job,
@@ -356,7 +157,7 @@ static tutti_status join_host(struct joining *joining, size_t area_bytes, struct
     if (cluster->host_count == 1) return tti_world_join(&member, joining->options, area_bytes, world, joining->error);
     char job[TTI_WIRE_JOB];
     int *firsts = list_firsts(joining);
-    if (firsts == NULL) return no_memory(joining);
+    if (firsts == NULL) return tti_joining_no_memory(joining);
     snprintf(job, sizeof job, "%s.host%d", cluster->job, joining->hosts[cluster->process]);
     member.job = job;
     member.title = cluster->job;
@@ -366,7 +167,7 @@ static tutti_status join_host(struct joining *joining, size_t area_bytes, struct
     return status;
 }
 
-static tutti_status join_world(struct joining *joining)
+static tutti_status join_world(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     int size = joining->local_count * cluster->ranks_each;
@@ -381,7 +182,7 @@ static tutti_status join_world(struct joining *joining)
     return TUTTI_OK;
 }
 
-static tutti_status make_own_worlds(struct joining *joining)
+static tutti_status make_own_worlds(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     size_t bytes = joining->area_bytes(joining->options, 1, false);
@@ -394,38 +195,16 @@ static tutti_status make_own_worlds(struct joining *joining)
     return TUTTI_OK;
 }
 
-static tutti_status expect_all(struct joining *joining, struct tti_tcp *endpoint, int rank)
-{
-    const struct tti_cluster *cluster = joining->cluster;
-    for (int process = 0; process < cluster->process_count; process++) {
-        size_t bytes, at = sizeof(struct card);
-        const unsigned char *blob = tti_blob(&joining->cards, process, &bytes);
-        for (int i = 0; i < cluster->ranks_each; i++) {
-            int peer = process * cluster->ranks_each + i;
-            uint32_t length = 0;
-            if (bytes - at >= sizeof length) memcpy(&length, blob + at, sizeof length);
-            at += sizeof length;
-            if (at > bytes || length > bytes - at) length = 0; /* no card: refused below */
-            if (cluster->host_count > 1 &&
-                peer != rank) /* those of the same host too: a comm over hosts is one thing */
-                TTI_TRY(tti_tcp_expect(endpoint, peer, length == 0 ? NULL : blob + at, length, joining->error));
-            at += length;
-            if (at > bytes) at = bytes;
-        }
-    }
-    return TUTTI_OK;
-}
-
 static bool has_trouble(void *context, tutti_error *error)
 {
     return tti_meeting_has_trouble(context, error);
 }
 
-static tutti_status connect_all(struct joining *joining)
+static tutti_status connect_all(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     for (int i = 0; i < cluster->ranks_each; i++)
-        TTI_TRY(expect_all(joining, joining->endpoints[i], cluster->seats[i].rank));
+        TTI_TRY(tti_joining_expect(joining, joining->endpoints[i], cluster->seats[i].rank));
     TTI_TRY(tti_tcp_connect(joining->endpoints, cluster->ranks_each, &joining->key, joining->deadline_ns, has_trouble,
                             joining->meeting, joining->error));
     for (int i = 0; i < cluster->ranks_each; i++) {
@@ -437,7 +216,7 @@ static tutti_status connect_all(struct joining *joining)
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 
-static tutti_status prepare(struct joining *joining)
+static tutti_status prepare(struct tti_joining *joining)
 {
     const struct tti_cluster_launch *launch = joining->launch;
     const char *transport = joining->options->transport;
@@ -476,7 +255,7 @@ struct word {
 };
 
 /* It is agreed on for all hosts, so the slower way is not taken without a word. */
-static bool shares(const struct joining *joining)
+static bool shares(const struct tti_joining *joining)
 {
     const tutti_options *options = joining->options;
     bool wanted = options->direct != 0 && options->host_aware != 0 && !joining->all_tcp;
@@ -490,7 +269,7 @@ static bool shares(const struct joining *joining)
 }
 
 /* The last meeting: all have come this far. */
-static tutti_status agree(struct joining *joining)
+static tutti_status agree(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     struct tti_world *world = cluster->seats[0].world;
@@ -509,7 +288,7 @@ static tutti_status agree(struct joining *joining)
         if (bytes == sizeof theirs)
             memcpy(&theirs, blob, sizeof theirs);
         else
-            status = other_version(joining, process);
+            status = tti_joining_other_version(joining, process);
         cluster->shares = cluster->shares && theirs.shares != 0;
         cluster->crowded = cluster->crowded || theirs.crowded != 0;
         joining->traces = joining->traces || theirs.traces != 0;
@@ -520,7 +299,7 @@ static tutti_status agree(struct joining *joining)
 }
 
 /* For traces. */
-static tutti_status compare_clocks(struct joining *joining)
+static tutti_status compare_clocks(struct tti_joining *joining)
 {
     int64_t offset_ns;
     TTI_TRY(tti_meeting_compare_clocks(joining->meeting, &offset_ns, joining->error));
@@ -530,15 +309,15 @@ static tutti_status compare_clocks(struct joining *joining)
 }
 
 /* From here on others know of this process, and are told when it fails. */
-static tutti_status form(struct joining *joining)
+static tutti_status form(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     joining->able = listen_all(joining);
     tutti_error why = *joining->error;
-    TTI_TRY(exchange_cards(joining));
+    TTI_TRY(tti_joining_exchange(joining));
     if (joining->able != TUTTI_OK) *joining->error = why;
     TTI_TRY(joining->able);
-    TTI_TRY(place_all(joining));
+    TTI_TRY(tti_joining_place(joining));
     TTI_TRY(joining->all_tcp ? make_own_worlds(joining) : join_world(joining));
     if (cluster->host_count > 1) TTI_TRY(connect_all(joining));
     TTI_TRY(agree(joining));
@@ -546,7 +325,7 @@ static tutti_status form(struct joining *joining)
 }
 
 /* This process's own trouble by its name, anything else as it is. */
-static void tell_others(const struct joining *joining)
+static void tell_others(const struct tti_joining *joining)
 {
     tutti_error told = *joining->error;
     if (told.status != TUTTI_ERR_JOIN) {
@@ -557,7 +336,7 @@ static void tell_others(const struct joining *joining)
     tti_meeting_abandon(joining->meeting, &told);
 }
 
-static tutti_status join(struct joining *joining)
+static tutti_status join(struct tti_joining *joining)
 {
     TTI_TRY(prepare(joining));
     if (!joining->networked) {
@@ -570,7 +349,7 @@ static tutti_status join(struct joining *joining)
     return status;
 }
 
-static void undo(struct joining *joining)
+static void undo(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     for (int i = 0; cluster->seats != NULL && i < cluster->ranks_each; i++) {
@@ -586,7 +365,7 @@ static void undo(struct joining *joining)
 tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tutti_options *options,
                               tti_area_size *area_bytes, struct tti_cluster **cluster, tutti_error *error)
 {
-    struct joining joining = {.launch = launch, .options = options, .area_bytes = area_bytes, .error = error};
+    struct tti_joining joining = {.launch = launch, .options = options, .area_bytes = area_bytes, .error = error};
     joining.deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000;
     *cluster = NULL;
     memset(error, 0, sizeof *error);

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A process on its way into a cluster; for cluster*.c only.
+ */
+#ifndef TTI_WORLD_CLUSTER_JOINING_H
+#define TTI_WORLD_CLUSTER_JOINING_H
+
+#include "base/key.h"
+#include "transport/tcp.h"
+#include "world/apart.h"
+#include "world/cluster.h"
+#include "world/rendezvous.h"
+
+struct tti_joining {
+    const struct tti_cluster_launch *launch;
+    const tutti_options *options;
+    tti_area_size *area_bytes;
+    struct tti_cluster *cluster;
+    bool all_tcp, networked; /* every rank a host; there are endpoints */
+    struct tti_apart apart;
+    bool traces; /* some process does */
+    struct tti_key key;
+    bool has_key;
+    int64_t deadline_ns;
+    struct tti_tcp **endpoints; /* ranks_each */
+    tutti_status able;          /* to listen; else `error` says why, and everyone is told */
+    struct tti_board board;
+    struct tti_meeting *meeting;
+    struct tti_blobs cards;
+    int *hosts;             /* by process */
+    int local, local_count; /* this process among those of its host */
+    tutti_error *error;
+};
+
+/* Says who this process is and where its ranks listen, and hears it of all. */
+tutti_status tti_joining_exchange(struct tti_joining *joining);
+/* Then: which ranks are on which hosts. */
+tutti_status tti_joining_place(struct tti_joining *joining);
+/* And where all others listen, for one of this process's ranks. */
+tutti_status tti_joining_expect(struct tti_joining *joining, struct tti_tcp *endpoint, int rank);
+
+tutti_status tti_joining_no_memory(struct tti_joining *joining);
+tutti_status tti_joining_other_version(struct tti_joining *joining, int process);
+
+#endif
