@@ -140,14 +140,23 @@ static void ask_for_mesh_comm(tutti_comm *comm, struct fault_rank *self)
     tutti_mesh_free(mesh);
 }
 
-/* Rank 0 leaves with a message that rank 1 does not receive: that one asks, again and again, for another one. */
-enum { POLLS, POLLS_ANY, PROBES, POLLINGS };
+/* Rank 0 leaves with a message that rank 1 does not receive: that one asks, again and again, for another one, or for one of its
+ * own to be received. */
+enum { POLLS, POLLS_ANY, PROBES, SENDS, POLLINGS };
 static int polling;
 
 static tutti_status poll_once(tutti_comm *comm, tutti_op op)
 {
     tutti_message message;
     return polling == PROBES ? tutti_try_probe(comm, 0, TAG, &message) : tutti_wait_for(op, 2);
+}
+
+static tutti_status start_other(tutti_comm *comm, float *x, tutti_op *op)
+{
+    int source = polling == POLLS_ANY ? TUTTI_ANY_SOURCE : 0;
+    if (polling == PROBES) return TUTTI_OK;
+    if (polling == SENDS) return tutti_send_start(comm, x, LARGE, TUTTI_F32, 0, TAG, op);
+    return tutti_recv_start(comm, x, 1, TUTTI_F32, source, TAG, NULL, op);
 }
 
 static void leave_with_send(tutti_comm *comm, struct fault_rank *self)
@@ -160,9 +169,8 @@ static void leave_with_send(tutti_comm *comm, struct fault_rank *self)
     if (tutti_rank(comm) == 0) {
         CHECK(tutti_send_start(part, x, LARGE, TUTTI_F32, 1, TAG + 1, &op) == TUTTI_OK && tutti_drop(op) == TUTTI_OK);
     } else {
-        int source = polling == POLLS_ANY ? TUTTI_ANY_SOURCE : 0;
         tutti_status status = TUTTI_IN_PROGRESS;
-        if (polling != PROBES) CHECK(tutti_recv_start(part, x, 1, TUTTI_F32, source, TAG, NULL, &op) == TUTTI_OK);
+        CHECK(start_other(part, x, &op) == TUTTI_OK);
         self->began_ns = fault_now_ns();
         while (status == TUTTI_IN_PROGRESS && fault_now_ns() < until) status = poll_once(part, op);
         fault_did(self, part, __LINE__, status);
@@ -224,7 +232,8 @@ static void run(fault_body *body, int size, bool processes, const char *does, co
 
 static void run_leaving(bool processes)
 {
-    static const char *const ways[] = {"who leaves has not sent it", "likewise, from any rank", "likewise, a probe"};
+    static const char *const ways[] = {"who leaves has not sent it", "likewise, from any rank", "likewise, a probe",
+                                       "who leaves does not receive it"};
     for (polling = 0; polling < POLLINGS; polling++) {
         run_world(leave_with_send, 2, processes, ways[polling]);
         const struct fault_step *polled = &fault_shared->ranks[1].steps[0], *freed = &fault_shared->ranks[0].steps[0];

@@ -84,6 +84,8 @@ tutti_status tti_messages_progress(tutti_comm *comm);
 bool tti_messages_are_quiet(const tutti_comm *comm);
 /* Whether nobody is left who could still send to this rank: of all others, or that one. */
 bool tti_messages_deserted(const tutti_comm *comm, int peer);
+/* Whether the peers know of all messages that this rank has begun to receive. */
+bool tti_messages_have_answered(const tutti_comm *comm);
 /* How many letters have not ended. */
 int tti_messages_pending(const tutti_comm *comm);
 

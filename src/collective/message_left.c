@@ -54,13 +54,23 @@ static tutti_status in_vain(const struct tti_letter *letter)
     return letter->is_send ? nobody_takes(letter) : nothing_will_come(letter);
 }
 
-/* A receive that was started does no harm before somebody asks for it: it may be taken back until then, or be meant for what
- * this rank sends to itself. */
-static const struct tti_letter *find_asked(const struct tti_link *receives)
+/* What has met nothing does no harm before somebody asks for it: it may be taken back until then, and a receive be meant for
+ * what this rank sends to itself. */
+static const struct tti_letter *find_asked(const struct tti_link *letters)
 {
-    TTI_LIST_EACH(link, receives)
-    if (TTI_LETTER_ON(link)->asked) return TTI_LETTER_ON(link);
+    TTI_LIST_EACH(link, letters)
+    if (TTI_LETTER_ON(link)->asked && tti_letter_is_unmet(TTI_LETTER_ON(link))) return TTI_LETTER_ON(link);
     return NULL;
+}
+
+bool tti_messages_have_answered(const tutti_comm *comm)
+{
+    bool all = true;
+    tti_messages_lock(comm);
+    TTI_LIST_EACH(link, &comm->messages->work)
+    all = all && TTI_LIST_OF(link, const struct tti_letter, work)->state != TTI_LETTER_ACCEPTING;
+    tti_messages_unlock(comm);
+    return all;
 }
 
 tutti_status tti_message_check_left(const struct tti_messages *messages)
@@ -72,6 +82,7 @@ tutti_status tti_message_check_left(const struct tti_messages *messages)
         for (size_t i = 0; box->left && i < sizeof lists / sizeof *lists; i++)
             if (!tti_list_is_empty(lists[i])) return in_vain(TTI_LETTER_ON(lists[i]->next));
         const struct tti_letter *asked = box->leaving ? find_asked(&box->posted) : NULL;
+        if (asked == NULL && box->leaving) asked = find_asked(&box->sending);
         if (asked != NULL) return in_vain(asked);
     }
     return TUTTI_OK;

@@ -38,7 +38,7 @@ struct tti_provider_ops {
     /* A rank of the comm that is known to be lost, or -1; `look`: ask the system too. */
     int (*find_lost)(tutti_comm *comm, bool look);
     bool (*has_left)(const tutti_comm *comm, int rank);
-    /* Whether it starts nothing more on the comm, and all that it has sent was said before: so too when it has left. */
+    /* Whether it starts nothing more on the comm, and what it sends and receives was said before; so too when it has left. */
     bool (*is_leaving)(const tutti_comm *comm, int rank);
     /* A rank that calls no more collectives and has not called the one that runs: the one that is waited for in it, or
      * another that it cannot end without; or -1. */

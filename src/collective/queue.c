@@ -433,14 +433,14 @@ static void await_mail(tutti_comm *comm, int64_t until_ns)
     }
 }
 
-/* Who waits for this rank in a collective need not wait for its messages; nor who waits for one that it has not sent: those
- * of which nothing was said yet are taken back by then. */
+/* Who waits for this rank in a collective need not wait for its messages; nor who waits for one that it has not sent, or does
+ * not receive: those of which nothing was said yet are taken back by then. */
 static void end_calls(tutti_comm *comm)
 {
     tti_queue_take(comm);
     tti_queue_drive_mail(comm);
-    if (!tti_list_is_empty(&comm->queue.mail) && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK)
-        comm->provider->end_calls(comm);
+    bool under_way = !tti_list_is_empty(&comm->queue.mail) && tti_messages_have_answered(comm);
+    if (under_way && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK) comm->provider->end_calls(comm);
     tti_queue_give_back(comm);
 }
 
