@@ -111,7 +111,9 @@ const struct bench_op *bench_op_find(const char *word); /* also by the name of n
 const char *bench_op_nearest(const char *word);         /* NULL: none is near */
 int bench_op_refuse(const char *command, const char *word);
 
-/* The case for `bytes`, rounded to whole elements in whole blocks (one element each at least); fills self->counts. */
+/* `bytes` rounded to whole elements in whole blocks; one element each at least. */
+size_t bench_whole_bytes(const struct bench_op *op, tutti_type type, int ranks, size_t bytes);
+/* The case for so many bytes; fills self->counts. */
 void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct bench_op *op, size_t bytes,
                      tutti_type type, tutti_reduction reduction, bool in_place);
 /* Elements before block `block` when `total` elements are cut into blocks. */

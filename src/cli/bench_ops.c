@@ -324,6 +324,12 @@ const char *bench_reduction_name(tutti_reduction reduction)
     return reduction < TUTTI_REDUCTION_USER ? tutti_reduction_name(reduction) : "mulsum";
 }
 
+size_t bench_whole_bytes(const struct bench_op *op, tutti_type type, int ranks, size_t bytes)
+{
+    size_t least = tutti_type_bytes(type) * (op->blocks ? (size_t)ranks : 1);
+    return bytes < least ? least : bytes - bytes % least;
+}
+
 void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct bench_op *op, size_t bytes,
                      tutti_type type, tutti_reduction reduction, bool in_place)
 {
@@ -331,8 +337,7 @@ void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct
     *c = (struct bench_case){.op = op, .type = type, .in_place = in_place};
     c->reduction = op->reduces ? reduction : TUTTI_MAX; /* of no effect, and any input will do */
     c->root = (int)self->settings->flags.root;
-    c->count = bytes / element / blocks;
-    if (c->count == 0) c->count = 1;
+    c->count = bench_whole_bytes(op, type, self->ranks, bytes) / element / blocks;
     if (op->shape == FLOOR_BARRIER) c->count = 0;
     c->total = c->count * blocks;
     c->bytes = c->total * element;

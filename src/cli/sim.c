@@ -132,6 +132,7 @@ static int read_case(const struct sim_values *flags, const char *word, struct si
     if (ranks > 65536) return cli_refuse("sim", "%lld ranks are more than 65536", (long long)ranks);
     if (flags->root >= ranks)
         return cli_refuse("sim", "the root is %lld; ranks are 0 to %lld", (long long)flags->root, (long long)ranks - 1);
+    if (flags->sweep == 0) c->bytes = bench_whole_bytes(c->op, c->type, (int)ranks, c->bytes);
     if (ranks < 2 && c->op->shape == FLOOR_PING_PONG) return cli_refuse("sim", "ping_pong needs two ranks");
     if (flags->svg[0] != '\0' && flags->sweep == 0) return cli_refuse("sim", "--svg draws a sweep: add --sweep");
     if (cli_is_stdout(flags->svg) && cli_is_stdout(flags->json))
@@ -189,8 +190,9 @@ static int run_sweep(const struct sim_case *c, const struct outputs *outputs)
         for (size_t column = 0; column < columns; column++) {
             struct sim_cell *cell = &cells[row * columns + column];
             struct sim_case one = *c;
-            one.bytes = cell->bytes = sizes[row];
+            cell->bytes = sizes[row];
             one.setup.hosts = cell->hosts = hosts[column];
+            one.bytes = bench_whole_bytes(c->op, c->type, cell->hosts * c->setup.ranks_per_host, cell->bytes);
             if (one.root >= one.setup.hosts * one.setup.ranks_per_host) one.root = 0;
             int status = sim_predict_chosen(&one, &cell->chosen);
             if (status != CLI_GO_ON) return status;

@@ -48,6 +48,12 @@ tool sim all_reduce --hosts 4 --ranks-per-host 2 --bytes 8M --link 12.5GB:5us --
 matches "four hosts: slices between them are chosen" '^ \* hosts, slices' "$OUT"
 matches "four hosts: by messages alone too" '^   slices' "$OUT"
 
+# what is simulated is whole elements, and is said so
+tool sim all_gather --hosts 2 --ranks-per-host 3 --bytes 10 -d f64
+matches "bytes: one element of each rank at least" '^all_gather of 48 B, 6 ranks' "$OUT"
+tool sim --json - all_reduce --bytes 7
+check "bytes: none that are part of an element" 0 "$(grep -vc '"bytes": 4, ' <<<"$OUT")"
+
 # by halving goes an all_reduce and nothing else
 tool sim all_to_all --hosts 4 --ranks-per-host 4 --bytes 1M
 matches "all_to_all: blocks to their owners" '^ \* slices' "$OUT"
