@@ -96,6 +96,7 @@ static void select_them(tutti_comm *comm, struct fault_rank *self)
     tutti_comm *bad = comm;
     CHECK(tutti_comm_select(comm, twice, 2, &bad) == TUTTI_ERR_ARGUMENT && bad == NULL);
     CHECK(tutti_comm_select(comm, beyond, 1, &bad) == TUTTI_ERR_RANK && tutti_comm_select(comm, NULL, 1, &bad) < 0);
+    CHECK(strstr(tutti_comm_error(comm)->text, "`ranks` is NULL") != NULL);
     CHECK(tutti_comm_split(comm, 0, 0, NULL) == TUTTI_ERR_ARGUMENT && tutti_comm_split(NULL, 0, 0, &bad) < 0);
     CHECK(sum_of(comm, 1) == size);
     CHECK(tutti_comm_free(twin) == TUTTI_OK && tutti_comm_free(NULL) == TUTTI_OK);

@@ -458,7 +458,9 @@ tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made)
 
 static tutti_status check_list(tutti_comm *comm, const int *ranks, int count, int *position)
 {
-    if (ranks == NULL || count < 1 || count > comm->size)
+    if (ranks == NULL)
+        return tti_comm_refuse(comm, TTI_COMM_SELECT, TUTTI_ERR_ARGUMENT, "comm_select: `ranks` is NULL");
+    if (count < 1 || count > comm->size)
         return tti_comm_refuse(comm, TTI_COMM_SELECT, TUTTI_ERR_ARGUMENT,
                                "comm_select: a list of %d ranks; it has at least one and at most the %d of this comm",
                                count, comm->size);
