@@ -335,7 +335,7 @@ static void test_other_interface(void)
     for (int rank = 0; rank < 2; rank++) guest[rank].where.interface = "127.0.0.1";
     guest[1].absent = true;
     run(guest, 2);
-    CHECK(guest[0].status == TUTTI_ERR_JOIN && says(&guest[0], "is taken; choose another"));
+    CHECK(guest[0].status == TUTTI_ERR_JOIN && says(&guest[0], "is taken; choose another (--master-port"));
     close(fd);
     prepare(guest, 2, text, NULL, LONG_MS);
     for (int rank = 0; rank < 2; rank++) guest[rank].where.interface = "127.0.0.1";

@@ -34,7 +34,8 @@ static tutti_status cannot_listen(const struct tti_door *door, const struct tti_
             "other ports by the option ports");
     if (errno == EADDRINUSE && low == high)
         return tti_error_set(error, TUTTI_ERR_JOIN, errno, "port %u of this host is taken; %s", low,
-                             door->purpose == TTI_PROOF_RENDEZVOUS ? "choose another" : widen);
+                             door->purpose == TTI_PROOF_RENDEZVOUS ? "choose another (--master-port, TUTTI_MASTER_PORT)"
+                                                                   : widen);
     if (errno == EADDRINUSE)
         return tti_error_set(error, TUTTI_ERR_JOIN, errno, "all ports from %u to %u are taken; %s", low, high, widen);
     if (errno == EMFILE || errno == ENFILE)
