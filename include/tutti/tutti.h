@@ -365,8 +365,9 @@ TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutt
  *         tutti_recv(comm, in[peer], count, TUTTI_F32, peer, 0, NULL);
  *     }
  *     tutti_status status = tutti_group_end(comm);
- * Buffers must stay until end has returned, and outputs are set by then. An error is end's, and names the message; the
- * others have been done. After a call that was refused for its arguments, end starts nothing and returns that error. */
+ * Buffers must stay until end has returned, and outputs are set by then; a receive's must not overlap another one. An
+ * error is end's, and names the message; the others have been done. After a call that was refused for its arguments, end
+ * starts nothing and returns that error. */
 TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
 TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
 
