@@ -219,9 +219,29 @@ static void run_without(struct guest *guests, const bool absent[5], const char *
         if (!absent[rank]) CHECK(guests[rank].status == TUTTI_ERR_JOIN && says(&guests[rank], words));
 }
 
+/* Processes of two ranks each, of which one does not come: their ranks are named. */
+static void test_missing_of_several(int missing, const char *words)
+{
+    enum { SIZE = 3 };
+    struct guest guests[SIZE];
+    for (int64_t patience_ms = PATIENCE_MS; patience_ms < LONG_MS; patience_ms *= 4) {
+        prepare(guests, SIZE, NULL, NULL, patience_ms);
+        for (int i = 0; i < SIZE; i++) guests[i].where.ranks_each = 2;
+        guests[missing].absent = true;
+        if (missing != 0) outlast(guests, 1, SIZE - 1);
+        run(guests, SIZE);
+        if (missing == 0 || strstr(guests[0].error.text, words) != NULL) break;
+    }
+    for (int i = 0; i < SIZE; i++)
+        if (i != missing) CHECK(guests[i].error.rank == 2 * i && guests[i].error.peer == 2 * missing);
+    CHECK(says(&guests[missing == 2 ? 1 : 2], words));
+}
+
 /* A rank that never comes, for every place it may have. */
 static void test_missing(void)
 {
+    test_missing_of_several(0, "ranks 4 to 5 of job");
+    test_missing_of_several(1, "ranks 2-3 of job");
     struct guest guests[5];
     for (int missing = 0; missing < 5; missing += 2) {
         char words[64];

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "world/names.h"
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -165,17 +166,13 @@ tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error 
     const struct tti_board_page *page = board->page;
     const struct note *note = &page->notes[at];
     int each = board->ranks_each, first = note->process * each;
-    char who[48];
-    if (each == 1)
-        snprintf(who, sizeof who, "rank %d", first);
-    else
-        snprintf(who, sizeof who, "ranks %d to %d", first, first + each - 1);
     bool killed = WIFSIGNALED(note->status);
     error->peer = first;
     return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                          "%s (process %d) %s %d before joining job %.128s, which needs all of its %d ranks; see what "
                          "it did instead, or start fewer ranks",
-                         who, note->pid, killed ? "was killed by signal" : "ended with status",
+                         tti_ranks_name(first, each).text, note->pid,
+                         killed ? "was killed by signal" : "ended with status",
                          killed ? WTERMSIG(note->status) : WEXITSTATUS(note->status), page->job, page->size * each);
 }
 

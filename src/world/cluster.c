@@ -33,7 +33,7 @@ tutti_status tti_joining_no_memory(struct tti_joining *joining)
 
 tutti_status tti_joining_other_version(struct tti_joining *joining, int process)
 {
-    joining->error->peer = process;
+    joining->error->peer = process * joining->cluster->ranks_each;
     return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0, "process %d of job %s runs another version of the library",
                          process, joining->launch->job);
 }
@@ -98,6 +98,7 @@ static tutti_status open_meeting(struct tti_joining *joining)
     struct tti_rendezvous where = {.job = joining->cluster->job,
                                    .rank = launch->process,
                                    .size = launch->process_count,
+                                   .ranks_each = launch->ranks_each,
                                    .deadline_ns = joining->deadline_ns,
                                    .interface = joining->options->interface,
                                    .board = &joining->board};

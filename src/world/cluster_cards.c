@@ -90,7 +90,7 @@ static tutti_status read_card(struct tti_joining *joining, int process, struct c
     size_t bytes;
     const unsigned char *blob = tti_blob(&joining->cards, process, &bytes);
     if (bytes >= sizeof *card) memcpy(card, blob, sizeof *card);
-    joining->error->peer = process;
+    joining->error->peer = process * joining->cluster->ranks_each;
     if (bytes < sizeof *card) return tti_joining_other_version(joining, process);
     if (card->status != TUTTI_OK)
         return tti_error_set(joining->error, TUTTI_ERR_JOIN, 0, "process %d of job %.64s cannot join: %.*s", process,

@@ -27,15 +27,9 @@ int tti_join_first(const struct tti_join *join, int process)
     return known ? join->firsts[process] : process * join->ranks_each;
 }
 
-struct tti_join_name tti_join_name(const struct tti_join *join, int process)
+struct tti_ranks_name tti_join_name(const struct tti_join *join, int process)
 {
-    struct tti_join_name name;
-    int first = tti_join_first(join, process), last = first + join->ranks_each - 1;
-    if (first == last)
-        snprintf(name.text, sizeof name.text, "rank %d", first);
-    else
-        snprintf(name.text, sizeof name.text, "ranks %d to %d", first, last);
-    return name;
+    return tti_ranks_name(tti_join_first(join, process), join->ranks_each);
 }
 
 tutti_status tti_join_fail(struct tti_join *join, int process, const char *format, ...)

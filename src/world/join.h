@@ -6,6 +6,7 @@
 #define TTI_WORLD_JOIN_H
 
 #include "world/board.h"
+#include "world/names.h"
 #include "world/wire.h"
 #include "world/world.h"
 
@@ -40,11 +41,7 @@ tutti_status tti_join_watch(struct tti_join *join, int process, int pid);
 
 /* The number of a process's first rank, for words. */
 int tti_join_first(const struct tti_join *join, int process);
-/* "rank 3", or "ranks 6 to 7" where a process has several. */
-struct tti_join_name {
-    char text[40];
-};
-struct tti_join_name tti_join_name(const struct tti_join *join, int process);
+struct tti_ranks_name tti_join_name(const struct tti_join *join, int process);
 
 /* ERR_JOIN about a process (-1: nobody in particular). */
 tutti_status tti_join_fail(struct tti_join *join, int process, const char *format, ...)

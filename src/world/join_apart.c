@@ -31,6 +31,7 @@ tutti_status tti_apart_look_at_join(const struct tti_apart *apart, tutti_error *
     if (fd < 0) return TUTTI_OK;
     tutti_error before = *error;
     struct tti_join join = {.job = apart->job,
+                            .title = apart->job,
                             .process = apart->process,
                             .process_count = apart->process_count,
                             .ranks_each = apart->ranks_each,
@@ -59,6 +60,7 @@ tutti_status tti_apart_look_at_meeting(const struct tti_apart *apart, tutti_erro
     struct tti_rendezvous where = {.job = apart->job,
                                    .rank = apart->process,
                                    .size = apart->process_count,
+                                   .ranks_each = apart->ranks_each,
                                    .deadline_ns = tti_now_ns() + ANSWER_NS};
     struct tti_meeting *meeting;
     tutti_error unheard = *error;

@@ -82,7 +82,7 @@ static tutti_status check_hello(struct root *root, int fd, const struct tti_wire
     const struct tti_wire_hello *hello = &packet->as.hello;
     const struct tti_wire_verdict *trouble = &hello->trouble;
     TTI_TRY(check_place(root, hello));
-    struct tti_join_name name = tti_join_name(join, hello->process);
+    struct tti_ranks_name name = tti_join_name(join, hello->process);
     if (trouble->status != TUTTI_OK)
         return tti_join_fail(join, hello->process, "%s could not join job %s: %.*s", name.text, join->title,
                              (int)sizeof trouble->text - 1, trouble->text);
@@ -215,7 +215,7 @@ static tutti_status hear_member(struct root *root, int process)
 {
     struct tti_join *join = root->join;
     struct member *member = &root->members[process];
-    struct tti_join_name name = tti_join_name(join, process);
+    struct tti_ranks_name name = tti_join_name(join, process);
     struct tti_wire_packet packet;
     int why = tti_wire_receive(member->fd, &packet);
     if (why == EAGAIN) return TUTTI_OK;

@@ -14,6 +14,7 @@
 #define TTI_WORLD_MEETING_H
 
 #include "transport/door.h"
+#include "world/names.h"
 #include "world/rendezvous.h"
 
 #define TTI_MEETING_MAGIC 0x7474656du
@@ -88,6 +89,9 @@ struct tti_meeting {
     struct pollfd *polled;
 };
 
+/* One of those that meet, as the ranks that it has; and the number of the first. */
+struct tti_ranks_name tti_meeting_name(const struct tti_meeting *meeting, int rank);
+int tti_meeting_first(const struct tti_meeting *meeting, int rank);
 /* The launcher's board while it is to be looked at, else NULL. */
 const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting);
 tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error);

@@ -33,9 +33,10 @@ static tutti_status not_here(struct tti_meeting *meeting, const char *why, tutti
 {
     error->peer = 0;
     return tti_error_set(error, TUTTI_ERR_JOIN, 0,
-                         "rank %d of job %s has not found rank 0 on this host in time (%s); is it running, with the "
+                         "%s of job %s %s not found rank 0 on this host in time (%s); is it running, with the "
                          "same job name, number of ranks, user and TUTTI_TRANSPORT, or had it given up before?",
-                         meeting->where.rank, meeting->job, why);
+                         tti_meeting_name(meeting, meeting->where.rank).text, meeting->job,
+                         meeting->where.ranks_each == 1 ? "has" : "have", why);
 }
 
 static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
@@ -82,11 +83,12 @@ static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *
     tti_knock_text(knock, tried, sizeof tried);
     if (knock->other_key_ns != 0)
         return tti_error_set(error, TUTTI_ERR_JOIN, 0,
-                             "wrong key, compare TUTTI_KEY_FILE: rank %d on %s and rank 0 of job %.64s (%s) were given "
+                             "wrong key, compare TUTTI_KEY_FILE: %s on %s and rank 0 of job %.64s (%s) were given "
                              "different ones",
-                             meeting->where.rank, host, meeting->job, tried);
-    return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank %d on %s cannot meet rank 0 of job %.64s (%s)%s",
-                         meeting->where.rank, host, meeting->job, tried, what_to_do(knock));
+                             tti_meeting_name(meeting, meeting->where.rank).text, host, meeting->job, tried);
+    return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s on %s cannot meet rank 0 of job %.64s (%s)%s",
+                         tti_meeting_name(meeting, meeting->where.rank).text, host, meeting->job, tried,
+                         what_to_do(knock));
 }
 
 /* Only then will nobody open. That others have ended is to be told to rank 0, on whichever host it is: see talk(). */

@@ -156,13 +156,14 @@ static int missing_ranks(const struct tti_meeting *meeting, char *text, size_t b
         if (meeting->members[rank].given) continue;
         int last = rank;
         while (last + 1 < size && !meeting->members[last + 1].given) last++;
-        if (count == 0) *first = rank;
-        count += last - rank + 1;
+        int low = tti_meeting_first(meeting, rank), high = tti_meeting_first(meeting, last + 1) - 1;
+        if (count == 0) *first = low;
+        count += high - low + 1;
         int wrote = 0;
-        if (used < bytes && last > rank)
-            wrote = snprintf(text + used, bytes - used, "%s%d-%d", used > 0 ? ", " : "", rank, last);
+        if (used < bytes && high > low)
+            wrote = snprintf(text + used, bytes - used, "%s%d-%d", used > 0 ? ", " : "", low, high);
         else if (used < bytes)
-            wrote = snprintf(text + used, bytes - used, "%s%d", used > 0 ? ", " : "", rank);
+            wrote = snprintf(text + used, bytes - used, "%s%d", used > 0 ? ", " : "", low);
         used += wrote > 0 ? (size_t)wrote : 0;
         rank = last;
     }
@@ -187,13 +188,14 @@ static tutti_status too_late(struct tti_meeting *meeting, tutti_error *error)
 
 static tutti_status member_broken(struct tti_meeting *meeting, int rank, int why, tutti_error *error)
 {
-    error->peer = rank;
+    struct tti_ranks_name name = tti_meeting_name(meeting, rank);
+    error->peer = tti_meeting_first(meeting, rank);
     if (why == EBADMSG)
-        tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank %d of job %s said something that is not understood", rank,
+        tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s of job %s said something that is not understood", name.text,
                       meeting->job);
     else
-        tti_error_set(error, TUTTI_ERR_JOIN, why == EPIPE ? 0 : why, "rank %d of job %s ended during the rendezvous",
-                      rank, meeting->job);
+        tti_error_set(error, TUTTI_ERR_JOIN, why == EPIPE ? 0 : why, "%s of job %s ended during the rendezvous",
+                      name.text, meeting->job);
     close(meeting->members[rank].fd);
     meeting->members[rank].fd = -1;
     meeting->members[rank].ended = true;
@@ -217,10 +219,10 @@ static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
         if (member->fd >= 0 && !has_ended(member->fd)) {
             meeting->members[0] = (struct tti_meeting_member){
                 .fd = fd}; /* a place that nobody has: told like the others */
-            error->peer = who.from;
+            error->peer = tti_meeting_first(meeting, who.from);
             tti_error_set(error, TUTTI_ERR_JOIN, 0,
-                          "two processes say that they are rank %d of job %s; each needs a number of its own", who.from,
-                          meeting->job);
+                          "two processes say that they are %s of job %s; each needs a number of its own",
+                          tti_meeting_name(meeting, who.from).text, meeting->job);
             return fail(meeting, error);
         }
         if (member->fd >= 0) close(member->fd); /* its last attempt, which it gave up */
@@ -236,7 +238,7 @@ static tutti_status take_parcel(struct tti_meeting *meeting, int rank, tutti_err
     const struct tti_meeting_head *head = &member->in.head;
     if (head->kind == TTI_MEETING_TROUBLE) {
         tti_meeting_take_trouble(&member->in, error);
-        error->peer = error->peer < 0 ? rank : error->peer;
+        if (error->peer < 0) error->peer = tti_meeting_first(meeting, rank);
         return fail(meeting, error);
     }
     if (head->round != meeting->round) return member_broken(meeting, rank, EBADMSG, error);

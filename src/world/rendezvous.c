@@ -183,6 +183,7 @@ static tutti_status fill(struct tti_meeting *meeting, const struct tti_rendezvou
     meeting->deadline_ns = where->deadline_ns;
     snprintf(meeting->job, sizeof meeting->job, "%s", where->job);
     meeting->where.job = meeting->job;
+    if (where->ranks_each == 0) meeting->where.ranks_each = 1;
     meeting->local = is_local(where);
     tti_proof_setup(&meeting->proof, where->key != NULL ? where->key : &none, where->job, where->epoch, where->rank,
                     where->size);
@@ -195,6 +196,16 @@ static tutti_status fill(struct tti_meeting *meeting, const struct tti_rendezvou
     return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a rendezvous of %d ranks ran out", where->size);
 }
 
+int tti_meeting_first(const struct tti_meeting *meeting, int rank)
+{
+    return rank * meeting->where.ranks_each;
+}
+
+struct tti_ranks_name tti_meeting_name(const struct tti_meeting *meeting, int rank)
+{
+    return tti_ranks_name(tti_meeting_first(meeting, rank), meeting->where.ranks_each);
+}
+
 const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting)
 {
     return meeting->round <= 1 ? meeting->where.board : NULL;
@@ -203,7 +214,7 @@ const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting)
 tutti_status tti_meeting_open(const struct tti_rendezvous *where, struct tti_meeting **meeting, tutti_error *error)
 {
     *meeting = NULL;
-    error->rank = where->rank;
+    error->rank = where->rank * (where->ranks_each == 0 ? 1 : where->ranks_each);
     error->peer = -1;
     TTI_TRY(check(where, error));
     TTI_TRY(tti_key_setup(error));
@@ -225,7 +236,7 @@ tutti_status tti_meeting_exchange(struct tti_meeting *meeting, const void *mine,
                                   tutti_error *error)
 {
     memset(all, 0, sizeof *all);
-    error->rank = meeting->where.rank;
+    error->rank = tti_meeting_first(meeting, meeting->where.rank);
     error->peer = -1;
     if (bytes > TTI_BLOB_MOST)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a rank may give %d bytes at most", TTI_BLOB_MOST);

@@ -26,6 +26,7 @@ enum { TTI_BLOB_MOST = 262144, TTI_PLACE_BYTES = 1024 };
 struct tti_rendezvous {
     const char *job; /* all ranks give the same one */
     int rank, size;
+    int ranks_each; /* of each of these, which are processes then, for words; 0: one */
     uint32_t epoch;
     int64_t deadline_ns; /* of all that is done at this meeting, as tti_now_ns() counts */
     /* "HOST:PORT", which rank 0 listens at and the others connect to. HOST is rank 0's host; rank 0 itself uses the port
