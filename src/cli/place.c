@@ -40,10 +40,15 @@ static int check_hosts_flags(const struct run_values *values)
     return CLI_GO_ON;
 }
 
+/* An address may have brackets, as with a port behind it. */
 static int check_address(const char *host)
 {
     struct addrinfo *list = NULL, hints = {.ai_socktype = SOCK_STREAM};
-    int why = getaddrinfo(host, NULL, &hints, &list);
+    char bare[256];
+    size_t length = strlen(host);
+    bool bracketed = length > 2 && length < sizeof bare && host[0] == '[' && host[length - 1] == ']';
+    (void)snprintf(bare, sizeof bare, "%.*s", bracketed ? (int)length - 2 : (int)length, host + bracketed);
+    int why = getaddrinfo(bare, NULL, &hints, &list);
     if (why != 0)
         return cli_refuse("run", "--master-addr: the host '%s' does not resolve: %s", host, gai_strerror(why));
     freeaddrinfo(list);

@@ -40,6 +40,8 @@ check 'a key that is given holds' 'none /some/file' "$OUT"
 tool key k
 tool run --nnodes 2 --node-rank 1 --nproc-per-node 2 --master-addr localhost --key-file k sh -c "$identity"
 check 'one host of two, by hand' $'[2] 2/4 2/4 0/2 1/2\n[3] 3/4 3/4 1/2 1/2' "$(sort <<<"$OUT")"
+tool run --nnodes 2 --node-rank 1 --master-addr '[::1]' --key-file k sh -c 'echo "$TUTTI_MASTER_ADDR"'
+check 'an address in brackets' '[1] [::1]' "$OUT"
 tool run --nnodes 1 --node-rank 0 --nproc-per-node 2 --master-addr a --master-port 29500 sh -c "$identity; echo \${TUTTI_MASTER_ADDR-none}"
 check 'one of one' $'[0] 0/2 0/2 0/2 0/1\n[0] none\n[1] 1/2 1/2 1/2 0/1\n[1] none' "$(sort <<<"$OUT")"
 TUTTI_MASTER_ADDR=x TUTTI_LAUNCHER=none tool run sh -c 'echo "${TUTTI_MASTER_ADDR-none} ${TUTTI_LAUNCHER-none}"'
