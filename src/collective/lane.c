@@ -55,6 +55,7 @@ static void ship(struct tti_lanes *lanes, int peer, struct tti_shipment *shipmen
         lane->large_sent++;
     else
         lane->sent += tti_frame_charge(shipment->outgoing.head.bytes);
+    shipment->outgoing.both_ways = lane->posted != NULL;
     shipment->done = transport->ops->send(transport, world_rank(lanes, peer), &shipment->outgoing);
 }
 

@@ -358,7 +358,7 @@ void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offs
     uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
     struct tti_window whole = window_over(build, offset, bytes, TTI_ALL);
     uint64_t most = window_bytes(build, 1 + rounds / 2);
-    if (count == 2) most *= 2; /* two have nothing to pass on, and wait for each other at each window */
+    if (count == 2) most *= 4; /* two have nothing to pass on, and wait for each other at each window */
     if (travels > doubles_up_to(build) && halves(build))
         tti_build_halving(build, offset, bytes);
     else if (travels > doubles_up_to(build))

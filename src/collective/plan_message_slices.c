@@ -15,7 +15,8 @@
 #include "collective/plan_message.h"
 
 enum { AHEAD_LEAST = 2, AHEAD_MOST = 4, SLOTS_MOST = 2 * AHEAD_MOST };
-enum { TEMP_MOST = 4 << 20, TEMP_CACHED = 1 << 20, CHUNK_LEAST = 4096, ROUND = 64 << 10 };
+enum { TEMP_MOST = 4 << 20, TEMP_CACHED = 1 << 20, CHUNK_LEAST = 4096 };
+enum { PACKET = (64 << 10) - 192, PACKETS_MOST = 3 }; /* what one carries on loopback, less what heads take */
 
 struct slices {
     struct tti_message_build *build;
@@ -220,9 +221,9 @@ static void find_parts(struct slices *slices)
 }
 
 /* A quarter of a slice, so that something is on its way while something is folded; not less than an eighth of a chunk,
- * and as much as TEMP allows. Two members send and receive all the time anyhow: as much as TEMP allows, in whole ROUNDs, since
- * the system carries few large messages faster. As many of them ahead as the caches hold. All members must choose the same:
- * nothing here depends on the own ones. */
+ * and as much as TEMP allows. Two members send and receive all the time anyhow: as much as TEMP allows, but a few whole
+ * packets of loopback, since what is left over would be one of its own, and more at once would be paced (tcp_send.c). As many
+ * of them ahead as the caches hold. All members must choose the same: nothing here depends on the own ones. */
 static void choose_chunk(struct slices *slices, uint64_t largest)
 {
     const struct tti_shape *shape = slices->build->shape;
@@ -237,7 +238,8 @@ static void choose_chunk(struct slices *slices, uint64_t largest)
     if (two) chunk = most;
     if (chunk > most) chunk = most;
     if (chunk > room) chunk = room;
-    if (two && chunk > ROUND) chunk = chunk / ROUND * ROUND;
+    if (two && chunk > PACKETS_MOST * PACKET) chunk = PACKETS_MOST * PACKET;
+    if (two && chunk > PACKET) chunk = chunk / PACKET * PACKET;
     slices->chunk = chunk < 64 ? 64 : chunk / 64 * 64;
     if (slices->chunk > largest) slices->chunk = largest < 64 ? 64 : tti_whole_lines(largest);
     uint64_t chunks = (largest + slices->chunk - 1) / slices->chunk;

@@ -157,7 +157,10 @@ tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti
     bool good = true;
     for (int i = 0; i < link->stream_count; i++) {
         good &= fill_stream(peer, i, link->fds[i]);
-        if (link->near) keep_in_caches(link->fds[i]);
+        if (link->near) {
+            keep_in_caches(link->fds[i]);
+            peer->streams[i].near = true;
+        }
         link->fds[i] = -1;
     }
     if (link->fd_count > link->stream_count) {

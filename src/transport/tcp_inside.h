@@ -19,6 +19,7 @@ struct tti_tcp_stream {
     bool blocked;       /* the system takes no more at the moment */
     bool ended;         /* nothing more comes on it; of the first one: the peer is lost */
     bool paused;        /* its next head must wait for another connection */
+    bool near;          /* within a host */
     uint32_t head_left; /* bytes of the head that are still to be sent */
     struct tti_tcp_head head;
     const char *data; /* still to be sent */

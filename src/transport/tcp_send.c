@@ -10,12 +10,18 @@
 #include "transport/tcp_inside.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { INLINE_BYTES = 2048 }; /* copied beside their head: one buffer is cheaper for the system than two */
-#define SENT_ALL UINT64_MAX   /* in tti_outgoing.sent: all pieces have been taken */
+enum {
+    INLINE_BYTES = 2048,    /* copied beside their head: one buffer is cheaper for the system than two */
+    TURN_BYTES = 256 << 10, /* handed over at once while both sides send, */
+    TURNS_MOST = 1 << 20    /* and of frames up to this size */
+};
+#define SENT_ALL UINT64_MAX /* in tti_outgoing.sent: all pieces have been taken */
 #define CHUNK_BYTES ((uint64_t)256 << 10)
 #define STRIPED_FROM ((uint64_t)4 << 20) /* one connection is faster for smaller frames */
 
@@ -116,7 +122,30 @@ static bool take_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tt
 
 /* ---- The system ------------------------------------------------------------------------------------------------ */
 
-/* All that is left of the piece, in one call. */
+/* TURN_BYTES in whole packets: what is left over would be one of its own. What a packet holds grows while a connection is
+ * young. */
+static size_t turn_bytes(int fd)
+{
+    int packet = 0;
+    socklen_t size = sizeof packet;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &packet, &size) != 0 || packet <= 0 || packet > TURN_BYTES)
+        return TURN_BYTES;
+    return (size_t)(TURN_BYTES / packet * packet);
+}
+
+/* Whoever hands over more than the system sends at that moment is paced by some systems (bbr), by timers, at a rate that was
+ * measured while it was paced before: an exchange then takes half again as long for as long as the connection lives. A few
+ * packets at a time are not. Where only one side sends, and for what is larger than the system takes, more at once is better. */
+static size_t data_at_once(const struct tti_tcp_stream *stream)
+{
+    const struct tti_outgoing *of = stream->of;
+    size_t left = (size_t)stream->data_left;
+    if (!stream->near || left <= TURN_BYTES || of->head.bytes > TURNS_MOST) return left;
+    if (!of->both_ways && stream->wants == 0) return left;
+    return turn_bytes(stream->fd) - stream->head_left;
+}
+
+/* What is left of the piece, in one call. */
 static ssize_t send_piece(struct tti_tcp_stream *stream)
 {
     const char *head = (const char *)&stream->head + sizeof stream->head - stream->head_left;
@@ -127,7 +156,7 @@ static ssize_t send_piece(struct tti_tcp_stream *stream)
         return send(stream->fd, whole, stream->head_left + stream->data_left, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     struct iovec parts[] = {{(void *)(uintptr_t)head, stream->head_left},
-                            {(void *)(uintptr_t)stream->data, (size_t)stream->data_left}};
+                            {(void *)(uintptr_t)stream->data, data_at_once(stream)}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     return sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }

@@ -32,6 +32,7 @@ struct tti_frame_head {
 struct tti_outgoing {
     struct tti_frame_head head;
     const void *data;
+    bool both_ways; /* the peer has about as much to send meanwhile */
     void (*done)(struct tti_outgoing *outgoing, tutti_status status);
     struct tti_outgoing *next; /* the transport's from here on */
     uint64_t sent;
