@@ -92,6 +92,7 @@ uint64_t tti_chunk_for(const struct tti_message_build *build, uint64_t bytes)
     if (chunk < most / 8) chunk = most / 8;
     if (chunk > most) chunk = most;
     if (chunk < bytes / 1024) chunk = bytes / 1024; /* steps are to be bounded, too */
+    chunk = tti_whole_packets(chunk);
     return chunk < 64 ? 64 : chunk / 64 * 64;
 }
 

@@ -16,7 +16,7 @@
 
 enum { AHEAD_LEAST = 2, AHEAD_MOST = 4, SLOTS_MOST = 2 * AHEAD_MOST };
 enum { TEMP_MOST = 4 << 20, TEMP_CACHED = 1 << 20, CHUNK_LEAST = 4096 };
-enum { PACKET = (64 << 10) - 192, PACKETS_MOST = 3 }; /* what one carries on loopback, less what heads take */
+enum { OF_TWO_MOST = 3 * TTI_PACKET };
 
 struct slices {
     struct tti_message_build *build;
@@ -24,6 +24,8 @@ struct slices {
     enum tti_keep keep;
     int root;
     uint64_t chunk; /* bytes of elements */
+    uint64_t chunks,
+        longest;    /* of the largest slice; the last takes a little more than a chunk rather than leave it over */
     uint64_t ahead; /* chunks of contributions on their way */
     uint64_t slots; /* chunks for which there is room: twice as many, but as many where that takes too much */
     int parts;      /* in `trees` of the build: all members' subtrees, in rank order */
@@ -70,9 +72,10 @@ static struct tti_block chunk_of(const struct slices *slices, int member, uint64
 {
     struct tti_block slice = slice_of(slices, member);
     uint64_t begin = c * slices->chunk;
-    if (begin >= slice.bytes) return (struct tti_block){slice.offset, 0};
+    if (c >= slices->chunks || begin >= slice.bytes) return (struct tti_block){slice.offset, 0};
     uint64_t left = slice.bytes - begin;
-    return (struct tti_block){slice.offset + begin, left < slices->chunk ? left : slices->chunk};
+    bool all = c + 1 == slices->chunks || left < slices->chunk;
+    return (struct tti_block){slice.offset + begin, all ? left : slices->chunk};
 }
 
 static struct tti_region slot_at(const struct slices *slices, uint64_t c, uint64_t offset)
@@ -83,7 +86,7 @@ static struct tti_region slot_at(const struct slices *slices, uint64_t c, uint64
 static uint64_t part_room(const struct slices *slices)
 {
     struct tti_part part = {.partial = !raw(slices->build)};
-    return tti_whole_lines(tti_part_bytes(slices->build, &part, slices->chunk));
+    return tti_whole_lines(tti_part_bytes(slices->build, &part, slices->longest));
 }
 
 /* ---- Contributions --------------------------------------------------------------------------------------------- */
@@ -220,10 +223,17 @@ static void find_parts(struct slices *slices)
         if (build->trees[i].owner == build->members.me) slices->own_parts++;
 }
 
+static void cut(struct slices *slices, uint64_t largest)
+{
+    uint64_t chunk = slices->chunk, over = largest % chunk;
+    slices->chunks = largest / chunk + (over > (largest < chunk ? 0 : chunk / 16));
+    slices->longest = slices->chunks * chunk < largest ? chunk + over : chunk;
+}
+
 /* A quarter of a slice, so that something is on its way while something is folded; not less than an eighth of a chunk,
- * and as much as TEMP allows. Two members send and receive all the time anyhow: as much as TEMP allows, but a few whole
- * packets of loopback, since what is left over would be one of its own, and more at once would be paced (tcp_send.c). As many
- * of them ahead as the caches hold. All members must choose the same: nothing here depends on the own ones. */
+ * and as much as TEMP allows. Two members send and receive all the time anyhow: as much as TEMP allows, but not so much
+ * that it would be paced (tcp_send.c). As many of them ahead as the caches hold. All members must choose the same: nothing here
+ * depends on the own ones. */
 static void choose_chunk(struct slices *slices, uint64_t largest)
 {
     const struct tti_shape *shape = slices->build->shape;
@@ -238,14 +248,14 @@ static void choose_chunk(struct slices *slices, uint64_t largest)
     if (two) chunk = most;
     if (chunk > most) chunk = most;
     if (chunk > room) chunk = room;
-    if (two && chunk > PACKETS_MOST * PACKET) chunk = PACKETS_MOST * PACKET;
-    if (two && chunk > PACKET) chunk = chunk / PACKET * PACKET;
+    if (two && chunk > OF_TWO_MOST) chunk = OF_TWO_MOST;
+    chunk = tti_whole_packets(chunk);
     slices->chunk = chunk < 64 ? 64 : chunk / 64 * 64;
     if (slices->chunk > largest) slices->chunk = largest < 64 ? 64 : tti_whole_lines(largest);
-    uint64_t chunks = (largest + slices->chunk - 1) / slices->chunk;
+    cut(slices, largest);
     uint64_t slot = (parts - 1) * part_room(slices), ahead = TEMP_CACHED / slot / 2;
     slices->ahead = ahead < AHEAD_LEAST ? AHEAD_LEAST : ahead < AHEAD_MOST ? ahead : AHEAD_MOST;
-    if (slices->ahead > chunks) slices->ahead = chunks < 1 ? 1 : chunks;
+    if (slices->ahead > slices->chunks) slices->ahead = slices->chunks < 1 ? 1 : slices->chunks;
     slices->slots = 2 * slices->ahead;
     if (slices->slots * parts * part_room(slices) > TEMP_MOST + (1 << 20)) slices->slots = slices->ahead;
 }
@@ -257,7 +267,7 @@ static void lay_out_slots(struct slices *slices)
     slices->sent_parts = others * room;
     slices->sent_result = slices->sent_parts + (makes_parts(build) ? (uint64_t)(build->members.count - 1) * room : 0);
     bool passes = slices->keep == TTI_TO_ROOT && build->members.me != slices->root;
-    slices->slot = slices->sent_result + (passes ? tti_whole_lines(slices->chunk) : 0);
+    slices->slot = slices->sent_result + (passes ? tti_whole_lines(slices->longest) : 0);
     slices->begin = tti_temp(build, slices->slots * slices->slot).offset;
 }
 
@@ -268,7 +278,6 @@ void tti_build_slices(struct tti_message_build *build, uint64_t offset, uint64_t
     uint64_t largest = largest_slice(&slices);
     choose_chunk(&slices, largest);
     lay_out_slots(&slices);
-    uint64_t chunks = (largest + slices.chunk - 1) / slices.chunk;
     for (uint64_t c = 0; c < slices.ahead; c++) post_contributions(&slices, c);
     for (uint64_t c = 0; c < slices.ahead; c++) send_contributions(&slices, c);
     uint64_t results = slices.slots > slices.ahead ? slices.slots - slices.ahead : 1; /* expected before a fold */
@@ -276,7 +285,7 @@ void tti_build_slices(struct tti_message_build *build, uint64_t offset, uint64_t
         post_results(&slices, c);
         if (c + slices.ahead < slices.slots) post_contributions(&slices, c + slices.ahead);
     }
-    for (uint64_t c = 0; c < chunks; c++) {
+    for (uint64_t c = 0; c < slices.chunks; c++) {
         finish_chunk(&slices, c);
         send_contributions(&slices, c + slices.ahead);
         if (slices.slots > slices.ahead) post_results(&slices, c + results);
