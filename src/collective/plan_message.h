@@ -88,11 +88,13 @@ void tti_drain(struct tti_message_build *build, uint32_t sends);
 struct tti_region tti_temp(struct tti_message_build *build, uint64_t bytes); /* aligned to 64 */
 /* From the own input to the own output. */
 void tti_copy_own(struct tti_message_build *build, uint64_t out, uint64_t in, uint64_t bytes);
-/* What a packet carries on loopback, less what heads take. A message that is a little longer takes one more. */
+/* What a packet carries on loopback, less what heads take. A message that is a little longer takes one more: without that
+ * little. */
 enum { TTI_PACKET = (64 << 10) - 192 };
 static inline uint64_t tti_whole_packets(uint64_t bytes)
 {
-    return bytes < TTI_PACKET ? bytes : bytes / TTI_PACKET * TTI_PACKET;
+    uint64_t over = bytes % TTI_PACKET;
+    return bytes > TTI_PACKET && over < TTI_PACKET / 8 ? bytes - over : bytes;
 }
 /* In what pieces these bytes are passed on. */
 uint64_t tti_chunk_for(const struct tti_message_build *build, uint64_t bytes);
