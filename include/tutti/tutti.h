@@ -85,9 +85,8 @@ typedef int tutti_work(tutti_comm *world, int argc, char **argv);
 
 /* Runs `work` as a rank of the job that a launcher started (`tutti run -n 4 ./prog`, mpirun, srun, torchrun), or alone;
  * as TUTTI_RANKS ranks, each a thread, where that is set. The world is left when `work` has returned, and not by it.
- * Returns 0, or the first non-zero value that a rank of this process returned; without having called `work`, 2 where
- * the environment is wrong, an option or what a launcher says, and 1 where the world could not be joined, both after a line
- * on stderr. */
+ * Returns 0, or the first non-zero value that a rank of this process returned; without having called `work`, and after a
+ * line on stderr, 2 where the environment is wrong (an option, or a launcher's) and 1 where the world could not be joined. */
 TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
 
 /* One option is one row: field, kind, default, minimum, maximum, help. The struct below, the environment (TUTTI_ and
@@ -365,9 +364,8 @@ TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutt
  *         tutti_recv(comm, in[peer], count, TUTTI_F32, peer, 0, NULL);
  *     }
  *     tutti_status status = tutti_group_end(comm);
- * Buffers must stay until end has returned, and outputs are set by then; a receive's must not overlap another one. An
- * error is end's, and names the message; the others have been done. After a call that was refused for its arguments, end
- * starts nothing and returns that error. */
+ * Buffers must stay until end has returned, and outputs, which must lie apart, are set by then. An error is end's, and
+ * names the message; others have been done. After a call refused for its arguments, end starts nothing and returns that. */
 TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
 TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
 

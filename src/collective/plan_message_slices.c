@@ -23,12 +23,12 @@ struct slices {
     uint64_t offset, bytes; /* of the vector */
     enum tti_keep keep;
     int root;
-    uint64_t chunk; /* bytes of elements */
-    uint64_t chunks,
-        longest;    /* of the largest slice; the last takes a little more than a chunk rather than leave it over */
-    uint64_t ahead; /* chunks of contributions on their way */
-    uint64_t slots; /* chunks for which there is room: twice as many, but as many where that takes too much */
-    int parts;      /* in `trees` of the build: all members' subtrees, in rank order */
+    uint64_t chunk;   /* bytes of elements */
+    uint64_t chunks;  /* of the largest slice, */
+    uint64_t longest; /* whose last is a little longer rather than leave that over */
+    uint64_t ahead;   /* chunks of contributions on their way */
+    uint64_t slots;   /* chunks for which there is room: twice as many, but as many where that takes too much */
+    int parts;        /* in `trees` of the build: all members' subtrees, in rank order */
     int own_parts;
     uint64_t slot;                 /* TEMP bytes of one chunk */
     uint64_t begin;                /* where the slots begin */
