@@ -343,20 +343,26 @@ static void test_keys(void)
     CHECK(says(&guests[0], "another number of ranks") && guests[2].status == TUTTI_ERR_JOIN);
 }
 
-/* They meet where they were told to, whatever interface was chosen for the data. */
-static void test_other_interface(void)
+/* Rank 0 where somebody listens, who is gone afterwards. */
+static void meet_where_taken(struct guest *guest, uint8_t last, const char *interface, char text[64])
 {
-    struct guest guest[2];
-    struct tti_address at = {.family = 4, .ip = {127, 0, 0, 2}};
+    struct tti_address at = {.family = 4, .ip = {127, 0, 0, last}};
     int fd = tti_listen(&at, 0, 0);
-    char text[64];
-    snprintf(text, sizeof text, "127.0.0.2:%u", at.port);
-    prepare(guest, 2, text, NULL, PATIENCE_MS);
-    for (int rank = 0; rank < 2; rank++) guest[rank].where.interface = "127.0.0.1";
+    snprintf(text, 64, "127.0.0.%u:%u", last, at.port);
+    prepare(guest, 2, text, NULL, PATIENCE_MS / 2);
+    guest[0].where.interface = interface;
     guest[1].absent = true;
     run(guest, 2);
     CHECK(guest[0].status == TUTTI_ERR_JOIN && says(&guest[0], "is taken; choose another (--master-port"));
     close(fd);
+}
+
+/* They meet where they were told to, whatever interface was chosen for the data. */
+static void test_other_interface(void)
+{
+    struct guest guest[2];
+    char text[64];
+    meet_where_taken(guest, 2, "127.0.0.1", text);
     prepare(guest, 2, text, NULL, LONG_MS);
     for (int rank = 0; rank < 2; rank++) guest[rank].where.interface = "127.0.0.1";
     run(guest, 2);
@@ -366,15 +372,8 @@ static void test_other_interface(void)
 static void test_addresses(void)
 {
     struct guest guest[2];
-    struct tti_address any = {.family = 4, .ip = {127, 0, 0, 1}};
-    int fd = tti_listen(&any, 0, 0);
     char text[64];
-    snprintf(text, sizeof text, "127.0.0.1:%u", any.port);
-    prepare(guest, 2, text, NULL, PATIENCE_MS / 2);
-    guest[1].absent = true;
-    run(guest, 2);
-    CHECK(guest[0].status == TUTTI_ERR_JOIN && says(&guest[0], "is taken"));
-    close(fd);
+    meet_where_taken(guest, 1, NULL, text);
     int port, taken = take_port(&port);
     snprintf(text, sizeof text, "127.0.0.1:%d", port);
     prepare(guest, 2, text, NULL, PATIENCE_MS / 2); /* nobody listens there */

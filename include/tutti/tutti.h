@@ -402,9 +402,8 @@ TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is igno
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
 /* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
- * after a microsecond or two, and from then on: short waits cost nothing and are not in here. Over messages a rank knows of
- * those that it hears from: a wait for one that waits in turn counts for that one, and not as skew. Times are for looking
- * where time goes; for single operations see TUTTI_TRACE. */
+ * after a microsecond or two, and from then on: short waits are not in here. Over messages a rank knows of those that it
+ * hears from: a wait for one that waits in turn counts for that one, and not as skew. For single operations: TUTTI_TRACE. */
 typedef struct tutti_stats {
     size_t struct_size;           /* to be set before the call: sizeof(tutti_stats) */
     uint64_t operations, started; /* collectives called; and of these, those in a `_start` form */
