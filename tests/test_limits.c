@@ -354,6 +354,35 @@ static void test_countdown_pair(void)
     CHECK(count > 0 && count < 1000);
 }
 
+/* ---- The limit itself ------------------------------------------------------------------------------------------ */
+
+enum { LIMIT_ROUNDS = 200000 };
+
+static void *ask_always(void *stop)
+{
+    while (!atomic_load((_Atomic bool *)stop)) tti_alloc_allowed();
+    return NULL;
+}
+
+/* A limit that is taken away while another thread asks does not come back. */
+static void test_limit_ends(void)
+{
+    _Atomic bool stop = false;
+    pthread_t thread;
+    int kept = 0;
+    fault_title("a limit that ends");
+    if (!CHECK(pthread_create(&thread, NULL, ask_always, &stop) == 0)) return;
+    for (int i = 0; i < LIMIT_ROUNDS; i++) {
+        tti_alloc_fail_after(i % 3);
+        tti_alloc_fail_after(-1);
+        for (int j = 0; j < 10; j++) kept += !tti_alloc_allowed();
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    tti_alloc_fail_after(-1);
+    CHECK_THAT(kept == 0, "failed %d times", kept);
+}
+
 /* ---- Allocations that fail in operations ----------------------------------------------------------------------- */
 
 static int the_op;
@@ -432,6 +461,7 @@ int main(void)
     test_no_shm();
     test_countdown_alone();
     test_countdown_pair();
+    test_limit_ends();
     test_countdown_operations();
     return fault_end();
 }

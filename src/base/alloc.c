@@ -14,14 +14,16 @@ enum { LINE_BYTES = 64, LARGE_PAGE_BYTES = 2 << 20 };
 static atomic_long allowed = -1; /* -1: no limit */
 static atomic_bool once;         /* there is none any more after the first that fails */
 
+/* What another thread sets in between stays: a limit that it has just taken away must not come back. */
 bool tti_alloc_allowed(void)
 {
-    if (atomic_load_explicit(&allowed, memory_order_relaxed) < 0) return true;
-    long before = atomic_fetch_sub_explicit(&allowed, 1, memory_order_relaxed);
-    if (before > 0) return true;
-    bool only = atomic_load_explicit(&once, memory_order_relaxed);
-    atomic_store_explicit(&allowed, only ? -1 : 0, memory_order_relaxed);
-    return false;
+    long before = atomic_load_explicit(&allowed, memory_order_relaxed);
+    while (before >= 0) {
+        long after = before > 0 ? before - 1 : atomic_load_explicit(&once, memory_order_relaxed) ? -1 : 0;
+        if (atomic_compare_exchange_weak_explicit(&allowed, &before, after, memory_order_relaxed, memory_order_relaxed))
+            return before > 0;
+    }
+    return true;
 }
 
 void tti_alloc_fail_after(long count)
