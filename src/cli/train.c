@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- The page -------------------------------------------------------------------------------------------------- */
 
@@ -244,13 +245,24 @@ static void time_grains(tutti_comm *world, const struct train_report *report)
     tutti_trainer_free(trainer);
 }
 
-/* All ranks multiply matrices at once, as in training: what they do together is what the machine can. 0: unknown. */
+/* The threads of this rank that have a core of its host to themselves, if each thread of the ranks before it has one. */
+static int threads_with_cores(tutti_comm *world)
+{
+    tutti_comm *host;
+    if (tutti_comm_by_host(world, &host) != TUTTI_OK) return 0;
+    int64_t threads = values.options.threads, left = sysconf(_SC_NPROCESSORS_ONLN) - tutti_rank(host) * threads;
+    if (tutti_comm_free(host) != TUTTI_OK || left <= 0) return 0;
+    return (int)(left < threads ? left : threads);
+}
+
+/* All cores multiply matrices at once, as in training: what they do together is what the machine can. 0: unknown. */
 static double measure_machine(tutti_comm *world)
 {
     char reason[256];
     double rate = 0, all = 0;
+    int threads = threads_with_cores(world);
     if (tutti_barrier(world) != TUTTI_OK) return 0;
-    if (tutti_blas_load(reason, sizeof reason) == TUTTI_OK) rate = tutti_blas_rate((int)values.options.threads, 0.2);
+    if (threads > 0 && tutti_blas_load(reason, sizeof reason) == TUTTI_OK) rate = tutti_blas_rate(threads, 0.2);
     return tutti_all_reduce(world, &rate, &all, 1, TUTTI_F64, TUTTI_SUM) == TUTTI_OK ? all : 0;
 }
 

@@ -6,6 +6,7 @@
 #include "nn/pool.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,12 @@ static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 static tutti_error load_error;
 static sgemm_function *sgemm;
 static char description[256];
+
+/* OpenBLAS has work areas for twice as many threads as it was built for, and ends the process when more multiply at
+ * once. Where the pools have more threads than it was built for, that many at a time get their turn: with those that
+ * began before there were so many, no more than twice as many. */
+static int room = 32;
+static sem_t turns;
 
 static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
 
@@ -66,6 +73,14 @@ static bool find(void *library, const char *name, void *function)
     return found != NULL;
 }
 
+static void make_room(void)
+{
+    const char *built_for = strstr(description, "MAX_THREADS=");
+    int threads = built_for == NULL ? 0 : atoi(built_for + strlen("MAX_THREADS="));
+    if (threads > 0) room = threads;
+    sem_init(&turns, 0, (unsigned)room);
+}
+
 static void load(void)
 {
     char why[200];
@@ -89,6 +104,7 @@ static void load(void)
     }
     set_threads(1);
     strncpy(description, describe(), sizeof description - 1);
+    make_room();
 }
 
 tutti_status tti_blas_load(tutti_error *error)
@@ -115,8 +131,11 @@ void tti_gemm(int64_t m, int64_t n, int64_t k, struct tti_matrix a, struct tti_m
               int64_t out_stride)
 {
     if (m == 0 || n == 0) return;
+    const bool in_turn = tti_pool_everyone() > room;
+    while (in_turn && sem_wait(&turns) != 0) continue;
     sgemm(ROW_MAJOR, a.transposed ? TRANSPOSED : AS_IS, b.transposed ? TRANSPOSED : AS_IS, (int)m, (int)n, (int)k, 1.0f,
           a.data, (int)a.stride, b.data, (int)b.stride, add ? 1.0f : 0.0f, out, (int)out_stride);
+    if (in_turn) sem_post(&turns);
 }
 
 /* ---- The machine's rate ---------------------------------------------------------------------------------------- */

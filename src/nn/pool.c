@@ -15,6 +15,8 @@
 enum { PATIENCE_NS = 200000 };
 #define SLEEP_NS INT64_C(1000000000) /* how long one sleep lasts at most; then it looks again */
 
+static atomic_int everyone;
+
 struct helper {
     struct tti_task task;
     struct tti_pool *pool;
@@ -68,6 +70,7 @@ tutti_status tti_pool_create(int threads, struct tti_pool **out, tutti_error *er
     tti_cores_mine(cores);
     pool->crowded = threads > tti_cores_count(cores);
     pool->threads = threads;
+    atomic_fetch_add_explicit(&everyone, threads, memory_order_relaxed);
     for (; pool->started < threads - 1; pool->started++) {
         struct helper *helper = &pool->helpers[pool->started];
         *helper = (struct helper){.pool = pool, .thread = pool->started + 1};
@@ -85,7 +88,13 @@ void tti_pool_destroy(struct tti_pool *pool)
     if (pool == NULL) return;
     start_round(pool, NULL, NULL);
     for (int i = 0; i < pool->started; i++) tti_task_join(&pool->helpers[i].task);
+    atomic_fetch_sub_explicit(&everyone, pool->threads, memory_order_relaxed);
     tti_free(pool);
+}
+
+int tti_pool_everyone(void)
+{
+    return atomic_load_explicit(&everyone, memory_order_relaxed);
 }
 
 void tti_pool_run(struct tti_pool *pool, tti_pool_body *body, void *context)

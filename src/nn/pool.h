@@ -18,6 +18,7 @@ typedef void tti_pool_body(void *context, int thread, int threads);
 /* threads 1 starts none. */
 tutti_status tti_pool_create(int threads, struct tti_pool **pool, tutti_error *error);
 void tti_pool_destroy(struct tti_pool *pool); /* NULL is ignored */
+int tti_pool_everyone(void);                  /* threads of all pools of the process, callers included */
 void tti_pool_run(struct tti_pool *pool, tti_pool_body *body, void *context);
 
 /* For bodies that take items from a common list: the next number, from 0. Starts again with every run. */

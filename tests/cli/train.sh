@@ -63,6 +63,28 @@ tool train gpt "${SMALL[@]}" --fast --ranks 2
 check '--fast' 0 $STATUS
 matches '--fast prints both times' '^a step takes [0-9.]+ ms with --fast; with layout-independent bits [0-9.]+ ms$' "$OUT"
 
+# More threads than OpenBLAS has work areas for: this one was built for 4, has 8, and ends the process beyond that
+cat >areas.c <<'END'
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+static atomic_int inside;
+void openblas_set_num_threads(int count) { (void)count; }
+char *openblas_get_config(void) { return "OpenBLAS 0.3.21 MAX_THREADS=4"; }
+void cblas_sgemm(void)
+{
+    if (atomic_fetch_add(&inside, 1) >= 8) abort();
+    for (int i = 0; i < 100; i++) sched_yield();
+    atomic_fetch_sub(&inside, 1);
+}
+END
+mkdir areas
+"${CC:-cc}" -shared -fPIC -o areas/libopenblas.so.0 areas.c || exit 1
+LD_LIBRARY_PATH=$DIR/areas tool train gpt "${SMALL[@]}" --steps 1 --batch 64 --threads 64 --fast --clip 0
+check 'many threads take turns in OpenBLAS' '0 ' "$STATUS $ERR"
+LD_LIBRARY_PATH=$DIR/areas tool train gpt "${SMALL[@]}" --steps 1 --batch 64 --grains 64 --ranks 64
+check 'many ranks take turns in OpenBLAS' '0 ' "$STATUS $ERR"
+
 # Checkpoints
 tool ckpt ls one
 matches 'ls' "^one/step-00000012 .*gpt  weights $wanted  ranks 1$" "$OUT"
@@ -206,6 +228,10 @@ check 'ckpt ls: no such folder' 2 $STATUS
 mkdir none
 tool ckpt ls none
 check 'ckpt ls: an empty folder' '0 tutti ckpt: there is no checkpoint in none' "$STATUS $ERR"
+tool ckpt ls one --json
+matches 'ckpt ls: a flag that is none' "^tutti ckpt: unknown flag '?--json" "$ERR"
+tool ckpt verify --help
+matches 'ckpt: help behind the action' '^usage: tutti ckpt ls FOLDER' "$OUT"
 tool ckpt veryfy one
 matches 'ckpt: no such action' "'veryfy' is not one of ls, verify, diff; did you mean verify" "$ERR"
 finish
