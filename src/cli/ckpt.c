@@ -56,7 +56,7 @@ static int list(int argc, char **argv)
 {
     struct listing listing = {.status = CLI_OK};
     tutti_error error;
-    if (argc != 1) return cli_refuse("ckpt", "ls takes one folder");
+    if (argc != 1) return cli_refuse("ckpt", "ls takes one folder, not %d", argc);
     if (tutti_checkpoint_list(argv[0], list_one, &listing, &error) != TUTTI_OK) return cli_blame("ckpt", &error);
     if (listing.count == 0) (void)fprintf(stderr, "tutti ckpt: there is no checkpoint in %s\n", argv[0]);
     return listing.status;
@@ -104,6 +104,17 @@ static const struct {
     int (*run)(int argc, char **argv);
 } actions[] = {{"ls", list}, {"verify", verify}, {"diff", diff}};
 
+/* argv[0] is the action; flags may stand before and behind its operands. */
+static int act(int (*run)(int argc, char **argv), int argc, char **argv)
+{
+    int unused = 0, rest = 0, more = 0, end;
+    int status = cli_parse("ckpt", &cli_ckpt_page, argc, argv, &unused, &rest);
+    for (end = rest; end < argc && argv[end][0] != '-'; end++) continue;
+    if (status == CLI_GO_ON && rest < end && end < argc)
+        status = cli_parse("ckpt", &cli_ckpt_page, argc - end + 1, argv + end - 1, &unused, &more);
+    return status == CLI_GO_ON ? run(argc - rest, argv + rest) : status;
+}
+
 int cli_ckpt(int argc, char **argv)
 {
     const char *names[] = {"ls", "verify", "diff"};
@@ -112,7 +123,7 @@ int cli_ckpt(int argc, char **argv)
     if (status != CLI_GO_ON) return status;
     if (rest == argc) return cli_refuse("ckpt", "nothing to do; usage: %s", cli_ckpt_page.usage);
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
-        if (strcmp(actions[i].name, argv[rest]) == 0) return actions[i].run(argc - rest - 1, argv + rest + 1);
+        if (strcmp(actions[i].name, argv[rest]) == 0) return act(actions[i].run, argc - rest, argv + rest);
     const char *near = tutti_nearest(argv[rest], names, 3);
     return cli_refuse("ckpt", "'%s' is not one of ls, verify, diff%s%s", argv[rest],
                       near == NULL ? "" : "; did you mean ", near == NULL ? "" : near);
