@@ -9,6 +9,7 @@
 #include "port.h"
 #include "ranks.h"
 #include "transport/socket.h"
+#include "world/meeting.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -39,7 +40,7 @@ struct guest {
     bool absent, abandons;
     tutti_status status;
     tutti_error error;
-    int64_t ended_ns;
+    int64_t ended_ns, offset_ns;
 };
 
 static int case_number;
@@ -496,6 +497,31 @@ static void test_other_service(void)
     }
 }
 
+static void *compare_clocks(void *argument)
+{
+    struct guest *guest = argument;
+    struct tti_meeting *meeting;
+    guest->status = tti_meeting_open(&guest->where, &meeting, &guest->error);
+    if (guest->status != TUTTI_OK) return NULL;
+    meeting->compared = true;
+    meeting->clock.offset_ns = guest->where.rank * 5000000 * MS;
+    guest->status = tti_meeting_compare_clocks(meeting, &guest->offset_ns, &guest->error);
+    tti_meeting_close(meeting);
+    return NULL;
+}
+
+/* Ranks that share a clock have compared it with rank 0's equally well, and found something else each: they go by one. */
+static void test_clocks(void)
+{
+    enum { SIZE = 3 };
+    struct guest guests[SIZE];
+    prepare(guests, SIZE, NULL, NULL, LONG_MS);
+    for (int i = 0; i < SIZE; i++) CHECK(pthread_create(&guests[i].thread, NULL, compare_clocks, &guests[i]) == 0);
+    for (int i = 0; i < SIZE; i++) pthread_join(guests[i].thread, NULL);
+    all_well(guests, SIZE);
+    for (int i = 0; i < SIZE; i++) CHECK(guests[i].offset_ns == 0);
+}
+
 /* Every allocation fails once: an error on all ranks, nothing left behind. */
 static void test_memory(void)
 {
@@ -567,6 +593,7 @@ int main(void)
     test_other_interface();
     test_strangers();
     test_other_service();
+    test_clocks();
     test_memory();
     test_one_allocation();
     test_limit();

@@ -31,31 +31,33 @@ static uint64_t clock_here(void)
     return tti_system_here() ^ (stat("/proc/self/ns/time", &info) == 0 ? (uint64_t)info.st_ino << 32 : 0);
 }
 
-static void find_best(const struct tti_blobs *all, struct tti_meeting_clock *clock)
+/* Of what all have told, the own process included: the exchange that tells it may compare better, and only here. */
+static struct tti_meeting_clock best_of(const struct tti_blobs *all, uint64_t which)
 {
+    struct tti_meeting_clock best = {.which = which, .error_ns = INT64_MAX}, told;
     for (int rank = 0; rank < all->count; rank++) {
         size_t bytes;
-        struct tti_meeting_clock other;
         const void *blob = tti_blob(all, rank, &bytes);
-        if (bytes != sizeof other) continue;
-        memcpy(&other, blob, sizeof other);
-        if (other.which == clock->which && other.error_ns < clock->error_ns) *clock = other;
+        if (bytes != sizeof told) continue;
+        memcpy(&told, blob, sizeof told);
+        if (told.which == which && told.error_ns < best.error_ns) best = told;
     }
+    return best;
 }
 
 tutti_status tti_meeting_compare_clocks(struct tti_meeting *meeting, int64_t *offset_ns, tutti_error *error)
 {
-    struct tti_meeting_clock *clock = &meeting->clock;
     struct tti_blobs all;
     for (int round = 0; round < ROUNDS; round++) {
         TTI_TRY(tti_meeting_exchange(meeting, NULL, 0, &all, error));
         tti_blobs_free(&all);
     }
-    clock->which = clock_here();
-    TTI_TRY(tti_meeting_exchange(meeting, clock, sizeof *clock, &all, error));
-    find_best(&all, clock);
+    struct tti_meeting_clock clock = meeting->clock;
+    clock.which = clock_here();
+    TTI_TRY(tti_meeting_exchange(meeting, &clock, sizeof clock, &all, error));
+    clock = best_of(&all, clock.which);
     tti_blobs_free(&all);
-    bool same = clock->offset_ns <= clock->error_ns && -clock->offset_ns <= clock->error_ns; /* or may be */
-    *offset_ns = same ? 0 : clock->offset_ns;
+    bool same = clock.offset_ns <= clock.error_ns && -clock.offset_ns <= clock.error_ns; /* or may be */
+    *offset_ns = same ? 0 : clock.offset_ns;
     return TUTTI_OK;
 }
