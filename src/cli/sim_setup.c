@@ -156,7 +156,9 @@ static int read_figures(const char *path, struct figures *figures)
     char line[SIM_LINE];
     FILE *file = fopen(path, "re");
     if (file == NULL) return cli_refuse("sim", "--links: cannot read %s: %s", path, strerror(errno));
-    while (fgets(line, sizeof line, file) != NULL) {
+    bool text = true;
+    while (text && fgets(line, sizeof line, file) != NULL) {
+        text = strchr(line, '\n') != NULL || feof(file);
         read_figure(line, "link", figures->link);
         read_figure(line, "local", figures->local);
         read_figure(line, "copy", figures->copy);
@@ -167,6 +169,7 @@ static int read_figures(const char *path, struct figures *figures)
         read_figure(line, "delay_far", figures->delay_far);
     }
     (void)fclose(file);
+    if (!text) return cli_refuse("sim", "--links: %s has a line that is no text, or too long", path);
     if (figures->link[0] != '\0' && figures->local[0] != '\0' && figures->copy[0] != '\0') return CLI_GO_ON;
     return cli_refuse("sim", "--links: %s has no figures of links; tutti bench --tune %s --transport tcp writes them",
                       path, path);

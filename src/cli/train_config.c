@@ -85,8 +85,9 @@ static int take_file(const struct cli_page *page, const char *path, FILE *file, 
     struct sink sink = {.words = words};
     int status = CLI_GO_ON;
     for (int number = 1; status == CLI_GO_ON && fgets(line, sizeof line, file) != NULL; number++) {
-        if (strlen(line) == sizeof line - 1 && line[sizeof line - 2] != '\n')
-            return cli_refuse("train", "%s:%d: the line is longer than %zu bytes", path, number, sizeof line - 2);
+        if (strchr(line, '\n') == NULL && !feof(file))
+            return cli_refuse("train", "%s:%d: the line is not text or is longer than %zu bytes", path, number,
+                              sizeof line - 2);
         size_t lines = (size_t)words->argc + 1, room = sink.used + sizeof line + 8;
         char **argv = realloc(words->argv, (lines + (size_t)argc + 1) * sizeof *argv);
         if (argv != NULL) words->argv = argv;

@@ -124,6 +124,7 @@ refuses "delays of the same size twice" "growing sizes" all_reduce --hosts 2 --l
 refuses "copying at no rate" "bytes per second, such as 5G" all_reduce --copy slow
 refuses "copying of shrinking sizes" "growing sizes" all_reduce --copy 64K:5us,1K:6us
 refuses "copying for no time" "growing sizes" all_reduce --copy 64K:,1M:6us
+refuses "figures that never end" "a line that is no text, or too long" all_reduce --links /dev/zero
 refuses "figures that are not there" "cannot read no/such/file" all_reduce --links no/such/file
 echo "chunk 4096" > tuning.txt
 refuses "figures of no links" "tutti bench --tune tuning.txt --transport tcp" all_reduce --links tuning.txt

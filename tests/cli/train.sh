@@ -209,7 +209,8 @@ for file in --metrics --plot; do
 done
 refused '^tutti train: cannot read nowhere: No such file' --config nowhere
 refused '^tutti train: cannot read .: Is a directory' --config .
-refused ':2: the line is longer than 1022 bytes' --config <(printf 'steps 3\n%02000d\n' 0)
+refused ':2: the line is not text or is longer than 1022 bytes' --config <(printf 'steps 3\n%02000d\n' 0)
+refused ':1: the line is not text or is longer than 1022 bytes' --config /dev/zero
 refused '^tutti train: --resume needs --save' gpt "${SMALL[@]}" --resume
 refused '^tutti train: the folder /dev/null cannot be opened' gpt "${SMALL[@]}" --save /dev/null
 refused '^tutti train: --metrics - and --plot - both write to stdout' gpt "${SMALL[@]}" --metrics - --plot -
