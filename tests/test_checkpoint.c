@@ -126,6 +126,64 @@ static void test_save_and_load(void)
     CHECK(load(below("nowhere")) == -1);
 }
 
+/* What could not be read again is not saved, and nothing is written. */
+static void refused(size_t at, tutti_checkpoint_tensor as, const char *complaint)
+{
+    tutti_checkpoint_tensor tensors[TENSORS];
+    tutti_error error = {.status = TUTTI_OK};
+    describe(tensors);
+    if (as.group == NULL) as.group = tensors[at].group;
+    if (as.name == NULL) as.name = tensors[at].name;
+    if (as.dimensions == 0) as.values = tensors[at].values;
+    tensors[at] = as;
+    CHECK(tutti_checkpoint_save(below("refused"), 1, 1, NULL, 0, tensors, TENSORS, &error) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(error.text, complaint) != NULL);
+    CHECK(access(below("refused"), F_OK) != 0);
+}
+
+static void test_refused(void)
+{
+    refused(1, (tutti_checkpoint_tensor){.name = "wte.weight"}, "two of this name");
+    refused(1, (tutti_checkpoint_tensor){.name = "caf\xe9"}, "a name is UTF-8");
+    refused(1, (tutti_checkpoint_tensor){.name = "__metadata__"}, "not __metadata__");
+    refused(1, (tutti_checkpoint_tensor){.group = "optimizer"}, "another group stands between");
+    refused(3, (tutti_checkpoint_tensor){.group = "../up"}, "a group is the name of a file");
+    refused(3, (tutti_checkpoint_tensor){.group = ""}, "a group is the name of a file");
+    refused(2, (tutti_checkpoint_tensor){.dimensions = 1, .shape = {3}}, "its values are NULL");
+    refused(2, (tutti_checkpoint_tensor){.dimensions = 5, .values = memory}, "up to 4 sizes");
+    refused(2, (tutti_checkpoint_tensor){.dimensions = 2, .shape = {INT64_MAX, 2}, .values = memory}, "up to 4 sizes");
+    tutti_error error = {.status = TUTTI_OK};
+    tutti_note none = {"seed", NULL};
+    CHECK(tutti_checkpoint_save(below("refused"), 1, 1, &none, 1, NULL, 0, &error) == TUTTI_ERR_ARGUMENT);
+    CHECK(save(below("refused"), UINT64_MAX, 1, &error) == TUTTI_ERR_ARGUMENT);
+}
+
+/* Names of files have any bytes. */
+static void test_other_bytes(void)
+{
+    tutti_error error;
+    tutti_checkpoint *checkpoint = NULL;
+    tutti_note notes[] = {{"data", "caf\xe9/\xff"}, {"save", "caf\xc3\xa9"}};
+    CHECK(tutti_checkpoint_save(below("bytes"), 1, 1, notes, 2, NULL, 0, &error) == TUTTI_OK);
+    CHECK(tutti_checkpoint_open(below("bytes"), true, &checkpoint, &error) == TUTTI_OK);
+    const char *data = tutti_checkpoint_note(checkpoint, "data"), *at = tutti_checkpoint_note(checkpoint, "save");
+    CHECK(data != NULL && strcmp(data, "caf\\xe9/\\xff") == 0 && tti_note_is(data, notes[0].value));
+    CHECK(at != NULL && strcmp(at, "caf\xc3\xa9") == 0 && tti_note_is(at, notes[1].value));
+    tutti_checkpoint_close(checkpoint);
+}
+
+/* A pipe in place of a file is damage, and not waited for. */
+static void test_pipes(void)
+{
+    static const char *const names[] = {"pipes/step-00000002/index.json", "pipes/step-00000002/model.safetensors"};
+    tutti_error error;
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(save(below("pipes"), 1, 2, &error) == TUTTI_OK && save(below("pipes"), 2, 2, &error) == TUTTI_OK);
+        CHECK(unlink(below(names[i])) == 0 && mkfifo(below(names[i]), 0600) == 0);
+        CHECK(load(below("pipes")) == 1);
+    }
+}
+
 /* One saves at a time: the other is refused, and spoils nothing. */
 static void test_two_savers(void)
 {
@@ -248,8 +306,19 @@ static void save_for_ever(const char *at, uint64_t from)
         if (save(at, step, 2, &error) != TUTTI_OK) _exit(1);
 }
 
+static void check_whole(void *context, const char *path)
+{
+    tutti_checkpoint *checkpoint = NULL;
+    tutti_error error;
+    (void)context;
+    CHECK(tutti_checkpoint_open(path, true, &checkpoint, &error) == TUTTI_OK);
+    tutti_checkpoint_close(checkpoint);
+}
+
+/* Whatever has its name is whole, those that were about to be removed too. */
 static void test_killed(void)
 {
+    tutti_error error;
     const char *at = below("killed");
     uint64_t seed = (uint64_t)getpid(), next = 1;
     int64_t last = 0;
@@ -263,10 +332,10 @@ static void test_killed(void)
         CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
         int64_t step = access(at, F_OK) == 0 ? load(at) : -1;
         CHECK(step >= last || (step == -1 && last == 0));
+        CHECK(step == -1 || tutti_checkpoint_list(at, check_whole, NULL, &error) == TUTTI_OK);
         if (step > last) last = step;
         next = (uint64_t)last + 1;
     }
-    tutti_error error;
     CHECK(last > 0);
     CHECK(save(at, next, 2, &error) == TUTTI_OK && how_many(at) == 2);
     CHECK(access(below("killed/.saving-00000001"), F_OK) != 0);
@@ -398,6 +467,9 @@ int main(int argc, char **argv)
     if (mkdtemp(folder) == NULL) return 1;
     memory = calloc(elements(), sizeof *memory);
     test_save_and_load();
+    test_refused();
+    test_other_bytes();
+    test_pipes();
     test_two_savers();
     test_diff();
     test_other_model();

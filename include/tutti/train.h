@@ -142,8 +142,9 @@ typedef struct tutti_checkpoint_tensor {
     float *values;
 } tutti_checkpoint_tensor;
 
-/* Tensors of a group stand next to each other. Of the checkpoints before this one the last keep - 1 stay (keep 0: all).
- * On failure the folder is as it was, and the error says why. */
+/* Tensors of a group stand next to each other. Names are UTF-8, and no two of a group are the same. Values of notes may
+ * be of any bytes: those that make no UTF-8 are kept as \xNN. Of the checkpoints before this one the last keep - 1 stay
+ * (keep 0: all). On failure the folder is as it was, and the error says why. */
 TUTTI_API tutti_status tutti_checkpoint_save(const char *folder, uint64_t step, int keep, const tutti_note *notes,
                                              size_t note_count, const tutti_checkpoint_tensor *tensors,
                                              size_t tensor_count, tutti_error *error);

@@ -9,11 +9,9 @@
 #include "base/status.h"
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- Names ----------------------------------------------------------------------------------------------------- */
@@ -113,20 +111,20 @@ json_t *tti_index_parse(const char *text, size_t bytes, const char *path, tutti_
 static tutti_status read_index(tutti_checkpoint *checkpoint, tutti_error *error)
 {
     char path[PATH_MAX + 16];
-    struct stat about;
+    uint64_t bytes = 0;
+    int fd;
     (void)snprintf(path, sizeof path, "%s/index.json", checkpoint->path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tti_error_set(error, TUTTI_ERR_DAMAGED, errno, "%.300s cannot be read", path);
+    TTI_TRY(tti_file_open(path, &fd, &bytes, error));
     tutti_status status = TUTTI_OK;
     char *text = NULL;
-    if (fstat(fd, &about) != 0 || about.st_size > TTI_INDEX_MOST)
+    if (bytes > TTI_INDEX_MOST)
         status = tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s is too large for an index", path);
-    if (status == TUTTI_OK) text = tti_calloc(1, (size_t)about.st_size + 1);
+    if (status == TUTTI_OK) text = tti_calloc(1, (size_t)bytes + 1);
     if (status == TUTTI_OK && text == NULL)
         status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%.300s: no memory", path);
-    if (status == TUTTI_OK) status = tti_file_read(fd, path, 0, (size_t)about.st_size, text, error);
+    if (status == TUTTI_OK) status = tti_file_read(fd, path, 0, (size_t)bytes, text, error);
     if (status == TUTTI_OK) {
-        checkpoint->index = tti_index_parse(text, (size_t)about.st_size, path, error);
+        checkpoint->index = tti_index_parse(text, (size_t)bytes, path, error);
         if (checkpoint->index == NULL) status = error->status;
     }
     (void)close(fd);
@@ -162,11 +160,9 @@ static tutti_status read_row(tutti_checkpoint *checkpoint, const json_t *row, st
 
 static tutti_status open_file(struct tti_checkpoint_file *file, tutti_error *error)
 {
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (file->fd < 0) return tti_error_set(error, TUTTI_ERR_DAMAGED, errno, "%.300s cannot be read", file->path);
-    struct stat about;
-    if (fstat(file->fd, &about) == 0 && (uint64_t)about.st_size == file->bytes)
-        return tti_safetensors_read(file->fd, file->path, &file->tensors, error);
+    uint64_t bytes = 0;
+    TTI_TRY(tti_file_open(file->path, &file->fd, &bytes, error));
+    if (bytes == file->bytes) return tti_safetensors_read(file->fd, file->path, &file->tensors, error);
     return tti_error_set(error, TUTTI_ERR_DAMAGED, 0,
                          "%.300s does not have the %" PRIu64 " bytes that it was saved with", file->path, file->bytes);
 }
@@ -204,8 +200,9 @@ static tutti_status verify_text(const tutti_checkpoint *checkpoint, const json_t
         return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s/index.json: a text's row is not understood",
                              checkpoint->path);
     (void)snprintf(path, sizeof path, "%s/%s", checkpoint->path, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tti_error_set(error, TUTTI_ERR_DAMAGED, errno, "%.300s cannot be read", path);
+    uint64_t bytes = 0;
+    int fd;
+    TTI_TRY(tti_file_open(path, &fd, &bytes, error));
     tutti_status status = verify_file(fd, path, strtoull(hash, NULL, 16), error);
     (void)close(fd);
     return status;

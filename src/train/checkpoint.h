@@ -48,6 +48,12 @@ struct tti_checkpoint_content {
 /* Makes it unless it is there; whether checkpoints can be saved into it. */
 tutti_status tti_checkpoint_folder(const char *folder, tutti_error *error);
 
+/* ERR_ARGUMENT where it could not be read again: names that are not UTF-8 or there twice, groups that are not together. */
+tutti_status tti_checkpoint_check(const struct tti_checkpoint_content *content, tutti_error *error);
+/* A note's value as it is saved: where it is no UTF-8, each byte that is not ASCII is written as \xNN. NULL: no memory. */
+json_t *tti_note_json(const char *value);
+bool tti_note_is(const char *note, const char *value); /* whether that note was made of this value */
+
 /* tutti_checkpoint_save, with texts. */
 tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
                                  const struct tti_checkpoint_content *content, tutti_error *error);

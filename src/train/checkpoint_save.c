@@ -101,7 +101,7 @@ static json_t *make_notes(const struct tti_checkpoint_content *content)
 {
     json_t *list = json_object();
     for (size_t i = 0; i < content->note_count; i++)
-        if (json_object_set_new(list, content->notes[i].name, json_string(content->notes[i].value)) != 0) {
+        if (json_object_set_new(list, content->notes[i].name, tti_note_json(content->notes[i].value)) != 0) {
             json_decref(list);
             return NULL;
         }
@@ -128,7 +128,11 @@ static tutti_status save_index(struct save *save, tutti_error *error)
     char *text = index == NULL ? NULL : json_dumps(index, JSON_INDENT(2));
     json_decref(index);
     if (text == NULL) return no_memory(error, save);
-    tutti_status status = save_text(save, "index.json", text, &hash, error);
+    tutti_status status = TUTTI_OK;
+    if (strlen(text) >= TTI_INDEX_MOST)
+        status = tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s: its notes take more than %d bytes", save->target,
+                               TTI_INDEX_MOST);
+    if (status == TUTTI_OK) status = save_text(save, "index.json", text, &hash, error);
     free(text);
     return status;
 }
@@ -165,6 +169,14 @@ static tutti_status commit(const struct save *save, tutti_error *error)
     return tti_folder_sync(save->folder, error);
 }
 
+/* Loses its name first: what has its name is whole, also when we are stopped here. */
+static bool remove_one(const struct save *save, uint64_t step)
+{
+    char path[PATH_MAX];
+    tti_checkpoint_name(save->folder, step, path);
+    return rename(path, save->working) == 0 && tti_folder_remove(save->working);
+}
+
 /* Of those before this step, the last keep - 1 stay. A folder that cannot be removed is said and left. */
 static void remove_old(const struct save *save, int keep)
 {
@@ -174,9 +186,9 @@ static void remove_old(const struct save *save, int keep)
     if (keep <= 0 || tti_checkpoint_steps(save->folder, &steps, &count, &error) != TUTTI_OK) return;
     while (older < count && steps[older] < save->step) older++;
     for (size_t i = 0; i + (size_t)keep - 1 < older; i++) {
-        char path[PATH_MAX];
-        tti_checkpoint_name(save->folder, steps[i], path);
-        if (!tti_folder_remove(path)) tti_log(TUTTI_WARN, "the old checkpoint %s cannot be removed: %m", path);
+        if (!remove_one(save, steps[i]))
+            tti_log(TUTTI_WARN, "the old checkpoint of step %" PRIu64 " in %s cannot be removed: %m", steps[i],
+                    save->folder);
     }
     free(steps);
 }
@@ -227,6 +239,8 @@ tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
     int lock = -1;
     if (strlen(folder) > PATH_MAX - 128)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s is too long a path", folder);
+    if (step > INT64_MAX) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "step %" PRIu64 " is too large", step);
+    TTI_TRY(tti_checkpoint_check(content, error));
     tti_checkpoint_name(folder, step, save.target);
     (void)snprintf(save.working, sizeof save.working, "%s/.saving-%08" PRIu64, folder, step);
     TTI_TRY(lock_folder(folder, &lock, error));

@@ -95,6 +95,20 @@ void tti_writer_abandon(struct tti_writer *writer)
 
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
+tutti_status tti_file_open(const char *path, int *fd, uint64_t *bytes, tutti_error *error)
+{
+    struct stat about;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
+    if (*fd < 0) return tti_error_set(error, TUTTI_ERR_DAMAGED, errno, "%.300s cannot be read", path);
+    if (fstat(*fd, &about) == 0 && S_ISREG(about.st_mode)) {
+        *bytes = (uint64_t)about.st_size;
+        return TUTTI_OK;
+    }
+    (void)close(*fd);
+    *fd = -1;
+    return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s is not a file", path);
+}
+
 tutti_status tti_file_read(int fd, const char *path, uint64_t at, size_t count, void *to, tutti_error *error)
 {
     char *next = to;

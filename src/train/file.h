@@ -24,6 +24,8 @@ tutti_status tti_writer_put(struct tti_writer *writer, const void *bytes, size_t
 tutti_status tti_writer_finish(struct tti_writer *writer, uint64_t *hash, tutti_error *error);
 void tti_writer_abandon(struct tti_writer *writer); /* closes; also after a failure or an end */
 
+/* A file to read, and how long it is. ERR_DAMAGED where there is none, or something else, such as a pipe. */
+tutti_status tti_file_open(const char *path, int *fd, uint64_t *bytes, tutti_error *error);
 /* Reads bytes at..at+count into `to`. ERR_DAMAGED when the file is shorter. */
 tutti_status tti_file_read(int fd, const char *path, uint64_t at, size_t count, void *to, tutti_error *error);
 /* The hash of a whole file, through a buffer of TTI_FILE_STEP bytes. */

@@ -159,7 +159,7 @@ static tutti_status compare_options(const struct tutti_trainer *t, const tutti_c
         char here[TTI_TRAIN_TEXT], word[64];
         const char *there = tutti_checkpoint_note(checkpoint, row->row.name);
         const char *value = tti_train_text(&t->options, row, here);
-        if (there == NULL || strcmp(there, value) == 0) continue;
+        if (there == NULL || tti_note_is(there, value)) continue;
         (void)snprintf(word, sizeof word, " %s ", row->row.name);
         if (strstr(model, word) != NULL)
             return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
