@@ -160,6 +160,26 @@ static void test_not_freed(void)
     conf_world_run(&world);
 }
 
+/* Who waits no time at all, again and again, for what a rank that has left never sent. */
+static void poll_for_nothing(tutti_comm *world, void *context)
+{
+    (void)context;
+    float x;
+    tutti_op op;
+    tutti_status status = TUTTI_IN_PROGRESS;
+    if (tutti_rank(world) == 0) return;
+    conf_check(tutti_recv_start(world, &x, 1, TUTTI_F32, 0, 1, NULL, &op) == TUTTI_OK, "recv_start failed");
+    while (status == TUTTI_IN_PROGRESS) status = tutti_wait_for(op, 0);
+    conf_check(status == TUTTI_ERR_MISMATCH, "polled for what never comes: %s", tutti_status_name(status));
+}
+
+static void test_polled(void)
+{
+    struct conf_world world = {.ranks = CONF_SIMULATED, .size = 2, .body = poll_for_nothing, .direct = 1, .attach = 1};
+    world.faulty = true;
+    conf_world_run(&world);
+}
+
 static void run_seed(struct program *program, uint64_t seed, const char *only, bool some)
 {
     program_make(program, seed);
@@ -191,6 +211,7 @@ int main(int argc, char **argv)
     test_lost_thread();
     test_freed_early();
     test_not_freed();
+    test_polled();
     for (uint64_t seed = from; seed < from + count; seed++) run_seed(program, seed, only, seeds == NULL);
     /* a barrier that breaks when others have passed it: nobody is waited for */
     if (seeds == NULL) run_seed(program, 2121, "simulated hosts", false);

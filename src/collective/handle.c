@@ -279,6 +279,7 @@ tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
         if (tti_hand_wait(started) == TUTTI_OK) return TUTTI_OK;
         TTI_TRY(find_op(op, &started));
     }
+    if (timeout_ms == 0) tti_queue_ask(started, false); /* there is no time to wait in */
     return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
 }
 
