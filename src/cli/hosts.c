@@ -64,7 +64,7 @@ static int read_host(char *word, int usual, struct host *host)
         return refuse_host(word);
     }
     *end = '\0';
-    if (name[0] == '\0') return refuse_host(word);
+    if (name[0] == '\0' || name[strlen(name) - 1] == '@') return refuse_host(word);
     host->name = strdup(name);
     return host->name == NULL ? cli_fail("run", "out of memory") : CLI_GO_ON;
 }

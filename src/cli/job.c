@@ -213,11 +213,21 @@ static void on_rank_failed(struct job *job, const char *host, int rank, int pid,
     go_down(job, STEP_GRACE);
 }
 
-/* A remote shell has failed and no rank of its host was said to have. Before the launcher there said that it has begun, it
- * is the shell's own failure, as when there is no such host. */
-static void on_host_failed(struct job *job, int host, int wait_status)
+static const char *host_hint(int wait_status)
 {
     enum { NOT_FOUND = 127 };
+    if (!WIFEXITED(wait_status)) return "";
+    switch (WEXITSTATUS(wait_status)) {
+    case 0: return "; does the shell of this user there carry out the command that it is given?";
+    case NOT_FOUND: return "; is tutti at the same place as here? (--remote-tutti)";
+    default: return "; does it answer, and let this user in without a password?";
+    }
+}
+
+/* A remote shell has failed and no rank of its host was said to have. Before the launcher there said that it has begun, it
+ * is the shell's own failure, as when there is no such host; whatever its status, no rank has run. */
+static void on_host_failed(struct job *job, int host, int wait_status)
+{
     char text[96];
     const char *name = hosts_name(job->launch->hosts, host), *shell = hosts_command(job->launch->hosts, host)[0];
     if (job->decided || job->suspect.likely != LIKELY_NOT) return;
@@ -225,10 +235,8 @@ static void on_host_failed(struct job *job, int host, int wait_status)
         output_say(job->output, "the launcher on %s %s", name, describe(wait_status, text));
         decide(job, exit_status(wait_status));
     } else {
-        bool no_tool = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == NOT_FOUND;
         output_say(job->output, "host %s: %s %s before the job began there%s", name, shell, describe(wait_status, text),
-                   no_tool ? "; is tutti at the same place as here? (--remote-tutti)"
-                           : "; does it answer, and let this user in without a password?");
+                   host_hint(wait_status));
         decide(job, CLI_USAGE);
     }
     go_down(job, STEP_GRACE);
@@ -249,7 +257,7 @@ static void on_ended(struct job *job, const struct guard_report *report)
     output_drain_rank(job->output, report->rank);
     job->ended[report->rank] = true;
     job->ranks_left--;
-    if (report->value != 0 && job->launch->hosts != NULL)
+    if (job->launch->hosts != NULL && (report->value != 0 || !job->begun[report->rank]))
         on_host_failed(job, report->rank, report->value);
     else if (report->value != 0)
         on_rank_failed(job, place->host, place->first + report->rank, report->pid, report->value, report->follows != 0);

@@ -74,6 +74,9 @@ refused '^tutti run: ./missing: not found$' run --hosts a --ssh ./shell ./missin
 matches 'and on which host' '^tutti run: the launcher on a exited with status 2$' "$ERR"
 refused "^tutti run: --hosts: 'a:x' is not understood" run --hosts a:x --ssh ./shell $sleeper
 refused "^tutti run: --hosts: '' is not understood" run --hosts a,,b --ssh ./shell $sleeper
+refused "^tutti run: --hosts: 'user@' is not understood" run --hosts a,user@ --ssh ./shell $sleeper
+refused '^tutti run: host [ab]: true exited with status 0 before the job began there; does the shell of this user' \
+    run --hosts a,b --ssh true $sleeper
 refused "^tutti run: --hosts: '-oProxyCommand=x' is not understood" run --hosts -oProxyCommand=x --ssh ./shell $sleeper
 refused '^tutti run: --hosts has 65537 ranks; a job has 65536 at most' run --hosts a:65536,b --ssh ./shell $sleeper
 refused '^tutti run: --hosts starts all hosts by itself' run --hosts a --nnodes 2 $sleeper
