@@ -427,10 +427,10 @@ static int run_threads(struct rank_task *tasks, int count)
     return result;
 }
 
-/* What tutti_main returns where it could not join. */
+/* What tutti_main returns where it could not join. All arguments come from the environment here. */
 static int failed_with(tutti_status status)
 {
-    return status == TUTTI_ERR_OPTION ? 2 : 1;
+    return strcmp(tutti_status_group(status), "argument") == 0 ? 2 : 1;
 }
 
 static int main_threads(tutti_work *work, int argc, char **argv, const tutti_options *options, tutti_launch *launch)

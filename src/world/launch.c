@@ -90,14 +90,14 @@ __attribute__((format(printf, 3, 4))) static tutti_status name_job(tutti_launch 
     int length = vsnprintf(launch->job, sizeof launch->job, format, arguments);
     va_end(arguments);
     if (length > 0 && (size_t)length < sizeof launch->job) return TUTTI_OK;
-    return tti_error_set(error, TUTTI_ERR_JOIN, 0, "the launcher's name for the job is longer than %zu bytes: %.64s…",
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the launcher's name for the job is longer than %zu bytes: %.64s…",
                          sizeof launch->job - 1, launch->job);
 }
 
 static tutti_status name_host(tutti_launch *launch, const char *host, tutti_error *error)
 {
     if (strlen(host) >= sizeof launch->host)
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "the name of rank 0's host is longer than %zu bytes: %.64s…",
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the name of rank 0's host is longer than %zu bytes: %.64s…",
                              sizeof launch->host - 1, host);
     strcpy(launch->host, host);
     return TUTTI_OK;

@@ -123,5 +123,9 @@ contradicts() {
 contradicts 'TUTTI_RANK is 2 of a job of 2' TUTTI_JOB=x TUTTI_RANK=2 TUTTI_SIZE=2
 contradicts 'must be set together' TUTTI_RANK=0 TUTTI_SIZE=2
 contradicts 'RANK is "2"; the launcher should set it to 0 to 1' RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1
+contradicts "the launcher's name for the job is longer than 127 bytes" TUTTI_JOB="$(printf '%0200d' 0)" TUTTI_RANK=0 TUTTI_SIZE=1
 contradicts 'TUTTI_LAUNCHER is "slurm", but this process was not' TUTTI_LAUNCHER=slurm
+OUT=$(TUTTI_JOB=j TUTTI_RANK=0 TUTTI_SIZE=2 TUTTI_RANKS=65536 timeout 60 ./hello 2>&1)
+check 'more ranks than there can be: status' 2 $?
+matches 'more ranks than there can be' '2 processes of 65536 ranks each' "$OUT"
 finish
