@@ -69,7 +69,9 @@ const struct cli_page cli_train_page = {
         "number of ranks: 1, 2, 3 or 8 ranks, threads or processes, over memory or tcp, stopped and resumed or not, "
         "give the same weights "
         "bit for bit. --fast gives that up.\n\n"
-        "Ctrl-C ends the step that runs, saves a checkpoint where --save is given, and stops; a second one kills. "
+        "Ctrl-C ends the step that runs, saves a checkpoint where --save is given, and stops; a second one kills. So "
+        "does "
+        "a terminal or a pipe that is closed (nohup keeps it running). "
         "--resume goes on from the newest good checkpoint. When a checkpoint cannot be written the last good one "
         "stays, "
         "and training goes on.",
@@ -90,12 +92,16 @@ static void on_signal(int number)
     interrupted = number;
 }
 
+/* A terminal that goes away, or who reads the output, ends a run as Ctrl-C does, and nothing of it is lost. */
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, before;
     (void)sigaction(SIGINT, &action, NULL);
     action.sa_flags = 0;
     (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGPIPE, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* not below nohup */
+        (void)sigaction(SIGHUP, &action, NULL);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error of write, like a full disk */
 }
 

@@ -137,6 +137,18 @@ tool train gpt "${SMALL[@]}" --steps $((at + 5)) --save stop --resume --schedule
 matches 'what changes the run is said' 'resuming with another seed: 7, the checkpoint has ' "$ERR"
 matches 'nothing left to do is said' "^step $((at + 5)) is taken already: --steps $((at + 5)) says where to end$" "$OUT"
 
+# A terminal that goes away, or who reads the output: the same
+"$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save hung --metrics hung.jsonl >out.txt 2>err.txt &
+trainer=$!
+within 60 lines_in hung.jsonl 20
+kill -HUP $trainer
+ended $trainer
+check 'a terminal that goes away: status' 129 $STATUS
+check 'a terminal that goes away: the last step is saved' "step-$(printf %08d "$(wc -l <hung.jsonl)")" "$(ls hung)"
+timeout 240 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save piped --metrics - 2>err.txt | head -1 >out.txt
+check 'a pipe that is closed: status' 141 "${PIPESTATUS[0]}"
+matches 'a pipe that is closed: saved' '^step-0' "$(ls piped)"
+
 # SIGKILL under the launcher, resumed on another number of ranks
 "$TUTTI" run -n 2 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save "$DIR/killed" --save-every 1 --schedule constant >out.txt 2>err.txt &
 launcher=$!
