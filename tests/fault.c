@@ -238,6 +238,7 @@ static void be_child(struct fault_world *world, int rank, const char *job)
     }
     setenv("TUTTI_JOIN_TIMEOUT_MS", "45000", 0);
     setenv("TUTTI_ARENA_BYTES", "1G", 0);
+    setenv("TUTTI_FENCE_MS", "5s", 0); /* who is not to be killed may wait long for its turn on a loaded machine */
     char *arguments[] = {text, NULL};
     if (world->joins) exit(join_threads(job));
     exit(world->processes ? be_rank() : tutti_main(run_work, 1, arguments)); /* not _exit: for the leak checker */
