@@ -18,13 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 300, FENCE_MS = 200, LONG_MS = 30000 };
+enum { DEADLINE_MS = 300, FENCE_MS = 200, LONG_MS = 30000, ATTEMPTS = 4 };
 enum { MARK_READY = 1, MARK_CALLED, MARK_FAILED, MARK_DONE };
 enum { NUMBER_TOUCHED, NUMBER_LINE, NUMBER_SHARE, NUMBER_SAME, NUMBER_REPORTS };
 
 static int the_op, victim;
 static size_t the_count;
-static bool shared_memory, by_option, one_deadline, killed_expected;
+static bool shared_memory, by_option, one_deadline, killed_expected, came_late;
 static int64_t delay_us;
 static uint64_t seed;
 
@@ -63,7 +63,18 @@ static void use_output_again(struct fault_buffers *buffers, struct fault_rank *s
     self->numbers[NUMBER_TOUCHED] = !is_pattern(buffers->out, bytes);
 }
 
-/* Waits for the survivors to have their error, lets the stopped rank go on, and then has them look. */
+static bool is_stopped(pid_t pid)
+{
+    char path[32], state = ' ';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    bool read = file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+    if (file != NULL) fclose(file);
+    return read && state == 'T';
+}
+
+/* Waits for the survivors to have their error, lets the stopped rank go on, and then has them look. Who was to stop in the call
+ * and has not even come to it, on a slow machine, gets an error there. */
 static void go_on(struct fault_world *world)
 {
     int status;
@@ -79,6 +90,8 @@ static void go_on(struct fault_world *world)
             fault_shared->ranks[victim].finished; /* on a slow machine its deadline passed before it was stopped */
         CHECK_THAT(killed || (late && !killed_expected), "status %x", (unsigned)status);
         dead = killed;
+    } else if (killed_expected && !is_stopped(pid)) {
+        came_late = true;
     } else {
         CHECK_THAT(!killed_expected, "rank %d was in the call and is still alive", victim);
         kill(pid, SIGCONT);
@@ -157,7 +170,12 @@ static void run_stopped(fault_body *body, int size, bool names_call)
     struct fault_world world = {.size = size, .processes = true, .body = body, .meanwhile = go_on};
     world.settings[0] = "TUTTI_FENCE_MS=200";
     if (by_option) world.settings[1] = "TUTTI_DEADLINE_MS=300";
-    fault_run(&world);
+    int attempts = 0;
+    do {
+        came_late = false;
+        fault_run(&world);
+    } while (came_late && ++attempts < ATTEMPTS);
+    CHECK(!came_late);
     for (int rank = 0; rank < size; rank++)
         if (rank != victim) check_timeout(rank, size, names_call);
 }
@@ -345,14 +363,25 @@ static void sleep_inside(tutti_comm *comm, struct fault_rank *self)
     atomic_fetch_add(&fault_shared->go, 1);
 }
 
+/* On a slow machine the deadline may pass before anybody reduces: then once more. */
+static void run_sleeping(int size)
+{
+    struct fault_world world = {.size = size, .body = sleep_inside};
+    world.settings[0] = "TUTTI_FENCE_MS=200";
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        int64_t awake = 0;
+        fault_run(&world);
+        for (int rank = 0; rank < size; rank++) awake += fault_shared->ranks[rank].numbers[NUMBER_LINE];
+        if (awake < size) return;
+    }
+}
+
 static void test_sleeping_thread(void)
 {
     the_count = 500000;
     for (int size = 2; size <= 3; size++) {
-        struct fault_world world = {.size = size, .body = sleep_inside};
-        world.settings[0] = "TUTTI_FENCE_MS=200";
         fault_title("a thread of %d sleeps in a reduction", size);
-        fault_run(&world);
+        run_sleeping(size);
         int awake = 0;
         for (int rank = 0; rank < size; rank++) {
             const struct fault_rank *self = &fault_shared->ranks[rank];
@@ -447,9 +476,10 @@ static int reports_after(int64_t ms)
 static void come_late(tutti_comm *comm, struct fault_rank *self)
 {
     float x = 1, y;
-    fault_catch_log();
     self->numbers[NUMBER_LINE] = __LINE__ + 1;
     CHECK(tutti_all_reduce(tutti_named(comm, "first"), &x, &y, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    fault_meet(comm); /* on a slow machine there may have been a report of this */
+    fault_catch_log();
     if (tutti_rank(comm) == victim) self->numbers[NUMBER_REPORTS] = reports_after(300);
     if (the_op == FAULT_SEND && tutti_rank(comm) == victim)
         FAULT_CALL(self, comm, tutti_send(comm, &x, 1, TUTTI_F32, 1 - victim, 0));
