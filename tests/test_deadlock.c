@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOON_MS = 100, LATE_MS = 60000, LEAVE_MS = 1000, LARGE = 300000, TAG = 7 };
+enum { SOON_MS = 100, LATE_MS = 60000, LEAVE_MS = 1000, LARGE = 300000, SMALL = 1000, TAG = 7 };
 
 static bool over_tcp;
 
@@ -141,20 +141,28 @@ static void ask_for_mesh_comm(tutti_comm *comm, struct fault_rank *self)
 }
 
 /* Rank 0 leaves with a message that rank 1 does not receive: that one asks, again and again, for another one, or for one of its
- * own to be received. */
-enum { POLLS, POLLS_ANY, PROBES, SENDS, POLLINGS };
+ * own to be received, or sends more small ones than there is room for. */
+enum { POLLS, POLLS_ANY, PROBES, SENDS, SENDS_SMALL, POLLINGS };
 static int polling;
+
+static tutti_status send_one_more(tutti_comm *comm)
+{
+    char x[SMALL] = {0};
+    tutti_status status = tutti_send(comm, x, SMALL, TUTTI_U8, 0, TAG);
+    return status == TUTTI_OK ? TUTTI_IN_PROGRESS : status;
+}
 
 static tutti_status poll_once(tutti_comm *comm, tutti_op op)
 {
     tutti_message message;
+    if (polling == SENDS_SMALL) return send_one_more(comm);
     return polling == PROBES ? tutti_try_probe(comm, 0, TAG, &message) : tutti_wait_for(op, 2);
 }
 
 static tutti_status start_other(tutti_comm *comm, float *x, tutti_op *op)
 {
     int source = polling == POLLS_ANY ? TUTTI_ANY_SOURCE : 0;
-    if (polling == PROBES) return TUTTI_OK;
+    if (polling == PROBES || polling == SENDS_SMALL) return TUTTI_OK;
     if (polling == SENDS) return tutti_send_start(comm, x, LARGE, TUTTI_F32, 0, TAG, op);
     return tutti_recv_start(comm, x, 1, TUTTI_F32, source, TAG, NULL, op);
 }
@@ -233,7 +241,7 @@ static void run(fault_body *body, int size, bool processes, const char *does, co
 static void run_leaving(bool processes)
 {
     static const char *const ways[] = {"who leaves has not sent it", "likewise, from any rank", "likewise, a probe",
-                                       "who leaves does not receive it"};
+                                       "who leaves does not receive it", "likewise, small ones"};
     for (polling = 0; polling < POLLINGS; polling++) {
         run_world(leave_with_send, 2, processes, ways[polling]);
         const struct fault_step *polled = &fault_shared->ranks[1].steps[0], *freed = &fault_shared->ranks[0].steps[0];

@@ -59,8 +59,17 @@ static tutti_status in_vain(const struct tti_letter *letter)
 static const struct tti_letter *find_asked(const struct tti_link *letters)
 {
     TTI_LIST_EACH(link, letters)
-    if (TTI_LETTER_ON(link)->asked && tti_letter_is_unmet(TTI_LETTER_ON(link))) return TTI_LETTER_ON(link);
+    if (TTI_LETTER_ON(link)->asked && TTI_LETTER_ON(link)->state <= TTI_LETTER_ANNOUNCED) return TTI_LETTER_ON(link);
     return NULL;
+}
+
+/* What a peer that leaves has not begun with: small messages too, for which there is no room. */
+static const struct tti_letter *find_asked_of(const struct tti_box *box)
+{
+    const struct tti_link *lists[] = {&box->posted, &box->queue, &box->sending};
+    const struct tti_letter *asked = NULL;
+    for (size_t i = 0; asked == NULL && i < sizeof lists / sizeof *lists; i++) asked = find_asked(lists[i]);
+    return asked;
 }
 
 bool tti_messages_have_answered(const tutti_comm *comm)
@@ -81,8 +90,7 @@ tutti_status tti_message_check_left(const struct tti_messages *messages)
         const struct tti_link *lists[] = {&box->queue, &box->sending, &box->taking};
         for (size_t i = 0; box->left && i < sizeof lists / sizeof *lists; i++)
             if (!tti_list_is_empty(lists[i])) return in_vain(TTI_LETTER_ON(lists[i]->next));
-        const struct tti_letter *asked = box->leaving ? find_asked(&box->posted) : NULL;
-        if (asked == NULL && box->leaving) asked = find_asked(&box->sending);
+        const struct tti_letter *asked = box->leaving ? find_asked_of(box) : NULL;
         if (asked != NULL) return in_vain(asked);
     }
     return TUTTI_OK;
