@@ -74,6 +74,34 @@ static void test_left(int hosts)
     CHECK(report.time_ns < INT64_C(1000000000));
 }
 
+/* Rank 1 has freed the comm by the time that rank 0's data are on their way to it: they are read until they have left. */
+enum { SLOW_BYTES = 50000, SLOW_BYTES_PER_S = 1000000 };
+
+static int sending_work(tutti_comm *world, void *context)
+{
+    tutti_comm *made = NULL;
+    char *in = calloc(1, SLOW_BYTES), *out = calloc(2, SLOW_BYTES);
+    (void)context;
+    bool fine = tutti_comm_duplicate(world, &made) == TUTTI_OK;
+    int64_t began_ns = tti_now_ns();
+    if (tutti_rank(world) == 0) {
+        fine = tutti_all_gather(made, in, out, SLOW_BYTES, TUTTI_U8) == TUTTI_ERR_MISMATCH && fine;
+        fine = tti_now_ns() - began_ns >= SLOW_BYTES * INT64_C(1000000000) / SLOW_BYTES_PER_S && fine;
+    }
+    free(in);
+    free(out);
+    fine = tutti_comm_free(made) == TUTTI_OK && fine;
+    return tutti_barrier(world) != TUTTI_OK || !fine;
+}
+
+static void test_left_while_sending(void)
+{
+    tutti_sim_setup setup = sim_setup(1, 1);
+    setup.hosts = 2;
+    setup.link_bytes_per_s = SLOW_BYTES_PER_S;
+    CHECK(run_world(&setup, sending_work, NULL).result == 0);
+}
+
 /* ---- One seed, one run ------------------------------------------------------------------------------------------- */
 
 /* Collectives of several kinds, and messages around the ring. Returns whether all came out right. */
@@ -503,6 +531,7 @@ int main(void)
     test_seeds();
     test_left(1);
     test_left(3);
+    test_left_while_sending();
     test_kept(1);
     test_kept(2);
     test_ops();

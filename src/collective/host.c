@@ -34,7 +34,8 @@ static bool is_lost(const struct tti_lanes *lanes, int rank)
     return tti_table_get(&lanes->net->lost, tti_member(lanes->comm, rank)) != NULL || tti_lane_at(lanes, rank)->left;
 }
 
-/* With the lock held: whether the transport still reads or writes a buffer of the op. */
+/* With the lock held: whether the transport still reads or writes a buffer of the op. What goes to a peer that has left, or is
+ * lost, is read until the transport says that it is not. */
 static int find_busy(const struct tti_lanes *lanes)
 {
     for (size_t i = 0; i < lanes->post_count; i++) {
@@ -42,7 +43,7 @@ static int find_busy(const struct tti_lanes *lanes)
         if (posted->begun && !posted->arrived && !is_lost(lanes, posted->peer)) return posted->peer;
     }
     for (size_t i = 0; i < lanes->shipment_count; i++)
-        if (!lanes->shipments[i].done && !is_lost(lanes, lanes->shipments[i].peer)) return lanes->shipments[i].peer;
+        if (!lanes->shipments[i].done) return lanes->shipments[i].peer;
     return -1;
 }
 
