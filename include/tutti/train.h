@@ -9,7 +9,7 @@
  *     while (step.step < 1000 && tutti_trainer_step(trainer, &step) == TUTTI_OK) printf("%g\n", step.loss);
  *
  * Whoever computes gradients otherwise gives a list of parameters to tutti_ddp and tutti_optimizer: examples/ddp.c.
- * Conventions are those of tutti.h.
+ * Conventions are those of tutti.h. `error` gets the sentence that a comm has elsewhere; it may be NULL.
  */
 #ifndef TUTTI_TRAIN_H
 #define TUTTI_TRAIN_H
@@ -123,6 +123,7 @@ TUTTI_API void tutti_data_describe(const tutti_data *data, tutti_data_about *abo
  * shrunk is ERR_DAMAGED. */
 TUTTI_API tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens,
                                          int32_t *targets, tutti_error *error); /* (context) each */
+/* Of a table. The target is NaN, and no features are set, where there is no such row. */
 TUTTI_API void tutti_data_row(const tutti_data *data, bool held_out, uint64_t index, float *features, float *target);
 
 /* ---- Checkpoints ----------------------------------------------------------------------------------------------- */
@@ -204,6 +205,7 @@ TUTTI_API tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter 
                                         const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp); /* not collective; NULL is ignored */
 
+/* Calls that come out of order, and parameters that are ready twice in a pass, are ERR_ARGUMENT; why is logged. */
 /* A backward pass begins. `last` false: it only accumulates, and nothing is sent. */
 TUTTI_API tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last);
 TUTTI_API tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index);

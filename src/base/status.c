@@ -39,6 +39,7 @@ const char *tutti_status_group(tutti_status status)
 
 tutti_status tti_error_set(tutti_error *error, tutti_status status, int system_errno, const char *format, ...)
 {
+    if (error == NULL) return status; /* nobody wants to know */
     error->status = status;
     error->system_errno = system_errno;
     va_list arguments;

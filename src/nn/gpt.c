@@ -45,6 +45,7 @@ static void add_block(tutti_model *model, const tutti_gpt *gpt, int block)
 
 tutti_status tutti_gpt_create(const tutti_gpt *gpt, tutti_model **out)
 {
+    if (gpt == NULL) return tutti_model_create(NULL, out);
     tutti_status status = tutti_model_create(&(tutti_model_shape){.rows = gpt->context}, out);
     if (status != TUTTI_OK) return status;
     tutti_model *model = *out;

@@ -21,6 +21,8 @@ static tutti_status setup(tutti_model *model, tutti_layer *layer)
     if (linear->outputs < 1 || layer->inputs < 1)
         return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT, "%lld inputs and %lld outputs; both must be positive",
                                 (long long)layer->inputs, (long long)linear->outputs);
+    if ((int)linear->activation < TUTTI_LINEAR || linear->activation > TUTTI_RELU)
+        return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT, "there is no activation %d", (int)linear->activation);
     layer->outputs = linear->outputs;
     layer->saved = linear->activation == TUTTI_LINEAR ? 0 : linear->outputs;
     layer->changes_gradient = linear->activation != TUTTI_LINEAR;

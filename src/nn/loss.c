@@ -116,7 +116,8 @@ static const tutti_layer_ops cross_entropy_ops = {.kind = "cross_entropy",
 /* The config is the class weights, or nothing. */
 tutti_status tutti_add_cross_entropy(tutti_model *model, const float *class_weights)
 {
-    size_t classes = model->layer_count == 0 ? 0 : (size_t)model->layers[model->layer_count - 1]->outputs;
+    size_t classes = model == NULL || model->layer_count == 0 ? 0
+                                                              : (size_t)model->layers[model->layer_count - 1]->outputs;
     return tutti_model_add(model, "loss", &cross_entropy_ops, class_weights,
                            class_weights == NULL ? 0 : classes * sizeof *class_weights);
 }
@@ -223,5 +224,5 @@ static const tutti_layer_ops tied_ops = {.kind = "tied_cross_entropy",
 
 tutti_status tutti_add_tied_cross_entropy(tutti_model *model, const char *name, const char *tied)
 {
-    return tutti_model_add(model, name, &tied_ops, tied, strlen(tied) + 1);
+    return tutti_model_add(model, name, &tied_ops, tied, tied == NULL ? 1 : strlen(tied) + 1);
 }

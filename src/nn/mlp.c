@@ -10,6 +10,7 @@ static void add_linear(tutti_model *model, int number, const tutti_linear *linea
 
 tutti_status tutti_mlp_create(const tutti_mlp *mlp, tutti_model **out)
 {
+    if (mlp == NULL) return tutti_model_create(NULL, out);
     tutti_status status = tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = mlp->inputs}, out);
     if (status != TUTTI_OK) return status;
     tutti_model *model = *out;

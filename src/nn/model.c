@@ -47,10 +47,12 @@ int tutti_model_explain(const tutti_model *model, FILE *stream)
 
 tutti_status tutti_model_create(const tutti_model_shape *shape, tutti_model **out)
 {
+    if (out == NULL) return TUTTI_ERR_ARGUMENT;
     tutti_model *model = tti_calloc(1, sizeof *model);
     *out = model;
     if (model == NULL) return TUTTI_ERR_MEMORY;
     model->error.rank = model->error.peer = -1;
+    if (shape == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "what the model is to be is NULL");
     model->shape = *shape;
     if (shape->rows < 1 || shape->inputs < 0)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
@@ -119,12 +121,21 @@ static tutti_layer *append(tutti_model *model, const char *name, const void *con
 tutti_status tutti_model_add(tutti_model *model, const char *name, const tutti_layer_ops *ops, const void *config,
                              size_t config_bytes)
 {
+    if (model == NULL) return TUTTI_ERR_ARGUMENT;
     if (model->error.status != TUTTI_OK) return model->error.status;
     if (model->sealed || model->has_loss)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "a layer after the loss or after sealing");
     if (!name_fits(name) || ops == NULL || ops->setup == NULL || ops->forward == NULL || ops->backward_input == NULL)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "a layer needs a name of 1 to 63 bytes, and ops with setup, forward, backward_input");
+    if (config == NULL && config_bytes > 0)
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "layer '%s' (%s): what it is to be is NULL", name,
+                                ops->kind);
+    if (model->layer_count == 0 && model->shape.inputs == 0 && !(ops->reads & TUTTI_READS_TOKENS))
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
+                                "layer '%s' (%s) reads no tokens; a model without inputs begins with one that does, "
+                                "such as an embedding",
+                                name, ops->kind);
     tutti_layer *layer = append(model, name, config, config_bytes);
     if (layer == NULL) return no_memory(model);
     layer->ops = ops;
@@ -186,6 +197,7 @@ tutti_status tutti_layer_share(tutti_model *model, tutti_layer *layer, const cha
 
 tutti_status tutti_residual_begin(tutti_model *model)
 {
+    if (model == NULL) return TUTTI_ERR_ARGUMENT;
     if (model->error.status != TUTTI_OK) return model->error.status;
     if (model->residual_count == TTI_RESIDUALS_MAX || model->layer_count == 0)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
@@ -197,6 +209,7 @@ tutti_status tutti_residual_begin(tutti_model *model)
 
 tutti_status tutti_residual_end(tutti_model *model)
 {
+    if (model == NULL) return TUTTI_ERR_ARGUMENT;
     if (model->error.status != TUTTI_OK) return model->error.status;
     int begin = model->residual_count > 0 ? model->residuals[--model->residual_count] : model->layer_count;
     if (begin == model->layer_count)
@@ -216,6 +229,7 @@ tutti_status tutti_residual_end(tutti_model *model)
 
 tutti_status tutti_model_seal(tutti_model *model)
 {
+    if (model == NULL) return TUTTI_ERR_ARGUMENT;
     if (model->error.status != TUTTI_OK) return model->error.status;
     if (!model->has_loss || model->residual_count > 0)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "a model ends with a loss, and with no residual open");
@@ -302,6 +316,7 @@ static float *floats_alloc(tutti_model *model, const char *purpose)
 
 tutti_status tutti_model_bind(tutti_model *model, float *values, float *gradients)
 {
+    if (model == NULL) return TUTTI_ERR_ARGUMENT;
     if (model->error.status != TUTTI_OK) return model->error.status;
     if (!model->sealed || model->values != NULL)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "memory is given once, after sealing");

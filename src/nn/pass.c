@@ -162,10 +162,13 @@ static tutti_status allocate(struct tutti_pass *pass)
 
 tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *options, tutti_pass **out)
 {
+    if (model == NULL || out == NULL) return TUTTI_ERR_ARGUMENT;
     *out = NULL;
-    if (!model->sealed || model->values == NULL || options->samples < 0 || options->grains < 0 || options->threads < 0)
-        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
-                                "a pass needs a sealed model with memory, and no negative samples, grains or threads");
+    if (options == NULL || !model->sealed || model->values == NULL || options->samples < 0 || options->grains < 0 ||
+        options->threads < 0)
+        return tti_model_refuse(
+            model, NULL, TUTTI_ERR_ARGUMENT,
+            "a pass needs options, a sealed model with memory, and no negative samples, grains or threads");
     struct tutti_pass *pass = tti_calloc(1, sizeof *pass);
     if (pass == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
     pass->model = model;

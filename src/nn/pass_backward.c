@@ -215,6 +215,8 @@ static void run(struct backward *backward)
 
 tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
 {
+    if (pass == NULL) return TUTTI_ERR_ARGUMENT;
+    if (how == NULL) return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "backward is not told how");
     tutti_status status = check(pass, how);
     if (status != TUTTI_OK) return status;
     int all[2] = {0, pass->item_count};
@@ -253,15 +255,16 @@ static void cut_tree(struct cut *cut, int from, int to)
         return;
     }
     int half = 1;
-    while (2 * half < to - from) half *= 2;
+    while (half < to - from - half) half *= 2;
     cut_tree(cut, from, from + half);
     cut_tree(cut, from + half, to);
 }
 
 int tutti_grain_subtrees(int total, int first, int count, int *bounds)
 {
-    struct cut cut = {.first = first, .last = first + count, .bounds = bounds};
-    if (count > 0 && first >= 0 && first + count <= total) cut_tree(&cut, 0, total);
+    bool within = count > 0 && first >= 0 && count <= total && first <= total - count;
+    struct cut cut = {.first = first, .last = within ? first + count : first, .bounds = bounds};
+    if (within) cut_tree(&cut, 0, total);
     return cut.count;
 }
 

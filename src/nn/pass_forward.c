@@ -155,7 +155,10 @@ static void forward_body(void *context, int thread, int threads)
 
 tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutti_loss *losses)
 {
+    if (pass == NULL) return TUTTI_ERR_ARGUMENT;
     pass->ready = false;
+    if (batch == NULL || losses == NULL)
+        return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "forward needs a batch, and where losses go");
     tutti_status status = check_batch(pass, batch);
     if (status == TUTTI_OK && batch->grain_bounds != NULL) status = cut_grains(pass, batch);
     if (status != TUTTI_OK) return status;

@@ -262,6 +262,10 @@ tutti_status tutti_checkpoint_open(const char *path, bool verify, tutti_checkpoi
 {
     char index[PATH_MAX];
     uint64_t step;
+    tutti_error unused;
+    if (error == NULL) error = &unused;
+    if (path == NULL || path[0] == '\0' || checkpoint == NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a checkpoint to open needs a path and a place to go");
     const char *slash = strrchr(path, '/');
     bool one = step_of_name(slash == NULL ? path : slash + 1, &step);
     if (snprintf(index, sizeof index, "%s/index.json", path) >= (int)sizeof index)
@@ -343,10 +347,20 @@ static tutti_status check_tensor(const struct tti_checkpoint_file *file, const t
                          tti_shape_text(tensor->dimensions, tensor->shape, wants));
 }
 
+static bool is_whole(const tutti_checkpoint_tensor *tensor)
+{
+    return tensor->group != NULL && tensor->name != NULL && tensor->values != NULL && tensor->dimensions >= 0 &&
+           tensor->dimensions <= TUTTI_DIMENSIONS_MAX;
+}
+
 /* Everything is checked before the first value is touched. */
 static tutti_status check_tensors(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
                                   size_t count, tutti_error *error)
 {
+    for (size_t i = 0; i < count; i++)
+        if (!is_whole(&tensors[i]))
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                                 "tensor %zu to load has no group, name or values, or more than 4 dimensions", i);
     for (size_t i = 0; i < count; i++) {
         const struct tti_checkpoint_file *file = tti_checkpoint_group(checkpoint, tensors[i].group);
         const struct tti_safetensor *found;
@@ -382,6 +396,8 @@ tutti_status tutti_checkpoint_list(const char *folder, void (*each)(void *contex
 {
     uint64_t *steps = NULL;
     size_t count = 0;
+    if (folder == NULL || folder[0] == '\0' || each == NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a list of checkpoints needs a folder, and whom to tell");
     TTI_TRY(tti_checkpoint_steps(folder, &steps, &count, error));
     for (size_t i = 0; i < count; i++) {
         char path[PATH_MAX];

@@ -113,6 +113,8 @@ static tutti_status check_notes(const struct tti_checkpoint_content *content, tu
 
 tutti_status tti_checkpoint_check(const struct tti_checkpoint_content *content, tutti_error *error)
 {
+    if ((content->notes == NULL && content->note_count > 0) || (content->tensors == NULL && content->tensor_count > 0))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a checkpoint: the list of notes or tensors is NULL");
     json_t *groups = json_object();
     tutti_status status = check_notes(content, error);
     if (groups == NULL) status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to check a checkpoint's names");

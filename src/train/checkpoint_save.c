@@ -237,6 +237,8 @@ tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
 {
     struct save save = {.folder = folder, .step = step, .content = content};
     int lock = -1;
+    if (folder == NULL || folder[0] == '\0')
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a checkpoint needs a folder");
     if (strlen(folder) > PATH_MAX - 128)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s is too long a path", folder);
     if (step > INT64_MAX) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "step %" PRIu64 " is too large", step);

@@ -109,7 +109,8 @@ static tutti_status open_table(tutti_data *data, const char *path, tutti_error *
 
 tutti_status tutti_data_open(const tutti_data_settings *settings, tutti_data **data, tutti_error *error)
 {
-    if (settings->source == NULL || settings->source[0] == '\0')
+    if (data == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: no place for what is opened is given");
+    if (settings == NULL || settings->source == NULL || settings->source[0] == '\0')
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: no source is given");
     TTI_TRY(check_held_out(settings, error));
     tutti_data *made = tti_calloc(1, sizeof *made);
@@ -152,7 +153,13 @@ void tutti_data_describe(const tutti_data *data, tutti_data_about *about)
 tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens, int32_t *targets,
                                tutti_error *error)
 {
-    size_t context = data->settings.context, at;
+    size_t context, at;
+    if (data == NULL || data->is_table || (held_out && data->held_out_samples == 0))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: %s",
+                             data == NULL     ? "none is given"
+                             : data->is_table ? "a table has rows, not tokens: tutti_data_row"
+                                              : "nothing is held out");
+    context = data->settings.context;
     if (held_out) {
         at = data->train + (size_t)(index % data->held_out_samples) * context;
     } else {
@@ -169,6 +176,8 @@ tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t i
 void tutti_data_row(const tutti_data *data, bool held_out, uint64_t index, float *features, float *target)
 {
     const struct tti_csv *table = &data->table;
+    *target = NAN;
+    if (!data->is_table || (held_out && data->held_out_samples == 0)) return;
     size_t place; /* among all rows, in an order that no seed changes: first those for training */
     if (held_out) {
         place = data->train + (size_t)(index % data->held_out_samples);

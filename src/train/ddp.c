@@ -10,7 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
+#include "train/list.h"
 #include <string.h>
 
 enum { BUCKET = 25 << 20, FIRST_BUCKET = 1 << 20 };
@@ -57,7 +59,6 @@ static tutti_status make_lists(struct tutti_ddp *ddp, tutti_error *error)
     if (ddp->starts == NULL || ddp->ready == NULL || ddp->used == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for lists of %zu parameters", ddp->count);
     for (size_t i = 0; i < ddp->count; i++) ddp->starts[i + 1] = ddp->starts[i] + ddp->parameters[i].count;
-    ddp->elements = ddp->starts[ddp->count];
     return TUTTI_OK;
 }
 
@@ -80,7 +81,7 @@ static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
         tutti_status status = tutti_broadcast(tutti_named(ddp->comm, p->name), p->value, p->value, p->count, TUTTI_F32,
                                               0);
         if (status != TUTTI_OK) {
-            *error = *tutti_comm_error(ddp->comm);
+            if (error != NULL) *error = *tutti_comm_error(ddp->comm);
             return status;
         }
     }
@@ -91,7 +92,13 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
                               const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
     static const tutti_ddp_options none = {0};
+    size_t elements;
     if (options == NULL) options = &none;
+    if (comm == NULL || ddp == NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: a comm and a place to go are needed");
+    if (options->grains < 0)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: %d grains; give 0 or more", options->grains);
+    TTI_TRY(tti_list_check(parameters, count, &elements, error));
     if (options->grains > 0 && options->grains < tutti_size(comm))
         return tti_error_set(
             error, TUTTI_ERR_ARGUMENT, 0,
@@ -99,8 +106,12 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
             tutti_size(comm), options->grains);
     struct tutti_ddp *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory");
-    *made = (struct tutti_ddp){
-        .comm = comm, .parameters = parameters, .count = count, .grains = options->grains, .fresh = true};
+    *made = (struct tutti_ddp){.comm = comm,
+                               .parameters = parameters,
+                               .count = count,
+                               .elements = elements,
+                               .grains = options->grains,
+                               .fresh = true};
     tutti_status status = make_lists(made, error);
     if (status == TUTTI_OK) status = make_buckets(made, options, error);
     if (status == TUTTI_OK) status = make_flat(made, error);
@@ -200,9 +211,16 @@ void tutti_ddp_free(tutti_ddp *ddp)
 
 /* ---- A pass ---------------------------------------------------------------------------------------------------- */
 
+static tutti_status refuse(const char *call, const char *why)
+{
+    tti_log(TUTTI_ERROR, "tutti_ddp_%s: %s", call, why);
+    return TUTTI_ERR_ARGUMENT;
+}
+
 tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last)
 {
-    if (ddp->begun && ddp->last) return TUTTI_ERR_ARGUMENT;
+    if (ddp == NULL) return refuse("begin", "there is no ddp");
+    if (ddp->begun && ddp->last) return refuse("begin", "the last pass has begun already: tutti_ddp_end comes first");
     if (ddp->fresh) memset(ddp->used, 0, ddp->count * sizeof *ddp->used);
     memset(ddp->ready, 0, ddp->count * sizeof *ddp->ready);
     for (size_t b = 0; b < ddp->bucket_count; b++) ddp->buckets[b].ready = 0;
@@ -221,8 +239,14 @@ static size_t overlap(size_t a, size_t b, size_t from, size_t to)
 
 tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
 {
-    if (!ddp->begun || offset > ddp->elements || count > ddp->elements - offset) return TUTTI_ERR_ARGUMENT;
+    if (ddp == NULL || !ddp->begun) return refuse("ready", "no pass has begun: tutti_ddp_begin comes first");
+    if (offset > ddp->elements || count > ddp->elements - offset)
+        return refuse("ready", "there are not so many parameters or elements");
     struct tti_span span = parameters_of(ddp, offset, offset + count);
+    for (size_t i = span.lo; i < span.hi; i++)
+        if (overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count) >
+            ddp->parameters[i].count - ddp->ready[i])
+            return refuse("ready", "a parameter is ready twice in one pass");
     for (size_t i = span.lo; i < span.hi; i++) {
         ddp->ready[i] += overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count);
         ddp->used[i] = true;
@@ -235,7 +259,7 @@ tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
 
 tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index)
 {
-    if (index >= ddp->count) return TUTTI_ERR_ARGUMENT;
+    if (ddp == NULL || index >= ddp->count) return refuse("ready", "there are not so many parameters");
     return tutti_ddp_ready_run(ddp, ddp->starts[index], ddp->parameters[index].count);
 }
 
@@ -251,7 +275,8 @@ static void zero_unused(struct tutti_ddp *ddp)
 
 tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
 {
-    if (!ddp->begun || !ddp->last) return TUTTI_ERR_ARGUMENT;
+    if (ddp == NULL || !ddp->begun || !ddp->last)
+        return refuse("end", "no last pass has begun: tutti_ddp_begin(ddp, true) comes first");
     ddp->begun = false;
     ddp->fresh = true;
     zero_unused(ddp);

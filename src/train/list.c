@@ -2,7 +2,29 @@
  *
  * A model's tensors as the list that optimizers, ddp and hashes work on.
  */
-#include <tutti/train.h>
+#include "train/list.h"
+
+#include "base/status.h"
+
+tutti_status tti_list_check(const tutti_parameter *parameters, size_t count, size_t *elements, tutti_error *error)
+{
+    enum { MOST_SHIFT = 8 }; /* room for what is multiplied with it later */
+    *elements = 0;
+    if (parameters == NULL && count > 0)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the list of %zu parameters is NULL", count);
+    for (size_t i = 0; i < count; i++) {
+        const tutti_parameter *p = &parameters[i];
+        const char *name = p->name == NULL ? "?" : p->name;
+        if (p->count > 0 && (p->value == NULL || p->gradient == NULL))
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "parameter %zu, \"%.64s\": its %s is NULL", i, name,
+                                 p->value == NULL ? "value" : "gradient");
+        if (p->count > (SIZE_MAX >> MOST_SHIFT) - *elements)
+            return tti_error_set(error, TUTTI_ERR_COUNT, 0, "parameter %zu, \"%.64s\": %zu elements are too many", i,
+                                 name, p->count);
+        *elements += p->count;
+    }
+    return TUTTI_OK;
+}
 
 tutti_status tutti_model_list(tutti_model *model, tutti_parameter *parameters)
 {

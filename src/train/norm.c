@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "nn/pool.h"
+#include "train/list.h"
 #include "train/variants.h"
 #include <math.h>
 
@@ -110,5 +111,7 @@ tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tu
 
 tutti_status tutti_gradient_norm(tutti_comm *comm, const tutti_parameter *parameters, size_t count, double *norm)
 {
+    size_t elements;
+    if (norm == NULL || tti_list_check(parameters, count, &elements, NULL) != TUTTI_OK) return TUTTI_ERR_ARGUMENT;
     return tti_gradient_norm(comm, NULL, parameters, count, norm);
 }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "nn/pass.h"
+#include "train/list.h"
 #include <math.h>
 
 static const struct tti_optimizer_row *const rows[] = {
@@ -54,6 +55,7 @@ tutti_status tutti_optimizer_defaults(const char *name, tutti_optimizer_settings
 {
     const struct tti_optimizer_row *row = find_row(name);
     if (row == NULL) return refuse_name(name, error);
+    if (settings == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "no place for the settings is given");
     *settings = row->defaults;
     return TUTTI_OK;
 }
@@ -74,14 +76,18 @@ static tutti_status check_settings(const tutti_optimizer_settings *s, tutti_erro
 tutti_status tutti_optimizer_create(const tutti_optimizer_settings *settings, const tutti_parameter *parameters,
                                     size_t count, tutti_optimizer **optimizer, tutti_error *error)
 {
+    size_t elements;
+    if (settings == NULL || optimizer == NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "an optimizer needs settings and a place to go");
     const struct tti_optimizer_row *row = find_row(settings->name);
     if (row == NULL) return refuse_name(settings->name, error);
     TTI_TRY(check_settings(settings, error));
+    TTI_TRY(tti_list_check(parameters, count, &elements, error));
     tutti_optimizer *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for an optimizer");
-    *made = (tutti_optimizer){.row = row, .settings = *settings, .parameters = parameters, .count = count};
+    *made = (tutti_optimizer){
+        .row = row, .settings = *settings, .parameters = parameters, .count = count, .elements = elements};
     made->settings.name = row->name;
-    for (size_t i = 0; i < count; i++) made->elements += parameters[i].count;
     for (int i = 0; i < row->state_count; i++) {
         made->states[i] = tti_calloc_aligned((made->elements + 1) * sizeof(float));
         if (made->states[i] == NULL) {
@@ -224,6 +230,8 @@ double tutti_schedule_rate(const tutti_schedule *schedule, uint64_t step)
 
 tutti_status tutti_schedule_check(const tutti_schedule *schedule, tutti_error *error)
 {
+    if (schedule == NULL || schedule->shape == NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a schedule needs a shape: constant, linear or cosine");
     if (!(schedule->rate > 0) || !isfinite(schedule->rate) || !(schedule->end >= 0) || schedule->end > schedule->rate)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "the rate %g must be above 0, and its end %g between 0 and the rate", schedule->rate,

@@ -104,6 +104,9 @@ static tutti_status make_model(tutti_sampler *sampler, tutti_error *error)
 tutti_status tutti_sampler_create(const char *path, tutti_sampler **sampler, tutti_error *error)
 {
     tutti_checkpoint *checkpoint = NULL;
+    tutti_error unused;
+    if (error == NULL) error = &unused;
+    if (sampler == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a sampler needs a place to go");
     TTI_TRY(tutti_checkpoint_open(path, true, &checkpoint, error));
     tutti_sampler *made = tti_calloc(1, sizeof *made);
     tutti_status status = TUTTI_OK;

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "train/checkpoint.h"
+#include "train/options.h"
 #include <string.h>
 
 /* ---- Agreeing -------------------------------------------------------------------------------------------------- */
@@ -28,9 +29,23 @@ tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error
 
 /* ---- Options --------------------------------------------------------------------------------------------------- */
 
+static tutti_status check_texts(const tutti_train_options *o, tutti_error *error)
+{
+    char unused[TTI_TRAIN_TEXT];
+    if (o->struct_size == 0)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "no options are given, or tutti_train_options_init was not called for them");
+    for (size_t i = 0; i < tti_train_row_count; i++)
+        if (tti_train_text(o, &tti_train_rows[i], unused) == NULL)
+            return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s is NULL; \"\" leaves it out",
+                                 tti_train_rows[i].row.name);
+    return TUTTI_OK;
+}
+
 static tutti_status check_options(const tutti_train_options *o, tutti_error *error)
 {
     static const char *const models[] = {"gpt", "mlp"}, *const losses[] = {"cross_entropy", "mse"};
+    TTI_TRY(check_texts(o, error));
     TTI_TRY(tti_option_word("model", o->model, models, 2, error));
     if (strcmp(o->model, "mlp") == 0) TTI_TRY(tti_option_word("loss", o->loss, losses, 2, error));
     if (o->grains > o->batch && !o->fast)
@@ -231,6 +246,12 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
 tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
                                   tutti_error *error)
 {
+    static const tutti_train_options none = {0};
+    tutti_error unused;
+    if (error == NULL) error = &unused;
+    if (comm == NULL || trainer == NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a trainer needs a comm and a place to go");
+    if (options == NULL) options = &none;
     struct tutti_trainer *made = tti_calloc(1, sizeof *made);
     *trainer = NULL;
     *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1};

@@ -316,6 +316,8 @@ tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
 {
     int64_t began = tti_now_ns();
     double waited = t->seconds + tutti_ddp_seconds(t->ddp), scale = 0;
+    tutti_train_step unused;
+    if (step == NULL) step = &unused;
     *step = (tutti_train_step){.struct_size = sizeof *step, .step = t->step + 1};
     step->rate = tutti_schedule_rate(&t->schedule, t->step);
     TTI_TRY(find_gradient(t, step, &scale));
@@ -342,6 +344,8 @@ tutti_status tutti_trainer_validate(tutti_trainer *t, double *loss)
 {
     double sum = 0, count = 0;
     bool stop;
+    double unused;
+    if (loss == NULL) loss = &unused;
     *loss = NAN;
     if (t->about.held_out_samples == 0) return TUTTI_OK;
     begin_part(t);

@@ -16,6 +16,7 @@ uint64_t tutti_weights_hash(const tutti_parameter *parameters, size_t count)
 
 tutti_status tutti_weights_compare(tutti_comm *comm, uint64_t hash, int *odd)
 {
+    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
     int size = tutti_size(comm), first = -1;
     uint64_t *hashes = tti_calloc((size_t)size, sizeof *hashes);
     if (hashes == NULL) return TUTTI_ERR_MEMORY;
