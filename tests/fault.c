@@ -21,11 +21,12 @@ struct fault_shared *fault_shared;
 
 static bool expected_end[FAULT_RANKS];
 static int world_number;
+static int64_t still_ns; /* the longest time for which the test itself had no turn on a core while its world ran */
 
 static struct {
     const char *name;
     int64_t worst_ns, total_ns, promised_ms;
-    int count, kept;
+    int count, judged, kept;
     char worst[256];
 } times[TIMES_MOST];
 
@@ -68,11 +69,11 @@ void fault_begin(unsigned seconds)
 int fault_end(void)
 {
     for (int i = 0; i < TIMES_MOST && times[i].name != NULL; i++) {
-        printf("%s: mean %.2f ms, worst %.2f ms of %d, promised %lld ms, kept %d times (worst: %s)\n", times[i].name,
-               (double)times[i].total_ns / 1e6 / times[i].count, (double)times[i].worst_ns / 1e6, times[i].count,
-               (long long)times[i].promised_ms, times[i].kept, times[i].worst);
+        printf("%s: mean %.2f ms, worst %.2f ms of %d, promised %lld ms, kept %d times of %d (worst: %s)\n",
+               times[i].name, (double)times[i].total_ns / 1e6 / times[i].count, (double)times[i].worst_ns / 1e6,
+               times[i].count, (long long)times[i].promised_ms, times[i].kept, times[i].judged, times[i].worst);
         fault_title("%s", times[i].name);
-        if (!SANITIZED && times[i].count >= TIMES_JUDGED) CHECK(10 * times[i].kept >= 9 * times[i].count);
+        if (!SANITIZED && times[i].judged >= TIMES_JUDGED) CHECK(10 * times[i].kept >= 9 * times[i].judged);
     }
     int failed = atomic_load(&fault_shared->failed);
     printf("%d passed, %d failed\n", atomic_load(&fault_shared->passed), failed);
@@ -109,15 +110,18 @@ uint64_t fault_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* Where the test itself had no turn for half of what is promised, its ranks may have had none either. */
 void fault_time(const char *name, int64_t ns, int64_t promised_ms)
 {
+    bool judged = still_ns <= promised_ms * 1000000 / 2;
     for (int i = 0; i < TIMES_MOST; i++) {
         if (times[i].name != NULL && strcmp(times[i].name, name) != 0) continue;
         times[i].name = name;
         times[i].promised_ms = promised_ms;
         times[i].total_ns += ns;
         times[i].count++;
-        times[i].kept += ns <= promised_ms * 1000000;
+        times[i].judged += judged;
+        times[i].kept += judged && ns <= promised_ms * 1000000;
         if (ns < times[i].worst_ns) break;
         times[i].worst_ns = ns;
         snprintf(times[i].worst, sizeof times[i].worst, "%s", fault_shared->title);
@@ -129,6 +133,14 @@ void fault_time(const char *name, int64_t ns, int64_t promised_ms)
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */
 
 static struct fault_world *running; /* in the child */
+
+static void take_turn(useconds_t us)
+{
+    int64_t began_ns = fault_now_ns();
+    usleep(us);
+    int64_t away_ns = fault_now_ns() - began_ns;
+    if (away_ns > still_ns) still_ns = away_ns;
+}
 
 static int run_work(tutti_comm *comm, int argc, char **argv)
 {
@@ -257,6 +269,7 @@ static void start(struct fault_world *world)
     memset(&fault_shared->log, 0, sizeof fault_shared->log);
     atomic_store(&fault_shared->go, 0);
     memset(expected_end, 0, sizeof expected_end);
+    still_ns = 0;
     fflush(stdout);
     for (int rank = 0; rank < FAULT_RANKS; rank++) world->pids[rank] = -1;
     for (int rank = 0; rank < child_count(world); rank++) {
@@ -297,7 +310,7 @@ static bool await_children(struct fault_world *world)
     for (int rank = 0; rank < child_count(world); rank++) left += world->pids[rank] > 0;
     while (left > 0 && fault_now_ns() < until) {
         well &= reap(world, &left);
-        if (left > 0) usleep(500);
+        if (left > 0) take_turn(500);
     }
     for (int rank = 0; left > 0 && rank < child_count(world); rank++) {
         if (world->pids[rank] <= 0) continue;
@@ -345,7 +358,7 @@ bool fault_await_mark(int rank, int mark)
     int64_t until = fault_now_ns() + MARK_MS * INT64_C(1000000);
     while (atomic_load(&fault_shared->ranks[rank].mark) < mark) {
         if (fault_now_ns() > until) return CHECK_THAT(false, "rank %d did not come to mark %d", rank, mark);
-        usleep(50);
+        take_turn(50);
     }
     return true;
 }

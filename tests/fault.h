@@ -84,7 +84,7 @@ tutti_options fault_join_options(int64_t join_timeout_ms);
 uint64_t fault_random(uint64_t *state);
 
 /* Any of the times given for one name may be FAULT_SLACK_MS longer than what is promised; of ten and more, one in ten may be
- * longer. fault_end prints the largest. */
+ * longer, of those for which the machine had turns to give. fault_end prints the largest. */
 void fault_time(const char *name, int64_t ns, int64_t promised_ms);
 
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */

@@ -182,7 +182,7 @@ static void come_late(tutti_comm *comm, struct fault_rank *self)
 /* In a machine that stands still for seconds, ranks cannot tell each other anything before the deadline: then once more. */
 static void run_in_time(struct fault_world *world, int64_t deadline_ms)
 {
-    enum { LATE_MS = 500 };
+    enum { LATE_MS = 100 };
     for (int attempt = 0; attempt < 4; attempt++) {
         int64_t first = INT64_MAX, last = 0;
         fault_run(world);
