@@ -268,6 +268,8 @@ static void test_bad_files(void)
     mkdir(path_of("none"), 0777);
     refused(path_of("none"), 8, "holds no bytes");
     refused("/dev/null", 8, "neither a file nor a folder");
+    refused("csv:/tmp", 8, "/tmp is a folder; one file is needed");
+    refused("u16:/tmp", 8, "/tmp is a folder; one file is needed");
     write_file("closed", "123456789", 9);
     chmod(path_of("closed"), 0);
     if (geteuid() != 0) refused(path_of("closed"), 8, "cannot be read (Permission");

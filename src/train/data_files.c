@@ -25,6 +25,8 @@ static tutti_status map_open(int fd, const char *path, struct tti_file *file, tu
     struct stat about;
     if (fstat(fd, &about) != 0)
         return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "data: %.300s cannot be examined", path);
+    if (S_ISDIR(about.st_mode))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: %.300s is a folder; one file is needed", path);
     if (!S_ISREG(about.st_mode))
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: %.300s is neither a file nor a folder", path);
     if (about.st_size == 0) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: %.300s is empty", path);
