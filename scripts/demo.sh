@@ -30,5 +30,6 @@ To try next:
     build/tutti sample run --prompt 'struct '
     build/tutti train --help                                               other models, data and settings
     build/examples/ddp                                                     gradients written by hand, see examples/ddp.c
+    build/examples/model                                                   a model of one's own, see examples/model.c
     docs/training.md
 END
