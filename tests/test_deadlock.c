@@ -141,9 +141,19 @@ static void ask_for_mesh_comm(tutti_comm *comm, struct fault_rank *self)
 }
 
 /* Rank 0 leaves with a message that rank 1 does not receive: that one asks, again and again, for another one, or for one of its
- * own to be received, or sends more small ones than there is room for. */
-enum { POLLS, POLLS_ANY, PROBES, SENDS, SENDS_SMALL, POLLINGS };
+ * own to be received, or sends more small ones than there is room for. Or rank 0 leaves with a barrier that it alone has
+ * started. */
+enum { POLLS, POLLS_ANY, PROBES, SENDS, SENDS_SMALL, POLLS_BESIDE_BARRIER, POLLINGS };
 static int polling;
+
+static tutti_status leave_behind(tutti_comm *comm, float *x)
+{
+    tutti_op op;
+    tutti_status status = polling == POLLS_BESIDE_BARRIER
+                              ? tutti_barrier_start(comm, &op)
+                              : tutti_send_start(comm, x, LARGE, TUTTI_F32, 1, TAG + 1, &op);
+    return status == TUTTI_OK ? tutti_drop(op) : status;
+}
 
 static tutti_status send_one_more(tutti_comm *comm)
 {
@@ -175,7 +185,7 @@ static void leave_with_send(tutti_comm *comm, struct fault_rank *self)
     tutti_op op = {0};
     CHECK(tutti_comm_duplicate(comm, &part) == TUTTI_OK);
     if (tutti_rank(comm) == 0) {
-        CHECK(tutti_send_start(part, x, LARGE, TUTTI_F32, 1, TAG + 1, &op) == TUTTI_OK && tutti_drop(op) == TUTTI_OK);
+        CHECK(leave_behind(part, x) == TUTTI_OK);
     } else {
         tutti_status status = TUTTI_IN_PROGRESS;
         CHECK(start_other(part, x, &op) == TUTTI_OK);
@@ -240,8 +250,9 @@ static void run(fault_body *body, int size, bool processes, const char *does, co
 
 static void run_leaving(bool processes)
 {
-    static const char *const ways[] = {"who leaves has not sent it", "likewise, from any rank", "likewise, a probe",
-                                       "who leaves does not receive it", "likewise, small ones"};
+    static const char *const ways[] = {"who leaves has not sent it", "likewise, from any rank",
+                                       "likewise, a probe",          "who leaves does not receive it",
+                                       "likewise, small ones",       "who leaves has only begun a barrier"};
     for (polling = 0; polling < POLLINGS; polling++) {
         run_world(leave_with_send, 2, processes, ways[polling]);
         const struct fault_step *polled = &fault_shared->ranks[1].steps[0], *freed = &fault_shared->ranks[0].steps[0];

@@ -79,8 +79,9 @@ struct tti_post {
     _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
 };
 
-/* Its messages may still be on their way when a rank calls no more collectives. */
-enum { TTI_STAYS, TTI_CALLS_NO_MORE, TTI_HAS_LEFT };
+/* What a rank has started may still be under way when it starts nothing more; when it calls no more collectives, its messages
+ * may. */
+enum { TTI_STAYS, TTI_STARTS_NO_MORE, TTI_CALLS_NO_MORE, TTI_HAS_LEFT };
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
 enum { TTI_MAY_TURN = 1 << 30 };
 

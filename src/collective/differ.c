@@ -37,7 +37,7 @@ void tti_leave_compare(const tutti_comm *comm, const struct tti_call *call)
     atomic_thread_fence(memory_order_seq_cst); /* of two that leave at the same time one sees the other */
     for (int peer = 0; peer < comm->size; peer++) {
         uint64_t first = first_difference(comm, peer);
-        bool left = atomic_load_explicit(&comm->posts[peer].left, memory_order_acquire) != TTI_STAYS;
+        bool left = atomic_load_explicit(&comm->posts[peer].left, memory_order_acquire) >= TTI_CALLS_NO_MORE;
         if (first == 0 || !left) continue; /* one that stays gets an error */
         describe_difference(comm, first, peer, call, text, sizeof text);
         tti_log(TUTTI_WARN, "rank %d leaves a comm whose %s", comm->rank, text);

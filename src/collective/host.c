@@ -107,7 +107,7 @@ static bool is_leaving(const tutti_comm *comm, int rank)
 {
     tti_net_lock(comm->lanes->net);
     const struct tti_lane *lane = tti_lane_at(comm->lanes, rank);
-    bool leaving = lane != NULL && (lane->left || lane->left_before != 0);
+    bool leaving = lane != NULL && (lane->left || lane->leaving);
     tti_net_unlock(comm->lanes->net);
     return leaving;
 }
@@ -366,15 +366,15 @@ static void take_leave(tutti_comm *comm, int rank, bool whole)
 
 /* Whom it had dealings with is told, and its host's ranks, who see it; or all of a few. Others learn it when they ask. The end
  * of a connection may come before a break that somebody else has told of: so who leaves a broken comm tells why. */
-static void say_goodbye(tutti_comm *comm, bool has_messages)
+static void say_goodbye(tutti_comm *comm, int leaves)
 {
     struct tti_lanes *lanes = comm->lanes;
     const struct tti_local *local = comm->local;
     /* of a broken comm the others learn by the break, which may still be on its way from whoever broke it */
     bool whole = !tti_comm_is_broken(comm);
     tti_net_lock(lanes->net);
-    lanes->calls_no_more = has_messages;
-    if (whole) tti_lanes_note_leaving(lanes);
+    lanes->leaves = leaves;
+    if (whole && leaves > TTI_STARTS_NO_MORE) tti_lanes_note_leaving(lanes);
     TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
     for (int place = 0; whole && local != NULL && place < local->count; place++)
         if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
@@ -382,12 +382,13 @@ static void say_goodbye(tutti_comm *comm, bool has_messages)
     for (int rank = 0; all && rank < comm->size; rank++)
         if (tti_lane_at(lanes, rank) == NULL) take_leave(comm, rank, whole);
     tti_net_unlock(lanes->net);
-    if (local != NULL && whole) atomic_store_explicit(&local->posts[local->place].left, 1, memory_order_release);
+    if (local != NULL && whole && leaves > TTI_STARTS_NO_MORE)
+        atomic_store_explicit(&local->posts[local->place].left, 1, memory_order_release);
 }
 
-static void end_calls(tutti_comm *comm)
+static void end_calls(tutti_comm *comm, bool ended)
 {
-    say_goodbye(comm, true);
+    say_goodbye(comm, ended ? TTI_CALLS_NO_MORE : TTI_STARTS_NO_MORE);
 }
 
 /* Calls that differed and that nobody has noticed, such as a last small broadcast from two roots: of two ranks, who leaves
@@ -411,7 +412,7 @@ static void compare_calls(tutti_comm *comm)
 
 static void leave(tutti_comm *comm)
 {
-    say_goodbye(comm, false);
+    say_goodbye(comm, TTI_HAS_LEFT);
     if (!tti_comm_is_broken(comm)) compare_calls(comm);
 }
 

@@ -353,7 +353,7 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     lane->told_awaits = 0;
     tti_lane_note(lanes, peer, &aside->head);
     tti_lane_answer(lanes, peer);
-    if (lanes->calls_no_more) tti_lane_say_goodbye(lanes, peer, true);
+    if (lanes->leaves != TTI_STAYS && lanes->leaves != TTI_HAS_LEFT) tti_lane_say_goodbye(lanes, peer, true);
 }
 
 void tti_lanes_note_leaving(struct tti_lanes *lanes)
@@ -367,17 +367,19 @@ void tti_lanes_note_leaving(struct tti_lanes *lanes)
 void tti_lane_say_goodbye(struct tti_lanes *lanes, int peer, bool whole)
 {
     struct tti_question calls = last_calls(lanes, lanes->sequence + 1);
+    bool says_when = whole && lanes->leaves > TTI_STARTS_NO_MORE;
     tti_lane_say(lanes, peer,
                  (struct tti_frame_head){.kind = TTI_FRAME_LEAVE,
-                                         .type = lanes->calls_no_more,
-                                         .value = whole ? lanes->sequence + 1 : 0,
-                                         .bytes = whole ? sizeof calls : 0},
+                                         .type = lanes->leaves < TTI_HAS_LEFT,
+                                         .value = says_when ? lanes->sequence + 1 : 0,
+                                         .bytes = says_when ? sizeof calls : 0},
                  &calls);
 }
 
 static void hear_goodbye(struct tti_lane *lane, const struct tti_aside *aside)
 {
     const struct tti_frame_head *head = &aside->head;
+    lane->leaving = true;
     if (head->type == 0) lane->left = true;
     if (head->value != 0) lane->left_before = head->value;
     if (head->bytes != sizeof *lane->last_calls) return;

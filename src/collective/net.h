@@ -49,8 +49,8 @@ enum tti_frame_kind {
                       * the receiver in another's op: of that op, or 0 */
     TTI_FRAME_BREAK, /* the comm is broken. data: tutti_error */
     TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told;
-                      * type: 1, its messages are still on their way, and it says so again after them; data: its last calls,
-                      * unless the comm is broken */
+                      * type: 1, what it has started is still under way, and it says so again after that; data: its last
+                      * calls, where it says what op that is */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
     TTI_FRAME_UNMET, /* to an ASK of number `value`: the sender waits in a message, too, for rank `signature`, and has met
                       * nothing; sequence: its own number; type: kind + 1 of the call; tag: its tag */
@@ -126,8 +126,8 @@ struct tti_lane {
     uint64_t large_posted; /* large receives */
     bool grants;           /* and it is to be told: */
     struct tti_lane *next_grant;
-    uint64_t sequence; /* of its newest op that is known */
-    bool left;
+    uint64_t sequence;               /* of its newest op that is known */
+    bool leaving, left;              /* it starts nothing more; and all that it had started has ended */
     uint64_t left_before;            /* and took no part in this op; 0: it did not say, */
     struct tti_question *last_calls; /* and made these; NULL: it has not left, or did not say */
     struct tti_question *question;   /* its last, or NULL */
@@ -192,7 +192,7 @@ struct tti_lanes {
     int32_t probed;           /* the number that its own probe was sent with last, */
     int64_t probe_ns;         /* and when it is to be sent again */
     bool heard_break;         /* from somebody who told everyone */
-    bool calls_no_more;       /* this rank, but its messages are still on their way */
+    int leaves;               /* this rank: TTI_STAYS… */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
     struct tti_frames frames; /* for messages */
     struct tti_lanes *next;   /* of the net */

@@ -63,8 +63,9 @@ struct tti_provider_ops {
     bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
     /* Ends another thread's sleep. The one call that may come from any thread. */
     void (*wake)(tutti_comm *comm);
-    /* This rank calls no more collectives on the comm, its messages are still on their way: tells the others. */
-    void (*end_calls)(tutti_comm *comm);
+    /* This rank starts nothing more on the comm, its messages are still on their way; `ended`: its collectives are not. Tells
+     * the others. */
+    void (*end_calls)(tutti_comm *comm, bool ended);
     /* This rank makes no more calls on the comm, and all it has called has ended: tells the others. */
     void (*leave)(tutti_comm *comm);
     /* Frees what the provider keeps for the comm. */

@@ -434,13 +434,14 @@ static void await_mail(tutti_comm *comm, int64_t until_ns)
 }
 
 /* Who waits for this rank in a collective need not wait for its messages; nor who waits for one that it has not sent, or does
- * not receive: those of which nothing was said yet are taken back by then. */
+ * not receive, for these or its collectives: those of which nothing was said yet are taken back by then. */
 static void end_calls(tutti_comm *comm)
 {
     tti_queue_take(comm);
     tti_queue_drive_mail(comm);
-    bool under_way = !tti_list_is_empty(&comm->queue.mail) && tti_messages_have_answered(comm);
-    if (under_way && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK) comm->provider->end_calls(comm);
+    bool ended = first_of(comm) == NULL, under_way = !ended || !tti_list_is_empty(&comm->queue.mail);
+    if (under_way && tti_messages_have_answered(comm) && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK)
+        comm->provider->end_calls(comm, ended);
     tti_queue_give_back(comm);
 }
 
@@ -448,6 +449,7 @@ static void end_all(tutti_comm *comm)
 {
     cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
     int64_t until = tti_now_ns() + CLOSE_MS * MS;
+    if (first_of(comm) != NULL) end_calls(comm);
     while (first_of(comm) != NULL && tti_now_ns() < until)
         if (!tti_queue_help(comm, true)) tti_wait_turn();
     if (first_of(comm) == NULL) end_calls(comm);

@@ -92,7 +92,8 @@ static bool is_leaving(const tutti_comm *comm, int rank)
 /* The executor sees others: a goodbye is an entry. */
 static int find_absent(const tutti_comm *comm, int awaited)
 {
-    return is_leaving(comm, awaited) ? awaited : -1;
+    uint32_t left = atomic_load_explicit(&comm->posts[awaited].left, memory_order_acquire);
+    return left >= TTI_CALLS_NO_MORE || has_left(comm, awaited) ? awaited : -1;
 }
 
 static int blame(const tutti_comm *comm, int rank)
@@ -312,9 +313,9 @@ static void spread(tutti_comm *comm)
 
 /* Leaving is a call like any other: a peer that calls something else in its place sees the difference. It waits for
  * nobody: what others may still read of this rank lies in memory that they have mapped. */
-static void end_calls(tutti_comm *comm)
+static void say_goodbye(tutti_comm *comm)
 {
-    if (atomic_load_explicit(&comm->posts[comm->rank].left, memory_order_relaxed) != TTI_STAYS) return;
+    if (atomic_load_explicit(&comm->posts[comm->rank].left, memory_order_relaxed) >= TTI_CALLS_NO_MORE) return;
     comm->sequence++;
     struct tti_op *op = tti_api_op(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
     comm->signature = tti_call_signature(comm->signature, tti_call_digest(&op->call));
@@ -333,9 +334,19 @@ static void end_calls(tutti_comm *comm)
     tti_comm_ring(comm, true);
 }
 
+static void end_calls(tutti_comm *comm, bool ended)
+{
+    if (ended) {
+        say_goodbye(comm);
+        return;
+    }
+    atomic_store_explicit(&comm->posts[comm->rank].left, TTI_STARTS_NO_MORE, memory_order_release);
+    tti_comm_ring(comm, true);
+}
+
 static void leave(tutti_comm *comm)
 {
-    end_calls(comm);
+    say_goodbye(comm);
     if (comm->members == NULL) tti_world_mark(comm->world, comm->rank, TTI_RANK_LEFT);
     atomic_store_explicit(&comm->posts[comm->rank].left, TTI_HAS_LEFT, memory_order_release);
     tti_comm_ring(comm, true);
