@@ -191,7 +191,7 @@ static void test_two_savers(void)
     const char *at = below("usual");
     int other = open(at, O_RDONLY | O_DIRECTORY);
     CHECK(other >= 0 && flock(other, LOCK_EX) == 0);
-    CHECK(save(at, 60, 3, &error) == TUTTI_ERR_SYSTEM && strstr(error.text, "another process is saving") != NULL);
+    CHECK(save(at, 60, 3, &error) == TUTTI_ERR_ARGUMENT && strstr(error.text, "another run saves into") != NULL);
     close(other);
     CHECK(load(at) == 50 && how_many(at) == 4);
 }

@@ -285,7 +285,8 @@ TUTTI_API void tutti_train_options_init(tutti_train_options *options); /* the de
 
 typedef struct tutti_trainer tutti_trainer;
 
-/* Makes data, model, optimizer and ddp, and resumes where asked. On failure *trainer is NULL and every rank gets the
+/* Makes data, model, optimizer and ddp, and resumes where asked. The folder of checkpoints is rank 0's until the trainer
+ * is freed: another run that is to save there is refused. On failure *trainer is NULL and every rank gets the
  * same status; error->rank says which one it is about. Texts of the options must outlive the trainer. */
 TUTTI_API tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options,
                                             tutti_trainer **trainer, tutti_error *error);

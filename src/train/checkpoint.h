@@ -43,10 +43,15 @@ struct tti_checkpoint_content {
     size_t tensor_count;
     const struct tti_checkpoint_text *texts;
     size_t text_count;
+    bool locked; /* the caller has the folder's lock */
 };
 
 /* Makes it unless it is there; whether checkpoints can be saved into it. */
 tutti_status tti_checkpoint_folder(const char *folder, tutti_error *error);
+
+/* One saves into a folder at a time, who has it, until it is closed. ERR_ARGUMENT: another one does. File systems without
+ * locks have none. */
+tutti_status tti_checkpoint_lock(const char *folder, int *lock, tutti_error *error);
 
 /* ERR_ARGUMENT where it could not be read again: names that are not UTF-8 or there twice, groups that are not together. */
 tutti_status tti_checkpoint_check(const struct tti_checkpoint_content *content, tutti_error *error);

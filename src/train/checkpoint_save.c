@@ -201,15 +201,15 @@ tutti_status tti_checkpoint_folder(const char *folder, tutti_error *error)
     return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "nothing can be saved into the folder %.300s", folder);
 }
 
-static tutti_status lock_folder(const char *folder, int *lock, tutti_error *error)
+tutti_status tti_checkpoint_lock(const char *folder, int *lock, tutti_error *error)
 {
-    TTI_TRY(tti_checkpoint_folder(folder, error));
     *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*lock < 0) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s cannot be opened", folder);
-    if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return TUTTI_OK;
-    int why = errno;
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return TUTTI_OK;
     (void)close(*lock);
-    return tti_error_set(error, TUTTI_ERR_SYSTEM, why, "another process is saving into %.300s", folder);
+    *lock = -1;
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                         "another run saves into %.300s; give each a folder of its own, or wait for its end", folder);
 }
 
 static tutti_status save_locked(struct save *save, int keep, tutti_error *error)
@@ -245,9 +245,10 @@ tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
     TTI_TRY(tti_checkpoint_check(content, error));
     tti_checkpoint_name(folder, step, save.target);
     (void)snprintf(save.working, sizeof save.working, "%s/.saving-%08" PRIu64, folder, step);
-    TTI_TRY(lock_folder(folder, &lock, error));
+    TTI_TRY(tti_checkpoint_folder(folder, error));
+    if (!content->locked) TTI_TRY(tti_checkpoint_lock(folder, &lock, error));
     tutti_status status = save_locked(&save, keep, error);
-    (void)close(lock);
+    if (lock >= 0) (void)close(lock);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/options.h"
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Agreeing -------------------------------------------------------------------------------------------------- */
 
@@ -222,6 +223,16 @@ static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
 
+/* Before the first step rather than after many; and no other run saves there until this one has ended. */
+static tutti_status take_folder(struct tutti_trainer *t, tutti_error *error)
+{
+    if (t->rank != 0 || t->options.save[0] == '\0') return TUTTI_OK;
+    if (!t->options.resume) TTI_TRY(tti_checkpoint_folder(t->options.save, error));
+    TTI_TRY(tti_checkpoint_lock(t->options.save, &t->lock, error));
+    t->locked = true;
+    return TUTTI_OK;
+}
+
 static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(check_options(&t->options, error));
@@ -238,9 +249,7 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(make_model(t, error));
     TTI_TRY(make_pass(t, error));
     TTI_TRY(make_optimizer(t, error));
-    /* before the first step rather than after many */
-    bool saves = t->rank == 0 && t->options.save[0] != '\0' && !t->options.resume;
-    return saves ? tti_checkpoint_folder(t->options.save, error) : TUTTI_OK;
+    return take_folder(t, error);
 }
 
 tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
@@ -285,6 +294,7 @@ void tutti_trainer_free(tutti_trainer *t)
     (void)tutti_free(t->comm, t->values);
     (void)tutti_free(t->comm, t->gradients);
     tutti_data_close(t->data);
+    if (t->locked) (void)close(t->lock);
     for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);
     void *const own[] = {t->list,    t->tokens, t->targets, t->inputs,   t->target_values,
                          t->weights, t->bounds, t->losses,  t->gathered, t->counts};

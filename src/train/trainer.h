@@ -57,6 +57,8 @@ struct tutti_trainer {
     atomic_int stop;
     double seconds; /* in communication, but for the ddp's */
     char resumed_from[PATH_MAX];
+    bool locked; /* the folder of checkpoints, by `lock` */
+    int lock;
 };
 
 /* Samples of the batch that a cell has. */

@@ -120,7 +120,8 @@ static tutti_status save_all(struct tutti_trainer *t, const struct notes *notes,
                                              .tensors = tensors->list,
                                              .tensor_count = tensors->count,
                                              .texts = &text,
-                                             .text_count = gpt};
+                                             .text_count = gpt,
+                                             .locked = t->locked};
     tutti_status status = tti_checkpoint_save(t->options.save, t->step, (int)t->options.keep, &content, &t->error);
     free(config);
     return status;

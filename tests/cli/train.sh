@@ -122,6 +122,8 @@ matches 'token ids' '^ 1 2 3 [0-4] [0-4] [0-4]$' "$OUT"
 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save stop --metrics stop.jsonl --schedule constant --ranks 2 >out.txt 2>err.txt &
 trainer=$!
 within 60 lines_in stop.jsonl 20
+tool train gpt "${SMALL[@]}" --save stop --seed 2
+check 'two runs into one folder: the second is refused' '2 tutti train: another run saves into stop; give each a folder of its own, or wait for its end' "$STATUS $ERR"
 kill -INT $trainer
 ended $trainer
 check 'Ctrl-C: status' 130 $STATUS
