@@ -134,6 +134,10 @@ static void test_models(void)
     check_model(model, tutti_add_tied_cross_entropy(model, "a", NULL), "is NULL");
     model = model_of(2);
     check_model(model, tutti_add_linear(model, "a", &(tutti_linear){.outputs = 2, .activation = 99}), "activation 99");
+    CHECK(tutti_mlp_create(&(tutti_mlp){.inputs = 1 << 30, .outputs = 1 << 14}, &model) == TUTTI_OK);
+    CHECK(tutti_model_bind(model, NULL, NULL) == TUTTI_ERR_MEMORY); /* before it takes all that there is */
+    CHECK(strstr(tutti_model_error(model)->text, "parameters: 64.0 TiB of memory cannot be had") != NULL);
+    tutti_model_destroy(model);
     model = model_of(0); /* it had no outputs, and passed for a loss */
     check_model(model, tutti_add_relu(model, "a"), "begins with one that does");
     int bounds[TUTTI_SUBTREES_MAX + 1];

@@ -5,6 +5,7 @@
 #include "nn/model.h"
 
 #include "base/alloc.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "nn/blas.h"
 #include <stdarg.h>
@@ -307,8 +308,11 @@ double tutti_model_flops_per_row(const tutti_model *model)
 
 static float *floats_alloc(tutti_model *model, const char *purpose)
 {
-    float *floats = tti_calloc_aligned(model->elements * sizeof *floats);
-    if (floats == NULL)
+    tutti_error why = {.status = TUTTI_OK};
+    bool fits = tti_memory_check(model->elements * sizeof(float), NULL, &why) == TUTTI_OK;
+    float *floats = fits ? tti_calloc_aligned(model->elements * sizeof *floats) : NULL;
+    if (!fits) tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "%s: %s", purpose, why.text);
+    if (fits && floats == NULL)
         tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for %s: %zu MiB are needed", purpose,
                          model->elements * sizeof *floats >> 20);
     return floats;
