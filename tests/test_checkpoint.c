@@ -184,6 +184,17 @@ static void test_pipes(void)
     }
 }
 
+/* An old one that is a link to elsewhere: the link goes, and what it points to stays. */
+static void test_links(void)
+{
+    tutti_error error;
+    CHECK(save(below("elsewhere"), 1, 1, &error) == TUTTI_OK && mkdir(below("links"), 0777) == 0);
+    CHECK(symlink("../elsewhere/step-00000001", below("links/step-00000001")) == 0 && load(below("links")) == 1);
+    CHECK(save(below("links"), 2, 1, &error) == TUTTI_OK);
+    CHECK(how_many(below("links")) == 1 && load(below("links")) == 2 && load(below("elsewhere")) == 1);
+    CHECK(access(below("links/.saving-00000002"), F_OK) != 0);
+}
+
 /* One saves at a time: the other is refused, and spoils nothing. */
 static void test_two_savers(void)
 {
@@ -470,6 +481,7 @@ int main(int argc, char **argv)
     test_refused();
     test_other_bytes();
     test_pipes();
+    test_links();
     test_two_savers();
     test_diff();
     test_other_model();

@@ -170,10 +170,17 @@ tutti_status tti_folder_sync(const char *path, tutti_error *error)
     return tti_error_set(error, TUTTI_ERR_SYSTEM, failed, "the folder %.300s cannot be brought to the disk", path);
 }
 
+/* Of a link only the link goes: what it points to belongs to somebody else. */
 bool tti_folder_remove(const char *path)
 {
-    DIR *folder = opendir(path);
-    if (folder == NULL) return errno == ENOENT;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) return unlink(path) == 0;
+    if (fd < 0) return errno == ENOENT;
+    DIR *folder = fdopendir(fd);
+    if (folder == NULL) {
+        (void)close(fd);
+        return false;
+    }
     for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         (void)unlinkat(dirfd(folder), entry->d_name, 0);
