@@ -77,6 +77,17 @@ static tutti_status play_gather_v(tutti_comm *comm, float *x)
     return tutti_gather_v(comm, x, 1, x + 1, counts, NULL, TUTTI_F32, peer_of_0);
 }
 
+/* These wait until rank 0 lets them send. */
+static tutti_status play_broadcast_to_0(tutti_comm *comm, float *x)
+{
+    return tutti_broadcast(comm, x, x, LARGE, TUTTI_F32, peer_of_0);
+}
+
+static tutti_status play_gather_to_0(tutti_comm *comm, float *x)
+{
+    return tutti_gather(comm, x, NULL, LARGE, TUTTI_F32, 0);
+}
+
 static const struct pairing {
     const char *message, *collective;
     play *by_0, *by_others;
@@ -87,6 +98,8 @@ static const struct pairing {
     {"sendrecv (recv with tag 4)", "broadcast(", play_sendrecv, play_broadcast},
     {"group_end", "gather_v(", play_group, play_gather_v},
     {"recv with tag 3", "all_reduce(", play_recv, play_all_reduce},
+    {"recv with tag 3", "broadcast(", play_recv, play_broadcast_to_0},
+    {"recv with tag 3", "gather(", play_recv, play_gather_to_0},
 };
 static const struct pairing *now;
 

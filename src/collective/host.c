@@ -178,6 +178,12 @@ static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
     tti_net_unlock(net);
 }
 
+/* Whether the op that runs cannot end here before the peer has posted a receive of it. */
+static bool waits_to_send(const struct tti_lanes *lanes, const struct tti_lane *lane)
+{
+    return lane->held != NULL && lane->held->outgoing.head.bytes > lanes->eager;
+}
+
 /* Whether this rank, in a blocking collective with nothing else in flight, cannot go on without the peer. */
 static bool is_stuck(const struct tti_lanes *lanes, int peer, int awaited)
 {
@@ -185,7 +191,8 @@ static bool is_stuck(const struct tti_lanes *lanes, int peer, int awaited)
     const struct tti_lane *lane = tti_lane_at(lanes, peer);
     if (now == NULL) return false;
     if (peer == awaited && tti_local_awaits(lanes->comm, (enum tti_kind)now->call.kind, peer)) return true;
-    return (lane != NULL && lane->posted != NULL) || tti_call_depends(&now->call, lanes->comm->rank, peer);
+    if (lane != NULL && (lane->posted != NULL || waits_to_send(lanes, lane))) return true;
+    return tti_call_depends(&now->call, lanes->comm->rank, peer);
 }
 
 /* Whether this rank, in a blocking collective with nothing else in flight, sends and publishes nothing more before the peer
