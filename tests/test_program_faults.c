@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SEEDS = SANITIZED ? 3 : 12, LEAVE_MS = 1000, SLACK_MS = SANITIZED ? 12000 : 6000 };
+enum { SEEDS = SANITIZED ? 3 : 12, LEAVE_MS = 1000, SLACK_MS = 15000 };
 
 static char folder[] = "/tmp/tutti-faults-XXXXXX", trace[64];
 
