@@ -9,6 +9,7 @@
 #include "collective/local.h"
 #include "collective/net.h"
 #include <stdio.h>
+#include <string.h>
 
 #define MS INT64_C(1000000)
 enum {
@@ -47,21 +48,59 @@ static int find_busy(const struct tti_lanes *lanes)
     return -1;
 }
 
+static bool go_on_with_copy(struct tti_lanes *lanes, struct tti_shipment *shipment)
+{
+    struct tti_transport *transport = lanes->net->transport;
+    struct tti_outgoing *outgoing = &shipment->outgoing;
+    void *copy = tti_malloc(1, outgoing->head.bytes);
+    if (copy == NULL) return false;
+    memcpy(copy, outgoing->data, outgoing->head.bytes);
+    transport->ops->keep(transport, tti_member(lanes->comm, shipment->peer), outgoing, copy);
+    tti_net_keep(lanes->net, copy);
+    return true;
+}
+
+static void set_work_aside(struct tti_lanes *lanes)
+{
+    tti_net_keep(lanes->net, lanes->posts);
+    tti_net_keep(lanes->net, lanes->shipments);
+    lanes->posts = NULL;
+    lanes->shipments = NULL;
+    lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
+}
+
+/* With the lock held: of peers that may not look for a long time, what is still to come is dropped, and what is still to go
+ * goes out of copies, so that the op's buffers are free. A peer that goes on in the op meanwhile gets the right data. False:
+ * there is no memory. */
+static bool take_back(struct tti_lanes *lanes)
+{
+    struct tti_transport *transport = lanes->net->transport;
+    bool all = true;
+    for (size_t i = 0; i < lanes->shipment_count; i++)
+        if (!lanes->shipments[i].done && !go_on_with_copy(lanes, &lanes->shipments[i])) all = false;
+    for (size_t i = 0; i < lanes->post_count; i++) {
+        const struct tti_posted *posted = &lanes->posts[i];
+        if (posted->begun && !posted->arrived && !is_lost(lanes, posted->peer))
+            transport->ops->drop(transport, tti_member(lanes->comm, posted->peer));
+    }
+    set_work_aside(lanes);
+    return all;
+}
+
 static bool is_fenced(struct tti_op *op, int64_t until_ns)
 {
     struct tti_lanes *lanes = op->comm->lanes;
     if (!op->entered) return true;
     tti_net_pump(lanes->net);
     tti_net_lock(lanes->net);
+    bool late = tti_now_ns() >= until_ns;
     int busy = find_busy(lanes);
+    if (busy >= 0 && late && take_back(lanes)) busy = -1;
     if (busy < 0 && tti_local_covers(op->comm, op->shape.kind)) busy = tti_local_reader(op);
-    bool late = busy >= 0 && tti_now_ns() >= until_ns;
-    if (late) { /* never given back: the transport may still use them */
-        lanes->posts = NULL;
-        lanes->shipments = NULL;
+    late &= busy >= 0;
+    if (late) { /* never given back: somebody may still use it */
         lanes->temp = NULL;
         lanes->temp_bytes = 0;
-        lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
     }
     tti_net_unlock(lanes->net);
     if (late) tti_comm_quarantine(op->comm, op->shape.kind, busy, op->in, op->out);

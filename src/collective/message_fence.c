@@ -74,15 +74,16 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
     return none;
 }
 
-/* Whoever has not stopped by now is killed where that is possible. */
+/* Whoever has not stopped by now is killed where that is possible. A transport goes on without the buffers. */
 static void end_by_force(tutti_comm *comm, struct tti_link *list, tutti_status status)
 {
     TTI_LIST_EACH(link, list)
     {
         struct tti_letter *letter = TTI_LETTER_ON(link);
         int peer = letter->waiting_for;
-        bool kills = comm->frames == NULL;
-        if (may_be_touched(letter) && !(kills && tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS)))
+        bool frames = comm->frames != NULL;
+        if (may_be_touched(letter) &&
+            !(frames ? tti_letter_take_back(letter) : tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS)))
             tti_comm_quarantine(comm, letter->is_send ? TTI_SEND : TTI_RECV, peer,
                                 letter->is_send ? TTI_SEND_OF(letter)->in : NULL,
                                 letter->is_send ? NULL : TTI_RECV_OF(letter)->out);

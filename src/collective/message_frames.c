@@ -16,7 +16,8 @@ enum { GIVEN = 16, GIVEN_BYTES = GIVEN * TTI_EAGER_BYTES }; /* so much more than
 
 struct carrier {
     struct tti_outgoing outgoing;
-    struct tti_letter *letter; /* whose data it carries; NULL: they are in `data`, or it has ended */
+    struct tti_letter *letter; /* whose data it carries; NULL: they are in `data` or `copy`, or it has ended */
+    void *copy;
     unsigned char data[];
 };
 
@@ -24,11 +25,17 @@ static void sent(struct tti_outgoing *outgoing, tutti_status status)
 {
     struct carrier *carrier = TTI_LIST_OF(outgoing, struct carrier, outgoing);
     struct tti_letter *letter = carrier->letter;
+    tti_free(carrier->copy);
     tti_free(carrier);
     if (letter == NULL) return;
     letter->carrier = NULL;
     letter->exposed = false;
     if (status == TUTTI_OK) tti_letter_end(letter, TUTTI_OK); /* else the peer is lost, and so is the comm */
+}
+
+static int number_of(const struct tti_frames *frames, int peer)
+{
+    return frames->ranks == NULL ? peer : frames->ranks[peer];
 }
 
 static void send_frame(struct tti_box *box, struct carrier *carrier, const struct tti_note *note, const void *data,
@@ -43,8 +50,8 @@ static void send_frame(struct tti_box *box, struct carrier *carrier, const struc
                                                        .bytes = length},
                                               .data = data,
                                               .done = sent};
-    int to = frames->ranks == NULL ? box->peer : frames->ranks[box->peer];
-    if (frames->transport->ops->send(frames->transport, to, &carrier->outgoing)) sent(&carrier->outgoing, TUTTI_OK);
+    if (frames->transport->ops->send(frames->transport, number_of(frames, box->peer), &carrier->outgoing))
+        sent(&carrier->outgoing, TUTTI_OK);
 }
 
 /* The peer would wait for what cannot be said. */
@@ -120,6 +127,23 @@ static bool withdraw(struct tti_box *box, uint32_t number)
 void tti_carrier_forget(void *carrier)
 {
     if (carrier != NULL) ((struct carrier *)carrier)->letter = NULL;
+}
+
+bool tti_letter_take_back(struct tti_letter *letter)
+{
+    const struct tti_frames *frames = letter->comm->frames;
+    struct tti_transport *transport = frames->transport;
+    struct carrier *carrier = letter->carrier;
+    int peer = number_of(frames, letter->waiting_for);
+    if (!letter->is_send) {
+        transport->ops->drop(transport, peer);
+        return true;
+    }
+    carrier->copy = tti_malloc(1, letter->bytes);
+    if (carrier->copy == NULL) return false;
+    memcpy(carrier->copy, carrier->outgoing.data, letter->bytes);
+    transport->ops->keep(transport, peer, &carrier->outgoing, carrier->copy);
+    return true;
 }
 
 /* ---- In -------------------------------------------------------------------------------------------------------- */

@@ -137,6 +137,19 @@ static bool progress(struct tti_transport *transport, int awaited)
     return tell_departures(endpoint) || any;
 }
 
+/* Its data are copied when all of it has left. */
+static void keep(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing, const void *copy)
+{
+    (void)transport, (void)peer;
+    outgoing->data = copy;
+}
+
+/* A frame that has begun ends at once. */
+static void drop(struct tti_transport *transport, int peer)
+{
+    (void)transport, (void)peer;
+}
+
 static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
 {
     struct tti_sim_endpoint *endpoint = (struct tti_sim_endpoint *)transport;
@@ -176,7 +189,16 @@ static void part(struct tti_transport *transport, int64_t timeout_ns)
 }
 
 static const struct tti_transport_ops sim_ops = {
-    .name = "sim", .send = send, .progress = progress, .sleep = sleep_until, .wake = wake, .part = part, .close = part};
+    .name = "sim",
+    .send = send,
+    .progress = progress,
+    .keep = keep,
+    .drop = drop,
+    .sleep = sleep_until,
+    .wake = wake,
+    .part = part,
+    .close = part,
+};
 
 /* ---- The network ------------------------------------------------------------------------------------------------- */
 

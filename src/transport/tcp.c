@@ -441,10 +441,19 @@ static void close_endpoint(struct tti_transport *transport, int64_t timeout_ns)
     tti_tcp_free((struct tti_tcp *)transport);
 }
 
+static void drop(struct tti_transport *transport, int rank)
+{
+    struct tti_tcp_peer *peer = ((struct tti_tcp *)transport)->peers[rank];
+    peer->into = NULL;
+    for (int i = 0; i < peer->stream_count; i++) peer->streams[i].into = NULL;
+}
+
 const struct tti_transport_ops tti_tcp_ops = {
     .name = "tcp",
     .send = tti_tcp_send,
     .progress = progress,
+    .keep = tti_tcp_keep,
+    .drop = drop,
     .sleep = sleep_until,
     .wake = wake,
     .part = part,

@@ -108,6 +108,7 @@ struct tti_tcp {
 
 /* tcp_send.c */
 bool tti_tcp_send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
+void tti_tcp_keep(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing, const void *copy);
 /* Gives what is queued to the system; true if it took anything. */
 bool tti_tcp_push(struct tti_tcp *tcp, struct tti_tcp_peer *peer);
 void tti_tcp_drop_queue(struct tti_tcp *tcp, struct tti_tcp_peer *peer, tutti_status status);

@@ -255,6 +255,16 @@ bool tti_tcp_send(struct tti_transport *transport, int rank, struct tti_outgoing
     return taken;
 }
 
+void tti_tcp_keep(struct tti_transport *transport, int rank, struct tti_outgoing *outgoing, const void *copy)
+{
+    struct tti_tcp_peer *peer = ((struct tti_tcp *)transport)->peers[rank];
+    for (int i = 0; peer != NULL && i < peer->stream_count; i++) {
+        struct tti_tcp_stream *stream = &peer->streams[i];
+        if (stream->of == outgoing) stream->data = (const char *)copy + (stream->data - (const char *)outgoing->data);
+    }
+    outgoing->data = copy;
+}
+
 void tti_tcp_say_goodbye(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
     static const struct tti_frame_head nothing;

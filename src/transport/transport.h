@@ -63,6 +63,11 @@ struct tti_transport_ops {
      * the caller waits: others may be looked at more rarely. TTI_ANYBODY: no one in particular; TTI_NOBODY: only for what is
      * being sent. */
     bool (*progress)(struct tti_transport *transport, int awaited);
+    /* For a caller who needs its memory before done() or end() were called, which are called later as ever. What is still to go
+     * of this frame to `peer` goes out of `copy`, which holds all of its data. */
+    void (*keep)(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing, const void *copy);
+    /* What is still to come of the frame of `peer` that has begun is dropped. */
+    void (*drop)(struct tti_transport *transport, int peer);
     /* Sleeps until progress() could move something, somebody calls wake(), or the time is over. Other threads may call all but
      * close() meanwhile, and take what it would have been woken for. May return at once, to be called again after
      * progress(), which prepares for it. */
