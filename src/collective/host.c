@@ -9,7 +9,6 @@
 #include "collective/local.h"
 #include "collective/net.h"
 #include <stdio.h>
-#include <string.h>
 
 #define MS INT64_C(1000000)
 enum {
@@ -50,12 +49,9 @@ static int find_busy(const struct tti_lanes *lanes)
 
 static bool go_on_with_copy(struct tti_lanes *lanes, struct tti_shipment *shipment)
 {
-    struct tti_transport *transport = lanes->net->transport;
-    struct tti_outgoing *outgoing = &shipment->outgoing;
-    void *copy = tti_malloc(1, outgoing->head.bytes);
-    if (copy == NULL) return false;
-    memcpy(copy, outgoing->data, outgoing->head.bytes);
-    transport->ops->keep(transport, tti_member(lanes->comm, shipment->peer), outgoing, copy);
+    void *copy;
+    if (!tti_net_copy(lanes->net->transport, tti_member(lanes->comm, shipment->peer), &shipment->outgoing, &copy))
+        return false;
     tti_net_keep(lanes->net, copy);
     return true;
 }
@@ -299,13 +295,13 @@ static bool waits_here(const struct tti_lanes *lanes, int peer)
     return before != NULL && fourth < 0 && before->sequence < call->sequence;
 }
 
-static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_waitable *waitable)
+static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer)
 {
     if (waitable->started) return 0;
     uint16_t in = (uint16_t)((waitable->kind + 1) * TTI_ASK_KIND);
     if (waitable->drives) return in;
     if (waitable->kind > TTI_LEAVE) return in | TTI_ASK_IN_MESSAGE;
-    return is_stuck(lanes, *waitable->waiting_for, *waitable->waiting_for) ? in | TTI_ASK_STUCK : in;
+    return is_stuck(lanes, peer, peer) ? in | TTI_ASK_STUCK : in;
 }
 
 /* Along the ranks of this host, as their memory shows; of one that is elsewhere, as it has said. */
@@ -330,9 +326,8 @@ static void end_wait(struct tti_lanes *lanes)
 }
 
 /* Whom it waits for, once, and again when a message of it is found to have met nothing; and those that wait for this rank. */
-static void ask(struct tti_lanes *lanes, const struct tti_waitable *waitable, bool unmet, bool first)
+static void ask(struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer, bool unmet, bool first)
 {
-    int peer = *waitable->waiting_for;
     bool message = waitable->kind > TTI_LEAVE;
     int *asked = message ? &lanes->asked_for_message : &lanes->asked;
     bool anew = *asked != peer || (first && message);
@@ -341,7 +336,7 @@ static void ask(struct tti_lanes *lanes, const struct tti_waitable *waitable, bo
         lanes->asks_unmet = lanes->unmet_count = lanes->unmet_count % INT32_MAX + 1;
         anew = true;
     }
-    if (anew) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable), peer, message ? lanes->asks_unmet : 0);
+    if (anew) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable, peer), peer, message ? lanes->asks_unmet : 0);
     *asked = peer;
     if (!message && !waitable->started) ask_back(lanes, peer);
 }
@@ -353,7 +348,7 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
         end_wait(lanes);
         return false;
     }
-    int peer = *waitable->waiting_for;
+    int peer = *waitable->waiting_for; /* only once: of a message another thread may change it meanwhile */
     bool message = waitable->kind > TTI_LEAVE;
     bool shows = !message || !waitable->drives; /* else a collective beside it does */
     int last = peer < 0 || waitable->kind >= TTI_LEAVE ? peer : blame(comm, peer);
@@ -363,11 +358,11 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     int32_t edge = message ? tti_unmet_edge(lanes, peer) : 0;
     bool unmet = message && tti_is_unmet(waitable, peer, &tag);
     tti_net_lock(lanes->net);
-    ask(lanes, waitable, unmet, first);
+    ask(lanes, waitable, peer, unmet, first);
     bool blocks = !message && !waitable->started && !waitable->drives;
     int in = message ? (int)waitable->kind + 1 : blocks && is_idle(lanes, peer) ? TTI_WAITS_IDLE : 0;
     if (shows) tti_lanes_tell(lanes, last, in, blocks ? stuck_in(lanes, peer, last) : 0, first);
-    bool elsewhere = waits_here(lanes, peer) || (unmet && tti_unmet_look(lanes, waitable, edge, tag, seen));
+    bool elsewhere = waits_here(lanes, peer) || (unmet && tti_unmet_look(lanes, waitable, peer, edge, tag, seen));
     tti_net_unlock(lanes->net);
     return elsewhere;
 }

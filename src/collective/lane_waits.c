@@ -97,7 +97,7 @@ int32_t tti_unmet_edge(const struct tti_lanes *lanes, int peer)
     return edge;
 }
 
-static void answer_all(struct tti_lanes *lanes, const struct tti_waitable *waitable, int tag)
+static void answer_all(struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer, int tag)
 {
     TTI_TABLE_EACH(place, &lanes->peers)
     {
@@ -107,7 +107,7 @@ static void answer_all(struct tti_lanes *lanes, const struct tti_waitable *waita
         struct tti_frame_head answer = {.kind = TTI_FRAME_UNMET,
                                         .type = (uint16_t)(waitable->kind + 1),
                                         .tag = tag,
-                                        .signature = (uint32_t)*waitable->waiting_for,
+                                        .signature = (uint32_t)peer,
                                         .sequence = (uint64_t)lanes->asks_unmet,
                                         .value = (uint64_t)lane->asks_unmet};
         if (!tti_lane_say(lanes, lane->peer, answer, NULL)) continue;
@@ -143,12 +143,11 @@ static bool pass_on(struct tti_lanes *lanes, int peer, int32_t edge)
     return round;
 }
 
-bool tti_unmet_look(struct tti_lanes *lanes, const struct tti_waitable *waitable, int32_t edge, int tag,
+bool tti_unmet_look(struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer, int32_t edge, int tag,
                     struct tti_seen *seen)
 {
-    int peer = *waitable->waiting_for;
     int64_t now = tti_now_ns();
-    answer_all(lanes, waitable, tag);
+    answer_all(lanes, waitable, peer, tag);
     if (edge == 0) return false; /* probes wait until the peer has answered */
     bool round = pass_on(lanes, peer, edge);
     if (lanes->probed != lanes->asks_unmet || now >= lanes->probe_ns) {

@@ -75,15 +75,16 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
 }
 
 /* Whoever has not stopped by now is killed where that is possible. A transport goes on without the buffers. */
-static void end_by_force(tutti_comm *comm, struct tti_link *list, tutti_status status)
+static void end_by_force(const struct tti_box *box, struct tti_link *list, tutti_status status)
 {
+    tutti_comm *comm = box->messages->comm;
+    int peer = box->peer;
     TTI_LIST_EACH(link, list)
     {
         struct tti_letter *letter = TTI_LETTER_ON(link);
-        int peer = letter->waiting_for;
         bool frames = comm->frames != NULL;
-        if (may_be_touched(letter) &&
-            !(frames ? tti_letter_take_back(letter) : tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS)))
+        if (may_be_touched(letter) && !(frames ? tti_letter_take_back(letter, peer)
+                                               : tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS)))
             tti_comm_quarantine(comm, letter->is_send ? TTI_SEND : TTI_RECV, peer,
                                 letter->is_send ? TTI_SEND_OF(letter)->in : NULL,
                                 letter->is_send ? NULL : TTI_RECV_OF(letter)->out);
@@ -104,8 +105,8 @@ void tti_messages_fail(tutti_comm *comm, tutti_status status)
     TTI_TABLE_EACH(place, &messages->boxes)
     {
         struct tti_box *box = messages->boxes.values[place];
-        end_by_force(comm, &box->sending, status);
-        end_by_force(comm, &box->taking, status);
+        end_by_force(box, &box->sending, status);
+        end_by_force(box, &box->taking, status);
     }
     tti_messages_unlock(comm);
 }

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "collective/message_parts.h"
+#include "collective/net.h"
 
 /* Beyond the notes: how much of the small messages was received since the last one of these. Their sender has no more
  * than TTI_EARLY_BYTES of them on the way or put aside; what is beyond that it announces like large ones. And that an
@@ -129,21 +130,17 @@ void tti_carrier_forget(void *carrier)
     if (carrier != NULL) ((struct carrier *)carrier)->letter = NULL;
 }
 
-bool tti_letter_take_back(struct tti_letter *letter)
+bool tti_letter_take_back(struct tti_letter *letter, int peer)
 {
     const struct tti_frames *frames = letter->comm->frames;
     struct tti_transport *transport = frames->transport;
     struct carrier *carrier = letter->carrier;
-    int peer = number_of(frames, letter->waiting_for);
+    int number = number_of(frames, peer);
     if (!letter->is_send) {
-        transport->ops->drop(transport, peer);
+        transport->ops->drop(transport, number);
         return true;
     }
-    carrier->copy = tti_malloc(1, letter->bytes);
-    if (carrier->copy == NULL) return false;
-    memcpy(carrier->copy, carrier->outgoing.data, letter->bytes);
-    transport->ops->keep(transport, peer, &carrier->outgoing, carrier->copy);
-    return true;
+    return tti_net_copy(transport, number, &carrier->outgoing, &carrier->copy);
 }
 
 /* ---- In -------------------------------------------------------------------------------------------------------- */

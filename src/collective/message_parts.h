@@ -191,7 +191,7 @@ tutti_status tti_message_check_alone(const struct tti_messages *messages);
 void tti_carrier_forget(void *carrier); /* frames: of a letter that ends before its frame */
 /* Frames: the transport uses the buffer of the letter, which is exposed, no more. What is still to come of it is dropped, what
  * is still to go goes out of a copy; false: there is no memory for one. */
-bool tti_letter_take_back(struct tti_letter *letter);
+bool tti_letter_take_back(struct tti_letter *letter, int peer);
 /* A message has come: to the receive that it is for, or aside. `early`: it lies in this already, which is taken over. */
 void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early);
 /* The receive that a message which has begun to come is for: its data go to their place. NULL: it is to be put aside first. */

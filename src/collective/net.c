@@ -295,6 +295,18 @@ struct tti_kept {
     struct tti_kept *next;
 };
 
+bool tti_net_copy(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing, void **copy)
+{
+    uint64_t bytes = outgoing->head.bytes;
+    *copy = NULL;
+    if (tti_sim != NULL && tti_sim_setup_of()->sizes_only && bytes > TTI_SIM_SMALL_BYTES) return true;
+    *copy = tti_malloc(1, bytes);
+    if (*copy == NULL) return false;
+    memcpy(*copy, outgoing->data, bytes);
+    transport->ops->keep(transport, peer, outgoing, *copy);
+    return true;
+}
+
 void tti_net_keep(struct tti_net *net, void *memory)
 {
     struct tti_kept *kept = memory == NULL ? NULL : tti_calloc(1, sizeof *kept);

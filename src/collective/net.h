@@ -230,6 +230,9 @@ void tti_net_release(struct tti_net *net);
 /* This rank uses none of its comms any more, freed or not: says goodbye to all. */
 void tti_net_part(struct tti_net *net);
 
+/* The transport goes on with a copy of the frame's data, which is to be kept until it has gone; NULL where data are not moved.
+ * False: there is no memory for it. With the lock held. */
+bool tti_net_copy(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing, void **copy);
 /* Frees the memory when the transport is closed. With the lock held. */
 void tti_net_keep(struct tti_net *net, void *memory);
 
@@ -313,7 +316,7 @@ bool tti_net_move(struct tti_net *net, int awaited);
  * up before it is found that nothing was met. */
 int32_t tti_unmet_edge(const struct tti_lanes *lanes, int peer);
 /* With the lock held, in such a wait: answers, sends probes on; whether one has gone round. */
-bool tti_unmet_look(struct tti_lanes *lanes, const struct tti_waitable *waitable, int32_t edge, int tag,
+bool tti_unmet_look(struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer, int32_t edge, int tag,
                     struct tti_seen *seen);
 void tti_wait_hear(const struct tti_lanes *lanes, struct tti_lane *lane, const struct tti_frame_head *head);
 void tti_unmet_hear(struct tti_lane *lane, const struct tti_frame_head *head);

@@ -62,17 +62,16 @@ else
 fi
 
 # ---- MPICH
-mpiexec=$(command -v mpiexec.hydra || true)
-if [ -n "$mpiexec" ]; then
-    launched 'MPICH' 4 "$mpiexec" -n 4 ./hello
+if command -v mpiexec.hydra >/dev/null; then
+    launched 'MPICH' 4 "$HYDRA" -n 4 ./hello
     matches 'the job is the key-value space' 'in mpich-kvs_' "$OUT"
     check 'MPICH: nothing is complained of' '' "$ERR"
-    launched 'MPICH, 2 threads each' 4 env TUTTI_RANKS=2 "$mpiexec" -n 2 ./hello
-    OUT=$(timeout 240 "$mpiexec" -n 2 "$TUTTI" doctor 2>&1)
+    launched 'MPICH, 2 threads each' 4 env TUTTI_RANKS=2 "$HYDRA" -n 2 ./hello
+    OUT=$(timeout 240 "$HYDRA" -n 2 "$TUTTI" doctor 2>&1)
     check 'doctor under MPICH' 2 "$(grep -c "^ok .*MPICH's mpiexec (hydra), by PMI_FD" <<<"$OUT")"
-    timeout 240 "$mpiexec" -n 2 ./hello fail >out.txt 2>&1
+    timeout 240 "$HYDRA" -n 2 ./hello fail >out.txt 2>&1
     check 'MPICH: a rank fails' 7 $?
-    timeout 240 "$mpiexec" -n 1 bash -c 'PMI_FD=200 ./hello' >out.txt 2>&1
+    timeout 240 "$HYDRA" -n 1 bash -c 'PMI_FD=200 ./hello' >out.txt 2>&1
     check 'a process manager that is not there' 1 $?
     matches 'and it is said' 'descriptor 200 \(PMI_FD\) did not answer init' "$(cat out.txt)"
 else

@@ -133,8 +133,8 @@ else
 fi
 
 # ---- MPICH
-if mpiexec=$(command -v mpiexec.hydra); then
-    mpiexec=("$mpiexec" -launcher rsh -launcher-exec "$DIR/shell" -hosts 'a:2,b:2' -n 4)
+if command -v mpiexec.hydra >/dev/null; then
+    mpiexec=("$HYDRA" -launcher rsh -launcher-exec "$DIR/shell" -hosts 'a:2,b:2' -n 4)
     launched 'MPICH' "${mpiexec[@]}" ./hello
     check 'MPICH: nothing is complained of' '' "$ERR"
     launch "${mpiexec[@]}" ./hello fail

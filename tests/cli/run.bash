@@ -6,6 +6,7 @@ set -u -m # -m: background jobs get SIGINT as a terminal's foreground job would
 [ -x "$TUTTI" ] || { echo "skip: no tool at $TUTTI"; exit 77; }
 TUTTI=$(realpath "$TUTTI")
 
+HYDRA=$(realpath "$(dirname "${BASH_SOURCE[0]}")/hydra") # MPICH's mpiexec
 DIR=$(mktemp -d) || exit 1
 trap 'rm -rf "$DIR"' EXIT
 cd "$DIR" || exit 1

@@ -77,10 +77,10 @@ check 'a misspelt option: the job runs' "$four" "$(sort out.txt)"
 check 'it is said once' 'tutti warn: TUTTI_RNAKS is set, but is no option; did you mean TUTTI_RANKS?' "$ERR"
 
 if command -v mpiexec.hydra >/dev/null; then
-    TUTTI_KEY_FILE=$DIR/key timeout 240 mpiexec.hydra -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 \
+    TUTTI_KEY_FILE=$DIR/key timeout 240 "$HYDRA" -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 \
         -n 4 -ppn 2 ./hello >out.txt 2>err.txt
     check 'MPICH on two hosts' "$four" "$(ranks out.txt)"
-    timeout 240 mpiexec.hydra -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 -n 2 ./hello >out.txt 2>&1
+    timeout 240 "$HYDRA" -launcher ssh -launcher-exec "$DIR/shell" -hosts 127.0.0.2,127.0.0.3 -n 2 ./hello >out.txt 2>&1
     check 'without a key' 1 $(($? != 0))
     matches 'the command that makes one is said' 'tutti key FILE' "$(cat out.txt)"
 fi
