@@ -7,7 +7,7 @@
 #ifndef TESTS_CONFORMANCE_H
 #define TESTS_CONFORMANCE_H
 
-#include "collective/call.h"
+#include "collective/comm/call.h"
 #include "conformance_reference.h"
 #include "conformance_world.h"
 #include <tutti/experimental.h>

@@ -2,7 +2,7 @@
  *
  * Running a list of cases on one rank: fill the buffers and what lies around them, call, compare every byte.
  */
-#include "collective/comm.h"
+#include "collective/comm/comm.h"
 #include "conformance.h"
 #include "conformance_layout.h"
 

@@ -19,7 +19,7 @@
 #ifndef TESTS_MESSAGE_CHECK_H
 #define TESTS_MESSAGE_CHECK_H
 
-#include "collective/plan_hosts.h"
+#include "collective/plan/plan_hosts.h"
 #include "plan_check.h"
 
 /* NULL, or what is wrong. `seed` chooses the order of ranks. */

@@ -3,9 +3,9 @@
  * A transport between the threads of one process, for the tests of messages: frames in order per pair, received in pieces
  * of random sizes, so that everything can happen in the middle of one.
  */
-#include "collective/comm.h"
-#include "collective/message.h"
-#include "collective/message_frames.h"
+#include "collective/comm/comm.h"
+#include "collective/message/message.h"
+#include "collective/message/message_frames.h"
 #include "messages.h"
 
 #include <pthread.h>
@@ -74,7 +74,7 @@ static bool receive(struct endpoint *self, int peer)
     struct tti_outgoing *outgoing = first_of(self, &self->inbox[peer], false);
     if (outgoing == NULL) return false;
     if (!self->now[peer].begun)
-        self->now[peer].target = tti_frame_begin(self->comm, peer, &outgoing->head, &self->now[peer].cookie);
+        self->now[peer].target = tti_letter_sink.begin(self->comm, peer, &outgoing->head, &self->now[peer].cookie);
     self->now[peer].begun = true;
     size_t length = some_of(self, outgoing->head.bytes - outgoing->sent);
     if (self->now[peer].target != NULL && length > 0)
@@ -82,7 +82,7 @@ static bool receive(struct endpoint *self, int peer)
     outgoing->sent += length;
     if (outgoing->sent < outgoing->head.bytes) return false;
     self->now[peer].begun = false;
-    tti_frame_end(self->comm, peer, &outgoing->head, self->now[peer].cookie);
+    tti_letter_sink.end(self->comm, peer, &outgoing->head, self->now[peer].cookie);
     first_of(self, &self->inbox[peer], true);
     append(&endpoints[peer], &endpoints[peer].done, outgoing);
     tti_comm_wake(self->comm, peer);
@@ -152,7 +152,7 @@ void message_wire_close(tutti_comm *comm)
     if (!CHECK(await(self, &finished))) return;
     for (int peer = 0; peer < self->base.size; peer++) {
         struct tti_outgoing *outgoing;
-        tti_frame_lost(comm, peer);
+        tti_letter_sink.lost(comm, peer);
         self->now[peer].begun = false;
         while ((outgoing = first_of(self, &self->inbox[peer], true)) != NULL)
             append(&endpoints[peer], &endpoints[peer].done, outgoing);

@@ -16,7 +16,7 @@
 #ifndef TESTS_PLAN_CHECK_H
 #define TESTS_PLAN_CHECK_H
 
-#include "collective/plan.h"
+#include "collective/plan/plan.h"
 #include "conformance_layout.h"
 
 /* One operation: a case, its path, and the plans of all ranks. */

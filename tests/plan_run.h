@@ -6,8 +6,8 @@
 #ifndef TESTS_PLAN_RUN_H
 #define TESTS_PLAN_RUN_H
 
-#include "collective/plan.h"
-#include "collective/reduce.h"
+#include "collective/plan/plan.h"
+#include "collective/reduce/reduce.h"
 
 struct plan_run_rank {
     const struct tti_plan *plan;

@@ -4,7 +4,7 @@
  * The early end of ops: messages that are cancelled, and every kind of op cancelled, dropped or out of time at a random moment.
  */
 #define TUTTI_NO_CALL_SITES
-#include "collective/queue.h"
+#include "collective/op/queue.h"
 #include "fault.h"
 
 #include <pthread.h>

@@ -6,8 +6,8 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
-#include "collective/comm.h"
-#include "collective/net.h"
+#include "collective/comm/comm.h"
+#include "collective/peers/net.h"
 #include "fault.h"
 
 #include <pthread.h>

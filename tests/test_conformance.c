@@ -4,7 +4,7 @@
  * Conformance, the covering set: every operation on every kind of rank, memory and path, with the other dimensions
  * (type, reduction, count, root, place) drawn from a seed. The whole product is in test_conformance_full.c.
  */
-#include "collective/plan.h"
+#include "collective/plan/plan.h"
 #include "conformance.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * filter of system calls. Private buffers go by bounce buffers within a host; on several hosts, whose processes would have
  * to attach to each other, by messages.
  */
-#include "collective/local.h"
+#include "collective/peers/local.h"
 #include "conformance.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
  * connected by tcp, with as many ranks on each host or not, as processes, as threads, and as threads of processes. The
  * hosts are this machine: see the option host_processes.
  */
-#include "collective/local.h"
+#include "collective/peers/local.h"
 #include "conformance.h"
 
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * Ranks that wait for each other: in blocking messages they are told at once, else a deadline ends it. The error says what
  * they were doing, and what to do about it.
  */
-#include "collective/comm.h"
-#include "collective/provider.h"
+#include "collective/comm/comm.h"
+#include "collective/comm/provider.h"
 #include "fault.h"
 
 #include <stdlib.h>

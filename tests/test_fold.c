@@ -4,7 +4,7 @@
  * tti_fold over leaves and partials, however ranks are cut into subtrees, gives the bits of tti_reduce over all leaves:
  * every type and reduction, 1 to 17 ranks, every instruction set of this machine.
  */
-#include "collective/reduce.h"
+#include "collective/reduce/reduce.h"
 #include "conformance_reference.h"
 
 #include <stdio.h>

@@ -3,9 +3,9 @@
  *
  * How messages fail: a buffer that is too short, groups misused, types that differ, a peer that leaves or dies.
  */
-#include "collective/comm.h"
-#include "collective/message.h"
-#include "collective/provider.h"
+#include "collective/comm/comm.h"
+#include "collective/comm/provider.h"
+#include "collective/message/message.h"
 #include "messages.h"
 
 #include <sched.h>

@@ -4,8 +4,8 @@
  * Messages: which receive gets which message, compared with a serial reference of the rules; any source, any tag,
  * probes, groups, floods, and messages to the own rank.
  */
-#include "collective/comm.h"
-#include "collective/message.h"
+#include "collective/comm/comm.h"
+#include "collective/message/message.h"
 #include "messages.h"
 #include <tutti/experimental.h>
 

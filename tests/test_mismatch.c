@@ -5,7 +5,7 @@
  * a rank whose own part had legitimately ended gets it at its next operation. Nobody hangs, no wrong data are reported as
  * success, and the comm says from then on that it is broken, and why.
  */
-#include "collective/comm.h"
+#include "collective/comm/comm.h"
 #include "fault.h"
 
 #include <pthread.h>

@@ -8,7 +8,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
-#include "collective/comm.h"
+#include "collective/comm/comm.h"
 #include "fault.h"
 
 #include <signal.h>

@@ -5,9 +5,9 @@
 #include "check.h"
 #include "reduce_reference.h"
 
-#include "collective/copy.h"
-#include "collective/kernels.h"
-#include "collective/reduce.h"
+#include "collective/reduce/copy.h"
+#include "collective/reduce/kernels.h"
+#include "collective/reduce/reduce.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
  * by every path, on every kind of rank and memory, around every switch-over and with every set of kernels (also with
  * different sets on different ranks), must give the bits of the serial reference.
  */
-#include "collective/reduce.h"
+#include "collective/reduce/reduce.h"
 #include "conformance.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * spare, and one where there are not. They take ops to their end by themselves, are there from the first op on, and go with
  * the last comm.
  */
-#include "collective/queue.h"
+#include "collective/op/queue.h"
 #include "fault.h"
 
 #include <dirent.h>

@@ -6,8 +6,8 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "collective/comm.h"
-#include "collective/net.h"
+#include "collective/comm/comm.h"
+#include "collective/peers/net.h"
 #include "ranks.h"
 #include "sim_setup.h"
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * of the call any more: a process that might is killed, and what a thread might write to is never handed out again.
  * Waiting costs next to nothing.
  */
-#include "collective/comm.h"
+#include "collective/comm/comm.h"
 #include "fault.h"
 
 #include <pthread.h>

@@ -7,7 +7,7 @@
 #ifndef TTI_TRAIN_VARIANTS_H
 #define TTI_TRAIN_VARIANTS_H
 
-#include "collective/reduce.h"
+#include "collective/reduce/reduce.h"
 
 #include <string.h>
 

@@ -1,9 +1,11 @@
 #!/bin/bash
 # ctest: timeout=60
 # Includes point one way only: a file may include files of its own layer and of the layers below it. The tool includes
-# nothing but public headers, its own files and bench/floor.h. A name of a type stands for one thing in all layers.
+# nothing but public headers, its own files and bench/floor.h. The folders of src/collective are ordered in the same way. A
+# name of a type stands for one thing in all layers.
 set -eu
 declare -A height=([base]=0 [transport]=1 [device]=2 [world]=3 [collective]=4 [actor]=5 [nn]=6 [train]=7 [cli]=8)
+declare -A inside=([reduce]=0 [plan]=1 [comm]=2 [peers]=3 [message]=4 [engine]=5 [op]=6 [api]=7) # of collective
 
 resolve() # tree, file, what it includes → found: the included file's path below the tree
 {
@@ -15,6 +17,18 @@ resolve() # tree, file, what it includes → found: the included file's path bel
         [[ $3 != *..* ]] || found=$(realpath --relative-to="$1" "$candidate")
         return
     done
+}
+
+judge_inside() # path below src/collective, and that of the included file → wrong: what is, or nothing
+{
+    local folder=${1%%/*} other=${2%%/*}
+    if [ -z "${inside[$folder]-}" ]; then
+        wrong="but is in no folder of collective"
+    elif [ -z "${inside[$other]-}" ]; then
+        wrong="which is in no folder of collective"
+    elif [ "${inside[$other]}" -gt "${inside[$folder]}" ]; then
+        wrong="which is above it"
+    fi
 }
 
 judge() # layer, included path → wrong: what is, or nothing
@@ -52,6 +66,8 @@ check() # tree → prints every wrong include
         fi
         resolve "$1" "$file" "$included"
         judge "$layer" "$found"
+        [ -n "$wrong" ] || [[ $layer != collective || $found != src/collective/* ]] ||
+            judge_inside "${file#"$1"/src/collective/}" "${found#src/collective/}"
         [ -z "$wrong" ] || echo "$file includes $included, $wrong"
     done < <(grep -rHoE --include='*.[ch]' '^ *# *include *("[^"]+"|<tutti/[^>]+>)' "$1/src" |
         sed -E 's/: *# *include */:/; s/["<>]//g')
@@ -60,16 +76,19 @@ check() # tree → prints every wrong include
 # The check itself: it must see each kind of wrong include, and accept each kind of right one.
 tree=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree"/src/{base,world,collective,cli,odd} "$tree"/include/tutti "$tree"/bench
-touch "$tree"/src/{base/wait.h,world/world.h,collective/plan.h,cli/cli.h,odd/x.h} "$tree"/include/tutti/tutti.h \
+mkdir -p "$tree"/src/{base,world,collective/{plan,op,odd},cli,odd} "$tree"/include/tutti "$tree"/bench
+touch "$tree"/src/{base/wait.h,world/world.h,collective/{plan/plan.h,op/queue.h,odd/y.h},cli/cli.h,odd/x.h} "$tree"/include/tutti/tutti.h \
     "$tree"/bench/floor.h
-printf '#include <stdio.h>\n#include <tutti/tutti.h>\n#include "base/wait.h"\n#include "plan.h"\n' > "$tree/src/collective/good.c"
+printf '#include <stdio.h>\n#include <tutti/tutti.h>\n#include "base/wait.h"\n#include "plan.h"\n' > "$tree/src/collective/plan/good.c"
+printf '#include "collective/plan/plan.h"\n#include "queue.h"\n' > "$tree/src/collective/op/good.c"
 printf '#include <tutti/tutti.h>\n#include "cli.h"\n#include "bench/floor.h"\n' > "$tree/src/cli/good.c"
 [ -z "$(check "$tree")" ] || { echo "right includes are refused:"; check "$tree"; exit 1; }
-printf '#include "collective/plan.h"\n#include "../world/world.h"\n' > "$tree/src/base/bad.c"
+printf '#include "collective/plan/plan.h"\n#include "../world/world.h"\n' > "$tree/src/base/bad.c"
+printf '#include "collective/op/queue.h"\n#include "collective/odd/y.h"\n' > "$tree/src/collective/plan/bad.c"
+printf '#include "collective/plan/plan.h"\n' > "$tree/src/collective/odd/bad.c"
 printf '#include "base/wait.h"\n#  include "../world/world.h"\n' > "$tree/src/cli/bad.c"
 printf '#include "bench/floor.h"\n#include "missing.h"\n#include "odd/x.h"\n' > "$tree/src/world/bad.c"
-[ "$(check "$tree" | wc -l)" = 7 ] || { echo "7 wrong includes were made, these were seen:"; check "$tree"; exit 1; }
+[ "$(check "$tree" | wc -l)" = 10 ] || { echo "10 wrong includes were made, these were seen:"; check "$tree"; exit 1; }
 
 wrong=$(check "$SRC")
 [ -z "$wrong" ] || { echo "$wrong"; exit 1; }

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a user asks or says of a comm: who is in it, what is said about its next call, its memory, its switch-over sizes.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/status.h"
+#include "collective/api/api.h"
+#include "collective/op/in_use.h"
+#include "collective/op/queue_message.h"
+#include "collective/peers/local.h"
+#include "collective/peers/net.h"
+#include <string.h>
+
+int tutti_rank(const tutti_comm *comm)
+{
+    return comm == NULL ? -1 : comm->rank;
+}
+
+int tutti_size(const tutti_comm *comm)
+{
+    return comm == NULL ? -1 : comm->size;
+}
+
+int tutti_world_rank(const tutti_comm *comm, int rank)
+{
+    bool there = comm != NULL && comm->world != NULL && rank >= 0 && rank < comm->size;
+    return there ? tti_job_rank_of(comm, rank) : -1;
+}
+
+const char *tutti_job(const tutti_comm *comm)
+{
+    return comm == NULL || comm->world == NULL ? "" : comm->world->job;
+}
+
+int tutti_all_threads(const tutti_comm *comm)
+{
+    return comm != NULL && comm->all_threads;
+}
+
+const char *tutti_comm_transport(const tutti_comm *comm)
+{
+    if (comm == NULL) return "";
+    if (comm->lanes == NULL) return tti_sim != NULL ? "sim" : comm->all_threads ? "thread" : "shm";
+    bool memory = comm->local != NULL && tti_hosts_pay(comm->local->hosts);
+    return memory && tti_sim == NULL ? "shm+tcp" : comm->lanes->net->transport->ops->name;
+}
+
+const char *tutti_kernels(void)
+{
+    return tti_kernels_name();
+}
+
+/* ---- About the next call --------------------------------------------------------------------------------------- */
+
+tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line)
+{
+    if (comm == NULL) return NULL;
+    comm->site.line = line;
+    if (file == comm->site_file) return comm;
+    comm->site_file = file;
+    size_t length = file == NULL ? 0 : strlen(file), most = sizeof comm->site.file - 1;
+    const char *tail = length > most ? file + length - most : file;
+    snprintf(comm->site.file, sizeof comm->site.file, "%s", tail == NULL ? "" : tail);
+    return comm;
+}
+
+tutti_comm *tutti_named(tutti_comm *comm, const char *name)
+{
+    if (comm != NULL) snprintf(comm->site.name, sizeof comm->site.name, "%s", name == NULL ? "" : name);
+    return comm;
+}
+
+tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms)
+{
+    if (deadline_ms > TTI_WEEK_MS) deadline_ms = TTI_WEEK_MS; /* as the option */
+    if (comm != NULL) comm->next_deadline_ms = deadline_ms < 1 ? 1 : deadline_ms;
+    return comm;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+/* By how much a buffer begins later than at a whole page. An operation moves the same place of all ranks' buffers at the
+ * same time, and caches hold few lines whose addresses end alike: so by another number of pages on every rank and each time,
+ * where two ranks' would not fit, and of lines where ranks are many. Each time by a few more lines, too, so that what is read
+ * does not end like what was written a moment ago, for which the core would wait; one to three are the worst, five the best.
+ * No more than an eighth of it. */
+static size_t shift_of(tutti_comm *comm, size_t bytes)
+{
+    enum { LINE = 64, PAGE = 64 /* lines */, SOME = 5, TURNS = 12, APART = 17 /* ranks */, MOST = 128 << 10 };
+    uint64_t turn = atomic_fetch_add_explicit(&comm->allocations, 1, memory_order_relaxed);
+    uint64_t lines = (bytes / 8 < MOST ? bytes / 8 : MOST) / LINE, place = turn * APART + (uint64_t)comm->rank;
+    if (lines < PAGE) return 0;
+    if (comm->size > 4) return place * (PAGE + SOME) % lines * LINE;
+    return ((comm->size > 2 ? place % (lines / PAGE) * PAGE : 0) + turn % TURNS * SOME) * LINE;
+}
+
+void *tutti_alloc(tutti_comm *comm, size_t bytes)
+{
+    if (comm == NULL || tti_comm_is_stillborn(comm)) return NULL;
+    if (comm->fork_count != tti_fork_count()) {
+        tti_comm_refuse(comm, TTI_ALLOC, TUTTI_ERR_FORKED, "this comm belongs to the parent process");
+        return NULL;
+    }
+    tutti_error error = {0};
+    void *pointer = tti_arena_alloc_shifted(&comm->world->arena, bytes, shift_of(comm, bytes), &error);
+    if (pointer == NULL) tti_comm_refuse(comm, TTI_ALLOC, error.status, "%s", error.text);
+    return pointer;
+}
+
+tutti_status tutti_free(tutti_comm *comm, void *pointer)
+{
+    if (pointer == NULL) return TUTTI_OK;
+    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (tti_comm_is_stillborn(comm)) return comm->error.status;
+    if (comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    tutti_error error = {0};
+    char op[160];
+    size_t bytes = tti_arena_bytes(&comm->world->arena, pointer);
+    if (bytes > 0 && tti_is_in_use(comm, pointer, bytes, op, sizeof op))
+        return tti_comm_refuse(comm, TTI_FREE, TUTTI_ERR_ARGUMENT,
+                               "free: %p is used by %s, which is in flight; it can be freed once that has ended",
+                               pointer, op);
+    tutti_status status = tti_arena_free(&comm->world->arena, pointer, &error);
+    return status == TUTTI_OK ? TUTTI_OK : tti_comm_refuse(comm, TTI_FREE, status, "%s", error.text);
+}
+
+/* ---- Tuning ---------------------------------------------------------------------------------------------------- */
+
+void tutti_tuning_get(const tutti_comm *comm, tutti_tuning *tuning)
+{
+    if (comm == NULL || tuning == NULL || tti_comm_is_stillborn(comm)) return;
+    *tuning = comm->tuning;
+}
+
+static tutti_status check_tuning(tutti_comm *comm, const tutti_tuning *tuning)
+{
+    const int64_t values[] = {
+#define VALUE(name, kind, initial, low, high, help) tuning->name,
+        TUTTI_TUNING_LIST(VALUE)
+#undef VALUE
+    };
+    size_t count;
+    const tutti_option_row *rows = tutti_tuning_rows(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (values[i] >= rows[i].low && values[i] <= rows[i].high) continue;
+        return tti_comm_refuse(comm, TTI_TUNING, TUTTI_ERR_OPTION, "tuning_set: %s is %lld; it goes from %lld to %lld",
+                               rows[i].name, (long long)values[i], (long long)rows[i].low, (long long)rows[i].high);
+    }
+    return TUTTI_OK;
+}
+
+/* A barrier that also compares the tables. */
+tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_TUNING));
+    if (tuning == NULL) return tti_comm_refuse(comm, TTI_TUNING, TUTTI_ERR_ARGUMENT, "tuning_set: `tuning` is NULL");
+    TTI_TRY(check_tuning(comm, tuning));
+    size_t words[sizeof *tuning / sizeof(size_t)];
+    memcpy(words, tuning, sizeof words);
+    struct tti_op *op = tti_op_fill(comm, TTI_TUNING, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
+    op->call.counts_signature = tti_counts_signature(words, (int)(sizeof words / sizeof *words));
+    TTI_TRY(tti_api_run(op));
+    tti_queue_hold(comm); /* messages may be under way, and go by it */
+    comm->tuning = *tuning;
+    for (int i = 0; i < TTI_KEPT_PLANS; i++) comm->plans[i].plan.count = 0; /* built for another table */
+    tti_tuning_complete(&comm->tuning);
+    return tti_queue_let_go(comm, TUTTI_OK);
+}

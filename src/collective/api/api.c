@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The collectives with equal counts, and what all entry points check. The v-forms are in api_v.c, messages between two
+ * ranks in api_message.c.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "collective/api/api.h"
+
+#include "base/status.h"
+#include "collective/op/queue_hand.h"
+#include <string.h>
+
+/* ---- Checks ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
+{
+    tutti_status status = tti_comm_tell(comm, kind);
+    /* the first to fail here: tell the error itself */
+    if (!atomic_exchange_explicit(&comm->told, status != TUTTI_OK, memory_order_relaxed)) return status;
+    tutti_error why = comm->error;
+    tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", why.text);
+    comm->error.peer = why.peer;
+    return TUTTI_ERR_BROKEN;
+}
+
+tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
+{
+    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (tti_comm_is_stillborn(comm)) return comm->error.status;
+    if (comm->fork_count != tti_fork_count())
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
+                               "this comm belongs to the parent process; a child must join for itself");
+    tti_hand_clear(comm); /* it lies where this call will */
+    comm->error.status = TUTTI_OK;
+    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
+    if (tti_comm_is_broken(comm)) {
+        tutti_status status = broken_before(comm, kind);
+        tti_call_end(comm);
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer)
+{
+    if (!buffer->used || buffer->bytes == 0) return TUTTI_OK;
+    if (buffer->pointer == NULL)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: `%s` is NULL, but %llu bytes of it are needed",
+                               tti_kind_name(kind), buffer->name, (unsigned long long)buffer->bytes);
+    if ((uintptr_t)buffer->pointer > UINTPTR_MAX - buffer->bytes)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_COUNT, "%s: `%s` and its %llu bytes reach past the address space",
+                               tti_kind_name(kind), buffer->name, (unsigned long long)buffer->bytes);
+    return TUTTI_OK;
+}
+
+tutti_status tti_api_check_overlap(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *in,
+                                   const struct tti_buffer *out, bool in_place)
+{
+    if (!in->used || !out->used || in->bytes == 0 || out->bytes == 0 || in_place) return TUTTI_OK;
+    uintptr_t a = (uintptr_t)in->pointer, b = (uintptr_t)out->pointer;
+    if (a + in->bytes <= b || b + out->bytes <= a) return TUTTI_OK;
+    bool never = kind == TTI_SENDRECV || kind == TTI_ALL_TO_ALL_V;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_OVERLAP, "%s: `in` and `out` overlap%s; use separate buffers",
+                           tti_kind_name(kind), never ? "" : " but are not in the in-place form (see tutti.h)");
+}
+
+tutti_status tti_api_check_type(tutti_comm *comm, enum tti_kind kind, tutti_type type)
+{
+    if ((unsigned)type < TUTTI_TYPE_COUNT) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_TYPE, "%s: type %d is not one of TUTTI_F64 … TUTTI_BOOL",
+                           tti_kind_name(kind), (int)type);
+}
+
+static const char *special_name(int rank)
+{
+    return rank == TUTTI_ANY_SOURCE ? " (TUTTI_ANY_SOURCE)" : rank == TUTTI_NOBODY ? " (TUTTI_NOBODY)" : "";
+}
+
+tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char *what, int rank)
+{
+    if (rank >= 0 && rank < comm->size) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_RANK, "%s: %s %d%s is not a rank of this comm; ranks go from 0 to %d",
+                           tti_kind_name(kind), what, rank, special_name(rank), comm->size - 1);
+}
+
+tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,
+                           uint64_t *bytes)
+{
+    const uint64_t most = UINT64_C(1) << 56; /* no system gives a process more addresses */
+    uint64_t block, total;
+    if (!__builtin_mul_overflow(count, (uint64_t)element, &block) && !__builtin_mul_overflow(block, blocks, &total) &&
+        total <= most) {
+        *bytes = total;
+        return TUTTI_OK;
+    }
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_COUNT,
+                           "%s: %llu elements of %zu bytes, %llu times, are more than can be addressed; is the count "
+                           "right?",
+                           tti_kind_name(kind), (unsigned long long)count, element, (unsigned long long)blocks);
+}
+
+/* ---- Running --------------------------------------------------------------------------------------------------- */
+
+tutti_status tti_api_run(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    tutti_status status = tti_op_run(op);
+    tti_call_end(comm);
+    return status;
+}
+
+/* ---- Collectives with equal counts ----------------------------------------------------------------------------- */
+
+/* What a kind's buffers look like: blocks of `count` elements, or one per rank; used everywhere or at the root only. */
+struct form {
+    bool in_blocks, out_blocks;
+    bool in_at_root, out_at_root;
+    bool reduces;
+};
+
+static const struct form forms[] = {
+    [TTI_ALL_REDUCE] = {.reduces = true},
+    [TTI_REDUCE] = {.out_at_root = true, .reduces = true},
+    [TTI_BROADCAST] = {.in_at_root = true},
+    [TTI_ALL_GATHER] = {.out_blocks = true},
+    [TTI_GATHER] = {.out_blocks = true, .out_at_root = true},
+    [TTI_SCATTER] = {.in_blocks = true, .in_at_root = true},
+    [TTI_REDUCE_SCATTER] = {.in_blocks = true, .reduces = true},
+    [TTI_ALL_TO_ALL] = {.in_blocks = true, .out_blocks = true},
+    [TTI_SCAN] = {.reduces = true},
+    [TTI_EXSCAN] = {.reduces = true},
+};
+
+static bool is_in_place(const tutti_comm *comm, const struct form *form, const struct tti_buffer *in,
+                        const struct tti_buffer *out)
+{
+    uintptr_t a = (uintptr_t)in->pointer, b = (uintptr_t)out->pointer, rank = (uintptr_t)comm->rank;
+    if (form->in_blocks == form->out_blocks) return a == b;
+    return form->out_blocks ? a == b + rank * in->bytes : b == a + rank * out->bytes;
+}
+
+tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind kind, tutti_type type, tutti_reduction reduction)
+{
+    char why[200];
+    tutti_status status = tti_reducer_init(&op->reducer, type, reduction, why, sizeof why);
+    if (status != TUTTI_OK) return tti_comm_refuse(op->comm, kind, status, "%s: %s", tti_kind_name(kind), why);
+    op->call.reduction = (uint8_t)reduction;
+    op->call.reduction_signature = op->reducer.signature;
+    op->call.factor = op->reducer.factor;
+    return TUTTI_OK;
+}
+
+tutti_status tti_api_check_buffers(tutti_comm *comm, enum tti_kind named, const struct tti_arguments *given,
+                                   struct tti_buffers *buffers)
+{
+    const struct form *form = &forms[given->kind];
+    bool at_root = given->root == comm->rank;
+    uint64_t all = 0, element = tutti_type_bytes(given->type), block = given->count * element;
+    TTI_TRY(tti_api_bytes(comm, named, given->count, element, (uint64_t)comm->size, &all));
+    struct tti_buffer in = {"in", given->in, form->in_blocks ? all : block, !form->in_at_root || at_root};
+    struct tti_buffer out = {"out", given->out, form->out_blocks ? all : block, !form->out_at_root || at_root};
+    TTI_TRY(tti_api_check_buffer(comm, named, &in));
+    TTI_TRY(tti_api_check_buffer(comm, named, &out));
+    bool in_place = is_in_place(comm, form, &in, &out);
+    TTI_TRY(tti_api_check_overlap(comm, named, &in, &out, in_place));
+    *buffers = (struct tti_buffers){in.used ? in.bytes : 0, out.used ? out.bytes : 0, in_place && given->count > 0};
+    return TUTTI_OK;
+}
+
+/* Checks the arguments and fills the comm's op from them. */
+static tutti_status prepare(tutti_comm *comm, const struct tti_arguments *given)
+{
+    enum tti_kind kind = given->kind;
+    if (kind == TTI_BARRIER) {
+        tti_op_fill(comm, kind, NULL, 0, NULL, 0, 0, given->type, -1);
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_api_check_type(comm, kind, given->type));
+    const struct form *form = &forms[kind];
+    if (form->in_at_root || form->out_at_root) TTI_TRY(tti_api_check_rank(comm, kind, "root", given->root));
+    struct tti_buffers buffers;
+    TTI_TRY(tti_api_check_buffers(comm, kind, given, &buffers));
+    struct tti_op *op = tti_op_fill(comm, kind, given->in, buffers.in_bytes, given->out, buffers.out_bytes,
+                                    given->count, given->type, given->root);
+    if (form->reduces) TTI_TRY(tti_api_set_reduction(op, kind, given->type, (tutti_reduction)given->reduction));
+    op->shape.in_place = kind == TTI_ALL_TO_ALL && buffers.in_place;
+    op->call.in_place = op->shape.in_place;
+    op->in_place = buffers.in_place && buffers.in_bytes > 0 && buffers.out_bytes > 0;
+    return TUTTI_OK;
+}
+
+static bool same_arguments(const struct tti_arguments *a, const struct tti_arguments *b)
+{
+    return a->kind == b->kind && a->in == b->in && a->out == b->out && a->count == b->count && a->type == b->type &&
+           a->reduction == b->reduction && a->root == b->root;
+}
+
+static void note(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    op->edition = ++comm->editions;
+    op->digest = tti_call_digest(&op->call);
+    comm->noted_file = comm->site_file;
+}
+
+/* The same call once more. What is said about it is rarely new, and is compared in the parts in which it was stored: a copy
+ * would have to wait until these stores are done, which come behind those of the operation before. */
+static void repeat(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    const struct tti_site *said = &comm->site, *known = &op->call.site;
+    tti_op_rewind(op);
+    op->deadline_ms = comm->next_deadline_ms;
+    bool unnamed = said->name[0] == '\0' && known->name[0] == '\0';
+    if (unnamed && said->line == known->line && comm->site_file == comm->noted_file) return;
+    op->call.site = *said;
+    note(op);
+}
+
+/* A call like the one before it, as in a loop, finds its op checked and filled. The arguments come by address: as a value
+ * they would be copied, with the same delay. */
+static tutti_status collective(tutti_comm *comm, const struct tti_arguments *given)
+{
+    TTI_TRY(tti_api_begin(comm, given->kind));
+    if (comm->repeats && same_arguments(given, &comm->checked)) {
+        repeat(&comm->op);
+    } else {
+        TTI_TRY(prepare(comm, given));
+        note(&comm->op);
+        comm->checked = *given;
+        comm->repeats = true;
+    }
+    return tti_api_run(&comm->op);
+}
+
+enum { NONE = -1 }; /* no reduction, or no root */
+
+/* Inlined, so that the arguments are stored once, where they are compared. */
+static inline tutti_status call(tutti_comm *comm, enum tti_kind kind, const void *in, void *out, size_t count,
+                                tutti_type type, int reduction, int root)
+{
+    return collective(
+        comm,
+        &(struct tti_arguments){
+            .kind = kind, .type = type, .reduction = reduction, .root = root, .in = in, .out = out, .count = count});
+}
+
+tutti_status tutti_barrier(tutti_comm *comm)
+{
+    return call(comm, TTI_BARRIER, NULL, NULL, 0, TUTTI_TYPE_COUNT, NONE, NONE);
+}
+
+tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                              tutti_reduction reduction)
+{
+    return call(comm, TTI_ALL_REDUCE, in, out, count, type, (int)reduction, NONE);
+}
+
+tutti_status tutti_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                          tutti_reduction reduction, int root)
+{
+    return call(comm, TTI_REDUCE, in, out, count, type, (int)reduction, root);
+}
+
+tutti_status tutti_broadcast(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
+{
+    return call(comm, TTI_BROADCAST, in, out, count, type, NONE, root);
+}
+
+tutti_status tutti_all_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
+{
+    return call(comm, TTI_ALL_GATHER, in, out, count, type, NONE, NONE);
+}
+
+tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
+{
+    return call(comm, TTI_GATHER, in, out, count, type, NONE, root);
+}
+
+tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root)
+{
+    return call(comm, TTI_SCATTER, in, out, count, type, NONE, root);
+}
+
+tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                  tutti_reduction reduction)
+{
+    return call(comm, TTI_REDUCE_SCATTER, in, out, count, type, (int)reduction, NONE);
+}
+
+tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type)
+{
+    return call(comm, TTI_ALL_TO_ALL, in, out, count, type, NONE, NONE);
+}
+
+tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                        tutti_reduction reduction)
+{
+    return call(comm, TTI_SCAN, in, out, count, type, (int)reduction, NONE);
+}
+
+tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                          tutti_reduction reduction)
+{
+    return call(comm, TTI_EXSCAN, in, out, count, type, (int)reduction, NONE);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the entry points of the library share: checking arguments before anything is published.
+ */
+#ifndef TTI_COLLECTIVE_API_H
+#define TTI_COLLECTIVE_API_H
+
+#include "collective/comm/comm.h"
+
+/* What a rank asks for when a comm of some ranks is made; all ranks learn whether they meant the same. */
+struct tti_split_call {
+    enum tti_kind kind;
+    int colour, key;
+    uint64_t digest; /* of what all ranks must give alike, */
+    char said[144];  /* and in words; "": nothing */
+};
+/* Collective over `comm`, which has begun a call. */
+tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, tutti_comm **made);
+
+/* Whether options may be used to join: numbers within their ranges, texts there, names known. */
+tutti_status tti_options_check(const tutti_options *options, tutti_error *error);
+
+/* Whether `comm` can start an operation; forgets the last error. */
+tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind);
+
+/* One buffer of a call, as it was given. `used`: this rank's is read or written. */
+struct tti_buffer {
+    const char *name; /* "in" */
+    const void *pointer;
+    uint64_t bytes;
+    bool used;
+};
+tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer);
+/* Two buffers must not overlap, except that `in_place` is a form the operation knows and these two are in it. */
+tutti_status tti_api_check_overlap(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *in,
+                                   const struct tti_buffer *out, bool in_place);
+tutti_status tti_api_check_type(tutti_comm *comm, enum tti_kind kind, tutti_type type);
+tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char *what, int rank);
+/* bytes = count * element * blocks, or ERR_COUNT. */
+tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,
+                           uint64_t *bytes);
+
+/* What a collective with equal counts is given, of a kind and type that were checked; `named`: what it is called in errors.
+ * Tells how many bytes of both buffers this rank uses, and whether they are in a form that the kind knows as in place. */
+struct tti_buffers {
+    uint64_t in_bytes, out_bytes;
+    bool in_place;
+};
+tutti_status tti_api_check_buffers(tutti_comm *comm, enum tti_kind named, const struct tti_arguments *given,
+                                   struct tti_buffers *buffers);
+
+tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind named, tutti_type type, tutti_reduction reduction);
+/* Runs it and forgets what was said about the next call. */
+tutti_status tti_api_run(struct tti_op *op);
+#endif

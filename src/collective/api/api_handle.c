@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What users do with handles of ops: waiting, testing, cancelling, dropping, starting again.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "collective/api/api.h"
+#include "collective/comm/stats.h"
+#include "collective/op/handle.h"
+#include "collective/op/queue_message.h"
+
+#define MS INT64_C(1000000)
+
+/* No comm keeps this error, so that tutti_explain cannot tell it. Said a few times only: somebody may poll. */
+static __attribute__((noinline)) tutti_status tell(const char *call, tutti_status status)
+{
+    enum { TOLD_MOST = 8 };
+    static atomic_int told;
+    if (status == TUTTI_ERR_HANDLE && atomic_fetch_add_explicit(&told, 1, memory_order_relaxed) < TOLD_MOST)
+        tti_log(TUTTI_ERROR, "%s: %s", call, tutti_status_text(status));
+    return status;
+}
+
+static tutti_status refuse_null(const char *what)
+{
+    tti_log(TUTTI_ERROR, "%s is NULL", what);
+    return TUTTI_ERR_ARGUMENT;
+}
+
+static inline tutti_status told(const char *call, tutti_status status)
+{
+    return status == TUTTI_OK ? TUTTI_OK : tell(call, status);
+}
+
+/* ---- For users ------------------------------------------------------------------------------------------------- */
+
+/* The end of a handle, or of one round of a persistent one: tells what the op ended with. An error that is there stays if that
+ * was success: it may be of a call that another thread makes, and is about to explain. */
+static tutti_status collect(struct tti_started *started, tutti_status status)
+{
+    tutti_comm *comm = started->comm;
+    if (status == TUTTI_IN_PROGRESS) {
+        tti_wait_looked();
+        return status;
+    }
+    bool alone = status == TUTTI_ERR_TRUNCATED || (status == TUTTI_ERR_CANCELLED && started->error == NULL);
+    if (alone && started->mail != NULL) { /* the comm is whole */
+        tti_mail_explain(comm, started->mail);
+    } else if (status != TUTTI_OK) {
+        tutti_error scant = {.status = status, .rank = comm->rank, .peer = -1};
+        snprintf(scant.text, sizeof scant.text, "it failed, and there is no memory to say more");
+        tti_comm_show(comm, started->error != NULL ? started->error : &scant);
+        if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->told, true, memory_order_relaxed);
+    }
+    if (!started->persistent) {
+        tti_started_free(started);
+        return status;
+    }
+    tti_free(started->error);
+    started->error = NULL;
+    atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
+    atomic_store_explicit(&started->out, false, memory_order_relaxed);
+    return status;
+}
+
+static int64_t after_ms(int64_t timeout_ms)
+{
+    return timeout_ms < 0 || timeout_ms > TTI_WEEK_MS ? INT64_MAX : tti_now_ns() + timeout_ms * MS;
+}
+
+tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
+{
+    struct tti_started *started;
+    TTI_TRY(told("tutti_wait", tti_handle_find(op, &started)));
+    if (atomic_load_explicit(&started->at_hand, memory_order_acquire)) {
+        if (tti_hand_wait(started) == TUTTI_OK) return TUTTI_OK;
+        TTI_TRY(tti_handle_find_queued(op, &started));
+    }
+    if (timeout_ms == 0) tti_queue_ask(started, false); /* there is no time to wait in */
+    return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
+}
+
+tutti_status tutti_wait(tutti_op op)
+{
+    return tutti_wait_for(op, -1);
+}
+
+tutti_status tutti_test(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(told("tutti_test", tti_handle_find_queued(op, &started)));
+    tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+    if (status == TUTTI_IN_PROGRESS) {
+        tti_queue_ask(started, false);
+        status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+    }
+    return collect(started, status);
+}
+
+/* The first of the ops that has ended; `count` when none has. Helps those that have not. */
+static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *index, bool look)
+{
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        if (ops[i].id == 0) continue;
+        struct tti_started *started;
+        *index = i;
+        TTI_TRY(told("tutti_wait_any", tti_handle_find_queued(ops[i], &started)));
+        if (started->persistent && !atomic_load_explicit(&started->out, memory_order_relaxed)) continue;
+        any = true;
+        if (atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
+            tti_queue_ask(started, look);
+        tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+        if (status != TUTTI_IN_PROGRESS) return collect(started, status);
+    }
+    *index = count;
+    return any ? TUTTI_IN_PROGRESS : TUTTI_OK;
+}
+
+tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index)
+{
+    if ((ops == NULL && count > 0) || index == NULL) return refuse_null("tutti_wait_any: `ops` or `index`");
+    int64_t until = after_ms(timeout_ms);
+    struct tti_wait wait;
+    tti_bell nobody = 0;
+    tti_wait_begin(&wait, false, MS);
+    for (;;) {
+        tutti_status status = look_for_any(ops, count, index, tti_wait_slow(&wait));
+        if (*index < count || status == TUTTI_OK) return status;
+        if (!tti_wait_pause(&wait, false)) tti_bell_sleep(&nobody, 0, MS / 10, false);
+        if (wait.now_ns >= until) return TUTTI_IN_PROGRESS;
+    }
+}
+
+tutti_status tutti_wait_all(const tutti_op *ops, size_t count)
+{
+    if (ops == NULL && count > 0) return refuse_null("tutti_wait_all: `ops`");
+    tutti_status first = TUTTI_OK;
+    for (size_t i = 0; i < count; i++) {
+        tutti_status status = ops[i].id == 0 ? TUTTI_OK : tutti_wait(ops[i]);
+        if (first == TUTTI_OK) first = status;
+    }
+    return first;
+}
+
+tutti_status tutti_cancel(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(tti_handle_find_queued(op, &started));
+    tutti_comm *comm = started->comm;
+    tti_lock(&comm->queue.lock); /* another thread may have waited for it, and its place be another op's by now */
+    bool there = atomic_load_explicit(&started->id, memory_order_relaxed) == op.id;
+    if (there) {
+        atomic_store_explicit(&started->cancelled, TTI_CANCEL, memory_order_seq_cst);
+        atomic_store_explicit(&comm->queue.cancels, true, memory_order_seq_cst);
+    }
+    tti_unlock(&comm->queue.lock);
+    if (!there) return TUTTI_ERR_HANDLE;
+    comm->provider->wake(comm); /* somebody may sleep while waiting for it */
+    tti_service_wake(comm, TTI_AT_ONCE);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_drop(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(told("tutti_drop", tti_handle_find_queued(op, &started)));
+    struct tti_queue *queue = &started->op.comm->queue;
+    tti_lock(&queue->lock);
+    bool queued = started->queued;
+    started->dropped = true;
+    atomic_fetch_add_explicit(&started->id, queued ? UINT64_C(1) << TTI_HANDLE_PLACE_BITS : 0, memory_order_release);
+    tti_unlock(&queue->lock);
+    if (!queued) tti_started_free(started);
+    return TUTTI_OK;
+}
+
+/* What was said when it was prepared still holds, unless something else is said now. */
+static void renew(struct tti_started *started)
+{
+    const tutti_comm *comm = started->op.comm;
+    if (comm->next_deadline_ms != 0) started->op.deadline_ms = comm->next_deadline_ms;
+    if (comm->site.line != 0 || comm->site.name[0] != '\0') *tti_started_site(started) = comm->site;
+    if (started->mail != NULL) return;
+    tti_op_rewind(&started->op);
+    started->op.edition = 0;
+}
+
+tutti_status tutti_start(tutti_op op)
+{
+    struct tti_started *started;
+    TTI_TRY(told("tutti_start", tti_handle_find_queued(op, &started)));
+    tutti_comm *comm = started->op.comm;
+    enum tti_kind kind = started->op.shape.kind;
+    TTI_TRY(tti_api_begin(comm, kind));
+    if (!started->persistent)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE, "start: this %s was not prepared; see tutti_prepared",
+                               tti_kind_name(kind));
+    if (atomic_load_explicit(&started->out, memory_order_relaxed))
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE,
+                               "start: this %s was started already; wait for it before it is started again",
+                               tti_kind_name(kind));
+    TTI_TRY(tti_queue_ready(comm, kind));
+    renew(started);
+    if (started->mail == NULL) tti_stats_count(comm, &started->op, true);
+    tti_queue_start(started);
+    tti_call_end(comm);
+    return TUTTI_OK;
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * send, recv, sendrecv and probe: checking arguments, posting, waiting. Groups are in api_group.c.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "collective/api/api_message.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/comm/trace.h"
+#include "collective/op/queue.h"
+#include "collective/op/queue_message.h"
+
+/* ---- Checks ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status check_tag(tutti_comm *comm, enum tti_kind kind, int tag, bool any)
+{
+    if (tag >= 0 || (any && tag == TUTTI_ANY_TAG)) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: tag %d is negative; tags are 0 or larger%s",
+                           tti_kind_name(kind), tag, any ? ", or TUTTI_ANY_TAG" : "");
+}
+
+static tutti_status check_buffer(tutti_comm *comm, enum tti_kind kind, struct tti_buffer *buffer, size_t count,
+                                 tutti_type type)
+{
+    TTI_TRY(tti_api_check_type(comm, kind, type));
+    TTI_TRY(tti_api_bytes(comm, kind, count, tutti_type_bytes(type), 1, &buffer->bytes));
+    return tti_api_check_buffer(comm, kind, buffer);
+}
+
+static tutti_status check_peer(tutti_comm *comm, enum tti_kind kind, const char *what, int peer)
+{
+    if (peer == TUTTI_NOBODY) return TUTTI_OK;
+    return tti_api_check_rank(comm, kind, kind == TTI_SENDRECV ? what : "peer", peer);
+}
+
+static tutti_status check_send(tutti_comm *comm, enum tti_kind kind, struct tti_buffer *buffer, size_t count,
+                               tutti_type type, int peer, int tag)
+{
+    TTI_TRY(check_buffer(comm, kind, buffer, count, type));
+    TTI_TRY(check_peer(comm, kind, "peer `to`", peer));
+    return check_tag(comm, kind, tag, false);
+}
+
+static tutti_status check_recv(tutti_comm *comm, enum tti_kind kind, struct tti_buffer *buffer, size_t count,
+                               tutti_type type, int peer, int tag)
+{
+    TTI_TRY(check_buffer(comm, kind, buffer, count, type));
+    if (peer != TUTTI_ANY_SOURCE) TTI_TRY(check_peer(comm, kind, "peer `from`", peer));
+    return check_tag(comm, kind, tag, true);
+}
+
+static void make_send(struct tti_parcel *parcel, tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type,
+                      int peer, int tag)
+{
+    parcel->sends = true;
+    parcel->send = (struct tti_send){
+        .letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag, .bytes = buffer->bytes},
+        .in = buffer->pointer};
+    parcel->received = NULL;
+    parcel->message = NULL;
+}
+
+static void make_recv(struct tti_parcel *parcel, tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type,
+                      int peer, int tag)
+{
+    parcel->sends = false;
+    parcel->recv = (struct tti_recv){
+        .letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag},
+        .out = (char *)(uintptr_t)buffer->pointer,
+        .capacity = buffer->bytes};
+    parcel->received = NULL;
+    parcel->message = NULL;
+}
+
+/* Into the group, or under way with a handle. */
+static tutti_status hand_on(struct tti_parcel *parcel, enum tti_kind kind)
+{
+    tutti_comm *comm = tti_letter_of(parcel)->comm;
+    parcel->site = comm->site;
+    return comm->group != NULL ? tti_group_add(comm, parcel) : tti_queue_mail(comm, kind, parcel, 1);
+}
+
+/* Whether a message may go without a letter: nobody but the caller uses the comm, and nobody wants to hear more of it. */
+static bool may_go_at_once(tutti_comm *comm)
+{
+    if (comm->group != NULL || comm->preparing || tti_traced(comm) || !tti_queue_is_idle(comm)) return false;
+    return comm->starting == NULL || (comm->queue.service != NULL && tti_started_reserve(comm));
+}
+
+static tutti_status end_at_once(tutti_comm *comm)
+{
+    if (comm->starting != NULL) comm->starting->id = tti_started_bare(comm);
+    tti_call_end(comm);
+    return TUTTI_OK;
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------------------------- */
+
+struct batch {
+    tutti_comm *comm;
+    enum tti_kind kind;
+    bool drives; /* others are in flight on this comm: takes them forward too */
+    struct tti_letter *const *letters;
+    int count, ended; /* all before this one */
+    int waiting_for;
+};
+
+static tutti_status batch_progress(void *object)
+{
+    struct batch *batch = object;
+    if (batch->drives) tti_queue_drive(batch->comm);
+    tti_messages_lock(batch->comm);
+    tutti_status status = tti_messages_progress(batch->comm);
+    while (batch->ended < batch->count && batch->letters[batch->ended]->status != TUTTI_IN_PROGRESS) batch->ended++;
+    bool all = batch->ended == batch->count;
+    if (!all) batch->waiting_for = batch->letters[batch->ended]->waiting_for;
+    tti_messages_unlock(batch->comm);
+    if (status != TUTTI_OK) return status;
+    return all ? TUTTI_OK : TUTTI_IN_PROGRESS;
+}
+
+static void batch_detail(void *object, char *text, size_t bytes)
+{
+    const struct batch *batch = object;
+    tti_letter_detail(batch->letters[batch->ended], batch->kind, text, bytes);
+}
+
+static bool batch_unmet(void *object, int *tag)
+{
+    const struct batch *batch = object;
+    bool unmet = batch->ended < batch->count;
+    tti_messages_lock(batch->comm);
+    if (unmet) *tag = batch->letters[batch->ended]->tag;
+    for (int i = batch->ended; i < batch->count; i++) unmet = unmet && tti_letter_is_unmet(batch->letters[i]);
+    tti_messages_unlock(batch->comm);
+    return unmet;
+}
+
+/* A message to or from the own rank that has found no partner when all are posted never will, while the rank waits. */
+static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters, int count)
+{
+    tti_messages_lock(comm);
+    for (int i = 0; i < count; i++) {
+        struct tti_letter *letter = letters[i];
+        bool own = letter->peer == comm->rank || (letter->peer == TUTTI_ANY_SOURCE && comm->size == 1);
+        if (own && letter->status == TUTTI_IN_PROGRESS) tti_letter_cancel(letter, true);
+        letter->asked = true;
+    }
+    tti_messages_unlock(comm);
+}
+
+/* Who takes others forward may find the comm broken there, and all letters ended with that. */
+static bool were_broken_off(const tutti_comm *comm, struct tti_letter *const *letters, int count)
+{
+    if (!tti_comm_is_broken(comm)) return false;
+    for (int i = 0; i < count; i++)
+        if (letters[i]->status != TUTTI_OK && letters[i]->status != TUTTI_ERR_TRUNCATED) return true;
+    return false;
+}
+
+tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
+                              int64_t deadline_ms)
+{
+    struct batch batch = {
+        .comm = comm, .kind = kind, .drives = comm->queue.held, .letters = letters, .count = count, .waiting_for = -1};
+    cancel_hopeless(comm, letters, count);
+    tutti_status status = tti_comm_poll(comm, batch_progress, &batch);
+    struct tti_waitable waitable = {.progress = batch_progress,
+                                    .object = &batch,
+                                    .waiting_for = &batch.waiting_for,
+                                    .site = &comm->site,
+                                    .kind = kind,
+                                    .detail = batch_detail,
+                                    .unmet = batch_unmet,
+                                    .deadline_ms = deadline_ms,
+                                    .drives = batch.drives};
+    if (status == TUTTI_IN_PROGRESS) status = tti_comm_wait(comm, &waitable);
+    if (status != TUTTI_OK) tti_messages_fail(comm, status);
+    return status == TUTTI_OK && batch.drives && were_broken_off(comm, letters, count) ? tti_comm_tell(comm, kind)
+                                                                                       : status;
+}
+
+static tutti_status hopeless(const struct tti_letter *letter, enum tti_kind kind)
+{
+    if (letter->is_send)
+        return tti_comm_refuse(letter->comm, kind, TUTTI_ERR_ARGUMENT,
+                               "send: %llu bytes to the own rank would wait for a receive that cannot start; use "
+                               "sendrecv or a group",
+                               (unsigned long long)letter->bytes);
+    char what[200];
+    tti_letter_describe(letter, what, sizeof what);
+    return tti_comm_refuse(letter->comm, kind, TUTTI_ERR_ARGUMENT,
+                           "%s: nothing of the kind was sent by the own rank, and nobody else could; it would wait for "
+                           "ever",
+                           what);
+}
+
+/* What a letter of a call of its own came to. */
+static tutti_status outcome(const struct tti_letter *letter, enum tti_kind kind)
+{
+    if (letter->status == TUTTI_ERR_CANCELLED) return hopeless(letter, kind);
+    if (letter->status == TUTTI_ERR_TRUNCATED) tti_recv_explain(TTI_RECV_OF(letter), kind, "");
+    tti_call_end(letter->comm);
+    return letter->status;
+}
+
+static tutti_status end(tutti_comm *comm, tutti_status status)
+{
+    tti_call_end(comm);
+    return status;
+}
+
+/* Another thread may end it, one that moves frames for another comm. */
+static tutti_status status_of(const struct tti_letter *letter)
+{
+    tti_messages_lock(letter->comm);
+    tutti_status status = letter->status;
+    tti_messages_unlock(letter->comm);
+    return status;
+}
+
+static bool take_back(struct tti_letter *letter)
+{
+    tti_messages_lock(letter->comm);
+    bool taken = tti_letter_cancel(letter, true);
+    tti_messages_unlock(letter->comm);
+    return taken;
+}
+
+static tutti_status end_letter(struct tti_letter *letter, enum tti_kind kind)
+{
+    tutti_comm *comm = letter->comm;
+    if (status_of(letter) == TUTTI_IN_PROGRESS) {
+        tutti_status status = tti_letters_wait(comm, kind, &letter, 1, comm->next_deadline_ms);
+        if (status != TUTTI_OK) return end(comm, status);
+    }
+    return letter->status == TUTTI_OK ? end(comm, TUTTI_OK) : outcome(letter, kind);
+}
+
+static tutti_status finish(struct tti_letter *letter, enum tti_kind kind)
+{
+    tutti_status status = end_letter(letter, kind);
+    tti_trace_message_end(letter->comm, kind, letter->peer, letter->bytes, status);
+    return status;
+}
+
+/* ---- For users ------------------------------------------------------------------------------------------------- */
+
+tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_SEND));
+    struct tti_buffer buffer = {"in", in, 0, true};
+    tutti_status status = check_send(comm, TTI_SEND, &buffer, count, type, peer, tag);
+    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    if (may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag)) return end_at_once(comm);
+    struct tti_parcel parcel;
+    make_send(&parcel, comm, &buffer, type, peer, tag);
+    if (comm->group != NULL || comm->starting != NULL) return hand_on(&parcel, TTI_SEND);
+    tti_queue_hold(comm);
+    tti_trace_message_begin(comm);
+    tutti_status posted = tti_send_post(&parcel.send);
+    return tti_queue_let_go(comm, posted < 0 ? end(comm, posted) : finish(&parcel.send.letter, TTI_SEND));
+}
+
+static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                            size_t *received, tutti_message *message)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_RECV));
+    struct tti_buffer buffer = {"out", out, 0, true};
+    tutti_status status = check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag);
+    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    struct tti_parcel parcel;
+    make_recv(&parcel, comm, &buffer, type, peer, tag);
+    if (may_go_at_once(comm) && tti_recv_at_once(&parcel.recv)) {
+        tti_recv_results(&parcel.recv, received, message);
+        return end_at_once(comm);
+    }
+    parcel.received = received;
+    parcel.message = message;
+    if (comm->group != NULL || comm->starting != NULL) return hand_on(&parcel, TTI_RECV);
+    tti_queue_hold(comm);
+    tti_trace_message_begin(comm);
+    tti_recv_post(&parcel.recv);
+    TTI_TRY(tti_queue_let_go(comm, finish(&parcel.recv.letter, TTI_RECV)));
+    tti_recv_results(&parcel.recv, received, message);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag, size_t *received)
+{
+    return receive(comm, out, count, type, peer, tag, received, NULL);
+}
+
+tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                tutti_message *message)
+{
+    return receive(comm, out, count, type, peer, tag, NULL, message);
+}
+
+static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
+{
+    tutti_comm *comm = send->letter.comm;
+    int64_t deadline_ms = comm->next_deadline_ms;
+    if (tti_send_post(send) < 0) return end(comm, send->letter.status);
+    tti_recv_post(recv);
+    struct tti_letter *letters[] = {&send->letter, &recv->letter};
+    tutti_status status = tti_letters_wait(comm, TTI_SENDRECV, letters, 2, deadline_ms);
+    if (status != TUTTI_OK) return end(comm, status);
+    status = outcome(&send->letter, TTI_SENDRECV);
+    return status != TUTTI_OK ? status : outcome(&recv->letter, TTI_SENDRECV);
+}
+
+static tutti_status hand_on_both(tutti_comm *comm, struct tti_parcel both[2])
+{
+    both[0].site = both[1].site = comm->site;
+    if (comm->group == NULL) return tti_queue_mail(comm, TTI_SENDRECV, both, 2);
+    TTI_TRY(tti_group_add(comm, &both[0]));
+    comm->site = both[1].site;
+    return tti_group_add(comm, &both[1]);
+}
+
+tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
+                            size_t out_count, int from, int out_tag, tutti_type type, size_t *received)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_SENDRECV));
+    struct tti_buffer input = {"in", in, 0, true}, output = {"out", out, 0, true};
+    tutti_status status = check_send(comm, TTI_SENDRECV, &input, in_count, type, to, in_tag);
+    if (status == TUTTI_OK) status = check_recv(comm, TTI_SENDRECV, &output, out_count, type, from, out_tag);
+    if (status == TUTTI_OK) status = tti_api_check_overlap(comm, TTI_SENDRECV, &input, &output, false);
+    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    struct tti_parcel both[2];
+    make_send(&both[0], comm, &input, type, to, in_tag);
+    make_recv(&both[1], comm, &output, type, from, out_tag);
+    both[1].received = received;
+    if (comm->group != NULL || comm->starting != NULL) return hand_on_both(comm, both);
+    struct tti_send *send = &both[0].send;
+    struct tti_recv *recv = &both[1].recv;
+    tti_queue_hold(comm);
+    tti_trace_message_begin(comm);
+    status = exchange(send, recv);
+    tti_trace_message_end(comm, TTI_SENDRECV, to, send->letter.bytes + recv->letter.bytes, status);
+    TTI_TRY(tti_queue_let_go(comm, status));
+    tti_recv_results(recv, received, NULL);
+    return TUTTI_OK;
+}
+
+/* ---- Probing --------------------------------------------------------------------------------------------------- */
+
+/* Of a rank that only looks, again and again: what a wait would look for from time to time. */
+static bool is_time_to_look(tutti_comm *comm)
+{
+    enum { LOOK_NS = 10000000 };
+    int64_t now = tti_now_ns();
+    if (now - comm->probed_ns < LOOK_NS) return false;
+    comm->probed_ns = now;
+    return true;
+}
+
+static tutti_status deserted(tutti_comm *comm, int peer)
+{
+    char who[32] = "all others have";
+    if (peer != TUTTI_ANY_SOURCE) snprintf(who, sizeof who, "rank %d has", peer);
+    tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_MISMATCH, "probe: nothing of the kind has come, and %s left", who);
+    comm->error.peer = peer == TUTTI_ANY_SOURCE ? -1 : peer;
+    return TUTTI_ERR_MISMATCH;
+}
+
+static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
+{
+    int peer = recv->letter.peer;
+    bool looks = is_time_to_look(comm);
+    bool alone = looks &&
+                 tti_messages_deserted(comm, peer); /* before looking: what they sent they sent before leaving */
+    tti_recv_post(recv);
+    tutti_status status = tti_messages_progress(comm);
+    if (status == TUTTI_OK && looks) status = tti_comm_health(comm, TTI_PROBE, !comm->all_threads);
+    if (status != TUTTI_OK) {
+        tti_messages_fail(comm, status);
+        return status;
+    }
+    if (!take_back(&recv->letter)) return TUTTI_OK;
+    return alone ? deserted(comm, peer) : TUTTI_IN_PROGRESS;
+}
+
+static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
+{
+    struct tti_recv recv = {.letter = {.comm = comm, .site = &comm->site, .peer = peer, .tag = tag}, .probes = true};
+    tutti_status status = TUTTI_OK;
+    tti_trace_message_begin(comm);
+    if (waits)
+        tti_recv_post(&recv);
+    else
+        status = look_once(comm, &recv);
+    if (status != TUTTI_OK) return end(comm, status);
+    TTI_TRY(finish(&recv.letter, TTI_PROBE));
+    tti_recv_results(&recv, NULL, message);
+    return TUTTI_OK;
+}
+
+static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_PROBE));
+    if (peer != TUTTI_ANY_SOURCE) TTI_TRY(tti_api_check_rank(comm, TTI_PROBE, "peer", peer));
+    TTI_TRY(check_tag(comm, TTI_PROBE, tag, true));
+    if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");
+    tti_queue_hold(comm);
+    return tti_queue_let_go(comm, find(comm, peer, tag, message, waits));
+}
+
+tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message)
+{
+    return probe(comm, peer, tag, message, true);
+}
+
+tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message)
+{
+    tutti_status status = probe(comm, peer, tag, message, false);
+    if (status == TUTTI_IN_PROGRESS) tti_wait_looked();
+    return status;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the entry points for messages share.
+ */
+#ifndef TTI_COLLECTIVE_API_MESSAGE_H
+#define TTI_COLLECTIVE_API_MESSAGE_H
+
+#include "collective/api/api.h"
+#include "collective/message/parcel.h"
+
+/* Waits until all have ended, or the comm has broken and nobody can touch their buffers any more. Statuses of single
+ * letters are the caller's to look at. */
+tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
+                              int64_t deadline_ms);
+
+/* Puts a copy of a checked message into the comm's group. */
+tutti_status tti_group_add(tutti_comm *comm, const struct tti_parcel *parcel);
+/* A message of the group was refused: so will be the group. Returns `status`. */
+tutti_status tti_group_spoil(tutti_comm *comm, tutti_status status);
+
+#endif

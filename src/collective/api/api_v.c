@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The collectives whose counts differ by rank. A rank's counts and offsets are shown in its own row of the comm's
+ * tables when its op begins; after the meeting all rows can be read.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "collective/api/api.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include <stdlib.h>
+
+struct v_call {
+    tutti_comm *comm;
+    enum tti_kind kind;
+    tutti_type type;
+    int root;
+    const void *in;
+    void *out;
+    uint64_t in_bytes, out_bytes; /* how far this rank's buffers reach */
+    bool in_place;
+};
+
+static uint64_t *row_of(const tutti_comm *comm, enum tti_given what)
+{
+    return comm->row + (size_t)what * (size_t)comm->size;
+}
+
+/* Checks counts and offsets of `buffer` and tells how many bytes it spans. Nothing is written yet: a rank that gives bad
+ * arguments must leave no trace. */
+static tutti_status measure(const struct v_call *call, const char *buffer, const size_t *counts, const size_t *offsets,
+                            uint64_t *bytes)
+{
+    tutti_comm *comm = call->comm;
+    if (counts == NULL)
+        return tti_comm_refuse(comm, call->kind, TUTTI_ERR_ARGUMENT, "%s: the counts of `%s` are NULL",
+                               tti_kind_name(call->kind), buffer);
+    uint64_t end = 0, packed = 0;
+    for (int i = 0; i < comm->size; i++) {
+        uint64_t offset = offsets != NULL ? offsets[i] : packed, last;
+        if (__builtin_add_overflow(offset, (uint64_t)counts[i], &last) ||
+            __builtin_add_overflow(packed, (uint64_t)counts[i], &packed))
+            last = UINT64_MAX;
+        if (last > end && counts[i] > 0) end = last;
+    }
+    return tti_api_bytes(comm, call->kind, end, tutti_type_bytes(call->type), 1, bytes);
+}
+
+struct block {
+    uint64_t begin, end;
+    int rank;
+};
+
+static int by_begin(const void *one, const void *other)
+{
+    uint64_t a = ((const struct block *)one)->begin, b = ((const struct block *)other)->begin;
+    return (a > b) - (a < b);
+}
+
+/* Of sorted blocks, the first that begins before the one in front of it has ended, or NULL. */
+static const struct block *overlapping(const struct block *blocks, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (blocks[i].begin < blocks[i - 1].end) return &blocks[i];
+    return NULL;
+}
+
+static bool in_order(const size_t *counts, const size_t *offsets, int size)
+{
+    uint64_t end = 0;
+    for (int i = 0; i < size; i++) {
+        if (counts[i] == 0) continue;
+        if (offsets[i] < end) return false;
+        end = offsets[i] + counts[i];
+    }
+    return true;
+}
+
+/* Ranks would race for what lies in two blocks of `out`. Mostly these come in rank order, which is soon seen; without the
+ * memory to sort them it is left to the caller. */
+static tutti_status check_apart(const struct v_call *call, const size_t *counts, const size_t *offsets)
+{
+    tutti_comm *comm = call->comm;
+    if (offsets == NULL || in_order(counts, offsets, comm->size)) return TUTTI_OK;
+    struct block *blocks = tti_malloc((size_t)comm->size, sizeof *blocks);
+    size_t used = 0;
+    for (int i = 0; i < comm->size && blocks != NULL; i++)
+        if (counts[i] > 0) blocks[used++] = (struct block){offsets[i], offsets[i] + counts[i], i};
+    if (used > 0) qsort(blocks, used, sizeof *blocks, by_begin);
+    const struct block *second = overlapping(blocks, used);
+    tutti_status status = TUTTI_OK;
+    if (second != NULL)
+        status = tti_comm_refuse(comm, call->kind, TUTTI_ERR_OVERLAP,
+                                 "%s: the blocks of ranks %d and %d overlap in `out`; give offsets that lie apart",
+                                 tti_kind_name(call->kind), second[-1].rank, second->rank);
+    tti_free(blocks);
+    return status;
+}
+
+/* The offsets follow the counts. */
+static void fill_row(const tutti_comm *comm, enum tti_given what, const size_t *counts, const size_t *offsets)
+{
+    uint64_t *count = row_of(comm, what), *offset = row_of(comm, what + 1), packed = 0;
+    for (int i = 0; i < comm->size; i++) {
+        count[i] = counts[i];
+        offset[i] = offsets != NULL ? offsets[i] : packed;
+        packed += counts[i];
+    }
+}
+
+static uint64_t own_offset(const tutti_comm *comm, const size_t *counts, const size_t *offsets)
+{
+    if (offsets != NULL) return offsets[comm->rank];
+    uint64_t packed = 0;
+    for (int i = 0; i < comm->rank; i++) packed += counts[i];
+    return packed;
+}
+
+/* Rows for counts, which many comms never need; ranks that share memory have their tables there. Without them this rank
+ * cannot take part, and the others would wait for it. */
+static tutti_status make_rows(tutti_comm *comm, enum tti_kind kind)
+{
+    size_t words = TTI_GIVEN * (size_t)comm->size;
+    if (comm->row == NULL) comm->row = tti_calloc(words, sizeof *comm->row);
+    if (comm->tables == NULL) comm->tables = tti_calloc(words, sizeof *comm->tables);
+    if (comm->row != NULL && comm->tables != NULL) return TUTTI_OK;
+    tutti_status status = tti_comm_break(comm, kind, TUTTI_ERR_MEMORY, comm->rank,
+                                         "rank %d has no memory for the counts of %s", comm->rank, tti_kind_name(kind));
+    tti_call_end(comm);
+    return status;
+}
+
+static tutti_status begin(const struct v_call *call)
+{
+    TTI_TRY(tti_api_begin(call->comm, call->kind));
+    TTI_TRY(make_rows(call->comm, call->kind));
+    TTI_TRY(tti_api_check_type(call->comm, call->kind, call->type));
+    return call->root < 0 && call->kind != TTI_GATHER_V && call->kind != TTI_SCATTER_V
+               ? TUTTI_OK
+               : tti_api_check_rank(call->comm, call->kind, "root", call->root);
+}
+
+static tutti_status check_buffers(struct v_call *call, bool in_used, bool out_used, bool in_place)
+{
+    call->in_place = in_place && in_used && out_used && call->in_bytes > 0;
+    struct tti_buffer in = {"in", call->in, call->in_bytes, in_used};
+    struct tti_buffer out = {"out", call->out, call->out_bytes, out_used};
+    TTI_TRY(tti_api_check_buffer(call->comm, call->kind, &in));
+    TTI_TRY(tti_api_check_buffer(call->comm, call->kind, &out));
+    return tti_api_check_overlap(call->comm, call->kind, &in, &out, in_place);
+}
+
+static struct tti_op *op_of(const struct v_call *call)
+{
+    struct tti_op *op = tti_op_fill(call->comm, call->kind, call->in, call->in_bytes, call->out, call->out_bytes, 0,
+                                    call->type, call->root);
+    op->shape.tables = call->comm->tables;
+    op->in_place = call->in_place;
+    return op;
+}
+
+static const void *advance(const void *pointer, uint64_t elements, tutti_type type)
+{
+    return (const void *)((uintptr_t)pointer + elements * tutti_type_bytes(type)); /* NULL too, where nothing is used */
+}
+
+tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                const size_t *offsets, tutti_type type)
+{
+    struct v_call call = {comm, TTI_ALL_GATHER_V, type, -1, in, out, 0, 0, false};
+    TTI_TRY(begin(&call));
+    TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
+    TTI_TRY(check_apart(&call, counts, offsets));
+    call.in_bytes = counts[comm->rank] * tutti_type_bytes(type);
+    bool in_place = in == advance(out, own_offset(comm, counts, offsets), type);
+    TTI_TRY(check_buffers(&call, true, true, in_place));
+    struct tti_op *op = op_of(&call);
+    tti_call_set_blocks(&op->call, counts, comm->size);
+    fill_row(comm, TTI_OUT_COUNTS, counts, offsets);
+    return tti_api_run(op);
+}
+
+tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts, tutti_type type,
+                                    tutti_reduction reduction)
+{
+    struct v_call call = {comm, TTI_REDUCE_SCATTER_V, type, -1, in, out, 0, 0, false};
+    TTI_TRY(begin(&call));
+    TTI_TRY(measure(&call, "in", counts, NULL, &call.in_bytes));
+    call.out_bytes = counts[comm->rank] * tutti_type_bytes(type);
+    bool in_place = out == advance(in, own_offset(comm, counts, NULL), type);
+    TTI_TRY(check_buffers(&call, true, true, in_place));
+    struct tti_op *op = op_of(&call);
+    TTI_TRY(tti_api_set_reduction(op, call.kind, type, reduction));
+    tti_call_set_blocks(&op->call, counts, comm->size);
+    fill_row(comm, TTI_IN_COUNTS, counts, NULL);
+    return tti_api_run(op);
+}
+
+tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
+                            const size_t *offsets, tutti_type type, int root)
+{
+    struct v_call call = {comm, TTI_GATHER_V, type, root, in, out, 0, 0, false};
+    TTI_TRY(begin(&call));
+    bool at_root = comm->rank == root, in_place = false;
+    if (at_root) {
+        TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
+        TTI_TRY(check_apart(&call, counts, offsets));
+        in_place = in == advance(out, own_offset(comm, counts, offsets), type);
+    }
+    TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.in_bytes));
+    TTI_TRY(check_buffers(&call, true, at_root, in_place));
+    struct tti_op *op = op_of(&call);
+    if (at_root) fill_row(comm, TTI_OUT_COUNTS, counts, offsets);
+    row_of(comm, TTI_IN_COUNTS)[0] = count;
+    return tti_api_run(op);
+}
+
+tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets, void *out,
+                             size_t count, tutti_type type, int root)
+{
+    struct v_call call = {comm, TTI_SCATTER_V, type, root, in, out, 0, 0, false};
+    TTI_TRY(begin(&call));
+    bool at_root = comm->rank == root, in_place = false;
+    if (at_root) {
+        TTI_TRY(measure(&call, "in", counts, offsets, &call.in_bytes));
+        in_place = out == advance(in, own_offset(comm, counts, offsets), type);
+    }
+    TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.out_bytes));
+    TTI_TRY(check_buffers(&call, at_root, true, in_place));
+    struct tti_op *op = op_of(&call);
+    if (at_root) fill_row(comm, TTI_IN_COUNTS, counts, offsets);
+    row_of(comm, TTI_OUT_COUNTS)[0] = count;
+    return tti_api_run(op);
+}
+
+tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts, const size_t *in_offsets,
+                                void *out, const size_t *out_counts, const size_t *out_offsets, tutti_type type)
+{
+    struct v_call call = {comm, TTI_ALL_TO_ALL_V, type, -1, in, out, 0, 0, false};
+    TTI_TRY(begin(&call));
+    TTI_TRY(measure(&call, "in", in_counts, in_offsets, &call.in_bytes));
+    TTI_TRY(measure(&call, "out", out_counts, out_offsets, &call.out_bytes));
+    TTI_TRY(check_apart(&call, out_counts, out_offsets));
+    TTI_TRY(check_buffers(&call, true, true, false));
+    struct tti_op *op = op_of(&call);
+    fill_row(comm, TTI_IN_COUNTS, in_counts, in_offsets);
+    fill_row(comm, TTI_OUT_COUNTS, out_counts, out_offsets);
+    return tti_api_run(op);
+}

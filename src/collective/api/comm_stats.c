@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a comm has done and holds, for tutti_comm_stats and tutti_comm_waits.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/status.h"
+#include "collective/comm/stats.h"
+#include "collective/comm/trace.h"
+#include "collective/message/message_parts.h"
+#include "collective/op/many.h"
+#include "collective/op/queue.h"
+#include "collective/op/queue_message.h"
+#include "collective/peers/net.h"
+#include <string.h>
+
+/* Much of it is built by whoever takes ops forward. */
+static uint64_t held_by(tutti_comm *comm)
+{
+    size_t n = (size_t)comm->size;
+    uint64_t bytes = sizeof *comm;
+    if (comm->row != NULL) bytes += TTI_GIVEN * n * sizeof *comm->row;
+    if (comm->counts.waited_for != NULL) bytes += n * sizeof *comm->counts.waited_for;
+    if (comm->sources != NULL) bytes += n * (sizeof *comm->sources + sizeof *comm->targets + sizeof *comm->factors);
+    if (comm->pack != NULL) bytes += TTI_PACK_BYTES;
+    if (comm->scratch != NULL) bytes += n * TTI_SCRATCH_BYTES;
+    for (int i = 0; i < TTI_KEPT_PLANS; i++) {
+        const struct tti_plan *plan = &comm->plans[i].plan;
+        bytes += plan->capacity * sizeof *plan->steps + plan->part_capacity * sizeof *plan->parts;
+    }
+    if (comm->trace != NULL)
+        bytes += sizeof *comm->trace + 2 * comm->trace->operations.room * sizeof(struct tti_trace_event);
+    const struct tti_lanes *lanes = comm->lanes;
+    if (lanes != NULL)
+        bytes += sizeof *lanes + lanes->temp_bytes + lanes->post_room * sizeof *lanes->posts +
+                 lanes->shipment_room * sizeof *lanes->shipments;
+    tti_lock(&comm->queue.lock);
+    for (const struct tti_started *op = comm->queue.all; op != NULL; op = op->sibling) bytes += sizeof *op;
+    tti_unlock(&comm->queue.lock);
+    return bytes;
+}
+
+/* What others change who take ops forward, and move messages. */
+static void look_inside(tutti_comm *comm, tutti_stats *stats)
+{
+    tti_queue_hold(comm);
+    stats->memory_bytes = held_by(comm);
+    tti_messages_lock(comm);
+    const struct tti_messages *messages = comm->messages;
+    stats->sent = messages->sent.count;
+    stats->sent_bytes = messages->sent.bytes;
+    stats->received = messages->received.count;
+    stats->received_bytes = messages->received.bytes;
+    tti_messages_unlock(comm);
+    tti_queue_let_go(comm, TUTTI_OK);
+}
+
+static tutti_status check(tutti_comm *comm)
+{
+    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (tti_comm_is_stillborn(comm)) return comm->error.status;
+    return comm->fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
+}
+
+static tutti_status refuse(tutti_comm *comm, const char *why)
+{
+    return tti_comm_refuse(comm, TTI_STATS, TUTTI_ERR_ARGUMENT, "statistics: %s", why);
+}
+
+tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
+{
+    TTI_TRY(check(comm));
+    if (stats == NULL) return refuse(comm, "`stats` is NULL");
+    if (stats->struct_size < offsetof(tutti_stats, operations))
+        return refuse(comm, "set struct_size to sizeof(tutti_stats) before the call");
+    const struct tti_counts *counts = &comm->counts;
+    tutti_stats now = {.operations = comm->called,
+                       .started = counts->started,
+                       .bytes = counts->bytes,
+                       .waits = atomic_load_explicit(&counts->waits, memory_order_relaxed),
+                       .waited_ns = atomic_load_explicit(&counts->waited_ns, memory_order_relaxed),
+                       .skew_max_ns = atomic_load_explicit(&counts->skew_most_ns, memory_order_relaxed),
+                       .shared_bytes = comm->area_bytes};
+    look_inside(comm, &now);
+    if (comm->called > 0)
+        now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)comm->called;
+    size_t bytes = now.struct_size = stats->struct_size;
+    if (bytes > sizeof now) {
+        memset((char *)stats + sizeof now, 0, bytes - sizeof now);
+        bytes = sizeof now;
+    }
+    memcpy(stats, &now, bytes);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns)
+{
+    TTI_TRY(check(comm));
+    if (waited_ns == NULL) return refuse(comm, "`waited_ns` is NULL");
+    struct tti_counts *counts = &comm->counts;
+    for (int rank = 0; rank < comm->size && counts->waited_for != NULL; rank++)
+        waited_ns[rank] = atomic_load_explicit(&counts->waited_for[rank], memory_order_relaxed);
+    if (counts->waited_for != NULL) return TUTTI_OK;
+    tti_lock(&counts->waits_lock);
+    for (int rank = 0; rank < comm->size; rank++)
+        waited_ns[rank] = (int64_t)(intptr_t)tti_table_get(&counts->waited_for_of, rank);
+    tti_unlock(&counts->waits_lock);
+    return TUTTI_OK;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A call: what a rank asked for, in the form that its peers can read, compare and name in an error.
+ */
+#ifndef TTI_COLLECTIVE_CALL_H
+#define TTI_COLLECTIVE_CALL_H
+
+#include "base/hash.h"
+#include "collective/plan/kind.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/tutti.h>
+
+/* Where a buffer lies, for other ranks. */
+enum tti_reach {
+    TTI_NOWHERE, /* not used in this call */
+    TTI_ARENA,   /* value is an offset in the arena of `process` */
+    TTI_PRIVATE  /* value is an address, good in the process with that pid only */
+};
+struct tti_place {
+    uint32_t reach;
+    int32_t process;
+    uint64_t value;
+};
+
+/* Who calls from where; the file's tail and the name are copied, since a peer cannot follow our pointers. */
+struct tti_site {
+    int32_t line;
+    char file[44];
+    char name[32];
+};
+
+enum { TTI_NO_REDUCTION = 255, TTI_CALL_DIGESTS = 6 };
+
+struct tti_call {
+    uint8_t kind;      /* enum tti_kind */
+    uint8_t type;      /* tutti_type; TUTTI_TYPE_COUNT: none */
+    uint8_t reduction; /* tutti_reduction for its name, or TTI_NO_REDUCTION */
+    uint8_t in_place;  /* for all_to_all, where it must hold on all ranks or on none */
+    int32_t root;      /* -1: none */
+    uint32_t reduction_signature;
+    uint32_t counts_signature;          /* of the counts that must be equal on all ranks */
+    uint64_t count;                     /* of all parts, where there are some */
+    double factor;                      /* this rank's, for a scaled sum */
+    uint32_t parts;                     /* pieces, or blocks whose counts all ranks give; 0: none */
+    uint16_t digests[TTI_CALL_DIGESTS]; /* of the parts' counts, an equal share of them each: to tell which differ */
+    struct tti_site site;
+};
+
+/* Of all that must be equal on all ranks. */
+uint64_t tti_call_digest(const struct tti_call *call);
+/* Chains a call onto the signature of all calls before it: a difference, once there, never goes away. The lowest bit is left
+ * clear for the "private" mark of the entry word. */
+static inline uint32_t tti_call_signature(uint32_t before, uint64_t digest)
+{
+    return (uint32_t)(tti_mix((uint64_t)before << 32 | before, digest) >> 32) & ~UINT32_C(1);
+}
+uint32_t tti_counts_signature(const size_t *counts, int size);
+/* Fills in all that depends on how many pieces there are, and on their counts. */
+void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_t count);
+/* The same for blocks, one of each rank. */
+void tti_call_set_blocks(struct tti_call *call, const size_t *counts, int size);
+
+/* " \"loss\" at train.c:12", or "" where the caller did not say. */
+void tti_site_describe(const struct tti_site *site, char *text, size_t bytes);
+
+/* "all_reduce(4 f32, sum) \"loss\" at train.c:12" */
+void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
+
+/* Whether what a rank gets of this call depends on what the peer gives. */
+bool tti_call_depends(const struct tti_call *call, int rank, int peer);
+
+/* "ranks differ at operation #7: rank 0 called barrier at a.c:10, but rank 1 called …" */
+void tti_call_differ(uint64_t sequence, int rank, const struct tti_call *call, int peer, const struct tti_call *other,
+                     char *text, size_t bytes);
+
+#endif

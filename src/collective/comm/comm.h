@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A comm: what its ranks share, and each rank's own side of it.
+ *
+ * Shared memory of a comm (its area), one post per rank. Everything in a post is written by its rank alone, except the
+ * bell. A rank takes part in operation s by writing its call into slot s % window and then the entry word: (s << 32 |
+ * signature | private mark). Invariant of the window: a rank writes slot s only when all ranks have entered operation
+ * s - window + 1, so that nobody can still need what the slot held; ranks may run ahead of each other by that much. A
+ * small window stays in the caches; ranks that share cores get a large one, so that a turn on a core lasts longer.
+ *
+ * A comm breaks once, for all: the first rank that finds an error stores it in the area; every other rank's operations
+ * end with the same error.
+ */
+#ifndef TTI_COLLECTIVE_COMM_H
+#define TTI_COLLECTIVE_COMM_H
+
+#include "base/list.h"
+#include "base/sim.h"
+#include "base/table.h"
+#include "base/wait.h"
+#include "collective/comm/call.h"
+#include "collective/comm/provider.h"
+#include "collective/plan/plan.h"
+#include "collective/reduce/reduce.h"
+#include "world/world.h"
+#include <stdatomic.h>
+
+enum { TTI_WINDOW = 8, TTI_WINDOW_CROWDED = 256 };
+#define TTI_WEEK_MS INT64_C(604800000)
+#define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
+
+/* What others need of a rank's call to move its data. */
+struct tti_met {
+    struct tti_place in, out;
+    uint32_t can_attach;
+};
+
+/* Small data, or where large data lie, are in the cache line of the entry word: often one line is all that crosses. */
+struct tti_slot {
+    _Alignas(64) _Atomic uint64_t entry;
+    union {
+        unsigned char payload[TTI_PAYLOAD_BYTES];
+        struct tti_met met;
+    };
+};
+
+/* More that is staged lies behind the slot, as far as there is room, else in the rank's grains, of which an operation takes
+ * one, two, four or eight: in one half of them, and the next operation in the other half, so that none waits for who is
+ * still in the one before. Operations of a size use so many places in turn that all have 8 KiB, two at least: data that are
+ * written and read again so soon are in the writer's first cache when they are read, and cross in less time. Behind data
+ * there is as much memory that nobody uses: who reads has the lines that follow fetched too, and must not take those that
+ * are being written. With more ranks than cores slots have room for everything, so that whoever is on a core can go on for
+ * long. */
+enum {
+    TTI_SLOT_ROOM = 256,
+    TTI_GRAIN_BYTES = 1024,
+    TTI_GRAIN_STRIDE = 2 * TTI_GRAIN_BYTES,
+    TTI_GRAINS = 16,
+    TTI_STAGES_BYTES = TTI_GRAINS * TTI_GRAIN_STRIDE
+};
+
+struct tti_post {
+    _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
+    _Atomic uint32_t left;                  /* TTI_STAYS…: whether more of it will come on the comm */
+    _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
+    _Alignas(64) tti_bell bell;
+    _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
+    /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_MAY_TURN: not in a blocking
+     * collective, so that its caller may still turn to something else first. */
+    _Atomic int32_t waiting_for;
+    /* A blocking call that has waited long, for who describes this rank: kind + 1 and whom it is for, + 2; 0: none. */
+    _Atomic int64_t waits_in;
+    /* In a message that has met nothing: number of the wait << 32 | rank + 1 of who is waited for; 0: in none. That number << 32 |
+     * the peer's, before whose wait all that it had sent was looked for. And the tag. */
+    _Atomic uint64_t asks, looked;
+    _Atomic int32_t unmet_tag;
+    /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
+    _Alignas(64) _Atomic uint64_t done;
+    _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
+};
+
+/* What a rank has started may still be under way when it starts nothing more; when it calls no more collectives, its messages
+ * may. */
+enum { TTI_STAYS, TTI_STARTS_NO_MORE, TTI_CALLS_NO_MORE, TTI_HAS_LEFT };
+enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
+enum { TTI_MAY_TURN = 1 << 30 };
+
+struct tti_area {
+    struct tti_grave grave;               /* of a comm that was split off: its sides that are not freed yet */
+    _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
+    _Alignas(64) _Atomic uint32_t sleepers;
+    _Atomic uint32_t full_fences;                        /* some rank cannot fence for others: see tti_fence_frequent */
+    _Alignas(64) _Atomic uint64_t cores[TTI_CORE_WORDS]; /* all that ranks may run on */
+    tutti_error failure;
+};
+
+enum tti_op_state { TTI_OP_QUEUED, TTI_OP_OPENING, TTI_OP_FAST, TTI_OP_MEETING, TTI_OP_RUNNING, TTI_OP_ENDED };
+
+/* One collective in progress on one rank. */
+struct tti_op {
+    tutti_comm *comm;
+    enum tti_op_state state;
+    struct tti_shape shape;
+    struct tti_call call;
+    uint64_t edition; /* of `call`: two of the comm's ops with the same one have the same call; 0: not known */
+    uint64_t digest;  /* of `call`, where its edition is known */
+    struct tti_reducer reducer;
+    const void *in;
+    void *out;
+    uint64_t in_bytes, out_bytes; /* of the buffers that this rank uses */
+    struct tti_many *many;        /* its pieces, and which of them it is at; NULL: it has none */
+    bool in_place;                /* this rank's buffers are in a form that the operation knows as in place */
+    bool entered;
+    bool any_private; /* some rank's buffers cannot be reached */
+    bool all_private; /* no rank's can, as far as seen */
+    const struct tti_plan *plan;
+    size_t step;      /* of the plan */
+    uint32_t rounds;  /* AGAINs so far */
+    uint32_t turn;    /* of the steps that one repeats: how often they were done, */
+    uint32_t numbers; /* how much larger what they publish is by now, */
+    uint64_t shift;   /* and how much further on they are in IN and OUT */
+    uint64_t done;    /* bytes of that step */
+    int part;         /* the rank whose part is looked at, counted from this one */
+    uint32_t grain;   /* the first in which it stages, */
+    uint32_t grains;  /* how many this rank writes from there on, */
+    bool in_grains;   /* and whether it does at all: else behind its slots */
+    int cursor;       /* others that this wait has seen, counted from the next rank */
+    uint64_t least;   /* the oldest operation that one of them is at */
+    bool blocked;     /* the window was found closed */
+    int waiting_for;  /* the rank an unfinished wait is for */
+    uint64_t awaited; /* what that rank's progress must reach */
+    int64_t deadline_ms;
+};
+
+/* What a long wait remembers of itself and of the rank it waits for. */
+struct tti_vigil {
+    int64_t since_ns; /* 0: not known yet */
+    int64_t looked_ns;
+    bool reported;
+    uint64_t peer_mark; /* what the awaited peer had published when it last moved */
+    int64_t peer_moved_ns;
+};
+
+/* Who has the right to take ops forward: see queue_hand.c. */
+enum { TTI_BUSY_NOBODY, TTI_BUSY_KEPT, TTI_BUSY_TAKEN, TTI_BUSY_ASKED };
+
+/* Ops that were started and have not ended, in order; see queue.c. */
+struct tti_started;
+struct tti_queue {
+    _Atomic uint32_t lock;    /* of first, last and free: held for a few instructions */
+    _Atomic uint32_t busy;    /* TTI_BUSY_…: who has it takes the ops forward */
+    _Atomic uint32_t inside;  /* the keeper, while the right is kept */
+    _Atomic uint32_t count;   /* ops in the queue and at hand */
+    _Atomic uint32_t starts;  /* ops so far, but those that are to be taken forward at once */
+    uint32_t seen_starts;     /* when the service thread last looked, */
+    bool left_alone;          /* and whether it left them alone then */
+    bool unhurried;           /* one that need not be taken forward at once was started since there were none */
+    _Atomic uintptr_t keeper; /* the thread, or 0: none yet */
+    _Atomic(struct tti_started *) at_hand; /* the one that is not in the queue, or NULL */
+    struct tti_started *spare;             /* a place for the next of these; of whoever has the right */
+    _Atomic uint32_t waiters;              /* threads that wait for an op while another is busy */
+    _Atomic uint32_t wanted;               /* threads that cannot go on without being busy: who only waits gives way */
+    tti_bell handover;
+    struct tti_started *first, **last;
+    bool held;                      /* by a blocking message, beside ops in flight */
+    struct tti_link mail;           /* messages in flight; of whoever is busy */
+    struct tti_link ended_mail;     /* those whose letters have all ended; under tti_messages_lock */
+    _Atomic uint32_t asks;          /* how often somebody began or ceased to ask for an op */
+    uint32_t told_asks;             /* up to here letters know of it */
+    _Atomic bool cancels;           /* a message in flight is to end */
+    int64_t mail_until_ns;          /* after a failure: how long their buffers are waited for */
+    struct tti_started *all, *free; /* places of this comm's handles, those given back, */
+    struct tti_started *own_free;   /* and those of them that who starts ops has taken for the next ones */
+    struct tti_service *service;    /* the service thread that knows this comm, or NULL */
+    tutti_comm *next_served;
+    tutti_error error;
+};
+
+/* For tutti_comm_stats; see stats.h. */
+struct tti_counts {
+    uint64_t bytes, started; /* the caller's */
+    _Atomic uint64_t waits;
+    _Atomic int64_t waited_ns, skew_ns, skew_most_ns;
+    _Atomic int64_t *waited_for;    /* (size) ns; NULL: there are many ranks */
+    _Atomic uint32_t waits_lock;    /* then of: */
+    struct tti_table waited_for_of; /* ns, in place of a pointer, of those that were waited for */
+};
+
+/* A plan and what it was built for. */
+struct tti_kept_plan {
+    struct tti_shape shape;
+    struct tti_plan plan;
+};
+enum { TTI_KEPT_PLANS = 8 };
+
+/* A collective's arguments, as they were given. Each in a word of its own: two that share one are compared at once, and
+ * such a load waits until both are stored, behind all that the operation before has stored. */
+struct tti_arguments {
+    enum tti_kind kind;
+    _Alignas(8) tutti_type type;
+    _Alignas(8) int reduction; /* -1: none */
+    _Alignas(8) int root;      /* likewise */
+    const void *in;
+    void *out;
+    size_t count;
+};
+
+struct tutti_comm {
+    const struct tti_provider_ops *provider;
+    struct tti_world *world;
+    int rank, size;
+    int job_rank; /* this rank's number in the world of all hosts */
+    bool is_world;
+    int *members;        /* the world's number of each rank; NULL: the comm of all */
+    int *job_ranks;      /* numbers in the world of all hosts, where `members` are those of one host's; or NULL */
+    unsigned fork_count; /* of the process when the comm was made */
+    _Atomic uint64_t allocations; /* by tutti_alloc, so far */
+    struct tti_area *area;
+    size_t area_bytes; /* of memory that the ranks share; 0: they share none */
+    bool owns_area;    /* of a comm that was split off: it lies in this process's arena, given by this rank */
+    struct tti_post *posts;
+    char *slots;                     /* struct tti_slot: `window` of each rank, */
+    size_t slot_stride;              /* one every so many bytes, */
+    size_t slot_room;                /* with room for so many behind it */
+    char *stages;                    /* TTI_STAGES_BYTES of each rank */
+    uint64_t stage_used[TTI_GRAINS]; /* by this rank's operation of that number; 0: by none */
+    struct tti_call *calls;          /* `window` of each rank; apart from the slots: peers read them for errors only */
+    uint64_t *shown;                 /* `window`: editions of the calls that this rank's slots hold */
+    uint64_t window;                 /* a power of two, the same on all ranks */
+    struct tti_lanes *lanes;         /* provider `host`: its dealings over the transport */
+    uint64_t asks;                   /* provider `shared`: as in this rank's post; without a rank between waits */
+    struct tti_local *local;         /* and with its host's ranks through memory; NULL: none */
+    int here;                        /* ranks of this comm on this host */
+    uint64_t *tables;                /* size rows of TTI_GIVEN * size, or this rank's alone */
+    size_t own_row;                  /* which of them is this rank's */
+    uint64_t *row; /* TTI_GIVEN * size: this rank's, as the call gave it; shown to the others when the op begins */
+    char *pack;    /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
+    struct tti_ferry ferry; /* of what is staged */
+    char *bounce;           /* size times bounce_bytes */
+    size_t bounce_bytes;
+    _Atomic uint64_t *channels; /* size * size: see message_routes.c */
+    struct tti_messages *messages;
+    struct tti_frames *frames; /* NULL: messages go through memory */
+    struct tti_group *group;   /* NULL: none has begun */
+    int64_t probed_ns;         /* when a probe that does not wait last looked whether the others live */
+    tutti_mesh *meshes;        /* that were made from it: their errors are told here */
+    bool of_mesh;              /* it belongs to one, which frees it */
+    bool of_main;              /* it is the world of a rank whose work runs: left when that returns */
+    tutti_tuning tuning;
+    bool shared_bells; /* ranks are in several processes */
+    bool all_threads;
+    bool can_attach;
+    bool crowded;      /* as far as this rank knows */
+    bool shares_parts; /* ranks share cores, as all know from the start: see Parts in executor.c */
+
+    uint64_t called;      /* operations so far, as the caller counts */
+    uint64_t sequence;    /* of the last operation that began */
+    uint32_t signature;   /* of all calls so far */
+    uint64_t all_entered; /* the last operation that all ranks are known to have entered */
+
+    struct tti_site site; /* about the next call */
+    const char *site_file;
+    const char *noted_file;   /* what it was when the op's site was noted */
+    uint64_t editions;        /* of calls, so far */
+    int64_t next_deadline_ms; /* 0: the comm's */
+    tutti_error error;        /* of the last call, by who makes calls */
+    tutti_error *sink;        /* where what goes wrong in an op is described: `error`, or the queue's */
+    _Atomic bool told;        /* the error that broke the comm was returned once */
+    _Atomic bool shows_ended; /* the last error is `ended`, and not `error` */
+    tutti_op *starting;       /* the next call starts its op and returns it here, instead of waiting for it */
+    bool preparing;           /* likewise, but does not start it yet */
+    struct tti_trace *trace;  /* NULL: not traced */
+    struct tti_counts counts;
+    struct tti_queue queue;
+    struct tti_op op;             /* of blocking calls */
+    struct tti_arguments checked; /* what op was last filled from, when `repeats` */
+    bool repeats;
+    struct tti_kept_plan plans[TTI_KEPT_PLANS]; /* of recent shapes, so that a loop builds its plans once */
+    const void **sources;                       /* size each: arguments of the kernels */
+    void **targets;
+    double *factors;
+    char *scratch;     /* ATTACH: pieces of others' inputs; size * TTI_SCRATCH_BYTES, or NULL */
+    tutti_error ended; /* of the last op that has failed, by whichever thread waited for it; under the queue's lock */
+};
+enum { TTI_SCRATCH_BYTES = 65536 };
+
+static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
+{
+    uint64_t index = (uint64_t)rank * comm->window + (sequence & (comm->window - 1));
+    return (struct tti_slot *)(void *)(comm->slots + index * comm->slot_stride);
+}
+
+static inline char *tti_stage_of(const struct tti_op *op, int rank)
+{
+    const tutti_comm *comm = op->comm;
+    if (!op->in_grains) return (char *)(tti_slot_of(comm, rank, comm->sequence) + 1);
+    return comm->stages + (size_t)rank * TTI_STAGES_BYTES + (size_t)op->grain * TTI_GRAIN_STRIDE;
+}
+
+static inline struct tti_call *tti_call_of(const tutti_comm *comm, int rank, uint64_t sequence)
+{
+    return &comm->calls[(uint64_t)rank * comm->window + (sequence & (comm->window - 1))];
+}
+
+/* A rank of this comm by its number in the world, and what the world knows of it. */
+static inline int tti_member(const tutti_comm *comm, int rank)
+{
+    return comm->members == NULL ? rank : comm->members[rank];
+}
+
+static inline int tti_job_rank_of(const tutti_comm *comm, int rank)
+{
+    return comm->job_ranks != NULL ? comm->job_ranks[rank] : tti_member(comm, rank);
+}
+
+/* "its rank 0 is rank 4 of the world, 1 is 6" for people who see numbers of this comm; "" where those are the world's. */
+void tti_comm_numbers(const tutti_comm *comm, int peer, char *text, size_t bytes);
+
+static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank)
+{
+    return &comm->world->segment->ranks[tti_member(comm, rank)];
+}
+
+/* Bytes of shared memory that a comm of `size` ranks needs. */
+size_t tti_area_bytes(int size, bool bounce);
+size_t tti_area_bytes_small(int size, bool bounce); /* of one that was split off */
+
+/* What a comm is made of: one rank's side of it. */
+struct tti_net;
+struct tti_local_setup;
+struct tti_comm_setup {
+    struct tti_world *world;  /* of this host; one reference of it is taken over on success */
+    int rank, size, here;     /* `here` of its ranks on this host */
+    const tutti_comm *parent; /* it is made from; NULL: it is the world */
+    int *members;             /* the world's numbers of its ranks; NULL: all, in order; taken over on success */
+    void *area;               /* memory that its ranks share, or: */
+    size_t area_bytes;
+    struct tti_net *net;                 /* what they exchange messages by, */
+    uint32_t id;                         /* and the comm's number there, the same on all its ranks */
+    const struct tti_local_setup *local; /* what those of one host share besides; NULL: nothing */
+};
+tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
+tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
+/* The comm of all ranks of a world of one host. */
+tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
+void tti_comm_destroy(tutti_comm *comm);
+/* tutti_leave; `ends`: so does the rank's work, and what it has split off and not freed will not be used any more. */
+tutti_status tti_leave(tutti_comm *comm, bool ends);
+/* It is freed: the meshes made from it do without (mesh.c). */
+void tti_mesh_forget(tutti_comm *comm);
+/* A comm that only carries an error, for a join that failed. NULL when memory ran out. */
+tutti_comm *tti_comm_stillborn(const tutti_error *error);
+static inline bool tti_comm_is_stillborn(const tutti_comm *comm)
+{
+    return comm->world == NULL;
+}
+
+/* Errors of this call alone: the comm stays usable. Fills in rank, operation and sequence. */
+tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Why a message or an op has failed: this may be told to one thread while another makes a call. */
+void tti_comm_show(tutti_comm *comm, const tutti_error *error);
+tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Breaks the comm for all ranks, or takes over the error that already broke it. `peer`: whom it is about, or -1. */
+tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,
+                            ...) __attribute__((format(printf, 5, 6)));
+/* The same by who moves frames, maybe for another comm: who uses this one takes the error over (tti_comm_health). */
+tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer,
+                                  const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* The same for what whoever moves frames has found or heard, of which nobody is told. False: it is broken already. */
+bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error);
+static inline bool tti_comm_is_broken(const tutti_comm *comm)
+{
+    return atomic_load_explicit(&comm->area->broken, memory_order_seq_cst) != TTI_WHOLE;
+}
+
+/* The error that broke the comm, told to the caller. */
+tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind);
+
+/* Adds the cores that this thread may run on to those of the comm's ranks. */
+void tti_comm_show_cores(tutti_comm *comm);
+
+/* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
+void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone);
+static inline void tti_comm_ring(tutti_comm *comm, bool everyone)
+{
+    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
+    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) != 0) tti_comm_ring_sleepers(comm, everyone);
+}
+/* Wakes one rank, should it sleep, whatever it waits for. */
+void tti_comm_wake(tutti_comm *comm, int rank);
+
+/* Looks whether the comm broke or a rank of it was lost; `look`: ask the system too. TUTTI_OK if all is well. */
+tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look);
+
+/* Buffers of a failed call that a peer may still use: never handed out again, and the error says so. */
+void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const void *in, const void *out);
+
+/* Something that makes progress without blocking, and whom it waits for when it cannot. */
+struct tti_waitable {
+    tutti_status (*progress)(void *object);
+    void *object;
+    const int *waiting_for;  /* rank, or -1 for anyone */
+    const uint64_t *awaited; /* what its progress, and the other ranks', must reach; NULL for messages */
+    const struct tti_site *site;
+    enum tti_kind kind;
+    void (*detail)(void *object, char *text, size_t bytes); /* of messages, for words: " with tag 3" */
+    /* Of messages: whether none of them has found its other side, and all that can be said of them before was; the tag of the
+     * one that is waited for. NULL: not known. */
+    bool (*unmet)(void *object, int *tag);
+    int64_t deadline_ms;
+    bool drives;  /* progress takes other ops forward too: anyone may have to wake it */
+    bool started; /* its caller may do something else meanwhile */
+    struct tti_vigil *vigil;
+};
+
+/* Whether a blocking call of messages, with nothing else in flight, waits for this peer and has met nothing of it, all that has
+ * come being looked at. */
+static inline bool tti_is_unmet(const struct tti_waitable *waitable, int peer, int *tag)
+{
+    if (waitable->unmet == NULL || waitable->started || waitable->drives) return false;
+    return waitable->progress(waitable->object) == TUTTI_IN_PROGRESS && *waitable->waiting_for == peer &&
+           waitable->unmet(waitable->object, tag);
+}
+
+/* Before a wait: what ranks that run exchange is there within a few polls, which need no more than to look. */
+static inline tutti_status tti_comm_poll(const tutti_comm *comm, tutti_status (*progress)(void *object), void *object)
+{
+    enum { BARE_POLLS = 32 };
+    int polls = comm->crowded || comm->trace != NULL || tti_sim != NULL ? 1 : BARE_POLLS;
+    tutti_status status;
+    do status = progress(object);
+    while (status == TUTTI_IN_PROGRESS && --polls > 0 && !tti_comm_is_broken(comm));
+    return status;
+}
+
+/* Polls until progress() returns something else than IN_PROGRESS, the comm breaks, or the deadline passes. */
+tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable);
+/* The same for at most until `until_ns`: IN_PROGRESS then. */
+tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *waitable, int64_t until_ns);
+/* What a wait looks for from time to time, once: deaths, ranks that left, deadlines, stalls. */
+tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns);
+
+/* Where this rank's buffer lies for others, and where another's lies for us (NULL: cannot be reached). */
+struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes);
+char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place);
+/* Reads another process's private memory, or writes to it: by its number, 0 or an errno; */
+int tti_attach(int pid, uint64_t address, char *here, size_t bytes, bool writes);
+/* of a rank of the comm, which is broken if that fails. */
+tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
+                             void *target, size_t bytes);
+tutti_status tti_place_store(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
+                             const void *source, size_t bytes);
+
+/* One collective from start to end (op.c). The op's shape, call, reducer and buffers are set. */
+tutti_status tti_op_run(struct tti_op *op);
+/* Its parts. Begin numbers it and shows its counts; open goes as far as that moves little. */
+void tti_op_begin(struct tti_op *op, const uint64_t *row);
+tutti_status tti_op_open(struct tti_op *op);
+tutti_status tti_op_progress(void *op);
+/* For one that has ended, to run once more as the same call. */
+void tti_op_rewind(struct tti_op *op);
+
+/* The comm's op, emptied and filled with what every collective has. */
+struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in, uint64_t in_bytes, void *out,
+                           uint64_t out_bytes, uint64_t count, tutti_type type, int root);
+/* A call has ended; and one that was refused, which says nothing about a comm that may have just broken. */
+void tti_call_end(tutti_comm *comm);
+void tti_call_forget(tutti_comm *comm);
+
+/* Puts what follows from the last-level cache in place of zeros: what does not fit into it is better written past it. */
+void tti_tuning_complete(tutti_tuning *tuning);
+
+/* Counts forks: the child's comms answer with ERR_FORKED. */
+extern atomic_uint tti_forks;
+static inline unsigned tti_fork_count(void)
+{
+    return atomic_load_explicit(&tti_forks, memory_order_relaxed);
+}
+
+#endif

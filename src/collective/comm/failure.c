@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How an operation fails: for this rank alone (refused), or for all (broken).
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "collective/comm/comm.h"
+#include <stdarg.h>
+#include <string.h>
+
+#define ADOPT_NS INT64_C(100000000)
+
+static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, enum tti_kind kind, tutti_status status,
+                 int peer)
+{
+    memset(error, 0, sizeof *error);
+    error->status = status;
+    error->rank = comm->rank;
+    error->peer = peer;
+    error->sequence = kind < TTI_LEAVE ? sequence : 0;
+    snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
+}
+
+void tti_comm_show(tutti_comm *comm, const tutti_error *error)
+{
+    tti_lock(&comm->queue.lock);
+    comm->ended = *error;
+    tti_unlock(&comm->queue.lock);
+    atomic_store_explicit(&comm->shows_ended, true, memory_order_release);
+}
+
+tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+{
+    tutti_error error;
+    fill(comm, &error, 0, kind, status, -1);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, sizeof error.text, format, arguments);
+    va_end(arguments);
+    tti_comm_show(comm, &error);
+    return status;
+}
+
+/* Where in the program the call is that cannot be meant. */
+static void add_site(tutti_comm *comm)
+{
+    char site[112];
+    size_t length = strlen(comm->error.text);
+    if (comm->site.line <= 0 || strcmp(tutti_status_group(comm->error.status), "argument") != 0) return;
+    tti_site_describe(&comm->site, site, sizeof site);
+    snprintf(comm->error.text + length, sizeof comm->error.text - length, " (the call%s)", site);
+}
+
+tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+{
+    fill(comm, &comm->error, 0, kind, status, -1);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
+    va_end(arguments);
+    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
+    if (kind == TTI_ALLOC || kind == TTI_FREE || kind == TTI_STATS) return status; /* no call of these has a site */
+    add_site(comm);
+    tti_call_forget(comm); /* what was said about this call must not stick */
+    return status;
+}
+
+static bool is_of_this_process(const tutti_comm *comm, int peer)
+{
+    int64_t each = comm->world->options.ranks; /* threads of a process */
+    if (comm->lanes == NULL) return tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
+    return tti_member(comm, peer) / each == comm->job_rank / each;
+}
+
+/* Whom it is about is the cause, also of what this process may end with now. */
+static void note_cause(const tutti_comm *comm, int peer)
+{
+    if (peer >= 0 && tti_sim == NULL && !is_of_this_process(comm, peer)) tti_world_follow(comm->world);
+}
+
+/* The error that broke the comm, as this rank tells it: the same status, peer and words on every rank, about this
+ * rank's own operation. */
+static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t sequence, tutti_error *error)
+{
+    /* the one who breaks copies one sentence, no more; unless it is killed right there */
+    int64_t give_up = tti_now_ns() + ADOPT_NS;
+    while (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) {
+        if (tti_now_ns() > give_up) {
+            fill(comm, error, sequence, kind, TUTTI_ERR_PEER_LOST, -1);
+            snprintf(error->text, sizeof error->text, "a rank died while it reported an error");
+            return error->status;
+        }
+        tti_wait_turn();
+    }
+    const tutti_error *failure = &comm->area->failure;
+    fill(comm, error, sequence, kind, failure->status, failure->peer);
+    memcpy(error->text, failure->text, sizeof error->text);
+    note_cause(comm, failure->peer);
+    return error->status;
+}
+
+tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
+{
+    return adopt(comm, kind, 0, &comm->error);
+}
+
+bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error)
+{
+    uint32_t whole = TTI_WHOLE;
+    if (!atomic_compare_exchange_strong_explicit(&comm->area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
+                                                 memory_order_seq_cst))
+        return false;
+    comm->area->failure = *error;
+    atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
+    return true;
+}
+
+/* False: it is broken already. */
+static bool break_with(tutti_comm *comm, const tutti_error *error)
+{
+    if (!tti_comm_store_failure(comm, error)) return false;
+    comm->provider->spread(comm);
+    note_cause(comm, error->peer);
+    tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error->text);
+    return true;
+}
+
+tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,
+                            ...)
+{
+    tutti_error error;
+    fill(comm, &error, comm->sequence, kind, status, peer);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, sizeof error.text, format, arguments);
+    va_end(arguments);
+    if (!break_with(comm, &error)) return adopt(comm, kind, comm->sequence, comm->sink);
+    *comm->sink = error;
+    return status;
+}
+
+tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer,
+                                  const char *format, ...)
+{
+    tutti_error error;
+    fill(comm, &error, 0, kind, status, peer);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, sizeof error.text, format, arguments);
+    va_end(arguments);
+    break_with(comm, &error);
+    return status;
+}
+
+static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
+{
+    char doing[192], who[160];
+    comm->provider->describe(comm, lost, doing, sizeof doing);
+    comm->provider->identify(comm, lost, who, sizeof who);
+    return tti_comm_break(comm, kind, TUTTI_ERR_PEER_LOST, lost,
+                          "rank %d died or ended without leaving (%s); %s; look at its output, then start the job "
+                          "again",
+                          lost, who, doing);
+}
+
+tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
+{
+    if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE)
+        return adopt(comm, kind, comm->sequence, comm->sink);
+    int lost = comm->provider->find_lost(comm, look);
+    return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
+}
+
+void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const void *in, const void *out)
+{
+    tti_arena_quarantine(&comm->world->arena, in);
+    tti_arena_quarantine(&comm->world->arena, out);
+    size_t length = strlen(comm->sink->text);
+    snprintf(comm->sink->text + length, sizeof comm->sink->text - length,
+             "; rank %d may still use this call's buffers: do not reuse them", peer);
+    tti_log(TUTTI_WARN, "rank %d: rank %d did not leave %s: its buffers stay quarantined", comm->rank, peer,
+            tti_kind_name(kind));
+}
+
+static bool has_numbers_of_its_own(const tutti_comm *comm)
+{
+    for (int rank = 0; rank < comm->size; rank++)
+        if (tti_job_rank_of(comm, rank) != rank) return true;
+    return false;
+}
+
+/* All of a small comm; of a large one this rank and whom it is about. */
+void tti_comm_numbers(const tutti_comm *comm, int peer, char *text, size_t bytes)
+{
+    enum { SHOWN = 8 };
+    bool all = comm->size <= SHOWN, first = true;
+    size_t used = 0;
+    text[0] = '\0';
+    if (!has_numbers_of_its_own(comm)) return;
+    for (int rank = 0; rank < comm->size && used < bytes; rank++) {
+        if (!all && rank != comm->rank && rank != peer) continue;
+        used += (size_t)snprintf(text + used, bytes - used,
+                                 first ? "its rank %d is rank %d of the world" : ", %d is %d", rank,
+                                 tti_job_rank_of(comm, rank));
+        first = false;
+    }
+}
+
+/* ---- For users ------------------------------------------------------------------------------------------------- */
+
+const tutti_error *tutti_comm_error(const tutti_comm *comm)
+{
+    if (comm == NULL) return NULL;
+    bool ended = atomic_load_explicit(&comm->shows_ended, memory_order_acquire);
+    const tutti_error *error = ended ? &comm->ended : &comm->error;
+    return error->status != TUTTI_OK ? error : NULL;
+}
+
+int tutti_explain(const tutti_comm *comm, FILE *stream)
+{
+    if (comm == NULL) {
+        fprintf(stream, "tutti: there is no comm: joining failed for lack of memory, it was left already, or this rank "
+                        "is in none\n");
+        return 1;
+    }
+    const tutti_error *error = tutti_comm_error(comm);
+    if (error == NULL) return 0;
+    char number[32] = "";
+    if (error->sequence > 0) snprintf(number, sizeof number, " #%llu", (unsigned long long)error->sequence);
+    fprintf(stream, "tutti: rank %d: %s%s: %s\n  %s\n", error->rank, error->operation, number,
+            tutti_status_name(error->status), error->text);
+    char numbers[200] = "";
+    if (comm->world != NULL) tti_comm_numbers(comm, error->peer, numbers, sizeof numbers);
+    if (numbers[0] != '\0') fprintf(stream, "  in a comm of %d: %s\n", comm->size, numbers);
+    return 1;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a call is told beforehand, and the op that it fills.
+ */
+#include "collective/comm/comm.h"
+
+void tti_op_rewind(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    op->state = TTI_OP_OPENING;
+    op->entered = op->any_private = op->blocked = false;
+    op->step = 0;
+    op->done = 0;
+    op->cursor = 0;
+    op->waiting_for = comm->rank + 1 < comm->size ? comm->rank + 1 : 0;
+}
+
+/* What changes from call to call, whatever its arguments. */
+static void renew(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    tti_op_rewind(op);
+    op->deadline_ms = comm->next_deadline_ms;
+    op->call.site = comm->site;
+    op->edition = 0;
+}
+
+struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in, uint64_t in_bytes, void *out,
+                           uint64_t out_bytes, uint64_t count, tutti_type type, int root)
+{
+    struct tti_op *op = &comm->op;
+    op->comm = comm;
+    op->in = in;
+    op->out = out;
+    op->in_bytes = in_bytes;
+    op->out_bytes = out_bytes;
+    op->many = NULL;
+    op->reducer.code = TUTTI_SUM;
+    op->shape = (struct tti_shape){.kind = kind,
+                                   .rank = comm->rank,
+                                   .size = comm->size,
+                                   .root = root,
+                                   .element = type < TUTTI_TYPE_COUNT ? tutti_type_bytes(type) : 1,
+                                   .count = count,
+                                   .bounce_bytes = comm->bounce_bytes,
+                                   .tuning = &comm->tuning};
+    struct tti_call *call = &op->call;
+    call->kind = (uint8_t)kind;
+    call->type = (uint8_t)type;
+    call->reduction = TTI_NO_REDUCTION;
+    call->in_place = 0;
+    call->root = root;
+    call->reduction_signature = call->counts_signature = call->parts = 0;
+    call->count = count;
+    call->factor = 0;
+    comm->repeats = false;
+    op->in_place = false;
+    renew(op);
+    return op;
+}
+
+void tti_call_forget(tutti_comm *comm)
+{
+    comm->next_deadline_ms = 0;
+    comm->preparing = false;
+    comm->site.line = 0;
+    comm->site.name[0] = '\0';
+}
+
+void tti_call_end(tutti_comm *comm)
+{
+    tti_call_forget(comm);
+    if (comm->error.status == TUTTI_OK) return;
+    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
+    if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->told, true, memory_order_relaxed);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counting what a comm does. A wait costs nothing for it until it is so long that the waiting code has read the clock.
+ */
+#ifndef TTI_COLLECTIVE_STATS_H
+#define TTI_COLLECTIVE_STATS_H
+
+#include "collective/comm/comm.h"
+
+bool tti_stats_create(tutti_comm *comm); /* false: no memory */
+void tti_stats_free(tutti_comm *comm);
+
+/* A call that runs an op, or starts it. */
+static inline void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts)
+{
+    comm->called++;
+    comm->counts.bytes += op->in_bytes + op->out_bytes;
+    comm->counts.started += starts;
+}
+
+/* Part of a wait, for a rank or (-1) for anyone. */
+void tti_stats_waited(tutti_comm *comm, int peer, int64_t ns);
+/* The end of a wait that was timed, and how much of it was for ranks that had not come yet. */
+void tti_stats_wait_ended(tutti_comm *comm, int64_t skew_ns);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that share memory and differ, in their calls or in the counts of a v-form: what all of them are told.
+ */
+#include "base/log.h"
+#include "collective/comm/comm.h"
+#include "collective/engine/executor.h"
+
+/* The first that is known, up to the one that this rank is at; 0: none is. */
+static uint64_t first_difference(const tutti_comm *comm, int peer)
+{
+    for (uint64_t back = comm->window; back-- > 0;)
+        if (comm->sequence > back && tti_calls_differ(comm, peer, comm->sequence - back)) return comm->sequence - back;
+    return 0;
+}
+
+/* `call`: the one that this rank is at. */
+static void describe_difference(const tutti_comm *comm, uint64_t first, int peer, const struct tti_call *call,
+                                char *text, size_t bytes)
+{
+    struct tti_call ours = first == comm->sequence ? *call : *tti_call_of(comm, comm->rank, first);
+    struct tti_call theirs = *tti_call_of(comm, peer, first);
+    tti_call_differ(first, comm->rank, &ours, peer, &theirs, text, bytes);
+}
+
+tutti_status tti_op_mismatch(struct tti_op *op, int peer)
+{
+    char text[640];
+    uint64_t first = first_difference(op->comm, peer);
+    describe_difference(op->comm, first == 0 ? op->comm->sequence : first, peer, &op->call, text, sizeof text);
+    return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer, "%s", text);
+}
+
+void tti_leave_compare(const tutti_comm *comm, const struct tti_call *call)
+{
+    char text[640];
+    atomic_thread_fence(memory_order_seq_cst); /* of two that leave at the same time one sees the other */
+    for (int peer = 0; peer < comm->size; peer++) {
+        uint64_t first = first_difference(comm, peer);
+        bool left = atomic_load_explicit(&comm->posts[peer].left, memory_order_acquire) >= TTI_CALLS_NO_MORE;
+        if (first == 0 || !left) continue; /* one that stays gets an error */
+        describe_difference(comm, first, peer, call, text, sizeof text);
+        tti_log(TUTTI_WARN, "rank %d leaves a comm whose %s", comm->rank, text);
+        return;
+    }
+}
+
+static tutti_status counts_differ(struct tti_op *op, int from, uint64_t sent, int to, uint64_t received)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_call sender = *tti_call_of(comm, from, comm->sequence),
+                    receiver = *tti_call_of(comm, to, comm->sequence);
+    char sender_site[112], receiver_site[112];
+    tti_site_describe(&sender.site, sender_site, sizeof sender_site);
+    tti_site_describe(&receiver.site, receiver_site, sizeof receiver_site);
+    return tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, from == comm->rank ? to : from,
+                          "counts differ in %s #%llu: rank %d%s sends %llu elements to rank %d%s, which receives %llu",
+                          tti_kind_name(op->shape.kind), (unsigned long long)comm->sequence, from, sender_site,
+                          (unsigned long long)sent, to, receiver_site, (unsigned long long)received);
+}
+
+tutti_status tti_op_check_counts(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    const struct tti_shape *shape = &op->shape;
+    int me = comm->rank, root = shape->root;
+    for (int peer = 0; peer < shape->size; peer++) {
+        uint64_t sent = 0, received = 0;
+        int from = peer, to = me;
+        if (shape->kind == TTI_ALL_TO_ALL_V) {
+            sent = tti_given_by(shape, peer, TTI_IN_COUNTS, me);
+            received = tti_given_by(shape, me, TTI_OUT_COUNTS, peer);
+        } else if (shape->kind == TTI_GATHER_V) {
+            sent = tti_given_by(shape, peer, TTI_IN_COUNTS, 0);
+            received = tti_given_by(shape, root, TTI_OUT_COUNTS, peer);
+            to = root;
+        } else if (shape->kind == TTI_SCATTER_V) {
+            sent = tti_given_by(shape, root, TTI_IN_COUNTS, peer);
+            received = tti_given_by(shape, peer, TTI_OUT_COUNTS, 0);
+            from = root;
+            to = peer;
+        }
+        if (sent != received) return counts_differ(op, from, sent, to, received);
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages between two ranks of a comm. Any number of sends and receives can be posted; nothing here blocks, except
+ * where it says so. Calls on one comm come from one thread at a time.
+ *
+ * Matching: a message is received by the first receive, in the order of posting, whose source and tag fit it; a receive
+ * gets the first message that fits it, in the order in which its sender sent them. Receives from any source take the
+ * senders in turn.
+ *
+ * A letter ends exactly once: its status goes from IN_PROGRESS to OK or an error, and its buffer is the owner's again.
+ */
+#ifndef TTI_COLLECTIVE_MESSAGE_H
+#define TTI_COLLECTIVE_MESSAGE_H
+
+#include "base/list.h"
+#include "collective/comm/call.h"
+#include <stdbool.h>
+
+/* Letters of one op: when the last of them has ended, it goes to `ended`. */
+struct tti_batch {
+    struct tti_link on, *ended;
+    int left;
+};
+
+/* What sends and receives have in common. */
+struct tti_letter {
+    tutti_comm *comm;
+    const struct tti_site *site; /* for errors; must stay until the letter has ended */
+    tutti_type type;
+    int peer, tag; /* of a receive also TUTTI_ANY_SOURCE, TUTTI_ANY_TAG */
+
+    tutti_status status;
+    int waiting_for;         /* rank, or -1 for anyone */
+    struct tti_batch *batch; /* that it is one of, or NULL */
+    uint64_t bytes;          /* of the message; a receive knows them when it has ended or found its message */
+
+    struct tti_link on, work; /* the rest is message.c's and its neighbours' */
+    uint8_t state, way;
+    bool is_send, other_done;
+    bool exposed;           /* a transport reads or writes the buffer */
+    bool asked;             /* somebody waits for it, or tests; set from outside once it is posted */
+    void *carrier;          /* the frame that it reads it for */
+    uint32_t number;        /* of a large message */
+    uint64_t done;          /* bytes of the own share */
+    uint64_t position;      /* receive: of the note that accepted, in its channel */
+    struct tti_place place; /* of the other side's buffer */
+};
+
+struct tti_send {
+    struct tti_letter letter; /* bytes is set by the caller */
+    const char *in;
+};
+
+struct tti_recv {
+    struct tti_letter letter;
+    char *out;
+    uint64_t capacity;
+    bool probes;     /* looks only: ends when a message that fits has come, and leaves it there */
+    int source, got; /* rank and tag of the message, when it has ended */
+    tutti_type came; /* its type */
+    uint64_t order;
+};
+
+#define TTI_SEND_OF(pointer) TTI_LIST_OF(pointer, struct tti_send, letter)
+#define TTI_RECV_OF(pointer) TTI_LIST_OF(pointer, struct tti_recv, letter)
+
+/* The caller has set the first four fields of the letter and those of its own; the memory is its until the letter has
+ * ended. Returns the letter's status: an error when it was refused (the comm has the sentence), often OK. */
+tutti_status tti_send_post(struct tti_send *send);
+tutti_status tti_recv_post(struct tti_recv *recv);
+
+/* Without a letter, where nothing of the comm is in flight: sends a small message, or takes one that has come (`recv` as
+ * above; its results are filled in). False: nothing was done, and it takes a letter. */
+bool tti_send_at_once(const tutti_comm *comm, const void *in, uint64_t bytes, tutti_type type, int peer, int tag);
+bool tti_recv_at_once(struct tti_recv *recv);
+
+/* Around what reads or changes letters of a comm that goes over a transport. */
+void tti_messages_lock(const tutti_comm *comm);
+void tti_messages_unlock(const tutti_comm *comm);
+
+/* Does all that can be done now for the comm's letters; an error when the comm broke by that. */
+tutti_status tti_messages_progress(tutti_comm *comm);
+/* Whether the next one looks for letters that will never end, among those that are asked for. */
+bool tti_messages_are_quiet(const tutti_comm *comm);
+/* Whether nobody is left who could still send to this rank: of all others, or that one. */
+bool tti_messages_deserted(const tutti_comm *comm, int peer);
+/* Whether the peers know of all messages that this rank has begun to receive. */
+bool tti_messages_have_answered(const tutti_comm *comm);
+/* How many letters have not ended. */
+int tti_messages_pending(const tutti_comm *comm);
+
+/* Ends a receive that has found no message yet, or a send of which nothing was said yet, with ERR_CANCELLED; unless
+ * `gently`, also one that was announced and can be withdrawn. False: it is too late for that; it goes on. */
+bool tti_letter_cancel(struct tti_letter *letter, bool gently);
+
+/* Whether it waits for a call of its peer, and nothing more of it can go before: a receive without a message, a send that was
+ * announced. Or has ended. */
+bool tti_letter_is_unmet(const struct tti_letter *letter);
+
+/* The sentence for a receive that ended with ERR_TRUNCATED; `prefix` comes before it. Returns its status. */
+tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix);
+
+/* ---- After a failure. The comm is broken. */
+
+/* Says that this rank touches no message's memory any more: neither will it. */
+void tti_messages_stop(tutti_comm *comm);
+/* Ends, with `status`, all letters whose buffers no peer can touch any more. True: there are no others. */
+bool tti_messages_fence(tutti_comm *comm, tutti_status status);
+/* Blocks: the two above, until all have ended. After fence_ms a process that may still touch one is killed; a thread
+ * cannot be: its peers' buffers are quarantined. */
+void tti_messages_fail(tutti_comm *comm, tutti_status status);
+
+struct tti_group; /* of a group that has begun: api_group.c */
+void tti_group_free(struct tti_group *group);
+
+struct tti_messages; /* of one comm on one rank */
+struct tti_messages *tti_messages_create(tutti_comm *comm);
+void tti_messages_free(struct tti_messages *messages);
+
+#endif

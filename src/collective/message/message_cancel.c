@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages that are taken back: what this rank has not said yet, or can still withdraw; and what a peer withdraws.
+ */
+#include "collective/message/message_parts.h"
+
+/* What was announced to the own rank can be taken back, since nobody has answered. */
+static bool take_back(struct tti_letter *letter)
+{
+    if (letter->state != TTI_LETTER_ANNOUNCED || letter->peer != letter->comm->rank) return false;
+    struct tti_box *box = tti_box_at(letter->comm->messages, letter->peer);
+    TTI_LIST_EACH(link, &box->early)
+    {
+        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
+        if (!early->large || early->number != letter->number) continue;
+        tti_early_free(box, early);
+        return true;
+    }
+    return false;
+}
+
+static bool withdraw(struct tti_letter *letter)
+{
+    if (letter->state != TTI_LETTER_ANNOUNCED) return false;
+    struct tti_box *box = tti_box_at(letter->comm->messages, letter->peer);
+    if (box->route->withdraw == NULL || !box->route->withdraw(box, letter->number)) return false;
+    box->withdrew = true;
+    return true;
+}
+
+bool tti_letter_cancel(struct tti_letter *letter, bool gently)
+{
+    if (letter->status != TUTTI_IN_PROGRESS) return false;
+    if (letter->state != TTI_LETTER_POSTED && !take_back(letter) && (gently || !withdraw(letter))) return false;
+    tti_letter_end(letter, TUTTI_ERR_CANCELLED);
+    return true;
+}
+
+static void look_out_again(struct tti_letter *letter)
+{
+    tti_list_remove(&letter->work);
+    tti_list_remove(&letter->on);
+    letter->state = TTI_LETTER_POSTED;
+    letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
+    tti_recv_look_out(TTI_RECV_OF(letter));
+}
+
+void tti_message_withdrawn(struct tti_box *box, uint32_t number)
+{
+    box->messages->quiet = 0;
+    if (box->messages->stopped || box->messages->failure != TUTTI_OK) return;
+    TTI_LIST_EACH(link, &box->early)
+    {
+        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
+        if (early->large && early->number == number) tti_early_free(box, early);
+    }
+    TTI_LIST_EACH(link, &box->taking)
+    if (TTI_LETTER_ON(link)->number == number && !TTI_LETTER_ON(link)->exposed) {
+        look_out_again(TTI_LETTER_ON(link));
+        return;
+    }
+}

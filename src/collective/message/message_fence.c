@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * After a failure: a buffer is its owner's again only when no peer can touch it.
+ *
+ * A rank that failed says in its post that it touches no other's memory any more, and fences for everyone. Whoever
+ * learns of a buffer after that sees the broken comm before touching it (message_large.c); whoever learned of it before
+ * is seen here, and waited for.
+ */
+#include "base/clock.h"
+#include "collective/message/message_frames.h"
+#include "collective/message/message_parts.h"
+
+enum { KILL_MS = 1000 };
+
+void tti_messages_stop(tutti_comm *comm)
+{
+    struct tti_messages *messages = comm->messages;
+    tti_messages_lock(comm);
+    messages->stopped = true;
+    TTI_LIST_EACH(link, &messages->work) tti_list_remove(link);
+    tti_messages_unlock(comm);
+    if (comm->frames != NULL) return;
+    atomic_store_explicit(&comm->posts[comm->rank].stopped, 1, memory_order_release);
+    tti_comm_ring(comm, true);
+    tti_fence_rare();
+}
+
+static bool has_stopped(const tutti_comm *comm, int peer)
+{
+    if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED) return true;
+    if (comm->provider->has_left(comm, peer)) return true;
+    return atomic_load_explicit(&comm->posts[peer].stopped, memory_order_acquire) != 0;
+}
+
+/* Only a sender with a half to copy writes, and only after it took the acceptance. Only a receiver of this process reads
+ * a buffer where it lies; one of another process reads what it then throws away. */
+static bool may_be_touched(const struct tti_letter *letter)
+{
+    const tutti_comm *comm = letter->comm;
+    int peer = letter->waiting_for;
+    if (comm->frames != NULL) return letter->exposed;
+    if (letter->state < TTI_LETTER_MOVING || letter->way == TTI_WAY_PARTS || letter->other_done) return false;
+    if (peer == comm->rank || has_stopped(comm, peer)) return false;
+    if (letter->is_send) return tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
+    const struct tti_box *box = tti_box_at(comm->messages, peer);
+    return letter->way == TTI_WAY_HALVES && tti_ring_was_taken(&box->answers_from, letter->position);
+}
+
+static void end_untouched(struct tti_link *list, tutti_status status)
+{
+    TTI_LIST_EACH(link, list)
+    {
+        struct tti_letter *letter = TTI_LETTER_ON(link);
+        if (!may_be_touched(letter)) tti_letter_end(letter, status);
+    }
+}
+
+bool tti_messages_fence(tutti_comm *comm, tutti_status status)
+{
+    struct tti_messages *messages = comm->messages;
+    tti_messages_lock(comm);
+    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport, TTI_ANYBODY);
+    end_untouched(&messages->any, status);
+    TTI_TABLE_EACH(place, &messages->boxes)
+    {
+        struct tti_box *box = messages->boxes.values[place];
+        if (messages->pending == 0) break;
+        box->route->look(box); /* for what the peer said before it stopped */
+        struct tti_link *lists[] = {&box->posted, &box->queue, &box->sending, &box->taking};
+        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) end_untouched(lists[i], status);
+    }
+    bool none = messages->pending == 0;
+    tti_messages_unlock(comm);
+    return none;
+}
+
+/* Whoever has not stopped by now is killed where that is possible. A transport goes on without the buffers. */
+static void end_by_force(const struct tti_box *box, struct tti_link *list, tutti_status status)
+{
+    tutti_comm *comm = box->messages->comm;
+    int peer = box->peer;
+    TTI_LIST_EACH(link, list)
+    {
+        struct tti_letter *letter = TTI_LETTER_ON(link);
+        bool frames = comm->frames != NULL;
+        if (may_be_touched(letter) && !(frames ? tti_letter_take_back(letter, peer)
+                                               : tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS)))
+            tti_comm_quarantine(comm, letter->is_send ? TTI_SEND : TTI_RECV, peer,
+                                letter->is_send ? TTI_SEND_OF(letter)->in : NULL,
+                                letter->is_send ? NULL : TTI_RECV_OF(letter)->out);
+        tti_letter_end(letter, status);
+    }
+}
+
+void tti_messages_fail(tutti_comm *comm, tutti_status status)
+{
+    struct tti_messages *messages = comm->messages;
+    int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
+    tti_messages_stop(comm);
+    while (!tti_messages_fence(comm, status) && tti_now_ns() < until) {
+        if (!comm->all_threads) tti_world_check_alive(comm->world);
+        tti_wait_turn();
+    }
+    tti_messages_lock(comm);
+    TTI_TABLE_EACH(place, &messages->boxes)
+    {
+        struct tti_box *box = messages->boxes.values[place];
+        end_by_force(box, &box->sending, status);
+        end_by_force(box, &box->taking, status);
+    }
+    tti_messages_unlock(comm);
+}

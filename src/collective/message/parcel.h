@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A message of a call: what is posted, and where its results go.
+ */
+#ifndef TTI_COLLECTIVE_PARCEL_H
+#define TTI_COLLECTIVE_PARCEL_H
+
+#include "collective/message/message.h"
+
+/* One message of a call, and where its results go. */
+struct tti_parcel {
+    bool sends;
+    union {
+        struct tti_send send;
+        struct tti_recv recv;
+    };
+    size_t *received;
+    tutti_message *message;
+    struct tti_site site;
+};
+
+static inline struct tti_letter *tti_letter_of(struct tti_parcel *parcel)
+{
+    return parcel->sends ? &parcel->send.letter : &parcel->recv.letter;
+}
+
+/* Receives before sends, each in their order: matching depends on no other order, and what comes then finds its place at
+ * once. From here to their end they must stay where they are. */
+void tti_parcels_post(struct tti_parcel *parcels, int count);
+
+/* Fills the outputs of a receive that succeeded. */
+void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_message *message);
+
+/* "send of 400 bytes to rank 1 with tag 7 at x.c:12" */
+void tti_letter_describe(const struct tti_letter *letter, char *text, size_t bytes);
+
+/* " with tag 7" of a call for one message; of several, " (send with tag 7)" of the first that has not ended. */
+void tti_letter_detail(const struct tti_letter *letter, enum tti_kind kind, char *text, size_t bytes);
+
+/* The sentence for message `number` of a group, from 0, that failed. Returns its status. */
+tutti_status tti_group_explain(tutti_comm *comm, struct tti_letter *letter, int number);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One operation from start to end: numbering, waiting, and the one way to finish.
+ */
+#include "base/clock.h"
+#include "collective/comm/comm.h"
+#include "collective/comm/stats.h"
+#include "collective/comm/trace.h"
+#include "collective/op/many.h"
+#include "collective/op/queue.h"
+#include <string.h>
+
+/* Cores come and go with binding: look again as operations pass, ever more rarely. */
+static __attribute__((noinline)) void count_cores(tutti_comm *comm)
+{
+    uint64_t all[TTI_CORE_WORDS];
+    tti_comm_show_cores(comm);
+    for (int i = 0; i < TTI_CORE_WORDS; i++) all[i] = atomic_load_explicit(&comm->area->cores[i], memory_order_relaxed);
+    comm->crowded = comm->here > (comm->lanes == NULL ? tti_cores_count(all) : tti_cores_of_host());
+}
+
+static void number(struct tti_op *op, const uint64_t *row)
+{
+    tutti_comm *comm = op->comm;
+    comm->sequence++;
+    if ((comm->sequence & (comm->sequence - 1)) == 0 && comm->sequence <= 65536) count_cores(comm);
+    comm->signature = tti_call_signature(comm->signature, op->edition != 0 ? op->digest : tti_call_digest(&op->call));
+    size_t words = TTI_GIVEN * (size_t)comm->size;
+    if (op->shape.tables != NULL) memcpy(comm->tables + comm->own_row * words, row, words * sizeof *row);
+    op->state = TTI_OP_OPENING;
+    tti_trace_begin(op);
+}
+
+void tti_op_begin(struct tti_op *op, const uint64_t *row)
+{
+    if (op->many != NULL) tti_many_begin(op);
+    number(op, row);
+}
+
+/* One with pieces has ended a round: begins the next one, or it has ended. */
+static tutti_status go_on(struct tti_op *op)
+{
+    if (!tti_many_next(op)) return TUTTI_OK;
+    number(op, NULL);
+    return TUTTI_IN_PROGRESS;
+}
+
+tutti_status tti_op_open(struct tti_op *op)
+{
+    tutti_status status = op->comm->provider->open(op);
+    return status == TUTTI_OK && op->many != NULL ? go_on(op) : status;
+}
+
+tutti_status tti_op_progress(void *object)
+{
+    struct tti_op *op = object;
+    const struct tti_provider_ops *provider = op->comm->provider;
+    tutti_status status = provider->progress(op);
+    while (status == TUTTI_OK && op->many != NULL && go_on(op) != TUTTI_OK) status = provider->progress(op);
+    return status;
+}
+
+static __attribute__((noinline)) tutti_status await(struct tti_op *op)
+{
+    struct tti_vigil vigil = {.since_ns = op->many != NULL ? tti_now_ns() : 0};
+    struct tti_waitable waitable = {.progress = tti_op_progress,
+                                    .object = op,
+                                    .waiting_for = &op->waiting_for,
+                                    .awaited = &op->awaited,
+                                    .site = &op->call.site,
+                                    .kind = (enum tti_kind)op->call.kind,
+                                    .deadline_ms = op->deadline_ms,
+                                    .vigil = op->many != NULL ? &vigil : NULL};
+    return tti_comm_wait(op->comm, &waitable);
+}
+
+static __attribute__((noinline)) void give_up(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    comm->provider->stop(op);
+    int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
+    while (!comm->provider->is_fenced(op, until)) tti_wait_turn();
+}
+
+tutti_status tti_op_run(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    if (!comm->preparing) tti_stats_count(comm, op, comm->starting != NULL);
+    if (comm->starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
+    tti_op_begin(op, comm->row);
+    tutti_status status = tti_comm_poll(comm, tti_op_progress, op);
+    if (status == TUTTI_IN_PROGRESS) status = await(op);
+    if (status != TUTTI_OK) give_up(op);
+    op->state = TTI_OP_ENDED;
+    tti_trace_end(op, status, false);
+    return status;
+}

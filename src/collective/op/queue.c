@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/op/queue.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/comm/trace.h"
+#include "collective/op/queue_hand.h"
+#include "collective/op/queue_message.h"
+#include <string.h>
+
+#define MS INT64_C(1000000)
+enum { HANDOVER_MS = 10, CLOSE_MS = 30000, LARGE_MAIL_BYTES = 4 << 20 };
+
+/* ---- One op ---------------------------------------------------------------------------------------------------- */
+
+static struct tti_started *first_of(tutti_comm *comm)
+{
+    tti_lock(&comm->queue.lock);
+    struct tti_started *first = comm->queue.first;
+    tti_unlock(&comm->queue.lock);
+    return first;
+}
+
+void tti_started_end(struct tti_started *started, tutti_status status)
+{
+    struct tti_queue *queue = &started->op.comm->queue;
+    tti_lock(&queue->lock);
+    started->queued = false;
+    bool dropped = started->dropped;
+    atomic_store_explicit(&started->status, status, memory_order_release);
+    tti_unlock(&queue->lock);
+    if (dropped) tti_started_free(started); /* else it may be gone already */
+    atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
+    if (atomic_load_explicit(&queue->waiters, memory_order_relaxed) != 0) tti_bell_ring(&queue->handover, false);
+}
+
+static void finish(struct tti_started *started, tutti_status status)
+{
+    tutti_comm *comm = started->op.comm;
+    struct tti_queue *queue = &comm->queue;
+    if (started->op.state != TTI_OP_QUEUED) tti_trace_end(&started->op, status, true);
+    started->op.state = TTI_OP_ENDED;
+    if (status != TUTTI_OK) {
+        started->error = tti_calloc(1, sizeof *started->error);
+        if (started->error != NULL) *started->error = queue->error;
+    }
+    tti_lock(&queue->lock);
+    queue->first = started->next;
+    if (queue->first == NULL) queue->last = &queue->first;
+    tti_unlock(&queue->lock);
+    tti_started_end(started, status);
+}
+
+tutti_status tti_queue_fail(struct tti_started *started, tutti_status status)
+{
+    if (started->failed == TUTTI_OK) {
+        started->failed = status;
+        started->fence_until_ns = tti_now_ns() + started->op.comm->world->options.fence_ms * MS;
+        if (started->op.state != TTI_OP_QUEUED) started->op.comm->provider->stop(&started->op);
+    }
+    if (started->op.state == TTI_OP_QUEUED) return status;
+    return started->op.comm->provider->is_fenced(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
+}
+
+static tutti_status cancel(struct tti_started *started)
+{
+    const struct tti_op *op = &started->op;
+    char call[160];
+    tti_call_describe(&op->call, call, sizeof call);
+    return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_CANCELLED, op->comm->rank,
+                          "rank %d cancelled %s", op->comm->rank, call);
+}
+
+static tutti_status advance(struct tti_started *started)
+{
+    struct tti_op *op = &started->op;
+    if (started->failed != TUTTI_OK) return tti_queue_fail(started, started->failed);
+    tutti_status status = TUTTI_IN_PROGRESS;
+    if (op->state == TTI_OP_QUEUED && !tti_comm_is_broken(op->comm)) tti_op_begin(op, started->row);
+    if (op->state != TTI_OP_QUEUED) status = tti_op_progress(op);
+    if (status == TUTTI_IN_PROGRESS && tti_comm_is_broken(op->comm))
+        status = tti_comm_health(op->comm, (enum tti_kind)op->call.kind, false);
+    if (status == TUTTI_IN_PROGRESS && atomic_load_explicit(&started->cancelled, memory_order_relaxed) != 0)
+        status = cancel(started);
+    return status < 0 ? tti_queue_fail(started, status) : status;
+}
+
+/* Where an op stands: two of these differ when it has moved. */
+static uint64_t stand(const struct tti_started *started)
+{
+    const struct tti_op *op = &started->op;
+    return ((uint64_t)op->state << 48) + ((uint64_t)op->step << 32) + (uint64_t)(unsigned)op->cursor + (op->done << 8) +
+           (op->comm->sequence << 54); /* pieces: the round */
+}
+
+/* As far as they go. Returns whether anything moved. */
+static bool drive_collectives(tutti_comm *comm)
+{
+    bool moved = false;
+    struct tti_started *started;
+    while ((started = first_of(comm)) != NULL) {
+        uint64_t before = stand(started);
+        tutti_status status = advance(started);
+        moved = moved || status != TUTTI_IN_PROGRESS || stand(started) != before;
+        if (status == TUTTI_IN_PROGRESS) return moved;
+        finish(started, status);
+    }
+    return moved;
+}
+
+bool tti_queue_drive(tutti_comm *comm)
+{
+    bool moved = drive_collectives(comm);
+    return tti_queue_drive_mail(comm) || moved;
+}
+
+static struct tti_waitable waitable_of(struct tti_started *started)
+{
+    struct tti_op *op = &started->op;
+    return (struct tti_waitable){.waiting_for = &op->waiting_for,
+                                 .awaited = &op->awaited,
+                                 .site = &op->call.site,
+                                 .kind = (enum tti_kind)op->call.kind,
+                                 .deadline_ms = op->deadline_ms,
+                                 .started = true,
+                                 .vigil = &started->vigil};
+}
+
+tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns)
+{
+    struct tti_started *first = first_of(comm);
+    if (first == NULL || first->failed != TUTTI_OK || first->op.state == TTI_OP_QUEUED) return TUTTI_OK;
+    struct tti_waitable waitable = waitable_of(first);
+    waitable.progress = tti_op_progress;
+    waitable.object = &first->op;
+    tutti_status status = tti_comm_look(comm, &waitable, now_ns);
+    if (status < 0) tti_queue_fail(first, status);
+    return status;
+}
+
+bool tti_queue_help(tutti_comm *comm, bool look)
+{
+    if (!tti_queue_try(comm)) return false;
+    bool moved = tti_queue_drive(comm);
+    if (look) tti_queue_look(comm, tti_now_ns());
+    if (look) tti_queue_look_at_mail(comm);
+    tti_queue_give_back(comm);
+    return moved;
+}
+
+static bool is_overdue(const struct tti_started *started, int64_t now_ns)
+{
+    int64_t limit = started->op.deadline_ms * MS, since = started->vigil.since_ns;
+    return limit != 0 && since != 0 && now_ns - since >= limit;
+}
+
+struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
+{
+    tti_lock(&comm->queue.lock);
+    struct tti_started *overdue = comm->queue.first;
+    while (overdue != NULL && !is_overdue(overdue, now_ns)) overdue = overdue->next;
+    tti_unlock(&comm->queue.lock);
+    if (overdue != NULL) return overdue;
+    TTI_LIST_EACH(link, &comm->queue.mail)
+    if (is_overdue(tti_mail_on(link)->started, now_ns)) return tti_mail_on(link)->started;
+    return NULL;
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------------------------- */
+
+struct waiting {
+    struct tti_started *awaited, *first; /* the op that is waited for, and the one that must end before it, or itself */
+};
+
+/* OK: look again who is first, and who is busy. */
+static tutti_status progress(void *object)
+{
+    struct waiting *waiting = object;
+    tti_queue_drive(waiting->awaited->op.comm);
+    if (atomic_load_explicit(&waiting->awaited->status, memory_order_acquire) != TUTTI_IN_PROGRESS) return TUTTI_OK;
+    if (tti_queue_is_wanted(waiting->awaited->op.comm)) return TUTTI_OK;
+    return first_of(waiting->awaited->op.comm) == waiting->first ? TUTTI_IN_PROGRESS : TUTTI_OK;
+}
+
+static void wait_as_driver(struct tti_started *started, int64_t until_ns)
+{
+    tutti_comm *comm = started->op.comm;
+    if (started->mail != NULL) {
+        tti_queue_await_mail(started, until_ns);
+        return;
+    }
+    struct waiting waiting = {.awaited = started, .first = first_of(comm)};
+    if (waiting.first == NULL) return;
+    if (waiting.first->failed != TUTTI_OK) {
+        tti_queue_drive(comm);
+        tti_wait_turn();
+        return;
+    }
+    struct tti_waitable waitable = waitable_of(waiting.first);
+    waitable.progress = progress;
+    waitable.object = &waiting;
+    tutti_status status = tti_comm_wait_until(comm, &waitable, until_ns);
+    /* the wait found something that ends the op it was about */
+    if (status < 0 && first_of(comm) == waiting.first) tti_queue_fail(waiting.first, status);
+}
+
+static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, int64_t until_ns)
+{
+    struct tti_queue *queue = &comm->queue;
+    uint32_t seen = atomic_load_explicit(&queue->handover, memory_order_relaxed);
+    atomic_fetch_add_explicit(&queue->waiters, 1, memory_order_seq_cst);
+    int64_t left = until_ns - tti_now_ns();
+    if (left > HANDOVER_MS * MS) left = HANDOVER_MS * MS;
+    if (atomic_load_explicit(&queue->busy, memory_order_seq_cst) != TTI_BUSY_NOBODY &&
+        atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
+        tti_bell_sleep(&queue->handover, seen, left, false);
+    atomic_fetch_sub_explicit(&queue->waiters, 1, memory_order_relaxed);
+}
+
+static void set_asked(struct tti_started *started, bool asked)
+{
+    atomic_store_explicit(&started->asked, asked, memory_order_relaxed);
+    if (started->mail != NULL) atomic_fetch_add_explicit(&started->op.comm->queue.asks, 1, memory_order_release);
+}
+
+void tti_queue_ask(struct tti_started *started, bool look)
+{
+    set_asked(started, true);
+    tti_queue_help(started->op.comm, look);
+    set_asked(started, false);
+}
+
+static tutti_status await(struct tti_started *started, int64_t until_ns)
+{
+    tutti_comm *comm = started->op.comm;
+    int turns = 0;
+    for (;;) {
+        tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+        if (status != TUTTI_IN_PROGRESS) return status;
+        if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return TUTTI_IN_PROGRESS;
+        if (!tti_queue_is_wanted(comm) && tti_queue_try(comm)) {
+            wait_as_driver(started, until_ns);
+            tti_queue_give_back(comm);
+        } else if (turns++ < 1000) {
+            tti_wait_turn(); /* whoever is busy is so for a moment only, or waits itself */
+        } else {
+            wait_for_turn(comm, started, until_ns);
+        }
+    }
+}
+
+tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
+{
+    tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+    if (status != TUTTI_IN_PROGRESS) return status;
+    set_asked(started, true);
+    status = await(started, until_ns);
+    set_asked(started, false);
+    return status;
+}
+
+/* ---- Starting -------------------------------------------------------------------------------------------------- */
+
+static struct tti_started *copy_op(const struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_started *started = tti_started_new(comm);
+    if (started == NULL) return NULL;
+    started->op = *op;
+    started->row = NULL;
+    if (op->shape.tables == NULL) return started;
+    size_t bytes = TTI_GIVEN * (size_t)comm->size * sizeof *started->row;
+    started->row = tti_calloc(1, bytes);
+    if (started->row == NULL) {
+        tti_started_free(started);
+        return NULL;
+    }
+    memcpy(started->row, comm->row, bytes);
+    return started;
+}
+
+/* What can be done without moving much: peers see this rank enter. */
+static void open_first(struct tti_started *started)
+{
+    tutti_comm *comm = started->op.comm;
+    if (!tti_queue_try(comm)) {
+        comm->provider->wake(comm); /* who is busy may sleep, and does not know of it */
+        return;
+    }
+    if (first_of(comm) == started && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm)) {
+        tti_op_begin(&started->op, started->row);
+        tutti_status status = tti_op_open(&started->op);
+        if (status < 0) tti_queue_fail(started, status);
+        if (status == TUTTI_OK) finish(started, TUTTI_OK);
+    }
+    tti_queue_give_back(comm);
+}
+
+/* Whether it is the only one now. */
+bool tti_queue_append(struct tti_started *started)
+{
+    struct tti_queue *queue = &started->op.comm->queue;
+    started->next = NULL;
+    started->queued = true;
+    atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
+    tti_lock(&queue->lock);
+    bool alone = queue->first == NULL;
+    *queue->last = started;
+    queue->last = &started->next;
+    tti_unlock(&queue->lock);
+    return alone;
+}
+
+/* Messages tend to follow each other, and to be waited for by the dozen: a wake-up for each would cost more than most. */
+static enum tti_haste haste_of(const struct tti_started *started)
+{
+    bool mail = started->mail != NULL;
+    uint64_t bytes = mail ? tti_mail_bytes(started->mail) : started->op.in_bytes + started->op.out_bytes;
+    if (bytes <= TTI_STAGE_BYTES) return TTI_SOMETIME;
+    return mail && bytes < LARGE_MAIL_BYTES ? TTI_SOON : TTI_AT_ONCE;
+}
+
+void tti_queue_start(struct tti_started *started)
+{
+    tutti_comm *comm = started->op.comm;
+    struct tti_queue *queue = &comm->queue;
+    enum tti_haste haste = haste_of(started);
+    bool packs = started->op.many != NULL && haste == TTI_AT_ONCE;
+    started->op.state = TTI_OP_QUEUED;
+    started->failed = TUTTI_OK;
+    atomic_store_explicit(&started->out, true, memory_order_relaxed);
+    started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
+    atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
+    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
+    if (haste != TTI_AT_ONCE) tti_queue_count_start(queue);
+    if (started->mail != NULL) {
+        started->queued = true;
+        atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
+        atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
+        if (tti_queue_post_mail(started)) tti_service_wake(comm, haste);
+        return;
+    }
+    atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
+    bool alone = tti_queue_append(started);
+    if (alone && !packs) open_first(started);
+    tti_service_wake(comm, haste);
+}
+
+static tutti_status no_memory(const struct tti_op *op)
+{
+    return tti_comm_refuse(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
+                           tti_kind_name(op->shape.kind));
+}
+
+static tutti_status add_service(tutti_comm *comm, enum tti_kind kind)
+{
+    tutti_error error = {0};
+    if (tti_service_add(comm, &error) == TUTTI_OK) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, error.status, "%s: %s", tti_kind_name(kind), error.text);
+}
+
+tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind)
+{
+    return comm->queue.service != NULL ? TUTTI_OK : add_service(comm, kind);
+}
+
+tutti_status tti_queue_run(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    TTI_TRY(tti_queue_ready(comm, op->shape.kind));
+    if (comm->starting != NULL && !comm->preparing && tti_hand_start(op)) return TUTTI_OK;
+    struct tti_started *started = copy_op(op);
+    if (started == NULL) return no_memory(op);
+    op->many = NULL; /* the copy's */
+    if (comm->starting != NULL) {
+        comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+        started->persistent = comm->preparing;
+        if (!comm->preparing) tti_queue_start(started);
+        return TUTTI_OK;
+    }
+    tti_queue_start(started);
+    tutti_status status = tti_queue_await(started, INT64_MAX);
+    if (status != TUTTI_OK && started->error != NULL) comm->error = *started->error;
+    tti_started_free(started);
+    return status;
+}
+
+/* ---- Closing --------------------------------------------------------------------------------------------------- */
+
+static void cancel_mail(tutti_comm *comm, uint32_t how)
+{
+    tti_queue_take(comm);
+    TTI_LIST_EACH(link, &comm->queue.mail)
+    {
+        struct tti_started *started = tti_mail_on(link)->started;
+        if (how == TTI_CANCEL || atomic_load_explicit(&started->cancelled, memory_order_relaxed) == 0)
+            atomic_store_explicit(&started->cancelled, how, memory_order_relaxed);
+    }
+    atomic_store_explicit(&comm->queue.cancels, true, memory_order_release);
+    tti_queue_give_back(comm);
+}
+
+/* A message in flight, which is not freed when it ends until it was let go; NULL: there is none. */
+static struct tti_started *hold_mail(tutti_comm *comm, bool *dropped)
+{
+    struct tti_queue *queue = &comm->queue;
+    tti_queue_take(comm);
+    struct tti_started *started = tti_list_is_empty(&queue->mail) ? NULL : tti_mail_on(queue->mail.next)->started;
+    if (started != NULL) {
+        tti_lock(&queue->lock);
+        *dropped = started->dropped;
+        started->dropped = false;
+        tti_unlock(&queue->lock);
+    }
+    tti_queue_give_back(comm);
+    return started;
+}
+
+static void await_mail(tutti_comm *comm, int64_t until_ns)
+{
+    struct tti_started *started;
+    bool dropped = false;
+    while ((started = hold_mail(comm, &dropped)) != NULL) {
+        tutti_status status = tti_queue_await(started, until_ns);
+        if (status == TUTTI_IN_PROGRESS) {
+            tti_lock(&comm->queue.lock);
+            started->dropped = dropped && started->queued;
+            tti_unlock(&comm->queue.lock);
+            return;
+        }
+        if (dropped) tti_started_free(started);
+    }
+}
+
+/* Who waits for this rank in a collective need not wait for its messages; nor who waits for one that it has not sent, or does
+ * not receive, for these or its collectives: those of which nothing was said yet are taken back by then. */
+static void end_calls(tutti_comm *comm)
+{
+    tti_queue_take(comm);
+    tti_queue_drive_mail(comm);
+    bool ended = first_of(comm) == NULL, under_way = !ended || !tti_list_is_empty(&comm->queue.mail);
+    if (under_way && tti_messages_have_answered(comm) && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK)
+        comm->provider->end_calls(comm, ended);
+    tti_queue_give_back(comm);
+}
+
+static void end_all(tutti_comm *comm)
+{
+    cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
+    int64_t until = tti_now_ns() + CLOSE_MS * MS;
+    if (first_of(comm) != NULL) end_calls(comm);
+    while (first_of(comm) != NULL && tti_now_ns() < until)
+        if (!tti_queue_help(comm, true)) tti_wait_turn();
+    if (first_of(comm) == NULL) end_calls(comm);
+    await_mail(comm, until);
+    while (!tti_queue_is_idle(comm)) {
+        struct tti_started *first = first_of(comm);
+        bool late = tti_now_ns() >= until;
+        if (first != NULL && late) atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
+        if (late) cancel_mail(comm, TTI_CANCEL);
+        if (!tti_queue_help(comm, true)) tti_wait_turn();
+    }
+}
+
+void tti_queue_abandon(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    queue->first = NULL;
+    queue->last = &queue->first;
+    tti_list_init(&queue->mail);
+    tti_list_init(&queue->ended_mail);
+    atomic_store_explicit(&queue->lock, 0, memory_order_relaxed);
+    atomic_store_explicit(&queue->busy, TTI_BUSY_NOBODY, memory_order_relaxed);
+    atomic_store_explicit(&queue->count, 0, memory_order_relaxed);
+}
+
+void tti_queue_close(tutti_comm *comm)
+{
+    if (comm->queue.service == NULL) return;
+    end_all(comm);
+    tti_service_remove(comm);
+    tti_started_free_all(comm);
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages that were started: a send, a receive, both, or a group of them. They go beside the comm's collectives, in no
+ * order but that of matching; whoever is busy with the comm takes them forward too.
+ */
+#include "collective/op/queue_message.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/comm/trace.h"
+#include "collective/op/queue.h"
+#include <string.h>
+
+#define MS INT64_C(1000000)
+
+static struct tti_parcel *on_the_way(struct tti_mail *mail)
+{
+    return &mail->parcels[mail->started->persistent ? mail->count : 0];
+}
+
+static struct tti_letter *unfinished(struct tti_mail *mail)
+{
+    for (; mail->ended < mail->count; mail->ended++) {
+        struct tti_letter *letter = tti_letter_of(&on_the_way(mail)[mail->ended]);
+        if (letter->status == TUTTI_IN_PROGRESS) return letter;
+    }
+    return NULL;
+}
+
+/* Tells letters whether somebody asks for their op now; of one that was cancelled that is over. */
+static void tell(struct tti_queue *queue)
+{
+    uint32_t asks = atomic_load_explicit(&queue->asks, memory_order_acquire);
+    if (queue->told_asks == asks) return;
+    queue->told_asks = asks;
+    TTI_LIST_EACH(link, &queue->mail)
+    {
+        struct tti_mail *mail = tti_mail_on(link);
+        bool asked = atomic_load_explicit(&mail->started->asked, memory_order_relaxed) &&
+                     atomic_load_explicit(&mail->started->cancelled, memory_order_relaxed) == 0;
+        if (mail->asked == asked) continue;
+        mail->asked = asked;
+        for (int i = mail->ended; i < mail->count; i++) tti_letter_of(&on_the_way(mail)[i])->asked = asked;
+    }
+}
+
+/* Others wait for the message, or move its data: its end is the comm's. */
+static void break_off(tutti_comm *comm, const struct tti_mail *mail, const struct tti_letter *letter)
+{
+    char what[200];
+    tti_letter_describe(letter, what, sizeof what);
+    tti_comm_break(comm, mail->kind, TUTTI_ERR_CANCELLED, comm->rank, "rank %d cancelled %s%s, which was under way",
+                   comm->rank, mail->kind == TTI_GROUP ? "a group with a " : "", what);
+}
+
+/* Ends those for which that is not too late. Returns the first of the others; NULL: there are none. */
+static struct tti_letter *cancel(tutti_comm *comm, struct tti_mail *mail, bool gently)
+{
+    for (int i = mail->ended; i < mail->count; i++) tti_letter_cancel(tti_letter_of(&on_the_way(mail)[i]), gently);
+    struct tti_letter *letter = unfinished(mail);
+    if (letter != NULL && !gently && !tti_comm_is_broken(comm)) break_off(comm, mail, letter);
+    return letter;
+}
+
+/* The first one that failed, or -1. */
+static int find_failed(struct tti_mail *mail)
+{
+    for (int i = 0; i < mail->count; i++)
+        if (tti_letter_of(&on_the_way(mail)[i])->status != TUTTI_OK) return i;
+    return -1;
+}
+
+static void explain_cancelled(tutti_comm *comm, const struct tti_mail *mail, const struct tti_letter *letter)
+{
+    char what[200];
+    tti_letter_describe(letter, what, sizeof what);
+    tti_comm_explain(comm, mail->kind, TUTTI_ERR_CANCELLED, "rank %d cancelled %s%s, %s; the comm is as good as before",
+                     comm->rank, mail->kind == TTI_GROUP ? "a group with a " : "", what,
+                     letter->is_send ? "which no receive has taken" : "for which no message had come");
+}
+
+void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail)
+{
+    int failed = find_failed(mail);
+    struct tti_parcel *parcel = &on_the_way(mail)[failed];
+    if (tti_letter_of(parcel)->status == TUTTI_ERR_CANCELLED)
+        explain_cancelled(comm, mail, tti_letter_of(parcel));
+    else if (mail->kind == TTI_GROUP)
+        tti_group_explain(comm, tti_letter_of(parcel), failed);
+    else
+        tti_recv_explain(&parcel->recv, mail->kind, "");
+}
+
+static void trace(tutti_comm *comm, struct tti_mail *mail, tutti_status status)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < mail->count; i++) bytes += tti_letter_of(&on_the_way(mail)[i])->bytes;
+    int peer = mail->kind == TTI_GROUP ? -1 : tti_letter_of(&on_the_way(mail)[0])->peer;
+    tti_trace_note_mail(comm, mail->kind, &mail->site, mail->traced, peer, bytes, status);
+}
+
+static void finish(struct tti_mail *mail)
+{
+    struct tti_started *started = mail->started;
+    tutti_comm *comm = started->op.comm;
+    int failed = find_failed(mail);
+    tutti_status status = failed < 0 ? TUTTI_OK : tti_letter_of(&on_the_way(mail)[failed])->status;
+    tti_list_remove(&mail->batch.on);
+    tti_list_remove(&mail->on);
+    for (int i = 0; i < mail->count; i++) {
+        const struct tti_parcel *parcel = &on_the_way(mail)[i];
+        if (!parcel->sends && parcel->recv.letter.status == TUTTI_OK)
+            tti_recv_results(&parcel->recv, parcel->received, parcel->message);
+    }
+    if (tti_traced(comm)) trace(comm, mail, status);
+    /* what ended by itself says so, whatever has become of the comm since */
+    bool alone = (status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TRUNCATED) && comm->queue.error.status != status;
+    if (status != TUTTI_OK && !alone && tti_comm_is_broken(comm)) {
+        started->error = tti_calloc(1, sizeof *started->error);
+        if (started->error != NULL) *started->error = comm->queue.error;
+    }
+    tti_started_end(started, status);
+}
+
+/* The comm is broken: letters end when nobody can touch their buffers any more. */
+static void fail_all(tutti_comm *comm, tutti_status status)
+{
+    struct tti_queue *queue = &comm->queue;
+    if (queue->mail_until_ns == 0) {
+        queue->mail_until_ns = tti_now_ns() + comm->world->options.fence_ms * MS;
+        tti_messages_stop(comm);
+    }
+    if (!tti_messages_fence(comm, status) && tti_now_ns() >= queue->mail_until_ns) tti_messages_fail(comm, status);
+}
+
+static void cancel_those(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    bool late = false;
+    atomic_store_explicit(&queue->cancels, false, memory_order_seq_cst);
+    tti_messages_lock(comm);
+    TTI_LIST_EACH(link, &queue->mail)
+    {
+        struct tti_mail *mail = tti_mail_on(link);
+        uint32_t cancelled = atomic_load_explicit(&mail->started->cancelled, memory_order_seq_cst);
+        if (cancelled != 0 && mail->batch.left > 0)
+            late = cancel(comm, mail, cancelled == TTI_CANCEL_GENTLY) != NULL || late;
+    }
+    tti_messages_unlock(comm);
+    if (late) atomic_store_explicit(&queue->cancels, true, memory_order_relaxed); /* until these have ended */
+}
+
+bool tti_queue_drive_mail(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    if (tti_list_is_empty(&queue->mail)) return false;
+    /* before it is looked whether peers have left: what was taken back before that harms nobody */
+    if (atomic_load_explicit(&queue->cancels, memory_order_acquire)) cancel_those(comm);
+    if (tti_messages_are_quiet(comm)) tell(queue);
+    tutti_status status = tti_comm_is_broken(comm) ? TUTTI_IN_PROGRESS : tti_messages_progress(comm);
+    if (status != TUTTI_OK) fail_all(comm, status < 0 ? status : tti_comm_health(comm, TTI_RECV, false));
+    tti_messages_lock(comm);
+    bool moved = !tti_list_is_empty(&queue->ended_mail);
+    TTI_LIST_EACH(link, &queue->ended_mail) finish(TTI_LIST_OF(link, struct tti_mail, batch.on));
+    tti_messages_unlock(comm);
+    return moved;
+}
+
+static void find_awaited(struct tti_mail *mail)
+{
+    tutti_comm *comm = mail->started->op.comm;
+    tti_messages_lock(comm);
+    const struct tti_letter *letter = unfinished(mail);
+    if (letter != NULL) mail->waiting_for = letter->waiting_for;
+    tti_messages_unlock(comm);
+}
+
+static tutti_status progress(void *object)
+{
+    struct tti_started *started = object;
+    tti_queue_drive(started->op.comm);
+    if (tti_queue_is_wanted(started->op.comm)) return TUTTI_OK;
+    if (atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_IN_PROGRESS) return TUTTI_OK;
+    find_awaited(started->mail);
+    return TUTTI_IN_PROGRESS;
+}
+
+static void detail(void *object, char *text, size_t bytes)
+{
+    struct tti_started *started = object;
+    tti_messages_lock(started->op.comm);
+    const struct tti_letter *letter = unfinished(started->mail);
+    if (letter != NULL) tti_letter_detail(letter, started->mail->kind, text, bytes);
+    tti_messages_unlock(started->op.comm);
+}
+
+static struct tti_waitable waitable_of(struct tti_started *started)
+{
+    struct tti_mail *mail = started->mail;
+    return (struct tti_waitable){.progress = progress,
+                                 .object = started,
+                                 .waiting_for = &mail->waiting_for,
+                                 .site = &mail->site,
+                                 .kind = mail->kind,
+                                 .detail = detail,
+                                 .deadline_ms = started->op.deadline_ms,
+                                 .drives = true,
+                                 .started = true,
+                                 .vigil = &started->vigil};
+}
+
+void tti_queue_await_mail(struct tti_started *started, int64_t until_ns)
+{
+    tutti_comm *comm = started->op.comm;
+    struct tti_waitable waitable = waitable_of(started);
+    if (!tti_comm_is_broken(comm)) {
+        /* what it finds breaks the comm, and is seen in the next round */
+        if (tti_comm_poll(comm, progress, started) == TUTTI_IN_PROGRESS) tti_comm_wait_until(comm, &waitable, until_ns);
+    } else {
+        tti_queue_drive(comm);
+        tti_wait_turn();
+    }
+}
+
+void tti_queue_hold(tutti_comm *comm)
+{
+    if (tti_queue_is_idle(comm)) return;
+    tti_queue_take(comm);
+    comm->queue.held = true;
+}
+
+tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status)
+{
+    if (!comm->queue.held) return status;
+    comm->queue.held = false;
+    if (status < 0 && tti_comm_is_broken(comm) && comm->queue.error.status == status) {
+        comm->error = comm->queue.error;
+        atomic_store_explicit(&comm->told, true, memory_order_relaxed);
+    }
+    tti_queue_give_back(comm);
+    return status;
+}
+
+void tti_queue_look_at_mail(tutti_comm *comm)
+{
+    if (tti_list_is_empty(&comm->queue.mail) || tti_comm_is_broken(comm)) return;
+    struct tti_mail *mail = tti_mail_on(comm->queue.mail.next);
+    find_awaited(mail);
+    struct tti_waitable waitable = waitable_of(mail->started);
+    tti_comm_look(comm, &waitable, tti_now_ns());
+}
+
+enum tti_kind tti_started_kind(const struct tti_started *started)
+{
+    return started->mail != NULL ? started->mail->kind : (enum tti_kind)started->op.call.kind;
+}
+
+struct tti_site *tti_started_site(struct tti_started *started)
+{
+    return started->mail != NULL ? &started->mail->site : &started->op.call.site;
+}
+
+uint64_t tti_mail_bytes(const struct tti_mail *mail)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < mail->count; i++) {
+        const struct tti_parcel *parcel = &mail->parcels[i];
+        bytes += parcel->sends ? parcel->send.letter.bytes : parcel->recv.capacity;
+    }
+    return bytes;
+}
+
+bool tti_queue_post_mail(struct tti_started *started)
+{
+    struct tti_mail *mail = started->mail;
+    tutti_comm *comm = started->op.comm;
+    struct tti_parcel *parcels = on_the_way(mail);
+    tti_queue_take(comm);
+    mail->waiting_for = -1;
+    mail->ended = 0;
+    mail->asked = false;
+    mail->batch = (struct tti_batch){.ended = &comm->queue.ended_mail, .left = mail->count};
+    tti_list_append(&comm->queue.mail, &mail->on);
+    if (tti_traced(comm)) mail->traced = tti_trace_ticks(comm->trace);
+    if (started->persistent) memcpy(parcels, mail->parcels, (size_t)mail->count * sizeof *parcels);
+    for (int i = 0; i < mail->count; i++) tti_letter_of(&parcels[i])->batch = &mail->batch;
+    tti_parcels_post(parcels, mail->count);
+    if (mail->count == 0) tti_list_append(&comm->queue.ended_mail, &mail->batch.on);
+    tti_queue_drive_mail(comm);
+    bool any = !tti_list_is_empty(&comm->queue.mail);
+    tti_queue_give_back(comm);
+    return any;
+}
+
+/* One message is what most ops are about: what it was made of is kept for the next one in its place. */
+static bool is_usual(const struct tti_started *started, int count)
+{
+    return count == 1 && !started->persistent;
+}
+
+void tti_mail_put_by(struct tti_started *started)
+{
+    struct tti_mail *mail = started->mail;
+    if (mail != NULL && started->used_mail == NULL && is_usual(started, mail->count))
+        started->used_mail = mail;
+    else
+        tti_free(mail);
+    started->mail = NULL;
+}
+
+static struct tti_mail *make_mail(struct tti_started *started, enum tti_kind kind, const struct tti_parcel *parcels,
+                                  int count)
+{
+    size_t bytes = (size_t)count * sizeof *parcels;
+    struct tti_mail *mail = is_usual(started, count) ? started->used_mail : NULL;
+    if (mail != NULL)
+        started->used_mail = NULL;
+    else
+        mail = tti_malloc(1, sizeof *mail + (started->persistent ? 2 : 1) * bytes);
+    if (mail == NULL) return NULL;
+    *mail = (struct tti_mail){.started = started, .kind = kind, .site = started->comm->site, .count = count};
+    if (count > 0) memcpy(mail->parcels, parcels, bytes);
+    return mail;
+}
+
+tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
+{
+    TTI_TRY(tti_queue_ready(comm, kind));
+    struct tti_started *started = tti_started_new(comm);
+    if (started != NULL) started->persistent = comm->preparing;
+    struct tti_mail *mail = started == NULL ? NULL : make_mail(started, kind, parcels, count);
+    if (mail == NULL) {
+        if (started != NULL) tti_started_free(started);
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
+                               tti_kind_name(kind));
+    }
+    started->mail = mail;
+    started->op.comm = comm;
+    started->op.deadline_ms = comm->next_deadline_ms;
+    started->op.shape.kind = kind;
+    comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+    if (!comm->preparing) tti_queue_start(started);
+    tti_call_end(comm);
+    return TUTTI_OK;
+}

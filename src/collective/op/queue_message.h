@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages that were started, for queue.c, handle.c and api_message.c.
+ */
+#ifndef TTI_COLLECTIVE_QUEUE_MESSAGE_H
+#define TTI_COLLECTIVE_QUEUE_MESSAGE_H
+
+#include "collective/message/parcel.h"
+
+/* The messages of one op. */
+struct tti_mail {
+    struct tti_started *started;
+    struct tti_link on; /* queue.mail */
+    struct tti_batch batch;
+    enum tti_kind kind;
+    struct tti_site site; /* of the call */
+    int waiting_for;
+    bool asked;                  /* its letters know that somebody asks for it */
+    int count, ended;            /* all before this one have */
+    uint64_t traced;             /* ticks at its start */
+    struct tti_parcel parcels[]; /* (count) as they were asked for; persistent: and (count) on their way */
+};
+
+static inline struct tti_mail *tti_mail_on(struct tti_link *link)
+{
+    return TTI_LIST_OF(link, struct tti_mail, on);
+}
+
+/* Starts what the call is about, or prepares it; the handle goes to comm->starting. */
+tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
+
+/* One of them was longer than its buffer, or taken back: the sentence for it goes to the comm. */
+void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail);
+
+/* Around a blocking message: while ops are in flight on the comm, its caller is the one who takes them forward. The second
+ * returns `status`, with its error in the comm. */
+void tti_queue_hold(tutti_comm *comm);
+tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status);
+
+/* For whoever is busy with the comm: */
+bool tti_queue_drive_mail(tutti_comm *comm);
+void tti_queue_look_at_mail(tutti_comm *comm);
+void tti_queue_await_mail(struct tti_started *started, int64_t until_ns);
+
+/* What was called, and where: of a message or a collective. */
+enum tti_kind tti_started_kind(const struct tti_started *started);
+struct tti_site *tti_started_site(struct tti_started *started);
+
+uint64_t tti_mail_bytes(const struct tti_mail *mail);
+/* The place has no messages any more. */
+void tti_mail_put_by(struct tti_started *started);
+/* Whether any message is in flight then. */
+bool tti_queue_post_mail(struct tti_started *started);
+
+#endif

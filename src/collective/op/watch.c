@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Waiting for peers: polling, sleeping, and noticing that they died, stalled or that time is up. All waits of
+ * operations come through tti_comm_wait, so deadlines, deaths and reports are decided here and nowhere else.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "collective/comm/stats.h"
+#include "collective/comm/trace.h"
+#include "collective/op/queue.h"
+#include "collective/op/queue_message.h"
+#include <stdio.h>
+
+#define MS INT64_C(1000000)
+
+enum {
+    LOOK_MS = 10,          /* how often a waiting rank asks whether the others live */
+    SLEEP_MS = 25,         /* the longest sleep when processes may die */
+    SLEEP_THREADS_MS = 50, /* threads are marked by their own process: only deadlines are due */
+    PATIENCE_US = 1000,    /* yields before sleeping, and more for each rank that needs its turn */
+    PATIENCE_PER_RANK_US = 20
+};
+
+struct watch {
+    tutti_comm *comm;
+    const struct tti_waitable *waitable;
+    struct tti_vigil *vigil;
+    int64_t now_ns;
+    int64_t counted_ns; /* until when this wait is in the statistics; 0: the clock was not read yet */
+    int64_t skew_ns;    /* waited for ranks that had not come yet */
+};
+
+static double seconds(int64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+/* Whom the wait is for in the end. */
+static int blamed(const struct watch *watch)
+{
+    int peer = *watch->waitable->waiting_for;
+    return peer < 0 || watch->waitable->kind >= TTI_LEAVE ? peer : watch->comm->provider->blame(watch->comm, peer);
+}
+
+/* Remembers when that peer was last seen to move. */
+static void observe(struct watch *watch)
+{
+    int peer = blamed(watch);
+    if (peer < 0) return;
+    uint64_t mark = watch->comm->provider->mark_of(watch->comm, peer) ^ (uint64_t)peer << 20;
+    if (mark == watch->vigil->peer_mark && watch->vigil->peer_moved_ns != 0) return;
+    watch->vigil->peer_mark = mark;
+    watch->vigil->peer_moved_ns = watch->now_ns;
+}
+
+/* What some of the ranks that a message may come from do: "; rank 1's last call was …". */
+static void describe_others(const tutti_comm *comm, char *text, size_t bytes)
+{
+    enum { SHOWN = 2, EACH = 112 };
+    int shown = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int rank = 0; rank < comm->size && shown < SHOWN; rank++) {
+        char doing[EACH];
+        if (rank == comm->rank) continue;
+        comm->provider->describe(comm, rank, doing, sizeof doing);
+        used += (size_t)snprintf(text + used, bytes - used, "; %s", doing);
+        shown++;
+    }
+}
+
+/* "recv with tag 3 at train.c:12" */
+static void describe_wait(const struct tti_waitable *waitable, char *text, size_t bytes)
+{
+    char detail[64] = "", site[112];
+    if (waitable->detail != NULL) waitable->detail(waitable->object, detail, sizeof detail);
+    tti_site_describe(waitable->site, site, sizeof site);
+    snprintf(text, bytes, "%s%s%s", tti_kind_name(waitable->kind), detail, site);
+}
+
+static void describe_stall(const struct watch *watch, int peer, char *text, size_t bytes)
+{
+    int64_t now = watch->now_ns;
+    char doing[256] = "", what[200], waited[240];
+    describe_wait(watch->waitable, what, sizeof what);
+    snprintf(waited, sizeof waited, "%.1f s in %s", seconds(now - watch->vigil->since_ns), what);
+    if (peer < 0) {
+        if (watch->waitable->kind > TTI_LEAVE) describe_others(watch->comm, doing, sizeof doing);
+        snprintf(text, bytes, "rank %d has waited %s%s%s", watch->comm->rank, waited,
+                 doing[0] == '\0' ? "" : " for any rank", doing);
+        return;
+    }
+    watch->comm->provider->describe(watch->comm, peer, doing, sizeof doing);
+    snprintf(text, bytes, "rank %d has waited %s for rank %d; %s, and it has not moved for %.1f s", watch->comm->rank,
+             waited, peer, doing, seconds(now - watch->vigil->peer_moved_ns));
+}
+
+/* `own`: the deadline is that of the call, by tutti_within. */
+static const char *what_to_do(enum tti_kind kind, bool own)
+{
+    switch (kind) {
+    case TTI_LEAVE: return "";
+    case TTI_SEND: return "; is there a receive for it? ranks that send to each other use tutti_sendrecv or a group";
+    case TTI_RECV:
+    case TTI_PROBE: return "; is there a send for it, with its tag?";
+    case TTI_SENDRECV:
+    case TTI_GROUP: return "; are there such messages on the other side, with their tags?";
+    default:
+        return own ? "; all ranks of the comm have to call it, in that time"
+                   : "; all ranks of the comm have to call it; for ranks that need longer set TUTTI_DEADLINE_MS";
+    }
+}
+
+static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
+{
+    char text[400];
+    int peer = blamed(watch);
+    describe_stall(watch, peer, text, sizeof text);
+    return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, peer,
+                          "%s: its deadline of %lld ms passed%s", text, (long long)deadline_ms,
+                          what_to_do(watch->waitable->kind, watch->waitable->deadline_ms != 0));
+}
+
+/* Another op of the comm, behind the one that waits or beside it, may have less time. */
+static tutti_status check_others(struct watch *watch)
+{
+    tutti_comm *comm = watch->comm;
+    bool alone = !watch->waitable->started && !watch->waitable->drives;
+    struct tti_started *late = alone ? NULL : tti_queue_overdue(comm, watch->now_ns);
+    if (late == NULL) return TUTTI_OK;
+    enum tti_kind kind = tti_started_kind(late);
+    char text[320], site[112];
+    int peer = blamed(watch);
+    describe_stall(watch, peer, text, sizeof text);
+    tti_site_describe(tti_started_site(late), site, sizeof site);
+    return tti_comm_break(comm, kind, TUTTI_ERR_TIMEOUT, peer,
+                          "%s; %s%s is in flight too: its deadline of %lld ms passed", text, tti_kind_name(kind), site,
+                          (long long)late->op.deadline_ms);
+}
+
+/* A peer that left will not come any more; nor will who is waited for, where that one needs another that left. Messages see
+ * to it themselves (message.c). */
+static tutti_status check_left(struct watch *watch)
+{
+    tutti_comm *comm = watch->comm;
+    int awaited = *watch->waitable->waiting_for;
+    if (awaited < 0 || watch->waitable->kind >= TTI_LEAVE) return TUTTI_OK;
+    int peer = comm->provider->find_absent(comm, awaited);
+    if (peer < 0) return TUTTI_OK;
+    tutti_status status = watch->waitable->progress(watch->waitable->object);
+    if (status < 0) return status;
+    if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != awaited) return TUTTI_OK;
+    char doing[192], site[112];
+    comm->provider->describe(comm, peer, doing, sizeof doing);
+    tti_site_describe(watch->waitable->site, site, sizeof site);
+    return tti_comm_break(comm, watch->waitable->kind, TUTTI_ERR_MISMATCH, peer,
+                          "rank %d called %s%s, but rank %d has left; %s", comm->rank,
+                          tti_kind_name(watch->waitable->kind), site, peer, doing);
+}
+
+/* "rank 0 in a collective", "rank 2 in recv with tag 3, and so on in a round" */
+static void describe_seen(const struct tti_seen *seen, int rank, char *text, size_t bytes)
+{
+    const char *round = seen->awaited == rank ? "" : ", and so on in a round";
+    const char *call = seen->message == 0 ? "" : tti_kind_name((enum tti_kind)(seen->message - 1));
+    if (seen->message == 0)
+        snprintf(text, bytes, "rank %d in a collective", rank);
+    else if (seen->tag == TUTTI_ANY_TAG)
+        snprintf(text, bytes, "rank %d in %s with any tag%s", seen->awaited, call, round);
+    else
+        snprintf(text, bytes, "rank %d in %s with tag %d%s", seen->awaited, call, seen->tag, round);
+}
+
+/* A message of a rank that waits for this one, in a collective or in another message, neither of which will ever go on. Not
+ * where the message was started, or ops are in flight besides: what the peer waits for may then still come of this rank. */
+static tutti_status check_elsewhere(struct watch *watch, bool first)
+{
+    tutti_comm *comm = watch->comm;
+    const struct tti_waitable *waitable = watch->waitable;
+    int peer = *waitable->waiting_for;
+    struct tti_seen seen = {0};
+    bool elsewhere = comm->provider->look(comm, waitable, first, &seen);
+    if (!elsewhere || waitable->kind < TTI_LEAVE || waitable->started || waitable->drives) return TUTTI_OK;
+    /* what the peer did before is seen by now */
+    tutti_status status = waitable->progress(waitable->object);
+    int tag;
+    if (status < 0) return status;
+    if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_OK;
+    if (seen.message != 0 && !tti_is_unmet(waitable, peer, &tag)) return TUTTI_OK;
+    char doing[192] = "", what[200], where[96];
+    if (seen.message == 0) comm->provider->describe(comm, peer, doing, sizeof doing);
+    describe_wait(waitable, what, sizeof what);
+    describe_seen(&seen, comm->rank, where, sizeof where);
+    return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
+                          "rank %d waits in %s for rank %d, which waits for %s%s%s", comm->rank, what, peer, where,
+                          seen.message == 0 ? "; " : what_to_do(waitable->kind, false), doing);
+}
+
+static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    return waitable->deadline_ms != 0 ? waitable->deadline_ms : comm->world->options.deadline_ms;
+}
+
+static void report(struct watch *watch)
+{
+    const tutti_comm *comm = watch->comm;
+    char text[400], numbers[200];
+    int peer = blamed(watch);
+    describe_stall(watch, peer, text, sizeof text);
+    tti_comm_numbers(comm, peer, numbers, sizeof numbers);
+    if (numbers[0] == '\0')
+        tti_log(TUTTI_WARN, "%s", text);
+    else
+        tti_log(TUTTI_WARN, "%s; in a comm of %d: %s", text, comm->size, numbers);
+    watch->vigil->reported = true;
+}
+
+static tutti_status look(struct watch *watch)
+{
+    tutti_comm *comm = watch->comm;
+    struct tti_vigil *vigil = watch->vigil;
+    int64_t now = watch->now_ns;
+    if (watch->waitable->drives) TTI_TRY(tti_queue_look(comm, now));
+    if (vigil->since_ns == 0) vigil->since_ns = now;
+    if (now - vigil->looked_ns >= LOOK_MS * MS) {
+        bool first = vigil->looked_ns == 0;
+        vigil->looked_ns = now;
+        observe(watch);
+        TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->all_threads));
+        TTI_TRY(check_left(watch));
+        TTI_TRY(check_elsewhere(watch, first));
+    }
+    int64_t waited = now - vigil->since_ns, deadline_ms = deadline_of(comm, watch->waitable);
+    if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
+    if (vigil->looked_ns == now) TTI_TRY(check_others(watch));
+    if (!vigil->reported && waited >= comm->world->options.stall_report_ms * MS) report(watch);
+    return TUTTI_OK;
+}
+
+tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns)
+{
+    struct watch watch = {.comm = comm, .waitable = waitable, .vigil = waitable->vigil, .now_ns = now_ns};
+    return look(&watch);
+}
+
+/* How long to sleep before something must be looked at again. */
+static int64_t sleep_ns(const struct watch *watch, int64_t until_ns)
+{
+    int64_t longest = (watch->comm->all_threads ? SLEEP_THREADS_MS : SLEEP_MS) * MS;
+    int64_t left = watch->vigil->since_ns + deadline_of(watch->comm, watch->waitable) * MS - watch->now_ns;
+    if (left < longest) longest = left > MS ? left : MS;
+    if (until_ns - watch->now_ns < longest) longest = until_ns - watch->now_ns;
+    return longest;
+}
+
+/* What has passed since the clock was read last was for the rank that is waited for now. */
+static void count(struct watch *watch, int64_t now_ns)
+{
+    const struct tti_waitable *waitable = watch->waitable;
+    int64_t waited = now_ns - watch->counted_ns;
+    bool first = watch->counted_ns == 0;
+    watch->counted_ns = now_ns;
+    if (first || waited <= 0) return;
+    tti_stats_waited(watch->comm, *waitable->waiting_for, waited);
+    if (waitable->awaited != NULL && (uint32_t)*waitable->awaited == 0) watch->skew_ns += waited;
+}
+
+static tutti_status wait_on(struct watch *watch, int64_t until_ns)
+{
+    tutti_comm *comm = watch->comm;
+    const struct tti_waitable *waitable = watch->waitable;
+    bool own = waitable->vigil == NULL, traced = tti_traced(comm) && waitable->kind < TTI_LEAVE;
+    struct tti_wait wait;
+    int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
+    uint64_t sequence = comm->sequence;
+    tti_wait_begin(&wait, comm->crowded, patience);
+    for (;;) {
+        bool slept = !tti_wait_pause(&wait, comm->crowded && comm->provider->gives_way(comm, waitable));
+        watch->now_ns = wait.now_ns;
+        if (wait.now_ns != watch->counted_ns) count(watch, wait.now_ns);
+        if (traced) tti_trace_poll(comm, wait.rounds);
+        tutti_status status = slept ? comm->provider->sleep(comm, waitable, wait.now_ns - wait.started_ns,
+                                                            sleep_ns(watch, until_ns))
+                                    : waitable->progress(waitable->object);
+        if (slept) { /* what is looked at after a sleep goes by the time after it */
+            wait.now_ns = tti_now_ns();
+            count(watch, wait.now_ns);
+        }
+        if (status != TUTTI_IN_PROGRESS) return status;
+        if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
+        if (comm->sequence != sequence) { /* a round of pieces is over: the next one may be short */
+            sequence = comm->sequence;
+            tti_wait_begin(&wait, comm->crowded, patience);
+            continue;
+        }
+        if (!tti_wait_slow(&wait)) {
+            if (slept && wait.now_ns >= until_ns)
+                return TUTTI_IN_PROGRESS; /* simulated time stands still until it sleeps */
+            continue;
+        }
+        watch->now_ns = wait.now_ns;
+        if (own) watch->vigil->since_ns = wait.started_ns;
+        TTI_TRY(look(watch));
+        if (watch->now_ns >= until_ns) return TUTTI_IN_PROGRESS;
+    }
+}
+
+tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *waitable, int64_t until_ns)
+{
+    tutti_status status = waitable->progress(waitable->object);
+    if (status != TUTTI_IN_PROGRESS) return status;
+    struct tti_vigil own = {0};
+    struct watch watch = {
+        .comm = comm, .waitable = waitable, .vigil = waitable->vigil != NULL ? waitable->vigil : &own};
+    status = wait_on(&watch, until_ns);
+    if (watch.counted_ns != 0) tti_stats_wait_ended(comm, watch.skew_ns);
+    if (watch.vigil->looked_ns != 0) comm->provider->look(comm, NULL, false, NULL);
+    return status;
+}
+
+tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    return tti_comm_wait_until(comm, waitable, INT64_MAX);
+}

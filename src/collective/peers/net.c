@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/peers/net.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/sim.h"
+#include "base/status.h"
+#include <string.h>
+
+enum { STRAY_BYTES = 64 << 20, CLOSE_MS = 2000 };
+
+/* ---- The lock -------------------------------------------------------------------------------------------------- */
+
+/* Something of the calling task's own: its address tells tasks apart. */
+static const void *self(void)
+{
+    static _Thread_local char here;
+    return tti_sim == NULL ? &here : tti_sim_self();
+}
+
+static bool try_lock(struct tti_net *net)
+{
+    if (atomic_load_explicit(&net->owner, memory_order_relaxed) != self()) {
+        if (atomic_load_explicit(&net->lock, memory_order_relaxed) != 0 ||
+            atomic_exchange_explicit(&net->lock, 1, memory_order_acquire) != 0)
+            return false;
+        atomic_store_explicit(&net->owner, self(), memory_order_relaxed);
+    }
+    net->depth++;
+    return true;
+}
+
+void tti_net_lock(struct tti_net *net)
+{
+    while (!try_lock(net)) tti_wait_turn();
+}
+
+void tti_net_unlock(struct tti_net *net)
+{
+    if (--net->depth > 0) return;
+    atomic_store_explicit(&net->owner, NULL, memory_order_relaxed);
+    tti_unlock(&net->lock);
+}
+
+/* The comm's number of a rank of the world; -1: it is none of the comm's. */
+static int rank_in(const struct tti_lanes *lanes, int peer)
+{
+    return lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
+}
+
+static struct tti_lanes *find_lanes(const struct tti_net *net, uint32_t id, int peer)
+{
+    for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next)
+        if (lanes->id == id && rank_in(lanes, peer) >= 0) return lanes;
+    return NULL;
+}
+
+/* Said once: who sends such frames does not stop at one. */
+static void warn(struct tti_net *net, int peer, const struct tti_frame_head *head)
+{
+    if (!net->warned)
+        tti_log(TUTTI_WARN,
+                "rank %d drops what rank %d sends on a comm that it has not made (number %u, kind %d, %llu bytes): a "
+                "frame of at most %d bytes is kept, of %d bytes in all; do all ranks use the same version?",
+                net->rank, peer, head->comm, head->kind, (unsigned long long)head->bytes, TTI_NET_WINDOW, STRAY_BYTES);
+    net->warned = true;
+}
+
+static bool fits(const struct tti_net *net, const struct tti_frame_head *head)
+{
+    return head->bytes <= TTI_NET_WINDOW && net->stray_bytes + tti_frame_charge(head->bytes) <= STRAY_BYTES;
+}
+
+static void *begin(void *context, int peer, const struct tti_frame_head *head, void **cookie)
+{
+    struct tti_net *net = context;
+    struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
+    *cookie = NULL;
+    if (lanes != NULL && tti_frame_is_message(head) && lanes->comm->messages == NULL) return NULL;
+    if (lanes != NULL && tti_frame_is_message(head))
+        return lanes->frames.sink->begin(lanes->comm, rank_in(lanes, peer), head, cookie);
+    if (lanes != NULL && head->kind == TTI_FRAME_DATA) return tti_lane_begin(lanes, rank_in(lanes, peer), head, cookie);
+    if (lanes != NULL && head->bytes > sizeof(struct tti_question)) return NULL;
+    if (lanes == NULL && !fits(net, head)) {
+        warn(net, peer, head);
+        return NULL;
+    }
+    struct tti_aside *aside = tti_aside_new(peer, head);
+    if (aside == NULL || !tti_table_set(&net->coming, peer, aside)) {
+        if (lanes != NULL) lanes->no_memory = true; /* what is not heard may be what is waited for */
+        tti_free(aside);
+        return NULL;
+    }
+    aside->stray = lanes == NULL;
+    *cookie = aside;
+    return aside->data;
+}
+
+static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
+{
+    int rank = rank_in(lanes, aside->peer);
+    if (tti_frame_is_message(&aside->head) && lanes->comm->messages != NULL) {
+        void *cookie, *target = lanes->frames.sink->begin(lanes->comm, rank, &aside->head, &cookie);
+        if (target != NULL && aside->head.bytes > 0) memcpy(target, aside->data, aside->head.bytes);
+        lanes->frames.sink->end(lanes->comm, rank, &aside->head, cookie);
+        tti_free(aside);
+        return;
+    }
+    if (aside->head.kind != TTI_FRAME_DATA) {
+        tti_lane_hear(lanes, rank, aside);
+        tti_free(aside);
+        return;
+    }
+    struct tti_lane *lane = tti_lane_to(lanes, rank);
+    if (lane == NULL) {
+        tti_free(aside);
+        return;
+    }
+    tti_lane_note(lanes, rank, &aside->head);
+    aside->stray = false;
+    aside->next = NULL;
+    *lane->aside_last = aside;
+    lane->aside_last = &aside->next;
+}
+
+/* What came for a comm before it was made here. */
+void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes)
+{
+    struct tti_aside **link = &net->strays;
+    while (*link != NULL) {
+        struct tti_aside *aside = *link;
+        if (find_lanes(net, aside->head.comm, aside->peer) != lanes) {
+            link = &aside->next;
+            continue;
+        }
+        *link = aside->next;
+        net->stray_bytes -= tti_frame_charge(aside->head.bytes);
+        sort(lanes, aside);
+    }
+    net->strays_last = link;
+}
+
+/* Whether this rank had a comm of that number with this peer, and has freed it. */
+static bool is_freed(const struct tti_net *net, uint32_t id)
+{
+    for (const struct tti_making *making = net->making; making != NULL; making = making->next)
+        if (making->id == id) return false;
+    return id < net->next_id;
+}
+
+/* For a comm that is not made here yet; or was freed here, and who asks about it had no dealings with this rank before. */
+static void take_stray(struct tti_net *net, struct tti_aside *aside)
+{
+    const struct tti_frame_head *head = &aside->head;
+    if (is_freed(net, head->comm)) {
+        struct tti_frame_head answer = {.comm = head->comm, .kind = TTI_FRAME_LEAVE};
+        if (head->kind == TTI_FRAME_ASK) tti_net_say(net, aside->peer, answer, NULL);
+        tti_free(aside);
+        return;
+    }
+    aside->next = NULL;
+    net->stray_bytes += tti_frame_charge(head->bytes);
+    *net->strays_last = aside;
+    net->strays_last = &aside->next;
+}
+
+static void end(void *context, int peer, const struct tti_frame_head *head, void *cookie)
+{
+    struct tti_net *net = context;
+    struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
+    struct tti_receipt *receipt = cookie;
+    const struct tti_aside *coming = tti_table_get(&net->coming, peer);
+    bool stray = coming != NULL && coming->stray;
+    tti_table_set(&net->coming, peer, NULL);
+    if (tti_frame_is_message(head) && !stray) {
+        if (lanes != NULL && lanes->comm->messages != NULL)
+            lanes->frames.sink->end(lanes->comm, rank_in(lanes, peer), head, cookie);
+        return;
+    }
+    if (receipt == NULL) return;
+    struct tti_aside *aside = receipt->posted ? NULL : (struct tti_aside *)receipt;
+    if (aside != NULL && aside->orphan) return; /* its comm is gone */
+    if (lanes != NULL && head->kind == TTI_FRAME_DATA && (aside == NULL || !aside->stray)) {
+        tti_lane_end(lanes, rank_in(lanes, peer), head, receipt);
+        return;
+    }
+    if (aside == NULL) return;
+    aside->complete = true;
+    if (lanes != NULL)
+        sort(lanes, aside);
+    else
+        take_stray(net, aside);
+}
+
+/* Where it cannot be noted that a rank is lost, those that wait for it hear of it at once. */
+static void break_all(struct tti_net *net, int peer, const char *text)
+{
+    for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
+        int rank = rank_in(lanes, peer);
+        tutti_error failure = {.peer = rank};
+        tti_error_set(&failure, TUTTI_ERR_PEER_LOST, 0, "rank %d was lost without leaving: %s", rank, text);
+        if (rank >= 0) tti_comm_store_failure(lanes->comm, &failure);
+    }
+}
+
+static void lose(void *context, int peer, bool closed, int system_errno, const char *text)
+{
+    struct tti_net *net = context;
+    size_t bytes = strlen(text) + 1;
+    (void)system_errno;
+    tti_free(tti_table_get(&net->coming, peer)); /* its end will not come */
+    tti_table_set(&net->coming, peer, NULL);
+    for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
+        int rank = rank_in(lanes, peer);
+        if (rank < 0) continue;
+        if (lanes->comm->messages != NULL) lanes->frames.sink->lost(lanes->comm, rank);
+        struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;
+        if (lane != NULL) lane->left = true;
+    }
+    if (closed || tti_table_get(&net->lost, peer) != NULL) return;
+    char *why = tti_calloc(1, bytes);
+    if (why != NULL) memcpy(why, text, bytes);
+    if (why != NULL && tti_table_set(&net->lost, peer, why)) return;
+    tti_free(why);
+    break_all(net, peer, text);
+}
+
+bool tti_net_move(struct tti_net *net, int awaited)
+{
+    return net->depth == 1 && net->transport->ops->progress(net->transport, awaited);
+}
+
+bool tti_net_pump(struct tti_net *net)
+{
+    if (!try_lock(net)) return false;
+    bool moved = tti_net_move(net, TTI_ANYBODY);
+    tti_net_unlock(net);
+    return moved;
+}
+
+/* ---- Numbers of comms ------------------------------------------------------------------------------------------ */
+
+uint32_t tti_net_propose(struct tti_net *net)
+{
+    tti_net_lock(net);
+    uint32_t id = net->next_id++;
+    tti_net_unlock(net);
+    return id;
+}
+
+bool tti_net_take_id(struct tti_net *net, uint32_t proposed, struct tti_making *making)
+{
+    tti_net_lock(net);
+    bool takes = making->id == proposed || making->id >= net->next_id;
+    if (takes) {
+        if (making->id >= net->next_id) net->next_id = making->id + 1;
+        making->next = net->making;
+        net->making = making;
+    }
+    tti_net_unlock(net);
+    return takes;
+}
+
+void tti_net_made(struct tti_net *net, struct tti_making *making)
+{
+    tti_net_lock(net);
+    struct tti_making **link = &net->making;
+    while (*link != NULL && *link != making) link = &(*link)->next;
+    if (*link != NULL) *link = making->next;
+    tti_net_unlock(net);
+}
+
+/* ---- Making and freeing ---------------------------------------------------------------------------------------- */
+
+tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **net, tutti_error *error)
+{
+    struct tti_net *made = tti_calloc(1, sizeof *made);
+    if (made == NULL)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for what rank %d exchanges with others",
+                             transport->rank);
+    made->transport = transport;
+    made->rank = transport->rank;
+    made->size = transport->size;
+    made->lost = made->coming = TTI_TABLE(transport->size);
+    made->strays_last = &made->strays;
+    made->references = 1;
+    transport->sink = (struct tti_sink){.context = made, .begin = begin, .end = end, .lost = lose};
+    *net = made;
+    return TUTTI_OK;
+}
+
+struct tti_kept {
+    void *memory;
+    struct tti_kept *next;
+};
+
+bool tti_net_copy(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing, void **copy)
+{
+    uint64_t bytes = outgoing->head.bytes;
+    *copy = NULL;
+    if (tti_sim != NULL && tti_sim_setup_of()->sizes_only && bytes > TTI_SIM_SMALL_BYTES) return true;
+    *copy = tti_malloc(1, bytes);
+    if (*copy == NULL) return false;
+    memcpy(*copy, outgoing->data, bytes);
+    transport->ops->keep(transport, peer, outgoing, *copy);
+    return true;
+}
+
+void tti_net_keep(struct tti_net *net, void *memory)
+{
+    struct tti_kept *kept = memory == NULL ? NULL : tti_calloc(1, sizeof *kept);
+    if (kept == NULL) return; /* lost rather than used after it was freed */
+    *kept = (struct tti_kept){.memory = memory, .next = net->kept};
+    net->kept = kept;
+}
+
+static void free_kept(struct tti_net *net)
+{
+    while (net->kept != NULL) {
+        struct tti_kept *next = net->kept->next;
+        tti_free(net->kept->memory);
+        tti_free(net->kept);
+        net->kept = next;
+    }
+}
+
+void tti_net_part(struct tti_net *net)
+{
+    tti_net_lock(net);
+    net->transport->ops->part(net->transport, (int64_t)CLOSE_MS * 1000000);
+    for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
+        int rank = lanes->comm->rank;
+        tutti_error failure = {.peer = rank};
+        tti_error_set(&failure, TUTTI_ERR_MISMATCH, 0, "rank %d has left the world, and this comm with it", rank);
+        tti_comm_store_failure(lanes->comm, &failure);
+    }
+    tti_net_unlock(net);
+}
+
+void tti_net_release(struct tti_net *net)
+{
+    tti_net_lock(net);
+    int left = --net->references;
+    tti_net_unlock(net);
+    if (left > 0) return;
+    net->transport->ops->close(net->transport, (int64_t)CLOSE_MS * 1000000);
+    free_kept(net);
+    while (net->strays != NULL) {
+        struct tti_aside *next = net->strays->next;
+        tti_free(net->strays);
+        net->strays = next;
+    }
+    TTI_TABLE_EACH(place, &net->lost) tti_free(net->lost.values[place]);
+    tti_table_free(&net->lost);
+    TTI_TABLE_EACH(place, &net->coming) tti_free(net->coming.values[place]);
+    tti_table_free(&net->coming);
+    if (net->release != NULL) net->release(net->cluster);
+    tti_free(net);
+}

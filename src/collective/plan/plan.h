@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans: what one rank does in one operation, as data. Pure arithmetic, no I/O: every algorithm can be checked for
+ * every rank without running it.
+ *
+ * A plan's steps are done in order; what must have happened on another rank first is said by a wait step. A rank
+ * publishes growing numbers; A wait for a number holds once the peer has published it or a larger one. Number 0 stands
+ * for the peer's entry, TTI_LEFT for its having left.
+ *
+ * Paths, and what they rely on:
+ *   STAGED   data small enough for the slot that carries the entry: staged before entering, so that a rank waits only
+ *            for the ranks whose data it needs. A little larger data are staged by ranks whose buffers are private, before
+ *            they meet; that is enough when all ranks' are, and of a broadcast when the root's is.
+ *   DIRECT   every buffer can be read and written by every rank, between the entry and the exit of the operation.
+ *   ATTACH   every buffer can be read by every rank (cross-memory attach). A rank writes its own only, but for a broadcast's
+ *            root, which may write others'.
+ *   BOUNCE   no rank can reach another's buffers: chunks go through bounce buffers, two in flight.
+ *   MESSAGES ranks share nothing: data travel in messages (plan_message.h).
+ * STAGED and MESSAGES have no meeting. The others begin with a meeting: nothing is touched before all ranks have entered. Where
+ * ranks reach each other's buffers, they end with leaving: a buffer is its owner's again when all ranks have left.
+ *
+ * Messages. SEND and RECV only post; AWAIT and DRAIN wait. The k-th SEND from rank a to rank b matches the k-th RECV of b
+ * from a, with as many bytes, 0 included. Messages of a pair arrive in order; those of different peers in any. Until it is
+ * drained a send reads its memory, which nothing may change but data that its receiver sent after having awaited it:
+ * these can only come when it has been read. A plan ends when all it posted was awaited and drained. No plan relies on
+ * a send being complete before its receive is posted, and none can deadlock without that.
+ *
+ * Where the same is done window after window it is said once, and AGAIN how often: in each turn IN and OUT of the steps begin
+ * `bytes` further on, and what they publish and wait for is larger by `sources`. Before an AGAIN all that was posted is awaited
+ * and drained; after it receives and sends are counted anew.
+ *
+ * Reductions over messages fold parts: a leaf is one rank's contribution, in elements; a partial is a subtree of the
+ * canonical tree (reduce.h), in accumulators, which is how it travels. A leaf of a scaled sum travels as a partial, since
+ * only its owner knows the factor. So a rank needs no factor but its own.
+ */
+#ifndef TTI_COLLECTIVE_PLAN_H
+#define TTI_COLLECTIVE_PLAN_H
+
+#include "collective/plan/kind.h"
+#include "collective/reduce/copy.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/experimental.h>
+
+enum {
+    TTI_PAYLOAD_BYTES = 56, /* data that travel in the cache line of their entry word */
+    TTI_STAGE_ROOM = 8192,  /* for more of one rank and one operation, which lie elsewhere */
+    TTI_STAGE_BYTES = TTI_PAYLOAD_BYTES + TTI_STAGE_ROOM, /* of the space STAGE */
+    TTI_ALL = -1                                          /* in place of a rank: every rank */
+};
+#define TTI_LEFT UINT32_C(0x7fffffff)
+
+enum tti_path { TTI_STAGED, TTI_DIRECT, TTI_ATTACH, TTI_BOUNCE, TTI_MESSAGES };
+enum tti_space {
+    TTI_IN,
+    TTI_OUT,
+    TTI_STAGE,
+    TTI_BOUNCED,
+    TTI_TEMP /* this operation's scratch on this rank, `temp_bytes` of the plan; aligned to 64, contents undefined */
+};
+
+struct tti_region {
+    int32_t rank;   /* or TTI_ALL */
+    uint32_t space; /* enum tti_space */
+    uint64_t offset;
+};
+
+enum tti_step_kind {
+    TTI_STEP_ENTER,    /* make the call and what was staged visible */
+    TTI_STEP_PUBLISH,  /* `value` */
+    TTI_STEP_WAIT,     /* for `value` from `peer`, or from all others (TTI_ALL) */
+    TTI_STEP_COPY,     /* `bytes` from source to target; to every rank's if target.rank is TTI_ALL */
+    TTI_STEP_REDUCE,   /* over the same region of ranks 0..sources-1, into target (or every rank's) */
+    TTI_STEP_PREFIX,   /* scan: over the same region of all ranks, into every rank's target; `exclusive` */
+    TTI_STEP_EXCHANGE, /* swap `bytes` of source and target */
+    TTI_STEP_LEAVE,    /* publishes TTI_LEFT */
+    TTI_STEP_FOLD,     /* parts[first .. first + sources) into target, by tti_fold; `value` is the divisor */
+    TTI_STEP_SEND,     /* post: `bytes` at source to `peer` */
+    TTI_STEP_RECV,     /* post: `bytes` from `peer` to target */
+    TTI_STEP_AWAIT,    /* until the first `value` receives, in order of posting, have arrived */
+    TTI_STEP_DRAIN,    /* until the first `value` sends, in order of posting, are done with their memory */
+    TTI_STEP_AGAIN     /* the steps from `first` on, `value` times in all */
+};
+
+struct tti_step {
+    uint8_t kind;  /* enum tti_step_kind */
+    uint8_t store; /* enum tti_store */
+    bool exclusive;
+    int32_t peer;
+    int32_t sources;
+    uint32_t value;
+    uint32_t first; /* FOLD: index in the plan's parts; AGAIN: in its steps */
+    uint64_t bytes; /* FOLD: of as many elements, also where partials are read or written */
+    struct tti_region source, target;
+    uint64_t
+        own; /* REDUCE of staged data: where this rank's own lie in its input, which is sooner read than its stage */
+};
+
+/* What a FOLD reads: contributions of ranks first .. first + ranks. */
+struct tti_part {
+    struct tti_region at;
+    int32_t first, ranks;
+    bool partial; /* in accumulators; else a leaf, in elements */
+};
+
+struct tti_plan {
+    struct tti_step *steps;
+    size_t count, capacity;
+    struct tti_part *parts;
+    size_t part_count, part_capacity;
+    uint64_t temp_bytes;
+    bool failed; /* a step could not be added: out of memory */
+};
+
+/* What a rank gives in a v-form, in its row of a comm's tables: one after the other, as many elements of each as there are
+ * ranks. Of a sender in a gather_v, and a receiver in a scatter_v, the first count is its own. */
+enum tti_given { TTI_IN_COUNTS, TTI_IN_OFFSETS, TTI_OUT_COUNTS, TTI_OUT_OFFSETS, TTI_GIVEN };
+
+/* What a plan is made from: the same on every rank but for `rank` (and, before a meeting, but for the rows of `tables`
+ * that belong to others). */
+struct tti_shape {
+    enum tti_kind kind;
+    enum tti_path path;
+    int rank, size, root;
+    size_t element; /* bytes */
+    uint64_t count; /* elements; of one block where there are blocks */
+    /* all_to_all: on all ranks; broadcast, gather, scatter: at the root; MESSAGES: this rank's buffers overlap, any kind */
+    bool in_place;
+    const uint64_t *tables; /* v-forms: size rows of TTI_GIVEN * size; MESSAGES: this rank's row alone */
+    size_t bounce_bytes;    /* of one rank; 0: none */
+    size_t accumulator;     /* MESSAGES: bytes of one element of a partial (tti_accumulator_bytes) */
+    bool scaled;            /* MESSAGES: leaves travel as partials */
+    const tutti_tuning *tuning;
+};
+
+static inline uint64_t tti_given_by(const struct tti_shape *shape, int rank, enum tti_given what, int peer)
+{
+    size_t size = (size_t)shape->size;
+    return shape->tables[((size_t)rank * TTI_GIVEN + (size_t)what) * size + (size_t)peer];
+}
+
+/* What goes from rank `from` to rank `to` in an operation that only moves data. */
+struct tti_flow {
+    uint64_t bytes, source, target; /* offsets in from's in and to's out */
+};
+struct tti_flow tti_flow_of(const struct tti_shape *shape, int from, int to);
+
+/* Bytes of the largest of a rank's buffers: what the switch-over sizes are compared with. */
+uint64_t tti_shape_bytes(const struct tti_shape *shape);
+
+/* Bytes of all ranks' buffers together: what is compared with the caches. */
+uint64_t tti_shape_footprint(const struct tti_shape *shape);
+
+/* Whether the operation can go by STAGED: the same answer on every rank, from its own arguments alone. */
+bool tti_shape_fits_stage(const struct tti_shape *shape);
+
+/* Whether it could if no rank could reach another's buffers: then they bring their data along when they meet. */
+bool tti_shape_fits_slot(const struct tti_shape *shape);
+/* A rank's input has one block per receiver. */
+static inline bool tti_shape_splits(const struct tti_shape *shape)
+{
+    switch (shape->kind) {
+    case TTI_SCATTER:
+    case TTI_SCATTER_V:
+    case TTI_REDUCE_SCATTER:
+    case TTI_REDUCE_SCATTER_V:
+    case TTI_ALL_TO_ALL:
+    case TTI_ALL_TO_ALL_V: return true;
+    default: return false;
+    }
+}
+/* Of one that fits either: bytes that each rank stages, at most. */
+uint64_t tti_staged_bytes(const struct tti_shape *shape);
+
+/* Replaces the plan's steps. ERR_MEMORY if they could not be stored. */
+tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape);
+void tti_plan_free(struct tti_plan *plan);
+
+/* Of all that the steps of a plan over messages say: equal for equal plans. */
+uint64_t tti_plan_hash(const struct tti_plan *plan);
+
+/* What a plan makes its rank send and reduce: for tests, and to predict times. */
+struct tti_cost {
+    uint64_t messages, bytes; /* sent */
+    uint64_t received;        /* bytes */
+    uint64_t folded;          /* bytes of elements and accumulators read by folds */
+    uint64_t copied;          /* bytes */
+};
+struct tti_cost tti_plan_cost(const struct tti_plan *plan, const struct tti_shape *shape);
+
+#endif
