@@ -110,19 +110,19 @@ static bool look_at_nothing(tutti_comm *comm, const struct tti_waitable *waitabl
     return false;
 }
 
-static struct tti_provider_ops provider;
-static pthread_once_t provider_once = PTHREAD_ONCE_INIT;
+static struct tti_peers_ops peers;
+static pthread_once_t peers_once = PTHREAD_ONCE_INIT;
 
-static void make_provider(void)
+static void make_peers(void)
 {
-    provider = tti_provider_shared;
-    provider.look = look_at_nothing;
+    peers = tti_peers_posts;
+    peers.look = look_at_nothing;
 }
 
 void message_wire_open(tutti_comm *comm)
 {
-    pthread_once(&provider_once, make_provider);
-    comm->provider = &provider;
+    pthread_once(&peers_once, make_peers);
+    comm->peers = &peers;
     struct endpoint *self = &endpoints[tutti_rank(comm)];
     self->base = (struct tti_transport){.ops = &wire, .rank = tutti_rank(comm), .size = tutti_size(comm)};
     self->comm = comm;

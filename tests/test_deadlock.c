@@ -5,7 +5,7 @@
  * they were doing, and what to do about it.
  */
 #include "collective/comm/comm.h"
-#include "collective/comm/provider.h"
+#include "collective/comm/peers.h"
 #include "fault.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static tutti_comm *in_time(tutti_comm *comm, const char *others)
     if (tutti_rank(comm) != 0) return tutti_within(comm, LATE_MS);
     for (int rank = 1; rank < tutti_size(comm);) {
         tutti_status status = tutti_try_probe(comm, TUTTI_ANY_SOURCE, TAG + 1, &message); /* hears what is said */
-        comm->provider->describe(comm, rank, doing, sizeof doing);
+        comm->peers->describe(comm, rank, doing, sizeof doing);
         if (strstr(doing, others) != NULL) rank++;
         if (status == TUTTI_IN_PROGRESS && fault_now_ns() < until) continue;
         CHECK_THAT(false, "%s: %s", tutti_status_name(status), doing);

@@ -4,7 +4,7 @@
  * How messages fail: a buffer that is too short, groups misused, types that differ, a peer that leaves or dies.
  */
 #include "collective/comm/comm.h"
-#include "collective/comm/provider.h"
+#include "collective/comm/peers.h"
 #include "collective/message/message.h"
 #include "messages.h"
 
@@ -353,7 +353,7 @@ static void test_deaths(void)
 /* ---- Death before the data are read ----------------------------------------------------------------------------- */
 
 static bool found_in_look;
-static const struct tti_provider_ops *usual;
+static const struct tti_peers_ops *usual;
 
 static void await_end_of(int rank)
 {
@@ -379,7 +379,7 @@ static void announce_and_end(tutti_comm *comm, struct fault_rank *self)
 {
     enum { FETCHED = 20000 }; /* more than goes at once; so little that the receiver reads it alone */
     static unsigned char x[FETCHED];
-    static struct tti_provider_ops late;
+    static struct tti_peers_ops late;
     tutti_op op;
     self->numbers[0] = getpid();
     CHECK(tutti_barrier(comm) == TUTTI_OK);
@@ -390,12 +390,12 @@ static void announce_and_end(tutti_comm *comm, struct fault_rank *self)
         for (;;) pause();
     }
     if (found_in_look) {
-        usual = comm->provider;
+        usual = comm->peers;
         late = *usual;
         late.look = look_late;
-        comm->provider = &late;
+        comm->peers = &late;
         FAULT_CALL(self, comm, tutti_recv(comm, x, FETCHED, TUTTI_U8, 1, 7, NULL));
-        comm->provider = usual;
+        comm->peers = usual;
     } else {
         await_end_of(1);
         CHECK(tutti_recv_start(comm, x, FETCHED, TUTTI_U8, 1, 7, NULL, &op) == TUTTI_OK);

@@ -159,7 +159,7 @@ tutti_status tutti_cancel(tutti_op op)
     }
     tti_unlock(&comm->queue.lock);
     if (!there) return TUTTI_ERR_HANDLE;
-    comm->provider->wake(comm); /* somebody may sleep while waiting for it */
+    comm->peers->wake(comm); /* somebody may sleep while waiting for it */
     tti_service_wake(comm, TTI_AT_ONCE);
     return TUTTI_OK;
 }

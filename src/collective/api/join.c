@@ -281,7 +281,7 @@ static void mark_here(const tutti_comm *world, enum tti_rank_state state)
 static void take_leave(tutti_comm *comm)
 {
     if (!tti_comm_is_broken(comm)) tti_comm_health(comm, TTI_LEAVE, false);
-    comm->provider->leave(comm);
+    comm->peers->tell(comm, TTI_NEWS_LEFT);
     if (comm->lanes != NULL && comm->members == NULL) mark_here(comm, TTI_RANK_LEFT);
 }
 

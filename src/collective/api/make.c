@@ -219,6 +219,7 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
 {
     tutti_comm *made = new_comm(setup);
     if (made == NULL) return give_up(NULL, setup, error);
+    made->peers = &tti_peers_posts;
     made->provider = &tti_provider_shared;
     made->own_row = (size_t)made->rank;
     made->all_threads = is_one_process(made);
@@ -249,7 +250,8 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 {
     tutti_comm *made = new_comm(setup);
     if (made == NULL) return give_up(NULL, setup, error);
-    made->provider = &tti_provider_host;
+    made->peers = &tti_peers_wire;
+    made->provider = &tti_provider_net;
     made->area = tti_calloc(1, sizeof *made->area);
     made->messages = tti_messages_create(made);
     bool all = made->area != NULL && made->messages != NULL;
@@ -290,7 +292,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_stats_free(comm);
     tti_free(comm->scratch);
     if (comm->pack != NULL) tti_arena_free(&comm->world->arena, comm->pack, &ignored);
-    if (comm->world != NULL) comm->provider->close(comm);
+    if (comm->world != NULL) comm->peers->close(comm);
     if (comm->world != NULL) tti_world_release(comm->world);
     tti_free(comm);
 }

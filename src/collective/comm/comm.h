@@ -19,6 +19,7 @@
 #include "base/table.h"
 #include "base/wait.h"
 #include "collective/comm/call.h"
+#include "collective/comm/peers.h"
 #include "collective/comm/provider.h"
 #include "collective/plan/plan.h"
 #include "collective/reduce/reduce.h"
@@ -206,6 +207,7 @@ struct tti_arguments {
 };
 
 struct tutti_comm {
+    const struct tti_peers_ops *peers;
     const struct tti_provider_ops *provider;
     struct tti_world *world;
     int rank, size;

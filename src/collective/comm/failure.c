@@ -119,7 +119,7 @@ bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error)
 static bool break_with(tutti_comm *comm, const tutti_error *error)
 {
     if (!tti_comm_store_failure(comm, error)) return false;
-    comm->provider->spread(comm);
+    comm->peers->tell(comm, TTI_NEWS_BROKE);
     note_cause(comm, error->peer);
     tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error->text);
     return true;
@@ -155,8 +155,8 @@ tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_st
 static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
 {
     char doing[192], who[160];
-    comm->provider->describe(comm, lost, doing, sizeof doing);
-    comm->provider->identify(comm, lost, who, sizeof who);
+    comm->peers->describe(comm, lost, doing, sizeof doing);
+    comm->peers->identify(comm, lost, who, sizeof who);
     return tti_comm_break(comm, kind, TUTTI_ERR_PEER_LOST, lost,
                           "rank %d died or ended without leaving (%s); %s; look at its output, then start the job "
                           "again",
@@ -167,7 +167,7 @@ tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
 {
     if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE)
         return adopt(comm, kind, comm->sequence, comm->sink);
-    int lost = comm->provider->find_lost(comm, look);
+    int lost = comm->peers->find_lost(comm, look);
     return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
 }
 

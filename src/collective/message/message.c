@@ -99,8 +99,9 @@ int tti_messages_pending(const tutti_comm *comm)
 static void look_whether_left(struct tti_box *box)
 {
     const tutti_comm *comm = box->messages->comm;
-    box->leaving = comm->provider->is_leaving(comm, box->peer);
-    box->left = box->leaving && comm->provider->has_left(comm, box->peer);
+    enum tti_presence presence = comm->peers->presence(comm, box->peer);
+    box->leaving = presence != TTI_PEER_HERE;
+    box->left = presence == TTI_PEER_LEFT;
 }
 
 /* ---- Letters --------------------------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ void tti_messages_stop(tutti_comm *comm)
 static bool has_stopped(const tutti_comm *comm, int peer)
 {
     if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED) return true;
-    if (comm->provider->has_left(comm, peer)) return true;
+    if (comm->peers->presence(comm, peer) == TTI_PEER_LEFT) return true;
     return atomic_load_explicit(&comm->posts[peer].stopped, memory_order_acquire) != 0;
 }
 

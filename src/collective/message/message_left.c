@@ -11,7 +11,8 @@ bool tti_message_somebody(struct tti_messages *messages)
     int size = messages->comm->size;
     for (int i = 0; i < size; i++) {
         int peer = (messages->present + i) % size;
-        if (peer == messages->comm->rank || messages->comm->provider->is_leaving(messages->comm, peer)) continue;
+        if (peer == messages->comm->rank || messages->comm->peers->presence(messages->comm, peer) != TTI_PEER_HERE)
+            continue;
         messages->present = peer;
         return true;
     }
@@ -21,7 +22,7 @@ bool tti_message_somebody(struct tti_messages *messages)
 bool tti_messages_deserted(const tutti_comm *comm, int peer)
 {
     tti_messages_lock(comm);
-    bool left = peer != comm->rank && peer != TUTTI_ANY_SOURCE && comm->provider->is_leaving(comm, peer);
+    bool left = peer != comm->rank && peer != TUTTI_ANY_SOURCE && comm->peers->presence(comm, peer) != TTI_PEER_HERE;
     bool alone = peer == TUTTI_ANY_SOURCE && !tti_message_somebody(comm->messages);
     tti_messages_unlock(comm);
     return left || alone;

@@ -47,7 +47,7 @@ static tutti_status go_on(struct tti_op *op)
 
 tutti_status tti_op_open(struct tti_op *op)
 {
-    tutti_status status = op->comm->provider->open(op);
+    tutti_status status = op->comm->provider->issue(op);
     return status == TUTTI_OK && op->many != NULL ? go_on(op) : status;
 }
 
@@ -79,7 +79,7 @@ static __attribute__((noinline)) void give_up(struct tti_op *op)
     tutti_comm *comm = op->comm;
     comm->provider->stop(op);
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
-    while (!comm->provider->is_fenced(op, until)) tti_wait_turn();
+    while (!comm->provider->fence(op, until)) tti_wait_turn();
 }
 
 tutti_status tti_op_run(struct tti_op *op)

@@ -60,7 +60,7 @@ tutti_status tti_queue_fail(struct tti_started *started, tutti_status status)
         if (started->op.state != TTI_OP_QUEUED) started->op.comm->provider->stop(&started->op);
     }
     if (started->op.state == TTI_OP_QUEUED) return status;
-    return started->op.comm->provider->is_fenced(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
+    return started->op.comm->provider->fence(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
 }
 
 static tutti_status cancel(struct tti_started *started)
@@ -285,7 +285,7 @@ static void open_first(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
     if (!tti_queue_try(comm)) {
-        comm->provider->wake(comm); /* who is busy may sleep, and does not know of it */
+        comm->peers->wake(comm); /* who is busy may sleep, and does not know of it */
         return;
     }
     if (first_of(comm) == started && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm)) {
@@ -441,7 +441,7 @@ static void end_calls(tutti_comm *comm)
     tti_queue_drive_mail(comm);
     bool ended = first_of(comm) == NULL, under_way = !ended || !tti_list_is_empty(&comm->queue.mail);
     if (under_way && tti_messages_have_answered(comm) && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK)
-        comm->provider->end_calls(comm, ended);
+        comm->peers->tell(comm, ended ? TTI_NEWS_CALLS_NO_MORE : TTI_NEWS_STARTS_NO_MORE);
     tti_queue_give_back(comm);
 }
 

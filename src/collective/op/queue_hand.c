@@ -123,7 +123,7 @@ void tti_queue_take(tutti_comm *comm)
     while (!tti_queue_try(comm)) {
         if (++turns == TURNS) { /* it is not busy for a moment, but waits for an op, and may sleep */
             atomic_fetch_add_explicit(&comm->queue.wanted, 1, memory_order_seq_cst);
-            comm->provider->wake(comm);
+            comm->peers->wake(comm);
         }
         tti_wait_turn();
     }

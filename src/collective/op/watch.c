@@ -40,7 +40,7 @@ static double seconds(int64_t ns)
 static int blamed(const struct watch *watch)
 {
     int peer = *watch->waitable->waiting_for;
-    return peer < 0 || watch->waitable->kind >= TTI_LEAVE ? peer : watch->comm->provider->blame(watch->comm, peer);
+    return peer < 0 || watch->waitable->kind >= TTI_LEAVE ? peer : watch->comm->peers->blame(watch->comm, peer);
 }
 
 /* Remembers when that peer was last seen to move. */
@@ -48,7 +48,7 @@ static void observe(struct watch *watch)
 {
     int peer = blamed(watch);
     if (peer < 0) return;
-    uint64_t mark = watch->comm->provider->mark_of(watch->comm, peer) ^ (uint64_t)peer << 20;
+    uint64_t mark = watch->comm->peers->mark_of(watch->comm, peer) ^ (uint64_t)peer << 20;
     if (mark == watch->vigil->peer_mark && watch->vigil->peer_moved_ns != 0) return;
     watch->vigil->peer_mark = mark;
     watch->vigil->peer_moved_ns = watch->now_ns;
@@ -64,7 +64,7 @@ static void describe_others(const tutti_comm *comm, char *text, size_t bytes)
     for (int rank = 0; rank < comm->size && shown < SHOWN; rank++) {
         char doing[EACH];
         if (rank == comm->rank) continue;
-        comm->provider->describe(comm, rank, doing, sizeof doing);
+        comm->peers->describe(comm, rank, doing, sizeof doing);
         used += (size_t)snprintf(text + used, bytes - used, "; %s", doing);
         shown++;
     }
@@ -91,7 +91,7 @@ static void describe_stall(const struct watch *watch, int peer, char *text, size
                  doing[0] == '\0' ? "" : " for any rank", doing);
         return;
     }
-    watch->comm->provider->describe(watch->comm, peer, doing, sizeof doing);
+    watch->comm->peers->describe(watch->comm, peer, doing, sizeof doing);
     snprintf(text, bytes, "rank %d has waited %s for rank %d; %s, and it has not moved for %.1f s", watch->comm->rank,
              waited, peer, doing, seconds(now - watch->vigil->peer_moved_ns));
 }
@@ -146,13 +146,13 @@ static tutti_status check_left(struct watch *watch)
     tutti_comm *comm = watch->comm;
     int awaited = *watch->waitable->waiting_for;
     if (awaited < 0 || watch->waitable->kind >= TTI_LEAVE) return TUTTI_OK;
-    int peer = comm->provider->find_absent(comm, awaited);
+    int peer = comm->peers->find_absent(comm, awaited);
     if (peer < 0) return TUTTI_OK;
     tutti_status status = watch->waitable->progress(watch->waitable->object);
     if (status < 0) return status;
     if (status != TUTTI_IN_PROGRESS || *watch->waitable->waiting_for != awaited) return TUTTI_OK;
     char doing[192], site[112];
-    comm->provider->describe(comm, peer, doing, sizeof doing);
+    comm->peers->describe(comm, peer, doing, sizeof doing);
     tti_site_describe(watch->waitable->site, site, sizeof site);
     return tti_comm_break(comm, watch->waitable->kind, TUTTI_ERR_MISMATCH, peer,
                           "rank %d called %s%s, but rank %d has left; %s", comm->rank,
@@ -180,7 +180,7 @@ static tutti_status check_elsewhere(struct watch *watch, bool first)
     const struct tti_waitable *waitable = watch->waitable;
     int peer = *waitable->waiting_for;
     struct tti_seen seen = {0};
-    bool elsewhere = comm->provider->look(comm, waitable, first, &seen);
+    bool elsewhere = comm->peers->look(comm, waitable, first, &seen);
     if (!elsewhere || waitable->kind < TTI_LEAVE || waitable->started || waitable->drives) return TUTTI_OK;
     /* what the peer did before is seen by now */
     tutti_status status = waitable->progress(waitable->object);
@@ -189,7 +189,7 @@ static tutti_status check_elsewhere(struct watch *watch, bool first)
     if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_OK;
     if (seen.message != 0 && !tti_is_unmet(waitable, peer, &tag)) return TUTTI_OK;
     char doing[192] = "", what[200], where[96];
-    if (seen.message == 0) comm->provider->describe(comm, peer, doing, sizeof doing);
+    if (seen.message == 0) comm->peers->describe(comm, peer, doing, sizeof doing);
     describe_wait(waitable, what, sizeof what);
     describe_seen(&seen, comm->rank, where, sizeof where);
     return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
@@ -276,12 +276,12 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
     uint64_t sequence = comm->sequence;
     tti_wait_begin(&wait, comm->crowded, patience);
     for (;;) {
-        bool slept = !tti_wait_pause(&wait, comm->crowded && comm->provider->gives_way(comm, waitable));
+        bool slept = !tti_wait_pause(&wait, comm->crowded && comm->peers->gives_way(comm, waitable));
         watch->now_ns = wait.now_ns;
         if (wait.now_ns != watch->counted_ns) count(watch, wait.now_ns);
         if (traced) tti_trace_poll(comm, wait.rounds);
-        tutti_status status = slept ? comm->provider->sleep(comm, waitable, wait.now_ns - wait.started_ns,
-                                                            sleep_ns(watch, until_ns))
+        tutti_status status = slept ? comm->peers->sleep(comm, waitable, wait.now_ns - wait.started_ns,
+                                                         sleep_ns(watch, until_ns))
                                     : waitable->progress(waitable->object);
         if (slept) { /* what is looked at after a sleep goes by the time after it */
             wait.now_ns = tti_now_ns();
@@ -315,7 +315,7 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
         .comm = comm, .waitable = waitable, .vigil = waitable->vigil != NULL ? waitable->vigil : &own};
     status = wait_on(&watch, until_ns);
     if (watch.counted_ns != 0) tti_stats_wait_ended(comm, watch.skew_ns);
-    if (watch.vigil->looked_ns != 0) comm->provider->look(comm, NULL, false, NULL);
+    if (watch.vigil->looked_ns != 0) comm->peers->look(comm, NULL, false, NULL);
     return status;
 }
 

@@ -3,8 +3,7 @@
  * Ranks that share memory and differ, in their calls or in the counts of a v-form: what all of them are told.
  */
 #include "base/log.h"
-#include "collective/comm/comm.h"
-#include "collective/engine/executor.h"
+#include "collective/peers/posts.h"
 
 /* The first that is known, up to the one that this rank is at; 0: none is. */
 static uint64_t first_difference(const tutti_comm *comm, int peer)

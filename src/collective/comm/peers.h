@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who is here: how a rank sees the other ranks of a comm, tells them things, and sleeps until one of them moves. A comm has
+ * one such table: `posts` where its ranks share memory, `wire` where they exchange frames over a transport. Waits, failures
+ * and messages know peers by this table only. Whoever is busy with the comm calls it, one thread at a time; wake may come
+ * from any thread. Only sleep blocks.
+ */
+#ifndef TTI_COLLECTIVE_PEERS_H
+#define TTI_COLLECTIVE_PEERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/tutti.h>
+
+struct tti_waitable;
+
+enum tti_presence {
+    TTI_PEER_HERE,
+    TTI_PEER_LEAVING, /* it starts nothing more on the comm, and has said what it still sends and receives */
+    TTI_PEER_LEFT     /* all that it had started has ended */
+};
+
+/* What a rank tells all others. */
+enum tti_news {
+    TTI_NEWS_BROKE,          /* it has just broken the comm */
+    TTI_NEWS_STARTS_NO_MORE, /* it starts nothing more; its collectives and messages are still under way */
+    TTI_NEWS_CALLS_NO_MORE,  /* likewise, and its collectives have ended */
+    TTI_NEWS_LEFT            /* likewise, and its messages have ended */
+};
+
+/* Where a peer is that waits for this rank. */
+struct tti_seen {
+    int message;      /* kind + 1 of a call of messages; 0: in a collective */
+    int tag, awaited; /* of that message, and who it waits for */
+};
+
+struct tti_peers_ops {
+    const char *name;
+    /* Returns a rank that is known to be lost, or -1. `look`: asks the system too. */
+    int (*find_lost)(tutti_comm *comm, bool look);
+    enum tti_presence (*presence)(const tutti_comm *comm, int rank);
+    /* Returns a rank without which the running collective cannot end and that never comes to it, or -1. `awaited`: the rank
+     * that the collective waits for now. */
+    int (*find_absent)(const tutti_comm *comm, int awaited);
+    /* Returns the rank that `rank` waits for in the end, as far as can be seen; else `rank`. */
+    int (*blame)(const tutti_comm *comm, int rank);
+    /* Returns a number that changes when the rank is seen to move. */
+    uint64_t (*mark_of)(const tutti_comm *comm, int rank);
+    /* Writes "rank 2's last call was #7 barrier at a.c:10", and what it waits in where that is seen. */
+    void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
+    /* Writes who a lost rank was, for people: "pid 17". */
+    void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
+    /* Called every few milliseconds of a long wait; `first`: of this one; NULL: the wait has ended. Returns true if the wait can
+     * never end: the awaited rank is in a blocking collective, with nothing else in flight, that this rank has not called and
+     * that cannot end before it has, or before another rank that waits so; or, like this rank, in a message that has met
+     * nothing (`seen`), in a round of such waits. */
+    bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen);
+    /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces itself,
+     * polls once more, sleeps. Returns what the poll did. */
+    tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns, int64_t timeout_ns);
+    /* Ends another thread's sleep. */
+    void (*wake)(tutti_comm *comm);
+    /* With more ranks than cores: returns true if somebody else must get this core for the wait to end. */
+    bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
+    void (*tell)(tutti_comm *comm, enum tti_news news);
+    /* Frees what is kept for the comm. */
+    void (*close)(tutti_comm *comm);
+};
+
+extern const struct tti_peers_ops tti_peers_posts, tti_peers_wire;
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Peers by posts: ranks that share memory see each other there, sleep on their bells, and leave.
+ */
+#include "collective/peers/posts.h"
+
+#include "base/clock.h"
+#include "base/sim.h"
+#include <stdio.h>
+
+enum { LOOK_RANKS = 32 }; /* up to here it pays to look which ranks share this core */
+
+/* ---- Seeing others --------------------------------------------------------------------------------------------- */
+
+static uint64_t newest_entry(const tutti_comm *comm, int rank)
+{
+    uint64_t newest = 0;
+    for (uint64_t i = 0; i < comm->window; i++) {
+        uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, rank, i)->entry, memory_order_acquire);
+        if (entry != 0 && (newest == 0 || (int32_t)((entry >> 32) - (newest >> 32)) > 0)) newest = entry;
+    }
+    return newest;
+}
+
+static uint64_t mark_of(const tutti_comm *comm, int rank)
+{
+    return newest_entry(comm, rank) ^ atomic_load_explicit(&comm->posts[rank].progress, memory_order_relaxed);
+}
+
+/* " and it waits in send for rank 0", or "": of messages nothing else is seen. */
+static void describe_wait(const tutti_comm *comm, int rank, char text[64])
+{
+    int64_t waits_in = atomic_load_explicit(&comm->posts[rank].waits_in, memory_order_relaxed);
+    enum tti_kind kind = (enum tti_kind)((waits_in >> 32) - 1);
+    int peer = (int)(uint32_t)waits_in - 2;
+    text[0] = '\0';
+    if (waits_in == 0 || kind <= TTI_LEAVE) return;
+    if (peer < 0)
+        snprintf(text, 64, " and it waits in %s for any rank", tti_kind_name(kind));
+    else
+        snprintf(text, 64, " and it waits in %s for rank %d", tti_kind_name(kind), peer);
+}
+
+static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
+{
+    char call[160], wait[64];
+    uint64_t entry = newest_entry(comm, rank);
+    const char *stopped = tti_world_is_stopped(comm->world, tti_member(comm, rank)) ? "; its process is stopped" : "";
+    describe_wait(comm, rank, wait);
+    if (entry == 0) {
+        snprintf(text, bytes, "rank %d has called no collective on this comm yet%s%s", rank, wait, stopped);
+        return;
+    }
+    struct tti_call copy = *tti_call_of(comm, rank, entry >> 32);
+    tti_call_describe(&copy, call, sizeof call);
+    snprintf(text, bytes, "rank %d's last call was #%llu %s%s%s", rank, (unsigned long long)(entry >> 32), call, wait,
+             stopped);
+}
+
+static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "pid %d", (int)tti_info_of(comm, rank)->pid);
+}
+
+static int find_lost(tutti_comm *comm, bool look)
+{
+    if (look) tti_world_check_alive(comm->world);
+    if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_acquire) == 0) return -1;
+    for (int rank = 0; rank < comm->size; rank++)
+        if (atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LOST) return rank;
+    return -1;
+}
+
+/* Its goodbye is an entry that the executor compares; this is for the case that it had run ahead and found no free slot for
+ * one, and for one that left the world and ended without freeing this comm. */
+static enum tti_presence presence(const tutti_comm *comm, int rank)
+{
+    uint32_t left = atomic_load_explicit(&comm->posts[rank].left, memory_order_acquire);
+    uint32_t state = atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire);
+    if (left == TTI_HAS_LEFT || state == TTI_RANK_GONE) return TTI_PEER_LEFT;
+    return left == TTI_STAYS ? TTI_PEER_HERE : TTI_PEER_LEAVING;
+}
+
+/* The executor sees others: a goodbye is an entry. */
+static int find_absent(const tutti_comm *comm, int awaited)
+{
+    uint32_t left = atomic_load_explicit(&comm->posts[awaited].left, memory_order_acquire);
+    return left >= TTI_CALLS_NO_MORE || presence(comm, awaited) == TTI_PEER_LEFT ? awaited : -1;
+}
+
+static int blame(const tutti_comm *comm, int rank)
+{
+    (void)comm;
+    return rank;
+}
+
+static bool is_after(uint64_t entry, uint64_t sequence)
+{
+    return entry != 0 && (int32_t)((uint32_t)(entry >> 32) - (uint32_t)sequence) > 0;
+}
+
+/* Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank has not made, or one of a
+ * third rank in a call that needs both; or its call needs a third rank that has not entered it, and is stuck in an earlier
+ * one. Its slot cannot be used again before this rank has entered that call. */
+static bool is_stuck(const tutti_comm *comm, int peer, int turns)
+{
+    uint64_t entry = newest_entry(comm, peer);
+    int announced = atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire), third = announced - 1;
+    if (!is_after(entry, comm->sequence) || announced <= 0 || (announced & TTI_MAY_TURN) != 0) return false;
+    const struct tti_call *call = tti_call_of(comm, peer, entry >> 32);
+    if (third == comm->rank || tti_call_depends(call, peer, comm->rank)) return true;
+    bool behind = tti_call_depends(call, peer, third) && !is_after(newest_entry(comm, third), (entry >> 32) - 1);
+    return behind && turns > 0 && is_stuck(comm, third, turns - 1);
+}
+
+/* Whether the ranks wait in messages in a round, each for the next, and have met nothing: their waits have numbers (`asks`), in
+ * which they send nothing more without being accepted, and each has looked for all that the next one had sent before the wait
+ * that it is in (`looked`). Whoever is the first to go on would have to be sent something by the next one before that. */
+static bool waits_in_round(const tutti_comm *comm)
+{
+    int rank = comm->rank;
+    uint64_t wait = comm->asks;
+    for (int hops = 0; hops < comm->size; hops++) {
+        uint64_t looked = atomic_load_explicit(&comm->posts[rank].looked, memory_order_acquire);
+        if (looked >> 32 != wait >> 32) return false;
+        rank = (int)(uint32_t)wait - 1;
+        wait = rank == comm->rank ? comm->asks : atomic_load_explicit(&comm->posts[rank].asks, memory_order_acquire);
+        if ((uint32_t)looked != wait >> 32 || (uint32_t)wait == 0) return false;
+        if (rank == comm->rank) return true;
+    }
+    return false;
+}
+
+static bool wait_for_each_other(tutti_comm *comm, const struct tti_waitable *waitable, struct tti_seen *seen)
+{
+    int peer = *waitable->waiting_for, tag;
+    struct tti_post *mine = &comm->posts[comm->rank], *theirs = &comm->posts[peer];
+    uint64_t asked = atomic_load_explicit(&theirs->asks, memory_order_acquire);
+    if (!tti_is_unmet(waitable, peer, &tag)) return false;
+    atomic_store_explicit(&mine->unmet_tag, tag, memory_order_relaxed);
+    if ((int)(uint32_t)comm->asks != peer + 1) comm->asks = ((comm->asks >> 32) + 1) << 32 | (uint32_t)(peer + 1);
+    atomic_store_explicit(&mine->asks, comm->asks, memory_order_release);
+    atomic_store_explicit(&mine->looked, comm->asks >> 32 << 32 | asked >> 32, memory_order_release);
+    seen->message = (int)(atomic_load_explicit(&theirs->waits_in, memory_order_relaxed) >> 32);
+    seen->tag = atomic_load_explicit(&theirs->unmet_tag, memory_order_relaxed);
+    seen->awaited = (int)(uint32_t)asked - 1;
+    return (uint32_t)asked != 0 && seen->message > TTI_LEAVE + 1 && waits_in_round(comm);
+}
+
+static void end_wait(tutti_comm *comm)
+{
+    comm->asks = comm->asks >> 32 << 32;
+    atomic_store_explicit(&comm->posts[comm->rank].asks, 0, memory_order_relaxed);
+}
+
+static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
+{
+    (void)first;
+    int peer = waitable == NULL ? -1 : *waitable->waiting_for;
+    if (waitable == NULL || !waitable->started)
+        atomic_store_explicit(&comm->posts[comm->rank].waits_in,
+                              waitable == NULL ? 0 : (int64_t)(waitable->kind + 1) << 32 | (peer + 2),
+                              memory_order_relaxed);
+    if (waitable == NULL) end_wait(comm);
+    if (peer < 0) return false;
+    return is_stuck(comm, peer, comm->size) || wait_for_each_other(comm, waitable, seen);
+}
+
+/* ---- Sleeping -------------------------------------------------------------------------------------------------- */
+
+/* Announce, fence for everyone, poll once more, sleep: either a publisher's ring sees the sleeper, or this poll sees what
+ * it published. */
+static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns,
+                               int64_t timeout_ns)
+{
+    (void)waited_ns;
+    struct tti_post *post = &comm->posts[comm->rank];
+    uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
+    int peer = *waitable->waiting_for;
+    int announced = peer < 0 || waitable->drives ? -1 : peer + 1;
+    if (announced > 0 && (waitable->awaited == NULL || waitable->started)) announced |= TTI_MAY_TURN;
+    atomic_store_explicit(&post->waiting_for, announced, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
+    tti_fence_rare();
+    int before = *waitable->waiting_for;
+    tutti_status status = waitable->progress(waitable->object);
+    /* a poll that moved on to another peer must announce that one first */
+    if (status == TUTTI_IN_PROGRESS && before == *waitable->waiting_for && !tti_comm_is_broken(comm))
+        tti_bell_sleep(&post->bell, seen, timeout_ns, comm->shared_bells);
+    atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
+    atomic_store_explicit(&post->waiting_for, 0, memory_order_relaxed);
+    return status;
+}
+
+static bool is_behind(const tutti_comm *comm, const struct tti_waitable *waitable, int rank, int core)
+{
+    const struct tti_post *post = &comm->posts[rank];
+    if (rank == comm->rank || atomic_load_explicit(&post->core, memory_order_relaxed) != core) return false;
+    if (waitable->awaited == NULL) return rank == *waitable->waiting_for;
+    uint64_t progress = atomic_load_explicit(&post->progress, memory_order_relaxed);
+    uint64_t done = atomic_load_explicit(&post->done, memory_order_relaxed);
+    return (int64_t)(progress - *waitable->awaited) < 0 && (int64_t)(done - *waitable->awaited) < 0;
+}
+
+/* Whether a rank that is behind can only go on when it gets this core. */
+static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitable)
+{
+    if (comm->size > LOOK_RANKS) return true;
+    int core = tti_core_now();
+    for (int rank = 0; rank < comm->size; rank++)
+        if (is_behind(comm, waitable, rank, core)) return true;
+    return false;
+}
+
+static void wake(tutti_comm *comm)
+{
+    tti_bell_ring(&comm->posts[comm->rank].bell, comm->shared_bells);
+}
+
+/* ---- Leaving --------------------------------------------------------------------------------------------------- */
+
+/* Leaving is a call like any other: a peer that calls something else in its place sees the difference. It waits for
+ * nobody: what others may still read of this rank lies in memory that they have mapped. */
+static void say_goodbye(tutti_comm *comm)
+{
+    if (atomic_load_explicit(&comm->posts[comm->rank].left, memory_order_relaxed) >= TTI_CALLS_NO_MORE) return;
+    comm->sequence++;
+    struct tti_op *op = tti_op_fill(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
+    comm->signature = tti_call_signature(comm->signature, tti_call_digest(&op->call));
+    struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
+    /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
+    bool free_slot = comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence;
+    /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
+    bool shows = free_slot && !tti_comm_is_broken(comm);
+    if (shows) {
+        *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
+        atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
+        atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
+    }
+    atomic_store_explicit(&comm->posts[comm->rank].left, TTI_CALLS_NO_MORE, memory_order_release);
+    if (shows) tti_leave_compare(comm, &op->call);
+}
+
+static void leave(tutti_comm *comm)
+{
+    say_goodbye(comm);
+    if (comm->members == NULL) tti_world_mark(comm->world, comm->rank, TTI_RANK_LEFT);
+    atomic_store_explicit(&comm->posts[comm->rank].left, TTI_HAS_LEFT, memory_order_release);
+}
+
+static void tell(tutti_comm *comm, enum tti_news news)
+{
+    switch (news) {
+    case TTI_NEWS_BROKE: break; /* it lies in memory that all see */
+    case TTI_NEWS_STARTS_NO_MORE:
+        atomic_store_explicit(&comm->posts[comm->rank].left, TTI_STARTS_NO_MORE, memory_order_release);
+        break;
+    case TTI_NEWS_CALLS_NO_MORE: say_goodbye(comm); break;
+    case TTI_NEWS_LEFT: leave(comm); break;
+    }
+    tti_comm_ring(comm, true);
+}
+
+static void shut(tutti_comm *comm)
+{
+    if (comm->members != NULL) tti_grave_leave(comm->world, &comm->area->grave, comm->owns_area);
+}
+
+const struct tti_peers_ops tti_peers_posts = {
+    .name = "posts",
+    .find_lost = find_lost,
+    .presence = presence,
+    .find_absent = find_absent,
+    .blame = blame,
+    .mark_of = mark_of,
+    .describe = describe,
+    .identify = identify,
+    .look = look,
+    .sleep = sleep_once,
+    .wake = wake,
+    .gives_way = gives_way,
+    .tell = tell,
+    .close = shut,
+};
