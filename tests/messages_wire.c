@@ -3,9 +3,9 @@
  * A transport between the threads of one process, for the tests of messages: frames in order per pair, received in pieces
  * of random sizes, so that everything can happen in the middle of one.
  */
-#include "collective/comm/comm.h"
 #include "collective/message/message.h"
 #include "collective/message/message_frames.h"
+#include "collective/peers/posts.h"
 #include "messages.h"
 
 #include <pthread.h>

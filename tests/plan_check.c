@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan_check.h"
 
-#include "collective/comm/comm.h"
+#include "collective/peers/posts.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -75,7 +75,7 @@ static void post_send(struct traffic *traffic, int index)
     char *data = traffic->out[index] = message_alloc(traffic->comm, planned.bytes);
     message_fill(data, traffic->rank, to, i, planned.bytes);
     traffic->sends[index] = (struct tti_send){.letter = {.comm = traffic->comm,
-                                                         .site = &traffic->comm->site,
+                                                         .site = &traffic->comm->caller.site,
                                                          .type = TUTTI_U8,
                                                          .peer = to,
                                                          .tag = planned.tag,
@@ -90,7 +90,7 @@ static void post_recv(struct traffic *traffic, int source, int tag)
     int index = traffic->posted++;
     traffic->in[index] = message_alloc(traffic->comm, LONGEST);
     traffic->receives[index] = (struct tti_recv){
-        .letter = {.comm = traffic->comm, .site = &traffic->comm->site, .type = TUTTI_U8, .peer = source, .tag = tag},
+        .letter = {.comm = traffic->comm, .site = &traffic->comm->caller.site, .type = TUTTI_U8, .peer = source, .tag = tag},
         .out = traffic->in[index],
         .capacity = LONGEST};
     CHECK(tti_recv_post(&traffic->receives[index]) >= 0);

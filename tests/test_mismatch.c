@@ -5,7 +5,7 @@
  * a rank whose own part had legitimately ended gets it at its next operation. Nobody hangs, no wrong data are reported as
  * success, and the comm says from then on that it is broken, and why.
  */
-#include "collective/comm/comm.h"
+#include "collective/peers/posts.h"
 #include "fault.h"
 
 #include <pthread.h>
@@ -436,7 +436,7 @@ static void test_mismatches(void)
 static void root_leaves_ahead(tutti_comm *comm, struct fault_rank *self)
 {
     float x[4] = {0};
-    int calls = (int)comm->window - (tutti_rank(comm) == 0 ? 1 : 0);
+    int calls = (int)comm->memory->window - (tutti_rank(comm) == 0 ? 1 : 0);
     if (tutti_rank(comm) > 0) fault_await_mark(0, 1);
     tutti_status status = TUTTI_OK;
     /* one of the others may find it before another has made all its calls: its first step is its last call */
@@ -513,7 +513,7 @@ static int differ_at;
 static void repeat_and_differ(tutti_comm *comm, struct fault_rank *self)
 {
     float x[4] = {0}, y[4];
-    for (uint64_t i = 0; i < 3 * comm->window; i++)
+    for (uint64_t i = 0; i < 3 * comm->memory->window; i++)
         CHECK(tutti_all_reduce(comm, x, y, 4, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
     self->numbers[HAND_LINE] = __LINE__ + 4;
     for (int i = 0; i <= differ_at; i++) {

@@ -6,7 +6,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "collective/comm/comm.h"
+#include "collective/engine/engine.h"
 #include "collective/peers/net.h"
 #include "ranks.h"
 #include "sim_setup.h"
@@ -208,7 +208,7 @@ static void test_waits(int ranks)
 static bool forget_a_wait(tutti_comm *comm)
 {
     for (int i = 0; i < TTI_KEPT_PLANS; i++) {
-        struct tti_plan *plan = &comm->plans[i].plan;
+        struct tti_plan *plan = &comm->engine->plans.kept[i].plan;
         for (size_t step = 0; step < plan->count; step++) {
             if (plan->steps[step].kind != TTI_STEP_WAIT) continue;
             memmove(&plan->steps[step], &plan->steps[step + 1], (plan->count - step - 1) * sizeof *plan->steps);

@@ -5,6 +5,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
 #include "collective/api/api.h"
+#include "collective/engine/engine.h"
 #include "collective/op/in_use.h"
 #include "collective/op/queue_message.h"
 #include "collective/peers/local.h"
@@ -34,13 +35,13 @@ const char *tutti_job(const tutti_comm *comm)
 
 int tutti_all_threads(const tutti_comm *comm)
 {
-    return comm != NULL && comm->all_threads;
+    return comm != NULL && comm->traits.all_threads;
 }
 
 const char *tutti_comm_transport(const tutti_comm *comm)
 {
     if (comm == NULL) return "";
-    if (comm->lanes == NULL) return tti_sim != NULL ? "sim" : comm->all_threads ? "thread" : "shm";
+    if (comm->lanes == NULL) return tti_sim != NULL ? "sim" : comm->traits.all_threads ? "thread" : "shm";
     bool memory = comm->local != NULL && tti_hosts_pay(comm->local->hosts);
     return memory && tti_sim == NULL ? "shm+tcp" : comm->lanes->net->transport->ops->name;
 }
@@ -55,25 +56,25 @@ const char *tutti_kernels(void)
 tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line)
 {
     if (comm == NULL) return NULL;
-    comm->site.line = line;
-    if (file == comm->site_file) return comm;
-    comm->site_file = file;
-    size_t length = file == NULL ? 0 : strlen(file), most = sizeof comm->site.file - 1;
+    comm->caller.site.line = line;
+    if (file == comm->caller.site_file) return comm;
+    comm->caller.site_file = file;
+    size_t length = file == NULL ? 0 : strlen(file), most = sizeof comm->caller.site.file - 1;
     const char *tail = length > most ? file + length - most : file;
-    snprintf(comm->site.file, sizeof comm->site.file, "%s", tail == NULL ? "" : tail);
+    snprintf(comm->caller.site.file, sizeof comm->caller.site.file, "%s", tail == NULL ? "" : tail);
     return comm;
 }
 
 tutti_comm *tutti_named(tutti_comm *comm, const char *name)
 {
-    if (comm != NULL) snprintf(comm->site.name, sizeof comm->site.name, "%s", name == NULL ? "" : name);
+    if (comm != NULL) snprintf(comm->caller.site.name, sizeof comm->caller.site.name, "%s", name == NULL ? "" : name);
     return comm;
 }
 
 tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms)
 {
     if (deadline_ms > TTI_WEEK_MS) deadline_ms = TTI_WEEK_MS; /* as the option */
-    if (comm != NULL) comm->next_deadline_ms = deadline_ms < 1 ? 1 : deadline_ms;
+    if (comm != NULL) comm->caller.deadline_ms = deadline_ms < 1 ? 1 : deadline_ms;
     return comm;
 }
 
@@ -87,7 +88,7 @@ tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms)
 static size_t shift_of(tutti_comm *comm, size_t bytes)
 {
     enum { LINE = 64, PAGE = 64 /* lines */, SOME = 5, TURNS = 12, APART = 17 /* ranks */, MOST = 128 << 10 };
-    uint64_t turn = atomic_fetch_add_explicit(&comm->allocations, 1, memory_order_relaxed);
+    uint64_t turn = atomic_fetch_add_explicit(&comm->counts.allocations, 1, memory_order_relaxed);
     uint64_t lines = (bytes / 8 < MOST ? bytes / 8 : MOST) / LINE, place = turn * APART + (uint64_t)comm->rank;
     if (lines < PAGE) return 0;
     if (comm->size > 4) return place * (PAGE + SOME) % lines * LINE;
@@ -97,7 +98,7 @@ static size_t shift_of(tutti_comm *comm, size_t bytes)
 void *tutti_alloc(tutti_comm *comm, size_t bytes)
 {
     if (comm == NULL || tti_comm_is_stillborn(comm)) return NULL;
-    if (comm->fork_count != tti_fork_count()) {
+    if (comm->traits.fork_count != tti_fork_count()) {
         tti_comm_refuse(comm, TTI_ALLOC, TUTTI_ERR_FORKED, "this comm belongs to the parent process");
         return NULL;
     }
@@ -111,8 +112,8 @@ tutti_status tutti_free(tutti_comm *comm, void *pointer)
 {
     if (pointer == NULL) return TUTTI_OK;
     if (comm == NULL) return TUTTI_ERR_ARGUMENT;
-    if (tti_comm_is_stillborn(comm)) return comm->error.status;
-    if (comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
+    if (comm->traits.fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
     tutti_error error = {0};
     char op[160];
     size_t bytes = tti_arena_bytes(&comm->world->arena, pointer);
@@ -162,7 +163,7 @@ tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
     TTI_TRY(tti_api_run(op));
     tti_queue_hold(comm); /* messages may be under way, and go by it */
     comm->tuning = *tuning;
-    for (int i = 0; i < TTI_KEPT_PLANS; i++) comm->plans[i].plan.count = 0; /* built for another table */
+    tti_plan_cache_clear(&comm->engine->plans);
     tti_tuning_complete(&comm->tuning);
     return tti_queue_let_go(comm, TUTTI_OK);
 }

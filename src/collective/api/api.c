@@ -16,23 +16,23 @@ static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
 {
     tutti_status status = tti_comm_tell(comm, kind);
     /* the first to fail here: tell the error itself */
-    if (!atomic_exchange_explicit(&comm->told, status != TUTTI_OK, memory_order_relaxed)) return status;
-    tutti_error why = comm->error;
+    if (!atomic_exchange_explicit(&comm->errors.told, status != TUTTI_OK, memory_order_relaxed)) return status;
+    tutti_error why = comm->errors.call;
     tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", why.text);
-    comm->error.peer = why.peer;
+    comm->errors.call.peer = why.peer;
     return TUTTI_ERR_BROKEN;
 }
 
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
 {
     if (comm == NULL) return TUTTI_ERR_ARGUMENT;
-    if (tti_comm_is_stillborn(comm)) return comm->error.status;
-    if (comm->fork_count != tti_fork_count())
+    if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
+    if (comm->traits.fork_count != tti_fork_count())
         return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
                                "this comm belongs to the parent process; a child must join for itself");
     tti_hand_clear(comm); /* it lies where this call will */
-    comm->error.status = TUTTI_OK;
-    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
+    comm->errors.call.status = TUTTI_OK;
+    atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
         tti_call_end(comm);
@@ -198,9 +198,9 @@ static bool same_arguments(const struct tti_arguments *a, const struct tti_argum
 static void note(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    op->edition = ++comm->editions;
+    op->edition = ++comm->caller.editions;
     op->digest = tti_call_digest(&op->call);
-    comm->noted_file = comm->site_file;
+    comm->caller.noted_file = comm->caller.site_file;
 }
 
 /* The same call once more. What is said about it is rarely new, and is compared in the parts in which it was stored: a copy
@@ -208,11 +208,11 @@ static void note(struct tti_op *op)
 static void repeat(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    const struct tti_site *said = &comm->site, *known = &op->call.site;
+    const struct tti_site *said = &comm->caller.site, *known = &op->call.site;
     tti_op_rewind(op);
-    op->deadline_ms = comm->next_deadline_ms;
+    op->deadline_ms = comm->caller.deadline_ms;
     bool unnamed = said->name[0] == '\0' && known->name[0] == '\0';
-    if (unnamed && said->line == known->line && comm->site_file == comm->noted_file) return;
+    if (unnamed && said->line == known->line && comm->caller.site_file == comm->caller.noted_file) return;
     op->call.site = *said;
     note(op);
 }
@@ -222,13 +222,13 @@ static void repeat(struct tti_op *op)
 static tutti_status collective(tutti_comm *comm, const struct tti_arguments *given)
 {
     TTI_TRY(tti_api_begin(comm, given->kind));
-    if (comm->repeats && same_arguments(given, &comm->checked)) {
+    if (comm->caller.repeats && same_arguments(given, &comm->caller.checked)) {
         repeat(&comm->op);
     } else {
         TTI_TRY(prepare(comm, given));
         note(&comm->op);
-        comm->checked = *given;
-        comm->repeats = true;
+        comm->caller.checked = *given;
+        comm->caller.repeats = true;
     }
     return tti_api_run(&comm->op);
 }

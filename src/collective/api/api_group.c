@@ -25,7 +25,8 @@ void tti_group_free(struct tti_group *group)
 
 tutti_status tti_group_spoil(tutti_comm *comm, tutti_status status)
 {
-    if (comm->group != NULL && comm->group->error.status == TUTTI_OK) comm->group->error = comm->error;
+    if (comm->caller.group != NULL && comm->caller.group->error.status == TUTTI_OK)
+        comm->caller.group->error = comm->errors.call;
     return status;
 }
 
@@ -44,9 +45,9 @@ static bool make_room(struct tti_group *group)
 
 tutti_status tti_group_add(tutti_comm *comm, const struct tti_parcel *parcel)
 {
-    struct tti_group *group = comm->group;
+    struct tti_group *group = comm->caller.group;
     enum tti_kind kind = parcel->sends ? TTI_SEND : TTI_RECV;
-    if (comm->starting != NULL)
+    if (comm->caller.starting != NULL)
         return tti_group_spoil(comm, tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
                                                      "%s: a message of a group has no handle of its own; use %s, and "
                                                      "tutti_group_end_start for one of the group",
@@ -55,7 +56,7 @@ tutti_status tti_group_add(tutti_comm *comm, const struct tti_parcel *parcel)
         return tti_group_spoil(comm, tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY,
                                                      "no memory for message %d of a group", group->count + 1));
     group->parcels[group->count] = *parcel;
-    group->parcels[group->count++].site = comm->site;
+    group->parcels[group->count++].site = comm->caller.site;
     tti_call_end(comm);
     return TUTTI_OK;
 }
@@ -63,12 +64,12 @@ tutti_status tti_group_add(tutti_comm *comm, const struct tti_parcel *parcel)
 tutti_status tutti_group_begin(tutti_comm *comm)
 {
     TTI_TRY(tti_api_begin(comm, TTI_GROUP));
-    if (comm->group != NULL)
+    if (comm->caller.group != NULL)
         return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT,
                                "group_begin: a group of %d messages has begun on this comm and not ended",
-                               comm->group->count);
-    comm->group = tti_calloc(1, sizeof *comm->group);
-    if (comm->group == NULL) return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group");
+                               comm->caller.group->count);
+    comm->caller.group = tti_calloc(1, sizeof *comm->caller.group);
+    if (comm->caller.group == NULL) return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group");
     tti_call_end(comm);
     return TUTTI_OK;
 }
@@ -95,7 +96,7 @@ static tutti_status do_together(tutti_comm *comm, struct tti_group *group)
     if (letters == NULL)
         return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group of %d messages", group->count);
     for (int i = 0; i < group->count; i++) letters[i] = tti_letter_of(&group->parcels[i]);
-    int64_t deadline_ms = comm->next_deadline_ms;
+    int64_t deadline_ms = comm->caller.deadline_ms;
     tti_parcels_post(group->parcels, group->count);
     tutti_status status = tti_letters_wait(comm, TTI_GROUP, letters, group->count, deadline_ms);
     tti_free(letters);
@@ -105,10 +106,10 @@ static tutti_status do_together(tutti_comm *comm, struct tti_group *group)
 static tutti_status run(tutti_comm *comm, struct tti_group *group)
 {
     if (group->error.status != TUTTI_OK) {
-        comm->error = group->error;
-        return comm->error.status;
+        comm->errors.call = group->error;
+        return comm->errors.call.status;
     }
-    if (comm->starting != NULL) return tti_queue_mail(comm, TTI_GROUP, group->parcels, group->count);
+    if (comm->caller.starting != NULL) return tti_queue_mail(comm, TTI_GROUP, group->parcels, group->count);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tutti_status status = do_together(comm, group);
@@ -119,8 +120,8 @@ static tutti_status run(tutti_comm *comm, struct tti_group *group)
 tutti_status tutti_group_end(tutti_comm *comm)
 {
     if (comm == NULL) return TUTTI_ERR_ARGUMENT;
-    struct tti_group *group = comm->group;
-    comm->group = NULL;
+    struct tti_group *group = comm->caller.group;
+    comm->caller.group = NULL;
     tutti_status status = tti_api_begin(comm, TTI_GROUP);
     if (status == TUTTI_OK && group == NULL)
         status = tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT, "group_end: no group has begun on this comm");

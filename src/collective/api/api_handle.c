@@ -53,7 +53,7 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
         tutti_error scant = {.status = status, .rank = comm->rank, .peer = -1};
         snprintf(scant.text, sizeof scant.text, "it failed, and there is no memory to say more");
         tti_comm_show(comm, started->error != NULL ? started->error : &scant);
-        if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->told, true, memory_order_relaxed);
+        if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
     }
     if (!started->persistent) {
         tti_started_free(started);
@@ -182,8 +182,9 @@ tutti_status tutti_drop(tutti_op op)
 static void renew(struct tti_started *started)
 {
     const tutti_comm *comm = started->op.comm;
-    if (comm->next_deadline_ms != 0) started->op.deadline_ms = comm->next_deadline_ms;
-    if (comm->site.line != 0 || comm->site.name[0] != '\0') *tti_started_site(started) = comm->site;
+    if (comm->caller.deadline_ms != 0) started->op.deadline_ms = comm->caller.deadline_ms;
+    if (comm->caller.site.line != 0 || comm->caller.site.name[0] != '\0')
+        *tti_started_site(started) = comm->caller.site;
     if (started->mail != NULL) return;
     tti_op_rewind(&started->op);
     started->op.edition = 0;

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/api/api.h"
+#include "collective/engine/engine.h"
 #include "collective/op/many.h"
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,7 @@ static bool are_apart(const struct range *ranges, size_t count)
 /* The error says which piece it is about. */
 static tutti_status name_piece(const struct many_call *call, size_t number, tutti_status status)
 {
-    tutti_error *error = &call->comm->error;
+    tutti_error *error = &call->comm->errors.call;
     char text[sizeof error->text];
     memcpy(text, error->text, sizeof text);
     snprintf(error->text, sizeof error->text, "piece %zu of %zu: %.440s", number, call->count, text);
@@ -175,9 +176,9 @@ static tutti_status make_pack(const struct many_call *call, const struct tti_op 
 {
     tutti_comm *comm = call->comm;
     tutti_error error = {0};
-    if (comm->pack != NULL || !tti_many_packs(op)) return TUTTI_OK;
-    comm->pack = tti_arena_alloc(&comm->world->arena, TTI_PACK_BYTES, &error);
-    if (comm->pack != NULL) return TUTTI_OK;
+    if (comm->engine->pack != NULL || !tti_many_packs(op)) return TUTTI_OK;
+    comm->engine->pack = tti_arena_alloc(&comm->world->arena, TTI_PACK_BYTES, &error);
+    if (comm->engine->pack != NULL) return TUTTI_OK;
     return tti_comm_refuse(comm, call->kind, error.status, "%s: %s", tti_kind_name(call->kind), error.text);
 }
 

@@ -4,6 +4,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/api/api_message.h"
+#include "collective/message/message_parts.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -55,7 +56,8 @@ static void make_send(struct tti_parcel *parcel, tutti_comm *comm, const struct 
 {
     parcel->sends = true;
     parcel->send = (struct tti_send){
-        .letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag, .bytes = buffer->bytes},
+        .letter =
+            {.comm = comm, .site = &comm->caller.site, .type = type, .peer = peer, .tag = tag, .bytes = buffer->bytes},
         .in = buffer->pointer};
     parcel->received = NULL;
     parcel->message = NULL;
@@ -66,7 +68,7 @@ static void make_recv(struct tti_parcel *parcel, tutti_comm *comm, const struct 
 {
     parcel->sends = false;
     parcel->recv = (struct tti_recv){
-        .letter = {.comm = comm, .site = &comm->site, .type = type, .peer = peer, .tag = tag},
+        .letter = {.comm = comm, .site = &comm->caller.site, .type = type, .peer = peer, .tag = tag},
         .out = (char *)(uintptr_t)buffer->pointer,
         .capacity = buffer->bytes};
     parcel->received = NULL;
@@ -77,20 +79,21 @@ static void make_recv(struct tti_parcel *parcel, tutti_comm *comm, const struct 
 static tutti_status hand_on(struct tti_parcel *parcel, enum tti_kind kind)
 {
     tutti_comm *comm = tti_letter_of(parcel)->comm;
-    parcel->site = comm->site;
-    return comm->group != NULL ? tti_group_add(comm, parcel) : tti_queue_mail(comm, kind, parcel, 1);
+    parcel->site = comm->caller.site;
+    return comm->caller.group != NULL ? tti_group_add(comm, parcel) : tti_queue_mail(comm, kind, parcel, 1);
 }
 
 /* Whether a message may go without a letter: nobody but the caller uses the comm, and nobody wants to hear more of it. */
 static bool may_go_at_once(tutti_comm *comm)
 {
-    if (comm->group != NULL || comm->preparing || tti_traced(comm) || !tti_queue_is_idle(comm)) return false;
-    return comm->starting == NULL || (comm->queue.service != NULL && tti_started_reserve(comm));
+    if (comm->caller.group != NULL || comm->caller.preparing || tti_traced(comm) || !tti_queue_is_idle(comm))
+        return false;
+    return comm->caller.starting == NULL || (comm->queue.service != NULL && tti_started_reserve(comm));
 }
 
 static tutti_status end_at_once(tutti_comm *comm)
 {
-    if (comm->starting != NULL) comm->starting->id = tti_started_bare(comm);
+    if (comm->caller.starting != NULL) comm->caller.starting->id = tti_started_bare(comm);
     tti_call_end(comm);
     return TUTTI_OK;
 }
@@ -169,7 +172,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
     struct tti_waitable waitable = {.progress = batch_progress,
                                     .object = &batch,
                                     .waiting_for = &batch.waiting_for,
-                                    .site = &comm->site,
+                                    .site = &comm->caller.site,
                                     .kind = kind,
                                     .detail = batch_detail,
                                     .unmet = batch_unmet,
@@ -232,7 +235,7 @@ static tutti_status end_letter(struct tti_letter *letter, enum tti_kind kind)
 {
     tutti_comm *comm = letter->comm;
     if (status_of(letter) == TUTTI_IN_PROGRESS) {
-        tutti_status status = tti_letters_wait(comm, kind, &letter, 1, comm->next_deadline_ms);
+        tutti_status status = tti_letters_wait(comm, kind, &letter, 1, comm->caller.deadline_ms);
         if (status != TUTTI_OK) return end(comm, status);
     }
     return letter->status == TUTTI_OK ? end(comm, TUTTI_OK) : outcome(letter, kind);
@@ -256,7 +259,7 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     if (may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag)) return end_at_once(comm);
     struct tti_parcel parcel;
     make_send(&parcel, comm, &buffer, type, peer, tag);
-    if (comm->group != NULL || comm->starting != NULL) return hand_on(&parcel, TTI_SEND);
+    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&parcel, TTI_SEND);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tutti_status posted = tti_send_post(&parcel.send);
@@ -278,7 +281,7 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     }
     parcel.received = received;
     parcel.message = message;
-    if (comm->group != NULL || comm->starting != NULL) return hand_on(&parcel, TTI_RECV);
+    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&parcel, TTI_RECV);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tti_recv_post(&parcel.recv);
@@ -301,7 +304,7 @@ tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti
 static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
 {
     tutti_comm *comm = send->letter.comm;
-    int64_t deadline_ms = comm->next_deadline_ms;
+    int64_t deadline_ms = comm->caller.deadline_ms;
     if (tti_send_post(send) < 0) return end(comm, send->letter.status);
     tti_recv_post(recv);
     struct tti_letter *letters[] = {&send->letter, &recv->letter};
@@ -313,10 +316,10 @@ static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
 
 static tutti_status hand_on_both(tutti_comm *comm, struct tti_parcel both[2])
 {
-    both[0].site = both[1].site = comm->site;
-    if (comm->group == NULL) return tti_queue_mail(comm, TTI_SENDRECV, both, 2);
+    both[0].site = both[1].site = comm->caller.site;
+    if (comm->caller.group == NULL) return tti_queue_mail(comm, TTI_SENDRECV, both, 2);
     TTI_TRY(tti_group_add(comm, &both[0]));
-    comm->site = both[1].site;
+    comm->caller.site = both[1].site;
     return tti_group_add(comm, &both[1]);
 }
 
@@ -333,7 +336,7 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     make_send(&both[0], comm, &input, type, to, in_tag);
     make_recv(&both[1], comm, &output, type, from, out_tag);
     both[1].received = received;
-    if (comm->group != NULL || comm->starting != NULL) return hand_on_both(comm, both);
+    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on_both(comm, both);
     struct tti_send *send = &both[0].send;
     struct tti_recv *recv = &both[1].recv;
     tti_queue_hold(comm);
@@ -352,8 +355,8 @@ static bool is_time_to_look(tutti_comm *comm)
 {
     enum { LOOK_NS = 10000000 };
     int64_t now = tti_now_ns();
-    if (now - comm->probed_ns < LOOK_NS) return false;
-    comm->probed_ns = now;
+    if (now - comm->messages->probed_ns < LOOK_NS) return false;
+    comm->messages->probed_ns = now;
     return true;
 }
 
@@ -362,7 +365,7 @@ static tutti_status deserted(tutti_comm *comm, int peer)
     char who[32] = "all others have";
     if (peer != TUTTI_ANY_SOURCE) snprintf(who, sizeof who, "rank %d has", peer);
     tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_MISMATCH, "probe: nothing of the kind has come, and %s left", who);
-    comm->error.peer = peer == TUTTI_ANY_SOURCE ? -1 : peer;
+    comm->errors.call.peer = peer == TUTTI_ANY_SOURCE ? -1 : peer;
     return TUTTI_ERR_MISMATCH;
 }
 
@@ -374,7 +377,7 @@ static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
                  tti_messages_deserted(comm, peer); /* before looking: what they sent they sent before leaving */
     tti_recv_post(recv);
     tutti_status status = tti_messages_progress(comm);
-    if (status == TUTTI_OK && looks) status = tti_comm_health(comm, TTI_PROBE, !comm->all_threads);
+    if (status == TUTTI_OK && looks) status = tti_comm_health(comm, TTI_PROBE, !comm->traits.all_threads);
     if (status != TUTTI_OK) {
         tti_messages_fail(comm, status);
         return status;
@@ -385,7 +388,8 @@ static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
 
 static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
 {
-    struct tti_recv recv = {.letter = {.comm = comm, .site = &comm->site, .peer = peer, .tag = tag}, .probes = true};
+    struct tti_recv recv = {.letter = {.comm = comm, .site = &comm->caller.site, .peer = peer, .tag = tag},
+                            .probes = true};
     tutti_status status = TUTTI_OK;
     tti_trace_message_begin(comm);
     if (waits)

@@ -14,13 +14,13 @@ static tutti_status begin(tutti_comm *comm, enum tti_kind kind, tutti_op *op)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: `op` is NULL; the handle has to go somewhere",
                                tti_kind_name(kind));
     op->id = 0;
-    comm->starting = op;
+    comm->caller.starting = op;
     return TUTTI_OK;
 }
 
 static tutti_status end(tutti_comm *comm, tutti_status status)
 {
-    comm->starting = NULL;
+    comm->caller.starting = NULL;
     return status;
 }
 
@@ -190,13 +190,13 @@ tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op)
 {
     tutti_status status = begin(comm, TTI_GROUP, op);
     if (status == TUTTI_OK) return end(comm, tutti_group_end(comm));
-    if (comm != NULL) tti_group_free(comm->group); /* it has ended in any case */
-    if (comm != NULL) comm->group = NULL;
+    if (comm != NULL) tti_group_free(comm->caller.group); /* it has ended in any case */
+    if (comm != NULL) comm->caller.group = NULL;
     return status;
 }
 
 tutti_comm *tutti_prepared(tutti_comm *comm)
 {
-    if (comm != NULL) comm->preparing = true;
+    if (comm != NULL) comm->caller.preparing = true;
     return comm;
 }

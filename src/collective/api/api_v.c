@@ -5,6 +5,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/api/api.h"
+#include "collective/engine/engine.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
@@ -23,7 +24,7 @@ struct v_call {
 
 static uint64_t *row_of(const tutti_comm *comm, enum tti_given what)
 {
-    return comm->row + (size_t)what * (size_t)comm->size;
+    return comm->engine->row + (size_t)what * (size_t)comm->size;
 }
 
 /* Checks counts and offsets of `buffer` and tells how many bytes it spans. Nothing is written yet: a rank that gives bad
@@ -121,9 +122,9 @@ static uint64_t own_offset(const tutti_comm *comm, const size_t *counts, const s
 static tutti_status make_rows(tutti_comm *comm, enum tti_kind kind)
 {
     size_t words = TTI_GIVEN * (size_t)comm->size;
-    if (comm->row == NULL) comm->row = tti_calloc(words, sizeof *comm->row);
-    if (comm->tables == NULL) comm->tables = tti_calloc(words, sizeof *comm->tables);
-    if (comm->row != NULL && comm->tables != NULL) return TUTTI_OK;
+    if (comm->engine->row == NULL) comm->engine->row = tti_calloc(words, sizeof *comm->engine->row);
+    if (comm->engine->tables == NULL) comm->engine->tables = tti_calloc(words, sizeof *comm->engine->tables);
+    if (comm->engine->row != NULL && comm->engine->tables != NULL) return TUTTI_OK;
     tutti_status status = tti_comm_break(comm, kind, TUTTI_ERR_MEMORY, comm->rank,
                                          "rank %d has no memory for the counts of %s", comm->rank, tti_kind_name(kind));
     tti_call_end(comm);
@@ -154,7 +155,7 @@ static struct tti_op *op_of(const struct v_call *call)
 {
     struct tti_op *op = tti_op_fill(call->comm, call->kind, call->in, call->in_bytes, call->out, call->out_bytes, 0,
                                     call->type, call->root);
-    op->shape.tables = call->comm->tables;
+    op->shape.tables = call->comm->engine->tables;
     op->in_place = call->in_place;
     return op;
 }

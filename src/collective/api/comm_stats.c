@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
+#include "collective/engine/engine.h"
 #include "collective/message/message_parts.h"
 #include "collective/op/many.h"
 #include "collective/op/queue.h"
@@ -18,15 +19,9 @@ static uint64_t held_by(tutti_comm *comm)
 {
     size_t n = (size_t)comm->size;
     uint64_t bytes = sizeof *comm;
-    if (comm->row != NULL) bytes += TTI_GIVEN * n * sizeof *comm->row;
     if (comm->counts.waited_for != NULL) bytes += n * sizeof *comm->counts.waited_for;
-    if (comm->sources != NULL) bytes += n * (sizeof *comm->sources + sizeof *comm->targets + sizeof *comm->factors);
-    if (comm->pack != NULL) bytes += TTI_PACK_BYTES;
-    if (comm->scratch != NULL) bytes += n * TTI_SCRATCH_BYTES;
-    for (int i = 0; i < TTI_KEPT_PLANS; i++) {
-        const struct tti_plan *plan = &comm->plans[i].plan;
-        bytes += plan->capacity * sizeof *plan->steps + plan->part_capacity * sizeof *plan->parts;
-    }
+    bytes += tti_engine_bytes(comm);
+    if (comm->engine->pack != NULL) bytes += TTI_PACK_BYTES;
     if (comm->trace != NULL)
         bytes += sizeof *comm->trace + 2 * comm->trace->operations.room * sizeof(struct tti_trace_event);
     const struct tti_lanes *lanes = comm->lanes;
@@ -57,8 +52,8 @@ static void look_inside(tutti_comm *comm, tutti_stats *stats)
 static tutti_status check(tutti_comm *comm)
 {
     if (comm == NULL) return TUTTI_ERR_ARGUMENT;
-    if (tti_comm_is_stillborn(comm)) return comm->error.status;
-    return comm->fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
+    if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
+    return comm->traits.fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
 }
 
 static tutti_status refuse(tutti_comm *comm, const char *why)
@@ -73,16 +68,16 @@ tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
     if (stats->struct_size < offsetof(tutti_stats, operations))
         return refuse(comm, "set struct_size to sizeof(tutti_stats) before the call");
     const struct tti_counts *counts = &comm->counts;
-    tutti_stats now = {.operations = comm->called,
+    tutti_stats now = {.operations = comm->counts.called,
                        .started = counts->started,
                        .bytes = counts->bytes,
                        .waits = atomic_load_explicit(&counts->waits, memory_order_relaxed),
                        .waited_ns = atomic_load_explicit(&counts->waited_ns, memory_order_relaxed),
                        .skew_max_ns = atomic_load_explicit(&counts->skew_most_ns, memory_order_relaxed),
-                       .shared_bytes = comm->area_bytes};
+                       .shared_bytes = comm->memory == NULL ? 0 : comm->memory->bytes};
     look_inside(comm, &now);
-    if (comm->called > 0)
-        now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)comm->called;
+    if (comm->counts.called > 0)
+        now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)comm->counts.called;
     size_t bytes = now.struct_size = stats->struct_size;
     if (bytes > sizeof now) {
         memset((char *)stats + sizeof now, 0, bytes - sizeof now);

@@ -13,6 +13,7 @@
 #include "collective/op/queue.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
+#include "collective/peers/posts.h"
 #include "world/cluster.h"
 #include "world/launch.h"
 #include <string.h>
@@ -80,7 +81,7 @@ static tutti_status check_identity(const struct tti_cluster_launch *member, tutt
 
 static size_t area_size(const tutti_options *options, int ranks, bool processes)
 {
-    return tti_area_bytes(ranks, needs_bounce(options, processes));
+    return tti_memory_bytes(ranks, needs_bounce(options, processes));
 }
 
 enum { PAIRED_BYTES = 512 << 10 };
@@ -297,7 +298,7 @@ static void leave_others(tutti_comm *comm)
 
 static void tell_of_group(const tutti_comm *comm)
 {
-    if (comm->group != NULL && !tti_comm_is_broken(comm))
+    if (comm->caller.group != NULL && !tti_comm_is_broken(comm))
         tti_log(TUTTI_WARN,
                 "rank %d frees a comm on which a group has begun and not ended: its messages were never sent or "
                 "received; tutti_group_end does them",
@@ -307,11 +308,11 @@ static void tell_of_group(const tutti_comm *comm)
 tutti_status tti_leave(tutti_comm *comm, bool ends)
 {
     if (comm == NULL) return TUTTI_OK;
-    if (comm->world != NULL && comm->fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
-    if (comm->of_mesh)
+    if (comm->world != NULL && comm->traits.fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    if (comm->traits.of_mesh)
         return tti_comm_refuse(comm, TTI_MESH, TUTTI_ERR_ARGUMENT,
                                "rank %d frees a comm that belongs to a mesh; tutti_mesh_free frees it", comm->rank);
-    if (comm->of_main)
+    if (comm->traits.of_main)
         return tti_comm_refuse(
             comm, TTI_LEAVE, TUTTI_ERR_ARGUMENT,
             "rank %d leaves the world that `work` was given; who called `work` leaves it when that has "
@@ -388,9 +389,9 @@ static void *run_rank(void *argument)
     struct rank_task *rank = argument;
     if (!goes_through(rank->gate)) return NULL;
     pthread_cleanup_push(lose_rank, rank); /* work may end its thread without returning */
-    rank->comm->of_main = true;
+    rank->comm->traits.of_main = true;
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
-    rank->comm->of_main = false;
+    rank->comm->traits.of_main = false;
     pthread_cleanup_pop(0);
     tti_leave(rank->comm, true);
     return NULL;
@@ -463,9 +464,9 @@ static int main_alone(tutti_work *work, int argc, char **argv)
         tutti_leave(world);
         return failed_with(status);
     }
-    world->of_main = true;
+    world->traits.of_main = true;
     int result = work(world, argc, argv);
-    world->of_main = false;
+    world->traits.of_main = false;
     tti_leave(world, true);
     return result;
 }

@@ -2,10 +2,10 @@
 #include "collective/comm/comm.h"
 
 #include "base/alloc.h"
-#include "base/round.h"
 #include "base/status.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
+#include "collective/engine/engine.h"
 #include "collective/message/message.h"
 #include "collective/message/message_frames.h"
 #include "collective/op/queue.h"
@@ -15,14 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    BOUNCE_BYTES = 1 << 20,
-    BOUNCE_BYTES_CROWD = 1 << 18,
-    CROWD = 128,
-    FEW = 8,
-    CACHE_BYTES = 32 << 20,
-    PAGE_BYTES = 4096
-};
+enum { CACHE_BYTES = 32 << 20 };
 
 /* ---- Forks ----------------------------------------------------------------------------------------------------- */
 
@@ -39,80 +32,6 @@ static void count_fork(void)
 static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, count_fork);
-}
-
-/* ---- The area -------------------------------------------------------------------------------------------------- */
-
-static size_t bounce_bytes(int size, bool small)
-{
-    size_t least = (size_t)size * 2 * 64; /* two halves, a line for every receiver */
-    size_t usual = size <= CROWD && !small ? BOUNCE_BYTES : BOUNCE_BYTES_CROWD;
-    return usual < least ? tti_round_up(least, PAGE_BYTES) : usual;
-}
-
-struct layout {
-    size_t posts, slots, stages, calls, tables, channels, bounce, end;
-};
-
-/* The largest window that there is room for: 2 MiB for each rank, when it is 256. */
-static size_t window_most(int size, bool small)
-{
-    return size <= FEW && !small ? TTI_WINDOW_CROWDED : TTI_WINDOW;
-}
-
-static size_t slot_room(size_t window)
-{
-    return window > TTI_WINDOW ? TTI_STAGE_ROOM : TTI_SLOT_ROOM;
-}
-
-static size_t slot_stride(size_t window)
-{
-    return sizeof(struct tti_slot) + slot_room(window);
-}
-
-static struct layout layout_of(int size, bool bounce, bool small)
-{
-    size_t n = (size_t)size, window = window_most(size, small);
-    struct layout layout;
-    layout.posts = tti_whole_lines(sizeof(struct tti_area));
-    layout.slots = layout.posts + n * sizeof(struct tti_post);
-    layout.stages = layout.slots + n * window * slot_stride(window);
-    layout.calls = layout.stages + n * TTI_STAGES_BYTES;
-    layout.tables = layout.calls + tti_whole_lines(n * window * sizeof(struct tti_call));
-    layout.channels = layout.tables + tti_whole_lines(n * TTI_GIVEN * n * sizeof(uint64_t));
-    layout.bounce = tti_round_up(layout.channels + n * n * sizeof(uint64_t), PAGE_BYTES);
-    layout.end = layout.bounce + (bounce ? n * bounce_bytes(size, small) : 0);
-    return layout;
-}
-
-size_t tti_area_bytes(int size, bool bounce)
-{
-    return layout_of(size, bounce, false).end;
-}
-
-size_t tti_area_bytes_small(int size, bool bounce)
-{
-    return layout_of(size, bounce, true).end;
-}
-
-static void find_parts(tutti_comm *comm, char *area, size_t area_bytes)
-{
-    bool small = comm->members != NULL;
-    struct layout layout = layout_of(comm->size, false, small);
-    bool bounce = area_bytes > layout.end;
-    comm->area = (struct tti_area *)area;
-    comm->area_bytes = area_bytes;
-    comm->posts = (struct tti_post *)(area + layout.posts);
-    comm->slots = area + layout.slots;
-    comm->stages = area + layout.stages;
-    comm->calls = (struct tti_call *)(area + layout.calls);
-    comm->window = comm->world->segment->crowded ? window_most(comm->size, small) : TTI_WINDOW;
-    comm->slot_stride = slot_stride(comm->window);
-    comm->slot_room = slot_room(comm->window);
-    comm->tables = (uint64_t *)(area + layout.tables);
-    comm->channels = (_Atomic uint64_t *)(area + layout.channels);
-    comm->bounce = bounce ? area + layout.bounce : NULL;
-    comm->bounce_bytes = bounce ? bounce_bytes(comm->size, small) : 0;
 }
 
 /* ---- Making and freeing ---------------------------------------------------------------------------------------- */
@@ -156,20 +75,6 @@ void tti_comm_show_cores(tutti_comm *comm)
         if (mine[i] != 0) atomic_fetch_or_explicit(&comm->area->cores[i], mine[i], memory_order_relaxed);
 }
 
-static bool allocate(tutti_comm *comm)
-{
-    size_t n = (size_t)comm->size;
-    comm->sources = tti_calloc(n, sizeof *comm->sources);
-    comm->targets = tti_calloc(n, sizeof *comm->targets);
-    comm->factors = tti_calloc(n, sizeof *comm->factors);
-    comm->shown = tti_calloc(comm->window, sizeof *comm->shown);
-    comm->messages = tti_messages_create(comm);
-    bool scratch = !comm->all_threads;
-    if (scratch) comm->scratch = tti_calloc(n, TTI_SCRATCH_BYTES);
-    return comm->sources != NULL && comm->targets != NULL && comm->shown != NULL && comm->factors != NULL &&
-           comm->messages != NULL && (!scratch || comm->scratch != NULL);
-}
-
 static bool is_one_process(const tutti_comm *comm)
 {
     for (int rank = 1; rank < comm->size; rank++)
@@ -186,16 +91,16 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->world = setup->world;
     made->rank = setup->rank;
     made->size = setup->size;
-    made->here = setup->here;
-    made->is_world = setup->parent == NULL;
-    made->job_rank = made->is_world ? setup->rank : setup->parent->job_rank;
+    made->traits.here = setup->here;
+    made->traits.is_world = setup->parent == NULL;
+    made->job_rank = made->traits.is_world ? setup->rank : setup->parent->job_rank;
     made->members = setup->members;
-    made->error.rank = setup->rank;
-    made->sink = &made->error;
+    made->errors.call.rank = setup->rank;
+    made->errors.sink = &made->errors.call;
     made->queue.last = &made->queue.first;
     tti_list_init(&made->queue.mail);
     tti_list_init(&made->queue.ended_mail);
-    made->fork_count = tti_fork_count();
+    made->traits.fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     tti_tuning_complete(&made->tuning);
     if (tti_stats_create(made) && tti_trace_create(made)) return made;
@@ -221,14 +126,14 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     if (made == NULL) return give_up(NULL, setup, error);
     made->peers = &tti_peers_posts;
     made->provider = &tti_provider_shared;
-    made->own_row = (size_t)made->rank;
-    made->all_threads = is_one_process(made);
-    made->shares_parts = made->world->segment->crowded;
-    made->shared_bells = !made->all_threads;
-    find_parts(made, setup->area, setup->area_bytes);
-    if (!allocate(made)) return give_up(made, setup, error);
-    made->can_attach = tti_world_can_attach(made->world);
-    atomic_store_explicit(&tti_info_of(made, made->rank)->attaches, made->can_attach, memory_order_relaxed);
+    made->traits.all_threads = is_one_process(made);
+    made->traits.shares_parts = made->world->segment->crowded;
+    made->traits.shared_bells = !made->traits.all_threads;
+    bool all = tti_memory_create(made, setup->area, setup->area_bytes) && tti_engine_create(made);
+    made->messages = tti_messages_create(made);
+    if (!all || made->messages == NULL) return give_up(made, setup, error);
+    made->traits.can_attach = tti_world_can_attach(made->world);
+    atomic_store_explicit(&tti_info_of(made, made->rank)->attaches, made->traits.can_attach, memory_order_relaxed);
     if (!tti_fence_setup()) atomic_store_explicit(&made->area->full_fences, 1, memory_order_seq_cst);
     tti_comm_show_cores(made);
     *comm = made;
@@ -254,7 +159,7 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     made->provider = &tti_provider_net;
     made->area = tti_calloc(1, sizeof *made->area);
     made->messages = tti_messages_create(made);
-    bool all = made->area != NULL && made->messages != NULL;
+    bool all = tti_engine_create(made) && made->area != NULL && made->messages != NULL;
     tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK && setup->local != NULL) status = tti_local_create(made, setup->local, error);
     if (status == TUTTI_OK) status = tti_lanes_create(made, setup->net, setup->id, &tti_letter_sink, error);
@@ -271,28 +176,21 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 
 void tti_comm_destroy(tutti_comm *comm)
 {
-    tutti_error ignored = {0};
     if (comm == NULL) return;
     tti_mesh_forget(comm);
     tti_queue_close(comm);
     tti_trace_finish(comm);
-    for (int i = 0; i < TTI_KEPT_PLANS; i++) tti_plan_free(&comm->plans[i].plan);
-    tti_group_free(comm->group);
+    tti_group_free(comm->caller.group);
     tti_messages_lock(comm);
     tti_messages_free(comm->messages);
     comm->messages = NULL; /* what comes for them from now on is dropped */
     tti_messages_unlock(comm);
     tti_free(comm->members);
     tti_free(comm->job_ranks);
-    tti_free(comm->sources);
-    tti_free(comm->targets);
-    tti_free(comm->factors);
-    tti_free(comm->row);
-    tti_free(comm->shown);
     tti_stats_free(comm);
-    tti_free(comm->scratch);
-    if (comm->pack != NULL) tti_arena_free(&comm->world->arena, comm->pack, &ignored);
+    tti_engine_free(comm);
     if (comm->world != NULL) comm->peers->close(comm);
+    tti_memory_free(comm);
     if (comm->world != NULL) tti_world_release(comm->world);
     tti_free(comm);
 }
@@ -303,7 +201,7 @@ tutti_comm *tti_comm_stillborn(const tutti_error *error)
     tutti_comm *comm = tti_calloc(1, sizeof *comm);
     if (comm == NULL) return NULL;
     comm->rank = error->rank;
-    comm->fork_count = tti_fork_count();
-    comm->error = *error;
+    comm->traits.fork_count = tti_fork_count();
+    comm->errors.call = *error;
     return comm;
 }

@@ -128,15 +128,15 @@ tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const
     }
     set_dimensions(made, names, sizes, dimensions);
     made->from = comm;
-    made->next = comm->meshes;
-    comm->meshes = made;
+    made->next = comm->caller.meshes;
+    comm->caller.meshes = made;
     *mesh = made;
     return TUTTI_OK;
 }
 
 void tti_mesh_forget(tutti_comm *comm)
 {
-    for (tutti_mesh *mesh = comm->meshes; mesh != NULL; mesh = mesh->next) mesh->from = NULL;
+    for (tutti_mesh *mesh = comm->caller.meshes; mesh != NULL; mesh = mesh->next) mesh->from = NULL;
 }
 
 int tutti_mesh_size(const tutti_mesh *mesh, const char *name)
@@ -190,8 +190,8 @@ static tutti_status make_comm(tutti_mesh *mesh, unsigned along, tutti_comm **com
 static tutti_status tell(const tutti_mesh *mesh, tutti_status status)
 {
     if (mesh->from == NULL || status == TUTTI_OK) return status;
-    mesh->from->error = mesh->comm->error;
-    atomic_store_explicit(&mesh->from->shows_ended, false, memory_order_relaxed);
+    mesh->from->errors.call = mesh->comm->errors.call;
+    atomic_store_explicit(&mesh->from->errors.shows_ended, false, memory_order_relaxed);
     return status;
 }
 
@@ -223,7 +223,7 @@ tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **c
         tti_free(kept);
         return tell(mesh, status);
     }
-    (*comm)->of_mesh = true;
+    (*comm)->traits.of_mesh = true;
     *kept = (struct kept){.along = along, .comm = *comm, .next = mesh->comms};
     mesh->comms = kept;
     return TUTTI_OK;
@@ -232,7 +232,7 @@ tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **c
 static void take_off(tutti_mesh *mesh)
 {
     if (mesh->from == NULL) return;
-    tutti_mesh **link = &mesh->from->meshes;
+    tutti_mesh **link = &mesh->from->caller.meshes;
     while (*link != mesh) link = &(*link)->next;
     *link = mesh->next;
 }
@@ -244,7 +244,7 @@ void tutti_mesh_free(tutti_mesh *mesh)
     while (mesh->comms != NULL) {
         struct kept *kept = mesh->comms;
         mesh->comms = kept->next;
-        kept->comm->of_mesh = false;
+        kept->comm->traits.of_mesh = false;
         tutti_comm_free(kept->comm);
         tti_free(kept);
     }

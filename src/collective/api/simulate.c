@@ -13,6 +13,7 @@
 #include "collective/op/queue.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
+#include "collective/peers/posts.h"
 #include "transport/sim.h"
 #include "world/cluster.h"
 #include <errno.h>
@@ -63,9 +64,9 @@ struct simulation {
 static void *run_rank(void *argument)
 {
     struct sim_rank *rank = argument;
-    rank->comm->of_main = true;
+    rank->comm->traits.of_main = true;
     rank->result = rank->simulation->work(rank->comm, rank->simulation->context);
-    rank->comm->of_main = false;
+    rank->comm->traits.of_main = false;
     tti_leave(rank->comm, true);
     rank->ended = true;
     return NULL;
@@ -158,7 +159,7 @@ static tutti_status make_host(struct simulation *simulation, int host)
     int count = simulation->setup->ranks_per_host, made = 0;
     struct sim_rank *ranks = simulation->ranks + host * count;
     struct tti_world *world;
-    size_t area_bytes = simulation->network == NULL ? tti_area_bytes(count, simulation->options.direct == 0)
+    size_t area_bytes = simulation->network == NULL ? tti_memory_bytes(count, simulation->options.direct == 0)
                                                     : tti_local_bytes(count);
     TTI_TRY(tti_world_threads(count, &simulation->options, area_bytes, &world, simulation->error));
     tutti_status status = TUTTI_OK;

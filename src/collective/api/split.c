@@ -15,6 +15,7 @@
 #include "collective/api/api.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
+#include "collective/peers/posts.h"
 #include "world/cluster.h"
 #include <stdio.h>
 
@@ -63,7 +64,7 @@ struct split {
 static tutti_comm *parent_of(const struct split *split)
 {
     tutti_comm *parent = tutti_named(split->parent, split->name);
-    parent->site.line = split->line;
+    parent->caller.site.line = split->line;
     if (split->until_ns != 0) tutti_within(parent, (split->until_ns - tti_now_ns() + MS - 1) / MS);
     return parent;
 }
@@ -91,7 +92,7 @@ static tutti_status disagree(struct split *split, int other)
     tti_comm_refuse(comm, split->kind, TUTTI_ERR_MISMATCH,
                     "rank 0 calls %.*s, rank %d calls %.*s; all ranks of the comm must give the same here", SAID - 1,
                     first, other, SAID - 1, second);
-    comm->error.peer = other;
+    comm->errors.call.peer = other;
     return TUTTI_ERR_MISMATCH;
 }
 
@@ -303,7 +304,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
     }
     (*comm)->job_ranks = job_ranks;
     (*comm)->tuning = parent->tuning;
-    (*comm)->owns_area = split->local && split->made != NULL;
+    if ((*comm)->memory != NULL) (*comm)->memory->owned = split->local && split->made != NULL;
     return TUTTI_OK;
 }
 
@@ -372,7 +373,7 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
     if (other > 0) return disagree(split, other);
     find_group(split);
     if (split->size > 0) split->mine.status = find_sharers(split);
-    if (split->size > 0 && split->local) split->area_bytes = tti_area_bytes_small(split->size, needs_bounce(split));
+    if (split->size > 0 && split->local) split->area_bytes = tti_memory_bytes_small(split->size, needs_bounce(split));
     if (split->size > 0 && split->host_of != NULL) split->area_bytes = tti_local_bytes(split->users);
     if (split->area_bytes > 0 && split->first == split->parent->rank) make_area(split);
     TTI_TRY(exchange_offers(split, &wish));
@@ -396,14 +397,14 @@ static void describe(struct split *split, const struct tti_split_call *call)
 {
     const tutti_comm *parent = split->parent;
     char site[112];
-    tti_site_describe(&parent->site, site, sizeof site);
+    tti_site_describe(&parent->caller.site, site, sizeof site);
     size_t used = (size_t)snprintf(split->said, sizeof split->said, "%s%s%s", tti_kind_name(call->kind),
                                    call->said[0] == '\0' ? "" : " ", call->said);
-    bool named = parent->site.name[0] != '\0';
-    snprintf(split->name, sizeof split->name, "%.31s", named ? parent->site.name : split->said);
+    bool named = parent->caller.site.name[0] != '\0';
+    snprintf(split->name, sizeof split->name, "%.31s", named ? parent->caller.site.name : split->said);
     if (used < sizeof split->said) snprintf(split->said + used, sizeof split->said - used, "%s", site);
-    split->line = parent->site.line;
-    if (parent->next_deadline_ms != 0) split->until_ns = tti_now_ns() + parent->next_deadline_ms * MS;
+    split->line = parent->caller.site.line;
+    if (parent->caller.deadline_ms != 0) split->until_ns = tti_now_ns() + parent->caller.deadline_ms * MS;
 }
 
 /* Without lists this rank cannot take part in the exchanges, and the others would wait for it. */

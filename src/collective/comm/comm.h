@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A comm: what its ranks share, and each rank's own side of it.
- *
- * Shared memory of a comm (its area), one post per rank. Everything in a post is written by its rank alone, except the
- * bell. A rank takes part in operation s by writing its call into slot s % window and then the entry word: (s << 32 |
- * signature | private mark). Invariant of the window: a rank writes slot s only when all ranks have entered operation
- * s - window + 1, so that nobody can still need what the slot held; ranks may run ahead of each other by that much. A
- * small window stays in the caches; ranks that share cores get a large one, so that a turn on a core lasts longer.
+ * A comm: each rank's own side of it.
  *
  * A comm breaks once, for all: the first rank that finds an error stores it in the area; every other rank's operations
  * end with the same error.
@@ -19,6 +13,7 @@
 #include "base/table.h"
 #include "base/wait.h"
 #include "collective/comm/call.h"
+#include "collective/comm/caller.h"
 #include "collective/comm/peers.h"
 #include "collective/comm/provider.h"
 #include "collective/plan/plan.h"
@@ -26,66 +21,11 @@
 #include "world/world.h"
 #include <stdatomic.h>
 
-enum { TTI_WINDOW = 8, TTI_WINDOW_CROWDED = 256 };
 #define TTI_WEEK_MS INT64_C(604800000)
-#define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
-
-/* What others need of a rank's call to move its data. */
-struct tti_met {
-    struct tti_place in, out;
-    uint32_t can_attach;
-};
-
-/* Small data, or where large data lie, are in the cache line of the entry word: often one line is all that crosses. */
-struct tti_slot {
-    _Alignas(64) _Atomic uint64_t entry;
-    union {
-        unsigned char payload[TTI_PAYLOAD_BYTES];
-        struct tti_met met;
-    };
-};
-
-/* More that is staged lies behind the slot, as far as there is room, else in the rank's grains, of which an operation takes
- * one, two, four or eight: in one half of them, and the next operation in the other half, so that none waits for who is
- * still in the one before. Operations of a size use so many places in turn that all have 8 KiB, two at least: data that are
- * written and read again so soon are in the writer's first cache when they are read, and cross in less time. Behind data
- * there is as much memory that nobody uses: who reads has the lines that follow fetched too, and must not take those that
- * are being written. With more ranks than cores slots have room for everything, so that whoever is on a core can go on for
- * long. */
-enum {
-    TTI_SLOT_ROOM = 256,
-    TTI_GRAIN_BYTES = 1024,
-    TTI_GRAIN_STRIDE = 2 * TTI_GRAIN_BYTES,
-    TTI_GRAINS = 16,
-    TTI_STAGES_BYTES = TTI_GRAINS * TTI_GRAIN_STRIDE
-};
-
-struct tti_post {
-    _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
-    _Atomic uint32_t left;                  /* TTI_STAYS…: whether more of it will come on the comm */
-    _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
-    _Alignas(64) tti_bell bell;
-    _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
-    /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_MAY_TURN: not in a blocking
-     * collective, so that its caller may still turn to something else first. */
-    _Atomic int32_t waiting_for;
-    /* A blocking call that has waited long, for who describes this rank: kind + 1 and whom it is for, + 2; 0: none. */
-    _Atomic int64_t waits_in;
-    /* In a message that has met nothing: number of the wait << 32 | rank + 1 of who is waited for; 0: in none. That number << 32 |
-     * the peer's, before whose wait all that it had sent was looked for. And the tag. */
-    _Atomic uint64_t asks, looked;
-    _Atomic int32_t unmet_tag;
-    /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
-    _Alignas(64) _Atomic uint64_t done;
-    _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
-};
-
 /* What a rank has started may still be under way when it starts nothing more; when it calls no more collectives, its messages
  * may. */
 enum { TTI_STAYS, TTI_STARTS_NO_MORE, TTI_CALLS_NO_MORE, TTI_HAS_LEFT };
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
-enum { TTI_MAY_TURN = 1 << 30 };
-
 struct tti_area {
     struct tti_grave grave;               /* of a comm that was split off: its sides that are not freed yet */
     _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
@@ -179,7 +119,9 @@ struct tti_queue {
 
 /* For tutti_comm_stats; see stats.h. */
 struct tti_counts {
-    uint64_t bytes, started; /* the caller's */
+    uint64_t called;              /* operations so far, as the caller counts */
+    uint64_t bytes, started;      /* the caller's */
+    _Atomic uint64_t allocations; /* by tutti_alloc */
     _Atomic uint64_t waits;
     _Atomic int64_t waited_ns, skew_ns, skew_most_ns;
     _Atomic int64_t *waited_for;    /* (size) ns; NULL: there are many ranks */
@@ -187,23 +129,27 @@ struct tti_counts {
     struct tti_table waited_for_of; /* ns, in place of a pointer, of those that were waited for */
 };
 
-/* A plan and what it was built for. */
-struct tti_kept_plan {
-    struct tti_shape shape;
-    struct tti_plan plan;
+/* What a rank knows of a comm for good, but for `crowded`. */
+struct tti_traits {
+    unsigned fork_count; /* of the process when the comm was made */
+    int here;            /* ranks of this comm on this host */
+    bool is_world;       /* it was not made from another comm */
+    bool of_mesh;        /* it belongs to one, which frees it */
+    bool of_main;        /* it is the world of a rank whose work runs: left when that returns */
+    bool all_threads;    /* its ranks are in one process */
+    bool shared_bells;   /* its ranks are in several processes */
+    bool can_attach;     /* this process may read others' memory */
+    bool crowded;        /* more ranks than cores, as far as this rank knows */
+    bool shares_parts;   /* ranks share cores, as all know from the start: see Parts in executor.c */
 };
-enum { TTI_KEPT_PLANS = 8 };
 
-/* A collective's arguments, as they were given. Each in a word of its own: two that share one are compared at once, and
- * such a load waits until both are stored, behind all that the operation before has stored. */
-struct tti_arguments {
-    enum tti_kind kind;
-    _Alignas(8) tutti_type type;
-    _Alignas(8) int reduction; /* -1: none */
-    _Alignas(8) int root;      /* likewise */
-    const void *in;
-    void *out;
-    size_t count;
+/* How this rank's calls failed. */
+struct tti_errors {
+    tutti_error call;         /* of the last call, by who makes calls */
+    tutti_error ended;        /* of the last op that has failed, by whoever waited for it; under the queue's lock */
+    tutti_error *sink;        /* where what goes wrong in an op is described: `call`, or the queue's */
+    _Atomic bool shows_ended; /* the last error is `ended`, and not `call` */
+    _Atomic bool told;        /* the error that broke the comm was returned once */
 };
 
 struct tutti_comm {
@@ -211,99 +157,27 @@ struct tutti_comm {
     const struct tti_provider_ops *provider;
     struct tti_world *world;
     int rank, size;
-    int job_rank; /* this rank's number in the world of all hosts */
-    bool is_world;
-    int *members;        /* the world's number of each rank; NULL: the comm of all */
-    int *job_ranks;      /* numbers in the world of all hosts, where `members` are those of one host's; or NULL */
-    unsigned fork_count; /* of the process when the comm was made */
-    _Atomic uint64_t allocations; /* by tutti_alloc, so far */
+    int job_rank;   /* this rank's number in the world of all hosts */
+    int *members;   /* the world's number of each rank; NULL: the comm of all */
+    int *job_ranks; /* numbers in the world of all hosts, where `members` are those of one host's; or NULL */
     struct tti_area *area;
-    size_t area_bytes; /* of memory that the ranks share; 0: they share none */
-    bool owns_area;    /* of a comm that was split off: it lies in this process's arena, given by this rank */
-    struct tti_post *posts;
-    char *slots;                     /* struct tti_slot: `window` of each rank, */
-    size_t slot_stride;              /* one every so many bytes, */
-    size_t slot_room;                /* with room for so many behind it */
-    char *stages;                    /* TTI_STAGES_BYTES of each rank */
-    uint64_t stage_used[TTI_GRAINS]; /* by this rank's operation of that number; 0: by none */
-    struct tti_call *calls;          /* `window` of each rank; apart from the slots: peers read them for errors only */
-    uint64_t *shown;                 /* `window`: editions of the calls that this rank's slots hold */
-    uint64_t window;                 /* a power of two, the same on all ranks */
-    struct tti_lanes *lanes;         /* provider `host`: its dealings over the transport */
-    uint64_t asks;                   /* provider `shared`: as in this rank's post; without a rank between waits */
-    struct tti_local *local;         /* and with its host's ranks through memory; NULL: none */
-    int here;                        /* ranks of this comm on this host */
-    uint64_t *tables;                /* size rows of TTI_GIVEN * size, or this rank's alone */
-    size_t own_row;                  /* which of them is this rank's */
-    uint64_t *row; /* TTI_GIVEN * size: this rank's, as the call gave it; shown to the others when the op begins */
-    char *pack;    /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
-    struct tti_ferry ferry; /* of what is staged */
-    char *bounce;           /* size times bounce_bytes */
-    size_t bounce_bytes;
-    _Atomic uint64_t *channels; /* size * size: see message_routes.c */
+    struct tti_memory *memory; /* peers `posts`: what the ranks share; NULL: they share none */
+    struct tti_lanes *lanes;   /* peers `wire`: dealings over the transport; NULL: there are none */
+    struct tti_local *local;   /* likewise: dealings with ranks of this host through memory; NULL: none */
+    struct tti_engine *engine; /* what providers keep from one op to the next */
     struct tti_messages *messages;
     struct tti_frames *frames; /* NULL: messages go through memory */
-    struct tti_group *group;   /* NULL: none has begun */
-    int64_t probed_ns;         /* when a probe that does not wait last looked whether the others live */
-    tutti_mesh *meshes;        /* that were made from it: their errors are told here */
-    bool of_mesh;              /* it belongs to one, which frees it */
-    bool of_main;              /* it is the world of a rank whose work runs: left when that returns */
     tutti_tuning tuning;
-    bool shared_bells; /* ranks are in several processes */
-    bool all_threads;
-    bool can_attach;
-    bool crowded;      /* as far as this rank knows */
-    bool shares_parts; /* ranks share cores, as all know from the start: see Parts in executor.c */
-
-    uint64_t called;      /* operations so far, as the caller counts */
-    uint64_t sequence;    /* of the last operation that began */
-    uint32_t signature;   /* of all calls so far */
-    uint64_t all_entered; /* the last operation that all ranks are known to have entered */
-
-    struct tti_site site; /* about the next call */
-    const char *site_file;
-    const char *noted_file;   /* what it was when the op's site was noted */
-    uint64_t editions;        /* of calls, so far */
-    int64_t next_deadline_ms; /* 0: the comm's */
-    tutti_error error;        /* of the last call, by who makes calls */
-    tutti_error *sink;        /* where what goes wrong in an op is described: `error`, or the queue's */
-    _Atomic bool told;        /* the error that broke the comm was returned once */
-    _Atomic bool shows_ended; /* the last error is `ended`, and not `error` */
-    tutti_op *starting;       /* the next call starts its op and returns it here, instead of waiting for it */
-    bool preparing;           /* likewise, but does not start it yet */
-    struct tti_trace *trace;  /* NULL: not traced */
+    struct tti_traits traits;
+    uint64_t sequence;  /* of the last operation that began */
+    uint32_t signature; /* of all calls so far */
+    struct tti_caller caller;
+    struct tti_errors errors;
+    struct tti_trace *trace; /* NULL: not traced */
     struct tti_counts counts;
     struct tti_queue queue;
-    struct tti_op op;             /* of blocking calls */
-    struct tti_arguments checked; /* what op was last filled from, when `repeats` */
-    bool repeats;
-    struct tti_kept_plan plans[TTI_KEPT_PLANS]; /* of recent shapes, so that a loop builds its plans once */
-    const void **sources;                       /* size each: arguments of the kernels */
-    void **targets;
-    double *factors;
-    char *scratch;     /* ATTACH: pieces of others' inputs; size * TTI_SCRATCH_BYTES, or NULL */
-    tutti_error ended; /* of the last op that has failed, by whichever thread waited for it; under the queue's lock */
+    struct tti_op op; /* of blocking calls */
 };
-enum { TTI_SCRATCH_BYTES = 65536 };
-
-static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
-{
-    uint64_t index = (uint64_t)rank * comm->window + (sequence & (comm->window - 1));
-    return (struct tti_slot *)(void *)(comm->slots + index * comm->slot_stride);
-}
-
-static inline char *tti_stage_of(const struct tti_op *op, int rank)
-{
-    const tutti_comm *comm = op->comm;
-    if (!op->in_grains) return (char *)(tti_slot_of(comm, rank, comm->sequence) + 1);
-    return comm->stages + (size_t)rank * TTI_STAGES_BYTES + (size_t)op->grain * TTI_GRAIN_STRIDE;
-}
-
-static inline struct tti_call *tti_call_of(const tutti_comm *comm, int rank, uint64_t sequence)
-{
-    return &comm->calls[(uint64_t)rank * comm->window + (sequence & (comm->window - 1))];
-}
-
 /* A rank of this comm by its number in the world, and what the world knows of it. */
 static inline int tti_member(const tutti_comm *comm, int rank)
 {
@@ -322,10 +196,6 @@ static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank
 {
     return &comm->world->segment->ranks[tti_member(comm, rank)];
 }
-
-/* Bytes of shared memory that a comm of `size` ranks needs. */
-size_t tti_area_bytes(int size, bool bounce);
-size_t tti_area_bytes_small(int size, bool bounce); /* of one that was split off */
 
 /* What a comm is made of: one rank's side of it. */
 struct tti_net;
@@ -384,16 +254,6 @@ tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind);
 /* Adds the cores that this thread may run on to those of the comm's ranks. */
 void tti_comm_show_cores(tutti_comm *comm);
 
-/* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
-void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone);
-static inline void tti_comm_ring(tutti_comm *comm, bool everyone)
-{
-    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
-    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) != 0) tti_comm_ring_sleepers(comm, everyone);
-}
-/* Wakes one rank, should it sleep, whatever it waits for. */
-void tti_comm_wake(tutti_comm *comm, int rank);
-
 /* Looks whether the comm broke or a rank of it was lost; `look`: ask the system too. TUTTI_OK if all is well. */
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look);
 
@@ -431,7 +291,7 @@ static inline bool tti_is_unmet(const struct tti_waitable *waitable, int peer, i
 static inline tutti_status tti_comm_poll(const tutti_comm *comm, tutti_status (*progress)(void *object), void *object)
 {
     enum { BARE_POLLS = 32 };
-    int polls = comm->crowded || comm->trace != NULL || tti_sim != NULL ? 1 : BARE_POLLS;
+    int polls = comm->traits.crowded || comm->trace != NULL || tti_sim != NULL ? 1 : BARE_POLLS;
     tutti_status status;
     do status = progress(object);
     while (status == TUTTI_IN_PROGRESS && --polls > 0 && !tti_comm_is_broken(comm));

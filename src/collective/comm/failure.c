@@ -24,9 +24,9 @@ static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, 
 void tti_comm_show(tutti_comm *comm, const tutti_error *error)
 {
     tti_lock(&comm->queue.lock);
-    comm->ended = *error;
+    comm->errors.ended = *error;
     tti_unlock(&comm->queue.lock);
-    atomic_store_explicit(&comm->shows_ended, true, memory_order_release);
+    atomic_store_explicit(&comm->errors.shows_ended, true, memory_order_release);
 }
 
 tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
@@ -45,20 +45,20 @@ tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status
 static void add_site(tutti_comm *comm)
 {
     char site[112];
-    size_t length = strlen(comm->error.text);
-    if (comm->site.line <= 0 || strcmp(tutti_status_group(comm->error.status), "argument") != 0) return;
-    tti_site_describe(&comm->site, site, sizeof site);
-    snprintf(comm->error.text + length, sizeof comm->error.text - length, " (the call%s)", site);
+    size_t length = strlen(comm->errors.call.text);
+    if (comm->caller.site.line <= 0 || strcmp(tutti_status_group(comm->errors.call.status), "argument") != 0) return;
+    tti_site_describe(&comm->caller.site, site, sizeof site);
+    snprintf(comm->errors.call.text + length, sizeof comm->errors.call.text - length, " (the call%s)", site);
 }
 
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
 {
-    fill(comm, &comm->error, 0, kind, status, -1);
+    fill(comm, &comm->errors.call, 0, kind, status, -1);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(comm->error.text, sizeof comm->error.text, format, arguments);
+    vsnprintf(comm->errors.call.text, sizeof comm->errors.call.text, format, arguments);
     va_end(arguments);
-    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
+    atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     if (kind == TTI_ALLOC || kind == TTI_FREE || kind == TTI_STATS) return status; /* no call of these has a site */
     add_site(comm);
     tti_call_forget(comm); /* what was said about this call must not stick */
@@ -101,7 +101,7 @@ static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t s
 
 tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
 {
-    return adopt(comm, kind, 0, &comm->error);
+    return adopt(comm, kind, 0, &comm->errors.call);
 }
 
 bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error)
@@ -134,8 +134,8 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
     va_start(arguments, format);
     vsnprintf(error.text, sizeof error.text, format, arguments);
     va_end(arguments);
-    if (!break_with(comm, &error)) return adopt(comm, kind, comm->sequence, comm->sink);
-    *comm->sink = error;
+    if (!break_with(comm, &error)) return adopt(comm, kind, comm->sequence, comm->errors.sink);
+    *comm->errors.sink = error;
     return status;
 }
 
@@ -166,7 +166,7 @@ static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
 {
     if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE)
-        return adopt(comm, kind, comm->sequence, comm->sink);
+        return adopt(comm, kind, comm->sequence, comm->errors.sink);
     int lost = comm->peers->find_lost(comm, look);
     return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
 }
@@ -175,8 +175,8 @@ void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const v
 {
     tti_arena_quarantine(&comm->world->arena, in);
     tti_arena_quarantine(&comm->world->arena, out);
-    size_t length = strlen(comm->sink->text);
-    snprintf(comm->sink->text + length, sizeof comm->sink->text - length,
+    size_t length = strlen(comm->errors.sink->text);
+    snprintf(comm->errors.sink->text + length, sizeof comm->errors.sink->text - length,
              "; rank %d may still use this call's buffers: do not reuse them", peer);
     tti_log(TUTTI_WARN, "rank %d: rank %d did not leave %s: its buffers stay quarantined", comm->rank, peer,
             tti_kind_name(kind));
@@ -211,8 +211,8 @@ void tti_comm_numbers(const tutti_comm *comm, int peer, char *text, size_t bytes
 const tutti_error *tutti_comm_error(const tutti_comm *comm)
 {
     if (comm == NULL) return NULL;
-    bool ended = atomic_load_explicit(&comm->shows_ended, memory_order_acquire);
-    const tutti_error *error = ended ? &comm->ended : &comm->error;
+    bool ended = atomic_load_explicit(&comm->errors.shows_ended, memory_order_acquire);
+    const tutti_error *error = ended ? &comm->errors.ended : &comm->errors.call;
     return error->status != TUTTI_OK ? error : NULL;
 }
 

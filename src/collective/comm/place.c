@@ -78,25 +78,3 @@ tutti_status tti_place_store(tutti_comm *comm, enum tti_kind kind, int rank, str
 {
     return attach(comm, kind, rank, place.value + offset, (char *)(uintptr_t)source, bytes, true);
 }
-
-/* ---- Waking ---------------------------------------------------------------------------------------------------- */
-
-void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone)
-{
-    for (int rank = 0; rank < comm->size; rank++) {
-        struct tti_post *post = &comm->posts[rank];
-        int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);
-        if (waiting_for == 0) continue;
-        if (everyone || waiting_for == -1 || (waiting_for & ~TTI_MAY_TURN) == comm->rank + 1)
-            tti_bell_ring(&post->bell, comm->shared_bells);
-    }
-}
-
-void tti_comm_wake(tutti_comm *comm, int rank)
-{
-    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
-    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) == 0) return;
-    struct tti_post *post = &comm->posts[rank];
-    if (atomic_load_explicit(&post->waiting_for, memory_order_acquire) != 0)
-        tti_bell_ring(&post->bell, comm->shared_bells);
-}

@@ -20,8 +20,8 @@ static void renew(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     tti_op_rewind(op);
-    op->deadline_ms = comm->next_deadline_ms;
-    op->call.site = comm->site;
+    op->deadline_ms = comm->caller.deadline_ms;
+    op->call.site = comm->caller.site;
     op->edition = 0;
 }
 
@@ -42,7 +42,6 @@ struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in,
                                    .root = root,
                                    .element = type < TUTTI_TYPE_COUNT ? tutti_type_bytes(type) : 1,
                                    .count = count,
-                                   .bounce_bytes = comm->bounce_bytes,
                                    .tuning = &comm->tuning};
     struct tti_call *call = &op->call;
     call->kind = (uint8_t)kind;
@@ -53,7 +52,7 @@ struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in,
     call->reduction_signature = call->counts_signature = call->parts = 0;
     call->count = count;
     call->factor = 0;
-    comm->repeats = false;
+    comm->caller.repeats = false;
     op->in_place = false;
     renew(op);
     return op;
@@ -61,16 +60,16 @@ struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in,
 
 void tti_call_forget(tutti_comm *comm)
 {
-    comm->next_deadline_ms = 0;
-    comm->preparing = false;
-    comm->site.line = 0;
-    comm->site.name[0] = '\0';
+    comm->caller.deadline_ms = 0;
+    comm->caller.preparing = false;
+    comm->caller.site.line = 0;
+    comm->caller.site.name[0] = '\0';
 }
 
 void tti_call_end(tutti_comm *comm)
 {
     tti_call_forget(comm);
-    if (comm->error.status == TUTTI_OK) return;
-    atomic_store_explicit(&comm->shows_ended, false, memory_order_relaxed);
-    if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->told, true, memory_order_relaxed);
+    if (comm->errors.call.status == TUTTI_OK) return;
+    atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
+    if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
 }

@@ -13,7 +13,7 @@ void tti_stats_free(tutti_comm *comm);
 /* A call that runs an op, or starts it. */
 static inline void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts)
 {
-    comm->called++;
+    comm->counts.called++;
     comm->counts.bytes += op->in_bytes + op->out_bytes;
     comm->counts.started += starts;
 }

@@ -115,7 +115,7 @@ bool tti_trace_create(tutti_comm *comm)
         if (trace != NULL) free_trace(trace);
         return false;
     }
-    if (comm->is_world) touch_row(&trace->operations);
+    if (comm->traits.is_world) touch_row(&trace->operations);
     snprintf(trace->path, sizeof trace->path, "%s", options->trace);
     trace->number = atomic_fetch_add_explicit(&comms, 1, memory_order_relaxed);
     trace->counts_cycles = tti_sim == NULL && cycles_are_time();
@@ -128,7 +128,8 @@ void tti_trace_finish(tutti_comm *comm)
 {
     tutti_error error = {0};
     if (comm->trace == NULL) return;
-    if (comm->fork_count == tti_fork_count() && !tti_trace_write(comm, &error)) tti_log(TUTTI_ERROR, "%s", error.text);
+    if (comm->traits.fork_count == tti_fork_count() && !tti_trace_write(comm, &error))
+        tti_log(TUTTI_ERROR, "%s", error.text);
     free_trace(comm->trace);
     comm->trace = NULL;
 }
@@ -278,7 +279,7 @@ void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started)
 void tti_trace_note_message_begin(tutti_comm *comm)
 {
     struct tti_trace_row *row = &comm->trace->messages;
-    row->site = number_of(row, &comm->site); /* forgotten when the call ends */
+    row->site = number_of(row, &comm->caller.site); /* forgotten when the call ends */
     row->began = tti_trace_ticks(comm->trace);
 }
 

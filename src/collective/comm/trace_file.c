@@ -234,7 +234,7 @@ static void put_row(struct writer *writer, const struct tti_trace_row *row, cons
     size_t first = dropped == 0 ? 0 : row->next;
     if (kept == 0) return;
     put_begin(writer, "thread_name", "M");
-    if (writer->comm->is_world)
+    if (writer->comm->traits.is_world)
         fprintf(writer->out, ",\"args\":{\"name\":\"world%s\"}}", what);
     else
         fprintf(writer->out, ",\"args\":{\"name\":\"comm %u of %d ranks%s\"}}", writer->trace->number,
@@ -265,7 +265,7 @@ bool tti_trace_write(const tutti_comm *comm, tutti_error *error)
     struct writer writer = {.out = out, .comm = comm, .trace = trace, .now = tti_trace_moment(trace)};
     if (out == NULL) return cannot(trace->path, error) == TUTTI_OK;
     put_rank(&writer);
-    writer.row = comm->is_world ? 0 : (int)trace->number * 2 + 2;
+    writer.row = comm->traits.is_world ? 0 : (int)trace->number * 2 + 2;
     put_row(&writer, &trace->operations, "");
     writer.row++;
     put_row(&writer, &trace->messages, ", messages");

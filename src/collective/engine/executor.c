@@ -41,9 +41,9 @@ static bool show_places(struct tti_op *op, struct tti_met *met)
     tutti_comm *comm = op->comm;
     met->in = tti_place_of(comm, op->in, op->in_bytes);
     met->out = tti_place_of(comm, op->out, op->out_bytes);
-    met->can_attach = comm->can_attach;
+    met->can_attach = comm->traits.can_attach;
     if (comm->world->options.direct == 0) return true;
-    return !comm->all_threads && (met->in.reach == TTI_PRIVATE || met->out.reach == TTI_PRIVATE);
+    return !comm->traits.all_threads && (met->in.reach == TTI_PRIVATE || met->out.reach == TTI_PRIVATE);
 }
 
 /* Waiting ranks look at it, so it lies apart from what changes with every operation. */
@@ -59,11 +59,11 @@ static void show_core(struct tti_post *post)
 static void show_call(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    struct tti_post *post = &comm->posts[comm->rank];
-    uint64_t *shown = &comm->shown[comm->sequence & (comm->window - 1)];
+    struct tti_post *post = &comm->memory->posts[comm->rank];
+    uint64_t *shown = &comm->memory->shown[comm->sequence & (comm->memory->window - 1)];
     if (op->edition == 0 || op->edition != *shown) *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
     *shown = op->edition;
-    if (comm->crowded) show_core(post);
+    if (comm->traits.crowded) show_core(post);
     atomic_store_explicit(&post->progress, comm->sequence << 32, memory_order_release);
 }
 
@@ -93,7 +93,7 @@ static tutti_status seen_entry(struct tti_op *op, int peer, uint64_t sequence, u
 static tutti_status seen_number(struct tti_op *op, int peer, uint32_t number)
 {
     tutti_comm *comm = op->comm;
-    uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
+    uint64_t progress = atomic_load_explicit(&comm->memory->posts[peer].progress, memory_order_acquire);
     if ((int64_t)(progress - mark(op, number)) < 0 || progress == mark(op, TTI_FAILED)) return TUTTI_IN_PROGRESS;
     return TUTTI_OK;
 }
@@ -115,7 +115,7 @@ static tutti_status seen_all(struct tti_op *op, uint32_t number)
     for (; op->cursor < comm->size - 1; op->cursor++) {
         int peer = next_peer(op);
         /* once met, entries need no second look */
-        if (number != 0 && op->state == TTI_OP_RUNNING && comm->all_entered == comm->sequence) {
+        if (number != 0 && op->state == TTI_OP_RUNNING && comm->memory->all_entered == comm->sequence) {
             if (seen_number(op, peer, number) == TUTTI_OK) continue;
             op->waiting_for = peer;
             op->awaited = mark(op, number);
@@ -124,7 +124,7 @@ static tutti_status seen_all(struct tti_op *op, uint32_t number)
         TTI_TRY(seen(op, peer, number));
     }
     op->cursor = 0;
-    comm->all_entered = comm->sequence;
+    comm->memory->all_entered = comm->sequence;
     return TUTTI_OK;
 }
 
@@ -140,7 +140,7 @@ static __attribute__((noinline)) tutti_status await_slot(struct tti_op *op, uint
     if (op->cursor == 0) op->least = last;
     for (; op->cursor < comm->size - 1; op->cursor++) {
         int peer = next_peer(op);
-        uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
+        uint64_t progress = atomic_load_explicit(&comm->memory->posts[peer].progress, memory_order_acquire);
         int32_t ahead = (int32_t)((uint32_t)(progress >> 32) - (uint32_t)wanted);
         op->waiting_for = peer;
         op->awaited = wanted << 32;
@@ -152,15 +152,16 @@ static __attribute__((noinline)) tutti_status await_slot(struct tti_op *op, uint
         if (at < op->least) op->least = at;
     }
     op->cursor = 0;
-    comm->all_entered = op->least;
+    comm->memory->all_entered = op->least;
     return TUTTI_OK;
 }
 
 static tutti_status open_slot(struct tti_op *op)
 {
     const tutti_comm *comm = op->comm;
-    bool open = comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence;
-    return open ? TUTTI_OK : await_slot(op, comm->sequence - comm->window + 1);
+    bool open = comm->sequence < comm->memory->window ||
+                comm->memory->all_entered + comm->memory->window > comm->sequence;
+    return open ? TUTTI_OK : await_slot(op, comm->sequence - comm->memory->window + 1);
 }
 
 /* Where it stages, and whether this rank writes there. */
@@ -169,7 +170,7 @@ static void find_stage(struct tti_op *op)
     const struct tti_shape *shape = &op->shape;
     uint64_t bytes = tti_staged_bytes(shape);
     op->grains = 0;
-    op->in_grains = bytes > op->comm->slot_room;
+    op->in_grains = bytes > op->comm->memory->slot_room;
     if (!op->in_grains) return;
     uint32_t grains = 1, half = TTI_GRAINS / 2;
     while (grains * TTI_GRAIN_BYTES < bytes) grains *= 2;
@@ -186,9 +187,9 @@ static tutti_status open_stage(struct tti_op *op)
     uint64_t last = 0;
     find_stage(op);
     for (uint32_t i = op->grain; i < op->grain + op->grains; i++)
-        if (comm->stage_used[i] > last) last = comm->stage_used[i];
-    if (last > 0 && comm->all_entered <= last) TTI_TRY(await_slot(op, last + 1));
-    for (uint32_t i = op->grain; i < op->grain + op->grains; i++) comm->stage_used[i] = comm->sequence;
+        if (comm->engine->stage_used[i] > last) last = comm->engine->stage_used[i];
+    if (last > 0 && comm->memory->all_entered <= last) TTI_TRY(await_slot(op, last + 1));
+    for (uint32_t i = op->grain; i < op->grain + op->grains; i++) comm->engine->stage_used[i] = comm->sequence;
     return TUTTI_OK;
 }
 
@@ -197,7 +198,7 @@ static tutti_status open_stage(struct tti_op *op)
 static void publish(struct tti_op *op, uint32_t number)
 {
     tutti_comm *comm = op->comm;
-    atomic_store_explicit(&comm->posts[comm->rank].progress, mark(op, number), memory_order_release);
+    atomic_store_explicit(&comm->memory->posts[comm->rank].progress, mark(op, number), memory_order_release);
     tti_comm_ring(comm, false);
 }
 
@@ -229,25 +230,13 @@ static tutti_status run_plan(struct tti_op *op)
     return run_plan_to(op, -1);
 }
 
-static bool same_shape(const struct tti_shape *a, const struct tti_shape *b)
+static __attribute__((noinline)) tutti_status build_for(struct tti_op *op, struct tti_shape *shape)
 {
-    return a->kind == b->kind && a->path == b->path && a->root == b->root && a->count == b->count &&
-           a->element == b->element && a->in_place == b->in_place && a->rank == b->rank;
-}
-
-/* A plan is a function of its shape; the v-forms' tables are not part of what is compared, so they are built anew. */
-static __attribute__((noinline)) tutti_status build_for(struct tti_op *op, const struct tti_shape *shape)
-{
-    uint64_t place = (shape->count ^ shape->count >> 10) + (uint64_t)shape->kind * 3 + (uint64_t)shape->path +
-                     (uint64_t)(shape->rank - op->comm->rank);
-    struct tti_kept_plan *kept = &op->comm->plans[place % TTI_KEPT_PLANS];
+    shape->bounce_bytes = op->comm->memory->bounce_bytes;
     op->step = 0;
     op->state = TTI_OP_RUNNING;
-    op->plan = &kept->plan;
-    if (kept->plan.count > 0 && shape->tables == NULL && same_shape(shape, &kept->shape)) return TUTTI_OK;
-    kept->shape = *shape;
-    if (tti_plan_build(&kept->plan, shape) == TUTTI_OK) return TUTTI_OK;
-    kept->plan.count = 0;
+    op->plan = tti_plan_cache_get(&op->comm->engine->plans, shape, NULL);
+    if (op->plan != NULL) return TUTTI_OK;
     return tti_comm_break(op->comm, shape->kind, TUTTI_ERR_MEMORY, op->comm->rank,
                           "rank %d has no memory for the plan of %s", op->comm->rank, tti_kind_name(shape->kind));
 }
@@ -260,7 +249,7 @@ static tutti_status build(struct tti_op *op)
 /* See Parts. */
 static bool has_parts(const struct tti_op *op)
 {
-    return op->comm->shares_parts && op->shape.path == TTI_DIRECT && op->shape.tables == NULL &&
+    return op->comm->traits.shares_parts && op->shape.path == TTI_DIRECT && op->shape.tables == NULL &&
            op->reducer.code != TTI_REDUCE_FUNCTION;
 }
 
@@ -368,15 +357,16 @@ enum { LARGE_BYTES = 256 << 10 }; /* below that, what a part's core has in its c
 static bool may_claim(const struct tti_op *op, int rank)
 {
     const tutti_comm *comm = op->comm;
-    if (rank == comm->rank || !comm->crowded) return rank == comm->rank;
-    return op->part >= comm->size || atomic_load_explicit(&comm->posts[rank].core, memory_order_relaxed) ==
-                                         atomic_load_explicit(&comm->posts[comm->rank].core, memory_order_relaxed);
+    if (rank == comm->rank || !comm->traits.crowded) return rank == comm->rank;
+    return op->part >= comm->size ||
+           atomic_load_explicit(&comm->memory->posts[rank].core, memory_order_relaxed) ==
+               atomic_load_explicit(&comm->memory->posts[comm->rank].core, memory_order_relaxed);
 }
 
 static bool claim(const struct tti_op *op, int rank)
 {
     const tutti_comm *comm = op->comm;
-    struct tti_post *post = &comm->posts[rank];
+    struct tti_post *post = &comm->memory->posts[rank];
     if (!may_claim(op, rank)) return false;
     uint64_t before = atomic_load_explicit(&post->claimed, memory_order_relaxed);
     if (before >> 32 == mark(op, 0) >> 32) return false;
@@ -388,7 +378,7 @@ static bool claim(const struct tti_op *op, int rank)
 static int parts_to_see(const struct tti_op *op)
 {
     const tutti_comm *comm = op->comm;
-    return comm->crowded && tti_shape_bytes(&op->shape) >= LARGE_BYTES ? 2 * comm->size : comm->size;
+    return comm->traits.crowded && tti_shape_bytes(&op->shape) >= LARGE_BYTES ? 2 * comm->size : comm->size;
 }
 
 static tutti_status do_parts(struct tti_op *op)
@@ -403,7 +393,7 @@ static tutti_status do_parts(struct tti_op *op)
         }
         TTI_TRY(run_plan_to(op, TTI_STEP_LEAVE));
         op->plan = NULL;
-        atomic_store_explicit(&comm->posts[shape.rank].done, mark(op, TTI_LEFT), memory_order_release);
+        atomic_store_explicit(&comm->memory->posts[shape.rank].done, mark(op, TTI_LEFT), memory_order_release);
         tti_comm_ring(comm, shape.rank != comm->rank);
     }
     return TUTTI_OK;
@@ -412,7 +402,7 @@ static tutti_status do_parts(struct tti_op *op)
 /* Who does that rank's part: itself, unless another one has claimed it. */
 static int doer_of(const struct tti_op *op, int rank)
 {
-    uint64_t claimed = atomic_load_explicit(&op->comm->posts[rank].claimed, memory_order_relaxed);
+    uint64_t claimed = atomic_load_explicit(&op->comm->memory->posts[rank].claimed, memory_order_relaxed);
     return claimed >> 32 == mark(op, 0) >> 32 ? (int)(uint32_t)claimed - 1 : rank;
 }
 
@@ -425,7 +415,7 @@ static tutti_status run_parts(struct tti_op *op)
     }
     for (; op->cursor < comm->size; op->cursor++) {
         int rank = (comm->rank + op->cursor) % comm->size;
-        uint64_t done = atomic_load_explicit(&comm->posts[rank].done, memory_order_acquire);
+        uint64_t done = atomic_load_explicit(&comm->memory->posts[rank].done, memory_order_acquire);
         if ((int64_t)(done - mark(op, TTI_LEFT)) >= 0) continue;
         op->waiting_for = doer_of(op, rank);
         op->awaited = mark(op, TTI_LEFT);
@@ -461,14 +451,14 @@ static __attribute__((noinline)) void reduce_staged(struct tti_op *op)
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < comm->size; rank++) {
         /* not its own stage: a load of what was just stored there would wait until the line is back from the peers */
-        comm->sources[rank] = rank == comm->rank ? op->in : tti_slot_of(comm, rank, comm->sequence)->payload;
+        comm->engine->sources[rank] = rank == comm->rank ? op->in : tti_slot_of(comm, rank, comm->sequence)->payload;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
-            comm->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
+            comm->engine->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
     }
-    comm->targets[0] = op->out;
+    comm->engine->targets[0] = op->out;
     if (tti_move((uint64_t)comm->size * op->shape.count * op->shape.element))
-        tti_reduce(&op->reducer, comm->sources, tti_op_factors(op), comm->size, comm->targets, 1, op->shape.count,
-                   false);
+        tti_reduce(&op->reducer, comm->engine->sources, tti_op_factors(op), comm->size, comm->engine->targets, 1,
+                   op->shape.count, false);
     tti_moved();
 }
 
@@ -498,8 +488,8 @@ static bool is_fast(const struct tti_op *op)
 static void stage(struct tti_op *op, size_t bytes)
 {
     char *target = staged_by(op, op->shape.rank, bytes);
-    if (op->comm->crowded)
-        tti_copy_across(&op->comm->ferry, target, op->in, bytes, TTI_ACROSS_FROM_IN_BURSTS);
+    if (op->comm->traits.crowded)
+        tti_copy_across(&op->comm->engine->ferry, target, op->in, bytes, TTI_ACROSS_FROM_IN_BURSTS);
     else
         memcpy(target, op->in, bytes);
 }

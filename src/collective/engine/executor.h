@@ -2,7 +2,7 @@
 #ifndef TTI_COLLECTIVE_EXECUTOR_H
 #define TTI_COLLECTIVE_EXECUTOR_H
 
-#include "collective/peers/posts.h"
+#include "collective/engine/engine.h"
 
 /* Does what can be done now; IN_PROGRESS when it must wait (op->waiting_for says for whom). Never blocks. */
 tutti_status tti_shared_progress(struct tti_op *op);
@@ -14,7 +14,7 @@ tutti_status tti_shared_open(struct tti_op *op);
 tutti_status tti_op_move(struct tti_op *op, const struct tti_step *step);
 /* Where a rank's buffer lies, as it said when it entered. */
 const struct tti_place *tti_op_place(const struct tti_op *op, int rank, enum tti_space space);
-/* Of the ranks that comm->sources are of; NULL: the reduction has none. */
+/* Of the ranks that comm->engine->sources are of; NULL: the reduction has none. */
 const double *tti_op_factors(const struct tti_op *op);
 
 #endif

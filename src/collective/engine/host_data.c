@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/sim.h"
 #include "base/status.h"
+#include "collective/engine/engine.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
 #include "collective/reduce/copy.h"

@@ -8,6 +8,7 @@
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/comm/trace.h"
+#include "collective/engine/engine.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
 
@@ -19,12 +20,6 @@ enum {
 };
 
 /* ---- The plan -------------------------------------------------------------------------------------------------- */
-
-static bool same_shape(const struct tti_shape *a, const struct tti_shape *b)
-{
-    return a->kind == b->kind && a->root == b->root && a->count == b->count && a->element == b->element &&
-           a->in_place == b->in_place && a->accumulator == b->accumulator && a->scaled == b->scaled;
-}
 
 static bool grow(void **room, size_t *have, size_t want, size_t each)
 {
@@ -80,12 +75,6 @@ static bool make_room(struct tti_lanes *lanes, const struct tti_plan *plan)
            grow_temp(lanes, plan->temp_bytes);
 }
 
-static tutti_status build_plan(const tutti_comm *comm, struct tti_plan *plan, const struct tti_shape *shape)
-{
-    if (!tti_local_covers(comm, shape->kind)) return tti_plan_build(plan, shape);
-    return tti_hosts_build_all(plan, comm->local->hosts, shape);
-}
-
 static tutti_status build(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
@@ -94,18 +83,11 @@ static tutti_status build(struct tti_op *op)
     shape->in_place = op->in_place;
     shape->accumulator = op->call.reduction == TTI_NO_REDUCTION ? 0 : tti_accumulator_bytes(&op->reducer);
     shape->scaled = op->reducer.code == TTI_REDUCE_SCALED_SUM;
-    struct tti_kept_plan *kept = &comm->plans[(shape->count + (uint64_t)shape->kind * 3) % TTI_KEPT_PLANS];
-    op->plan = &kept->plan;
-    bool known = kept->plan.count > 0 && shape->tables == NULL && same_shape(shape, &kept->shape);
-    if (!known) {
-        kept->shape = *shape;
-        if (build_plan(comm, &kept->plan, shape) != TUTTI_OK) kept->plan.count = 0;
-        known = !kept->plan.failed;
-    }
-    if (known && tti_sim != NULL && tti_sim_setup_of()->look != NULL)
+    const struct tti_hosts *hosts = tti_local_covers(comm, shape->kind) ? comm->local->hosts : NULL;
+    op->plan = tti_plan_cache_get(&comm->engine->plans, shape, hosts);
+    if (op->plan != NULL && tti_sim != NULL && tti_sim_setup_of()->look != NULL)
         tti_sim_note(tti_plan_hash(op->plan) + (uint64_t)shape->rank);
-    if (known && make_room(comm->lanes, op->plan)) return TUTTI_OK;
-    kept->plan.count = 0;
+    if (op->plan != NULL && make_room(comm->lanes, op->plan)) return TUTTI_OK;
     return tti_comm_break(comm, shape->kind, TUTTI_ERR_MEMORY, comm->rank, "rank %d has no memory for the plan of %s",
                           comm->rank, tti_kind_name(shape->kind));
 }

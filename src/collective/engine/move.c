@@ -24,7 +24,7 @@ static char *address(const struct tti_op *op, int rank, enum tti_space space, ui
     case TTI_STAGE:
         if (offset < TTI_PAYLOAD_BYTES) return (char *)tti_slot_of(comm, rank, comm->sequence)->payload + offset;
         return tti_stage_of(op, rank) + offset - TTI_PAYLOAD_BYTES;
-    case TTI_BOUNCED: return comm->bounce + (size_t)rank * comm->bounce_bytes + offset;
+    case TTI_BOUNCED: return comm->memory->bounce + (size_t)rank * comm->memory->bounce_bytes + offset;
     case TTI_IN:
         if (rank == comm->rank) return (char *)(uintptr_t)op->in + offset;
         break;
@@ -40,9 +40,9 @@ static char *address(const struct tti_op *op, int rank, enum tti_space space, ui
 /* Whether that rank will read what is written for it on the core where this one writes. */
 static bool reads_here(const tutti_comm *comm, int rank)
 {
-    if (rank == comm->rank || !comm->crowded) return rank == comm->rank;
-    return atomic_load_explicit(&comm->posts[rank].core, memory_order_relaxed) ==
-           atomic_load_explicit(&comm->posts[comm->rank].core, memory_order_relaxed);
+    if (rank == comm->rank || !comm->traits.crowded) return rank == comm->rank;
+    return atomic_load_explicit(&comm->memory->posts[rank].core, memory_order_relaxed) ==
+           atomic_load_explicit(&comm->memory->posts[comm->rank].core, memory_order_relaxed);
 }
 
 /* Those that read here come first, from the own one on. */
@@ -54,12 +54,12 @@ static void copy_to_all(struct tti_op *op, const struct tti_step *step, const ch
         int rank = (comm->rank + k) % comm->size;
         char *target = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
         bool stays = step->store != TTI_MIXED || reads_here(comm, rank);
-        comm->targets[stays ? here++ : --elsewhere] = target;
+        comm->engine->targets[stays ? here++ : --elsewhere] = target;
     }
     if (here < comm->size)
-        tti_copy_apart(comm->targets, here, comm->size, source, bytes);
+        tti_copy_apart(comm->engine->targets, here, comm->size, source, bytes);
     else
-        tti_copy_to_all(comm->targets, comm->size, source, bytes, (enum tti_store)step->store);
+        tti_copy_to_all(comm->engine->targets, comm->size, source, bytes, (enum tti_store)step->store);
 }
 
 /* Half of a mixed copy stays in this core's caches, from which another core would fetch it at a high price. */
@@ -88,7 +88,7 @@ static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, ui
                                step->target.offset + op->done, source, bytes);
     bool across = step->target.space == TTI_STAGE || step->target.space == TTI_BOUNCED;
     if (across)
-        tti_copy_across(&op->comm->ferry, target, source, bytes, TTI_ACROSS_FROM);
+        tti_copy_across(&op->comm->engine->ferry, target, source, bytes, TTI_ACROSS_FROM);
     else if (target != source)
         tti_copy(target, source, bytes, store_for(op, step));
     return TUTTI_OK;
@@ -104,21 +104,21 @@ static tutti_status find_sources(struct tti_op *op, const struct tti_step *step,
         char *source = own ? (char *)(uintptr_t)op->in + step->own + op->done
                            : address(op, rank, (enum tti_space)step->source.space, offset);
         if (source == NULL) {
-            source = comm->scratch + (size_t)rank * TTI_SCRATCH_BYTES;
+            source = comm->engine->scratch + (size_t)rank * TTI_SCRATCH_BYTES;
             TTI_TRY(tti_place_fetch(comm, op->shape.kind, rank,
                                     *tti_op_place(op, rank, (enum tti_space)step->source.space), offset, source,
                                     bytes));
         }
-        comm->sources[rank] = source;
+        comm->engine->sources[rank] = source;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
-            comm->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
+            comm->engine->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
     }
     return TUTTI_OK;
 }
 
 const double *tti_op_factors(const struct tti_op *op)
 {
-    return op->reducer.code == TTI_REDUCE_SCALED_SUM ? op->comm->factors : NULL;
+    return op->reducer.code == TTI_REDUCE_SCALED_SUM ? op->comm->engine->factors : NULL;
 }
 
 static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
@@ -129,11 +129,12 @@ static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, 
     bool stream = step->store == TTI_STREAMED;
     for (int k = 0; k < targets; k++) {
         int rank = targets == 1 && step->target.rank != TTI_ALL ? step->target.rank : (comm->rank + k) % comm->size;
-        comm->targets[k] = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+        comm->engine->targets[k] = address(op, rank, (enum tti_space)step->target.space,
+                                           step->target.offset + op->done);
         /* in place the line to be written was just read: past the caches it would travel once more */
-        if (rank < step->sources && comm->targets[k] == comm->sources[rank]) stream = false;
+        if (rank < step->sources && comm->engine->targets[k] == comm->engine->sources[rank]) stream = false;
     }
-    tti_reduce(&op->reducer, comm->sources, tti_op_factors(op), step->sources, comm->targets, targets,
+    tti_reduce(&op->reducer, comm->engine->sources, tti_op_factors(op), step->sources, comm->engine->targets, targets,
                bytes / op->shape.element, stream);
     return TUTTI_OK;
 }
@@ -144,11 +145,11 @@ static tutti_status prefix_step(struct tti_op *op, const struct tti_step *step, 
     TTI_TRY(find_sources(op, step, comm->size, bytes));
     bool stream = step->store == TTI_STREAMED;
     for (int rank = 0; rank < comm->size; rank++) {
-        comm->targets[rank] = address(op, rank, TTI_OUT, step->target.offset + op->done);
-        if (comm->targets[rank] == comm->sources[rank]) stream = false;
+        comm->engine->targets[rank] = address(op, rank, TTI_OUT, step->target.offset + op->done);
+        if (comm->engine->targets[rank] == comm->engine->sources[rank]) stream = false;
     }
-    tti_scan(&op->reducer, comm->sources, tti_op_factors(op), comm->size, comm->targets, step->exclusive,
-             bytes / op->shape.element, stream);
+    tti_scan(&op->reducer, comm->engine->sources, tti_op_factors(op), comm->size, comm->engine->targets,
+             step->exclusive, bytes / op->shape.element, stream);
     return TUTTI_OK;
 }
 

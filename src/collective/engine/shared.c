@@ -19,7 +19,7 @@ static bool may_touch(const struct tti_op *op, int peer)
     if ((uint32_t)(entry >> 32) != (uint32_t)comm->sequence) return false;
     /* one that made another call never meets this one, and may have ended its own and be busy elsewhere */
     if ((((uint32_t)entry ^ comm->signature) & ~UINT32_C(1)) != 0) return false;
-    uint64_t progress = atomic_load_explicit(&comm->posts[peer].progress, memory_order_acquire);
+    uint64_t progress = atomic_load_explicit(&comm->memory->posts[peer].progress, memory_order_acquire);
     return (int64_t)(progress - (comm->sequence << 32 | TTI_LEFT)) < 0;
 }
 
@@ -36,7 +36,8 @@ static bool has_ended(const struct tti_op *op, int peer, int64_t fenced_ns)
 static void stop(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32 | TTI_FAILED, memory_order_release);
+    atomic_store_explicit(&comm->memory->posts[comm->rank].progress, comm->sequence << 32 | TTI_FAILED,
+                          memory_order_release);
     tti_comm_ring(comm, true);
     tti_fence_rare(); /* whoever entered by now is seen, whoever enters from now on sees the break */
 }
@@ -77,7 +78,7 @@ static bool fence(struct tti_op *op, int64_t until_ns)
     int64_t left_ns = until_ns - tti_now_ns(), fenced_ns = comm->world->options.fence_ms * INT64_C(1000000) - left_ns;
     bool late = left_ns <= 0;
     int pid = tti_info_of(comm, comm->rank)->pid;
-    if (!comm->all_threads) tti_world_check_alive(comm->world);
+    if (!comm->traits.all_threads) tti_world_check_alive(comm->world);
     for (int peer = 0; peer < comm->size; peer++) {
         if (peer == comm->rank || !may_touch(op, peer) || has_ended(op, peer, fenced_ns)) continue;
         if (!direct && tti_info_of(comm, peer)->pid != pid) continue; /* it only reads, and not by address */

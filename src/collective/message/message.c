@@ -513,7 +513,7 @@ static bool work_once(struct tti_messages *messages)
 static bool is_about_to_sleep(const tutti_comm *comm)
 {
     return comm->frames != NULL ||
-           atomic_load_explicit(&comm->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
+           atomic_load_explicit(&comm->memory->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
 }
 
 bool tti_messages_are_quiet(const tutti_comm *comm)

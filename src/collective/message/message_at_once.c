@@ -6,6 +6,7 @@
  * Invariant: nothing of this comm is in flight, so no letter comes before them in the order of matching.
  */
 #include "collective/message/message_parts.h"
+#include "collective/peers/posts.h"
 
 static struct tti_box *box_of(const tutti_comm *comm, int peer)
 {

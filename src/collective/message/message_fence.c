@@ -20,7 +20,7 @@ void tti_messages_stop(tutti_comm *comm)
     TTI_LIST_EACH(link, &messages->work) tti_list_remove(link);
     tti_messages_unlock(comm);
     if (comm->frames != NULL) return;
-    atomic_store_explicit(&comm->posts[comm->rank].stopped, 1, memory_order_release);
+    atomic_store_explicit(&comm->memory->posts[comm->rank].stopped, 1, memory_order_release);
     tti_comm_ring(comm, true);
     tti_fence_rare();
 }
@@ -29,7 +29,7 @@ static bool has_stopped(const tutti_comm *comm, int peer)
 {
     if (atomic_load_explicit(&tti_info_of(comm, peer)->state, memory_order_acquire) != TTI_RANK_JOINED) return true;
     if (comm->peers->presence(comm, peer) == TTI_PEER_LEFT) return true;
-    return atomic_load_explicit(&comm->posts[peer].stopped, memory_order_acquire) != 0;
+    return atomic_load_explicit(&comm->memory->posts[peer].stopped, memory_order_acquire) != 0;
 }
 
 /* Only a sender with a half to copy writes, and only after it took the acceptance. Only a receiver of this process reads
@@ -98,7 +98,7 @@ void tti_messages_fail(tutti_comm *comm, tutti_status status)
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
     tti_messages_stop(comm);
     while (!tti_messages_fence(comm, status) && tti_now_ns() < until) {
-        if (!comm->all_threads) tti_world_check_alive(comm->world);
+        if (!comm->traits.all_threads) tti_world_check_alive(comm->world);
         tti_wait_turn();
     }
     tti_messages_lock(comm);

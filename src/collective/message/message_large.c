@@ -82,7 +82,7 @@ static enum tti_way way_of(const struct tti_letter *letter, struct tti_place tar
     bool reaches = other->pid == tti_info_of(comm, comm->rank)->pid || target.reach == TTI_ARENA;
     bool writes = atomic_load_explicit(&other->attaches, memory_order_relaxed) != 0;
     if (reach && reaches) return TTI_WAY_HALVES;
-    if (!reach && !comm->can_attach) return TTI_WAY_PARTS;
+    if (!reach && !comm->traits.can_attach) return TTI_WAY_PARTS;
     return (reaches || writes) && letter->bytes >= ATTACHED_HALVES_BYTES ? TTI_WAY_HALVES : TTI_WAY_FETCH;
 }
 

@@ -22,6 +22,7 @@
 #include "base/table.h"
 #include "collective/comm/comm.h"
 #include "collective/message/message.h"
+#include "collective/peers/posts.h"
 #include "collective/reduce/copy.h"
 #include "transport/channel.h"
 #include <string.h>
@@ -144,6 +145,7 @@ struct tti_messages {
     bool tidies; /* looks at idle peers */
     bool stopped;
     struct tti_ferry ferry;
+    int64_t probed_ns;    /* when a probe that does not wait last looked whether the others live */
     tutti_status failure; /* of the note that was looked at last */
     char apart_too[TTI_APART];
 };

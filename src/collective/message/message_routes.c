@@ -17,7 +17,7 @@ struct memory {
 
 static _Atomic uint64_t *channel_word(const tutti_comm *comm, int from, int to)
 {
-    return &comm->channels[(size_t)to * (size_t)comm->size + (size_t)from];
+    return &comm->memory->channels[(size_t)to * (size_t)comm->size + (size_t)from];
 }
 
 bool tti_channel_is_there(const struct tti_messages *messages, int peer)
@@ -65,7 +65,7 @@ static bool find_channel(struct tti_box *box)
 void tti_channels_leave(struct tti_messages *messages)
 {
     tutti_comm *comm = messages->comm;
-    if (comm->channels == NULL || comm->world == NULL) return;
+    if (comm->memory == NULL || comm->world == NULL) return;
     for (int peer = 0; peer < comm->size; peer++) {
         const struct tti_box *box = tti_box_at(messages, peer);
         if (peer == comm->rank) continue;

@@ -42,7 +42,7 @@ static inline tutti_status tti_handle_find(tutti_op handle, struct tti_started *
 {
     *started = tti_handle_at(handle);
     if (*started == NULL) return TUTTI_ERR_HANDLE;
-    return (*started)->comm->fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
+    return (*started)->comm->traits.fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
 }
 
 /* The same, and it is not at hand. */

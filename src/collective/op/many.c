@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collective/op/many.h"
+#include "collective/engine/engine.h"
 
 #include "base/sim.h"
 #include "collective/comm/trace.h"
@@ -72,7 +73,7 @@ bool tti_many_packs(const struct tti_op *op)
 /* The pack holds what the operation works on, in place: one block of all pieces, or one for each rank. */
 static char *block_of(const struct tti_op *op, uint64_t block)
 {
-    return op->comm->pack + block * op->many->elements * op->shape.element;
+    return op->comm->engine->pack + block * op->many->elements * op->shape.element;
 }
 
 static uint64_t own_block(const struct tti_op *op)

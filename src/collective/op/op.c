@@ -6,6 +6,7 @@
 #include "collective/comm/comm.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
+#include "collective/engine/engine.h"
 #include "collective/op/many.h"
 #include "collective/op/queue.h"
 #include <string.h>
@@ -16,7 +17,7 @@ static __attribute__((noinline)) void count_cores(tutti_comm *comm)
     uint64_t all[TTI_CORE_WORDS];
     tti_comm_show_cores(comm);
     for (int i = 0; i < TTI_CORE_WORDS; i++) all[i] = atomic_load_explicit(&comm->area->cores[i], memory_order_relaxed);
-    comm->crowded = comm->here > (comm->lanes == NULL ? tti_cores_count(all) : tti_cores_of_host());
+    comm->traits.crowded = comm->traits.here > (comm->lanes == NULL ? tti_cores_count(all) : tti_cores_of_host());
 }
 
 static void number(struct tti_op *op, const uint64_t *row)
@@ -26,7 +27,8 @@ static void number(struct tti_op *op, const uint64_t *row)
     if ((comm->sequence & (comm->sequence - 1)) == 0 && comm->sequence <= 65536) count_cores(comm);
     comm->signature = tti_call_signature(comm->signature, op->edition != 0 ? op->digest : tti_call_digest(&op->call));
     size_t words = TTI_GIVEN * (size_t)comm->size;
-    if (op->shape.tables != NULL) memcpy(comm->tables + comm->own_row * words, row, words * sizeof *row);
+    if (op->shape.tables != NULL)
+        memcpy(comm->engine->tables + comm->engine->own_row * words, row, words * sizeof *row);
     op->state = TTI_OP_OPENING;
     tti_trace_begin(op);
 }
@@ -85,9 +87,9 @@ static __attribute__((noinline)) void give_up(struct tti_op *op)
 tutti_status tti_op_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    if (!comm->preparing) tti_stats_count(comm, op, comm->starting != NULL);
-    if (comm->starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
-    tti_op_begin(op, comm->row);
+    if (!comm->caller.preparing) tti_stats_count(comm, op, comm->caller.starting != NULL);
+    if (comm->caller.starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
+    tti_op_begin(op, comm->engine->row);
     tutti_status status = tti_comm_poll(comm, tti_op_progress, op);
     if (status == TUTTI_IN_PROGRESS) status = await(op);
     if (status != TUTTI_OK) give_up(op);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collective/op/queue.h"
+#include "collective/engine/engine.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -276,7 +277,7 @@ static struct tti_started *copy_op(const struct tti_op *op)
         tti_started_free(started);
         return NULL;
     }
-    memcpy(started->row, comm->row, bytes);
+    memcpy(started->row, comm->engine->row, bytes);
     return started;
 }
 
@@ -369,19 +370,19 @@ tutti_status tti_queue_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     TTI_TRY(tti_queue_ready(comm, op->shape.kind));
-    if (comm->starting != NULL && !comm->preparing && tti_hand_start(op)) return TUTTI_OK;
+    if (comm->caller.starting != NULL && !comm->caller.preparing && tti_hand_start(op)) return TUTTI_OK;
     struct tti_started *started = copy_op(op);
     if (started == NULL) return no_memory(op);
     op->many = NULL; /* the copy's */
-    if (comm->starting != NULL) {
-        comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
-        started->persistent = comm->preparing;
-        if (!comm->preparing) tti_queue_start(started);
+    if (comm->caller.starting != NULL) {
+        comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+        started->persistent = comm->caller.preparing;
+        if (!comm->caller.preparing) tti_queue_start(started);
         return TUTTI_OK;
     }
     tti_queue_start(started);
     tutti_status status = tti_queue_await(started, INT64_MAX);
-    if (status != TUTTI_OK && started->error != NULL) comm->error = *started->error;
+    if (status != TUTTI_OK && started->error != NULL) comm->errors.call = *started->error;
     tti_started_free(started);
     return status;
 }

@@ -23,7 +23,7 @@ static uintptr_t self(void)
 
 static void direct_errors(tutti_comm *comm, bool to_queue)
 {
-    comm->sink = to_queue ? &comm->queue.error : &comm->error;
+    comm->errors.sink = to_queue ? &comm->queue.error : &comm->errors.call;
 }
 
 /* ---- The right ------------------------------------------------------------------------------------------------- */
@@ -153,8 +153,8 @@ static bool suits(const struct tti_op *op)
     uintptr_t keeper = atomic_load_explicit(&comm->queue.keeper, memory_order_relaxed);
     bool first = atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0; /* nobody changes the comm now */
     return first && op->in_bytes + op->out_bytes <= TTI_STAGE_BYTES && op->many == NULL && op->shape.tables == NULL &&
-           op->deadline_ms == 0 && comm->lanes == NULL && comm->trace == NULL && !comm->crowded && tti_sim == NULL &&
-           (keeper == 0 || keeper == self());
+           op->deadline_ms == 0 && comm->lanes == NULL && comm->trace == NULL && !comm->traits.crowded &&
+           tti_sim == NULL && (keeper == 0 || keeper == self());
 }
 
 /* Takes the right in order to keep it; true: inside. */
@@ -184,7 +184,7 @@ static void pick_up(tutti_comm *comm, struct tti_started *started, bool ended)
     atomic_store_explicit(&queue->at_hand, started, memory_order_relaxed);
     atomic_store_explicit(&queue->count, ended ? 0 : 1, memory_order_release);
     tti_queue_count_start(queue);
-    comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+    comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
 }
 
 bool tti_hand_start(struct tti_op *op)

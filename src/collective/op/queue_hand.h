@@ -7,7 +7,7 @@
 
 #include "collective/op/queue.h"
 
-/* Starts the comm's op, at hand, where that suits it; its handle goes to comm->starting. The queue must be ready. */
+/* Starts the comm's op, at hand, where that suits it; its handle goes to comm->caller.starting. The queue must be ready. */
 bool tti_hand_start(struct tti_op *op);
 /* OK: it has ended, and its handle is void. IN_PROGRESS: it must be waited for as one of the queue, or is one by now. */
 tutti_status tti_hand_wait(struct tti_started *started);

@@ -234,8 +234,8 @@ tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status)
     if (!comm->queue.held) return status;
     comm->queue.held = false;
     if (status < 0 && tti_comm_is_broken(comm) && comm->queue.error.status == status) {
-        comm->error = comm->queue.error;
-        atomic_store_explicit(&comm->told, true, memory_order_relaxed);
+        comm->errors.call = comm->queue.error;
+        atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
     }
     tti_queue_give_back(comm);
     return status;
@@ -318,7 +318,7 @@ static struct tti_mail *make_mail(struct tti_started *started, enum tti_kind kin
     else
         mail = tti_malloc(1, sizeof *mail + (started->persistent ? 2 : 1) * bytes);
     if (mail == NULL) return NULL;
-    *mail = (struct tti_mail){.started = started, .kind = kind, .site = started->comm->site, .count = count};
+    *mail = (struct tti_mail){.started = started, .kind = kind, .site = started->comm->caller.site, .count = count};
     if (count > 0) memcpy(mail->parcels, parcels, bytes);
     return mail;
 }
@@ -327,7 +327,7 @@ tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct t
 {
     TTI_TRY(tti_queue_ready(comm, kind));
     struct tti_started *started = tti_started_new(comm);
-    if (started != NULL) started->persistent = comm->preparing;
+    if (started != NULL) started->persistent = comm->caller.preparing;
     struct tti_mail *mail = started == NULL ? NULL : make_mail(started, kind, parcels, count);
     if (mail == NULL) {
         if (started != NULL) tti_started_free(started);
@@ -336,10 +336,10 @@ tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct t
     }
     started->mail = mail;
     started->op.comm = comm;
-    started->op.deadline_ms = comm->next_deadline_ms;
+    started->op.deadline_ms = comm->caller.deadline_ms;
     started->op.shape.kind = kind;
-    comm->starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
-    if (!comm->preparing) tti_queue_start(started);
+    comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+    if (!comm->caller.preparing) tti_queue_start(started);
     tti_call_end(comm);
     return TUTTI_OK;
 }

@@ -26,7 +26,7 @@ static inline struct tti_mail *tti_mail_on(struct tti_link *link)
     return TTI_LIST_OF(link, struct tti_mail, on);
 }
 
-/* Starts what the call is about, or prepares it; the handle goes to comm->starting. */
+/* Starts what the call is about, or prepares it; the handle goes to comm->caller.starting. */
 tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
 
 /* One of them was longer than its buffer, or taken back: the sentence for it goes to the comm. */

@@ -183,7 +183,7 @@ static struct tti_service *service_for(const tutti_comm *comm)
 {
     uint64_t cores[TTI_CORE_WORDS];
     tti_cores_mine(cores);
-    int count = tti_service_threads > 0 ? tti_service_threads : tti_cores_count(cores) - comm->here;
+    int count = tti_service_threads > 0 ? tti_service_threads : tti_cores_count(cores) - comm->traits.here;
     return &services[comm->job_rank % (count < 1 ? 1 : count < SERVICES ? count : SERVICES)];
 }
 

@@ -227,7 +227,7 @@ static tutti_status look(struct watch *watch)
         bool first = vigil->looked_ns == 0;
         vigil->looked_ns = now;
         observe(watch);
-        TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->all_threads));
+        TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->traits.all_threads));
         TTI_TRY(check_left(watch));
         TTI_TRY(check_elsewhere(watch, first));
     }
@@ -247,7 +247,7 @@ tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable
 /* How long to sleep before something must be looked at again. */
 static int64_t sleep_ns(const struct watch *watch, int64_t until_ns)
 {
-    int64_t longest = (watch->comm->all_threads ? SLEEP_THREADS_MS : SLEEP_MS) * MS;
+    int64_t longest = (watch->comm->traits.all_threads ? SLEEP_THREADS_MS : SLEEP_MS) * MS;
     int64_t left = watch->vigil->since_ns + deadline_of(watch->comm, watch->waitable) * MS - watch->now_ns;
     if (left < longest) longest = left > MS ? left : MS;
     if (until_ns - watch->now_ns < longest) longest = until_ns - watch->now_ns;
@@ -274,9 +274,9 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
     struct tti_wait wait;
     int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
     uint64_t sequence = comm->sequence;
-    tti_wait_begin(&wait, comm->crowded, patience);
+    tti_wait_begin(&wait, comm->traits.crowded, patience);
     for (;;) {
-        bool slept = !tti_wait_pause(&wait, comm->crowded && comm->peers->gives_way(comm, waitable));
+        bool slept = !tti_wait_pause(&wait, comm->traits.crowded && comm->peers->gives_way(comm, waitable));
         watch->now_ns = wait.now_ns;
         if (wait.now_ns != watch->counted_ns) count(watch, wait.now_ns);
         if (traced) tti_trace_poll(comm, wait.rounds);
@@ -291,7 +291,7 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
         if (tti_comm_is_broken(comm)) return tti_comm_health(comm, waitable->kind, false);
         if (comm->sequence != sequence) { /* a round of pieces is over: the next one may be short */
             sequence = comm->sequence;
-            tti_wait_begin(&wait, comm->crowded, patience);
+            tti_wait_begin(&wait, comm->traits.crowded, patience);
             continue;
         }
         if (!tti_wait_slow(&wait)) {

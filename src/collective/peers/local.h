@@ -20,6 +20,7 @@
 #define TTI_COLLECTIVE_LOCAL_H
 
 #include "collective/comm/comm.h"
+#include "collective/peers/posts.h"
 #include "collective/plan/plan_hosts.h"
 
 /* In shared memory, one per rank of the host. */

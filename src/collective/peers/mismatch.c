@@ -8,7 +8,7 @@
 /* The first that is known, up to the one that this rank is at; 0: none is. */
 static uint64_t first_difference(const tutti_comm *comm, int peer)
 {
-    for (uint64_t back = comm->window; back-- > 0;)
+    for (uint64_t back = comm->memory->window; back-- > 0;)
         if (comm->sequence > back && tti_calls_differ(comm, peer, comm->sequence - back)) return comm->sequence - back;
     return 0;
 }
@@ -36,7 +36,7 @@ void tti_leave_compare(const tutti_comm *comm, const struct tti_call *call)
     atomic_thread_fence(memory_order_seq_cst); /* of two that leave at the same time one sees the other */
     for (int peer = 0; peer < comm->size; peer++) {
         uint64_t first = first_difference(comm, peer);
-        bool left = atomic_load_explicit(&comm->posts[peer].left, memory_order_acquire) >= TTI_CALLS_NO_MORE;
+        bool left = atomic_load_explicit(&comm->memory->posts[peer].left, memory_order_acquire) >= TTI_CALLS_NO_MORE;
         if (first == 0 || !left) continue; /* one that stays gets an error */
         describe_difference(comm, first, peer, call, text, sizeof text);
         tti_log(TUTTI_WARN, "rank %d leaves a comm whose %s", comm->rank, text);

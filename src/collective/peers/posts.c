@@ -15,7 +15,7 @@ enum { LOOK_RANKS = 32 }; /* up to here it pays to look which ranks share this c
 static uint64_t newest_entry(const tutti_comm *comm, int rank)
 {
     uint64_t newest = 0;
-    for (uint64_t i = 0; i < comm->window; i++) {
+    for (uint64_t i = 0; i < comm->memory->window; i++) {
         uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, rank, i)->entry, memory_order_acquire);
         if (entry != 0 && (newest == 0 || (int32_t)((entry >> 32) - (newest >> 32)) > 0)) newest = entry;
     }
@@ -24,13 +24,13 @@ static uint64_t newest_entry(const tutti_comm *comm, int rank)
 
 static uint64_t mark_of(const tutti_comm *comm, int rank)
 {
-    return newest_entry(comm, rank) ^ atomic_load_explicit(&comm->posts[rank].progress, memory_order_relaxed);
+    return newest_entry(comm, rank) ^ atomic_load_explicit(&comm->memory->posts[rank].progress, memory_order_relaxed);
 }
 
 /* " and it waits in send for rank 0", or "": of messages nothing else is seen. */
 static void describe_wait(const tutti_comm *comm, int rank, char text[64])
 {
-    int64_t waits_in = atomic_load_explicit(&comm->posts[rank].waits_in, memory_order_relaxed);
+    int64_t waits_in = atomic_load_explicit(&comm->memory->posts[rank].waits_in, memory_order_relaxed);
     enum tti_kind kind = (enum tti_kind)((waits_in >> 32) - 1);
     int peer = (int)(uint32_t)waits_in - 2;
     text[0] = '\0';
@@ -75,7 +75,7 @@ static int find_lost(tutti_comm *comm, bool look)
  * one, and for one that left the world and ended without freeing this comm. */
 static enum tti_presence presence(const tutti_comm *comm, int rank)
 {
-    uint32_t left = atomic_load_explicit(&comm->posts[rank].left, memory_order_acquire);
+    uint32_t left = atomic_load_explicit(&comm->memory->posts[rank].left, memory_order_acquire);
     uint32_t state = atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire);
     if (left == TTI_HAS_LEFT || state == TTI_RANK_GONE) return TTI_PEER_LEFT;
     return left == TTI_STAYS ? TTI_PEER_HERE : TTI_PEER_LEAVING;
@@ -84,7 +84,7 @@ static enum tti_presence presence(const tutti_comm *comm, int rank)
 /* The executor sees others: a goodbye is an entry. */
 static int find_absent(const tutti_comm *comm, int awaited)
 {
-    uint32_t left = atomic_load_explicit(&comm->posts[awaited].left, memory_order_acquire);
+    uint32_t left = atomic_load_explicit(&comm->memory->posts[awaited].left, memory_order_acquire);
     return left >= TTI_CALLS_NO_MORE || presence(comm, awaited) == TTI_PEER_LEFT ? awaited : -1;
 }
 
@@ -105,7 +105,8 @@ static bool is_after(uint64_t entry, uint64_t sequence)
 static bool is_stuck(const tutti_comm *comm, int peer, int turns)
 {
     uint64_t entry = newest_entry(comm, peer);
-    int announced = atomic_load_explicit(&comm->posts[peer].waiting_for, memory_order_acquire), third = announced - 1;
+    int announced = atomic_load_explicit(&comm->memory->posts[peer].waiting_for, memory_order_acquire),
+        third = announced - 1;
     if (!is_after(entry, comm->sequence) || announced <= 0 || (announced & TTI_MAY_TURN) != 0) return false;
     const struct tti_call *call = tti_call_of(comm, peer, entry >> 32);
     if (third == comm->rank || tti_call_depends(call, peer, comm->rank)) return true;
@@ -119,12 +120,13 @@ static bool is_stuck(const tutti_comm *comm, int peer, int turns)
 static bool waits_in_round(const tutti_comm *comm)
 {
     int rank = comm->rank;
-    uint64_t wait = comm->asks;
+    uint64_t wait = comm->memory->asks;
     for (int hops = 0; hops < comm->size; hops++) {
-        uint64_t looked = atomic_load_explicit(&comm->posts[rank].looked, memory_order_acquire);
+        uint64_t looked = atomic_load_explicit(&comm->memory->posts[rank].looked, memory_order_acquire);
         if (looked >> 32 != wait >> 32) return false;
         rank = (int)(uint32_t)wait - 1;
-        wait = rank == comm->rank ? comm->asks : atomic_load_explicit(&comm->posts[rank].asks, memory_order_acquire);
+        wait = rank == comm->rank ? comm->memory->asks
+                                  : atomic_load_explicit(&comm->memory->posts[rank].asks, memory_order_acquire);
         if ((uint32_t)looked != wait >> 32 || (uint32_t)wait == 0) return false;
         if (rank == comm->rank) return true;
     }
@@ -134,13 +136,14 @@ static bool waits_in_round(const tutti_comm *comm)
 static bool wait_for_each_other(tutti_comm *comm, const struct tti_waitable *waitable, struct tti_seen *seen)
 {
     int peer = *waitable->waiting_for, tag;
-    struct tti_post *mine = &comm->posts[comm->rank], *theirs = &comm->posts[peer];
+    struct tti_post *mine = &comm->memory->posts[comm->rank], *theirs = &comm->memory->posts[peer];
     uint64_t asked = atomic_load_explicit(&theirs->asks, memory_order_acquire);
     if (!tti_is_unmet(waitable, peer, &tag)) return false;
     atomic_store_explicit(&mine->unmet_tag, tag, memory_order_relaxed);
-    if ((int)(uint32_t)comm->asks != peer + 1) comm->asks = ((comm->asks >> 32) + 1) << 32 | (uint32_t)(peer + 1);
-    atomic_store_explicit(&mine->asks, comm->asks, memory_order_release);
-    atomic_store_explicit(&mine->looked, comm->asks >> 32 << 32 | asked >> 32, memory_order_release);
+    if ((int)(uint32_t)comm->memory->asks != peer + 1)
+        comm->memory->asks = ((comm->memory->asks >> 32) + 1) << 32 | (uint32_t)(peer + 1);
+    atomic_store_explicit(&mine->asks, comm->memory->asks, memory_order_release);
+    atomic_store_explicit(&mine->looked, comm->memory->asks >> 32 << 32 | asked >> 32, memory_order_release);
     seen->message = (int)(atomic_load_explicit(&theirs->waits_in, memory_order_relaxed) >> 32);
     seen->tag = atomic_load_explicit(&theirs->unmet_tag, memory_order_relaxed);
     seen->awaited = (int)(uint32_t)asked - 1;
@@ -149,8 +152,8 @@ static bool wait_for_each_other(tutti_comm *comm, const struct tti_waitable *wai
 
 static void end_wait(tutti_comm *comm)
 {
-    comm->asks = comm->asks >> 32 << 32;
-    atomic_store_explicit(&comm->posts[comm->rank].asks, 0, memory_order_relaxed);
+    comm->memory->asks = comm->memory->asks >> 32 << 32;
+    atomic_store_explicit(&comm->memory->posts[comm->rank].asks, 0, memory_order_relaxed);
 }
 
 static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
@@ -158,12 +161,34 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
     (void)first;
     int peer = waitable == NULL ? -1 : *waitable->waiting_for;
     if (waitable == NULL || !waitable->started)
-        atomic_store_explicit(&comm->posts[comm->rank].waits_in,
+        atomic_store_explicit(&comm->memory->posts[comm->rank].waits_in,
                               waitable == NULL ? 0 : (int64_t)(waitable->kind + 1) << 32 | (peer + 2),
                               memory_order_relaxed);
     if (waitable == NULL) end_wait(comm);
     if (peer < 0) return false;
     return is_stuck(comm, peer, comm->size) || wait_for_each_other(comm, waitable, seen);
+}
+
+/* ---- Waking ---------------------------------------------------------------------------------------------------- */
+
+void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone)
+{
+    for (int rank = 0; rank < comm->size; rank++) {
+        struct tti_post *post = &comm->memory->posts[rank];
+        int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);
+        if (waiting_for == 0) continue;
+        if (everyone || waiting_for == -1 || (waiting_for & ~TTI_MAY_TURN) == comm->rank + 1)
+            tti_bell_ring(&post->bell, comm->traits.shared_bells);
+    }
+}
+
+void tti_comm_wake(tutti_comm *comm, int rank)
+{
+    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
+    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) == 0) return;
+    struct tti_post *post = &comm->memory->posts[rank];
+    if (atomic_load_explicit(&post->waiting_for, memory_order_acquire) != 0)
+        tti_bell_ring(&post->bell, comm->traits.shared_bells);
 }
 
 /* ---- Sleeping -------------------------------------------------------------------------------------------------- */
@@ -174,7 +199,7 @@ static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *wait
                                int64_t timeout_ns)
 {
     (void)waited_ns;
-    struct tti_post *post = &comm->posts[comm->rank];
+    struct tti_post *post = &comm->memory->posts[comm->rank];
     uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
     int peer = *waitable->waiting_for;
     int announced = peer < 0 || waitable->drives ? -1 : peer + 1;
@@ -186,7 +211,7 @@ static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *wait
     tutti_status status = waitable->progress(waitable->object);
     /* a poll that moved on to another peer must announce that one first */
     if (status == TUTTI_IN_PROGRESS && before == *waitable->waiting_for && !tti_comm_is_broken(comm))
-        tti_bell_sleep(&post->bell, seen, timeout_ns, comm->shared_bells);
+        tti_bell_sleep(&post->bell, seen, timeout_ns, comm->traits.shared_bells);
     atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
     atomic_store_explicit(&post->waiting_for, 0, memory_order_relaxed);
     return status;
@@ -194,7 +219,7 @@ static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *wait
 
 static bool is_behind(const tutti_comm *comm, const struct tti_waitable *waitable, int rank, int core)
 {
-    const struct tti_post *post = &comm->posts[rank];
+    const struct tti_post *post = &comm->memory->posts[rank];
     if (rank == comm->rank || atomic_load_explicit(&post->core, memory_order_relaxed) != core) return false;
     if (waitable->awaited == NULL) return rank == *waitable->waiting_for;
     uint64_t progress = atomic_load_explicit(&post->progress, memory_order_relaxed);
@@ -214,7 +239,7 @@ static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitabl
 
 static void wake(tutti_comm *comm)
 {
-    tti_bell_ring(&comm->posts[comm->rank].bell, comm->shared_bells);
+    tti_bell_ring(&comm->memory->posts[comm->rank].bell, comm->traits.shared_bells);
 }
 
 /* ---- Leaving --------------------------------------------------------------------------------------------------- */
@@ -223,21 +248,22 @@ static void wake(tutti_comm *comm)
  * nobody: what others may still read of this rank lies in memory that they have mapped. */
 static void say_goodbye(tutti_comm *comm)
 {
-    if (atomic_load_explicit(&comm->posts[comm->rank].left, memory_order_relaxed) >= TTI_CALLS_NO_MORE) return;
+    if (atomic_load_explicit(&comm->memory->posts[comm->rank].left, memory_order_relaxed) >= TTI_CALLS_NO_MORE) return;
     comm->sequence++;
     struct tti_op *op = tti_op_fill(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
     comm->signature = tti_call_signature(comm->signature, tti_call_digest(&op->call));
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
     /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
-    bool free_slot = comm->sequence < comm->window || comm->all_entered + comm->window > comm->sequence;
+    bool free_slot = comm->sequence < comm->memory->window ||
+                     comm->memory->all_entered + comm->memory->window > comm->sequence;
     /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
     bool shows = free_slot && !tti_comm_is_broken(comm);
     if (shows) {
         *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
-        atomic_store_explicit(&comm->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
+        atomic_store_explicit(&comm->memory->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
         atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
     }
-    atomic_store_explicit(&comm->posts[comm->rank].left, TTI_CALLS_NO_MORE, memory_order_release);
+    atomic_store_explicit(&comm->memory->posts[comm->rank].left, TTI_CALLS_NO_MORE, memory_order_release);
     if (shows) tti_leave_compare(comm, &op->call);
 }
 
@@ -245,7 +271,7 @@ static void leave(tutti_comm *comm)
 {
     say_goodbye(comm);
     if (comm->members == NULL) tti_world_mark(comm->world, comm->rank, TTI_RANK_LEFT);
-    atomic_store_explicit(&comm->posts[comm->rank].left, TTI_HAS_LEFT, memory_order_release);
+    atomic_store_explicit(&comm->memory->posts[comm->rank].left, TTI_HAS_LEFT, memory_order_release);
 }
 
 static void tell(tutti_comm *comm, enum tti_news news)
@@ -253,7 +279,7 @@ static void tell(tutti_comm *comm, enum tti_news news)
     switch (news) {
     case TTI_NEWS_BROKE: break; /* it lies in memory that all see */
     case TTI_NEWS_STARTS_NO_MORE:
-        atomic_store_explicit(&comm->posts[comm->rank].left, TTI_STARTS_NO_MORE, memory_order_release);
+        atomic_store_explicit(&comm->memory->posts[comm->rank].left, TTI_STARTS_NO_MORE, memory_order_release);
         break;
     case TTI_NEWS_CALLS_NO_MORE: say_goodbye(comm); break;
     case TTI_NEWS_LEFT: leave(comm); break;
@@ -263,7 +289,7 @@ static void tell(tutti_comm *comm, enum tti_news news)
 
 static void shut(tutti_comm *comm)
 {
-    if (comm->members != NULL) tti_grave_leave(comm->world, &comm->area->grave, comm->owns_area);
+    if (comm->members != NULL) tti_grave_leave(comm->world, &comm->area->grave, comm->memory->owned);
 }
 
 const struct tti_peers_ops tti_peers_posts = {

@@ -1,11 +1,121 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that share memory and differ, in their calls or in the counts of a v-form.
+ * Peers by posts: what the ranks of a comm see of each other in memory that they share.
+ *
+ * Shared memory of a comm (its area), one post per rank. Everything in a post is written by its rank alone, except the
+ * bell. A rank takes part in operation s by writing its call into slot s % window and then the entry word: (s << 32 |
+ * signature | private mark). Invariant of the window: a rank writes slot s only when all ranks have entered operation
+ * s - window + 1, so that nobody can still need what the slot held; ranks may run ahead of each other by that much. A
+ * small window stays in the caches; ranks that share cores get a large one, so that a turn on a core lasts longer.
  */
 #ifndef TTI_COLLECTIVE_POSTS_H
 #define TTI_COLLECTIVE_POSTS_H
 
 #include "collective/comm/comm.h"
+
+enum { TTI_WINDOW = 8, TTI_WINDOW_CROWDED = 256 };
+enum { TTI_SCRATCH_BYTES = 65536 };
+#define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
+
+/* What others need of a rank's call to move its data. */
+struct tti_met {
+    struct tti_place in, out;
+    uint32_t can_attach;
+};
+
+/* Small data, or where large data lie, are in the cache line of the entry word: often one line is all that crosses. */
+struct tti_slot {
+    _Alignas(64) _Atomic uint64_t entry;
+    union {
+        unsigned char payload[TTI_PAYLOAD_BYTES];
+        struct tti_met met;
+    };
+};
+
+/* More that is staged lies behind the slot, as far as there is room, else in the rank's grains, of which an operation takes
+ * one, two, four or eight: in one half of them, and the next operation in the other half, so that none waits for who is
+ * still in the one before. Operations of a size use so many places in turn that all have 8 KiB, two at least: data that are
+ * written and read again so soon are in the writer's first cache when they are read, and cross in less time. Behind data
+ * there is as much memory that nobody uses: who reads has the lines that follow fetched too, and must not take those that
+ * are being written. With more ranks than cores slots have room for everything, so that whoever is on a core can go on for
+ * long. */
+enum {
+    TTI_SLOT_ROOM = 256,
+    TTI_GRAIN_BYTES = 1024,
+    TTI_GRAIN_STRIDE = 2 * TTI_GRAIN_BYTES,
+    TTI_GRAINS = 16,
+    TTI_STAGES_BYTES = TTI_GRAINS * TTI_GRAIN_STRIDE
+};
+
+struct tti_post {
+    _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
+    _Atomic uint32_t left;                  /* TTI_STAYS…: whether more of it will come on the comm */
+    _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
+    _Alignas(64) tti_bell bell;
+    _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
+    /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_MAY_TURN: not in a blocking
+     * collective, so that its caller may still turn to something else first. */
+    _Atomic int32_t waiting_for;
+    /* A blocking call that has waited long, for who describes this rank: kind + 1 and whom it is for, + 2; 0: none. */
+    _Atomic int64_t waits_in;
+    /* In a message that has met nothing: number of the wait << 32 | rank + 1 of who is waited for; 0: in none. That number << 32 |
+     * the peer's, before whose wait all that it had sent was looked for. And the tag. */
+    _Atomic uint64_t asks, looked;
+    _Atomic int32_t unmet_tag;
+    /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
+    _Alignas(64) _Atomic uint64_t done;
+    _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
+};
+
+enum { TTI_MAY_TURN = 1 << 30 };
+
+/* Where a comm's shared memory lies for this rank, and what it has seen there. */
+struct tti_memory {
+    size_t bytes;               /* all of it */
+    bool owned;                 /* of a comm that was split off: it lies in this process's arena, given by this rank */
+    struct tti_post *posts;     /* (size) */
+    char *slots;                /* struct tti_slot: `window` of each rank, */
+    size_t slot_stride;         /* one every so many bytes, */
+    size_t slot_room;           /* with room for so many behind it */
+    struct tti_call *calls;     /* `window` of each rank; apart from the slots: peers read them for errors only */
+    uint64_t *shown;            /* `window`: editions of the calls that this rank's slots hold */
+    uint64_t window;            /* a power of two, the same on all ranks */
+    uint64_t all_entered;       /* the last operation that all ranks are known to have entered */
+    uint64_t asks;              /* as in this rank's post; without a rank between waits */
+    _Atomic uint64_t *channels; /* size * size: see message_routes.c */
+    char *stages;               /* for providers: of each rank what it stages, */
+    uint64_t *tables;           /* what it gives in v-forms, */
+    char *bounce;               /* and `bounce_bytes` for what others cannot reach; NULL: none */
+    size_t bounce_bytes;
+};
+
+/* Bytes of shared memory that a comm of `size` ranks needs. */
+size_t tti_memory_bytes(int size, bool bounce);
+size_t tti_memory_bytes_small(int size, bool bounce); /* of one that was split off */
+/* Finds the parts of a comm's memory. False: there is no memory of its own for it. */
+bool tti_memory_create(tutti_comm *comm, void *area, size_t bytes);
+void tti_memory_free(tutti_comm *comm);
+
+static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
+{
+    uint64_t index = (uint64_t)rank * comm->memory->window + (sequence & (comm->memory->window - 1));
+    return (struct tti_slot *)(void *)(comm->memory->slots + index * comm->memory->slot_stride);
+}
+
+static inline struct tti_call *tti_call_of(const tutti_comm *comm, int rank, uint64_t sequence)
+{
+    return &comm->memory->calls[(uint64_t)rank * comm->memory->window + (sequence & (comm->memory->window - 1))];
+}
+
+/* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
+void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone);
+static inline void tti_comm_ring(tutti_comm *comm, bool everyone)
+{
+    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
+    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) != 0) tti_comm_ring_sleepers(comm, everyone);
+}
+/* Wakes one rank, should it sleep, whatever it waits for. */
+void tti_comm_wake(tutti_comm *comm, int rank);
 
 /* Of an operation that `peer` and this rank have entered: whether they had made other calls by then. */
 static inline bool tti_calls_differ(const tutti_comm *comm, int peer, uint64_t sequence)

@@ -369,7 +369,6 @@ static void shut(tutti_comm *comm)
     if (comm->lanes != NULL) tti_lanes_free(comm->lanes);
     tti_local_free(comm);
     tti_free(comm->area);
-    tti_free(comm->tables);
 }
 
 const struct tti_peers_ops tti_peers_wire = {
