@@ -57,8 +57,7 @@ bool contestant::make_pipes()
 
 void contestant::spawn()
 {
-    const std::size_t largest = *std::max_element(wanted.sizes.begin(), wanted.sizes.end());
-    const std::string job = "peers-" + std::to_string(getpid()) + "-" + how.name + "-" + std::to_string(failures);
+    const std::string job = "peers-" + std::to_string(getpid()) + "-" + how.name + "-" + std::to_string(starts++);
     std::vector<std::string> command = how.launcher;
     const std::vector<std::string> worker = {
         how.worker,
@@ -69,7 +68,7 @@ void contestant::spawn()
         "--ranks",
         std::to_string(wanted.ranks),
         "--bytes",
-        std::to_string(largest),
+        std::to_string(wanted.largest()),
         "--bind",
         how.bind,
         "--buffers",
@@ -284,6 +283,14 @@ static void add_varied(std::vector<recipe> &list, const std::string &addition)
     list.push_back(found->varied(name, words));
 }
 
+/* Tutti as it was at another commit, with the same settings; only its program differs. */
+static recipe before(const recipe &tutti)
+{
+    recipe made = tutti.varied("tutti-before", {});
+    made.worker += "-before";
+    return made;
+}
+
 /* Over TCP nobody may use memory that is shared. */
 static std::vector<recipe> over_tcp(const recipe &tutti, const recipe &openmpi, const recipe &openmpi_ucx,
                                     const recipe &mpich, const recipe &gloo, const recipe &floor)
@@ -328,6 +335,7 @@ std::vector<recipe> recipes(const options &wanted, const std::string &folder)
 
     std::vector<recipe> all = {tutti, openmpi, openmpi_ucx, openmpi_sm, mpich, gloo, floor}, chosen;
     if (wanted.tcp) all = over_tcp(tutti, openmpi, openmpi_ucx, mpich, gloo, floor);
+    all.insert(all.begin() + 1, before(all.front()));
     for (const std::string &addition : wanted.additions) add_varied(all, addition);
     std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
                  [&](const recipe &each) { return wanted.wants(each.name); });

@@ -87,7 +87,7 @@ class contestant
     std::vector<int> controls;
     int replies = -1;
     std::string heard;
-    int failures = 0;
+    int starts = 0, failures = 0;
 };
 
 } // namespace peers

@@ -32,6 +32,16 @@ void say_problem(const contestant &who, const char *when)
     fprintf(stderr, "%s: %s: %s\n", who.how.name.c_str(), when, who.problem.c_str());
 }
 
+/* A contestant that cannot start is said once, not in every round. */
+void start_anew(team &all)
+{
+    for (const auto &each : all) {
+        const bool is_news = each->alive() || each->problem.empty();
+        each->stop();
+        if (!each->start() && is_news) say_problem(*each, "cannot start");
+    }
+}
+
 /* A contestant that failed in one cell may begin the next one anew. */
 void revive(team &all)
 {
@@ -83,17 +93,19 @@ bool take_turn(const peers::options &wanted, contestant &who, const turn &asked,
     return true;
 }
 
-/* Checks the result of one call, and finds how long a call takes once it is warm. */
+/* Checks the result of one call, and finds how long a call takes once it is warm: 0 if it fails. */
 double try_out(const peers::options &wanted, contestant &who, const cell &place, entry &into)
 {
-    if (!take_turn(wanted, who, {place.what, place.bytes, 0, 1, 2, true}, into)) return 0;
-    double us = into.round_us.back();
-    const int batch = std::max(1, static_cast<int>(1000.0 / std::max(us, 0.01)));
-    if (batch > 1 && take_turn(wanted, who, {place.what, place.bytes, 0, std::min(batch, 500), 3, false}, into))
-        us = into.round_us.back();
-    into.round_us.clear();
-    into.disturbed = into.retaken = 0;
-    return us;
+    entry trial = {into.name, into.settings, "ok", {}, 0, 0, 0, 1};
+    take_turn(wanted, who, {place.what, place.bytes, 0, 1, 2, true}, trial);
+    if (trial.status == "ok") {
+        const double us = trial.round_us.back();
+        const int batch = std::max(1, static_cast<int>(1000.0 / std::max(us, 0.01)));
+        if (batch > 1) take_turn(wanted, who, {place.what, place.bytes, 0, std::min(batch, 500), 3, false}, trial);
+    }
+    into.status = trial.status;
+    into.wrong += trial.wrong;
+    return trial.status == "ok" ? trial.round_us.back() : 0;
 }
 
 /* The same batch for all contestants, so that the fastest one's sample is long enough to be timed well. Who is a
@@ -112,37 +124,63 @@ void choose_batches(const peers::options &wanted, const std::vector<double> &cal
     }
 }
 
-void run_rounds(const peers::options &wanted, team &all, const std::vector<double> &call_us, cell &place)
+/* One turn of every contestant. On a busy machine it matters after whom one's turn comes, so the order changes. */
+void run_round(const peers::options &wanted, team &all, const std::vector<double> &call_us, cell &place)
 {
     constexpr double long_sample_us = 50000;
+    static std::mt19937 chance; /* the same orders in every run */
     std::vector<std::size_t> order(all.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::mt19937 chance(place.bytes); /* on a busy machine it matters after whom one's turn comes */
-    for (int round = 0; round < wanted.rounds; round++) {
-        place.crossing_us.push_back(peers::crossing_us());
-        std::shuffle(order.begin(), order.end(), chance);
-        for (const std::size_t who : order) {
-            entry &into = place.entries[who];
-            if (into.status != "ok") continue;
-            const int samples = call_us[who] * into.batch > long_sample_us ? 1 : wanted.samples;
-            const int warm = std::max(1, into.batch / 8);
-            take_turn(wanted, *all[who], {place.what, place.bytes, warm, into.batch, samples, false}, into);
-        }
+    std::shuffle(order.begin(), order.end(), chance);
+    place.crossing_us.push_back(peers::crossing_us());
+    for (const std::size_t who : order) {
+        entry &into = place.entries[who];
+        if (into.status != "ok") continue;
+        const int samples = call_us[who] * into.batch > long_sample_us ? 1 : wanted.samples;
+        const int warm = std::max(1, into.batch / 8);
+        take_turn(wanted, *all[who], {place.what, place.bytes, warm, into.batch, samples, false}, into);
     }
+}
+
+/* Adds so many rounds to the cell. Who has failed in it stays out of it. */
+void measure(const peers::options &wanted, team &all, int rounds, cell &place)
+{
+    std::vector<double> call_us;
+    for (std::size_t who = 0; who < all.size(); who++) {
+        entry &into = place.entries[who];
+        if (into.status == "ok" && !all[who]->alive()) into.status = "absent";
+        call_us.push_back(into.status == "ok" ? try_out(wanted, *all[who], place, into) : 0);
+    }
+    choose_batches(wanted, call_us, place);
+    for (int round = 0; round < rounds; round++) run_round(wanted, all, call_us, place);
     place.crossing_us.push_back(peers::crossing_us());
 }
 
-cell measure(const peers::options &wanted, team &all, op what, std::size_t bytes)
+std::vector<cell> empty_cells(const peers::options &wanted, const team &all)
 {
-    cell place{what, bytes, {}, {}};
-    std::vector<double> call_us;
-    for (const auto &each : all) {
-        place.entries.push_back({each->how.name, each->how.text(), each->alive() ? "ok" : "absent", {}, 0, 0, 0, 1});
-        call_us.push_back(each->alive() ? try_out(wanted, *each, place, place.entries.back()) : 0);
+    std::vector<cell> made;
+    for (const peers::named_cell &named : wanted.cells)
+        for (const std::size_t bytes : wanted.sizes_of(named)) {
+            made.push_back({named.what, bytes, {}, {}});
+            for (const auto &each : all)
+                made.back().entries.push_back({each->how.name, each->how.text(), "ok", {}, 0, 0, 0, 1});
+        }
+    return made;
+}
+
+/* Jobs that are kept take all rounds of a cell, one after the other; fresh ones take a single round of every cell. */
+void run_cells(const peers::options &wanted, team &all, peers::report &figures)
+{
+    const int jobs = wanted.fresh ? wanted.rounds : 1, rounds = wanted.fresh ? 1 : wanted.rounds;
+    std::vector<cell> cells = empty_cells(wanted, all);
+    for (int job = 0; job < jobs; job++) {
+        start_anew(all);
+        for (cell &place : cells) {
+            revive(all);
+            measure(wanted, all, rounds, place);
+            if (job + 1 == jobs) figures.add(place);
+        }
     }
-    choose_batches(wanted, call_us, place);
-    run_rounds(wanted, all, call_us, place);
-    return place;
 }
 
 void tell_bystanders(const peers::bystanders &watch)
@@ -161,16 +199,9 @@ void run_all(const peers::options &wanted)
     for (const peers::recipe &each : peers::recipes(wanted, folder.path)) {
         all.push_back(std::make_unique<contestant>(each, wanted, folder.path));
         names.push_back(each.name);
-        if (!all.back()->start()) say_problem(*all.back(), "cannot start");
     }
     peers::report figures(wanted, names);
-    for (const op what : wanted.ops) {
-        for (const std::size_t bytes : wanted.sizes) {
-            revive(all);
-            figures.add(measure(wanted, all, what, what == op::barrier ? 0 : bytes));
-            if (what == op::barrier) break;
-        }
-    }
+    run_cells(wanted, all, figures);
     figures.finish();
     all.clear();
     peers::kill_descendants();

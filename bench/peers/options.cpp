@@ -16,7 +16,22 @@ namespace peers
 
 bool options::wants(const std::string &contestant) const
 {
-    return only.empty() || std::find(only.begin(), only.end(), contestant) != only.end();
+    if (only.empty()) return contestant != "tutti-before"; /* it is no peer, and may be left from an older build */
+    return std::find(only.begin(), only.end(), contestant) != only.end();
+}
+
+std::vector<std::size_t> options::sizes_of(const named_cell &named) const
+{
+    if (named.what == op::barrier) return {0};
+    return named.bytes ? std::vector<std::size_t>{*named.bytes} : sizes;
+}
+
+std::size_t options::largest() const
+{
+    std::size_t most = 0;
+    for (const named_cell &each : cells)
+        for (const std::size_t bytes : sizes_of(each)) most = std::max(most, bytes);
+    return most;
 }
 
 int core_count()
@@ -68,6 +83,14 @@ static op parse_op(const std::string &text)
     return *found;
 }
 
+/* OP or OP:SIZE */
+static named_cell parse_cell(const std::string &text)
+{
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos) return {parse_op(text), std::nullopt};
+    return {parse_op(text.substr(0, colon)), parse_size(text.substr(colon + 1))};
+}
+
 template <typename Parse> static auto parse_list(const std::string &text, Parse parse)
 {
     std::vector<decltype(parse(text))> list;
@@ -92,10 +115,14 @@ static const std::vector<row> &rows()
          [](options &o, const std::string &text) { o.shared = parse_choice(text, "shared", "private"); }},
         {"--transport", "any|tcp", "any: what each chooses on one host; tcp: everybody over TCP on loopback [any]",
          [](options &o, const std::string &text) { o.tcp = parse_choice(text, "tcp", "any"); }},
-        {"--cells", "OP,OP...", "operations, also window [all others]",
-         [](options &o, const std::string &text) { o.ops = parse_list(text, parse_op); }},
+        {"--cells", "OP,OP:SIZE...", "operations, at all sizes or at one; also window [all others]",
+         [](options &o, const std::string &text) { o.cells = parse_list(text, parse_cell); }},
         {"--sizes", "N,N...", "sizes [8,1K,64K,1M,16M,64M]",
          [](options &o, const std::string &text) { o.sizes = parse_list(text, parse_size); }},
+        {"--jobs", "kept|fresh",
+         "kept: contestants live through all cells; fresh: every round starts them anew,\n"
+         "                                  goes through all cells, and ends them [kept]",
+         [](options &o, const std::string &text) { o.fresh = parse_choice(text, "fresh", "kept"); }},
         {"--rounds", "N", "turns of every contestant in a cell [7]",
          [](options &o, const std::string &text) { o.rounds = parse_int(text, 1, 1000); }},
         {"--samples", "N", "samples in a turn [5]",
@@ -108,7 +135,9 @@ static const std::vector<row> &rows()
          [](options &o, const std::string &text) { o.bind = parse_choice(text, "core", "none") ? "core" : "none"; }},
         {"--memory", "tuned|plain", "tuned: huge pages for malloc, and large blocks stay mapped when freed [tuned]",
          [](options &o, const std::string &text) { o.tuned_memory = parse_choice(text, "tuned", "plain"); }},
-        {"--only", "NAME,NAME...", "contestants: tutti, openmpi, openmpi-ucx, openmpi-sm, mpich, gloo, floor [all]",
+        {"--only", "NAME,NAME...",
+         "contestants: tutti, openmpi, openmpi-ucx, openmpi-sm, mpich, gloo, floor [all];\n"
+         "                                  and tutti-before, which takes part only if it is named",
          [](options &o, const std::string &text) { o.only = split(text); }},
         {"--add", "NAME:BASE:WORD...",
          "another contestant: BASE with NAME=VALUE in its environment, bind=core|none,\n"
@@ -139,7 +168,7 @@ options parse_options(int argc, char **argv)
     options parsed;
     parsed.workers = own_folder();
     for (std::size_t i = 0; i < op_names.size(); i++)
-        if (static_cast<op>(i) != op::window) parsed.ops.push_back(static_cast<op>(i));
+        if (static_cast<op>(i) != op::window) parsed.cells.push_back({static_cast<op>(i), std::nullopt});
     parsed.sizes = {8, 1024, 65536, std::size_t{1} << 20, std::size_t{16} << 20, std::size_t{64} << 20};
     for (int i = 1; i < argc; i++) {
         const std::string name = argv[i];

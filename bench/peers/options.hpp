@@ -10,13 +10,20 @@
 namespace peers
 {
 
+/* `--cells` names an operation, which is measured at every one of `sizes`, or an operation and its one size. */
+struct named_cell {
+    op what;
+    std::optional<std::size_t> bytes;
+};
+
 struct options {
     int ranks = 2;
     bool threads = false;
     bool shared = true;
     bool tcp = false; /* everybody over TCP on loopback; otherwise what each chooses by itself */
-    std::vector<op> ops;
+    std::vector<named_cell> cells;
     std::vector<std::size_t> sizes;
+    bool fresh = false; /* every round starts all contestants anew */
     int rounds = 7;
     int samples = 5;
     int sample_us = 2000;
@@ -44,7 +51,13 @@ struct options {
     {
         return tuned_memory ? "tuned" : "plain";
     }
+    const char *jobs_name() const
+    {
+        return fresh ? "fresh" : "kept";
+    }
     bool wants(const std::string &contestant) const;
+    std::vector<std::size_t> sizes_of(const named_cell &named) const; /* a barrier has the one size 0 */
+    std::size_t largest() const;                                      /* bytes of a cell */
 };
 
 /* Throws std::runtime_error for what it does not know. Prints help and exits for --help. */

@@ -51,9 +51,10 @@ static const entry *find(const cell &measured, const char *name)
     return nullptr;
 }
 
-/* A peer with a wrong result is no peer, nor is the floor. */
+/* A peer with a wrong result is no peer, nor is the floor. Where the tree before takes part, the tree is compared with it. */
 static const entry *find_best_peer(const cell &measured)
 {
+    if (const entry *before = find(measured, "tutti-before")) return before;
     const entry *best = nullptr;
     for (const entry &each : measured.entries) {
         if (each.name == "tutti" || each.name == "floor" || each.status != "ok" || each.wrong > 0) continue;
@@ -64,17 +65,23 @@ static const entry *find_best_peer(const cell &measured)
 
 /* ---- Table ----------------------------------------------------------------------------------------------------- */
 
+/* Of a contestant's column. */
+static int width(const std::string &name)
+{
+    return std::max(11, static_cast<int>(name.size()));
+}
+
 report::report(const options &chosen, const std::vector<std::string> &contestants) : wanted(chosen), names(contestants)
 {
     if (!wanted.json.empty() && (json = fopen(wanted.json.c_str(), "ae")) == nullptr)
         throw std::runtime_error("cannot write " + wanted.json + ": " + strerror(errno));
     printf(
         "%d ranks on %d cores; bound: %s; memory: %s; transport: %s; Tutti's ranks: %s, buffers: %s; f32 sum; us per "
-        "call, median of %d rounds\n",
+        "call, median of %d rounds%s\n",
         wanted.ranks, core_count(), wanted.bind.c_str(), wanted.memory_name(), wanted.transport_name(),
-        wanted.as_name(), wanted.buffers_name(), wanted.rounds);
+        wanted.as_name(), wanted.buffers_name(), wanted.rounds, wanted.fresh ? ", each with fresh jobs" : "");
     printf("%-15s %8s", "operation", "bytes");
-    for (const std::string &name : names) printf(" %11s", name.c_str());
+    for (const std::string &name : names) printf(" %*s", width(name), name.c_str());
     printf("  %-11s  %s\n", "best peer", "best peer / tutti (least .. most), / floor; a line crosses in");
 }
 
@@ -110,7 +117,7 @@ void report::print_row(const cell &measured)
             notes.push_back(std::string(op_name(measured.what)) + " " + size_name(measured) + ", " + each.name + ": " +
                             std::to_string(each.wrong) + " wrong elements");
         }
-        printf(" %11s", shown.c_str());
+        printf(" %*s", width(each.name), shown.c_str());
     }
     print_ratios(measured);
     fflush(stdout);
@@ -157,9 +164,9 @@ void report::write_json(const cell &measured) const
         fprintf(json, ",\"as\":\"%s\",\"buffers\":\"%s\",\"contestant\":%s,\"settings\":%s,\"status\":%s,\"wrong\":%zu",
                 wanted.as_name(), wanted.buffers_name(), quoted(each.name).c_str(), quoted(each.settings).c_str(),
                 quoted(each.status).c_str(), each.wrong);
-        fprintf(json, ",\"transport\":\"%s\",\"memory\":\"%s\",\"batch\":%d,\"disturbed_rounds\":%d,\"best_peer\":%s",
-                wanted.transport_name(), wanted.memory_name(), each.batch, each.disturbed,
-                &each == best ? "true" : "false");
+        fprintf(json, ",\"transport\":\"%s\",\"memory\":\"%s\",\"jobs\":\"%s\",\"batch\":%d", wanted.transport_name(),
+                wanted.memory_name(), wanted.jobs_name(), each.batch);
+        fprintf(json, ",\"disturbed_rounds\":%d,\"best_peer\":%s", each.disturbed, &each == best ? "true" : "false");
         write_list(json, "crossing_us", measured.crossing_us);
         if (each.status == "ok") {
             fprintf(json, ",\"p50_us\":%.6g,\"min_us\":%.6g", quantile(each.round_us, 0.5), quantile(each.round_us, 0));
