@@ -322,15 +322,39 @@ tutti_status tti_op_run(struct tti_op *op);
 void tti_op_begin(struct tti_op *op, const uint64_t *row);
 tutti_status tti_op_open(struct tti_op *op);
 tutti_status tti_op_progress(void *op);
-/* For one that has ended, to run once more as the same call. */
-void tti_op_rewind(struct tti_op *op);
 
 /* The comm's op, emptied and filled with what every collective has. */
 struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in, uint64_t in_bytes, void *out,
                            uint64_t out_bytes, uint64_t count, tutti_type type, int root);
-/* A call has ended; and one that was refused, which says nothing about a comm that may have just broken. */
-void tti_call_end(tutti_comm *comm);
-void tti_call_forget(tutti_comm *comm);
+/* For an op that has ended, to run once more as the same call. */
+static inline void tti_op_rewind(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    op->state = TTI_OP_OPENING;
+    op->entered = op->any_private = op->blocked = false;
+    op->step = 0;
+    op->done = 0;
+    op->cursor = 0;
+    op->waiting_for = comm->rank + 1 < comm->size ? comm->rank + 1 : 0;
+}
+
+/* What was said about a call does not hold for the next one. */
+static inline void tti_call_forget(tutti_comm *comm)
+{
+    comm->caller.deadline_ms = 0;
+    comm->caller.preparing = false;
+    comm->caller.site.line = 0;
+    comm->caller.site.name[0] = '\0';
+}
+
+/* A call has ended. One that was refused says nothing about a comm that may have just broken: tti_call_forget. */
+static inline void tti_call_end(tutti_comm *comm)
+{
+    tti_call_forget(comm);
+    if (comm->errors.call.status == TUTTI_OK) return;
+    atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
+    if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
+}
 
 /* Puts what follows from the last-level cache in place of zeros: what does not fit into it is better written past it. */
 void tti_tuning_complete(tutti_tuning *tuning);

@@ -4,17 +4,6 @@
  */
 #include "collective/comm/comm.h"
 
-void tti_op_rewind(struct tti_op *op)
-{
-    tutti_comm *comm = op->comm;
-    op->state = TTI_OP_OPENING;
-    op->entered = op->any_private = op->blocked = false;
-    op->step = 0;
-    op->done = 0;
-    op->cursor = 0;
-    op->waiting_for = comm->rank + 1 < comm->size ? comm->rank + 1 : 0;
-}
-
 /* What changes from call to call, whatever its arguments. */
 static void renew(struct tti_op *op)
 {
@@ -56,20 +45,4 @@ struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in,
     op->in_place = false;
     renew(op);
     return op;
-}
-
-void tti_call_forget(tutti_comm *comm)
-{
-    comm->caller.deadline_ms = 0;
-    comm->caller.preparing = false;
-    comm->caller.site.line = 0;
-    comm->caller.site.name[0] = '\0';
-}
-
-void tti_call_end(tutti_comm *comm)
-{
-    tti_call_forget(comm);
-    if (comm->errors.call.status == TUTTI_OK) return;
-    atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
-    if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
 }

@@ -448,17 +448,18 @@ static tutti_status finish_fast_broadcast(struct tti_op *op)
 
 static __attribute__((noinline)) void reduce_staged(struct tti_op *op)
 {
-    tutti_comm *comm = op->comm;
+    const tutti_comm *comm = op->comm;
+    struct tti_engine *engine = comm->engine;
     for (int rank = 0; rank < comm->size; rank++) {
         /* not its own stage: a load of what was just stored there would wait until the line is back from the peers */
-        comm->engine->sources[rank] = rank == comm->rank ? op->in : tti_slot_of(comm, rank, comm->sequence)->payload;
+        engine->sources[rank] = rank == comm->rank ? op->in : tti_slot_of(comm, rank, comm->sequence)->payload;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
-            comm->engine->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
+            engine->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
     }
-    comm->engine->targets[0] = op->out;
+    engine->targets[0] = op->out;
     if (tti_move((uint64_t)comm->size * op->shape.count * op->shape.element))
-        tti_reduce(&op->reducer, comm->engine->sources, tti_op_factors(op), comm->size, comm->engine->targets, 1,
-                   op->shape.count, false);
+        tti_reduce(&op->reducer, engine->sources, tti_op_factors(op), comm->size, engine->targets, 1, op->shape.count,
+                   false);
     tti_moved();
 }
 
