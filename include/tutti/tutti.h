@@ -516,6 +516,13 @@ TUTTI_API tutti_status tutti_cancel(tutti_op op);
 /* Gives up the handle, not the op: it is finished and freed by itself. */
 TUTTI_API tutti_status tutti_drop(tutti_op op);
 
+/* Has `ended` called when the op has ended, exactly once, with its status and (NULL: success) its error: by whichever thread
+ * ended it, which holds no lock; at once where it has ended already; of a prepared op at every end. Replaces the callback
+ * that the op had. The handle stays good, and may be dropped. The callback may start ops and messages on a comm on which
+ * nobody else makes calls meanwhile; it must not wait, which is refused. A comm is freed when its callbacks have returned. */
+typedef void tutti_ended(void *context, tutti_status status, const tutti_error *error);
+TUTTI_API tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context);
+
 /* Prepared once, started many times: tutti_all_reduce_start(tutti_prepared(comm), …, &op) checks everything and starts
  * nothing; then tutti_start(op) and tutti_wait(op), as often as wanted; tutti_drop(op) at the end. What is said about
  * that call (tutti_named, tutti_within) holds for every start, until something else is said of the comm before one. */

@@ -36,6 +36,7 @@ struct tti_sim_task {
     tti_bell *bell; /* it sleeps on, or NULL */
     struct tti_sim_task *bell_next;
     struct tti_sim_task *older, *newer; /* of all tasks */
+    int depth;                          /* see tti_sim_depth */
 };
 
 struct due {
@@ -354,6 +355,11 @@ const struct tti_sim_setup *tti_sim_setup_of(void)
 const void *tti_sim_self(void)
 {
     return tti_sim->current;
+}
+
+int *tti_sim_depth(void)
+{
+    return &tti_sim->current->depth;
 }
 
 int64_t tti_sim_duration(double ns)

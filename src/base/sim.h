@@ -83,6 +83,7 @@ const struct tti_sim_setup *tti_sim_setup_of(void);
 int64_t tti_sim_now_ns(void);
 int64_t tti_sim_duration(double ns); /* as a whole number from 0 to TTI_SIM_LONGEST_NS */
 const void *tti_sim_self(void);      /* the task that runs */
+int *tti_sim_depth(void);            /* a number of its own, 0 at first */
 /* The seeded generator. */
 uint64_t tti_sim_random(void);
 

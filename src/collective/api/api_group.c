@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "collective/api/api_message.h"
 #include "collective/comm/trace.h"
+#include "collective/op/callback.h"
 #include "collective/op/queue_message.h"
 #include <string.h>
 
@@ -110,6 +111,7 @@ static tutti_status run(tutti_comm *comm, struct tti_group *group)
         return comm->errors.call.status;
     }
     if (comm->caller.starting != NULL) return tti_queue_mail(comm, TTI_GROUP, group->parcels, group->count);
+    if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tutti_status status = do_together(comm, group);

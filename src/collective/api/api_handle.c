@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "collective/api/api.h"
 #include "collective/comm/stats.h"
+#include "collective/op/callback.h"
 #include "collective/op/handle.h"
 #include "collective/op/queue_message.h"
 
@@ -71,9 +72,19 @@ static int64_t after_ms(int64_t timeout_ms)
     return timeout_ms < 0 || timeout_ms > TTI_WEEK_MS ? INT64_MAX : tti_now_ns() + timeout_ms * MS;
 }
 
+static tutti_status refuse_waiting(const char *call)
+{
+    tti_log(TUTTI_ERROR,
+            "%s: a callback of tutti_when_ended must not wait, since what it would wait for may need its thread; use "
+            "tutti_test, or a callback of that op",
+            call);
+    return TUTTI_ERR_ARGUMENT;
+}
+
 tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
 {
     struct tti_started *started;
+    if (timeout_ms != 0 && tti_is_in_callback()) return refuse_waiting("tutti_wait");
     TTI_TRY(told("tutti_wait", tti_handle_find(op, &started)));
     if (atomic_load_explicit(&started->at_hand, memory_order_acquire)) {
         if (tti_hand_wait(started) == TUTTI_OK) return TUTTI_OK;
@@ -123,6 +134,7 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
 tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index)
 {
     if ((ops == NULL && count > 0) || index == NULL) return refuse_null("tutti_wait_any: `ops` or `index`");
+    if (timeout_ms != 0 && tti_is_in_callback()) return refuse_waiting("tutti_wait_any");
     int64_t until = after_ms(timeout_ms);
     struct tti_wait wait;
     tti_bell nobody = 0;
@@ -138,6 +150,7 @@ tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_m
 tutti_status tutti_wait_all(const tutti_op *ops, size_t count)
 {
     if (ops == NULL && count > 0) return refuse_null("tutti_wait_all: `ops`");
+    if (tti_is_in_callback()) return refuse_waiting("tutti_wait_all");
     tutti_status first = TUTTI_OK;
     for (size_t i = 0; i < count; i++) {
         tutti_status status = ops[i].id == 0 ? TUTTI_OK : tutti_wait(ops[i]);
@@ -205,6 +218,7 @@ tutti_status tutti_start(tutti_op op)
                                "start: this %s was started already; wait for it before it is started again",
                                tti_kind_name(kind));
     TTI_TRY(tti_queue_ready(comm, kind));
+    tti_callback_await(started);
     renew(started);
     if (started->mail == NULL) tti_stats_count(comm, &started->op, true);
     tti_queue_start(started);

@@ -9,8 +9,16 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/comm/trace.h"
-#include "collective/op/queue.h"
+#include "collective/op/callback.h"
 #include "collective/op/queue_message.h"
+
+/* A call that waits is refused where it must not. */
+static tutti_status begin(tutti_comm *comm, enum tti_kind kind)
+{
+    TTI_TRY(tti_api_begin(comm, kind));
+    bool waits = comm->caller.group == NULL && comm->caller.starting == NULL;
+    return waits && tti_is_in_callback() ? tti_callback_refuse(comm, kind) : TUTTI_OK;
+}
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
 
@@ -252,7 +260,7 @@ static tutti_status finish(struct tti_letter *letter, enum tti_kind kind)
 
 tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag)
 {
-    TTI_TRY(tti_api_begin(comm, TTI_SEND));
+    TTI_TRY(begin(comm, TTI_SEND));
     struct tti_buffer buffer = {"in", in, 0, true};
     tutti_status status = check_send(comm, TTI_SEND, &buffer, count, type, peer, tag);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
@@ -269,7 +277,7 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
 static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
                             size_t *received, tutti_message *message)
 {
-    TTI_TRY(tti_api_begin(comm, TTI_RECV));
+    TTI_TRY(begin(comm, TTI_RECV));
     struct tti_buffer buffer = {"out", out, 0, true};
     tutti_status status = check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag);
     if (status != TUTTI_OK) return tti_group_spoil(comm, status);
@@ -326,7 +334,7 @@ static tutti_status hand_on_both(tutti_comm *comm, struct tti_parcel both[2])
 tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
                             size_t out_count, int from, int out_tag, tutti_type type, size_t *received)
 {
-    TTI_TRY(tti_api_begin(comm, TTI_SENDRECV));
+    TTI_TRY(begin(comm, TTI_SENDRECV));
     struct tti_buffer input = {"in", in, 0, true}, output = {"out", out, 0, true};
     tutti_status status = check_send(comm, TTI_SENDRECV, &input, in_count, type, to, in_tag);
     if (status == TUTTI_OK) status = check_recv(comm, TTI_SENDRECV, &output, out_count, type, from, out_tag);
@@ -405,6 +413,7 @@ static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *mes
 static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
 {
     TTI_TRY(tti_api_begin(comm, TTI_PROBE));
+    if (waits && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_PROBE);
     if (peer != TUTTI_ANY_SOURCE) TTI_TRY(tti_api_check_rank(comm, TTI_PROBE, "peer", peer));
     TTI_TRY(check_tag(comm, TTI_PROBE, tag, true));
     if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");

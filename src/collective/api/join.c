@@ -10,7 +10,7 @@
 #include "base/task.h"
 #include "collective/api/api.h"
 #include "collective/comm/trace.h"
-#include "collective/op/queue.h"
+#include "collective/op/callback.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
@@ -318,6 +318,7 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
             "rank %d leaves the world that `work` was given; who called `work` leaves it when that has "
             "returned",
             comm->rank);
+    if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_LEAVE);
     if (comm->world != NULL) tell_of_group(comm);
     tti_queue_close(comm);
     if (comm->world != NULL) take_leave(comm);

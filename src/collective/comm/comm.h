@@ -87,6 +87,13 @@ enum { TTI_BUSY_NOBODY, TTI_BUSY_KEPT, TTI_BUSY_TAKEN, TTI_BUSY_ASKED };
 
 /* Ops that were started and have not ended, in order; see queue.c. */
 struct tti_started;
+/* See callback.h. */
+struct tti_callback;
+struct tti_callbacks {
+    struct tti_callback *first; /* due, and not taken to be called; under the queue's lock */
+    _Atomic uint32_t due;       /* these, and those that are being called */
+};
+
 struct tti_queue {
     _Atomic uint32_t lock;    /* of first, last and free: held for a few instructions */
     _Atomic uint32_t busy;    /* TTI_BUSY_…: who has it takes the ops forward */
@@ -114,6 +121,7 @@ struct tti_queue {
     struct tti_started *own_free;   /* and those of them that who starts ops has taken for the next ones */
     struct tti_service *service;    /* the service thread that knows this comm, or NULL */
     tutti_comm *next_served;
+    struct tti_callbacks callbacks;
     tutti_error error;
 };
 

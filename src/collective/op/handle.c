@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "collective/op/callback.h"
 #include "collective/op/queue_message.h"
 
 struct tti_handle_table tti_handles;
@@ -95,6 +96,7 @@ static void empty(struct tti_started *started)
     tti_mail_put_by(started);
     tti_free(started->op.many);
     started->op.many = NULL;
+    tti_callback_forget(started);
     started->error = NULL;
     started->row = NULL;
     if (atomic_load_explicit(&started->used, memory_order_relaxed)) tti_started_void(started);

@@ -7,6 +7,7 @@
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
 #include "collective/engine/engine.h"
+#include "collective/op/callback.h"
 #include "collective/op/many.h"
 #include "collective/op/queue.h"
 #include <string.h>
@@ -87,6 +88,7 @@ static __attribute__((noinline)) void give_up(struct tti_op *op)
 tutti_status tti_op_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
+    if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
     if (!comm->caller.preparing) tti_stats_count(comm, op, comm->caller.starting != NULL);
     if (comm->caller.starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
     tti_op_begin(op, comm->engine->row);

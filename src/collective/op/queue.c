@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/comm/trace.h"
+#include "collective/op/callback.h"
 #include "collective/op/queue_hand.h"
 #include "collective/op/queue_message.h"
 #include <string.h>
@@ -29,6 +30,7 @@ void tti_started_end(struct tti_started *started, tutti_status status)
     tti_lock(&queue->lock);
     started->queued = false;
     bool dropped = started->dropped;
+    tti_callback_due(started, status);
     atomic_store_explicit(&started->status, status, memory_order_release);
     tti_unlock(&queue->lock);
     if (dropped) tti_started_free(started); /* else it may be gone already */
@@ -227,9 +229,11 @@ static void set_asked(struct tti_started *started, bool asked)
 
 void tti_queue_ask(struct tti_started *started, bool look)
 {
+    tutti_comm *comm = started->op.comm;
     set_asked(started, true);
-    tti_queue_help(started->op.comm, look);
+    tti_queue_help(comm, look);
     set_asked(started, false);
+    tti_callbacks_call(comm);
 }
 
 static tutti_status await(struct tti_started *started, int64_t until_ns)
@@ -243,6 +247,7 @@ static tutti_status await(struct tti_started *started, int64_t until_ns)
         if (!tti_queue_is_wanted(comm) && tti_queue_try(comm)) {
             wait_as_driver(started, until_ns);
             tti_queue_give_back(comm);
+            tti_callbacks_call(comm);
         } else if (turns++ < 1000) {
             tti_wait_turn(); /* whoever is busy is so for a moment only, or waits itself */
         } else {
@@ -296,6 +301,7 @@ static void open_first(struct tti_started *started)
         if (status == TUTTI_OK) finish(started, TUTTI_OK);
     }
     tti_queue_give_back(comm);
+    if (tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
 }
 
 /* Whether it is the only one now. */
@@ -451,16 +457,19 @@ static void end_all(tutti_comm *comm)
     cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
     int64_t until = tti_now_ns() + CLOSE_MS * MS;
     if (first_of(comm) != NULL) end_calls(comm);
-    while (first_of(comm) != NULL && tti_now_ns() < until)
+    while (first_of(comm) != NULL && tti_now_ns() < until) {
         if (!tti_queue_help(comm, true)) tti_wait_turn();
+        tti_callbacks_call(comm);
+    }
     if (first_of(comm) == NULL) end_calls(comm);
     await_mail(comm, until);
-    while (!tti_queue_is_idle(comm)) {
+    while (!tti_queue_is_idle(comm) || tti_callbacks_are_due(comm)) {
         struct tti_started *first = first_of(comm);
         bool late = tti_now_ns() >= until;
         if (first != NULL && late) atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
         if (late) cancel_mail(comm, TTI_CANCEL);
         if (!tti_queue_help(comm, true)) tti_wait_turn();
+        tti_callbacks_call(comm);
     }
 }
 

@@ -17,24 +17,25 @@ enum { TTI_CANCEL = 1, TTI_CANCEL_GENTLY = 2 };
 /* What a handle stands for. What most uses touch comes first. */
 struct tti_started {
     tutti_comm *comm;
-    _Atomic uint64_t id;         /* its handle's; another one once that is void */
-    struct tti_started *next;    /* behind it in the queue, or among the free ones */
-    _Atomic int32_t status;      /* IN_PROGRESS until it has ended */
-    _Atomic uint32_t cancelled;  /* TTI_CANCEL…: somebody wants it to end */
-    _Atomic bool asked;          /* a call that is about it is being made */
-    _Atomic bool at_hand;        /* not in the queue, and only what its handle needs holds: queue_hand.c */
-    _Atomic bool used;           /* has a handle */
-    _Atomic bool out;            /* persistent: started and not yet waited for with success or failure */
-    bool queued;                 /* started and not ended */
-    bool persistent;             /* can be started again */
-    bool dropped;                /* freed when it ends */
-    bool bare;                   /* a message that went at once: nothing of it is known but that it has ended */
-    tutti_error *error;          /* of one that failed; NULL when memory ran out */
-    uint64_t *row;               /* v-forms: this rank's counts */
-    struct tti_mail *mail;       /* a message, and not a collective: queue_message.c */
-    struct tti_mail *used_mail;  /* of one message, with which the next one can be made; or NULL */
-    struct tti_started *sibling; /* of the same comm */
-    tutti_status failed;         /* OK, or why it has been stopped; ends when it is fenced */
+    _Atomic uint64_t id;           /* its handle's; another one once that is void */
+    struct tti_started *next;      /* behind it in the queue, or among the free ones */
+    _Atomic int32_t status;        /* IN_PROGRESS until it has ended */
+    _Atomic uint32_t cancelled;    /* TTI_CANCEL…: somebody wants it to end */
+    _Atomic bool asked;            /* a call that is about it is being made */
+    _Atomic bool at_hand;          /* not in the queue, and only what its handle needs holds: queue_hand.c */
+    _Atomic bool used;             /* has a handle */
+    _Atomic bool out;              /* persistent: started and not yet waited for with success or failure */
+    bool queued;                   /* started and not ended */
+    bool persistent;               /* can be started again */
+    bool dropped;                  /* freed when it ends */
+    bool bare;                     /* a message that went at once: nothing of it is known but that it has ended */
+    tutti_error *error;            /* of one that failed; NULL when memory ran out */
+    struct tti_callback *callback; /* for when it ends, or NULL */
+    uint64_t *row;                 /* v-forms: this rank's counts */
+    struct tti_mail *mail;         /* a message, and not a collective: queue_message.c */
+    struct tti_mail *used_mail;    /* of one message, with which the next one can be made; or NULL */
+    struct tti_started *sibling;   /* of the same comm */
+    tutti_status failed;           /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
     struct tti_vigil vigil;
     struct tti_op op;

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/comm/trace.h"
-#include "collective/op/queue.h"
+#include "collective/op/callback.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -238,6 +238,7 @@ tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status)
         atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
     }
     tti_queue_give_back(comm);
+    if (tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
     return status;
 }
 
@@ -287,7 +288,7 @@ bool tti_queue_post_mail(struct tti_started *started)
     tti_parcels_post(parcels, mail->count);
     if (mail->count == 0) tti_list_append(&comm->queue.ended_mail, &mail->batch.on);
     tti_queue_drive_mail(comm);
-    bool any = !tti_list_is_empty(&comm->queue.mail);
+    bool any = !tti_list_is_empty(&comm->queue.mail) || tti_callbacks_are_due(comm);
     tti_queue_give_back(comm);
     return any;
 }

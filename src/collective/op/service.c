@@ -17,7 +17,7 @@
 #include "base/sim.h"
 #include "base/status.h"
 #include "base/task.h"
-#include "collective/op/queue.h"
+#include "collective/op/callback.h"
 #include <errno.h>
 #include <pthread.h>
 
@@ -55,9 +55,11 @@ static struct tti_service services[SERVICES] = {SERVICE, SERVICE, SERVICE, SERVI
 int tti_service_threads = 0;
 
 struct round {
-    bool any;   /* some op is in flight, and not left to others */
-    bool moved; /* and moved */
-    bool fresh; /* one was started since the last look, or somebody is at it */
+    bool any;                       /* some op is in flight, and not left to others */
+    bool moved;                     /* and moved */
+    bool fresh;                     /* one was started since the last look, or somebody is at it */
+    struct tti_callback *callbacks; /* to be called without the lock, */
+    tutti_comm *of;                 /* of this comm */
 };
 
 static void lock(const struct tti_service *service, pthread_mutex_t *mutex)
@@ -82,6 +84,21 @@ static bool is_fresh(struct tti_queue *queue, bool started)
     return queue->left_alone || (queue->unhurried && busy);
 }
 
+/* Those of one comm in a round: it is not freed before they are back. */
+static void take_callbacks(struct round *round, tutti_comm *comm)
+{
+    if (round->callbacks != NULL || !tti_callbacks_are_due(comm)) return;
+    round->callbacks = tti_callbacks_take(comm);
+    round->of = comm;
+}
+
+static void call_back(struct round *round)
+{
+    if (round->callbacks == NULL) return;
+    tti_callbacks_call_taken(round->of, round->callbacks);
+    round->moved = true; /* there may be more */
+}
+
 static struct round walk(struct tti_service *service, bool look)
 {
     struct round round = {0};
@@ -93,6 +110,7 @@ static struct round walk(struct tti_service *service, bool look)
         round.fresh = round.fresh || started;
         if (atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0) {
             comm->queue.unhurried = false;
+            take_callbacks(&round, comm);
             continue;
         }
         if (is_fresh(&comm->queue, started)) {
@@ -101,8 +119,10 @@ static struct round walk(struct tti_service *service, bool look)
         }
         round.any = true;
         round.moved = tti_queue_help(comm, look) || round.moved;
+        take_callbacks(&round, comm);
     }
     unlock(service, &service->lock);
+    call_back(&round);
     return round;
 }
 
@@ -131,7 +151,8 @@ static void fall_asleep(struct tti_service *service)
     tti_fence_rare();
     bool stop = atomic_load_explicit(&service->stop, memory_order_seq_cst) != 0;
     struct round round = walk(service, false);
-    if (!stop && !round.any && !round.fresh) tti_bell_sleep(&service->bell, seen, SLEEP_MS * 1000 * US, false);
+    if (!stop && !round.any && !round.fresh && !round.moved)
+        tti_bell_sleep(&service->bell, seen, SLEEP_MS * 1000 * US, false);
     atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
     if (round.fresh) nap(service, NAP_US);
 }

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define TUTTI_NO_CALL_SITES
+#include "collective/op/callback.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/sim.h"
+#include "base/status.h"
+#include "collective/op/handle.h"
+#include "collective/op/queue_message.h"
+
+_Thread_local int tti_callbacks_here;
+
+/* Simulated ranks share a thread, and one that is in a callback may let others run. */
+bool tti_is_in_callback_now(void)
+{
+    return tti_sim == NULL || *tti_sim_depth() != 0;
+}
+
+static void count(int change)
+{
+    tti_callbacks_here += change;
+    if (tti_sim != NULL) *tti_sim_depth() += change;
+}
+
+tutti_status tti_callback_refuse(tutti_comm *comm, enum tti_kind kind)
+{
+    return tti_comm_refuse(
+        comm, kind, TUTTI_ERR_ARGUMENT,
+        "%s: a callback of tutti_when_ended must not wait, since the op that it would wait for may need "
+        "its thread; start the operation, with a callback of its own",
+        tti_kind_name(kind));
+}
+
+/* ---- Becoming due -------------------------------------------------------------------------------------------------- */
+
+static void describe_end(const struct tti_started *started, tutti_status status, tutti_error *error)
+{
+    *error = (tutti_error){.status = status, .rank = started->comm->rank, .peer = -1};
+    if (started->error != NULL) *error = *started->error;
+    if (error->text[0] != '\0') return;
+    snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(tti_started_kind(started)));
+    snprintf(error->text, sizeof error->text, "%s", tutti_status_text(status));
+}
+
+static void append(tutti_comm *comm, struct tti_callback *callback)
+{
+    struct tti_callbacks *callbacks = &comm->queue.callbacks;
+    struct tti_callback **last = &callbacks->first;
+    while (*last != NULL) last = &(*last)->next;
+    callback->next = NULL;
+    callback->pending = true;
+    *last = callback;
+    atomic_fetch_add_explicit(&callbacks->due, 1, memory_order_release);
+}
+
+void tti_callback_due(struct tti_started *started, tutti_status status)
+{
+    struct tti_callback *callback = started->callback;
+    if (callback == NULL) return;
+    callback->status = status;
+    if (status != TUTTI_OK) describe_end(started, status, &callback->error);
+    if (!callback->lasts) started->callback = NULL;
+    append(started->comm, callback);
+}
+
+/* One that is due is freed when it is called. */
+void tti_callback_forget(struct tti_started *started)
+{
+    struct tti_callback *callback = started->callback;
+    started->callback = NULL;
+    if (callback == NULL) return;
+    callback->lasts = false;
+    if (!callback->pending) tti_free(callback);
+}
+
+/* ---- Calling ------------------------------------------------------------------------------------------------------- */
+
+struct tti_callback *tti_callbacks_take(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    tti_lock(&queue->lock);
+    struct tti_callback *first = queue->callbacks.first;
+    queue->callbacks.first = NULL;
+    tti_unlock(&queue->lock);
+    return first;
+}
+
+static void call(const struct tti_callback *callback)
+{
+    bool failed = callback->status != TUTTI_OK;
+    count(1);
+    callback->ended(callback->context, callback->status, failed ? &callback->error : NULL);
+    count(-1);
+}
+
+/* From here on its op may be started again, and end again, also by the callback itself. */
+static struct tti_callback copy(tutti_comm *comm, struct tti_callback *callback)
+{
+    struct tti_callback taken = *callback;
+    tti_lock(&comm->queue.lock);
+    callback->pending = false;
+    taken.lasts = callback->lasts;
+    tti_unlock(&comm->queue.lock);
+    if (!taken.lasts) tti_free(callback);
+    return taken;
+}
+
+/* The comm may be freed as soon as none is due. */
+void tti_callbacks_call_taken(tutti_comm *comm, struct tti_callback *callbacks)
+{
+    while (callbacks != NULL) {
+        struct tti_callback taken = copy(comm, callbacks);
+        callbacks = taken.next;
+        call(&taken);
+        atomic_fetch_sub_explicit(&comm->queue.callbacks.due, 1, memory_order_release);
+    }
+}
+
+void tti_callbacks_call(tutti_comm *comm)
+{
+    while (tti_callbacks_are_due(comm) && !tti_is_in_callback()) {
+        struct tti_callback *taken = tti_callbacks_take(comm);
+        if (taken == NULL) return; /* others are at them */
+        tti_callbacks_call_taken(comm, taken);
+    }
+}
+
+void tti_callback_await(struct tti_started *started)
+{
+    struct tti_queue *queue = &started->comm->queue;
+    for (bool pending = true; pending;) {
+        tti_lock(&queue->lock);
+        pending = started->callback != NULL && started->callback->pending;
+        tti_unlock(&queue->lock);
+        if (!pending) return;
+        tti_callbacks_call(started->comm);
+        tti_wait_turn();
+    }
+}
+
+/* ---- For users ----------------------------------------------------------------------------------------------------- */
+
+static tutti_status refuse(tutti_status status, const char *why)
+{
+    tti_log(TUTTI_ERROR, "tutti_when_ended: %s", why);
+    return status;
+}
+
+/* True: it has not ended, and has the callback now. An op that can be started again has it in any case. */
+static bool attach(struct tti_started *started, struct tti_callback *callback, tutti_status *status)
+{
+    struct tti_queue *queue = &started->comm->queue;
+    tti_lock(&queue->lock);
+    *status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+    bool out = atomic_load_explicit(&started->out, memory_order_relaxed);
+    bool attaches = started->persistent || (!started->bare && *status == TUTTI_IN_PROGRESS);
+    callback->lasts = started->persistent;
+    if (attaches) {
+        tti_callback_forget(started);
+        started->callback = callback;
+    }
+    /* one that can be started again and has just ended: this end is told too */
+    if (started->persistent && out && *status != TUTTI_IN_PROGRESS) tti_callback_due(started, *status);
+    tti_unlock(&queue->lock);
+    return attaches;
+}
+
+tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context)
+{
+    struct tti_started *started;
+    tutti_status status = tti_handle_find_queued(op, &started);
+    if (status != TUTTI_OK) return refuse(status, tutti_status_text(status));
+    if (ended == NULL) return refuse(TUTTI_ERR_ARGUMENT, "`ended` is NULL");
+    tutti_comm *comm = started->comm;
+    struct tti_callback *callback = tti_calloc(1, sizeof *callback);
+    if (callback == NULL) return refuse(TUTTI_ERR_MEMORY, "no memory for a callback");
+    callback->ended = ended;
+    callback->context = context;
+    if (!attach(started, callback, &callback->status)) {
+        if (callback->status != TUTTI_OK) describe_end(started, callback->status, &callback->error);
+        call(callback);
+        tti_free(callback);
+    }
+    tti_callbacks_call(comm);
+    return TUTTI_OK;
+}
