@@ -81,7 +81,7 @@ static tutti_status check_identity(const struct tti_cluster_launch *member, tutt
 
 static size_t area_size(const tutti_options *options, int ranks, bool processes)
 {
-    return tti_memory_bytes(ranks, needs_bounce(options, processes));
+    return tti_posts_bytes(ranks, needs_bounce(options, processes));
 }
 
 enum { PAIRED_BYTES = 512 << 10 };

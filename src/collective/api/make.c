@@ -129,7 +129,7 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     made->traits.all_threads = is_one_process(made);
     made->traits.shares_parts = made->world->segment->crowded;
     made->traits.shared_bells = !made->traits.all_threads;
-    bool all = tti_memory_create(made, setup->area, setup->area_bytes) && tti_engine_create(made);
+    bool all = tti_posts_create(made, setup->area, setup->area_bytes) && tti_engine_create(made);
     made->messages = tti_messages_create(made);
     if (!all || made->messages == NULL) return give_up(made, setup, error);
     made->traits.can_attach = tti_world_can_attach(made->world);
@@ -190,7 +190,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_stats_free(comm);
     tti_engine_free(comm);
     if (comm->world != NULL) comm->peers->close(comm);
-    tti_memory_free(comm);
+    tti_posts_free(comm);
     if (comm->world != NULL) tti_world_release(comm->world);
     tti_free(comm);
 }

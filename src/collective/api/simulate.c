@@ -159,7 +159,7 @@ static tutti_status make_host(struct simulation *simulation, int host)
     int count = simulation->setup->ranks_per_host, made = 0;
     struct sim_rank *ranks = simulation->ranks + host * count;
     struct tti_world *world;
-    size_t area_bytes = simulation->network == NULL ? tti_memory_bytes(count, simulation->options.direct == 0)
+    size_t area_bytes = simulation->network == NULL ? tti_posts_bytes(count, simulation->options.direct == 0)
                                                     : tti_local_bytes(count);
     TTI_TRY(tti_world_threads(count, &simulation->options, area_bytes, &world, simulation->error));
     tutti_status status = TUTTI_OK;

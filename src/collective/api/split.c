@@ -373,7 +373,7 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
     if (other > 0) return disagree(split, other);
     find_group(split);
     if (split->size > 0) split->mine.status = find_sharers(split);
-    if (split->size > 0 && split->local) split->area_bytes = tti_memory_bytes_small(split->size, needs_bounce(split));
+    if (split->size > 0 && split->local) split->area_bytes = tti_posts_bytes_small(split->size, needs_bounce(split));
     if (split->size > 0 && split->host_of != NULL) split->area_bytes = tti_local_bytes(split->users);
     if (split->area_bytes > 0 && split->first == split->parent->rank) make_area(split);
     TTI_TRY(exchange_offers(split, &wish));

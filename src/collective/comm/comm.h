@@ -169,7 +169,7 @@ struct tutti_comm {
     int *members;   /* the world's number of each rank; NULL: the comm of all */
     int *job_ranks; /* numbers in the world of all hosts, where `members` are those of one host's; or NULL */
     struct tti_area *area;
-    struct tti_memory *memory; /* peers `posts`: what the ranks share; NULL: they share none */
+    struct tti_posts *memory;  /* peers `posts`: what the ranks share; NULL: they share none */
     struct tti_lanes *lanes;   /* peers `wire`: dealings over the transport; NULL: there are none */
     struct tti_local *local;   /* likewise: dealings with ranks of this host through memory; NULL: none */
     struct tti_engine *engine; /* what providers keep from one op to the next */

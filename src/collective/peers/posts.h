@@ -70,7 +70,7 @@ struct tti_post {
 enum { TTI_MAY_TURN = 1 << 30 };
 
 /* Where a comm's shared memory lies for this rank, and what it has seen there. */
-struct tti_memory {
+struct tti_posts {
     size_t bytes;               /* all of it */
     bool owned;                 /* of a comm that was split off: it lies in this process's arena, given by this rank */
     struct tti_post *posts;     /* (size) */
@@ -90,11 +90,11 @@ struct tti_memory {
 };
 
 /* Bytes of shared memory that a comm of `size` ranks needs. */
-size_t tti_memory_bytes(int size, bool bounce);
-size_t tti_memory_bytes_small(int size, bool bounce); /* of one that was split off */
+size_t tti_posts_bytes(int size, bool bounce);
+size_t tti_posts_bytes_small(int size, bool bounce); /* of one that was split off */
 /* Finds the parts of a comm's memory. False: there is no memory of its own for it. */
-bool tti_memory_create(tutti_comm *comm, void *area, size_t bytes);
-void tti_memory_free(tutti_comm *comm);
+bool tti_posts_create(tutti_comm *comm, void *area, size_t bytes);
+void tti_posts_free(tutti_comm *comm);
 
 static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
 {

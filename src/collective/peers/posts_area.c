@@ -50,19 +50,19 @@ static struct layout layout_of(int size, bool bounce, bool small)
     return layout;
 }
 
-size_t tti_memory_bytes(int size, bool bounce)
+size_t tti_posts_bytes(int size, bool bounce)
 {
     return layout_of(size, bounce, false).end;
 }
 
-size_t tti_memory_bytes_small(int size, bool bounce)
+size_t tti_posts_bytes_small(int size, bool bounce)
 {
     return layout_of(size, bounce, true).end;
 }
 
-bool tti_memory_create(tutti_comm *comm, void *area, size_t bytes)
+bool tti_posts_create(tutti_comm *comm, void *area, size_t bytes)
 {
-    struct tti_memory *memory = comm->memory = tti_calloc(1, sizeof *memory);
+    struct tti_posts *memory = comm->memory = tti_calloc(1, sizeof *memory);
     bool small = comm->members != NULL;
     struct layout layout = layout_of(comm->size, false, small);
     bool bounce = bytes > layout.end;
@@ -85,7 +85,7 @@ bool tti_memory_create(tutti_comm *comm, void *area, size_t bytes)
     return memory->shown != NULL;
 }
 
-void tti_memory_free(tutti_comm *comm)
+void tti_posts_free(tutti_comm *comm)
 {
     if (comm->memory != NULL) tti_free(comm->memory->shown);
     tti_free(comm->memory);
