@@ -65,7 +65,9 @@ extern "C" {
     X(ERR_BROKEN, -61, "world", "the comm was broken by an earlier error")                                             \
     X(ERR_FORKED, -62, "world", "the handle belongs to the parent process and cannot be used after fork")              \
     X(ERR_DAMAGED, -80, "training", "a file is not what was saved")                                                    \
-    X(ERR_DIVERGED, -81, "training", "a loss or a gradient is no finite number any more")
+    X(ERR_DIVERGED, -81, "training", "a loss or a gradient is no finite number any more")                              \
+    X(ERR_DEVICE, -100, "device", "a device has failed, and nothing on it works any more in this process")             \
+    X(ERR_STALE, -101, "device", "a buffer, stream or mark was freed, or its device was shut down or opened again")
 
 typedef enum tutti_status {
 #define TUTTI_STATUS_ENUM(name, value, group, text) TUTTI_##name = (value),
@@ -75,7 +77,7 @@ typedef enum tutti_status {
 
 TUTTI_API const char *tutti_status_name(tutti_status status);  /* "TUTTI_ERR_PEER_LOST" */
 TUTTI_API const char *tutti_status_text(tutti_status status);  /* "a rank died or ended without leaving" */
-TUTTI_API const char *tutti_status_group(tutti_status status); /* "argument", "resource", "peer", "world", "training" */
+TUTTI_API const char *tutti_status_group(tutti_status status); /* "argument", "resource", "peer", "world" … */
 
 /* ---- Joining and leaving a world ------------------------------------------------------------------------------- */
 

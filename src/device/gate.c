@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device/gate.h"
+
+#include "base/status.h"
+#include "device/stream.h"
+
+tutti_status tti_gate_make(struct tti_device *device, struct tti_gate *gate, tutti_error *error)
+{
+    *gate = (struct tti_gate){.device = device};
+    TTI_TRY(tti_word_take(device, &gate->reached, error));
+    tutti_status status = tti_word_take(device, &gate->opened, error);
+    if (status != TUTTI_OK) {
+        tti_word_give(device, gate->reached);
+        return status;
+    }
+    gate->reached_base = atomic_load_explicit(&gate->reached->value, memory_order_relaxed);
+    gate->opened_base = atomic_load_explicit(&gate->opened->value, memory_order_relaxed);
+    tti_object_keep(&device->object);
+    return TUTTI_OK;
+}
+
+void tti_gate_free(struct tti_gate *gate)
+{
+    struct tti_device *device = gate->device;
+    if (device == NULL) return;
+    bool reached = tti_gate_reached(gate, gate->turns);
+    tti_gate_open(gate, gate->turns);
+    if (reached) { /* a stream that is yet to come would raise and read them later */
+        tti_word_give(device, gate->reached);
+        tti_word_give(device, gate->opened);
+    }
+    *gate = (struct tti_gate){0};
+    tti_object_give(&device->object);
+}
+
+tutti_status tti_gate_put(struct tti_gate *gate, struct tti_stream *stream, uint64_t *turn, tutti_error *error)
+{
+    uint64_t next = gate->turns + 1;
+    TTI_TRY(tti_stream_raise(stream, gate->reached, gate->reached_base + next, error));
+    gate->turns = next;
+    TTI_TRY(tti_stream_hold(stream, gate->opened, gate->opened_base + next, error));
+    *turn = next;
+    return TUTTI_OK;
+}
+
+void tti_gate_open(struct tti_gate *gate, uint64_t turn)
+{
+    uint64_t value = gate->opened_base + turn;
+    if (!tti_word_reached(gate->opened, value)) tti_word_store(gate->opened, value);
+}

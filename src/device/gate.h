@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A gate in a stream: the host does something when the stream gets there, and the stream goes on when the host has done it.
+ * This is how an operation that the host carries out (a collective on staged memory, or on the memory of device `host`) is
+ * put on a stream:
+ *
+ *     tti_buffer_begin(buffer, …, stream)            for each buffer that it uses
+ *     tti_gate_put(gate, stream, &turn, error)       the stream will stop here
+ *     tti_buffer_end(buffer, …, stream)
+ *     … later, whenever the op is looked at:
+ *     tti_gate_reached(gate, turn)                   never blocks, enters no driver: the stream has come; deadlines count from here
+ *     tti_stream_state(stream, error)                not OK: it never will
+ *     … the host carries it out …
+ *     tti_gate_open(gate, turn)                      with success and with failure: the stream goes on
+ *
+ * Invariant: a turn that was put is opened, sooner or later, whatever happens; the stream stands still until then. Turns
+ * are opened in the order in which they were put: opening one opens all before it.
+ *
+ * Streams may share a queue of the hardware. One that stands at a gate may then hold up others, so nothing that the host
+ * does between reached and open may depend on work that was put on any stream after the gate.
+ */
+#ifndef TTI_DEVICE_GATE_H
+#define TTI_DEVICE_GATE_H
+
+#include "device/ops.h"
+
+struct tti_gate {
+    struct tti_device *device; /* a reference */
+    struct tti_word *reached, *opened;
+    uint64_t turns; /* put */
+    uint64_t reached_base, opened_base;
+};
+
+tutti_status tti_gate_make(struct tti_device *device, struct tti_gate *gate, tutti_error *error);
+/* All turns are open from now on. Its words are used again only if every turn was reached. */
+void tti_gate_free(struct tti_gate *gate);
+
+/* *turn counts from 1. After a failure the stream does not stop, and no turn is to be opened. One gate is used by one stream. */
+tutti_status tti_gate_put(struct tti_gate *gate, struct tti_stream *stream, uint64_t *turn, tutti_error *error);
+
+static inline bool tti_gate_reached(const struct tti_gate *gate, uint64_t turn)
+{
+    return tti_word_reached(gate->reached, gate->reached_base + turn);
+}
+
+void tti_gate_open(struct tti_gate *gate, uint64_t turn);
+
+#endif

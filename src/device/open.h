@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Devices inside the library: looking one up, what holds for all that belongs to it, and its failure.
+ */
+#ifndef TTI_DEVICE_OPEN_H
+#define TTI_DEVICE_OPEN_H
+
+#include "device/ops.h"
+
+/* For functions that fill in a tutti_error: who reports, and of what. `none` serves where the caller wants no error. Returns
+ * the one to use. */
+tutti_error *tti_error_begin(tutti_error *error, tutti_error *none, const char *operation);
+
+/* With a reference, which tti_object_give(&device->object) gives back; NULL: *error says why. */
+struct tti_device *tti_device_take(tutti_device *handle, tutti_error *error);
+
+/* OK if what was made in `generation` can be used: else ERR_STALE (shut down, re-opened) or ERR_DEVICE. `noun` names it. */
+tutti_status tti_device_usable(struct tti_device *device, uint64_t generation, const char *noun, tutti_error *error);
+
+static inline uint64_t tti_device_generation(const struct tti_device *device)
+{
+    return atomic_load_explicit(&device->generation, memory_order_acquire);
+}
+
+static inline bool tti_device_is_poisoned(const struct tti_device *device)
+{
+    return atomic_load_explicit(&device->poisoned, memory_order_acquire) != 0;
+}
+
+/* Notes that the device has failed for good. The first call decides what is told, and logs it. `what` says what was
+ * running, as far as is known. By any thread. */
+void tti_device_poison(struct tti_device *device, const char *library, int code, const char *code_name,
+                       const char *what);
+/* ERR_DEVICE with that. */
+tutti_status tti_device_poison_error(struct tti_device *device, tutti_error *error);
+
+/* All open devices of this process, while `each` returns true. With the lock of all devices: `each` takes references and
+ * does little else. */
+void tti_devices_each(bool (*each)(struct tti_device *device, void *context), void *context);
+/* Whether any is open: one load, for those who ask at every call. */
+bool tti_devices_any(void);
+
+void tti_devices_forked(void); /* in the child */
+
+#endif

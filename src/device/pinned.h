@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A pool of pinned memory for those who stage data: taking it costs little, since pages are told to the device once and
+ * kept. The memory stays the taker's when the device is shut down or opened again; it is only pinned no more then.
+ */
+#ifndef TTI_DEVICE_PINNED_H
+#define TTI_DEVICE_PINNED_H
+
+#include "base/list.h"
+#include "base/memory.h"
+#include "device/ops.h"
+
+struct tti_pinned {
+    char *base;
+    size_t bytes;              /* at least as many as were asked for */
+    struct tti_device *device; /* a reference while it is taken */
+    struct tti_mapping mapping;
+    struct tti_link link; /* of the device's; on no list: the device was shut down since */
+    bool taken;
+};
+
+/* By any thread. ERR_MEMORY is an ordinary error. */
+tutti_status tti_pinned_take(struct tti_device *device, size_t bytes, struct tti_pinned **pinned, tutti_error *error);
+/* When no work on a stream refers to it any more. NULL is ignored. */
+void tti_pinned_give(struct tti_pinned *pinned);
+void tti_pinned_clear(struct tti_device *device); /* when it is shut down */
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams and marks inside the library. This is what providers call; every function that puts work on a stream checks first
+ * that the stream is usable (ERR_STALE, ERR_DEVICE), and has put nothing there when it fails.
+ *
+ * A provider that lets the host carry out an operation at a stream's turn uses gate.h.
+ */
+#ifndef TTI_DEVICE_STREAM_H
+#define TTI_DEVICE_STREAM_H
+
+#include "device/ops.h"
+
+/* With a reference, which tti_object_give(&stream->object) gives back; NULL: *error says why. It may be stale. */
+struct tti_stream *tti_stream_take(tutti_stream *handle, tutti_error *error);
+
+/* OK if work can be put on it now. */
+tutti_status tti_stream_ready(struct tti_stream *stream, tutti_error *error);
+/* OK unless it is stale, given up or its device has failed. Enters no driver: for those who poll. */
+tutti_status tti_stream_state(const struct tti_stream *stream, tutti_error *error);
+
+tutti_status tti_stream_copy(struct tti_stream *stream, void *to, const void *from, size_t bytes, tutti_error *error);
+tutti_status tti_stream_fill(struct tti_stream *stream, void *to, size_t count, const void *element,
+                             size_t element_bytes, tutti_error *error);
+/* Until the word has reached the value (word.h); a word that a stream will raise must have been raised there before, by
+ * order of the calls. */
+tutti_status tti_stream_hold(struct tti_stream *stream, struct tti_word *word, uint64_t value, tutti_error *error);
+tutti_status tti_stream_raise(struct tti_stream *stream, struct tti_word *word, uint64_t value, tutti_error *error);
+tutti_status tti_stream_launch(struct tti_stream *stream, const struct tti_kernel *kernel,
+                               const struct tti_launch_shape *shape, const void *arguments, size_t bytes,
+                               tutti_error *error);
+/* The host waits until all that was put on it is done. */
+tutti_status tti_stream_sync(struct tti_stream *stream, int64_t deadline_ns, tutti_error *error);
+
+/* Marks without a handle; a reference each. */
+tutti_status tti_mark_make(struct tti_device *device, struct tti_mark **mark, tutti_error *error);
+tutti_status tti_stream_record(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);
+tutti_status tti_stream_after(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);
+
+/* A mark, with a reference, for all that is on the stream now. It is recorded when somebody needs it, or before the stream
+ * is told to wait for anything: so nobody who waits for it waits for more than he must. */
+tutti_status tti_stream_note(struct tti_stream *stream, struct tti_mark **mark, tutti_error *error);
+/* Records such a mark now, unless it was. May block as putting work does. */
+tutti_status tti_mark_settle(struct tti_mark *mark, tutti_error *error);
+/* Whether all it stands for is done. Does not wait; one that was not recorded has not passed before its stream has ended. */
+bool tti_mark_passed(struct tti_mark *mark);
+
+/* Ends all streams of a device: waits for their work until then, and gives up what has not ended, with ERR_TIMEOUT. */
+tutti_status tti_streams_end(struct tti_device *device, int64_t deadline_ns, tutti_error *error);
+
+/* Sleeps a little, longer each time; *nap_ns is 0 at first. For polling what has no bell. */
+void tti_poll_nap(int64_t *nap_ns);
+
+#endif
