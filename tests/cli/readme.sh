@@ -14,7 +14,7 @@ esac
 "$SRC/scripts/readme_examples.sh" "$SRC/README.md" "$dir"
 for source in "$dir"/example_*.c; do
     program=${source%.c}
-    "$CC" -std=c17 -Wall -Wextra -Wno-unused-parameter -Werror "${sanitizers[@]}" -I "$SRC/include" -o "$program" \
+    "$CC" -std=c17 -Wall -Wextra -Werror "${sanitizers[@]}" -I "$SRC/include" -o "$program" \
         "$source" "$BUILD/libtutti.a" -pthread -lsodium -ljansson -lm
     for ranks in 1 4; do
         echo "$(basename "$program") with TUTTI_RANKS=$ranks:"
