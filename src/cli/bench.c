@@ -88,9 +88,10 @@ static const struct cli_flag bench_flags[] = {
     {.row = {"floor", TUTTI_OPTION_BOOL, "1", 0, 1, "measure the floor: the same bytes moved by bare loops"},
      .offset = BENCH_OFFSET(floor)},
     {.row = {"json", TUTTI_OPTION_TEXT, "", 0, 0,
-             "write each measurement as a line of JSON; -: stdout, the table to stderr"},
+             "write each measurement as a line of JSON; - or no value: to stdout, the table to stderr"},
      .offset = BENCH_OFFSET(json),
-     .value = "FILE"},
+     .value = "[FILE]",
+     .bare = "-"},
     {.row = {"tune", TUTTI_OPTION_TEXT, "", 0, 0, "measure the switch-over sizes instead, and write them for --tuning"},
      .offset = BENCH_OFFSET(tune),
      .value = "FILE"},
@@ -148,6 +149,15 @@ int bench_op_refuse(const char *command, const char *word)
     const char *near = bench_op_nearest(word);
     if (near == NULL) return cli_refuse(command, "unknown operation '%s'; tutti bench --list names them", word);
     return cli_refuse(command, "unknown operation '%s'; did you mean '%s'?", word, near);
+}
+
+int bench_json_check(const char *command, const char *path)
+{
+    if (bench_op_find(path) == NULL && strcmp(path, "all") != 0) return CLI_GO_ON;
+    return cli_refuse(command,
+                      "--json %s: that is an operation, but stands in the place of a file; write it before --json "
+                      "(tutti %s %s --json), or ./%s for a file of that name",
+                      path, command, path, path);
 }
 
 static int choose_ops(struct bench_settings *settings, const char *word)
@@ -330,7 +340,8 @@ static int read_settings(struct bench_settings *settings, int argc, char **argv)
     int status = parse_words(settings, argc, words, &operation);
     free(words);
     if (status != CLI_GO_ON || settings->flags.list) return status;
-    status = check_tune(&settings->flags, operation);
+    status = operation == NULL ? bench_json_check("bench", settings->flags.json) : CLI_GO_ON;
+    if (status == CLI_GO_ON) status = check_tune(&settings->flags, operation);
     if (status == CLI_GO_ON) status = choose_ops(settings, operation);
     if (status == CLI_GO_ON) status = choose_types(settings);
     if (status == CLI_GO_ON) status = check_sizes(&settings->flags);

@@ -110,6 +110,8 @@ extern const size_t bench_op_count;
 const struct bench_op *bench_op_find(const char *word); /* also by the name of nccl-tests' program; NULL: none */
 const char *bench_op_nearest(const char *word);         /* NULL: none is near */
 int bench_op_refuse(const char *command, const char *word);
+/* For a command line without an operation: refuses `--json all_reduce`, which took the operation for its file. */
+int bench_json_check(const char *command, const char *path);
 
 /* `bytes` rounded to whole elements in whole blocks; one element each at least. */
 size_t bench_whole_bytes(const struct bench_op *op, tutti_type type, int ranks, size_t bytes);

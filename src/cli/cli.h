@@ -25,6 +25,7 @@ struct cli_flag {
     const char *short_name; /* "n" for -n, or NULL */
     const char *value;      /* what the help calls the value: "DIR"; NULL: by kind */
     const char *choices;    /* TEXT: "core|none", or NULL for any text */
+    const char *bare;       /* TEXT: its value where none follows, at the end or before another flag; NULL: one must */
     bool is_switch;         /* takes no value; sets an int64_t to 1 */
 };
 

@@ -11,13 +11,15 @@
 #include <string.h>
 
 struct doctor_values {
-    int64_t json;
+    const char *json;
 };
 
 static const struct cli_flag doctor_flags[] = {
-    {.row = {"json", TUTTI_OPTION_BOOL, "0", 0, 1, "print a JSON array of what was found instead"},
+    {.row = {"json", TUTTI_OPTION_TEXT, "", 0, 0,
+             "write a JSON array of what was found; - or no value: to stdout, in place of the lines"},
      .offset = offsetof(struct doctor_values, json),
-     .is_switch = true},
+     .value = "[FILE]",
+     .bare = "-"},
     {.row = {.name = NULL}},
 };
 
@@ -81,33 +83,50 @@ static void print_lines(const struct doctor *doctor)
     }
 }
 
-static void print_string(const char *text)
+static void print_string(FILE *stream, const char *text)
 {
-    putchar('"');
+    (void)fputc('"', stream);
     for (; *text != '\0'; text++) {
         unsigned char c = (unsigned char)*text;
         if (c == '"' || c == '\\')
-            printf("\\%c", c);
+            (void)fprintf(stream, "\\%c", c);
         else if (c < 0x20)
-            printf("\\u%04x", c);
+            (void)fprintf(stream, "\\u%04x", c);
         else
-            putchar(c);
+            (void)fputc(c, stream);
     }
-    putchar('"');
+    (void)fputc('"', stream);
 }
 
-static void print_json(const struct doctor *doctor)
+static void print_json(FILE *stream, const struct doctor *doctor)
 {
-    printf("[\n");
+    (void)fprintf(stream, "[\n");
     for (size_t i = 0; i < doctor->count; i++) {
         const struct entry *entry = &doctor->entries[i];
-        printf("  {\"state\": \"%s\", \"name\": \"%s\", \"text\": ", words[entry->finding], entry->name);
-        print_string(entry->text);
-        printf(", \"fix\": ");
-        print_string(entry->fix);
-        printf(i + 1 < doctor->count ? "},\n" : "}\n");
+        (void)fprintf(stream, "  {\"state\": \"%s\", \"name\": \"%s\", \"text\": ", words[entry->finding], entry->name);
+        print_string(stream, entry->text);
+        (void)fprintf(stream, ", \"fix\": ");
+        print_string(stream, entry->fix);
+        (void)fprintf(stream, i + 1 < doctor->count ? "},\n" : "}\n");
     }
-    printf("]\n");
+    (void)fprintf(stream, "]\n");
+}
+
+/* The lines go to stdout unless the JSON does. Returns CLI_OK, or the status of a file that cannot be written. */
+static int print(const struct doctor *doctor, const char *json)
+{
+    if (cli_is_stdout(json)) {
+        print_json(stdout, doctor);
+        return CLI_OK;
+    }
+    print_lines(doctor);
+    if (json[0] == '\0') return CLI_OK;
+    FILE *file = fopen(json, "we");
+    if (file == NULL) return cli_blame_path("doctor", "cannot write", json);
+    print_json(file, doctor);
+    bool bad = ferror(file) != 0;
+    bad |= fclose(file) != 0;
+    return bad ? cli_blame_path("doctor", "cannot write", json) : CLI_OK;
 }
 
 static void look(struct doctor *doctor)
@@ -130,17 +149,15 @@ int cli_doctor(int argc, char **argv)
     struct doctor_values values;
     struct doctor doctor = {0};
     int status = cli_parse("doctor", &cli_doctor_page, argc, argv, &values, NULL);
+    if (status == CLI_GO_ON) status = cli_check_output("doctor", values.json);
     if (status != CLI_GO_ON) return status;
     look(&doctor);
-    if (values.json != 0)
-        print_json(&doctor);
-    else
-        print_lines(&doctor);
+    status = print(&doctor, values.json);
     for (size_t i = 0; i < doctor.count; i++) {
         free(doctor.entries[i].text);
         free(doctor.entries[i].fix);
     }
     free(doctor.entries);
     if (doctor.out_of_memory) return cli_fail("doctor", "out of memory");
-    return doctor.bad ? CLI_FAILED : CLI_OK;
+    return doctor.bad ? CLI_FAILED : status;
 }

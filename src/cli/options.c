@@ -272,11 +272,18 @@ struct cursor {
     char **argv;
 };
 
-/* The value beside the flag (`joined`, from --name=value or -nvalue), or else the next word. */
-static const char *value_of(struct cursor *cursor, const char *joined)
+static bool looks_like_flag(const char *word)
+{
+    return word[0] == '-' && word[1] != '\0'; /* "-" alone is stdout */
+}
+
+/* The value beside the flag (`joined`, from --name=value or -nvalue), or else the next word. A flag that can do without
+ * a value has `bare` in place of a next word that is not there or is a flag. */
+static const char *value_of(struct cursor *cursor, const char *joined, const char *bare)
 {
     if (joined != NULL) return joined;
-    if (cursor->at + 1 >= cursor->argc) return NULL;
+    bool at_end = cursor->at + 1 >= cursor->argc;
+    if (at_end || (bare != NULL && looks_like_flag(cursor->argv[cursor->at + 1]))) return bare;
     return cursor->argv[++cursor->at];
 }
 
@@ -299,7 +306,7 @@ static int take_flag(const char *command, const struct cli_page *page, struct cu
         set_number(values, flag->offset, 1);
         return CLI_GO_ON;
     }
-    const char *text = value_of(cursor, joined);
+    const char *text = value_of(cursor, joined, flag == NULL ? NULL : flag->bare);
     if (text == NULL) return cli_refuse(command, "%s needs a value", shown);
     if (option != NULL) return take_library_option(command, option, shown, text);
     return take_value(command, flag, shown, text, values);
@@ -321,7 +328,7 @@ static int take_short_flag(const char *command, const struct cli_page *page, str
         set_number(values, flag->offset, 1);
         return CLI_GO_ON;
     }
-    const char *text = value_of(cursor, joined);
+    const char *text = value_of(cursor, joined, flag->bare);
     if (text == NULL) return cli_refuse(command, "%s needs a value", shown);
     return take_value(command, flag, shown, text, values);
 }
@@ -343,7 +350,7 @@ int cli_parse(const char *command, const struct cli_page *page, int argc, char *
     for (; status == CLI_GO_ON && cursor.at < argc; cursor.at++) {
         const char *word = argv[cursor.at];
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return print_help(command);
-        if (word[0] != '-' || word[1] == '\0') break;
+        if (!looks_like_flag(word)) break;
         if (strcmp(word, "--") == 0) {
             cursor.at++;
             break;

@@ -61,9 +61,10 @@ static const struct cli_flag sim_flags[] = {
      .offset = SIM_OFFSET(svg),
      .value = "FILE"},
     {.row = {"json", TUTTI_OPTION_TEXT, "", 0, 0,
-             "write each prediction as a line of JSON; -: to stdout, the table to stderr"},
+             "write each prediction as a line of JSON; - or no value: to stdout, the table to stderr"},
      .offset = SIM_OFFSET(json),
-     .value = "FILE"},
+     .value = "[FILE]",
+     .bare = "-"},
     {.row = {"limit", TUTTI_OPTION_MS, "60s", 1, 86400000, "processor time that simulating one algorithm may take"},
      .offset = SIM_OFFSET(limit_ms)},
     {.row = {"seed", TUTTI_OPTION_INT, "1", 0, INT64_MAX - 1, "orders what may happen in any order"},
@@ -136,7 +137,7 @@ static int read_case(const struct sim_values *flags, const char *word, struct si
     if (ranks < 2 && c->op->shape == FLOOR_PING_PONG) return cli_refuse("sim", "ping_pong needs two ranks");
     if (flags->svg[0] != '\0' && flags->sweep == 0) return cli_refuse("sim", "--svg draws a sweep: add --sweep");
     if (cli_is_stdout(flags->svg) && cli_is_stdout(flags->json))
-        return cli_refuse("sim", "--svg - and --json - both write to stdout; give one of them a file");
+        return cli_refuse("sim", "--svg - and --json both write to stdout; give one of them a file");
     return CLI_GO_ON;
 }
 
@@ -215,7 +216,9 @@ static int parse(int argc, char **argv, struct sim_values *flags, const char **w
         memmove(&argv[rest], &argv[rest + 1], (size_t)(argc - rest - 1) * sizeof *argv);
         argc--;
     }
-    return *word != NULL ? CLI_GO_ON : cli_refuse("sim", "which operation? For example: tutti sim all_reduce");
+    int status = *word == NULL ? bench_json_check("sim", flags->json) : CLI_GO_ON;
+    if (status != CLI_GO_ON || *word != NULL) return status;
+    return cli_refuse("sim", "which operation? For example: tutti sim all_reduce");
 }
 
 static int run(const struct sim_values *flags, const struct sim_case *c)

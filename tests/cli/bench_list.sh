@@ -30,6 +30,13 @@ for name in all_gather_perf alltoall_perf allreduce; do
     tool bench $name -b 8 -e 8 -n 1 -w 0 --ranks 2 --json -
     matches "$name: another name" "^{\"op\":\"all_(gather|to_all|reduce)\"," "$OUT"
 done
+for as in threads processes; do
+    tool bench broadcast --json -b 8 -e 8 -n 1 -w 0 --ranks 2 --as $as --json
+    matches "$as: --json without a value is stdout" '^{"op":"broadcast",' "$OUT"
+done
+refuses "an operation in the place of a file" "^tutti bench: --json all_reduce: that is an operation" -b 8 -e 8 --json all_reduce
+refuses "all of them there" "^tutti bench: --json all: that is an operation" --json all
+check 'and no such file was made' '' "$(ls all all_reduce - 2>/dev/null)"
 "$TUTTI" bench all_reduce -b 8 -e 8 -n 1 -w 0 --ranks 2 --as processes >&- 2>err.txt
 check 'a closed stdout, as processes' "1 tutti bench: cannot write the results to stdout: Bad file descriptor" "$? $(cat err.txt)"
 refuses "operation unlike any" "list names them" quux

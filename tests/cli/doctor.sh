@@ -82,6 +82,14 @@ if command -v python3 >/dev/null; then
         <<<"$OUT"
     check 'JSON can be read' 0 $?
 fi
+json=$(grep -v '"name": "\(memory\|trial\)"' <<<"$OUT") # what is free and how long joining took differ
+tool doctor --json -
+check 'JSON: - is the same' "$json" "$(grep -v '"name": "\(memory\|trial\)"' <<<"$OUT")"
+tool doctor --json found.json
+check 'JSON in a file: status' 0 $STATUS
+check 'JSON in a file' "$json" "$(grep -v '"name": "\(memory\|trial\)"' found.json)"
+check 'JSON in a file: the lines are printed' "$lines" "$(grep -c '^[a-z]' <<<"$OUT")"
+refused '^tutti doctor: cannot write no/such/file: No such' doctor --json no/such/file
 tool doctor now
 check 'a word too many' 2 $STATUS
 finish

@@ -20,6 +20,22 @@ matches "barrier between hosts: no rate" '^ \* hosts, rounds +[0-9.]+ us +-  eac
 matches "barrier between hosts: by messages" '^   dissemination +[0-9.]+ us +-  messages in a log' "$OUT"
 tool sim --json - barrier --hosts 2
 check "barrier between hosts: JSON" 0 "$(grep -vc '"op": "barrier", "bytes": 0, ' <<<"$OUT")"
+table=$ERR
+first=$(sed 's/"real_s.*//' <<<"$OUT")
+for words in 'barrier --hosts 2 --json' 'barrier --json --hosts 2' '--json --hosts 2 barrier' 'barrier --hosts 2 --json=-' \
+    '--hosts 2 --json -- barrier'; do
+    # shellcheck disable=SC2086 # words
+    tool sim $words
+    check "$words: the same on stdout" "$first" "$(sed 's/"real_s.*//' <<<"$OUT")"
+    check "$words: and on stderr" "$table" "$ERR"
+done
+tool sim barrier --hosts 2 --json lines
+check "json in a file" "$first" "$(sed 's/"real_s.*//' lines)"
+check "json in a file: the table stays on stdout" "$table" "$OUT"
+refused '^tutti sim: --json barrier: that is an operation, .*\(tutti sim barrier --json\), or ./barrier for a file' \
+    sim --json barrier --hosts 2
+refused '^tutti sim: --json: the value is empty' sim barrier --json=
+check "none of these are files" 'lines' "$(ls -- *barrier* lines - 2>/dev/null)"
 for op in gather_v scatter_v all_to_all_v; do
     tool sim "$op" --hosts 2 --bytes 64K
     matches "$op between hosts" '^ \* straight +[0-9.]+ us +[0-9.]+  one message from each' "$OUT"
