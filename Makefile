@@ -3,15 +3,20 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 export DESTDIR
 
-.PHONY: all demo test test-full bench install format clean help
+.PHONY: all demo tests test test-full bench install format clean help configure
 
-all: ## build the library and the tool into build/
+all: configure ## build the library, the tool, the examples and the benchmarks into build/
+	@cmake --build --preset release
+
+configure:
 	@scripts/deps.sh build
 	@cmake --preset release $(CMAKE_FLAGS) > /dev/null
-	@cmake --build --preset release
 
 demo: all ## build, then show every collective, train a small GPT on these sources, and a short benchmark
 	@scripts/demo.sh
+
+tests: configure ## build all that, and the test programs, without running them
+	@cmake --build --preset release --target all build_tests
 
 test: ## build and run every test that ends within minutes, sanitizers included
 	@scripts/deps.sh build test
@@ -26,7 +31,8 @@ bench: ## measure against the other libraries (installs them)
 	@$(MAKE) --no-print-directory all
 	@bench/peers/run.sh
 
-install: all ## install into PREFIX (/usr/local), below DESTDIR
+install: configure ## build what is installed, and install it into PREFIX (/usr/local), below DESTDIR
+	@cmake --build --preset release --target installed
 	@cmake --install build --prefix $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || ldconfig 2> /dev/null || true
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What `make install` puts where. Everything finds its prefix from where it lies, so the tree can be moved.
+# What `make install` puts where. Everything finds its prefix from where it lies, so the tree can be moved. The target
+# `installed` makes what is installed, and nothing else.
+add_custom_target(installed DEPENDS tutti_shared tutti_static ${tool} ${man_page})
 install(TARGETS tutti_shared tutti_static EXPORT TuttiTargets)
 install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 if(tool)

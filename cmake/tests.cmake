@@ -8,9 +8,18 @@
 #   waits       most of the time, for deadlines and for others: two such run in the place of one that computes; on
 #               two cores run two that compute and one that waits, or up to five that wait
 #   serial      runs alone: it measures time
+# `all` leaves these programs out, so that whoever builds or installs the library does not wait for them; the target
+# build_tests has them all.
 # A test that exits with 77 is skipped; it says why. Tests find TUTTI (the tool), BUILD, SRC and SANITIZE in their
 # environment.
 enable_testing()
+add_custom_target(build_tests)
+
+# A program of tests: it is made by build_tests and not by `all`.
+function(tutti_test_program name)
+    add_executable(${name} EXCLUDE_FROM_ALL ${ARGN})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
 
 function(tutti_test name source)
     add_test(NAME ${name} COMMAND ${ARGN})
@@ -53,15 +62,14 @@ set(helper_sources ${test_sources})
 list(FILTER test_sources INCLUDE REGEX "/test_[^/]*$")
 list(FILTER helper_sources EXCLUDE REGEX "/test_[^/]*$")
 if(helper_sources)
-    add_library(tutti_test_helpers OBJECT ${helper_sources})
+    add_library(tutti_test_helpers OBJECT EXCLUDE_FROM_ALL ${helper_sources})
     target_include_directories(tutti_test_helpers PRIVATE src tests)
     target_link_libraries(tutti_test_helpers PRIVATE tutti_flags tutti_static)
 endif()
 
 foreach(source IN LISTS test_sources)
     get_filename_component(name ${source} NAME_WE)
-    add_executable(${name} ${source})
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    tutti_test_program(${name} ${source})
     target_include_directories(${name} PRIVATE src tests ${CMAKE_SOURCE_DIR})
     target_link_libraries(${name} PRIVATE tutti_flags tutti_static m)
     if(sanitizers) # their checks take long to optimise; what computes for long lies in the library and in the helpers
@@ -74,8 +82,8 @@ foreach(source IN LISTS test_sources)
     string(REGEX REPLACE "^test_" "" test ${name})
     tutti_test(${test} ${source} ${name})
     get_test_property(${test} LABELS labels)
-    if(TUTTI_SANITIZE STREQUAL "tsan" AND NOT "tsan" IN_LIST labels)
-        set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON) # clang's warnings come with asan, which builds all
+    if(NOT TUTTI_SANITIZE STREQUAL "tsan" OR "tsan" IN_LIST labels) # clang's warnings come with asan, which builds all
+        add_dependencies(build_tests ${name})
     endif()
 endforeach()
 
@@ -98,7 +106,7 @@ if(TUTTI_SANITIZE STREQUAL "asan" AND CMAKE_C_COMPILER_ID MATCHES "Clang")
         world/meeting_member world/meeting_root world/rendezvous world/wire
         train/checkpoint train/safetensors train/file train/data_csv train/data_files)
     list(TRANSFORM fuzzed REPLACE "(.+)" "src/\\1.c")
-    add_library(tutti_fuzzed OBJECT ${fuzzed})
+    add_library(tutti_fuzzed OBJECT EXCLUDE_FROM_ALL ${fuzzed})
     target_include_directories(tutti_fuzzed PRIVATE include src)
     target_compile_options(tutti_fuzzed PRIVATE -fsanitize=fuzzer-no-link)
     target_link_libraries(tutti_fuzzed PRIVATE tutti_flags Threads::Threads Tutti::sodium Tutti::jansson)
@@ -107,8 +115,8 @@ if(TUTTI_SANITIZE STREQUAL "asan" AND CMAKE_C_COMPILER_ID MATCHES "Clang")
         get_filename_component(name ${source} NAME_WE)
         file(STRINGS ${source} runs LIMIT_INPUT 500 REGEX "^/\\* fuzz: runs=[0-9]+")
         string(REGEX REPLACE "^.*runs=([0-9]+).*$" "\\1" runs "${runs}")
-        add_executable(${name} ${source} $<TARGET_OBJECTS:tutti_fuzzed>)
-        set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+        tutti_test_program(${name} ${source} $<TARGET_OBJECTS:tutti_fuzzed>)
+        add_dependencies(build_tests ${name})
         target_include_directories(${name} PRIVATE include src)
         target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
         target_link_options(${name} PRIVATE -fsanitize=fuzzer)

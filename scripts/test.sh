@@ -24,7 +24,7 @@ step()
 
 build()
 {
-    cmake --preset "$1" > /dev/null && cmake --build --preset "$1" -- --quiet
+    cmake --preset "$1" > /dev/null && cmake --build --preset "$1" --target all build_tests -- --quiet
 }
 
 # Every source, but no program: warnings are all that is asked for.

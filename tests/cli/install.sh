@@ -15,6 +15,22 @@ quietly() # command…: its output only matters when it fails
     "$@" > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
 }
 
+sources_of() # target: the sources that are compiled for it, below this folder
+{
+    ninja -C "$BUILD" -t inputs "$1" | sed -n "s|^$SRC/\(.*\.c\)\$|\1|p"
+}
+
+# `make install` builds what is installed and `make` no tests either: they take several times as long as the rest.
+make -n -C "$SRC" install | grep -q 'cmake --build .*--target installed$' || { echo "make install builds more"; exit 1; }
+if sources_of installed | grep '^tests/\|^examples/\|^bench/bench_' || sources_of all | grep '^tests/'; then
+    echo "these are built, but not installed"
+    exit 1
+fi
+for source in src/cli/main.c src/base/status.c; do
+    sources_of installed | grep -qx "$source" || { echo "not built for installing: $source"; exit 1; }
+done
+sources_of build_tests | grep -qx tests/test_ddp.c || { echo "build_tests does not build the tests"; exit 1; }
+
 DESTDIR=$dir/stage quietly cmake --install "$BUILD" --prefix /opt/tutti
 mv "$dir/stage/opt/tutti" "$dir/moved"
 root=$dir/moved
