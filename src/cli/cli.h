@@ -39,6 +39,13 @@ struct cli_foreign {
     const char *theirs, *ours;
 };
 
+/* A file that a command reads and that people write by hand. */
+struct cli_file {
+    const char *title;        /* "config file" */
+    const char *about;        /* what a line is; wrapped when printed */
+    const char *const *lines; /* an example that works, up to NULL */
+};
+
 /* What a command says about itself. The arrays end with an entry whose first field is NULL. */
 struct cli_page {
     const char *usage; /* "tutti run [flags] PROGRAM [ARGUMENT]..." */
@@ -46,6 +53,7 @@ struct cli_page {
     const struct cli_example *examples;
     const struct cli_flag *flags;
     const struct cli_foreign *foreign; /* up to one without a name; NULL: none */
+    const struct cli_file *file;       /* NULL: none */
     bool operands;        /* whether words that are no flags may follow; flags end at the first of them or at -- */
     bool library_options; /* also takes the library's options as flags and passes them on as TUTTI_ environment */
 };

@@ -176,6 +176,14 @@ static void print_example(FILE *stream, const struct cli_example *example)
     print_wrapped(stream, example->says, 6, 6);
 }
 
+static void print_file(FILE *stream, const struct cli_file *file)
+{
+    (void)fprintf(stream, "\n%s:\n  ", file->title);
+    print_wrapped(stream, file->about, 2, 2);
+    (void)fprintf(stream, "\n");
+    for (const char *const *line = file->lines; *line != NULL; line++) (void)fprintf(stream, "      %s\n", *line);
+}
+
 void cli_help_command(const struct cli_command *command, FILE *stream)
 {
     const struct cli_page *page = command->page;
@@ -186,6 +194,7 @@ void cli_help_command(const struct cli_command *command, FILE *stream)
         print_example(stream, example);
     (void)fprintf(stream, "\nflags:\n");
     each_own_flag(page, stream, print_flag);
+    if (page->file != NULL) print_file(stream, page->file);
     if (!page->library_options) return;
     (void)fprintf(stream, "\nflags for the library, passed on in the environment (TUTTI_ and the name in capitals):\n");
     each_library_flag(page, stream, print_flag);
@@ -267,6 +276,15 @@ static void man_flag(FILE *stream, const struct cli_flag *flag)
     (void)fprintf(stream, "\n");
 }
 
+static void man_file(FILE *stream, const struct cli_file *file)
+{
+    man_line(stream, ".PP\nThe ", file->title);
+    man_line(stream, ".PP\n", file->about);
+    (void)fprintf(stream, ".PP\n.nf\n.RS\n");
+    for (const char *const *line = file->lines; *line != NULL; line++) man_line(stream, "", *line);
+    (void)fprintf(stream, ".RE\n.fi\n");
+}
+
 static void man_command(FILE *stream, const struct cli_command *command)
 {
     const struct cli_page *page = command->page;
@@ -275,6 +293,7 @@ static void man_command(FILE *stream, const struct cli_command *command)
     man_line(stream, ".PP\n.B ", page->usage);
     man_line(stream, ".PP\n", page->about);
     each_own_flag(page, stream, man_flag);
+    if (page->file != NULL) man_file(stream, page->file);
     if (page->library_options) (void)fprintf(stream, ".PP\nAnd the flags of the library, see OPTIONS.\n");
     (void)fprintf(stream, ".PP\nExamples:\n");
     for (const struct cli_example *example = page->examples; example->line != NULL; example++) {

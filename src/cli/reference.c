@@ -65,7 +65,8 @@ void cli_reference_options(FILE *stream)
     rows = tutti_tuning_rows(&count);
     (void)fprintf(stream,
                   "\n## Switch-over sizes\n\nMeasured and written by `tutti bench --tune FILE`, read with "
-                  "`TUTTI_TUNING=FILE`. Rank 0's hold for all.\n\n| name | %s",
+                  "`TUTTI_TUNING=FILE`: lines of `name value`, `#` starts a comment. Rank 0's hold for all.\n\n"
+                  "| name | %s",
                   head);
     print_rows(stream, rows, count, "");
 }

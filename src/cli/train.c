@@ -25,9 +25,8 @@ static const struct cli_flag train_flags[] = {
                  "ranks of this process, as threads; under tutti run, of each process"},
          .offset = offsetof(struct train_values, ranks),
          .short_name = "n"},
-    {.row =
-         {"config", TUTTI_OPTION_TEXT, "", 0, 0,
-          "lines of \"name value\", the names those of these flags; where both say something, the command line holds"},
+    {.row = {"config", TUTTI_OPTION_TEXT, "", 0, 0,
+             "settings, one on a line, as described below; where both say something, the command line holds"},
      .offset = offsetof(struct train_values, config),
      .value = "FILE"},
     {.row = {"metrics", TUTTI_OPTION_TEXT, "", 0, 0,
@@ -49,6 +48,7 @@ static const struct cli_example train_examples[] = {
     {"tutti train mlp --data points.csv --layers 2 --width 32 --batch 64", "classes from a table of numbers"},
     {"tutti train gpt --data markov:order=2,states=16 --metrics m.jsonl --plot loss.svg",
      "a made-up language whose entropy is known, which no loss can go below"},
+    {"tutti train --config small.conf --ranks 2", "settings from a file, as below; on two threads"},
     {NULL, NULL},
 };
 
@@ -60,6 +60,34 @@ static const struct cli_foreign train_foreign[] = {
     {"--epochs", "--steps"},
     {"--max-iters", "--steps"},
     {NULL, NULL},
+};
+
+static const char *const config_lines[] = {
+    "# small.conf: a small model of the files in src",
+    "model gpt",
+    "data src",
+    "layers = 2",
+    "heads = 2",
+    "width = 32",
+    "context = 16",
+    "batch 8",
+    "steps 30",
+    "lr 0.004            # --lr 0.01 on the command line would hold instead",
+    "end-lr 0.0004",
+    "val_every 10",
+    "nesterov off        # a switch",
+    NULL,
+};
+
+static const struct cli_file config_file = {
+    .title = "config file (--config)",
+    .about = "Each line has one of the flags above without its dashes, and its value behind spaces or =. In names - "
+             "and _ are the same. A value goes on to the end of the line, spaces included; it has no quotes. # begins "
+             "a comment. The model, gpt or mlp, is the setting model. Switches have 1 or 0 (yes, no, on, off); one "
+             "that the file turns on cannot be turned off on the command line. An unknown name, one that comes twice, "
+             "or a bad value is an error that says its line. Paths begin at the current folder. "
+             "The library's flags have no place here: they are TUTTI_ variables.",
+    .lines = config_lines,
 };
 
 const struct cli_page cli_train_page = {
@@ -78,6 +106,7 @@ const struct cli_page cli_train_page = {
     .examples = train_examples,
     .flags = train_flags,
     .foreign = train_foreign,
+    .file = &config_file,
     .operands = true,
     .library_options = true,
 };

@@ -8,22 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char space[] = " \t\r\n=";
+enum { SETTINGS = 128 }; /* at most so many flags has the page */
 
-static const char *config_path(int argc, char **argv)
+static const char blank[] = " \t\r\n", between[] = " \t\r\n="; /* = parts a name from its value */
+
+static const char *is_config(int argc, char **argv, int i)
+{
+    if (strncmp(argv[i], "--config=", 9) == 0) return argv[i] + 9;
+    return strcmp(argv[i], "--config") == 0 && i + 1 < argc ? argv[i + 1] : NULL;
+}
+
+/* *path stays NULL where no file is given. */
+static int config_path(int argc, char **argv, const char **path)
 {
     for (int i = 1; i < argc; i++) {
-        if (strncmp(argv[i], "--config=", 9) == 0) return argv[i] + 9;
-        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc) return argv[i + 1];
+        const char *found = is_config(argc, argv, i);
+        if (found != NULL && *path != NULL)
+            return cli_refuse("train", "one --config at a time: '%s' or '%s'", *path, found);
+        if (found != NULL) *path = found;
     }
-    return NULL;
+    return CLI_GO_ON;
 }
 
 static int refuse_name(const struct cli_page *page, const char *path, int line, const char *name)
 {
-    const char *names[128];
+    const char *names[SETTINGS];
     size_t count = 0;
-    for (const struct cli_flag *flag = page->flags; flag->row.name != NULL && count < 128; flag++)
+    for (const struct cli_flag *flag = page->flags; flag->row.name != NULL && count < SETTINGS; flag++)
         names[count++] = flag->row.name;
     const char *near = tutti_nearest(name, names, count);
     if (near == NULL)
@@ -49,7 +60,8 @@ static int check_value(const struct cli_flag *flag, const char *path, int line, 
 /* Where the next flags of the file go: words of argv, and their text. */
 struct sink {
     struct train_words *words;
-    size_t used; /* of the text */
+    size_t used;          /* of the text */
+    int set_at[SETTINGS]; /* the line that set each flag of the page; 0: none */
 };
 
 static void put_word(struct sink *sink, const char *name, const char *value)
@@ -64,16 +76,19 @@ static void put_word(struct sink *sink, const char *name, const char *value)
 static int take_line(const struct cli_page *page, const char *path, int number, char *line, struct sink *sink)
 {
     line[strcspn(line, "#")] = '\0';
-    char *name = line + strspn(line, space), *end = name + strcspn(name, space);
+    char *name = line + strspn(line, blank), *end = name + strcspn(name, between);
     if (*name == '\0') return CLI_GO_ON;
-    char *value = end + strspn(end, space);
+    char *value = end + strspn(end, between);
     *end = '\0';
-    for (char *last = value + strlen(value); last > value && strchr(space, last[-1]) != NULL;) *--last = '\0';
+    for (char *last = value + strlen(value); last > value && strchr(blank, last[-1]) != NULL;) *--last = '\0';
     for (char *c = name; *c != '\0'; c++) *c = *c == '-' ? '_' : *c;
     const struct cli_flag *flag = cli_find_flag(page, name);
     bool on = true;
     if (flag == NULL || strcmp(name, "config") == 0) return refuse_name(page, path, number, name);
     if (*value == '\0') return cli_refuse("train", "%s:%d: %s has no value", path, number, name);
+    int *set_at = &sink->set_at[flag - page->flags];
+    if (*set_at != 0) return cli_refuse("train", "%s:%d: %s is set already, in line %d", path, number, name, *set_at);
+    *set_at = number;
     int status = check_value(flag, path, number, value, &on);
     if (status == CLI_GO_ON && on) put_word(sink, name, flag->is_switch ? NULL : value);
     return status;
@@ -100,8 +115,9 @@ static int take_file(const struct cli_page *page, const char *path, FILE *file, 
 
 int train_read_config(const struct cli_page *page, int argc, char **argv, struct train_words *words)
 {
-    const char *path = config_path(argc, argv);
-    int status = CLI_GO_ON;
+    const char *path = NULL;
+    int status = config_path(argc, argv, &path);
+    if (status != CLI_GO_ON) return status;
     words->argv = malloc(((size_t)argc + 2) * sizeof *words->argv);
     words->text = malloc((size_t)1 << 20);
     if (words->argv == NULL || words->text == NULL) return cli_fail("train", "out of memory");

@@ -8,7 +8,7 @@ source "$(dirname "$0")/run.bash"
 SMALL=(--data text --layers 1 --heads 2 --width 16 --context 8 --batch 8 --steps 12 --val-every 5 --check-every 4)
 for _ in $(seq 40); do echo 'the quick brown fox jumps over the lazy dog 0123456789'; done >text
 
-hash_of() { sed -n 's/^weights \([0-9a-f]*\) after step 12$/\1/p' <<<"$OUT"; }
+hash_of() { sed -n "s/^weights \([0-9a-f]*\) after step ${1:-12}\$/\1/p" <<<"$OUT"; } # [STEP]
 
 tool train gpt "${SMALL[@]}" --save one --metrics m.jsonl --plot loss.svg
 if [ $STATUS != 0 ] && grep -q 'OpenBLAS' <<<"$ERR"; then
@@ -58,6 +58,25 @@ fast no
 END
 tool train --config config --steps 12 --ranks 2
 check 'config file, and flags before it' "$wanted" "$(hash_of)"
+
+# The example of --help and of docs/training.md
+"$TUTTI" train --help | sed -n '/small.conf: /,/^$/s/^      //p' >small.conf
+check 'the example in docs/training.md' "$(cat small.conf)" "$(sed -n '/^# small.conf/,/^```/p' "$SRC/docs/training.md" | sed '$d')"
+mkdir src
+cp text src/text
+tool train --config small.conf --ranks 2
+check 'the example of --help: status' '0 ' "$STATUS $ERR"
+matches 'the example of --help: it trains' '^step 30/30  loss' "$OUT"
+example=$(hash_of 30)
+matches 'the example of --help: it has weights' '^[0-9a-f]{16}$' "$example"
+tool train gpt --data src --layers 2 --heads 2 --width 32 --context 16 --batch 8 --steps 30 --lr 0.004 --end-lr 0.0004 \
+    --val-every 10
+check 'the example of --help: the same as flags' "$example" "$(hash_of 30)"
+tool train --config small.conf --lr 0.01
+matches 'the command line holds' '^[0-9a-f]{16}$' "$(hash_of 30 | grep -v "$example")"
+printf 'data=a=b =\nmodel mlp' >odd.conf
+tool train --config odd.conf
+matches 'a value has spaces and =' 'a=b =' "$ERR"
 
 tool train gpt "${SMALL[@]}" --fast --ranks 2
 check '--fast' 0 $STATUS
@@ -231,6 +250,8 @@ refused '^tutti train: --metrics - and --plot - both write to stdout' gpt "${SMA
 refused "there is no setting '.*'; lines are flags without --" --config <(echo '{"steps": 3}')
 refused "there is no setting 'layres'; did you mean 'layers'\?" --config <(echo layres 3)
 refused 'layers: "x" is not understood' --config <(echo layers x)
+refused ':3: fast is set already, in line 1' --config <(printf 'fast 1\n\nfast 0\n')
+refused "^tutti train: one --config at a time: 'small.conf' or 'odd.conf'" --config small.conf --config=odd.conf
 refused '--lr: "-1" is out of range' gpt --data text --lr -1
 status=1
 refused 'does not fit: .* with layers 1000, width up to [1-9][0-9]* fits; with width 1048576, layers 1 does not' \
