@@ -31,5 +31,6 @@ To try next:
     build/tutti train --help                                               other models, data and settings
     build/examples/ddp                                                     gradients written by hand, see examples/ddp.c
     build/examples/model                                                   a model of one's own, see examples/model.c
+    build/examples/layer                                                   a layer and a loss of one's own, see examples/layer.c
     docs/training.md
 END

@@ -92,10 +92,11 @@ typedef struct tutti_call {
 
 /* A kind of layer. Functions are pure arithmetic on what `call` names: they may run on any thread, on several at once
  * for different rows (backward_weights: different parts), and must give the same bits for the same rows, whatever else
- * is in the batch. Nothing may block or fail. */
+ * is in the batch. Nothing may block or fail. examples/layer.c has a layer and a loss of its own. */
 typedef struct tutti_layer_ops {
     const char *kind; /* "linear" */
-    /* Once, when the layer is added: sets outputs and saved, declares tensors (tutti_layer_tensor). */
+    /* Once, when the layer is added: sets outputs and saved, declares tensors (tutti_layer_tensor). Outputs of 0 make it
+     * a loss, which ends the model. */
     tutti_status (*setup)(tutti_model *model, tutti_layer *layer);
     void (*forward)(tutti_call *call);
     void (*backward_input)(tutti_call *call);   /* always before backward_weights of the same rows */
@@ -106,6 +107,11 @@ typedef struct tutti_layer_ops {
     bool adds;         /* forward and backward_input handle call->add */
     unsigned reads;    /* what a batch must have: TUTTI_READS_... */
 } tutti_layer_ops;
+
+/* For forward and backward: the values of the layer's n-th tensor, counted from 0 in the order in which setup declared
+ * them; a shared one is 0. NULL: the layer has none of that number. The gradient goes to call->gradients[n], in
+ * backward_weights, which adds to what is there where call->accumulate[n] says so. */
+TUTTI_API const float *tutti_layer_values(const tutti_call *call, int n);
 
 enum { TUTTI_READS_TOKENS = 1, TUTTI_READS_TARGETS = 2, TUTTI_READS_TARGET_VALUES = 4 };
 

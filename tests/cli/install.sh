@@ -97,5 +97,10 @@ for source in "$dir"/example_*.c; do
     run "$program.build/with_tutti"
     run "$program.build/with_tutti_static"
 done
+for source in "$root"/share/doc/tutti/examples/*.c; do
+    # shellcheck disable=SC2046 # pkg-config prints a list of words
+    "$CC" -std=c17 -Wall -Wextra -Werror -o "$dir/${source##*/}.out" "$source" $(pkg-config --cflags --libs tutti) -lm
+done
+[ -e "$dir/layer.c.out" ] || { echo "examples/layer.c is not installed"; exit 1; }
 readelf -d "${program}_shared" | grep -q 'NEEDED.*libtutti\.so\.0' || { echo "not linked to libtutti.so.0"; exit 1; }
 "$root/bin/tutti" --version
