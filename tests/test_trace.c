@@ -2,7 +2,8 @@
  * ctest: timeout=60 labels=asan,tsan
  *
  * Traces: the file is JSON, has every rank, operations with their names and sites, steps within them; over threads,
- * processes and tcp; started ops, comms of some ranks; what does not fit is dropped and counted; off by default.
+ * processes and tcp; started ops, comms of some ranks, with their names; what the library calls inside other calls is
+ * told from the caller's own; what does not fit is dropped and counted; off by default.
  */
 #include "fault.h"
 
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tutti/train.h>
 #include <unistd.h>
 
 enum { LARGE = 1 << 16, MANY = 100, STARTED = 3000 };
@@ -59,6 +61,11 @@ static int count(const json_t *events, int rank, const char *name, const char *g
     return found;
 }
 
+static bool is_operation(const json_t *event)
+{
+    return is(event, "cat", "operation") || is(event, "cat", "internal");
+}
+
 /* Each step lies in the operation with its number, and operations of a row come one after the other. */
 static void check_order(const json_t *events)
 {
@@ -71,7 +78,7 @@ static void check_order(const json_t *events)
         double begin = number_of(event, "ts"), length = number_of(event, "dur");
         if (!is(event, "ph", "X")) continue;
         CHECK_THAT(length >= 0, "%s lasts %f", text_of(event, "name"), length);
-        if (is(event, "cat", "operation") && number_of(event, "tid") == 0) {
+        if (is_operation(event) && number_of(event, "tid") == 0) {
             CHECK_THAT(begin >= last_end[rank] - SLACK, "%s begins %f before the last one has ended",
                        text_of(event, "name"), last_end[rank] - begin);
             last_end[rank] = begin + length;
@@ -80,7 +87,7 @@ static void check_order(const json_t *events)
         int around = 0;
         json_array_foreach(events, j, other)
         {
-            if (!is(other, "cat", "operation") || (int)number_of(other, "pid") != rank) continue;
+            if (!is_operation(other) || (int)number_of(other, "pid") != rank) continue;
             if (number_of(other, "tid") != number_of(event, "tid")) continue;
             if (!json_equal(argument(other, "sequence"), argument(event, "sequence"))) continue;
             around += number_of(other, "ts") <= begin + SLACK &&
@@ -135,7 +142,8 @@ static void check_file(int size)
         CHECK(count(events, rank, "barrier", "operation") == 1);
         CHECK(count(events, rank, "all_reduce", "operation") == 2);
         CHECK(count(events, rank, "broadcast", "operation") == 1);
-        CHECK(count(events, rank, "all_gather", "operation") >= 1); /* and those of the split */
+        CHECK(count(events, rank, "all_gather", "operation") == 1);
+        CHECK(count(events, rank, "comm_split: all_gather", "internal") >= 3);
         CHECK(count(events, rank, "scan", "operation") == 1);
     }
     CHECK(count(events, size, "barrier", "operation") == 0);
@@ -150,6 +158,117 @@ static void check_file(int size)
     CHECK_THAT(said != NULL && strstr(said, at) != NULL, "%s", said == NULL ? "nothing" : said);
     json_decref(events);
 }
+
+/* ---- Names ------------------------------------------------------------------------------------------------------- */
+
+static void make_named(tutti_comm *comm, struct fault_rank *self)
+{
+    static const char *const names[] = {"data", "te\"nsor"};
+    tutti_mesh *mesh;
+    tutti_comm *data, *both, *rows;
+    (void)self;
+    CHECK(tutti_mesh_create(comm, names, (int[]){2, 2}, 2, &mesh) == TUTTI_OK);
+    CHECK(tutti_mesh_comm(mesh, "data", &data) == TUTTI_OK && tutti_barrier(data) == TUTTI_OK);
+    CHECK(tutti_mesh_comm(mesh, "data,te\"nsor", &both) == TUTTI_OK && tutti_barrier(both) == TUTTI_OK);
+    CHECK(tutti_comm_split(tutti_named(comm, "rows"), tutti_rank(comm) / 2, 0, &rows) == TUTTI_OK);
+    CHECK(tutti_barrier(rows) == TUTTI_OK && tutti_comm_free(rows) == TUTTI_OK);
+    tutti_mesh_free(mesh);
+}
+
+/* How many of a rank's rows are called so; "%u" stands for the number of the comm, which differs between ranks. */
+static int count_rows(const json_t *events, int rank, const char *name, const char *rest)
+{
+    int found = 0;
+    size_t index;
+    json_t *event;
+    json_array_foreach(events, index, event)
+    {
+        const char *row = json_string_value(argument(event, "name"));
+        if (!is(event, "name", "thread_name") || (int)number_of(event, "pid") != rank) continue;
+        size_t length = strlen(name), tail = strlen(rest);
+        found += strncmp(row, name, length) == 0 && strlen(row) > length + tail &&
+                 strcmp(row + strlen(row) - tail, rest) == 0;
+    }
+    return found;
+}
+
+static void check_names(void)
+{
+    for (int processes = 0; processes < 2; processes++) {
+        struct fault_world world = {.size = 4, .processes = processes, .body = make_named, .settings = {setting}};
+        fault_title("names of comms, %s", processes ? "processes" : "threads");
+        CHECK(fault_run(&world));
+        json_t *events = load();
+        for (int rank = 0; rank < 4; rank++) {
+            CHECK(count_rows(events, rank, "mesh data (comm ", " of 2 ranks)") == 1);
+            CHECK(count_rows(events, rank, "mesh data,te\"nsor (comm ", " of 4 ranks)") == 1);
+            CHECK(count_rows(events, rank, "mesh (comm ", " of 4 ranks)") == 1);
+            CHECK(count_rows(events, rank, "rows (comm ", " of 2 ranks)") == 1);
+            CHECK(count(events, rank, "barrier", "operation") == 3);
+            CHECK(count(events, rank, "all_gather", "operation") == 0);
+            CHECK(count(events, rank, "mesh data 2 x te?nsor 2: all_gather", "internal") == 3);
+            CHECK(count(events, rank, "mesh comm along data: all_gather", "internal") == 3);
+            CHECK(count(events, rank, "comm_split: all_gather", "internal") == 3);
+        }
+        CHECK(find(events, "comm_split: all_gather", "comm_split: rows") != NULL);
+        CHECK(find(events, "mesh data 2 x te?nsor 2: all_gather", "mesh data 2 x te\"nsor 2") != NULL);
+        json_decref(events);
+    }
+}
+
+/* A user who gives the same name gets the same label, and no other group. Of many parameters that are sent out by the same
+ * line each is told by its name. */
+enum { PARAMETERS = 100 };
+
+static void reduce(tutti_comm *comm, struct fault_rank *self)
+{
+    float value = 1, gradient = 2, values[PARAMETERS] = {0}, gradients[PARAMETERS] = {0};
+    char names[PARAMETERS][16];
+    tutti_parameter parameter = {.name = NULL, .value = &value, .gradient = &gradient, .count = 1}, all[PARAMETERS];
+    tutti_ddp *ddp;
+    double total;
+    tutti_error error;
+    (void)self;
+    CHECK(tutti_ddp_create(comm, &parameter, 1, NULL, &ddp, &error) == TUTTI_OK);
+    CHECK(tutti_ddp_begin(ddp, true) == TUTTI_OK && tutti_ddp_ready(ddp, 0) == TUTTI_OK);
+    CHECK(tutti_ddp_end(ddp, 1, &total) == TUTTI_OK && total == 2);
+    CHECK(tutti_all_reduce(tutti_named(comm, "ddp: count"), &value, &value, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(tutti_barrier(comm) == TUTTI_OK && tutti_weights_compare(comm, 7, NULL) == TUTTI_OK);
+    tutti_ddp_free(ddp);
+    for (int i = 0; i < PARAMETERS; i++) {
+        snprintf(names[i], sizeof names[i], "h.%d.weight", i);
+        all[i] = (tutti_parameter){.name = names[i], .value = &values[i], .gradient = &gradients[i], .count = 1};
+    }
+    CHECK(tutti_ddp_create(comm, all, PARAMETERS, NULL, &ddp, &error) == TUTTI_OK);
+    tutti_ddp_free(ddp);
+}
+
+static void check_inside(void)
+{
+    struct fault_world world = {.size = 2, .body = reduce, .settings = {setting}};
+    fault_title("calls inside others");
+    CHECK(fault_run(&world));
+    json_t *events = load();
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK(count(events, rank, "ddp: broadcast", "internal") == 1 + PARAMETERS);
+        CHECK(count(events, rank, "ddp: all_reduce", "internal") == 2);
+        CHECK(count(events, rank, "weights_compare: all_gather", "internal") == 1);
+        CHECK(count(events, rank, "all_reduce", "operation") == 1);
+        CHECK(count(events, rank, "barrier", "operation") == 1);
+        CHECK(count(events, rank, "broadcast", "operation") == 0 &&
+              count(events, rank, "all_gather", "operation") == 0);
+    }
+    for (int i = 0; i < PARAMETERS; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "ddp: h.%d.weight", i);
+        CHECK_THAT(find(events, "ddp: broadcast", label) != NULL, "%s", label);
+    }
+    CHECK(find(events, "ddp: all_reduce", "ddp: gradients") != NULL);
+    CHECK(find(events, "all_reduce", "ddp: count") != NULL);
+    json_decref(events);
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
 static void talk(tutti_comm *comm, struct fault_rank *self)
 {
@@ -362,6 +481,8 @@ int main(void)
     snprintf(file, sizeof file, "%s/t.json", folder);
     snprintf(setting, sizeof setting, "TUTTI_TRACE=%s", file);
     check_worlds();
+    check_names();
+    check_inside();
     check_messages();
     check_dropped();
     check_death();

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "collective/api/inside.h"
 #include "train/list.h"
 #include <string.h>
 
@@ -78,8 +79,8 @@ static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
 {
     for (size_t i = 0; i < ddp->count; i++) {
         const tutti_parameter *p = &ddp->parameters[i];
-        tutti_status status = tutti_broadcast(tutti_named(ddp->comm, p->name), p->value, p->value, p->count, TUTTI_F32,
-                                              0);
+        tutti_status status = tutti_broadcast(tti_inside(ddp->comm, "ddp", p->name), p->value, p->value, p->count,
+                                              TUTTI_F32, 0);
         if (status != TUTTI_OK) {
             if (error != NULL) *error = *tutti_comm_error(ddp->comm);
             return status;
@@ -154,7 +155,7 @@ static tutti_status start_bucket(struct tutti_ddp *ddp, struct tti_bucket *bucke
         return tti_ddp_combine_end(ddp, &ddp->exchanges[(ddp->next + 1) % 2]);
     }
     copy_bucket(ddp, bucket, false);
-    return tutti_all_reduce_start(tutti_named(ddp->comm, "gradients"), values, values, bucket->to - bucket->from,
+    return tutti_all_reduce_start(tti_inside(ddp->comm, "ddp", "gradients"), values, values, bucket->to - bucket->from,
                                   TUTTI_F32, TUTTI_SUM, &bucket->op);
 }
 
@@ -284,7 +285,7 @@ tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
     TTI_TRY(status == TUTTI_OK ? waited : status);
     for (size_t b = 0; b < ddp->bucket_count; b++) copy_bucket(ddp, &ddp->buckets[b], true);
     if (total == NULL) return TUTTI_OK;
-    return tutti_all_reduce(tutti_named(ddp->comm, "count"), &count, total, 1, TUTTI_F64, TUTTI_SUM);
+    return tutti_all_reduce(tti_inside(ddp->comm, "ddp", "count"), &count, total, 1, TUTTI_F64, TUTTI_SUM);
 }
 
 const char *tutti_ddp_unused(const tutti_ddp *ddp, size_t index)

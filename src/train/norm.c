@@ -9,6 +9,7 @@
 #include "train/norm.h"
 
 #include "base/alloc.h"
+#include "collective/api/inside.h"
 #include "nn/pool.h"
 #include "train/list.h"
 #include "train/variants.h"
@@ -70,8 +71,8 @@ static tutti_status gather(tutti_comm *comm, size_t blocks, double *sums)
         counts[r] = span.hi - span.lo;
     }
     struct tti_span mine = tti_tree_share(blocks, rank, size);
-    tutti_status status = tutti_all_gather_v(tutti_named(comm, "gradient norm"), sums + mine.lo, sums, counts, NULL,
-                                             TUTTI_F64);
+    tutti_status status = tutti_all_gather_v(tti_inside(comm, "norm", "of the gradient"), sums + mine.lo, sums, counts,
+                                             NULL, TUTTI_F64);
     tti_free(counts);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "collective/api/inside.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
 #include <string.h>
@@ -18,9 +19,9 @@ tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error
 {
     int64_t size = tutti_size(comm), failed = status == TUTTI_OK ? size : tutti_rank(comm), first = size;
     error->rank = tutti_rank(comm);
-    tutti_status met = tutti_all_reduce(tutti_named(comm, "agree"), &failed, &first, 1, TUTTI_I64, TUTTI_MIN);
+    tutti_status met = tutti_all_reduce(tti_inside(comm, "trainer", "agree"), &failed, &first, 1, TUTTI_I64, TUTTI_MIN);
     if (met == TUTTI_OK && first < size)
-        met = tutti_broadcast(tutti_named(comm, "agree"), error, error, sizeof *error, TUTTI_U8, (int)first);
+        met = tutti_broadcast(tti_inside(comm, "trainer", "agree"), error, error, sizeof *error, TUTTI_U8, (int)first);
     if (met != TUTTI_OK) {
         if (status == TUTTI_OK) *error = *tutti_comm_error(comm);
         return met;

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "collective/api/inside.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
 #include <stdlib.h>
@@ -216,12 +217,13 @@ static tutti_status read_checkpoint(struct tutti_trainer *t, tutti_error *error)
 static tutti_status share(struct tutti_trainer *t)
 {
     float *state = NULL;
-    TTI_TRY(tutti_broadcast(tutti_named(t->comm, "resume"), &t->step, &t->step, 1, TUTTI_U64, 0));
-    TTI_TRY(tutti_broadcast(tutti_named(t->comm, "resume"), t->resumed_from, t->resumed_from, sizeof t->resumed_from,
-                            TUTTI_U8, 0));
-    TTI_TRY(tutti_broadcast(tutti_named(t->comm, "resume"), t->values, t->values, t->elements, TUTTI_F32, 0));
+    TTI_TRY(tutti_broadcast(tti_inside(t->comm, "checkpoint", "resume"), &t->step, &t->step, 1, TUTTI_U64, 0));
+    TTI_TRY(tutti_broadcast(tti_inside(t->comm, "checkpoint", "resume"), t->resumed_from, t->resumed_from,
+                            sizeof t->resumed_from, TUTTI_U8, 0));
+    TTI_TRY(
+        tutti_broadcast(tti_inside(t->comm, "checkpoint", "resume"), t->values, t->values, t->elements, TUTTI_F32, 0));
     for (int s = 0; tutti_optimizer_state(t->optimizer, s, &state) != NULL; s++)
-        TTI_TRY(tutti_broadcast(tutti_named(t->comm, "resume"), state, state, t->elements, TUTTI_F32, 0));
+        TTI_TRY(tutti_broadcast(tti_inside(t->comm, "checkpoint", "resume"), state, state, t->elements, TUTTI_F32, 0));
     tutti_optimizer_set_steps(t->optimizer, t->step);
     return TUTTI_OK;
 }

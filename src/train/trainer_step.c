@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/api/inside.h"
 #include "nn/pass.h"
 #include "train/norm.h"
 #include <math.h>
@@ -224,7 +225,7 @@ static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *
         *own++ = t->losses[c].count;
     }
     int64_t began = tti_now_ns();
-    TTI_TRY(comm_failed(t, tutti_all_gather_v(tutti_named(t->comm, "losses"), t->gathered + mine, t->gathered,
+    TTI_TRY(comm_failed(t, tutti_all_gather_v(tti_inside(t->comm, "trainer", "losses"), t->gathered + mine, t->gathered,
                                               t->counts, NULL, TUTTI_F64)));
     t->seconds += (double)(tti_now_ns() - began) * 1e-9;
     double sums[t->cells], counts[t->cells];
@@ -255,7 +256,8 @@ static tutti_status diverged(struct tutti_trainer *t, const tutti_train_step *st
         (void)snprintf(mine, sizeof mine, "on rank %d, %s %.64s of layer %.64s has %g at %zu", t->rank, fault.what,
                        fault.tensor, fault.layer, (double)fault.value, fault.index);
     if (all == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to say what diverged");
-    tutti_status status = comm_failed(t, tutti_all_gather(t->comm, mine, all, TEXT, TUTTI_U8));
+    tutti_status status = comm_failed(
+        t, tutti_all_gather(tti_inside(t->comm, "trainer", "what diverged"), mine, all, TEXT, TUTTI_U8));
     const char *first = "in a sum over ranks";
     for (int r = t->size; status == TUTTI_OK && r-- > 0;)
         if (all[r * TEXT] != '\0') first = all + r * TEXT;

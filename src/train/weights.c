@@ -3,6 +3,7 @@
  * Hashes of all weights, and whether all ranks have the same.
  */
 #include "base/alloc.h"
+#include "collective/api/inside.h"
 #include "train/file.h"
 
 #include <tutti/train.h>
@@ -20,7 +21,7 @@ tutti_status tutti_weights_compare(tutti_comm *comm, uint64_t hash, int *odd)
     int size = tutti_size(comm), first = -1;
     uint64_t *hashes = tti_calloc((size_t)size, sizeof *hashes);
     if (hashes == NULL) return TUTTI_ERR_MEMORY;
-    tutti_status status = tutti_all_gather(tutti_named(comm, "weights hash"), &hash, hashes, 1, TUTTI_U64);
+    tutti_status status = tutti_all_gather(tti_inside(comm, "weights_compare", "hash"), &hash, hashes, 1, TUTTI_U64);
     for (int r = size - 1; status == TUTTI_OK && r > 0; r--)
         if (hashes[r] != hashes[0]) first = r;
     tti_free(hashes);

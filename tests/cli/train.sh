@@ -78,6 +78,16 @@ printf 'data=a=b =\nmodel mlp' >odd.conf
 tool train --config odd.conf
 matches 'a value has spaces and =' 'a=b =' "$ERR"
 
+# In a trace only what the tool itself calls, outside the trainer, is the caller's own
+tool train gpt "${SMALL[@]}" --save traced --steps 6
+tool train gpt "${SMALL[@]}" --save traced --resume --ranks 3 --grains 8 --trace trace.json
+check 'trace: status' 0 $STATUS
+named() { sed -n 's/^{"name":"\([^"]*\)","ph":"X","pid":0,.*"cat":"'"$1"'".*/\1/p' trace.json | sort -u | tr '\n' ' '; }
+check "trace: the caller's own" 'all_reduce barrier broadcast ' "$(named operation)"
+internal='checkpoint: broadcast comm_by_host: all_gather ddp: all_gather_v ddp: all_to_all_v ddp: broadcast '
+check "trace: the library's" "${internal}norm: all_gather_v trainer: all_gather_v trainer: all_reduce weights_compare: all_gather " \
+    "$(named internal)"
+
 tool train gpt "${SMALL[@]}" --fast --ranks 2
 check '--fast' 0 $STATUS
 matches '--fast prints both times' '^a step takes [0-9.]+ ms with --fast; with layout-independent bits [0-9.]+ ms$' "$OUT"

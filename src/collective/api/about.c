@@ -5,6 +5,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
 #include "collective/api/api.h"
+#include "collective/api/inside.h"
 #include "collective/engine/engine.h"
 #include "collective/op/in_use.h"
 #include "collective/op/queue_message.h"
@@ -67,7 +68,18 @@ tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line)
 
 tutti_comm *tutti_named(tutti_comm *comm, const char *name)
 {
-    if (comm != NULL) snprintf(comm->caller.site.name, sizeof comm->caller.site.name, "%s", name == NULL ? "" : name);
+    if (comm == NULL) return NULL;
+    snprintf(comm->caller.site.name, sizeof comm->caller.site.name, "%s", name == NULL ? "" : name);
+    comm->caller.site.inside = false;
+    return comm;
+}
+
+tutti_comm *tti_inside(tutti_comm *comm, const char *who, const char *what)
+{
+    if (comm == NULL) return NULL;
+    const bool said = what != NULL && what[0] != '\0';
+    snprintf(comm->caller.site.name, sizeof comm->caller.site.name, "%s%s%s", who, said ? ": " : "", said ? what : "");
+    comm->caller.site.inside = true;
     return comm;
 }
 

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/api/api.h"
+#include "collective/comm/trace.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -127,6 +128,7 @@ tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const
         return status;
     }
     set_dimensions(made, names, sizes, dimensions);
+    tti_trace_name(made->comm, "mesh");
     made->from = comm;
     made->next = comm->caller.meshes;
     comm->caller.meshes = made;
@@ -172,6 +174,20 @@ static int colour_of(const tutti_mesh *mesh, unsigned along)
     for (int i = 0; i < mesh->dimensions; i++)
         if ((along >> i & 1) == 0) colour = colour * mesh->sizes[i] + mesh->coordinates[i];
     return colour;
+}
+
+/* "mesh data,tensor", as much as there is room for. */
+static void name_comm(const tutti_mesh *mesh, unsigned along, tutti_comm *comm)
+{
+    char name[TTI_TRACE_NAME] = "mesh";
+    const char *separator = " ";
+    for (int i = 0; i < mesh->dimensions; i++) {
+        size_t used = strlen(name);
+        if ((along >> i & 1) == 0) continue;
+        snprintf(name + used, sizeof name - used, "%s%s", separator, mesh->names[i]);
+        separator = ",";
+    }
+    tti_trace_name(comm, name);
 }
 
 /* All ranks must ask for the same dimensions. */
@@ -223,6 +239,7 @@ tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **c
         tti_free(kept);
         return tell(mesh, status);
     }
+    name_comm(mesh, along, *comm);
     (*comm)->traits.of_mesh = true;
     *kept = (struct kept){.along = along, .comm = *comm, .next = mesh->comms};
     mesh->comms = kept;

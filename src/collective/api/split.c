@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/api/api.h"
+#include "collective/api/inside.h"
+#include "collective/comm/trace.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
@@ -40,7 +42,8 @@ struct split {
     tutti_comm *parent;
     enum tti_kind kind;
     char said[SAID];      /* the call, in words */
-    char name[32];        /* of the exchanges */
+    char given[32];       /* the name that the caller has given it; "": none */
+    char name[64];        /* of the exchanges */
     int32_t line;         /* of the call */
     int64_t until_ns;     /* its deadline; 0: the comm's */
     struct wish *wishes;  /* of all ranks of the parent */
@@ -63,7 +66,7 @@ struct split {
 /* For the next exchange: what was said about the call holds for each of them. */
 static tutti_comm *parent_of(const struct split *split)
 {
-    tutti_comm *parent = tutti_named(split->parent, split->name);
+    tutti_comm *parent = tti_inside(split->parent, split->name, split->given);
     parent->caller.site.line = split->line;
     if (split->until_ns != 0) tutti_within(parent, (split->until_ns - tti_now_ns() + MS - 1) / MS);
     return parent;
@@ -400,8 +403,9 @@ static void describe(struct split *split, const struct tti_split_call *call)
     tti_site_describe(&parent->caller.site, site, sizeof site);
     size_t used = (size_t)snprintf(split->said, sizeof split->said, "%s%s%s", tti_kind_name(call->kind),
                                    call->said[0] == '\0' ? "" : " ", call->said);
-    bool named = parent->caller.site.name[0] != '\0';
-    snprintf(split->name, sizeof split->name, "%.31s", named ? parent->caller.site.name : split->said);
+    snprintf(split->given, sizeof split->given, "%s", parent->caller.site.name);
+    snprintf(split->name, sizeof split->name, "%.63s",
+             split->given[0] != '\0' ? tti_kind_name(call->kind) : split->said);
     if (used < sizeof split->said) snprintf(split->said + used, sizeof split->said - used, "%s", site);
     split->line = parent->caller.site.line;
     if (parent->caller.deadline_ms != 0) split->until_ns = tti_now_ns() + parent->caller.deadline_ms * MS;
@@ -428,6 +432,7 @@ tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, 
         status = make(&split, wish, made);
     else
         cannot_begin(&split);
+    if (status == TUTTI_OK && *made != NULL) tti_trace_name(*made, split.given);
     if (comm->lanes != NULL) tti_net_made(comm->lanes->net, &split.making);
     tti_free(split.wishes);
     tti_free(split.offers);

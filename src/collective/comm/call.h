@@ -27,7 +27,9 @@ struct tti_place {
 /* Who calls from where; the file's tail and the name are copied, since a peer cannot follow our pointers. */
 struct tti_site {
     int32_t line;
-    char file[44];
+    char file[43];
+    bool
+        inside; /* the library makes the call inside another one, a split or a step of ddp; means nothing without a name */
     char name[32];
 };
 

@@ -13,7 +13,8 @@
 
 enum {
     TIMED_BYTES = 4096, /* what moves less takes hardly longer than reading the clock */
-    PROBES = 8          /* places of a site in its table */
+    PROBES = 8,         /* places of a site in its table */
+    MORE_PROBES = 16    /* by its name, when these are taken */
 };
 
 /* ---- Ticks ----------------------------------------------------------------------------------------------------- */
@@ -124,6 +125,11 @@ bool tti_trace_create(tutti_comm *comm)
     return true;
 }
 
+void tti_trace_name(tutti_comm *comm, const char *name)
+{
+    if (comm->trace != NULL) snprintf(comm->trace->name, sizeof comm->trace->name, "%s", name);
+}
+
 void tti_trace_finish(tutti_comm *comm)
 {
     tutti_error error = {0};
@@ -144,18 +150,39 @@ static struct tti_trace_event *next_event(struct tti_trace_row *row)
     return event;
 }
 
-/* The number of a site, 0 when it is not known or the table is full about there. */
+static bool is_inside(const struct tti_site *site)
+{
+    return site->inside && site->name[0] != '\0';
+}
+
+static bool is_same(const struct tti_site *a, const struct tti_site *b)
+{
+    return a->line == b->line && strcmp(a->file, b->file) == 0 && strcmp(a->name, b->name) == 0 &&
+           is_inside(a) == is_inside(b);
+}
+
+/* The number of a site that is kept at one of some places from `start` on, or is from now on; 0: they are taken. */
+static uint16_t probe(struct tti_trace_row *row, const struct tti_site *site, uint32_t start, uint32_t places)
+{
+    for (uint32_t i = 0; i < places; i++) {
+        uint32_t place = (start + i) % (TTI_TRACE_SITES - 1) + 1;
+        struct tti_site *kept = &row->sites[place];
+        if (kept->line == 0 && kept->name[0] == '\0') *kept = *site;
+        if (is_same(kept, site)) return (uint16_t)place;
+    }
+    return 0;
+}
+
+/* The number of a site, 0 when it is not known or the table is full about there. One line may give many names, as ddp
+ * does when it sends out all parameters: those that its places have no room for go to where their names lead. */
 static uint16_t number_of(struct tti_trace_row *row, const struct tti_site *site)
 {
     if (site->line == 0 && site->name[0] == '\0') return 0;
-    for (uint32_t i = 0; i < PROBES; i++) {
-        uint32_t place = ((uint32_t)site->line + i) % (TTI_TRACE_SITES - 1) + 1;
-        struct tti_site *kept = &row->sites[place];
-        if (kept->line == 0 && kept->name[0] == '\0') *kept = *site;
-        if (kept->line == site->line && strcmp(kept->file, site->file) == 0 && strcmp(kept->name, site->name) == 0)
-            return (uint16_t)place;
-    }
-    return 0;
+    uint16_t number = probe(row, site, (uint32_t)site->line, PROBES);
+    uint64_t hash = 0;
+    if (number != 0) return number;
+    for (const char *c = site->name; *c != '\0'; c++) hash = tti_mix(hash, (unsigned char)*c);
+    return probe(row, site, (uint32_t)hash, MORE_PROBES);
 }
 
 static bool is_wait(const struct tti_step *step)
@@ -205,7 +232,7 @@ static struct tti_trace_event *note_op(struct tti_op *op)
                                       .count = call->count,
                                       .sequence = (uint32_t)op->comm->sequence,
                                       .peer = call->root,
-                                      .what = TTI_TRACE_OP,
+                                      .what = is_inside(&call->site) ? TTI_TRACE_INSIDE : TTI_TRACE_OP,
                                       .kind = call->kind,
                                       .type = call->type,
                                       .reduction = call->reduction,

@@ -19,12 +19,13 @@
 
 enum tti_trace_what {
     TTI_TRACE_OP,
+    TTI_TRACE_INSIDE, /* an operation that the library makes inside another call */
     TTI_TRACE_STEP,
     TTI_TRACE_MEETING,
     TTI_TRACE_MESSAGE,
     TTI_TRACE_MAIL /* messages that were started: they go beside each other */
 };
-enum { TTI_TRACE_SITES = 256, TTI_TRACE_PATH = 256, TTI_TRACE_POLLS = 32 };
+enum { TTI_TRACE_SITES = 256, TTI_TRACE_PATH = 256, TTI_TRACE_NAME = 64, TTI_TRACE_POLLS = 32 };
 
 struct tti_trace_event {
     uint64_t begin, end; /* ticks */
@@ -60,7 +61,8 @@ struct tti_trace_moment {
 
 struct tti_trace {
     char path[TTI_TRACE_PATH];
-    uint32_t number; /* of the comm, in this process */
+    char name[TTI_TRACE_NAME]; /* of the comm; "": it has none */
+    uint32_t number;           /* of the comm, in this process */
     bool counts_cycles;
     struct tti_trace_moment start;
     struct tti_trace_row operations, messages;
@@ -70,6 +72,8 @@ struct tti_trace {
 tutti_status tti_trace_prepare(const char *path, char absolute[TTI_TRACE_PATH], tutti_error *error);
 /* Of a comm whose options ask for it; false when there is no memory for that. */
 bool tti_trace_create(tutti_comm *comm);
+/* What the comm is called in the file; nothing is done where it is not traced. */
+void tti_trace_name(tutti_comm *comm, const char *name);
 /* Writes what was kept to the file, behind what other ranks and comms have written, and frees it. */
 void tti_trace_finish(tutti_comm *comm);
 

@@ -168,6 +168,21 @@ static const char *name_of(const struct tti_trace_event *event)
     return event->what == TTI_TRACE_MEETING ? "meeting" : tti_kind_name((enum tti_kind)event->kind);
 }
 
+static bool is_operation(const struct tti_trace_event *event)
+{
+    return event->what == TTI_TRACE_OP || event->what == TTI_TRACE_INSIDE;
+}
+
+/* "ddp: all_reduce" of a call that ddp makes for itself, and names "ddp: gradients". Dimensions of a mesh are the
+ * caller's words: what would need quoting becomes a ?, and is whole in the label. */
+static void inside_name(const struct tti_site *site, const char *call, char *text, size_t bytes)
+{
+    const char *owner = site->name[0] != '\0' ? site->name : "library"; /* there was no room for the site */
+    snprintf(text, bytes, "%.*s: %s", (int)strcspn(owner, ":"), owner, call);
+    for (char *c = text; *c != '\0'; c++)
+        if (*c < ' ' || *c > '~' || *c == '"' || *c == '\\') *c = '?';
+}
+
 static void put_site(FILE *out, const struct tti_site *site)
 {
     char at[80];
@@ -183,10 +198,10 @@ static void put_site(FILE *out, const struct tti_site *site)
 
 static void put_call(FILE *out, const struct tti_trace_event *event, const struct tti_site *site)
 {
-    if (event->type < TUTTI_TYPE_COUNT && event->what == TTI_TRACE_OP)
+    if (event->type < TUTTI_TYPE_COUNT && is_operation(event))
         fprintf(out, ",\"count\":%llu,\"type\":\"%s\"", (unsigned long long)event->count,
                 tutti_type_name((tutti_type)event->type));
-    if (event->reduction < TUTTI_REDUCTION_COUNT && event->what == TTI_TRACE_OP)
+    if (event->reduction < TUTTI_REDUCTION_COUNT && is_operation(event))
         fprintf(out, ",\"reduction\":\"%s\"", tutti_reduction_name((tutti_reduction)event->reduction));
     if (event->status < 0) fprintf(out, ",\"status\":\"%s\"", tutti_status_name((tutti_status)event->status));
     put_site(out, site);
@@ -196,8 +211,8 @@ static void put_arguments(FILE *out, const struct tti_trace_event *event, const 
 {
     bool step = event->what == TTI_TRACE_STEP || event->what == TTI_TRACE_MEETING;
     fprintf(out, ",\"args\":{\"bytes\":%llu", (unsigned long long)event->bytes);
-    if (step || event->what == TTI_TRACE_OP) fprintf(out, ",\"sequence\":%u", event->sequence);
-    if (event->peer >= 0) fprintf(out, ",\"%s\":%d", event->what == TTI_TRACE_OP ? "root" : "peer", event->peer);
+    if (step || is_operation(event)) fprintf(out, ",\"sequence\":%u", event->sequence);
+    if (event->peer >= 0) fprintf(out, ",\"%s\":%d", is_operation(event) ? "root" : "peer", event->peer);
     if (!step) put_call(out, event, &sites[event->site]);
     fputs("}}", out);
 }
@@ -217,15 +232,36 @@ static void put_mail(struct writer *writer, const struct tti_trace_event *event,
 
 static void put_event(struct writer *writer, const struct tti_trace_event *event, const struct tti_site *sites)
 {
-    static const char *const groups[] = {"operation", "step", "step", "message"};
+    static const char *const groups[] = {"operation", "internal", "step", "step", "message"};
     double begin = time_of(writer, event->begin), end = time_of(writer, event->end);
     if (event->what == TTI_TRACE_MAIL) {
         put_mail(writer, event, sites);
         return;
     }
-    put_begin(writer, name_of(event), "X");
+    const bool inside = event->what == TTI_TRACE_INSIDE;
+    char name[64];
+    if (inside) inside_name(&sites[event->site], name_of(event), name, sizeof name);
+    put_begin(writer, inside ? name : name_of(event), "X");
     fprintf(writer->out, ",\"cat\":\"%s\",\"ts\":%.3f,\"dur\":%.3f", groups[event->what], begin, end - begin);
     put_arguments(writer->out, event, sites);
+}
+
+/* "world", "comm 3 of 2 ranks", "mesh data (comm 3 of 2 ranks)"; `what` follows. */
+static void put_row_name(struct writer *writer, const char *what)
+{
+    char number[64], name[TTI_TRACE_NAME + 96];
+    const bool named = writer->trace->name[0] != '\0';
+    snprintf(number, sizeof number, "comm %u of %d ranks", writer->trace->number, writer->comm->size);
+    if (writer->comm->traits.is_world)
+        snprintf(name, sizeof name, "world%s", what);
+    else if (named)
+        snprintf(name, sizeof name, "%s (%s)%s", writer->trace->name, number, what);
+    else
+        snprintf(name, sizeof name, "%s%s", number, what);
+    put_begin(writer, "thread_name", "M");
+    fputs(",\"args\":{\"name\":", writer->out);
+    put_text(writer->out, name);
+    fputs("}}", writer->out);
 }
 
 static void put_row(struct writer *writer, const struct tti_trace_row *row, const char *what)
@@ -233,12 +269,7 @@ static void put_row(struct writer *writer, const struct tti_trace_row *row, cons
     uint64_t kept = row->written < row->room ? row->written : row->room, dropped = row->written - kept;
     size_t first = dropped == 0 ? 0 : row->next;
     if (kept == 0) return;
-    put_begin(writer, "thread_name", "M");
-    if (writer->comm->traits.is_world)
-        fprintf(writer->out, ",\"args\":{\"name\":\"world%s\"}}", what);
-    else
-        fprintf(writer->out, ",\"args\":{\"name\":\"comm %u of %d ranks%s\"}}", writer->trace->number,
-                writer->comm->size, what);
+    put_row_name(writer, what);
     if (dropped > 0) {
         put_begin(writer, "events dropped", "i");
         fprintf(writer->out, ",\"s\":\"t\",\"ts\":%.3f,\"args\":{\"dropped\":%llu,\"kept\":%llu}}",
