@@ -339,6 +339,18 @@ TUTTI_API tutti_status tutti_blas_load(char *reason, size_t reason_bytes);
 /* "OpenBLAS 0.3.21 ... Cooperlake" and "avx512": what bits depend on. Valid after tutti_blas_load. */
 TUTTI_API const char *tutti_blas_name(void);
 TUTTI_API const char *tutti_nn_kernels_name(void);
+/* Which of its kernels the matrix library multiplies with. It chooses them by the CPU's model; where it does not know that
+ * and takes old ones, they are chosen by the CPU's features, unless OPENBLAS_CORETYPE is set. Valid after
+ * tutti_blas_load, for as long as the process runs. */
+typedef struct tutti_blas_about {
+    size_t struct_size;
+    const char *kernels; /* "SkylakeX" */
+    const char *why;     /* these: "OpenBLAS's own choice for this CPU" */
+    const char *fix;     /* what to do where they are old; "": nothing */
+    bool old;            /* made for CPUs with fewer features than this one has: several times slower than could be */
+    bool asked;          /* by OPENBLAS_CORETYPE */
+} tutti_blas_about;
+TUTTI_API void tutti_blas_describe(tutti_blas_about *about);
 /* The rate of square matrix products on so many threads, in GFLOP/s; takes about `seconds`. */
 TUTTI_API double tutti_blas_rate(int threads, double seconds);
 

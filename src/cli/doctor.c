@@ -34,7 +34,8 @@ const struct cli_page cli_doctor_page = {
     .about =
         "Says what is found on this machine and in this environment, one line each: cores and memory, limits, what the "
         "system allows, network interfaces, which launcher has started this process and by which variables, which "
-        "others are there but come later in the order, the job's key, and libraries; and, where something is wrong, "
+        "others are there but come later in the order, the job's key, libraries, and the kernels that multiply "
+        "matrices; and, where something is wrong, "
         "how to mend it. Two processes then try to join.\n\n"
         "Lines begin with ok; note, for what is good to know; warn, for what works, but not as well as it could; or "
         "bad, for what prevents joining. The exit status is 1 if anything is bad, else 0.",

@@ -11,9 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <tutti/train.h>
 #include <unistd.h>
 
-enum { TEXT_BYTES = 256, MPI_TEXT_MOST = 8192, SECONDS_MOST = 10 };
+enum { TEXT_BYTES = 768, MPI_TEXT_MOST = 8192, SECONDS_MOST = 10 };
 
 typedef void version_teller(void *function, char *text);
 
@@ -77,27 +78,48 @@ static const struct library {
     {"NCCL", "libnccl.so.2", "ncclGetVersion", tell_nccl, NULL, "collectives between GPUs", true},
 };
 
-/* In the child: what it is, to the pipe. Nothing: it is not there. */
-static void load(const struct library *library, int out)
+/* In the child: what it is. False: it is not there. */
+static bool load(const struct library *library, char *text)
 {
-    char text[TEXT_BYTES] = "there, of unknown version";
-    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (null >= 0) (void)dup2(null, STDERR_FILENO); /* some complain where there is no device */
-    (void)alarm(SECONDS_MOST);
     void *handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL) _exit(1);
+    if (handle == NULL) return false;
     void *function = dlsym(handle, library->function);
+    (void)snprintf(text, TEXT_BYTES, "there, of unknown version");
     if (function != NULL) library->tell(function, text);
-    (void)!write(out, text, strlen(text));
-    _exit(0);
+    return true;
 }
 
-static bool ask(const struct library *library, char text[TEXT_BYTES])
+/* In the child: which kernels the library's own loading of OpenBLAS comes to, as "state|sentence|what to do". */
+static bool load_blas(const struct library *unused, char *text)
+{
+    char reason[TEXT_BYTES];
+    tutti_blas_about about;
+    (void)unused;
+    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK) return false;
+    tutti_blas_describe(&about);
+    (void)snprintf(text, TEXT_BYTES, "%d|%s, %s|%s",
+                   !about.old    ? FOUND_GOOD
+                   : about.asked ? FOUND_NOTE
+                                 : FOUND_WARNING,
+                   about.kernels, about.why, about.fix);
+    return true;
+}
+
+typedef bool loader(const struct library *library, char *text);
+
+/* What a process of its own says; false: it says nothing. */
+static bool ask(loader *load_it, const struct library *library, char text[TEXT_BYTES])
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return false;
     pid_t child = fork();
-    if (child == 0) load(library, ends[1]);
+    if (child == 0) {
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        if (null >= 0) (void)dup2(null, STDERR_FILENO); /* some complain where there is no device */
+        (void)alarm(SECONDS_MOST);
+        if (load_it(library, text)) (void)!write(ends[1], text, strlen(text));
+        _exit(0);
+    }
     (void)close(ends[1]);
     ssize_t length = child < 0 ? 0 : read(ends[0], text, TEXT_BYTES - 1); /* the child's alarm bounds it */
     (void)close(ends[0]);
@@ -111,7 +133,7 @@ static void tell_of(struct doctor *doctor, const struct library *library)
 {
     char text[TEXT_BYTES];
     const char *package = library->package;
-    bool here = ask(library, text);
+    bool here = ask(load, library, text);
     if (here && !library->later)
         doctor_add(doctor, FOUND_GOOD, "library", NULL, "%s: %s (%s)", library->name, text, library->use);
     else if (here)
@@ -125,8 +147,20 @@ static void tell_of(struct doctor *doctor, const struct library *library)
                    package == NULL ? "" : ", Debian: ", package == NULL ? "" : package, library->use);
 }
 
+/* A library that is not here has had its line. */
+static void tell_of_kernels(struct doctor *doctor)
+{
+    char text[TEXT_BYTES], *rest = text;
+    if (!ask(load_blas, NULL, text)) return;
+    const char *state = strsep(&rest, "|"), *sentence = strsep(&rest, "|"), *fix = rest;
+    if (sentence == NULL || fix == NULL) return;
+    doctor_add(doctor, (enum finding)atoi(state), "kernels", fix, "matrix products by those of OpenBLAS for %s",
+               sentence);
+}
+
 void doctor_libraries(struct doctor *doctor)
 {
     (void)fflush(stdout);
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) tell_of(doctor, &libraries[i]);
+    tell_of_kernels(doctor);
 }

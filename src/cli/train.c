@@ -290,19 +290,26 @@ static int threads_with_cores(tutti_comm *world)
     return (int)(left < threads ? left : threads);
 }
 
-/* All cores multiply matrices at once, as in training: what they do together is what the machine can. 0: unknown. */
-static double measure_machine(tutti_comm *world)
+/* All cores multiply matrices at once, as in training: what they do together is what the machine can, unless the kernels
+ * that do it are old. */
+static struct train_machine measure_machine(tutti_comm *world)
 {
     char reason[256];
-    double rate = 0, all = 0;
+    struct train_machine mine = {0}, all = {0};
     int threads = threads_with_cores(world);
-    if (tutti_barrier(world) != TUTTI_OK) return 0;
-    if (threads > 0 && tutti_blas_load(reason, sizeof reason) == TUTTI_OK) rate = tutti_blas_rate(threads, 0.2);
-    return tutti_all_reduce(world, &rate, &all, 1, TUTTI_F64, TUTTI_SUM) == TUTTI_OK ? all : 0;
+    if (tutti_barrier(world) != TUTTI_OK) return all;
+    if (tutti_blas_load(reason, sizeof reason) == TUTTI_OK) {
+        tutti_blas_about about;
+        tutti_blas_describe(&about);
+        mine.old = about.old;
+        if (threads > 0) mine.gflops = tutti_blas_rate(threads, 0.2);
+    }
+    bool told = tutti_all_reduce(world, &mine, &all, 2, TUTTI_F64, TUTTI_SUM) == TUTTI_OK;
+    return told ? all : (struct train_machine){0};
 }
 
 /* All ranks begin, or none: where rank 0 cannot write what it is to report, the others would train without it. */
-static int begin(const struct loop *loop, double machine)
+static int begin(const struct loop *loop, struct train_machine machine)
 {
     tutti_comm *world = loop->world;
     int32_t status = CLI_GO_ON;
@@ -318,7 +325,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     struct train_report report;
     struct loop loop = {.world = world};
     tutti_error error;
-    double machine = measure_machine(world);
+    struct train_machine machine = measure_machine(world);
     if (tutti_trainer_create(world, &values.options, &loop.trainer, &error) != TUTTI_OK) return failed(world, &error);
     if (tutti_rank(world) == 0) loop.report = &report;
     int status = begin(&loop, machine);

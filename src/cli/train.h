@@ -31,6 +31,12 @@ struct train_point {
     double loss, validation; /* validation: NaN where none was made */
 };
 
+/* What the cores of all ranks do together in matrix products. */
+struct train_machine {
+    double gflops; /* 0: unknown */
+    double old;    /* ranks whose kernels are older than their CPU, so that this is not what the machine can */
+};
+
 struct train_report {
     const struct train_values *values;
     tutti_train_about about;
@@ -39,7 +45,7 @@ struct train_report {
     bool metrics_lost; /* some of them could not be written */
     bool terminal;     /* that is one: the progress line is written over */
     int ranks;
-    double machine; /* GFLOP/s of matrix products, or 0 */
+    struct train_machine machine;
     struct train_point *points;
     size_t count, room;
     double shown_at;                    /* when the progress line was last printed */
@@ -51,7 +57,7 @@ struct train_report {
 
 /* CLI_GO_ON, or an exit status when a file cannot be written. */
 int train_report_open(struct train_report *report, const struct train_values *values, const tutti_trainer *trainer,
-                      int ranks, double machine);
+                      int ranks, struct train_machine machine);
 /* After every step; `validation` is NaN where none was made. */
 void train_report_step(struct train_report *report, const tutti_trainer *trainer, const tutti_train_step *step,
                        double validation);

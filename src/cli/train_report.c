@@ -21,6 +21,20 @@ static size_t bytes_of(const tutti_train_about *about)
 
 /* ---- Beginning ------------------------------------------------------------------------------------------------- */
 
+/* A rate that slow kernels were measured at is nothing to compare with. */
+static void print_old_kernels(const struct train_report *report)
+{
+    tutti_blas_about about;
+    tutti_blas_describe(&about);
+    if (about.old)
+        (void)fprintf(report->text, "the matrix kernels are those for %s, %s; to do: %s\n", about.kernels, about.why,
+                      about.fix);
+    else if (report->machine.old > 0)
+        (void)fprintf(report->text,
+                      "on %.0f of the ranks the matrix kernels are older than the CPU: see tutti doctor\n",
+                      report->machine.old);
+}
+
 static void print_head(const struct train_report *report)
 {
     const tutti_train_options *options = &report->values->options;
@@ -35,7 +49,8 @@ static void print_head(const struct train_report *report)
                   about->held_out_samples);
     if (!isnan(about->entropy)) (void)fprintf(report->text, "; entropy %.4f nats per token", about->entropy);
     (void)fprintf(report->text, "\n%s, kernels %s, %.0f GFLOP/s in matrix products\n", tutti_blas_name(),
-                  tutti_nn_kernels_name(), report->machine);
+                  tutti_nn_kernels_name(), report->machine.gflops);
+    print_old_kernels(report);
     if (about->resumed_from != NULL) (void)fprintf(report->text, "going on from %s\n", about->resumed_from);
     if (about->step > 0 && about->step >= (uint64_t)options->steps)
         (void)fprintf(report->text, "step %" PRIu64 " is taken already: --steps %lld says where to end\n", about->step,
@@ -44,7 +59,7 @@ static void print_head(const struct train_report *report)
 }
 
 int train_report_open(struct train_report *report, const struct train_values *values, const tutti_trainer *trainer,
-                      int ranks, double machine)
+                      int ranks, struct train_machine machine)
 {
     bool aside = cli_is_stdout(values->metrics) || cli_is_stdout(values->plot);
     *report = (struct train_report){.values = values,
@@ -131,7 +146,10 @@ static void print_progress(struct train_report *report, const tutti_train_step *
     if (isfinite(report->last_validation)) (void)fprintf(report->text, "  held-out %.4f", report->last_validation);
     (void)fprintf(report->text, "  %.1fk %s/s  %.1f GFLOP/s", report->rows / report->seconds * 1e-3,
                   strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows", rate);
-    if (report->machine > 0) (void)fprintf(report->text, " (%.0f%%)", 100 * rate / report->machine);
+    if (report->machine.old > 0)
+        (void)fprintf(report->text, " (old kernels)");
+    else if (report->machine.gflops > 0)
+        (void)fprintf(report->text, " (%.0f%%)", 100 * rate / report->machine.gflops);
     (void)fprintf(report->text, "  comm %.1f%%  %.0f MB", 100 * report->comm_seconds / report->seconds,
                   (double)bytes_of(&report->about) * 1e-6);
     if (!last) print_left(report, (double)(steps - step->step) * report->all_seconds / report->all_steps);

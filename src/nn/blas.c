@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "nn/blas_core.h"
 #include "nn/pool.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -46,6 +47,8 @@ static void *open_library(char why[200])
     return library;
 }
 
+static bool lacks_threads; /* OpenBLAS could not make all of its own: unloading it would wait for them */
+
 /* OpenBLAS raises SIGINT when it cannot make the threads that nobody here uses. That is no reason to end: the signal is
  * taken back, and one that came from elsewhere meanwhile is passed on. */
 static void *open_without_interrupt(char why[200])
@@ -58,8 +61,10 @@ static void *open_without_interrupt(char why[200])
     sigaddset(&interrupt, SIGINT);
     pthread_sigmask(SIG_BLOCK, &interrupt, &before);
     void *library = open_library(why);
-    while (sigtimedwait(&interrupt, &came, &at_once) == SIGINT)
+    while (sigtimedwait(&interrupt, &came, &at_once) == SIGINT) {
         if (came.si_pid != getpid()) pass_on = true;
+        if (came.si_pid == getpid()) lacks_threads = true;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pass_on) kill(getpid(), SIGINT);
     return library;
@@ -81,10 +86,17 @@ static void make_room(void)
     sem_init(&turns, 0, (unsigned)room);
 }
 
+static char why[200]; /* it cannot be loaded */
+
+static void *open_again(void)
+{
+    return open_without_interrupt(why);
+}
+
 static void load(void)
 {
-    char why[200];
     void *library = open_without_interrupt(why);
+    if (library != NULL) library = tti_core_fit(library, lacks_threads ? NULL : open_again);
     if (library == NULL) {
         tti_error_set(
             &load_error, TUTTI_ERR_UNSUPPORTED, 0,
