@@ -155,6 +155,23 @@ TUTTI_API tutti_status tutti_buffer_begin(tutti_buffer *buffer, tutti_access acc
 TUTTI_API tutti_status tutti_buffer_end(tutti_buffer *buffer, tutti_access access, tutti_stream *stream,
                                         tutti_error *error);
 
+/* ---- Collectives on a stream ------------------------------------------------------------------------------------- */
+
+/* About the next call on the comm, like tutti_within: a collective, on memory of the stream's device. All ranks put it on a
+ * stream, or none; of one device each.
+ *
+ *     tutti_all_reduce(tutti_on(comm, stream), x, x, count, TUTTI_F32, TUTTI_SUM);
+ *
+ * begins when the stream gets there, and what is put on the stream after it waits for its end. The call returns when all
+ * ranks have made it: what goes wrong later breaks the comm, and is told by the next call. Deadlines count from when the
+ * stream gets there. The form that starts (tutti_all_reduce_start) returns at once; the stream goes on beside the op, and
+ * only tutti_stream_wait lets it, or another one, wait. A comm's first call on a stream waits for all ranks in any form. */
+TUTTI_API tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream);
+
+/* What is put on the stream from now on begins when the op has ended, with whatever status; of any op, on a stream or not.
+ * Of one that was put on a stream, the call returns when all ranks have started it. The handle stays good. */
+TUTTI_API tutti_status tutti_stream_wait(tutti_stream *stream, tutti_op op, tutti_error *error);
+
 #ifdef __cplusplus
 }
 #endif

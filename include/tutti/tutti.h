@@ -519,8 +519,8 @@ TUTTI_API tutti_status tutti_cancel(tutti_op op);
 TUTTI_API tutti_status tutti_drop(tutti_op op);
 
 /* Has `ended` called when the op has ended, exactly once, with its status and (NULL: success) its error: by whichever thread
- * ended it, which holds no lock; at once where it has ended already; of a prepared op at every end. Replaces the callback
- * that the op had. The handle stays good, and may be dropped. The callback may start ops and messages on a comm on which
+ * ended it, which holds no lock; at once where it has ended already; of a prepared op at every end. An op may have several.
+ * The handle stays good, and may be dropped. The callback may start ops and messages on a comm on which
  * nobody else makes calls meanwhile; it must not wait, which is refused. A comm is freed when its callbacks have returned. */
 typedef void tutti_ended(void *context, tutti_status status, const tutti_error *error);
 TUTTI_API tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context);

@@ -33,12 +33,24 @@ void tti_gate_free(struct tti_gate *gate)
     tti_object_give(&device->object);
 }
 
-tutti_status tti_gate_put(struct tti_gate *gate, struct tti_stream *stream, uint64_t *turn, tutti_error *error)
+tutti_status tti_gate_put_reached(struct tti_gate *gate, struct tti_stream *stream, uint64_t *turn, tutti_error *error)
 {
     uint64_t next = gate->turns + 1;
     TTI_TRY(tti_stream_raise(stream, gate->reached, gate->reached_base + next, error));
-    gate->turns = next;
-    TTI_TRY(tti_stream_hold(stream, gate->opened, gate->opened_base + next, error));
+    *turn = gate->turns = next;
+    return TUTTI_OK;
+}
+
+tutti_status tti_gate_put_stop(struct tti_gate *gate, struct tti_stream *stream, uint64_t turn, tutti_error *error)
+{
+    return tti_stream_hold(stream, gate->opened, gate->opened_base + turn, error);
+}
+
+tutti_status tti_gate_put(struct tti_gate *gate, struct tti_stream *stream, uint64_t *turn, tutti_error *error)
+{
+    uint64_t next;
+    TTI_TRY(tti_gate_put_reached(gate, stream, &next, error));
+    TTI_TRY(tti_gate_put_stop(gate, stream, next, error));
     *turn = next;
     return TUTTI_OK;
 }

@@ -43,6 +43,11 @@ static inline bool tti_gate_reached(const struct tti_gate *gate, uint64_t turn)
     return tti_word_reached(gate->reached, gate->reached_base + turn);
 }
 
+/* The two halves of it: the stream says that it has come, and stops until the turn is opened. The second may be put on any
+ * stream of the device, or be left out. */
+tutti_status tti_gate_put_reached(struct tti_gate *gate, struct tti_stream *stream, uint64_t *turn, tutti_error *error);
+tutti_status tti_gate_put_stop(struct tti_gate *gate, struct tti_stream *stream, uint64_t turn, tutti_error *error);
+
 void tti_gate_open(struct tti_gate *gate, uint64_t turn);
 
 #endif

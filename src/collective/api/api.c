@@ -23,6 +23,12 @@ static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
     return TUTTI_ERR_BROKEN;
 }
 
+static tutti_status not_on_stream(tutti_comm *comm, enum tti_kind kind)
+{
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_UNSUPPORTED,
+                           "%s: only collectives can be put on a stream; leave tutti_on out", tti_kind_name(kind));
+}
+
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
 {
     if (comm == NULL) return TUTTI_ERR_ARGUMENT;
@@ -33,6 +39,7 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     tti_hand_clear(comm); /* it lies where this call will */
     comm->errors.call.status = TUTTI_OK;
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
+    if (comm->caller.stream != NULL && kind >= TTI_TUNING) return not_on_stream(comm, kind);
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
         tti_call_end(comm);
@@ -104,7 +111,7 @@ tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count,
 tutti_status tti_api_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    tutti_status status = tti_op_run(op);
+    tutti_status status = comm->caller.stream == NULL ? tti_op_run(op) : tti_stream_op_run(op);
     tti_call_end(comm);
     return status;
 }

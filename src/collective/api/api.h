@@ -50,6 +50,10 @@ tutti_status tti_api_check_buffers(tutti_comm *comm, enum tti_kind named, const 
                                    struct tti_buffers *buffers);
 
 tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind named, tutti_type type, tutti_reduction reduction);
+/* Meets the other ranks, puts it on the stream that the call is to be on, and starts it where that is wanted. */
+tutti_status tti_stream_op_run(struct tti_op *op);
+/* Before a comm is freed: waits for what was put on streams, a bounded time. */
+void tti_streams_close(tutti_comm *comm);
 /* Runs it and forgets what was said about the next call. */
 tutti_status tti_api_run(struct tti_op *op);
 #endif

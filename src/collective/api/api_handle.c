@@ -12,6 +12,7 @@
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
 #include "collective/op/queue_message.h"
+#include "collective/op/turn.h"
 
 #define MS INT64_C(1000000)
 
@@ -42,7 +43,7 @@ static inline tutti_status told(const char *call, tutti_status status)
  * was success: it may be of a call that another thread makes, and is about to explain. */
 static tutti_status collect(struct tti_started *started, tutti_status status)
 {
-    tutti_comm *comm = started->comm;
+    tutti_comm *comm = started->turn != NULL ? started->turn->comm : started->comm;
     if (status == TUTTI_IN_PROGRESS) {
         tti_wait_looked();
         return status;

@@ -96,7 +96,7 @@ static bool may_go_at_once(tutti_comm *comm)
 {
     if (comm->caller.group != NULL || comm->caller.preparing || tti_traced(comm) || !tti_queue_is_idle(comm))
         return false;
-    return comm->caller.starting == NULL || (comm->queue.service != NULL && tti_started_reserve(comm));
+    return comm->caller.starting == NULL || (comm->queue.served.by != NULL && tti_started_reserve(comm));
 }
 
 static tutti_status end_at_once(tutti_comm *comm)

@@ -320,6 +320,8 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
             comm->rank);
     if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_LEAVE);
     if (comm->world != NULL) tell_of_group(comm);
+    tti_queue_finish(comm);
+    tti_streams_close(comm);
     tti_queue_close(comm);
     if (comm->world != NULL) take_leave(comm);
     if (comm->world != NULL && ends) leave_others(comm);

@@ -6,7 +6,7 @@
 uint64_t tti_call_digest(const struct tti_call *call)
 {
     uint64_t what = (uint64_t)call->kind | (uint64_t)call->type << 8 | (uint64_t)call->in_place << 16 |
-                    (uint64_t)(uint32_t)call->root << 32;
+                    (uint64_t)call->on_stream << 24 | (uint64_t)(uint32_t)call->root << 32;
     uint64_t hash = tti_mix(call->reduction_signature, what);
     hash = tti_mix(hash, call->count);
     return tti_mix(hash, call->counts_signature);
@@ -90,7 +90,8 @@ void tti_call_describe(const struct tti_call *call, char *text, size_t bytes)
                  reduces ? ", " : "", reduces ? reduction_text(call->reduction) : "", root,
                  call->in_place != 0 ? ", in place" : "");
     tti_site_describe(&call->site, site, sizeof site);
-    snprintf(text, bytes, "%s%s%s", tti_kind_name((enum tti_kind)call->kind), elements, site);
+    snprintf(text, bytes, "%s%s%s%s", tti_kind_name((enum tti_kind)call->kind), elements,
+             call->on_stream ? " on a stream" : "", site);
 }
 
 bool tti_call_depends(const struct tti_call *call, int rank, int peer)

@@ -40,6 +40,7 @@ struct tti_call {
     uint8_t type;      /* tutti_type; TUTTI_TYPE_COUNT: none */
     uint8_t reduction; /* tutti_reduction for its name, or TTI_NO_REDUCTION */
     uint8_t in_place;  /* for all_to_all, where it must hold on all ranks or on none */
+    bool on_stream;    /* it was put on a stream */
     int32_t root;      /* -1: none */
     uint32_t reduction_signature;
     uint32_t counts_signature;          /* of the counts that must be equal on all ranks */

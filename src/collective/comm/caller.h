@@ -26,6 +26,7 @@ struct tti_caller {
     int64_t deadline_ms;          /* of the next call; 0: the comm's */
     tutti_op *starting;           /* the next call starts its op and returns it here, instead of waiting for it */
     bool preparing;               /* likewise, but does not start it yet */
+    struct tutti_stream *stream;  /* the next call is put on it; NULL: on none */
     struct tti_group *group;      /* NULL: none has begun */
     tutti_mesh *meshes;           /* made from this comm: their errors are told here */
     uint64_t editions;            /* of calls, so far */

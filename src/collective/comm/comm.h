@@ -87,6 +87,15 @@ enum { TTI_BUSY_NOBODY, TTI_BUSY_KEPT, TTI_BUSY_TAKEN, TTI_BUSY_ASKED };
 
 /* Ops that were started and have not ended, in order; see queue.c. */
 struct tti_started;
+/* What the service thread knows of a comm's queue. */
+struct tti_served {
+    struct tti_service *by; /* NULL: none does */
+    tutti_comm *next;       /* that it serves */
+    uint32_t seen_starts;   /* when it last looked, */
+    bool left_alone;        /* and whether it left the ops alone then */
+    bool unhurried;         /* one that need not be taken forward at once was started since there were none */
+};
+
 /* See callback.h. */
 struct tti_callback;
 struct tti_callbacks {
@@ -95,15 +104,12 @@ struct tti_callbacks {
 };
 
 struct tti_queue {
-    _Atomic uint32_t lock;    /* of first, last and free: held for a few instructions */
-    _Atomic uint32_t busy;    /* TTI_BUSY_…: who has it takes the ops forward */
-    _Atomic uint32_t inside;  /* the keeper, while the right is kept */
-    _Atomic uint32_t count;   /* ops in the queue and at hand */
-    _Atomic uint32_t starts;  /* ops so far, but those that are to be taken forward at once */
-    uint32_t seen_starts;     /* when the service thread last looked, */
-    bool left_alone;          /* and whether it left them alone then */
-    bool unhurried;           /* one that need not be taken forward at once was started since there were none */
-    _Atomic uintptr_t keeper; /* the thread, or 0: none yet */
+    _Atomic uint32_t lock;                 /* of first, last and free: held for a few instructions */
+    _Atomic uint32_t busy;                 /* TTI_BUSY_…: who has it takes the ops forward */
+    _Atomic uint32_t inside;               /* the keeper, while the right is kept */
+    _Atomic uint32_t count;                /* ops in the queue and at hand */
+    _Atomic uint32_t starts;               /* ops so far, but those that are to be taken forward at once */
+    _Atomic uintptr_t keeper;              /* the thread, or 0: none yet */
     _Atomic(struct tti_started *) at_hand; /* the one that is not in the queue, or NULL */
     struct tti_started *spare;             /* a place for the next of these; of whoever has the right */
     _Atomic uint32_t waiters;              /* threads that wait for an op while another is busy */
@@ -119,8 +125,8 @@ struct tti_queue {
     int64_t mail_until_ns;          /* after a failure: how long their buffers are waited for */
     struct tti_started *all, *free; /* places of this comm's handles, those given back, */
     struct tti_started *own_free;   /* and those of them that who starts ops has taken for the next ones */
-    struct tti_service *service;    /* the service thread that knows this comm, or NULL */
-    tutti_comm *next_served;
+    struct tti_served served;
+    struct tti_streams *streams; /* of devices that ops were put on, or NULL: turn.h */
     struct tti_callbacks callbacks;
     tutti_error error;
 };
@@ -351,6 +357,7 @@ static inline void tti_call_forget(tutti_comm *comm)
 {
     comm->caller.deadline_ms = 0;
     comm->caller.preparing = false;
+    comm->caller.stream = NULL;
     comm->caller.site.line = 0;
     comm->caller.site.name[0] = '\0';
 }

@@ -37,6 +37,7 @@ struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in,
     call->type = (uint8_t)type;
     call->reduction = TTI_NO_REDUCTION;
     call->in_place = 0;
+    call->on_stream = comm->caller.stream != NULL;
     call->root = root;
     call->reduction_signature = call->counts_signature = call->parts = 0;
     call->count = count;

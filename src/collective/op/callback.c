@@ -56,22 +56,28 @@ static void append(tutti_comm *comm, struct tti_callback *callback)
 
 void tti_callback_due(struct tti_started *started, tutti_status status)
 {
-    struct tti_callback *callback = started->callback;
-    if (callback == NULL) return;
-    callback->status = status;
-    if (status != TUTTI_OK) describe_end(started, status, &callback->error);
-    if (!callback->lasts) started->callback = NULL;
-    append(started->comm, callback);
+    struct tti_callback **link = &started->callbacks;
+    while (*link != NULL) {
+        struct tti_callback *callback = *link;
+        callback->status = status;
+        if (status != TUTTI_OK) describe_end(started, status, &callback->error);
+        if (callback->lasts)
+            link = &callback->sibling;
+        else
+            *link = callback->sibling;
+        append(started->comm, callback);
+    }
 }
 
 /* One that is due is freed when it is called. */
 void tti_callback_forget(struct tti_started *started)
 {
-    struct tti_callback *callback = started->callback;
-    started->callback = NULL;
-    if (callback == NULL) return;
-    callback->lasts = false;
-    if (!callback->pending) tti_free(callback);
+    while (started->callbacks != NULL) {
+        struct tti_callback *callback = started->callbacks;
+        started->callbacks = callback->sibling;
+        callback->lasts = false;
+        if (!callback->pending) tti_free(callback);
+    }
 }
 
 /* ---- Calling ------------------------------------------------------------------------------------------------------- */
@@ -130,8 +136,10 @@ void tti_callback_await(struct tti_started *started)
 {
     struct tti_queue *queue = &started->comm->queue;
     for (bool pending = true; pending;) {
+        pending = false;
         tti_lock(&queue->lock);
-        pending = started->callback != NULL && started->callback->pending;
+        for (const struct tti_callback *each = started->callbacks; each != NULL; each = each->sibling)
+            pending = pending || each->pending;
         tti_unlock(&queue->lock);
         if (!pending) return;
         tti_callbacks_call(started->comm);
@@ -148,22 +156,36 @@ static tutti_status refuse(tutti_status status, const char *why)
 }
 
 /* True: it has not ended, and has the callback now. An op that can be started again has it in any case. */
-static bool attach(struct tti_started *started, struct tti_callback *callback, tutti_status *status)
+static bool attach(struct tti_started *started, struct tti_callback *callback)
 {
     struct tti_queue *queue = &started->comm->queue;
     tti_lock(&queue->lock);
-    *status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+    tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
     bool out = atomic_load_explicit(&started->out, memory_order_relaxed);
-    bool attaches = started->persistent || (!started->bare && *status == TUTTI_IN_PROGRESS);
+    bool attaches = started->persistent || (!started->bare && status == TUTTI_IN_PROGRESS);
+    callback->status = status;
+    if (status < 0) describe_end(started, status, &callback->error);
     callback->lasts = started->persistent;
     if (attaches) {
-        tti_callback_forget(started);
-        started->callback = callback;
+        callback->sibling = started->callbacks;
+        started->callbacks = callback;
     }
     /* one that can be started again and has just ended: this end is told too */
-    if (started->persistent && out && *status != TUTTI_IN_PROGRESS) tti_callback_due(started, *status);
+    if (started->persistent && out && status != TUTTI_IN_PROGRESS) append(started->comm, callback);
     tti_unlock(&queue->lock);
     return attaches;
+}
+
+tutti_status tti_callback_add(struct tti_started *started, tutti_ended *ended, void *context)
+{
+    struct tti_callback *callback = tti_calloc(1, sizeof *callback);
+    if (callback == NULL) return TUTTI_ERR_MEMORY;
+    callback->ended = ended;
+    callback->context = context;
+    if (attach(started, callback)) return TUTTI_OK;
+    call(callback);
+    tti_free(callback);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context)
@@ -173,15 +195,8 @@ tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context)
     if (status != TUTTI_OK) return refuse(status, tutti_status_text(status));
     if (ended == NULL) return refuse(TUTTI_ERR_ARGUMENT, "`ended` is NULL");
     tutti_comm *comm = started->comm;
-    struct tti_callback *callback = tti_calloc(1, sizeof *callback);
-    if (callback == NULL) return refuse(TUTTI_ERR_MEMORY, "no memory for a callback");
-    callback->ended = ended;
-    callback->context = context;
-    if (!attach(started, callback, &callback->status)) {
-        if (callback->status != TUTTI_OK) describe_end(started, callback->status, &callback->error);
-        call(callback);
-        tti_free(callback);
-    }
+    if (tti_callback_add(started, ended, context) != TUTTI_OK)
+        return refuse(TUTTI_ERR_MEMORY, "no memory for a callback");
     tti_callbacks_call(comm);
     return TUTTI_OK;
 }

@@ -17,8 +17,9 @@ struct tti_callback {
     bool lasts;   /* of a prepared op: called at every end */
     bool pending; /* due, and not called yet; under the queue's lock */
     tutti_status status;
-    tutti_error error; /* where the status is an error */
-    struct tti_callback *next;
+    tutti_error error;            /* where the status is an error */
+    struct tti_callback *sibling; /* of the same op */
+    struct tti_callback *next;    /* due */
 };
 
 /* Callbacks that this thread is in; of all simulated ranks that it runs. */
@@ -31,7 +32,9 @@ static inline bool tti_is_in_callback(void)
 /* Refuses a call that would wait, from a callback. */
 tutti_status tti_callback_refuse(tutti_comm *comm, enum tti_kind kind);
 
-/* The op ends now: its callback, if it has one, is due. With the queue's lock held. */
+/* Calls `ended` when the op ends, at once if it has. ERR_MEMORY. */
+tutti_status tti_callback_add(struct tti_started *started, tutti_ended *ended, void *context);
+/* The op ends now: its callbacks are due. With the queue's lock held. */
 void tti_callback_due(struct tti_started *started, tutti_status status);
 /* Before a prepared op is started again: until its last end was told. */
 void tti_callback_await(struct tti_started *started);

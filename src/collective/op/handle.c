@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "collective/op/callback.h"
 #include "collective/op/queue_message.h"
+#include "collective/op/turn.h"
 
 struct tti_handle_table tti_handles;
 
@@ -68,6 +69,7 @@ struct tti_started *tti_started_new(tutti_comm *comm)
     struct tti_started *started = comm->queue.own_free;
     comm->queue.own_free = started->next;
     started->queued = started->persistent = started->dropped = started->bare = false;
+    started->then = NULL;
     atomic_store_explicit(&started->out, false, memory_order_relaxed);
     atomic_store_explicit(&started->used, true, memory_order_relaxed);
     atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
@@ -97,6 +99,7 @@ static void empty(struct tti_started *started)
     tti_free(started->op.many);
     started->op.many = NULL;
     tti_callback_forget(started);
+    tti_turn_free(started);
     started->error = NULL;
     started->row = NULL;
     if (atomic_load_explicit(&started->used, memory_order_relaxed)) tti_started_void(started);

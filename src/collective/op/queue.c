@@ -9,6 +9,7 @@
 #include "collective/op/callback.h"
 #include "collective/op/queue_hand.h"
 #include "collective/op/queue_message.h"
+#include "collective/op/turn.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -42,6 +43,7 @@ static void finish(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->op.comm;
     struct tti_queue *queue = &comm->queue;
+    struct tti_started *then = started->then;
     if (started->op.state != TTI_OP_QUEUED) tti_trace_end(&started->op, status, true);
     started->op.state = TTI_OP_ENDED;
     if (status != TUTTI_OK) {
@@ -52,7 +54,9 @@ static void finish(struct tti_started *started, tutti_status status)
     queue->first = started->next;
     if (queue->first == NULL) queue->last = &queue->first;
     tti_unlock(&queue->lock);
+    tti_turn_end(started, status);
     tti_started_end(started, status);
+    if (then != NULL) tti_turn_met(then, status, &queue->error);
 }
 
 tutti_status tti_queue_fail(struct tti_started *started, tutti_status status)
@@ -80,7 +84,11 @@ static tutti_status advance(struct tti_started *started)
     struct tti_op *op = &started->op;
     if (started->failed != TUTTI_OK) return tti_queue_fail(started, started->failed);
     tutti_status status = TUTTI_IN_PROGRESS;
-    if (op->state == TTI_OP_QUEUED && !tti_comm_is_broken(op->comm)) tti_op_begin(op, started->row);
+    if (op->state == TTI_OP_QUEUED && !tti_comm_is_broken(op->comm)) {
+        tutti_status come = started->turn == NULL ? TUTTI_OK : tti_turn_come(started);
+        if (come < 0) return tti_queue_fail(started, come);
+        if (come == TUTTI_OK) tti_op_begin(op, started->row);
+    }
     if (op->state != TTI_OP_QUEUED) status = tti_op_progress(op);
     if (status == TUTTI_IN_PROGRESS && tti_comm_is_broken(op->comm))
         status = tti_comm_health(op->comm, (enum tti_kind)op->call.kind, false);
@@ -118,6 +126,16 @@ bool tti_queue_drive(tutti_comm *comm)
     return tti_queue_drive_mail(comm) || moved;
 }
 
+struct waiting {
+    struct tti_started *awaited, *first; /* the op that is waited for, and the one that must end before it, or itself */
+};
+
+static void detail(void *object, char *text, size_t bytes)
+{
+    const struct waiting *waiting = object;
+    tti_turn_detail(waiting->first, text, bytes);
+}
+
 static struct tti_waitable waitable_of(struct tti_started *started)
 {
     struct tti_op *op = &started->op;
@@ -152,6 +170,15 @@ bool tti_queue_help(tutti_comm *comm, bool look)
     return moved;
 }
 
+bool tti_queue_awaits_stream(tutti_comm *comm)
+{
+    tti_lock(&comm->queue.lock);
+    const struct tti_started *first = comm->queue.first;
+    bool awaits = first != NULL && first->turn != NULL && !first->turn->reached;
+    tti_unlock(&comm->queue.lock);
+    return awaits;
+}
+
 static bool is_overdue(const struct tti_started *started, int64_t now_ns)
 {
     int64_t limit = started->op.deadline_ms * MS, since = started->vigil.since_ns;
@@ -171,10 +198,6 @@ struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
-
-struct waiting {
-    struct tti_started *awaited, *first; /* the op that is waited for, and the one that must end before it, or itself */
-};
 
 /* OK: look again who is first, and who is busy. */
 static tutti_status progress(void *object)
@@ -203,6 +226,7 @@ static void wait_as_driver(struct tti_started *started, int64_t until_ns)
     struct tti_waitable waitable = waitable_of(waiting.first);
     waitable.progress = progress;
     waitable.object = &waiting;
+    if (waiting.first->turn != NULL) waitable.detail = detail;
     tutti_status status = tti_comm_wait_until(comm, &waitable, until_ns);
     /* the wait found something that ends the op it was about */
     if (status < 0 && first_of(comm) == waiting.first) tti_queue_fail(waiting.first, status);
@@ -231,6 +255,7 @@ void tti_queue_ask(struct tti_started *started, bool look)
 {
     tutti_comm *comm = started->op.comm;
     set_asked(started, true);
+    tti_turn_help(started, look);
     tti_queue_help(comm, look);
     set_asked(started, false);
     tti_callbacks_call(comm);
@@ -260,6 +285,7 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
 {
     tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
     if (status != TUTTI_IN_PROGRESS) return status;
+    tti_turn_await_meeting(started, until_ns);
     set_asked(started, true);
     status = await(started, until_ns);
     set_asked(started, false);
@@ -294,7 +320,8 @@ static void open_first(struct tti_started *started)
         comm->peers->wake(comm); /* who is busy may sleep, and does not know of it */
         return;
     }
-    if (first_of(comm) == started && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm)) {
+    bool begins = started->turn == NULL && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm);
+    if (first_of(comm) == started && begins) {
         tti_op_begin(&started->op, started->row);
         tutti_status status = tti_op_open(&started->op);
         if (status < 0) tti_queue_fail(started, status);
@@ -309,9 +336,9 @@ bool tti_queue_append(struct tti_started *started)
 {
     struct tti_queue *queue = &started->op.comm->queue;
     started->next = NULL;
-    started->queued = true;
     atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
     tti_lock(&queue->lock);
+    started->queued = true;
     bool alone = queue->first == NULL;
     *queue->last = started;
     queue->last = &started->next;
@@ -369,7 +396,7 @@ static tutti_status add_service(tutti_comm *comm, enum tti_kind kind)
 
 tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind)
 {
-    return comm->queue.service != NULL ? TUTTI_OK : add_service(comm, kind);
+    return comm->queue.served.by != NULL ? TUTTI_OK : add_service(comm, kind);
 }
 
 tutti_status tti_queue_run(struct tti_op *op)
@@ -485,9 +512,14 @@ void tti_queue_abandon(tutti_comm *comm)
     atomic_store_explicit(&queue->count, 0, memory_order_relaxed);
 }
 
+void tti_queue_finish(tutti_comm *comm)
+{
+    if (comm->queue.served.by != NULL) end_all(comm);
+}
+
 void tti_queue_close(tutti_comm *comm)
 {
-    if (comm->queue.service == NULL) return;
+    if (comm->queue.served.by == NULL) return;
     end_all(comm);
     tti_service_remove(comm);
     tti_started_free_all(comm);

@@ -17,25 +17,27 @@ enum { TTI_CANCEL = 1, TTI_CANCEL_GENTLY = 2 };
 /* What a handle stands for. What most uses touch comes first. */
 struct tti_started {
     tutti_comm *comm;
-    _Atomic uint64_t id;           /* its handle's; another one once that is void */
-    struct tti_started *next;      /* behind it in the queue, or among the free ones */
-    _Atomic int32_t status;        /* IN_PROGRESS until it has ended */
-    _Atomic uint32_t cancelled;    /* TTI_CANCEL…: somebody wants it to end */
-    _Atomic bool asked;            /* a call that is about it is being made */
-    _Atomic bool at_hand;          /* not in the queue, and only what its handle needs holds: queue_hand.c */
-    _Atomic bool used;             /* has a handle */
-    _Atomic bool out;              /* persistent: started and not yet waited for with success or failure */
-    bool queued;                   /* started and not ended */
-    bool persistent;               /* can be started again */
-    bool dropped;                  /* freed when it ends */
-    bool bare;                     /* a message that went at once: nothing of it is known but that it has ended */
-    tutti_error *error;            /* of one that failed; NULL when memory ran out */
-    struct tti_callback *callback; /* for when it ends, or NULL */
-    uint64_t *row;                 /* v-forms: this rank's counts */
-    struct tti_mail *mail;         /* a message, and not a collective: queue_message.c */
-    struct tti_mail *used_mail;    /* of one message, with which the next one can be made; or NULL */
-    struct tti_started *sibling;   /* of the same comm */
-    tutti_status failed;           /* OK, or why it has been stopped; ends when it is fenced */
+    _Atomic uint64_t id;            /* its handle's; another one once that is void */
+    struct tti_started *next;       /* behind it in the queue, or among the free ones */
+    _Atomic int32_t status;         /* IN_PROGRESS until it has ended */
+    _Atomic uint32_t cancelled;     /* TTI_CANCEL…: somebody wants it to end */
+    _Atomic bool asked;             /* a call that is about it is being made */
+    _Atomic bool at_hand;           /* not in the queue, and only what its handle needs holds: queue_hand.c */
+    _Atomic bool used;              /* has a handle */
+    _Atomic bool out;               /* persistent: started and not yet waited for with success or failure */
+    bool queued;                    /* started and not ended */
+    bool persistent;                /* can be started again */
+    bool dropped;                   /* freed when it ends */
+    bool bare;                      /* a message that went at once: nothing of it is known but that it has ended */
+    tutti_error *error;             /* of one that failed; NULL when memory ran out */
+    struct tti_callback *callbacks; /* for when it ends */
+    struct tti_turn *turn;          /* it is put on a stream; NULL: it is not */
+    struct tti_started *then;       /* the ranks' meeting before this one, which is put on a stream; or NULL */
+    uint64_t *row;                  /* v-forms: this rank's counts */
+    struct tti_mail *mail;          /* a message, and not a collective: queue_message.c */
+    struct tti_mail *used_mail;     /* of one message, with which the next one can be made; or NULL */
+    struct tti_started *sibling;    /* of the same comm */
+    tutti_status failed;            /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
     struct tti_vigil vigil;
     struct tti_op op;
@@ -68,6 +70,8 @@ tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind);
 void tti_queue_start(struct tti_started *started);
 /* Waits until it has ended or the time is over: its status, or IN_PROGRESS. */
 tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
+/* Whether its next op waits until its stream comes to it, which rings no bell. */
+bool tti_queue_awaits_stream(tutti_comm *comm);
 /* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
 bool tti_queue_help(tutti_comm *comm, bool look);
 /* The same for who asks for this one. */
@@ -91,8 +95,9 @@ tutti_status tti_queue_fail(struct tti_started *started, tutti_status status);
 /* The op has ended and is on no list any more. */
 void tti_started_end(struct tti_started *started, tutti_status status);
 
-/* Before a comm is freed: waits for its ops in flight, a bounded time, breaking the comm at its end; then all its handles
- * are void. */
+/* Before a comm is freed: waits for its ops in flight, a bounded time, breaking the comm at its end; */
+void tti_queue_finish(tutti_comm *comm);
+/* and then all its handles are void. */
 void tti_queue_close(tutti_comm *comm);
 /* Of a rank none of whose threads runs any more: its ops in flight are forgotten. */
 void tti_queue_abandon(tutti_comm *comm);

@@ -28,7 +28,8 @@ enum {
     NAP_DOUBLED_US = 1000,
     NAP_PART = 32, /* and from then on longer by this part: what comes is seen late by as little of how long it took */
     NAP_MOST_US = 8000,
-    LINGER_US = 20000, /* naps this long before it sleeps, when there are no ops */
+    NAP_GATED_US = 100, /* while an op waits for its stream */
+    LINGER_US = 20000,  /* naps this long before it sleeps, when there are no ops */
     SLEEP_MS = 1000
 };
 enum { AWAKE, NAPPING, DOZING, ASLEEP }; /* the longer until it looks again, the later */
@@ -58,6 +59,7 @@ struct round {
     bool any;                       /* some op is in flight, and not left to others */
     bool moved;                     /* and moved */
     bool fresh;                     /* one was started since the last look, or somebody is at it */
+    bool gated;                     /* one waits for a stream of a device, which wakes nobody */
     struct tti_callback *callbacks; /* to be called without the lock, */
     tutti_comm *of;                 /* of this comm */
 };
@@ -78,10 +80,10 @@ static bool is_fresh(struct tti_queue *queue, bool started)
 {
     if (atomic_load_explicit(&queue->at_hand, memory_order_relaxed) != NULL)
         return started || atomic_load_explicit(&queue->inside, memory_order_relaxed) != 0;
-    queue->left_alone = started && !queue->left_alone;
-    queue->unhurried = queue->unhurried || started;
+    queue->served.left_alone = started && !queue->served.left_alone;
+    queue->served.unhurried = queue->served.unhurried || started;
     bool busy = atomic_load_explicit(&queue->busy, memory_order_relaxed) == TTI_BUSY_TAKEN;
-    return queue->left_alone || (queue->unhurried && busy);
+    return queue->served.left_alone || (queue->served.unhurried && busy);
 }
 
 /* Those of one comm in a round: it is not freed before they are back. */
@@ -103,13 +105,13 @@ static struct round walk(struct tti_service *service, bool look)
 {
     struct round round = {0};
     lock(service, &service->lock);
-    for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.next_served) {
+    for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.served.next) {
         uint32_t starts = atomic_load_explicit(&comm->queue.starts, memory_order_relaxed);
-        bool started = starts != comm->queue.seen_starts;
-        comm->queue.seen_starts = starts;
+        bool started = starts != comm->queue.served.seen_starts;
+        comm->queue.served.seen_starts = starts;
         round.fresh = round.fresh || started;
         if (atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0) {
-            comm->queue.unhurried = false;
+            comm->queue.served.unhurried = false;
             take_callbacks(&round, comm);
             continue;
         }
@@ -119,6 +121,7 @@ static struct round walk(struct tti_service *service, bool look)
         }
         round.any = true;
         round.moved = tti_queue_help(comm, look) || round.moved;
+        round.gated = round.gated || tti_queue_awaits_stream(comm);
         take_callbacks(&round, comm);
     }
     unlock(service, &service->lock);
@@ -177,6 +180,7 @@ static void *serve(void *argument)
             fall_asleep(service);
             nap_us = NAP_US;
         } else {
+            if (round.gated && nap_us > NAP_GATED_US) nap_us = NAP_GATED_US;
             nap_us = nap(service, nap_us);
         }
     }
@@ -216,9 +220,9 @@ tutti_status tti_service_add(tutti_comm *comm, tutti_error *error)
     tutti_status status = ensure(service, error);
     if (status == TUTTI_OK) {
         lock(service, &service->lock);
-        comm->queue.next_served = service->first;
+        comm->queue.served.next = service->first;
         service->first = comm;
-        comm->queue.service = service;
+        comm->queue.served.by = service;
         unlock(service, &service->lock);
     }
     unlock(service, &service->life);
@@ -231,9 +235,9 @@ static bool unlink_comm(struct tti_service *service, tutti_comm *comm)
 {
     lock(service, &service->lock);
     tutti_comm **link = &service->first;
-    while (*link != NULL && *link != comm) link = &(*link)->queue.next_served;
-    if (*link != NULL) *link = comm->queue.next_served;
-    comm->queue.service = NULL;
+    while (*link != NULL && *link != comm) link = &(*link)->queue.served.next;
+    if (*link != NULL) *link = comm->queue.served.next;
+    comm->queue.served.by = NULL;
     bool last = service->first == NULL;
     unlock(service, &service->lock);
     return last;
@@ -249,7 +253,7 @@ static void stop(struct tti_service *service)
 
 void tti_service_remove(tutti_comm *comm)
 {
-    struct tti_service *service = comm->queue.service;
+    struct tti_service *service = comm->queue.served.by;
     if (service->simulated) {
         stop(service);
         unlink_comm(service, comm);
@@ -263,7 +267,7 @@ void tti_service_remove(tutti_comm *comm)
 
 void tti_service_wake(const tutti_comm *comm, enum tti_haste haste)
 {
-    struct tti_service *service = comm->queue.service;
+    struct tti_service *service = comm->queue.served.by;
     tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
     uint32_t state = atomic_load_explicit(&service->state, memory_order_relaxed);
     if (state >= (haste == TTI_SOMETIME ? ASLEEP : haste == TTI_SOON ? DOZING : NAPPING))
@@ -275,7 +279,7 @@ bool tti_service_find(bool (*is)(tutti_comm *comm, void *context), void *context
     bool found = false;
     for (struct tti_service *service = services; tti_sim == NULL && service < services + SERVICES; service++) {
         lock(service, &service->lock);
-        for (tutti_comm *comm = service->first; comm != NULL && !found; comm = comm->queue.next_served)
+        for (tutti_comm *comm = service->first; comm != NULL && !found; comm = comm->queue.served.next)
             found = is(comm, context);
         unlock(service, &service->lock);
     }
