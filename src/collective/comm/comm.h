@@ -37,6 +37,24 @@ struct tti_area {
 
 enum tti_op_state { TTI_OP_QUEUED, TTI_OP_OPENING, TTI_OP_FAST, TTI_OP_MEETING, TTI_OP_RUNNING, TTI_OP_ENDED };
 
+/* How far a collective is in its plan. */
+struct tti_walk {
+    const struct tti_plan *plan;
+    size_t step;      /* of the plan */
+    uint32_t rounds;  /* AGAINs so far */
+    uint32_t turn;    /* of the steps that one repeats: how often they were done, */
+    uint32_t numbers; /* how much larger what they publish is by now, */
+    uint64_t shift;   /* and how much further on they are in IN and OUT */
+    uint64_t done;    /* bytes of that step */
+};
+
+/* Where a collective stages data. */
+struct tti_grains {
+    uint32_t first; /* grain, */
+    uint32_t count; /* how many this rank writes from there on, */
+    bool used;      /* and whether it does at all: else behind its slots */
+};
+
 /* One collective in progress on one rank. */
 struct tti_op {
     tutti_comm *comm;
@@ -54,17 +72,9 @@ struct tti_op {
     bool entered;
     bool any_private; /* some rank's buffers cannot be reached */
     bool all_private; /* no rank's can, as far as seen */
-    const struct tti_plan *plan;
-    size_t step;      /* of the plan */
-    uint32_t rounds;  /* AGAINs so far */
-    uint32_t turn;    /* of the steps that one repeats: how often they were done, */
-    uint32_t numbers; /* how much larger what they publish is by now, */
-    uint64_t shift;   /* and how much further on they are in IN and OUT */
-    uint64_t done;    /* bytes of that step */
-    int part;         /* the rank whose part is looked at, counted from this one */
-    uint32_t grain;   /* the first in which it stages, */
-    uint32_t grains;  /* how many this rank writes from there on, */
-    bool in_grains;   /* and whether it does at all: else behind its slots */
+    struct tti_walk walk;
+    int part; /* the rank whose part is looked at, counted from this one */
+    struct tti_grains stage;
     int cursor;       /* others that this wait has seen, counted from the next rank */
     uint64_t least;   /* the oldest operation that one of them is at */
     bool blocked;     /* the window was found closed */
@@ -346,8 +356,8 @@ static inline void tti_op_rewind(struct tti_op *op)
     tutti_comm *comm = op->comm;
     op->state = TTI_OP_OPENING;
     op->entered = op->any_private = op->blocked = false;
-    op->step = 0;
-    op->done = 0;
+    op->walk.step = 0;
+    op->walk.done = 0;
     op->cursor = 0;
     op->waiting_for = comm->rank + 1 < comm->size ? comm->rank + 1 : 0;
 }

@@ -32,8 +32,8 @@ size_t tti_engine_bytes(const tutti_comm *comm);
 static inline char *tti_stage_of(const struct tti_op *op, int rank)
 {
     const tutti_comm *comm = op->comm;
-    if (!op->in_grains) return (char *)(tti_slot_of(comm, rank, comm->sequence) + 1);
-    return comm->engine->stages + (size_t)rank * TTI_STAGES_BYTES + (size_t)op->grain * TTI_GRAIN_STRIDE;
+    if (!op->stage.used) return (char *)(tti_slot_of(comm, rank, comm->sequence) + 1);
+    return comm->engine->stages + (size_t)rank * TTI_STAGES_BYTES + (size_t)op->stage.first * TTI_GRAIN_STRIDE;
 }
 
 #endif

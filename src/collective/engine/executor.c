@@ -169,15 +169,15 @@ static void find_stage(struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
     uint64_t bytes = tti_staged_bytes(shape);
-    op->grains = 0;
-    op->in_grains = bytes > op->comm->memory->slot_room;
-    if (!op->in_grains) return;
+    op->stage.count = 0;
+    op->stage.used = bytes > op->comm->memory->slot_room;
+    if (!op->stage.used) return;
     uint32_t grains = 1, half = TTI_GRAINS / 2;
     while (grains * TTI_GRAIN_BYTES < bytes) grains *= 2;
     uint32_t places = grains < half / 2 ? half / 2 / grains : 1, turn = (uint32_t)op->comm->sequence;
-    op->grain = turn % 2 * half + turn / 2 % places * grains;
+    op->stage.first = turn % 2 * half + turn / 2 % places * grains;
     bool from_root = shape->kind == TTI_BROADCAST || shape->kind == TTI_SCATTER;
-    if (!from_root || shape->root == shape->rank) op->grains = grains;
+    if (!from_root || shape->root == shape->rank) op->stage.count = grains;
 }
 
 /* All others must have ended what this rank staged there before. */
@@ -186,10 +186,11 @@ static tutti_status open_stage(struct tti_op *op)
     tutti_comm *comm = op->comm;
     uint64_t last = 0;
     find_stage(op);
-    for (uint32_t i = op->grain; i < op->grain + op->grains; i++)
+    for (uint32_t i = op->stage.first; i < op->stage.first + op->stage.count; i++)
         if (comm->engine->stage_used[i] > last) last = comm->engine->stage_used[i];
     if (last > 0 && comm->memory->all_entered <= last) TTI_TRY(await_slot(op, last + 1));
-    for (uint32_t i = op->grain; i < op->grain + op->grains; i++) comm->engine->stage_used[i] = comm->sequence;
+    for (uint32_t i = op->stage.first; i < op->stage.first + op->stage.count; i++)
+        comm->engine->stage_used[i] = comm->sequence;
     return TUTTI_OK;
 }
 
@@ -216,11 +217,11 @@ static tutti_status do_step(struct tti_op *op, const struct tti_step *step)
 /* Up to a step of this kind, or to the end. */
 static tutti_status run_plan_to(struct tti_op *op, int kind)
 {
-    const struct tti_plan *plan = op->plan;
-    for (; op->step < plan->count && plan->steps[op->step].kind != kind; op->step++) {
-        tutti_status status = do_step(op, &plan->steps[op->step]);
+    const struct tti_plan *plan = op->walk.plan;
+    for (; op->walk.step < plan->count && plan->steps[op->walk.step].kind != kind; op->walk.step++) {
+        tutti_status status = do_step(op, &plan->steps[op->walk.step]);
         if (status != TUTTI_OK) return status;
-        tti_trace_step(op, &plan->steps[op->step]);
+        tti_trace_step(op, &plan->steps[op->walk.step]);
     }
     return TUTTI_OK;
 }
@@ -233,10 +234,10 @@ static tutti_status run_plan(struct tti_op *op)
 static __attribute__((noinline)) tutti_status build_for(struct tti_op *op, struct tti_shape *shape)
 {
     shape->bounce_bytes = op->comm->memory->bounce_bytes;
-    op->step = 0;
+    op->walk.step = 0;
     op->state = TTI_OP_RUNNING;
-    op->plan = tti_plan_cache_get(&op->comm->engine->plans, shape, NULL);
-    if (op->plan != NULL) return TUTTI_OK;
+    op->walk.plan = tti_plan_cache_get(&op->comm->engine->plans, shape, NULL);
+    if (op->walk.plan != NULL) return TUTTI_OK;
     return tti_comm_break(op->comm, shape->kind, TUTTI_ERR_MEMORY, op->comm->rank,
                           "rank %d has no memory for the plan of %s", op->comm->rank, tti_kind_name(shape->kind));
 }
@@ -290,9 +291,9 @@ static tutti_status build_staged(struct tti_op *op)
 {
     op->shape.path = TTI_STAGED;
     TTI_TRY(build(op));
-    for (; op->plan->steps[op->step].kind != TTI_STEP_ENTER; op->step++)
-        TTI_TRY(do_step(op, &op->plan->steps[op->step]));
-    op->step++;
+    for (; op->walk.plan->steps[op->walk.step].kind != TTI_STEP_ENTER; op->walk.step++)
+        TTI_TRY(do_step(op, &op->walk.plan->steps[op->walk.step]));
+    op->walk.step++;
     return TUTTI_OK;
 }
 
@@ -338,7 +339,7 @@ static tutti_status meet(struct tti_op *op)
     op->shape.in_place = root_in_place(op);
     if (!has_parts(op)) return build(op);
     op->state = TTI_OP_RUNNING;
-    op->plan = NULL;
+    op->walk.plan = NULL;
     op->part = 0;
     return TUTTI_OK;
 }
@@ -387,12 +388,12 @@ static tutti_status do_parts(struct tti_op *op)
     for (int most = parts_to_see(op); op->part < most; op->part++) {
         struct tti_shape shape = op->shape;
         shape.rank = (comm->rank + op->part) % comm->size;
-        if (op->plan == NULL) {
+        if (op->walk.plan == NULL) {
             if (!claim(op, shape.rank)) continue;
             TTI_TRY(build_for(op, &shape));
         }
         TTI_TRY(run_plan_to(op, TTI_STEP_LEAVE));
-        op->plan = NULL;
+        op->walk.plan = NULL;
         atomic_store_explicit(&comm->memory->posts[shape.rank].done, mark(op, TTI_LEFT), memory_order_release);
         tti_comm_ring(comm, shape.rank != comm->rank);
     }

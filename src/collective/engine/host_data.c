@@ -12,7 +12,7 @@
 
 uint64_t tti_host_offset(const struct tti_op *op, const struct tti_region *region)
 {
-    return region->space == TTI_TEMP ? region->offset : region->offset + op->shift;
+    return region->space == TTI_TEMP ? region->offset : region->offset + op->walk.shift;
 }
 
 /* By numbers: a buffer of no elements may be NULL. */
@@ -29,7 +29,7 @@ char *tti_host_address(const struct tti_op *op, const struct tti_region *region)
 static tutti_status find_sources(struct tti_op *op, const struct tti_step *step, uint64_t done, uint64_t bytes,
                                  struct tti_fold_source *sources)
 {
-    const struct tti_part *parts = &op->plan->parts[step->first];
+    const struct tti_part *parts = &op->walk.plan->parts[step->first];
     for (int i = 0; i < step->sources; i++) {
         bool partial = parts[i].partial, own = parts[i].at.rank == op->comm->rank;
         uint64_t offset = partial ? done / op->shape.element * op->shape.accumulator : done;
@@ -49,7 +49,7 @@ static tutti_status find_sources(struct tti_op *op, const struct tti_step *step,
 /* Parts of other processes are folded piece by piece: only leaves are. */
 static uint64_t piece_of(const struct tti_op *op, const struct tti_step *step)
 {
-    const struct tti_part *parts = &op->plan->parts[step->first];
+    const struct tti_part *parts = &op->walk.plan->parts[step->first];
     for (int i = 0; i < step->sources; i++)
         if (parts[i].at.rank != op->comm->rank && tti_host_address(op, &parts[i].at) == NULL) return TTI_SCRATCH_BYTES;
     return step->bytes;

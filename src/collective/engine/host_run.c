@@ -84,10 +84,10 @@ static tutti_status build(struct tti_op *op)
     shape->accumulator = op->call.reduction == TTI_NO_REDUCTION ? 0 : tti_accumulator_bytes(&op->reducer);
     shape->scaled = op->reducer.code == TTI_REDUCE_SCALED_SUM;
     const struct tti_hosts *hosts = tti_local_covers(comm, shape->kind) ? comm->local->hosts : NULL;
-    op->plan = tti_plan_cache_get(&comm->engine->plans, shape, hosts);
-    if (op->plan != NULL && tti_sim != NULL && tti_sim_setup_of()->look != NULL)
-        tti_sim_note(tti_plan_hash(op->plan) + (uint64_t)shape->rank);
-    if (op->plan != NULL && make_room(comm->lanes, op->plan)) return TUTTI_OK;
+    op->walk.plan = tti_plan_cache_get(&comm->engine->plans, shape, hosts);
+    if (op->walk.plan != NULL && tti_sim != NULL && tti_sim_setup_of()->look != NULL)
+        tti_sim_note(tti_plan_hash(op->walk.plan) + (uint64_t)shape->rank);
+    if (op->walk.plan != NULL && make_room(comm->lanes, op->walk.plan)) return TUTTI_OK;
     return tti_comm_break(comm, shape->kind, TUTTI_ERR_MEMORY, comm->rank, "rank %d has no memory for the plan of %s",
                           comm->rank, tti_kind_name(shape->kind));
 }
@@ -175,7 +175,7 @@ static tutti_status await(struct tti_op *op, uint32_t value)
     while (lanes->arrived < value && lanes->posts[lanes->arrived].arrived) lanes->arrived++;
     if (lanes->arrived >= value) return TUTTI_OK;
     op->waiting_for = lanes->posts[lanes->arrived].peer;
-    op->awaited = op->rounds + lanes->arrived; /* 0: the first message, so the peer may not have come yet */
+    op->awaited = op->walk.rounds + lanes->arrived; /* 0: the first message, so the peer may not have come yet */
     return TUTTI_IN_PROGRESS;
 }
 
@@ -193,13 +193,13 @@ static tutti_status drain(struct tti_op *op, uint32_t value)
 static void go_on(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_lanes *lanes = op->comm->lanes;
-    bool again = ++op->turn < step->value;
-    op->rounds++;
+    bool again = ++op->walk.turn < step->value;
+    op->walk.rounds++;
     lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
-    op->step = again ? step->first : op->step + 1;
-    op->shift = again ? op->shift + step->bytes : 0;
-    op->numbers = again ? op->numbers + (uint32_t)step->sources : 0;
-    if (!again) op->turn = 0;
+    op->walk.step = again ? step->first : op->walk.step + 1;
+    op->walk.shift = again ? op->walk.shift + step->bytes : 0;
+    op->walk.numbers = again ? op->walk.numbers + (uint32_t)step->sources : 0;
+    if (!again) op->walk.turn = 0;
 }
 
 static tutti_status message_step(struct tti_op *op, const struct tti_step *step)
@@ -244,14 +244,14 @@ static tutti_status run_step(struct tti_op *op, const struct tti_step *step)
 
 static tutti_status run_plan(struct tti_op *op)
 {
-    while (op->step < op->plan->count) {
-        const struct tti_step *step = &op->plan->steps[op->step];
+    while (op->walk.step < op->walk.plan->count) {
+        const struct tti_step *step = &op->walk.plan->steps[op->walk.step];
         TTI_TRY(run_step(op, step));
         tti_trace_step(op, step);
         if (step->kind == TTI_STEP_AGAIN)
             go_on(op, step);
         else
-            op->step++;
+            op->walk.step++;
     }
     return TUTTI_OK;
 }
@@ -291,9 +291,9 @@ static void start(struct tti_op *op)
     lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
     lanes->asked = -1;
     if (lanes->questions > 0) answer_all(lanes);
-    op->step = 0;
-    op->turn = op->rounds = op->numbers = 0;
-    op->shift = 0;
+    op->walk.step = 0;
+    op->walk.turn = op->walk.rounds = op->walk.numbers = 0;
+    op->walk.shift = 0;
     op->cursor = 0;
     op->entered = true;
     op->state = TTI_OP_RUNNING;

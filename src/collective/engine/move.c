@@ -52,7 +52,7 @@ static void copy_to_all(struct tti_op *op, const struct tti_step *step, const ch
     int here = 0, elsewhere = comm->size;
     for (int k = 0; k < comm->size; k++) {
         int rank = (comm->rank + k) % comm->size;
-        char *target = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+        char *target = address(op, rank, (enum tti_space)step->target.space, step->target.offset + op->walk.done);
         bool stays = step->store != TTI_MIXED || reads_here(comm, rank);
         comm->engine->targets[stays ? here++ : --elsewhere] = target;
     }
@@ -72,20 +72,21 @@ static enum tti_store store_for(const struct tti_op *op, const struct tti_step *
 static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
 {
     const struct tti_region *from = &step->source;
-    char *source = address(op, from->rank, (enum tti_space)from->space, from->offset + op->done);
+    char *source = address(op, from->rank, (enum tti_space)from->space, from->offset + op->walk.done);
     if (step->target.rank == TTI_ALL) {
         copy_to_all(op, step, source, bytes);
         return TUTTI_OK;
     }
-    char *target = address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done);
+    char *target = address(op, step->target.rank, (enum tti_space)step->target.space,
+                           step->target.offset + op->walk.done);
     if (source == NULL)
         return tti_place_fetch(op->comm, op->shape.kind, from->rank,
-                               *tti_op_place(op, from->rank, (enum tti_space)from->space), from->offset + op->done,
+                               *tti_op_place(op, from->rank, (enum tti_space)from->space), from->offset + op->walk.done,
                                target, bytes);
     if (target == NULL)
         return tti_place_store(op->comm, op->shape.kind, step->target.rank,
                                *tti_op_place(op, step->target.rank, (enum tti_space)step->target.space),
-                               step->target.offset + op->done, source, bytes);
+                               step->target.offset + op->walk.done, source, bytes);
     bool across = step->target.space == TTI_STAGE || step->target.space == TTI_BOUNCED;
     if (across)
         tti_copy_across(&op->comm->engine->ferry, target, source, bytes, TTI_ACROSS_FROM);
@@ -99,9 +100,9 @@ static tutti_status find_sources(struct tti_op *op, const struct tti_step *step,
 {
     tutti_comm *comm = op->comm;
     for (int rank = 0; rank < count; rank++) {
-        uint64_t offset = step->source.offset + op->done;
+        uint64_t offset = step->source.offset + op->walk.done;
         bool own = rank == comm->rank && (step->source.space == TTI_STAGE || step->source.space == TTI_BOUNCED);
-        char *source = own ? (char *)(uintptr_t)op->in + step->own + op->done
+        char *source = own ? (char *)(uintptr_t)op->in + step->own + op->walk.done
                            : address(op, rank, (enum tti_space)step->source.space, offset);
         if (source == NULL) {
             source = comm->engine->scratch + (size_t)rank * TTI_SCRATCH_BYTES;
@@ -130,7 +131,7 @@ static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, 
     for (int k = 0; k < targets; k++) {
         int rank = targets == 1 && step->target.rank != TTI_ALL ? step->target.rank : (comm->rank + k) % comm->size;
         comm->engine->targets[k] = address(op, rank, (enum tti_space)step->target.space,
-                                           step->target.offset + op->done);
+                                           step->target.offset + op->walk.done);
         /* in place the line to be written was just read: past the caches it would travel once more */
         if (rank < step->sources && comm->engine->targets[k] == comm->engine->sources[rank]) stream = false;
     }
@@ -145,7 +146,7 @@ static tutti_status prefix_step(struct tti_op *op, const struct tti_step *step, 
     TTI_TRY(find_sources(op, step, comm->size, bytes));
     bool stream = step->store == TTI_STREAMED;
     for (int rank = 0; rank < comm->size; rank++) {
-        comm->engine->targets[rank] = address(op, rank, TTI_OUT, step->target.offset + op->done);
+        comm->engine->targets[rank] = address(op, rank, TTI_OUT, step->target.offset + op->walk.done);
         if (comm->engine->targets[rank] == comm->engine->sources[rank]) stream = false;
     }
     tti_scan(&op->reducer, comm->engine->sources, tti_op_factors(op), comm->size, comm->engine->targets,
@@ -155,8 +156,9 @@ static tutti_status prefix_step(struct tti_op *op, const struct tti_step *step, 
 
 static tutti_status exchange_step(struct tti_op *op, const struct tti_step *step, uint64_t bytes)
 {
-    tti_swap(address(op, step->source.rank, (enum tti_space)step->source.space, step->source.offset + op->done),
-             address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->done), bytes);
+    tti_swap(address(op, step->source.rank, (enum tti_space)step->source.space, step->source.offset + op->walk.done),
+             address(op, step->target.rank, (enum tti_space)step->target.space, step->target.offset + op->walk.done),
+             bytes);
     return TUTTI_OK;
 }
 
@@ -193,12 +195,12 @@ tutti_status tti_op_move(struct tti_op *op, const struct tti_step *step)
 {
     bool fetches = op->shape.path == TTI_ATTACH && step->kind == TTI_STEP_REDUCE;
     uint64_t most = fetches ? TTI_SCRATCH_BYTES : PIECE_BYTES;
-    while (op->done < step->bytes) {
-        uint64_t bytes = step->bytes - op->done < most ? step->bytes - op->done : most;
+    while (op->walk.done < step->bytes) {
+        uint64_t bytes = step->bytes - op->walk.done < most ? step->bytes - op->walk.done : most;
         TTI_TRY(tti_sim == NULL ? move_some(op, step, bytes) : simulate_some(op, step, bytes));
-        op->done += bytes;
-        if (op->done < step->bytes && tti_comm_is_broken(op->comm)) return TUTTI_IN_PROGRESS;
+        op->walk.done += bytes;
+        if (op->walk.done < step->bytes && tti_comm_is_broken(op->comm)) return TUTTI_IN_PROGRESS;
     }
-    op->done = 0;
+    op->walk.done = 0;
     return TUTTI_OK;
 }

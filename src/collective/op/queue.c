@@ -101,8 +101,8 @@ static tutti_status advance(struct tti_started *started)
 static uint64_t stand(const struct tti_started *started)
 {
     const struct tti_op *op = &started->op;
-    return ((uint64_t)op->state << 48) + ((uint64_t)op->step << 32) + (uint64_t)(unsigned)op->cursor + (op->done << 8) +
-           (op->comm->sequence << 54); /* pieces: the round */
+    return ((uint64_t)op->state << 48) + ((uint64_t)op->walk.step << 32) + (uint64_t)(unsigned)op->cursor +
+           (op->walk.done << 8) + (op->comm->sequence << 54); /* pieces: the round */
 }
 
 /* As far as they go. Returns whether anything moved. */

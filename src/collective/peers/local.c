@@ -195,14 +195,14 @@ static void enter(struct tti_op *op)
     post->endpoint = comm->lanes->net->transport;
     post->in = tti_place_of(comm, op->in, op->in_bytes);
     post->out = tti_place_of(comm, op->out, op->out_bytes);
-    post->temp = tti_place_of(comm, comm->lanes->temp, op->plan->temp_bytes);
+    post->temp = tti_place_of(comm, comm->lanes->temp, op->walk.plan->temp_bytes);
     publish(op, 0);
 }
 
 void tti_local_say(struct tti_op *op, const struct tti_step *step)
 {
     if (step->kind == TTI_STEP_ENTER) enter(op);
-    if (step->kind == TTI_STEP_PUBLISH) publish(op, step->value + op->numbers);
+    if (step->kind == TTI_STEP_PUBLISH) publish(op, step->value + op->walk.numbers);
     if (step->kind == TTI_STEP_LEAVE) publish(op, TTI_LEFT);
 }
 
@@ -227,7 +227,7 @@ static tutti_status seen(struct tti_op *op, int place, uint32_t number)
 tutti_status tti_local_wait(struct tti_op *op, const struct tti_step *step)
 {
     const struct tti_local *local = op->comm->local;
-    uint32_t number = step->value + op->numbers;
+    uint32_t number = step->value + op->walk.numbers;
     if (step->peer != TTI_ALL) return seen(op, local->hosts->place_of[step->peer], number);
     for (; op->cursor < local->count - 1; op->cursor++)
         TTI_TRY(seen(op, (local->place + 1 + op->cursor) % local->count, number));
