@@ -36,12 +36,12 @@ struct tti_site {
 enum { TTI_NO_REDUCTION = 255, TTI_CALL_DIGESTS = 6 };
 
 struct tti_call {
-    uint8_t kind;      /* enum tti_kind */
-    uint8_t type;      /* tutti_type; TUTTI_TYPE_COUNT: none */
-    uint8_t reduction; /* tutti_reduction for its name, or TTI_NO_REDUCTION */
-    uint8_t in_place;  /* for all_to_all, where it must hold on all ranks or on none */
-    bool on_stream;    /* it was put on a stream */
-    int32_t root;      /* -1: none */
+    uint8_t kind;       /* enum tti_kind */
+    uint8_t type;       /* tutti_type; TUTTI_TYPE_COUNT: none */
+    uint8_t reduction;  /* tutti_reduction for its name, or TTI_NO_REDUCTION */
+    bool in_place : 1;  /* for all_to_all, where it must hold on all ranks or on none */
+    bool on_stream : 1; /* it was put on a stream */
+    int32_t root;       /* -1: none */
     uint32_t reduction_signature;
     uint32_t counts_signature;          /* of the counts that must be equal on all ranks */
     uint64_t count;                     /* of all parts, where there are some */
@@ -50,6 +50,7 @@ struct tti_call {
     uint16_t digests[TTI_CALL_DIGESTS]; /* of the parts' counts, an equal share of them each: to tell which differ */
     struct tti_site site;
 };
+_Static_assert(sizeof(struct tti_call) == 128, "two cache lines each");
 
 /* Of all that must be equal on all ranks. */
 uint64_t tti_call_digest(const struct tti_call *call);
