@@ -48,12 +48,28 @@ static inline void mix_function(const void *arguments)
     mix(of->y, of->x, of->count, of->factor, of->add);
 }
 
+/* The same for GPUs: the arguments are one struct, elements are dealt to all threads. */
+static const char mix_code[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                               ".visible .entry mix(.param .align 8 .b8 a[32])\n{\n"
+                               ".reg .pred %p;\n.reg .b32 %r<12>;\n.reg .b64 %d<8>;\n"
+                               "ld.param.u64 %d0, [a];\nld.param.u64 %d1, [a+8];\nld.param.u64 %d2, [a+16];\n"
+                               "ld.param.u32 %r0, [a+24];\nld.param.u32 %r1, [a+28];\n"
+                               "mov.u32 %r2, %ctaid.x;\nmov.u32 %r3, %ntid.x;\nmov.u32 %r4, %tid.x;\n"
+                               "mov.u32 %r5, %nctaid.x;\nmad.lo.u32 %r6, %r2, %r3, %r4;\ncvt.u64.u32 %d3, %r6;\n"
+                               "mul.lo.u32 %r7, %r3, %r5;\ncvt.u64.u32 %d4, %r7;\n"
+                               "NEXT:\nsetp.ge.u64 %p, %d3, %d2;\n@%p bra END;\n"
+                               "shl.b64 %d5, %d3, 2;\nadd.u64 %d6, %d0, %d5;\nadd.u64 %d7, %d1, %d5;\n"
+                               "ld.global.u32 %r8, [%d6];\nld.global.u32 %r9, [%d7];\n"
+                               "mad.lo.u32 %r10, %r8, %r0, %r9;\nadd.u32 %r10, %r10, %r1;\n"
+                               "st.global.u32 [%d6], %r10;\nadd.u64 %d3, %d3, %d4;\nbra NEXT;\n"
+                               "END:\nret;\n}\n";
+
 /* Ready for tti_stream_launch on the stream's device. */
 static inline struct tti_kernel mix_kernel(tutti_device *handle)
 {
     struct tti_kernel kernel = {.name = "mix", .function = mix_function};
     struct tti_device *device = tti_device_take(handle, &error);
-    CHECK(device != NULL && device->ops->load(device, NULL, &kernel, &error) == TUTTI_OK);
+    CHECK(device != NULL && device->ops->load(device, mix_code, &kernel, &error) == TUTTI_OK);
     if (device != NULL) tti_object_give(&device->object);
     return kernel;
 }
@@ -93,6 +109,20 @@ static inline tutti_buffer *make_buffer(tutti_device *device, tutti_type type, s
     tutti_buffer *buffer = NULL;
     GOOD(tutti_buffer_create(device, TUTTI_MEMORY_LOCAL, type, count, &buffer, &error));
     return buffer;
+}
+
+/* Host memory that a copy need not wait for, in which `count` integers lie. */
+struct pinned {
+    tutti_buffer *buffer;
+    int32_t *at;
+};
+
+static inline struct pinned make_pinned(tutti_device *device, size_t count)
+{
+    struct pinned pinned = {0};
+    GOOD(tutti_buffer_create(device, TUTTI_MEMORY_PINNED, TUTTI_I32, count, &pinned.buffer, &error));
+    pinned.at = tutti_buffer_at(pinned.buffer, 0, count);
+    return pinned;
 }
 
 #endif

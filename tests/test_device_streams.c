@@ -136,8 +136,8 @@ static void test_last_writer(tutti_device *device)
 {
     tutti_stream *a = make_stream(device), *b = make_stream(device), *c = make_stream(device);
     tutti_buffer *x = make_buffer(device, TUTTI_I32, N), *y = make_buffer(device, TUTTI_I32, N);
-    static int32_t out[N];
-    int32_t one = 1, two = 2;
+    struct pinned pinned = make_pinned(device, N);
+    int32_t one = 1, two = 2, *out = pinned.at;
     GOOD(tutti_buffer_fill(x, 0, N, &one, a, &error));
     struct held held = hold_stream(a); /* after the fill: nobody who needs x waits for this */
     GOOD(tutti_buffer_copy(y, 0, x, 0, N, b, &error));
@@ -153,6 +153,7 @@ static void test_last_writer(tutti_device *device)
     let_go(&held, a);
     GOOD(tutti_stream_sync(c, LONG_MS, &error));
     CHECK(out[0] == 2 && out[N - 1] == 2);
+    GOOD(tutti_buffer_free(pinned.buffer, &error));
     GOOD(tutti_buffer_free(x, &error));
     GOOD(tutti_buffer_free(y, &error));
     GOOD(tutti_stream_free(a, &error));
@@ -167,14 +168,14 @@ static void test_many_readers(tutti_device *device, int last)
 {
     tutti_stream *writer = make_stream(device), *readers[READERS];
     tutti_buffer *x = make_buffer(device, TUTTI_I32, N);
-    static int32_t out[READERS][N];
+    struct pinned pinned = make_pinned(device, READERS * N);
     struct held held[READERS];
     int32_t one = 1, two = 2;
     GOOD(tutti_buffer_fill(x, 0, N, &one, writer, &error));
     for (int i = 0; i < READERS; i++) {
         readers[i] = make_stream(device);
         held[i] = hold_stream(readers[i]);
-        GOOD(tutti_buffer_get(x, 0, out[i], N, readers[i], &error));
+        GOOD(tutti_buffer_get(x, 0, pinned.at + i * N, N, readers[i], &error));
     }
     GOOD(tutti_buffer_fill(x, 0, N, &two, writer, &error));
     for (int i = 1; i <= READERS; i++) {
@@ -185,9 +186,10 @@ static void test_many_readers(tutti_device *device, int last)
     GOOD(tutti_stream_sync(writer, LONG_MS, &error));
     for (int i = 0; i < READERS; i++) {
         let_go(&held[i], readers[i]);
-        CHECK(out[i][0] == 1 && out[i][N - 1] == 1);
+        CHECK(pinned.at[i * N] == 1 && pinned.at[i * N + N - 1] == 1);
         GOOD(tutti_stream_free(readers[i], &error));
     }
+    GOOD(tutti_buffer_free(pinned.buffer, &error));
     GOOD(tutti_buffer_free(x, &error));
     GOOD(tutti_stream_free(writer, &error));
 }
@@ -197,20 +199,21 @@ static void test_free_in_use(tutti_device *device)
 {
     tutti_stream *a = make_stream(device), *b = make_stream(device);
     tutti_buffer *x = make_buffer(device, TUTTI_I32, N), *y = make_buffer(device, TUTTI_I32, N);
-    static int32_t out[3][N];
-    int32_t nine = 9;
+    struct pinned pinned = make_pinned(device, 3 * N);
+    int32_t nine = 9, *out = pinned.at;
     GOOD(tutti_buffer_fill(y, 0, N, &nine, a, &error));
     GOOD(tutti_stream_sync(a, LONG_MS, &error));
     struct held held = hold_stream(a);
     GOOD(tutti_buffer_fill(x, 0, N, &nine, a, &error));
-    GOOD(tutti_buffer_get(x, 0, out[0], N, a, &error));
-    GOOD(tutti_buffer_get(y, 0, out[1], N, a, &error));
-    GOOD(tutti_buffer_get(y, 0, out[2], N, b, &error));
+    GOOD(tutti_buffer_get(x, 0, out, N, a, &error));
+    GOOD(tutti_buffer_get(y, 0, out + N, N, a, &error));
+    GOOD(tutti_buffer_get(y, 0, out + 2 * N, N, b, &error));
     GOOD(tutti_buffer_free(x, &error)); /* one stream uses it: freed in its order */
     GOOD(tutti_buffer_free(y, &error)); /* two do: freed when both have passed */
     let_go(&held, a);
     GOOD(tutti_stream_sync(b, LONG_MS, &error));
-    for (int i = 0; i < 3; i++) CHECK(out[i][0] == 9 && out[i][N - 1] == 9);
+    for (int i = 0; i < 3; i++) CHECK(out[i * N] == 9 && out[i * N + N - 1] == 9);
+    GOOD(tutti_buffer_free(pinned.buffer, &error));
     GOOD(tutti_stream_free(a, &error));
     GOOD(tutti_stream_free(b, &error));
 }
@@ -249,8 +252,8 @@ static void test_adopt(tutti_device *device)
 {
     tutti_stream *own = make_stream(device), *adopted = NULL, *other = make_stream(device);
     tutti_buffer *x = make_buffer(device, TUTTI_I32, N);
-    static int32_t out[N];
-    int32_t five = 5, six = 6;
+    struct pinned pinned = make_pinned(device, N);
+    int32_t five = 5, six = 6, *out = pinned.at;
     FAILS(TUTTI_ERR_ARGUMENT, "default stream", tutti_stream_adopt(device, NULL, &adopted, &error));
     GOOD(tutti_stream_adopt(device, tutti_stream_native(own), &adopted, &error));
     CHECK(tutti_stream_native(adopted) == tutti_stream_native(own) && adopted != own);
@@ -265,6 +268,7 @@ static void test_adopt(tutti_device *device)
     let_go(&held, own);
     GOOD(tutti_stream_sync(other, LONG_MS, &error));
     CHECK(out[0] == 5 && out[N - 1] == 5);
+    GOOD(tutti_buffer_free(pinned.buffer, &error));
     GOOD(tutti_buffer_fill(x, 0, N, &six, own, &error));
     GOOD(tutti_stream_sync(own, LONG_MS, &error));
     GOOD(tutti_buffer_free(x, &error));

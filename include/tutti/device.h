@@ -46,6 +46,13 @@ TUTTI_API tutti_status tutti_device_count(const char *kind, int *count, tutti_er
  * "host:1", "host:2" … are further ones that share nothing with "host", as several GPUs are; for tests. */
 TUTTI_API tutti_status tutti_device_open(const char *name, tutti_device **device, tutti_error *error);
 
+/* The same with a context that the caller has made (a CUcontext, kind "cuda") and that outlives the device. Programs that
+ * use CUDA's runtime need not: tutti_device_open uses the same context as they do. */
+TUTTI_API tutti_status tutti_device_adopt(const char *kind, void *context, tutti_device **device, tutti_error *error);
+
+/* Whether "cuda" (a GPU with a driver that is new enough), "nvrtc" or "nccl" can be used here. Loads its library. */
+TUTTI_API bool tutti_has(const char *what);
+
 /* The last close waits for the streams' work, 10 s at most in all; ERR_TIMEOUT names what did not end. The device is shut
  * down in any case: its streams, marks and buffers are stale, their memory is given back. NULL is ignored. */
 TUTTI_API tutti_status tutti_device_close(tutti_device *device, tutti_error *error);

@@ -217,6 +217,18 @@ TUTTI_API int64_t tutti_clock_ns(void);
 /* Lets time pass for the calling rank as if it computed: simulated inside of a simulation, real elsewhere. */
 TUTTI_API void tutti_spend_ns(int64_t ns);
 
+/* ---- Libraries of GPUs ------------------------------------------------------------------------------------------ */
+
+typedef struct tutti_library {
+    size_t struct_size; /* to be set before the call: sizeof(tutti_library) */
+    char path[512];     /* as it was loaded; a bare name was found by the loader itself */
+    char version[32];   /* of cuda: the newest CUDA that the driver can run */
+} tutti_library;
+
+/* Loads "cuda" (the driver's), "nvrtc" or "nccl" from where people have it: TUTTI_CUDA_PATH, the loader's path, CUDA_HOME,
+ * Python's packages. ERR_UNSUPPORTED says where it was looked for and how to get it. It stays loaded. */
+TUTTI_API tutti_status tutti_library_find(const char *name, tutti_library *library, tutti_error *error);
+
 /* ---- For launchers --------------------------------------------------------------------------------------------- */
 
 /* A board: memory in which a launcher notes which processes of a job, of those it has started on this host, have ended.

@@ -34,9 +34,9 @@ const struct cli_page cli_doctor_page = {
     .about =
         "Says what is found on this machine and in this environment, one line each: cores and memory, limits, what the "
         "system allows, network interfaces, which launcher has started this process and by which variables, which "
-        "others are there but come later in the order, the job's key, libraries, and the kernels that multiply "
-        "matrices; and, where something is wrong, "
-        "how to mend it. Two processes then try to join.\n\n"
+        "others are there but come later in the order, the job's key, libraries, the kernels that multiply matrices, "
+        "and GPUs with what they make possible; and, where something is wrong, how to mend it. Two processes then try "
+        "to join.\n\n"
         "Lines begin with ok; note, for what is good to know; warn, for what works, but not as well as it could; or "
         "bad, for what prevents joining. The exit status is 1 if anything is bad, else 0.",
     .examples = doctor_examples,
@@ -139,6 +139,7 @@ static void look(struct doctor *doctor)
     doctor_kernel(doctor);
     doctor_interfaces(doctor);
     doctor_libraries(doctor);
+    doctor_devices(doctor);
     doctor_options(doctor);
     doctor_launcher(doctor);
     doctor_key(doctor);

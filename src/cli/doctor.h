@@ -32,5 +32,7 @@ void doctor_key(struct doctor *doctor);
 void doctor_trial(struct doctor *doctor);
 /* Libraries that are loaded when something needs them. */
 void doctor_libraries(struct doctor *doctor);
+/* GPUs, and their libraries. */
+void doctor_devices(struct doctor *doctor);
 
 #endif

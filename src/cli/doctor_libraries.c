@@ -32,22 +32,6 @@ static void tell_hwloc(void *function, char *text)
     (void)snprintf(text, TEXT_BYTES, "%u.%u.%u (API)", number >> 16, number >> 8 & 0xff, number & 0xff);
 }
 
-/* Thousands and tens, as CUDA counts: 12040 is 12.4. */
-static void tell_cuda(void *function, char *text)
-{
-    int (*version)(int *) = (int (*)(int *))function, number = 0;
-    if (version(&number) == 0)
-        (void)snprintf(text, TEXT_BYTES, "driver for CUDA %d.%d", number / 1000, number % 1000 / 10);
-}
-
-/* 22203 is 2.22.3 */
-static void tell_nccl(void *function, char *text)
-{
-    int (*version)(int *) = (int (*)(int *))function, number = 0;
-    if (version(&number) == 0)
-        (void)snprintf(text, TEXT_BYTES, "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
-}
-
 /* May be called before MPI_Init. */
 static void tell_mpi(void *function, char *text)
 {
@@ -74,8 +58,6 @@ static const struct library {
      false},
     {"MPICH", "libmpich.so.12", "MPI_Get_library_version", tell_mpi, "libmpich12", "comparison, programs with MPI",
      false},
-    {"CUDA", "libcuda.so.1", "cuDriverGetVersion", tell_cuda, NULL, "GPUs", true},
-    {"NCCL", "libnccl.so.2", "ncclGetVersion", tell_nccl, NULL, "collectives between GPUs", true},
 };
 
 /* In the child: what it is. False: it is not there. */

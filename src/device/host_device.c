@@ -28,8 +28,9 @@ static tutti_status host_count(int *count, tutti_error *error)
     return TUTTI_OK;
 }
 
-static tutti_status host_make(int number, struct tti_device **device, tutti_error *error)
+static tutti_status host_make(int number, void *context, struct tti_device **device, tutti_error *error)
 {
+    (void)context;
     if (number >= HOSTS)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "host:%d is no device; the last one is host:%d", number,
                              HOSTS - 1);

@@ -21,8 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tutti/experimental.h>
 
-static const struct tti_device_ops *const kinds[] = {&tti_host_ops};
+static const struct tti_device_ops *const kinds[] = {&tti_host_ops, &tti_cuda_ops};
 enum { KINDS = sizeof kinds / sizeof *kinds, KIND_BYTES = 8 };
 
 static struct {
@@ -153,13 +154,22 @@ static void name_device(struct tti_device *device, const struct tti_device_ops *
         (void)snprintf(device->name, sizeof device->name, "%.*s:%d", KIND_BYTES - 1, ops->kind, number);
 }
 
-static tutti_status make(const struct tti_device_ops *ops, int number, struct tti_device **made, tutti_error *error)
+/* What is to be opened. */
+struct wanted {
+    const struct tti_device_ops *ops;
+    int number;
+    void *context;
+};
+
+static tutti_status make(const struct wanted *wanted, struct tti_device **made, tutti_error *error)
 {
+    const struct tti_device_ops *ops = wanted->ops;
     struct tti_device *device = NULL;
-    TTI_TRY(ops->make(number, &device, error));
+    TTI_TRY(ops->make(wanted->number, wanted->context, &device, error));
     device->ops = ops;
-    device->number = number;
-    name_device(device, ops, number);
+    device->number = wanted->number;
+    device->foreign = wanted->context;
+    name_device(device, ops, wanted->number);
     device->opens = 1;
     device->simulated = tti_sim != NULL;
     atomic_store_explicit(&device->generation, 1, memory_order_relaxed);
@@ -181,17 +191,22 @@ static tutti_status make(const struct tti_device_ops *ops, int number, struct tt
     return TUTTI_OK;
 }
 
+static bool is_wanted(const struct tti_device *device, const struct wanted *wanted)
+{
+    return device->ops == wanted->ops && device->number == wanted->number && device->foreign == wanted->context;
+}
+
 /* With the lock, unless it is a simulated one. */
-static tutti_status open_it(const struct tti_device_ops *ops, int number, tutti_device **handle, tutti_error *error)
+static tutti_status open_locked(const struct wanted *wanted, tutti_device **handle, tutti_error *error)
 {
     struct tti_device *device = tti_sim != NULL ? NULL : devices.first;
-    while (device != NULL && (device->ops != ops || device->number != number)) device = device->next;
+    while (device != NULL && !is_wanted(device, wanted)) device = device->next;
     if (device != NULL) {
         device->opens++;
         *handle = device->object.handle;
         return TUTTI_OK;
     }
-    TTI_TRY(make(ops, number, &device, error));
+    TTI_TRY(make(wanted, &device, error));
     *handle = device->object.handle;
     if (device->simulated) return TUTTI_OK;
     device->next = devices.first;
@@ -200,21 +215,49 @@ static tutti_status open_it(const struct tti_device_ops *ops, int number, tutti_
     return TUTTI_OK;
 }
 
+static tutti_status open_device(const struct wanted *wanted, tutti_device **device, tutti_error *error)
+{
+    (void)tti_object_process(); /* forks are noticed from now on */
+    if (tti_sim != NULL) return open_locked(wanted, device, error);
+    pthread_mutex_lock(&devices.lock);
+    tutti_status status = open_locked(wanted, device, error);
+    pthread_mutex_unlock(&devices.lock);
+    return status;
+}
+
 tutti_status tutti_device_open(const char *name, tutti_device **device, tutti_error *error)
 {
-    const struct tti_device_ops *ops = NULL;
-    int number = 0;
+    struct wanted wanted = {0};
     tutti_error none;
     error = tti_error_begin(error, &none, "device_open");
     if (device == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "where the device shall go is NULL");
     *device = NULL;
-    TTI_TRY(parse(name, &ops, &number, error));
-    (void)tti_object_process(); /* forks are noticed from now on */
-    if (tti_sim != NULL) return open_it(ops, number, device, error);
-    pthread_mutex_lock(&devices.lock);
-    tutti_status status = open_it(ops, number, device, error);
-    pthread_mutex_unlock(&devices.lock);
-    return status;
+    TTI_TRY(parse(name, &wanted.ops, &wanted.number, error));
+    return open_device(&wanted, device, error);
+}
+
+tutti_status tutti_device_adopt(const char *kind, void *context, tutti_device **device, tutti_error *error)
+{
+    tutti_error none;
+    error = tti_error_begin(error, &none, "device_adopt");
+    if (kind == NULL || context == NULL || device == NULL)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "kind, context, or where the device shall go is NULL");
+    *device = NULL;
+    struct wanted wanted = {.ops = kind_of(kind, strlen(kind)), .context = context};
+    if (wanted.ops == NULL) return unknown(kind, error);
+    if (wanted.ops->adopt == NULL)
+        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0, "a device of kind %s has no context to adopt", kind);
+    TTI_TRY(wanted.ops->adopt(context, &wanted.number, error));
+    return open_device(&wanted, device, error);
+}
+
+bool tutti_has(const char *what)
+{
+    tutti_library library = {.struct_size = sizeof library};
+    int count = 0;
+    if (what == NULL) return false;
+    if (strcmp(what, "cuda") == 0) return tutti_device_count("cuda", &count, NULL) == TUTTI_OK && count > 0;
+    return tutti_library_find(what, &library, NULL) == TUTTI_OK;
 }
 
 struct tti_device *tti_device_take(tutti_device *handle, tutti_error *error)

@@ -35,6 +35,7 @@ struct tti_device { /* each kind begins its own struct with this one */
     struct tti_object object;
     const struct tti_device_ops *ops;
     int number;
+    void *foreign; /* the caller's context that it was opened with, or NULL */
     char name[TTI_DEVICE_NAME];
     int opens;                   /* under the lock of all devices (device.c) */
     struct tti_device *next;     /* open one; likewise */
@@ -66,6 +67,7 @@ struct tti_stream {
     uint64_t generation;
     struct tti_link link;
     void *native;                 /* the device's own: a thread's queue, a CUstream */
+    void *extra;                  /* likewise */
     _Atomic uint64_t put, passed; /* work put and ended, where the device counts it */
     bool adopted;                 /* the caller's own: never destroyed here */
     _Atomic uint32_t shown;       /* its native form was given out: others may put work on it unseen */
@@ -118,7 +120,9 @@ struct tti_device_ops {
 
     /* By open, under the lock of all devices. Makes the kind's struct (zeroed, the common part is set by the caller), which
      * is not yet started. On failure nothing is left. */
-    tutti_status (*make)(int number, struct tti_device **device, tutti_error *error);
+    tutti_status (*make)(int number, void *context, struct tti_device **device, tutti_error *error);
+    /* Says which device a context of the caller's is on; `make` gets it then, else NULL. NULL: the kind has no contexts. */
+    tutti_status (*adopt)(void *context, int *number, tutti_error *error);
     /* When nobody refers to it any more; it was shut before, or never started. Must not wait. */
     void (*destroy)(struct tti_device *device);
 
@@ -200,6 +204,6 @@ struct tti_device_ops {
     void (*watch)(struct tti_device *device, struct tti_stream *stream, bool waiting);
 };
 
-extern const struct tti_device_ops tti_host_ops;
+extern const struct tti_device_ops tti_host_ops, tti_cuda_ops;
 
 #endif

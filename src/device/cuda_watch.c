@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Noticing that a GPU has failed. Whoever waits polls a word, which a GPU that has failed never raises; and nobody who keeps
+ * a deadline enters the driver, since it may block there behind others. So a thread of the device asks the driver about the
+ * streams that somebody has been waiting for, and notes the failure where those who wait see it.
+ */
+#include "device/cuda_device.h"
+
+#include "base/log.h"
+#include "device/open.h"
+
+#define LOOK_NS INT64_C(2000000)     /* between questions while somebody waits, */
+#define SLEEP_NS INT64_C(1000000000) /* and else */
+
+void tti_cuda_probe(struct tti_device *of, struct tti_stream *stream)
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    void *native = stream != NULL ? stream->native : device->home;
+    int code = tti_cuda_enter(device);
+    if (code == TTI_CUDA_OK) {
+        code = device->cuda->stream_query(native);
+        tti_cuda_leave(device);
+    }
+    if (code != TTI_CUDA_NOT_READY) (void)tti_cuda_check(device, code, "cuStreamQuery", stream, NULL);
+}
+
+static bool look(struct tti_cuda_device *device)
+{
+    pthread_mutex_lock(&device->watch_lock);
+    int count = device->watched_count;
+    for (int i = 0; i < count && !tti_device_is_poisoned(&device->device); i++)
+        tti_cuda_probe(&device->device, device->watched[i]);
+    pthread_mutex_unlock(&device->watch_lock);
+    return count > 0;
+}
+
+static void *watch(void *argument)
+{
+    struct tti_cuda_device *device = argument;
+    while (atomic_load_explicit(&device->watcher_stops, memory_order_acquire) == 0) {
+        uint32_t seen = atomic_load_explicit(&device->watch_bell, memory_order_acquire);
+        tti_bell_sleep(&device->watch_bell, seen, look(device) ? LOOK_NS : SLEEP_NS, false);
+    }
+    return NULL;
+}
+
+/* Without a thread a failure is noticed when something is put on the device again, or at the deadline. With the lock. */
+static void ensure_watcher(struct tti_cuda_device *device)
+{
+    tutti_error error = {0};
+    if (device->watcher_runs) return;
+    atomic_store_explicit(&device->watcher_stops, 0, memory_order_relaxed);
+    device->watcher_runs = tti_task_start(&device->watcher, watch, device, &error) == TUTTI_OK;
+    if (!device->watcher_runs) tti_log(TUTTI_WARN, "%s is not watched: %s", device->device.name, error.text);
+}
+
+static void add(struct tti_cuda_device *device, struct tti_stream *stream)
+{
+    ensure_watcher(device);
+    if (device->watched_count == TTI_CUDA_WATCHED) return; /* a failure shows on every stream */
+    tti_object_keep(&stream->object);
+    device->watched[device->watched_count++] = stream;
+}
+
+/* Takes it out once; its reference is the caller's. */
+static struct tti_stream *take_out(struct tti_cuda_device *device, const struct tti_stream *stream)
+{
+    for (int i = 0; i < device->watched_count; i++) {
+        if (device->watched[i] != stream) continue;
+        struct tti_stream *found = device->watched[i];
+        device->watched[i] = device->watched[--device->watched_count];
+        return found;
+    }
+    return NULL;
+}
+
+void tti_cuda_watch(struct tti_device *of, struct tti_stream *stream, bool waiting)
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    struct tti_stream *out = NULL;
+    pthread_mutex_lock(&device->watch_lock);
+    if (waiting && atomic_load_explicit(&stream->ended, memory_order_acquire) == 0)
+        add(device, stream);
+    else if (!waiting)
+        out = take_out(device, stream);
+    bool wake = waiting && device->watched_count == 1;
+    pthread_mutex_unlock(&device->watch_lock);
+    if (wake) tti_bell_ring(&device->watch_bell, false);
+    if (out != NULL) tti_object_give(&out->object);
+}
+
+void tti_cuda_unwatch(struct tti_cuda_device *device, const struct tti_stream *stream)
+{
+    struct tti_stream *out;
+    do {
+        pthread_mutex_lock(&device->watch_lock);
+        out = take_out(device, stream);
+        pthread_mutex_unlock(&device->watch_lock);
+        if (out != NULL) tti_object_give(&out->object);
+    } while (out != NULL);
+}
+
+void tti_cuda_watch_stop(struct tti_cuda_device *device)
+{
+    if (!device->watcher_runs) return;
+    atomic_store_explicit(&device->watcher_stops, 1, memory_order_release);
+    tti_bell_ring(&device->watch_bell, false);
+    tti_task_join(&device->watcher);
+    device->watcher_runs = false;
+}

@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A libcuda for machines without a GPU: the functions that src/device/cuda_api.h declares, carried out on the host. Each
+ * stream is a thread with a list of work. tests/cli/cuda.sh builds it and lets the library find it by TUTTI_CUDA_PATH.
+ *
+ * FAKE_CUDA_VERSION   what cuDriverGetVersion tells (13000)
+ * FAKE_CUDA_INIT      what cuInit answers (0)
+ * FAKE_CUDA_GPUS      how many there are (2)
+ * -DFAKE_WITHOUT_TRIM leaves out one function, as an old library would
+ *
+ * A kernel called mix does what the tests' kernel does; one called wild writes to an illegal address: from then on every
+ * function answers 700, and no work is done any more.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    OK = 0,
+    INVALID_VALUE = 1,
+    NO_MEMORY = 2,
+    NO_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    NOT_READY = 600,
+    ILLEGAL = 700
+};
+enum { GPUS_MOST = 8, RANGES_MOST = 4096, DEPTH = 16, GRANULE = 2 << 20 };
+#define MEMORY_BYTES ((size_t)1 << 30)
+
+static _Atomic int broken; /* the result of every function, once it is not 0 */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int from_environment(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text == NULL ? otherwise : atoi(text);
+}
+
+/* ---- Contexts ---------------------------------------------------------------------------------------------------- */
+
+struct context {
+    int device;
+    int retained;
+};
+static struct context contexts[GPUS_MOST];
+static _Thread_local struct context *stack[DEPTH];
+static _Thread_local int depth;
+
+/* What every function begins with. */
+static int enter(void)
+{
+    int result = atomic_load(&broken);
+    return result != OK ? result : depth == 0 ? NO_CONTEXT : OK;
+}
+
+int cuDriverGetVersion(int *version)
+{
+    *version = from_environment("FAKE_CUDA_VERSION", 13000);
+    return OK;
+}
+
+int cuInit(unsigned flags)
+{
+    (void)flags;
+    return from_environment("FAKE_CUDA_INIT", OK);
+}
+
+int cuGetErrorName(int code, const char **name)
+{
+    static const struct {
+        int code;
+        const char *name;
+    } names[] = {{INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+                 {NO_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+                 {100, "CUDA_ERROR_NO_DEVICE"},
+                 {NO_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+                 {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
+                 {ILLEGAL, "CUDA_ERROR_ILLEGAL_ADDRESS"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (names[i].code != code) continue;
+        *name = names[i].name;
+        return OK;
+    }
+    return INVALID_VALUE;
+}
+
+int cuDeviceGetCount(int *count)
+{
+    *count = from_environment("FAKE_CUDA_GPUS", 2);
+    return atomic_load(&broken);
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+    *device = ordinal;
+    return OK;
+}
+
+int cuDeviceGetName(char *name, int bytes, int device)
+{
+    snprintf(name, (size_t)bytes, "Fake GPU %d", device);
+    return OK;
+}
+
+int cuDeviceGetUuid_v2(unsigned char uuid[16], int device)
+{
+    memset(uuid, 17 + device, 16);
+    return OK;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    (void)device;
+    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1;
+    return OK;
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer;
+    return OK;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    if (atomic_load(&broken) != OK) return atomic_load(&broken);
+    contexts[device].device = device;
+    contexts[device].retained++;
+    *context = &contexts[device];
+    return OK;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    return contexts[device].retained-- > 0 ? OK : NO_CONTEXT;
+}
+
+int cuCtxPushCurrent_v2(void *context)
+{
+    struct context *of = context;
+    if (depth == DEPTH || of < contexts || of >= contexts + GPUS_MOST || of->retained == 0) return NO_CONTEXT;
+    stack[depth++] = of;
+    return OK;
+}
+
+int cuCtxPopCurrent_v2(void **context)
+{
+    if (depth == 0) return NO_CONTEXT;
+    *context = stack[--depth];
+    return OK;
+}
+
+int cuCtxGetDevice(int *device)
+{
+    if (depth == 0) return NO_CONTEXT;
+    *device = stack[depth - 1]->device;
+    return OK;
+}
+
+int cuMemGetInfo_v2(size_t *left, size_t *total)
+{
+    *total = MEMORY_BYTES;
+    *left = MEMORY_BYTES / 2;
+    return enter();
+}
+
+/* ---- What pointers are known ------------------------------------------------------------------------------------- */
+
+struct range {
+    char *base;
+    size_t bytes;
+    int type, device;
+};
+static struct range ranges[RANGES_MOST];
+static int range_count;
+
+static void add_range(void *base, size_t bytes, int type)
+{
+    pthread_mutex_lock(&lock);
+    if (range_count < RANGES_MOST)
+        ranges[range_count++] = (struct range){base, bytes, type, depth == 0 ? 0 : stack[depth - 1]->device};
+    pthread_mutex_unlock(&lock);
+}
+
+static bool remove_range(const void *base)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < range_count && !found; i++) {
+        if (ranges[i].base != base) continue;
+        ranges[i] = ranges[--range_count];
+        found = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+int cuPointerGetAttributes(unsigned count, int *attributes, void **values, uint64_t pointer)
+{
+    struct range found = {0};
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < range_count; i++)
+        if (pointer - (uint64_t)(uintptr_t)ranges[i].base < ranges[i].bytes) found = ranges[i];
+    pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; i < count; i++) switch (attributes[i]) {
+        case 2: *(int *)values[i] = found.type; break;
+        case 8: *(int *)values[i] = 0; break;
+        case 9: *(int *)values[i] = found.device; break;
+        case 11: *(uint64_t *)values[i] = (uint64_t)(uintptr_t)found.base; break;
+        case 12: *(size_t *)values[i] = found.bytes; break;
+        default: return INVALID_VALUE;
+        }
+    return enter();
+}
+
+int cuMemHostRegister_v2(void *base, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    if (enter() != OK) return enter();
+    add_range(base, bytes, 1);
+    return OK;
+}
+
+int cuMemHostUnregister(void *base)
+{
+    return remove_range(base) ? enter() : INVALID_VALUE;
+}
+
+int cuMemHostGetDevicePointer_v2(uint64_t *address, void *base, unsigned flags)
+{
+    (void)flags;
+    *address = (uint64_t)(uintptr_t)base;
+    return enter();
+}
+
+/* ---- Streams ----------------------------------------------------------------------------------------------------- */
+
+/* What a record of an event stands for. They are kept: work refers to them. */
+struct record {
+    struct record *next;
+    atomic_bool done;
+};
+static struct record *records;
+
+struct event {
+    struct event *next;
+    struct record *last; /* NULL: it was never recorded */
+};
+static struct event *events; /* destroyed ones, which work may refer to */
+
+struct work {
+    struct work *next;
+    enum { COPY, FILL, WAIT_EVENT, RECORD, WAIT_VALUE, WRITE_VALUE, LAUNCH, FREE } kind;
+    struct record *record;
+    char *to;
+    const char *from;
+    size_t bytes, width, pitch; /* of a fill: `bytes` rows of `width`, `pitch` apart */
+    uint64_t value;
+    struct kernel *kernel;
+    char arguments[128];
+};
+
+struct stream {
+    struct context *context;
+    pthread_t thread;
+    pthread_cond_t changed;
+    struct work *first, **last;
+    bool busy, ended;
+};
+
+struct kernel {
+    const char *name;
+};
+
+struct mix_arguments {
+    int32_t *y;
+    const int32_t *x;
+    uint64_t count;
+    int32_t factor, add;
+};
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+static void launch(const struct work *work)
+{
+    struct mix_arguments of;
+    if (strcmp(work->kernel->name, "wild") == 0) {
+        atomic_store(&broken, ILLEGAL);
+        return;
+    }
+    memcpy(&of, work->arguments, sizeof of);
+    for (uint64_t i = 0; i < of.count; i++)
+        of.y[i] = (int32_t)((uint32_t)of.y[i] * (uint32_t)of.factor + (uint32_t)of.x[i] + (uint32_t)of.add);
+}
+
+static void do_work(const struct work *work)
+{
+    _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)work->to;
+    switch (work->kind) {
+    case COPY: memcpy(work->to, work->from, work->bytes); break;
+    case FILL:
+        for (size_t i = 0; i < work->bytes; i++) memcpy(work->to + i * work->pitch, &work->value, work->width);
+        break;
+    case WAIT_EVENT:
+        while (work->record != NULL && !atomic_load(&work->record->done) && atomic_load(&broken) == OK) nap();
+        break;
+    case RECORD: atomic_store(&work->record->done, true); break;
+    case WAIT_VALUE:
+        while ((int64_t)(atomic_load(word) - work->value) < 0 && atomic_load(&broken) == OK) nap();
+        break;
+    case WRITE_VALUE: atomic_store(word, work->value); break;
+    case LAUNCH: launch(work); break;
+    case FREE:
+        remove_range(work->to);
+        free(work->to);
+        break;
+    }
+}
+
+static void *serve(void *argument)
+{
+    struct stream *stream = argument;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (stream->first == NULL && !stream->ended) pthread_cond_wait(&stream->changed, &lock);
+        struct work *work = stream->first;
+        if (work == NULL) break;
+        stream->first = work->next;
+        if (stream->first == NULL) stream->last = &stream->first;
+        stream->busy = true;
+        pthread_mutex_unlock(&lock);
+        if (atomic_load(&broken) == OK || work->kind == FREE) do_work(work);
+        free(work);
+        pthread_mutex_lock(&lock);
+        stream->busy = false;
+    }
+    pthread_mutex_unlock(&lock);
+    pthread_cond_destroy(&stream->changed);
+    free(stream);
+    return NULL;
+}
+
+static int put(void *handle, struct work work)
+{
+    struct stream *stream = handle;
+    struct work *made = malloc(sizeof *made);
+    if (enter() != OK || made == NULL) {
+        free(made);
+        return enter();
+    }
+    *made = work;
+    made->next = NULL;
+    pthread_mutex_lock(&lock);
+    *stream->last = made;
+    stream->last = &made->next;
+    pthread_cond_signal(&stream->changed);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+
+int cuStreamCreate(void **handle, unsigned flags)
+{
+    struct stream *stream;
+    if (flags != 1) return INVALID_VALUE;
+    if (enter() != OK) return enter();
+    stream = calloc(1, sizeof *stream);
+    stream->context = stack[depth - 1];
+    stream->last = &stream->first;
+    pthread_cond_init(&stream->changed, NULL);
+    if (pthread_create(&stream->thread, NULL, serve, stream) != 0) return NO_MEMORY;
+    pthread_detach(stream->thread);
+    *handle = stream;
+    return OK;
+}
+
+/* What is on it is still done. */
+int cuStreamDestroy_v2(void *handle)
+{
+    struct stream *stream = handle;
+    pthread_mutex_lock(&lock);
+    stream->ended = true;
+    pthread_cond_signal(&stream->changed);
+    pthread_mutex_unlock(&lock);
+    return enter();
+}
+
+int cuStreamQuery(void *handle)
+{
+    struct stream *stream = handle;
+    if (enter() != OK) return enter();
+    pthread_mutex_lock(&lock);
+    bool idle = stream->first == NULL && !stream->busy;
+    pthread_mutex_unlock(&lock);
+    return idle ? OK : NOT_READY;
+}
+
+int cuStreamGetCtx(void *handle, void **context)
+{
+    *context = ((struct stream *)handle)->context;
+    return enter();
+}
+
+int cuStreamIsCapturing(void *handle, int *status)
+{
+    (void)handle;
+    *status = 0;
+    return enter();
+}
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    struct event *of = event;
+    return flags != 0 ? INVALID_VALUE : put(stream, (struct work){.kind = WAIT_EVENT, .record = of->last});
+}
+
+int cuStreamWaitValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags)
+{
+    if (flags != 0) return INVALID_VALUE;
+    return put(stream, (struct work){.kind = WAIT_VALUE, .to = (char *)(uintptr_t)address, .value = value});
+}
+
+int cuStreamWriteValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags)
+{
+    if (flags != 0) return INVALID_VALUE;
+    return put(stream, (struct work){.kind = WRITE_VALUE, .to = (char *)(uintptr_t)address, .value = value});
+}
+
+int cuEventCreate(void **event, unsigned flags)
+{
+    if (flags != 2) return INVALID_VALUE;
+    *event = calloc(1, sizeof(struct event));
+    return enter();
+}
+
+int cuEventDestroy_v2(void *event)
+{
+    struct event *of = event;
+    pthread_mutex_lock(&lock);
+    of->next = events;
+    events = of;
+    pthread_mutex_unlock(&lock);
+    return enter();
+}
+
+int cuEventRecord(void *event, void *stream)
+{
+    struct event *of = event;
+    struct record *record = calloc(1, sizeof *record);
+    pthread_mutex_lock(&lock);
+    record->next = records;
+    records = record;
+    pthread_mutex_unlock(&lock);
+    of->last = record;
+    return put(stream, (struct work){.kind = RECORD, .record = record});
+}
+
+int cuEventQuery(void *event)
+{
+    struct event *of = event;
+    if (enter() != OK) return enter();
+    return of->last == NULL || atomic_load(&of->last->done) ? OK : NOT_READY;
+}
+
+/* ---- Data -------------------------------------------------------------------------------------------------------- */
+
+int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+    return put(stream,
+               (struct work){
+                   .kind = COPY, .to = (char *)(uintptr_t)to, .from = (const char *)(uintptr_t)from, .bytes = bytes});
+}
+
+static int fill(uint64_t to, uint64_t value, size_t width, size_t pitch, size_t rows, void *stream)
+{
+    return put(
+        stream,
+        (struct work){
+            .kind = FILL, .to = (char *)(uintptr_t)to, .bytes = rows, .width = width, .pitch = pitch, .value = value});
+}
+
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t count, void *stream)
+{
+    return fill(to, value, 1, 1, count, stream);
+}
+
+int cuMemsetD16Async(uint64_t to, unsigned short value, size_t count, void *stream)
+{
+    return fill(to, value, 2, 2, count, stream);
+}
+
+int cuMemsetD32Async(uint64_t to, unsigned value, size_t count, void *stream)
+{
+    return fill(to, value, 4, 4, count, stream);
+}
+
+int cuMemsetD2D32Async(uint64_t to, size_t pitch, unsigned value, size_t width, size_t height, void *stream)
+{
+    return width != 1 ? INVALID_VALUE : fill(to, value, 4, pitch, height, stream);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+static char a_pool;
+
+int cuMemPoolCreate(void **pool, const void *properties)
+{
+    (void)properties;
+    *pool = &a_pool;
+    return enter();
+}
+
+int cuMemPoolDestroy(void *pool)
+{
+    return pool == &a_pool ? enter() : INVALID_VALUE;
+}
+
+int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
+{
+    (void)value;
+    return pool == &a_pool && (attribute == 3 || attribute == 4) ? enter() : INVALID_VALUE;
+}
+
+#ifndef FAKE_WITHOUT_TRIM
+int cuMemPoolTrimTo(void *pool, size_t bytes)
+{
+    return pool == &a_pool && bytes == 0 ? enter() : INVALID_VALUE;
+}
+#endif
+
+int cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool, void *stream)
+{
+    (void)stream;
+    if (enter() != OK || pool != &a_pool) return enter() != OK ? enter() : INVALID_VALUE;
+    char *memory = bytes > MEMORY_BYTES ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (memory == NULL) return NO_MEMORY;
+    add_range(memory, bytes, 2);
+    *address = (uint64_t)(uintptr_t)memory;
+    return OK;
+}
+
+int cuMemFreeAsync(uint64_t address, void *stream)
+{
+    return put(stream, (struct work){.kind = FREE, .to = (char *)(uintptr_t)address});
+}
+
+int cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option)
+{
+    (void)properties;
+    (void)option;
+    *bytes = GRANULE;
+    return enter();
+}
+
+int cuMemCreate(uint64_t *handle, size_t bytes, const void *properties, uint64_t flags)
+{
+    (void)properties;
+    (void)flags;
+    if (enter() != OK) return enter();
+    if (bytes % GRANULE != 0) return INVALID_VALUE;
+    if (bytes > MEMORY_BYTES) return NO_MEMORY;
+    int fd = memfd_create("fake", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) return NO_MEMORY;
+    *handle = (uint64_t)fd;
+    return OK;
+}
+
+int cuMemRelease(uint64_t handle)
+{
+    return close((int)handle) == 0 ? enter() : INVALID_VALUE;
+}
+
+int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint64_t wish, uint64_t flags)
+{
+    (void)alignment;
+    (void)wish;
+    (void)flags;
+    void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return NO_MEMORY;
+    *address = (uint64_t)(uintptr_t)base;
+    return enter();
+}
+
+int cuMemAddressFree(uint64_t address, size_t bytes)
+{
+    return munmap((void *)(uintptr_t)address, bytes) == 0 ? enter() : INVALID_VALUE;
+}
+
+int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, uint64_t flags)
+{
+    (void)flags;
+    void *base = (void *)(uintptr_t)address;
+    if (lseek((int)handle, 0, SEEK_END) < (off_t)bytes) return INVALID_VALUE;
+    if (mmap(base, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset) == MAP_FAILED)
+        return NO_MEMORY;
+    add_range(base, bytes, 2);
+    return enter();
+}
+
+int cuMemUnmap(uint64_t address, size_t bytes)
+{
+    void *base = (void *)(uintptr_t)address;
+    if (!remove_range(base)) return INVALID_VALUE;
+    return mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == base ? enter() : NO_MEMORY;
+}
+
+int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count)
+{
+    (void)access;
+    if (count != 1) return INVALID_VALUE;
+    return mprotect((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE) == 0 ? enter() : INVALID_VALUE;
+}
+
+int cuMemExportToShareableHandle(void *fd, uint64_t handle, int type, uint64_t flags)
+{
+    if (type != 1 || flags != 0) return INVALID_VALUE;
+    *(int *)fd = fcntl((int)handle, F_DUPFD_CLOEXEC, 0);
+    return enter();
+}
+
+int cuMemImportFromShareableHandle(uint64_t *handle, void *fd, int type)
+{
+    int copy = type != 1 ? -1 : fcntl((int)(intptr_t)fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return INVALID_VALUE;
+    *handle = (uint64_t)copy;
+    return enter();
+}
+
+/* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+
+static struct kernel kernels[] = {{"mix"}, {"wild"}};
+
+int cuModuleLoadDataEx(void **module, const void *code, unsigned count, int *names, void **values)
+{
+    *module = kernels;
+    if (strstr(code, ".entry") != NULL) return enter();
+    for (unsigned i = 0; i < count; i++)
+        if (names[i] == 5) snprintf(values[i], 40, "line 1: this is no code");
+    return 218;
+}
+
+int cuModuleUnload(void *module)
+{
+    return module == kernels ? enter() : INVALID_HANDLE;
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    (void)module;
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        if (strcmp(kernels[i].name, name) != 0) continue;
+        *function = &kernels[i];
+        return enter();
+    }
+    return 500;
+}
+
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters,
+                   void **extra)
+{
+    struct work work = {.kind = LAUNCH, .kernel = function};
+    (void)shared_bytes;
+    if (parameters != NULL || grid_x * grid_y * grid_z * block_x * block_y * block_z == 0) return INVALID_VALUE;
+    if (extra != NULL) {
+        size_t bytes = *(size_t *)extra[3];
+        if (extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4] != NULL || bytes > sizeof work.arguments)
+            return INVALID_VALUE;
+        memcpy(work.arguments, extra[1], bytes);
+    }
+    return put(stream, work);
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 waits
+ *
+ * What only GPUs have: contexts and memory of others, graph capture, memory that processes share, failure for good. Skipped
+ * where there is none; tests/cli/cuda.sh runs it with a driver that is made of threads, `make test-gpu` with a real one.
+ *
+ *     test_device_cuda [cuda:N]
+ */
+#include "base/clock.h"
+#include "base/task.h"
+#include "device/buffer.h"
+#include "device/cuda_device.h"
+#include "device/find.h"
+#include "device/library.h"
+#include "device_check.h"
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 1000 };
+
+static const char *program;
+
+static void *symbol(const char *name)
+{
+    static void *handle;
+    static char path[TTI_LIBRARY_PATH];
+    if (handle == NULL) GOOD(tti_library_open(&tti_library_cuda, &handle, path, &error));
+    return dlsym(handle, name);
+}
+
+static struct tti_cuda_device *inside_of(tutti_device *handle)
+{
+    struct tti_device *device = tti_device_take(handle, &error);
+    tti_object_give(&device->object); /* the handle refers to it */
+    return tti_cuda_of(device);
+}
+
+/* ---- Devices ------------------------------------------------------------------------------------------------------- */
+
+static void test_describe(tutti_device *device)
+{
+    tutti_device_about about = {.struct_size = sizeof about};
+    unsigned char none[16] = {0};
+    GOOD(tutti_device_describe(device, &about, &error));
+    CHECK(about.capability >= 50 && about.model[0] != '\0' && memcmp(about.uuid, none, sizeof none) != 0);
+    printf("%s: %s, capability %d, %.1f GiB free of %.1f\n", device_name, about.model, about.capability,
+           (double)about.memory_free / (1 << 30), (double)about.memory_total / (1 << 30));
+    tutti_device *absent = NULL;
+    FAILS(TUTTI_ERR_ARGUMENT, "is not here: the driver shows", tutti_device_open("cuda:99", &absent, &error));
+    CHECK(tutti_has("cuda") && !tutti_has("x") && !tutti_has(NULL));
+}
+
+/* A context of the caller's; here, the one that CUDA's runtime would use. */
+static void test_adopt_context(tutti_device *device)
+{
+    tutti_device *adopted = NULL, *again = NULL;
+    void *context = inside_of(device)->context;
+    int32_t three = 3, out[N] = {0};
+    FAILS(TUTTI_ERR_ARGUMENT, "NULL", tutti_device_adopt("cuda", NULL, &adopted, &error));
+    FAILS(TUTTI_ERR_UNSUPPORTED, "no context", tutti_device_adopt("host", context, &adopted, &error));
+    GOOD(tutti_device_adopt("cuda", context, &adopted, &error));
+    GOOD(tutti_device_adopt("cuda", context, &again, &error));
+    CHECK(adopted != device && adopted == again && strcmp(tutti_device_name(adopted), device_name) == 0);
+    tutti_stream *stream = make_stream(adopted);
+    tutti_buffer *x = make_buffer(adopted, TUTTI_I32, N);
+    GOOD(tutti_buffer_fill(x, 0, N, &three, stream, &error));
+    GOOD(tutti_buffer_get(x, 0, out, N, stream, &error));
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    CHECK(out[0] == 3 && out[N - 1] == 3);
+    GOOD(tutti_buffer_free(x, &error));
+    GOOD(tutti_stream_free(stream, &error));
+    GOOD(tutti_device_close(adopted, &error));
+    GOOD(tutti_device_close(again, &error));
+    stream = make_stream(device); /* the context is still there */
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    GOOD(tutti_stream_free(stream, &error));
+}
+
+/* The caller's current context is as before, after every call. */
+static void test_current_context(tutti_device *device)
+{
+    const struct tti_cuda *cuda = inside_of(device)->cuda;
+    int current = -1;
+    CHECK(cuda->context_device(&current) != TTI_CUDA_OK); /* there is none, and all tests before have left it so */
+    (void)device;
+}
+
+static void test_default_streams(tutti_device *device)
+{
+    tutti_stream *stream = NULL;
+    for (uintptr_t i = 0; i <= 2; i++)
+        FAILS(TUTTI_ERR_ARGUMENT, "default stream", tutti_stream_adopt(device, (void *)i, &stream, &error));
+}
+
+/* ---- Memory of others, out of memory -------------------------------------------------------------------------------- */
+
+static void check_where(const void *pointer, int where)
+{
+    struct tti_found found;
+    tti_memory_find(pointer, &found);
+    CHECK_THAT((int)found.where == where && found.buffer == NULL, "%d, not %d", (int)found.where, where);
+    CHECK(where == TTI_FOUND_PRIVATE || (found.device != NULL && found.base != NULL && found.bytes >= 4096));
+    tti_found_give(&found);
+}
+
+static void test_foreign_memory(tutti_device *handle)
+{
+    struct tti_cuda_device *device = inside_of(handle);
+    int (*alloc)(uint64_t *, size_t) = (int (*)(uint64_t *, size_t))symbol("cuMemAlloc_v2");
+    int (*release)(uint64_t) = (int (*)(uint64_t))symbol("cuMemFree_v2");
+    int (*managed)(uint64_t *, size_t, unsigned) = (int (*)(uint64_t *, size_t, unsigned))symbol("cuMemAllocManaged");
+    uint64_t plain = 0, shared = 0;
+    static char private[4096];
+    check_where(private + 8, TTI_FOUND_PRIVATE);
+    if (alloc == NULL) return;
+    CHECK(tti_cuda_enter(device) == TTI_CUDA_OK);
+    CHECK(alloc(&plain, 8192) == TTI_CUDA_OK && managed(&shared, 8192, 1) == TTI_CUDA_OK);
+    check_where((char *)(uintptr_t)plain + 4000, TTI_FOUND_DEVICE);
+    check_where((char *)(uintptr_t)shared + 4000, TTI_FOUND_MANAGED);
+    CHECK(release(plain) == TTI_CUDA_OK && release(shared) == TTI_CUDA_OK);
+    tti_cuda_leave(device);
+}
+
+/* An ordinary error, after which everything works. */
+static void test_out_of_memory(tutti_device *device)
+{
+    tutti_device_about about = {.struct_size = sizeof about};
+    tutti_buffer *bad = NULL;
+    GOOD(tutti_device_describe(device, &about, &error));
+    for (int memory = TUTTI_MEMORY_LOCAL; memory <= TUTTI_MEMORY_SHARED; memory++)
+        FAILS(
+            TUTTI_ERR_MEMORY, "has no memory left",
+            tutti_buffer_create(device, (tutti_memory)memory, TUTTI_U8, about.memory_total + (64 << 20), &bad, &error));
+    tutti_buffer *good = make_buffer(device, TUTTI_U8, 1 << 20);
+    GOOD(tutti_buffer_free(good, &error));
+}
+
+/* ---- Graph capture --------------------------------------------------------------------------------------------------- */
+
+static void test_capture(tutti_device *device)
+{
+    int (*begin)(void *, int) = (int (*)(void *, int))symbol("cuStreamBeginCapture_v2");
+    int (*end)(void *, void **) = (int (*)(void *, void **))symbol("cuStreamEndCapture");
+    tutti_stream *stream = make_stream(device);
+    tutti_buffer *x = make_buffer(device, TUTTI_I32, N);
+    int32_t one = 1;
+    void *native = tutti_stream_native(stream), *graph = NULL;
+    if (begin != NULL) {
+        CHECK(begin(native, 0) == 0);
+        FAILS(TUTTI_ERR_ARGUMENT, "being captured into a graph", tutti_buffer_fill(x, 0, N, &one, stream, &error));
+        FAILS(TUTTI_ERR_ARGUMENT, "being captured into a graph", tutti_stream_sync(stream, 0, &error));
+        CHECK(end(native, &graph) == 0); /* nothing was recorded, so the capture is good */
+    }
+    GOOD(tutti_buffer_fill(x, 0, N, &one, stream, &error));
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    GOOD(tutti_buffer_free(x, &error));
+    GOOD(tutti_stream_free(stream, &error));
+}
+
+/* Code that cannot be loaded: the log is shown. */
+static void test_bad_code(tutti_device *handle)
+{
+    struct tti_device *device = &inside_of(handle)->device;
+    struct tti_kernel kernel = {.name = "mix"};
+    CHECK(device->ops->load(device, "this is no code", &kernel, &error) != TUTTI_OK);
+    CHECK_THAT(strstr(error.text, "the code of mix cannot be loaded") != NULL, "%s", error.text);
+    CHECK(device->ops->load(device, NULL, &kernel, &error) == TUTTI_ERR_ARGUMENT);
+    kernel = mix_kernel(handle);
+    CHECK(kernel.native != NULL);
+}
+
+/* ---- Several processes ----------------------------------------------------------------------------------------------- */
+
+/* Runs this program again, for one part; the child's status. */
+static int run_again(const char *part, const char *argument)
+{
+    int status = -1;
+    (void)fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)execl(program, program, device_name, part, argument, (char *)NULL);
+        _exit(99);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    return status;
+}
+
+/* In another process: reads what the first one has written, and answers. */
+static void answer_in_memory(int fd)
+{
+    tutti_device *handle = open_device();
+    tutti_stream *stream = make_stream(handle);
+    struct tti_device *device = &inside_of(handle)->device;
+    struct tti_stream *inside = tti_stream_take(stream, &error);
+    struct tti_memory memory = {0};
+    static int32_t seen[N];
+    GOOD(device->ops->map(device, fd, sizeof seen, &memory, &error));
+    GOOD(tti_stream_copy(inside, seen, memory.base, sizeof seen, &error));
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    CHECK(seen[0] == 41 && seen[N - 1] == 41);
+    GOOD(tti_stream_fill(inside, memory.base, N, &(int32_t){42}, 4, &error));
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    device->ops->free(device, &memory, NULL);
+    tti_object_give(&inside->object);
+    GOOD(tutti_stream_free(stream, &error));
+    GOOD(tutti_device_close(handle, &error));
+}
+
+static void test_share(tutti_device *device)
+{
+    tutti_stream *stream = make_stream(device);
+    tutti_buffer *x = NULL;
+    int32_t first = 41, out[N] = {0};
+    int fd = -1;
+    char text[16];
+    GOOD(tutti_buffer_create(device, TUTTI_MEMORY_SHARED, TUTTI_I32, N, &x, &error));
+    GOOD(tutti_buffer_fill(x, 0, N, &first, stream, &error));
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    struct tti_device_buffer *buffer = tti_buffer_take(x, &error);
+    GOOD(tti_buffer_share(buffer, &fd, &error));
+    tti_object_give(&buffer->object);
+    (void)snprintf(text, sizeof text, "%d", dup(fd)); /* the copy is not closed by exec */
+    CHECK(run_again("share", text) == 0);
+    GOOD(tutti_buffer_get(x, 0, out, N, stream, &error));
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    CHECK_THAT(out[0] == 42 && out[N - 1] == 42, "%d", out[0]);
+    (void)close(fd);
+    (void)close(atoi(text));
+    GOOD(tutti_buffer_free(x, &error));
+    GOOD(tutti_stream_free(stream, &error));
+}
+
+/* ---- Holds that nobody ends ------------------------------------------------------------------------------------------- */
+
+static void test_given_up(tutti_device *handle)
+{
+    tutti_stream *held = make_stream(handle), *other = make_stream(handle);
+    struct tti_stream *inside = tti_stream_take(held, &error);
+    struct tti_word *word = NULL;
+    GOOD(tti_word_take(inside->device, &word, &error));
+    GOOD(tti_stream_hold(inside, word, atomic_load(&word->value) + 1, &error));
+    tti_object_give(&inside->object);
+    int64_t start = tti_now_ns();
+    FAILS(TUTTI_ERR_TIMEOUT, "given up; the last that was put there is a hold", tutti_stream_free(held, &error));
+    int64_t took_ms = (tti_now_ns() - start) / MS;
+    CHECK_THAT(took_ms >= 10000 && took_ms < 20000, "%lld ms", (long long)took_ms);
+    GOOD(tutti_stream_sync(other, LONG_MS, &error)); /* the device is as good as before */
+    GOOD(tutti_stream_free(other, &error));
+}
+
+/* ---- Failure for good -------------------------------------------------------------------------------------------------- */
+
+static const char wild_code[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                ".visible .entry wild()\n{\n.reg .b64 %d<2>;\n.reg .b32 %r<2>;\n"
+                                "mov.u64 %d0, 16;\nmov.u32 %r0, 1;\nst.global.u32 [%d0], %r0;\nret;\n}\n";
+
+struct sleeper {
+    tutti_stream *stream;
+    tutti_status status;
+    tutti_error error;
+    int64_t woken_ns;
+};
+
+static void *sync_for_long(void *argument)
+{
+    struct sleeper *sleeper = argument;
+    sleeper->status = tutti_stream_sync(sleeper->stream, LONG_MS, &sleeper->error);
+    sleeper->woken_ns = tti_now_ns();
+    return NULL;
+}
+
+/* Until somebody waits for long. */
+static void await_watched(struct tti_cuda_device *device)
+{
+    int64_t deadline_ns = tti_now_ns() + LONG_MS * MS;
+    int count = 0;
+    while (count == 0 && tti_now_ns() < deadline_ns) {
+        pthread_mutex_lock(&device->watch_lock);
+        count = device->watched_count;
+        pthread_mutex_unlock(&device->watch_lock);
+        tti_wait_turn();
+    }
+    CHECK(count == 1);
+}
+
+static void launch_wild(tutti_device *handle, tutti_stream *stream)
+{
+    struct tti_device *device = &inside_of(handle)->device;
+    struct tti_kernel kernel = {.name = "wild"};
+    struct tti_launch_shape shape = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
+    struct tti_stream *inside = tti_stream_take(stream, &error);
+    GOOD(device->ops->load(device, wild_code, &kernel, &error));
+    GOOD(tti_stream_launch(inside, &kernel, &shape, NULL, 0, &error));
+    tti_object_give(&inside->object);
+}
+
+/* In a process of its own: what waits is told, within a second; everything answers ERR_DEVICE; all can be freed. */
+static void fail_for_good(void)
+{
+    static const char words[] = "has failed: CUDA_ERROR_ILLEGAL_ADDRESS (700) from libcuda";
+    tutti_device *device = open_device(), *again = NULL;
+    tutti_stream *stream = make_stream(device), *made = NULL;
+    tutti_buffer *x = make_buffer(device, TUTTI_I32, N), *bad = NULL;
+    tutti_device_about about = {.struct_size = sizeof about};
+    struct sleeper sleeper = {.stream = make_stream(device)};
+    struct tti_stream *inside = tti_stream_take(sleeper.stream, &error);
+    struct tti_task task;
+    struct tti_word *word = NULL;
+    int32_t one = 1;
+    GOOD(tti_word_take(inside->device, &word, &error));
+    GOOD(tti_stream_hold(inside, word, atomic_load(&word->value) + 1, &error));
+    tti_object_give(&inside->object);
+    GOOD(tti_task_start(&task, sync_for_long, &sleeper, &error));
+    await_watched(inside_of(device));
+    int64_t start = tti_now_ns();
+    launch_wild(device, stream);
+    tti_task_join(&task);
+    CHECK_THAT(sleeper.status == TUTTI_ERR_DEVICE && strstr(sleeper.error.text, words) != NULL, "%s",
+               sleeper.error.text);
+    CHECK_THAT(sleeper.woken_ns - start < 1000 * MS, "told after %lld ms",
+               (long long)((sleeper.woken_ns - start) / MS));
+    printf("told after %.1f ms: %s\n", (double)(sleeper.woken_ns - start) / (double)MS, sleeper.error.text);
+    FAILS(TUTTI_ERR_DEVICE, words, tutti_stream_sync(stream, LONG_MS, &error));
+    FAILS(TUTTI_ERR_DEVICE, words, tutti_buffer_fill(x, 0, N, &one, stream, &error));
+    FAILS(TUTTI_ERR_DEVICE, words, tutti_buffer_check(x, 0, N, &error));
+    FAILS(TUTTI_ERR_DEVICE, words, tutti_buffer_create(device, TUTTI_MEMORY_LOCAL, TUTTI_I32, 1, &bad, &error));
+    FAILS(TUTTI_ERR_DEVICE, words, tutti_stream_create(device, &made, &error));
+    FAILS(TUTTI_ERR_DEVICE, words, tutti_device_describe(device, &about, &error));
+    FAILS(TUTTI_ERR_DEVICE, words, tutti_device_reopen(device, &error));
+    start = tti_now_ns();
+    GOOD(tutti_buffer_free(x, &error));
+    GOOD(tutti_stream_free(stream, &error));
+    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_stream_free(sleeper.stream, &error));
+    CHECK_THAT(tti_now_ns() - start < TTI_DEVICE_CLOSE_NS, "freeing took %lld ms",
+               (long long)((tti_now_ns() - start) / MS));
+    tutti_status status = tutti_device_open(device_name, &again, &error); /* a new one is not to be had here */
+    printf("opened again: %s %s\n", tutti_status_name(status), error.text);
+    CHECK(status == TUTTI_ERR_DEVICE || status == TUTTI_ERR_UNSUPPORTED);
+}
+
+static int run_part(const char *part, const char *argument)
+{
+    if (strcmp(part, "share") == 0) answer_in_memory(atoi(argument));
+    if (strcmp(part, "fail") == 0) fail_for_good();
+    return end_of_checks();
+}
+
+int main(int argc, char **argv)
+{
+    int count = 0;
+    program = "/proc/self/exe";
+    device_name = argc > 1 ? argv[1] : "cuda:0";
+    tutti_log_set_level(TUTTI_QUIET);
+    if (argc > 3) return run_part(argv[2], argv[3]);
+    if (tutti_device_count("cuda", &count, &error) != TUTTI_OK || count == 0) {
+        printf("skipped: no GPU: %s\n", error.text);
+        return 77;
+    }
+    tutti_device *device = open_device();
+    test_describe(device);
+    test_adopt_context(device);
+    test_default_streams(device);
+    test_foreign_memory(device);
+    test_out_of_memory(device);
+    test_capture(device);
+    test_bad_code(device);
+    test_share(device);
+    test_given_up(device);
+    test_current_context(device);
+    GOOD(tutti_device_close(device, &error));
+    CHECK(run_again("fail", "") == 0);
+    return end_of_checks();
+}
