@@ -5,6 +5,7 @@
  * where there is none; tests/cli/cuda.sh runs it with a driver that is made of threads, `make test-gpu` with a real one.
  *
  *     test_device_cuda [cuda:N]
+ *     test_device_cuda --here       only says whether there is a GPU
  */
 #include "base/clock.h"
 #include "base/task.h"
@@ -231,6 +232,140 @@ static void test_share(tutti_device *device)
     GOOD(tutti_stream_free(stream, &error));
 }
 
+/* ---- What must not wait for a stream that stands still ------------------------------------------------------------------ */
+
+struct trial {
+    tutti_device *device;
+    tutti_stream *other; /* that nothing holds */
+    tutti_buffer *buffer;
+    struct tti_kernel kernel;
+    const struct try *of;
+    _Atomic uint32_t done;
+};
+
+static void try_memory(struct trial *trial, tutti_memory memory)
+{
+    tutti_buffer *x = NULL;
+    GOOD(tutti_buffer_create(trial->device, memory, TUTTI_U8, 32 << 20, &x, &error));
+    GOOD(tutti_buffer_free(x, &error));
+}
+
+static void try_local(struct trial *trial)
+{
+    try_memory(trial, TUTTI_MEMORY_LOCAL);
+}
+
+static void try_shared(struct trial *trial)
+{
+    try_memory(trial, TUTTI_MEMORY_SHARED);
+}
+
+static void try_pinned(struct trial *trial)
+{
+    try_memory(trial, TUTTI_MEMORY_PINNED);
+}
+
+static void try_stream(struct trial *trial)
+{
+    tutti_stream *stream = make_stream(trial->device);
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    GOOD(tutti_stream_free(stream, &error));
+}
+
+static void try_mark(struct trial *trial)
+{
+    tutti_mark *mark = NULL;
+    GOOD(tutti_mark_create(trial->device, &mark, &error));
+    GOOD(tutti_mark_record(mark, trial->other, &error));
+    GOOD(tutti_mark_free(mark, &error));
+}
+
+static void try_describe(struct trial *trial)
+{
+    tutti_device_about about = {.struct_size = sizeof about};
+    GOOD(tutti_device_describe(trial->device, &about, &error));
+}
+
+static void try_copies(struct trial *trial)
+{
+    static int32_t host[N];
+    GOOD(tutti_buffer_put(trial->buffer, 0, host, N, trial->other, &error));
+    GOOD(tutti_buffer_get(trial->buffer, 0, host, N, trial->other, &error));
+    GOOD(tutti_stream_sync(trial->other, LONG_MS, &error));
+}
+
+static void try_launch(struct trial *trial)
+{
+    struct mix_arguments arguments = {tutti_buffer_at(trial->buffer, 0, N), tutti_buffer_at(trial->buffer, 0, N), N, 1,
+                                      1};
+    GOOD(mix_launch(&trial->kernel, &arguments, trial->other));
+    GOOD(tutti_stream_sync(trial->other, LONG_MS, &error));
+}
+
+static void try_load(struct trial *trial)
+{
+    (void)mix_kernel(trial->device);
+}
+
+static const struct
+try {
+    const char *what;
+    void (*body)(struct trial * trial);
+    bool may_wait;
+}
+tries[] = {
+    {"local memory", try_local, false},   {"shared memory", try_shared, false},
+    {"pinned memory", try_pinned, false}, {"a stream", try_stream, false},
+    {"a mark", try_mark, false},          {"memory information", try_describe, false},
+    {"copies", try_copies, false},        {"a launch", try_launch, false},
+    {"loading a kernel", try_load, true},
+};
+
+static void *try_it(void *argument)
+{
+    struct trial *trial = argument;
+    trial->of->body(trial);
+    atomic_store(&trial->done, 1);
+    return NULL;
+}
+
+static void check_try(struct trial *trial, tutti_stream *held)
+{
+    struct tti_stream *inside = tti_stream_take(held, &error);
+    struct tti_word *word = NULL;
+    struct tti_task task;
+    GOOD(tti_word_take(inside->device, &word, &error));
+    uint64_t value = atomic_load(&word->value) + 1;
+    GOOD(tti_stream_hold(inside, word, value, &error));
+    atomic_store(&trial->done, 0);
+    int64_t start = tti_now_ns(), deadline = start + 1500 * MS;
+    GOOD(tti_task_start(&task, try_it, trial, &error));
+    while (atomic_load(&trial->done) == 0 && tti_now_ns() < deadline) tti_wait_turn();
+    bool waits = atomic_load(&trial->done) == 0;
+    printf("beside a stream that stands still: %s %s (%.2f ms)\n", trial->of->what, waits ? "WAITS" : "goes on",
+           (double)(tti_now_ns() - start) / (double)MS);
+    CHECK_THAT(!waits || trial->of->may_wait, "%s", trial->of->what);
+    tti_word_store(word, value);
+    tti_task_join(&task);
+    GOOD(tutti_stream_sync(held, LONG_MS, &error));
+    tti_word_give(inside->device, word);
+    tti_object_give(&inside->object);
+}
+
+static void test_beside_a_hold(tutti_device *device)
+{
+    tutti_stream *held = make_stream(device);
+    struct trial trial = {.device = device, .other = make_stream(device), .kernel = mix_kernel(device)};
+    trial.buffer = make_buffer(device, TUTTI_I32, N);
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        trial.of = &tries[i];
+        check_try(&trial, held);
+    }
+    GOOD(tutti_buffer_free(trial.buffer, &error));
+    GOOD(tutti_stream_free(trial.other, &error));
+    GOOD(tutti_stream_free(held, &error));
+}
+
 /* ---- Holds that nobody ends ------------------------------------------------------------------------------------------- */
 
 static void test_given_up(tutti_device *handle)
@@ -284,14 +419,11 @@ static void await_watched(struct tti_cuda_device *device)
     CHECK(count == 1);
 }
 
-static void launch_wild(tutti_device *handle, tutti_stream *stream)
+static void launch_wild(const struct tti_kernel *kernel, tutti_stream *stream)
 {
-    struct tti_device *device = &inside_of(handle)->device;
-    struct tti_kernel kernel = {.name = "wild"};
     struct tti_launch_shape shape = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
     struct tti_stream *inside = tti_stream_take(stream, &error);
-    GOOD(device->ops->load(device, wild_code, &kernel, &error));
-    GOOD(tti_stream_launch(inside, &kernel, &shape, NULL, 0, &error));
+    GOOD(tti_stream_launch(inside, kernel, &shape, NULL, 0, &error));
     tti_object_give(&inside->object);
 }
 
@@ -307,14 +439,16 @@ static void fail_for_good(void)
     struct tti_stream *inside = tti_stream_take(sleeper.stream, &error);
     struct tti_task task;
     struct tti_word *word = NULL;
+    struct tti_kernel kernel = {.name = "wild"};
     int32_t one = 1;
+    GOOD(inside->device->ops->load(inside->device, wild_code, &kernel, &error)); /* before anything holds */
     GOOD(tti_word_take(inside->device, &word, &error));
     GOOD(tti_stream_hold(inside, word, atomic_load(&word->value) + 1, &error));
     tti_object_give(&inside->object);
     GOOD(tti_task_start(&task, sync_for_long, &sleeper, &error));
     await_watched(inside_of(device));
     int64_t start = tti_now_ns();
-    launch_wild(device, stream);
+    launch_wild(&kernel, stream);
     tti_task_join(&task);
     CHECK_THAT(sleeper.status == TUTTI_ERR_DEVICE && strstr(sleeper.error.text, words) != NULL, "%s",
                sleeper.error.text);
@@ -340,6 +474,46 @@ static void fail_for_good(void)
     CHECK(status == TUTTI_ERR_DEVICE || status == TUTTI_ERR_UNSUPPORTED);
 }
 
+/* ---- What it costs ------------------------------------------------------------------------------------------------------ */
+
+static double us_since(int64_t start_ns, int count)
+{
+    return (double)(tti_now_ns() - start_ns) / 1000 / count;
+}
+
+/* Printed, not judged. */
+static void measure(tutti_device *device)
+{
+    enum { TIMES = 500 };
+    tutti_stream *stream = make_stream(device);
+    tutti_buffer *x = make_buffer(device, TUTTI_I32, N), *buffers[TIMES];
+    int32_t one = 1;
+    GOOD(tutti_buffer_fill(x, 0, 1, &one, stream, &error));
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    int64_t start = tti_now_ns();
+    for (int i = 0; i < TIMES; i++) GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    double sync = us_since(start, TIMES);
+    start = tti_now_ns();
+    for (int i = 0; i < TIMES; i++) {
+        GOOD(tutti_buffer_fill(x, 0, 1, &one, stream, &error));
+        GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    }
+    double both = us_since(start, TIMES);
+    start = tti_now_ns();
+    for (int i = 0; i < TIMES; i++) GOOD(tutti_buffer_fill(x, 0, 1, &one, stream, &error));
+    double put = us_since(start, TIMES);
+    GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+    start = tti_now_ns();
+    for (int i = 0; i < TIMES; i++) buffers[i] = make_buffer(device, TUTTI_U8, 1 << 16);
+    double create = us_since(start, TIMES);
+    start = tti_now_ns();
+    for (int i = 0; i < TIMES; i++) GOOD(tutti_buffer_free(buffers[i], &error));
+    printf("us: sync %.2f, fill and sync %.2f, putting a fill %.2f, making a buffer %.2f, freeing it %.2f\n", sync,
+           both, put, create, us_since(start, TIMES));
+    GOOD(tutti_buffer_free(x, &error));
+    GOOD(tutti_stream_free(stream, &error));
+}
+
 static int run_part(const char *part, const char *argument)
 {
     if (strcmp(part, "share") == 0) answer_in_memory(atoi(argument));
@@ -353,11 +527,14 @@ int main(int argc, char **argv)
     program = "/proc/self/exe";
     device_name = argc > 1 ? argv[1] : "cuda:0";
     tutti_log_set_level(TUTTI_QUIET);
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    (void)alarm(100); /* a driver that hangs is not waited for */
     if (argc > 3) return run_part(argv[2], argv[3]);
     if (tutti_device_count("cuda", &count, &error) != TUTTI_OK || count == 0) {
         printf("skipped: no GPU: %s\n", error.text);
         return 77;
     }
+    if (strcmp(device_name, "--here") == 0) return 0;
     tutti_device *device = open_device();
     test_describe(device);
     test_adopt_context(device);
@@ -367,6 +544,8 @@ int main(int argc, char **argv)
     test_capture(device);
     test_bad_code(device);
     test_share(device);
+    measure(device);
+    test_beside_a_hold(device);
     test_given_up(device);
     test_current_context(device);
     GOOD(tutti_device_close(device, &error));

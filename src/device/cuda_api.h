@@ -179,9 +179,13 @@ struct tti_cuda_pool { /* CUmemPoolProps */
        unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra))
 /* clang-format on */
 
+/* The same; NULL where the driver does not have it. */
+#define TTI_CUDA_MORE_FUNCTIONS(X) X(function_load, cuFuncLoad, (void *function)) /* from 12.4 on */
+
 struct tti_cuda {
 #define TTI_CUDA_FIELD(field, symbol, parameters) int(*field) parameters;
     TTI_CUDA_FUNCTIONS(TTI_CUDA_FIELD)
+    TTI_CUDA_MORE_FUNCTIONS(TTI_CUDA_FIELD)
 #undef TTI_CUDA_FIELD
     int version; /* of CUDA that the driver knows: 12040 is 12.4 */
 };

@@ -53,8 +53,11 @@ static tutti_status poison(struct tti_cuda_device *device, int code, const char 
     char text[160];
     const char *last = stream == NULL ? NULL : atomic_load_explicit(&stream->last, memory_order_relaxed);
     const char *kernel = atomic_load_explicit(&device->last_kernel, memory_order_relaxed);
-    (void)snprintf(text, sizeof text, "%s; the last put on that stream was %.40s, the last kernel launched was %.40s",
-                   what, last == NULL ? "nothing" : last, kernel == NULL ? "none of ours" : kernel);
+    if (last != NULL || kernel != NULL)
+        (void)snprintf(text, sizeof text, "%s; put last on that stream: %.40s; launched last: %.40s", what,
+                       last == NULL ? "nothing" : last, kernel == NULL ? "nothing of ours" : kernel);
+    else
+        (void)snprintf(text, sizeof text, "%s", what);
     tti_device_poison(&device->device, "libcuda", code, tti_cuda_name(device->cuda, code), text);
     return tti_device_poison_error(&device->device, error);
 }

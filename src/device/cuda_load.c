@@ -13,9 +13,13 @@
 static const struct symbol {
     const char *name;
     size_t offset;
+    bool needed;
 } symbols[] = {
-#define SYMBOL(field, symbol, parameters) {#symbol, offsetof(struct tti_cuda, field)},
+#define SYMBOL(field, symbol, parameters) {#symbol, offsetof(struct tti_cuda, field), true},
     TTI_CUDA_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+#define SYMBOL(field, symbol, parameters) {#symbol, offsetof(struct tti_cuda, field), false},
+        TTI_CUDA_MORE_FUNCTIONS(SYMBOL)
 #undef SYMBOL
 };
 
@@ -51,7 +55,7 @@ static tutti_status fill_in(void *handle, const char *path, struct tti_cuda *cud
 {
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *found = dlsym(handle, symbols[i].name);
-        if (found == NULL)
+        if (found == NULL && symbols[i].needed)
             return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
                                  "%.200s has no function %s; install NVIDIA's driver 525 or newer", path,
                                  symbols[i].name);

@@ -324,6 +324,13 @@ static tutti_status bad_code(struct tti_cuda_device *device, int code, const str
                          device->device.name, tti_cuda_name(device->cuda, code), code, log);
 }
 
+/* A kernel that is loaded at its first launch would wait there for all streams of the GPU, so it is loaded here. */
+static int find_function(const struct tti_cuda *cuda, void *module, struct tti_kernel *kernel)
+{
+    int code = cuda->module_function(&kernel->native, module, kernel->name);
+    return code == TTI_CUDA_OK && cuda->function_load != NULL ? cuda->function_load(kernel->native) : code;
+}
+
 tutti_status tti_cuda_kernel_load(struct tti_device *of, const char *text, struct tti_kernel *kernel,
                                   tutti_error *error)
 {
@@ -340,7 +347,7 @@ tutti_status tti_cuda_kernel_load(struct tti_device *of, const char *text, struc
     if (code == TTI_CUDA_OK) {
         code = device->cuda->module_load(&module->native, text, 2, names, values);
         if (code == TTI_CUDA_OK) {
-            code = device->cuda->module_function(&kernel->native, module->native, kernel->name);
+            code = find_function(device->cuda, module->native, kernel);
             if (code != TTI_CUDA_OK) (void)device->cuda->module_unload(module->native);
         }
         tti_cuda_leave(device);

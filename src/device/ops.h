@@ -189,7 +189,9 @@ struct tti_device_ops {
     tutti_status (*hold)(struct tti_stream *stream, struct tti_word *word, uint64_t value, tutti_error *error);
     /* Stores the value when all before it is done and can be seen. */
     tutti_status (*raise)(struct tti_stream *stream, struct tti_word *word, uint64_t value, tutti_error *error);
-    /* Fills in kernel->native from code that names kernel->name. The code is the device's until it is shut. */
+    /* Fills in kernel->native from code that names kernel->name. The code is the device's until it is shut. A GPU's driver
+     * waits for all work on it before it loads anything: to be called before a stream holds for what only the caller can
+     * do. Launching does not wait then. */
     tutti_status (*load)(struct tti_device *device, const char *code, struct tti_kernel *kernel, tutti_error *error);
     /* Runs it with a copy of its arguments, which are one struct. */
     tutti_status (*launch)(struct tti_stream *stream, const struct tti_kernel *kernel,

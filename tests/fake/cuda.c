@@ -666,6 +666,11 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
     return 500;
 }
 
+int cuFuncLoad(void *function)
+{
+    return function == NULL ? INVALID_HANDLE : enter();
+}
+
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters,
                    void **extra)

@@ -83,6 +83,7 @@ SAME(sizeof(CUmemGenericAllocationHandle), sizeof(uint64_t));
 /* Every function is one that cuda.h declares under that name. */
 #define DECLARED(field, symbol, parameters) void *fake_##field(void);
 TTI_CUDA_FUNCTIONS(DECLARED)
+TTI_CUDA_MORE_FUNCTIONS(DECLARED)
 #undef DECLARED
 #define REFERS(field, symbol, parameters)                                                                              \
     void *fake_##field(void)                                                                                           \
@@ -90,4 +91,5 @@ TTI_CUDA_FUNCTIONS(DECLARED)
         return (void *)symbol;                                                                                         \
     }
 TTI_CUDA_FUNCTIONS(REFERS)
+TTI_CUDA_MORE_FUNCTIONS(REFERS)
 #undef REFERS
