@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 export DESTDIR
 
-.PHONY: all demo tests test test-full bench install format clean help configure
+.PHONY: all demo tests test test-full test-gpu bench install format clean help configure
 
 all: configure ## build the library, the tool, the examples and the benchmarks into build/
 	@cmake --build --preset release
@@ -26,6 +26,10 @@ test-full: ## the same, with the long tests
 	@scripts/deps.sh build test
 	@scripts/test.sh full
 
+test-gpu: ## test on a GPU; without one, build programs to be carried to a machine with one
+	@scripts/deps.sh build
+	@scripts/test_gpu.sh
+
 bench: ## measure against the other libraries (installs them)
 	@scripts/deps.sh build bench
 	@$(MAKE) --no-print-directory all
@@ -40,7 +44,7 @@ format: ## bring the sources into the form of .clang-format
 	@clang-format-14 -i $$(scripts/sources.sh)
 
 clean: ## remove everything that was built
-	rm -rf build build-dev build-asan build-tsan
+	rm -rf build build-dev build-asan build-tsan build-gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
