@@ -139,13 +139,6 @@ static tutti_status take_step(tile *t, double *change)
     return status;
 }
 
-/* A failure is told by the comm it happened on. */
-static int explain(tutti_comm *world, const tile *t)
-{
-    if (t->row != NULL && (tutti_explain(t->column, stderr) || tutti_explain(t->row, stderr))) return 1;
-    return tutti_explain(world, stderr);
-}
-
 static int work(tutti_comm *world, int argc, char **argv)
 {
     (void)argc, (void)argv;
@@ -157,14 +150,14 @@ static int work(tutti_comm *world, int argc, char **argv)
         if (tutti_rank(world) == 0) fprintf(stderr, "heat: more ranks side by side than the %d cells\n", CELLS);
         return 2;
     }
-    if (make_mesh(world, sizes, &t) != TUTTI_OK || !make_tile(world, &t)) return explain(world, &t);
+    if (make_mesh(world, sizes, &t) != TUTTI_OK || !make_tile(world, &t)) return tutti_explain(world, stderr);
     for (int step = 0; step < STEPS; step++)
-        if (take_step(&t, &change) != TUTTI_OK) return explain(world, &t);
+        if (take_step(&t, &change) != TUTTI_OK) return tutti_explain(world, stderr);
     for (int y = 1; y <= t.height; y++)
         for (int x = 1; x <= t.width; x++) sum += *cell(&t, t.now, y, x);
     if (tutti_all_reduce(tutti_named(world, "change"), &change, &change, 1, TUTTI_F64, TUTTI_MAX) != TUTTI_OK ||
         tutti_reduce(tutti_named(world, "heat"), &sum, &sum, 1, TUTTI_F64, TUTTI_SUM, 0) != TUTTI_OK)
-        return explain(world, &t);
+        return tutti_explain(world, stderr);
     if (tutti_rank(world) == 0)
         printf("after %d steps the plate has %.4f degrees on average, and changes by %.4f a step\n", STEPS,
                sum / (CELLS * CELLS), change);

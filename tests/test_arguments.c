@@ -371,6 +371,65 @@ static void test_refused(void)
     }
 }
 
+/* ---- Explaining ------------------------------------------------------------------------------------------------ */
+
+/* Whether tutti_explain finds an error and prints these words. */
+static bool explains(const tutti_comm *comm, const char *words)
+{
+    char text[2048] = "";
+    FILE *memory = fmemopen(text, sizeof text, "w");
+    int found = tutti_explain(comm, memory);
+    fclose(memory);
+    bool right = found == 1 && strstr(text, words) != NULL;
+    if (!right) printf("explained %d, wanted \"%s\": %s\n", found, words, text);
+    return right;
+}
+
+static void explain_handles(tutti_comm *comm)
+{
+    tutti_op op;
+    CHECK(tutti_barrier_start(comm, &op) == TUTTI_OK && tutti_wait(op) == TUTTI_OK);
+    CHECK(tutti_wait(op) == TUTTI_ERR_HANDLE && tutti_comm_error(comm) == NULL);
+    char words[64];
+    snprintf(words, sizeof words, "rank %d: wait: TUTTI_ERR_HANDLE", tutti_rank(comm));
+    CHECK(explains(comm, words) && explains(comm, "never given, or its comm is gone"));
+    fault_meet(comm); /* what is no comm's is the same for all ranks of the process */
+    CHECK(tutti_drop((tutti_op){0}) == TUTTI_ERR_HANDLE && explains(comm, "drop: TUTTI_ERR_HANDLE"));
+    fault_meet(comm);
+    CHECK(tutti_wait_all(NULL, 1) == TUTTI_ERR_ARGUMENT && explains(comm, "`ops` is NULL"));
+    fault_meet(comm);
+}
+
+/* The world has no error of its own in all of these: whoever returns what tutti_explain says must not end with 0. */
+static void explain_others(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *odd = NULL, *along = NULL;
+    tutti_mesh *mesh = NULL;
+    const int sizes[] = {tutti_size(comm)};
+    const char *const names[] = {"data"};
+    float x = 0, y = 0;
+    char words[64];
+    (void)self;
+    CHECK(tutti_explain(comm, stderr) == 0);
+    CHECK(tutti_comm_split(comm, 0, -tutti_rank(comm), &odd) == TUTTI_OK);
+    CHECK(tutti_broadcast(odd, &x, &y, 1, TUTTI_F32, 100 + tutti_rank(comm)) == TUTTI_ERR_RANK);
+    fault_meet(comm); /* each rank's own, although others have failed since */
+    snprintf(words, sizeof words, "root %d is not a rank", 100 + tutti_rank(comm));
+    CHECK(tutti_comm_error(comm) == NULL && explains(comm, words) && explains(comm, "its rank 0 is rank 1"));
+    CHECK(tutti_leave(odd) == TUTTI_OK && explains(comm, words));
+    CHECK(tutti_barrier(comm) == TUTTI_OK && explains(comm, words));
+    fault_meet(comm);
+    CHECK(tutti_all_reduce(along, &x, &y, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_ERR_ARGUMENT);
+    CHECK(explains(comm, "all_reduce: `comm` is NULL"));
+    fault_meet(comm);
+    explain_handles(comm);
+    CHECK(tutti_mesh_create(comm, names, sizes, 1, &mesh) == TUTTI_OK);
+    CHECK(tutti_mesh_comm(mesh, "date", &along) == TUTTI_ERR_ARGUMENT && explains(comm, "\"date\" does not name"));
+    tutti_mesh_free(mesh);
+    CHECK(tutti_barrier(comm) == TUTTI_OK && explains(comm, "\"date\" does not name"));
+    CHECK(tutti_explain(comm, NULL) == 1);
+}
+
 /* ---- No comm --------------------------------------------------------------------------------------------------- */
 
 static tutti_comm *no_comm(void)
@@ -448,6 +507,9 @@ int main(void)
     fault_begin(110);
     for (int size = 1; size < 3; size++)
         fault_run_body("left by the work of tutti_main", leave_early, size, false, false);
+    fault_run_body("errors of others", explain_others, 2, false, false);
+    fault_run_body("errors of others", explain_others, 2, false, true);
+    fault_run_body("errors of others", explain_others, 2, true, false);
     test_no_comm();
     test_registering();
     test_refused();

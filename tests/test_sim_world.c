@@ -50,6 +50,33 @@ static void test_kept(int hosts)
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* ---- Errors of another comm ------------------------------------------------------------------------------------- */
+
+/* All ranks are one thread: each has to find its own error. */
+static int failing_work(tutti_comm *world, void *context)
+{
+    int32_t x = 0;
+    char text[1024] = "", words[64];
+    tutti_comm *made = NULL;
+    (void)context;
+    if (tutti_comm_split(world, 0, 0, &made) != TUTTI_OK) return 1;
+    if (tutti_broadcast(made, &x, &x, 1, TUTTI_I32, 100 + tutti_rank(world)) != TUTTI_ERR_RANK) return 2;
+    if (tutti_barrier(world) != TUTTI_OK || tutti_comm_error(world) != NULL) return 3;
+    FILE *memory = fmemopen(text, sizeof text, "w");
+    int found = tutti_explain(world, memory);
+    fclose(memory);
+    snprintf(words, sizeof words, "root %d is not", 100 + tutti_rank(world));
+    tutti_leave(made);
+    return found == 1 && strstr(text, words) != NULL ? 0 : 4;
+}
+
+static void test_failing(int hosts)
+{
+    tutti_sim_setup setup = sim_setup(RANKS, 1);
+    setup.hosts = hosts;
+    CHECK(run_world(&setup, failing_work, NULL).result == 0);
+}
+
 /* ---- One has left ------------------------------------------------------------------------------------------------ */
 
 /* Rank 1 waits in a barrier for rank 0, which waits for any message; and the others never come. */
@@ -529,6 +556,8 @@ static void test_memory(void)
 int main(void)
 {
     test_seeds();
+    test_failing(1);
+    test_failing(2);
     test_left(1);
     test_left(3);
     test_left_while_sending();

@@ -73,6 +73,18 @@ static void test_checkpoints(void)
 }
 
 /* Parameter "a" is ready twice: its bucket is not begun before "b" is ready, too. */
+/* Whether tutti_explain finds an error and prints these words. */
+static bool explains(const tutti_comm *world, const char *words)
+{
+    char text[2048] = "";
+    FILE *memory = fmemopen(text, sizeof text, "w");
+    int found = tutti_explain(world, memory);
+    fclose(memory);
+    bool right = found == 1 && strstr(text, words) != NULL;
+    if (!right) printf("explained %d, wanted \"%s\": %s\n", found, words, text);
+    return right;
+}
+
 static void test_ddp(tutti_comm *world)
 {
     tutti_ddp *ddp = NULL;
@@ -80,9 +92,12 @@ static void test_ddp(tutti_comm *world)
     CHECK(refused(tutti_ddp_create(NULL, list, 2, NULL, &ddp, &error), TUTTI_ERR_ARGUMENT, "a comm"));
     CHECK(refused(tutti_ddp_create(world, NULL, 2, NULL, &ddp, &error), TUTTI_ERR_ARGUMENT, "is NULL"));
     CHECK(refused(tutti_ddp_create(world, list, 2, &options, &ddp, &error), TUTTI_ERR_ARGUMENT, "-1 grains"));
+    CHECK(tutti_comm_error(world) == NULL && explains(world, "-1 grains"));
     CHECK(tutti_ddp_begin(NULL, true) == TUTTI_ERR_ARGUMENT && tutti_ddp_ready(NULL, 0) == TUTTI_ERR_ARGUMENT);
+    CHECK(explains(world, "tutti_ddp_ready: "));
     CHECK(tutti_ddp_create(world, list, 2, NULL, &ddp, NULL) == TUTTI_OK);
     CHECK(tutti_ddp_ready(ddp, 0) == TUTTI_ERR_ARGUMENT && tutti_ddp_end(ddp, 1, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_comm_error(world) == NULL && explains(world, "rank 0: ddp_end: TUTTI_ERR_ARGUMENT"));
     CHECK(tutti_ddp_begin(ddp, true) == TUTTI_OK && tutti_ddp_begin(ddp, true) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_ddp_ready(ddp, 2) == TUTTI_ERR_ARGUMENT && tutti_ddp_ready_run(ddp, SIZE_MAX, 2) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_ddp_ready(ddp, 0) == TUTTI_OK && tutti_ddp_ready(ddp, 0) == TUTTI_ERR_ARGUMENT);
@@ -101,6 +116,7 @@ static void test_trainer(tutti_comm *world)
     options.save = NULL;
     CHECK(refused(tutti_trainer_create(world, &options, &trainer, &error), TUTTI_ERR_OPTION, "save is NULL"));
     CHECK(tutti_trainer_create(world, &options, &trainer, NULL) == TUTTI_ERR_OPTION && trainer == NULL);
+    CHECK(explains(world, "trainer_create: TUTTI_ERR_OPTION"));
 }
 
 /* ---- Models ---------------------------------------------------------------------------------------------------- */

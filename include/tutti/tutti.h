@@ -13,7 +13,7 @@
  *     int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
  *
  * Conventions: `count` is in elements, `bytes` in bytes, `_ms` in milliseconds; outputs come last; functions return
- * TUTTI_OK or a negative status, and the comm that failed keeps the details (tutti_comm_error, tutti_explain).
+ * TUTTI_OK or a negative status, and the comm that failed keeps the details (tutti_comm_error); tutti_explain prints them.
  * The library never exits, never prints to stdout and installs no signal handler.
  *
  * Threads: different comms, also of one rank, may be used at the same time. Calls on one comm are made one at a time,
@@ -179,8 +179,9 @@ typedef struct tutti_error {
  * still explain). Valid until the next call on the comm, or the next op that is waited for and has failed. */
 TUTTI_API const tutti_error *tutti_comm_error(const tutti_comm *comm);
 
-/* Prints that error to `stream` for people. Returns 1 if there was one, 0 otherwise: `return tutti_explain(…)`. A
- * handle that is void (ERR_HANDLE) belongs to no comm, so no comm has an error then; it is logged. */
+/* Prints that error to `stream` (NULL: stderr) for people; where this comm has none, the latest error of this rank, be it of
+ * another comm, of a handle that is void, of a mesh, a ddp or a trainer. Returns 1 whenever something has failed before, and
+ * 0 if nothing has: `return tutti_explain(…)`. */
 TUTTI_API int tutti_explain(const tutti_comm *comm, FILE *stream);
 
 typedef enum tutti_log_level { TUTTI_QUIET, TUTTI_ERROR, TUTTI_WARN, TUTTI_INFO, TUTTI_DEBUG } tutti_log_level;
@@ -509,7 +510,7 @@ TUTTI_API tutti_status tutti_test(tutti_op op); /* without waiting */
  * started are none. */
 TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index);
 /* Until all have ended: OK, or the first failure in their order. Their handles are void, as after tutti_wait. Where they
- * are of several comms, the one that failed has the details: tutti_explain says nothing of the others. */
+ * are of several comms, the one that failed has the details; tutti_explain finds them. */
 TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);
 /* Asks for its end: it ends with ERR_CANCELLED unless it had ended. Its comm is broken then, since the other ranks
  * would wait for this one; except when it is messages that can be taken back: receives that no message has come for,

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/api/inside.h"
+#include "collective/comm/comm.h"
 #include "train/list.h"
 #include <string.h>
 
@@ -82,21 +83,17 @@ static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
         tutti_status status = tutti_broadcast(tti_inside(ddp->comm, "ddp", p->name), p->value, p->value, p->count,
                                               TUTTI_F32, 0);
         if (status != TUTTI_OK) {
-            if (error != NULL) *error = *tutti_comm_error(ddp->comm);
+            *error = *tutti_comm_error(ddp->comm);
             return status;
         }
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
-                              const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
+static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+                           const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
-    static const tutti_ddp_options none = {0};
     size_t elements;
-    if (options == NULL) options = &none;
-    if (comm == NULL || ddp == NULL)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: a comm and a place to go are needed");
     if (options->grains < 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: %d grains; give 0 or more", options->grains);
     TTI_TRY(tti_list_check(parameters, count, &elements, error));
@@ -122,6 +119,21 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
         tutti_ddp_free(made);
     else
         *ddp = made;
+    return status;
+}
+
+tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+                              const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
+{
+    static const tutti_ddp_options none = {0};
+    tutti_error unused;
+    if (error == NULL) error = &unused;
+    *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "ddp_create"};
+    if (options == NULL) options = &none;
+    tutti_status status = comm == NULL || ddp == NULL
+                              ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: a comm and a place to go are needed")
+                              : create(comm, parameters, count, options, ddp, error);
+    if (status != TUTTI_OK) tti_comm_note(comm, error);
     return status;
 }
 
@@ -212,16 +224,23 @@ void tutti_ddp_free(tutti_ddp *ddp)
 
 /* ---- A pass ---------------------------------------------------------------------------------------------------- */
 
-static tutti_status refuse(const char *call, const char *why)
+/* No comm has this error as its own: it is logged, and tutti_explain finds it as the rank's latest. */
+static tutti_status refuse(const tutti_ddp *ddp, const char *call, const char *why)
 {
+    tutti_comm *comm = ddp == NULL ? NULL : ddp->comm;
+    tutti_error error = {.status = TUTTI_ERR_ARGUMENT, .rank = tutti_rank(comm), .peer = -1};
     tti_log(TUTTI_ERROR, "tutti_ddp_%s: %s", call, why);
-    return TUTTI_ERR_ARGUMENT;
+    snprintf(error.operation, sizeof error.operation, "ddp_%s", call);
+    snprintf(error.text, sizeof error.text, "tutti_ddp_%s: %s", call, why);
+    tti_comm_note(comm, &error);
+    return error.status;
 }
 
 tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last)
 {
-    if (ddp == NULL) return refuse("begin", "there is no ddp");
-    if (ddp->begun && ddp->last) return refuse("begin", "the last pass has begun already: tutti_ddp_end comes first");
+    if (ddp == NULL) return refuse(NULL, "begin", "there is no ddp");
+    if (ddp->begun && ddp->last)
+        return refuse(ddp, "begin", "the last pass has begun already: tutti_ddp_end comes first");
     if (ddp->fresh) memset(ddp->used, 0, ddp->count * sizeof *ddp->used);
     memset(ddp->ready, 0, ddp->count * sizeof *ddp->ready);
     for (size_t b = 0; b < ddp->bucket_count; b++) ddp->buckets[b].ready = 0;
@@ -240,14 +259,14 @@ static size_t overlap(size_t a, size_t b, size_t from, size_t to)
 
 tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
 {
-    if (ddp == NULL || !ddp->begun) return refuse("ready", "no pass has begun: tutti_ddp_begin comes first");
+    if (ddp == NULL || !ddp->begun) return refuse(ddp, "ready", "no pass has begun: tutti_ddp_begin comes first");
     if (offset > ddp->elements || count > ddp->elements - offset)
-        return refuse("ready", "there are not so many parameters or elements");
+        return refuse(ddp, "ready", "there are not so many parameters or elements");
     struct tti_span span = parameters_of(ddp, offset, offset + count);
     for (size_t i = span.lo; i < span.hi; i++)
         if (overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count) >
             ddp->parameters[i].count - ddp->ready[i])
-            return refuse("ready", "a parameter is ready twice in one pass");
+            return refuse(ddp, "ready", "a parameter is ready twice in one pass");
     for (size_t i = span.lo; i < span.hi; i++) {
         ddp->ready[i] += overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count);
         ddp->used[i] = true;
@@ -260,7 +279,7 @@ tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
 
 tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index)
 {
-    if (ddp == NULL || index >= ddp->count) return refuse("ready", "there are not so many parameters");
+    if (ddp == NULL || index >= ddp->count) return refuse(ddp, "ready", "there are not so many parameters");
     return tutti_ddp_ready_run(ddp, ddp->starts[index], ddp->parameters[index].count);
 }
 
@@ -277,7 +296,7 @@ static void zero_unused(struct tutti_ddp *ddp)
 tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
 {
     if (ddp == NULL || !ddp->begun || !ddp->last)
-        return refuse("end", "no last pass has begun: tutti_ddp_begin(ddp, true) comes first");
+        return refuse(ddp, "end", "no last pass has begun: tutti_ddp_begin(ddp, true) comes first");
     ddp->begun = false;
     ddp->fresh = true;
     zero_unused(ddp);

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "collective/api/inside.h"
+#include "collective/comm/comm.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
 #include <string.h>
@@ -27,6 +28,20 @@ tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error
         return met;
     }
     return first < size ? error->status : TUTTI_OK;
+}
+
+void tti_trainer_begin(struct tutti_trainer *t)
+{
+    t->error = (tutti_error){.rank = t->rank, .peer = -1};
+}
+
+tutti_status tti_trainer_end(struct tutti_trainer *t, const char *call, tutti_status status)
+{
+    if (status == TUTTI_OK || t->error.status != status) return status; /* else who failed has told it */
+    if (t->error.operation[0] == '\0')
+        (void)snprintf(t->error.operation, sizeof t->error.operation, "trainer_%s", call);
+    tti_comm_note(t->comm, &t->error);
+    return status;
 }
 
 /* ---- Options --------------------------------------------------------------------------------------------------- */
@@ -253,18 +268,11 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
     return take_folder(t, error);
 }
 
-tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
-                                  tutti_error *error)
+static tutti_status create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
+                           tutti_error *error)
 {
-    static const tutti_train_options none = {0};
-    tutti_error unused;
-    if (error == NULL) error = &unused;
-    if (comm == NULL || trainer == NULL)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a trainer needs a comm and a place to go");
-    if (options == NULL) options = &none;
     struct tutti_trainer *made = tti_calloc(1, sizeof *made);
     *trainer = NULL;
-    *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1};
     tutti_status status = TUTTI_OK;
     if (made == NULL) {
         status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
@@ -282,6 +290,20 @@ tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *o
         tutti_trainer_free(made);
     else
         *trainer = made;
+    return status;
+}
+
+tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
+                                  tutti_error *error)
+{
+    static const tutti_train_options none = {0};
+    tutti_error unused;
+    if (error == NULL) error = &unused;
+    *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "trainer_create"};
+    tutti_status status = comm == NULL || trainer == NULL
+                              ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a trainer needs a comm and a place to go")
+                              : create(comm, options == NULL ? &none : options, trainer, error);
+    if (status != TUTTI_OK) tti_comm_note(comm, error);
     return status;
 }
 

@@ -67,6 +67,12 @@ struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cel
 /* Every rank gets the error of the lowest rank whose status is not OK. */
 tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error);
 
+/* Where a call of the trainer begins: it has no error yet. */
+void tti_trainer_begin(struct tutti_trainer *trainer);
+/* Where it ends: `status`, and if that is a failure which the trainer's error tells, it is the latest of
+ * this rank, for tutti_explain. */
+tutti_status tti_trainer_end(struct tutti_trainer *trainer, const char *call, tutti_status status);
+
 tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
 
 /* A model of the options' kind and sizes. */

@@ -128,10 +128,9 @@ static tutti_status save_all(struct tutti_trainer *t, const struct notes *notes,
     return status;
 }
 
-tutti_status tutti_trainer_save(tutti_trainer *t)
+static tutti_status save(struct tutti_trainer *t)
 {
     struct tensors tensors;
-    if (t->rank != 0) return TUTTI_OK;
     if (t->options.save[0] == '\0')
         return tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
     struct notes *notes = tti_calloc(1, sizeof *notes);
@@ -144,6 +143,12 @@ tutti_status tutti_trainer_save(tutti_trainer *t)
     }
     tti_free(notes);
     return status;
+}
+
+tutti_status tutti_trainer_save(tutti_trainer *t)
+{
+    tti_trainer_begin(t);
+    return t->rank != 0 ? TUTTI_OK : tti_trainer_end(t, "save", save(t));
 }
 
 /* ---- Resuming -------------------------------------------------------------------------------------------------- */

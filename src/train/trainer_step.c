@@ -314,12 +314,10 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
     return TUTTI_OK;
 }
 
-tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
+static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
 {
     int64_t began = tti_now_ns();
     double waited = t->seconds + tutti_ddp_seconds(t->ddp), scale = 0;
-    tutti_train_step unused;
-    if (step == NULL) step = &unused;
     *step = (tutti_train_step){.struct_size = sizeof *step, .step = t->step + 1};
     step->rate = tutti_schedule_rate(&t->schedule, t->step);
     TTI_TRY(find_gradient(t, step, &scale));
@@ -332,6 +330,13 @@ tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
     return TUTTI_OK;
 }
 
+tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
+{
+    tutti_train_step unused;
+    tti_trainer_begin(t);
+    return tti_trainer_end(t, "step", take_step(t, step == NULL ? &unused : step));
+}
+
 static tutti_status validate_round(struct tutti_trainer *t, uint64_t first_index)
 {
     if (t->options.fast) return fast_passes(t, true, first_index);
@@ -342,12 +347,10 @@ static tutti_status validate_round(struct tutti_trainer *t, uint64_t first_index
     return TUTTI_OK;
 }
 
-tutti_status tutti_trainer_validate(tutti_trainer *t, double *loss)
+static tutti_status validate(struct tutti_trainer *t, double *loss)
 {
     double sum = 0, count = 0;
     bool stop;
-    double unused;
-    if (loss == NULL) loss = &unused;
     *loss = NAN;
     if (t->about.held_out_samples == 0) return TUTTI_OK;
     begin_part(t);
@@ -359,4 +362,11 @@ tutti_status tutti_trainer_validate(tutti_trainer *t, double *loss)
     TTI_TRY(gather_losses(t, &sum, &count, &stop));
     *loss = sum / count;
     return TUTTI_OK;
+}
+
+tutti_status tutti_trainer_validate(tutti_trainer *t, double *loss)
+{
+    double unused;
+    tti_trainer_begin(t);
+    return tti_trainer_end(t, "validate", validate(t, loss == NULL ? &unused : loss));
 }

@@ -123,9 +123,10 @@ void *tutti_alloc(tutti_comm *comm, size_t bytes)
 tutti_status tutti_free(tutti_comm *comm, void *pointer)
 {
     if (pointer == NULL) return TUTTI_OK;
-    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (comm == NULL) return tti_api_no_comm(TTI_FREE);
     if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
-    if (comm->traits.fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    if (comm->traits.fork_count != tti_fork_count())
+        return tti_comm_refuse(comm, TTI_FREE, TUTTI_ERR_FORKED, "this comm belongs to the parent process");
     tutti_error error = {0};
     char op[160];
     size_t bytes = tti_arena_bytes(&comm->world->arena, pointer);

@@ -6,6 +6,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "collective/api/api.h"
 
+#include "base/latest.h"
 #include "base/status.h"
 #include "collective/op/queue_hand.h"
 #include <string.h>
@@ -19,7 +20,7 @@ static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
     if (!atomic_exchange_explicit(&comm->errors.told, status != TUTTI_OK, memory_order_relaxed)) return status;
     tutti_error why = comm->errors.call;
     tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", why.text);
-    comm->errors.call.peer = why.peer;
+    tti_comm_blame(comm, why.peer);
     return TUTTI_ERR_BROKEN;
 }
 
@@ -29,9 +30,16 @@ static tutti_status not_on_stream(tutti_comm *comm, enum tti_kind kind)
                            "%s: only collectives can be put on a stream; leave tutti_on out", tti_kind_name(kind));
 }
 
+tutti_status tti_api_no_comm(enum tti_kind kind)
+{
+    return tti_latest_stray(tti_kind_name(kind), TUTTI_ERR_ARGUMENT,
+                            "%s: `comm` is NULL: it was left already, could not be made, or this rank is not in it",
+                            tti_kind_name(kind));
+}
+
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
 {
-    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (comm == NULL) return tti_api_no_comm(kind);
     if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
     if (comm->traits.fork_count != tti_fork_count())
         return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,

@@ -23,6 +23,9 @@ tutti_status tti_options_check(const tutti_options *options, tutti_error *error)
 /* Whether `comm` can start an operation; forgets the last error. */
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind);
 
+/* The call has no comm. Returns ERR_ARGUMENT. */
+tutti_status tti_api_no_comm(enum tti_kind kind);
+
 /* One buffer of a call, as it was given. `used`: this rank's is read or written. */
 struct tti_buffer {
     const char *name; /* "in" */

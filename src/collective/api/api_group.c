@@ -121,7 +121,7 @@ static tutti_status run(tutti_comm *comm, struct tti_group *group)
 
 tutti_status tutti_group_end(tutti_comm *comm)
 {
-    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (comm == NULL) return tti_api_no_comm(TTI_GROUP);
     struct tti_group *group = comm->caller.group;
     comm->caller.group = NULL;
     tutti_status status = tti_api_begin(comm, TTI_GROUP);

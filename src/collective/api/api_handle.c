@@ -5,6 +5,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/latest.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/api/api.h"
@@ -16,25 +17,42 @@
 
 #define MS INT64_C(1000000)
 
-/* No comm keeps this error, so that tutti_explain cannot tell it. Said a few times only: somebody may poll. */
-static __attribute__((noinline)) tutti_status tell(const char *call, tutti_status status)
+/* An error of the rank that was given this handle; of the process where that cannot be said any more, or never could. */
+static void note(tutti_op handle, const char *call, tutti_status status)
+{
+    struct tti_told told = {.error = {.status = status, .rank = -1, .peer = -1}};
+    snprintf(told.error.operation, sizeof told.error.operation, "%s", call);
+    snprintf(told.error.text, sizeof told.error.text, "tutti_%s: %s", call, tutti_status_text(status));
+    tti_lock(&tti_handles.lock); /* its comm stays until it has given its places back */
+    const struct tti_started *started = tti_handle_place(handle);
+    const tutti_comm *comm = started == NULL ? NULL : started->comm;
+    bool given = comm != NULL && comm->traits.fork_count == tti_fork_count() && handle.id >= started->first_id &&
+                 handle.id <= atomic_load_explicit(&started->id, memory_order_relaxed);
+    if (given) told.error.rank = comm->rank;
+    tti_latest_note(given ? comm->errors.latest : NULL, &told);
+    tti_unlock(&tti_handles.lock);
+}
+
+/* No comm keeps this error. Logged a few times only: somebody may poll. */
+static __attribute__((noinline)) tutti_status tell(const char *call, tutti_op handle, tutti_status status)
 {
     enum { TOLD_MOST = 8 };
     static atomic_int told;
+    note(handle, call, status);
     if (status == TUTTI_ERR_HANDLE && atomic_fetch_add_explicit(&told, 1, memory_order_relaxed) < TOLD_MOST)
-        tti_log(TUTTI_ERROR, "%s: %s", call, tutti_status_text(status));
+        tti_log(TUTTI_ERROR, "tutti_%s: %s", call, tutti_status_text(status));
     return status;
 }
 
-static tutti_status refuse_null(const char *what)
+static tutti_status refuse_null(const char *call, const char *what)
 {
-    tti_log(TUTTI_ERROR, "%s is NULL", what);
-    return TUTTI_ERR_ARGUMENT;
+    tti_log(TUTTI_ERROR, "tutti_%s: %s is NULL", call, what);
+    return tti_latest_stray(call, TUTTI_ERR_ARGUMENT, "tutti_%s: %s is NULL", call, what);
 }
 
-static inline tutti_status told(const char *call, tutti_status status)
+static inline tutti_status told(const char *call, tutti_op handle, tutti_status status)
 {
-    return status == TUTTI_OK ? TUTTI_OK : tell(call, status);
+    return status == TUTTI_OK ? TUTTI_OK : tell(call, handle, status);
 }
 
 /* ---- For users ------------------------------------------------------------------------------------------------- */
@@ -75,18 +93,17 @@ static int64_t after_ms(int64_t timeout_ms)
 
 static tutti_status refuse_waiting(const char *call)
 {
-    tti_log(TUTTI_ERROR,
-            "%s: a callback of tutti_when_ended must not wait, since what it would wait for may need its thread; use "
-            "tutti_test, or a callback of that op",
-            call);
-    return TUTTI_ERR_ARGUMENT;
+    static const char why[] = "a callback of tutti_when_ended must not wait, since what it would wait for may need its "
+                              "thread; use tutti_test, or a callback of that op";
+    tti_log(TUTTI_ERROR, "tutti_%s: %s", call, why);
+    return tti_latest_stray(call, TUTTI_ERR_ARGUMENT, "tutti_%s: %s", call, why);
 }
 
 tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
 {
     struct tti_started *started;
-    if (timeout_ms != 0 && tti_is_in_callback()) return refuse_waiting("tutti_wait");
-    TTI_TRY(told("tutti_wait", tti_handle_find(op, &started)));
+    if (timeout_ms != 0 && tti_is_in_callback()) return refuse_waiting("wait");
+    TTI_TRY(told("wait", op, tti_handle_find(op, &started)));
     if (atomic_load_explicit(&started->at_hand, memory_order_acquire)) {
         if (tti_hand_wait(started) == TUTTI_OK) return TUTTI_OK;
         TTI_TRY(tti_handle_find_queued(op, &started));
@@ -103,7 +120,7 @@ tutti_status tutti_wait(tutti_op op)
 tutti_status tutti_test(tutti_op op)
 {
     struct tti_started *started;
-    TTI_TRY(told("tutti_test", tti_handle_find_queued(op, &started)));
+    TTI_TRY(told("test", op, tti_handle_find_queued(op, &started)));
     tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
     if (status == TUTTI_IN_PROGRESS) {
         tti_queue_ask(started, false);
@@ -120,7 +137,7 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
         if (ops[i].id == 0) continue;
         struct tti_started *started;
         *index = i;
-        TTI_TRY(told("tutti_wait_any", tti_handle_find_queued(ops[i], &started)));
+        TTI_TRY(told("wait_any", ops[i], tti_handle_find_queued(ops[i], &started)));
         if (started->persistent && !atomic_load_explicit(&started->out, memory_order_relaxed)) continue;
         any = true;
         if (atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
@@ -134,8 +151,8 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
 
 tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index)
 {
-    if ((ops == NULL && count > 0) || index == NULL) return refuse_null("tutti_wait_any: `ops` or `index`");
-    if (timeout_ms != 0 && tti_is_in_callback()) return refuse_waiting("tutti_wait_any");
+    if ((ops == NULL && count > 0) || index == NULL) return refuse_null("wait_any", "`ops` or `index`");
+    if (timeout_ms != 0 && tti_is_in_callback()) return refuse_waiting("wait_any");
     int64_t until = after_ms(timeout_ms);
     struct tti_wait wait;
     tti_bell nobody = 0;
@@ -150,8 +167,8 @@ tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_m
 
 tutti_status tutti_wait_all(const tutti_op *ops, size_t count)
 {
-    if (ops == NULL && count > 0) return refuse_null("tutti_wait_all: `ops`");
-    if (tti_is_in_callback()) return refuse_waiting("tutti_wait_all");
+    if (ops == NULL && count > 0) return refuse_null("wait_all", "`ops`");
+    if (tti_is_in_callback()) return refuse_waiting("wait_all");
     tutti_status first = TUTTI_OK;
     for (size_t i = 0; i < count; i++) {
         tutti_status status = ops[i].id == 0 ? TUTTI_OK : tutti_wait(ops[i]);
@@ -160,10 +177,18 @@ tutti_status tutti_wait_all(const tutti_op *ops, size_t count)
     return first;
 }
 
+/* Not logged: another thread may have waited for it just before, and nothing is wrong then. */
+static tutti_status cancel_late(tutti_op op, tutti_status status)
+{
+    note(op, "cancel", status);
+    return status;
+}
+
 tutti_status tutti_cancel(tutti_op op)
 {
     struct tti_started *started;
-    TTI_TRY(tti_handle_find_queued(op, &started));
+    tutti_status status = tti_handle_find_queued(op, &started);
+    if (status != TUTTI_OK) return cancel_late(op, status);
     tutti_comm *comm = started->comm;
     tti_lock(&comm->queue.lock); /* another thread may have waited for it, and its place be another op's by now */
     bool there = atomic_load_explicit(&started->id, memory_order_relaxed) == op.id;
@@ -172,7 +197,7 @@ tutti_status tutti_cancel(tutti_op op)
         atomic_store_explicit(&comm->queue.cancels, true, memory_order_seq_cst);
     }
     tti_unlock(&comm->queue.lock);
-    if (!there) return TUTTI_ERR_HANDLE;
+    if (!there) return cancel_late(op, TUTTI_ERR_HANDLE);
     comm->peers->wake(comm); /* somebody may sleep while waiting for it */
     tti_service_wake(comm, TTI_AT_ONCE);
     return TUTTI_OK;
@@ -181,7 +206,7 @@ tutti_status tutti_cancel(tutti_op op)
 tutti_status tutti_drop(tutti_op op)
 {
     struct tti_started *started;
-    TTI_TRY(told("tutti_drop", tti_handle_find_queued(op, &started)));
+    TTI_TRY(told("drop", op, tti_handle_find_queued(op, &started)));
     struct tti_queue *queue = &started->op.comm->queue;
     tti_lock(&queue->lock);
     bool queued = started->queued;
@@ -207,7 +232,7 @@ static void renew(struct tti_started *started)
 tutti_status tutti_start(tutti_op op)
 {
     struct tti_started *started;
-    TTI_TRY(told("tutti_start", tti_handle_find_queued(op, &started)));
+    TTI_TRY(told("start", op, tti_handle_find_queued(op, &started)));
     tutti_comm *comm = started->op.comm;
     enum tti_kind kind = started->op.shape.kind;
     TTI_TRY(tti_api_begin(comm, kind));

@@ -373,7 +373,7 @@ static tutti_status deserted(tutti_comm *comm, int peer)
     char who[32] = "all others have";
     if (peer != TUTTI_ANY_SOURCE) snprintf(who, sizeof who, "rank %d has", peer);
     tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_MISMATCH, "probe: nothing of the kind has come, and %s left", who);
-    comm->errors.call.peer = peer == TUTTI_ANY_SOURCE ? -1 : peer;
+    tti_comm_blame(comm, peer == TUTTI_ANY_SOURCE ? -1 : peer);
     return TUTTI_ERR_MISMATCH;
 }
 

@@ -4,6 +4,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
+#include "collective/api/api.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
 #include "collective/engine/engine.h"
@@ -51,7 +52,7 @@ static void look_inside(tutti_comm *comm, tutti_stats *stats)
 
 static tutti_status check(tutti_comm *comm)
 {
-    if (comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (comm == NULL) return tti_api_no_comm(TTI_STATS);
     if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
     return comm->traits.fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
 }

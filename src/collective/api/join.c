@@ -308,7 +308,8 @@ static void tell_of_group(const tutti_comm *comm)
 tutti_status tti_leave(tutti_comm *comm, bool ends)
 {
     if (comm == NULL) return TUTTI_OK;
-    if (comm->world != NULL && comm->traits.fork_count != tti_fork_count()) return TUTTI_ERR_FORKED;
+    if (comm->world != NULL && comm->traits.fork_count != tti_fork_count())
+        return tti_comm_refuse(comm, TTI_LEAVE, TUTTI_ERR_FORKED, "this comm belongs to the parent process");
     if (comm->traits.of_mesh)
         return tti_comm_refuse(comm, TTI_MESH, TUTTI_ERR_ARGUMENT,
                                "rank %d frees a comm that belongs to a mesh; tutti_mesh_free frees it", comm->rank);

@@ -2,6 +2,7 @@
 #include "collective/comm/comm.h"
 
 #include "base/alloc.h"
+#include "base/latest.h"
 #include "base/status.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
@@ -27,6 +28,7 @@ static void count_fork(void)
     atomic_fetch_add_explicit(&tti_forks, 1, memory_order_relaxed);
     tti_service_forked();
     tti_handles_forked();
+    tti_latest_forked();
 }
 
 static void watch_forks(void)
@@ -103,7 +105,9 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->traits.fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     tti_tuning_complete(&made->tuning);
-    if (tti_stats_create(made) && tti_trace_create(made)) return made;
+    made->errors.latest = tti_latest_join(made->traits.is_world ? NULL : setup->parent->errors.latest);
+    if (made->errors.latest != NULL && tti_stats_create(made) && tti_trace_create(made)) return made;
+    tti_latest_part(made->errors.latest);
     tti_stats_free(made);
     tti_free(made);
     return NULL;
@@ -188,6 +192,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_free(comm->members);
     tti_free(comm->job_ranks);
     tti_stats_free(comm);
+    tti_latest_part(comm->errors.latest);
     tti_engine_free(comm);
     if (comm->world != NULL) comm->peers->close(comm);
     tti_posts_free(comm);

@@ -5,6 +5,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
+#include "base/latest.h"
 #include "base/status.h"
 #include "collective/api/api.h"
 #include "collective/comm/trace.h"
@@ -116,7 +117,8 @@ static void set_dimensions(tutti_mesh *mesh, const char *const *names, const int
 tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const int *sizes, int dimensions,
                                tutti_mesh **mesh)
 {
-    if (mesh == NULL) return TUTTI_ERR_ARGUMENT;
+    if (mesh == NULL)
+        return tti_latest_stray("mesh", TUTTI_ERR_ARGUMENT, "mesh_create: `mesh` is NULL: it has no place to go");
     *mesh = NULL;
     TTI_TRY(check(comm, names, sizes, dimensions));
     tutti_mesh *made = tti_calloc(1, sizeof *made);
@@ -225,7 +227,8 @@ static tutti_status no_such(const tutti_mesh *mesh, const char *names)
 
 tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm)
 {
-    if (mesh == NULL || comm == NULL) return TUTTI_ERR_ARGUMENT;
+    if (mesh == NULL || comm == NULL)
+        return tti_latest_stray("mesh", TUTTI_ERR_ARGUMENT, "mesh_comm: `mesh` or `comm` is NULL");
     *comm = NULL;
     unsigned along = parse(mesh, names);
     if (along == 0) return tell(mesh, no_such(mesh, names));

@@ -95,7 +95,7 @@ static tutti_status disagree(struct split *split, int other)
     tti_comm_refuse(comm, split->kind, TUTTI_ERR_MISMATCH,
                     "rank 0 calls %.*s, rank %d calls %.*s; all ranks of the comm must give the same here", SAID - 1,
                     first, other, SAID - 1, second);
-    comm->errors.call.peer = other;
+    tti_comm_blame(comm, other);
     return TUTTI_ERR_MISMATCH;
 }
 

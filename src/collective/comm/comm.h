@@ -174,6 +174,8 @@ struct tti_errors {
     tutti_error *sink;        /* where what goes wrong in an op is described: `call`, or the queue's */
     _Atomic bool shows_ended; /* the last error is `ended`, and not `call` */
     _Atomic bool told;        /* the error that broke the comm was returned once */
+
+    struct tti_latest *latest; /* this rank's latest, for all its comms; NULL: the world could not be joined */
 };
 
 struct tutti_comm {
@@ -254,6 +256,10 @@ static inline bool tti_comm_is_stillborn(const tutti_comm *comm)
 /* Errors of this call alone: the comm stays usable. Fills in rank, operation and sequence. */
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* An error that is told to the comm's user: the latest of its rank (base/latest.h). NULL: no rank's. */
+void tti_comm_note(const tutti_comm *comm, const tutti_error *error);
+/* The error that the comm has now is about this rank. */
+void tti_comm_blame(tutti_comm *comm, int peer);
 /* Why a message or an op has failed: this may be told to one thread while another makes a call. */
 void tti_comm_show(tutti_comm *comm, const tutti_error *error);
 tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
@@ -373,12 +379,11 @@ static inline void tti_call_forget(tutti_comm *comm)
 }
 
 /* A call has ended. One that was refused says nothing about a comm that may have just broken: tti_call_forget. */
+void tti_call_failed(tutti_comm *comm); /* for: */
 static inline void tti_call_end(tutti_comm *comm)
 {
     tti_call_forget(comm);
-    if (comm->errors.call.status == TUTTI_OK) return;
-    atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
-    if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
+    if (comm->errors.call.status != TUTTI_OK) tti_call_failed(comm);
 }
 
 /* Puts what follows from the last-level cache in place of zeros: what does not fit into it is better written past it. */

@@ -3,6 +3,7 @@
  * How an operation fails: for this rank alone (refused), or for all (broken).
  */
 #include "base/clock.h"
+#include "base/latest.h"
 #include "base/log.h"
 #include "collective/comm/comm.h"
 #include <stdarg.h>
@@ -21,12 +22,37 @@ static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, 
     snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
 }
 
+/* The record of its rank; NULL: none that may be touched. In a child another thread may have held its lock. */
+static struct tti_latest *latest_of(const tutti_comm *comm)
+{
+    return comm->traits.fork_count != tti_fork_count() ? NULL : comm->errors.latest;
+}
+
+static void fill_told(const tutti_comm *comm, const tutti_error *error, struct tti_told *told)
+{
+    char numbers[200] = "";
+    *told = (struct tti_told){.error = *error};
+    if (comm->world != NULL) tti_comm_numbers(comm, error->peer, numbers, sizeof numbers);
+    if (numbers[0] != '\0') snprintf(told->numbers, sizeof told->numbers, "in a comm of %d: %s", comm->size, numbers);
+}
+
+void tti_comm_note(const tutti_comm *comm, const tutti_error *error)
+{
+    struct tti_told told = {.error = *error};
+    if (comm != NULL)
+        fill_told(comm, error, &told);
+    else
+        told.error.rank = -1;
+    tti_latest_note(comm == NULL ? NULL : latest_of(comm), &told);
+}
+
 void tti_comm_show(tutti_comm *comm, const tutti_error *error)
 {
     tti_lock(&comm->queue.lock);
     comm->errors.ended = *error;
     tti_unlock(&comm->queue.lock);
     atomic_store_explicit(&comm->errors.shows_ended, true, memory_order_release);
+    tti_comm_note(comm, error);
 }
 
 tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
@@ -59,10 +85,24 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
     vsnprintf(comm->errors.call.text, sizeof comm->errors.call.text, format, arguments);
     va_end(arguments);
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
-    if (kind == TTI_ALLOC || kind == TTI_FREE || kind == TTI_STATS) return status; /* no call of these has a site */
-    add_site(comm);
-    tti_call_forget(comm); /* what was said about this call must not stick */
+    bool has_site = kind != TTI_ALLOC && kind != TTI_FREE && kind != TTI_STATS;
+    if (has_site) add_site(comm);
+    if (has_site) tti_call_forget(comm); /* what was said about this call must not stick */
+    tti_comm_note(comm, &comm->errors.call);
     return status;
+}
+
+void tti_call_failed(tutti_comm *comm)
+{
+    atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
+    if (tti_comm_is_broken(comm)) atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
+    tti_comm_note(comm, &comm->errors.call);
+}
+
+void tti_comm_blame(tutti_comm *comm, int peer)
+{
+    comm->errors.call.peer = peer;
+    tti_comm_note(comm, &comm->errors.call);
 }
 
 static bool is_of_this_process(const tutti_comm *comm, int peer)
@@ -216,21 +256,31 @@ const tutti_error *tutti_comm_error(const tutti_comm *comm)
     return error->status != TUTTI_OK ? error : NULL;
 }
 
+static void print_told(const struct tti_told *told, FILE *stream)
+{
+    const tutti_error *error = &told->error;
+    char number[32] = "";
+    if (error->sequence > 0) snprintf(number, sizeof number, " #%llu", (unsigned long long)error->sequence);
+    fprintf(stream, "tutti: rank %d: %s%s: %s\n  %s\n", error->rank, error->operation, number,
+            tutti_status_name(error->status), error->text);
+    if (told->numbers[0] != '\0') fprintf(stream, "  %s\n", told->numbers);
+}
+
 int tutti_explain(const tutti_comm *comm, FILE *stream)
 {
+    if (stream == NULL) stream = stderr;
     if (comm == NULL) {
         fprintf(stream, "tutti: there is no comm: joining failed for lack of memory, it was left already, or this rank "
                         "is in none\n");
         return 1;
     }
-    const tutti_error *error = tutti_comm_error(comm);
-    if (error == NULL) return 0;
-    char number[32] = "";
-    if (error->sequence > 0) snprintf(number, sizeof number, " #%llu", (unsigned long long)error->sequence);
-    fprintf(stream, "tutti: rank %d: %s%s: %s\n  %s\n", error->rank, error->operation, number,
-            tutti_status_name(error->status), error->text);
-    char numbers[200] = "";
-    if (comm->world != NULL) tti_comm_numbers(comm, error->peer, numbers, sizeof numbers);
-    if (numbers[0] != '\0') fprintf(stream, "  in a comm of %d: %s\n", comm->size, numbers);
+    struct tti_told told;
+    const tutti_error *own = tutti_comm_error(comm);
+    if (own != NULL)
+        fill_told(comm, own, &told);
+    else if (!tti_latest_find(latest_of(comm), &told))
+        return 0;
+    if (told.error.rank < 0) told.error.rank = comm->rank;
+    print_told(&told, stream);
     return 1;
 }

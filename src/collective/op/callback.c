@@ -3,6 +3,7 @@
 #include "collective/op/callback.h"
 
 #include "base/alloc.h"
+#include "base/latest.h"
 #include "base/log.h"
 #include "base/sim.h"
 #include "base/status.h"
@@ -152,7 +153,7 @@ void tti_callback_await(struct tti_started *started)
 static tutti_status refuse(tutti_status status, const char *why)
 {
     tti_log(TUTTI_ERROR, "tutti_when_ended: %s", why);
-    return status;
+    return tti_latest_stray("when_ended", status, "tutti_when_ended: %s", why);
 }
 
 /* True: it has not ended, and has the callback now. An op that can be started again has it in any case. */

@@ -25,13 +25,15 @@ static bool add_chunk(void)
     return true;
 }
 
-static struct tti_started *take_from_table(void)
+static struct tti_started *take_from_table(tutti_comm *comm)
 {
     tti_lock(&tti_handles.lock);
     struct tti_started *started = NULL;
     if (tti_handles.free != NULL || add_chunk()) {
         started = tti_handles.free;
         tti_handles.free = started->next;
+        started->comm = comm;
+        started->first_id = atomic_load_explicit(&started->id, memory_order_relaxed);
     }
     tti_unlock(&tti_handles.lock);
     return started;
@@ -39,9 +41,9 @@ static struct tti_started *take_from_table(void)
 
 static struct tti_started *add_place(tutti_comm *comm)
 {
-    struct tti_started *started = take_from_table();
+    struct tti_started *started = take_from_table(comm);
     if (started == NULL) return NULL;
-    started->comm = started->op.comm = comm;
+    started->op.comm = comm;
     started->next = NULL;
     tti_lock(&comm->queue.lock);
     started->sibling = comm->queue.all;
@@ -161,7 +163,7 @@ void tti_started_free_all(tutti_comm *comm)
         empty(started);
         tti_free(started->used_mail);
         started->used_mail = NULL;
-        started->op.comm = NULL;
+        started->comm = started->op.comm = NULL;
         started->next = tti_handles.free;
         tti_handles.free = started;
         started = sibling;

@@ -25,13 +25,19 @@ struct tti_handle_table {
 };
 extern struct tti_handle_table tti_handles;
 
-static inline struct tti_started *tti_handle_at(tutti_op handle)
+/* The place that a handle names, which may be another op's by now; NULL: there is none. */
+static inline struct tti_started *tti_handle_place(tutti_op handle)
 {
     uint64_t place = handle.id & ((UINT64_C(1) << TTI_HANDLE_PLACE_BITS) - 1);
     struct tti_started *chunk = atomic_load_explicit(&tti_handles.chunks[place / TTI_HANDLE_CHUNK],
                                                      memory_order_acquire);
-    if (chunk == NULL) return NULL;
-    struct tti_started *started = &chunk[place % TTI_HANDLE_CHUNK];
+    return chunk == NULL ? NULL : &chunk[place % TTI_HANDLE_CHUNK];
+}
+
+static inline struct tti_started *tti_handle_at(tutti_op handle)
+{
+    struct tti_started *started = tti_handle_place(handle);
+    if (started == NULL) return NULL;
     bool there = atomic_load_explicit(&started->id, memory_order_acquire) == handle.id &&
                  atomic_load_explicit(&started->used, memory_order_relaxed);
     return there ? started : NULL;

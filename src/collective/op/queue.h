@@ -36,7 +36,8 @@ struct tti_started {
     uint64_t *row;                  /* v-forms: this rank's counts */
     struct tti_mail *mail;          /* a message, and not a collective: queue_message.c */
     struct tti_mail *used_mail;     /* of one message, with which the next one can be made; or NULL */
-    struct tti_started *sibling;    /* of the same comm */
+    struct tti_started *sibling;    /* of the same comm, */
+    uint64_t first_id;              /* which had the place with this id first; under the table's lock */
     tutti_status failed;            /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
     struct tti_vigil vigil;

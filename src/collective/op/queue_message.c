@@ -235,6 +235,7 @@ tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status)
     comm->queue.held = false;
     if (status < 0 && tti_comm_is_broken(comm) && comm->queue.error.status == status) {
         comm->errors.call = comm->queue.error;
+        tti_comm_note(comm, &comm->errors.call);
         atomic_store_explicit(&comm->errors.told, true, memory_order_relaxed);
     }
     tti_queue_give_back(comm);

@@ -7,6 +7,7 @@
  */
 #include "collective/reduce/reduce.h"
 
+#include "base/latest.h"
 #include "base/log.h"
 #include <math.h>
 #include <pthread.h>
@@ -134,7 +135,7 @@ static bool signature_taken(uint32_t signature, int count)
 static tutti_status decline(tutti_status status, const char *what, const char *name, const char *why)
 {
     tti_log(TUTTI_ERROR, "tutti_reduction_%s: \"%.64s\": %s", what, name, why);
-    return status;
+    return tti_latest_stray("reduction", status, "tutti_reduction_%s: \"%.64s\": %s", what, name, why);
 }
 
 static tutti_status decline_one_more(const char *what, const char *name)
