@@ -430,6 +430,110 @@ static void explain_others(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_explain(comm, NULL) == 1);
 }
 
+/* ---- Outputs that threads share --------------------------------------------------------------------------------- */
+
+enum { SHARED = 70000 };
+static const size_t shared_counts[] = {1, 14, 500, 30000};
+static float shared[SHARED];
+static size_t shared_count, shared_kind; /* of the case that runs */
+
+static tutti_status all_reduce_shared(tutti_comm *comm, const float *in)
+{
+    return tutti_all_reduce(comm, in, shared, shared_count, TUTTI_F32, TUTTI_SUM);
+}
+
+static tutti_status all_reduce_start_shared(tutti_comm *comm, const float *in)
+{
+    tutti_op op;
+    tutti_status status = tutti_all_reduce_start(comm, in, shared, shared_count, TUTTI_F32, TUTTI_SUM, &op);
+    return status == TUTTI_OK ? tutti_wait(op) : status;
+}
+
+static tutti_status all_reduce_many_shared(tutti_comm *comm, const float *in)
+{
+    tutti_piece pieces[] = {{in, shared, shared_count}, {in, shared + shared_count, shared_count}};
+    return tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_SUM);
+}
+
+/* Of which a part overlaps. */
+static tutti_status reduce_scatter_shared(tutti_comm *comm, const float *in)
+{
+    float *out = shared + (tutti_rank(comm) == 1 ? shared_count / 2 : 0);
+    return tutti_reduce_scatter(comm, in, out, shared_count, TUTTI_F32, TUTTI_SUM);
+}
+
+static tutti_status all_gather_shared(tutti_comm *comm, const float *in)
+{
+    return tutti_all_gather(comm, in, shared, shared_count, TUTTI_F32);
+}
+
+static tutti_status broadcast_shared(tutti_comm *comm, const float *in)
+{
+    return tutti_broadcast(comm, in, shared, shared_count, TUTTI_F32, 0);
+}
+
+static tutti_status scan_shared(tutti_comm *comm, const float *in)
+{
+    return tutti_scan(comm, in, shared, shared_count, TUTTI_F32, TUTTI_SUM);
+}
+
+static const struct {
+    const char *name;
+    tutti_status (*call)(tutti_comm *comm, const float *in);
+} sharing[] = {{"all_reduce", all_reduce_shared},
+               {"all_reduce_start", all_reduce_start_shared},
+               {"all_reduce_many", all_reduce_many_shared},
+               {"reduce_scatter", reduce_scatter_shared},
+               {"all_gather", all_gather_shared},
+               {"broadcast", broadcast_shared},
+               {"scan", scan_shared}};
+
+/* Ranks 0 and 1 are of one process. Who has ended the call before it was found is told at the next one. */
+static void share_output(tutti_comm *comm, struct fault_rank *self)
+{
+    float *in = calloc(2 * SHARED, sizeof *in);
+    tutti_status status = sharing[shared_kind].call(comm, in);
+    (void)self;
+    if (status == TUTTI_OK) status = tutti_barrier(comm);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK_THAT(status == TUTTI_ERR_OVERLAP && error != NULL, "%s", tutti_status_name(status));
+    if (error != NULL)
+        CHECK_THAT(strstr(error->text, "rank 0 at ") != NULL && strstr(error->text, "rank 1 at ") != NULL &&
+                       strstr(error->text, "test_arguments.c:") != NULL,
+                   "%s", error->text);
+    free(in);
+}
+
+/* Memory that a rank had given, and another has now, is no mistake. */
+static void pass_output_on(tutti_comm *comm, struct fault_rank *self)
+{
+    float x = 1, spare = 0;
+    (void)self;
+    for (int turn = 0; turn < 10; turn++) {
+        bool mine = turn % 2 == tutti_rank(comm);
+        CHECK(tutti_all_reduce(comm, &x, mine ? shared : &spare, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+        CHECK((mine ? shared[0] : spare) == 2);
+        CHECK(tutti_broadcast(comm, &x, mine ? shared : &spare, 1, TUTTI_F32, 0) == TUTTI_OK);
+        fault_meet(comm);
+    }
+}
+
+static void test_sharing(void)
+{
+    /* the sanitizer for threads sees the same mistake, and tells it first */
+    for (shared_kind = 0; shared_kind < sizeof sharing / sizeof *sharing && !SANITIZED_THREADS; shared_kind++)
+        for (size_t i = 0; i < sizeof shared_counts / sizeof *shared_counts; i++) {
+            shared_count = shared_counts[i];
+            char title[80];
+            snprintf(title, sizeof title, "%s of %zu to a global variable", sharing[shared_kind].name, shared_count);
+            fault_run_body(title, share_output, 2, false, false);
+            fault_run_body(title, share_output, 2, false, true);
+        }
+    fault_run_body("a global variable in turns", pass_output_on, 2, false, false);
+    fault_run_body("a global variable in turns", pass_output_on, 2, false, true);
+    fault_run_body("global variables of processes", pass_output_on, 2, true, false);
+}
+
 /* ---- No comm --------------------------------------------------------------------------------------------------- */
 
 static tutti_comm *no_comm(void)
@@ -510,6 +614,7 @@ int main(void)
     fault_run_body("errors of others", explain_others, 2, false, false);
     fault_run_body("errors of others", explain_others, 2, false, true);
     fault_run_body("errors of others", explain_others, 2, true, false);
+    test_sharing();
     test_no_comm();
     test_registering();
     test_refused();

@@ -49,7 +49,8 @@ extern "C" {
     X(ERR_TYPE, -2, "argument", "the element type is unknown, or the reduction is not defined for it")                 \
     X(ERR_COUNT, -3, "argument", "a count is too large to be addressed")                                               \
     X(ERR_RANK, -4, "argument", "a root or peer is not a rank of this comm")                                           \
-    X(ERR_OVERLAP, -5, "argument", "two buffers of the call overlap in a way that is not the in-place form")           \
+    X(ERR_OVERLAP, -5, "argument",                                                                                     \
+      "buffers of a call overlap and are not in its in-place form, or outputs of two ranks do")                        \
     X(ERR_OPTION, -6, "argument", "an option has an unknown name or a value out of range")                             \
     X(ERR_HANDLE, -7, "argument", "no op has this handle: waited for, dropped, never given, or its comm is gone")      \
     X(ERR_MEMORY, -20, "resource", "memory could not be allocated")                                                    \
@@ -250,8 +251,9 @@ TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction
  * ended. In place: all_reduce, reduce (root), broadcast, all_to_all, scan and exscan with in == out; all_gather and
  * gather (root) with in == the rank's own block of out; reduce_scatter and scatter (root) with out == the rank's own
  * block of in. Each rank chooses for itself, except in all_to_all: there all are in place, or none. Other overlaps are
- * ERR_OVERLAP. Count 0 takes part. Offsets are in elements; NULL means blocks packed in rank order.
- * Ranks that call different things get ERR_MISMATCH, naming both calls. */
+ * ERR_OVERLAP, those of two ranks' outputs too: ranks that are threads share global and static variables. Count 0 takes
+ * part. Offsets are in elements; NULL means blocks packed in rank order. Ranks that call different things get
+ * ERR_MISMATCH, naming both calls. */
 
 TUTTI_API tutti_status tutti_barrier(tutti_comm *comm);
 

@@ -202,6 +202,7 @@ static tutti_status run(struct many_call call)
     struct tti_op *op = tti_op_fill(comm, call.given.kind, NULL, many->in_bytes, NULL, many->out_bytes, 0,
                                     call.given.type, call.given.root);
     op->many = many;
+    op->watched = true;
     tutti_status status = fill(&call, op);
     if (status == TUTTI_OK) status = tti_api_run(op);
     tti_free(op->many); /* NULL when it was started: then it is the started op's */

@@ -10,6 +10,7 @@
 #include "collective/message/message.h"
 #include "collective/message/message_frames.h"
 #include "collective/op/queue.h"
+#include "collective/op/siblings.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
 #include <pthread.h>
@@ -29,6 +30,7 @@ static void count_fork(void)
     tti_service_forked();
     tti_handles_forked();
     tti_latest_forked();
+    tti_siblings_forked();
 }
 
 static void watch_forks(void)
@@ -135,7 +137,7 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     made->traits.shared_bells = !made->traits.all_threads;
     bool all = tti_posts_create(made, setup->area, setup->area_bytes) && tti_engine_create(made);
     made->messages = tti_messages_create(made);
-    if (!all || made->messages == NULL) return give_up(made, setup, error);
+    if (!all || made->messages == NULL || !tti_siblings_create(made)) return give_up(made, setup, error);
     made->traits.can_attach = tti_world_can_attach(made->world);
     atomic_store_explicit(&tti_info_of(made, made->rank)->attaches, made->traits.can_attach, memory_order_relaxed);
     if (!tti_fence_setup()) atomic_store_explicit(&made->area->full_fences, 1, memory_order_seq_cst);
@@ -167,7 +169,11 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK && setup->local != NULL) status = tti_local_create(made, setup->local, error);
     if (status == TUTTI_OK) status = tti_lanes_create(made, setup->net, setup->id, &tti_letter_sink, error);
+    if (status == TUTTI_OK && !tti_siblings_create(made)) status = TUTTI_ERR_MEMORY;
     if (status != TUTTI_OK) {
+        if (made->lanes != NULL) tti_lanes_free(made->lanes);
+        made->lanes = NULL;
+        made->frames = NULL;
         if (made->local != NULL) made->local->given = false; /* what was taken over stays the caller's */
         tti_local_free(made);
         tti_free(made->area);
@@ -194,6 +200,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_stats_free(comm);
     tti_latest_part(comm->errors.latest);
     tti_engine_free(comm);
+    tti_siblings_free(comm);
     if (comm->world != NULL) comm->peers->close(comm);
     tti_posts_free(comm);
     if (comm->world != NULL) tti_world_release(comm->world);

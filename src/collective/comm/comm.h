@@ -68,6 +68,7 @@ struct tti_op {
     void *out;
     uint64_t in_bytes, out_bytes; /* of the buffers that this rank uses */
     struct tti_many *many;        /* its pieces, and which of them it is at; NULL: it has none */
+    bool watched;                 /* it has pieces, or the rank has siblings: op.c does more at its begin and end */
     bool in_place;                /* this rank's buffers are in a form that the operation knows as in place */
     bool entered;
     bool any_private; /* some rank's buffers cannot be reached */
@@ -165,6 +166,8 @@ struct tti_traits {
     bool can_attach;     /* this process may read others' memory */
     bool crowded;        /* more ranks than cores, as far as this rank knows */
     bool shares_parts;   /* ranks share cores, as all know from the start: see Parts in executor.c */
+
+    struct tti_siblings *siblings; /* other ranks of the comm are in this process; NULL: none is */
 };
 
 /* How this rank's calls failed. */
@@ -214,6 +217,9 @@ static inline int tti_job_rank_of(const tutti_comm *comm, int rank)
 {
     return comm->job_ranks != NULL ? comm->job_ranks[rank] : tti_member(comm, rank);
 }
+
+/* Whether that rank is of this process, too. */
+bool tti_is_of_this_process(const tutti_comm *comm, int peer);
 
 /* "its rank 0 is rank 4 of the world, 1 is 6" for people who see numbers of this comm; "" where those are the world's. */
 void tti_comm_numbers(const tutti_comm *comm, int peer, char *text, size_t bytes);

@@ -105,7 +105,7 @@ void tti_comm_blame(tutti_comm *comm, int peer)
     tti_comm_note(comm, &comm->errors.call);
 }
 
-static bool is_of_this_process(const tutti_comm *comm, int peer)
+bool tti_is_of_this_process(const tutti_comm *comm, int peer)
 {
     int64_t each = comm->world->options.ranks; /* threads of a process */
     if (comm->lanes == NULL) return tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
@@ -115,7 +115,7 @@ static bool is_of_this_process(const tutti_comm *comm, int peer)
 /* Whom it is about is the cause, also of what this process may end with now. */
 static void note_cause(const tutti_comm *comm, int peer)
 {
-    if (peer >= 0 && tti_sim == NULL && !is_of_this_process(comm, peer)) tti_world_follow(comm->world);
+    if (peer >= 0 && tti_sim == NULL && !tti_is_of_this_process(comm, peer)) tti_world_follow(comm->world);
 }
 
 /* The error that broke the comm, as this rank tells it: the same status, peer and words on every rank, about this

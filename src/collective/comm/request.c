@@ -24,6 +24,7 @@ struct tti_op *tti_op_fill(tutti_comm *comm, enum tti_kind kind, const void *in,
     op->in_bytes = in_bytes;
     op->out_bytes = out_bytes;
     op->many = NULL;
+    op->watched = comm->traits.siblings != NULL;
     op->reducer.code = TUTTI_SUM;
     op->shape = (struct tti_shape){.kind = kind,
                                    .rank = comm->rank,

@@ -68,6 +68,13 @@ bool tti_many_packs(const struct tti_op *op)
     return used == 2;
 }
 
+const tutti_piece *tti_many_first(const struct tti_op *op)
+{
+    const tutti_piece *piece = &op->many->pieces[op->many->first];
+    while (piece->count == 0 || !is_small(op, piece)) piece++;
+    return piece;
+}
+
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
 /* The pack holds what the operation works on, in place: one block of all pieces, or one for each rank. */

@@ -28,6 +28,8 @@ struct tti_many {
 
 /* Whether some round will be packed. */
 bool tti_many_packs(const struct tti_op *op);
+/* The first piece of a round that is packed. */
+const tutti_piece *tti_many_first(const struct tti_op *op);
 /* Prepares the first round. */
 void tti_many_begin(struct tti_op *op);
 /* A round has ended: prepares the next one, or false when all have; also when asked again. */

@@ -3,6 +3,7 @@
  * One operation from start to end: numbering, waiting, and the one way to finish.
  */
 #include "base/clock.h"
+#include "base/status.h"
 #include "collective/comm/comm.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
@@ -10,6 +11,7 @@
 #include "collective/op/callback.h"
 #include "collective/op/many.h"
 #include "collective/op/queue.h"
+#include "collective/op/siblings.h"
 #include <string.h>
 
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
@@ -34,16 +36,33 @@ static void number(struct tti_op *op, const uint64_t *row)
     tti_trace_begin(op);
 }
 
-void tti_op_begin(struct tti_op *op, const uint64_t *row)
+static __attribute__((noinline)) void begin_watched(struct tti_op *op)
 {
     if (op->many != NULL) tti_many_begin(op);
+    if (op->comm->traits.siblings != NULL) tti_siblings_show(op);
+}
+
+void tti_op_begin(struct tti_op *op, const uint64_t *row)
+{
+    if (op->watched) begin_watched(op);
     number(op, row);
 }
 
-/* One with pieces has ended a round: begins the next one, or it has ended. */
-static tutti_status go_on(struct tti_op *op)
+/* An op that fails now has not ended: what remains to be done for it is that of a failure. */
+static tutti_status compare_outputs(struct tti_op *op)
 {
-    if (!tti_many_next(op)) return TUTTI_OK;
+    tutti_status status = tti_siblings_compare(op);
+    if (status != TUTTI_OK && op->state == TTI_OP_ENDED) op->state = TTI_OP_FAST;
+    return status;
+}
+
+/* A watched op has ended, or a round of one with pieces, of which the next one begins then. */
+static __attribute__((noinline)) tutti_status go_on(struct tti_op *op)
+{
+    bool shows = op->comm->traits.siblings != NULL;
+    if (shows) TTI_TRY(compare_outputs(op));
+    if (op->many == NULL || !tti_many_next(op)) return TUTTI_OK;
+    if (shows) tti_siblings_show(op);
     number(op, NULL);
     return TUTTI_IN_PROGRESS;
 }
@@ -51,15 +70,19 @@ static tutti_status go_on(struct tti_op *op)
 tutti_status tti_op_open(struct tti_op *op)
 {
     tutti_status status = op->comm->provider->issue(op);
-    return status == TUTTI_OK && op->many != NULL ? go_on(op) : status;
+    return status == TUTTI_OK && op->watched ? go_on(op) : status;
 }
 
 tutti_status tti_op_progress(void *object)
 {
     struct tti_op *op = object;
     const struct tti_provider_ops *provider = op->comm->provider;
-    tutti_status status = provider->progress(op);
-    while (status == TUTTI_OK && op->many != NULL && go_on(op) != TUTTI_OK) status = provider->progress(op);
+    tutti_status status;
+    do {
+        status = provider->progress(op);
+        if (status != TUTTI_OK || !op->watched) return status;
+        status = go_on(op);
+    } while (status == TUTTI_IN_PROGRESS);
     return status;
 }
 
