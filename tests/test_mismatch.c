@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 enum { SMALL = 4, MIDDLE = 1000, LARGE = 200000, SIZES = 3 };
 enum { LIMIT_MS = 1000 };
@@ -567,9 +568,56 @@ static void test_own_roots(bool processes)
         fault_run_body("every rank its own root", own_roots, size, processes, over_tcp);
 }
 
+/* ---- Found when the comm is left -------------------------------------------------------------------------------- */
+
+/* The last of `calls` broadcasts has a root of its own on rank 1, and nobody waits for anybody: rank 0 has run ahead, and does not
+ * know how far the other is. */
+static void differ_at_the_end(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm);
+    float x[4] = {0};
+    tutti_comm *copy = NULL;
+    CHECK(tutti_comm_duplicate(comm, &copy) == TUTTI_OK);
+    int calls = copy->memory == NULL ? 3 : (int)copy->memory->window - 1;
+    if (rank == 1) fault_await_mark(0, 1);
+    for (int i = 1; i < calls; i++) CHECK(tutti_broadcast(copy, x, x, 4, TUTTI_F32, 0) == TUTTI_OK);
+    CHECK(tutti_broadcast(copy, x, x, 4, TUTTI_F32, rank) == TUTTI_OK);
+    if (rank == 0) atomic_store(&self->mark, 1);
+    if (rank == 0) fault_await_mark(1, 1);
+    tutti_status status = tutti_comm_free(copy);
+    if (rank == 1) atomic_store(&self->mark, 1);
+    bool seen = rank == 0 || comm->memory != NULL; /* the later one, and where both see each other's calls both */
+    CHECK_THAT((status == TUTTI_ERR_MISMATCH) == seen, "rank %d: %s", rank, tutti_status_name(status));
+    char text[1024] = "";
+    FILE *memory = fmemopen(text, sizeof text, "w");
+    if (seen) CHECK(tutti_explain(comm, memory) == 1);
+    fclose(memory);
+    if (seen) CHECK_THAT(strstr(text, "leave: TUTTI_ERR_MISMATCH") && strstr(text, ", root 1) at "), "%s", text);
+}
+
+/* What tutti_main returns is not 0 then, although the work has. */
+static void expect_status(struct fault_world *world)
+{
+    if (!world->processes) fault_expect_end(0);
+}
+
+static void test_at_the_end(bool processes)
+{
+    struct fault_world world = {.size = 2,
+                                .processes = processes,
+                                .body = differ_at_the_end,
+                                .meanwhile = expect_status,
+                                .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : NULL}};
+    fault_title("the last root differs, %s%s", processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
+    fault_run(&world);
+    int status = fault_shared->ranks[0].exit_status;
+    CHECK_THAT(WIFEXITED(status) && WEXITSTATUS(status) == !processes, "%d", status);
+}
+
 int main(void)
 {
     fault_begin(280);
+    fault_everywhere(test_at_the_end, &over_tcp);
     fault_everywhere(test_own_roots, &over_tcp);
     test_busy();
     test_repeated();

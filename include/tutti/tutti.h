@@ -88,8 +88,9 @@ typedef int tutti_work(tutti_comm *world, int argc, char **argv);
 
 /* Runs `work` as a rank of the job that a launcher started (`tutti run -n 4 ./prog`, mpirun, srun, torchrun), or alone;
  * as TUTTI_RANKS ranks, each a thread, where that is set. The world is left when `work` has returned, and not by it.
- * Returns 0, or the first non-zero value that a rank of this process returned; without having called `work`, and after a
- * line on stderr, 2 where the environment is wrong (an option, or a launcher's) and 1 where the world could not be joined. */
+ * Returns 0, or the first non-zero value that a rank of this process returned; 1 where a rank returned 0, but ranks had made
+ * different calls, which was found when it left (see tutti_leave); without having called `work`, and after a line on
+ * stderr, 2 where the environment is wrong (an option, or a launcher's) and 1 where the world could not be joined. */
 TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
 
 /* One option is one row: field, kind, default, minimum, maximum, help. The struct below, the environment (TUTTI_ and
@@ -157,7 +158,8 @@ TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const 
 
 /* Leaves and frees the comm, and the memory tutti_alloc gave for it. Waits for a peer only where a collective that was
  * started has not ended, or a message of which the peer knows, dropped ones too: until its deadline, 30 s at most. Then
- * it is cancelled. NULL is ignored. */
+ * it is cancelled. NULL is ignored. ERR_MISMATCH, which is logged: the comm was left, but ranks had made different calls,
+ * such as a small broadcast from two roots, that nobody could notice before. Of two ranks at least the later one is told. */
 TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 
 TUTTI_API int tutti_rank(const tutti_comm *comm);

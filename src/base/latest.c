@@ -8,6 +8,7 @@
 
 struct tti_latest {
     atomic_int users;
+    atomic_bool failed;
     _Atomic uint32_t lock;
     uint64_t number; /* of the error, among all of the process; 0: there is none */
     struct tti_told told;
@@ -55,6 +56,16 @@ tutti_status tti_latest_stray(const char *operation, tutti_status status, const 
     va_end(arguments);
     tti_latest_note(NULL, &told);
     return status;
+}
+
+void tti_latest_fail(struct tti_latest *latest)
+{
+    atomic_store_explicit(&latest->failed, true, memory_order_relaxed);
+}
+
+bool tti_latest_failed(const struct tti_latest *latest)
+{
+    return atomic_load_explicit(&latest->failed, memory_order_relaxed);
 }
 
 static uint64_t look(struct tti_latest *latest, uint64_t newest, struct tti_told *told)

@@ -29,6 +29,10 @@ tutti_status tti_latest_stray(const char *operation, tutti_status status, const 
 /* The newer one of this record's and the process's. False: neither has one. */
 bool tti_latest_find(struct tti_latest *latest, struct tti_told *told);
 
+/* The rank has failed, although no call may have told it: tutti_main is not to return 0. */
+void tti_latest_fail(struct tti_latest *latest);
+bool tti_latest_failed(const struct tti_latest *latest);
+
 void tti_latest_forked(void); /* in the child */
 
 #endif

@@ -364,6 +364,16 @@ static bool has_unconfirmed(const struct tti_tcp_peer *peer)
     return false;
 }
 
+static bool is_delivered(struct tti_transport *transport)
+{
+    struct tti_tcp *tcp = (struct tti_tcp *)transport;
+    for (int i = 0; i < tcp->connected_count; i++) {
+        const struct tti_tcp_peer *peer = tcp->peers[tcp->connected[i]];
+        if (peer->connected && (has_unsent(peer) || has_unconfirmed(peer))) return false;
+    }
+    return true;
+}
+
 /* True when nothing more needs to be done for this peer. */
 static bool part_from(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
@@ -456,6 +466,7 @@ const struct tti_transport_ops tti_tcp_ops = {
     .drop = drop,
     .sleep = sleep_until,
     .wake = wake,
+    .is_delivered = is_delivered,
     .part = part,
     .close = close_endpoint,
 };

@@ -74,6 +74,8 @@ struct tti_transport_ops {
     void (*sleep)(struct tti_transport *transport, int64_t timeout_ns);
     /* Ends a sleep of another thread. May come from any thread. */
     void (*wake)(struct tti_transport *transport);
+    /* Returns true once all that was sent has come to where the peers are: no connection that is closed now can lose it. */
+    bool (*is_delivered)(struct tti_transport *transport);
     /* Tries for at most so long to hand over what is queued, and says goodbye. Everybody is lost from then on, of which the sink
      * is not told. */
     void (*part)(struct tti_transport *transport, int64_t timeout_ns);

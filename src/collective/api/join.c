@@ -5,6 +5,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/latest.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/task.h"
@@ -326,8 +327,9 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
     tti_queue_close(comm);
     if (comm->world != NULL) take_leave(comm);
     if (comm->world != NULL && ends) leave_others(comm);
+    bool differs = comm->errors.left_differing;
     tti_comm_destroy(comm);
-    return TUTTI_OK;
+    return differs ? TUTTI_ERR_MISMATCH : TUTTI_OK;
 }
 
 tutti_status tutti_leave(tutti_comm *comm)
@@ -381,6 +383,16 @@ static void lose_rank(void *argument)
     rank->lost = true;
 }
 
+int tti_rank_end(tutti_comm *world, int result)
+{
+    struct tti_latest *latest = tti_latest_join(world->errors.latest);
+    world->traits.of_main = false;
+    tti_leave(world, true);
+    if (result == 0 && tti_latest_failed(latest)) result = 1;
+    tti_latest_part(latest);
+    return result;
+}
+
 static bool goes_through(struct gate *gate)
 {
     while (atomic_load_explicit(&gate->rung, memory_order_acquire) == 0)
@@ -395,9 +407,8 @@ static void *run_rank(void *argument)
     pthread_cleanup_push(lose_rank, rank); /* work may end its thread without returning */
     rank->comm->traits.of_main = true;
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
-    rank->comm->traits.of_main = false;
     pthread_cleanup_pop(0);
-    tti_leave(rank->comm, true);
+    rank->result = tti_rank_end(rank->comm, rank->result);
     return NULL;
 }
 
@@ -469,10 +480,7 @@ static int main_alone(tutti_work *work, int argc, char **argv)
         return failed_with(status);
     }
     world->traits.of_main = true;
-    int result = work(world, argc, argv);
-    world->traits.of_main = false;
-    tti_leave(world, true);
-    return result;
+    return tti_rank_end(world, work(world, argc, argv));
 }
 
 int tutti_main(tutti_work *work, int argc, char **argv)

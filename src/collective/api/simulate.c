@@ -66,8 +66,7 @@ static void *run_rank(void *argument)
     struct sim_rank *rank = argument;
     rank->comm->traits.of_main = true;
     rank->result = rank->simulation->work(rank->comm, rank->simulation->context);
-    rank->comm->traits.of_main = false;
-    tti_leave(rank->comm, true);
+    rank->result = tti_rank_end(rank->comm, rank->result);
     rank->ended = true;
     return NULL;
 }

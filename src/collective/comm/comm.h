@@ -177,6 +177,7 @@ struct tti_errors {
     tutti_error *sink;        /* where what goes wrong in an op is described: `call`, or the queue's */
     _Atomic bool shows_ended; /* the last error is `ended`, and not `call` */
     _Atomic bool told;        /* the error that broke the comm was returned once */
+    bool left_differing;      /* when the comm was left, ranks were found to have made different calls */
 
     struct tti_latest *latest; /* this rank's latest, for all its comms; NULL: the world could not be joined */
 };
@@ -250,6 +251,8 @@ tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm *
 void tti_comm_destroy(tutti_comm *comm);
 /* tutti_leave; `ends`: so does the rank's work, and what it has split off and not freed will not be used any more. */
 tutti_status tti_leave(tutti_comm *comm, bool ends);
+/* Leaves the world of a rank whose work has returned `result`. Returns what the job is to end with for this rank. */
+int tti_rank_end(tutti_comm *world, int result);
 /* It is freed: the meshes made from it do without (mesh.c). */
 void tti_mesh_forget(tutti_comm *comm);
 /* A comm that only carries an error, for a join that failed. NULL when memory ran out. */
@@ -266,6 +269,9 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
 void tti_comm_note(const tutti_comm *comm, const tutti_error *error);
 /* The error that the comm has now is about this rank. */
 void tti_comm_blame(tutti_comm *comm, int peer);
+/* This rank leaves, and has found that it and `peer` had made different calls (`text` says which), as nobody else may. It is
+ * logged, since there is no comm any more that could tell it. */
+void tti_comm_leave_differing(tutti_comm *comm, int peer, const char *text);
 /* Why a message or an op has failed: this may be told to one thread while another makes a call. */
 void tti_comm_show(tutti_comm *comm, const tutti_error *error);
 tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)

@@ -105,6 +105,17 @@ void tti_comm_blame(tutti_comm *comm, int peer)
     tti_comm_note(comm, &comm->errors.call);
 }
 
+void tti_comm_leave_differing(tutti_comm *comm, int peer, const char *text)
+{
+    tutti_error error;
+    fill(comm, &error, 0, TTI_LEAVE, TUTTI_ERR_MISMATCH, peer);
+    snprintf(error.text, sizeof error.text, "rank %d leaves a comm whose %s", comm->rank, text);
+    tti_log(TUTTI_ERROR, "%s", error.text);
+    tti_comm_note(comm, &error);
+    tti_latest_fail(comm->errors.latest);
+    comm->errors.left_differing = true;
+}
+
 bool tti_is_of_this_process(const tutti_comm *comm, int peer)
 {
     int64_t each = comm->world->options.ranks; /* threads of a process */

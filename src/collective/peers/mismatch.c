@@ -2,14 +2,22 @@
  *
  * Ranks that share memory and differ, in their calls or in the counts of a v-form: what all of them are told.
  */
-#include "base/log.h"
 #include "collective/peers/posts.h"
+
+/* Whether this rank's slot is still, or already, that of this operation. */
+static bool holds(const tutti_comm *comm, uint64_t sequence)
+{
+    uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
+    return (uint32_t)(entry >> 32) == (uint32_t)sequence;
+}
 
 /* The first that is known, up to the one that this rank is at; 0: none is. */
 static uint64_t first_difference(const tutti_comm *comm, int peer)
 {
-    for (uint64_t back = comm->memory->window; back-- > 0;)
-        if (comm->sequence > back && tti_calls_differ(comm, peer, comm->sequence - back)) return comm->sequence - back;
+    for (uint64_t back = comm->memory->window; back-- > 0;) {
+        uint64_t sequence = comm->sequence - back;
+        if (comm->sequence > back && holds(comm, sequence) && tti_calls_differ(comm, peer, sequence)) return sequence;
+    }
     return 0;
 }
 
@@ -30,16 +38,19 @@ tutti_status tti_op_mismatch(struct tti_op *op, int peer)
     return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer, "%s", text);
 }
 
-void tti_leave_compare(const tutti_comm *comm, const struct tti_call *call)
+/* Of a call that this rank has made, both sides know for certain that they differ. A peer that has not left, and made another
+ * call where this rank leaves, gets its error by itself. */
+void tti_leave_compare(tutti_comm *comm, const struct tti_call *call)
 {
     char text[640];
     atomic_thread_fence(memory_order_seq_cst); /* of two that leave at the same time one sees the other */
     for (int peer = 0; peer < comm->size; peer++) {
         uint64_t first = first_difference(comm, peer);
         bool left = atomic_load_explicit(&comm->memory->posts[peer].left, memory_order_acquire) >= TTI_CALLS_NO_MORE;
-        if (first == 0 || !left) continue; /* one that stays gets an error */
+        if (tti_comm_is_broken(comm)) return; /* somebody has noticed */
+        if (first == 0 || (first == comm->sequence && !left)) continue;
         describe_difference(comm, first, peer, call, text, sizeof text);
-        tti_log(TUTTI_WARN, "rank %d leaves a comm whose %s", comm->rank, text);
+        tti_comm_leave_differing(comm, peer, text);
         return;
     }
 }

@@ -244,6 +244,19 @@ static void wake(tutti_comm *comm)
 
 /* ---- Leaving --------------------------------------------------------------------------------------------------- */
 
+/* Peers may still need the slot's old contents when this rank has run ahead; they see then that it has left. */
+static bool is_slot_free(const tutti_comm *comm)
+{
+    const struct tti_posts *memory = comm->memory;
+    if (comm->sequence < memory->window || memory->all_entered + memory->window > comm->sequence) return true;
+    uint32_t needed = (uint32_t)(comm->sequence - memory->window + 1);
+    for (int peer = 0; peer < comm->size; peer++) {
+        uint64_t progress = atomic_load_explicit(&memory->posts[peer].progress, memory_order_acquire);
+        if (peer != comm->rank && (int32_t)((uint32_t)(progress >> 32) - needed) < 0) return false;
+    }
+    return true;
+}
+
 /* Leaving is a call like any other: a peer that calls something else in its place sees the difference. It waits for
  * nobody: what others may still read of this rank lies in memory that they have mapped. */
 static void say_goodbye(tutti_comm *comm)
@@ -253,18 +266,15 @@ static void say_goodbye(tutti_comm *comm)
     struct tti_op *op = tti_op_fill(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
     comm->signature = tti_call_signature(comm->signature, tti_call_digest(&op->call));
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
-    /* Peers may still need the slot's old contents when this rank has run ahead; they then see its state instead. */
-    bool free_slot = comm->sequence < comm->memory->window ||
-                     comm->memory->all_entered + comm->memory->window > comm->sequence;
     /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
-    bool shows = free_slot && !tti_comm_is_broken(comm);
-    if (shows) {
+    bool broken = tti_comm_is_broken(comm);
+    if (!broken && is_slot_free(comm)) {
         *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
         atomic_store_explicit(&comm->memory->posts[comm->rank].progress, comm->sequence << 32, memory_order_release);
         atomic_store_explicit(&slot->entry, comm->sequence << 32 | comm->signature, memory_order_release);
     }
     atomic_store_explicit(&comm->memory->posts[comm->rank].left, TTI_CALLS_NO_MORE, memory_order_release);
-    if (shows) tti_leave_compare(comm, &op->call);
+    if (!broken) tti_leave_compare(comm, &op->call);
 }
 
 static void leave(tutti_comm *comm)

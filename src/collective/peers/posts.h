@@ -126,9 +126,9 @@ static inline bool tti_calls_differ(const tutti_comm *comm, int peer, uint64_t s
 }
 /* Breaks the comm: this rank and `peer` have made different calls. Names the first of those that both still hold. */
 __attribute__((cold)) tutti_status tti_op_mismatch(struct tti_op *op, int peer);
-/* This rank has entered `call`, by which it leaves: warns if one that has left before had made other calls, which nobody has
- * noticed. A root may have given what the others have not taken yet. */
-void tti_leave_compare(const tutti_comm *comm, const struct tti_call *call);
+/* This rank leaves by `call`. Tells if it has made another call than a peer that nobody may have noticed: a root may have given
+ * what the others have not taken. */
+void tti_leave_compare(tutti_comm *comm, const struct tti_call *call);
 /* Of a v-form, once all have entered: whether what one sends is what the other receives. */
 tutti_status tti_op_check_counts(struct tti_op *op);
 

@@ -11,10 +11,11 @@
 
 #define MS INT64_C(1000000)
 enum {
-    SLEEP_MS = 2,      /* another thread may have received what this one sleeps for, */
-    SLEEP_SHARE = 32,  /* which then comes late by this part of the wait at most, where that is more */
-    TOLD_AT_ONCE = 64, /* in a comm of so many, all are told that a rank leaves it */
-    HEARD_LAST = 100   /* looks at what has come when it leaves, as long as there is something */
+    SLEEP_MS = 2,       /* another thread may have received what this one sleeps for, */
+    SLEEP_SHARE = 32,   /* which then comes late by this part of the wait at most, where that is more */
+    TOLD_AT_ONCE = 64,  /* in a comm of so many, all are told that a rank leaves it */
+    DELIVERED_MS = 500, /* how long a rank that leaves the world waits until the others have got that */
+    HEARD_LAST = 100    /* looks at what has come when it leaves, as long as there is something */
 };
 
 /* ---- Seeing others --------------------------------------------------------------------------------------------- */
@@ -321,23 +322,40 @@ static void say_goodbye(tutti_comm *comm, int leaves)
         atomic_store_explicit(&local->posts[local->place].left, 1, memory_order_release);
 }
 
+/* Moves frames until the others' systems have all that this rank has sent, which whoever closes its connections has to wait for
+ * anyway. Of two ranks that leave at the same time, one has then got what the other said when it left. */
+static void await_delivery(struct tti_net *net)
+{
+    struct tti_transport *transport = net->transport;
+    int64_t until = tti_now_ns() + DELIVERED_MS * MS;
+    tti_net_lock(net);
+    while (!transport->ops->is_delivered(transport) && tti_now_ns() < until) {
+        bool moved = tti_net_move(net, TTI_ANYBODY);
+        tti_net_unlock(net);
+        if (!moved) transport->ops->sleep(transport, MS / 4);
+        tti_net_lock(net);
+    }
+    tti_net_unlock(net);
+}
+
 /* Calls that differed and that nobody has noticed, such as a last small broadcast from two roots: of two ranks, who leaves
  * later has heard of it by what the other said when it left. */
 static void compare_calls(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
     char text[640];
-    bool differs = false;
+    int differs = -1;
+    if (comm->traits.is_world) await_delivery(lanes->net);
     tti_net_lock(lanes->net);
     for (int i = 0; i < HEARD_LAST && tti_net_move(lanes->net, TTI_ANYBODY); i++) {}
     TTI_TABLE_EACH(place, &lanes->peers)
     {
         const struct tti_lane *lane = lanes->peers.values[place];
-        if (lane->last_calls == NULL || tti_comm_is_broken(comm)) continue;
-        differs = differs || tti_lanes_differ(lanes, lane->peer, lane->last_calls, text, sizeof text);
+        if (lane->last_calls == NULL || tti_comm_is_broken(comm) || differs >= 0) continue;
+        if (tti_lanes_differ(lanes, lane->peer, lane->last_calls, text, sizeof text)) differs = lane->peer;
     }
     tti_net_unlock(lanes->net);
-    if (differs) tti_log(TUTTI_WARN, "rank %d leaves a comm whose %s", comm->rank, text);
+    if (differs >= 0) tti_comm_leave_differing(comm, differs, text);
 }
 
 static void spread(tutti_comm *comm)
