@@ -186,6 +186,14 @@ tutti_status tti_mapping_create(struct tti_mapping *mapping, size_t bytes, bool 
     return status;
 }
 
+tutti_status tti_mapping_try(size_t bytes, tutti_error *error)
+{
+    struct tti_mapping mapping = empty;
+    TTI_TRY(create(&mapping, bytes, false, error));
+    tti_mapping_destroy(&mapping);
+    return TUTTI_OK;
+}
+
 /* What came from another process is believed only as far as it can be checked. */
 static tutti_status check_memfd(int fd, size_t bytes, tutti_error *error)
 {

@@ -34,6 +34,8 @@ void tti_mapping_enlarge_pages(const struct tti_mapping *mapping, size_t offset,
 /* The memfd can be closed while the mapping stays. */
 void tti_mapping_close_fd(struct tti_mapping *mapping);
 void tti_mapping_destroy(struct tti_mapping *mapping); /* an empty mapping is ignored */
+/* ERR_LIMIT, with the limit's name, unless private memory of so many bytes could be mapped now. Nothing is kept. */
+tutti_status tti_mapping_try(size_t bytes, tutti_error *error);
 
 /* Commits a part that is not committed yet, or gives one back to the system, after which it is zero (false: it stays
  * as it was). Whole pages, and with a memfd only while that is open. A commit that fails half way is undone. */

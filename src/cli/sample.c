@@ -128,6 +128,7 @@ int cli_sample(int argc, char **argv)
     if (path == NULL) return cli_refuse("sample", "no checkpoint given; usage: %s", cli_sample_page.usage);
     tutti_sampler *sampler = NULL;
     tutti_error error;
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1); /* its own threads would only sleep */
     if (tutti_sampler_create(path, &sampler, &error) != TUTTI_OK) return cli_blame("sample", &error);
     status = sample(sampler, &values, &text);
     free(text.tokens);

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -97,9 +98,9 @@ const struct cli_page cli_train_page = {
         "number of ranks: 1, 2, 3 or 8 ranks, threads or processes, over memory or tcp, stopped and resumed or not, "
         "give the same weights "
         "bit for bit. --fast gives that up.\n\n"
-        "Ctrl-C ends the step that runs, saves a checkpoint where --save is given, and stops; a second one kills. So "
-        "does "
-        "a terminal or a pipe that is closed (nohup keeps it running). "
+        "Ctrl-C or SIGTERM ends the step that runs, saves a checkpoint where --save is given, and stops; a second one "
+        "ends it at once, and so does the first before the first step. "
+        "A terminal or a pipe that is closed stops it too (nohup keeps it running). "
         "--resume goes on from the newest good checkpoint. When a checkpoint cannot be written the last good one "
         "stays, "
         "and training goes on.",
@@ -115,23 +116,50 @@ const struct cli_page cli_train_page = {
 
 static struct train_values values; /* of the process: ranks are its threads */
 static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t launched; /* by tutti run */
 
+/* A second Ctrl-C or SIGTERM ends the process at once, wherever it is. Below tutti run only the same signal again does:
+ * it sends SIGTERM some time after SIGINT, and kills when it is told a second time itself. */
 static void on_signal(int number)
 {
     interrupted = number;
+    if (launched || (number != SIGINT && number != SIGTERM)) return;
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGTERM, SIG_DFL);
 }
 
-/* A terminal that goes away, or who reads the output, ends a run as Ctrl-C does, and nothing of it is lost. */
+/* Before the first step there is nothing to save, and a signal ends the process at once: also where the shell had
+ * SIGINT ignored. A reader of the output who goes away does not; the first step will notice. */
+static void prepare_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    launched = getenv("TUTTI_BOARD") != NULL;
+    (void)signal(SIGINT, SIG_DFL);
+    (void)sigaction(SIGPIPE, &action, NULL);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error of write, like a full disk */
+}
+
+/* From the first step on the run ends at the end of a step, and nothing of it is lost. A terminal that goes away ends it
+ * as Ctrl-C does; of that the process may be told more than once. */
 static void catch_signals(void)
 {
+    static atomic_flag caught = ATOMIC_FLAG_INIT; /* ranks are threads */
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, before;
+    if (atomic_flag_test_and_set(&caught)) return;
     (void)sigaction(SIGINT, &action, NULL);
-    action.sa_flags = 0;
     (void)sigaction(SIGTERM, &action, NULL);
-    (void)sigaction(SIGPIPE, &action, NULL);
+    action.sa_flags = 0;
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* not below nohup */
         (void)sigaction(SIGHUP, &action, NULL);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error of write, like a full disk */
+}
+
+/* All is written: a signal ends the process again. */
+static void release_signals(void)
+{
+    struct sigaction before;
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGTERM, SIG_DFL);
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) (void)signal(SIGHUP, SIG_DFL);
 }
 
 static bool is_model(const char *word)
@@ -263,6 +291,7 @@ static void time_grains(tutti_comm *world, const struct train_report *report)
     tutti_trainer *trainer = NULL;
     tutti_error error;
     double best = INFINITY;
+    if (report != NULL) release_signals();
     options.fast = options.resume = 0;
     options.save = "";
     if (tutti_trainer_create(world, &options, &trainer, &error) != TUTTI_OK) {
@@ -333,6 +362,7 @@ static int work(tutti_comm *world, int argc, char **argv)
         tutti_trainer_free(loop.trainer);
         return status;
     }
+    catch_signals();
     status = train_all(&loop);
     int end = CLI_OK;
     if (loop.report != NULL) end = train_report_close(&report, loop.trainer);
@@ -355,7 +385,7 @@ int cli_train(int argc, char **argv)
         status = cli_fail("train", "out of memory");
     if (status == CLI_GO_ON) {
         (void)setenv("OPENBLAS_NUM_THREADS", "1", 1); /* its own threads would only sleep */
-        catch_signals();
+        prepare_signals();
         status = tutti_main(work, argc, argv);
     }
     free(words.argv);

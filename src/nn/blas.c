@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "nn/blas_areas.h"
 #include "nn/blas_core.h"
 #include "nn/pool.h"
 #include <dlfcn.h>
@@ -35,14 +36,15 @@ static sem_t turns;
 
 static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
 
-/* `why`: what the system says of the first name, which is the one to be had. */
-static void *open_library(char why[200])
+static char why[200]; /* it cannot be loaded: what the system says of the first name, which is the one to be had */
+
+static void *open_library(void)
 {
     void *library = NULL;
     for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++) {
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
         const char *said = library == NULL ? dlerror() : NULL;
-        if (i == 0) snprintf(why, 200, "%s", said == NULL ? "" : said);
+        if (i == 0) snprintf(why, sizeof why, "%s", said == NULL ? "" : said);
     }
     return library;
 }
@@ -51,7 +53,7 @@ static bool lacks_threads; /* OpenBLAS could not make all of its own: unloading 
 
 /* OpenBLAS raises SIGINT when it cannot make the threads that nobody here uses. That is no reason to end: the signal is
  * taken back, and one that came from elsewhere meanwhile is passed on. */
-static void *open_without_interrupt(char why[200])
+static void *open_without_interrupt(void *unused)
 {
     const struct timespec at_once = {0, 0};
     sigset_t interrupt, before;
@@ -60,13 +62,25 @@ static void *open_without_interrupt(char why[200])
     sigemptyset(&interrupt);
     sigaddset(&interrupt, SIGINT);
     pthread_sigmask(SIG_BLOCK, &interrupt, &before);
-    void *library = open_library(why);
+    (void)unused;
+    void *library = open_library();
     while (sigtimedwait(&interrupt, &came, &at_once) == SIGINT) {
         if (came.si_pid != getpid()) pass_on = true;
         if (came.si_pid == getpid()) lacks_threads = true;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pass_on) kill(getpid(), SIGINT);
+    return library;
+}
+
+/* A library may take its time to load. It does so in a thread of its own, so that Ctrl-C reaches one that does not block
+ * it; where none can be had, in this one. */
+static void *open_apart(void)
+{
+    pthread_t thread;
+    void *library = NULL;
+    if (pthread_create(&thread, NULL, open_without_interrupt, NULL) != 0) return open_without_interrupt(NULL);
+    pthread_join(thread, &library);
     return library;
 }
 
@@ -86,23 +100,24 @@ static void make_room(void)
     sem_init(&turns, 0, (unsigned)room);
 }
 
-static char why[200]; /* it cannot be loaded */
-
-static void *open_again(void)
+/* The system's loader says "…: failed to map segment from shared object" where memory is short. */
+static void set_load_error(void)
 {
-    return open_without_interrupt(why);
+    bool no_room = strstr(why, "map segment") != NULL || strstr(why, "allocate") != NULL;
+    tti_error_set(&load_error, no_room ? TUTTI_ERR_LIMIT : TUTTI_ERR_UNSUPPORTED, 0,
+                  "OpenBLAS, which does the matrix products, cannot be loaded (%.160s); %s", why,
+                  no_room ? "raise the limit of address space (ulimit -v) or lower the option arena_bytes"
+                          : "install it (Debian: apt-get install libopenblas0-pthread) or put its folder into "
+                            "LD_LIBRARY_PATH");
 }
 
 static void load(void)
 {
-    void *library = open_without_interrupt(why);
-    if (library != NULL) library = tti_core_fit(library, lacks_threads ? NULL : open_again);
+    if (tti_areas_room_to_load(&load_error) != TUTTI_OK) return;
+    void *library = open_apart();
+    if (library != NULL) library = tti_core_fit(library, lacks_threads ? NULL : open_apart);
     if (library == NULL) {
-        tti_error_set(
-            &load_error, TUTTI_ERR_UNSUPPORTED, 0,
-            "OpenBLAS, which does the matrix products, cannot be loaded (%.160s); install it (Debian: apt-get "
-            "install libopenblas0-pthread) or put its folder into LD_LIBRARY_PATH",
-            why);
+        set_load_error();
         return;
     }
     set_threads_function *set_threads;
@@ -117,6 +132,7 @@ static void load(void)
     set_threads(1);
     strncpy(description, describe(), sizeof description - 1);
     make_room();
+    tti_areas_find(library);
 }
 
 tutti_status tti_blas_load(tutti_error *error)
@@ -132,6 +148,11 @@ tutti_status tutti_blas_load(char *reason, size_t reason_bytes)
     tutti_status status = tti_blas_load(&error);
     if (reason != NULL && reason_bytes > 0) snprintf(reason, reason_bytes, "%s", error.text);
     return status;
+}
+
+tutti_status tti_blas_reserve(tutti_error *error)
+{
+    return tti_areas_reserve(tti_pool_everyone(), room, error);
 }
 
 const char *tutti_blas_name(void)
@@ -191,7 +212,7 @@ double tutti_blas_rate(int threads, double seconds)
     float *memory = calloc(square * (size_t)(threads + 2), sizeof *memory);
     struct tti_pool *pool = NULL;
     double best = 0;
-    if (memory != NULL && tti_pool_create(threads, &pool, &error) == TUTTI_OK) {
+    if (memory != NULL && tti_pool_create(threads, &pool, &error) == TUTTI_OK && tti_blas_reserve(&error) == TUTTI_OK) {
         for (size_t i = 0; i < 2 * square; i++) memory[i] = (float)(i % 7);
         struct rate rate = {.a = memory, .b = memory + square, .out = memory + 2 * square, .products = 2};
         best = rate_measure(pool, &rate, threads, seconds);

@@ -11,6 +11,9 @@
 
 /* Loads it once per process. */
 tutti_status tti_blas_load(tutti_error *error);
+/* To be called after a pool was made, and before its threads multiply: ERR_LIMIT where the address space that this
+ * process may use has no room for what OpenBLAS maps for each thread. */
+tutti_status tti_blas_reserve(tutti_error *error);
 
 /* A matrix in rows, `stride` floats from one row to the next. */
 struct tti_matrix {

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/memory.h"
+#include "nn/blas.h"
 
 enum { ALIGNMENT = 16, ITEMS_PER_THREAD = 16 };
 
@@ -176,6 +177,7 @@ tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *opt
     if (pass->options.threads == 0) pass->options.threads = 1;
     tutti_status status = allocate(pass);
     if (status == TUTTI_OK) status = tti_pool_create(pass->options.threads, &pass->pool, &model->error);
+    if (status == TUTTI_OK) status = tti_blas_reserve(&model->error);
     if (status == TUTTI_OK)
         *out = pass;
     else

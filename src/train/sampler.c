@@ -85,9 +85,9 @@ static tutti_status load_model(tutti_sampler *sampler, const tutti_checkpoint *c
 
 static tutti_status make_model(tutti_sampler *sampler, tutti_error *error)
 {
-    char reason[256];
-    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK)
-        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0, "%s", reason);
+    char reason[sizeof error->text];
+    tutti_status loaded = tutti_blas_load(reason, sizeof reason);
+    if (loaded != TUTTI_OK) return tti_error_set(error, loaded, 0, "%s", reason);
     TTI_TRY(tti_model_make(&sampler->options, sampler->vocabulary, 0, &sampler->model, error));
     tutti_pass_options options = {.samples = 1, .evaluate = true};
     tutti_status status = tutti_model_bind(sampler->model, NULL, NULL);

@@ -157,9 +157,9 @@ static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
 
 static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
 {
-    char reason[256];
-    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK)
-        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0, "%s", reason);
+    char reason[sizeof error->text];
+    tutti_status loaded = tutti_blas_load(reason, sizeof reason);
+    if (loaded != TUTTI_OK) return tti_error_set(error, loaded, 0, "%s", reason);
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error));
     return make_memory(t, error);
 }

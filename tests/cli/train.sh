@@ -114,6 +114,83 @@ check 'many threads take turns in OpenBLAS' '0 ' "$STATUS $ERR"
 LD_LIBRARY_PATH=$DIR/areas tool train gpt "${SMALL[@]}" --steps 1 --batch 64 --grains 64 --ranks 64
 check 'many ranks take turns in OpenBLAS' '0 ' "$STATUS $ERR"
 
+# A limit of address space: OpenBLAS asks for memory for ever where it gets none, so it is not asked
+limited() { # LIMIT ARGUMENT...
+    (
+        # shellcheck disable=SC2086
+        ulimit $1 || exit
+        shift
+        timeout -s KILL 120 "$TUTTI" train gpt "${SMALL[@]}" --steps 1 "$@" >out.txt 2>err.txt
+        echo $? >status
+    )
+    check "limit $*: it ends, by itself" 1 "$(($(cat status) < 2))"
+    [ "$(cat status)" = 0 ] || matches "limit $*: the error names it" 'ulimit -[vd]' "$(cat err.txt)"
+}
+if [ -z "${SANITIZE:-}" ]; then # the sanitizers themselves need more
+    for limit in 150000 250000 400000 500000; do
+        limited "-v $limit"
+        limited "-v $limit" --ranks 2
+        limited "-v $limit" --threads 4 --fast
+    done
+    limited '-v 150000'
+    check 'a limit: it is too low for OpenBLAS' 1 "$(cat status)"
+    matches 'a limit: and that is said' '^tutti train: OpenBLAS .*: the limit is 146.5 MiB in all; raise it \(ulimit -v\)' "$(cat err.txt)"
+    limited '-d 150000'
+    matches 'a limit on data' '^tutti train: OpenBLAS.*: the limit on data is 146.5 MiB; raise it \(ulimit -d\)' "$(cat err.txt)"
+fi
+
+# Signals, while a library that hangs is loaded, and while it multiplies: before the first step, and in a later one
+cat >hang.c <<'END'
+#include <stdio.h>
+#include <unistd.h>
+static void hang(const char *where)
+{
+    if (access(where, F_OK) != 0) return;
+    fclose(fopen("inside", "w"));
+    for (;;) pause();
+}
+__attribute__((constructor)) static void begin(void) { hang("load"); }
+void openblas_set_num_threads(int count) { (void)count; }
+char *openblas_get_config(void) { return "OpenBLAS 0.3.21 MAX_THREADS=4"; }
+void cblas_sgemm(void) { hang("multiply"); }
+END
+mkdir hang
+"${CC:-cc}" -shared -fPIC -o hang/libopenblas.so.0 hang.c || exit 1
+train_and_hang() { # STEPS: starts a run and lets it hang after so many
+    rm -rf inside hang.jsonl hung.save
+    LD_LIBRARY_PATH=$DIR/hang "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --metrics hang.jsonl --save hung.save >out.txt 2>err.txt &
+    trainer=$!
+    [ "$1" = 0 ] || within 60 lines_in hang.jsonl "$1"
+    [ "$1" = 0 ] || touch multiply
+    within 60 test -f inside
+}
+catches() { # SIGNAL: whether the run has a handler for it
+    local caught
+    caught=$(sed -n 's/^SigCgt:\t//p' "/proc/$trainer/status") && [ $((0x$caught >> ($(kill -l "$1") - 1) & 1)) = 1 ]
+}
+lets_go() { ! catches "$1"; }
+for stage in load multiply; do
+    touch "$stage"
+    for row in INT:130 TERM:143; do
+        train_and_hang 0
+        kill -"${row%:*}" $trainer
+        ended $trainer
+        check "$stage: SIG${row%:*} ends it before the first step" "${row#*:}" $STATUS
+    done
+    rm "$stage"
+done
+for row in INT:INT:130 TERM:TERM:143 TERM:INT:130 INT:TERM:143; do
+    IFS=: read -r first second wanted_status <<<"$row"
+    train_and_hang 3
+    check "$row: the first signal is caught" 0 "$(catches "$first"; echo $?)"
+    kill -"$first" $trainer
+    within 60 lets_go "$second"
+    kill -"$second" $trainer
+    ended $trainer
+    check "$row: the second signal ends it at once" "$wanted_status" $STATUS
+    rm multiply
+done
+
 # Checkpoints
 tool ckpt ls one
 matches 'ls' "^one/step-00000012 .*gpt  weights $wanted  ranks 1$" "$OUT"
@@ -183,7 +260,7 @@ matches 'a pipe that is closed: saved' '^step-0' "$(ls piped)"
 # SIGKILL under the launcher, resumed on another number of ranks
 "$TUTTI" run -n 2 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save "$DIR/killed" --save-every 1 --schedule constant >out.txt 2>err.txt &
 launcher=$!
-within 60 sh -c 'ls killed 2>/dev/null | grep -q step-0000001'
+within 60 sh -c 'ls killed 2>/dev/null | grep -q "step-.*[1-9][0-9]$"'
 kill -KILL $launcher
 ended $launcher
 ranks_end() { ! pgrep -f "[s]ave $DIR/killed" >/dev/null; }
