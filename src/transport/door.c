@@ -134,22 +134,43 @@ static void turn_away(struct tti_door *door, struct tti_guest *guest, const char
     guest->fd = -1;
 }
 
-/* A place for one more: a free one, or that of the oldest stranger, which has to go. NULL when all are taken by connections
- * that know the key. */
-static struct tti_guest *place_for_one(struct tti_door *door)
+static struct tti_guest *older(struct tti_guest *a, struct tti_guest *b)
 {
-    struct tti_guest *room = NULL, *oldest = NULL;
+    return a == NULL || b->number < a->number ? b : a;
+}
+
+/* A place for one more: a free one, or that of the oldest stranger, which has to go, or of the oldest that has had the
+ * time to answer its challenge. NULL: none now. */
+static struct tti_guest *place_for_one(struct tti_door *door, int64_t now_ns)
+{
+    struct tti_guest *room = NULL, *stranger = NULL, *slow = NULL;
     int strangers = 0;
     for (int i = 0; i < TTI_GUESTS; i++) {
         struct tti_guest *guest = &door->guests[i];
         if (guest->fd < 0) {
             room = guest;
-        } else if (!guest->proof.known) {
+        } else if (!guest->proof.greeted) {
             strangers++;
-            if (oldest == NULL || guest->number < oldest->number) oldest = guest;
+            stranger = older(stranger, guest);
+        } else if (now_ns - guest->since_ns > TTI_ANSWER_NS) {
+            slow = older(slow, guest);
         }
     }
-    return oldest == NULL || (room != NULL && strangers < TTI_STRANGERS) ? room : oldest;
+    if (room != NULL && strangers < TTI_STRANGERS) return room;
+    return stranger != NULL ? stranger : slow;
+}
+
+/* Whether the hello was said before: nonces are never made twice. Without the key nobody can add to those remembered. */
+static bool is_repeated(struct tti_door *door, struct tti_guest *guest)
+{
+    uint64_t word;
+    uint64_t count = door->heard_count < TTI_HEARD ? door->heard_count : TTI_HEARD;
+    memcpy(&word, guest->proof.hello.nonce, sizeof word);
+    for (uint64_t i = 0; i < count; i++)
+        if (door->heard[i] == word) return true;
+    door->heard[door->heard_count++ % TTI_HEARD] = word;
+    guest->heard = true;
+    return false;
 }
 
 static const char too_little[] = "said too little for too long";
@@ -157,7 +178,7 @@ static const char too_little[] = "said too little for too long";
 /* Nobody goes before another has come. */
 static bool admit(struct tti_door *door, int listener, int64_t now_ns)
 {
-    struct tti_guest *guest = place_for_one(door);
+    struct tti_guest *guest = place_for_one(door, now_ns);
     struct tti_address from;
     if (guest == NULL) return false;
     int fd = door->accept(listener, &from);
@@ -170,6 +191,7 @@ static bool admit(struct tti_door *door, int listener, int64_t now_ns)
     guest->from = from;
     guest->since_ns = now_ns;
     guest->number = door->came++;
+    guest->heard = false;
     tti_proof_accept(&guest->proof, door->job, door->purpose);
     return true;
 }
@@ -178,6 +200,10 @@ static bool admit(struct tti_door *door, int listener, int64_t now_ns)
 static int serve(struct tti_door *door, struct tti_guest *guest, int64_t now_ns, struct tti_hello *who)
 {
     enum tti_proof_state state = tti_proof_step(&guest->proof, guest->fd);
+    if (guest->proof.greeted && !guest->heard && is_repeated(door, guest)) {
+        turn_away(door, guest, "repeats what was said on another one: it is a recording");
+        return -1;
+    }
     if (state == TTI_PROOF_DONE) {
         int fd = guest->fd;
         guest->fd = -1;

@@ -6,6 +6,10 @@
  * A door bounds what strangers can use up: at most TTI_STRANGERS connections that have not shown a hello made with the
  * key, 136 bytes from each, TTI_PROOF_NS of time. When one more comes, the oldest goes: a flood of silent connections
  * passes through without keeping ranks out, whose hello arrives together with their connection.
+ *
+ * A hello made with the key may be a recording. It opens the door once, since the door remembers the last TTI_HEARD of
+ * them, and gives its connection no more than a moment before others: when all places are taken, who has had
+ * TTI_ANSWER_NS and not proved its key has to go.
  */
 #ifndef TTI_TRANSPORT_DOOR_H
 #define TTI_TRANSPORT_DOOR_H
@@ -14,14 +18,16 @@
 #include "transport/socket.h"
 #include <poll.h>
 
-enum { TTI_STRANGERS = 64, TTI_GUESTS = 192, TTI_LISTENERS = TTI_ADDRESSES };
+enum { TTI_STRANGERS = 64, TTI_GUESTS = 192, TTI_LISTENERS = TTI_ADDRESSES, TTI_HEARD = 4096 };
 #define TTI_PROOF_NS ((int64_t)5 * 1000000000)
+#define TTI_ANSWER_NS ((int64_t)500 * 1000000) /* for the answer to a challenge, where others wait for the place */
 
 struct tti_guest {
     int fd;          /* -1: free */
     uint64_t number; /* in order of coming */
     int64_t since_ns;
     struct tti_address from;
+    bool heard; /* its hello is among those that the door remembers */
     struct tti_proof proof;
 };
 
@@ -32,6 +38,8 @@ struct tti_door {
     int listeners[TTI_LISTENERS], listener_count;
     struct tti_guest guests[TTI_GUESTS];
     uint64_t came;
+    uint64_t heard[TTI_HEARD],
+        heard_count;   /* the nonces' first bytes of hellos made with the key, the oldest replaced */
     int refused;       /* strangers that were turned away */
     int other_keys;    /* of them those with another key, who may be ranks that were given a wrong one */
     char refusal[160]; /* the last of these, else the last that said something, and why */

@@ -149,7 +149,7 @@ static void take_hello(struct tti_proof *proof)
         fail(proof, why);
         return;
     }
-    proof->known = holds;
+    proof->greeted = holds;
     proof->other_key = !holds;
     proof->challenge = (struct tti_challenge){.magic = MAGIC, .version = VERSION};
     randombytes_buf(proof->challenge.nonce, sizeof proof->challenge.nonce);
@@ -190,10 +190,11 @@ static void take_proof(struct tti_proof *proof)
     unsigned char confirm[TTI_MAC_BYTES];
     memcpy(proof->proof, proof->in, sizeof proof->proof);
     bool holds = mac_holds(proof, PROOF, proof->proof);
-    if (!holds || !proof->known) {
+    if (!holds || !proof->greeted) {
         refuse_key(proof);
         return;
     }
+    proof->known = true;
     mac_of(proof, CONFIRM, confirm);
     say(proof, confirm, sizeof confirm);
     proof->in_needed = proof->in_used = 0; /* done when the confirmation has gone out */

@@ -9,7 +9,8 @@
  *                                     <-  CONFIRM mac        the connection is taken
  *
  * Whoever says hello to the right job is challenged, with or without the key: so a rank with a wrong key can tell that the
- * other end has another, and a stranger cannot tell whether its mac was right. Who accepts knows from the hello on.
+ * other end has another, and a stranger cannot tell whether its mac was right. Challenges are new for every connection:
+ * only by the proof does who accepts know the other end.
  *
  * A mac is a BLAKE2b hash under a key derived from the job's key and the job's name, over a label of its own and all
  * that was said before. Messages have fixed sizes and are read to their last byte and no further: what follows them on
@@ -64,7 +65,8 @@ struct tti_proof_job {
 /* One connection. */
 struct tti_proof {
     const struct tti_proof_job *job;
-    bool known;         /* the other end has shown the key; where it was by a hello, that may be a recording */
+    bool greeted;       /* its hello was made with the key, maybe not by who sent it: that can be a recording */
+    bool known;         /* the other end has shown the key, by an answer to what this one made up */
     bool other_key;     /* it has shown that it has another one */
     bool other_service; /* what answered is none of this library's */
     enum tti_proof_state state;
