@@ -4,11 +4,13 @@
  * Bad input: each call is refused with the exact status and a sentence that names what is wrong, and leaves no trace: the
  * comm works afterwards, and what was said about the refused call does not stick to the next one.
  */
+#include "base/memory.h"
 #include "fault.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 enum { COUNT = 64 };
@@ -145,6 +147,49 @@ static void refuse_counts(tutti_comm *comm, float *x, float *y)
     REFUSED(tutti_recv(comm, x, SIZE_MAX / 8, TUTTI_F64, 0, 0, NULL), TUTTI_ERR_COUNT, "elements");
     REFUSED(tutti_all_reduce(comm, near_the_end(), y, 100, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, "`in`");
     REFUSED(tutti_recv(comm, near_the_end(), 100, TUTTI_F32, 0, 0, NULL), TUTTI_ERR_COUNT, "`out`");
+}
+
+/* Counts that could be addressed, of buffers that are not as long. Planning the operation would take hours. */
+static void refuse_lies(tutti_comm *comm, struct fault_rank *self)
+{
+    static const char word[] = "is the count right?";
+    float x[COUNT] = {0}, y[COUNT] = {0};
+    (void)self;
+    for (size_t count = (size_t)1 << 47; count >= (size_t)1 << 43; count >>= 2) {
+        size_t counts[2] = {1, count}, few[2] = {4, 4}, far[2] = {0, count};
+        tutti_piece pieces[2] = {{x, y, 4}, {x + 4, y + 4, count}};
+        tutti_op op;
+        REFUSED(tutti_all_reduce(comm, x, y, count, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_all_reduce(comm, x, x, count, TUTTI_U8, TUTTI_SUM), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_all_reduce_start(comm, x, y, count, TUTTI_F32, TUTTI_SUM, &op), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_reduce(comm, x, y, count, TUTTI_F32, TUTTI_SUM, 0), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_broadcast(comm, x, y, count, TUTTI_F32, 0), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_all_gather(comm, x, y, count, TUTTI_F32), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_gather(comm, x, y, count, TUTTI_F32, 0), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_scatter(comm, x, y, count, TUTTI_F32, 0), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_reduce_scatter(comm, x, y, count, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_all_to_all(comm, x, y, count, TUTTI_F32), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_scan(comm, x, y, count, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_all_gather_v(comm, x, y, counts, NULL, TUTTI_F32), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_all_gather_v(comm, x, y, few, far, TUTTI_F32), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_gather_v(comm, x, count, y, few, NULL, TUTTI_F32, 0), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_scatter_v(comm, x, few, NULL, y, count, TUTTI_F32, 0), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_reduce_scatter_v(comm, x, y, counts, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_all_to_all_v(comm, x, few, NULL, y, counts, NULL, TUTTI_F32), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_SUM), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_send(comm, x, count, TUTTI_F32, 1, 0), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_recv(comm, x, count, TUTTI_F32, 0, 0, NULL), TUTTI_ERR_COUNT, word);
+        REFUSED(tutti_sendrecv(comm, x, 4, 0, 0, y, count, 0, 0, TUTTI_F32, NULL), TUTTI_ERR_COUNT, word);
+    }
+    size_t bytes = 2 * tti_memory_total(), most[2] = {bytes - 4, 4}; /* which is mapped, but cannot be had */
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room != MAP_FAILED) {
+        REFUSED(tutti_all_reduce(comm, room, room, bytes, TUTTI_U8, TUTTI_SUM), TUTTI_ERR_COUNT, "memory and swap");
+        REFUSED(tutti_send(comm, room, bytes, TUTTI_U8, 1, 0), TUTTI_ERR_COUNT, "memory and swap");
+        REFUSED(tutti_all_gather_v(comm, x, room, most, NULL, TUTTI_U8), TUTTI_ERR_COUNT, "memory and swap");
+        munmap(room, bytes);
+    }
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
 }
 
 static void refuse_overlap(tutti_comm *comm, float *x)
@@ -347,6 +392,13 @@ static void refuse_all(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_all_reduce(comm, NULL, NULL, 0, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
     CHECK(tutti_send(comm, NULL, 0, TUTTI_F32, tutti_rank(comm), 3) == TUTTI_OK);
     CHECK(tutti_recv(comm, NULL, 0, TUTTI_F32, tutti_rank(comm), 3, NULL) == TUTTI_OK);
+}
+
+/* Over memory and over tcp, where plans are of the same length. */
+static void test_lies(void)
+{
+    for (int way = 0; way < 4; way++)
+        fault_run_body("counts that are larger than the buffers", refuse_lies, 2, way % 2 != 0, way / 2 != 0);
 }
 
 static void test_refused(void)
@@ -618,5 +670,6 @@ int main(void)
     test_no_comm();
     test_registering();
     test_refused();
+    test_lies();
     return fault_end();
 }

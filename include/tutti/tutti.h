@@ -47,7 +47,7 @@ extern "C" {
     X(IN_PROGRESS, 1, "none", "the operation has not ended yet")                                                       \
     X(ERR_ARGUMENT, -1, "argument", "an argument is missing or out of range")                                          \
     X(ERR_TYPE, -2, "argument", "the element type is unknown, or the reduction is not defined for it")                 \
-    X(ERR_COUNT, -3, "argument", "a count is too large to be addressed")                                               \
+    X(ERR_COUNT, -3, "argument", "a count is more than can be addressed, or than its buffer has")                      \
     X(ERR_RANK, -4, "argument", "a root or peer is not a rank of this comm")                                           \
     X(ERR_OVERLAP, -5, "argument",                                                                                     \
       "buffers of a call overlap and are not in its in-place form, or outputs of two ranks do")                        \

@@ -54,6 +54,14 @@ tutti_status tti_memory_check(size_t bytes, size_t *left, tutti_error *error)
     return TUTTI_OK;
 }
 
+/* MS_ASYNC starts nothing: the system only looks whether there are mappings. */
+bool tti_memory_is_mapped(const void *first, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)first & ~(page - 1),
+              before = (uintptr_t)first - begin;
+    return bytes == 0 || msync((void *)begin, bytes + before, MS_ASYNC) == 0 || errno != ENOMEM;
+}
+
 /* ---- Reserving address space ----------------------------------------------------------------------------------- */
 
 /* Names the limit that made the system refuse to reserve `bytes`, as well as it can be known. */

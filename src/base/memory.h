@@ -45,9 +45,14 @@ bool tti_mapping_decommit(const struct tti_mapping *mapping, size_t offset, size
 /* Bytes that can be committed now before the system runs out: MemAvailable, and what the control groups of this
  * process leave. SIZE_MAX where neither can be read. Takes some hundred microseconds. */
 size_t tti_memory_left(void);
+/* All memory and swap that this machine has. */
+uint64_t tti_memory_total(void);
 /* ERR_MEMORY unless `bytes` more can be committed, with a little to spare: asking beforehand is what keeps an absurd
  * request from ending in the out-of-memory killer. *left (may be NULL) gets what remains after them. */
 tutti_status tti_memory_check(size_t bytes, size_t *left, tutti_error *error);
+
+/* Whether all these bytes are memory of this process, be it used or not. Takes less than a microsecond. */
+bool tti_memory_is_mapped(const void *first, size_t bytes);
 
 enum { TTI_BYTES_TEXT = 24 };
 /* "1.5 GiB", for sentences; returns `text`. */

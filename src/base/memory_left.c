@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much memory can still be committed. Read without allocating: it is asked when memory is short.
+ * How much memory there is, and can still be committed. Read without allocating: it is asked when memory is short.
  */
 #include "base/memory.h"
 
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 enum { FILE_BYTES = 8192, PATH_BYTES = 512 };
@@ -89,6 +90,13 @@ static uint64_t group_left(const struct generation *generation, const char *grou
         if (slash == NULL || (size_t)(slash - folder) < root) return left;
         *slash = '\0';
     }
+}
+
+uint64_t tti_memory_total(void)
+{
+    struct sysinfo machine;
+    if (sysinfo(&machine) != 0) return UINT64_MAX;
+    return ((uint64_t)machine.totalram + (uint64_t)machine.totalswap) * machine.mem_unit;
 }
 
 size_t tti_memory_left(void)

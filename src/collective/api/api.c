@@ -7,6 +7,8 @@
 #include "collective/api/api.h"
 
 #include "base/latest.h"
+#include "base/memory.h"
+#include "base/sim.h"
 #include "base/status.h"
 #include "collective/op/queue_hand.h"
 #include <string.h>
@@ -56,6 +58,39 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     return TUTTI_OK;
 }
 
+/* Small amounts are not looked at, since that takes as long as they do; simulated data need no memory. */
+static bool is_large(uint64_t bytes)
+{
+    return bytes >= UINT64_C(16) << 20 && (tti_sim == NULL || !tti_sim_setup_of()->sizes_only);
+}
+
+tutti_status tti_api_check_amount(tutti_comm *comm, enum tti_kind kind, const char *name, uint64_t bytes)
+{
+    char had[TTI_BYTES_TEXT];
+    uint64_t total = is_large(bytes) ? tti_memory_total() : UINT64_MAX;
+    if (bytes <= total) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_COUNT,
+                           "%s: `%s` would be %llu bytes, more than the memory and swap of this machine (%s); is the "
+                           "count right? Else use several calls",
+                           tti_kind_name(kind), name, (unsigned long long)bytes, tti_bytes_text(total, had));
+}
+
+/* A count that was miscalculated is mostly absurd, and planning an operation for it would take hours. Of buffers with gaps,
+ * which operations with a count for each rank may have, only the end is looked at. */
+static tutti_status check_memory(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer)
+{
+    if (!is_large(buffer->bytes)) return TUTTI_OK;
+    bool has_gaps = kind >= TTI_ALL_GATHER_V && kind <= TTI_ALL_TO_ALL_V;
+    const char *first = (const char *)buffer->pointer + (has_gaps ? buffer->bytes - 1 : 0);
+    if (!tti_memory_is_mapped(first, has_gaps ? 1 : buffer->bytes))
+        return tti_comm_refuse(
+            comm, kind, TUTTI_ERR_COUNT,
+            "%s: `%s` would be %llu bytes from %p on, but not all of that is memory of this process; "
+            "is the count right?",
+            tti_kind_name(kind), buffer->name, (unsigned long long)buffer->bytes, buffer->pointer);
+    return has_gaps ? TUTTI_OK : tti_api_check_amount(comm, kind, buffer->name, buffer->bytes);
+}
+
 tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer)
 {
     if (!buffer->used || buffer->bytes == 0) return TUTTI_OK;
@@ -65,7 +100,7 @@ tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const st
     if ((uintptr_t)buffer->pointer > UINTPTR_MAX - buffer->bytes)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_COUNT, "%s: `%s` and its %llu bytes reach past the address space",
                                tti_kind_name(kind), buffer->name, (unsigned long long)buffer->bytes);
-    return TUTTI_OK;
+    return check_memory(comm, kind, buffer);
 }
 
 tutti_status tti_api_check_overlap(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *in,

@@ -33,12 +33,16 @@ struct tti_buffer {
     uint64_t bytes;
     bool used;
 };
+/* Whether the buffer is there, and memory of this process as far as it reaches. The one place where counts are compared with
+ * memory and address space, for every operation, provider and transport. */
 tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer);
 /* Two buffers must not overlap, except that `in_place` is a form the operation knows and these two are in it. */
 tutti_status tti_api_check_overlap(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *in,
                                    const struct tti_buffer *out, bool in_place);
 tutti_status tti_api_check_type(tutti_comm *comm, enum tti_kind kind, tutti_type type);
 tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char *what, int rank);
+/* ERR_COUNT where a buffer has more data than there can be on this machine. */
+tutti_status tti_api_check_amount(tutti_comm *comm, enum tti_kind kind, const char *name, uint64_t bytes);
 /* bytes = count * element * blocks, or ERR_COUNT. */
 tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,
                            uint64_t *bytes);

@@ -44,7 +44,8 @@ static tutti_status measure(const struct v_call *call, const char *buffer, const
             last = UINT64_MAX;
         if (last > end && counts[i] > 0) end = last;
     }
-    return tti_api_bytes(comm, call->kind, end, tutti_type_bytes(call->type), 1, bytes);
+    TTI_TRY(tti_api_bytes(comm, call->kind, end, tutti_type_bytes(call->type), 1, bytes));
+    return tti_api_check_amount(comm, call->kind, buffer, packed * tutti_type_bytes(call->type));
 }
 
 struct block {
