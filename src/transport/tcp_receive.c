@@ -212,9 +212,8 @@ bool tti_tcp_receive(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_
     bool moved = false;
     for (int reads = 0; reads < READS_AT_ONCE && !stream->paused && !stream->ended; reads++) {
         bool more = read_once(tcp, peer, stream, &moved);
-        if (!peer->connected) break;
-        if (stream->start < stream->end) take_buffer(tcp, peer, stream);
-        if (!more) break;
+        if (peer->connected && stream->start < stream->end) take_buffer(tcp, peer, stream);
+        if (!more || !peer->connected) break; /* once it is lost, its connections are gone */
     }
     if (peer->resume) take_resumed(tcp, peer);
     return moved;
