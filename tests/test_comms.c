@@ -13,6 +13,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 enum { MANY = 100, EACH = 100, LARGE = 1 << 16 };
 
@@ -401,8 +403,40 @@ static void send_to_nobody(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_barrier(comm) == TUTTI_OK);
 }
 
+static void sent(struct tti_outgoing *outgoing, tutti_status status)
+{
+    (void)outgoing, (void)status;
+}
+
+/* A frame of a gigabyte that nobody has asked for: the comm breaks, and no memory is taken for it. */
+static void send_unasked(tutti_comm *comm, struct fault_rank *self)
+{
+    static struct tti_outgoing frame;
+    const size_t bytes = (size_t)1 << 30;
+    struct tti_lanes *lanes = comm->lanes;
+    (void)self;
+    frame = (struct tti_outgoing){.head = {.comm = lanes->id, .kind = TTI_FRAME_DATA, .bytes = bytes}, .done = sent};
+    frame.data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!CHECK(frame.data != MAP_FAILED)) return;
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    tti_net_lock(lanes->net);
+    if (tutti_rank(comm) == 0) (void)lanes->net->transport->ops->send(lanes->net->transport, 1, &frame);
+    tti_net_unlock(lanes->net);
+    tutti_status status = tutti_barrier(comm);
+    if (status == TUTTI_OK && tutti_rank(comm) == 0) status = tutti_barrier(comm); /* rank 1 had come to the first */
+    if (!CHECK(status == TUTTI_ERR_MISMATCH)) return;
+    const char *text = tutti_comm_error(comm)->text; /* by whether rank 1 was in the barrier when the frame came */
+    bool unasked = strstr(text, "rank 0 sends 1073741824 bytes to rank 1") != NULL;
+    CHECK_THAT(unasked || strstr(text, "but rank 0 called something else") != NULL, "%s", text);
+    if (tutti_rank(comm) == 0) return; /* a sanitizer may keep notes of what it has sent */
+    getrusage(RUSAGE_SELF, &after);
+    CHECK_THAT(after.ru_maxrss - before.ru_maxrss < 512 * 1024, "%ld KiB more", after.ru_maxrss - before.ru_maxrss);
+}
+
 static void test_strays(void)
 {
+    fault_run_body("a frame that nobody has asked for", send_unasked, 2, true, true);
     fault_run_body("frames for a comm that nobody has made", send_to_nobody, 2, true, true);
     CHECK(fault_logged("rank 1 drops what rank 0 sends on a comm that it has not made (number 1073741824, kind 1, "));
 }

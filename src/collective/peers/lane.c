@@ -230,6 +230,17 @@ void tti_lane_note(struct tti_lanes *lanes, int peer, const struct tti_frame_hea
     if (head->sequence == lanes->sequence && head->signature != lanes->signature) lanes->mismatched = peer;
 }
 
+/* A large frame is sent only when its receive was posted, and no frame is larger than the window before: what a peer claims
+ * beyond that is not believed, and no memory is taken for it. */
+static void refuse_unasked(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head)
+{
+    if (lanes->mismatched >= 0) return;
+    lanes->mismatched = peer;
+    lanes->cut = true;
+    lanes->cut_bytes = head->bytes;
+    lanes->awaited_bytes = 0;
+}
+
 void *tti_lane_begin(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, void **cookie)
 {
     struct tti_lane *lane = tti_lane_to(lanes, peer);
@@ -242,6 +253,10 @@ void *tti_lane_begin(struct tti_lanes *lanes, int peer, const struct tti_frame_h
         posted->begun = true;
         *cookie = posted;
         return posted->target;
+    }
+    if (head->bytes > TTI_NET_WINDOW) {
+        refuse_unasked(lanes, peer, head);
+        return NULL;
     }
     struct tti_aside *aside = tti_aside_new(world_rank(lanes, peer), head);
     if (aside == NULL) {
