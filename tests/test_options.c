@@ -313,8 +313,35 @@ static void test_tuning(void)
     check_file(line, sizeof line, ":1: the line is not text or is longer than");
 }
 
+/* Text of others, as it may be shown. */
+static void test_printable(void)
+{
+    static const struct {
+        const char *from, *to;
+    } rows[] = {
+        {"", ""},
+        {"rank 3: \"ünïcødé\", 日本, 🎻 …", "rank 3: \"ünïcødé\", 日本, 🎻 …"},
+        {"\033[31mred\033[0m\033]0;title\a", "?[31mred?[0m?]0;title?"},
+        {"one line\r\nanother\ttab\v\177", "one line??another?tab??"},
+        {"\302\233"
+         "31m \302\205 \302\240",
+         "?31m ? \302\240"},                                       /* controls of eight bits; a space is none */
+        {"\342\200\256gnp.\342\201\246 \342\200\250", "?gnp.? ?"}, /* backwards, and a new line */
+        {"\200\377\300\257 \355\240\200 \364\220\200\200",
+         "???? ? ????"}, /* no UTF-8: bytes, too long, surrogate, too large */
+        {"cut off \342\200", "cut off ??"},
+    };
+    char text[64];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, "%s", rows[i].from);
+        CHECK_THAT(tutti_text_printable(text) == text && strcmp(text, rows[i].to) == 0, "row %zu: %s", i, text);
+    }
+    CHECK(tutti_text_printable(NULL) == NULL);
+}
+
 int main(void)
 {
+    test_printable();
     test_values();
     test_bad_values();
     test_rows();

@@ -95,7 +95,8 @@ static bool all_there(const struct guest *guest, const struct tti_blobs *all, in
 
 static tutti_status meet(struct guest *guest, struct tti_meeting *meeting)
 {
-    static const tutti_error trouble = {.status = TUTTI_ERR_MEMORY, .peer = -1, .text = "this rank has no memory"};
+    static const tutti_error trouble = {
+        .status = TUTTI_ERR_MEMORY, .peer = -1, .text = "this rank has no memory\033[2J\nand is\r"};
     for (int round = 0; round < guest->rounds; round++) {
         size_t bytes = bytes_of(guest, guest->where.rank);
         unsigned char *mine = malloc(bytes + 1);
@@ -268,7 +269,7 @@ static void test_trouble(void)
         run(guests, SIZE);
         for (int rank = 0; rank < SIZE; rank++) {
             if (rank == who) continue;
-            CHECK(guests[rank].status == TUTTI_ERR_JOIN && says(&guests[rank], "this rank has no memory"));
+            CHECK(guests[rank].status == TUTTI_ERR_JOIN && says(&guests[rank], "this rank has no memory?[2J?and is?"));
         }
         prepare(guests, SIZE, NULL, NULL, LONG_MS); /* goes without a word */
         guests[who].rounds = 1;

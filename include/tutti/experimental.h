@@ -48,6 +48,10 @@ TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hos
 /* The shortest of `words` that begins with `word`; else the nearest to it by edit distance, or NULL if none is near. */
 TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);
 
+/* For text of others that is to be shown: what a terminal would act on (control characters, bytes that are no UTF-8, marks that
+ * turn the direction of writing) becomes '?', in place. Returns `text`. Errors and log lines of the library are printable. */
+TUTTI_API char *tutti_text_printable(char *text);
+
 /* A variable of the environment that begins with TUTTI_ and is no option, so that nobody reads it. */
 typedef struct tutti_stray_option {
     char name[64];

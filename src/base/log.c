@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <tutti/experimental.h>
 
 const char *const tti_log_level_names[TTI_LOG_LEVELS] = {"quiet", "error", "warn", "info", "debug"};
 
@@ -44,6 +45,7 @@ void tti_log(tutti_log_level level, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    tutti_text_printable(line);
     pthread_mutex_lock(&sink_lock);
     if (sink != NULL)
         sink(sink_context, level, line);

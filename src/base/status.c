@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <tutti/experimental.h>
 
 static const struct row {
     tutti_status status;
@@ -48,5 +49,6 @@ tutti_status tti_error_set(tutti_error *error, tutti_status status, int system_e
     va_end(arguments);
     if (system_errno != 0 && length >= 0 && (size_t)length < sizeof error->text)
         snprintf(error->text + length, sizeof error->text - (size_t)length, " (%s)", strerror(system_errno));
+    tutti_text_printable(error->text); /* it may quote a peer or a file */
     return status;
 }

@@ -26,10 +26,14 @@ const struct cli_page cli_ckpt_page = {
     .operands = true,
 };
 
-static const char *note(const tutti_checkpoint *checkpoint, const char *name)
+enum { NOTE_BYTES = 128 };
+
+/* As it can be shown: whoever wrote the file may have put anything there. */
+static const char *note(const tutti_checkpoint *checkpoint, const char *name, char text[NOTE_BYTES])
 {
-    const char *text = tutti_checkpoint_note(checkpoint, name);
-    return text == NULL ? "?" : text;
+    const char *found = tutti_checkpoint_note(checkpoint, name);
+    (void)snprintf(text, NOTE_BYTES, "%s", found == NULL ? "?" : found);
+    return tutti_text_printable(text);
 }
 
 struct listing {
@@ -41,6 +45,7 @@ static void list_one(void *context, const char *path)
     struct listing *listing = context;
     tutti_checkpoint *checkpoint = NULL;
     tutti_error error;
+    char model[NOTE_BYTES], hash[NOTE_BYTES], ranks[NOTE_BYTES];
     listing->count++;
     if (tutti_checkpoint_open(path, true, &checkpoint, &error) != TUTTI_OK) {
         printf("%s  damaged: %s\n", path, error.text);
@@ -48,7 +53,8 @@ static void list_one(void *context, const char *path)
         return;
     }
     printf("%s  %8.1f MB  %s  weights %s  ranks %s\n", path, (double)tutti_checkpoint_bytes(checkpoint) * 1e-6,
-           note(checkpoint, "model"), note(checkpoint, "weights_hash"), note(checkpoint, "layout.ranks"));
+           note(checkpoint, "model", model), note(checkpoint, "weights_hash", hash),
+           note(checkpoint, "layout.ranks", ranks));
     tutti_checkpoint_close(checkpoint);
 }
 

@@ -69,6 +69,8 @@ void doctor_add(struct doctor *doctor, enum finding finding, const char *name, c
     doctor->out_of_memory |= !made || entry.fix == NULL || entries == NULL;
     if (entries != NULL) doctor->entries = entries;
     if (doctor->out_of_memory) return;
+    (void)tutti_text_printable(entry.text); /* what libraries, files and variables say */
+    (void)tutti_text_printable(entry.fix);
     doctor->entries[doctor->count++] = entry;
     doctor->bad |= finding == FOUND_BAD;
 }

@@ -22,8 +22,7 @@ static void say(const char *command, const char *format, va_list arguments)
     int used = command == NULL ? snprintf(line, sizeof line, "tutti: ")
                                : snprintf(line, sizeof line, "tutti %s: ", command);
     (void)vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
-    for (char *c = line; *c != '\0'; c++) *c = iscntrl((unsigned char)*c) ? '?' : *c; /* names may hold anything */
-    (void)fprintf(stderr, "%s\n", line);
+    (void)fprintf(stderr, "%s\n", tutti_text_printable(line)); /* names may hold anything */
 }
 
 int cli_refuse(const char *command, const char *format, ...)

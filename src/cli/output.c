@@ -171,6 +171,7 @@ void output_say(struct output *output, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    (void)tutti_text_printable(line);
     sink_line(output, &output->sinks[1], "tutti run: ", line, strlen(line));
 }
 

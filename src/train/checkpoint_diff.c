@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <tutti/experimental.h>
 
 struct diff {
     const tutti_checkpoint *a, *b;
@@ -28,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static void say(const struct diff *diff, c
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    diff->each(diff->context, line);
+    diff->each(diff->context, tutti_text_printable(line));
 }
 
 static void diff_notes(const struct diff *diff)

@@ -194,6 +194,32 @@ done
 # Checkpoints
 tool ckpt ls one
 matches 'ls' "^one/step-00000012 .*gpt  weights $wanted  ranks 1$" "$OUT"
+if [ -z "${SANITIZE:-}" ]; then # what is compiled here is not linked to a sanitizer
+    cat >forge.c <<'END'
+#include <tutti/train.h>
+int main(void)
+{
+    tutti_error error;
+    float value = 1;
+    tutti_note notes[] = {{"model", "gpt\033[2J\nforged/step-00000009  whole"}, {"layout.ranks", "1\r\302\233m"}, {"a\033c", "b\a"}};
+    tutti_checkpoint_tensor tensor = {.group = "model", .name = "w\033[1m", .dimensions = 0, .values = &value};
+    for (int step = 1; step < 3; step++, notes[0].value = "mlp\v", tensor.name = "v\033[1m")
+        if (tutti_checkpoint_save("forged", (uint64_t)step, 0, notes, 3, &tensor, 1, &error) != TUTTI_OK) return 1;
+    return 0;
+}
+END
+    compile forge
+    ./forge
+    tool ckpt ls forged
+    check 'ls: what a file says is shown as text' \
+        '  gpt?[2J?forged/step-00000009  whole  weights ?  ranks 1??m' "$(sed -n '1s/.* MB//p' <<<"$OUT")"
+    check 'ls: nothing but lines of text' 0 "$(LC_ALL=C grep -c '[[:cntrl:]]' out.txt)"
+    tool ckpt diff forged/step-00000001 forged/step-00000002
+    check 'diff: nothing but lines of text' '1 0' "$STATUS $(LC_ALL=C grep -c '[[:cntrl:]]' out.txt)"
+    tool sample forged
+    check 'errors: nothing but lines of text' 0 "$(LC_ALL=C grep -c '[[:cntrl:]]' err.txt)"
+fi
+
 tool ckpt verify one one/step-00000012
 check 'verify' $'one/step-00000012: whole, '"$(cat one/step-00000012/*.safetensors | wc -c)"$' bytes\none/step-00000012: whole, '"$(cat one/step-00000012/*.safetensors | wc -c)"' bytes' "$OUT"
 tool train gpt "${SMALL[@]}" --save two --save-every 6 --keep 2 --seed 2

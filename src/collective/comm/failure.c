@@ -8,6 +8,7 @@
 #include "collective/comm/comm.h"
 #include <stdarg.h>
 #include <string.h>
+#include <tutti/experimental.h>
 
 #define ADOPT_NS INT64_C(100000000)
 
@@ -55,13 +56,20 @@ void tti_comm_show(tutti_comm *comm, const tutti_error *error)
     tti_comm_note(comm, error);
 }
 
+/* It may name hosts, files and calls as other ranks have told them. */
+__attribute__((format(printf, 2, 0))) static void write_text(tutti_error *error, const char *format, va_list arguments)
+{
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    tutti_text_printable(error->text);
+}
+
 tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
 {
     tutti_error error;
     fill(comm, &error, 0, kind, status, -1);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error.text, sizeof error.text, format, arguments);
+    write_text(&error, format, arguments);
     va_end(arguments);
     tti_comm_show(comm, &error);
     return status;
@@ -82,7 +90,7 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
     fill(comm, &comm->errors.call, 0, kind, status, -1);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(comm->errors.call.text, sizeof comm->errors.call.text, format, arguments);
+    write_text(&comm->errors.call, format, arguments);
     va_end(arguments);
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     bool has_site = kind != TTI_ALLOC && kind != TTI_FREE && kind != TTI_STATS;
@@ -145,7 +153,8 @@ static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t s
     }
     const tutti_error *failure = &comm->area->failure;
     fill(comm, error, sequence, kind, failure->status, failure->peer);
-    memcpy(error->text, failure->text, sizeof error->text);
+    snprintf(error->text, sizeof error->text, "%.*s", (int)sizeof failure->text - 1, failure->text);
+    tutti_text_printable(error->text); /* another process may have written it, on another host */
     note_cause(comm, failure->peer);
     return error->status;
 }
@@ -183,7 +192,7 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
     fill(comm, &error, comm->sequence, kind, status, peer);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error.text, sizeof error.text, format, arguments);
+    write_text(&error, format, arguments);
     va_end(arguments);
     if (!break_with(comm, &error)) return adopt(comm, kind, comm->sequence, comm->errors.sink);
     *comm->errors.sink = error;
@@ -197,7 +206,7 @@ tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_st
     fill(comm, &error, 0, kind, status, peer);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error.text, sizeof error.text, format, arguments);
+    write_text(&error, format, arguments);
     va_end(arguments);
     break_with(comm, &error);
     return status;
