@@ -466,6 +466,33 @@ static void test_spoiled(uint64_t from, uint64_t count)
     }
 }
 
+/* Indexes whose checksum is right, and who wrote them wrong: the step has to be a number of steps. */
+static void test_steps(void)
+{
+    static const struct {
+        const char *step;
+        bool good;
+    } rows[] = {{"12", true},   {"0", true},       {"-1", false},   {"-9223372036854775808", false},
+                {"1.5", false}, {"\"12\"", false}, {"null", false}, {"[]", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512], checksum[TTI_HEX];
+        tutti_error error = {.text = ""};
+        snprintf(text, sizeof text, "{\"format\":\"tutti checkpoint\",\"version\":1,\"step\":%s}", rows[i].step);
+        json_t *index = json_loads(text, 0, NULL);
+        CHECK(index != NULL && tti_index_checksum(index, checksum));
+        json_decref(index);
+        json_t *whole = json_pack("{s:s,s:o}", "checksum", checksum, "index", json_loads(text, 0, NULL));
+        char *printed = json_dumps(whole, 0);
+        json_decref(whole);
+        index = tti_index_parse(printed, strlen(printed), "file", &error);
+        CHECK((index != NULL) == rows[i].good);
+        CHECK(rows[i].good ||
+              (error.status == TUTTI_ERR_DAMAGED && strstr(error.text, "its step is not a whole") != NULL));
+        json_decref(index);
+        free(printed);
+    }
+}
+
 /* test_checkpoint SEED COUNT: only spoiled headers and indexes, from that seed on, for as long as one likes. */
 int main(int argc, char **argv)
 {
@@ -489,6 +516,7 @@ int main(int argc, char **argv)
     test_killed();
     test_full_disk();
     test_headers();
+    test_steps();
     test_spoiled(0, SANITIZED ? 4000 : 20000);
     free(memory);
     snprintf(command, sizeof command, "rm -rf %s", folder);

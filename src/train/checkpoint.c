@@ -103,6 +103,9 @@ json_t *tti_index_parse(const char *text, size_t bytes, const char *path, tutti_
         return refuse_index(error, json, path, "it is not the index of a checkpoint");
     if (json_integer_value(json_object_get(index, "version")) != TTI_CHECKPOINT_VERSION)
         return refuse_index(error, json, path, "its version is not 1, the one this library knows");
+    const json_t *step = json_object_get(index, "step");
+    if (!json_is_integer(step) || json_integer_value(step) < 0)
+        return refuse_index(error, json, path, "its step is not a whole number of 0 or more");
     json_incref(index);
     json_decref(json);
     return index;
