@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "ranks.h"
 #include "world/build.h"
+#include "world/rendezvous.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -440,6 +441,94 @@ static void test_other_user(void)
     rank_job_number++;
 }
 
+/* Holds the name of the job's socket as another user, until it is killed. A byte on the pipe says that it does. */
+static void hold_name(const char *name, int type, bool listens, int pipe)
+{
+    if (setresuid(65534, 65534, 65534) != 0) _exit(1);
+    int fd = socket(AF_UNIX, type, 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "tutti-0-%s", name);
+    socklen_t bytes = (socklen_t)(sizeof(sa_family_t) + 1 + (size_t)length);
+    if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || (listens && listen(fd, 10) != 0)) _exit(1);
+    if (write(pipe, "x", 1) != 1) _exit(1);
+    for (;;) pause();
+}
+
+static pid_t start_holder(const char *name, int type, bool listens)
+{
+    int ends[2];
+    char byte;
+    CHECK(pipe(ends) == 0);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) hold_name(name, type, listens, ends[1]);
+    close(ends[1]);
+    CHECK(read(ends[0], &byte, 1) == 1);
+    close(ends[0]);
+    return pid;
+}
+
+static void check_told(const tutti_error *error, const char *name, pid_t holder)
+{
+    struct report report = {.error = *error};
+    char words[200];
+    snprintf(words, sizeof words, "user 65534 (process %d) holds the name of job %s's socket, @tutti-0-%s", (int)holder,
+             name, name);
+    CHECK(error->status == TUTTI_ERR_JOIN && rank_says(&report, words) && rank_says(&report, "TUTTI_JOB"));
+}
+
+/* Ranks that share memory, and those that meet to agree on a transport. */
+static void test_name_taken(bool listens)
+{
+    struct part parts[2];
+    struct report reports[2];
+    ranks_fill(parts, 2);
+    if (!listens)
+        for (int i = 0; i < 2; i++) parts[i].timeout_ms = 300;
+    pid_t holder = start_holder(parts[0].job, SOCK_SEQPACKET, listens);
+    ranks_run(parts, reports, 2);
+    for (int i = 0; i < 2 && listens; i++) {
+        check_told(&reports[i].error, parts[i].job, holder);
+        CHECK(reports[i].took_ns < SLACK_MS * MS); /* and at once */
+    }
+    if (!listens)
+        CHECK(reports[0].status == TUTTI_ERR_JOIN && rank_says(&reports[0], "does not answer holds the name"));
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    rank_job_number++;
+}
+
+static void test_meeting_taken(void)
+{
+    struct part part = rank_part(0, 2);
+    char name[TTI_WIRE_JOB + 16];
+    snprintf(name, sizeof name, "%s/meeting", part.job);
+    pid_t holder = start_holder(name, SOCK_STREAM, true);
+    for (int rank = 0; rank < 2; rank++) {
+        struct tti_rendezvous where = {
+            .job = part.job, .rank = rank, .size = 2, .deadline_ns = tti_now_ns() + LONG_MS * MS};
+        struct tti_meeting *meeting = NULL;
+        tutti_error error = {.status = TUTTI_OK};
+        CHECK(tti_meeting_open(&where, &meeting, &error) == TUTTI_ERR_JOIN && meeting == NULL);
+        check_told(&error, name, holder);
+    }
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    rank_job_number++;
+}
+
+/* Another user was the first to take a name. */
+static void test_names(void)
+{
+    if (geteuid() != 0) {
+        printf("not root: names that another user has taken are not tested\n");
+        return;
+    }
+    test_name_taken(true);
+    test_name_taken(false);
+    test_meeting_taken();
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -454,6 +543,7 @@ int main(void)
     test_garbage();
     test_other_version();
     test_other_user();
+    test_names();
     printf("%d passed, %d failed\n", test_passed, test_failed);
     return test_failed != 0;
 }

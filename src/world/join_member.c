@@ -25,11 +25,8 @@ struct member {
     bool done;
 };
 
-static tutti_status nobody_there(struct tti_join *join, int why)
+static tutti_status nobody_there(struct tti_join *join)
 {
-    if (why == EACCES)
-        return tti_join_fail(join, 0, "the socket of job %s belongs to another user; start all ranks as one user",
-                             join->title);
     return tti_join_fail(join, 0,
                          "rank %d has not opened job %s's socket within %lld ms; is it running with the same job name, "
                          "user and TUTTI_TRANSPORT, or had it given up before?",
@@ -44,14 +41,17 @@ static bool may_come(int why)
 /* Rank 0 may start later than this one: try again, soon at first, every few milliseconds later. */
 static tutti_status reach_root(struct tti_join *join, int *fd)
 {
+    char foreign[TTI_WIRE_TEXT];
     for (int pause_ms = 1;; pause_ms = pause_ms < BACK_OFF_MS ? pause_ms + 1 : BACK_OFF_MS) {
         *fd = tti_wire_connect(join->job, SOCK_SEQPACKET);
         if (*fd >= 0) return TUTTI_OK;
         int why = errno;
+        if (why == EACCES && tti_wire_is_foreign(join->job, SOCK_SEQPACKET, foreign))
+            return tti_join_fail(join, -1, "%s", foreign);
         if (!may_come(why)) return tti_join_socket_failed(join, why);
         TTI_TRY(tti_board_check(&join->board, join->error));
         TTI_TRY(tti_apart_look_at_meeting(join->apart, join->error));
-        if (tti_now_ns() >= join->deadline_ns) return nobody_there(join, why);
+        if (tti_now_ns() >= join->deadline_ns) return nobody_there(join);
         poll(NULL, 0, pause_ms);
     }
 }

@@ -518,13 +518,17 @@ static bool is_taken_twice(struct tti_join *join)
 
 static tutti_status open_socket(struct tti_join *join, int *listener)
 {
+    char foreign[TTI_WIRE_TEXT];
     for (;;) {
         *listener = tti_wire_listen(join->job, SOCK_SEQPACKET);
         if (*listener >= 0) return TUTTI_OK;
         if (errno != EADDRINUSE) return tti_join_socket_failed(join, errno);
+        if (tti_wire_is_foreign(join->job, SOCK_SEQPACKET, foreign)) return tti_join_fail(join, -1, "%s", foreign);
         if (is_taken_twice(join)) return TUTTI_ERR_JOIN;
         if (tti_now_ns() >= join->deadline_ns)
-            return tti_join_fail(join, 0, "rank %d of job %s is taken twice, or another user holds its socket",
+            return tti_join_fail(join, 0,
+                                 "rank %d of job %s cannot open its socket: a process that does not answer holds the "
+                                 "name (ss -xap shows it), maybe another user's; end it, or give the job another name",
                                  tti_join_first(join, 0), join->title);
         poll(NULL, 0, 1);
     }

@@ -41,13 +41,14 @@ static tutti_status not_here(struct tti_meeting *meeting, const char *why, tutti
 
 static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
 {
-    char name[300];
+    char name[300], foreign[TTI_WIRE_TEXT];
     struct tti_proof proof;
     snprintf(name, sizeof name, "%s/meeting", meeting->job);
     for (int pause_ms = 1, refusals = 0;; pause_ms = pause_ms < RETRY_MOST_MS ? 2 * pause_ms : RETRY_MOST_MS) {
         const char *why = "its connection was refused";
         int fd = tti_wire_connect(name, SOCK_STREAM);
-        if (fd < 0 && errno == EACCES) why = "another user's job has this name";
+        if (fd < 0 && errno == EACCES && tti_wire_is_foreign(name, SOCK_STREAM, foreign))
+            return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s", foreign);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE))
             return tti_error_set(error, TUTTI_ERR_LIMIT, errno,
                                  "file descriptors ran out: raise the limit (ulimit -n)");

@@ -24,13 +24,17 @@ static int accept_local(int listener, struct tti_address *from)
 
 static tutti_status open_local(struct tti_meeting *meeting, tutti_error *error)
 {
-    char name[300];
+    char name[300], foreign[TTI_WIRE_TEXT];
     snprintf(name, sizeof name, "%s/meeting", meeting->job);
     int fd = tti_wire_listen(name, SOCK_STREAM);
+    if (fd < 0 && errno == EADDRINUSE && tti_wire_is_foreign(name, SOCK_STREAM, foreign))
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s", foreign);
     if (fd < 0 && errno == EADDRINUSE)
-        return tti_error_set(error, TUTTI_ERR_JOIN, EADDRINUSE,
-                             "job %s has a rank 0 already; jobs that run at the same time need names of their own",
-                             meeting->job);
+        return tti_error_set(
+            error, TUTTI_ERR_JOIN, EADDRINUSE,
+            "job %s has a rank 0 already, or a process that does not answer holds its name (ss -xap shows it); "
+            "jobs that run at the same time need names of their own",
+            meeting->job);
     if (fd < 0) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the socket of job %s failed", meeting->job);
     meeting->door.accept = accept_local;
     meeting->door.listeners[meeting->door.listener_count++] = fd;

@@ -94,6 +94,38 @@ int tti_wire_connect(const char *job, int type)
     return fd;
 }
 
+/* Only who listens is known. */
+static bool holder_of(const char *job, int type, struct ucred *holder)
+{
+    struct sockaddr_un address;
+    socklen_t length = name_of(job, &address);
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool known = fd >= 0 && connect(fd, (struct sockaddr *)&address, length) == 0 && peer_of(fd, holder);
+    if (fd >= 0) close(fd);
+    return known;
+}
+
+bool tti_wire_is_foreign(const char *job, int type, char *text)
+{
+    struct ucred holder;
+    struct sockaddr_un address;
+    char process[32] = "";
+    int before = errno;
+    bool foreign = holder_of(job, type, &holder) && holder.uid != geteuid();
+    errno = before;
+    if (!foreign) return false;
+    if (holder.pid > 0)
+        snprintf(process, sizeof process, " (process %d)", (int)holder.pid); /* else not seen from here */
+    name_of(job, &address);
+    snprintf(
+        text, TTI_WIRE_TEXT,
+        "user %u%s holds the name of job %.64s's socket, @%.107s, which any user of this host can take first; give "
+        "the job a name that nobody can guess (TUTTI_JOB, the same for all ranks; tutti run makes one), or have that "
+        "process ended",
+        (unsigned)holder.uid, process, job, address.sun_path + 1);
+    return true;
+}
+
 int tti_wire_accept(int listener)
 {
     for (int dropped = 0; dropped < DROPPED_AT_ONCE; dropped++) {

@@ -90,6 +90,9 @@ struct tti_wire_packet {
  * many at once), EACCES (another user's socket). */
 int tti_wire_listen(const char *job, int type);
 int tti_wire_connect(const char *job, int type);
+/* Whether another user holds the name of the job's socket, which any user of this host can take first. Then `text` says who
+ * does, and what to do; text of TTI_WIRE_TEXT bytes. Leaves errno as it was. */
+bool tti_wire_is_foreign(const char *job, int type, char *text);
 /* The next connection of this user; others are dropped. -1 with EAGAIN when there is none. */
 int tti_wire_accept(int listener);
 /* The process at the other end, as this process sees it; 0 where it cannot see it. */
