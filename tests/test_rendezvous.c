@@ -371,6 +371,64 @@ static void test_other_interface(void)
     all_well(guest, 2);
 }
 
+static bool is_open(uint8_t last, int port)
+{
+    struct tti_address at = {.family = 4, .ip = {127, 0, 0, last}, .port = (uint16_t)port};
+    int fd = tti_connect(&at);
+    struct pollfd polled = {.fd = fd, .events = POLLOUT};
+    poll(&polled, 1, BOUND_MS);
+    bool open = fd >= 0 && tti_connect_result(fd) == 0;
+    if (fd >= 0) close(fd);
+    return open;
+}
+
+/* With an address of this host alone, rank 0 listens there and nowhere else: here 127.0.0.2 stands for the network. */
+static void test_loopback(const char *host, bool elsewhere)
+{
+    struct guest guest[2];
+    char text[128];
+    int port, taken = take_port(&port);
+    close(taken);
+    snprintf(text, sizeof text, "%s:%d", host, port);
+    prepare(guest, 2, text, NULL, LONG_MS);
+    CHECK(pthread_create(&guest[0].thread, NULL, run_guest, &guest[0]) == 0);
+    int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
+    while (!is_open(1, port) && tti_now_ns() < deadline_ns) poll(NULL, 0, 1);
+    CHECK(is_open(2, port) == elsewhere);
+    CHECK(pthread_create(&guest[1].thread, NULL, run_guest, &guest[1]) == 0);
+    for (int rank = 0; rank < 2; rank++) pthread_join(guest[rank].thread, NULL);
+    all_well(guest, 2);
+}
+
+static void test_where(void)
+{
+    static const struct {
+        const char *text;
+        bool here;
+    } rows[] = {{"127.0.0.1:1", true},
+                {"localhost:29500", true},
+                {"[::1]:5", true},
+                {"127.8.8.8:1,[::1]:1", true},
+                {"127.0.0.1:1,10.0.0.1:1", false},
+                {"10.0.0.1:1", false},
+                {"127.example.com:1", false},
+                {"head:1", false},
+                {"0.0.0.0:1", false},
+                {"[fd00::1]:1", false},
+                {"127.0.0.1", false},
+                {"", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) CHECK(tti_addresses_are_here(rows[i].text) == rows[i].here);
+    char name[256];
+    test_loopback("127.0.0.1", false);
+    test_loopback("localhost", false);
+    tti_host_name(name, sizeof name); /* as others may know it, even where it is loopback here */
+    struct tti_address_list list;
+    tutti_error error;
+    char text[300];
+    snprintf(text, sizeof text, "%s:1", name);
+    if (strcmp(name, "localhost") != 0 && tti_addresses_of(text, &list, &error) == TUTTI_OK) test_loopback(name, true);
+}
+
 static void test_addresses(void)
 {
     struct guest guest[2];
@@ -590,6 +648,7 @@ int main(void)
     test_trouble();
     test_late();
     test_keys();
+    test_where();
     test_addresses();
     test_other_interface();
     test_strangers();

@@ -212,19 +212,48 @@ static tutti_status resolve(const char *host, uint16_t port, struct tti_address_
     return TUTTI_OK;
 }
 
+/* Cuts "host:port" or "[address]:port" into `host`, and gives its name without brackets; NULL: it is none of these. */
+static const char *cut_part(const char *part, size_t length, char host[HOST_BYTES], uint16_t *port)
+{
+    snprintf(host, HOST_BYTES, "%.*s", (int)length, part);
+    char *colon = strrchr(host, ':');
+    if (length >= HOST_BYTES || colon == NULL || colon == host || !tti_port_of(host, port)) return NULL;
+    *colon = '\0';
+    bool bracketed = host[0] == '[' && colon[-1] == ']';
+    if (bracketed) colon[-1] = '\0';
+    return host + bracketed;
+}
+
 static tutti_status resolve_part(const char *part, size_t length, struct tti_address_list *list, tutti_error *error)
 {
     char host[HOST_BYTES];
     uint16_t port = 0;
-    snprintf(host, sizeof host, "%.*s", (int)length, part);
-    char *colon = strrchr(host, ':');
-    if (length >= sizeof host || colon == NULL || colon == host || !tti_port_of(host, &port))
-        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
-                             "\"%.128s\" is no address to meet at; give HOST:PORT, or [ADDRESS]:PORT for IPv6", host);
-    *colon = '\0';
-    bool bracketed = host[0] == '[' && colon[-1] == ']';
-    if (bracketed) colon[-1] = '\0';
-    return resolve(bracketed ? host + 1 : host, port, list, error);
+    const char *name = cut_part(part, length, host, &port);
+    if (name != NULL) return resolve(name, port, list, error);
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                         "\"%.128s\" is no address to meet at; give HOST:PORT, or [ADDRESS]:PORT for IPv6", host);
+}
+
+bool tti_host_is_here(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (strcmp(host, "localhost") == 0) return true;
+    if (inet_pton(AF_INET, host, &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+bool tti_addresses_are_here(const char *text)
+{
+    if (text == NULL || *text == '\0') return false;
+    for (size_t length; *text != '\0'; text += length + (text[length] == ',')) {
+        char host[HOST_BYTES];
+        uint16_t port;
+        length = strcspn(text, ",");
+        const char *name = cut_part(text, length, host, &port);
+        if (name == NULL || !tti_host_is_here(name)) return false;
+    }
+    return true;
 }
 
 tutti_status tti_addresses_of(const char *text, struct tti_address_list *list, tutti_error *error)

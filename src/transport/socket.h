@@ -36,6 +36,11 @@ tutti_status tti_addresses_here(const char *interface, struct tti_address_list *
 
 /* "host:port", "[::1]:port", several of them with commas between: all their addresses. */
 tutti_status tti_addresses_of(const char *text, struct tti_address_list *list, tutti_error *error);
+/* Whether all of them are written as addresses of this host that no other one can reach: "localhost", "127.…", "::1". A name
+ * that this host alone takes for one of these is none: others may know it by an address of the network. */
+bool tti_addresses_are_here(const char *text);
+/* The same of a host without a port. */
+bool tti_host_is_here(const char *host);
 /* The port at the end of "host:port"; false when there is none. */
 bool tti_port_of(const char *text, uint16_t *port);
 /* "LOW-HIGH" or "PORT"; "": 0-0, which is any port. */

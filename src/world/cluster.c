@@ -12,6 +12,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "base/wait.h"
+#include "transport/socket.h"
 #include "world/wire.h"
 #include <errno.h>
 #include <string.h>
@@ -81,10 +82,10 @@ static tutti_status listen_all(struct tti_joining *joining)
                                         .streams = (int)options->streams,
                                         .heartbeat_ms = options->heartbeat_ms};
     /* Within this host nobody else needs to see the port, and a host that is silent hears itself no more. */
-    if (joining->launch->one_host) {
-        settings.heartbeat_ms = 0;
-        if (settings.interface == NULL || settings.interface[0] == '\0') settings.interface = "lo";
-    }
+    bool chosen = settings.interface != NULL && settings.interface[0] != '\0';
+    if (joining->launch->one_host) settings.heartbeat_ms = 0;
+    if (!chosen && (joining->launch->one_host || tti_addresses_are_here(joining->launch->address)))
+        settings.interface = "lo";
     for (int i = 0; i < joining->cluster->ranks_each; i++) {
         settings.rank = joining->cluster->process * joining->cluster->ranks_each + i;
         TTI_TRY(tti_tcp_listen(&settings, &joining->endpoints[i], joining->error));

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "transport/socket.h"
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -259,17 +260,11 @@ static bool found_by_hand(void)
     return has_all(names) && !found_tutti() && !found_torchrun(); /* which set them too */
 }
 
-/* A name of this host that no other one has an address for. */
-static bool is_here(const char *host)
-{
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
-}
-
 static tutti_status read_by_hand(const tutti_options *options, tutti_launch *launch, tutti_error *error)
 {
     (void)options;
     TTI_TRY(read_torch(launch, error));
-    launch->one_host = launch->one_host || is_here(launch->host);
+    launch->one_host = launch->one_host || tti_host_is_here(launch->host);
     return name_job(launch, error, "env-%d-%.60s", launch->port, launch->host);
 }
 

@@ -58,17 +58,22 @@ static void addresses_to_text(const struct tti_address_list *list, char *text, s
 static tutti_status open_network(struct tti_meeting *meeting, tutti_error *error)
 {
     const struct tti_rendezvous *where = &meeting->where;
-    struct tti_address_list list;
+    struct tti_address_list list = {.count = 0};
     uint16_t port = 0;
     bool given = where->address != NULL && tti_port_of(where->address, &port);
     if ((!given || port == 0) && where->publish == NULL)
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "\"%.128s\" is no address to meet at: give HOST:PORT, with a port other than 0",
                              where->address == NULL ? "" : where->address);
-    TTI_TRY(tti_door_open(&meeting->door, where->interface, port, port, &list, error));
-    /* the others come to what they were told, whatever interface the data are to use */
-    if (port != 0 && where->interface != NULL && where->interface[0] != '\0')
-        TTI_TRY(tti_door_add(&meeting->door, where->address, &list, error));
+    /* The others come to what they were told, whatever interface the data are to use. An address of this host alone is
+     * all they can have been told; by a name, or an address of the network, they may reach any interface. */
+    bool chosen = where->interface != NULL && where->interface[0] != '\0';
+    bool here = port != 0 && !chosen && tti_addresses_are_here(where->address);
+    if (!here) TTI_TRY(tti_door_open(&meeting->door, where->interface, port, port, &list, error));
+    if (port != 0 && (here || chosen)) TTI_TRY(tti_door_add(&meeting->door, where->address, &list, error));
+    if (list.count == 0)
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 cannot listen at %.128s: this host has no such address",
+                             where->address);
     addresses_to_text(&list, meeting->place, sizeof meeting->place);
     return where->publish == NULL ? TUTTI_OK : where->publish(where->context, meeting->place, error);
 }

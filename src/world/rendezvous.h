@@ -30,11 +30,12 @@ struct tti_rendezvous {
     uint32_t epoch;
     int64_t deadline_ns; /* of all that is done at this meeting, as tti_now_ns() counts */
     /* "HOST:PORT", which rank 0 listens at and the others connect to. HOST is rank 0's host; rank 0 itself uses the port
-     * only. Several, with commas between, are tried one after the other. NULL or "": all ranks are on this host and meet by
+     * only, unless HOST is loopback: then it listens nowhere else. Several, with commas between, are tried one after the other. NULL or "": all ranks are on this host and meet by
      * the job's name. */
     const char *address;
-    const struct tti_key *key;     /* NULL only without address */
-    const char *interface;         /* NULL or "": rank 0 listens on all; else there, and where `address` says */
+    const struct tti_key *key; /* NULL only without address */
+    const char
+        *interface; /* NULL or "": rank 0 listens on all, or where said above; else there, and where `address` says */
     const struct tti_apart *apart; /* where ranks of this host meet; NULL: none of them can be waiting elsewhere */
     /* Of this host's launcher, or NULL. Looked at up to the end of the first exchange: where there is one, there must be a
      * second, without which no rank goes its way. It stays until the meeting is closed. */

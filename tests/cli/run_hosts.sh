@@ -49,6 +49,24 @@ check 'the launcher says who a rank is, not what it was started with' 'none none
 tool run --hosts a,b --ssh ./shell --log-dir logs sh -c 'echo $RANK; echo e$RANK >&2'
 check 'logs have the ranks of the job' '0 1 e0 e1' "$(cat logs/rank-0.out logs/rank-1.out logs/rank-0.err logs/rank-1.err | paste -sd ' ')"
 
+# ---- Where they listen: with an address of this host alone, nowhere else. 0A: listening
+listening() { # PID: the addresses that it listens at
+    local inode
+    for inode in $(stat -L -c %i /proc/"$1"/fd/* 2>/dev/null); do
+        awk -v inode="$inode" '$4 == "0A" && $10 == inode {sub(":.*", "", $2); print $2}' /proc/net/tcp /proc/net/tcp6
+    done
+}
+port=$((20000 + RANDOM % 12000))
+"$TUTTI" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port --key-file k \
+    bash -c "echo \$\$ >pid; exec '$TUTTI' bench barrier" >out.txt 2>err.txt &
+launcher=$!
+two() { [ "$(listening "$(cat pid 2>/dev/null)" | wc -l)" -ge 2 ]; }
+within 60 two
+check 'it listens, to meet and for data' 0 $?
+check 'by 127.0.0.1: only loopback' '' "$(listening "$(cat pid)" | grep -vE '^(0100007F|00000000000000000000000001000000)$')"
+kill -TERM $launcher
+ended $launcher
+
 # ---- Failures
 tool run --hosts a,b --ssh ./shell -n 2 bash -c '
     [ $RANK = 3 ] && { until [ "$(ls up.* | wc -l)" = 3 ]; do sleep 0.02; done; exit 7; }
