@@ -8,9 +8,12 @@
 #include "fault.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <tutti/train.h>
 #include <unistd.h>
 
@@ -451,6 +454,48 @@ static void check_again(void)
     json_decref(events);
 }
 
+static int return_well(tutti_comm *comm, int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    tutti_comm *made;
+    CHECK(tutti_comm_duplicate(comm, &made) == TUTTI_OK && tutti_barrier(made) == TUTTI_OK);
+    CHECK(tutti_comm_free(made) == TUTTI_ERR_SYSTEM && tutti_barrier(comm) == TUTTI_OK);
+    return 0;
+}
+
+/* A limit on files stands for a disk that is full: the file is whole as before, and nobody is told that all is well. */
+static void check_full(void)
+{
+    tutti_comm *world;
+    struct rlimit before = {0}, limit;
+    struct stat info = {0};
+    char *arguments[] = {file, NULL};
+    fault_title("a trace on a full disk");
+    CHECK(stat(file, &info) == 0 && info.st_size > 0 && getrlimit(RLIMIT_FSIZE, &before) == 0);
+    json_t *events = load(), *again;
+    limit = before;
+    limit.rlim_cur = (rlim_t)info.st_size + 20;
+    signal(SIGXFSZ, SIG_IGN);
+    fault_catch_log();
+    setenv("TUTTI_TRACE", file, 1);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK(tutti_join(&world) == TUTTI_OK && tutti_barrier(world) == TUTTI_OK);
+    CHECK(tutti_leave(world) == TUTTI_ERR_SYSTEM);
+    CHECK(fault_logged("what rank 0 has done is missing in the trace"));
+    setenv("TUTTI_RANKS", "2", 1);
+    CHECK(tutti_main(return_well, 1, arguments) == 1);
+    unsetenv("TUTTI_RANKS");
+    CHECK(tutti_main(return_well, 1, arguments) == 1);
+    unsetenv("TUTTI_TRACE");
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    signal(SIGXFSZ, SIG_DFL);
+    tutti_log_to(NULL, NULL);
+    again = load();
+    CHECK(json_equal(events, again));
+    json_decref(again);
+    json_decref(events);
+}
+
 static void check_off(void)
 {
     struct fault_world world = {.size = 2, .processes = true, .body = many};
@@ -488,6 +533,7 @@ int main(void)
     check_death();
     check_damage();
     check_again();
+    check_full();
     check_off();
     check_refused();
     unlink(file);

@@ -159,7 +159,9 @@ TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const 
 /* Leaves and frees the comm, and the memory tutti_alloc gave for it. Waits for a peer only where a collective that was
  * started has not ended, or a message of which the peer knows, dropped ones too: until its deadline, 30 s at most. Then
  * it is cancelled. NULL is ignored. ERR_MISMATCH, which is logged: the comm was left, but ranks had made different calls,
- * such as a small broadcast from two roots, that nobody could notice before. Of two ranks at least the later one is told. */
+ * such as a small broadcast from two roots, that nobody could notice before. Of two ranks at least the later one is told.
+ * ERR_SYSTEM: it was left, but (part of) its trace could not be written (a full disk). tutti_main returns 1 then where
+ * `work` returned 0. */
 TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 
 TUTTI_API int tutti_rank(const tutti_comm *comm);

@@ -80,6 +80,7 @@ struct tti_world {
     _Atomic uint32_t graves_lock;
     struct tti_grave *graves; /* of this process, which it has no use for itself any more */
     atomic_int references;    /* ranks of this process that have not left */
+    atomic_bool trace_lost;   /* some of it could not be written */
     atomic_bool follows;      /* noted on the launcher's board: see tti_world_follow */
 };
 

@@ -328,8 +328,8 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
     if (comm->world != NULL) take_leave(comm);
     if (comm->world != NULL && ends) leave_others(comm);
     bool differs = comm->errors.left_differing;
-    tti_comm_destroy(comm);
-    return differs ? TUTTI_ERR_MISMATCH : TUTTI_OK;
+    tutti_status status = tti_comm_destroy(comm);
+    return differs ? TUTTI_ERR_MISMATCH : status;
 }
 
 tutti_status tutti_leave(tutti_comm *comm)
@@ -383,12 +383,12 @@ static void lose_rank(void *argument)
     rank->lost = true;
 }
 
-int tti_rank_end(tutti_comm *world, int result)
+int tti_rank_end(tutti_comm *world, int result, tutti_status *left)
 {
     struct tti_latest *latest = tti_latest_join(world->errors.latest);
     world->traits.of_main = false;
-    tti_leave(world, true);
-    if (result == 0 && tti_latest_failed(latest)) result = 1;
+    *left = tti_leave(world, true);
+    if (result == 0 && (*left != TUTTI_OK || tti_latest_failed(latest))) result = 1;
     tti_latest_part(latest);
     return result;
 }
@@ -408,7 +408,8 @@ static void *run_rank(void *argument)
     rank->comm->traits.of_main = true;
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
     pthread_cleanup_pop(0);
-    rank->result = tti_rank_end(rank->comm, rank->result);
+    tutti_status left;
+    rank->result = tti_rank_end(rank->comm, rank->result, &left);
     return NULL;
 }
 
@@ -480,7 +481,8 @@ static int main_alone(tutti_work *work, int argc, char **argv)
         return failed_with(status);
     }
     world->traits.of_main = true;
-    return tti_rank_end(world, work(world, argc, argv));
+    tutti_status left;
+    return tti_rank_end(world, work(world, argc, argv), &left);
 }
 
 int tutti_main(tutti_work *work, int argc, char **argv)

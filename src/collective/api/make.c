@@ -184,12 +184,12 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     return TUTTI_OK;
 }
 
-void tti_comm_destroy(tutti_comm *comm)
+tutti_status tti_comm_destroy(tutti_comm *comm)
 {
-    if (comm == NULL) return;
+    if (comm == NULL) return TUTTI_OK;
     tti_mesh_forget(comm);
     tti_queue_close(comm);
-    tti_trace_finish(comm);
+    tutti_status status = tti_trace_finish(comm);
     tti_group_free(comm->caller.group);
     tti_messages_lock(comm);
     tti_messages_free(comm->messages);
@@ -205,6 +205,7 @@ void tti_comm_destroy(tutti_comm *comm)
     tti_posts_free(comm);
     if (comm->world != NULL) tti_world_release(comm->world);
     tti_free(comm);
+    return status;
 }
 
 tutti_comm *tti_comm_stillborn(const tutti_error *error)

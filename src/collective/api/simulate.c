@@ -66,7 +66,12 @@ static void *run_rank(void *argument)
     struct sim_rank *rank = argument;
     rank->comm->traits.of_main = true;
     rank->result = rank->simulation->work(rank->comm, rank->simulation->context);
-    rank->result = tti_rank_end(rank->comm, rank->result);
+    struct simulation *simulation = rank->simulation;
+    tutti_status left;
+    rank->result = tti_rank_end(rank->comm, rank->result, &left);
+    if (left == TUTTI_ERR_SYSTEM && simulation->status == TUTTI_OK)
+        simulation->status = tti_error_set(simulation->error, left, 0, "the trace %.200s could not be written",
+                                           simulation->trace);
     rank->ended = true;
     return NULL;
 }

@@ -248,11 +248,12 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
 tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
 /* The comm of all ranks of a world of one host. */
 tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
-void tti_comm_destroy(tutti_comm *comm);
+/* It is gone in any case; ERR_SYSTEM when its trace, or for the world that of any comm, could not be written. */
+tutti_status tti_comm_destroy(tutti_comm *comm);
 /* tutti_leave; `ends`: so does the rank's work, and what it has split off and not freed will not be used any more. */
 tutti_status tti_leave(tutti_comm *comm, bool ends);
 /* Leaves the world of a rank whose work has returned `result`. Returns what the job is to end with for this rank. */
-int tti_rank_end(tutti_comm *world, int result);
+int tti_rank_end(tutti_comm *world, int result, tutti_status *left);
 /* It is freed: the meshes made from it do without (mesh.c). */
 void tti_mesh_forget(tutti_comm *comm);
 /* A comm that only carries an error, for a join that failed. NULL when memory ran out. */

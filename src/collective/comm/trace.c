@@ -130,14 +130,19 @@ void tti_trace_name(tutti_comm *comm, const char *name)
     if (comm->trace != NULL) snprintf(comm->trace->name, sizeof comm->trace->name, "%s", name);
 }
 
-void tti_trace_finish(tutti_comm *comm)
+tutti_status tti_trace_finish(tutti_comm *comm)
 {
     tutti_error error = {0};
-    if (comm->trace == NULL) return;
-    if (comm->traits.fork_count == tti_fork_count() && !tti_trace_write(comm, &error))
+    if (comm->trace == NULL) return TUTTI_OK;
+    atomic_bool *missing = &comm->world->trace_lost; /* something of a comm; who leaves the world is told too */
+    if (comm->traits.fork_count == tti_fork_count() && tti_trace_write(comm, &error) != TUTTI_OK) {
         tti_log(TUTTI_ERROR, "%s", error.text);
+        atomic_store_explicit(missing, true, memory_order_relaxed);
+    }
     free_trace(comm->trace);
     comm->trace = NULL;
+    if (comm->traits.is_world && atomic_load_explicit(missing, memory_order_relaxed)) return TUTTI_ERR_SYSTEM;
+    return error.status;
 }
 
 /* ---- Events ---------------------------------------------------------------------------------------------------- */

@@ -74,13 +74,14 @@ tutti_status tti_trace_prepare(const char *path, char absolute[TTI_TRACE_PATH], 
 bool tti_trace_create(tutti_comm *comm);
 /* What the comm is called in the file; nothing is done where it is not traced. */
 void tti_trace_name(tutti_comm *comm, const char *name);
-/* Writes what was kept to the file, behind what other ranks and comms have written, and frees it. */
-void tti_trace_finish(tutti_comm *comm);
+/* Writes what was kept to the file, behind what other ranks and comms have written, and frees it. ERR_SYSTEM where
+ * it, or for the world what any comm had kept, could not be written; that is logged. */
+tutti_status tti_trace_finish(tutti_comm *comm);
 
 uint64_t tti_trace_ticks(const struct tti_trace *trace);
 struct tti_trace_moment tti_trace_moment(const struct tti_trace *trace);
 int64_t tti_trace_ns(const struct tti_trace *trace, uint64_t ticks, struct tti_trace_moment now);
-bool tti_trace_write(const tutti_comm *comm, tutti_error *error); /* trace_file.c */
+tutti_status tti_trace_write(const tutti_comm *comm, tutti_error *error); /* trace_file.c */
 
 void tti_trace_note_begin(struct tti_op *op);
 void tti_trace_note_entry(struct tti_op *op);

@@ -73,14 +73,21 @@ static off_t end_of_events(int fd, off_t size)
     return 0;
 }
 
+/* Leaves the file as it was where there is no room for all of it; the tail's place was there before. */
 static bool append(int fd, const char *text, size_t bytes)
 {
     struct stat info;
     if (fstat(fd, &info) != 0) return false;
     off_t at = end_of_events(fd, info.st_size);
     const char *before = at == 0 ? "[\n" : ",\n";
-    return write_all(fd, before, 2, at) && write_all(fd, text, bytes, at + 2) &&
-           write_all(fd, tail, TAIL, at + 2 + (off_t)bytes) && ftruncate(fd, at + 2 + (off_t)bytes + TAIL) == 0;
+    if (write_all(fd, before, 2, at) && write_all(fd, text, bytes, at + 2) &&
+        write_all(fd, tail, TAIL, at + 2 + (off_t)bytes) && ftruncate(fd, at + 2 + (off_t)bytes + TAIL) == 0)
+        return true;
+    int why = errno;
+    bool mended = at == 0 || write_all(fd, tail, TAIL, at);
+    if (ftruncate(fd, at == 0 ? 0 : at + TAIL) != 0 || !mended) why = errno;
+    errno = why;
+    return false;
 }
 
 /* A process that joins again goes on in the file that it has begun. */
@@ -287,14 +294,21 @@ static void put_rank(struct writer *writer)
     fprintf(writer->out, ",\"args\":{\"sort_index\":%d}}", rank);
 }
 
-bool tti_trace_write(const tutti_comm *comm, tutti_error *error)
+static tutti_status lost(const tutti_comm *comm, int why, tutti_error *error)
+{
+    return tti_error_set(error, TUTTI_ERR_SYSTEM, why,
+                         "what rank %d has done is missing in the trace %.200s, which could not be written",
+                         comm->job_rank, comm->trace->path);
+}
+
+tutti_status tti_trace_write(const tutti_comm *comm, tutti_error *error)
 {
     const struct tti_trace *trace = comm->trace;
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     struct writer writer = {.out = out, .comm = comm, .trace = trace, .now = tti_trace_moment(trace)};
-    if (out == NULL) return cannot(trace->path, error) == TUTTI_OK;
+    if (out == NULL) return lost(comm, errno, error);
     put_rank(&writer);
     writer.row = comm->traits.is_world ? 0 : (int)trace->number * 2 + 2;
     put_row(&writer, &trace->operations, "");
@@ -302,9 +316,8 @@ bool tti_trace_write(const tutti_comm *comm, tutti_error *error)
     put_row(&writer, &trace->messages, ", messages");
     bool whole = fclose(out) == 0;
     int fd = whole ? open_locked(trace->path) : -1;
-    bool done = fd >= 0 && append(fd, text, bytes);
-    if (!done) cannot(trace->path, error);
-    if (fd >= 0) close(fd);
+    int why = fd < 0 || !append(fd, text, bytes) ? errno : 0;
+    if (fd >= 0 && close(fd) != 0 && why == 0) why = errno; /* some systems tell only then that a disk is full */
     free(text);
-    return done;
+    return why == 0 ? TUTTI_OK : lost(comm, why, error);
 }
