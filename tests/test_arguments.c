@@ -617,6 +617,104 @@ static void test_no_comm(void)
     CHECK(tutti_join(NULL) == TUTTI_ERR_ARGUMENT && tutti_join_as("x", 0, 1, NULL, NULL) == TUTTI_ERR_ARGUMENT);
 }
 
+/* ---- A world that was left --------------------------------------------------------------------------------------- */
+
+/* The error is about leaving, whatever was called. */
+static void check_gone(const tutti_comm *comm, tutti_status status, int line)
+{
+    const tutti_error *error = tutti_comm_error(comm);
+    fault_check(status == TUTTI_ERR_ARGUMENT && error != NULL, __FILE__, line, "gone", "status %d", (int)status);
+    if (error == NULL) return;
+    fault_check(strstr(error->text, "has left this world before (") != NULL && strcmp(error->operation, "leave") == 0,
+                __FILE__, line, "gone", "%s", error->text);
+}
+
+static void use_left(tutti_comm *comm)
+{
+    float x[8] = {0}, y[8] = {0};
+    size_t counts[2] = {1, 1};
+    tutti_piece piece = {x, y, 1};
+    tutti_message message;
+    tutti_comm *made = NULL;
+    tutti_mesh *mesh = NULL;
+    tutti_tuning tuning;
+    tutti_stats stats;
+    tutti_op op;
+    const char *names[] = {"a"};
+    int sizes[] = {1};
+    int64_t waited[8];
+#define LEFT(call) check_gone(comm, (call), __LINE__)
+    LEFT(tutti_barrier(comm));
+    LEFT(tutti_all_reduce(tutti_named(tutti_within(comm, 5), "x"), x, y, 1, TUTTI_F32, TUTTI_SUM));
+    LEFT(tutti_broadcast(comm, x, y, 1, TUTTI_F32, 0));
+    LEFT(tutti_all_gather_v(comm, x, y, counts, NULL, TUTTI_F32));
+    LEFT(tutti_all_reduce_many(comm, &piece, 1, TUTTI_F32, TUTTI_SUM));
+    LEFT(tutti_all_reduce_start(comm, x, y, 1, TUTTI_F32, TUTTI_SUM, &op));
+    LEFT(tutti_all_reduce_start(tutti_prepared(comm), x, y, 1, TUTTI_F32, TUTTI_SUM, &op));
+    LEFT(tutti_send(comm, x, 1, TUTTI_F32, 0, 0));
+    LEFT(tutti_recv(comm, x, 1, TUTTI_F32, 0, 0, NULL));
+    LEFT(tutti_recv_start(comm, x, 1, TUTTI_F32, 0, 0, NULL, &op));
+    LEFT(tutti_sendrecv(comm, x, 1, 0, 0, y, 1, 0, 0, TUTTI_F32, NULL));
+    LEFT(tutti_probe(comm, 0, 0, &message));
+    LEFT(tutti_try_probe(comm, 0, 0, &message));
+    LEFT(tutti_group_begin(comm));
+    LEFT(tutti_group_end(comm));
+    LEFT(tutti_group_end_start(comm, &op));
+    LEFT(tutti_comm_split(comm, 0, 0, &made));
+    LEFT(tutti_comm_duplicate(comm, &made));
+    LEFT(tutti_comm_by_host(comm, &made));
+    LEFT(tutti_mesh_create(comm, names, sizes, 1, &mesh));
+    LEFT(tutti_comm_stats(comm, &stats));
+    LEFT(tutti_comm_waits(comm, waited));
+    LEFT(tutti_tuning_set(comm, &tuning));
+    LEFT(tutti_free(comm, x));
+    LEFT(tutti_leave(comm));
+    LEFT(tutti_comm_free(comm));
+    CHECK(tutti_alloc(comm, 8) == NULL && tutti_job(comm) != NULL && tutti_world_rank(comm, 0) == -1);
+    CHECK(tutti_comm_transport(comm) != NULL && tutti_rank(comm) == 0 && tutti_size(comm) > 0);
+    tutti_tuning_get(comm, &tuning);
+    FILE *sink = fopen("/dev/null", "w");
+    CHECK(sink != NULL && tutti_explain(comm, sink) == 1);
+    if (sink != NULL) fclose(sink);
+}
+
+static tutti_comm *left_by_main;
+
+static int keep_world(tutti_comm *comm, int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    if (tutti_rank(comm) == 0) left_by_main = comm;
+    return 0;
+}
+
+static void test_left(void)
+{
+    char *arguments[] = {"x", NULL}, place[64];
+    for (int over_tcp = 0; over_tcp < 2; over_tcp++) {
+        tutti_comm *world, *again;
+        fault_title("a world that was left%s", over_tcp ? ", over tcp" : "");
+        if (over_tcp) setenv("TUTTI_TRANSPORT", "tcp", 1);
+        CHECK(tutti_join(&world) == TUTTI_OK);
+        snprintf(place, sizeof place, "(by tutti_leave at %s:%d)", __FILE__, __LINE__ + 1);
+        CHECK(tutti_leave(world) == TUTTI_OK);
+        use_left(world);
+        CHECK_THAT(strstr(tutti_comm_error(world)->text, place) != NULL, "%s", tutti_comm_error(world)->text);
+        CHECK(tutti_join(&again) == TUTTI_OK && again != world && tutti_barrier(again) == TUTTI_OK);
+        use_left(world);
+        CHECK(tutti_leave(again) == TUTTI_OK);
+        setenv("TUTTI_RANKS", "2", 1);
+        CHECK(tutti_main(keep_world, 1, arguments) == 0);
+        unsetenv("TUTTI_RANKS");
+        use_left(left_by_main);
+        CHECK(strstr(tutti_comm_error(left_by_main)->text, "(when its work had returned)") != NULL);
+    }
+    unsetenv("TUTTI_TRANSPORT");
+    for (int i = 0; i < 600; i++) { /* more than are kept */
+        tutti_comm *world;
+        CHECK(tutti_join(&world) == TUTTI_OK && tutti_leave(world) == TUTTI_OK && tutti_barrier(world) < 0);
+    }
+}
+
 static void add_nothing(void *context, void *left, const void *right, size_t count, tutti_type type)
 {
     (void)context, (void)left, (void)right, (void)count, (void)type;
@@ -668,6 +766,7 @@ int main(void)
     fault_run_body("errors of others", explain_others, 2, true, false);
     test_sharing();
     test_no_comm();
+    test_left();
     test_registering();
     test_refused();
     test_lies();

@@ -161,7 +161,7 @@ TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const 
  * it is cancelled. NULL is ignored. ERR_MISMATCH, which is logged: the comm was left, but ranks had made different calls,
  * such as a small broadcast from two roots, that nobody could notice before. Of two ranks at least the later one is told.
  * ERR_SYSTEM: it was left, but (part of) its trace could not be written (a full disk). tutti_main returns 1 then where
- * `work` returned 0. */
+ * `work` returned 0. A world that was left is refused by every call (ERR_ARGUMENT). */
 TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 
 TUTTI_API int tutti_rank(const tutti_comm *comm);

@@ -122,6 +122,7 @@ static tutti_status run(tutti_comm *comm, struct tti_group *group)
 tutti_status tutti_group_end(tutti_comm *comm)
 {
     if (comm == NULL) return tti_api_no_comm(TTI_GROUP);
+    if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
     struct tti_group *group = comm->caller.group;
     comm->caller.group = NULL;
     tutti_status status = tti_api_begin(comm, TTI_GROUP);

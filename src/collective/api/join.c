@@ -309,6 +309,7 @@ static void tell_of_group(const tutti_comm *comm)
 tutti_status tti_leave(tutti_comm *comm, bool ends)
 {
     if (comm == NULL) return TUTTI_OK;
+    if (comm->traits.has_left) return comm->errors.call.status;
     if (comm->world != NULL && comm->traits.fork_count != tti_fork_count())
         return tti_comm_refuse(comm, TTI_LEAVE, TUTTI_ERR_FORKED, "this comm belongs to the parent process");
     if (comm->traits.of_mesh)
@@ -327,8 +328,8 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
     tti_queue_close(comm);
     if (comm->world != NULL) take_leave(comm);
     if (comm->world != NULL && ends) leave_others(comm);
-    bool differs = comm->errors.left_differing;
-    tutti_status status = tti_comm_destroy(comm);
+    bool differs = comm->errors.left_differing, retires = comm->world != NULL && comm->traits.is_world;
+    tutti_status status = retires ? tti_comm_retire(comm, ends) : tti_comm_destroy(comm);
     return differs ? TUTTI_ERR_MISMATCH : status;
 }
 

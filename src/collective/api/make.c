@@ -184,9 +184,9 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     return TUTTI_OK;
 }
 
-tutti_status tti_comm_destroy(tutti_comm *comm)
+/* All of it but its own struct. */
+static tutti_status take_apart(tutti_comm *comm)
 {
-    if (comm == NULL) return TUTTI_OK;
     tti_mesh_forget(comm);
     tti_queue_close(comm);
     tutti_status status = tti_trace_finish(comm);
@@ -204,7 +204,50 @@ tutti_status tti_comm_destroy(tutti_comm *comm)
     if (comm->world != NULL) comm->peers->close(comm);
     tti_posts_free(comm);
     if (comm->world != NULL) tti_world_release(comm->world);
+    return status;
+}
+
+tutti_status tti_comm_destroy(tutti_comm *comm)
+{
+    if (comm == NULL) return TUTTI_OK;
+    tutti_status status = take_apart(comm);
     tti_free(comm);
+    return status;
+}
+
+/* Makes room by freeing the oldest. */
+static void keep(tutti_comm *left)
+{
+    enum { KEPT = 256 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static tutti_comm *kept[KEPT];
+    static size_t count;
+    pthread_mutex_lock(&lock);
+    tutti_comm **place = &kept[count++ % KEPT];
+    tti_free(*place);
+    *place = left;
+    pthread_mutex_unlock(&lock);
+}
+
+tutti_status tti_comm_retire(tutti_comm *comm, bool by_main)
+{
+    char site[112] = "";
+    int rank = comm->rank, size = comm->size;
+    if (!by_main && comm->caller.site.line > 0) tti_site_describe(&comm->caller.site, site, sizeof site);
+    tutti_status status = take_apart(comm);
+    memset(comm, 0, sizeof *comm);
+    comm->rank = comm->errors.call.rank = rank;
+    comm->size = size;
+    comm->errors.call.peer = -1;
+    comm->traits.has_left = true;
+    comm->traits.fork_count = tti_fork_count();
+    snprintf(comm->errors.call.operation, sizeof comm->errors.call.operation, "%s", tti_kind_name(TTI_LEAVE));
+    tti_error_set(&comm->errors.call, TUTTI_ERR_ARGUMENT, 0,
+                  "rank %d has left this world before (%s%s)%s; what was made for it is gone, and who wants to go on "
+                  "joins again",
+                  rank, by_main ? "when its work had returned" : "by tutti_leave", site,
+                  status == TUTTI_OK ? "" : ", and not all of its trace could be written");
+    keep(comm);
     return status;
 }
 

@@ -160,6 +160,7 @@ struct tti_traits {
     int here;            /* ranks of this comm on this host */
     bool is_world;       /* it was not made from another comm */
     bool of_mesh;        /* it belongs to one, which frees it */
+    bool has_left;       /* it was a world, and is only a handle now */
     bool of_main;        /* it is the world of a rank whose work runs: left when that returns */
     bool all_threads;    /* its ranks are in one process */
     bool shared_bells;   /* its ranks are in several processes */
@@ -250,6 +251,9 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
 /* It is gone in any case; ERR_SYSTEM when its trace, or for the world that of any comm, could not be written. */
 tutti_status tti_comm_destroy(tutti_comm *comm);
+/* The same of a world, by tutti_leave or `by_main`. Its handle stays for a while (the last 256 of the process do) as one that
+ * only carries an error, so that who still uses it is refused. */
+tutti_status tti_comm_retire(tutti_comm *comm, bool by_main);
 /* tutti_leave; `ends`: so does the rank's work, and what it has split off and not freed will not be used any more. */
 tutti_status tti_leave(tutti_comm *comm, bool ends);
 /* Leaves the world of a rank whose work has returned `result`. Returns what the job is to end with for this rank. */
