@@ -38,8 +38,8 @@ static bool forbid_attach(void)
 
 static void run_list(tutti_comm *comm, void *list)
 {
-    conf_check(!comm->traits.can_attach && !tti_local_covers(comm, TTI_ALL_REDUCE), "rank %d takes attach to be allowed",
-               tutti_rank(comm));
+    conf_check(!comm->traits.can_attach && !tti_local_covers(comm, TTI_ALL_REDUCE),
+               "rank %d takes attach to be allowed", tutti_rank(comm));
     conf_list_run(comm, list);
 }
 

@@ -89,10 +89,13 @@ static void post_recv(struct traffic *traffic, int source, int tag)
 {
     int index = traffic->posted++;
     traffic->in[index] = message_alloc(traffic->comm, LONGEST);
-    traffic->receives[index] = (struct tti_recv){
-        .letter = {.comm = traffic->comm, .site = &traffic->comm->caller.site, .type = TUTTI_U8, .peer = source, .tag = tag},
-        .out = traffic->in[index],
-        .capacity = LONGEST};
+    traffic->receives[index] = (struct tti_recv){.letter = {.comm = traffic->comm,
+                                                            .site = &traffic->comm->caller.site,
+                                                            .type = TUTTI_U8,
+                                                            .peer = source,
+                                                            .tag = tag},
+                                                 .out = traffic->in[index],
+                                                 .capacity = LONGEST};
     CHECK(tti_recv_post(&traffic->receives[index]) >= 0);
 }
 
