@@ -47,7 +47,7 @@ static void truncate_one(tutti_comm *comm, struct fault_rank *self)
         CHECK(tutti_recv(comm, &y[1], 1, TUTTI_I32, TUTTI_ANY_SOURCE, 2, &received[1]) == TUTTI_OK);
         CHECK(tutti_recv(comm, &y[2], 1, TUTTI_I32, 0, TUTTI_ANY_TAG, &received[2]) == TUTTI_OK);
         CHECK(tutti_group_end(comm) == TUTTI_ERR_TRUNCATED);
-        says(comm, "message 2 of the group, recv from any rank with tag 2 at ");
+        says(comm, "call 2 of the group, recv from any rank with tag 2 at ");
         snprintf(words, sizeof words, "rank 0's message with tag 2 has %zu elements, the buffer of rank 1 only 1",
                  long_count);
         says(comm, words);
@@ -82,9 +82,9 @@ static void misuse_groups(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_probe(comm, 0, 0, NULL) == TUTTI_ERR_ARGUMENT && says(comm, "`message` is NULL"));
     CHECK(tutti_probe(comm, 2, 0, &message) == TUTTI_ERR_RANK);
     CHECK(tutti_probe(NULL, 0, 0, &message) == TUTTI_ERR_ARGUMENT && tutti_group_begin(NULL) == TUTTI_ERR_ARGUMENT);
+    FAULT_CALL(self, comm, tutti_barrier(comm));
     CHECK(tutti_group_begin(comm) == TUTTI_OK); /* left alone: freed with the comm */
     CHECK(tutti_send(comm, &x, 1, TUTTI_I32, 0, 1) == TUTTI_OK);
-    FAULT_CALL(self, comm, tutti_barrier(comm));
 }
 
 static void test_errors(void)

@@ -483,7 +483,7 @@ static void talk_to_self(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_send(comm, x, LARGE, TUTTI_U8, rank, 6) == TUTTI_OK);
     CHECK(tutti_recv(comm, y, 1, TUTTI_U8, rank, 5, NULL) == TUTTI_OK);
     CHECK(tutti_group_end(comm) == TUTTI_ERR_ARGUMENT);
-    CHECK_THAT(strstr(tutti_comm_error(comm)->text, "message 2 of the group, send to rank") != NULL, "%s",
+    CHECK_THAT(strstr(tutti_comm_error(comm)->text, "call 2 of the group, send to rank") != NULL, "%s",
                tutti_comm_error(comm)->text);
     CHECK(tutti_group_begin(comm) == TUTTI_OK && tutti_send(comm, NULL, 1, TUTTI_U8, rank, 5) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_send(comm, x, 1, TUTTI_U8, rank, -5) == TUTTI_ERR_ARGUMENT);

@@ -94,7 +94,7 @@ static void grouped(tutti_comm *comm)
     CHECK(tutti_recv(comm, &y, 1, TUTTI_I32, TUTTI_NOBODY, 0, NULL) == TUTTI_OK);
     CHECK(tutti_recv(comm, &y, 1, TUTTI_I32, peer, 0, NULL) == TUTTI_OK);
     CHECK(tutti_send(comm, x, 2, TUTTI_I32, peer, 0) == TUTTI_OK);
-    CHECK(tutti_group_end(comm) == TUTTI_ERR_TRUNCATED && says(comm, "message 2 of the group"));
+    CHECK(tutti_group_end(comm) == TUTTI_ERR_TRUNCATED && says(comm, "call 2 of the group"));
     CHECK(tutti_recv(comm, x, 2, TUTTI_I32, peer, 0, NULL) == TUTTI_OK);
 }
 

@@ -263,7 +263,7 @@ static void bad_groups(tutti_comm *comm, struct fault_rank *self)
     tutti_status status = tutti_wait(op);
     const tutti_error *error = tutti_comm_error(comm);
     CHECK_THAT(status == TUTTI_ERR_TRUNCATED && error != NULL &&
-                   strstr(error->text, "message 2 of the group, recv from") && strstr(error->text, "9 elements"),
+                   strstr(error->text, "call 2 of the group, recv from") && strstr(error->text, "9 elements"),
                "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
     CHECK(x[0] == (float)from && tutti_recv(comm, y, 9, TUTTI_F32, from, 2, NULL) == TUTTI_OK);
     CHECK(tutti_wait(none) == TUTTI_OK);

@@ -365,19 +365,27 @@ TUTTI_API tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_me
  * all others, have left; the comm is as good as before then. */
 TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
 
-/* A group: sends and receives of this comm between begin and end only say what is to be done, and return at once; end
- * does them all together and returns when all have ended. In whatever order they stand, they do not wait for each
- * other:
+/* A group: collectives and messages of this comm between begin and end only say what is to be done, and return at once;
+ * end does them all together and returns when all have ended. In whatever order they stand, messages do not wait for each
+ * other, nor for collectives, which keep their order:
  *     tutti_group_begin(comm);
  *     for (int peer = 0; peer < size; peer++) {
  *         tutti_send(comm, out[peer], count, TUTTI_F32, peer, 0);
  *         tutti_recv(comm, in[peer], count, TUTTI_F32, peer, 0, NULL);
  *     }
  *     tutti_status status = tutti_group_end(comm);
- * Buffers must stay until end has returned, and outputs, which must lie apart, are set by then. An error is end's, and
- * names the message; others have been done. After a call refused for its arguments, end starts nothing and returns that. */
+ * Buffers must stay until end has returned, and outputs, which must lie apart, are set by then; counts, offsets and lists
+ * of pieces may change at once. An error is end's, of the first call in their order that has failed, and names it; others
+ * have been done, as far as their comm is not broken. After a call that was refused, end starts nothing and returns that.
+ * A group holds no calls with handles of their own, prepared ones or such on a stream; comms and meshes are not made, nor
+ * tuning set, on a comm that is in a group: all of these are refused. A probe is no part of it, and looks at once. */
 TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
 TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
+/* Another comm of this rank joins the group that was begun on `comm`, until its end: what is called on it from now on is
+ * of the group too. Calls on different comms do not wait for each other, so that ranks may make them in any order of comms.
+ * The group's error is in `comm`; ranks in it are numbered as in the comm of that call. A comm is in one group at a time;
+ * one that is freed meanwhile takes its calls along, and end says so. */
+TUTTI_API tutti_status tutti_group_add(tutti_comm *comm, tutti_comm *other);
 
 /* ---- Comms of some ranks ----------------------------------------------------------------------------------------- */
 /* Collective over `comm`, with blocking calls on it; *made is NULL on ranks that are not in one. Every comm is freed by
@@ -502,8 +510,9 @@ TUTTI_API tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, si
                                             void *out, size_t out_count, int from, int out_tag, tutti_type type,
                                             size_t *received, tutti_op *op);
 
-/* The end of a group that only starts its messages; the op has ended when all of them have. What receives fill in,
- * their buffers, `received` and `message`, must stay until then. */
+/* The end of a group that only starts its calls; the op has ended when all of them have. It is of `comm`, which waits for
+ * it when it is freed; cancelling it cancels all. What calls fill in, buffers, `received` and `message`, must stay until
+ * then. Of messages of one comm it can be prepared. */
 TUTTI_API tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op);
 
 /* Until it has ended: its status, and the handle is void. */
@@ -578,6 +587,7 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 #define tutti_try_probe(comm, ...) tutti_try_probe(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_group_begin(comm) tutti_group_begin(TUTTI_HERE(comm))
 #define tutti_group_end(comm) tutti_group_end(TUTTI_HERE(comm))
+#define tutti_group_add(comm, other) tutti_group_add(TUTTI_HERE(comm), other)
 #define tutti_comm_split(comm, ...) tutti_comm_split(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_comm_duplicate(comm, ...) tutti_comm_duplicate(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_comm_select(comm, ...) tutti_comm_select(TUTTI_HERE(comm), __VA_ARGS__)

@@ -92,7 +92,7 @@ check 'forgotten: not an error' 0 $STATUS
 told sent "^\[2\] tutti warn: rank 2 frees a comm and has not waited for 1 of the ops it has started(, such as send at $here)?;"
 told left "^\[2\]   .*rank . called barrier at $here, but rank 0 (called leave|has left)"
 told handle '^\[1\] tutti error: tutti_wait: no op has this handle: waited for, dropped, never given, or its comm is gone$'
-told group '^\[1\] tutti warn: rank 1 frees a comm on which a group has begun and not ended: its messages were never'
+told group '^\[1\] tutti warn: rank 1 frees a comm on which a group has begun and not ended: its calls were never'
 told part "^\[2\]   rank 1 receives with tag 7 at $here from rank 0, which has left and sent no such message\$" \
     '^\[2\]   in a comm of 2: its rank 0 is rank 1 of the world, 1 is 2$'
 

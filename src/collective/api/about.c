@@ -167,6 +167,7 @@ static tutti_status check_tuning(tutti_comm *comm, const tutti_tuning *tuning)
 tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
 {
     TTI_TRY(tti_api_begin(comm, TTI_TUNING));
+    TTI_TRY(tti_group_without(comm, TTI_TUNING));
     if (tuning == NULL) return tti_comm_refuse(comm, TTI_TUNING, TUTTI_ERR_ARGUMENT, "tuning_set: `tuning` is NULL");
     TTI_TRY(check_tuning(comm, tuning));
     size_t words[sizeof *tuning / sizeof(size_t)];

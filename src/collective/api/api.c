@@ -52,6 +52,7 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     if (comm->caller.stream != NULL && kind >= TTI_TUNING) return not_on_stream(comm, kind);
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
+        tti_group_miss(comm, kind);
         tti_call_end(comm);
         return status;
     }
@@ -151,10 +152,17 @@ tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count,
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
+/* Apart, so that the usual way stays small enough to be inlined. */
+static __attribute__((noinline)) tutti_status run_elsewhere(struct tti_op *op)
+{
+    return op->comm->caller.group != NULL ? tti_group_note(op) : tti_stream_op_run(op);
+}
+
 tutti_status tti_api_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    tutti_status status = comm->caller.stream == NULL ? tti_op_run(op) : tti_stream_op_run(op);
+    bool usual = comm->caller.stream == NULL && comm->caller.group == NULL;
+    tutti_status status = usual ? tti_op_run(op) : run_elsewhere(op);
     tti_call_end(comm);
     return status;
 }

@@ -61,6 +61,14 @@ tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind named, tutti
 tutti_status tti_stream_op_run(struct tti_op *op);
 /* Before a comm is freed: waits for what was put on streams, a bounded time. */
 void tti_streams_close(tutti_comm *comm);
-/* Runs it and forgets what was said about the next call. */
+/* Groups (api_group.c). A checked collective is noted, to be started with the others of its group. */
+tutti_status tti_group_note(struct tti_op *op);
+/* Refuses what cannot be done on a comm that is in a group. */
+tutti_status tti_group_without(tutti_comm *comm, enum tti_kind kind);
+/* The group that was begun on the comm, if there is one, ends without anything of it being done. */
+void tti_group_close(tutti_comm *comm);
+/* The comm is freed: so does that, and a group that it was added to does without it, and says so at its end. */
+void tti_group_leave(tutti_comm *comm);
+/* Runs it, or notes it in its group, and forgets what was said about the next call. */
 tutti_status tti_api_run(struct tti_op *op);
 #endif

@@ -1,122 +1,401 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups: messages that are noted first and done together.
+ * Groups: collectives and messages, of one or several comms, that are noted first and done together.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/api/api_message.h"
+#include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
+#include "collective/op/queue_group.h"
 #include "collective/op/queue_message.h"
 #include <string.h>
 
-struct tti_group {
-    struct tti_parcel *parcels;
-    int count, room;
-    tutti_error error; /* of the first message that was refused */
-};
+/* ---- Comms of a group ------------------------------------------------------------------------------------------ */
 
-void tti_group_free(struct tti_group *group)
+static bool began_on(const struct tti_group *group, const tutti_comm *comm)
 {
-    if (group == NULL) return;
-    tti_free(group->parcels);
-    tti_free(group);
+    return group->comms->comm == comm;
 }
 
-tutti_status tti_group_spoil(tutti_comm *comm, tutti_status status)
+static struct tti_group_comm *part_of(tutti_comm *comm)
 {
-    if (comm->caller.group != NULL && comm->caller.group->error.status == TUTTI_OK)
-        comm->caller.group->error = comm->errors.call;
-    return status;
+    struct tti_group_comm *part = comm->caller.group->comms;
+    while (part->comm != comm) part++;
+    return part;
 }
 
-static bool make_room(struct tti_group *group)
+static bool add_comm(struct tti_group *group, tutti_comm *comm)
 {
-    if (group->count < group->room) return true;
-    int room = group->room == 0 ? 16 : 2 * group->room;
-    struct tti_parcel *more = tti_calloc((size_t)room, sizeof *more);
+    struct tti_group_comm *more = tti_calloc((size_t)group->comm_count + 1, sizeof *more);
     if (more == NULL) return false;
-    if (group->count > 0) memcpy(more, group->parcels, (size_t)group->count * sizeof *more);
-    tti_free(group->parcels);
-    group->parcels = more;
-    group->room = room;
+    if (group->comm_count > 0) memcpy(more, group->comms, (size_t)group->comm_count * sizeof *more);
+    tti_free(group->comms);
+    group->comms = more;
+    more[group->comm_count++].comm = comm;
+    comm->caller.group = group;
     return true;
 }
 
-tutti_status tti_group_add(tutti_comm *comm, const struct tti_parcel *parcel)
+/* Forgets what was noted, but for what was started. */
+static void empty(struct tti_group_comm *part)
+{
+    while (part->first != NULL) {
+        struct tti_started *noted = part->first;
+        part->first = noted->next;
+        tti_started_free(noted);
+    }
+    tti_free(part->parcels);
+}
+
+static void take_apart(struct tti_group *group)
+{
+    for (int i = 0; i < group->comm_count; i++) group->comms[i].comm->caller.group = NULL;
+}
+
+static void free_group(struct tti_group *group)
+{
+    if (group == NULL) return;
+    for (int i = 0; i < group->comm_count; i++) empty(&group->comms[i]);
+    tti_free(group->comms);
+    tti_free(group);
+}
+
+void tti_group_close(tutti_comm *comm)
 {
     struct tti_group *group = comm->caller.group;
-    enum tti_kind kind = parcel->sends ? TTI_SEND : TTI_RECV;
-    if (comm->caller.starting != NULL)
-        return tti_group_spoil(comm, tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
-                                                     "%s: a message of a group has no handle of its own; use %s, and "
-                                                     "tutti_group_end_start for one of the group",
-                                                     tti_kind_name(kind), parcel->sends ? "tutti_send" : "tutti_recv"));
-    if (!make_room(group))
-        return tti_group_spoil(comm, tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY,
-                                                     "no memory for message %d of a group", group->count + 1));
-    group->parcels[group->count] = *parcel;
-    group->parcels[group->count++].site = comm->caller.site;
+    if (group == NULL || !began_on(group, comm)) return;
+    take_apart(group);
+    free_group(group);
+}
+
+void tti_group_leave(tutti_comm *comm)
+{
+    tti_group_close(comm);
+    struct tti_group *group = comm->caller.group;
+    if (group == NULL) return;
+    struct tti_group_comm *part = part_of(comm), *end = group->comms + group->comm_count;
+    empty(part);
+    memmove(part, part + 1, (size_t)(end - part - 1) * sizeof *part);
+    group->comm_count--;
+    comm->caller.group = NULL;
+    if (group->error.status == TUTTI_OK)
+        tti_comm_describe(group->comms->comm, &group->error, TTI_GROUP, TUTTI_ERR_ARGUMENT,
+                          "group_end: a comm that was added to the group was freed before its end; nothing was done");
+}
+
+/* ---- Noting ---------------------------------------------------------------------------------------------------- */
+
+tutti_status tti_group_without(tutti_comm *comm, enum tti_kind kind)
+{
+    if (comm->caller.group == NULL) return TUTTI_OK;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
+                           "%s: this comm is in a group, which holds nothing but collectives and messages; end the "
+                           "group first",
+                           tti_kind_name(kind));
+}
+
+/* What a call of a group cannot be: OK, or refused. */
+static tutti_status check(tutti_comm *comm, enum tti_kind kind)
+{
+    const struct tti_caller *caller = &comm->caller;
+    const char *name = tti_kind_name(kind);
+    if (caller->preparing)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
+                               "%s: a call of a group cannot be prepared; leave tutti_prepared out", name);
+    if (caller->starting != NULL)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
+                               "%s: a call of a group has no handle of its own; use tutti_%s, and "
+                               "tutti_group_end_start for one of the group",
+                               name, name);
+    if (caller->stream != NULL)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_UNSUPPORTED,
+                               "%s: a call of a group cannot be put on a stream; leave tutti_on out, or call it "
+                               "outside of the group",
+                               name);
+    if (caller->site.inside && caller->site.name[0] != '\0')
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
+                               "%s: the library needs its result at once, for \"%.31s\", but this comm is in a group; "
+                               "end the group first",
+                               name, caller->site.name);
+    return TUTTI_OK;
+}
+
+static tutti_status no_memory(tutti_comm *comm, enum tti_kind kind)
+{
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for call %d of a group", tti_kind_name(kind),
+                           comm->caller.group->calls + 1);
+}
+
+tutti_status tti_group_note(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    enum tti_kind kind = (enum tti_kind)op->call.kind;
+    TTI_TRY(check(comm, kind));
+    struct tti_started *noted = tti_queue_copy(op);
+    if (noted == NULL) return no_memory(comm, kind);
+    struct tti_group_comm *part = part_of(comm);
+    noted->next = NULL;
+    noted->group_part = ++comm->caller.group->calls;
+    if (part->first == NULL)
+        part->first = noted;
+    else
+        part->last->next = noted;
+    part->last = noted;
+    part->op_count++;
+    return TUTTI_OK;
+}
+
+static bool make_room(struct tti_group_comm *part, int more_of_them)
+{
+    if (part->parcel_count + more_of_them <= part->parcel_room) return true;
+    int room = part->parcel_room == 0 ? 16 : 2 * part->parcel_room;
+    struct tti_parcel *more = tti_calloc((size_t)room, sizeof *more);
+    if (more == NULL) return false;
+    if (part->parcel_count > 0) memcpy(more, part->parcels, (size_t)part->parcel_count * sizeof *more);
+    tti_free(part->parcels);
+    part->parcels = more;
+    part->parcel_room = room;
+    return true;
+}
+
+tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
+{
+    TTI_TRY(check(comm, kind));
+    struct tti_group_comm *part = part_of(comm);
+    if (!make_room(part, count)) return no_memory(comm, kind);
+    comm->caller.group->calls++;
+    for (int i = 0; i < count; i++) {
+        struct tti_parcel *parcel = &part->parcels[part->parcel_count++];
+        *parcel = parcels[i];
+        parcel->site = comm->caller.site;
+        parcel->number = comm->caller.group->calls;
+    }
     tti_call_end(comm);
     return TUTTI_OK;
 }
+
+/* ---- The beginning --------------------------------------------------------------------------------------------- */
 
 tutti_status tutti_group_begin(tutti_comm *comm)
 {
     TTI_TRY(tti_api_begin(comm, TTI_GROUP));
-    if (comm->caller.group != NULL)
+    struct tti_group *group = comm->caller.group;
+    if (group != NULL && began_on(group, comm))
         return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT,
-                               "group_begin: a group of %d messages has begun on this comm and not ended",
-                               comm->caller.group->count);
-    comm->caller.group = tti_calloc(1, sizeof *comm->caller.group);
-    if (comm->caller.group == NULL) return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group");
+                               "group_begin: a group of %d calls has begun on this comm and not ended", group->calls);
+    if (group != NULL)
+        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT,
+                               "group_begin: this comm was added to a group that has not ended");
+    group = tti_calloc(1, sizeof *group);
+    if (group == NULL || !add_comm(group, comm)) {
+        tti_free(group);
+        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group");
+    }
     tti_call_end(comm);
     return TUTTI_OK;
 }
 
-/* ---- The end --------------------------------------------------------------------------------------------------- */
+/* Why a comm cannot be added, or NULL. */
+static const char *unfit(const tutti_comm *comm, const tutti_comm *other)
+{
+    if (other == NULL) return "`other` is NULL";
+    if (tti_comm_is_stillborn(other)) return "`other` has left its world, or never joined it";
+    if (other->traits.fork_count != tti_fork_count()) return "`other` belongs to the parent process";
+    if (other->caller.group == comm->caller.group) return "this comm is in the group already";
+    if (other->caller.group != NULL) return "this comm is in another group, which has not ended";
+    if (other->job_rank != comm->job_rank && strcmp(tutti_job(other), tutti_job(comm)) == 0)
+        return "`other` is another rank's comm; a group is of one rank's";
+    return NULL;
+}
 
-static tutti_status results(tutti_comm *comm, struct tti_group *group)
+/* What is called on a comm that was not added would run at once: the group must not end as if nothing was wrong. */
+static tutti_status refuse_adding(tutti_comm *comm, tutti_status status, const char *why)
+{
+    struct tti_group *group = comm->caller.group;
+    tti_comm_refuse(comm, TTI_GROUP, status, "group_add: %s", why);
+    if (group != NULL && group->error.status == TUTTI_OK) group->error = comm->errors.call;
+    return status;
+}
+
+tutti_status tutti_group_add(tutti_comm *comm, tutti_comm *other)
+{
+    TTI_TRY(tti_api_begin(comm, TTI_GROUP));
+    struct tti_group *group = comm->caller.group;
+    if (group == NULL || !began_on(group, comm))
+        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT, "group_add: no group has begun on this comm");
+    const char *why = unfit(comm, other);
+    if (why != NULL) return refuse_adding(comm, TUTTI_ERR_ARGUMENT, why);
+    if (!add_comm(group, other)) return refuse_adding(comm, TUTTI_ERR_MEMORY, "no memory for one more comm");
+    tti_call_end(comm);
+    return TUTTI_OK;
+}
+
+/* ---- The end: messages of one comm ----------------------------------------------------------------------------- */
+
+static tutti_status results(tutti_comm *comm, struct tti_group_comm *part)
 {
     tutti_status status = TUTTI_OK;
-    for (int i = 0; i < group->count; i++) {
-        struct tti_parcel *parcel = &group->parcels[i];
-        struct tti_letter *letter = tti_letter_of(parcel);
-        if (letter->status != TUTTI_OK && status == TUTTI_OK) status = tti_group_explain(comm, letter, i);
+    for (int i = 0; i < part->parcel_count; i++) {
+        struct tti_parcel *parcel = &part->parcels[i];
+        const struct tti_letter *letter = tti_letter_of(parcel);
+        if (letter->status != TUTTI_OK && status == TUTTI_OK) {
+            tutti_error error;
+            status = tti_group_explain(parcel, &error);
+            tti_comm_show(comm, &error);
+        }
         if (letter->status == TUTTI_OK && !parcel->sends)
             tti_recv_results(&parcel->recv, parcel->received, parcel->message);
     }
     return status;
 }
 
-static tutti_status do_together(tutti_comm *comm, struct tti_group *group)
+static tutti_status exchange(tutti_comm *comm, struct tti_group_comm *part)
 {
-    if (group->count == 0) return TUTTI_OK;
-    struct tti_letter **letters = tti_calloc((size_t)group->count, sizeof(struct tti_letter *));
+    int count = part->parcel_count;
+    if (count == 0) return TUTTI_OK;
+    struct tti_letter **letters = tti_calloc((size_t)count, sizeof(struct tti_letter *));
     if (letters == NULL)
-        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group of %d messages", group->count);
-    for (int i = 0; i < group->count; i++) letters[i] = tti_letter_of(&group->parcels[i]);
+        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group of %d messages", count);
+    for (int i = 0; i < count; i++) letters[i] = tti_letter_of(&part->parcels[i]);
     int64_t deadline_ms = comm->caller.deadline_ms;
-    tti_parcels_post(group->parcels, group->count);
-    tutti_status status = tti_letters_wait(comm, TTI_GROUP, letters, group->count, deadline_ms);
+    tti_parcels_post(part->parcels, count);
+    tutti_status status = tti_letters_wait(comm, TTI_GROUP, letters, count, deadline_ms);
     tti_free(letters);
-    return status == TUTTI_OK ? results(comm, group) : status;
+    return status == TUTTI_OK ? results(comm, part) : status;
+}
+
+static tutti_status exchange_messages(tutti_comm *comm, struct tti_group_comm *part)
+{
+    if (comm->caller.starting != NULL) return tti_queue_mail(comm, TTI_GROUP, part->parcels, part->parcel_count);
+    if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
+    tti_queue_hold(comm);
+    tti_trace_message_begin(comm);
+    tutti_status status = exchange(comm, part);
+    tti_trace_message_end(comm, TTI_GROUP, -1, 0, status);
+    return tti_queue_let_go(comm, status);
+}
+
+/* ---- The end: everything else ---------------------------------------------------------------------------------- */
+
+static bool is_of_messages(const struct tti_group *group)
+{
+    bool others = group->comms->op_count > 0 || group->broken_at != 0;
+    for (int i = 1; i < group->comm_count; i++)
+        others = others || group->comms[i].op_count > 0 || group->comms[i].parcel_count > 0;
+    return !others;
+}
+
+/* The comm that it was begun on has all errors. */
+static tutti_status make_ready(tutti_comm *comm, struct tti_group *group)
+{
+    for (int i = 0; i < group->comm_count; i++) {
+        tutti_comm *other = group->comms[i].comm;
+        tutti_status status = tti_queue_ready(other, TTI_GROUP);
+        if (status == TUTTI_OK) continue;
+        if (other != comm) comm->errors.call = other->errors.call;
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+/* NULL: no memory. */
+static struct tti_started *make_mail(tutti_comm *comm, const struct tti_group_comm *part)
+{
+    struct tti_started *mail = tti_mail_new(part->comm, TTI_GROUP, part->parcels, part->parcel_count);
+    if (mail == NULL) return NULL;
+    mail->mail->site = comm->caller.site;
+    mail->op.deadline_ms = comm->caller.deadline_ms;
+    return mail;
+}
+
+static void add_collectives(tutti_comm *comm, struct tti_group_op *whole, int side, struct tti_group_comm *part)
+{
+    while (part->first != NULL) {
+        struct tti_started *noted = part->first;
+        part->first = noted->next;
+        if (noted->op.deadline_ms == 0) noted->op.deadline_ms = comm->caller.deadline_ms;
+        tti_stats_count(part->comm, &noted->op, comm->caller.starting != NULL);
+        tti_group_op_add(whole, side, noted, noted->group_part);
+    }
+}
+
+/* The group as one op that is not started; NULL: no memory. Messages come first: what waits for them need not wait for
+ * anything else of this rank. */
+static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group)
+{
+    int parts = group->broken_at != 0;
+    for (int i = 0; i < group->comm_count; i++) parts += group->comms[i].op_count + (group->comms[i].parcel_count > 0);
+    struct tti_started *whole = tti_group_op_new(comm, group->comm_count, parts);
+    for (int i = 0; i < group->comm_count && whole != NULL; i++) {
+        const struct tti_group_comm *part = &group->comms[i];
+        struct tti_started *mail = part->parcel_count > 0 ? make_mail(comm, part) : NULL;
+        if (mail != NULL) tti_group_op_add(whole->group, i, mail, part->parcels->number);
+        if (part->parcel_count == 0 || mail != NULL) continue;
+        tti_started_free(whole); /* and the mail of others */
+        whole = NULL;
+    }
+    for (int i = 0; i < group->comm_count && whole != NULL; i++)
+        add_collectives(comm, whole->group, i, &group->comms[i]);
+    if (whole != NULL && group->broken_at != 0) tti_group_op_add_failed(whole->group, group->broken_at, &group->broken);
+    return whole;
+}
+
+static tutti_status await(tutti_comm *comm, struct tti_started *whole)
+{
+    tutti_status status = tti_queue_await(whole, INT64_MAX);
+    if (status != TUTTI_OK && whole->error != NULL)
+        comm->errors.call = *whole->error;
+    else if (status != TUTTI_OK)
+        tti_comm_refuse(comm, TTI_GROUP, status, "a call of the group failed, and there is no memory to say more");
+    tti_started_free(whole);
+    return status;
+}
+
+static tutti_status run_all(tutti_comm *comm, struct tti_group *group)
+{
+    comm->errors.call.status = TUTTI_OK;
+    if (comm->caller.preparing)
+        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_UNSUPPORTED,
+                               "group_end: only a group of messages of one comm can be prepared");
+    if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
+    TTI_TRY(make_ready(comm, group));
+    struct tti_started *whole = make_whole(comm, group);
+    if (whole == NULL)
+        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group of %d calls", group->calls);
+    if (comm->caller.starting == NULL) {
+        tti_group_op_start(whole->group);
+        tti_group_end_hopeless(whole->group);
+        return await(comm, whole);
+    }
+    comm->caller.starting->id = atomic_load_explicit(&whole->id, memory_order_relaxed);
+    tti_group_op_start(whole->group);
+    return TUTTI_OK;
+}
+
+static tutti_status tell_refused(tutti_comm *comm, const struct tti_group *group)
+{
+    const tutti_error *error = &group->error;
+    comm->errors.call = *error;
+    if (group->refused > 0)
+        snprintf(comm->errors.call.text, sizeof comm->errors.call.text,
+                 "call %d of the group was refused, and nothing was done: %.400s", group->refused, error->text);
+    return error->status;
 }
 
 static tutti_status run(tutti_comm *comm, struct tti_group *group)
 {
-    if (group->error.status != TUTTI_OK) {
-        comm->errors.call = group->error;
-        return comm->errors.call.status;
-    }
-    if (comm->caller.starting != NULL) return tti_queue_mail(comm, TTI_GROUP, group->parcels, group->count);
-    if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
-    tti_queue_hold(comm);
-    tti_trace_message_begin(comm);
-    tutti_status status = do_together(comm, group);
-    tti_trace_message_end(comm, TTI_GROUP, -1, 0, status);
-    return tti_queue_let_go(comm, status);
+    if (group->error.status != TUTTI_OK) return tell_refused(comm, group);
+    return is_of_messages(group) ? exchange_messages(comm, group->comms) : run_all(comm, group);
+}
+
+/* Where its first comm is broken, calls on others must still be made: the other ranks make them. */
+static bool concerns_others(const struct tti_group *group)
+{
+    const tutti_comm *comm = group->comms->comm;
+    return comm->traits.fork_count == tti_fork_count() && tti_comm_is_broken(comm) && !is_of_messages(group);
 }
 
 tutti_status tutti_group_end(tutti_comm *comm)
@@ -124,12 +403,17 @@ tutti_status tutti_group_end(tutti_comm *comm)
     if (comm == NULL) return tti_api_no_comm(TTI_GROUP);
     if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
     struct tti_group *group = comm->caller.group;
-    comm->caller.group = NULL;
+    if (group != NULL && !began_on(group, comm))
+        return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT,
+                               "group_end: the group was begun on another comm, to which this one was added; end it "
+                               "there");
+    if (group != NULL) take_apart(group);
     tutti_status status = tti_api_begin(comm, TTI_GROUP);
+    if (status != TUTTI_OK && group != NULL && concerns_others(group)) status = TUTTI_OK;
     if (status == TUTTI_OK && group == NULL)
         status = tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT, "group_end: no group has begun on this comm");
     if (status == TUTTI_OK) status = run(comm, group);
     tti_call_end(comm);
-    tti_group_free(group);
+    free_group(group);
     return status;
 }

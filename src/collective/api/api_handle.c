@@ -12,6 +12,7 @@
 #include "collective/comm/stats.h"
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
+#include "collective/op/queue_group.h"
 #include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 
@@ -68,7 +69,9 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
     }
     bool alone = status == TUTTI_ERR_TRUNCATED || (status == TUTTI_ERR_CANCELLED && started->error == NULL);
     if (alone && started->mail != NULL) { /* the comm is whole */
-        tti_mail_explain(comm, started->mail);
+        tutti_error error;
+        tti_mail_explain(started->mail, &error);
+        tti_comm_show(comm, &error);
     } else if (status != TUTTI_OK) {
         tutti_error scant = {.status = status, .rank = comm->rank, .peer = -1};
         snprintf(scant.text, sizeof scant.text, "it failed, and there is no memory to say more");
@@ -192,12 +195,19 @@ tutti_status tutti_cancel(tutti_op op)
     tutti_comm *comm = started->comm;
     tti_lock(&comm->queue.lock); /* another thread may have waited for it, and its place be another op's by now */
     bool there = atomic_load_explicit(&started->id, memory_order_relaxed) == op.id;
-    if (there) {
+    struct tti_group_op *group = there && tti_is_group(started) ? started->group : NULL;
+    if (group != NULL) {
+        tti_group_cancel(group);
+    } else if (there) {
         atomic_store_explicit(&started->cancelled, TTI_CANCEL, memory_order_seq_cst);
         atomic_store_explicit(&comm->queue.cancels, true, memory_order_seq_cst);
     }
     tti_unlock(&comm->queue.lock);
     if (!there) return cancel_late(op, TUTTI_ERR_HANDLE);
+    if (group != NULL) {
+        tti_group_wake(group);
+        return TUTTI_OK;
+    }
     comm->peers->wake(comm); /* somebody may sleep while waiting for it */
     tti_service_wake(comm, TTI_AT_ONCE);
     return TUTTI_OK;
@@ -243,6 +253,7 @@ tutti_status tutti_start(tutti_op op)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_HANDLE,
                                "start: this %s was started already; wait for it before it is started again",
                                tti_kind_name(kind));
+    TTI_TRY(tti_group_without(comm, kind));
     TTI_TRY(tti_queue_ready(comm, kind));
     tti_callback_await(started);
     renew(started);

@@ -69,6 +69,7 @@ static void make_send(struct tti_parcel *parcel, tutti_comm *comm, const struct 
         .in = buffer->pointer};
     parcel->received = NULL;
     parcel->message = NULL;
+    parcel->number = 0;
 }
 
 static void make_recv(struct tti_parcel *parcel, tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type,
@@ -81,6 +82,7 @@ static void make_recv(struct tti_parcel *parcel, tutti_comm *comm, const struct 
         .capacity = buffer->bytes};
     parcel->received = NULL;
     parcel->message = NULL;
+    parcel->number = 0;
 }
 
 /* Into the group, or under way with a handle. */
@@ -88,7 +90,7 @@ static tutti_status hand_on(struct tti_parcel *parcel, enum tti_kind kind)
 {
     tutti_comm *comm = tti_letter_of(parcel)->comm;
     parcel->site = comm->caller.site;
-    return comm->caller.group != NULL ? tti_group_add(comm, parcel) : tti_queue_mail(comm, kind, parcel, 1);
+    return comm->caller.group != NULL ? tti_group_post(comm, kind, parcel, 1) : tti_queue_mail(comm, kind, parcel, 1);
 }
 
 /* Whether a message may go without a letter: nobody but the caller uses the comm, and nobody wants to hear more of it. */
@@ -154,8 +156,7 @@ static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters,
     tti_messages_lock(comm);
     for (int i = 0; i < count; i++) {
         struct tti_letter *letter = letters[i];
-        bool own = letter->peer == comm->rank || (letter->peer == TUTTI_ANY_SOURCE && comm->size == 1);
-        if (own && letter->status == TUTTI_IN_PROGRESS) tti_letter_cancel(letter, true);
+        if (tti_letter_is_own(letter) && letter->status == TUTTI_IN_PROGRESS) tti_letter_cancel(letter, true);
         letter->asked = true;
     }
     tti_messages_unlock(comm);
@@ -211,7 +212,11 @@ static tutti_status hopeless(const struct tti_letter *letter, enum tti_kind kind
 static tutti_status outcome(const struct tti_letter *letter, enum tti_kind kind)
 {
     if (letter->status == TUTTI_ERR_CANCELLED) return hopeless(letter, kind);
-    if (letter->status == TUTTI_ERR_TRUNCATED) tti_recv_explain(TTI_RECV_OF(letter), kind, "");
+    if (letter->status == TUTTI_ERR_TRUNCATED) {
+        tutti_error error;
+        tti_recv_explain(TTI_RECV_OF(letter), kind, "", &error);
+        tti_comm_show(letter->comm, &error);
+    }
     tti_call_end(letter->comm);
     return letter->status;
 }
@@ -262,8 +267,7 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
 {
     TTI_TRY(begin(comm, TTI_SEND));
     struct tti_buffer buffer = {"in", in, 0, true};
-    tutti_status status = check_send(comm, TTI_SEND, &buffer, count, type, peer, tag);
-    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    TTI_TRY(check_send(comm, TTI_SEND, &buffer, count, type, peer, tag));
     if (may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag)) return end_at_once(comm);
     struct tti_parcel parcel;
     make_send(&parcel, comm, &buffer, type, peer, tag);
@@ -279,8 +283,7 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
 {
     TTI_TRY(begin(comm, TTI_RECV));
     struct tti_buffer buffer = {"out", out, 0, true};
-    tutti_status status = check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag);
-    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    TTI_TRY(check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag));
     struct tti_parcel parcel;
     make_recv(&parcel, comm, &buffer, type, peer, tag);
     if (may_go_at_once(comm) && tti_recv_at_once(&parcel.recv)) {
@@ -325,10 +328,8 @@ static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
 static tutti_status hand_on_both(tutti_comm *comm, struct tti_parcel both[2])
 {
     both[0].site = both[1].site = comm->caller.site;
-    if (comm->caller.group == NULL) return tti_queue_mail(comm, TTI_SENDRECV, both, 2);
-    TTI_TRY(tti_group_add(comm, &both[0]));
-    comm->caller.site = both[1].site;
-    return tti_group_add(comm, &both[1]);
+    return comm->caller.group != NULL ? tti_group_post(comm, TTI_SENDRECV, both, 2)
+                                      : tti_queue_mail(comm, TTI_SENDRECV, both, 2);
 }
 
 tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
@@ -336,10 +337,9 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
 {
     TTI_TRY(begin(comm, TTI_SENDRECV));
     struct tti_buffer input = {"in", in, 0, true}, output = {"out", out, 0, true};
-    tutti_status status = check_send(comm, TTI_SENDRECV, &input, in_count, type, to, in_tag);
-    if (status == TUTTI_OK) status = check_recv(comm, TTI_SENDRECV, &output, out_count, type, from, out_tag);
-    if (status == TUTTI_OK) status = tti_api_check_overlap(comm, TTI_SENDRECV, &input, &output, false);
-    if (status != TUTTI_OK) return tti_group_spoil(comm, status);
+    TTI_TRY(check_send(comm, TTI_SENDRECV, &input, in_count, type, to, in_tag));
+    TTI_TRY(check_recv(comm, TTI_SENDRECV, &output, out_count, type, from, out_tag));
+    TTI_TRY(tti_api_check_overlap(comm, TTI_SENDRECV, &input, &output, false));
     struct tti_parcel both[2];
     make_send(&both[0], comm, &input, type, to, in_tag);
     make_recv(&both[1], comm, &output, type, from, out_tag);
@@ -349,7 +349,7 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     struct tti_recv *recv = &both[1].recv;
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
-    status = exchange(send, recv);
+    tutti_status status = exchange(send, recv);
     tti_trace_message_end(comm, TTI_SENDRECV, to, send->letter.bytes + recv->letter.bytes, status);
     TTI_TRY(tti_queue_let_go(comm, status));
     tti_recv_results(recv, received, NULL);

@@ -13,9 +13,7 @@
 tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
                               int64_t deadline_ms);
 
-/* Puts a copy of a checked message into the comm's group. */
-tutti_status tti_group_add(tutti_comm *comm, const struct tti_parcel *parcel);
-/* A message of the group was refused: so will be the group. Returns `status`. */
-tutti_status tti_group_spoil(tutti_comm *comm, tutti_status status);
+/* Puts copies of the messages of a checked call into the comm's group. */
+tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
 
 #endif

@@ -190,8 +190,7 @@ tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op)
 {
     tutti_status status = begin(comm, TTI_GROUP, op);
     if (status == TUTTI_OK) return end(comm, tutti_group_end(comm));
-    if (comm != NULL) tti_group_free(comm->caller.group); /* it has ended in any case */
-    if (comm != NULL) comm->caller.group = NULL;
+    if (comm != NULL) tti_group_close(comm); /* it has ended in any case */
     return status;
 }
 

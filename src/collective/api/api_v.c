@@ -128,6 +128,7 @@ static tutti_status make_rows(tutti_comm *comm, enum tti_kind kind)
     if (comm->engine->row != NULL && comm->engine->tables != NULL) return TUTTI_OK;
     tutti_status status = tti_comm_break(comm, kind, TUTTI_ERR_MEMORY, comm->rank,
                                          "rank %d has no memory for the counts of %s", comm->rank, tti_kind_name(kind));
+    tti_group_miss(comm, kind);
     tti_call_end(comm);
     return status;
 }

@@ -299,11 +299,13 @@ static void leave_others(tutti_comm *comm)
 
 static void tell_of_group(const tutti_comm *comm)
 {
-    if (comm->caller.group != NULL && !tti_comm_is_broken(comm))
-        tti_log(TUTTI_WARN,
-                "rank %d frees a comm on which a group has begun and not ended: its messages were never sent or "
-                "received; tutti_group_end does them",
-                comm->rank);
+    const struct tti_group *group = comm->caller.group;
+    if (group == NULL || tti_comm_is_broken(comm)) return;
+    tti_log(TUTTI_WARN,
+            "rank %d frees a comm %s and not ended: its calls were never made, and the group is closed; "
+            "tutti_group_end makes them",
+            comm->rank,
+            group->comms->comm == comm ? "on which a group has begun" : "that was added to a group which has begun");
 }
 
 tutti_status tti_leave(tutti_comm *comm, bool ends)
@@ -323,6 +325,7 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
             comm->rank);
     if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_LEAVE);
     if (comm->world != NULL) tell_of_group(comm);
+    tti_group_leave(comm);
     tti_queue_finish(comm);
     tti_streams_close(comm);
     tti_queue_close(comm);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/latest.h"
 #include "base/status.h"
+#include "collective/api/api.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
 #include "collective/engine/engine.h"
@@ -188,9 +189,9 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 static tutti_status take_apart(tutti_comm *comm)
 {
     tti_mesh_forget(comm);
+    tti_group_leave(comm);
     tti_queue_close(comm);
     tutti_status status = tti_trace_finish(comm);
-    tti_group_free(comm->caller.group);
     tti_messages_lock(comm);
     tti_messages_free(comm->messages);
     comm->messages = NULL; /* what comes for them from now on is dropped */

@@ -73,6 +73,7 @@ static void describe(const char *const *names, const int *sizes, int dimensions,
 static tutti_status check(tutti_comm *comm, const char *const *names, const int *sizes, int dimensions)
 {
     TTI_TRY(tti_api_begin(comm, TTI_MESH));
+    TTI_TRY(tti_group_without(comm, TTI_MESH));
     if (names == NULL || sizes == NULL || dimensions < 1 || dimensions > DIMENSIONS)
         return refuse(comm, "it has 1 to 16 dimensions, each with a name and a size", "");
     TTI_TRY(check_names(comm, names, dimensions));

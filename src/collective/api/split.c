@@ -445,6 +445,7 @@ static tutti_status begin(tutti_comm *comm, enum tti_kind kind, tutti_comm **mad
 {
     if (made != NULL) *made = NULL;
     TTI_TRY(tti_api_begin(comm, kind));
+    TTI_TRY(tti_group_without(comm, kind));
     if (made != NULL) return TUTTI_OK;
     return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: there is no place for the new comm (NULL)",
                            tti_kind_name(kind));

@@ -6,6 +6,7 @@
 #define TTI_COLLECTIVE_CALLER_H
 
 #include "collective/comm/call.h"
+#include "collective/comm/group.h"
 
 /* A collective's arguments, as they were given. Each in a word of its own: two that share one are compared at once, and
  * such a load waits until both are stored, behind all that the operation before has stored. */

@@ -279,8 +279,8 @@ void tti_comm_blame(tutti_comm *comm, int peer);
 void tti_comm_leave_differing(tutti_comm *comm, int peer, const char *text);
 /* Why a message or an op has failed: this may be told to one thread while another makes a call. */
 void tti_comm_show(tutti_comm *comm, const tutti_error *error);
-tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+tutti_status tti_comm_describe(const tutti_comm *comm, tutti_error *error, enum tti_kind kind, tutti_status status,
+                               const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* Breaks the comm for all ranks, or takes over the error that already broke it. `peer`: whom it is about, or -1. */
 tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status status, int peer, const char *format,

@@ -63,15 +63,14 @@ __attribute__((format(printf, 2, 0))) static void write_text(tutti_error *error,
     tutti_text_printable(error->text);
 }
 
-tutti_status tti_comm_explain(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
+tutti_status tti_comm_describe(const tutti_comm *comm, tutti_error *error, enum tti_kind kind, tutti_status status,
+                               const char *format, ...)
 {
-    tutti_error error;
-    fill(comm, &error, 0, kind, status, -1);
+    fill(comm, error, 0, kind, status, -1);
     va_list arguments;
     va_start(arguments, format);
-    write_text(&error, format, arguments);
+    write_text(error, format, arguments);
     va_end(arguments);
-    tti_comm_show(comm, &error);
     return status;
 }
 
@@ -85,6 +84,30 @@ static void add_site(tutti_comm *comm)
     snprintf(comm->errors.call.text + length, sizeof comm->errors.call.text - length, " (the call%s)", site);
 }
 
+static bool is_held(enum tti_kind kind)
+{
+    return kind < TTI_TUNING || kind == TTI_SEND || kind == TTI_RECV || kind == TTI_SENDRECV;
+}
+
+void tti_group_miss(tutti_comm *comm, enum tti_kind kind)
+{
+    struct tti_group *group = comm->caller.group;
+    if (group == NULL || !is_held(kind)) return;
+    group->calls++;
+    if (group->broken_at != 0) return;
+    group->broken = comm->errors.call;
+    group->broken_at = group->calls;
+}
+
+void tti_group_spoil(tutti_comm *comm, enum tti_kind kind)
+{
+    struct tti_group *group = comm->caller.group;
+    if (group == NULL || !is_held(kind) || group->error.status != TUTTI_OK) return;
+    if (comm->errors.call.status == TUTTI_ERR_BROKEN) return; /* tti_group_miss */
+    group->error = comm->errors.call;
+    group->refused = group->calls + 1;
+}
+
 tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status status, const char *format, ...)
 {
     fill(comm, &comm->errors.call, 0, kind, status, -1);
@@ -95,6 +118,7 @@ tutti_status tti_comm_refuse(tutti_comm *comm, enum tti_kind kind, tutti_status 
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     bool has_site = kind != TTI_ALLOC && kind != TTI_FREE && kind != TTI_STATS;
     if (has_site) add_site(comm);
+    tti_group_spoil(comm, kind);
     if (has_site) tti_call_forget(comm); /* what was said about this call must not stick */
     tti_comm_note(comm, &comm->errors.call);
     return status;

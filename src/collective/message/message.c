@@ -244,14 +244,14 @@ static struct tti_recv *match(const struct tti_box *box, int tag)
     return mine->order < any->order ? mine : any;
 }
 
-tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix)
+tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix, tutti_error *error)
 {
     const struct tti_letter *letter = &recv->letter;
     size_t element = tutti_type_bytes(letter->type);
     char site[112] = "";
     if (prefix[0] == '\0') tti_site_describe(letter->site, site, sizeof site);
-    return tti_comm_explain(
-        letter->comm, kind, letter->status,
+    return tti_comm_describe(
+        letter->comm, error, kind, letter->status,
         "%srank %d's message with tag %d has %llu elements, the buffer of rank %d%s only %llu; it can "
         "still be received with a larger one",
         prefix, recv->source, recv->got, (unsigned long long)(letter->bytes / element), letter->comm->rank, site,

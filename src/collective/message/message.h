@@ -98,7 +98,7 @@ bool tti_letter_cancel(struct tti_letter *letter, bool gently);
 bool tti_letter_is_unmet(const struct tti_letter *letter);
 
 /* The sentence for a receive that ended with ERR_TRUNCATED; `prefix` comes before it. Returns its status. */
-tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix);
+tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, const char *prefix, tutti_error *error);
 
 /* ---- After a failure. The comm is broken. */
 
@@ -109,9 +109,6 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status);
 /* Blocks: the two above, until all have ended. After fence_ms a process that may still touch one is killed; a thread
  * cannot be: its peers' buffers are quarantined. */
 void tti_messages_fail(tutti_comm *comm, tutti_status status);
-
-struct tti_group; /* of a group that has begun: api_group.c */
-void tti_group_free(struct tti_group *group);
 
 struct tti_messages; /* of one comm on one rank */
 struct tti_messages *tti_messages_create(tutti_comm *comm);

@@ -5,6 +5,11 @@
 #include "collective/comm/comm.h"
 #include <stdio.h>
 
+bool tti_letter_is_own(const struct tti_letter *letter)
+{
+    return letter->peer == letter->comm->rank || (letter->peer == TUTTI_ANY_SOURCE && letter->comm->size == 1);
+}
+
 void tti_parcels_post(struct tti_parcel *parcels, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -58,14 +63,16 @@ void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_messa
         *message = (tutti_message){.source = recv->source, .tag = recv->got, .type = recv->came, .count = count};
 }
 
-tutti_status tti_group_explain(tutti_comm *comm, struct tti_letter *letter, int number)
+tutti_status tti_group_explain(struct tti_parcel *parcel, tutti_error *error)
 {
+    struct tti_letter *letter = tti_letter_of(parcel);
     char what[200], prefix[256];
     tti_letter_describe(letter, what, sizeof what);
-    snprintf(prefix, sizeof prefix, "message %d of the group, %s: ", number + 1, what);
-    if (letter->status == TUTTI_ERR_TRUNCATED) return tti_recv_explain(TTI_RECV_OF(letter), TTI_GROUP, prefix);
+    snprintf(prefix, sizeof prefix, "call %d of the group, %s: ", parcel->number, what);
+    if (letter->status == TUTTI_ERR_TRUNCATED) return tti_recv_explain(TTI_RECV_OF(letter), TTI_GROUP, prefix, error);
     if (letter->status == TUTTI_ERR_CANCELLED)
-        return tti_comm_explain(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT,
-                                "%sthe group has no counterpart for it, and would have waited for ever", prefix);
-    return tti_comm_explain(comm, TTI_GROUP, letter->status, "%s%s", prefix, tutti_status_text(letter->status));
+        return tti_comm_describe(letter->comm, error, TTI_GROUP, TUTTI_ERR_ARGUMENT,
+                                 "%sthe group has no counterpart for it, and would have waited for ever", prefix);
+    return tti_comm_describe(letter->comm, error, TTI_GROUP, letter->status, "%s%s", prefix,
+                             tutti_status_text(letter->status));
 }

@@ -17,12 +17,16 @@ struct tti_parcel {
     size_t *received;
     tutti_message *message;
     struct tti_site site;
+    int number; /* which call of its group it is, from 1 */
 };
 
 static inline struct tti_letter *tti_letter_of(struct tti_parcel *parcel)
 {
     return parcel->sends ? &parcel->send.letter : &parcel->recv.letter;
 }
+
+/* To or from the own rank, and nobody else. */
+bool tti_letter_is_own(const struct tti_letter *letter);
 
 /* Receives before sends, each in their order: matching depends on no other order, and what comes then finds its place at
  * once. From here to their end they must stay where they are. */
@@ -37,7 +41,7 @@ void tti_letter_describe(const struct tti_letter *letter, char *text, size_t byt
 /* " with tag 7" of a call for one message; of several, " (send with tag 7)" of the first that has not ended. */
 void tti_letter_detail(const struct tti_letter *letter, enum tti_kind kind, char *text, size_t bytes);
 
-/* The sentence for message `number` of a group, from 0, that failed. Returns its status. */
-tutti_status tti_group_explain(tutti_comm *comm, struct tti_letter *letter, int number);
+/* The sentence for a message of a group that failed. Returns its status. */
+tutti_status tti_group_explain(struct tti_parcel *parcel, tutti_error *error);
 
 #endif

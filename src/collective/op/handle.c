@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "collective/op/callback.h"
+#include "collective/op/queue_group.h"
 #include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 
@@ -72,6 +73,7 @@ struct tti_started *tti_started_new(tutti_comm *comm)
     comm->queue.own_free = started->next;
     started->queued = started->persistent = started->dropped = started->bare = false;
     started->then = NULL;
+    started->group = NULL;
     atomic_store_explicit(&started->out, false, memory_order_relaxed);
     atomic_store_explicit(&started->used, true, memory_order_relaxed);
     atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
@@ -92,9 +94,10 @@ void tti_started_void(struct tti_started *started)
     atomic_store_explicit(&started->used, false, memory_order_relaxed);
 }
 
-/* Its handle is void from now on. */
-static void empty(struct tti_started *started)
+/* Its handle is void from now on. Returns the group that it stood for, which goes with it, or NULL. */
+static struct tti_group_op *empty(struct tti_started *started)
 {
+    struct tti_group_op *group = tti_is_group(started) ? started->group : NULL;
     tti_free(started->error);
     tti_free(started->row);
     tti_mail_put_by(started);
@@ -104,24 +107,28 @@ static void empty(struct tti_started *started)
     tti_turn_free(started);
     started->error = NULL;
     started->row = NULL;
+    started->group = NULL;
     if (atomic_load_explicit(&started->used, memory_order_relaxed)) tti_started_void(started);
+    return group;
 }
 
 void tti_started_free(struct tti_started *started)
 {
     struct tti_queue *queue = &started->comm->queue;
     tti_lock(&queue->lock);
-    empty(started);
+    struct tti_group_op *group = empty(started);
     started->next = queue->free;
     queue->free = started;
     tti_unlock(&queue->lock);
+    if (group != NULL) tti_group_release(group);
 }
 
 static bool is_forgotten(const struct tti_started *started)
 {
     bool used = atomic_load_explicit(&started->used, memory_order_relaxed);
     bool idle = started->persistent && !atomic_load_explicit(&started->out, memory_order_relaxed);
-    return used && !started->dropped && !idle && started != started->comm->queue.spare;
+    bool part = started->group != NULL && !tti_is_group(started);
+    return used && !part && !started->dropped && !idle && started != started->comm->queue.spare;
 }
 
 /* Where it was started; NULL: it is not known. */
@@ -160,7 +167,8 @@ void tti_started_free_all(tutti_comm *comm)
     tti_lock(&tti_handles.lock);
     while (started != NULL) {
         struct tti_started *sibling = started->sibling;
-        empty(started);
+        struct tti_group_op *group = empty(started);
+        if (group != NULL) tti_group_release(group);
         tti_free(started->used_mail);
         started->used_mail = NULL;
         started->comm = started->op.comm = NULL;

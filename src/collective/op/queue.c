@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
+#include "collective/op/queue_group.h"
 #include "collective/op/queue_hand.h"
 #include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
@@ -28,12 +29,14 @@ static struct tti_started *first_of(tutti_comm *comm)
 void tti_started_end(struct tti_started *started, tutti_status status)
 {
     struct tti_queue *queue = &started->op.comm->queue;
+    bool grouped = started->group != NULL;
     tti_lock(&queue->lock);
     started->queued = false;
     bool dropped = started->dropped;
     tti_callback_due(started, status);
     atomic_store_explicit(&started->status, status, memory_order_release);
     tti_unlock(&queue->lock);
+    if (grouped) tti_group_told(started, status);
     if (dropped) tti_started_free(started); /* else it may be gone already */
     atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
     if (atomic_load_explicit(&queue->waiters, memory_order_relaxed) != 0) tti_bell_ring(&queue->handover, false);
@@ -245,7 +248,7 @@ static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, i
     atomic_fetch_sub_explicit(&queue->waiters, 1, memory_order_relaxed);
 }
 
-static void set_asked(struct tti_started *started, bool asked)
+void tti_queue_set_asked(struct tti_started *started, bool asked)
 {
     atomic_store_explicit(&started->asked, asked, memory_order_relaxed);
     if (started->mail != NULL) atomic_fetch_add_explicit(&started->op.comm->queue.asks, 1, memory_order_release);
@@ -254,10 +257,14 @@ static void set_asked(struct tti_started *started, bool asked)
 void tti_queue_ask(struct tti_started *started, bool look)
 {
     tutti_comm *comm = started->op.comm;
-    set_asked(started, true);
+    if (tti_is_group(started)) {
+        tti_group_ask(started, look);
+        return;
+    }
+    tti_queue_set_asked(started, true);
     tti_turn_help(started, look);
     tti_queue_help(comm, look);
-    set_asked(started, false);
+    tti_queue_set_asked(started, false);
     tti_callbacks_call(comm);
 }
 
@@ -285,30 +292,33 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
 {
     tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
     if (status != TUTTI_IN_PROGRESS) return status;
+    if (tti_is_group(started)) return tti_group_await(started, until_ns);
     tti_turn_await_meeting(started, until_ns);
-    set_asked(started, true);
+    tti_queue_set_asked(started, true);
     status = await(started, until_ns);
-    set_asked(started, false);
+    tti_queue_set_asked(started, false);
     return status;
 }
 
 /* ---- Starting -------------------------------------------------------------------------------------------------- */
 
-static struct tti_started *copy_op(const struct tti_op *op)
+struct tti_started *tti_queue_copy(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     struct tti_started *started = tti_started_new(comm);
     if (started == NULL) return NULL;
-    started->op = *op;
     started->row = NULL;
-    if (op->shape.tables == NULL) return started;
-    size_t bytes = TTI_GIVEN * (size_t)comm->size * sizeof *started->row;
-    started->row = tti_calloc(1, bytes);
-    if (started->row == NULL) {
-        tti_started_free(started);
-        return NULL;
+    if (op->shape.tables != NULL) {
+        size_t bytes = TTI_GIVEN * (size_t)comm->size * sizeof *started->row;
+        started->row = tti_calloc(1, bytes);
+        if (started->row == NULL) {
+            tti_started_free(started);
+            return NULL;
+        }
+        memcpy(started->row, comm->engine->row, bytes);
     }
-    memcpy(started->row, comm->engine->row, bytes);
+    started->op = *op;
+    op->many = NULL;
     return started;
 }
 
@@ -404,9 +414,8 @@ tutti_status tti_queue_run(struct tti_op *op)
     tutti_comm *comm = op->comm;
     TTI_TRY(tti_queue_ready(comm, op->shape.kind));
     if (comm->caller.starting != NULL && !comm->caller.preparing && tti_hand_start(op)) return TUTTI_OK;
-    struct tti_started *started = copy_op(op);
+    struct tti_started *started = tti_queue_copy(op);
     if (started == NULL) return no_memory(op);
-    op->many = NULL; /* the copy's */
     if (comm->caller.starting != NULL) {
         comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
         started->persistent = comm->caller.preparing;
@@ -495,6 +504,7 @@ static void end_all(tutti_comm *comm)
         bool late = tti_now_ns() >= until;
         if (first != NULL && late) atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
         if (late) cancel_mail(comm, TTI_CANCEL);
+        if (late) tti_group_cancel_all(comm);
         if (!tti_queue_help(comm, true)) tti_wait_turn();
         tti_callbacks_call(comm);
     }

@@ -38,6 +38,8 @@ struct tti_started {
     struct tti_mail *used_mail;     /* of one message, with which the next one can be made; or NULL */
     struct tti_started *sibling;    /* of the same comm, */
     uint64_t first_id;              /* which had the place with this id first; under the table's lock */
+    struct tti_group_op *group;     /* it is a part of, or stands for: queue_group.c; NULL: of none */
+    int group_part;                 /* which one, from 0; not started yet: which call of the group, from 1 */
     tutti_status failed;            /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
     struct tti_vigil vigil;
@@ -66,6 +68,9 @@ static inline bool tti_queue_is_wanted(const tutti_comm *comm)
 /* Runs a filled op behind those in flight; or, where the call is to start one, starts it. */
 tutti_status tti_queue_run(struct tti_op *op);
 
+/* The filled op with a place of its own, of which nobody has the handle; it takes the pieces over. NULL: no memory. */
+struct tti_started *tti_queue_copy(struct tti_op *op);
+
 /* Starts an op. The queue must be ready. */
 tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind);
 void tti_queue_start(struct tti_started *started);
@@ -75,6 +80,8 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
 bool tti_queue_awaits_stream(tutti_comm *comm);
 /* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
 bool tti_queue_help(tutti_comm *comm, bool look);
+/* That a call is about it, now. */
+void tti_queue_set_asked(struct tti_started *started, bool asked);
 /* The same for who asks for this one. */
 void tti_queue_ask(struct tti_started *started, bool look);
 

@@ -70,25 +70,33 @@ static int find_failed(struct tti_mail *mail)
     return -1;
 }
 
-static void explain_cancelled(tutti_comm *comm, const struct tti_mail *mail, const struct tti_letter *letter)
+static void explain_cancelled(const struct tti_mail *mail, const struct tti_letter *letter, tutti_error *error)
 {
+    const tutti_comm *comm = letter->comm;
     char what[200];
     tti_letter_describe(letter, what, sizeof what);
-    tti_comm_explain(comm, mail->kind, TUTTI_ERR_CANCELLED, "rank %d cancelled %s%s, %s; the comm is as good as before",
-                     comm->rank, mail->kind == TTI_GROUP ? "a group with a " : "", what,
-                     letter->is_send ? "which no receive has taken" : "for which no message had come");
+    tti_comm_describe(comm, error, mail->kind, TUTTI_ERR_CANCELLED,
+                      "rank %d cancelled %s%s, %s; the comm is as good as before", comm->rank,
+                      mail->kind == TTI_GROUP ? "a group with a " : "", what,
+                      letter->is_send ? "which no receive has taken" : "for which no message had come");
 }
 
-void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail)
+void tti_mail_explain(struct tti_mail *mail, tutti_error *error)
 {
-    int failed = find_failed(mail);
-    struct tti_parcel *parcel = &on_the_way(mail)[failed];
-    if (tti_letter_of(parcel)->status == TUTTI_ERR_CANCELLED)
-        explain_cancelled(comm, mail, tti_letter_of(parcel));
+    struct tti_parcel *parcel = &on_the_way(mail)[find_failed(mail)];
+    if (tti_letter_of(parcel)->status == TUTTI_ERR_CANCELLED && !mail->hopeless)
+        explain_cancelled(mail, tti_letter_of(parcel), error);
     else if (mail->kind == TTI_GROUP)
-        tti_group_explain(comm, tti_letter_of(parcel), failed);
+        tti_group_explain(parcel, error);
     else
-        tti_recv_explain(&parcel->recv, mail->kind, "");
+        tti_recv_explain(&parcel->recv, mail->kind, "", error);
+}
+
+int tti_mail_failed(struct tti_mail *mail, char *text, size_t bytes)
+{
+    struct tti_parcel *parcel = &on_the_way(mail)[find_failed(mail)];
+    tti_letter_describe(tti_letter_of(parcel), text, bytes);
+    return parcel->number;
 }
 
 static void trace(tutti_comm *comm, struct tti_mail *mail, tutti_status status)
@@ -262,6 +270,23 @@ struct tti_site *tti_started_site(struct tti_started *started)
     return started->mail != NULL ? &started->mail->site : &started->op.call.site;
 }
 
+void tti_mail_end_hopeless(struct tti_started *started)
+{
+    struct tti_mail *mail = started->mail;
+    tutti_comm *comm = started->comm;
+    tti_queue_take(comm);
+    tti_messages_lock(comm);
+    for (int i = mail->ended; i < mail->count; i++) {
+        struct tti_letter *letter = tti_letter_of(&on_the_way(mail)[i]);
+        if (!tti_letter_is_own(letter) || letter->status != TUTTI_IN_PROGRESS) continue;
+        mail->hopeless = true;
+        tti_letter_cancel(letter, true);
+    }
+    tti_messages_unlock(comm);
+    tti_queue_drive_mail(comm);
+    tti_queue_give_back(comm);
+}
+
 uint64_t tti_mail_bytes(const struct tti_mail *mail)
 {
     uint64_t bytes = 0;
@@ -325,21 +350,29 @@ static struct tti_mail *make_mail(struct tti_started *started, enum tti_kind kin
     return mail;
 }
 
-tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
+struct tti_started *tti_mail_new(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
 {
-    TTI_TRY(tti_queue_ready(comm, kind));
     struct tti_started *started = tti_started_new(comm);
     if (started != NULL) started->persistent = comm->caller.preparing;
     struct tti_mail *mail = started == NULL ? NULL : make_mail(started, kind, parcels, count);
     if (mail == NULL) {
         if (started != NULL) tti_started_free(started);
-        return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
-                               tti_kind_name(kind));
+        return NULL;
     }
     started->mail = mail;
     started->op.comm = comm;
     started->op.deadline_ms = comm->caller.deadline_ms;
     started->op.shape.kind = kind;
+    return started;
+}
+
+tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
+{
+    TTI_TRY(tti_queue_ready(comm, kind));
+    struct tti_started *started = tti_mail_new(comm, kind, parcels, count);
+    if (started == NULL)
+        return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
+                               tti_kind_name(kind));
     comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     if (!comm->caller.preparing) tti_queue_start(started);
     tti_call_end(comm);

@@ -16,6 +16,7 @@ struct tti_mail {
     struct tti_site site; /* of the call */
     int waiting_for;
     bool asked;                  /* its letters know that somebody asks for it */
+    bool hopeless;               /* those that were cancelled would have waited for ever */
     int count, ended;            /* all before this one have */
     uint64_t traced;             /* ticks at its start */
     struct tti_parcel parcels[]; /* (count) as they were asked for; persistent: and (count) on their way */
@@ -26,11 +27,16 @@ static inline struct tti_mail *tti_mail_on(struct tti_link *link)
     return TTI_LIST_OF(link, struct tti_mail, on);
 }
 
+/* A place with these messages, which are not started; NULL: no memory. */
+struct tti_started *tti_mail_new(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
+
 /* Starts what the call is about, or prepares it; the handle goes to comm->caller.starting. */
 tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
 
-/* One of them was longer than its buffer, or taken back: the sentence for it goes to the comm. */
-void tti_mail_explain(tutti_comm *comm, struct tti_mail *mail);
+/* One of them was longer than its buffer, or taken back: the sentence for it. */
+void tti_mail_explain(struct tti_mail *mail, tutti_error *error);
+/* Describes the first one that failed, and says which call of its group it was. */
+int tti_mail_failed(struct tti_mail *mail, char *text, size_t bytes);
 
 /* Around a blocking message: while ops are in flight on the comm, its caller is the one who takes them forward. The second
  * returns `status`, with its error in the comm. */
@@ -45,6 +51,9 @@ void tti_queue_await_mail(struct tti_started *started, int64_t until_ns);
 /* What was called, and where: of a message or a collective. */
 enum tti_kind tti_started_kind(const struct tti_started *started);
 struct tti_site *tti_started_site(struct tti_started *started);
+
+/* Ends messages to and from the own rank that have found no partner: its thread waits, and will post none. */
+void tti_mail_end_hopeless(struct tti_started *started);
 
 uint64_t tti_mail_bytes(const struct tti_mail *mail);
 /* The place has no messages any more. */

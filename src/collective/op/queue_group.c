@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/op/queue_group.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "collective/op/callback.h"
+#include "collective/op/handle.h"
+#include "collective/op/queue_message.h"
+#include <string.h>
+
+#define MS INT64_C(1000000)
+
+/* ---- Making and freeing ---------------------------------------------------------------------------------------------- */
+
+struct tti_started *tti_group_op_new(tutti_comm *comm, int sides, int parts)
+{
+    struct tti_group_op *group;
+    size_t bytes = sizeof *group + (size_t)parts * sizeof *group->parts + (size_t)sides * sizeof *group->sides;
+    struct tti_started *started = tti_started_new(comm);
+    group = started == NULL ? NULL : tti_calloc(1, bytes);
+    if (group == NULL) {
+        if (started != NULL) tti_started_free(started);
+        return NULL;
+    }
+    group->started = started;
+    group->side_count = sides;
+    group->sides = (struct tti_group_side *)(void *)&group->parts[parts];
+    atomic_store_explicit(&group->users, 1, memory_order_relaxed);
+    started->group = group;
+    started->op = (struct tti_op){.comm = comm, .shape = {.kind = TTI_GROUP}};
+    started->op.call.kind = TTI_GROUP;
+    started->op.call.site = comm->caller.site;
+    return started;
+}
+
+void tti_group_op_add(struct tti_group_op *group, int side, struct tti_started *part, int number)
+{
+    struct tti_group_side *of = &group->sides[side];
+    of->comm = part->comm;
+    if (part->mail != NULL)
+        of->mail = part;
+    else
+        of->last = part;
+    atomic_fetch_add_explicit(&of->left, 1, memory_order_relaxed);
+    part->group = group;
+    part->group_part = group->part_count;
+    group->parts[group->part_count++] = (struct tti_group_part){
+        .started = part,
+        .id = atomic_load_explicit(&part->id, memory_order_relaxed),
+        .side = side,
+        .number = number,
+        .status = TUTTI_IN_PROGRESS,
+    };
+}
+
+void tti_group_op_add_failed(struct tti_group_op *group, int number, const tutti_error *error)
+{
+    struct tti_group_part *part = &group->parts[group->part_count++];
+    *part = (struct tti_group_part){.number = number, .status = error->status};
+    part->error = tti_calloc(1, sizeof *error);
+    if (part->error == NULL) return;
+    *part->error = *error;
+    snprintf(part->error->text, sizeof part->error->text, "call %d of the group (%s): %.400s", number, error->operation,
+             error->text);
+}
+
+void tti_group_release(struct tti_group_op *group)
+{
+    if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) != 1) return;
+    for (int i = 0; i < group->part_count; i++) {
+        struct tti_group_part *part = &group->parts[i];
+        struct tti_started *there = tti_handle_at((tutti_op){part->id}); /* NULL: its comm is gone */
+        if (there != NULL) tti_started_free(there);
+        tti_free(part->error);
+    }
+    tti_free(group);
+}
+
+/* ---- The end ----------------------------------------------------------------------------------------------------------- */
+
+/* What was called; of messages the first one that failed, which says where in the group the failure is. */
+static void describe(struct tti_group_part *part, char *text, size_t bytes)
+{
+    struct tti_started *started = part->started;
+    char site[112];
+    if (started->mail != NULL) {
+        part->number = tti_mail_failed(started->mail, text, bytes);
+        return;
+    }
+    tti_site_describe(&started->op.call.site, site, sizeof site);
+    snprintf(text, bytes, "%s%s", tti_kind_name((enum tti_kind)started->op.call.kind), site);
+}
+
+/* "call 2 of the group (all_reduce at x.c:12): …" */
+static void note_failure(const struct tti_group_op *group, struct tti_group_part *part)
+{
+    struct tti_started *started = part->started;
+    bool elsewhere = started->comm != group->started->comm;
+    tutti_error *error = part->error;
+    char call[200], text[sizeof error->text];
+    describe(part, call, sizeof call);
+    if (error == NULL && started->mail != NULL) { /* its comm is whole */
+        part->error = error = tti_calloc(1, sizeof *error);
+        if (error != NULL) tti_mail_explain(started->mail, error);
+        if (error != NULL) part->status = error->status;
+    } else if (error != NULL) {
+        memcpy(text, error->text, sizeof text);
+        snprintf(error->text, sizeof error->text, "call %d of the group (%.120s%s): %.300s", part->number, call,
+                 elsewhere ? ", on another comm" : "", text);
+    }
+}
+
+static void note_end(const struct tti_group_op *group, struct tti_group_part *part, tutti_status status)
+{
+    part->status = status;
+    part->error = part->started->error;
+    part->started->error = NULL;
+    if (status != TUTTI_OK) note_failure(group, part);
+}
+
+/* In the order of calls; NULL: none has failed. */
+static struct tti_group_part *first_failure(struct tti_group_op *group)
+{
+    struct tti_group_part *first = NULL;
+    for (int i = 0; i < group->part_count; i++) {
+        struct tti_group_part *part = &group->parts[i];
+        if (part->status != TUTTI_OK && (first == NULL || part->number < first->number)) first = part;
+    }
+    return first;
+}
+
+/* Who ends the last part may have the right of another comm only: the count goes last, for this one can be gone then. */
+static void end(struct tti_group_op *group)
+{
+    struct tti_started *started = group->started;
+    tutti_comm *comm = started->comm;
+    struct tti_group_part *failure = first_failure(group);
+    tutti_status status = failure == NULL ? TUTTI_OK : failure->status;
+    if (failure != NULL) {
+        started->error = failure->error;
+        failure->error = NULL;
+    }
+    tti_lock(&comm->queue.lock);
+    started->queued = false;
+    bool dropped = started->dropped;
+    tti_callback_due(started, status);
+    atomic_store_explicit(&started->status, status, memory_order_release);
+    tti_unlock(&comm->queue.lock);
+    if (dropped) tti_started_free(started); /* else it may be gone already */
+    if (tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
+    atomic_fetch_sub_explicit(&comm->queue.count, 1, memory_order_release);
+}
+
+static void count_down(struct tti_group_op *group)
+{
+    if (atomic_fetch_sub_explicit(&group->left, 1, memory_order_acq_rel) == 1) end(group);
+}
+
+void tti_group_told(struct tti_started *started, tutti_status status)
+{
+    struct tti_group_op *group = started->group;
+    struct tti_group_part *part = &group->parts[started->group_part];
+    note_end(group, part, status);
+    atomic_fetch_sub_explicit(&group->sides[part->side].left, 1, memory_order_release);
+    count_down(group);
+}
+
+/* ---- The start --------------------------------------------------------------------------------------------------------- */
+
+void tti_group_op_start(struct tti_group_op *group)
+{
+    struct tti_started *started = group->started;
+    started->queued = true;
+    atomic_store_explicit(&started->out, true, memory_order_relaxed);
+    atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
+    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
+    atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
+    atomic_fetch_add_explicit(&started->comm->queue.count, 1, memory_order_release);
+    atomic_store_explicit(&group->left, (uint32_t)group->part_count + 1, memory_order_release);
+    for (int i = 0; i < group->part_count; i++) {
+        if (group->parts[i].started != NULL)
+            tti_queue_start(group->parts[i].started);
+        else
+            count_down(group);
+    }
+    count_down(group);
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_under_way(const struct tti_group_side *side)
+{
+    return atomic_load_explicit(&side->left, memory_order_acquire) != 0;
+}
+
+static void set_asked(struct tti_group_op *group, bool asked)
+{
+    for (int i = 0; i < group->side_count; i++)
+        if (is_under_way(&group->sides[i]) && group->sides[i].mail != NULL)
+            tti_queue_set_asked(group->sides[i].mail, asked);
+}
+
+static void help(struct tti_group_op *group, bool look)
+{
+    for (int i = 0; i < group->side_count; i++) {
+        tutti_comm *comm = group->sides[i].comm;
+        if (!is_under_way(&group->sides[i])) continue;
+        tti_queue_help(comm, look);
+        tti_callbacks_call(comm);
+    }
+}
+
+static bool has_ended(struct tti_started *started)
+{
+    return started == NULL || atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_IN_PROGRESS;
+}
+
+/* What can be waited for with all patience, since everything else has ended or goes along; NULL: there is no such op. */
+static struct tti_started *find_last(struct tti_group_op *group)
+{
+    struct tti_group_side *only = NULL;
+    for (int i = 0; i < group->side_count; i++) {
+        if (!is_under_way(&group->sides[i])) continue;
+        if (only != NULL) return NULL;
+        only = &group->sides[i];
+    }
+    if (only == NULL) return NULL;
+    if (!has_ended(only->last)) return only->last;
+    return has_ended(only->mail) ? NULL : only->mail;
+}
+
+/* Ranks may wait for each other on different comms, so that all are taken forward as long as there are several. */
+static void wait(struct tti_started *started, int64_t until_ns)
+{
+    struct tti_wait wait;
+    tti_bell nobody = 0;
+    tti_wait_begin(&wait, false, MS);
+    while (!has_ended(started)) {
+        if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return;
+        struct tti_started *last = find_last(started->group);
+        if (last != NULL) {
+            tti_queue_await(last, until_ns);
+            continue;
+        }
+        help(started->group, tti_wait_slow(&wait));
+        if (!tti_wait_pause(&wait, false)) tti_bell_sleep(&nobody, 0, MS / 10, false);
+    }
+}
+
+tutti_status tti_group_await(struct tti_started *started, int64_t until_ns)
+{
+    set_asked(started->group, true);
+    wait(started, until_ns);
+    set_asked(started->group, false);
+    tti_callbacks_call(started->comm);
+    return (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
+}
+
+void tti_group_ask(struct tti_started *started, bool look)
+{
+    set_asked(started->group, true);
+    help(started->group, look);
+    set_asked(started->group, false);
+    tti_callbacks_call(started->comm);
+}
+
+void tti_group_end_hopeless(struct tti_group_op *group)
+{
+    for (int i = 0; i < group->side_count; i++)
+        if (is_under_way(&group->sides[i]) && group->sides[i].mail != NULL) tti_mail_end_hopeless(group->sides[i].mail);
+}
+
+/* ---- Cancelling -------------------------------------------------------------------------------------------------------- */
+
+void tti_group_cancel(struct tti_group_op *group)
+{
+    atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
+    for (int i = 0; i < group->part_count; i++) {
+        struct tti_started *part = group->parts[i].started;
+        if (part == NULL || !is_under_way(&group->sides[group->parts[i].side])) continue;
+        atomic_store_explicit(&part->cancelled, TTI_CANCEL, memory_order_seq_cst);
+        atomic_store_explicit(&part->comm->queue.cancels, true, memory_order_seq_cst);
+    }
+}
+
+void tti_group_wake(struct tti_group_op *group)
+{
+    for (int i = 0; i < group->side_count; i++) {
+        tutti_comm *comm = group->sides[i].comm;
+        if (!is_under_way(&group->sides[i])) continue;
+        comm->peers->wake(comm); /* somebody may sleep while waiting for it */
+        tti_service_wake(comm, TTI_AT_ONCE);
+    }
+    tti_group_release(group);
+}
+
+void tti_group_cancel_all(tutti_comm *comm)
+{
+    for (struct tti_started *started = comm->queue.all; started != NULL; started = started->sibling) {
+        tti_lock(&comm->queue.lock);
+        struct tti_group_op *group = started->queued && tti_is_group(started) ? started->group : NULL;
+        if (group != NULL) tti_group_cancel(group);
+        tti_unlock(&comm->queue.lock);
+        if (group != NULL) tti_group_wake(group);
+    }
+}
