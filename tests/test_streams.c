@@ -357,6 +357,9 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
                  TUTTI_ERR_ARGUMENT, "memory of host:1");
     refused_with(comm, tutti_all_reduce(tutti_on(comm, place.stream), x, y, COUNT + 1, TUTTI_I32, TUTTI_SUM),
                  TUTTI_ERR_COUNT, "past the end");
+    /* a device's memory is its own: how much the host has, and where, says nothing about it */
+    refused_with(comm, tutti_all_reduce(tutti_on(comm, place.stream), x, x, (size_t)1 << 45, TUTTI_I32, TUTTI_SUM),
+                 TUTTI_ERR_COUNT, "past the end of its memory");
     refused_with(comm, tutti_barrier(tutti_on(comm, gone)), TUTTI_ERR_STALE, "");
     refused_with(comm, tutti_send(tutti_on(comm, place.stream), x, 1, TUTTI_I32, 0, 0), TUTTI_ERR_UNSUPPORTED,
                  "only collectives");

@@ -59,16 +59,18 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     return TUTTI_OK;
 }
 
-/* Small amounts are not looked at, since that takes as long as they do; simulated data need no memory. */
-static bool is_large(uint64_t bytes)
+/* Whether the host's memory says anything about so many bytes. Small amounts are not looked at, since that takes as long as
+ * they do; simulated data need no memory, and of a call on a stream api_stream.c asks the device. */
+static bool is_large(const tutti_comm *comm, uint64_t bytes)
 {
-    return bytes >= UINT64_C(16) << 20 && (tti_sim == NULL || !tti_sim_setup_of()->sizes_only);
+    if (bytes < UINT64_C(16) << 20 || comm->caller.stream != NULL) return false;
+    return tti_sim == NULL || !tti_sim_setup_of()->sizes_only;
 }
 
 tutti_status tti_api_check_amount(tutti_comm *comm, enum tti_kind kind, const char *name, uint64_t bytes)
 {
     char had[TTI_BYTES_TEXT];
-    uint64_t total = is_large(bytes) ? tti_memory_total() : UINT64_MAX;
+    uint64_t total = is_large(comm, bytes) ? tti_memory_total() : UINT64_MAX;
     if (bytes <= total) return TUTTI_OK;
     return tti_comm_refuse(comm, kind, TUTTI_ERR_COUNT,
                            "%s: `%s` would be %llu bytes, more than the memory and swap of this machine (%s); is the "
@@ -80,7 +82,7 @@ tutti_status tti_api_check_amount(tutti_comm *comm, enum tti_kind kind, const ch
  * which operations with a count for each rank may have, only the end is looked at. */
 static tutti_status check_memory(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer)
 {
-    if (!is_large(buffer->bytes) || comm->caller.stream != NULL) return TUTTI_OK; /* a device looks for itself */
+    if (!is_large(comm, buffer->bytes)) return TUTTI_OK;
     bool has_gaps = kind >= TTI_ALL_GATHER_V && kind <= TTI_ALL_TO_ALL_V;
     const char *first = (const char *)buffer->pointer + (has_gaps ? buffer->bytes - 1 : 0);
     if (!tti_memory_is_mapped(first, has_gaps ? 1 : buffer->bytes))
