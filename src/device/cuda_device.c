@@ -114,6 +114,7 @@ static tutti_status cuda_make(int number, void *context, struct tti_device **dev
     made->adopted = context != NULL;
     pthread_mutex_init(&made->lock, NULL);
     pthread_mutex_init(&made->watch_lock, NULL);
+    tti_list_init(&made->marks);
     *device = &made->device;
     return TUTTI_OK;
 }
@@ -248,6 +249,7 @@ static void cuda_shut(struct tti_device *of)
     struct tti_cuda_device *device = tti_cuda_of(of);
     const struct tti_cuda *cuda = device->cuda;
     tti_cuda_watch_stop(device);
+    tti_cuda_marks_clear(device);
     if (tti_cuda_enter(device) == TTI_CUDA_OK) {
         while (device->modules != NULL) {
             struct tti_cuda_module *module = device->modules;

@@ -28,8 +28,9 @@ struct tti_cuda_device {
     bool shares;        /* memory can be shared by descriptor */
     size_t granularity; /* of such memory */
     _Atomic(const char *) last_kernel; /* launched last, for errors */
-    pthread_mutex_t lock;              /* of the modules */
+    pthread_mutex_t lock;              /* of the modules and the marks */
     struct tti_cuda_module *modules;
+    struct tti_link marks; /* those with an event, which goes when the device is shut */
     /* A thread that looks, while somebody waits for long, whether the device has failed. Whoever waits polls a word only. */
     pthread_mutex_t watch_lock; /* of all below; held while the driver is asked */
     bool watcher_runs;
@@ -78,6 +79,7 @@ tutti_status tti_cuda_fill(struct tti_stream *stream, void *to, size_t count, co
                            tutti_error *error);
 tutti_status tti_cuda_mark_open(struct tti_mark *mark, tutti_error *error);
 void tti_cuda_mark_close(struct tti_mark *mark);
+void tti_cuda_marks_clear(struct tti_cuda_device *device); /* when it is shut */
 tutti_status tti_cuda_record(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);
 tutti_status tti_cuda_after(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);
 bool tti_cuda_passed(struct tti_mark *mark);

@@ -270,18 +270,37 @@ tutti_status tti_cuda_mark_open(struct tti_mark *mark, tutti_error *error)
         code = device->cuda->event_create(&mark->native, TTI_CUDA_EVENT_NO_TIMING);
         tti_cuda_leave(device);
     }
-    return tti_cuda_check(device, code, "cuEventCreate", NULL, error);
+    TTI_TRY(tti_cuda_check(device, code, "cuEventCreate", NULL, error));
+    pthread_mutex_lock(&device->lock);
+    tti_list_append(&device->marks, &mark->link);
+    pthread_mutex_unlock(&device->lock);
+    return TUTTI_OK;
 }
 
-/* One that outlives its device has gone with the context. */
+/* With the lock. In a context that is gone, so is the event. */
+static void drop_event(struct tti_cuda_device *device, struct tti_mark *mark)
+{
+    if (mark->native != NULL && tti_cuda_enter(device) == TTI_CUDA_OK) {
+        (void)device->cuda->event_destroy(mark->native);
+        tti_cuda_leave(device);
+    }
+    mark->native = NULL;
+    tti_list_remove(&mark->link);
+}
+
 void tti_cuda_mark_close(struct tti_mark *mark)
 {
     struct tti_cuda_device *device = tti_cuda_of(mark->device);
-    tutti_error none;
-    tutti_status status = tti_device_usable(mark->device, mark->generation, "mark", &none);
-    if (status == TUTTI_ERR_STALE || tti_cuda_enter(device) != TTI_CUDA_OK) return;
-    (void)device->cuda->event_destroy(mark->native);
-    tti_cuda_leave(device);
+    pthread_mutex_lock(&device->lock);
+    drop_event(device, mark);
+    pthread_mutex_unlock(&device->lock);
+}
+
+void tti_cuda_marks_clear(struct tti_cuda_device *device)
+{
+    pthread_mutex_lock(&device->lock);
+    TTI_LIST_EACH(link, &device->marks) drop_event(device, TTI_LIST_OF(link, struct tti_mark, link));
+    pthread_mutex_unlock(&device->lock);
 }
 
 tutti_status tti_cuda_record(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error)
@@ -300,7 +319,7 @@ tutti_status tti_cuda_after(struct tti_stream *stream, struct tti_mark *mark, tu
 bool tti_cuda_passed(struct tti_mark *mark)
 {
     struct tti_cuda_device *device = tti_cuda_of(mark->device);
-    if (tti_device_is_poisoned(mark->device)) return true;
+    if (tti_device_is_poisoned(mark->device) || mark->native == NULL) return true;
     int code = tti_cuda_enter(device);
     if (code == TTI_CUDA_OK) {
         code = device->cuda->event_query(mark->native);

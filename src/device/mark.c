@@ -26,6 +26,7 @@ tutti_status tti_mark_make(struct tti_device *device, struct tti_mark **made, tu
     if (mark == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a mark");
     mark->device = device;
     mark->generation = tti_device_generation(device);
+    tti_list_init(&mark->link);
     tutti_status status = device->ops->mark_open(mark, error);
     if (status != TUTTI_OK) {
         tti_free(mark);

@@ -89,6 +89,7 @@ struct tti_mark {
     _Atomic uint32_t recorded; /* at least once */
     struct tti_stream *stream; /* an open mark's, a reference; else NULL */
     void *native;              /* the device's own: an event */
+    struct tti_link link;      /* of the device's marks, where it keeps them */
 };
 
 /* Code that a stream runs. Filled in by who has it (host) or by load() (CUDA). */
