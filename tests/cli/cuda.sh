@@ -61,7 +61,8 @@ fi
 
 for part in test_device test_device_streams test_device_programs test_device_cuda; do
     OUT=$(TUTTI_CUDA_PATH=$PWD/good timeout 300 "$BUILD/tests/$part" cuda:0 2>&1)
-    check "$part on it ($(tail -n 3 <<<"$OUT"))" 0 $?
+    STATUS=$?
+    check "$part on it ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 done
 
 header=

@@ -178,7 +178,7 @@ int cuMemGetInfo_v2(size_t *left, size_t *total)
 struct range {
     char *base;
     size_t bytes;
-    int type, device;
+    int type, device, managed;
 };
 static struct range ranges[RANGES_MOST];
 static int range_count;
@@ -187,7 +187,7 @@ static void add_range(void *base, size_t bytes, int type)
 {
     pthread_mutex_lock(&lock);
     if (range_count < RANGES_MOST)
-        ranges[range_count++] = (struct range){base, bytes, type, depth == 0 ? 0 : stack[depth - 1]->device};
+        ranges[range_count++] = (struct range){base, bytes, type, depth == 0 ? 0 : stack[depth - 1]->device, 0};
     pthread_mutex_unlock(&lock);
 }
 
@@ -213,7 +213,7 @@ int cuPointerGetAttributes(unsigned count, int *attributes, void **values, uint6
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; i < count; i++) switch (attributes[i]) {
         case 2: *(int *)values[i] = found.type; break;
-        case 8: *(int *)values[i] = 0; break;
+        case 8: *(int *)values[i] = found.managed; break;
         case 9: *(int *)values[i] = found.device; break;
         case 11: *(uint64_t *)values[i] = (uint64_t)(uintptr_t)found.base; break;
         case 12: *(size_t *)values[i] = found.bytes; break;
@@ -239,6 +239,32 @@ int cuMemHostGetDevicePointer_v2(uint64_t *address, void *base, unsigned flags)
 {
     (void)flags;
     *address = (uint64_t)(uintptr_t)base;
+    return enter();
+}
+
+/* What programs of others take. */
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    char *memory = malloc(bytes);
+    if (memory == NULL) return NO_MEMORY;
+    add_range(memory, bytes, 2);
+    *address = (uint64_t)(uintptr_t)memory;
+    return enter();
+}
+
+int cuMemAllocManaged(uint64_t *address, size_t bytes, unsigned flags)
+{
+    int result = flags == 1 ? cuMemAlloc_v2(address, bytes) : INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    if (result == OK) ranges[range_count - 1].managed = 1;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int cuMemFree_v2(uint64_t address)
+{
+    if (!remove_range((void *)(uintptr_t)address)) return INVALID_VALUE;
+    free((void *)(uintptr_t)address);
     return enter();
 }
 
