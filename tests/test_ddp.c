@@ -103,7 +103,10 @@ static void run_plain(tutti_comm *comm, void *context)
     const struct plain *plain = context;
     int rank = tutti_rank(comm), size = tutti_size(comm);
     struct list list = list_make(comm, plain->gap);
-    tutti_ddp_options options = {.struct_size = sizeof options, .bucket_bytes = 3000, .first_bucket_bytes = 100};
+    tutti_ddp_options options = {.struct_size = sizeof options,
+                                 .bucket_bytes = 3000,
+                                 .first_bucket_bytes = 100,
+                                 .allow_unused = plain->unused >= 0};
     tutti_ddp *ddp = NULL;
     tutti_error error;
     if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create")) return;
@@ -193,6 +196,44 @@ static void run_grains(tutti_comm *comm, void *context)
     list_free(comm, &list, 0);
 }
 
+/* ---- Forgotten ------------------------------------------------------------------------------------------------- */
+
+/* The last rank makes one parameter ready in part, and another not at all: all ranks are told. A caller who knows less of the
+ * options has not allowed it. */
+static void run_forgotten(tutti_comm *comm, void *context)
+{
+    int rank = tutti_rank(comm), last = tutti_size(comm) - 1;
+    size_t known = *(const size_t *)context;
+    struct list list = list_make(comm, 0);
+    tutti_ddp_options options = {.struct_size = known, .bucket_bytes = 3000, .allow_unused = true};
+    tutti_ddp *ddp = NULL;
+    tutti_error error;
+    if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create")) return;
+    tutti_status status =
+        TUTTI_OK; /* the first step is as it should be; but others may still be in it when the last rank fails */
+    for (int step = 0; step < 2 && status == TUTTI_OK; step++) {
+        bool forgets = rank == last && step == 1;
+        conf_check(tutti_ddp_begin(ddp, false) == TUTTI_OK, "begin");
+        conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
+        for (size_t i = 0; i < PARAMETERS; i++)
+            if (!forgets || (i != 1 && i != 3)) conf_check(tutti_ddp_ready(ddp, i) == TUTTI_OK || rank < last, "ready");
+        if (forgets)
+            conf_check(tutti_ddp_ready_run(ddp, list.elements - sizes[5] - sizes[4] - 1, 1) == TUTTI_OK, "ready");
+        status = tutti_ddp_end(ddp, 1, NULL);
+        conf_check(step == 1 || rank < last || status == TUTTI_OK, "end: %s", tutti_status_name(status));
+    }
+    const tutti_error *why = tutti_comm_error(comm);
+    char words[200];
+    snprintf(words, sizeof words,
+             "rank %d came to tutti_ddp_end, and 2 of %d parameters were not ready: \"b\", \"d\" (in part);", last,
+             PARAMETERS);
+    conf_check(status == TUTTI_ERR_ARGUMENT && why != NULL && why->peer == last && strstr(why->text, words) != NULL &&
+                   strstr(why->text, "allow_unused") != NULL,
+               "rank %d of %d: %s: %s", rank, last + 1, tutti_status_name(status), why == NULL ? "" : why->text);
+    tutti_ddp_free(ddp);
+    list_free(comm, &list, 0);
+}
+
 /* ---- Beside backward ------------------------------------------------------------------------------------------- */
 
 /* Rank 0 makes its first buckets ready and goes on, while the others have not begun: were anything waited for there, it
@@ -215,6 +256,7 @@ static void run_beside(tutti_comm *comm, void *context)
     if (tutti_rank(comm) == 0) atomic_store(&gone_on, true);
     conf_check(tti_now_ns() < limit, "%d ranks, %d grains: a bucket that is ready keeps its rank waiting",
                tutti_size(comm), grains);
+    for (size_t i = 0; i < PARAMETERS - 1; i++) conf_check(tutti_ddp_ready(ddp, i) == TUTTI_OK, "ready");
     worked(comm, tutti_ddp_end(ddp, 1, NULL), "end");
     tutti_ddp_free(ddp);
     list_free(comm, &list, 0);
@@ -268,6 +310,8 @@ int main(void)
                 if (!SANITIZED || g % 3 == 0) run(ranks, all_sizes[s], run_grains, &grains);
             }
             run(ranks, all_sizes[s], run_norms, NULL);
+            size_t known = s % 2 == 0 ? 0 : offsetof(tutti_ddp_options, allow_unused);
+            run(ranks, all_sizes[s], run_forgotten, &known);
         }
     }
     for (int size = 2; size <= 4; size++) {

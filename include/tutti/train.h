@@ -185,7 +185,8 @@ TUTTI_API tutti_status tutti_checkpoint_diff(const tutti_checkpoint *a, const tu
  *     tutti_optimizer_step(optimizer, rate, 1 / all_samples);
  *
  * Gradients are reduced in buckets, in the reverse order of the list, while the rest of backward runs. Ranks may have
- * different numbers of samples, or none. A rank that does not call ready for a parameter contributes zeros to it.
+ * different numbers of samples, or none: one that has none calls begin and end, with a count of 0. One that has some makes
+ * all parameters ready: what it forgets would be missing in every rank's sums, and is an error on all of them.
  *
  * With options.grains the result does not depend on the number of ranks, bit for bit: the global batch is cut into that
  * many grains, rank r works on grains tutti_ddp_grains gives it, and hands over one gradient per subtree of the
@@ -198,6 +199,7 @@ typedef struct tutti_ddp_options {
     size_t bucket_bytes;       /* 0: 25 MB */
     size_t first_bucket_bytes; /* 0: 1 MB; small, so that the first can start early */
     int grains;                /* 0: gradients of ranks are summed as they are */
+    bool allow_unused;         /* parameters that a rank does not make ready count as zeros there */
 } tutti_ddp_options;
 
 /* Collective. The list and what it points to must outlive the ddp. Errors of collectives are in the comm. */
@@ -211,7 +213,8 @@ TUTTI_API tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last);
 TUTTI_API tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index);
 /* The same for a run of elements, counted over all parameters one after the other: for tutti_pass_backward. */
 TUTTI_API tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count);
-/* Collective. Ends the pass that was begun with `last`. *total (may be NULL) gets the sum of all ranks' counts. */
+/* Collective. Ends the pass that was begun with `last`. Parameters that were not all ready in some pass of this step are
+ * ERR_ARGUMENT, which names them, on all ranks, and breaks the comm; but see allow_unused. *total (may be NULL) gets the sum of all ranks' counts. */
 TUTTI_API tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total);
 
 /* Name number `index` of the parameters that no pass of the last step made ready on this rank; NULL: no more. */

@@ -58,7 +58,8 @@ static tutti_status make_lists(struct tutti_ddp *ddp, tutti_error *error)
     ddp->starts = tti_calloc(ddp->count + 1, sizeof *ddp->starts);
     ddp->ready = tti_calloc(ddp->count + 1, sizeof *ddp->ready);
     ddp->used = tti_calloc(ddp->count + 1, sizeof *ddp->used);
-    if (ddp->starts == NULL || ddp->ready == NULL || ddp->used == NULL)
+    ddp->whole = tti_calloc(ddp->count + 1, sizeof *ddp->whole);
+    if (ddp->starts == NULL || ddp->ready == NULL || ddp->used == NULL || ddp->whole == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for lists of %zu parameters", ddp->count);
     for (size_t i = 0; i < ddp->count; i++) ddp->starts[i + 1] = ddp->starts[i] + ddp->parameters[i].count;
     return TUTTI_OK;
@@ -109,6 +110,7 @@ static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, 
                                .count = count,
                                .elements = elements,
                                .grains = options->grains,
+                               .allows_unused = options->allow_unused,
                                .fresh = true};
     tutti_status status = make_lists(made, error);
     if (status == TUTTI_OK) status = make_buckets(made, options, error);
@@ -122,17 +124,25 @@ static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, 
     return status;
 }
 
+/* As many of the options as the caller knows; 0, who has not said how many, those that there were first. */
+static tutti_ddp_options known_options(const tutti_ddp_options *options)
+{
+    tutti_ddp_options known = {0};
+    size_t bytes = options->struct_size == 0 ? offsetof(tutti_ddp_options, allow_unused) : options->struct_size;
+    memcpy(&known, options, bytes < sizeof known ? bytes : sizeof known);
+    return known;
+}
+
 tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
                               const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
-    static const tutti_ddp_options none = {0};
     tutti_error unused;
+    tutti_ddp_options known = options == NULL ? (tutti_ddp_options){0} : known_options(options);
     if (error == NULL) error = &unused;
     *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "ddp_create"};
-    if (options == NULL) options = &none;
     tutti_status status = comm == NULL || ddp == NULL
                               ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: a comm and a place to go are needed")
-                              : create(comm, parameters, count, options, ddp, error);
+                              : create(comm, parameters, count, &known, ddp, error);
     if (status != TUTTI_OK) tti_comm_note(comm, error);
     return status;
 }
@@ -194,15 +204,14 @@ static tutti_status finish(struct tutti_ddp *ddp)
 static tutti_status advance(struct tutti_ddp *ddp, bool all)
 {
     int64_t began = tti_now_ns();
-    tutti_status status = TUTTI_OK;
-    while (status == TUTTI_OK && ddp->next < ddp->bucket_count) {
+    while (ddp->failed == TUTTI_OK && ddp->next < ddp->bucket_count) {
         struct tti_bucket *bucket = &ddp->buckets[ddp->next];
         if (!all && bucket->ready < bucket->to - bucket->from) break;
-        status = start_bucket(ddp, bucket);
+        ddp->failed = start_bucket(ddp, bucket);
         ddp->next++;
     }
     ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
-    return status;
+    return ddp->failed;
 }
 
 void tutti_ddp_free(tutti_ddp *ddp)
@@ -215,6 +224,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
     tti_free(ddp->starts);
     tti_free(ddp->ready);
     tti_free(ddp->used);
+    tti_free(ddp->whole);
     tti_free(ddp->buckets);
     tti_free(ddp->subtrees);
     tti_free(ddp->of_rank);
@@ -241,13 +251,14 @@ tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last)
     if (ddp == NULL) return refuse(NULL, "begin", "there is no ddp");
     if (ddp->begun && ddp->last)
         return refuse(ddp, "begin", "the last pass has begun already: tutti_ddp_end comes first");
-    if (ddp->fresh) memset(ddp->used, 0, ddp->count * sizeof *ddp->used);
+    for (size_t i = 0; i < ddp->count && ddp->fresh; i++) ddp->used[i] = ddp->whole[i] = false;
     memset(ddp->ready, 0, ddp->count * sizeof *ddp->ready);
     for (size_t b = 0; b < ddp->bucket_count; b++) ddp->buckets[b].ready = 0;
     ddp->begun = true;
     ddp->last = last;
     ddp->fresh = false;
     ddp->next = 0;
+    ddp->failed = TUTTI_OK;
     return TUTTI_OK;
 }
 
@@ -270,6 +281,7 @@ tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
     for (size_t i = span.lo; i < span.hi; i++) {
         ddp->ready[i] += overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count);
         ddp->used[i] = true;
+        if (ddp->ready[i] == ddp->parameters[i].count) ddp->whole[i] = true;
     }
     if (!ddp->last) return TUTTI_OK;
     for (size_t b = ddp->next; b < ddp->bucket_count; b++)
@@ -293,14 +305,55 @@ static void zero_unused(struct tutti_ddp *ddp)
     }
 }
 
+static bool is_missing(const struct tutti_ddp *ddp, size_t index)
+{
+    return !ddp->whole[index] && ddp->parameters[index].count > 0;
+}
+
+/* "\"a\", \"b\" (in part) and 3 more" */
+static void name_missing(const struct tutti_ddp *ddp, size_t missing, char *text, size_t bytes)
+{
+    enum { NAMED = 4 };
+    size_t named = 0, used = 0;
+    for (size_t i = 0; i < ddp->count && named < NAMED; i++) {
+        if (!is_missing(ddp, i)) continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s\"%.32s\"%s", named == 0 ? "" : ", ",
+                                 ddp->parameters[i].name, ddp->used[i] ? " (in part)" : "");
+        named++;
+    }
+    if (missing > NAMED) snprintf(text + used, bytes - used, " and %zu more", missing - NAMED);
+}
+
+/* What a rank has forgotten would be missing in all ranks' sums: all of them are told. One that has no samples makes nothing
+ * ready. */
+static tutti_status check_ready(struct tutti_ddp *ddp, double count)
+{
+    char names[200], text[480];
+    size_t missing = 0, used = 0;
+    for (size_t i = 0; i < ddp->count; i++) {
+        missing += is_missing(ddp, i);
+        used += ddp->used[i];
+    }
+    if (missing == 0 || ddp->allows_unused || (used == 0 && count == 0)) return TUTTI_OK;
+    name_missing(ddp, missing, names, sizeof names);
+    snprintf(text, sizeof text,
+             "rank %d came to tutti_ddp_end, and %zu of %zu parameters were not ready: %s; call tutti_ddp_ready for "
+             "each once "
+             "its gradient is final, or set allow_unused in the options, and those count as zeros",
+             tutti_rank(ddp->comm), missing, ddp->count, names);
+    return tti_inside_break(ddp->comm, TTI_DDP_END, TUTTI_ERR_ARGUMENT, text);
+}
+
 tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
 {
     if (ddp == NULL || !ddp->begun || !ddp->last)
         return refuse(ddp, "end", "no last pass has begun: tutti_ddp_begin(ddp, true) comes first");
     ddp->begun = false;
     ddp->fresh = true;
+    tutti_status status = check_ready(ddp, count);
     zero_unused(ddp);
-    tutti_status status = advance(ddp, true), waited = finish(ddp);
+    if (status == TUTTI_OK) status = advance(ddp, true);
+    tutti_status waited = finish(ddp);
     TTI_TRY(status == TUTTI_OK ? waited : status);
     for (size_t b = 0; b < ddp->bucket_count; b++) copy_bucket(ddp, &ddp->buckets[b], true);
     if (total == NULL) return TUTTI_OK;

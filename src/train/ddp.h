@@ -36,9 +36,11 @@ struct tutti_ddp {
     tutti_comm *comm;
     const tutti_parameter *parameters;
     size_t count, elements;
-    size_t *starts;          /* [count + 1]: the first element of each parameter */
-    size_t *ready;           /* [count]: elements that became ready in this pass */
-    bool *used;              /* [count]: in any pass of this step */
+    size_t *starts;     /* [count + 1]: the first element of each parameter */
+    size_t *ready;      /* [count]: elements that became ready in this pass */
+    bool *used, *whole; /* [count]: some of it, and all of it, became ready in a pass of this step */
+    bool allows_unused;
+    tutti_status failed;     /* OK, or why a bucket of this pass could not be started: tutti_ddp_end tells it too */
     bool begun, last, fresh; /* fresh: the next pass is the first of a step */
 
     float *flat; /* all gradients in order: the parameters' own memory, or a copy */

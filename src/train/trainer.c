@@ -282,7 +282,9 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
         status = make_parts(made, error);
     }
     status = tti_agree(comm, status, error);
-    tutti_ddp_options ddp = {.struct_size = sizeof ddp, .grains = options->fast ? 0 : (int)(made ? made->cells : 0)};
+    /* a rank whose samples cannot be read still takes part in a step, and tells the others then */
+    tutti_ddp_options ddp = {
+        .struct_size = sizeof ddp, .grains = options->fast ? 0 : (int)(made ? made->cells : 0), .allow_unused = true};
     if (status == TUTTI_OK)
         status = tti_agree(comm, tutti_ddp_create(comm, made->list, made->list_count, &ddp, &made->ddp, error), error);
     if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);

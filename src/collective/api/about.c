@@ -74,6 +74,15 @@ tutti_comm *tutti_named(tutti_comm *comm, const char *name)
     return comm;
 }
 
+tutti_status tti_inside_break(tutti_comm *comm, enum tti_kind operation, tutti_status status, const char *text)
+{
+    TTI_TRY(tti_api_begin(comm, operation));
+    tti_queue_hold(comm); /* ops may be in flight, which end by it */
+    status = tti_queue_let_go(comm, tti_comm_break(comm, operation, status, comm->rank, "%s", text));
+    tti_call_end(comm);
+    return status;
+}
+
 tutti_comm *tti_inside(tutti_comm *comm, const char *who, const char *what)
 {
     if (comm == NULL) return NULL;

@@ -5,9 +5,14 @@
 #ifndef TTI_COLLECTIVE_INSIDE_H
 #define TTI_COLLECTIVE_INSIDE_H
 
+#include "collective/plan/kind.h"
 #include <tutti/tutti.h>
 
 /* In place of tutti_named. `who`: what the call is a part of, "ddp"; `what`: what it is for; NULL or "": no more is said. */
 tutti_comm *tti_inside(tutti_comm *comm, const char *who, const char *what);
+
+/* Breaks the comm for all ranks, since this one cannot go on as the others expect it to. `operation`: which call finds it.
+ * Returns `status`, or that of the error that has broken the comm before. */
+tutti_status tti_inside_break(tutti_comm *comm, enum tti_kind operation, tutti_status status, const char *text);
 
 #endif

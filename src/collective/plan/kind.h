@@ -42,7 +42,8 @@
     X(ALLOC, "alloc")                                                                                                  \
     X(FREE, "free")                                                                                                    \
     X(STATS, "comm_stats")                                                                                             \
-    X(JOIN, "join")
+    X(JOIN, "join")                                                                                                    \
+    X(DDP_END, "ddp_end")
 
 enum tti_kind {
 #define TTI_KIND_ENUM(id, name) TTI_##id,
