@@ -424,9 +424,38 @@ static void test_unread(void)
     }
 }
 
+/* ---- Started towards each other -------------------------------------------------------------------------------- */
+
+/* Nobody receives. Of both ends the error says what they wait in, and it is the call's own. */
+static void send_to_each_other(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { COUNT = 100000, TAG = 7, TIME_MS = 300 };
+    float *data = calloc(COUNT, sizeof *data);
+    tutti_op op;
+    (void)self;
+    fault_meet(comm);
+    tutti_status status = tutti_send_start(tutti_within(comm, TIME_MS), data, COUNT, TUTTI_F32, 1 - tutti_rank(comm),
+                                           TAG, &op);
+    CHECK(status == TUTTI_OK && tutti_wait(op) == TUTTI_ERR_TIMEOUT);
+    const tutti_error *error = tutti_comm_error(comm);
+    CHECK(error != NULL && strcmp(error->operation, "send") == 0 && error->sequence == 0);
+    if (error != NULL)
+        CHECK_THAT(strstr(error->text, "in send with tag 7 at ") && strstr(error->text, "waits in send for rank "),
+                   "%s", error->text);
+    free(data);
+}
+
+static bool over_tcp;
+
+static void test_started_sends(bool processes)
+{
+    fault_run_body("started sends to each other", send_to_each_other, 2, processes, over_tcp);
+}
+
 int main(void)
 {
     fault_begin(115);
+    fault_everywhere(test_started_sends, &over_tcp);
     test_errors();
     test_breaks();
     test_unmatched();

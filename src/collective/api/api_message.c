@@ -188,7 +188,10 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                                     .deadline_ms = deadline_ms,
                                     .drives = batch.drives};
     if (status == TUTTI_IN_PROGRESS) status = tti_comm_wait(comm, &waitable);
-    if (status != TUTTI_OK) tti_messages_fail(comm, status);
+    if (status != TUTTI_OK) {
+        tti_error_name(comm->errors.sink, kind);
+        tti_messages_fail(comm, status);
+    }
     return status == TUTTI_OK && batch.drives && were_broken_off(comm, letters, count) ? tti_comm_tell(comm, kind)
                                                                                        : status;
 }
@@ -387,6 +390,7 @@ static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
     tutti_status status = tti_messages_progress(comm);
     if (status == TUTTI_OK && looks) status = tti_comm_health(comm, TTI_PROBE, !comm->traits.all_threads);
     if (status != TUTTI_OK) {
+        tti_error_name(comm->errors.sink, TTI_PROBE);
         tti_messages_fail(comm, status);
         return status;
     }

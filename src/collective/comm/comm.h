@@ -301,6 +301,9 @@ tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind);
 /* Adds the cores that this thread may run on to those of the comm's ranks. */
 void tti_comm_show_cores(tutti_comm *comm);
 
+/* An error is about this call, whatever was being looked at when it was found. */
+void tti_error_name(tutti_error *error, enum tti_kind kind);
+
 /* Looks whether the comm broke or a rank of it was lost; `look`: ask the system too. TUTTI_OK if all is well. */
 tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look);
 
@@ -322,6 +325,7 @@ struct tti_waitable {
     int64_t deadline_ms;
     bool drives;  /* progress takes other ops forward too: anyone may have to wake it */
     bool started; /* its caller may do something else meanwhile */
+    bool passing; /* nobody waits for it now: it is only looked after */
     struct tti_vigil *vigil;
 };
 

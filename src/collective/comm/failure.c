@@ -23,6 +23,12 @@ static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, 
     snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
 }
 
+void tti_error_name(tutti_error *error, enum tti_kind kind)
+{
+    if (kind > TTI_LEAVE) error->sequence = 0;
+    snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
+}
+
 /* The record of its rank; NULL: none that may be touched. In a child another thread may have held its lock. */
 static struct tti_latest *latest_of(const tutti_comm *comm)
 {

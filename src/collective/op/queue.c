@@ -42,6 +42,14 @@ void tti_started_end(struct tti_started *started, tutti_status status)
     if (atomic_load_explicit(&queue->waiters, memory_order_relaxed) != 0) tti_bell_ring(&queue->handover, false);
 }
 
+void tti_started_fail(struct tti_started *started)
+{
+    started->error = tti_calloc(1, sizeof *started->error);
+    if (started->error == NULL) return;
+    *started->error = started->op.comm->queue.error;
+    tti_error_name(started->error, tti_started_kind(started));
+}
+
 static void finish(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->op.comm;
@@ -49,10 +57,7 @@ static void finish(struct tti_started *started, tutti_status status)
     struct tti_started *then = started->then;
     if (started->op.state != TTI_OP_QUEUED) tti_trace_end(&started->op, status, true);
     started->op.state = TTI_OP_ENDED;
-    if (status != TUTTI_OK) {
-        started->error = tti_calloc(1, sizeof *started->error);
-        if (started->error != NULL) *started->error = queue->error;
-    }
+    if (status != TUTTI_OK) tti_started_fail(started);
     tti_lock(&queue->lock);
     queue->first = started->next;
     if (queue->first == NULL) queue->last = &queue->first;

@@ -100,6 +100,8 @@ bool tti_queue_drive(tutti_comm *comm);
  * buffers any more: its status, or IN_PROGRESS. */
 bool tti_queue_append(struct tti_started *started);
 tutti_status tti_queue_fail(struct tti_started *started, tutti_status status);
+/* The op has failed, and is told why the comm is broken. */
+void tti_started_fail(struct tti_started *started);
 /* The op has ended and is on no list any more. */
 void tti_started_end(struct tti_started *started, tutti_status status);
 

@@ -123,10 +123,7 @@ static void finish(struct tti_mail *mail)
     if (tti_traced(comm)) trace(comm, mail, status);
     /* what ended by itself says so, whatever has become of the comm since */
     bool alone = (status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TRUNCATED) && comm->queue.error.status != status;
-    if (status != TUTTI_OK && !alone && tti_comm_is_broken(comm)) {
-        started->error = tti_calloc(1, sizeof *started->error);
-        if (started->error != NULL) *started->error = comm->queue.error;
-    }
+    if (status != TUTTI_OK && !alone && tti_comm_is_broken(comm)) tti_started_fail(started);
     tti_started_end(started, status);
 }
 
@@ -257,6 +254,7 @@ void tti_queue_look_at_mail(tutti_comm *comm)
     struct tti_mail *mail = tti_mail_on(comm->queue.mail.next);
     find_awaited(mail);
     struct tti_waitable waitable = waitable_of(mail->started);
+    waitable.passing = true;
     tti_comm_look(comm, &waitable, tti_now_ns());
 }
 

@@ -153,7 +153,7 @@ struct tti_lane {
     struct tti_question *last_calls; /* and made these; NULL: it has not left, or did not say */
     struct tti_question *question;   /* its last, or NULL */
     bool asks;                       /* and it is not answered */
-    int waits_in;                    /* the blocking call it asked out of: kind + 1; 0: none */
+    int waits_in;                    /* the call, or the message, it asked out of: kind + 1; 0: none */
     bool in_message, stuck;          /* how it waited when it asked; it is to be asked back; in its newest call, */
     int stuck_for;                   /* and for which rank, */
     uint32_t stuck_in;               /* which others wait for in this op; 0: it does so itself, in its newest call */

@@ -160,7 +160,7 @@ static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool fir
 {
     (void)first;
     int peer = waitable == NULL ? -1 : *waitable->waiting_for;
-    if (waitable == NULL || !waitable->started)
+    if (waitable == NULL || (waitable->kind > TTI_LEAVE ? !waitable->passing : !waitable->started))
         atomic_store_explicit(&comm->memory->posts[comm->rank].waits_in,
                               waitable == NULL ? 0 : (int64_t)(waitable->kind + 1) << 32 | (peer + 2),
                               memory_order_relaxed);

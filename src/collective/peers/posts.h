@@ -56,7 +56,8 @@ struct tti_post {
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_MAY_TURN: not in a blocking
      * collective, so that its caller may still turn to something else first. */
     _Atomic int32_t waiting_for;
-    /* A blocking call that has waited long, for who describes this rank: kind + 1 and whom it is for, + 2; 0: none. */
+    /* A call, or a message that was started and is waited for, which has waited long, for who describes this rank: kind + 1
+     * and whom it is for, + 2; 0: none. */
     _Atomic int64_t waits_in;
     /* In a message that has met nothing: number of the wait << 32 | rank + 1 of who is waited for; 0: in none. That number << 32 |
      * the peer's, before whose wait all that it had sent was looked for. And the tag. */

@@ -192,9 +192,9 @@ static bool waits_here(const struct tti_lanes *lanes, int peer)
 
 static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer)
 {
-    if (waitable->started) return 0;
+    if (waitable->passing || (waitable->started && waitable->kind <= TTI_LEAVE)) return 0;
     uint16_t in = (uint16_t)((waitable->kind + 1) * TTI_ASK_KIND);
-    if (waitable->drives) return in;
+    if (waitable->started || waitable->drives) return in;
     if (waitable->kind > TTI_LEAVE) return in | TTI_ASK_IN_MESSAGE;
     return is_stuck(lanes, peer, peer) ? in | TTI_ASK_STUCK : in;
 }
