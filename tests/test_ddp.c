@@ -224,13 +224,53 @@ static void run_forgotten(tutti_comm *comm, void *context)
     }
     const tutti_error *why = tutti_comm_error(comm);
     char words[200];
-    snprintf(words, sizeof words,
-             "rank %d came to tutti_ddp_end, and 2 of %d parameters were not ready: \"b\", \"d\" (in part);", last,
-             PARAMETERS);
+    snprintf(words, sizeof words, ", and 2 of %d parameters were not ready: \"b\", \"d\" (in part);", PARAMETERS);
     conf_check(status == TUTTI_ERR_ARGUMENT && why != NULL && why->peer == last && strstr(why->text, words) != NULL &&
-                   strstr(why->text, "allow_unused") != NULL,
+                   strstr(why->text, "test_ddp.c:") != NULL && strstr(why->text, "allow_unused") != NULL,
                "rank %d of %d: %s: %s", rank, last + 1, tutti_status_name(status), why == NULL ? "" : why->text);
     tutti_ddp_free(ddp);
+    list_free(comm, &list, 0);
+}
+
+/* ---- Where the caller is --------------------------------------------------------------------------------------- */
+
+/* Whether the comm's error names this call of the ddp in that line, and no line of the library. */
+static bool names_caller(tutti_comm *comm, const char *part, int line)
+{
+    char quoted[64], place[64];
+    snprintf(quoted, sizeof quoted, "\"ddp: %s\" at ", part);
+    snprintf(place, sizeof place, "test_ddp.c:%d", line);
+    const tutti_error *why = tutti_comm_error(comm);
+    bool named = why != NULL && why->status == TUTTI_ERR_MISMATCH && strstr(why->text, quoted) != NULL &&
+                 strstr(why->text, place) != NULL && strstr(why->text, "src/") == NULL;
+    return conf_check(named, "%s%s: %s", quoted, place, why == NULL ? "" : why->text);
+}
+
+/* Ranks that differ in a ddp: the error names their calls. */
+static void run_named(tutti_comm *comm, void *context)
+{
+    (void)context;
+    struct list list = list_make(comm, 0);
+    tutti_ddp *ddp = NULL;
+    tutti_error error = {0};
+    tutti_comm *copy = NULL;
+    if (!worked(comm, tutti_comm_duplicate(comm, &copy), "duplicate")) return;
+    size_t count = 2 + (size_t)tutti_rank(comm); /* rank 1 has a third broadcast to make */
+    const int create_line = __LINE__ + 1;
+    tutti_status status = tutti_ddp_create(copy, list.parameters, count, NULL, &ddp, &error);
+    if (status == TUTTI_OK) (void)tutti_barrier(copy);
+    names_caller(copy, "c", create_line);
+    tutti_ddp_free(ddp);
+    ddp = NULL;
+    if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, NULL, &ddp, &error), "create")) return;
+    (void)tutti_ddp_begin(ddp, true);
+    for (size_t i = 0; i < PARAMETERS; i++) (void)tutti_ddp_ready(ddp, i);
+    double total;
+    const int end_line = __LINE__ + 1;
+    (void)(tutti_rank(comm) == 0 ? tutti_barrier(comm) : tutti_ddp_end(ddp, 1, &total));
+    names_caller(comm, "count", end_line);
+    tutti_ddp_free(ddp);
+    tutti_comm_free(copy);
     list_free(comm, &list, 0);
 }
 
@@ -314,6 +354,8 @@ int main(void)
             run(ranks, all_sizes[s], run_forgotten, &known);
         }
     }
+    run(CONF_THREADS, 2, run_named, NULL);
+    run(CONF_PROCESSES, 2, run_named, NULL);
     for (int size = 2; size <= 4; size++) {
         int grains = 8;
         atomic_store(&gone_on, false);

@@ -454,6 +454,31 @@ static void weigh(tutti_comm *comm, void *context)
     tutti_trainer_free(trainer);
 }
 
+/* Ranks that make different calls of a trainer: the error names them, and no line of the library; the latest error of the rank is
+ * the trainer's. */
+static void differ(tutti_comm *comm, void *context)
+{
+    (void)context;
+    tutti_train_options options = small();
+    tutti_trainer *trainer = NULL;
+    tutti_error error;
+    tutti_train_step step;
+    double loss;
+    char text[1024] = "";
+    conf_check(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
+    tutti_status status = tutti_rank(comm) == 0 ? tutti_trainer_step(trainer, &step)
+                                                : tutti_trainer_validate(trainer, &loss);
+    const char *why = tutti_trainer_error(trainer)->text;
+    const char *one = strstr(why, "test_trainer.c:"), *other = one == NULL ? NULL : strstr(one + 1, "test_trainer.c:");
+    const bool named = other != NULL;
+    conf_check(status == TUTTI_ERR_MISMATCH && named && strstr(why, "src/") == NULL, "%s", why);
+    FILE *memory = fmemopen(text, sizeof text, "w");
+    conf_check(tutti_explain(comm, memory) == 1, "explained");
+    fclose(memory);
+    conf_check(strstr(text, why) != NULL, "%s", text);
+    tutti_trainer_free(trainer);
+}
+
 int main(void)
 {
     char command[64], reason[256];
@@ -473,6 +498,8 @@ int main(void)
     test_markov();
     test_overfit();
     test_table();
+    struct conf_world differing = {.ranks = CONF_THREADS, .size = 2, .direct = 1, .attach = 1, .body = differ};
+    conf_world_run(&differing);
     struct conf_world starved = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = starve};
     conf_world_run(&starved);
     struct conf_world alone = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = weigh};

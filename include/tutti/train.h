@@ -223,6 +223,9 @@ TUTTI_API const char *tutti_ddp_unused(const tutti_ddp *ddp, size_t index);
 TUTTI_API double tutti_ddp_seconds(const tutti_ddp *ddp);
 TUTTI_API size_t tutti_ddp_bytes(const tutti_ddp *ddp); /* of its buffers */
 
+/* Where its next call is, for errors; as tutti_at. */
+TUTTI_API tutti_ddp *tutti_ddp_at(tutti_ddp *ddp, const char *file, int line);
+
 /* With grains: those of this rank, `first` to `first + count`, and where the gradient of each subtree goes. */
 TUTTI_API void tutti_ddp_grains(const tutti_ddp *ddp, int *first, int *count);
 TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float *const **gradients);
@@ -318,6 +321,7 @@ TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
 /* The next step tells all ranks. May be called from a signal handler. */
 TUTTI_API void tutti_trainer_stop(tutti_trainer *trainer);
 TUTTI_API const tutti_error *tutti_trainer_error(const tutti_trainer *trainer);
+TUTTI_API tutti_trainer *tutti_trainer_at(tutti_trainer *trainer, const char *file, int line); /* as tutti_at */
 
 typedef struct tutti_train_about {
     size_t struct_size;
@@ -355,6 +359,22 @@ TUTTI_API tutti_status tutti_sampler_logits(tutti_sampler *sampler, const int32_
 TUTTI_API tutti_status tutti_sampler_next(tutti_sampler *sampler, const int32_t *tokens, size_t count,
                                           double temperature, int top, uint64_t seed, uint64_t place, int32_t *next,
                                           tutti_error *error);
+
+/* Errors name the file and line of the calls they are about, as in tutti.h. */
+#ifndef TUTTI_NO_CALL_SITES
+#define TUTTI_DDP_HERE(ddp) tutti_ddp_at((ddp), __FILE__, __LINE__)
+#define TUTTI_TRAINER_HERE(trainer) tutti_trainer_at((trainer), __FILE__, __LINE__)
+#define tutti_gradient_norm(comm, ...) tutti_gradient_norm(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_weights_compare(comm, ...) tutti_weights_compare(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_ddp_create(comm, ...) tutti_ddp_create(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_ddp_begin(ddp, last) tutti_ddp_begin(TUTTI_DDP_HERE(ddp), last)
+#define tutti_ddp_ready(ddp, index) tutti_ddp_ready(TUTTI_DDP_HERE(ddp), index)
+#define tutti_ddp_ready_run(ddp, ...) tutti_ddp_ready_run(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
+#define tutti_ddp_end(ddp, ...) tutti_ddp_end(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
+#define tutti_trainer_create(comm, ...) tutti_trainer_create(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_trainer_step(trainer, step) tutti_trainer_step(TUTTI_TRAINER_HERE(trainer), step)
+#define tutti_trainer_validate(trainer, loss) tutti_trainer_validate(TUTTI_TRAINER_HERE(trainer), loss)
+#endif
 
 #ifdef __cplusplus
 }

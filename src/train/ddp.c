@@ -6,13 +6,13 @@
  * before it, and those that never became full are started at the end, with zeros where nothing was computed. A bucket
  * that is started belongs to its op until tutti_ddp_end has waited for it, while the rest of backward goes on.
  */
+#define TUTTI_NO_CALL_SITES
 #include "train/ddp.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "collective/api/inside.h"
 #include "collective/comm/comm.h"
 #include "train/list.h"
 #include <string.h>
@@ -77,12 +77,22 @@ static tutti_status make_flat(struct tutti_ddp *ddp, tutti_error *error)
     return TUTTI_OK;
 }
 
+tutti_comm *tti_ddp_inside(const struct tutti_ddp *ddp, const char *what)
+{
+    return tti_inside(tutti_at(ddp->comm, ddp->here.file, ddp->here.line), "ddp", what);
+}
+
+tutti_ddp *tutti_ddp_at(tutti_ddp *ddp, const char *file, int line)
+{
+    if (ddp != NULL) ddp->here = (struct tti_here){file, line};
+    return ddp;
+}
+
 static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
 {
     for (size_t i = 0; i < ddp->count; i++) {
         const tutti_parameter *p = &ddp->parameters[i];
-        tutti_status status = tutti_broadcast(tti_inside(ddp->comm, "ddp", p->name), p->value, p->value, p->count,
-                                              TUTTI_F32, 0);
+        tutti_status status = tutti_broadcast(tti_ddp_inside(ddp, p->name), p->value, p->value, p->count, TUTTI_F32, 0);
         if (status != TUTTI_OK) {
             *error = *tutti_comm_error(ddp->comm);
             return status;
@@ -106,6 +116,7 @@ static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, 
     struct tutti_ddp *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory");
     *made = (struct tutti_ddp){.comm = comm,
+                               .here = tti_here(comm),
                                .parameters = parameters,
                                .count = count,
                                .elements = elements,
@@ -177,7 +188,7 @@ static tutti_status start_bucket(struct tutti_ddp *ddp, struct tti_bucket *bucke
         return tti_ddp_combine_end(ddp, &ddp->exchanges[(ddp->next + 1) % 2]);
     }
     copy_bucket(ddp, bucket, false);
-    return tutti_all_reduce_start(tti_inside(ddp->comm, "ddp", "gradients"), values, values, bucket->to - bucket->from,
+    return tutti_all_reduce_start(tti_ddp_inside(ddp, "gradients"), values, values, bucket->to - bucket->from,
                                   TUTTI_F32, TUTTI_SUM, &bucket->op);
 }
 
@@ -234,14 +245,29 @@ void tutti_ddp_free(tutti_ddp *ddp)
 
 /* ---- A pass ---------------------------------------------------------------------------------------------------- */
 
+/* " at train.c:12", or "": the end of a long path. */
+static void describe_here(const struct tutti_ddp *ddp, char text[96])
+{
+    enum { SHOWN = 60 };
+    const char *file = ddp->here.file;
+    text[0] = '\0';
+    if (ddp->here.line <= 0 || file == NULL) return;
+    size_t length = strlen(file);
+    snprintf(text, 96, " at %s:%d", length > SHOWN ? file + length - SHOWN : file, ddp->here.line);
+}
+
 /* No comm has this error as its own: it is logged, and tutti_explain finds it as the rank's latest. */
 static tutti_status refuse(const tutti_ddp *ddp, const char *call, const char *why)
 {
     tutti_comm *comm = ddp == NULL ? NULL : ddp->comm;
     tutti_error error = {.status = TUTTI_ERR_ARGUMENT, .rank = tutti_rank(comm), .peer = -1};
-    tti_log(TUTTI_ERROR, "tutti_ddp_%s: %s", call, why);
+    char site[96] = "";
+    if (ddp != NULL) describe_here(ddp, site);
+    const bool known = site[0] != '\0';
     snprintf(error.operation, sizeof error.operation, "ddp_%s", call);
-    snprintf(error.text, sizeof error.text, "tutti_ddp_%s: %s", call, why);
+    snprintf(error.text, sizeof error.text, "tutti_ddp_%s: %s%s%s%s", call, why, known ? " (the call" : "", site,
+             known ? ")" : "");
+    tti_log(TUTTI_ERROR, "%s", error.text);
     tti_comm_note(comm, &error);
     return error.status;
 }
@@ -328,7 +354,7 @@ static void name_missing(const struct tutti_ddp *ddp, size_t missing, char *text
  * ready. */
 static tutti_status check_ready(struct tutti_ddp *ddp, double count)
 {
-    char names[200], text[480];
+    char names[200], text[480], site[96];
     size_t missing = 0, used = 0;
     for (size_t i = 0; i < ddp->count; i++) {
         missing += is_missing(ddp, i);
@@ -336,11 +362,12 @@ static tutti_status check_ready(struct tutti_ddp *ddp, double count)
     }
     if (missing == 0 || ddp->allows_unused || (used == 0 && count == 0)) return TUTTI_OK;
     name_missing(ddp, missing, names, sizeof names);
+    describe_here(ddp, site);
     snprintf(text, sizeof text,
-             "rank %d came to tutti_ddp_end, and %zu of %zu parameters were not ready: %s; call tutti_ddp_ready for "
+             "rank %d came to tutti_ddp_end%s, and %zu of %zu parameters were not ready: %s; call tutti_ddp_ready for "
              "each once "
              "its gradient is final, or set allow_unused in the options, and those count as zeros",
-             tutti_rank(ddp->comm), missing, ddp->count, names);
+             tutti_rank(ddp->comm), site, missing, ddp->count, names);
     return tti_inside_break(ddp->comm, TTI_DDP_END, TUTTI_ERR_ARGUMENT, text);
 }
 
@@ -357,7 +384,7 @@ tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
     TTI_TRY(status == TUTTI_OK ? waited : status);
     for (size_t b = 0; b < ddp->bucket_count; b++) copy_bucket(ddp, &ddp->buckets[b], true);
     if (total == NULL) return TUTTI_OK;
-    return tutti_all_reduce(tti_inside(ddp->comm, "ddp", "count"), &count, total, 1, TUTTI_F64, TUTTI_SUM);
+    return tutti_all_reduce(tti_ddp_inside(ddp, "count"), &count, total, 1, TUTTI_F64, TUTTI_SUM);
 }
 
 const char *tutti_ddp_unused(const tutti_ddp *ddp, size_t index)

@@ -8,6 +8,7 @@
 #ifndef TTI_TRAIN_DDP_H
 #define TTI_TRAIN_DDP_H
 
+#include "collective/api/inside.h"
 #include "train/tree.h"
 
 #include <tutti/train.h>
@@ -34,6 +35,7 @@ struct tti_grain_exchange {
 
 struct tutti_ddp {
     tutti_comm *comm;
+    struct tti_here here; /* the call that is being made */
     const tutti_parameter *parameters;
     size_t count, elements;
     size_t *starts;     /* [count + 1]: the first element of each parameter */
@@ -65,6 +67,8 @@ struct tutti_ddp {
     size_t bytes;
 };
 
+/* The comm, for a collective that is a part of the call. */
+tutti_comm *tti_ddp_inside(const struct tutti_ddp *ddp, const char *what);
 /* Sums the partials of all ranks over one bucket, in the order of the tree, into flat. begin starts the exchange of
  * slices; end waits for it, adds up, and starts the gathering, bucket->op. An exchange that was not begun is ended
  * already. */

@@ -17,11 +17,11 @@
  * exchange had as long as this one took to become ready, is added up and its gathering started. That is the same order of
  * operations on all ranks, whatever was in time where.
  */
+#define TUTTI_NO_CALL_SITES
 #include "train/ddp.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include "collective/api/inside.h"
 #include <string.h>
 
 enum { BLOCK = 4096 }; /* elements that are added at a time, so that they stay in the cache */
@@ -147,7 +147,7 @@ static tutti_status exchange_start(struct tutti_ddp *ddp, struct tti_grain_excha
         out_offsets[r] = has ? (size_t)theirs * (mine.hi - mine.lo) : 0;
     }
     const float *in = ddp->partials[round < ddp->partial_count ? round : 0] + bucket->from;
-    return tutti_all_to_all_v_start(tti_inside(ddp->comm, "ddp", "gradients of grains"), in, in_counts, in_offsets,
+    return tutti_all_to_all_v_start(tti_ddp_inside(ddp, "gradients of grains"), in, in_counts, in_offsets,
                                     exchange->slices, out_counts, out_offsets, TUTTI_F32, &exchange->ops[round]);
 }
 
@@ -192,6 +192,6 @@ tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_grain_exchang
         struct tti_span slice = tti_tree_share(elements, r, size);
         ddp->counts[r] = slice.hi - slice.lo;
     }
-    return tutti_all_gather_v_start(tti_inside(ddp->comm, "ddp", "gradients"), values + mine.lo, values, ddp->counts,
-                                    NULL, TUTTI_F32, &bucket->op);
+    return tutti_all_gather_v_start(tti_ddp_inside(ddp, "gradients"), values + mine.lo, values, ddp->counts, NULL,
+                                    TUTTI_F32, &bucket->op);
 }

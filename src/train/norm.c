@@ -6,6 +6,7 @@
  * whose order is fixed, and the blocks are summed in the canonical tree over all blocks of all tensors. Who computes a
  * block does not matter: ranks, and their threads, share them out, and ranks gather the sums.
  */
+#define TUTTI_NO_CALL_SITES
 #include "train/norm.h"
 
 #include "base/alloc.h"

@@ -2,12 +2,12 @@
  *
  * Making a trainer: everything is made on every rank, and every rank learns of the first that failed.
  */
+#define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
 
 #include "base/alloc.h"
 #include "base/options.h"
 #include "base/status.h"
-#include "collective/api/inside.h"
 #include "collective/comm/comm.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
@@ -18,11 +18,13 @@
 
 tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error)
 {
+    struct tti_here here = tti_here(comm); /* of both calls */
     int64_t size = tutti_size(comm), failed = status == TUTTI_OK ? size : tutti_rank(comm), first = size;
     error->rank = tutti_rank(comm);
     tutti_status met = tutti_all_reduce(tti_inside(comm, "trainer", "agree"), &failed, &first, 1, TUTTI_I64, TUTTI_MIN);
     if (met == TUTTI_OK && first < size)
-        met = tutti_broadcast(tti_inside(comm, "trainer", "agree"), error, error, sizeof *error, TUTTI_U8, (int)first);
+        met = tutti_broadcast(tti_inside(tutti_at(comm, here.file, here.line), "trainer", "agree"), error, error,
+                              sizeof *error, TUTTI_U8, (int)first);
     if (met != TUTTI_OK) {
         if (status == TUTTI_OK) *error = *tutti_comm_error(comm);
         return met;
@@ -30,8 +32,15 @@ tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error
     return first < size ? error->status : TUTTI_OK;
 }
 
+tutti_trainer *tutti_trainer_at(tutti_trainer *t, const char *file, int line)
+{
+    if (t != NULL) t->here = (struct tti_here){file, line};
+    return t;
+}
+
 void tti_trainer_begin(struct tutti_trainer *t)
 {
+    (void)tutti_ddp_at(t->ddp, t->here.file, t->here.line);
     t->error = (tutti_error){.rank = t->rank, .peer = -1};
 }
 
@@ -272,21 +281,24 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
                            tutti_error *error)
 {
     struct tutti_trainer *made = tti_calloc(1, sizeof *made);
+    struct tti_here here = tti_here(comm);
     *trainer = NULL;
     tutti_status status = TUTTI_OK;
     if (made == NULL) {
         status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
     } else {
         *made = (struct tutti_trainer){
-            .comm = comm, .rank = tutti_rank(comm), .size = tutti_size(comm), .options = *options};
+            .comm = comm, .here = here, .rank = tutti_rank(comm), .size = tutti_size(comm), .options = *options};
         status = make_parts(made, error);
     }
-    status = tti_agree(comm, status, error);
+    status = tti_agree(tutti_at(comm, here.file, here.line), status, error);
     /* a rank whose samples cannot be read still takes part in a step, and tells the others then */
     tutti_ddp_options ddp = {
         .struct_size = sizeof ddp, .grains = options->fast ? 0 : (int)(made ? made->cells : 0), .allow_unused = true};
-    if (status == TUTTI_OK)
-        status = tti_agree(comm, tutti_ddp_create(comm, made->list, made->list_count, &ddp, &made->ddp, error), error);
+    const bool shared = status == TUTTI_OK;
+    if (shared)
+        status = tutti_ddp_create(tti_trainer_comm(made), made->list, made->list_count, &ddp, &made->ddp, error);
+    if (shared) status = tti_agree(tti_trainer_comm(made), status, error);
     if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);
     if (status != TUTTI_OK)
         tutti_trainer_free(made);

@@ -9,6 +9,7 @@
 #ifndef TTI_TRAIN_TRAINER_H
 #define TTI_TRAIN_TRAINER_H
 
+#include "collective/api/inside.h"
 #include "train/tree.h"
 
 #include <limits.h>
@@ -17,6 +18,7 @@
 
 struct tutti_trainer {
     tutti_comm *comm;
+    struct tti_here here; /* the call that is being made */
     int rank, size;
     tutti_train_options options;
     tutti_schedule schedule;
@@ -63,6 +65,12 @@ struct tutti_trainer {
 
 /* Samples of the batch that a cell has. */
 struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cell);
+
+/* The comm, for a collective that is a part of the call. */
+static inline tutti_comm *tti_trainer_comm(const struct tutti_trainer *trainer)
+{
+    return tutti_at(trainer->comm, trainer->here.file, trainer->here.line);
+}
 
 /* Every rank gets the error of the lowest rank whose status is not OK. */
 tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error);

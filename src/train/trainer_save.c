@@ -3,12 +3,12 @@
  * Saving and resuming. Rank 0 writes and reads; the others get what it read. Nothing in a checkpoint depends on how many
  * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from.
  */
+#define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "collective/api/inside.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
 #include <stdlib.h>
@@ -222,13 +222,15 @@ static tutti_status read_checkpoint(struct tutti_trainer *t, tutti_error *error)
 static tutti_status share(struct tutti_trainer *t)
 {
     float *state = NULL;
-    TTI_TRY(tutti_broadcast(tti_inside(t->comm, "checkpoint", "resume"), &t->step, &t->step, 1, TUTTI_U64, 0));
-    TTI_TRY(tutti_broadcast(tti_inside(t->comm, "checkpoint", "resume"), t->resumed_from, t->resumed_from,
-                            sizeof t->resumed_from, TUTTI_U8, 0));
     TTI_TRY(
-        tutti_broadcast(tti_inside(t->comm, "checkpoint", "resume"), t->values, t->values, t->elements, TUTTI_F32, 0));
+        tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), &t->step, &t->step, 1, TUTTI_U64, 0));
+    TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->resumed_from, t->resumed_from,
+                            sizeof t->resumed_from, TUTTI_U8, 0));
+    TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->values, t->values, t->elements,
+                            TUTTI_F32, 0));
     for (int s = 0; tutti_optimizer_state(t->optimizer, s, &state) != NULL; s++)
-        TTI_TRY(tutti_broadcast(tti_inside(t->comm, "checkpoint", "resume"), state, state, t->elements, TUTTI_F32, 0));
+        TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), state, state, t->elements,
+                                TUTTI_F32, 0));
     tutti_optimizer_set_steps(t->optimizer, t->step);
     return TUTTI_OK;
 }
@@ -236,7 +238,7 @@ static tutti_status share(struct tutti_trainer *t)
 tutti_status tti_trainer_resume(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_status status = t->rank == 0 ? read_checkpoint(t, error) : TUTTI_OK;
-    TTI_TRY(tti_agree(t->comm, status, error));
+    TTI_TRY(tti_agree(tti_trainer_comm(t), status, error));
     status = share(t);
     if (status != TUTTI_OK) *error = *tutti_comm_error(t->comm);
     return status;

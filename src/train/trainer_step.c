@@ -2,12 +2,12 @@
  *
  * One step, and validation.
  */
+#define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "collective/api/inside.h"
 #include "nn/pass.h"
 #include "train/norm.h"
 #include <math.h>
@@ -225,8 +225,8 @@ static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *
         *own++ = t->losses[c].count;
     }
     int64_t began = tti_now_ns();
-    TTI_TRY(comm_failed(t, tutti_all_gather_v(tti_inside(t->comm, "trainer", "losses"), t->gathered + mine, t->gathered,
-                                              t->counts, NULL, TUTTI_F64)));
+    TTI_TRY(comm_failed(t, tutti_all_gather_v(tti_inside(tti_trainer_comm(t), "trainer", "losses"), t->gathered + mine,
+                                              t->gathered, t->counts, NULL, TUTTI_F64)));
     t->seconds += (double)(tti_now_ns() - began) * 1e-9;
     double sums[t->cells], counts[t->cells];
     unsigned said = 0;
@@ -241,7 +241,7 @@ static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *
     *stop = (said & STOP) != 0;
     *sum = tti_tree_sum(sums, t->cells);
     *count = tti_tree_sum(counts, t->cells);
-    return said & FAILED ? tti_agree(t->comm, t->failed, &t->error) : TUTTI_OK;
+    return said & FAILED ? tti_agree(tti_trainer_comm(t), t->failed, &t->error) : TUTTI_OK;
 }
 
 /* ---- What is not finite ---------------------------------------------------------------------------------------- */
@@ -257,7 +257,7 @@ static tutti_status diverged(struct tutti_trainer *t, const tutti_train_step *st
                        fault.tensor, fault.layer, (double)fault.value, fault.index);
     if (all == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to say what diverged");
     tutti_status status = comm_failed(
-        t, tutti_all_gather(tti_inside(t->comm, "trainer", "what diverged"), mine, all, TEXT, TUTTI_U8));
+        t, tutti_all_gather(tti_inside(tti_trainer_comm(t), "trainer", "what diverged"), mine, all, TEXT, TUTTI_U8));
     const char *first = "in a sum over ranks";
     for (int r = t->size; status == TUTTI_OK && r-- > 0;)
         if (all[r * TEXT] != '\0') first = all + r * TEXT;
@@ -277,7 +277,7 @@ static tutti_status check_weights(struct tutti_trainer *t, tutti_train_step *ste
     if (every == 0 || t->step % every != 0) return TUTTI_OK;
     step->hashed = true;
     step->hash = tutti_trainer_hash(t);
-    tutti_status status = tutti_weights_compare(t->comm, step->hash, &odd);
+    tutti_status status = tutti_weights_compare(tti_trainer_comm(t), step->hash, &odd);
     if (status != TUTTI_ERR_MISMATCH || odd < 0) return comm_failed(t, status);
     return tti_error_set(&t->error, status, 0, "after step %llu rank %d has other weights than rank 0",
                          (unsigned long long)t->step, odd);
@@ -306,7 +306,7 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
     if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
     TTI_TRY(comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
     TTI_TRY(gather_losses(t, &sum, &step->rows, &step->stop));
-    TTI_TRY(comm_failed(t, tti_gradient_norm(t->comm, t->pass->pool, t->list, t->list_count, &norm)));
+    TTI_TRY(comm_failed(t, tti_gradient_norm(tti_trainer_comm(t), t->pass->pool, t->list, t->list_count, &norm)));
     step->loss = sum / step->rows;
     step->norm = norm / step->rows;
     *scale = 1 / step->rows;

@@ -74,6 +74,11 @@ tutti_comm *tutti_named(tutti_comm *comm, const char *name)
     return comm;
 }
 
+struct tti_here tti_here(const tutti_comm *comm)
+{
+    return (struct tti_here){comm->caller.site_file, (int)comm->caller.site.line};
+}
+
 tutti_status tti_inside_break(tutti_comm *comm, enum tti_kind operation, tutti_status status, const char *text)
 {
     TTI_TRY(tti_api_begin(comm, operation));

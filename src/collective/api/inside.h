@@ -8,6 +8,13 @@
 #include "collective/plan/kind.h"
 #include <tutti/tutti.h>
 
+/* Where the user's call is that the library's own ones are a part of: said about each of them. */
+struct tti_here {
+    const char *file; /* as __FILE__ */
+    int line;         /* 0: not known */
+};
+struct tti_here tti_here(const tutti_comm *comm); /* as was said about the next call */
+
 /* In place of tutti_named. `who`: what the call is a part of, "ddp"; `what`: what it is for; NULL or "": no more is said. */
 tutti_comm *tti_inside(tutti_comm *comm, const char *who, const char *what);
 
