@@ -54,6 +54,12 @@ if grep -rlI "$dir/stage\|$SRC" "$libdir/pkgconfig" "$libdir/cmake"; then
     exit 1
 fi
 
+if grep -rla "$SRC\|$BUILD" "$root/bin" "$libdir"; then
+    echo "these say where they were built"
+    exit 1
+fi
+grep -qa 'src/cli/bench_ops.c' "$root/bin/tutti" || { echo "the tool's errors name no files"; exit 1; }
+
 export PKG_CONFIG_PATH=$libdir/pkgconfig
 version=$(awk '/^#define TUTTI_VERSION_/ {printf "%s%s", dot, $3; dot = "."}' "$root/include/tutti/tutti.h")
 [ "$(pkg-config --modversion tutti)" = "$version" ] || { echo "tutti.pc has another version than tutti.h"; exit 1; }
