@@ -47,12 +47,15 @@ static void *work(void *argument)
     struct mesh_node *node = &work->node;
     int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
     const char *then = work->seat == work->cluster->seats ? work->part->then : NULL;
+    int64_t busy_until_ns = tti_now_ns() + work->part->busy_ms * MS, more_ns = 0;
     for (uint64_t n = 0; tti_now_ns() < deadline_ns; n++) {
-        for (int peer = 0; peer < node->size && n < work->part->frames; peer++)
+        bool busy = tti_now_ns() < busy_until_ns, more = busy && tti_now_ns() >= more_ns;
+        if (more) more_ns = tti_now_ns() + 20 * MS;
+        for (int peer = 0; peer < node->size && (n < work->part->frames || more); peer++)
             if (peer != node->rank && !node->apart[peer]) mesh_send(node, peer);
         bool moved = mesh_progress(node);
         int lost = any_lost(node);
-        bool complete = n + 1 >= work->part->frames && mesh_complete(node, work->part->frames);
+        bool complete = !busy && n + 1 >= work->part->frames && mesh_complete(node, work->part->frames);
         if (complete && then != NULL) {
             work->report->ran_ns = tti_now_ns();
             if (system(then) != 0) abort();
@@ -64,7 +67,7 @@ static void *work(void *argument)
             snprintf(work->report->lost, sizeof work->report->lost, "%s", node->text[lost]);
             break;
         }
-        if (!moved && n >= work->part->frames) node->transport->ops->sleep(node->transport, 1000 * MS);
+        if (!moved && n >= work->part->frames) node->transport->ops->sleep(node->transport, (busy ? 5 : 1000) * MS);
     }
     return NULL;
 }

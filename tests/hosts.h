@@ -16,6 +16,7 @@ struct host_part {
     uint64_t frames;  /* to every rank of other hosts */
     int expect_hosts; /* 0: not looked at */
     const char *then; /* a command that the first rank of the process runs when it has all frames; NULL: none */
+    int64_t busy_ms;  /* sends more frames for so long, before that */
     bool stay;        /* when joined: until a peer is lost, whose text then is in the report */
 };
 

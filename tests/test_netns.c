@@ -246,8 +246,9 @@ static void test_many_addresses(void)
     end_hosts(hosts, 2);
 }
 
-/* The cable of one is pulled: both hosts find the other silent, with nobody sending anything. */
-static void test_silence(void)
+/* The cable of one is pulled: both hosts find the other silent, with nobody sending anything. What they say is how long nothing
+ * has come: since the cable was pulled, or somewhat longer where nothing was sent before. */
+static void test_silence(int64_t busy_ms)
 {
     static const int where[] = {0, 1};
     struct host hosts[2] = {make_host(0), make_host(1)};
@@ -258,15 +259,18 @@ static void test_silence(void)
     for (int i = 0; i < 2; i++) {
         parts[i] = part_of(i, 2, 1, "10.9.0.1:5000");
         parts[i].stay = true;
+        parts[i].busy_ms = busy_ms;
     }
     parts[1].then = "ip link set cable1 down";
     run_parts(hosts, where, parts, reports, 2);
     for (int i = 0; i < 2; i++) {
         int64_t took_ms = (reports[i].lost_ns - reports[1].ran_ns) / MS;
         CHECK(reports[i].status == TUTTI_OK && says(reports[i].lost, i == 0 ? "rank 1 on hostB" : "rank 0 on hostA"));
-        CHECK(says(reports[i].lost, "has been silent for 2000 ms"));
-        printf("host%c found the silence after %lld ms\n", 'A' + i, (long long)took_ms);
+        const char *said = strstr(reports[i].lost, "answers no heartbeats, and has been silent for ");
+        long long silence_ms = said == NULL ? -1 : atoll(strstr(said, "for ") + 4);
+        printf("host%c found the silence after %lld ms: %s\n", 'A' + i, (long long)took_ms, reports[i].lost);
         CHECK(took_ms > 500 && took_ms < 2000 + SLACK_MS);
+        CHECK(silence_ms > took_ms - 1500 && silence_ms < took_ms + (busy_ms > 0 ? 350 : 1500));
     }
     end_hosts(hosts, 2);
 }
@@ -309,7 +313,8 @@ int main(void)
     test_mixed("10.9.0.1/24", "10.9.0.2/24", "10.9.0.1:5000", false);
     test_mixed("fd00:9::1/64", "fd00:9::2/64", "[fd00:9::1]:5000", true);
     test_many_addresses();
-    test_silence();
+    test_silence(0);
+    test_silence(1500);
     test_no_route();
     printf("%d passed, %d failed\n", test_passed, test_failed);
     return test_failed != 0;

@@ -199,10 +199,26 @@ void tti_tcp_lose(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int system_err
     if (!tcp->closing) tcp->base.sink.lost(tcp->base.sink.context, peer->rank, peer->goodbye, system_errno, text);
 }
 
+/* Milliseconds since anything came over one of the peer's connections, as the system knows it. */
+static int64_t silence_ms(const struct tti_tcp_peer *peer)
+{
+    int64_t least = INT64_MAX;
+    for (int i = -1; i < peer->stream_count; i++) {
+        struct tcp_info info = {0};
+        socklen_t bytes = sizeof info;
+        if (getsockopt(i < 0 ? peer->live_fd : peer->streams[i].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+            continue;
+        uint32_t last = info.tcpi_last_data_recv < info.tcpi_last_ack_recv ? info.tcpi_last_data_recv
+                                                                           : info.tcpi_last_ack_recv;
+        if (last < least) least = last;
+    }
+    return least;
+}
+
 /* Of the connection that carries nothing, only its end means something. An orderly one, or a reset: the others know more. */
 static bool check_live(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
-    char byte, why[64];
+    char byte, why[100];
     if (peer->live_fd < 0) return false;
     ssize_t got = recv(peer->live_fd, &byte, 1, MSG_DONTWAIT);
     int failed = got < 0 ? errno : 0;
@@ -211,9 +227,10 @@ static bool check_live(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
         tti_tcp_lose(tcp, peer, EPROTO, "sent something on a connection that carries nothing");
         return true;
     }
+    int64_t silence = failed == ETIMEDOUT ? silence_ms(peer) : 0;
     tti_tcp_close(&peer->live_fd);
     if (failed == 0 || failed == ECONNRESET) return false;
-    snprintf(why, sizeof why, "has been silent for %lld ms", (long long)tcp->heartbeat_ms);
+    snprintf(why, sizeof why, "answers no heartbeats, and has been silent for %lld ms", (long long)silence);
     tti_tcp_lose(tcp, peer, failed, failed == ETIMEDOUT ? why : NULL);
     return true;
 }
