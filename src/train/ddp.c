@@ -354,7 +354,7 @@ static void name_missing(const struct tutti_ddp *ddp, size_t missing, char *text
  * ready. */
 static tutti_status check_ready(struct tutti_ddp *ddp, double count)
 {
-    char names[200], text[480], site[96];
+    char names[200], text[640], site[96];
     size_t missing = 0, used = 0;
     for (size_t i = 0; i < ddp->count; i++) {
         missing += is_missing(ddp, i);
@@ -365,8 +365,7 @@ static tutti_status check_ready(struct tutti_ddp *ddp, double count)
     describe_here(ddp, site);
     snprintf(text, sizeof text,
              "rank %d came to tutti_ddp_end%s, and %zu of %zu parameters were not ready: %s; call tutti_ddp_ready for "
-             "each once "
-             "its gradient is final, or set allow_unused in the options, and those count as zeros",
+             "each once its gradient is final, or set allow_unused in the options, and those count as zeros",
              tutti_rank(ddp->comm), site, missing, ddp->count, names);
     return tti_inside_break(ddp->comm, TTI_DDP_END, TUTTI_ERR_ARGUMENT, text);
 }
