@@ -99,7 +99,7 @@ told part "^\[2\]   rank 1 receives with tag 7 at $here from rank 0, which has l
 # found when they leave, if at all: the job has failed
 for kind in root more; do
     for how in shm tcp; do
-        for turn in 1 2 3 4 5; do
+        for _ in 1 2 3 4 5; do
             tool run -n 3 --transport $how ./mistake $kind
             check "$kind over $how: the status" 1 $STATUS
             matches "$kind over $how" "^\[[0-2]\] tutti error: rank [0-2] leaves a comm whose ranks differ at operation #2: .* called broadcast.*root [01]\) at $here" "$ERR"
