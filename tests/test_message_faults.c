@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static uint64_t seed = 20240611;
@@ -445,6 +446,56 @@ static void send_to_each_other(tutti_comm *comm, struct fault_rank *self)
     free(data);
 }
 
+/* ---- Buffers that are no memory -------------------------------------------------------------------------------- */
+
+static size_t bad_bytes;
+static int bad_rank;
+static bool bad_broadcast;
+
+/* Of so many bytes the last page cannot be touched on the bad rank. */
+static char *make_buffer(bool bad)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (bad_bytes + 2 * page - 1) / page * page;
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || (bad && mprotect(memory + bytes - 2 * page, 2 * page, PROT_NONE) != 0)) abort();
+    return memory + (bytes - page - bad_bytes);
+}
+
+/* Nobody touches it but by attach, which fails: all are told whose buffer it is, and nothing that would have it touched. */
+static void use_bad_buffer(tutti_comm *comm, struct fault_rank *self)
+{
+    int rank = tutti_rank(comm);
+    char *buffer = make_buffer(rank == bad_rank), words[100];
+    (void)self;
+    fault_meet(comm);
+    if (!comm->traits.can_attach) return; /* here ranks have to copy it themselves */
+    tutti_status status = bad_broadcast ? tutti_broadcast(comm, buffer, buffer, bad_bytes, TUTTI_U8, bad_rank)
+                          : rank == 1   ? tutti_send(comm, buffer, bad_bytes, TUTTI_U8, 0, 7)
+                                        : tutti_recv(comm, buffer, bad_bytes, TUTTI_U8, 1, 7, NULL);
+    if (status == TUTTI_OK) status = tutti_barrier(comm); /* its part may have been done */
+    const tutti_error *error = tutti_comm_error(comm);
+    snprintf(words, sizeof words, "rank %d gave a buffer%s that is not memory of its process", bad_rank,
+             bad_broadcast ? "" : " for a message");
+    CHECK_THAT(status == TUTTI_ERR_ARGUMENT && error != NULL && error->peer == bad_rank &&
+                   strstr(error->text, words) != NULL && strstr(error->text, "TUTTI_") == NULL,
+               "rank %d: %s: %s", rank, tutti_status_name(status), error == NULL ? "" : error->text);
+}
+
+static void test_bad_buffers(void)
+{
+    static const size_t sizes[] = {20000, 1 << 20};
+    for (int broadcast = 0; broadcast < 2; broadcast++)
+        for (size_t i = 0; i < 2; i++)
+            for (bad_rank = 0; bad_rank < 2; bad_rank++) {
+                bad_broadcast = broadcast != 0;
+                bad_bytes = sizes[i] << (bad_broadcast ? 3 : 0);
+                char title[80];
+                snprintf(title, sizeof title, "%s of %zu bytes, rank %d has them not",
+                         broadcast ? "a broadcast" : "a message", bad_bytes, bad_rank);
+                fault_run_body(title, use_bad_buffer, 2, true, false);
+            }
+}
+
 static bool over_tcp;
 
 static void test_started_sends(bool processes)
@@ -456,6 +507,7 @@ int main(void)
 {
     fault_begin(115);
     fault_everywhere(test_started_sends, &over_tcp);
+    test_bad_buffers();
     test_errors();
     test_breaks();
     test_unmatched();

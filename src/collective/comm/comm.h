@@ -361,6 +361,16 @@ struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_
 char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place);
 /* Reads another process's private memory, or writes to it: by its number, 0 or an errno; */
 int tti_attach(int pid, uint64_t address, char *here, size_t bytes, bool writes);
+/* why that has failed, which breaks the comm: the buffer that one of both ranks gave is not its memory, or the system does not
+ * let them; */
+struct tti_attached {
+    uint64_t address; /* in the other process */
+    char *here;
+    size_t bytes;
+    bool writes;
+};
+tutti_status tti_attach_failed(tutti_comm *comm, enum tti_kind kind, int rank, const struct tti_attached *what,
+                               int why);
 /* of a rank of the comm, which is broken if that fails. */
 tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
                              void *target, size_t bytes);

@@ -276,10 +276,8 @@ tutti_status tti_local_fetch(struct tti_op *op, const struct tti_region *region,
     op->waiting_for = region->rank;
     op->awaited = mark(op, 1);
     if (why == ESRCH || !is_in(op, post)) return TUTTI_IN_PROGRESS; /* why it ended is found by the wait */
-    return tti_comm_break(comm, op->shape.kind, why == EFAULT ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_SYSTEM, region->rank,
-                          "rank %d could not read %zu bytes of rank %d's buffer (%s); check the buffer and count "
-                          "that rank %d gave, or set TUTTI_HOST_AWARE=0",
-                          comm->rank, bytes, (int)region->rank, strerror(why), (int)region->rank);
+    return tti_attach_failed(comm, op->shape.kind, region->rank, &(struct tti_attached){from, target, bytes, false},
+                             why);
 }
 
 double tti_local_factor(const struct tti_op *op, int rank)
