@@ -107,8 +107,9 @@ void tti_turn_met(struct tti_started *started, tutti_status status, const tutti_
         fail(started, status, error);
         return;
     }
+    atomic_store_explicit(&started->turn->met, true,
+                          memory_order_release); /* it may end, and be gone, once it is queued */
     tti_queue_append(started);
-    atomic_store_explicit(&started->turn->met, true, memory_order_release);
     comm->peers->wake(comm); /* who is busy may sleep, and does not know of it */
     tti_service_wake(comm, TTI_AT_ONCE);
 }
