@@ -242,11 +242,10 @@ tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_st
     return status;
 }
 
-static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost)
+static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost, const char *who)
 {
-    char doing[192], who[160];
+    char doing[192];
     comm->peers->describe(comm, lost, doing, sizeof doing);
-    comm->peers->identify(comm, lost, who, sizeof who);
     return tti_comm_break(comm, kind, TUTTI_ERR_PEER_LOST, lost,
                           "rank %d died or ended without leaving (%s); %s; look at its output, then start the job "
                           "again",
@@ -257,8 +256,9 @@ tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
 {
     if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE)
         return adopt(comm, kind, comm->sequence, comm->errors.sink);
-    int lost = comm->peers->find_lost(comm, look);
-    return lost < 0 ? TUTTI_OK : lose(comm, kind, lost);
+    char who[160];
+    int lost = comm->peers->find_lost(comm, look, who, sizeof who);
+    return lost < 0 ? TUTTI_OK : lose(comm, kind, lost, who);
 }
 
 void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const void *in, const void *out)

@@ -37,8 +37,8 @@ struct tti_seen {
 
 struct tti_peers_ops {
     const char *name;
-    /* Returns a rank that is known to be lost, or -1. `look`: asks the system too. */
-    int (*find_lost)(tutti_comm *comm, bool look);
+    /* Returns a rank that is known to be lost, or -1, and writes who it was, for people: "pid 17". `look`: asks the system too. */
+    int (*find_lost)(tutti_comm *comm, bool look, char *who, size_t bytes);
     enum tti_presence (*presence)(const tutti_comm *comm, int rank);
     /* Returns a rank without which the running collective cannot end and that never comes to it, or -1. `awaited`: the rank
      * that the collective waits for now. */
@@ -49,8 +49,6 @@ struct tti_peers_ops {
     uint64_t (*mark_of)(const tutti_comm *comm, int rank);
     /* Writes "rank 2's last call was #7 barrier at a.c:10", and what it waits in where that is seen. */
     void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
-    /* Writes who a lost rank was, for people: "pid 17". */
-    void (*identify)(const tutti_comm *comm, int rank, char *text, size_t bytes);
     /* Called every few milliseconds of a long wait; `first`: of this one; NULL: the wait has ended. Returns true if the wait can
      * never end: the awaited rank is in a blocking collective, with nothing else in flight, that this rank has not called and
      * that cannot end before it has, or before another rank that waits so; or, like this rank, in a message that has met

@@ -57,17 +57,16 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
              stopped);
 }
 
-static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "pid %d", (int)tti_info_of(comm, rank)->pid);
-}
-
-static int find_lost(tutti_comm *comm, bool look)
+static int find_lost(tutti_comm *comm, bool look, char *who, size_t bytes)
 {
     if (look) tti_world_check_alive(comm->world);
     if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_acquire) == 0) return -1;
-    for (int rank = 0; rank < comm->size; rank++)
-        if (atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LOST) return rank;
+    for (int rank = 0; rank < comm->size; rank++) {
+        const struct tti_rank_info *info = tti_info_of(comm, rank);
+        if (atomic_load_explicit(&info->state, memory_order_acquire) != TTI_RANK_LOST) continue;
+        snprintf(who, bytes, "pid %d", (int)info->pid);
+        return rank;
+    }
     return -1;
 }
 
@@ -310,7 +309,6 @@ const struct tti_peers_ops tti_peers_posts = {
     .blame = blame,
     .mark_of = mark_of,
     .describe = describe,
-    .identify = identify,
     .look = look,
     .sleep = sleep_once,
     .wake = wake,

@@ -20,14 +20,18 @@ enum {
 
 /* ---- Seeing others --------------------------------------------------------------------------------------------- */
 
-static int find_lost(tutti_comm *comm, bool look)
+static int find_lost(tutti_comm *comm, bool look, char *who, size_t bytes)
 {
     struct tti_net *net = comm->lanes->net;
     int lost = -1;
     (void)look;
-    tti_net_lock(net);
-    for (int rank = 0; net->lost.room > 0 && rank < comm->size && lost < 0; rank++)
-        if (tti_table_get(&net->lost, tti_member(comm, rank)) != NULL) lost = rank;
+    tti_net_lock(net); /* another thread may note one more that is lost, and move the table */
+    for (int rank = 0; net->lost.room > 0 && rank < comm->size && lost < 0; rank++) {
+        const char *why = tti_table_get(&net->lost, tti_member(comm, rank));
+        if (why == NULL) continue;
+        snprintf(who, bytes, "%s", why);
+        lost = rank;
+    }
     tti_net_unlock(net);
     return lost;
 }
@@ -97,15 +101,6 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     else
         snprintf(text, bytes, "rank %d was last heard of in #%llu %s%s", rank, (unsigned long long)sequence, call,
                  wait);
-}
-
-static void identify(const tutti_comm *comm, int rank, char *text, size_t bytes)
-{
-    struct tti_net *net = comm->lanes->net;
-    tti_net_lock(net); /* another thread may note one more that is lost, and move the table */
-    const char *why = tti_table_get(&net->lost, tti_member(comm, rank));
-    snprintf(text, bytes, "%s", why == NULL ? "lost" : why);
-    tti_net_unlock(net);
 }
 
 /* Whether the op that runs cannot end here before the peer has posted a receive of it. */
@@ -397,7 +392,6 @@ const struct tti_peers_ops tti_peers_wire = {
     .blame = blame,
     .mark_of = mark_of,
     .describe = describe,
-    .identify = identify,
     .look = look,
     .sleep = sleep_once,
     .wake = wake,
