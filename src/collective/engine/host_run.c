@@ -106,7 +106,7 @@ static tutti_status cut_short(struct tti_op *op, int peer)
     tutti_comm *comm = op->comm;
     char site[112];
     size_t element = tutti_type_bytes((tutti_type)op->call.type);
-    uint64_t sent = comm->lanes->cut_bytes, received = comm->lanes->awaited_bytes;
+    uint64_t sent = comm->lanes->differs.sent, received = comm->lanes->differs.received;
     bool whole = element > 0 && sent % element == 0 && received % element == 0;
     if (!whole) element = 1;
     tti_site_describe(&op->call.site, site, sizeof site);
@@ -123,16 +123,16 @@ static tutti_status mismatch(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     struct tti_lanes *lanes = comm->lanes;
-    int peer = lanes->mismatched;
+    int peer = lanes->differs.peer;
     struct tti_lane *lane = tti_lane_at(lanes, peer);
     struct tti_question question = {0};
     if (lane->question != NULL) question = *lane->question;
-    bool cut = lanes->cut, first = lanes->asked_ns == 0;
+    bool cut = lanes->differs.cut, first = lanes->differs.asked_ns == 0;
     if (first && !cut) tti_lane_ask(lanes, peer, 0, peer, 0);
-    if (first) lanes->asked_ns = tti_now_ns();
+    if (first) lanes->differs.asked_ns = tti_now_ns();
     tti_net_unlock(lanes->net);
     tutti_status status = cut ? cut_short(op, peer) : compare(op, peer, &question);
-    if (status == TUTTI_OK && tti_now_ns() - lanes->asked_ns >= ANSWER_MS * MS) {
+    if (status == TUTTI_OK && tti_now_ns() - lanes->differs.asked_ns >= ANSWER_MS * MS) {
         char call[160];
         tti_call_describe(&op->call, call, sizeof call);
         status = tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, peer,
@@ -238,7 +238,7 @@ static tutti_status run_step(struct tti_op *op, const struct tti_step *step)
         if (step->store == TTI_STREAMED) tti_net_move(lanes->net, TTI_ANYBODY);
         return status;
     }
-    if (lanes->mismatched >= 0 && !tti_comm_is_broken(op->comm)) return mismatch(op);
+    if (lanes->differs.peer >= 0 && !tti_comm_is_broken(op->comm)) return mismatch(op);
     return message_step(op, step);
 }
 

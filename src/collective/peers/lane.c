@@ -159,11 +159,11 @@ static bool fits(struct tti_lanes *lanes, int peer, const struct tti_frame_head 
 {
     if (head->sequence == lanes->sequence && head->signature == lanes->signature && head->bytes == posted->bytes)
         return true;
-    if (lanes->mismatched >= 0) return false; /* the first one says why; others may be of calls after that */
-    lanes->mismatched = peer;
-    lanes->cut = head->sequence == lanes->sequence && head->signature == lanes->signature;
-    lanes->cut_bytes = head->bytes;
-    lanes->awaited_bytes = posted->bytes;
+    if (lanes->differs.peer >= 0) return false; /* the first one says why; others may be of calls after that */
+    lanes->differs.peer = peer;
+    lanes->differs.cut = head->sequence == lanes->sequence && head->signature == lanes->signature;
+    lanes->differs.sent = head->bytes;
+    lanes->differs.received = posted->bytes;
     return false;
 }
 
@@ -227,18 +227,18 @@ void tti_lane_note(struct tti_lanes *lanes, int peer, const struct tti_frame_hea
 {
     struct tti_lane *lane = tti_lane_at(lanes, peer);
     if (head->sequence > lane->sequence) lane->sequence = head->sequence;
-    if (head->sequence == lanes->sequence && head->signature != lanes->signature) lanes->mismatched = peer;
+    if (head->sequence == lanes->sequence && head->signature != lanes->signature) lanes->differs.peer = peer;
 }
 
 /* A large frame is sent only when its receive was posted, and no frame is larger than the window before: what a peer claims
  * beyond that is not believed, and no memory is taken for it. */
 static void refuse_unasked(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head)
 {
-    if (lanes->mismatched >= 0) return;
-    lanes->mismatched = peer;
-    lanes->cut = true;
-    lanes->cut_bytes = head->bytes;
-    lanes->awaited_bytes = 0;
+    if (lanes->differs.peer >= 0) return;
+    lanes->differs.peer = peer;
+    lanes->differs.cut = true;
+    lanes->differs.sent = head->bytes;
+    lanes->differs.received = 0;
 }
 
 void *tti_lane_begin(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, void **cookie)
@@ -345,7 +345,7 @@ void tti_lane_answer(struct tti_lanes *lanes, int peer)
     if (newest != NULL && past == NULL && newest->sequence > lanes->sequence) return;
     lane->asks = false;
     lanes->questions--;
-    if (past != NULL && past->signature != newest->signature) lanes->mismatched = peer;
+    if (past != NULL && past->signature != newest->signature) lanes->differs.peer = peer;
 }
 
 static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
@@ -460,7 +460,7 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks over %s", comm->size,
                              net->transport->ops->name);
     }
-    lanes->mismatched = lanes->asked = lanes->asked_for_message = -1;
+    lanes->differs.peer = lanes->asked = lanes->asked_for_message = -1;
     lanes->frames = (struct tti_frames){.sink = sink, .transport = net->transport, .comm = id, .ranks = comm->members};
     comm->lanes = lanes;
     comm->frames = &lanes->frames;

@@ -220,7 +220,7 @@ static tutti_status seen(struct tti_op *op, int place, uint32_t number)
     /* past this operation, which it cannot be without this rank, it has called something else in its place */
     bool same = (uint32_t)(progress >> 32) == (uint32_t)comm->sequence && post->signature == comm->signature;
     if (same) return TUTTI_OK;
-    if (tti_lane_to(comm->lanes, rank) != NULL) comm->lanes->mismatched = rank;
+    if (tti_lane_to(comm->lanes, rank) != NULL) comm->lanes->differs.peer = rank;
     return TUTTI_IN_PROGRESS;
 }
 

@@ -178,6 +178,14 @@ struct tti_probe {
     int32_t number, expects;
 };
 
+/* A peer that made other calls, as a frame or a question has shown. */
+struct tti_difference {
+    int peer;                /* -1: none */
+    bool cut;                /* it is in the same op, but with another number of bytes: */
+    uint64_t sent, received; /* by the peer; by this rank */
+    int64_t asked_ns;        /* when it was asked what it called; 0: it was not */
+};
+
 /* A comm's dealings over the transport. */
 struct tti_lanes {
     tutti_comm *comm;
@@ -197,10 +205,7 @@ struct tti_lanes {
     struct tti_lane *grants; /* of peers that are to be told what was posted for them, in rank order */
     int questions;           /* that are not answered */
     bool no_memory;          /* something that came could not be kept */
-    int mismatched;          /* a peer that is elsewhere, or -1 */
-    bool cut;                /* in the same op, but with another number of bytes: */
-    uint64_t cut_bytes, awaited_bytes;
-    int64_t asked_ns;      /* when it was asked what it called; 0: was not */
+    struct tti_difference differs;
     int64_t waits_ns;      /* since when the op that runs waits, and */
     int64_t tell_ns;       /* when those that wait for this rank are told again for whom */
     bool tells;            /* some were */
