@@ -103,11 +103,10 @@ static bool wire_progress(struct tti_transport *transport, int awaited)
 
 static const struct tti_transport_ops wire = {.name = "wire", .send = wire_send, .progress = wire_progress};
 
-/* That a message is missing while its sender waits in a collective proves nothing where messages are on their way. */
-static bool look_at_nothing(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
+/* Who waits for whom proves nothing here: posts show it before messages that are on their way have come. */
+static void show_nothing(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand)
 {
-    (void)comm, (void)waitable, (void)first, (void)seen;
-    return false;
+    (void)comm, (void)now, (void)stand;
 }
 
 static struct tti_peers_ops peers;
@@ -116,7 +115,7 @@ static pthread_once_t peers_once = PTHREAD_ONCE_INIT;
 static void make_peers(void)
 {
     peers = tti_peers_posts;
-    peers.look = look_at_nothing;
+    peers.show_wait = show_nothing;
 }
 
 void message_wire_open(tutti_comm *comm)

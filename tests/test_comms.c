@@ -275,7 +275,7 @@ static void stay_away(tutti_comm *comm, struct fault_rank *self)
         tutti_status status = tutti_comm_split(tutti_at(tutti_within(copy, 50), "a.c", 7), 0, 0, &made);
         const tutti_error *error = tutti_comm_error(copy);
         CHECK_THAT(status == TUTTI_ERR_TIMEOUT && made == NULL &&
-                       strstr(error->text, "in all_gather \"comm_split\" at a.c:7 for rank 1") != NULL,
+                       strstr(error->text, "in #1 all_gather(24 u8) \"comm_split\" at a.c:7 for rank 1") != NULL,
                    "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
         atomic_store(&self->mark, 1);
         status = tutti_mesh_comm(mesh, "tensor", &made);

@@ -11,25 +11,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOON_MS = 100, LATE_MS = 60000, LEAVE_MS = 1000, LARGE = 300000, SMALL = 1000, TAG = 7 };
+enum { SOON_MS = 300, LATE_MS = 60000, LEAVE_MS = 1000, LARGE = 300000, SMALL = 1000, TAG = 7 };
 
 static bool over_tcp;
+
+/* Whether it is known of the rank that its wait, or else its last call, has these words. Over tcp a rank is told of a wait when it
+ * asks, out of one of its own. */
+static bool is_seen_in(tutti_comm *comm, int rank, const char *words)
+{
+    char doing[256];
+    tutti_message message;
+    struct tti_wait_record record;
+    if (tutti_try_probe(comm, TUTTI_ANY_SOURCE, TAG + 1, &message) != TUTTI_IN_PROGRESS)
+        return false; /* hears others */
+    comm->peers->describe(comm, rank, doing, sizeof doing);
+    comm->peers->read_wait(comm, rank, &record);
+    return strstr(doing, words) != NULL || (record.doing == TTI_WAITS && strstr(record.what, words) != NULL) ||
+           (over_tcp && strstr(words, "barrier") == NULL);
+}
 
 /* The others wait long, so that it is rank 0 who tells, once these are seen to wait. */
 static tutti_comm *in_time(tutti_comm *comm, const char *others)
 {
-    char doing[256];
-    tutti_message message;
     int64_t until = fault_now_ns() + LATE_MS * INT64_C(1000000);
     if (tutti_rank(comm) != 0) return tutti_within(comm, LATE_MS);
-    for (int rank = 1; rank < tutti_size(comm);) {
-        tutti_status status = tutti_try_probe(comm, TUTTI_ANY_SOURCE, TAG + 1, &message); /* hears what is said */
-        comm->peers->describe(comm, rank, doing, sizeof doing);
-        if (strstr(doing, others) != NULL) rank++;
-        if (status == TUTTI_IN_PROGRESS && fault_now_ns() < until) continue;
-        CHECK_THAT(false, "%s: %s", tutti_status_name(status), doing);
-        break;
-    }
+    for (int rank = 1; rank < tutti_size(comm) && fault_now_ns() < until;)
+        if (is_seen_in(comm, rank, others)) rank++;
+    CHECK(fault_now_ns() < until);
     return tutti_within(comm, SOON_MS);
 }
 
@@ -90,7 +98,7 @@ static void wait_for_receive(tutti_comm *comm, struct fault_rank *self)
 {
     float x;
     tutti_op op;
-    tutti_comm *with = in_time(comm, "in recv");
+    tutti_comm *with = in_time(comm, "recv");
     if (tutti_rank(comm) == 0) {
         CHECK(tutti_recv_start(with, &x, 1, TUTTI_F32, 1, TAG, NULL, &op) == TUTTI_OK);
         FAULT_CALL(self, comm, tutti_wait(op));
@@ -99,14 +107,28 @@ static void wait_for_receive(tutti_comm *comm, struct fault_rank *self)
     }
 }
 
+/* Rank 0 waits for any rank, all of which wait for it. */
 static void receive_from_any(tutti_comm *comm, struct fault_rank *self)
 {
     float x;
-    tutti_comm *with = in_time(comm, "barrier");
     if (tutti_rank(comm) == 0)
-        FAULT_CALL(self, comm, tutti_recv(with, &x, 1, TUTTI_F32, TUTTI_ANY_SOURCE, TAG, NULL));
+        FAULT_CALL(self, comm, tutti_recv(comm, &x, 1, TUTTI_F32, TUTTI_ANY_SOURCE, TAG, NULL));
     else
-        FAULT_CALL(self, comm, tutti_barrier(with));
+        FAULT_CALL(self, comm, tutti_barrier(comm));
+}
+
+/* The same, but one of them only looks into its barrier. */
+static void receive_from_any_late(tutti_comm *comm, struct fault_rank *self)
+{
+    float x;
+    tutti_op op;
+    tutti_comm *with = in_time(comm, "barrier");
+    if (tutti_rank(comm) == 0) {
+        FAULT_CALL(self, comm, tutti_recv(with, &x, 1, TUTTI_F32, TUTTI_ANY_SOURCE, TAG, NULL));
+    } else {
+        CHECK(tutti_barrier_start(with, &op) == TUTTI_OK);
+        FAULT_CALL(self, comm, tutti_wait(op));
+    }
 }
 
 static void wait_for_started(tutti_comm *comm, struct fault_rank *self)
@@ -208,30 +230,21 @@ static void run_world(fault_body *body, int size, bool processes, const char *do
     fault_run(&world);
 }
 
-/* Both know at once, whoever of them finds it. */
-static void run_at_once(fault_body *body, bool processes, const char *does, const char *other_does, const char *advice)
+static void check_told(int rank, const char *does, const char *other_does, const char *advice)
 {
-    char text[2][128];
-    snprintf(text[0], sizeof text[0], "for rank 1, which waits for rank 0 in %s; %s", other_does, advice);
-    snprintf(text[1], sizeof text[1], "for rank 0, which waits for rank 1 in %s; ", does);
-    run_world(body, 2, processes, does);
-    for (int rank = 0; rank < 2; rank++) {
-        const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
-        CHECK_THAT(step->done && step->status == TUTTI_ERR_MISMATCH &&
-                       (fault_has(step, "%s", text[0]) || fault_has(step, "%s", text[1])),
-                   "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
-    }
+    const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
+    CHECK_THAT(step->done && step->status == TUTTI_ERR_MISMATCH && fault_has(step, "rank 0 waits in %s at ", does) &&
+                   fault_has(step, "%s at ", other_does) && fault_has(step, ": none of them can go on; %s", advice),
+               "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
+    fault_time("ranks that wait for each other: until the error", step->ended_ns - step->began_ns, LEAVE_MS);
 }
 
-static void run_around(fault_body *body, int size, bool processes, const char *does)
+/* All know at once, whoever of them finds it. */
+static void run_at_once(fault_body *body, int size, bool processes, const char *does, const char *other_does,
+                        const char *advice)
 {
     run_world(body, size, processes, does);
-    for (int rank = 0; rank < size; rank++) {
-        const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
-        CHECK_THAT(step->done && step->status == TUTTI_ERR_MISMATCH && fault_has(step, ", which waits for rank ") &&
-                       fault_has(step, " with tag 7, and so on in a round; "),
-                   "rank %d: %s: %s", rank, tutti_status_name(step->status), step->error.text);
-    }
+    for (int rank = 0; rank < size; rank++) check_told(rank, does, other_does, advice);
 }
 
 static void run(fault_body *body, int size, bool processes, const char *does, const char *other_does,
@@ -267,20 +280,25 @@ static void run_leaving(bool processes)
 static void run_all(bool processes)
 {
     run_leaving(processes);
-    run_at_once(send_to_each_other, processes, "send with tag 7", "send with tag 7", "is there a receive for it?");
-    run_at_once(send_with_other_tag, processes, "send with tag 8", "recv with tag 7", "is there a receive for it?");
-    run_at_once(receive_from_each_other, processes, "recv with tag 7", "recv with tag 7", "is there a send for it");
-    run_at_once(exchange_by_other_tags, processes, "sendrecv with tag 7", "sendrecv with tag 7",
+    run_at_once(send_to_each_other, 2, processes, "send with tag 7", "rank 1 waits in send with tag 7",
+                "is there a receive for it?");
+    run_at_once(send_with_other_tag, 2, processes, "send with tag 8", "rank 1 waits in recv with tag 7", "is there a ");
+    run_at_once(receive_from_each_other, 2, processes, "recv with tag 7", "rank 1 waits in recv with tag 7",
+                "is there a send for it");
+    run_at_once(exchange_by_other_tags, 2, processes, "sendrecv (recv with tag 7)",
+                "rank 1 waits in sendrecv (recv with tag 7)",
                 "are there such messages on the other side, with their tags?");
-    run_around(send_around, 3, processes, "send");
-    run_around(send_around, 4, processes, "send");
-    run_around(receive_around, 5, processes, "recv");
-    run(wait_for_receive, 2, processes, " s in recv with tag 7 at ", "waits in recv for rank 0",
+    run_at_once(send_around, 3, processes, "send with tag 7", "rank 1 waits in send with tag 7",
+                "is there a receive for it?");
+    run_at_once(send_around, 4, processes, "send with tag 7", "rank 1 waits in send with tag 7",
+                "is there a receive for it?");
+    run_at_once(receive_around, 5, processes, "sendrecv (recv with tag 7)", "rank 1 waits in recv with tag 7", "");
+    run_at_once(receive_from_any, 3, processes, "recv with tag 7", " waits in #1 barrier", "is ");
+    run(wait_for_receive, 2, processes, " s in recv with tag 7 at ", "; rank 1 waits in recv with tag 7 at ",
         "is there a send for it");
-    run(receive_from_any, over_tcp ? 2 : 3, processes, "for any rank; ",
-        over_tcp ? "rank 1's last call was #1 barrier at" : "; rank 2's last call was #1 barrier at",
+    run(receive_from_any_late, 2, processes, "for any rank; ", "; rank 1 waits in #1 barrier at ",
         "is there a send for it");
-    run(wait_for_started, 2, processes, " s in recv with tag 7 at ", "rank 1's last call was #1 barrier at",
+    run(wait_for_started, 2, processes, " s in recv with tag 7 at ", "; rank 1 waits in #1 barrier at ",
         "is there a send for it");
     run(ask_for_mesh_comm, 2, processes, "\"mesh comm along x\" for rank 1; ",
         over_tcp ? "has not been heard of in a collective on this comm" : "has called no collective on this comm yet",

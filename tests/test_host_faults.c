@@ -282,8 +282,8 @@ static void test_in_turn(const char *setting)
     fault_title("receives that wait for each other, %s", setting);
     run_in_time(&world, 2500);
     const struct fault_step *step = &fault_shared->ranks[0].steps[0];
-    CHECK_THAT(step->status == TUTTI_ERR_TIMEOUT && step->error.peer == 1 &&
-                   fault_has(step, "waits in recv for rank 2"),
+    CHECK_THAT(step->status == TUTTI_ERR_TIMEOUT && step->error.peer == 2 && fault_has(step, "for rank 1; ") &&
+                   fault_has(step, "; rank 1 waits in recv with tag 7 for rank 2; "),
                "%s: %s", tutti_status_name(step->status), step->error.text);
 }
 

@@ -370,10 +370,10 @@ static void await_end_of(int rank)
 }
 
 /* The message has not come when the wait begins; when it looks who waits for whom, it has, and its sender is no more. */
-static bool look_late(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
+static void show_late(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand)
 {
     if (atomic_exchange(&fault_shared->ranks[0].mark, 1) == 0) await_end_of(1);
-    return usual->look(comm, waitable, first, seen);
+    usual->show_wait(comm, now, stand);
 }
 
 static void announce_and_end(tutti_comm *comm, struct fault_rank *self)
@@ -393,7 +393,7 @@ static void announce_and_end(tutti_comm *comm, struct fault_rank *self)
     if (found_in_look) {
         usual = comm->peers;
         late = *usual;
-        late.look = look_late;
+        late.show_wait = show_late;
         comm->peers = &late;
         FAULT_CALL(self, comm, tutti_recv(comm, x, FETCHED, TUTTI_U8, 1, 7, NULL));
         comm->peers = usual;
@@ -441,7 +441,7 @@ static void send_to_each_other(tutti_comm *comm, struct fault_rank *self)
     const tutti_error *error = tutti_comm_error(comm);
     CHECK(error != NULL && strcmp(error->operation, "send") == 0 && error->sequence == 0);
     if (error != NULL)
-        CHECK_THAT(strstr(error->text, "in send with tag 7 at ") && strstr(error->text, "waits in send for rank "),
+        CHECK_THAT(strstr(error->text, "in send with tag 7 at ") && strstr(error->text, "waits in send with tag 7 at "),
                    "%s", error->text);
     free(data);
 }

@@ -124,7 +124,7 @@ static void check_timeout(int rank, int size, bool names_call)
                    fault_has(step, "%d ms", DEADLINE_MS),
                "%s", step->error.text);
     if (names_call)
-        CHECK_THAT(fault_has(step, "; its process is stopped, and it has not moved for ") &&
+        CHECK_THAT(fault_has(step, "; its process is stopped, and rank %d has not moved for ", victim) &&
                        fault_has(step, "rank %d's last call was #1 all_reduce(3 f64, max)", victim) &&
                        fault_has(step, "\"before\"") &&
                        fault_has(step, "test_stall.c:%d", (int)self->numbers[NUMBER_LINE]),
@@ -509,7 +509,7 @@ static void test_report(void)
             CHECK_THAT(reports == 1, "%d reports: %s", (int)reports, line); /* one per wait */
             snprintf(words, sizeof words, "rank %d has waited ", 1 - victim);
             CHECK_THAT(fault_logged(words), "%s", line);
-            snprintf(words, sizeof words, " s in %s", message ? "recv" : "barrier");
+            snprintf(words, sizeof words, " s in %s", message ? "recv" : "#2 barrier");
             CHECK_THAT(fault_logged(words), "%s", line);
             snprintf(words, sizeof words, " for rank %d; ", victim);
             CHECK_THAT(fault_logged(words), "%s", line);

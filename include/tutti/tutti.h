@@ -328,10 +328,11 @@ TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_p
  * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
  * between. Types must be the same on both sides (ERR_MISMATCH); a message longer than `count` is ERR_TRUNCATED, which
  * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any
- * when all have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested. So is, at once, a
- * blocking call that waits for a rank which waits for this one in a blocking collective, or in a message that fits none
- * of this one's, two or a round of them. Where that rank waits for an op it has started, or for any rank, another of its
- * threads or ranks may still send or receive: the deadline ends this; ERR_TIMEOUT says what they wait in. */
+ * when all have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested.
+ *
+ * Ranks in blocking calls on a comm, messages or collectives, that wait for each other and can never go on are all told at
+ * once (ERR_MISMATCH), unless one of them waits for an op that it has started, or over a transport for any of more than 64
+ * ranks: there the deadline ends the wait, and ERR_TIMEOUT says who waits for whom. */
 
 /* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
 #define TUTTI_ANY_SOURCE (-100)

@@ -139,12 +139,12 @@ static void batch_detail(void *object, char *text, size_t bytes)
     tti_letter_detail(batch->letters[batch->ended], batch->kind, text, bytes);
 }
 
-static bool batch_unmet(void *object, int *tag)
+static bool batch_unmet(void *object, uint64_t *stand)
 {
     const struct batch *batch = object;
-    bool unmet = batch->ended < batch->count;
+    bool unmet = true;
     tti_messages_lock(batch->comm);
-    if (unmet) *tag = batch->letters[batch->ended]->tag;
+    *stand = (uint64_t)tti_messages_pending(batch->comm);
     for (int i = batch->ended; i < batch->count; i++) unmet = unmet && tti_letter_is_unmet(batch->letters[i]);
     tti_messages_unlock(batch->comm);
     return unmet;

@@ -16,6 +16,7 @@
 #include "collective/comm/caller.h"
 #include "collective/comm/peers.h"
 #include "collective/comm/provider.h"
+#include "collective/comm/waits.h"
 #include "collective/plan/plan.h"
 #include "collective/reduce/reduce.h"
 #include "world/world.h"
@@ -318,10 +319,11 @@ struct tti_waitable {
     const uint64_t *awaited; /* what its progress, and the other ranks', must reach; NULL for messages */
     const struct tti_site *site;
     enum tti_kind kind;
+    const struct tti_op *op;                                /* of collectives */
     void (*detail)(void *object, char *text, size_t bytes); /* of messages, for words: " with tag 3" */
-    /* Of messages: whether none of them has found its other side, and all that can be said of them before was; the tag of the
-     * one that is waited for. NULL: not known. */
-    bool (*unmet)(void *object, int *tag);
+    /* Of messages: returns true if none of them has found its other side, and all that can be said of them before was. `stand`
+     * changes when one has ended. NULL: not known. */
+    bool (*unmet)(void *object, uint64_t *stand);
     int64_t deadline_ms;
     bool drives;  /* progress takes other ops forward too: anyone may have to wake it */
     bool started; /* its caller may do something else meanwhile */
@@ -329,13 +331,14 @@ struct tti_waitable {
     struct tti_vigil *vigil;
 };
 
-/* Whether a blocking call of messages, with nothing else in flight, waits for this peer and has met nothing of it, all that has
- * come being looked at. */
-static inline bool tti_is_unmet(const struct tti_waitable *waitable, int peer, int *tag)
+static inline void tti_comm_read_wait(const void *comm, int rank, struct tti_wait_record *record)
 {
-    if (waitable->unmet == NULL || waitable->started || waitable->drives) return false;
-    return waitable->progress(waitable->object) == TUTTI_IN_PROGRESS && *waitable->waiting_for == peer &&
-           waitable->unmet(waitable->object, tag);
+    ((const tutti_comm *)comm)->peers->read_wait(comm, rank, record);
+}
+/* What is known of who waits for whom. */
+static inline struct tti_waits tti_comm_waits(const tutti_comm *comm)
+{
+    return (struct tti_waits){.size = comm->size, .context = comm, .get = tti_comm_read_wait};
 }
 
 /* Before a wait: what ranks that run exchange is there within a few polls, which need no more than to look. */

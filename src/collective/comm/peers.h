@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <tutti/tutti.h>
 
+struct tti_wait_record;
 struct tti_waitable;
 
 enum tti_presence {
@@ -29,12 +30,6 @@ enum tti_news {
     TTI_NEWS_LEFT            /* likewise, and its messages have ended */
 };
 
-/* Where a peer is that waits for this rank. */
-struct tti_seen {
-    int message;      /* kind + 1 of a call of messages; 0: in a collective */
-    int tag, awaited; /* of that message, and who it waits for */
-};
-
 struct tti_peers_ops {
     const char *name;
     /* Returns a rank that is known to be lost, or -1, and writes who it was, for people: "pid 17". `look`: asks the system too. */
@@ -43,17 +38,13 @@ struct tti_peers_ops {
     /* Returns a rank without which the running collective cannot end and that never comes to it, or -1. `awaited`: the rank
      * that the collective waits for now. */
     int (*find_absent)(const tutti_comm *comm, int awaited);
-    /* Returns the rank that `rank` waits for in the end, as far as can be seen; else `rank`. */
-    int (*blame)(const tutti_comm *comm, int rank);
-    /* Returns a number that changes when the rank is seen to move. */
-    uint64_t (*mark_of)(const tutti_comm *comm, int rank);
-    /* Writes "rank 2's last call was #7 barrier at a.c:10", and what it waits in where that is seen. */
+    /* Writes "rank 2's last call was #7 barrier at a.c:10". */
     void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
-    /* Called every few milliseconds of a long wait; `first`: of this one; NULL: the wait has ended. Returns true if the wait can
-     * never end: the awaited rank is in a blocking collective, with nothing else in flight, that this rank has not called and
-     * that cannot end before it has, or before another rank that waits so; or, like this rank, in a message that has met
-     * nothing (`seen`), in a round of such waits. */
-    bool (*look)(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen);
+    /* Called every few milliseconds of a long wait, after a poll: shows this rank's wait to the others, and looks what those do
+     * whom it waits for (waits.h). `stand` changes when the call has moved on. NULL: the wait has ended. */
+    void (*show_wait)(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand);
+    /* Gets what is known of a rank's present wait. Returns a number that changes when the rank is seen to move. */
+    uint64_t (*read_wait)(const tutti_comm *comm, int rank, struct tti_wait_record *record);
     /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces itself,
      * polls once more, sleeps. Returns what the poll did. */
     tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns, int64_t timeout_ns);

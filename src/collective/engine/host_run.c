@@ -128,7 +128,7 @@ static tutti_status mismatch(struct tti_op *op)
     struct tti_question question = {0};
     if (lane->question != NULL) question = *lane->question;
     bool cut = lanes->differs.cut, first = lanes->differs.asked_ns == 0;
-    if (first && !cut) tti_lane_ask(lanes, peer, 0, peer, 0);
+    if (first && !cut) tti_lane_ask(lanes, peer, 0);
     if (first) lanes->differs.asked_ns = tti_now_ns();
     tti_net_unlock(lanes->net);
     tutti_status status = cut ? cut_short(op, peer) : compare(op, peer, &question);
@@ -289,7 +289,6 @@ static void start(struct tti_op *op)
     lanes->calls[comm->sequence % TTI_NET_CALLS] = (struct tti_past_call){
         .sequence = comm->sequence, .signature = comm->signature, .call = op->call};
     lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
-    lanes->asked = -1;
     if (lanes->questions > 0) answer_all(lanes);
     op->walk.step = 0;
     op->walk.turn = op->walk.rounds = op->walk.numbers = 0;

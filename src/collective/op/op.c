@@ -95,6 +95,7 @@ static __attribute__((noinline)) tutti_status await(struct tti_op *op)
                                     .awaited = &op->awaited,
                                     .site = &op->call.site,
                                     .kind = (enum tti_kind)op->call.kind,
+                                    .op = op,
                                     .deadline_ms = op->deadline_ms,
                                     .vigil = op->many != NULL ? &vigil : NULL};
     return tti_comm_wait(op->comm, &waitable);

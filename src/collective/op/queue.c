@@ -58,6 +58,7 @@ static void finish(struct tti_started *started, tutti_status status)
     if (started->op.state != TTI_OP_QUEUED) tti_trace_end(&started->op, status, true);
     started->op.state = TTI_OP_ENDED;
     if (status != TUTTI_OK) tti_started_fail(started);
+    if (started->vigil.looked_ns != 0) comm->peers->show_wait(comm, NULL, 0); /* a service thread has shown it */
     tti_lock(&queue->lock);
     queue->first = started->next;
     if (queue->first == NULL) queue->last = &queue->first;
@@ -151,9 +152,15 @@ static struct tti_waitable waitable_of(struct tti_started *started)
                                  .awaited = &op->awaited,
                                  .site = &op->call.site,
                                  .kind = (enum tti_kind)op->call.kind,
+                                 .op = op,
                                  .deadline_ms = op->deadline_ms,
                                  .started = true,
                                  .vigil = &started->vigil};
+}
+
+bool tti_queue_has_collectives(tutti_comm *comm)
+{
+    return first_of(comm) != NULL;
 }
 
 tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns)

@@ -87,6 +87,7 @@ void tti_queue_ask(struct tti_started *started, bool look);
 
 /* What a wait looks for from time to time (tti_comm_look), for the collective whose turn it is. For who has the right. */
 tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns);
+bool tti_queue_has_collectives(tutti_comm *comm);
 
 /* An op in flight, whether it is its turn or not, whose own deadline has passed; or NULL. For who has the right. */
 struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);

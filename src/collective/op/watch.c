@@ -4,6 +4,7 @@
  * operations come through tti_comm_wait, so deadlines, deaths and reports are decided here and nowhere else.
  */
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/comm/stats.h"
@@ -11,11 +12,13 @@
 #include "collective/op/queue.h"
 #include "collective/op/queue_message.h"
 #include <stdio.h>
+#include <string.h>
 
 #define MS INT64_C(1000000)
 
 enum {
-    LOOK_MS = 10,          /* how often a waiting rank asks whether the others live */
+    LOOK_MS = 10,          /* how often a waiting rank asks whether the others live, and what they wait for */
+    LOOK_OFTEN_MS = 250,   /* so long it does not sleep for longer than that */
     SLEEP_MS = 25,         /* the longest sleep when processes may die */
     SLEEP_THREADS_MS = 50, /* threads are marked by their own process: only deadlines are due */
     PATIENCE_US = 1000,    /* yields before sleeping, and more for each rank that needs its turn */
@@ -27,6 +30,7 @@ struct watch {
     const struct tti_waitable *waitable;
     struct tti_vigil *vigil;
     int64_t now_ns;
+    int64_t before_ns;  /* when it looked before, and has polled since; 0: it has not */
     int64_t counted_ns; /* until when this wait is in the statistics; 0: the clock was not read yet */
     int64_t skew_ns;    /* waited for ranks that had not come yet */
 };
@@ -39,61 +43,85 @@ static double seconds(int64_t ns)
 /* Whom the wait is for in the end. */
 static int blamed(const struct watch *watch)
 {
+    struct tti_waits waits = tti_comm_waits(watch->comm);
     int peer = *watch->waitable->waiting_for;
-    return peer < 0 || watch->waitable->kind >= TTI_LEAVE ? peer : watch->comm->peers->blame(watch->comm, peer);
+    return peer < 0 || watch->waitable->kind == TTI_LEAVE ? peer : tti_waits_blame(&waits, watch->comm->rank, peer);
 }
 
 /* Remembers when that peer was last seen to move. */
 static void observe(struct watch *watch)
 {
+    struct tti_wait_record record;
     int peer = blamed(watch);
     if (peer < 0) return;
-    uint64_t mark = watch->comm->peers->mark_of(watch->comm, peer) ^ (uint64_t)peer << 20;
+    uint64_t mark = watch->comm->peers->read_wait(watch->comm, peer, &record) ^ (uint64_t)peer << 20;
     if (mark == watch->vigil->peer_mark && watch->vigil->peer_moved_ns != 0) return;
     watch->vigil->peer_mark = mark;
     watch->vigil->peer_moved_ns = watch->now_ns;
 }
 
-/* What some of the ranks that a message may come from do: "; rank 1's last call was …". */
-static void describe_others(const tutti_comm *comm, char *text, size_t bytes)
+/* "recv with tag 3 at train.c:12", "#7 all_reduce(4 f32, sum) at train.c:12" */
+static void describe_call(const struct watch *watch, char text[TTI_WAIT_WHAT])
 {
-    enum { SHOWN = 2, EACH = 112 };
-    int shown = 0;
-    size_t used = 0;
-    text[0] = '\0';
-    for (int rank = 0; rank < comm->size && shown < SHOWN; rank++) {
-        char doing[EACH];
+    const struct tti_waitable *waitable = watch->waitable;
+    char number[24] = "", detail[64] = "", what[240];
+    if (waitable->op != NULL) {
+        snprintf(number, sizeof number, "#%llu ", (unsigned long long)watch->comm->sequence);
+        tti_call_describe(&waitable->op->call, what, sizeof what);
+    } else {
+        char site[112];
+        if (waitable->detail != NULL) waitable->detail(waitable->object, detail, sizeof detail);
+        tti_site_describe(waitable->site, site, sizeof site);
+        snprintf(what, sizeof what, "%s%s%s", tti_kind_name(waitable->kind), detail, site);
+    }
+    snprintf(text, TTI_WAIT_WHAT, "%s%.*s", number, (int)(TTI_WAIT_WHAT - 1 - strlen(number)), what);
+}
+
+/* What a rank does, and those it waits for: "; rank 1 waits in recv with tag 3 at train.c:12 for rank 2; rank 2's last call
+ * was …". */
+static void describe_chain(const tutti_comm *comm, int rank, char *text, size_t bytes)
+{
+    struct tti_waits waits = tti_comm_waits(comm);
+    struct tti_wait_record record;
+    char doing[256];
+    int last = tti_waits_blame(&waits, comm->rank, rank);
+    tti_waits_describe(&waits, comm->rank, rank, text, bytes);
+    comm->peers->read_wait(comm, last, &record);
+    if (record.doing == TTI_WAITS) return;
+    size_t used = strlen(text);
+    comm->peers->describe(comm, last, doing, sizeof doing);
+    snprintf(text + used, bytes - used, "; %s", doing);
+}
+
+/* "rank 0 waits in … for rank 1", and what that one does; of any rank, what two of them do. */
+static void describe_wait(const struct watch *watch, const char *waits, char *text, size_t bytes)
+{
+    const tutti_comm *comm = watch->comm;
+    int peer = *watch->waitable->waiting_for, others = peer >= 0 || watch->waitable->kind < TTI_LEAVE ? 0 : 2;
+    char what[TTI_WAIT_WHAT], whom[32] = "";
+    describe_call(watch, what);
+    if (others > 0) snprintf(whom, sizeof whom, " for any rank");
+    if (peer >= 0) snprintf(whom, sizeof whom, " for rank %d", peer);
+    snprintf(text, bytes, "rank %d %s in %s%s", comm->rank, waits, what, whom);
+    size_t used = strlen(text);
+    if (peer >= 0) describe_chain(comm, peer, text + used, bytes - used);
+    for (int rank = 0; rank < comm->size && others > 0; rank++) {
         if (rank == comm->rank) continue;
-        comm->peers->describe(comm, rank, doing, sizeof doing);
-        used += (size_t)snprintf(text + used, bytes - used, "; %s", doing);
-        shown++;
+        used = strlen(text);
+        describe_chain(comm, rank, text + used, (bytes - used) / (size_t)others--);
     }
 }
 
-/* "recv with tag 3 at train.c:12" */
-static void describe_wait(const struct tti_waitable *waitable, char *text, size_t bytes)
+static void describe_stall(const struct watch *watch, char *text, size_t bytes)
 {
-    char detail[64] = "", site[112];
-    if (waitable->detail != NULL) waitable->detail(waitable->object, detail, sizeof detail);
-    tti_site_describe(waitable->site, site, sizeof site);
-    snprintf(text, bytes, "%s%s%s", tti_kind_name(waitable->kind), detail, site);
-}
-
-static void describe_stall(const struct watch *watch, int peer, char *text, size_t bytes)
-{
-    int64_t now = watch->now_ns;
-    char doing[256] = "", what[200], waited[240];
-    describe_wait(watch->waitable, what, sizeof what);
-    snprintf(waited, sizeof waited, "%.1f s in %s", seconds(now - watch->vigil->since_ns), what);
-    if (peer < 0) {
-        if (watch->waitable->kind > TTI_LEAVE) describe_others(watch->comm, doing, sizeof doing);
-        snprintf(text, bytes, "rank %d has waited %s%s%s", watch->comm->rank, waited,
-                 doing[0] == '\0' ? "" : " for any rank", doing);
-        return;
-    }
-    watch->comm->peers->describe(watch->comm, peer, doing, sizeof doing);
-    snprintf(text, bytes, "rank %d has waited %s for rank %d; %s, and it has not moved for %.1f s", watch->comm->rank,
-             waited, peer, doing, seconds(now - watch->vigil->peer_moved_ns));
+    char waited[48];
+    int64_t now = watch->now_ns, moved = watch->vigil->peer_moved_ns;
+    snprintf(waited, sizeof waited, "has waited %.1f s", seconds(now - watch->vigil->since_ns));
+    describe_wait(watch, waited, text, bytes);
+    size_t used = strlen(text);
+    if (*watch->waitable->waiting_for >= 0)
+        snprintf(text + used, bytes - used, ", and rank %d has not moved for %.1f s", blamed(watch),
+                 seconds(now - moved));
 }
 
 /* `own`: the deadline is that of the call, by tutti_within. */
@@ -115,9 +143,8 @@ static const char *what_to_do(enum tti_kind kind, bool own)
 static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
 {
     char text[400];
-    int peer = blamed(watch);
-    describe_stall(watch, peer, text, sizeof text);
-    return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, peer,
+    describe_stall(watch, text, sizeof text);
+    return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, blamed(watch),
                           "%s: its deadline of %lld ms passed%s", text, (long long)deadline_ms,
                           what_to_do(watch->waitable->kind, watch->waitable->deadline_ms != 0));
 }
@@ -131,10 +158,9 @@ static tutti_status check_others(struct watch *watch)
     if (late == NULL) return TUTTI_OK;
     enum tti_kind kind = tti_started_kind(late);
     char text[320], site[112];
-    int peer = blamed(watch);
-    describe_stall(watch, peer, text, sizeof text);
+    describe_stall(watch, text, sizeof text);
     tti_site_describe(tti_started_site(late), site, sizeof site);
-    return tti_comm_break(comm, kind, TUTTI_ERR_TIMEOUT, peer,
+    return tti_comm_break(comm, kind, TUTTI_ERR_TIMEOUT, blamed(watch),
                           "%s; %s%s is in flight too: its deadline of %lld ms passed", text, tti_kind_name(kind), site,
                           (long long)late->op.deadline_ms);
 }
@@ -159,42 +185,47 @@ static tutti_status check_left(struct watch *watch)
                           tti_kind_name(watch->waitable->kind), site, peer, doing);
 }
 
-/* "rank 0 in a collective", "rank 2 in recv with tag 3, and so on in a round" */
-static void describe_seen(const struct tti_seen *seen, int rank, char *text, size_t bytes)
+/* Fills in what the others are to know of this wait, as it is after a poll. With the lock of messages held. */
+static uint64_t fill_record(const struct watch *watch, struct tti_wait_record *now)
 {
-    const char *round = seen->awaited == rank ? "" : ", and so on in a round";
-    const char *call = seen->message == 0 ? "" : tti_kind_name((enum tti_kind)(seen->message - 1));
-    if (seen->message == 0)
-        snprintf(text, bytes, "rank %d in a collective", rank);
-    else if (seen->tag == TUTTI_ANY_TAG)
-        snprintf(text, bytes, "rank %d in %s with any tag%s", seen->awaited, call, round);
-    else
-        snprintf(text, bytes, "rank %d in %s with tag %d%s", seen->awaited, call, seen->tag, round);
+    const struct tti_waitable *waitable = watch->waitable;
+    const struct tti_op *op = waitable->op;
+    bool blocks = !waitable->started && !waitable->drives, unmet = waitable->kind < TTI_LEAVE;
+    int peer = *waitable->waiting_for;
+    uint64_t stand = 0;
+    if (op != NULL)
+        stand = tti_mix(tti_mix(op->awaited, op->comm->sequence), (uint64_t)op->walk.rounds << 32 | op->walk.step);
+    else if (waitable->unmet != NULL)
+        unmet = waitable->unmet(waitable->object, &stand);
+    *now = (struct tti_wait_record){.seen_ns = watch->before_ns,
+                                    .rank = watch->comm->rank,
+                                    .awaited = peer < 0 ? TTI_ANYONE : peer,
+                                    .doing = TTI_WAITS,
+                                    .sure = blocks && unmet && peer != watch->comm->rank};
+    describe_call(watch, now->what);
+    return stand;
 }
 
-/* A message of a rank that waits for this one, in a collective or in another message, neither of which will ever go on. Not
- * where the message was started, or ops are in flight besides: what the peer waits for may then still come of this rank. */
-static tutti_status check_elsewhere(struct watch *watch, bool first)
+/* Shows what this rank waits in, and finds out whether that can ever end. A message beside collectives leaves it to these to show
+ * theirs: others wait for them. One that nobody waits for is not shown. */
+static tutti_status check_waits(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
-    const struct tti_waitable *waitable = watch->waitable;
-    int peer = *waitable->waiting_for;
-    struct tti_seen seen = {0};
-    bool elsewhere = comm->peers->look(comm, waitable, first, &seen);
-    if (!elsewhere || waitable->kind < TTI_LEAVE || waitable->started || waitable->drives) return TUTTI_OK;
-    /* what the peer did before is seen by now */
-    tutti_status status = waitable->progress(waitable->object);
-    int tag;
-    if (status < 0) return status;
-    if (status != TUTTI_IN_PROGRESS || *waitable->waiting_for != peer) return TUTTI_OK;
-    if (seen.message != 0 && !tti_is_unmet(waitable, peer, &tag)) return TUTTI_OK;
-    char doing[192] = "", what[200], where[96];
-    if (seen.message == 0) comm->peers->describe(comm, peer, doing, sizeof doing);
-    describe_wait(waitable, what, sizeof what);
-    describe_seen(&seen, comm->rank, where, sizeof where);
-    return tti_comm_break(comm, waitable->kind, TUTTI_ERR_MISMATCH, peer,
-                          "rank %d waits in %s for rank %d, which waits for %s%s%s", comm->rank, what, peer, where,
-                          seen.message == 0 ? "; " : what_to_do(waitable->kind, false), doing);
+    struct tti_waits waits = tti_comm_waits(comm);
+    struct tti_wait_record now;
+    enum tti_kind kind = watch->waitable->kind;
+    bool beside = kind > TTI_LEAVE && watch->waitable->drives && tti_queue_has_collectives(comm);
+    if (kind == TTI_LEAVE || beside || watch->waitable->passing) return TUTTI_OK;
+    tti_messages_lock(comm);
+    uint64_t stand = fill_record(watch, &now);
+    comm->peers->show_wait(comm, &now, stand);
+    tti_messages_unlock(comm);
+    if (now.sure == 0 || !tti_waits_forever(&waits, comm->rank)) return TUTTI_OK;
+    char text[400];
+    describe_wait(watch, "waits", text, sizeof text);
+    return tti_comm_break(comm, kind, TUTTI_ERR_MISMATCH, now.awaited, "%s: none of them can go on%s", text,
+                          kind < TTI_LEAVE ? "; is a message missing, or sent or received too late?"
+                                           : what_to_do(kind, false));
 }
 
 static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *waitable)
@@ -206,9 +237,8 @@ static void report(struct watch *watch)
 {
     const tutti_comm *comm = watch->comm;
     char text[400], numbers[200];
-    int peer = blamed(watch);
-    describe_stall(watch, peer, text, sizeof text);
-    tti_comm_numbers(comm, peer, numbers, sizeof numbers);
+    describe_stall(watch, text, sizeof text);
+    tti_comm_numbers(comm, blamed(watch), numbers, sizeof numbers);
     if (numbers[0] == '\0')
         tti_log(TUTTI_WARN, "%s", text);
     else
@@ -224,12 +254,12 @@ static tutti_status look(struct watch *watch)
     if (watch->waitable->drives) TTI_TRY(tti_queue_look(comm, now));
     if (vigil->since_ns == 0) vigil->since_ns = now;
     if (now - vigil->looked_ns >= LOOK_MS * MS) {
-        bool first = vigil->looked_ns == 0;
+        watch->before_ns = vigil->looked_ns;
         vigil->looked_ns = now;
         observe(watch);
         TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->traits.all_threads));
         TTI_TRY(check_left(watch));
-        TTI_TRY(check_elsewhere(watch, first));
+        TTI_TRY(check_waits(watch));
     }
     int64_t waited = now - vigil->since_ns, deadline_ms = deadline_of(comm, watch->waitable);
     if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
@@ -248,6 +278,7 @@ tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable
 static int64_t sleep_ns(const struct watch *watch, int64_t until_ns)
 {
     int64_t longest = (watch->comm->traits.all_threads ? SLEEP_THREADS_MS : SLEEP_MS) * MS;
+    if (watch->now_ns - watch->vigil->since_ns < LOOK_OFTEN_MS * MS) longest = LOOK_MS * MS;
     int64_t left = watch->vigil->since_ns + deadline_of(watch->comm, watch->waitable) * MS - watch->now_ns;
     if (left < longest) longest = left > MS ? left : MS;
     if (until_ns - watch->now_ns < longest) longest = until_ns - watch->now_ns;
@@ -315,7 +346,7 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
         .comm = comm, .waitable = waitable, .vigil = waitable->vigil != NULL ? waitable->vigil : &own};
     status = wait_on(&watch, until_ns);
     if (watch.counted_ns != 0) tti_stats_wait_ended(comm, watch.skew_ns);
-    if (watch.vigil->looked_ns != 0) comm->peers->look(comm, NULL, false, NULL);
+    if (watch.vigil->looked_ns != 0) comm->peers->show_wait(comm, NULL, 0);
     return status;
 }
 

@@ -314,18 +314,16 @@ bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_
     return false;
 }
 
-void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited, int32_t number)
+bool tti_lane_ask(struct tti_lanes *lanes, int peer, uint64_t wait)
 {
     struct tti_question question = last_calls(lanes, lanes->sequence);
-    tti_lane_say(lanes, peer,
-                 (struct tti_frame_head){.kind = TTI_FRAME_ASK,
-                                         .type = how,
-                                         .tag = number,
-                                         .value = (uint64_t)awaited,
-                                         .sequence = lanes->sequence,
-                                         .signature = lanes->signature,
-                                         .bytes = sizeof question},
-                 &question);
+    return tti_lane_say(lanes, peer,
+                        (struct tti_frame_head){.kind = TTI_FRAME_ASK,
+                                                .value = wait,
+                                                .sequence = lanes->sequence,
+                                                .signature = lanes->signature,
+                                                .bytes = sizeof question},
+                        &question);
 }
 
 const struct tti_past_call *tti_lane_told(const struct tti_lane *lane)
@@ -357,15 +355,7 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     memcpy(lane->question, aside->data, sizeof *lane->question);
     if (!lane->asks) lanes->questions++;
     lane->asks = true;
-    lane->in_message = (aside->head.type & TTI_ASK_IN_MESSAGE) != 0;
-    lane->stuck = (aside->head.type & TTI_ASK_STUCK) != 0;
-    lane->stuck_for = aside->head.value < (uint64_t)lanes->comm->size ? (int)aside->head.value : peer;
-    lane->told_stuck = 0;
-    lane->waits_in = aside->head.type / TTI_ASK_KIND;
-    lane->asked_in = aside->head.sequence;
-    if (lane->in_message && aside->head.tag != 0) lane->asks_unmet = aside->head.tag;
-    lane->stuck_in = lane->stuck ? (uint32_t)aside->head.tag : 0;
-    lane->told_awaits = 0;
+    tti_lane_hear_ask(lane, &aside->head);
     tti_lane_note(lanes, peer, &aside->head);
     tti_lane_answer(lanes, peer);
     if (lanes->leaves != TTI_STAYS && lanes->leaves != TTI_HAS_LEFT) tti_lane_say_goodbye(lanes, peer, true);
@@ -426,9 +416,7 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
     case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
     case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
     case TTI_FRAME_LEAVE: hear_goodbye(lane, aside); break;
-    case TTI_FRAME_WAITS: tti_wait_hear(lanes, lane, head); break;
-    case TTI_FRAME_UNMET: tti_unmet_hear(lane, head); break;
-    case TTI_FRAME_PROBE: tti_probe_hear(lanes, head); break;
+    case TTI_FRAME_WAITS: tti_lanes_hear_waits(lanes, peer, aside); break;
     case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;
     }
@@ -453,14 +441,14 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
         lanes->comm = comm;
         lanes->net = net;
         lanes->id = id;
-        lanes->peers = TTI_TABLE(comm->size);
+        lanes->peers = lanes->waits.heard = TTI_TABLE(comm->size);
     }
     if (lanes == NULL || !map_ranks(lanes)) {
         tti_free(lanes);
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks over %s", comm->size,
                              net->transport->ops->name);
     }
-    lanes->differs.peer = lanes->asked = lanes->asked_for_message = -1;
+    lanes->differs.peer = -1;
     lanes->frames = (struct tti_frames){.sink = sink, .transport = net->transport, .comm = id, .ranks = comm->members};
     comm->lanes = lanes;
     comm->frames = &lanes->frames;
@@ -538,9 +526,11 @@ void tti_lanes_free(struct tti_lanes *lanes)
     while (*link != lanes) link = &(*link)->next;
     *link = lanes->next;
     TTI_TABLE_EACH(place, &lanes->peers) free_lane(net, lanes->peers.values[place]);
+    TTI_TABLE_EACH(place, &lanes->waits.heard) tti_free(lanes->waits.heard.values[place]);
     free_work(lanes);
     tti_net_unlock(net);
     tti_table_free(&lanes->peers);
+    tti_table_free(&lanes->waits.heard);
     tti_free(lanes->rank_of);
     tti_free(lanes);
     tti_net_release(net);

@@ -1,160 +1,159 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks say of whom they wait for, and how they find that they wait in a round. Told in net.h.
+ * Who waits for whom, between ranks that exchange frames: questions, answers, and what is known by them. Told in net.h.
  */
+#include "base/alloc.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "collective/peers/net.h"
+#include <string.h>
 
 #define MS INT64_C(1000000)
 enum {
-    TELL_MS = 100,        /* a wait so long is told to those that wait for this rank, */
-    TELL_MOST_MS = 1000,  /* and again when it is half as long again, or after this */
-    TELL_SLACK_MS = 1000, /* who has not told again by twice that and this much is taken for stopped */
-    AGAIN_MS = 200        /* a probe may have found no place to wait in */
+    ASK_MS = 500,    /* how often a question is repeated */
+    SILENT_MS = 3000 /* who has not answered, or asked, for so long does not wait any more */
 };
+_Static_assert(TTI_NET_CHAIN * sizeof(struct tti_wait_record) <= TTI_NET_SAID, "an answer is one frame");
 
-void tti_wait_hear(const struct tti_lanes *lanes, struct tti_lane *lane, const struct tti_frame_head *head)
+/* ---- What is known --------------------------------------------------------------------------------------------- */
+
+/* `itself`: only if the rank has answered in this rank's present wait; then its answer came after all that it had sent. */
+static void get_heard(const struct tti_lanes *lanes, int rank, bool itself, struct tti_wait_record *record)
 {
-    int64_t again_ms = head->tag < 0 ? 0 : head->tag < TELL_MOST_MS ? head->tag : TELL_MOST_MS;
-    if (head->value >= (uint64_t)lanes->comm->size) return;
-    lane->awaits = (int)head->value + 1;
-    lane->awaits_message = head->type > TTI_LEAVE + 1 && head->type <= TTI_GROUP + 1 ? head->type : 0;
-    lane->awaits_idle = head->type == TTI_WAITS_IDLE;
-    lane->awaits_in = head->sequence;
-    lane->awaits_stuck_in = head->signature;
-    lane->awaits_until_ns = tti_now_ns() + (2 * again_ms + TELL_SLACK_MS) * MS;
+    const struct tti_heard *heard = tti_table_get(&lanes->waits.heard, rank);
+    const struct tti_lane *lane = tti_lane_at(lanes, rank);
+    bool counts = heard != NULL && (!itself || heard->answers == lanes->waits.own.record.number);
+    *record = counts ? heard->record : (struct tti_wait_record){.doing = TTI_RUNS};
+    record->rank = rank;
+    if (tti_now_ns() - record->seen_ns > SILENT_MS * MS) record->doing = TTI_RUNS;
+    if (lane != NULL && lane->left) record->doing = TTI_GONE; /* it said so after all that it had sent */
 }
 
-int tti_lane_awaits(const struct tti_lanes *lanes, int peer)
+void tti_lanes_read_wait(const struct tti_lanes *lanes, int rank, struct tti_wait_record *record)
 {
-    const struct tti_lane *lane = tti_lane_at(lanes, peer);
-    if (lane == NULL || lane->awaits == 0 || lane->awaits_message != 0 || lane->awaits_in > lanes->sequence) return -1;
-    return tti_now_ns() < lane->awaits_until_ns ? lane->awaits - 1 : -1;
+    if (rank == lanes->comm->rank)
+        *record = lanes->waits.own.record;
+    else
+        get_heard(lanes, rank, false, record);
 }
 
-int tti_lane_in_message(const struct tti_lane *lane, int *awaited)
+static void get_answer(const void *context, int rank, struct tti_wait_record *record)
 {
-    *awaited = lane->awaits - 1;
-    return lane->awaits == 0 || tti_now_ns() >= lane->awaits_until_ns ? 0 : lane->awaits_message;
+    get_heard(context, rank, true, record);
 }
 
-/* Whether it wants to know. */
-static bool is_told(const struct tti_lanes *lanes, const struct tti_lane *lane, int in)
-{
-    return in > TTI_LEAVE + 1 ? lane->waits_in > TTI_LEAVE + 1 : lane->asked_in >= lanes->sequence;
-}
+/* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
-void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int in, uint32_t stuck_in, bool first)
+static void ask(struct tti_lanes *lanes, int peer)
 {
+    uint64_t wait = lanes->waits.own.record.number;
+    struct tti_lane *lane = tti_lane_to(lanes, peer);
     int64_t now = tti_now_ns();
-    if (first) lanes->waits_ns = now;
-    int64_t waited_ms = (now - lanes->waits_ns) / MS;
-    int64_t again_ms = waited_ms < 2 * TELL_MOST_MS ? waited_ms / 2 : TELL_MOST_MS;
-    if (waited_ms < TELL_MS) return;
-    bool due = now >= lanes->tell_ns;
-    if (due) lanes->tell_ns = now + again_ms * MS;
-    lanes->tells = true;
+    if (lane == NULL || (lane->asked_in == wait && now - lane->asked_ns < ASK_MS * MS)) return;
+    if (lane->left || !tti_lane_ask(lanes, peer, wait)) return;
+    lane->asked_in = wait;
+    lane->asked_ns = now;
+}
+
+static void ask_awaited(struct tti_lanes *lanes)
+{
+    int awaited = lanes->waits.own.record.awaited, size = lanes->comm->size;
+    for (int rank = 0; rank < size; rank++) {
+        bool asks = rank == awaited || (awaited == TTI_ANYONE && size <= TTI_NET_CHAIN);
+        if (asks && rank != lanes->comm->rank) ask(lanes, rank);
+    }
+}
+
+void tti_lane_hear_ask(struct tti_lane *lane, const struct tti_frame_head *head)
+{
+    if (head->value == 0) return;
+    lane->asks_in = head->value;
+    lane->asks_ns = tti_now_ns();
+    lane->answered = 0;
+}
+
+/* ---- Answering ------------------------------------------------------------------------------------------------- */
+
+/* This rank's record and those behind it, as far as they are known, up to the first that does not wait. */
+static int collect_chain(const struct tti_lanes *lanes, struct tti_wait_record chain[TTI_NET_CHAIN])
+{
+    int count = 0, me = lanes->comm->rank, next = me;
+    do {
+        tti_lanes_read_wait(lanes, next, &chain[count]);
+        next = chain[count].awaited;
+        chain[count].seen_ns = 0; /* of another clock */
+    } while (chain[count++].doing == TTI_WAITS && next != me && next != TTI_ANYONE && count < lanes->comm->size &&
+             count < TTI_NET_CHAIN && tti_table_get(&lanes->waits.heard, next) != NULL);
+    return count;
+}
+
+/* Those that ask and have not been told this yet; that the wait has ended, those that were told of it. */
+static void answer_all(struct tti_lanes *lanes)
+{
+    struct tti_wait_record chain[TTI_NET_CHAIN];
+    size_t bytes = (size_t)collect_chain(lanes, chain) * sizeof *chain;
+    uint64_t hash = tti_hash_bytes(TTI_HASH_START, chain, bytes) | 1;
     TTI_TABLE_EACH(place, &lanes->peers)
     {
         struct tti_lane *lane = lanes->peers.values[place];
-        if (!is_told(lanes, lane, in) || (!due && lane->told_awaits == awaited + 1)) continue;
-        lane->told_awaits = awaited + 1;
-        tti_lane_say(lanes, lane->peer,
-                     (struct tti_frame_head){.kind = TTI_FRAME_WAITS,
-                                             .type = (uint16_t)in,
-                                             .tag = (int32_t)again_ms,
-                                             .signature = stuck_in,
-                                             .sequence = lanes->sequence,
-                                             .value = (uint64_t)awaited},
-                     NULL);
+        if (tti_now_ns() - lane->asks_ns > SILENT_MS * MS) lane->asks_in = 0;
+        if (lane->asks_in == 0 || lane->answered == hash) continue;
+        if (chain[0].doing == TTI_RUNS && lane->answered == 0) continue;
+        struct tti_frame_head head = {.kind = TTI_FRAME_WAITS, .value = lane->asks_in, .bytes = bytes};
+        if (tti_lane_say(lanes, lane->peer, head, chain)) lane->answered = hash;
     }
 }
 
-/* ---- Messages that have met nothing -------------------------------------------------------------------------------- */
-
-void tti_unmet_hear(struct tti_lane *lane, const struct tti_frame_head *head)
+/* A wait that was another one when this rank looked last is not worth a frame: it may end as soon. */
+void tti_lanes_show_wait(struct tti_lanes *lanes, const struct tti_wait_record *now, uint64_t stand)
 {
-    lane->unmet_number = (int32_t)head->value;
-    lane->unmet_as = (int32_t)head->sequence;
-    lane->unmet = (struct tti_seen){
-        .message = head->type <= TTI_GROUP + 1 ? head->type : 0, .tag = head->tag, .awaited = (int)head->signature};
-}
-
-void tti_probe_hear(struct tti_lanes *lanes, const struct tti_frame_head *head)
-{
-    if (lanes->probe_count == TTI_NET_PROBES) return;
-    lanes->probes[lanes->probe_count++] = (struct tti_probe){
-        .first = (int)head->value, .number = (int32_t)head->sequence, .expects = head->tag, .hops = head->type};
-}
-
-int32_t tti_unmet_edge(const struct tti_lanes *lanes, int peer)
-{
-    tti_net_lock(lanes->net);
-    const struct tti_lane *lane = tti_lane_at(lanes, peer);
-    bool answered = lane != NULL && lanes->asks_unmet != 0 && lane->unmet_number == lanes->asks_unmet;
-    int32_t edge = answered ? lane->unmet_as : 0;
-    tti_net_unlock(lanes->net);
-    return edge;
-}
-
-static void answer_all(struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer, int tag)
-{
-    TTI_TABLE_EACH(place, &lanes->peers)
-    {
-        struct tti_lane *lane = lanes->peers.values[place];
-        bool told = lane->told_unmet == lane->asks_unmet && lane->told_unmet_as == lanes->asks_unmet;
-        if (lane->asks_unmet == 0 || told) continue;
-        struct tti_frame_head answer = {.kind = TTI_FRAME_UNMET,
-                                        .type = (uint16_t)(waitable->kind + 1),
-                                        .tag = tag,
-                                        .signature = (uint32_t)peer,
-                                        .sequence = (uint64_t)lanes->asks_unmet,
-                                        .value = (uint64_t)lane->asks_unmet};
-        if (!tti_lane_say(lanes, lane->peer, answer, NULL)) continue;
-        lane->told_unmet = lane->asks_unmet;
-        lane->told_unmet_as = lanes->asks_unmet;
+    struct tti_own_wait *own = &lanes->waits.own;
+    struct tti_waits answers = {.size = lanes->comm->size, .context = lanes, .get = get_answer};
+    struct tti_wait_record record = now == NULL ? own->record : *now;
+    if (lanes->differs.peer >= 0) record.sure = 0; /* what that comes to says more */
+    if (now == NULL) {
+        own->record.doing = TTI_RUNS;
+    } else {
+        if (!tti_wait_renew(own, &record, stand)) return;
+        ask_awaited(lanes);
+        tti_wait_look(own, tti_waits_digest(&answers, lanes->comm->rank, record.awaited));
     }
+    if (!tti_comm_is_broken(lanes->comm)) answer_all(lanes);
 }
 
-static void send_probe(struct tti_lanes *lanes, int peer, struct tti_probe probe, int32_t edge)
+/* ---- Hearing --------------------------------------------------------------------------------------------------- */
+
+static bool is_sound(const struct tti_lanes *lanes, const struct tti_wait_record *record)
 {
-    tti_lane_say(lanes, peer,
-                 (struct tti_frame_head){.kind = TTI_FRAME_PROBE,
-                                         .type = (uint16_t)(probe.hops + 1),
-                                         .tag = edge,
-                                         .sequence = (uint64_t)probe.number,
-                                         .value = (uint64_t)probe.first},
-                 NULL);
+    int size = lanes->comm->size;
+    return record->rank >= 0 && record->rank < size && record->awaited >= TTI_ANYONE && record->awaited < size &&
+           record->doing <= TTI_GONE && memchr(record->what, '\0', sizeof record->what) != NULL;
 }
 
-/* Sends on those that have come this way; true: one has come from the peer that it would be sent on to. */
-static bool pass_on(struct tti_lanes *lanes, int peer, int32_t edge)
+/* What a rank says itself is newer than all that it has said before; what others say of it may not be. */
+static void note(struct tti_lanes *lanes, const struct tti_wait_record *record, uint64_t answers)
 {
-    bool round = false;
-    for (int i = 0; i < lanes->probe_count; i++) {
-        struct tti_probe probe = lanes->probes[i];
-        if (probe.expects != lanes->asks_unmet) continue; /* of an earlier wait */
-        if (probe.first == peer && probe.number == edge)
-            round = true;
-        else if (probe.hops < lanes->comm->size)
-            send_probe(lanes, peer, probe, edge);
+    struct tti_heard *heard = tti_table_get(&lanes->waits.heard, record->rank);
+    if (heard == NULL) {
+        heard = tti_calloc(1, sizeof *heard);
+        if (heard == NULL || !tti_table_set(&lanes->waits.heard, record->rank, heard)) {
+            tti_free(heard); /* it will be told again */
+            return;
+        }
     }
-    lanes->probe_count = 0;
-    return round;
+    bool itself = heard->answers == lanes->waits.own.record.number;
+    if (answers == 0 && (record->number < heard->record.number || (record->number == heard->record.number && itself)))
+        return;
+    *heard = (struct tti_heard){*record, answers};
+    heard->record.seen_ns = tti_now_ns();
 }
 
-bool tti_unmet_look(struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer, int32_t edge, int tag,
-                    struct tti_seen *seen)
+void tti_lanes_hear_waits(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
 {
-    int64_t now = tti_now_ns();
-    answer_all(lanes, waitable, peer, tag);
-    if (edge == 0) return false; /* probes wait until the peer has answered */
-    bool round = pass_on(lanes, peer, edge);
-    if (lanes->probed != lanes->asks_unmet || now >= lanes->probe_ns) {
-        send_probe(lanes, peer, (struct tti_probe){.first = lanes->comm->rank, .number = lanes->asks_unmet}, edge);
-        lanes->probed = lanes->asks_unmet;
-        lanes->probe_ns = now + AGAIN_MS * MS;
+    struct tti_wait_record record;
+    for (size_t i = 0; (i + 1) * sizeof record <= aside->head.bytes; i++) {
+        memcpy(&record, aside->data + i * sizeof record, sizeof record);
+        if (!is_sound(lanes, &record) || (i == 0) != (record.rank == peer)) return;
+        if (record.rank != lanes->comm->rank) note(lanes, &record, i == 0 ? aside->head.value : 0);
     }
-    *seen = tti_lane_at(lanes, peer)->unmet;
-    return round && seen->message > TTI_LEAVE + 1;
 }

@@ -75,14 +75,6 @@ bool tti_local_covers(const tutti_comm *comm, enum tti_kind kind)
     return comm->local != NULL && tti_hosts_pay(comm->local->hosts) && tti_hosts_cover(kind);
 }
 
-bool tti_local_awaits(const tutti_comm *comm, enum tti_kind kind, int rank)
-{
-    if (!tti_local_covers(comm, kind) || place_here(comm, rank) < 0) return false;
-    uint64_t published = tti_local_mark(comm, rank);
-    bool entered = (int32_t)((uint32_t)(published >> 32) - (uint32_t)comm->sequence) >= 0;
-    return !entered || (int64_t)(published - comm->op.awaited) < 0;
-}
-
 uint64_t tti_local_mark(const tutti_comm *comm, int rank)
 {
     int place = place_here(comm, rank);
@@ -94,27 +86,6 @@ void tti_local_announce(tutti_comm *comm, bool asleep)
     struct tti_local_post *post = &comm->local->posts[comm->local->place];
     atomic_store_explicit(&post->asleep, asleep, memory_order_release);
     if (asleep) tti_fence_rare(); /* either who publishes sees it, or the poll that follows sees what was published */
-}
-
-void tti_local_await(tutti_comm *comm, int rank)
-{
-    atomic_store_explicit(&comm->local->posts[comm->local->place].awaits, rank + 1, memory_order_relaxed);
-}
-
-/* Along a chain of ranks of this host, which ends at one that is elsewhere or does not wait. */
-int tti_local_blame(const tutti_comm *comm, int rank)
-{
-    for (int i = 0; comm->local != NULL && i < comm->local->count; i++) {
-        int place = place_here(comm, rank);
-        if (place < 0) break;
-        const struct tti_local_post *post = &comm->local->posts[place];
-        uint64_t progress = atomic_load_explicit(&post->progress, memory_order_acquire);
-        int awaits = atomic_load_explicit(&post->awaits, memory_order_relaxed) - 1;
-        bool waits = awaits >= 0 && (uint32_t)(progress >> 32) == (uint32_t)comm->sequence;
-        if (!waits || awaits == comm->rank) break;
-        rank = awaits;
-    }
-    return rank;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
@@ -177,7 +148,6 @@ static void publish(struct tti_op *op, uint32_t number)
 {
     tutti_comm *comm = op->comm;
     struct tti_local *local = comm->local;
-    if (number != TTI_FAILED) atomic_store_explicit(&own_post(op)->awaits, 0, memory_order_relaxed);
     atomic_store_explicit(&own_post(op)->progress, mark(op, number), memory_order_release);
     tti_fence_frequent(atomic_load_explicit(&local->area->full_fences, memory_order_relaxed) != 0);
     for (int place = 0; place < local->count; place++) {

@@ -28,7 +28,6 @@ struct tti_local_post {
     _Alignas(64) _Atomic uint64_t progress; /* as in struct tti_post */
     _Atomic uint32_t asleep;                /* until somebody publishes */
     _Atomic uint32_t left;                  /* the comm */
-    _Atomic int32_t awaits;                 /* rank + 1 that it has waited long for; 0: nobody */
     struct tti_transport *endpoint;         /* simulated ranks: what it sleeps in */
     uint32_t signature;                     /* of the operation that it has entered, and */
     int32_t pid;
@@ -65,19 +64,11 @@ void tti_local_free(tutti_comm *comm);
 /* Whether operations of this kind go by host-aware plans. */
 bool tti_local_covers(const tutti_comm *comm, enum tti_kind kind);
 
-/* Whether that rank, which is waited for in an operation of this kind, is of this host and has not entered it, or not published
- * there what a blocking one waits for. */
-bool tti_local_awaits(const tutti_comm *comm, enum tti_kind kind, int rank);
-
 /* What a rank of this host has published last; 0: it is of another. */
 uint64_t tti_local_mark(const tutti_comm *comm, int rank);
 
 /* This rank is about to sleep until one of them publishes, or has slept. */
 void tti_local_announce(tutti_comm *comm, bool asleep);
-
-/* This rank has waited long for a rank, or -1: whoever waits for this rank can see it. */
-void tti_local_await(tutti_comm *comm, int rank);
-int tti_local_blame(const tutti_comm *comm, int rank);
 
 /* Memory that the others can read; aligned to 64. Simulated ranks that move no data have one for all. */
 void *tti_local_alloc(tutti_comm *comm, size_t bytes);

@@ -80,7 +80,7 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     if (lanes != NULL && tti_frame_is_message(head))
         return lanes->frames.sink->begin(lanes->comm, rank_in(lanes, peer), head, cookie);
     if (lanes != NULL && head->kind == TTI_FRAME_DATA) return tti_lane_begin(lanes, rank_in(lanes, peer), head, cookie);
-    if (lanes != NULL && head->bytes > sizeof(struct tti_question)) return NULL;
+    if (lanes != NULL && head->bytes > TTI_NET_SAID) return NULL;
     if (lanes == NULL && !fits(net, head)) {
         warn(net, peer, head);
         return NULL;

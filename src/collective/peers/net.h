@@ -11,22 +11,11 @@
  * A rank that waits long for another ASKs it what it is doing; who sees the difference breaks the comm and says so to
  * all (BREAK).
  *
- * A rank that asks out of a blocking message (TTI_ASK_IN_MESSAGE) is asked back by one that is in a blocking collective which
- * cannot end without it (TTI_ASK_STUCK). That comes after all that was sent before; so if the message is still missing then,
- * and the asker has not called that collective, both would wait for ever. One whose collective needs a third rank says which:
- * if that one is stuck in an earlier collective for lack of the asker, and has said so, all three would. Of more ranks, each
- * stuck in an earlier collective than the one before, or idle in the same, each hears for whose lack the next one is, and in
- * which op (WAITS).
- *
- * A rank whose blocking message has met nothing gives its ask a number, by which this wait for this peer is known. It sends
- * nothing more in it without being accepted. A peer that waits so too, for whomever, answers with a number of its own (UNMET).
- * That comes after all that it had sent; so if the asker has still met nothing then, it will not before the peer goes on. Who
- * knows that of its peer sends a probe there (PROBE), which all that know the same of theirs send on: if it comes to one that
- * waits for the rank and the number that it began with, none of them will ever go on.
- *
- * A rank that waits in a collective tells those that have asked it whom it waits for in the end (WAITS), so that all
- * blame the rank that does not come. It repeats that, ever less often: who falls silent is to be blamed itself. In a
- * blocking message, with nothing else in flight, it tells those that wait in messages for it, whose errors then say so.
+ * Who waits for whom (waits.h). A rank in a long wait ASKs whom it waits for, by the number of its wait. One that waits too
+ * answers after its next poll (WAITS), and again when its answer has changed: with its own record and those that it knows of
+ * the ranks behind it in the chain of waits, so that each learns the whole chain from the next rank in it. Frames come in order.
+ * So who answers has taken all that the asker had sent before it asked, and who is answered has all that the other had sent
+ * before that. Who does not answer is taken to wait for nobody.
  *
  * Everything here but the word `lock` is guarded by that lock, which is never held while data are reduced.
  */
@@ -60,33 +49,23 @@ static inline bool tti_frame_is_message(const struct tti_frame_head *head)
     return head->kind >= TTI_FRAME_MESSAGES && head->kind < TTI_FRAME_MESSAGES_END;
 }
 
-enum { TTI_NET_WINDOW = 1 << 20, TTI_NET_CHARGE = 256, TTI_NET_CALLS = 64, TTI_NET_QUESTION = 8, TTI_NET_PROBES = 16 };
+enum { TTI_NET_WINDOW = 1 << 20, TTI_NET_CHARGE = 256, TTI_NET_CALLS = 64, TTI_NET_QUESTION = 8 };
+/* Ranks that are asked at once what they wait for, and that a WAITS tells of; bytes of a frame that is neither DATA nor of a
+ * message: no more than these. */
+enum { TTI_NET_CHAIN = 64, TTI_NET_SAID = 16384 };
 
 enum tti_frame_kind {
     TTI_FRAME_DATA = 1, /* of op `sequence` */
     TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
-    TTI_FRAME_ASK,   /* what was called as op `sequence`? data: the asker's call; type: how it waits; value: for whom;
-                      * tag: the number of a wait in a message that has met nothing, or 0; of one that is stuck for lack of
-                      * the receiver in another's op: of that op, or 0 */
+    TTI_FRAME_ASK, /* what did you call as op `sequence`? data: the asker's last calls; value: the number of its wait, if it
+                      * also asks what the receiver waits for */
     TTI_FRAME_BREAK, /* the comm is broken. data: tutti_error */
     TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told;
                       * type: 1, what it has started is still under way, and it says so again after that; data: its last
                       * calls, where it says what op that is */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
-    TTI_FRAME_UNMET, /* to an ASK of number `value`: the sender waits in a message, too, for rank `signature`, and has met
-                      * nothing; sequence: its own number; type: kind + 1 of the call; tag: its tag */
-    TTI_FRAME_PROBE, /* goes from each rank that waits so to whom it waits for. value: the first, sequence: its number; tag: the
-                      * receiver's; type: how many it has passed */
-    TTI_FRAME_WAITS /* op `sequence` of the sender waits for rank `value`, or no more if that is the sender;
-                         * it says so again in `tag` ms at most; type: kind + 1 of a call of messages, 0: a collective,
-                     * TTI_WAITS_IDLE: one in which it sends and publishes nothing more before it may go on;
-                     * signature: the op for lack of which by that rank it is stuck, for certain, or 0 */
+    TTI_FRAME_WAITS  /* the answer; value: as asked; data: struct tti_wait_record, the sender's own first */
 };
-
-enum { TTI_WAITS_IDLE = 1 };
-
-/* And, times TTI_ASK_KIND, the kind of the blocking call that it waits in, + 1. */
-enum { TTI_ASK_IN_MESSAGE = 1, TTI_ASK_STUCK = 2, TTI_ASK_KIND = 256 };
 
 /* First in what begin() gives the transport as a cookie. */
 struct tti_receipt {
@@ -153,29 +132,22 @@ struct tti_lane {
     struct tti_question *last_calls; /* and made these; NULL: it has not left, or did not say */
     struct tti_question *question;   /* its last, or NULL */
     bool asks;                       /* and it is not answered */
-    int waits_in;                    /* the call, or the message, it asked out of: kind + 1; 0: none */
-    bool in_message, stuck;          /* how it waited when it asked; it is to be asked back; in its newest call, */
-    int stuck_for;                   /* and for which rank, */
-    uint32_t stuck_in;               /* which others wait for in this op; 0: it does so itself, in its newest call */
-    int told_stuck;     /* rank + 1 that it has been told this one is stuck for, since it asked; 0: none, */
-    uint64_t told_in;   /* and in which op */
-    uint64_t asked_in;  /* its op when it asked last */
-    int32_t asks_unmet; /* the number of its last ask out of a message that has met nothing; 0: none */
-    int32_t told_unmet, told_unmet_as; /* and what was answered to: its number, and with this rank's */
-    int32_t unmet_number, unmet_as;    /* this rank's, that it has answered to, and its own; */
-    struct tti_seen unmet;             /* out of this call */
-    int told_awaits;                   /* rank + 1 that it has been told this one waits for, since then; 0: none */
-    int awaits;                        /* rank + 1 that it has said it waits for, */
-    int awaits_message;                /* in a blocking call of messages: kind + 1; 0: in a collective, */
-    uint64_t awaits_in;                /* in this op, */
-    bool awaits_idle;                  /* sending and publishing nothing more there before it may go on, */
-    uint32_t awaits_stuck_in;          /* for lack of that one in this op, for certain; 0: not so, */
-    int64_t awaits_until_ns;           /* and would have said again by then */
+    uint64_t asks_in;                /* the number of the wait that it asks in for this rank's; 0: it does not */
+    int64_t asks_ns;                 /* when it asked last */
+    uint64_t answered;               /* a hash of what it was answered last; 0: nothing since */
+    uint64_t asked_in;               /* the number of this rank's wait that it was asked in */
+    int64_t asked_ns;                /* and when */
 };
 
-struct tti_probe {
-    int first, hops;
-    int32_t number, expects;
+/* What a rank has said of its wait, or another one of it. */
+struct tti_heard {
+    struct tti_wait_record record;
+    uint64_t answers; /* the number of this rank's wait in which it said so; 0: it did not say so itself */
+};
+
+struct tti_lane_waits {
+    struct tti_own_wait own;
+    struct tti_table heard; /* struct tti_heard */
 };
 
 /* A peer that made other calls, as a frame or a question has shown. */
@@ -206,17 +178,7 @@ struct tti_lanes {
     int questions;           /* that are not answered */
     bool no_memory;          /* something that came could not be kept */
     struct tti_difference differs;
-    int64_t waits_ns;      /* since when the op that runs waits, and */
-    int64_t tell_ns;       /* when those that wait for this rank are told again for whom */
-    bool tells;            /* some were */
-    int asked;             /* whom the op that runs has asked because it waits long; -1: nobody */
-    int asked_for_message; /* and a message, beside it or alone */
-    int32_t asks_unmet,
-        unmet_count; /* the number that the wait in a message has asked by, or 0; and the last one used */
-    struct tti_probe probes[TTI_NET_PROBES]; /* that have come */
-    int probe_count;
-    int32_t probed;           /* the number that its own probe was sent with last, */
-    int64_t probe_ns;         /* and when it is to be sent again */
+    struct tti_lane_waits waits;
     bool heard_break;         /* from somebody who told everyone */
     int leaves;               /* this rank: TTI_STAYS… */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
@@ -285,18 +247,11 @@ struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer); /* made if need
 void tti_lane_answer(struct tti_lanes *lanes, int peer);
 const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes,
                                           uint64_t sequence); /* NULL: forgotten, or to come */
-/* Asks a peer to compare this rank's last calls with its own; the rank that it waits for. */
-void tti_lane_ask(struct tti_lanes *lanes, int peer, uint16_t how, int awaited, int32_t number);
+/* Asks a peer to compare this rank's last calls with its own; in a wait, for its number also what the peer waits for. False: no
+ * memory. */
+bool tti_lane_ask(struct tti_lanes *lanes, int peer, uint64_t wait);
 /* The newest call that it has told of, or NULL. */
 const struct tti_past_call *tti_lane_told(const struct tti_lane *lane);
-/* Whom the peer waits for in the op that runs or one before, as it has said lately; -1: it has not. */
-int tti_lane_awaits(const struct tti_lanes *lanes, int peer);
-/* The call of messages that the peer is in, kind + 1, and whom it waits for there, as it has said lately; 0: it has not. */
-int tti_lane_in_message(const struct tti_lane *lane, int *awaited);
-/* Tells those that wait for this rank, in the op that runs or one to come, whom it waits for, once that takes long; in a call
- * of messages (`in`: its kind + 1), those that wait in messages. `first`: the wait has just begun. This rank itself: it waits
- * no more. */
-void tti_lanes_tell(struct tti_lanes *lanes, int awaited, int in, uint32_t stuck_in, bool first);
 /* The first of these calls of the peer that differs from this rank's, if one does. */
 bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_question *question, char *text,
                       size_t bytes);
@@ -337,17 +292,14 @@ bool tti_net_pump(struct tti_net *net);
 /* The same with the lock held, when a rank of the world is waited for. */
 bool tti_net_move(struct tti_net *net, int awaited);
 
-/* ---- Between host.c, lane.c and lane_waits.c ---- */
+/* ---- Between wire.c, lane.c and lane_waits.c, with the lock held ---- */
 
-/* The number of the wait of this peer for which this rank's own message waits, as it has answered; 0: it has not. To be looked
- * up before it is found that nothing was met. */
-int32_t tti_unmet_edge(const struct tti_lanes *lanes, int peer);
-/* With the lock held, in such a wait: answers, sends probes on; whether one has gone round. */
-bool tti_unmet_look(struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer, int32_t edge, int tag,
-                    struct tti_seen *seen);
-void tti_wait_hear(const struct tti_lanes *lanes, struct tti_lane *lane, const struct tti_frame_head *head);
-void tti_unmet_hear(struct tti_lane *lane, const struct tti_frame_head *head);
-void tti_probe_hear(struct tti_lanes *lanes, const struct tti_frame_head *head);
+/* As in struct tti_peers_ops. */
+void tti_lanes_show_wait(struct tti_lanes *lanes, const struct tti_wait_record *now, uint64_t stand);
+void tti_lanes_read_wait(const struct tti_lanes *lanes, int rank, struct tti_wait_record *record);
+/* ASK and WAITS have come. */
+void tti_lane_hear_ask(struct tti_lane *lane, const struct tti_frame_head *head);
+void tti_lanes_hear_waits(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);
 
 /* ---- Between host.c, host_run.c, host_data.c and local.c ---- */
 

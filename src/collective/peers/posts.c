@@ -7,8 +7,14 @@
 #include "base/clock.h"
 #include "base/sim.h"
 #include <stdio.h>
+#include <string.h>
 
-enum { LOOK_RANKS = 32 }; /* up to here it pays to look which ranks share this core */
+#define MS INT64_C(1000000)
+enum {
+    LOOK_RANKS = 32,  /* up to here it pays to look which ranks share this core */
+    SILENT_MS = 1000, /* who has not shown its wait for so long is taken for stopped, or does something else */
+    ATTEMPTS = 1000   /* to read a record that changes */
+};
 
 /* ---- Seeing others --------------------------------------------------------------------------------------------- */
 
@@ -22,39 +28,18 @@ static uint64_t newest_entry(const tutti_comm *comm, int rank)
     return newest;
 }
 
-static uint64_t mark_of(const tutti_comm *comm, int rank)
-{
-    return newest_entry(comm, rank) ^ atomic_load_explicit(&comm->memory->posts[rank].progress, memory_order_relaxed);
-}
-
-/* " and it waits in send for rank 0", or "": of messages nothing else is seen. */
-static void describe_wait(const tutti_comm *comm, int rank, char text[64])
-{
-    int64_t waits_in = atomic_load_explicit(&comm->memory->posts[rank].waits_in, memory_order_relaxed);
-    enum tti_kind kind = (enum tti_kind)((waits_in >> 32) - 1);
-    int peer = (int)(uint32_t)waits_in - 2;
-    text[0] = '\0';
-    if (waits_in == 0 || kind <= TTI_LEAVE) return;
-    if (peer < 0)
-        snprintf(text, 64, " and it waits in %s for any rank", tti_kind_name(kind));
-    else
-        snprintf(text, 64, " and it waits in %s for rank %d", tti_kind_name(kind), peer);
-}
-
 static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
-    char call[160], wait[64];
+    char call[160];
     uint64_t entry = newest_entry(comm, rank);
     const char *stopped = tti_world_is_stopped(comm->world, tti_member(comm, rank)) ? "; its process is stopped" : "";
-    describe_wait(comm, rank, wait);
     if (entry == 0) {
-        snprintf(text, bytes, "rank %d has called no collective on this comm yet%s%s", rank, wait, stopped);
+        snprintf(text, bytes, "rank %d has called no collective on this comm yet%s", rank, stopped);
         return;
     }
     struct tti_call copy = *tti_call_of(comm, rank, entry >> 32);
     tti_call_describe(&copy, call, sizeof call);
-    snprintf(text, bytes, "rank %d's last call was #%llu %s%s%s", rank, (unsigned long long)(entry >> 32), call, wait,
-             stopped);
+    snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)(entry >> 32), call, stopped);
 }
 
 static int find_lost(tutti_comm *comm, bool look, char *who, size_t bytes)
@@ -87,85 +72,65 @@ static int find_absent(const tutti_comm *comm, int awaited)
     return left >= TTI_CALLS_NO_MORE || presence(comm, awaited) == TTI_PEER_LEFT ? awaited : -1;
 }
 
-static int blame(const tutti_comm *comm, int rank)
+/* ---- Who waits for whom ---------------------------------------------------------------------------------------- */
+
+/* Each word is stored after the version became odd, and loaded before it is compared: what was read in between is whole. */
+static void publish_wait(struct tti_post *post, const struct tti_wait_record *record)
 {
-    (void)comm;
-    return rank;
+    uint64_t words[TTI_WAIT_WORDS];
+    uint32_t version = atomic_load_explicit(&post->wait_version, memory_order_relaxed);
+    memcpy(words, record, sizeof words);
+    atomic_store_explicit(&post->wait_version, version + 1, memory_order_relaxed);
+    for (int i = 0; i < TTI_WAIT_WORDS; i++) atomic_store_explicit(&post->wait[i], words[i], memory_order_release);
+    atomic_store_explicit(&post->wait_version, version + 2, memory_order_seq_cst);
 }
 
-static bool is_after(uint64_t entry, uint64_t sequence)
+/* False: it changes all the time, or its rank died while it did. */
+static bool copy_wait(const struct tti_post *post, struct tti_wait_record *record)
 {
-    return entry != 0 && (int32_t)((uint32_t)(entry >> 32) - (uint32_t)sequence) > 0;
-}
-
-/* Certain, not a guess: the peer announced its sleep after it had looked for an entry that this rank has not made, or one of a
- * third rank in a call that needs both; or its call needs a third rank that has not entered it, and is stuck in an earlier
- * one. Its slot cannot be used again before this rank has entered that call. */
-static bool is_stuck(const tutti_comm *comm, int peer, int turns)
-{
-    uint64_t entry = newest_entry(comm, peer);
-    int announced = atomic_load_explicit(&comm->memory->posts[peer].waiting_for, memory_order_acquire),
-        third = announced - 1;
-    if (!is_after(entry, comm->sequence) || announced <= 0 || (announced & TTI_MAY_TURN) != 0) return false;
-    const struct tti_call *call = tti_call_of(comm, peer, entry >> 32);
-    if (third == comm->rank || tti_call_depends(call, peer, comm->rank)) return true;
-    bool behind = tti_call_depends(call, peer, third) && !is_after(newest_entry(comm, third), (entry >> 32) - 1);
-    return behind && turns > 0 && is_stuck(comm, third, turns - 1);
-}
-
-/* Whether the ranks wait in messages in a round, each for the next, and have met nothing: their waits have numbers (`asks`), in
- * which they send nothing more without being accepted, and each has looked for all that the next one had sent before the wait
- * that it is in (`looked`). Whoever is the first to go on would have to be sent something by the next one before that. */
-static bool waits_in_round(const tutti_comm *comm)
-{
-    int rank = comm->rank;
-    uint64_t wait = comm->memory->asks;
-    for (int hops = 0; hops < comm->size; hops++) {
-        uint64_t looked = atomic_load_explicit(&comm->memory->posts[rank].looked, memory_order_acquire);
-        if (looked >> 32 != wait >> 32) return false;
-        rank = (int)(uint32_t)wait - 1;
-        wait = rank == comm->rank ? comm->memory->asks
-                                  : atomic_load_explicit(&comm->memory->posts[rank].asks, memory_order_acquire);
-        if ((uint32_t)looked != wait >> 32 || (uint32_t)wait == 0) return false;
-        if (rank == comm->rank) return true;
+    uint64_t words[TTI_WAIT_WORDS];
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        uint32_t version = atomic_load_explicit(&post->wait_version, memory_order_acquire);
+        for (int i = 0; i < TTI_WAIT_WORDS; i++) words[i] = atomic_load_explicit(&post->wait[i], memory_order_acquire);
+        if (version % 2 != 0 || atomic_load_explicit(&post->wait_version, memory_order_relaxed) != version) continue;
+        memcpy(record, words, sizeof *record);
+        return true;
     }
     return false;
 }
 
-static bool wait_for_each_other(tutti_comm *comm, const struct tti_waitable *waitable, struct tti_seen *seen)
+static uint64_t read_wait(const tutti_comm *comm, int rank, struct tti_wait_record *record)
 {
-    int peer = *waitable->waiting_for, tag;
-    struct tti_post *mine = &comm->memory->posts[comm->rank], *theirs = &comm->memory->posts[peer];
-    uint64_t asked = atomic_load_explicit(&theirs->asks, memory_order_acquire);
-    if (!tti_is_unmet(waitable, peer, &tag)) return false;
-    atomic_store_explicit(&mine->unmet_tag, tag, memory_order_relaxed);
-    if ((int)(uint32_t)comm->memory->asks != peer + 1)
-        comm->memory->asks = ((comm->memory->asks >> 32) + 1) << 32 | (uint32_t)(peer + 1);
-    atomic_store_explicit(&mine->asks, comm->memory->asks, memory_order_release);
-    atomic_store_explicit(&mine->looked, comm->memory->asks >> 32 << 32 | asked >> 32, memory_order_release);
-    seen->message = (int)(atomic_load_explicit(&theirs->waits_in, memory_order_relaxed) >> 32);
-    seen->tag = atomic_load_explicit(&theirs->unmet_tag, memory_order_relaxed);
-    seen->awaited = (int)(uint32_t)asked - 1;
-    return (uint32_t)asked != 0 && seen->message > TTI_LEAVE + 1 && waits_in_round(comm);
+    const struct tti_post *post = &comm->memory->posts[rank];
+    *record = (struct tti_wait_record){0};
+    bool silent = !copy_wait(post, record) || tti_now_ns() - record->seen_ns > SILENT_MS * MS;
+    record->rank = rank;
+    if (silent) record->doing = TTI_RUNS;
+    if (presence(comm, rank) == TTI_PEER_LEFT) record->doing = TTI_GONE;
+    return atomic_load_explicit(&post->progress, memory_order_relaxed) ^ record->number;
 }
 
-static void end_wait(tutti_comm *comm)
+/* Whether the awaited rank has polled since this rank shows its wait, and so has seen all that came before it. A rank that waits
+ * for anyone has nothing to be seen. */
+static bool was_seen(const tutti_comm *comm, int awaited)
 {
-    comm->memory->asks = comm->memory->asks >> 32 << 32;
-    atomic_store_explicit(&comm->memory->posts[comm->rank].asks, 0, memory_order_relaxed);
+    struct tti_wait_record record;
+    if (awaited == TTI_ANYONE) return true;
+    read_wait(comm, awaited, &record);
+    return record.seen_ns > comm->memory->since_ns;
 }
 
-static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
+static void show_wait(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand)
 {
-    (void)first;
-    int peer = waitable == NULL ? -1 : *waitable->waiting_for;
-    if (waitable == NULL || (waitable->kind > TTI_LEAVE ? !waitable->passing : !waitable->started))
-        atomic_store_explicit(&comm->memory->posts[comm->rank].waits_in,
-                              waitable == NULL ? 0 : (int64_t)(waitable->kind + 1) << 32 | (peer + 2),
-                              memory_order_relaxed);
-    if (waitable == NULL) end_wait(comm);
-    if (peer < 0) return false;
-    return is_stuck(comm, peer, comm->size) || wait_for_each_other(comm, waitable, seen);
+    struct tti_posts *posts = comm->memory;
+    struct tti_waits waits = tti_comm_waits(comm);
+    bool same = now != NULL && tti_wait_renew(&posts->own, now, stand);
+    if (same)
+        tti_wait_look(&posts->own,
+                      was_seen(comm, now->awaited) ? tti_waits_digest(&waits, comm->rank, now->awaited) : 0);
+    if (now == NULL) posts->own.record.doing = TTI_RUNS;
+    publish_wait(&posts->posts[comm->rank], &posts->own.record);
+    if (!same) posts->since_ns = tti_now_ns();
 }
 
 /* ---- Waking ---------------------------------------------------------------------------------------------------- */
@@ -176,7 +141,7 @@ void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone)
         struct tti_post *post = &comm->memory->posts[rank];
         int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);
         if (waiting_for == 0) continue;
-        if (everyone || waiting_for == -1 || (waiting_for & ~TTI_MAY_TURN) == comm->rank + 1)
+        if (everyone || waiting_for == -1 || waiting_for == comm->rank + 1)
             tti_bell_ring(&post->bell, comm->traits.shared_bells);
     }
 }
@@ -201,9 +166,7 @@ static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *wait
     struct tti_post *post = &comm->memory->posts[comm->rank];
     uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
     int peer = *waitable->waiting_for;
-    int announced = peer < 0 || waitable->drives ? -1 : peer + 1;
-    if (announced > 0 && (waitable->awaited == NULL || waitable->started)) announced |= TTI_MAY_TURN;
-    atomic_store_explicit(&post->waiting_for, announced, memory_order_seq_cst);
+    atomic_store_explicit(&post->waiting_for, peer < 0 || waitable->drives ? -1 : peer + 1, memory_order_seq_cst);
     atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
     tti_fence_rare();
     int before = *waitable->waiting_for;
@@ -306,10 +269,9 @@ const struct tti_peers_ops tti_peers_posts = {
     .find_lost = find_lost,
     .presence = presence,
     .find_absent = find_absent,
-    .blame = blame,
-    .mark_of = mark_of,
     .describe = describe,
-    .look = look,
+    .show_wait = show_wait,
+    .read_wait = read_wait,
     .sleep = sleep_once,
     .wake = wake,
     .gives_way = gives_way,

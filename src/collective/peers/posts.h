@@ -14,7 +14,7 @@
 #include "collective/comm/comm.h"
 
 enum { TTI_WINDOW = 8, TTI_WINDOW_CROWDED = 256 };
-enum { TTI_SCRATCH_BYTES = 65536 };
+enum { TTI_SCRATCH_BYTES = 65536, TTI_WAIT_WORDS = sizeof(struct tti_wait_record) / sizeof(uint64_t) };
 #define TTI_FAILED UINT32_C(0x80000000) /* published in place of TTI_LEFT by a rank whose operation failed */
 
 /* What others need of a rank's call to move its data. */
@@ -53,22 +53,14 @@ struct tti_post {
     _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
     _Alignas(64) tti_bell bell;
     _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
-    /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. With TTI_MAY_TURN: not in a blocking
-     * collective, so that its caller may still turn to something else first. */
+    /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. */
     _Atomic int32_t waiting_for;
-    /* A call, or a message that was started and is waited for, which has waited long, for who describes this rank: kind + 1
-     * and whom it is for, + 2; 0: none. */
-    _Atomic int64_t waits_in;
-    /* In a message that has met nothing: number of the wait << 32 | rank + 1 of who is waited for; 0: in none. That number << 32 |
-     * the peer's, before whose wait all that it had sent was looked for. And the tag. */
-    _Atomic uint64_t asks, looked;
-    _Atomic int32_t unmet_tag;
+    _Atomic uint32_t wait_version;         /* odd while it changes: */
+    _Atomic uint64_t wait[TTI_WAIT_WORDS]; /* struct tti_wait_record */
     /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
     _Alignas(64) _Atomic uint64_t done;
     _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
 };
-
-enum { TTI_MAY_TURN = 1 << 30 };
 
 /* Where a comm's shared memory lies for this rank, and what it has seen there. */
 struct tti_posts {
@@ -82,7 +74,8 @@ struct tti_posts {
     uint64_t *shown;            /* `window`: editions of the calls that this rank's slots hold */
     uint64_t window;            /* a power of two, the same on all ranks */
     uint64_t all_entered;       /* the last operation that all ranks are known to have entered */
-    uint64_t asks;              /* as in this rank's post; without a rank between waits */
+    struct tti_own_wait own;    /* what this rank's post shows, */
+    int64_t since_ns;           /* and since when it shows that wait */
     _Atomic uint64_t *channels; /* size * size: see message_routes.c */
     char *stages;               /* for providers: of each rank what it stages, */
     uint64_t *tables;           /* what it gives in v-forms, */

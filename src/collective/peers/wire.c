@@ -60,13 +60,22 @@ static int find_absent(const tutti_comm *comm, int awaited)
     return absent;
 }
 
-static uint64_t mark_of(const tutti_comm *comm, int rank)
+static uint64_t read_wait(const tutti_comm *comm, int rank, struct tti_wait_record *record)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    tti_net_lock(lanes->net);
+    const struct tti_lane *lane = tti_lane_at(lanes, rank);
+    uint64_t mark = lane == NULL ? 0 : lane->sequence << 8 | (lane->posted != NULL);
+    tti_lanes_read_wait(lanes, rank, record);
+    tti_net_unlock(lanes->net);
+    return mark ^ tti_local_mark(comm, rank) ^ record->number;
+}
+
+static void show_wait(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand)
 {
     tti_net_lock(comm->lanes->net);
-    const struct tti_lane *lane = tti_lane_at(comm->lanes, rank);
-    uint64_t mark = lane == NULL ? 0 : lane->sequence << 8 | (lane->posted != NULL);
+    tti_lanes_show_wait(comm->lanes, now, stand);
     tti_net_unlock(comm->lanes->net);
-    return mark ^ tti_local_mark(comm, rank);
 }
 
 static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
@@ -77,12 +86,7 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     uint64_t sequence = lane == NULL ? 0 : lane->sequence, here = tti_local_mark(comm, rank) >> 32;
     if (here > sequence) sequence = here;
     const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
-    char call[160] = "", wait[64] = "";
-    int awaited = comm->rank, waits_in = lane == NULL ? 0 : lane->waits_in - 1;
-    if (lane != NULL && waits_in <= TTI_LEAVE) waits_in = tti_lane_in_message(lane, &awaited) - 1;
-    if (waits_in > TTI_LEAVE)
-        snprintf(wait, sizeof wait, " and it said that it waits in %s for rank %d",
-                 tti_kind_name((enum tti_kind)waits_in), awaited);
+    char call[160] = "";
     const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
     bool newest = told != NULL && told->sequence >= sequence, ahead = sequence > lanes->sequence;
     if (newest) {
@@ -92,169 +96,14 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     if (past != NULL) tti_call_describe(&past->call, call, sizeof call);
     tti_net_unlock(lanes->net);
     if (newest)
-        snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)sequence, call, wait);
+        snprintf(text, bytes, "rank %d's last call was #%llu %s", rank, (unsigned long long)sequence, call);
     else if (sequence == 0)
-        snprintf(text, bytes, "rank %d has not been heard of in a collective on this comm%s", rank, wait);
+        snprintf(text, bytes, "rank %d has not been heard of in a collective on this comm", rank);
     else if (ahead)
         snprintf(text, bytes, "rank %d was last heard of in #%llu, which rank %d has not called", rank,
                  (unsigned long long)sequence, comm->rank);
     else
-        snprintf(text, bytes, "rank %d was last heard of in #%llu %s%s", rank, (unsigned long long)sequence, call,
-                 wait);
-}
-
-/* Whether the op that runs cannot end here before the peer has posted a receive of it. */
-static bool waits_to_send(const struct tti_lanes *lanes, const struct tti_lane *lane)
-{
-    return lane->held != NULL && lane->held->outgoing.head.bytes > lanes->eager;
-}
-
-/* Whether this rank, in a blocking collective with nothing else in flight, cannot go on without the peer. */
-static bool is_stuck(const struct tti_lanes *lanes, int peer, int awaited)
-{
-    const struct tti_past_call *now = tti_past_call(lanes, lanes->sequence);
-    const struct tti_lane *lane = tti_lane_at(lanes, peer);
-    if (now == NULL) return false;
-    if (peer == awaited && tti_local_awaits(lanes->comm, (enum tti_kind)now->call.kind, peer)) return true;
-    if (lane != NULL && (lane->posted != NULL || waits_to_send(lanes, lane))) return true;
-    return tti_call_depends(&now->call, lanes->comm->rank, peer);
-}
-
-/* Whether this rank, in a blocking collective with nothing else in flight, sends and publishes nothing more before the peer
- * that it waits for has: nothing of its own is on its way. */
-static bool is_idle(const struct tti_lanes *lanes, int awaited)
-{
-    const struct tti_past_call *now = tti_past_call(lanes, lanes->sequence);
-    for (size_t i = lanes->drained; i < lanes->shipment_count; i++)
-        if (!lanes->shipments[i].done) return false;
-    if (now != NULL && tti_local_awaits(lanes->comm, (enum tti_kind)now->call.kind, awaited)) return true;
-    const struct tti_posted *next = lanes->arrived < lanes->post_count ? &lanes->posts[lanes->arrived] : NULL;
-    return next != NULL && next->peer == awaited && !next->begun;
-}
-
-/* The op for lack of which by `last` this rank, which waits for `awaited`, is stuck in the end: its own, or one that was told
- * along with whom that one is stuck for; 0: none that is certain. Each waits in an earlier op than the one before, or idly in
- * the same: what it had sent came before its word, and what it had published is seen. */
-static uint32_t stuck_in(const struct tti_lanes *lanes, int awaited, int last)
-{
-    const struct tti_lane *lane = tti_lane_at(lanes, awaited);
-    if (!is_stuck(lanes, awaited, awaited)) return 0;
-    if (last == awaited) return (uint32_t)lanes->sequence;
-    if (lane == NULL || lane->awaits != last + 1) return 0;
-    bool earlier = lane->awaits_in < lanes->sequence, idle = lane->awaits_idle && lane->awaits_in == lanes->sequence;
-    return earlier || idle ? lane->awaits_stuck_in : 0;
-}
-
-/* Those that have asked out of a message, are behind, and are needed, in the end; else they hear who is. */
-static void ask_back(struct tti_lanes *lanes, int awaited)
-{
-    int third = is_stuck(lanes, awaited, awaited) ? awaited : -1;
-    TTI_TABLE_EACH(place, &lanes->peers)
-    {
-        struct tti_lane *lane = lanes->peers.values[place];
-        bool direct = is_stuck(lanes, lane->peer, awaited);
-        uint32_t in = direct ? 0 : stuck_in(lanes, awaited, lane->peer);
-        int needed = direct || in != 0 ? lane->peer : third;
-        bool told = lane->told_stuck == needed + 1 && lane->told_in == lanes->sequence;
-        if (!lane->in_message || lane->sequence >= lanes->sequence || needed < 0 || told) continue;
-        lane->told_stuck = needed + 1;
-        lane->told_in = lanes->sequence;
-        tti_lane_ask(lanes, lane->peer, TTI_ASK_STUCK, needed, (int32_t)in);
-    }
-}
-
-/* The newest call of a rank that cannot end it before this one has called it, or `third` has, which is set then; NULL: there
- * is no such call, as far as it has said. */
-static const struct tti_past_call *stuck_call(const struct tti_lanes *lanes, int rank, int *third)
-{
-    const struct tti_lane *lane = tti_lane_at(lanes, rank);
-    const struct tti_past_call *told = lane == NULL ? NULL : tti_lane_told(lane);
-    if (told == NULL || !lane->stuck || told->sequence <= lanes->sequence) return NULL;
-    if (lane->stuck_in != 0 && (int32_t)(lane->stuck_in - (uint32_t)lanes->sequence) <= 0) return NULL;
-    *third = lane->stuck_for == lanes->comm->rank ? -1 : lane->stuck_for;
-    return told;
-}
-
-/* Whether the peer waits for this rank, or for a third one that does so in an earlier call. */
-static bool waits_here(const struct tti_lanes *lanes, int peer)
-{
-    int third = -1, fourth = -1;
-    const struct tti_past_call *call = stuck_call(lanes, peer, &third);
-    if (call == NULL || third < 0) return call != NULL;
-    const struct tti_past_call *before = stuck_call(lanes, third, &fourth);
-    return before != NULL && fourth < 0 && before->sequence < call->sequence;
-}
-
-static uint16_t how_it_waits(const struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer)
-{
-    if (waitable->passing || (waitable->started && waitable->kind <= TTI_LEAVE)) return 0;
-    uint16_t in = (uint16_t)((waitable->kind + 1) * TTI_ASK_KIND);
-    if (waitable->started || waitable->drives) return in;
-    if (waitable->kind > TTI_LEAVE) return in | TTI_ASK_IN_MESSAGE;
-    return is_stuck(lanes, peer, peer) ? in | TTI_ASK_STUCK : in;
-}
-
-/* Along the ranks of this host, as their memory shows; of one that is elsewhere, as it has said. */
-static int blame(const tutti_comm *comm, int rank)
-{
-    struct tti_lanes *lanes = comm->lanes;
-    int last = tti_local_blame(comm, rank);
-    tti_net_lock(lanes->net);
-    int awaited = tti_lane_awaits(lanes, last);
-    tti_net_unlock(lanes->net);
-    return awaited < 0 || awaited == comm->rank ? last : awaited; /* itself: it has waited */
-}
-
-/* Who was told that this rank waits for another is to blame this one from now on. */
-static void end_wait(struct tti_lanes *lanes)
-{
-    tti_net_lock(lanes->net);
-    if (lanes->tells && !tti_comm_is_broken(lanes->comm)) tti_lanes_tell(lanes, lanes->comm->rank, 0, 0, false);
-    lanes->tells = false;
-    lanes->asks_unmet = 0;
-    tti_net_unlock(lanes->net);
-}
-
-/* Whom it waits for, once, and again when a message of it is found to have met nothing; and those that wait for this rank. */
-static void ask(struct tti_lanes *lanes, const struct tti_waitable *waitable, int peer, bool unmet, bool first)
-{
-    bool message = waitable->kind > TTI_LEAVE;
-    int *asked = message ? &lanes->asked_for_message : &lanes->asked;
-    bool anew = *asked != peer || (first && message);
-    if (anew && message) lanes->asks_unmet = 0;
-    if (unmet && lanes->asks_unmet == 0) {
-        lanes->asks_unmet = lanes->unmet_count = lanes->unmet_count % INT32_MAX + 1;
-        anew = true;
-    }
-    if (anew) tti_lane_ask(lanes, peer, how_it_waits(lanes, waitable, peer), peer, message ? lanes->asks_unmet : 0);
-    *asked = peer;
-    if (!message && !waitable->started) ask_back(lanes, peer);
-}
-
-static bool look(tutti_comm *comm, const struct tti_waitable *waitable, bool first, struct tti_seen *seen)
-{
-    struct tti_lanes *lanes = comm->lanes;
-    if (waitable == NULL) {
-        end_wait(lanes);
-        return false;
-    }
-    int peer = *waitable->waiting_for; /* only once: of a message another thread may change it meanwhile */
-    bool message = waitable->kind > TTI_LEAVE;
-    bool shows = !message || !waitable->drives; /* else a collective beside it does */
-    int last = peer < 0 || waitable->kind >= TTI_LEAVE ? peer : blame(comm, peer);
-    if (comm->local != NULL && shows) tti_local_await(comm, last);
-    if (peer < 0 || peer == comm->rank || waitable->kind == TTI_LEAVE) return false;
-    int tag;
-    int32_t edge = message ? tti_unmet_edge(lanes, peer) : 0;
-    bool unmet = message && tti_is_unmet(waitable, peer, &tag);
-    tti_net_lock(lanes->net);
-    ask(lanes, waitable, peer, unmet, first);
-    bool blocks = !message && !waitable->started && !waitable->drives;
-    int in = message ? (int)waitable->kind + 1 : blocks && is_idle(lanes, peer) ? TTI_WAITS_IDLE : 0;
-    if (shows) tti_lanes_tell(lanes, last, in, blocks ? stuck_in(lanes, peer, last) : 0, first);
-    bool elsewhere = waits_here(lanes, peer) || (unmet && tti_unmet_look(lanes, waitable, peer, edge, tag, seen));
-    tti_net_unlock(lanes->net);
-    return elsewhere;
+        snprintf(text, bytes, "rank %d was last heard of in #%llu %s", rank, (unsigned long long)sequence, call);
 }
 
 /* ---- Sleeping and leaving -------------------------------------------------------------------------------------- */
@@ -389,10 +238,9 @@ const struct tti_peers_ops tti_peers_wire = {
     .find_lost = find_lost,
     .presence = presence,
     .find_absent = find_absent,
-    .blame = blame,
-    .mark_of = mark_of,
     .describe = describe,
-    .look = look,
+    .show_wait = show_wait,
+    .read_wait = read_wait,
     .sleep = sleep_once,
     .wake = wake,
     .gives_way = gives_way,

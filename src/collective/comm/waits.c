@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/comm/waits.h"
+
+#include "base/hash.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN = 4 }; /* waits of a long chain */
+
+/* ---- The own record -------------------------------------------------------------------------------------------- */
+
+bool tti_wait_renew(struct tti_own_wait *own, const struct tti_wait_record *now, uint64_t stand)
+{
+    struct tti_wait_record *record = &own->record;
+    bool same = record->doing == TTI_WAITS && record->awaited == now->awaited && record->sure == now->sure &&
+                own->stand == stand;
+    uint64_t number = record->number + !same, looked = same ? record->looked : 0;
+    *record = *now;
+    record->number = number;
+    record->looked = looked;
+    own->stand = stand;
+    if (!same) own->known = 0;
+    return same;
+}
+
+/* What was known when it looked before and still is, was known before the polls in between. */
+void tti_wait_look(struct tti_own_wait *own, uint64_t known)
+{
+    own->record.looked = known == own->known ? known : 0;
+    own->known = known;
+}
+
+/* ---- The rule -------------------------------------------------------------------------------------------------- */
+
+static struct tti_wait_record get(const struct tti_waits *waits, int rank)
+{
+    struct tti_wait_record record;
+    waits->get(waits->context, rank, &record);
+    return record;
+}
+
+/* 0: it runs. One that is gone stays so. */
+static uint64_t digest_of(const struct tti_waits *waits, int rank)
+{
+    struct tti_wait_record record = get(waits, rank);
+    uint64_t number = record.doing == TTI_GONE ? UINT64_MAX : record.number;
+    return record.doing == TTI_RUNS ? 0 : tti_stir(tti_mix((uint64_t)rank, number)) | 1;
+}
+
+uint64_t tti_waits_digest(const struct tti_waits *waits, int rank, int awaited)
+{
+    uint64_t all = 0;
+    if (awaited != TTI_ANYONE) return digest_of(waits, awaited);
+    for (int other = 0; other < waits->size; other++) {
+        uint64_t one = other == rank ? 0 : digest_of(waits, other);
+        if (one == 0 && other != rank) return 0;
+        all += one;
+    }
+    return all;
+}
+
+/* Whether whom it waits for has to leave a wait first. */
+static bool is_certain(const struct tti_waits *waits, const struct tti_wait_record *record)
+{
+    return record->doing == TTI_WAITS && record->sure != 0 && record->looked != 0 &&
+           record->looked == tti_waits_digest(waits, record->rank, record->awaited);
+}
+
+/* Whether this holds for all that have not left, to whom a wait for anyone leads. */
+static bool all_are_certain(const struct tti_waits *waits)
+{
+    for (int rank = 0; rank < waits->size; rank++) {
+        struct tti_wait_record record = get(waits, rank);
+        if (record.doing != TTI_GONE && !is_certain(waits, &record)) return false;
+    }
+    return true;
+}
+
+bool tti_waits_forever(const struct tti_waits *waits, int rank)
+{
+    int next = rank;
+    for (int hops = 0; hops < waits->size; hops++) {
+        struct tti_wait_record record = get(waits, next);
+        if (!is_certain(waits, &record)) return false;
+        if (record.awaited == TTI_ANYONE) return all_are_certain(waits);
+        next = record.awaited;
+        if (next == rank) return true;
+    }
+    return false; /* others wait for each other, and will find it */
+}
+
+/* ---- For people ------------------------------------------------------------------------------------------------ */
+
+int tti_waits_blame(const struct tti_waits *waits, int rank, int awaited)
+{
+    int last = awaited;
+    for (int hops = 0; hops < waits->size; hops++) {
+        struct tti_wait_record record = get(waits, last);
+        if (record.doing != TTI_WAITS || record.awaited == TTI_ANYONE) return last;
+        if (record.awaited == rank) break;
+        last = record.awaited;
+    }
+    return awaited;
+}
+
+static size_t add_wait(const struct tti_wait_record *record, char *text, size_t bytes)
+{
+    char whom[32] = "any rank";
+    if (record->awaited != TTI_ANYONE) snprintf(whom, sizeof whom, "rank %d", record->awaited);
+    int length = snprintf(text, bytes, "; rank %d waits in %s for %s", record->rank, record->what, whom);
+    return length < 0 || (size_t)length >= bytes ? bytes : (size_t)length;
+}
+
+void tti_waits_describe(const struct tti_waits *waits, int rank, int awaited, char *text, size_t bytes)
+{
+    size_t used = 0;
+    int next = awaited, hops = 0;
+    text[0] = '\0';
+    for (; hops < waits->size && next != TTI_ANYONE && next != rank; hops++) {
+        struct tti_wait_record record = get(waits, next);
+        if (record.doing != TTI_WAITS) break;
+        if (hops < SHOWN && used < bytes) used += add_wait(&record, text + used, bytes - used);
+        next = record.awaited;
+    }
+    if (hops > SHOWN && hops < waits->size && used < bytes)
+        snprintf(text + used, bytes - used, "; and so on in %d more ranks", hops - SHOWN);
+}
