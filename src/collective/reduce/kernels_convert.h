@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The 16- and 8-bit floats, to f32 (exact) and back (to nearest even, once). Without branches, so that loops over
- * them become vector code. Included only from kernels.inc: each instruction set needs its own copy.
+ * them become vector code. Each instruction set has its own copy, from kernels.inc; so have GPUs, from arithmetic.h, whose
+ * compiler has no headers: what is used here and comes from them is declared in gpu_thread.h.
  */
 #ifndef TTI_COLLECTIVE_KERNELS_CONVERT_H
 #define TTI_COLLECTIVE_KERNELS_CONVERT_H
