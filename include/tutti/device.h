@@ -69,6 +69,7 @@ typedef struct tutti_device_about {
     char model[96];         /* "NVIDIA H200" */
     unsigned char uuid[16]; /* the same in every process; all 0 where there is none */
     int capability;         /* 90: 9.0; 0: no GPU */
+    int multiprocessors;    /* 132 of an H200; 0: no GPU */
     bool shares;            /* whether TUTTI_MEMORY_SHARED can be had */
 } tutti_device_about;
 

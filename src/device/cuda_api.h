@@ -42,6 +42,7 @@ enum {
 
 /* Attributes of devices. */
 enum {
+    TTI_CUDA_MULTIPROCESSORS = 16,
     TTI_CUDA_UNIFIED_ADDRESSING = 41,
     TTI_CUDA_CAPABILITY_MAJOR = 75,
     TTI_CUDA_CAPABILITY_MINOR = 76,

@@ -281,6 +281,7 @@ static tutti_status cuda_describe(struct tti_device *of, tutti_device_about *abo
     about->memory_total = total;
     about->capability = attribute(device, TTI_CUDA_CAPABILITY_MAJOR) * 10 +
                         attribute(device, TTI_CUDA_CAPABILITY_MINOR);
+    about->multiprocessors = attribute(device, TTI_CUDA_MULTIPROCESSORS);
     about->shares = device->shares;
     return tti_cuda_check(device, code, "cuMemGetInfo", NULL, error);
 }
@@ -309,6 +310,7 @@ const struct tti_device_ops tti_cuda_ops = {
     .find = tti_cuda_find,
     .enlist = tti_cuda_enlist,
     .withdraw = tti_cuda_withdraw,
+    .address = tti_cuda_address,
     .reaches = cuda_reaches,
     .stream_open = tti_cuda_stream_open,
     .stream_idle = tti_cuda_stream_idle,

@@ -245,3 +245,14 @@ void tti_cuda_withdraw(struct tti_device *of, void *base)
     (void)device->cuda->host_unregister(base);
     tti_cuda_leave(device);
 }
+
+void *tti_cuda_address(struct tti_device *of, void *enlisted)
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    uint64_t address = 0;
+    if (device->same_pointers) return enlisted;
+    if (tti_cuda_enter(device) != TTI_CUDA_OK) return NULL;
+    int code = device->cuda->host_pointer(&address, enlisted, 0);
+    tti_cuda_leave(device);
+    return code == TTI_CUDA_OK ? (void *)(uintptr_t)address : NULL;
+}

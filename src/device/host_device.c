@@ -206,6 +206,12 @@ static void host_withdraw(struct tti_device *device, void *base)
     (void)base;
 }
 
+static void *host_address(struct tti_device *device, void *enlisted)
+{
+    (void)device;
+    return enlisted;
+}
+
 static bool host_reaches(struct tti_device *device, struct tti_device *other)
 {
     (void)device;
@@ -352,6 +358,7 @@ const struct tti_device_ops tti_host_ops = {
     .find = host_find,
     .enlist = host_enlist,
     .withdraw = host_withdraw,
+    .address = host_address,
     .reaches = host_reaches,
     .stream_open = tti_host_stream_open,
     .stream_idle = host_idle,

@@ -14,7 +14,9 @@
 #include "base/status.h"
 #include "device/buffer.h"
 #include "device/find.h"
+#include "device/nvrtc.h"
 #include "device/pinned.h"
+#include "device/program.h"
 #include "device/stream.h"
 #include <errno.h>
 #include <pthread.h>
@@ -254,9 +256,11 @@ tutti_status tutti_device_adopt(const char *kind, void *context, tutti_device **
 bool tutti_has(const char *what)
 {
     tutti_library library = {.struct_size = sizeof library};
+    tutti_error none;
     int count = 0;
     if (what == NULL) return false;
     if (strcmp(what, "cuda") == 0) return tutti_device_count("cuda", &count, NULL) == TUTTI_OK && count > 0;
+    if (strcmp(what, "nvrtc") == 0) return tti_nvrtc_load(tti_error_begin(NULL, &none, "has")) != NULL;
     return tutti_library_find(what, &library, NULL) == TUTTI_OK;
 }
 
@@ -276,6 +280,7 @@ static tutti_status shut_down(struct tti_device *device, tutti_error *error)
     tti_pinned_clear(device);
     tti_words_withdraw(device);
     device->ops->shut(device);
+    tti_programs_clear(device);
     return status;
 }
 

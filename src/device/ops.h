@@ -44,12 +44,13 @@ struct tti_device { /* each kind begins its own struct with this one */
     _Atomic uint32_t shut;       /* closed */
     _Atomic uint32_t poisoned;   /* poison_text is set, for good */
     char poison_text[TTI_POISON_TEXT];
-    _Atomic uint32_t lock;        /* of the lists below; held for a few instructions */
-    struct tti_link streams;      /* tti_stream.link */
-    struct tti_link buffers;      /* tti_buffer.link */
-    struct tti_link limbo;        /* memory that is given back when its uses are done (buffer.c) */
-    struct tti_link pinned;       /* memory for pinned_take (pinned.c) */
-    struct tti_word_chunk *words; /* (word.c) */
+    _Atomic uint32_t lock;                   /* of the lists below; held for a few instructions */
+    struct tti_link streams;                 /* tti_stream.link */
+    struct tti_link buffers;                 /* tti_buffer.link */
+    struct tti_link limbo;                   /* memory that is given back when its uses are done (buffer.c) */
+    struct tti_link pinned;                  /* memory for pinned_take (pinned.c) */
+    struct tti_word_chunk *words;            /* (word.c) */
+    _Atomic(struct tti_programs *) programs; /* those that are ready (program.c) */
 };
 
 /* One allocation. The device's part stays as alloc() or map() set it. */
@@ -134,7 +135,7 @@ struct tti_device_ops {
      * stream that did not end. Blocks for a bounded time at most. */
     void (*shut)(struct tti_device *device);
 
-    /* Fills in memory, model, uuid, capability and `shares`. By any thread; does not wait for streams. */
+    /* Fills in memory, model, uuid, capability, multiprocessors and `shares`. By any thread; does not wait for streams. */
     tutti_status (*describe)(struct tti_device *device, tutti_device_about *about, tutti_error *error);
 
     /* ---- Memory. By any thread, at once; none waits for work on streams. ---- */
@@ -155,6 +156,8 @@ struct tti_device_ops {
     /* Lets the device read and write ordinary host memory, for words and copies; until withdraw or shut. Whole pages. */
     tutti_status (*enlist)(struct tti_device *device, void *base, size_t bytes, tutti_error *error);
     void (*withdraw)(struct tti_device *device, void *base);
+    /* Where kernels find such memory. NULL: it cannot be told. */
+    void *(*address)(struct tti_device *device, void *enlisted);
     /* Whether work on this device can use the other's memory directly. Both of this kind. */
     bool (*reaches)(struct tti_device *device, struct tti_device *other);
 
