@@ -23,14 +23,14 @@ enum tti_gpu_work { TTI_GPU_FOLD, TTI_GPU_SCAN, TTI_GPU_MOVE };
 
 /* A kernel that is ready on a device, until that is shut down or opened again. May be copied. */
 struct tti_gpu_kernel {
-    const struct tti_kernel *few, *many; /* for short and for long lists of pointers; `few` is NULL where none is short */
+    const struct tti_kernel *few, *many; /* for short and for long lists; NULL: not needed for so many ranks */
     enum tti_gpu_work work;
     struct tti_reducer reducer; /* of fold and scan */
     int multiprocessors;
 };
 
 /* Compiles the kernel or finds it (in memory, on disk), and loads it. `reducer` is NULL for move; `ranks` is the number of
- * inputs that will be given, or for move of ranks. Loading waits for all work on a GPU, and compiling takes up to a second:
+ * inputs that will be given, or for move of ranks. Loading waits for all work on a GPU, and compiling takes seconds:
  * to be called before a stream holds for what only the caller can do. From the second call on it is a short search.
  * ERR_UNSUPPORTED: a user's function, too many ranks, or NVRTC is missing or fails (the sentence has its log). */
 tutti_status tti_gpu_prepare(struct tti_device *device, enum tti_gpu_work work, const struct tti_reducer *reducer,
@@ -39,9 +39,10 @@ tutti_status tti_gpu_prepare(struct tti_device *device, enum tti_gpu_work work, 
 /* What goes with every launch. All zero will do. Words are of word.h, or enlisted on the device. */
 struct tti_gpu_launch {
     const struct tti_word *abort; /* if it is not 0 when a block of threads begins, that block does nothing */
-    struct tti_word *done;        /* is raised to `value` when no block will touch anything any more, aborted ones too */
+    struct tti_word *done;        /* is raised to `value` when no block will touch anything any more, also if aborted */
     uint64_t value;
-    uint32_t *counter; /* with `done`: memory of the device that is 0, and is so again afterwards; of one launch at a time */
+    uint32_t
+        *counter; /* with `done`: memory of the device that is 0, and is so again at the end; of one launch at a time */
     /* Set by the launch: memory with a long list, to be given back (tti_pinned_give) when the work is done. Often NULL. */
     struct tti_pinned *lists;
 };
@@ -53,7 +54,7 @@ struct tti_gpu_fold {
     const double *factors; /* [inputs], for a scaled sum; else not looked at */
     void *const *out;      /* [outputs] */
     size_t count;          /* elements of every input; and of every output, unless `counts` is set */
-    const size_t *counts;  /* [outputs], or NULL. Slices: out[0] gets the first counts[0] elements, out[1] the next … */
+    const size_t *counts; /* [outputs], or NULL. Slices: out[0] gets the first counts[0] elements, out[1] those after */
 };
 tutti_status tti_gpu_fold(struct tti_stream *stream, const struct tti_gpu_kernel *kernel,
                           const struct tti_gpu_fold *fold, struct tti_gpu_launch *launch, tutti_error *error);
