@@ -138,6 +138,8 @@ static void mesh_them(tutti_comm *comm, struct fault_rank *self)
     tutti_comm *data = NULL, *tensor = NULL, *both = NULL, *same = NULL;
     (void)self;
     CHECK(tutti_mesh_create(comm, names, sizes, 3, &mesh) == TUTTI_OK);
+    CHECK(tutti_mesh_dimensions(mesh) == 3 && strcmp(tutti_mesh_name(mesh, 2), names[2]) == 0);
+    CHECK(tutti_mesh_name(mesh, 3) == NULL && tutti_mesh_name(mesh, -1) == NULL && tutti_mesh_dimensions(NULL) == 0);
     CHECK(tutti_mesh_size(mesh, "tensor") == 3 && tutti_mesh_size(mesh, "expert") == -1);
     CHECK(tutti_mesh_coordinate(mesh, "data") == rank / 3 && tutti_mesh_coordinate(mesh, "tensor") == rank % 3);
     CHECK(tutti_mesh_comm(mesh, "data", &data) == TUTTI_OK && tutti_mesh_comm(mesh, "tensor", &tensor) == TUTTI_OK);

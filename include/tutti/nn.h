@@ -22,8 +22,7 @@
 #ifndef TUTTI_NN_H
 #define TUTTI_NN_H
 
-#include <stdbool.h>
-#include <tutti/tutti.h>
+#include <tutti/layout.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,10 +30,7 @@ extern "C" {
 
 /* ---- Tensors --------------------------------------------------------------------------------------------------- */
 
-enum { TUTTI_DIMENSIONS_MAX = 4, TUTTI_NAME_BYTES = 64, TUTTI_LAYER_TENSORS = 4 };
-
-/* How a tensor lies on the ranks. Replicated is the only one so far. */
-typedef enum tutti_placement { TUTTI_REPLICATED, TUTTI_SHARDED, TUTTI_PARTIAL } tutti_placement;
+enum { TUTTI_NAME_BYTES = 64, TUTTI_LAYER_TENSORS = 4 };
 
 typedef enum tutti_init { TUTTI_INIT_ZERO, TUTTI_INIT_ONE, TUTTI_INIT_NORMAL, TUTTI_INIT_UNIFORM } tutti_init;
 
@@ -45,7 +41,7 @@ typedef struct tutti_tensor {
     int64_t shape[TUTTI_DIMENSIONS_MAX]; /* row-major; a linear layer's weight is (inputs, outputs) */
     size_t count;                        /* elements */
     size_t offset;                       /* in elements, into the allocations; a multiple of 16 */
-    tutti_placement placement;
+    tutti_placement placement;           /* on the ranks; replicated is the only one so far */
     int placement_dimension;
     tutti_init init;
     double init_scale; /* standard deviation of NORMAL, bound of UNIFORM */

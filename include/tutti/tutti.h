@@ -413,6 +413,8 @@ TUTTI_API tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *na
                                          tutti_mesh **mesh);
 TUTTI_API int tutti_mesh_size(const tutti_mesh *mesh, const char *name);       /* -1: no such dimension */
 TUTTI_API int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name); /* this rank's; -1 likewise */
+TUTTI_API int tutti_mesh_dimensions(const tutti_mesh *mesh);                   /* how many; 0 for NULL */
+TUTTI_API const char *tutti_mesh_name(const tutti_mesh *mesh, int dimension);  /* "tensor"; NULL: no such dimension */
 /* The comm of this rank along one dimension, "tensor", or several, "data,tensor": those ranks that differ from it there
  * only, in the mesh's order. Collective over the mesh's ranks the first time a set is asked for, and ERR_MISMATCH where
  * they ask for different ones; details are in the comm that the mesh was made from, while that is there. The comm

@@ -18,7 +18,5 @@ double tti_tree_sum(const double *values, size_t count)
 
 struct tti_span tti_tree_share(size_t leaves, int part, int parts)
 {
-    size_t each = leaves / (size_t)parts, more = leaves % (size_t)parts, at = (size_t)part;
-    size_t lo = at * each + (at < more ? at : more);
-    return (struct tti_span){lo, lo + each + (at < more ? 1 : 0)};
+    return tti_share(leaves, (size_t)part, (size_t)parts);
 }

@@ -6,20 +6,14 @@
 #ifndef TTI_TRAIN_TREE_H
 #define TTI_TRAIN_TREE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-/* Leaves lo..hi-1. */
-struct tti_span {
-    size_t lo, hi;
-};
+#include "base/share.h"
 
 size_t tti_tree_half(size_t leaves); /* p, for 2 leaves or more */
 
 /* The sum of `values` in the order of the tree; 0 for none. */
 double tti_tree_sum(const double *values, size_t count);
 
-/* Contiguous leaves of one part of `parts`: the first leaves % parts have one more. */
+/* Contiguous leaves of one part of `parts`, as tti_share. */
 struct tti_span tti_tree_share(size_t leaves, int part, int parts);
 
 #endif

@@ -156,6 +156,16 @@ int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name)
     return at < 0 ? -1 : mesh->coordinates[at];
 }
 
+int tutti_mesh_dimensions(const tutti_mesh *mesh)
+{
+    return mesh == NULL ? 0 : mesh->dimensions;
+}
+
+const char *tutti_mesh_name(const tutti_mesh *mesh, int dimension)
+{
+    return dimension < 0 || dimension >= tutti_mesh_dimensions(mesh) ? NULL : mesh->names[dimension];
+}
+
 /* "data,tensor" as a bit for each; 0 where one is not a dimension. */
 static unsigned parse(const tutti_mesh *mesh, const char *names)
 {
