@@ -37,7 +37,7 @@ static const struct gpu_library {
     bool later; /* nothing of this version uses it */
 } libraries[] = {
     {"cuda", "CUDA", "devices cuda:N", false},
-    {"nvrtc", "NVRTC", "kernels that are compiled here", true},
+    {"nvrtc", "NVRTC", "collectives of ranks that share a GPU: their kernels are compiled here", false},
     {"nccl", "NCCL", "collectives between GPUs", true},
 };
 

@@ -11,7 +11,7 @@
 
 enum { TTI_NVRTC_LEAST = 12 }; /* the oldest major version that will do */
 
-enum { TTI_NVRTC_OK = 0, TTI_NVRTC_COMPILATION = 6 }; /* results that are told apart */
+enum { TTI_NVRTC_OK = 0 }; /* the one result that is told apart */
 
 /* field, symbol, parameters: all are needed. */
 /* clang-format off */

@@ -28,11 +28,10 @@ static const struct row rows[TUTTI_TYPE_COUNT][TTI_KERNEL_REDUCTIONS] = {
 #undef ROW
 };
 static const char *const move_names[2] = {"move_few", "move_many"};
-static const char *const sizes[2] = {"-DSIZE=few", "-DSIZE=many"};
 
 /* The same bits as on the CPU: no fused multiply-add, subnormal numbers, correct rounding. */
-#define OPTIONS                                                                                                        \
-    "--device-as-default-execution-space", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-w"
+static const char *const common_options[] = {
+    "--device-as-default-execution-space", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-w"};
 
 static const struct row *row_of(const struct tti_reducer *reducer)
 {
@@ -42,33 +41,39 @@ static const struct row *row_of(const struct tti_reducer *reducer)
     return rows[reducer->type][column].type == NULL ? NULL : &rows[reducer->type][column];
 }
 
-static tutti_status prepare_move(struct tti_device *device, int size, const struct tti_kernel **kernel,
-                                 tutti_error *error)
+void tti_gpu_program_of(enum tti_gpu_work work, const struct tti_reducer *reducer, bool many,
+                        struct tti_gpu_program *made)
 {
-    const struct tti_program program = {
-        .name = move_names[size],
-        .source = tti_gpu_move_source,
-        .options = (const char *const[]){OPTIONS, sizes[size], NULL},
-        .function = size == 0 ? tti_gpu_move_functions.few : tti_gpu_move_functions.many,
+    const char **option = made->options;
+    const struct row *row = work == TTI_GPU_MOVE ? NULL : row_of(reducer);
+    const struct tti_gpu_functions *functions = work == TTI_GPU_MOVE   ? &tti_gpu_move_functions
+                                                : work == TTI_GPU_FOLD ? &tti_gpu_fold_functions[reducer->type]
+                                                                       : &tti_gpu_scan_functions[reducer->type];
+    for (size_t i = 0; i < sizeof common_options / sizeof *common_options; i++) *option++ = common_options[i];
+    if (row != NULL) {
+        *option++ = row->type;
+        *option++ = row->reduction;
+    }
+    *option++ = many ? "-DSIZE=many" : "-DSIZE=few";
+    *option = NULL;
+    made->program = (struct tti_program){
+        .name = row == NULL            ? move_names[many]
+                : work == TTI_GPU_FOLD ? row->fold[many]
+                                       : row->scan[many],
+        .source = row == NULL            ? tti_gpu_move_source
+                  : work == TTI_GPU_FOLD ? tti_gpu_fold_source
+                                         : tti_gpu_scan_source,
+        .options = made->options,
+        .function = many ? functions->many : functions->few,
     };
-    return tti_program_prepare(device, &program, kernel, error);
 }
 
-static tutti_status prepare_one(struct tti_device *device, const struct tti_gpu_kernel *of, int size,
+static tutti_status prepare_one(struct tti_device *device, const struct tti_gpu_kernel *of, bool many,
                                 const struct tti_kernel **kernel, tutti_error *error)
 {
-    if (of->work == TTI_GPU_MOVE) return prepare_move(device, size, kernel, error);
-    const struct row *row = row_of(&of->reducer);
-    bool fold = of->work == TTI_GPU_FOLD;
-    const struct tti_gpu_functions *functions = fold ? &tti_gpu_fold_functions[of->reducer.type]
-                                                     : &tti_gpu_scan_functions[of->reducer.type];
-    const struct tti_program program = {
-        .name = fold ? row->fold[size] : row->scan[size],
-        .source = fold ? tti_gpu_fold_source : tti_gpu_scan_source,
-        .options = (const char *const[]){OPTIONS, row->type, row->reduction, sizes[size], NULL},
-        .function = size == 0 ? functions->few : functions->many,
-    };
-    return tti_program_prepare(device, &program, kernel, error);
+    struct tti_gpu_program made;
+    tti_gpu_program_of(of->work, &of->reducer, many, &made);
+    return tti_program_prepare(device, &made.program, kernel, error);
 }
 
 static tutti_status check(enum tti_gpu_work work, const struct tti_reducer *reducer, int ranks, tutti_error *error)
@@ -88,8 +93,8 @@ tutti_status tti_gpu_prepare(struct tti_device *device, enum tti_gpu_work work, 
     struct tti_gpu_kernel made = {.work = work};
     TTI_TRY(check(work, reducer, ranks, error));
     if (work != TTI_GPU_MOVE) made.reducer = *reducer;
-    if (work == TTI_GPU_MOVE || ranks <= TTI_GPU_FEW) TTI_TRY(prepare_one(device, &made, 0, &made.few, error));
-    if (work == TTI_GPU_MOVE || ranks > TTI_GPU_FEW) TTI_TRY(prepare_one(device, &made, 1, &made.many, error));
+    if (work == TTI_GPU_MOVE || ranks <= TTI_GPU_FEW) TTI_TRY(prepare_one(device, &made, false, &made.few, error));
+    if (work == TTI_GPU_MOVE || ranks > TTI_GPU_FEW) TTI_TRY(prepare_one(device, &made, true, &made.many, error));
     made.multiprocessors = tti_program_multiprocessors(device);
     *kernel = made;
     return TUTTI_OK;
