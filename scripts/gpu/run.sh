@@ -1,21 +1,38 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh [DEVICE [SEEDS]]: the tests of a GPU, from the folder that scripts/test_gpu.sh makes. Each part has PART_SECONDS (240); all
-# run, and the last lines say which have failed.
+# run.sh [DEVICE [SEEDS [PARTS]]]: the tests of a GPU, from the folder that scripts/test_gpu.sh makes. Each part has PART_SECONDS
+# (240); all run, or those whose names the pattern PARTS matches, and the last lines say which have failed.
 set -u
 cd "$(dirname "$0")" || exit 1
-device=${1:-cuda:0} seeds=${2:-1:150}
+device=${1:-cuda:0} seeds=${2:-1:150} parts=${3:-.}
 failed=()
 
 part() # name, command…
 {
     local name=$1 start=$SECONDS rc=0
     shift
+    [[ $name =~ $parts ]] || return 0
     printf '== %s\n' "$name"
     timeout -k 5 "${PART_SECONDS:-240}" "$@" || rc=$?
     [ $rc = 0 ] || failed+=("$name ($rc)")
     printf '== %s: %s (%d s)\n' "$name" "$([ $rc = 0 ] && echo passed || echo "FAILED, status $rc")" $((SECONDS - start))
+}
+
+# Kernels are compiled by several processes at once, one for each type.
+kernels()
+{
+    local type rc=0 pids=() types=(f64 f32 f16 bf16 f8e4m3 f8e5m2 i8 u8 i16 u16 i32 u32 i64 u64 bool move)
+    for type in "${types[@]}"; do
+        ./test_gpu_kernels "$device" "$type" > "kernels.$type" 2>&1 &
+        pids+=($!)
+    done
+    for type in "${types[@]}"; do
+        wait "${pids[0]}" || rc=1
+        pids=("${pids[@]:1}")
+        printf '%s: %s\n' "$type" "$(tail -n 4 "kernels.$type")"
+    done
+    return $rc
 }
 
 ./tutti doctor | grep -E ' (version|gpu|library) ' | grep -E 'version|gpu|CUDA|NVRTC|NCCL'
@@ -23,9 +40,16 @@ part 'devices' ./test_device "$device"
 part 'streams' ./test_device_streams "$device"
 part 'random programs' ./test_device_programs "$device" "$seeds"
 part 'what only GPUs have' ./test_device_cuda "$device"
+export -f kernels
+export device TUTTI_CACHE=$PWD/cache
+part 'kernels' bash -c kernels
+part 'speed of kernels' ./bench_gpu_kernels "$device"
 for header in "${CUDA_HOME:-/usr/local/cuda}/include" /usr/local/cuda/include; do
     if [ -e "$header/cuda.h" ] && command -v gcc > /dev/null; then
-        part "our declarations and $header/cuda.h" gcc -std=gnu17 -fsyntax-only -I include -I src -I "$header" tests/cuda_header.c
+        for ours in cuda nvrtc; do
+            [ ! -e "$header/$ours.h" ] || part "our declarations and $header/$ours.h" \
+                gcc -std=gnu17 -fsyntax-only -I include -I src -I "$header" tests/${ours}_header.c
+        done
         break
     fi
 done
