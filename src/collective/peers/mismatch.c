@@ -55,9 +55,10 @@ void tti_leave_compare(tutti_comm *comm, const struct tti_call *call)
     }
 }
 
-static tutti_status counts_differ(struct tti_op *op, int from, uint64_t sent, int to, uint64_t received)
+static tutti_status counts_differ(struct tti_op *op, const struct tti_unequal *unequal)
 {
     tutti_comm *comm = op->comm;
+    int from = unequal->from, to = unequal->to;
     struct tti_call sender = *tti_call_of(comm, from, comm->sequence),
                     receiver = *tti_call_of(comm, to, comm->sequence);
     char sender_site[112], receiver_site[112];
@@ -66,31 +67,11 @@ static tutti_status counts_differ(struct tti_op *op, int from, uint64_t sent, in
     return tti_comm_break(comm, op->shape.kind, TUTTI_ERR_MISMATCH, from == comm->rank ? to : from,
                           "counts differ in %s #%llu: rank %d%s sends %llu elements to rank %d%s, which receives %llu",
                           tti_kind_name(op->shape.kind), (unsigned long long)comm->sequence, from, sender_site,
-                          (unsigned long long)sent, to, receiver_site, (unsigned long long)received);
+                          (unsigned long long)unequal->sent, to, receiver_site, (unsigned long long)unequal->received);
 }
 
 tutti_status tti_op_check_counts(struct tti_op *op)
 {
-    tutti_comm *comm = op->comm;
-    const struct tti_shape *shape = &op->shape;
-    int me = comm->rank, root = shape->root;
-    for (int peer = 0; peer < shape->size; peer++) {
-        uint64_t sent = 0, received = 0;
-        int from = peer, to = me;
-        if (shape->kind == TTI_ALL_TO_ALL_V) {
-            sent = tti_given_by(shape, peer, TTI_IN_COUNTS, me);
-            received = tti_given_by(shape, me, TTI_OUT_COUNTS, peer);
-        } else if (shape->kind == TTI_GATHER_V) {
-            sent = tti_given_by(shape, peer, TTI_IN_COUNTS, 0);
-            received = tti_given_by(shape, root, TTI_OUT_COUNTS, peer);
-            to = root;
-        } else if (shape->kind == TTI_SCATTER_V) {
-            sent = tti_given_by(shape, root, TTI_IN_COUNTS, peer);
-            received = tti_given_by(shape, peer, TTI_OUT_COUNTS, 0);
-            from = root;
-            to = peer;
-        }
-        if (sent != received) return counts_differ(op, from, sent, to, received);
-    }
-    return TUTTI_OK;
+    struct tti_unequal unequal;
+    return tti_shape_is_unequal(&op->shape, op->comm->rank, &unequal) ? counts_differ(op, &unequal) : TUTTI_OK;
 }

@@ -200,6 +200,32 @@ struct tti_flow tti_flow_of(const struct tti_shape *shape, int from, int to)
     }
 }
 
+static struct tti_unequal compare_counts(const struct tti_shape *shape, int rank, int peer)
+{
+    int root = shape->root;
+    switch (shape->kind) {
+    case TTI_ALL_TO_ALL_V:
+        return (struct tti_unequal){peer, rank, tti_given_by(shape, peer, TTI_IN_COUNTS, rank),
+                                    tti_given_by(shape, rank, TTI_OUT_COUNTS, peer)};
+    case TTI_GATHER_V:
+        return (struct tti_unequal){peer, root, tti_given_by(shape, peer, TTI_IN_COUNTS, 0),
+                                    tti_given_by(shape, root, TTI_OUT_COUNTS, peer)};
+    case TTI_SCATTER_V:
+        return (struct tti_unequal){root, peer, tti_given_by(shape, root, TTI_IN_COUNTS, peer),
+                                    tti_given_by(shape, peer, TTI_OUT_COUNTS, 0)};
+    default: return (struct tti_unequal){0};
+    }
+}
+
+bool tti_shape_is_unequal(const struct tti_shape *shape, int rank, struct tti_unequal *unequal)
+{
+    for (int peer = 0; peer < shape->size; peer++) {
+        *unequal = compare_counts(shape, rank, peer);
+        if (unequal->sent != unequal->received) return true;
+    }
+    return false;
+}
+
 struct tti_block tti_block_to(const struct tti_shape *shape, int to)
 {
     uint64_t bytes = shape->count * shape->element;

@@ -146,6 +146,14 @@ struct tti_flow {
 };
 struct tti_flow tti_flow_of(const struct tti_shape *shape, int from, int to);
 
+/* Two ranks of a v-form whose counts do not agree: one sends more or less than the other receives. */
+struct tti_unequal {
+    int from, to;
+    uint64_t sent, received; /* elements */
+};
+/* Looks for such a pair among all that concern a rank (in gather_v and scatter_v: all). All rows of the tables are there. */
+bool tti_shape_is_unequal(const struct tti_shape *shape, int rank, struct tti_unequal *unequal);
+
 /* Bytes of the largest of a rank's buffers: what the switch-over sizes are compared with. */
 uint64_t tti_shape_bytes(const struct tti_shape *shape);
 
