@@ -11,6 +11,7 @@
 #include "device/stream.h"
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- State ------------------------------------------------------------------------------------------------------- */
 
@@ -46,6 +47,7 @@ static void destroy(struct tti_object *object)
 {
     struct tti_device_buffer *buffer = TTI_LIST_OF(object, struct tti_device_buffer, object);
     struct tti_device *device = buffer->device;
+    if (buffer->offered != 0) close(buffer->offered_fd);
     tti_free(buffer);
     tti_object_give(&device->object);
 }
@@ -230,6 +232,29 @@ tutti_status tti_buffer_share(struct tti_device_buffer *buffer, int *fd, tutti_e
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "the buffer on %s cannot be shared; make it of TUTTI_MEMORY_SHARED", buffer->device->name);
     return buffer->device->ops->share(buffer->device, &buffer->memory, fd, error);
+}
+
+tutti_status tti_buffer_offer(struct tti_device_buffer *buffer, int *fd, uint64_t *id, tutti_error *error)
+{
+    static _Atomic uint64_t offers;
+    int made = -1;
+    tti_lock(&buffer->lock);
+    *id = buffer->offered;
+    *fd = buffer->offered_fd;
+    tti_unlock(&buffer->lock);
+    if (*id != 0) return TUTTI_OK;
+    TTI_TRY(tti_buffer_share(buffer, &made, error));
+    tti_lock(&buffer->lock);
+    bool first = buffer->offered == 0;
+    if (first) {
+        buffer->offered = 1 + atomic_fetch_add_explicit(&offers, 1, memory_order_relaxed);
+        buffer->offered_fd = made;
+    }
+    *id = buffer->offered;
+    *fd = buffer->offered_fd;
+    tti_unlock(&buffer->lock);
+    if (!first) close(made);
+    return TUTTI_OK;
 }
 
 /* ---- Public ------------------------------------------------------------------------------------------------------ */

@@ -22,6 +22,8 @@ struct tti_device_buffer {
     tutti_type type;
     size_t count;
     struct tti_memory memory; /* base is NULL once it was given back */
+    uint64_t offered;         /* the number that others know it by, or 0; under `lock`, as is: */
+    int offered_fd;
     _Atomic uint32_t dropped; /* by its owner */
     _Atomic uint32_t lock;    /* of the marks; held for a few instructions */
     struct tti_mark *writer;  /* of the last write, or NULL; a reference each */
@@ -44,8 +46,10 @@ tutti_status tti_buffer_begin(struct tti_device_buffer *buffer, tutti_access acc
 tutti_status tti_buffer_end(struct tti_device_buffer *buffer, tutti_access access, struct tti_stream *stream,
                             tutti_error *error);
 
-/* For other processes: a descriptor of a SHARED buffer's memory, the caller's to close. */
+/* For other processes: a descriptor of a SHARED buffer's memory, the caller's to close; */
 tutti_status tti_buffer_share(struct tti_device_buffer *buffer, int *fd, tutti_error *error);
+/* or one that stays open as long as the buffer is there, and a number that no other buffer of this process ever has. */
+tutti_status tti_buffer_offer(struct tti_device_buffer *buffer, int *fd, uint64_t *id, tutti_error *error);
 
 /* Memory of a device without a buffer around it: for providers. Freed with ops->free. When the device has none left, waits
  * for a moment for what is about to be given back. */

@@ -17,6 +17,8 @@ struct tti_cuda_module {
     void *native;
 };
 
+enum { TTI_CUDA_SPARE_EVENTS = 64 };
+
 struct tti_cuda_device {
     struct tti_device device;
     const struct tti_cuda *cuda;
@@ -30,7 +32,9 @@ struct tti_cuda_device {
     _Atomic(const char *) last_kernel; /* launched last, for errors */
     pthread_mutex_t lock;              /* of the modules and the marks */
     struct tti_cuda_module *modules;
-    struct tti_link marks; /* those with an event, which goes when the device is shut */
+    struct tti_link marks;                     /* those with an event, which goes when the device is shut */
+    void *spare_events[TTI_CUDA_SPARE_EVENTS]; /* for marks to come; likewise */
+    int spare_count;
     /* A thread that looks, while somebody waits for long, whether the device has failed. Whoever waits polls a word only. */
     pthread_mutex_t watch_lock; /* of all below; held while the driver is asked */
     bool watcher_runs;

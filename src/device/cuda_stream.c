@@ -262,9 +262,24 @@ tutti_status tti_cuda_fill(struct tti_stream *stream, void *to, size_t count, co
 
 /* ---- Marks --------------------------------------------------------------------------------------------------------- */
 
+/* Ops on streams use marks all the time: events are kept for the next ones. A stream that was told to wait for one waits for
+ * what it stood for then, also when it is recorded anew. */
+static bool take_spare(struct tti_cuda_device *device, struct tti_mark *mark)
+{
+    pthread_mutex_lock(&device->lock);
+    bool spare = device->spare_count > 0;
+    if (spare) {
+        mark->native = device->spare_events[--device->spare_count];
+        tti_list_append(&device->marks, &mark->link);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return spare;
+}
+
 tutti_status tti_cuda_mark_open(struct tti_mark *mark, tutti_error *error)
 {
     struct tti_cuda_device *device = tti_cuda_of(mark->device);
+    if (take_spare(device, mark)) return TUTTI_OK;
     int code = tti_cuda_enter(device);
     if (code == TTI_CUDA_OK) {
         code = device->cuda->event_create(&mark->native, TTI_CUDA_EVENT_NO_TIMING);
@@ -277,13 +292,20 @@ tutti_status tti_cuda_mark_open(struct tti_mark *mark, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* With the lock. In a context that is gone, so is the event. */
-static void drop_event(struct tti_cuda_device *device, struct tti_mark *mark)
+static void destroy_event(struct tti_cuda_device *device, void *event)
 {
-    if (mark->native != NULL && tti_cuda_enter(device) == TTI_CUDA_OK) {
-        (void)device->cuda->event_destroy(mark->native);
-        tti_cuda_leave(device);
-    }
+    if (tti_cuda_enter(device) != TTI_CUDA_OK) return;
+    (void)device->cuda->event_destroy(event);
+    tti_cuda_leave(device);
+}
+
+/* With the lock. In a context that is gone, so is the event. */
+static void drop_event(struct tti_cuda_device *device, struct tti_mark *mark, bool keep)
+{
+    if (mark->native != NULL && keep && device->spare_count < TTI_CUDA_SPARE_EVENTS)
+        device->spare_events[device->spare_count++] = mark->native;
+    else if (mark->native != NULL)
+        destroy_event(device, mark->native);
     mark->native = NULL;
     tti_list_remove(&mark->link);
 }
@@ -292,14 +314,15 @@ void tti_cuda_mark_close(struct tti_mark *mark)
 {
     struct tti_cuda_device *device = tti_cuda_of(mark->device);
     pthread_mutex_lock(&device->lock);
-    drop_event(device, mark);
+    drop_event(device, mark, true);
     pthread_mutex_unlock(&device->lock);
 }
 
 void tti_cuda_marks_clear(struct tti_cuda_device *device)
 {
     pthread_mutex_lock(&device->lock);
-    TTI_LIST_EACH(link, &device->marks) drop_event(device, TTI_LIST_OF(link, struct tti_mark, link));
+    TTI_LIST_EACH(link, &device->marks) drop_event(device, TTI_LIST_OF(link, struct tti_mark, link), false);
+    while (device->spare_count > 0) destroy_event(device, device->spare_events[--device->spare_count]);
     pthread_mutex_unlock(&device->lock);
 }
 

@@ -329,6 +329,23 @@ bool tti_mark_passed(struct tti_mark *mark)
            atomic_load_explicit(&stream->lost, memory_order_acquire) == 0;
 }
 
+tutti_status tti_stream_make(struct tti_device *device, struct tti_stream **stream, tutti_error *error)
+{
+    TTI_TRY(open_stream(device, NULL, stream, error));
+    tti_lock(&device->lock);
+    tti_list_append(&device->streams, &(*stream)->link);
+    tti_unlock(&device->lock);
+    return TUTTI_OK;
+}
+
+tutti_status tti_stream_drop(struct tti_stream *stream, tutti_error *error)
+{
+    tutti_status status = TUTTI_OK;
+    if (unlink_stream(stream)) status = end_stream(stream, tti_now_ns() + TTI_DEVICE_CLOSE_NS, error);
+    tti_object_give(&stream->object);
+    return status;
+}
+
 /* ---- Public ------------------------------------------------------------------------------------------------------ */
 
 static tutti_status publish(struct tti_device *device, struct tti_stream *stream, tutti_stream **handle,
@@ -411,11 +428,7 @@ tutti_status tutti_stream_free(tutti_stream *handle, tutti_error *error)
     if (handle == NULL) return TUTTI_OK;
     struct tti_object *object = tti_object_revoke(handle, TTI_OBJECT_STREAM, error);
     if (object == NULL) return error->status;
-    struct tti_stream *stream = TTI_LIST_OF(object, struct tti_stream, object);
-    tutti_status status = TUTTI_OK;
-    if (unlink_stream(stream)) status = end_stream(stream, tti_now_ns() + TTI_DEVICE_CLOSE_NS, error);
-    tti_object_give(object);
-    return status;
+    return tti_stream_drop(TTI_LIST_OF(object, struct tti_stream, object), error);
 }
 
 tutti_status tutti_stream_after(tutti_stream *handle, tutti_mark *mark_handle, tutti_error *error)

@@ -13,6 +13,10 @@
 /* With a reference, which tti_object_give(&stream->object) gives back; NULL: *error says why. It may be stale. */
 struct tti_stream *tti_stream_take(tutti_stream *handle, tutti_error *error);
 
+/* A stream without a handle; a reference, which `drop` takes. It ends with its device, too. As tutti_stream_free. */
+tutti_status tti_stream_make(struct tti_device *device, struct tti_stream **stream, tutti_error *error);
+tutti_status tti_stream_drop(struct tti_stream *stream, tutti_error *error);
+
 /* OK if work can be put on it now. */
 tutti_status tti_stream_ready(struct tti_stream *stream, tutti_error *error);
 /* OK unless it is stale, given up or its device has failed. Enters no driver: for those who poll. */
