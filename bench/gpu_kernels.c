@@ -183,21 +183,22 @@ static void measure_small(int ranks)
         .kernel = prepare(TTI_GPU_FOLD, TUTTI_F32, ranks), .ranks = ranks, .outputs = ranks, .count = 2};
     struct tti_word *abort = NULL, *done = NULL;
     uint64_t value;
-    void *counter = out[RANKS_MOST - 1];
+    void *counters = out[RANKS_MOST - 1];
     must(tti_word_take(stream->device, &abort, &error));
     must(tti_word_take(stream->device, &done, &error));
-    must(tti_stream_fill(stream, counter, 1, &zero, sizeof zero, &error));
+    must(tti_stream_fill(stream, counters, 2, &zero, sizeof zero, &error));
     tti_word_store(abort, 0);
     value = atomic_load_explicit(&done->value, memory_order_relaxed);
     sync();
     double us[3];
     for (int how = 0; how < 3; how++) {
         work.launch = (struct tti_gpu_launch){.abort = how > 0 ? abort : NULL, .done = how < 2 ? done : NULL};
-        work.launch.counter = counter;
+        work.launch.counters = counters;
         int64_t start = 0;
         for (int i = -100; i < SMALL_ROUNDS; i++) {
             if (i == 0) start = tti_now_ns();
             work.launch.value = ++value;
+            work.launch.ticket = work.launch.ticket % 1000 + 1;
             run_fold(&work);
             if (how == 2) sync();
             while (how < 2 && !tti_word_reached(done, value)) continue;

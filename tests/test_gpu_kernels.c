@@ -489,6 +489,7 @@ static void launch_move(const struct tti_gpu_kernel *kernel, struct aside *aside
     bool aborts = atomic_load_explicit(&aside->abort->value, memory_order_relaxed) != 0;
     put_region();
     send_region();
+    aside->launch.ticket++;
     aside->launch.value = atomic_load_explicit(&aside->done->value, memory_order_relaxed) + 3;
     GOOD(tti_gpu_move(stream, kernel, &flow, 1, &aside->launch, &error));
     GOOD(tti_word_await(stream, aside->done, aside->launch.value, tti_now_ns() + LONG_MS * MS, &error));
@@ -500,15 +501,15 @@ static void test_words(tutti_device *device)
 {
     static const uint32_t zero = 0;
     struct tti_gpu_kernel kernel = prepare(TTI_GPU_MOVE, NULL, 2);
-    struct aside aside = {.counter = make_buffer(device, TUTTI_U32, 1)};
+    struct aside aside = {.counter = make_buffer(device, TUTTI_U32, 2)};
     GOOD(tti_word_take(stream->device, &aside.abort, &error));
     GOOD(tti_word_take(stream->device, &aside.done, &error));
     aside.launch.abort = aside.abort;
     aside.launch.done = aside.done;
     struct tti_gpu_flow none = {NULL, NULL, 0, false};
     CHECK(tti_gpu_move(stream, &kernel, &none, 1, &aside.launch, &error) == TUTTI_ERR_ARGUMENT);
-    aside.launch.counter = tutti_buffer_at(aside.counter, 0, 1);
-    GOOD(tti_stream_fill(stream, aside.launch.counter, 1, &zero, sizeof zero, &error));
+    aside.launch.counters = tutti_buffer_at(aside.counter, 0, 2);
+    GOOD(tti_stream_fill(stream, aside.launch.counters, 2, &zero, sizeof zero, &error));
     tti_word_store(aside.abort, 0);
     for (int round = 0; round < 20; round++) {
         launch_move(&kernel, &aside, 64, "one block, then done");

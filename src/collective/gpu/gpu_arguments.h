@@ -26,7 +26,7 @@ typedef unsigned long long uint64_t, uintptr_t;
 enum {
     TTI_GPU_FEW = 8,          /* most inputs where lists are short */
     TTI_GPU_FEW_WORDS = 64,   /* of lists among the arguments there, */
-    TTI_GPU_MANY_WORDS = 502, /* and where they are long: with them the arguments have the 4 KiB that every GPU takes */
+    TTI_GPU_MANY_WORDS = 501, /* and where they are long: with them the arguments have the 4 KiB that every GPU takes */
     TTI_GPU_HEAD = 3,         /* from; bytes; the first target, how many there are (from bit 32 on) and flags */
 };
 
@@ -42,7 +42,7 @@ enum { /* of the arguments */
 
 #define TTI_GPU_ARGUMENTS(name, room)                                                                                  \
     struct name {                                                                                                      \
-        uint64_t abort, done, value, counter;                                                                          \
+        uint64_t abort, done, value, counters;                                                                         \
         uint64_t elsewhere;  /* address of the lists; 0: they are in `lists` */                                        \
         uint64_t count;      /* elements of an input */                                                                \
         uint32_t list_words; /* in use */                                                                              \
@@ -51,6 +51,7 @@ enum { /* of the arguments */
         uint32_t parts; /* slices, or heads; 1 for all else */                                                         \
         uint32_t flags;                                                                                                \
         uint32_t reduction; /* column of kernels.h, for device `host` */                                               \
+        uint32_t ticket, unused;                                                                                       \
         uint64_t lists[room];                                                                                          \
     }
 TTI_GPU_ARGUMENTS(tti_gpu_few, TTI_GPU_FEW_WORDS);

@@ -41,8 +41,10 @@ struct tti_gpu_launch {
     const struct tti_word *abort; /* if it is not 0 when a block of threads begins, that block does nothing */
     struct tti_word *done;        /* is raised to `value` when no block will touch anything any more, also if aborted */
     uint64_t value;
-    uint32_t
-        *counter; /* with `done`: memory of the device that is 0, and is so again at the end; of one launch at a time */
+    /* Two words of the device's memory, 0 at first; of one launch at a time. With `done` they are needed. With `abort` they
+     * are better there: the host's memory is read once then, and not by each block. */
+    uint32_t *counters;
+    uint32_t ticket; /* with both: another one than the launch before had with these words, from 1 on, below 2^31 */
     /* Set by the launch: memory with a long list, to be given back (tti_pinned_give) when the work is done. Often NULL. */
     struct tti_pinned *lists;
 };

@@ -81,13 +81,14 @@ static tutti_status begin(struct making *making, const struct tti_kernel *kernel
     bool few = kernel == making->of->few;
     making->launch->lists = NULL;
     if (kernel == NULL) return refuse("the kernel was not prepared for so many ranks", error);
-    if (launch->done != NULL && launch->counter == NULL) return refuse("a launch with `done` needs a counter", error);
+    if (launch->done != NULL && launch->counters == NULL) return refuse("a launch with `done` needs counters", error);
     making->kernel = kernel;
     memset(arguments, 0, offsetof(struct tti_gpu_many, lists));
     TTI_TRY(address_of(device, launch->abort, &arguments->abort, error));
     TTI_TRY(address_of(device, launch->done, &arguments->done, error));
     arguments->value = launch->value;
-    arguments->counter = number_of(launch->counter);
+    arguments->counters = number_of(launch->counters);
+    arguments->ticket = launch->ticket;
     arguments->list_words = (uint32_t)words;
     making->lists = arguments->lists;
     if (words > (few ? TTI_GPU_FEW_WORDS : TTI_GPU_MANY_WORDS)) return take_lists(making, words, error);

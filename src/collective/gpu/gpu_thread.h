@@ -114,13 +114,30 @@ template <typename arguments> INLINE uint64_t copied_list_at(const arguments *of
     return of->elsewhere != 0 ? copied_lists[i] : of->lists[i];
 }
 
+/* The host's word is read by the first block alone, which tells the others: reads of the host's memory come one by one, a
+ * microsecond each. Nothing else comes before that block, so nobody waits for ever. */
+template <typename arguments> INLINE bool is_aborted(const arguments *of)
+{
+    volatile uint32_t *relay = (volatile uint32_t *)of->counters + 1;
+    bool relays = of->counters != 0 && of->ticket != 0, first = blockIdx.x == 0 && blockIdx.y == 0;
+    if (relays && !first) {
+        uint32_t told;
+        do told = *relay;
+        while (told >> 1 != of->ticket);
+        return (told & 1) != 0;
+    }
+    bool aborted = *(const volatile uint64_t *)of->abort != 0;
+    if (relays) *relay = of->ticket << 1 | (uint32_t)aborted;
+    return aborted;
+}
+
 /* True: the block has work to do. */
 template <typename arguments> INLINE bool begin(const arguments *of)
 {
     bool aborted = false;
     if ((of->flags & TTI_GPU_COPIED) != 0)
         for (uint32_t i = threadIdx.x; i < of->list_words; i += blockDim.x) copied_lists[i] = list_at(of, i);
-    if (of->abort != 0 && threadIdx.x == 0) aborted = *(const volatile uint64_t *)of->abort != 0;
+    if (of->abort != 0 && threadIdx.x == 0) aborted = is_aborted(of);
     return __syncthreads_or(aborted) == 0;
 }
 
@@ -132,7 +149,7 @@ template <typename arguments> INLINE void end(const arguments *of)
     __syncthreads();
     if (threadIdx.x != 0) return;
     __threadfence_system();
-    if (blocks > 1 && atomicInc((unsigned *)of->counter, blocks - 1) != blocks - 1) return;
+    if (blocks > 1 && atomicInc((unsigned *)of->counters, blocks - 1) != blocks - 1) return;
     __threadfence_system();
     *(volatile uint64_t *)of->done = of->value;
 }
