@@ -48,6 +48,7 @@ struct conf_list {
     size_t batch;      /* most operations that are started before any is verified */
     size_t most_bytes; /* of one buffer */
     const char *label;
+    const char *device; /* collectives run on streams of this one; NULL: on the host */
     struct conf_table tables[TUTTI_TYPE_COUNT];
 };
 

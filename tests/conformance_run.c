@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tutti/device.h>
 
 enum { GUARD = 192, BATCH_MOST = 8 };
 
@@ -31,8 +32,19 @@ struct active {
     int path;
 };
 
+/* Where the list runs on a device: what the calls get instead of the memory of each slot, which mirrors it. */
+struct place {
+    tutti_device *device;
+    tutti_stream *streams[2]; /* used in turn */
+    tutti_buffer *mirrors[BATCH_MOST][2][2];
+    size_t bytes; /* of each */
+    unsigned calls;
+    tutti_error error;
+};
+
 struct runner {
     tutti_comm *comm;
+    struct place *place; /* NULL: on the host */
     const struct conf_list *list;
     int rank, size;
     enum conf_tuning tuning;
@@ -93,6 +105,72 @@ static void compare(const struct runner *runner, const struct active *active, co
                runner->want[at], wrong);
 }
 
+/* ---- On a device ----------------------------------------------------------------------------------------------- */
+
+static bool placed(struct runner *runner, tutti_status status)
+{
+    return conf_check(status == TUTTI_OK, "rank %d of %d (%s): %s", runner->rank, runner->size, runner->list->label,
+                      runner->place->error.text);
+}
+
+/* The mirror of the memory that a stretch or a pointer lies in. */
+static tutti_buffer *mirror_of(const struct runner *runner, const unsigned char *pointer, size_t *offset)
+{
+    for (size_t i = 0; i < BATCH_MOST * 4; i++) {
+        const unsigned char *memory = runner->memory[i / 4][i / 2 % 2][i % 2];
+        if (memory == NULL || pointer < memory || pointer >= memory + runner->place->bytes) continue;
+        *offset = (size_t)(pointer - memory);
+        return runner->place->mirrors[i / 4][i / 2 % 2][i % 2];
+    }
+    return NULL;
+}
+
+static void *on_device(const struct runner *runner, const void *pointer)
+{
+    size_t offset = 0;
+    tutti_buffer *mirror = pointer == NULL ? NULL : mirror_of(runner, pointer, &offset);
+    return mirror == NULL ? NULL : tutti_buffer_at(mirror, offset, 0);
+}
+
+static void copy_stretch(struct runner *runner, const struct stretch *stretch, bool back)
+{
+    struct place *place = runner->place;
+    size_t offset = 0;
+    if (place == NULL || stretch->bytes == 0) return;
+    tutti_buffer *mirror = mirror_of(runner, stretch->memory, &offset);
+    tutti_stream *stream = place->streams[0];
+    placed(runner, back ? tutti_buffer_get(mirror, offset, stretch->memory, stretch->bytes, stream, &place->error)
+                        : tutti_buffer_put(mirror, offset, stretch->memory, stretch->bytes, stream, &place->error));
+    placed(runner, tutti_stream_sync(stream, 60000, &place->error));
+}
+
+static void close_place(struct runner *runner)
+{
+    struct place *place = runner->place;
+    if (place == NULL) return;
+    for (size_t i = 0; i < BATCH_MOST * 4; i++)
+        placed(runner, tutti_buffer_free(place->mirrors[i / 4][i / 2 % 2][i % 2], &place->error));
+    for (int i = 0; i < 2; i++) placed(runner, tutti_stream_free(place->streams[i], &place->error));
+    placed(runner, tutti_device_close(place->device, &place->error));
+    free(place);
+}
+
+/* Memory that is private on the host is the device's own, the other is shared with processes. */
+static bool open_place(struct runner *runner, size_t slots, size_t bytes)
+{
+    if (runner->list->device == NULL) return true;
+    struct place *place = runner->place = calloc(1, sizeof *place);
+    place->bytes = bytes;
+    bool good = placed(runner, tutti_device_open(runner->list->device, &place->device, &place->error));
+    for (int i = 0; i < 2 && good; i++)
+        good = placed(runner, tutti_stream_create(place->device, &place->streams[i], &place->error));
+    for (size_t i = 0; i < slots * 4 && good; i++)
+        good = placed(runner,
+                      tutti_buffer_create(place->device, i / 2 % 2 == 0 ? TUTTI_MEMORY_SHARED : TUTTI_MEMORY_LOCAL,
+                                          TUTTI_U8, bytes, &place->mirrors[i / 4][i / 2 % 2][i % 2], &place->error));
+    return good;
+}
+
 /* ---- Before the call ------------------------------------------------------------------------------------------- */
 
 static bool goes_in_place(const struct runner *runner, const struct conf_case *one, const struct conf_layout *layout)
@@ -138,6 +216,8 @@ static void prepare(struct runner *runner, size_t slot, const struct conf_case *
     active->out_pointer = active->out.memory + active->out.out_at;
     write_image(runner, active, &active->in, false, active->in.memory);
     write_image(runner, active, &active->out, false, active->out.memory);
+    copy_stretch(runner, &active->in, false);
+    copy_stretch(runner, &active->out, false);
     /* what is not used may be missing */
     if ((!layout->in_used || layout->in_count == 0) && hash >> 32 & 1 && !active->out.has_in) active->in_pointer = NULL;
     if ((!layout->out_used || layout->out_count == 0) && hash >> 33 & 1 && !active->out.has_in)
@@ -230,14 +310,23 @@ static void note_path(struct runner *runner, struct active *active)
     atomic_fetch_add_explicit(&conf_totals->paths[shape->kind][tree ? 4 : active->path], 1, memory_order_relaxed);
 }
 
+static tutti_status call_on_stream(struct runner *runner, struct active *active)
+{
+    struct place *place = runner->place;
+    tutti_stream *stream = place->streams[place->calls++ / 3 % 2];
+    tutti_status status = conf_call(tutti_on(runner->comm, stream), active->one, &active->layout,
+                                    on_device(runner, active->in_pointer), on_device(runner, active->out_pointer));
+    return status;
+}
+
 static tutti_status call(struct runner *runner, struct active *active)
 {
     enum tti_kind kind = active->one->kind;
-    tutti_status status = kind == TTI_BARRIER ? call_barrier(runner)
-                          : kind == TTI_SEND || kind == TTI_SENDRECV
-                              ? call_messages(runner->comm, active)
-                              : conf_call(runner->comm, active->one, &active->layout, active->in_pointer,
-                                          active->out_pointer);
+    tutti_status status = kind == TTI_BARRIER                        ? call_barrier(runner)
+                          : kind == TTI_SEND || kind == TTI_SENDRECV ? call_messages(runner->comm, active)
+                          : runner->place != NULL                    ? call_on_stream(runner, active)
+                                                  : conf_call(runner->comm, active->one, &active->layout,
+                                                              active->in_pointer, active->out_pointer);
     if (status == TUTTI_OK) {
         note_path(runner, active);
         return status;
@@ -253,6 +342,10 @@ static tutti_status call(struct runner *runner, struct active *active)
 
 static void verify(struct runner *runner, struct active *active)
 {
+    for (int i = 0; i < 2 && runner->place != NULL; i++)
+        placed(runner, tutti_stream_sync(runner->place->streams[i], 60000, &runner->place->error));
+    copy_stretch(runner, &active->in, true);
+    copy_stretch(runner, &active->out, true);
     compare(runner, active, &active->in);
     compare(runner, active, &active->out);
     if (active->one->kind != TTI_SEND && active->one->kind != TTI_SENDRECV) return;
@@ -309,7 +402,8 @@ void conf_list_run(tutti_comm *comm, void *context)
     runner->rank = tutti_rank(comm);
     runner->size = tutti_size(comm);
     size_t slots = list->batch < 1 ? 1 : list->batch > BATCH_MOST ? BATCH_MOST : list->batch;
-    bool good = allocate(runner, slots, list->most_bytes + 2 * GUARD + 512);
+    size_t bytes = list->most_bytes + 2 * GUARD + 512;
+    bool good = allocate(runner, slots, bytes) && open_place(runner, slots, bytes);
     for (size_t i = 0; i < list->count && good;) {
         size_t count = slots == 1 ? 1 : 1 + (size_t)(conf_hash(i, 31) % slots);
         if (count > list->count - i) count = list->count - i;
@@ -321,6 +415,7 @@ void conf_list_run(tutti_comm *comm, void *context)
             free(runner->memory[slot][1][out]);
             tutti_free(comm, runner->memory[slot][0][out]);
         }
+    close_place(runner);
     free(runner->want);
     free(runner);
 }

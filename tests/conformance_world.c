@@ -82,6 +82,7 @@ static void join_and_work(const char *job, int rank)
     conf_check(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "options: %s", reason);
     options.direct = current->direct;
     options.attach = current->attach;
+    if (current->provider != NULL) options.device_provider = current->provider;
     options.deadline_ms = deadline_ms();
     options.arena_bytes = ARENA_BYTES;
     tutti_status status = tutti_join_as(job, rank, current->size, &options, &comm);
@@ -127,6 +128,7 @@ static void run_threads(const char *job, int process, int each)
     set_number("TUTTI_RANKS", each);
     set_number("TUTTI_DIRECT", current->direct);
     set_number("TUTTI_ATTACH", current->attach);
+    if (current->provider != NULL) setenv("TUTTI_DEVICE_PROVIDER", current->provider, 1);
     set_number("TUTTI_DEADLINE_MS", deadline_ms());
     set_number("TUTTI_ARENA_BYTES", ARENA_BYTES);
     int result = tutti_main(work, 0, NULL);

@@ -26,15 +26,16 @@ enum conf_ranks {
 struct conf_world {
     enum conf_ranks ranks;
     int size;
-    int direct, attach; /* the options of these names */
-    uint64_t seed;      /* of a simulation, */
-    int hosts;          /* and how many hosts the ranks are on; 0: one */
-    unsigned limit_s;   /* seconds until the alarm; 0: 400 */
-    bool killed;        /* its processes are to end by SIGKILL */
-    int deadline_ms;    /* of operations; 0: 60 s */
-    unsigned ends;      /* processes that end before their time, as bits */
-    bool faulty;        /* ranks may fail */
-    bool leaks;         /* a thread may end with comms that nobody frees */
+    int direct, attach;   /* the options of these names */
+    const char *provider; /* the option device_provider; NULL: auto */
+    uint64_t seed;        /* of a simulation, */
+    int hosts;            /* and how many hosts the ranks are on; 0: one */
+    unsigned limit_s;     /* seconds until the alarm; 0: 400 */
+    bool killed;          /* its processes are to end by SIGKILL */
+    int deadline_ms;      /* of operations; 0: 60 s */
+    unsigned ends;        /* processes that end before their time, as bits */
+    bool faulty;          /* ranks may fail */
+    bool leaks;           /* a thread may end with comms that nobody frees */
     void (*meanwhile)(const struct conf_world *world, const pid_t *pids); /* done by the test while the ranks run */
     void (*body)(tutti_comm *comm, void *context);
     void *context;

@@ -8,6 +8,7 @@
 #include "device/host_fault.h"
 #include "fault.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <tutti/device.h>
 #include <unistd.h>
@@ -374,6 +375,8 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
 
 static void run_all(bool processes)
 {
+    const char *provider = getenv("TUTTI_DEVICE_PROVIDER");
+    if (over_tcp && provider != NULL && strcmp(provider, "cuda") == 0) return; /* needs memory that processes share */
     for (int size = 1; size <= 4; size += size == 1 ? 1 : 2) {
         fault_run_body("ahead", ahead, size, processes, over_tcp);
         fault_run_body("crowded", crowded, size, processes, over_tcp);

@@ -171,8 +171,8 @@ TUTTI_API tutti_status tutti_buffer_end(tutti_buffer *buffer, tutti_access acces
  *     tutti_all_reduce(tutti_on(comm, stream), x, x, count, TUTTI_F32, TUTTI_SUM);
  *
  * begins when the stream gets there, and what is put on the stream after it waits for its end. The call returns when all
- * ranks have made it: what goes wrong later breaks the comm, and is told by the next call. Deadlines count from when the
- * stream gets there. The form that starts (tutti_all_reduce_start) returns at once; the stream goes on beside the op, and
+ * ranks have made it: what goes wrong later breaks the comm, and is told by the next call. Where data are staged through the
+ * host (docs/gpu.md says when) it returns at the op's end. Deadlines count from when the stream gets there. The form that starts (tutti_all_reduce_start) returns at once; the stream goes on beside the op, and
  * only tutti_stream_wait lets it, or another one, wait. A comm's first call on a stream waits for all ranks in any form. */
 TUTTI_API tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream);
 

@@ -129,7 +129,9 @@ TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
       "trace: the events that each rank keeps of a comm; older ones are dropped")                                      \
     X(board, TEXT, "", 0, 0, "where ranks that are joining see which others have ended; set by the launcher")          \
     X(cuda_path, TEXT, "", 0, 0, "folders, with colons between, where libcuda, NVRTC and NCCL are looked for first")   \
-    X(cache, TEXT, "", 0, 0, "folder for compiled kernels; XDG_CACHE_HOME/tutti or ~/.cache/tutti if not set")
+    X(cache, TEXT, "", 0, 0, "folder for compiled kernels; XDG_CACHE_HOME/tutti or ~/.cache/tutti if not set")         \
+    X(device_provider, TEXT, "auto", 0, 0,                                                                             \
+      "who carries out calls on streams: auto, cuda (one kernel for ranks that share a GPU) or staged (the host)")
 
 #define TUTTI_OPTION_TYPE_INT int64_t
 #define TUTTI_OPTION_TYPE_MS int64_t

@@ -5,7 +5,7 @@
 # name of a type stands for one thing in all layers.
 set -eu
 declare -A height=([base]=0 [transport]=1 [device]=2 [world]=3 [collective]=4 [actor]=5 [layout]=6 [nn]=7 [train]=8 [cli]=9)
-declare -A inside=([reduce]=0 [gpu]=1 [plan]=2 [comm]=3 [peers]=4 [message]=5 [engine]=6 [op]=7 [api]=8) # of collective
+declare -A inside=([reduce]=0 [gpu]=1 [plan]=2 [comm]=3 [peers]=4 [message]=5 [engine]=6 [op]=7 [stream]=8 [api]=9) # of collective
 
 resolve() # tree, file, what it includes → found: the included file's path below the tree
 {

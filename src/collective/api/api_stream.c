@@ -12,8 +12,8 @@
 #include "collective/op/handle.h"
 #include "collective/op/many.h"
 #include "collective/op/turn.h"
-#include "device/buffer.h"
-#include "device/find.h"
+#include "collective/op/uses.h"
+#include "collective/stream/streams.h"
 #include "device/open.h"
 #include "device/stream.h"
 #include <string.h>
@@ -26,99 +26,14 @@ tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream)
     return comm;
 }
 
-/* ---- The buffers --------------------------------------------------------------------------------------------------- */
-
-struct use {
-    const void *pointer;
-    uint64_t bytes;
-    const char *name;
-    tutti_access access;
-};
-
-/* Calls `each` for every buffer that this rank uses, until one fails. */
-static tutti_status each_use(const struct tti_op *op, struct tti_stream *stream,
-                             tutti_status (*each)(const struct use *use, struct tti_stream *stream, tutti_error *error),
-                             tutti_error *error)
-{
-    size_t element = op->shape.element, n = (size_t)op->comm->size;
-    bool gathers = op->shape.kind == TTI_ALL_GATHER, scatters = op->shape.kind == TTI_REDUCE_SCATTER;
-    bool takes = op->shape.kind != TTI_BROADCAST || op->shape.root == op->shape.rank;
-    for (size_t i = 0; op->many != NULL && i < op->many->count; i++) {
-        const tutti_piece *piece = &op->many->pieces[i];
-        uint64_t bytes = piece->count * element;
-        if (takes)
-            TTI_TRY(each(&(struct use){piece->in, scatters ? n * bytes : bytes, "in", TUTTI_READS}, stream, error));
-        TTI_TRY(each(&(struct use){piece->out, gathers ? n * bytes : bytes, "out", TUTTI_WRITES}, stream, error));
-    }
-    if (op->many != NULL) return TUTTI_OK;
-    TTI_TRY(each(&(struct use){op->in, op->in_bytes, "in", TUTTI_READS}, stream, error));
-    return each(&(struct use){op->out, op->out_bytes, "out", TUTTI_WRITES}, stream, error);
-}
-
-static tutti_status refuse_use(const struct use *use, const struct tti_stream *stream, const struct tti_found *found,
-                               tutti_error *error)
-{
-    const char *device = stream->device->name;
-    if (found->device == NULL)
-        return tti_error_set(
-            error, TUTTI_ERR_ARGUMENT, 0,
-            "`%s` is host memory, but the call is on a stream of %s; use a buffer of that device, or leave "
-            "tutti_on out",
-            use->name, device);
-    if (found->device != stream->device)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "`%s` is memory of %s, but the call is on a stream of %s",
-                             use->name, found->device->name, device);
-    return tti_error_set(error, TUTTI_ERR_COUNT, 0,
-                         "`%s` reaches past the end of its memory of %zu bytes by %llu bytes", use->name, found->bytes,
-                         (unsigned long long)((const char *)use->pointer + use->bytes - (found->base + found->bytes)));
-}
-
-static tutti_status check_use(const struct use *use, struct tti_stream *stream, tutti_error *error)
-{
-    struct tti_found found;
-    if (use->bytes == 0) return TUTTI_OK;
-    tti_memory_find(use->pointer, &found);
-    const char *at = use->pointer;
-    bool fits = found.device == stream->device && use->bytes <= (uint64_t)(found.base + found.bytes - at);
-    tutti_status status = fits ? TUTTI_OK : refuse_use(use, stream, &found, error);
-    if (fits && found.buffer != NULL) status = tti_buffer_usable(found.buffer, error);
-    tti_found_give(&found);
-    return status;
-}
-
-static tutti_status with_buffer(const struct use *use, struct tti_stream *stream, tutti_error *error,
-                                tutti_status (*each)(struct tti_device_buffer *buffer, tutti_access access,
-                                                     struct tti_stream *stream, tutti_error *error))
-{
-    struct tti_found found;
-    if (use->bytes == 0) return TUTTI_OK;
-    tti_memory_find(use->pointer, &found);
-    tutti_status status = found.buffer == NULL ? TUTTI_OK : each(found.buffer, use->access, stream, error);
-    tti_found_give(&found);
-    return status;
-}
-
-static tutti_status begin_use(const struct use *use, struct tti_stream *stream, tutti_error *error)
-{
-    return with_buffer(use, stream, error, tti_buffer_begin);
-}
-
-static tutti_status end_use(const struct use *use, struct tti_stream *stream, tutti_error *error)
-{
-    return with_buffer(use, stream, error, tti_buffer_end);
-}
-
 /* ---- The comm that carries ops out ----------------------------------------------------------------------------------- */
 
 /* Collective, at a comm's first call on a stream. The call that is under way goes on after it. */
-static tutti_status make_data(tutti_comm *comm)
+static tutti_status make_data(tutti_comm *comm, struct tti_stream *stream)
 {
     struct tti_caller caller = comm->caller;
     struct tti_op op = comm->op;
     tutti_comm *data = NULL;
-    struct tti_streams *streams = tti_calloc(1, sizeof *streams);
-    if (streams == NULL)
-        return tti_comm_refuse(comm, op.shape.kind, TUTTI_ERR_MEMORY, "no memory for calls on streams");
     comm->caller.stream = NULL;
     comm->caller.starting = NULL;
     tutti_status status = tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_DUPLICATE}, &data);
@@ -127,14 +42,9 @@ static tutti_status make_data(tutti_comm *comm)
     comm->caller.editions = editions;
     comm->caller.repeats = false;
     comm->op = op;
-    if (status == TUTTI_OK) status = tti_queue_ready(data, op.shape.kind);
-    if (status == TUTTI_OK) {
-        streams->data = data;
-        comm->queue.streams = streams;
-        return TUTTI_OK;
-    }
-    if (data != NULL) tutti_comm_free(data);
-    tti_free(streams);
+    if (status != TUTTI_OK) return status;
+    status = tti_streams_open(comm, data, stream->device);
+    if (status != TUTTI_OK) tutti_comm_free(data);
     return status;
 }
 
@@ -191,22 +101,43 @@ static tutti_status refuse(tutti_comm *comm, enum tti_kind kind, const tutti_err
 
 static tutti_status check(const struct tti_op *op, struct tti_stream *stream, tutti_error *error)
 {
+    const struct tti_streams *streams = op->comm->queue.streams;
     TTI_TRY(tti_stream_ready(stream, error));
     if (op->comm->caller.preparing)
         return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
                              "an op on a stream cannot be prepared; start it each time with tutti_on");
-    if (stream->device->ops != &tti_host_ops)
-        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
-                             "no provider of this version carries out collectives on %s; copy the data to the host",
-                             stream->device->name);
-    return each_use(op, stream, check_use, error);
+    if (streams != NULL && streams->device != stream->device)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "this comm's calls are on streams of %s, but this one is on a stream of %s; duplicate the "
+                             "comm for another device",
+                             streams->device->name, stream->device->name);
+    return tti_uses_check(op, stream, error);
 }
 
-/* The ranks' meeting: a barrier that is called what the op is called. */
-static struct tti_op *fill_meeting(tutti_comm *comm, const struct tti_call *call)
+/* The ranks' first meeting: it is called what the op is called. */
+static struct tti_op *fill_meeting(const struct tti_started *started)
 {
-    struct tti_op *op = tti_op_fill(comm, TTI_BARRIER, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
-    op->call = *call;
+    const struct tti_turn *turn = started->turn;
+    tutti_comm *comm = turn->comm;
+    uint64_t bytes = turn->provider == NULL ? 0 : turn->provider->shown_bytes(&started->op), n = (uint64_t)comm->size;
+    struct tti_op *op = bytes == 0 ? tti_op_fill(comm, TTI_BARRIER, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1)
+                                   : tti_op_fill(comm, TTI_ALL_GATHER, turn->mine, bytes, turn->all, bytes * n, bytes,
+                                                 TUTTI_U8, -1);
+    op->call = started->op.call;
+    return op;
+}
+
+/* The second one, where a provider carries it out: what the launcher says. */
+static struct tti_op *fill_verdict(const struct tti_started *started)
+{
+    struct tti_verdict *verdict = &started->turn->verdict;
+    tutti_comm *comm = started->turn->comm;
+    uint64_t bytes = sizeof *verdict;
+    bool tells = comm->rank == TTI_LAUNCHER;
+    struct tti_op *op = tti_op_fill(comm, TTI_BROADCAST, verdict, tells ? bytes : 0, verdict, bytes, bytes, TUTTI_U8,
+                                    TTI_LAUNCHER);
+    op->in_place = tells;
+    op->call = started->op.call;
     return op;
 }
 
@@ -237,77 +168,202 @@ static void let_go(struct tti_started *started)
     if (!queued) tti_started_free(started);
 }
 
-/* Blocking form: returns when the ranks have met and the stream will wait for the op. */
-static tutti_status meet_and_put(struct tti_started *started, struct tti_stream *stream)
+/* What is staged is waited for: a stream that stood still meanwhile might hold up the copies, in a queue that they share. */
+static tutti_status await_staged(struct tti_started *started)
 {
-    struct tti_turn *turn = started->turn;
-    tutti_comm *comm = turn->comm;
+    tutti_comm *comm = started->turn->comm;
+    tutti_status status = tti_queue_await(started, INT64_MAX);
+    if (status != TUTTI_OK && started->error != NULL) comm->errors.call = *started->error;
+    tti_started_free(started);
+    return status;
+}
+
+/* The stream will wait for it. */
+static tutti_status put_stop(struct tti_started *started, struct tti_stream *stream)
+{
+    tutti_comm *comm = started->turn->comm;
     enum tti_kind kind = started->op.shape.kind;
     tutti_error error = {0};
-    struct tti_call call = started->op.call;
-    uint64_t number = turn->number;
-    tutti_status status = tti_op_run(fill_meeting(comm, &call));
-    if (status != TUTTI_OK) {
-        tti_started_free(started);
-        return status;
-    }
-    comm->counts.bytes += started->op.in_bytes + started->op.out_bytes;
-    count(started);
-    /* before anything that may block: another rank's stream may stand in front of this one's, in a queue that they share */
-    tti_turn_met(started, TUTTI_OK, NULL);
-    status = tti_gate_put_stop(&turn->gate->gate, stream, number, &error);
-    if (status == TUTTI_OK) status = each_use(&started->op, stream, end_use, &error);
+    tutti_status status = tti_gate_put_stop(&started->turn->gate->gate, stream, started->turn->number, &error);
+    if (status == TUTTI_OK) status = tti_uses_end(&started->op, stream, &error);
     let_go(started);
     return status == TUTTI_OK ? TUTTI_OK : refuse(comm, kind, &error);
 }
 
-/* The other one: the meeting is an op of the comm, and this one follows it. */
+/* Blocking form where the host carries it out: returns when the ranks have met and the stream will wait for the op. */
+static tutti_status meet_and_put(struct tti_started *started, struct tti_stream *stream)
+{
+    struct tti_turn *turn = started->turn;
+    bool stages = turn->comm->queue.streams->stager != NULL;
+    tutti_status status = turn->provider == NULL ? tti_op_run_part(fill_meeting(started)) : TUTTI_OK;
+    if (status != TUTTI_OK) {
+        tti_started_free(started);
+        return status;
+    }
+    turn->provider = NULL;
+    count(started);
+    /* before anything that may block: another rank's stream may stand in front of this one's, in a queue that they share */
+    tti_turn_met(started, TUTTI_OK, NULL);
+    return stages ? await_staged(started) : put_stop(started, stream);
+}
+
+/* Both meetings, with the launch between them. */
+static tutti_status meet_twice(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    tutti_comm *comm = turn->comm;
+    const struct tti_device_provider *provider = turn->provider;
+    TTI_TRY(tti_op_run_part(fill_meeting(started)));
+    tti_turn_launch(started);
+    if (provider->everyone)
+        return turn->verdict.status == TUTTI_OK ? TUTTI_OK : tti_comm_health(comm, started->op.shape.kind, false);
+    tutti_status status = tti_op_run_part(fill_verdict(started));
+    if (status != TUTTI_OK) provider->abandon(comm->queue.streams);
+    return status;
+}
+
+/* Blocking form where a device does: returns when it was issued and the stream will wait for it. */
+static tutti_status meet_and_launch(struct tti_started *started, struct tti_stream *stream)
+{
+    struct tti_turn *turn = started->turn;
+    tutti_comm *comm = turn->comm;
+    const struct tti_verdict *verdict = &turn->verdict;
+    enum tti_kind kind = started->op.shape.kind;
+    tutti_error error = {0};
+    tutti_status status = meet_twice(started);
+    if (status == TUTTI_OK && verdict->status != TUTTI_OK)
+        status = tti_comm_refuse(comm, kind, (tutti_status)verdict->status, "%s: %s", tti_kind_name(kind),
+                                 verdict->text);
+    if (status != TUTTI_OK) {
+        tti_started_free(started);
+        return status;
+    }
+    if (verdict->by_host) return meet_and_put(started, stream);
+    status = turn->provider->follow(started, stream, &error);
+    if (status == TUTTI_OK) status = tti_uses_end(&started->op, stream, &error);
+    count(started);
+    tti_turn_fly(started);
+    let_go(started);
+    return status == TUTTI_OK ? TUTTI_OK : refuse(comm, kind, &error);
+}
+
+static void start_meeting(struct tti_started *meeting, const struct tti_op *op, struct tti_started *then)
+{
+    meeting->op = *op;
+    meeting->row = NULL;
+    meeting->dropped = true;
+    meeting->then = then;
+    tti_queue_start(meeting);
+}
+
+/* The other form: the meetings are ops of the comm, and this one follows them. */
 static tutti_status meet_and_follow(struct tti_started *started, tutti_op *handle)
 {
     tutti_comm *comm = started->turn->comm;
-    struct tti_call call = started->op.call;
-    struct tti_op *meeting = fill_meeting(comm, &call);
+    enum tti_kind kind = (enum tti_kind)started->op.call.kind;
     tutti_status status = tti_queue_ready(comm, started->op.shape.kind);
     struct tti_started *first = status == TUTTI_OK ? tti_started_new(comm) : NULL;
-    if (first == NULL) {
+    const struct tti_device_provider *provider = started->turn->provider;
+    bool twice = provider != NULL && !provider->everyone;
+    struct tti_started *second = first != NULL && twice ? tti_started_new(comm) : NULL;
+    if (first == NULL || (second == NULL && twice)) {
+        if (first != NULL) tti_started_free(first);
         tti_started_free(started);
         return status != TUTTI_OK ? status
-                                  : tti_comm_refuse(comm, (enum tti_kind)call.kind, TUTTI_ERR_MEMORY,
-                                                    "%s: no memory for one more op in flight",
-                                                    tti_kind_name((enum tti_kind)call.kind));
+                                  : tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY,
+                                                    "%s: no memory for one more op in flight", tti_kind_name(kind));
     }
-    tti_stats_count(comm, &started->op, true);
     handle->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     count(started);
-    first->op = *meeting;
-    first->row = NULL;
-    first->dropped = true;
-    first->then = started;
-    tti_queue_start(first);
+    struct tti_op verdict = {0};
+    if (second != NULL) verdict = *fill_verdict(started); /* before it may end, and be gone */
+    start_meeting(first, fill_meeting(started), started);
+    if (second != NULL) start_meeting(second, &verdict, started);
     return TUTTI_OK;
+}
+
+/* What an op that is started is put on, where a provider carries it out: it begins where the caller's stream is now. */
+static tutti_status branch_off(struct tti_streams *streams, struct tti_stream *stream, tutti_error *error)
+{
+    struct tti_mark *mark = NULL;
+    TTI_TRY(tti_stream_note(stream, &mark, error));
+    tutti_status status = tti_mark_settle(mark, error);
+    if (status == TUTTI_OK) status = tti_stream_after(streams->side, mark, error);
+    tti_object_give(&mark->object);
+    return status;
+}
+
+/* With the lock of the side stream. */
+static tutti_status enqueue(struct tti_started *started, struct tti_stream *stream, tutti_error *error)
+{
+    struct tti_turn *turn = started->turn;
+    struct tti_streams *streams = turn->comm->queue.streams;
+    if (turn->provider != NULL && !turn->blocking) {
+        TTI_TRY(branch_off(streams, stream, error));
+        stream = streams->side;
+    }
+    turn->stream = stream;
+    turn->gate = tti_streams_gate(streams, stream, error);
+    if (turn->gate == NULL) return error->status;
+    TTI_TRY(tti_uses_begin(&started->op, stream, error));
+    return turn->provider != NULL ? turn->provider->show(started, error) : tti_turn_put_reached(started, error);
+}
+
+static bool make_shown(struct tti_turn *turn, const struct tti_op *op)
+{
+    if (turn->provider == NULL) return true;
+    size_t bytes = turn->provider->shown_bytes(op);
+    turn->mine = tti_calloc(1, bytes);
+    turn->all = tti_calloc((size_t)op->shape.size, bytes);
+    return turn->mine != NULL && turn->all != NULL;
+}
+
+/* The launcher does not put more on its streams than a device takes without blocking. */
+static void await_flights(struct tti_streams *streams)
+{
+    struct tti_wait wait;
+    tti_bell nobody = 0;
+    tti_wait_begin(&wait, false, 1000000);
+    while (atomic_load_explicit(&streams->flying, memory_order_relaxed) >= TTI_FLYING_MOST &&
+           !tti_comm_is_broken(streams->data)) {
+        tti_queue_help(streams->data, tti_wait_slow(&wait));
+        if (!tti_wait_pause(&wait, false)) tti_bell_sleep(&nobody, 0, 50000, false);
+    }
 }
 
 static tutti_status put(struct tti_op *op, struct tti_stream *stream, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
+    struct tti_streams *streams = comm->queue.streams;
     enum tti_kind kind = op->shape.kind;
     tutti_error error = {0};
     struct tti_turn *turn = tti_calloc(1, sizeof *turn);
+    if (turn != NULL) {
+        turn->comm = comm;
+        turn->blocking = handle == NULL;
+        turn->provider = tti_streams_choose(streams, op);
+    }
+    bool shown = turn != NULL && make_shown(turn, op);
     struct tti_started *started = turn == NULL ? NULL : make_started(op, turn);
-    if (started == NULL) {
-        tti_free(turn);
+    if (started == NULL || !shown) {
+        if (started != NULL)
+            tti_started_free(started);
+        else
+            tti_free(turn);
         return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op on a stream",
                                tti_kind_name(kind));
     }
-    turn->comm = comm;
-    turn->gate = tti_streams_gate(comm->queue.streams, stream, &error);
-    tutti_status status = turn->gate == NULL ? error.status : each_use(&started->op, stream, begin_use, &error);
-    if (status == TUTTI_OK) status = tti_gate_put_reached(&turn->gate->gate, stream, &turn->number, &error);
+    if (turn->provider != NULL && handle == NULL && comm->rank == TTI_LAUNCHER) await_flights(streams);
+    pthread_mutex_lock(&streams->side_lock);
+    tutti_status status = enqueue(started, stream, &error);
+    pthread_mutex_unlock(&streams->side_lock);
     if (status != TUTTI_OK) {
         tti_started_free(started);
         return refuse(comm, kind, &error);
     }
-    return handle == NULL ? meet_and_put(started, stream) : meet_and_follow(started, handle);
+    tti_stats_count(comm, &started->op, handle != NULL);
+    if (handle != NULL) return meet_and_follow(started, handle);
+    return turn->provider == NULL ? meet_and_put(started, stream) : meet_and_launch(started, stream);
 }
 
 tutti_status tti_stream_op_run(struct tti_op *op)
@@ -322,7 +378,7 @@ tutti_status tti_stream_op_run(struct tti_op *op)
     if (status != TUTTI_OK) refuse(comm, op->shape.kind, &error);
     comm->caller.stream = NULL;
     comm->caller.starting = NULL;
-    if (status == TUTTI_OK && comm->queue.streams == NULL) status = make_data(comm);
+    if (status == TUTTI_OK && comm->queue.streams == NULL) status = make_data(comm, stream);
     if (status == TUTTI_OK) status = put(op, stream, handle);
     comm->caller.repeats = false;
     tti_object_give(&stream->object);
@@ -333,10 +389,10 @@ void tti_streams_close(tutti_comm *comm)
 {
     struct tti_streams *streams = comm->queue.streams;
     if (streams == NULL) return;
+    tti_queue_finish(streams->data); /* ops that end still look at it */
     comm->queue.streams = NULL;
     tutti_comm_free(streams->data);
-    tti_streams_free_gates(streams);
-    tti_free(streams);
+    tti_streams_free(streams);
 }
 
 /* ---- A stream that waits for an op ------------------------------------------------------------------------------------- */
@@ -382,8 +438,11 @@ tutti_status tutti_stream_wait(tutti_stream *handle, tutti_op op, tutti_error *e
     if (status == TUTTI_OK) {
         tti_turn_await_meeting(started, INT64_MAX);
         const struct tti_turn *turn = started->turn;
+        if (turn != NULL && turn->staging != NULL) tti_queue_await(started, INT64_MAX); /* see await_staged */
         bool ended = atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_IN_PROGRESS;
-        if (!ended && turn != NULL && turn->gate->stream->device == stream->device)
+        if (!ended && tti_turn_flies(started) && turn->gate->stream->device == stream->device)
+            status = turn->provider->follow(started, stream, error);
+        else if (!ended && turn != NULL && turn->gate->stream->device == stream->device)
             status = tti_gate_put_stop(&turn->gate->gate, stream, turn->number, error);
         else if (!ended)
             status = stop_for(stream, started, error);

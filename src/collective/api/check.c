@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "collective/api/api.h"
 #include "collective/comm/trace.h"
+#include "collective/stream/streams.h"
 #include "transport/socket.h"
 #include "world/cluster.h"
 #include "world/launch.h"
@@ -35,6 +36,8 @@ static tutti_status check_ranges(const tutti_options *options, tutti_error *erro
 
 static tutti_status check_words(const tutti_options *options, tutti_error *error)
 {
+    TTI_TRY(tti_option_word("TUTTI_DEVICE_PROVIDER", options->device_provider, tti_streams_words, TTI_STREAMS_WORDS,
+                            error));
     TTI_TRY(tti_option_word("TUTTI_LOG", options->log, tti_log_level_names, TTI_LOG_LEVELS, error));
     TTI_TRY(tti_cluster_check_transport(options->transport, error));
     return tti_launcher_check(options->launcher, error);

@@ -114,6 +114,12 @@ tutti_status tti_op_run(struct tti_op *op)
     tutti_comm *comm = op->comm;
     if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
     if (!comm->caller.preparing) tti_stats_count(comm, op, comm->caller.starting != NULL);
+    return tti_op_run_part(op);
+}
+
+tutti_status tti_op_run_part(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
     if (comm->caller.starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
     tti_op_begin(op, comm->engine->row);
     tutti_status status = tti_comm_poll(comm, tti_op_progress, op);

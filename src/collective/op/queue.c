@@ -10,11 +10,12 @@
 #include "collective/op/queue_group.h"
 #include "collective/op/queue_hand.h"
 #include "collective/op/queue_message.h"
+#include "collective/op/staging.h"
 #include "collective/op/turn.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
-enum { HANDOVER_MS = 10, CLOSE_MS = 30000, LARGE_MAIL_BYTES = 4 << 20 };
+enum { HANDOVER_MS = 10, LOOK_MS = 10, CLOSE_MS = 30000, LARGE_MAIL_BYTES = 4 << 20 };
 
 /* ---- One op ---------------------------------------------------------------------------------------------------- */
 
@@ -68,15 +69,21 @@ static void finish(struct tti_started *started, tutti_status status)
     if (then != NULL) tti_turn_met(then, status, &queue->error);
 }
 
+static const struct tti_provider_ops *provider_of(const struct tti_started *started)
+{
+    return tti_turn_flies(started) ? &started->turn->provider->ops : started->op.comm->provider;
+}
+
 tutti_status tti_queue_fail(struct tti_started *started, tutti_status status)
 {
+    const struct tti_provider_ops *provider = provider_of(started);
     if (started->failed == TUTTI_OK) {
         started->failed = status;
         started->fence_until_ns = tti_now_ns() + started->op.comm->world->options.fence_ms * MS;
-        if (started->op.state != TTI_OP_QUEUED) started->op.comm->provider->stop(&started->op);
+        if (started->op.state != TTI_OP_QUEUED) provider->stop(&started->op);
     }
     if (started->op.state == TTI_OP_QUEUED) return status;
-    return started->op.comm->provider->fence(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
+    return provider->fence(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
 }
 
 static tutti_status cancel(struct tti_started *started)
@@ -88,17 +95,46 @@ static tutti_status cancel(struct tti_started *started)
                           "rank %d cancelled %s", op->comm->rank, call);
 }
 
+/* OK once it may begin. */
+static tutti_status come(struct tti_started *started)
+{
+    if (started->then != NULL && !tti_turn_may_meet(started->then)) return TUTTI_IN_PROGRESS;
+    return started->turn == NULL ? TUTTI_OK : tti_turn_come(started);
+}
+
+/* An op that a device carries out. Its deadline counts from when the stream has come to it. */
+static tutti_status watch_flight(struct tti_started *started)
+{
+    tutti_status status = started->turn->provider->ops.progress(&started->op);
+    if (status != TUTTI_IN_PROGRESS || started->turn->reached) return status;
+    status = tti_turn_come(started);
+    return status == TUTTI_OK ? TUTTI_IN_PROGRESS : status;
+}
+
+/* An op that the host carries out on copies, in rounds: between them it is as one that was not begun. */
+static tutti_status advance_staged(struct tti_started *started)
+{
+    if (!started->turn->reached) TTI_TRY(tti_turn_come(started));
+    return started->turn->reached ? tti_staging_progress(started) : TUTTI_IN_PROGRESS;
+}
+
 static tutti_status advance(struct tti_started *started)
 {
     struct tti_op *op = &started->op;
     if (started->failed != TUTTI_OK) return tti_queue_fail(started, started->failed);
     tutti_status status = TUTTI_IN_PROGRESS;
-    if (op->state == TTI_OP_QUEUED && !tti_comm_is_broken(op->comm)) {
-        tutti_status come = started->turn == NULL ? TUTTI_OK : tti_turn_come(started);
-        if (come < 0) return tti_queue_fail(started, come);
-        if (come == TUTTI_OK) tti_op_begin(op, started->row);
+    bool staged = started->turn != NULL && started->turn->staging != NULL;
+    if (op->state == TTI_OP_QUEUED && !tti_comm_is_broken(op->comm) && !staged) {
+        tutti_status begins = come(started);
+        if (begins < 0) return tti_queue_fail(started, begins);
+        if (begins == TUTTI_OK) tti_op_begin(op, started->row);
     }
-    if (op->state != TTI_OP_QUEUED) status = tti_op_progress(op);
+    if (tti_turn_flies(started))
+        status = watch_flight(started);
+    else if (staged)
+        status = tti_comm_is_broken(op->comm) && op->state == TTI_OP_QUEUED ? status : advance_staged(started);
+    else if (op->state != TTI_OP_QUEUED)
+        status = tti_op_progress(op);
     if (status == TUTTI_IN_PROGRESS && tti_comm_is_broken(op->comm))
         status = tti_comm_health(op->comm, (enum tti_kind)op->call.kind, false);
     if (status == TUTTI_IN_PROGRESS && atomic_load_explicit(&started->cancelled, memory_order_relaxed) != 0)
@@ -163,12 +199,19 @@ bool tti_queue_has_collectives(tutti_comm *comm)
     return first_of(comm) != NULL;
 }
 
+static tutti_status progress_polled(void *op)
+{
+    struct tti_started *started = tti_started_of(op);
+    return tti_turn_flies(started) ? watch_flight(started) : advance_staged(started);
+}
+
 tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns)
 {
     struct tti_started *first = first_of(comm);
+    if (first != NULL && first->turn != NULL) tti_turn_watch(first);
     if (first == NULL || first->failed != TUTTI_OK || first->op.state == TTI_OP_QUEUED) return TUTTI_OK;
     struct tti_waitable waitable = waitable_of(first);
-    waitable.progress = tti_op_progress;
+    waitable.progress = tti_turn_is_polled(first) ? progress_polled : tti_op_progress;
     waitable.object = &first->op;
     tutti_status status = tti_comm_look(comm, &waitable, now_ns);
     if (status < 0) tti_queue_fail(first, status);
@@ -189,7 +232,8 @@ bool tti_queue_awaits_stream(tutti_comm *comm)
 {
     tti_lock(&comm->queue.lock);
     const struct tti_started *first = comm->queue.first;
-    bool awaits = first != NULL && first->turn != NULL && !first->turn->reached;
+    bool awaits = first != NULL && ((first->turn != NULL && !first->turn->reached) || tti_turn_is_polled(first) ||
+                                    (first->then != NULL && first->op.state == TTI_OP_QUEUED));
     tti_unlock(&comm->queue.lock);
     return awaits;
 }
@@ -224,6 +268,25 @@ static tutti_status progress(void *object)
     return first_of(waiting->awaited->op.comm) == waiting->first ? TUTTI_IN_PROGRESS : TUTTI_OK;
 }
 
+/* What a device ends rings no bell: the waits in between are short. */
+static void wait_for_flight(struct waiting *waiting, int64_t until_ns)
+{
+    tutti_comm *comm = waiting->awaited->op.comm;
+    struct tti_wait wait;
+    tti_bell nobody = 0;
+    int64_t looked_ns = tti_now_ns();
+    tti_wait_begin(&wait, false, MS);
+    while (progress(waiting) == TUTTI_IN_PROGRESS) {
+        if (tti_wait_pause(&wait, false)) continue;
+        tti_bell_sleep(&nobody, 0, MS / 20, false);
+        int64_t now = tti_now_ns();
+        if (now >= until_ns) return;
+        if (now - looked_ns < LOOK_MS * MS) continue;
+        looked_ns = now;
+        if (tti_queue_look(comm, now) < 0) return;
+    }
+}
+
 static void wait_as_driver(struct tti_started *started, int64_t until_ns)
 {
     tutti_comm *comm = started->op.comm;
@@ -236,6 +299,10 @@ static void wait_as_driver(struct tti_started *started, int64_t until_ns)
     if (waiting.first->failed != TUTTI_OK) {
         tti_queue_drive(comm);
         tti_wait_turn();
+        return;
+    }
+    if (tti_turn_is_polled(waiting.first)) {
+        wait_for_flight(&waiting, until_ns);
         return;
     }
     struct tti_waitable waitable = waitable_of(waiting.first);
@@ -342,7 +409,8 @@ static void open_first(struct tti_started *started)
         comm->peers->wake(comm); /* who is busy may sleep, and does not know of it */
         return;
     }
-    bool begins = started->turn == NULL && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm);
+    bool begins = started->turn == NULL && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm) &&
+                  (started->then == NULL || tti_turn_may_meet(started->then));
     if (first_of(comm) == started && begins) {
         tti_op_begin(&started->op, started->row);
         tutti_status status = tti_op_open(&started->op);

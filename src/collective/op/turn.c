@@ -5,6 +5,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/op/queue_message.h"
+#include "collective/op/staging.h"
+#include "collective/op/uses.h"
 #include "device/stream.h"
 
 #define MS INT64_C(1000000)
@@ -71,7 +73,8 @@ tutti_status tti_turn_come(struct tti_started *started)
     struct tti_turn *turn = started->turn;
     tutti_comm *comm = started->op.comm;
     tutti_error error = {0};
-    if (tti_gate_reached(&turn->gate->gate, turn->number)) { /* deadlines count from here */
+    bool reached = turn->flies ? turn->provider->reached(started) : tti_gate_reached(&turn->gate->gate, turn->number);
+    if (reached) { /* deadlines count from here */
         atomic_store_explicit(&turn->reached, true, memory_order_relaxed);
         started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
         return TUTTI_OK;
@@ -100,13 +103,34 @@ static void fail(struct tti_started *started, tutti_status status, const tutti_e
     tti_started_end(started, status);
 }
 
-void tti_turn_met(struct tti_started *started, tutti_status status, const tutti_error *error)
+void tti_turn_watch(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    struct tti_device *device = turn->gate->stream->device;
+    if (turn->watched || device->ops->watch == NULL) return;
+    turn->watched = true;
+    device->ops->watch(device, turn->gate->stream, true);
+}
+
+tutti_status tti_turn_put_reached(struct tti_started *started, tutti_error *error)
+{
+    struct tti_turn *turn = started->turn;
+    return turn->number != 0 ? TUTTI_OK : tti_gate_put_reached(&turn->gate->gate, turn->stream, &turn->number, error);
+}
+
+/* The host carries it out when its stream has come. Without memory it ends there, and breaks the comm: the others wait. */
+static void hand_to_host(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
-    if (status != TUTTI_OK) {
-        fail(started, status, error);
-        return;
+    tutti_error error = {0};
+    tutti_status status = tti_turn_put_reached(started, &error);
+    if (status == TUTTI_OK && started->turn->comm->queue.streams->stager != NULL) {
+        started->turn->staging = tti_staging_make(started, &error);
+        status = error.status;
     }
+    if (status != TUTTI_OK)
+        tti_comm_break_apart(comm, (enum tti_kind)started->op.call.kind, status, comm->rank, "rank %d: %s", comm->rank,
+                             error.text);
     atomic_store_explicit(&started->turn->met, true,
                           memory_order_release); /* it may end, and be gone, once it is queued */
     tti_queue_append(started);
@@ -114,13 +138,116 @@ void tti_turn_met(struct tti_started *started, tutti_status status, const tutti_
     tti_service_wake(comm, TTI_AT_ONCE);
 }
 
+void tti_turn_fly(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    tutti_comm *comm = started->op.comm;
+    enum tti_haste haste = turn->blocking ? TTI_SOMETIME : TTI_SOON;
+    turn->flies = true;
+    started->op.state = TTI_OP_RUNNING;
+    started->op.waiting_for = -1;
+    atomic_fetch_add_explicit(&turn->comm->queue.streams->flying, 1, memory_order_relaxed);
+    atomic_store_explicit(&turn->met, true, memory_order_release);
+    tti_queue_append(started);
+    tti_service_wake(comm, haste);
+}
+
+/* The stream waits for it, and it flies. A device that has failed meanwhile is found by whoever watches it. */
+static void follow(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    struct tti_streams *streams = turn->comm->queue.streams;
+    tutti_error ignored = {0};
+    pthread_mutex_lock(&streams->side_lock);
+    if (turn->provider->follow(started, turn->stream, &ignored) == TUTTI_OK)
+        (void)tti_uses_end(&started->op, turn->stream, &ignored);
+    pthread_mutex_unlock(&streams->side_lock);
+    tti_turn_fly(started);
+}
+
+static void obey(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    const struct tti_verdict *verdict = &turn->verdict;
+    tutti_error error = {0};
+    if (verdict->status == TUTTI_OK && !verdict->by_host) {
+        follow(started);
+    } else if (verdict->status == TUTTI_OK) {
+        pthread_mutex_lock(&turn->comm->queue.streams->side_lock);
+        hand_to_host(started);
+        pthread_mutex_unlock(&turn->comm->queue.streams->side_lock);
+    } else {
+        tti_comm_describe(turn->comm, &error, (enum tti_kind)started->op.call.kind, (tutti_status)verdict->status, "%s",
+                          verdict->text);
+        fail(started, (tutti_status)verdict->status, &error);
+    }
+}
+
+void tti_turn_launch(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    struct tti_streams *streams = turn->comm->queue.streams;
+    turn->shown = true;
+    if (!turn->provider->everyone && turn->comm->rank != TTI_LAUNCHER) return;
+    pthread_mutex_lock(&streams->side_lock);
+    turn->provider->launch(started);
+    pthread_mutex_unlock(&streams->side_lock);
+    if (turn->provider->everyone && turn->verdict.status != TUTTI_OK)
+        tti_comm_break_apart(turn->comm, (enum tti_kind)started->op.call.kind, (tutti_status)turn->verdict.status,
+                             turn->comm->rank, "rank %d: %s", turn->comm->rank, turn->verdict.text);
+}
+
+/* Two meetings end: after a failure of the first one the second fails too, and ends the op. */
+static void met_by_provider(struct tti_started *started, tutti_status status, const tutti_error *error)
+{
+    struct tti_turn *turn = started->turn;
+    bool first = !turn->shown, last = !first || turn->provider->everyone;
+    turn->shown = true;
+    if (first && status == TUTTI_OK) tti_turn_launch(started);
+    if (last && status == TUTTI_OK) {
+        obey(started);
+    } else if (last) {
+        turn->provider->abandon(turn->comm->queue.streams);
+        fail(started, status, error);
+    }
+}
+
+void tti_turn_met(struct tti_started *started, tutti_status status, const tutti_error *error)
+{
+    if (started->turn->provider != NULL)
+        met_by_provider(started, status, error);
+    else if (status != TUTTI_OK)
+        fail(started, status, error);
+    else
+        hand_to_host(started);
+}
+
+bool tti_turn_may_meet(const struct tti_started *started)
+{
+    const struct tti_turn *turn = started->turn;
+    if (turn->provider == NULL || turn->shown || turn->comm->rank != TTI_LAUNCHER) return true;
+    return atomic_load_explicit(&turn->comm->queue.streams->flying, memory_order_relaxed) < TTI_FLYING_MOST;
+}
+
+/* Without memory to note it, it is never given back. */
+void tti_turn_lend(struct tti_turn *turn, struct tti_pinned *pinned)
+{
+    struct tti_lent *lent = tti_calloc(1, sizeof *lent);
+    if (lent == NULL) return;
+    *lent = (struct tti_lent){.pinned = pinned, .next = turn->lent};
+    turn->lent = lent;
+}
+
 void tti_turn_end(struct tti_started *started, tutti_status status)
 {
     struct tti_turn *turn = started->turn;
     const tutti_error *error = started->error;
     if (turn == NULL) return;
-    tti_gate_open(&turn->gate->gate, turn->number);
+    struct tti_stream *stream = turn->gate->stream;
+    if (turn->watched) stream->device->ops->watch(stream->device, stream, false);
+    if (turn->number != 0) tti_gate_open(&turn->gate->gate, turn->number);
     atomic_fetch_sub_explicit(&turn->gate->used, 1, memory_order_release);
+    if (turn->flies) atomic_fetch_sub_explicit(&turn->comm->queue.streams->flying, 1, memory_order_relaxed);
     if (status < 0)
         tti_comm_break_apart(turn->comm, (enum tti_kind)started->op.call.kind, status, error == NULL ? -1 : error->peer,
                              "%s", error == NULL ? tutti_status_text(status) : error->text);
@@ -128,7 +255,18 @@ void tti_turn_end(struct tti_started *started, tutti_status status)
 
 void tti_turn_free(struct tti_started *started)
 {
-    tti_free(started->turn);
+    struct tti_turn *turn = started->turn;
+    if (turn == NULL) return;
+    while (turn->lent != NULL) {
+        struct tti_lent *lent = turn->lent;
+        turn->lent = lent->next;
+        tti_pinned_give(lent->pinned);
+        tti_free(lent);
+    }
+    tti_staging_free(turn->staging);
+    tti_free(turn->mine);
+    tti_free(turn->all);
+    tti_free(turn);
     started->turn = NULL;
 }
 
@@ -150,6 +288,7 @@ void tti_turn_await_meeting(struct tti_started *started, int64_t until_ns)
     tti_wait_begin(&wait, false, MS);
     while (meets(started)) {
         tti_queue_help(started->turn->comm, tti_wait_slow(&wait));
+        tti_queue_help(started->op.comm, false); /* a meeting may wait until fewer ops fly */
         if (!tti_wait_pause(&wait, false)) tti_bell_sleep(&nobody, 0, MS / 10, false);
         if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return;
     }

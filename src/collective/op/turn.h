@@ -2,23 +2,32 @@
  *
  * Collectives that are put on a stream of a device.
  *
- * Such a call has two parts. First the ranks meet on the host, by a barrier of the comm that carries the call's signature:
- * ranks that differ are told before anything is touched. Then the op itself runs, at the stream's turn, on a comm of its own
- * beside the caller's (`data`): so ranks meet in later calls while earlier ops wait for their streams, and ops of all ranks
- * run in the order in which they met.
+ * The ranks first meet on the host: whoever differs is told before anything is touched. Then one of two things carries the
+ * op out:
+ *   - the host, at a gate (gate.h): on a comm of its own beside the caller's (`data`), when the stream has come, while the
+ *     stream stands still. So it is on device `host`, and where data are staged;
+ *   - the device itself: a *device provider* puts the op on the streams, and the host only watches until it has ended. The op
+ *     *flies* then: it lies in the queue of `data` without running there, and later ones are issued while it does.
  *
  * Invariant, since streams may share a queue of the hardware: a stream is told to wait for the end of an op only when all
  * ranks have put on their streams what that op waits for. So the order of submission is an order in which all can be done.
- *   1  the caller puts "reached" on its stream (a raised word: gate.h)
- *   2  the ranks meet
- *   3  the op goes to the queue of `data`, waits there until its stream has reached it, runs, and lets the stream go on
- *   4  blocking form: the caller lets its stream stop until the op has ended; the other one leaves that to tutti_stream_wait
+ *   1  the caller puts "reached" on its stream, or what a provider needs of it
+ *   2  the ranks meet: by a barrier, or where a provider wants to see the others' buffers by an all_gather of these
+ *   3  the host: the op goes to the queue of `data`, waits there until its stream has reached it, runs, and lets it go on.
+ *      A provider: rank 0, the launcher, issues the op, and a broadcast tells all what became of it (struct tti_verdict); or
+ *      every rank issues its part
+ *   4  blocking form: the caller's stream waits until the op has ended. The other form leaves that to tutti_stream_wait: it
+ *      does all of this on a stream of the comm's own, which begins where the caller's was
  */
 #ifndef TTI_COLLECTIVE_TURN_H
 #define TTI_COLLECTIVE_TURN_H
 
+#include "collective/gpu/gpu_kernels.h"
 #include "collective/op/queue.h"
 #include "device/gate.h"
+#include <pthread.h>
+
+enum { TTI_LAUNCHER = 0, TTI_FLYING_MOST = 64 };
 
 /* A comm's ops on one stream. */
 struct tti_stream_gate {
@@ -28,20 +37,100 @@ struct tti_stream_gate {
     struct tti_stream_gate *next;
 };
 
+struct tti_device_provider;
+struct tti_stager;
+struct tti_staging;
+
 /* What a comm keeps for ops on streams. */
 struct tti_streams {
-    tutti_comm *data; /* carries them out */
+    tutti_comm *data;          /* carries them out, or watches them */
+    struct tti_device *device; /* a reference; all calls of this rank are on its streams */
     struct tti_stream_gate *gates;
+    const struct tti_device_provider *provider; /* NULL: the host carries out all */
+    void *engine;                               /* the provider's own */
+    struct tti_stager *stager;                  /* what the host carries out is staged; NULL: it can use it in place */
+    struct tti_stream *side;                    /* a reference: where ops that were started are put; NULL: none yet */
+    pthread_mutex_t side_lock;                  /* of work on it, by who starts ops and who takes them forward */
+    _Atomic uint32_t flying;                    /* ops */
+    bool stages;                                /* asked for, where that is not needed */
+    char why[200];                              /* why that provider, for people */
+};
+
+/* What the launcher says of an op when all have met: the same for all ranks. */
+struct tti_verdict {
+    int32_t status;  /* OK; else nobody carries it out, and the comm stays usable: `text` says why */
+    int32_t by_host; /* the provider cannot do it after all */
+    uint64_t done;   /* what the provider counts to at its end */
+    char text[240];
+};
+
+struct tti_lent {
+    struct tti_pinned *pinned;
+    struct tti_lent *next;
 };
 
 /* An op's place on a stream. */
 struct tti_turn {
     tutti_comm *comm; /* that it was called on */
     struct tti_stream_gate *gate;
-    uint64_t number;
+    uint64_t number; /* at the gate; 0: it is not put there */
     _Atomic bool reached;
-    _Atomic bool met; /* the ranks have */
+    _Atomic bool met; /* the ranks have, and it was issued */
+    bool watched;     /* its device is asked from time to time whether it has failed */
+
+    struct tti_staging *staging; /* the host carries it out on copies; or NULL */
+
+    /* Of an op that a provider carries out. */
+    const struct tti_device_provider *provider; /* NULL: the host does */
+    struct tti_stream *stream;                  /* what it is put on; the gate has the reference */
+    bool blocking;                              /* this rank's caller waits for the meeting itself */
+    bool shown;                                 /* the first meeting is over: the verdict comes next */
+    bool flies;                                 /* it was issued */
+    char *mine, *all;                           /* what this rank shows, and what all have shown */
+    struct tti_gpu_kernel kernel;               /* the launcher's, if it needs one */
+    struct tti_lent *lent;                      /* to kernels, until it has ended */
+    struct tti_verdict verdict;
 };
+
+/* Carries out ops on streams of a device. `ops.issue` is not used. One thread at a time calls it for an op. */
+struct tti_device_provider {
+    struct tti_provider_ops ops; /* of an op that flies: progress (never enters a driver), stop, fence */
+    /* True if it can carry out such an op; pure, from what all ranks know alike. */
+    bool (*supports)(const struct tti_streams *streams, const struct tti_op *op);
+    /* Bytes that each rank shows of an op. */
+    size_t (*shown_bytes)(const struct tti_op *op);
+    /* Puts on the stream that this rank is ready, and fills in what it shows. On the launcher, notes in the verdict what stands
+     * against the op already. A failure has put nothing there. */
+    tutti_status (*show)(struct tti_started *started, tutti_error *error);
+    /* On the launcher, when all have shown theirs: issues it, and fills in the verdict. */
+    void (*launch)(struct tti_started *started);
+    /* Every rank is a launcher: each issues its own part when all have met, and there is no second meeting. A verdict that is
+     * not OK breaks the comm. */
+    bool everyone;
+    /* True once this rank's stream has come to it. Never enters a driver. */
+    bool (*reached)(const struct tti_started *started);
+    /* The stream waits for its end. */
+    tutti_status (*follow)(struct tti_started *started, struct tti_stream *stream, tutti_error *error);
+    /* The comm has failed between the launch and its verdict: whatever was issued touches nothing any more, soon. */
+    void (*abandon)(struct tti_streams *streams);
+    void (*close)(struct tti_streams *streams);
+};
+
+static inline struct tti_started *tti_started_of(struct tti_op *op)
+{
+    return TTI_LIST_OF(op, struct tti_started, op);
+}
+
+/* Its end, or the end of copies for it, rings no bell. */
+static inline bool tti_turn_is_polled(const struct tti_started *started)
+{
+    return started->turn != NULL && (started->turn->flies || started->turn->staging != NULL);
+}
+
+static inline bool tti_turn_flies(const struct tti_started *started)
+{
+    return started->turn != NULL && started->turn->flies;
+}
 
 /* The gate of a stream, made if need be; the stream's reference stays the caller's. NULL: *error says why. */
 struct tti_stream_gate *tti_streams_gate(struct tti_streams *streams, struct tti_stream *stream, tutti_error *error);
@@ -50,10 +139,22 @@ void tti_streams_free_gates(struct tti_streams *streams);
 /* For whoever is busy with the op's comm. Whether its stream has come to it: OK, IN_PROGRESS, or the error that broke the
  * comm since it never will. */
 tutti_status tti_turn_come(struct tti_started *started);
+/* True if the meeting before this op may begin: not while too many fly. */
+bool tti_turn_may_meet(const struct tti_started *started);
 /* " (its stream has not come to it yet)" */
 void tti_turn_detail(const struct tti_started *started, char *text, size_t bytes);
-/* The ranks have met, or that has failed: the op goes to its queue, or ends. */
+/* A meeting is over, or has failed: the op is issued, goes to its queue, or ends. */
 void tti_turn_met(struct tti_started *started, tutti_status status, const tutti_error *error);
+/* The first one is over: whoever launches does. */
+void tti_turn_launch(struct tti_started *started);
+/* What comes after the last one. The verdict was that a provider does it: it flies from now on. */
+void tti_turn_fly(struct tti_started *started);
+/* It takes long: somebody asks the device whether it has failed, which nobody who keeps a deadline does. */
+void tti_turn_watch(struct tti_started *started);
+/* The host carries it out after all: the stream will say when it has come to it. */
+tutti_status tti_turn_put_reached(struct tti_started *started, tutti_error *error);
+/* Memory that the op's kernels read: given back when it has ended. */
+void tti_turn_lend(struct tti_turn *turn, struct tti_pinned *pinned);
 /* The op has ended: its stream goes on, and a failure breaks the comm that it was called on. */
 void tti_turn_end(struct tti_started *started, tutti_status status);
 void tti_turn_free(struct tti_started *started); /* its place is given back */

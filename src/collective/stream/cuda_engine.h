@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The provider `cuda`: ranks that share a device, as threads or as processes. One of them, the launcher, runs one kernel for
+ * all, which reads all inputs and writes all outputs:
+ *
+ *   every rank    raises its word `ready` on its stream
+ *   the launcher  lets its stream hold for all of these, and launches the kernel, which raises the word `done` at its end
+ *   every rank    lets its stream hold for `done`
+ *
+ * so that processes which only wait never make the GPU switch between them. Ranks meet on the host before the launch (turn.h):
+ * a kernel never sees counts that differ.
+ *
+ * When a rank is lost, what it would raise is never raised. Those who are left then set `abort`, which kernels read first, and
+ * raise all words far: every stream goes on, and nothing is touched.
+ */
+#ifndef TTI_COLLECTIVE_CUDA_ENGINE_H
+#define TTI_COLLECTIVE_CUDA_ENGINE_H
+
+#include "collective/stream/streams.h"
+
+/* In memory of the host that all ranks' processes map and have told their device of. */
+struct tti_cuda_words {
+    struct tti_word *abort, *done;
+    struct tti_word *ready; /* [size] */
+};
+
+/* Memory of another process, which the launcher has mapped. */
+struct tti_cuda_mapped {
+    int rank;
+    uint64_t id; /* of the buffer there */
+    struct tti_memory memory;
+    struct tti_cuda_mapped *next;
+};
+
+struct tti_cuda_engine {
+    tutti_comm *comm;
+    struct tti_streams *streams;
+    struct tti_device *device; /* the one of `streams` */
+    struct tti_cuda_words words;
+    char *shared;               /* where `words` lie, told to the device by this rank; or NULL */
+    bool near;                  /* this rank is of the launcher's process */
+    uint64_t launched;          /* ops so far, by the launcher's count: `done` is raised to it */
+    const void *launched_on;    /* the stream that the last of them was put on */
+    uint64_t readies;           /* raised by this rank */
+    struct tti_mark *raised;    /* behind the last of them, */
+    const void *raised_on;      /* which was put on this stream */
+    struct tti_memory counters; /* of kernels */
+    uint32_t tickets;
+    struct tti_cuda_mapped *mapped;
+    const void **in; /* (size each) the arguments of a launch */
+    void **out;
+    double *factors;
+    size_t *counts;
+    struct tti_gpu_flow *flows; /* (size * size) */
+    uint64_t *tables;           /* of a v-form; NULL: there was none yet */
+};
+
+/* How a rank's buffer can be reached by the launcher. */
+enum tti_cuda_reach { TTI_CUDA_UNUSED, TTI_CUDA_HERE, TTI_CUDA_OFFERED, TTI_CUDA_UNREACHABLE };
+
+struct tti_cuda_place {
+    int32_t reach; /* enum tti_cuda_reach */
+    int32_t fd;    /* OFFERED: in its process */
+    uint64_t id;   /* likewise, of the buffer, */
+    uint64_t bytes;
+    uint64_t at; /* HERE: the address; OFFERED: the offset in it */
+};
+
+/* What a rank shows of an op: this, the places of each piece, `in` before `out`, and its row of a v-form. */
+struct tti_cuda_shown {
+    uint64_t ready; /* what its word is raised to */
+    double factor;
+    struct tti_cuda_place places[];
+};
+
+/* cuda_places.c. Where a buffer of this rank lies, for the launcher. */
+struct tti_cuda_place tti_cuda_place_of(const struct tti_cuda_engine *engine, const void *pointer, uint64_t bytes);
+/* The launcher's address of it, mapped if need be; NULL: unused. */
+tutti_status tti_cuda_place_resolve(struct tti_cuda_engine *engine, int rank, const struct tti_cuda_place *place,
+                                    char **at, tutti_error *error);
+void tti_cuda_places_free(struct tti_cuda_engine *engine);
+
+/* cuda_launch.c. What the kernel will need, before the ranks meet; and the launch. */
+tutti_status tti_cuda_prepare(const struct tti_started *started, struct tti_gpu_kernel *kernel, tutti_error *error);
+/* Once all have shown theirs: whether every buffer can be reached, and if so that nothing else stands against the op. */
+tutti_status tti_cuda_check_shown(struct tti_cuda_engine *engine, struct tti_started *started, bool *reaches,
+                                  tutti_error *error);
+/* The word `done` is raised to that number behind it. */
+tutti_status tti_cuda_launch_all(struct tti_cuda_engine *engine, struct tti_started *started, uint64_t done,
+                                 tutti_error *error);
+size_t tti_cuda_shown_bytes(const struct tti_op *op);
+const struct tti_cuda_shown *tti_cuda_shown_of(const struct tti_started *started, int rank);
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/round.h"
+#include "base/status.h"
+#include "collective/op/many.h"
+#include "collective/stream/cuda_engine.h"
+#include "device/buffer.h"
+#include "device/open.h"
+#include "device/stream.h"
+#include <string.h>
+#include <unistd.h>
+
+static struct tti_cuda_engine *engine_of(const struct tti_started *started)
+{
+    return started->turn->comm->queue.streams->engine;
+}
+
+/* ---- Opening ------------------------------------------------------------------------------------------------------- */
+
+/* What a rank tells the others: addresses are good in its process only. */
+struct opening {
+    int32_t status;
+    uint64_t engine;
+    struct tti_place shared; /* the launcher's */
+    char text[160];
+};
+
+static bool allocate(struct tti_cuda_engine *engine, size_t n)
+{
+    engine->in = tti_calloc(n, sizeof *engine->in);
+    engine->out = tti_calloc(n, sizeof *engine->out);
+    engine->factors = tti_calloc(n, sizeof *engine->factors);
+    engine->counts = tti_calloc(n, sizeof *engine->counts);
+    engine->flows = tti_calloc(n * n, sizeof *engine->flows);
+    return engine->in != NULL && engine->out != NULL && engine->factors != NULL && engine->counts != NULL &&
+           engine->flows != NULL;
+}
+
+/* Whole pages: those are told to devices. */
+static size_t shared_bytes(const tutti_comm *comm)
+{
+    return tti_round_up((2 + (size_t)comm->size) * sizeof(struct tti_word), (size_t)sysconf(_SC_PAGESIZE));
+}
+
+/* The words lie in the launcher's arena, which all local ranks map, and stay there: another rank may still look at them when
+ * the launcher has no use for them any more. */
+static tutti_status launcher_open(struct tti_cuda_engine *engine, struct opening *opening, tutti_error *error)
+{
+    tutti_comm *comm = engine->comm;
+    size_t bytes = shared_bytes(comm);
+    if (!allocate(engine, (size_t)comm->size))
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for launches");
+    TTI_TRY(tti_device_alloc(engine->device, TUTTI_MEMORY_LOCAL, 2 * sizeof(uint32_t), &engine->counters, error));
+    char *base = tti_arena_alloc(&comm->world->arena, bytes, error);
+    if (base == NULL) return TUTTI_ERR_MEMORY;
+    opening->shared = tti_place_of(comm, base, bytes);
+    return TUTTI_OK;
+}
+
+/* The lowest of a process's ranks, which tells the device of the words. */
+static int first_of_process(const tutti_comm *comm)
+{
+    int rank = 0;
+    while (!tti_is_of_this_process(comm, rank)) rank++;
+    return rank;
+}
+
+static tutti_status enlist_words(struct tti_cuda_engine *engine, const struct opening *opening, tutti_error *error)
+{
+    tutti_comm *comm = engine->comm;
+    char *base = tti_place_resolve(comm, TTI_LAUNCHER, opening->shared);
+    struct tti_word *words = (struct tti_word *)(void *)base;
+    engine->near = tti_is_of_this_process(comm, TTI_LAUNCHER);
+    if (first_of_process(comm) == comm->rank) {
+        TTI_TRY(engine->device->ops->enlist(engine->device, base, shared_bytes(comm), error));
+        engine->shared = base;
+        engine->words = (struct tti_cuda_words){.abort = words, .done = words + 1, .ready = words + 2};
+    }
+    return tti_mark_make(engine->device, &engine->raised, error);
+}
+
+static void engine_free(struct tti_cuda_engine *engine)
+{
+    tti_cuda_places_free(engine);
+    if (engine->counters.base != NULL) engine->device->ops->free(engine->device, &engine->counters, NULL);
+    if (engine->raised != NULL) tti_object_give(&engine->raised->object);
+    if (engine->shared != NULL) engine->device->ops->withdraw(engine->device, engine->shared);
+    tti_free(engine->in);
+    tti_free(engine->out);
+    tti_free(engine->factors);
+    tti_free(engine->counts);
+    tti_free(engine->flows);
+    tti_free(engine->tables);
+    tti_free(engine);
+}
+
+/* Every rank says how it went, and all learn of the first failure. */
+static tutti_status agree(tutti_comm *comm, struct tti_streams *streams, struct opening *mine, struct opening *all,
+                          tutti_error *error)
+{
+    tutti_status status = tti_streams_all_gather(comm, streams->data, mine, all, sizeof *mine);
+    if (status != TUTTI_OK) {
+        *error = comm->errors.call;
+        return status;
+    }
+    for (int rank = 0; rank < comm->size; rank++)
+        if (all[rank].status != TUTTI_OK)
+            return tti_error_set(error, (tutti_status)all[rank].status, 0, "rank %d: %s", rank, all[rank].text);
+    return TUTTI_OK;
+}
+
+static void note(struct opening *opening, tutti_status status, const tutti_error *error)
+{
+    opening->status = status;
+    snprintf(opening->text, sizeof opening->text, "%.*s", (int)sizeof opening->text - 1,
+             status == TUTTI_OK ? "" : error->text);
+}
+
+static tutti_status open_all(struct tti_cuda_engine *engine, struct opening *all, tutti_error *error)
+{
+    tutti_comm *comm = engine->comm;
+    struct opening mine = {.engine = (uint64_t)(uintptr_t)engine};
+    tutti_status status = TUTTI_OK;
+    if (comm->rank == TTI_LAUNCHER) status = launcher_open(engine, &mine, error);
+    note(&mine, status, error);
+    TTI_TRY(agree(comm, engine->streams, &mine, all, error));
+    status = enlist_words(engine, &all[TTI_LAUNCHER], error);
+    note(&mine, status, error);
+    TTI_TRY(agree(comm, engine->streams, &mine, all, error));
+    engine->words = ((const struct tti_cuda_engine *)(uintptr_t)all[first_of_process(comm)].engine)->words;
+    return TUTTI_OK;
+}
+
+tutti_status tti_cuda_engine_open(tutti_comm *comm, struct tti_streams *streams, tutti_error *error)
+{
+    struct tti_cuda_engine *engine = tti_calloc(1, sizeof *engine);
+    struct opening *all = tti_calloc((size_t)comm->size, sizeof *all);
+    if (engine == NULL || all == NULL) { /* the others would wait */
+        tti_free(engine);
+        tti_free(all);
+        return tti_comm_break(comm, comm->op.shape.kind, TUTTI_ERR_MEMORY, comm->rank,
+                              "rank %d has no memory for calls on streams", comm->rank);
+    }
+    engine->comm = comm;
+    engine->streams = streams;
+    engine->device = streams->device;
+    tutti_status status = open_all(engine, all, error);
+    tti_free(all);
+    if (status == TUTTI_OK)
+        streams->engine = engine;
+    else
+        engine_free(engine);
+    return status;
+}
+
+static void close_engine(struct tti_streams *streams)
+{
+    if (streams->engine != NULL) engine_free(streams->engine);
+    streams->engine = NULL;
+}
+
+/* ---- One op -------------------------------------------------------------------------------------------------------- */
+
+static bool supports(const struct tti_streams *streams, const struct tti_op *op)
+{
+    (void)streams;
+    return op->reducer.code != TTI_REDUCE_FUNCTION && op->shape.size <= TTI_GPU_RANKS;
+}
+
+/* The k-th use of memory: `in` of the first piece, `out` of it … */
+static struct tti_cuda_place place_of(const struct tti_cuda_engine *engine, const struct tti_op *op, size_t k)
+{
+    const struct tti_shape *shape = &op->shape;
+    bool is_out = k % 2 == 1;
+    if (op->many == NULL)
+        return is_out ? tti_cuda_place_of(engine, op->out, op->out_bytes)
+                      : tti_cuda_place_of(engine, op->in, op->in_bytes);
+    const tutti_piece *piece = &op->many->pieces[k / 2];
+    uint64_t bytes = piece->count * shape->element;
+    bool blocks = shape->kind == (is_out ? TTI_ALL_GATHER : TTI_REDUCE_SCATTER);
+    bool used = is_out || shape->kind != TTI_BROADCAST || shape->root == shape->rank;
+    return tti_cuda_place_of(engine, is_out ? piece->out : piece->in,
+                             !used    ? 0
+                             : blocks ? bytes * (uint64_t)shape->size
+                                      : bytes);
+}
+
+/* Words only grow: what is put on another stream than before follows that. Ops of a comm run in order anyway. */
+static tutti_status raise_ready(struct tti_cuda_engine *engine, struct tti_stream *stream, tutti_error *error)
+{
+    struct tti_word *word = &engine->words.ready[engine->comm->rank];
+    if (engine->raised_on != NULL && engine->raised_on != stream)
+        TTI_TRY(tti_stream_after(stream, engine->raised, error));
+    TTI_TRY(tti_stream_raise(stream, word, engine->readies + 1, error));
+    engine->readies++;
+    TTI_TRY(tti_stream_record(stream, engine->raised, error));
+    engine->raised_on = stream;
+    return TUTTI_OK;
+}
+
+static void set_verdict(struct tti_verdict *verdict, tutti_status status, const tutti_error *error)
+{
+    verdict->status = status;
+    snprintf(verdict->text, sizeof verdict->text, "%.*s", (int)sizeof verdict->text - 1, error->text);
+}
+
+static tutti_status show(struct tti_started *started, tutti_error *error)
+{
+    struct tti_cuda_engine *engine = engine_of(started);
+    struct tti_turn *turn = started->turn;
+    struct tti_op *op = &started->op;
+    struct tti_cuda_shown *shown = (void *)turn->mine;
+    size_t places = 2 * (op->many == NULL ? 1 : op->many->count);
+    for (size_t i = 0; i < places; i++) shown->places[i] = place_of(engine, op, i);
+    shown->factor = op->reducer.factor;
+    if (started->row != NULL)
+        memcpy(&shown->places[places], started->row, TTI_GIVEN * (size_t)op->shape.size * sizeof *started->row);
+    if (engine->comm->rank == TTI_LAUNCHER) { /* loading waits for all streams: now nothing holds for this op */
+        tutti_error why = {0};
+        tutti_status status = tti_cuda_prepare(started, &turn->kernel, &why);
+        if (status != TUTTI_OK) set_verdict(&turn->verdict, status, &why);
+    }
+    TTI_TRY(raise_ready(engine, turn->stream, error));
+    shown->ready = engine->readies;
+    return TUTTI_OK;
+}
+
+static tutti_status await_ready(struct tti_cuda_engine *engine, const struct tti_started *started, tutti_error *error)
+{
+    for (int rank = 0; rank < engine->comm->size; rank++)
+        if (rank != engine->comm->rank)
+            TTI_TRY(tti_stream_hold(started->turn->stream, &engine->words.ready[rank],
+                                    tti_cuda_shown_of(started, rank)->ready, error));
+    return TUTTI_OK;
+}
+
+/* Ends are counted, so they come in order: a launch on another stream than before follows that one. */
+static tutti_status launch_on(struct tti_cuda_engine *engine, struct tti_started *started, tutti_error *error)
+{
+    struct tti_stream *stream = started->turn->stream;
+    uint32_t none = 0;
+    if (engine->launched == 0) TTI_TRY(tti_stream_fill(stream, engine->counters.base, 2, &none, sizeof none, error));
+    if (engine->launched_on != NULL && engine->launched_on != stream)
+        TTI_TRY(tti_stream_hold(stream, engine->words.done, engine->launched, error));
+    TTI_TRY(await_ready(engine, started, error));
+    TTI_TRY(tti_cuda_launch_all(engine, started, engine->launched + 1, error));
+    engine->launched++;
+    engine->launched_on = stream;
+    return TUTTI_OK;
+}
+
+static void launch(struct tti_started *started)
+{
+    struct tti_cuda_engine *engine = engine_of(started);
+    struct tti_verdict *verdict = &started->turn->verdict;
+    tutti_error error = {0};
+    bool reaches = true;
+    if (verdict->status != TUTTI_OK) return;
+    tutti_status status = tti_cuda_check_shown(engine, started, &reaches, &error);
+    if (status == TUTTI_OK && reaches) status = launch_on(engine, started, &error);
+    verdict->by_host = !reaches;
+    verdict->done = engine->launched;
+    if (status != TUTTI_OK) set_verdict(verdict, status, &error);
+}
+
+static tutti_status follow(struct tti_started *started, struct tti_stream *stream, tutti_error *error)
+{
+    const struct tti_turn *turn = started->turn;
+    if (turn->comm->rank == TTI_LAUNCHER && turn->stream == stream) return TUTTI_OK;
+    return tti_stream_hold(stream, engine_of(started)->words.done, turn->verdict.done, error);
+}
+
+/* ---- Watching ------------------------------------------------------------------------------------------------------ */
+
+static bool reached(const struct tti_started *started)
+{
+    const struct tti_cuda_engine *engine = engine_of(started);
+    const struct tti_cuda_shown *shown = (const void *)started->turn->mine;
+    return tti_word_reached(&engine->words.ready[engine->comm->rank], shown->ready);
+}
+
+/* Far past its number: a stream that held for it was given up, and the op with it. */
+static bool is_released(const struct tti_word *word, uint64_t value)
+{
+    return tti_word_reached(word, value + TTI_WORD_FAR / 2);
+}
+
+static tutti_status progress(struct tti_op *op)
+{
+    struct tti_started *started = tti_started_of(op);
+    struct tti_cuda_engine *engine = engine_of(started);
+    struct tti_device *device = engine->device;
+    tutti_error error = {0};
+    if (is_released(engine->words.done, started->turn->verdict.done))
+        return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_CANCELLED, op->comm->rank,
+                              "rank %d: a stream was freed while it waited for the end of an op, which was given up",
+                              op->comm->rank);
+    if (tti_word_reached(engine->words.done, started->turn->verdict.done)) return TUTTI_OK;
+    if (!tti_device_is_poisoned(device)) return TUTTI_IN_PROGRESS;
+    tti_device_poison_error(device, &error);
+    return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_DEVICE, op->comm->rank, "rank %d: %s",
+                          op->comm->rank, error.text);
+}
+
+/* Whoever is left raises what a lost rank would have: kernels see `abort` first, and touch nothing. */
+static void release(struct tti_cuda_engine *engine)
+{
+    const struct tti_cuda_words *words = &engine->words;
+    tti_word_store(words->abort, 1);
+    for (int rank = 0; rank < engine->comm->size; rank++) tti_word_store(&words->ready[rank], TTI_WORD_FAR);
+}
+
+/* It is marked so when its process has ended, and with it all that it had put on the device. */
+static bool is_lost(const tutti_comm *comm, int rank)
+{
+    return atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LOST;
+}
+
+static void abandon(struct tti_streams *streams)
+{
+    release(streams->engine);
+}
+
+static void stop(struct tti_op *op)
+{
+    release(engine_of(tti_started_of(op)));
+}
+
+static bool fence(struct tti_op *op, int64_t until_ns)
+{
+    struct tti_started *started = tti_started_of(op);
+    struct tti_cuda_engine *engine = engine_of(started);
+    if (tti_word_reached(engine->words.done, started->turn->verdict.done)) return true;
+    if (tti_device_is_poisoned(engine->device)) return true;
+    release(engine);
+    if (!is_lost(engine->comm, TTI_LAUNCHER) && tti_now_ns() < until_ns) return false;
+    /* nobody raises it any more, or not soon: streams that wait for it go on */
+    tti_word_store(engine->words.done, started->turn->verdict.done + TTI_WORD_FAR);
+    return true;
+}
+
+const struct tti_device_provider tti_device_provider_cuda = {
+    .ops = {.name = "cuda", .progress = progress, .stop = stop, .fence = fence},
+    .supports = supports,
+    .shown_bytes = tti_cuda_shown_bytes,
+    .show = show,
+    .launch = launch,
+    .reached = reached,
+    .follow = follow,
+    .abandon = abandon,
+    .close = close_engine,
+};

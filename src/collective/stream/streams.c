@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/stream/streams.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "collective/op/staging.h"
+#include "device/open.h"
+#include "device/stream.h"
+#include <string.h>
+
+/* ---- Facts --------------------------------------------------------------------------------------------------------- */
+
+const char *const tti_streams_words[TTI_STREAMS_WORDS] = {
+    [TTI_BY_ITSELF] = "auto", [TTI_BY_STAGING] = "staged", [TTI_BY_CUDA] = "cuda"};
+
+/* What a rank tells the others of its device. */
+struct facts {
+    int32_t status; /* OK, or it cannot be described */
+    int32_t wanted; /* rank 0's counts */
+    int32_t number;
+    char kind[12];
+    unsigned char uuid[16];
+};
+
+static struct facts facts_of(const tutti_comm *comm, struct tti_device *device)
+{
+    struct facts facts = {.number = device->number};
+    tutti_device_about about = {.struct_size = sizeof about};
+    tutti_error ignored = {0};
+    size_t word = 0;
+    while (word < TTI_STREAMS_WORDS && strcmp(comm->world->options.device_provider, tti_streams_words[word]) != 0)
+        word++;
+    facts.wanted = (int32_t)word;
+    facts.status = device->ops->describe(device, &about, &ignored);
+    snprintf(facts.kind, sizeof facts.kind, "%s", device->ops->kind);
+    memcpy(facts.uuid, about.uuid, sizeof facts.uuid);
+    return facts;
+}
+
+/* NULL: all ranks' streams are on one device, which each of them can let work for all. */
+static const char *why_not_cuda(const tutti_comm *comm, const struct facts *all)
+{
+    for (int i = 0; i < comm->size; i++) {
+        if (all[i].status != TUTTI_OK) return "a rank's device cannot be described";
+        if (strcmp(all[i].kind, all[0].kind) != 0) return "the ranks' devices are of different kinds";
+        if (memcmp(all[i].uuid, all[0].uuid, sizeof all[i].uuid) != 0 ||
+            (strcmp(all[i].kind, "host") == 0 && all[i].number != all[0].number))
+            return "the ranks are on different devices";
+    }
+    if (!comm->traits.all_threads && comm->memory == NULL) return "the ranks share no memory of the host";
+    return NULL;
+}
+
+/* ---- Choosing ------------------------------------------------------------------------------------------------------ */
+
+static tutti_status refuse(tutti_comm *comm, const char *provider, const char *why)
+{
+    enum tti_kind kind = comm->op.shape.kind;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_UNSUPPORTED,
+                           "%s: TUTTI_DEVICE_PROVIDER=%s, but it cannot carry out this comm's calls on streams: %s; "
+                           "leave it at auto",
+                           tti_kind_name(kind), provider, why);
+}
+
+/* The same on every rank. */
+static tutti_status choose(tutti_comm *comm, struct tti_streams *streams, const struct facts *all)
+{
+    const char *why = why_not_cuda(comm, all);
+    bool on_host = strcmp(all[0].kind, "host") == 0;
+    tutti_error error = {0};
+    if (all[0].wanted == TTI_BY_CUDA && why != NULL) return refuse(comm, "cuda", why);
+    streams->stages = all[0].wanted == TTI_BY_STAGING;
+    if (all[0].wanted == TTI_BY_STAGING || why != NULL || (on_host && all[0].wanted != TTI_BY_CUDA)) {
+        snprintf(streams->why, sizeof streams->why, "%s",
+                 all[0].wanted == TTI_BY_STAGING ? "TUTTI_DEVICE_PROVIDER asks for it"
+                 : on_host                       ? "the device is the host's memory"
+                                                 : why);
+        return TUTTI_OK;
+    }
+    if (tti_cuda_engine_open(comm, streams, &error) == TUTTI_OK) {
+        streams->provider = &tti_device_provider_cuda;
+        snprintf(streams->why, sizeof streams->why, "all ranks are on one device");
+        return TUTTI_OK;
+    }
+    if (all[0].wanted == TTI_BY_CUDA) return refuse(comm, "cuda", error.text);
+    snprintf(streams->why, sizeof streams->why, "%.*s", (int)sizeof streams->why - 1, error.text);
+    return TUTTI_OK;
+}
+
+const struct tti_device_provider *tti_streams_choose(const struct tti_streams *streams, const struct tti_op *op)
+{
+    return streams->provider != NULL && streams->provider->supports(streams, op) ? streams->provider : NULL;
+}
+
+tutti_status tti_streams_all_gather(tutti_comm *comm, tutti_comm *data, const void *mine, void *all, size_t bytes)
+{
+    struct tti_op *op = tti_op_fill(data, TTI_ALL_GATHER, mine, bytes, all, bytes * (size_t)data->size, bytes, TUTTI_U8,
+                                    -1);
+    tutti_status status = tti_op_run(op);
+    tti_call_end(data);
+    if (status != TUTTI_OK) comm->errors.call = data->errors.call;
+    return status;
+}
+
+/* ---- Opening and closing ------------------------------------------------------------------------------------------- */
+
+static tutti_status exchange(tutti_comm *comm, struct tti_streams *streams)
+{
+    struct facts mine = facts_of(comm, streams->device);
+    struct facts *all = tti_calloc((size_t)comm->size, sizeof *all);
+    if (all == NULL)
+        return tti_comm_refuse(comm, comm->op.shape.kind, TUTTI_ERR_MEMORY, "no memory for calls on streams");
+    tutti_status status = tti_streams_all_gather(comm, streams->data, &mine, all, sizeof mine);
+    if (status == TUTTI_OK) status = choose(comm, streams, all);
+    tti_free(all);
+    return status;
+}
+
+static tutti_status make_own(struct tti_streams *streams, tutti_error *error)
+{
+    if (streams->provider != NULL) TTI_TRY(tti_stream_make(streams->device, &streams->side, error));
+    if (streams->device->ops == &tti_host_ops && !streams->stages) return TUTTI_OK;
+    return tti_stager_make(streams->device, &streams->stager, error);
+}
+
+void tti_streams_free(struct tti_streams *streams)
+{
+    tutti_error ignored = {0};
+    if (streams->provider != NULL) streams->provider->close(streams);
+    tti_streams_free_gates(streams);
+    tti_stager_free(streams->stager);
+    if (streams->side != NULL) (void)tti_stream_drop(streams->side, &ignored);
+    pthread_mutex_destroy(&streams->side_lock);
+    tti_object_give(&streams->device->object);
+    tti_free(streams);
+}
+
+tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_device *device)
+{
+    enum tti_kind kind = comm->op.shape.kind;
+    tutti_error error = {0};
+    struct tti_streams *streams = tti_calloc(1, sizeof *streams);
+    if (streams == NULL) return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "no memory for calls on streams");
+    streams->data = data;
+    streams->device = device;
+    tti_object_keep(&device->object);
+    pthread_mutex_init(&streams->side_lock, NULL);
+    tutti_status status = tti_queue_ready(data, kind);
+    if (status == TUTTI_OK) status = exchange(comm, streams);
+    if (status == TUTTI_OK && make_own(streams, &error) != TUTTI_OK) /* the others have theirs, and would wait */
+        status = tti_comm_break(comm, kind, error.status, comm->rank, "rank %d: %s", comm->rank, error.text);
+    if (status == TUTTI_OK)
+        comm->queue.streams = streams;
+    else
+        tti_streams_free(streams);
+    return status;
+}

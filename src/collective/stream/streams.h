@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a comm keeps for calls on streams (turn.h), and which provider carries them out.
+ */
+#ifndef TTI_COLLECTIVE_STREAMS_H
+#define TTI_COLLECTIVE_STREAMS_H
+
+#include "collective/op/turn.h"
+
+/* What the option device_provider may be. */
+enum { TTI_BY_ITSELF, TTI_BY_STAGING, TTI_BY_CUDA, TTI_STREAMS_WORDS };
+extern const char *const tti_streams_words[TTI_STREAMS_WORDS];
+
+/* Collective, at a comm's first call on a stream: sets comm->queue.streams, which takes `data` over on success. */
+tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_device *device);
+/* When nothing that was put on streams is in flight any more; `data` is the caller's. */
+void tti_streams_free(struct tti_streams *streams);
+/* For what is exchanged when it is opened: a failure is told as one of `comm`. */
+tutti_status tti_streams_all_gather(tutti_comm *comm, tutti_comm *data, const void *mine, void *all, size_t bytes);
+/* Who carries the op out, as far as that is known before the ranks have met: NULL is the host. */
+const struct tti_device_provider *tti_streams_choose(const struct tti_streams *streams, const struct tti_op *op);
+
+/* The provider for ranks that share a GPU (cuda_provider.c). Collective; *error, if it fails, is the same on all ranks. */
+tutti_status tti_cuda_engine_open(tutti_comm *comm, struct tti_streams *streams, tutti_error *error);
+extern const struct tti_device_provider tti_device_provider_cuda;
+
+#endif

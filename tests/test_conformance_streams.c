@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=400 labels=asan,tsan
+ *
+ * Conformance of collectives on streams of a device, by every provider: the list of cases of the other conformance tests, with
+ * buffers in the device's memory. `test_conformance_streams cuda:0 4` runs it on a GPU, four times as many cases.
+ */
+#include "collective/plan/plan.h"
+#include "conformance.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *device = "host";
+
+struct variant {
+    enum conf_ranks ranks;
+    const char *provider;
+};
+
+static const struct variant variants[] = {
+    {CONF_THREADS, "cuda"}, {CONF_PROCESSES, "cuda"},   {CONF_PAIRS, "cuda"},   {CONF_THREADS, "staged"},
+    {CONF_PAIRS, "staged"}, {CONF_PROCESSES, "staged"}, {CONF_THREADS, "auto"}, {CONF_PROCESSES, "auto"},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+static void run(struct conf_list *list, const struct variant *variant)
+{
+    struct conf_world world = {.ranks = variant->ranks,
+                               .size = list->size,
+                               .direct = 1,
+                               .attach = 1,
+                               .provider = variant->provider,
+                               .leaks = strcmp(device, "host") != 0, /* a GPU's driver keeps descriptors open */
+                               .body = conf_list_run,
+                               .context = list};
+    char label[64];
+    snprintf(label, sizeof label, "%s, %s, %s", device, conf_ranks_name(variant->ranks), variant->provider);
+    list->label = label;
+    list->device = device;
+    conf_world_run(&world);
+}
+
+/* Every kind, with other types, reductions, counts, roots and places for each variant. */
+static void run_size(int size, int cases, size_t batch, uint64_t seed)
+{
+    for (int i = 0; i < VARIANTS; i++) {
+        struct conf_list list = {.size = size, .batch = batch};
+        for (size_t kind = 0; kind < conf_kind_count; kind++)
+            for (int k = 0; k < cases && conf_kinds[kind] < TTI_TUNING; k++)
+                conf_list_add_random(&list, conf_kinds[kind], CONF_DEFAULT, seed++, k == 0 ? 300000 : 20000);
+        conf_list_prepare(&list, seed, false);
+        run(&list, &variants[i]);
+        conf_list_free(&list);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int times = argc > 2 ? atoi(argv[2]) : 1, most = SANITIZED ? 4 : 8;
+    if (argc > 1) device = argv[1];
+    conf_begin();
+    conf_reference_prepare();
+    for (int size = 1; size <= most; size++)
+        run_size(size, (SANITIZED ? 2 : 4) * times, size % 2 == 0 ? 1 : 8, (uint64_t)size * 100000);
+    if (!SANITIZED) run_size(17, times, 4, 7);
+    return conf_end();
+}
