@@ -44,6 +44,11 @@ export -f kernels
 export device TUTTI_CACHE=$PWD/cache
 part 'kernels' bash -c kernels
 part 'speed of kernels' ./bench_gpu_kernels "$device"
+part 'collectives' ./test_conformance_streams "$device"
+for ranks in 2 4 8; do
+    part "all_reduce of $ranks threads" env TUTTI_RANKS=$ranks ./bench_gpu "$device"
+    part "all_reduce of $ranks processes" ./tutti run -n $ranks ./bench_gpu "$device"
+done
 for header in "${CUDA_HOME:-/usr/local/cuda}/include" /usr/local/cuda/include; do
     if [ -e "$header/cuda.h" ] && command -v gcc > /dev/null; then
         for ours in cuda nvrtc; do

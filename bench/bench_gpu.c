@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * all_reduce on streams of a device, beside the time that copying the same bytes takes there: for ranks that share a GPU.
+ *
+ *     TUTTI_RANKS=4 bench_gpu cuda:0            threads
+ *     tutti run -n 4 bench_gpu cuda:0           processes
+ *
+ * Prints for 8 B … 64 MiB the time of one op, in microseconds: where the host waits for each, where 50 are queued, and what a
+ * copy of ranks x bytes from the device to itself takes (the floor).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <tutti/device.h>
+#include <tutti/tutti.h>
+
+enum { QUEUED = 50, ROUNDS = 5, WAIT_MS = 60000 };
+
+struct place {
+    tutti_comm *world;
+    tutti_device *device;
+    tutti_stream *stream;
+    tutti_buffer *in, *out;
+    float *x, *y;
+    tutti_error error;
+};
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static int fail(const struct place *place, const char *what)
+{
+    fprintf(stderr, "bench_gpu: %s: %s\n", what, place->error.text);
+    return 1;
+}
+
+static tutti_status open_place(struct place *place, const char *name, size_t count)
+{
+    tutti_status status = tutti_device_open(name, &place->device, &place->error);
+    if (status == TUTTI_OK) status = tutti_stream_create(place->device, &place->stream, &place->error);
+    if (status == TUTTI_OK)
+        status = tutti_buffer_create(place->device, TUTTI_MEMORY_SHARED, TUTTI_F32, count, &place->in, &place->error);
+    if (status == TUTTI_OK)
+        status = tutti_buffer_create(place->device, TUTTI_MEMORY_SHARED, TUTTI_F32, count, &place->out, &place->error);
+    if (status != TUTTI_OK) return status;
+    place->x = tutti_buffer_at(place->in, 0, count);
+    place->y = tutti_buffer_at(place->out, 0, count);
+    float one = 1;
+    status = tutti_buffer_fill(place->in, 0, count, &one, place->stream, &place->error);
+    return status == TUTTI_OK ? tutti_stream_sync(place->stream, WAIT_MS, &place->error) : status;
+}
+
+/* `times` ops, and a wait after each or after all: microseconds of one. Negative: failed. */
+static double time_ops(struct place *place, size_t count, int times, bool each)
+{
+    tutti_barrier(place->world);
+    double begin = now_us();
+    for (int i = 0; i < times; i++) {
+        tutti_comm *on = tutti_on(place->world, place->stream);
+        if (tutti_all_reduce(on, place->x, place->y, count, TUTTI_F32, TUTTI_SUM) != TUTTI_OK) return -1;
+        if (each && tutti_stream_sync(place->stream, WAIT_MS, &place->error) != TUTTI_OK) return -1;
+    }
+    if (!each && tutti_stream_sync(place->stream, WAIT_MS, &place->error) != TUTTI_OK) return -1;
+    return (now_us() - begin) / times;
+}
+
+static double time_copies(struct place *place, size_t count, int times)
+{
+    tutti_barrier(place->world);
+    double begin = now_us();
+    int copies = tutti_rank(place->world) == 0 ? times * tutti_size(place->world) : 0;
+    for (int i = 0; i < copies; i++)
+        if (tutti_buffer_copy(place->out, 0, place->in, 0, count, place->stream, &place->error) != TUTTI_OK) return -1;
+    if (tutti_stream_sync(place->stream, WAIT_MS, &place->error) != TUTTI_OK) return -1;
+    double us = (now_us() - begin) / times;
+    tutti_barrier(place->world);
+    return us;
+}
+
+static double least(double a, double b)
+{
+    return a == 0 || (b > 0 && b < a) ? b : a;
+}
+
+static int measure(struct place *place, size_t bytes)
+{
+    size_t count = bytes / sizeof(float);
+    double each = 0, queued = 0, floor = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        double a = time_ops(place, count, QUEUED, true), b = time_ops(place, count, QUEUED, false);
+        double c = time_copies(place, count, QUEUED);
+        if (a < 0 || b < 0) return tutti_explain(place->world, stderr);
+        if (c < 0) return fail(place, "copy");
+        each = least(each, a);
+        queued = least(queued, b);
+        floor = least(floor, c);
+    }
+    if (tutti_rank(place->world) == 0)
+        printf("%11zu  %9.2f  %9.2f  %9.2f  %7.0f%%  %7.0f%%\n", bytes, each, queued, floor, 100 * floor / each,
+               100 * floor / queued);
+    fflush(stdout);
+    return 0;
+}
+
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    static const size_t sizes[] = {8, 1024, 65536, 1 << 20, 8 << 20, 64 << 20};
+    struct place place = {.world = world};
+    size_t most = sizes[sizeof sizes / sizeof *sizes - 1];
+    if (open_place(&place, argc > 1 ? argv[1] : "host", most / sizeof(float)) != TUTTI_OK)
+        return fail(&place, "device");
+    if (tutti_rank(world) == 0)
+        printf(
+            "# %d ranks; best of %d rounds of %d\n#     bytes  us, waited  us, queued   us, copy   waited   queued\n",
+            tutti_size(world), ROUNDS, QUEUED);
+    int failed = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && failed == 0; i++) failed = measure(&place, sizes[i]);
+    tutti_barrier(world);
+    tutti_buffer_free(place.in, NULL);
+    tutti_buffer_free(place.out, NULL);
+    tutti_stream_free(place.stream, NULL);
+    tutti_device_close(place.device, NULL);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    return tutti_main(work, argc, argv);
+}
