@@ -190,7 +190,18 @@ TUTTI_API tutti_status tutti_checkpoint_diff(const tutti_checkpoint *a, const tu
  *
  * With options.grains the result does not depend on the number of ranks, bit for bit: the global batch is cut into that
  * many grains, rank r works on grains tutti_ddp_grains gives it, and hands over one gradient per subtree of the
- * canonical tree over all grains (tutti_ddp_partials), which is what tutti_pass_backward makes. docs/training.md. */
+ * canonical tree over all grains (tutti_ddp_partials), which is what tutti_pass_backward makes. docs/training.md.
+ *
+ * With options.zero 1 (ZeRO's first stage) every rank owns a part of all elements and keeps the optimizer's state of that
+ * part only. Weights are the same, bit for bit:
+ *
+ *     size_t owned_count = tutti_ddp_owned(ddp, &owned);                     once
+ *     tutti_optimizer_create(&settings, owned, owned_count, &optimizer, &error);
+ *     … tutti_ddp_end(ddp, samples, &all_samples);                           gradients are sums where this rank owns them
+ *     tutti_optimizer_step(optimizer, rate, 1 / all_samples);
+ *     tutti_ddp_spread(ddp);                                                 owners give their new values to all
+ *
+ * The same program runs with zero 0: then all of it is owned by everyone, and spreading does nothing. */
 
 typedef struct tutti_ddp tutti_ddp;
 
@@ -200,6 +211,7 @@ typedef struct tutti_ddp_options {
     size_t first_bucket_bytes; /* 0: 1 MB; small, so that the first can start early */
     int grains;                /* 0: gradients of ranks are summed as they are */
     bool allow_unused;         /* parameters that a rank does not make ready count as zeros there */
+    int zero;                  /* 1: each rank owns a part of all elements; 0: none do */
 } tutti_ddp_options;
 
 /* Collective. The list and what it points to must outlive the ddp. Errors of collectives are in the comm. */
@@ -216,6 +228,17 @@ TUTTI_API tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t
 /* Collective. Ends the pass that was begun with `last`. Parameters that were not all ready in some pass of this step are
  * ERR_ARGUMENT, which names them, on all ranks, and breaks the comm; but see allow_unused. *total (may be NULL) gets the sum of all ranks' counts. */
 TUTTI_API tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total);
+
+/* The parts of parameters that this rank owns, in order: how many, and where they are until the ddp is freed. */
+TUTTI_API size_t tutti_ddp_owned(const tutti_ddp *ddp, const tutti_parameter **owned);
+/* Collective, after the optimizer's step: every rank gets the values of all elements from their owners. */
+TUTTI_API tutti_status tutti_ddp_spread(tutti_ddp *ddp);
+/* Collective, after tutti_ddp_end: the norm of all gradients, with the bits of tutti_gradient_norm. */
+TUTTI_API tutti_status tutti_ddp_norm(tutti_ddp *ddp, double *norm);
+/* Collective: a number per element that is owned, such as an optimizer's state, for checkpoints. Rank 0 gets everyone's, in
+ * the order of all parameters; and hands them out. `all` counts on rank 0 only. */
+TUTTI_API tutti_status tutti_ddp_gather_owned(tutti_ddp *ddp, const float *mine, float *all);
+TUTTI_API tutti_status tutti_ddp_scatter_owned(tutti_ddp *ddp, const float *all, float *mine);
 
 /* Name number `index` of the parameters that no pass of the last step made ready on this rank; NULL: no more. */
 TUTTI_API const char *tutti_ddp_unused(const tutti_ddp *ddp, size_t index);
@@ -251,6 +274,8 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
     X(grains, INT, "0", 0, 4096,                                                                                       \
       "parts of the batch that the result depends on instead of the ranks; 0: up to 8, a power of two")                \
     X(fast, BOOL, "0", 0, 1, "no grains: faster, and other ranks give other bits")                                     \
+    X(zero, INT, "0", 0, 1,                                                                                            \
+      "1: a rank keeps the optimizer's state of its own part of the weights only; the same weights")                   \
     X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \
     X(threads, INT, "1", 1, 1024, "threads of each rank")                                                              \
     X(steps, INT, "1000", 0, 1000000000000, "when to end")                                                             \
@@ -316,7 +341,8 @@ typedef struct tutti_train_step {
 TUTTI_API tutti_status tutti_trainer_step(tutti_trainer *trainer, tutti_train_step *step);
 /* Mean loss over the held-out samples. NaN where none are held out. */
 TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *loss);
-/* Rank 0 saves; the others return at once. A failure harms nothing: training may go on. */
+/* Rank 0 saves; the others return at once, with zero as soon as rank 0 has their part of the optimizer's state. A failure
+ * harms nothing: training may go on. */
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
 /* The next step tells all ranks. May be called from a signal handler. */
 TUTTI_API void tutti_trainer_stop(tutti_trainer *trainer);
@@ -371,6 +397,10 @@ TUTTI_API tutti_status tutti_sampler_next(tutti_sampler *sampler, const int32_t 
 #define tutti_ddp_ready(ddp, index) tutti_ddp_ready(TUTTI_DDP_HERE(ddp), index)
 #define tutti_ddp_ready_run(ddp, ...) tutti_ddp_ready_run(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
 #define tutti_ddp_end(ddp, ...) tutti_ddp_end(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
+#define tutti_ddp_spread(ddp) tutti_ddp_spread(TUTTI_DDP_HERE(ddp))
+#define tutti_ddp_norm(ddp, norm) tutti_ddp_norm(TUTTI_DDP_HERE(ddp), norm)
+#define tutti_ddp_gather_owned(ddp, ...) tutti_ddp_gather_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
+#define tutti_ddp_scatter_owned(ddp, ...) tutti_ddp_scatter_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
 #define tutti_trainer_create(comm, ...) tutti_trainer_create(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_trainer_step(trainer, step) tutti_trainer_step(TUTTI_TRAINER_HERE(trainer), step)
 #define tutti_trainer_validate(trainer, loss) tutti_trainer_validate(TUTTI_TRAINER_HERE(trainer), loss)

@@ -59,7 +59,8 @@ static tutti_status make_lists(struct tutti_ddp *ddp, tutti_error *error)
     ddp->ready = tti_calloc(ddp->count + 1, sizeof *ddp->ready);
     ddp->used = tti_calloc(ddp->count + 1, sizeof *ddp->used);
     ddp->whole = tti_calloc(ddp->count + 1, sizeof *ddp->whole);
-    if (ddp->starts == NULL || ddp->ready == NULL || ddp->used == NULL || ddp->whole == NULL)
+    ddp->counts = tti_calloc(4 * (size_t)tutti_size(ddp->comm), sizeof *ddp->counts);
+    if (ddp->starts == NULL || ddp->ready == NULL || ddp->used == NULL || ddp->whole == NULL || ddp->counts == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for lists of %zu parameters", ddp->count);
     for (size_t i = 0; i < ddp->count; i++) ddp->starts[i + 1] = ddp->starts[i] + ddp->parameters[i].count;
     return TUTTI_OK;
@@ -107,6 +108,8 @@ static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, 
     size_t elements;
     if (options->grains < 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: %d grains; give 0 or more", options->grains);
+    if (options->zero < 0 || options->zero > 1)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: zero is %d; there are 0 and 1", options->zero);
     TTI_TRY(tti_list_check(parameters, count, &elements, error));
     if (options->grains > 0 && options->grains < tutti_size(comm))
         return tti_error_set(
@@ -122,11 +125,13 @@ static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, 
                                .elements = elements,
                                .grains = options->grains,
                                .allows_unused = options->allow_unused,
+                               .zero = {.stage = options->zero},
                                .fresh = true};
     tutti_status status = make_lists(made, error);
     if (status == TUTTI_OK) status = make_buckets(made, options, error);
     if (status == TUTTI_OK) status = make_flat(made, error);
     if (status == TUTTI_OK && made->grains > 0) status = tti_ddp_plan_grains(made, error);
+    if (status == TUTTI_OK && made->zero.stage > 0) status = tti_zero_plan(made, error);
     if (status == TUTTI_OK) status = share_values(made, error);
     if (status != TUTTI_OK)
         tutti_ddp_free(made);
@@ -188,8 +193,26 @@ static tutti_status start_bucket(struct tutti_ddp *ddp, struct tti_bucket *bucke
         return tti_ddp_combine_end(ddp, &ddp->exchanges[(ddp->next + 1) % 2]);
     }
     copy_bucket(ddp, bucket, false);
+    if (ddp->zero.stage > 0) {
+        tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
+        float *mine = ddp->flat + tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm)).lo;
+        return tutti_reduce_scatter_v_start(tti_ddp_inside(ddp, "gradients"), values, mine, ddp->counts, TUTTI_F32,
+                                            TUTTI_SUM, &bucket->op);
+    }
     return tutti_all_reduce_start(tti_ddp_inside(ddp, "gradients"), values, values, bucket->to - bucket->from,
                                   TUTTI_F32, TUTTI_SUM, &bucket->op);
+}
+
+tutti_status tti_ddp_wait_buckets(struct tutti_ddp *ddp, size_t count)
+{
+    tutti_status first = TUTTI_OK;
+    for (size_t b = 0; b < count; b++) {
+        if (ddp->buckets[b].op.id == 0) continue;
+        tutti_status status = tutti_wait(ddp->buckets[b].op);
+        ddp->buckets[b].op = (tutti_op){0};
+        if (first == TUTTI_OK) first = status;
+    }
+    return first;
 }
 
 /* Waits for all that were started, also after a failure: nothing may write to the gradients any more. */
@@ -201,14 +224,9 @@ static tutti_status finish(struct tutti_ddp *ddp)
         tutti_status status = tti_ddp_combine_end(ddp, &ddp->exchanges[b % 2]);
         if (first == TUTTI_OK) first = status;
     }
-    for (size_t b = 0; b < ddp->next; b++) {
-        if (ddp->buckets[b].op.id == 0) continue;
-        tutti_status status = tutti_wait(ddp->buckets[b].op);
-        ddp->buckets[b].op = (tutti_op){0};
-        if (first == TUTTI_OK) first = status;
-    }
+    tutti_status waited = tti_ddp_wait_buckets(ddp, ddp->next);
     ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
-    return first;
+    return first == TUTTI_OK ? waited : first;
 }
 
 /* Starts the buckets that are next and full, or with `all` every one that is left. */
@@ -240,6 +258,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
     tti_free(ddp->subtrees);
     tti_free(ddp->of_rank);
     tti_free(ddp->counts);
+    tti_free(ddp->zero.owned);
     tti_free(ddp);
 }
 
@@ -256,8 +275,7 @@ static void describe_here(const struct tutti_ddp *ddp, char text[96])
     snprintf(text, 96, " at %s:%d", length > SHOWN ? file + length - SHOWN : file, ddp->here.line);
 }
 
-/* No comm has this error as its own: it is logged, and tutti_explain finds it as the rank's latest. */
-static tutti_status refuse(const tutti_ddp *ddp, const char *call, const char *why)
+tutti_status tti_ddp_refuse(const tutti_ddp *ddp, const char *call, const char *why)
 {
     tutti_comm *comm = ddp == NULL ? NULL : ddp->comm;
     tutti_error error = {.status = TUTTI_ERR_ARGUMENT, .rank = tutti_rank(comm), .peer = -1};
@@ -274,9 +292,9 @@ static tutti_status refuse(const tutti_ddp *ddp, const char *call, const char *w
 
 tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last)
 {
-    if (ddp == NULL) return refuse(NULL, "begin", "there is no ddp");
+    if (ddp == NULL) return tti_ddp_refuse(NULL, "begin", "there is no ddp");
     if (ddp->begun && ddp->last)
-        return refuse(ddp, "begin", "the last pass has begun already: tutti_ddp_end comes first");
+        return tti_ddp_refuse(ddp, "begin", "the last pass has begun already: tutti_ddp_end comes first");
     for (size_t i = 0; i < ddp->count && ddp->fresh; i++) ddp->used[i] = ddp->whole[i] = false;
     memset(ddp->ready, 0, ddp->count * sizeof *ddp->ready);
     for (size_t b = 0; b < ddp->bucket_count; b++) ddp->buckets[b].ready = 0;
@@ -296,14 +314,15 @@ static size_t overlap(size_t a, size_t b, size_t from, size_t to)
 
 tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
 {
-    if (ddp == NULL || !ddp->begun) return refuse(ddp, "ready", "no pass has begun: tutti_ddp_begin comes first");
+    if (ddp == NULL || !ddp->begun)
+        return tti_ddp_refuse(ddp, "ready", "no pass has begun: tutti_ddp_begin comes first");
     if (offset > ddp->elements || count > ddp->elements - offset)
-        return refuse(ddp, "ready", "there are not so many parameters or elements");
+        return tti_ddp_refuse(ddp, "ready", "there are not so many parameters or elements");
     struct tti_span span = parameters_of(ddp, offset, offset + count);
     for (size_t i = span.lo; i < span.hi; i++)
         if (overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count) >
             ddp->parameters[i].count - ddp->ready[i])
-            return refuse(ddp, "ready", "a parameter is ready twice in one pass");
+            return tti_ddp_refuse(ddp, "ready", "a parameter is ready twice in one pass");
     for (size_t i = span.lo; i < span.hi; i++) {
         ddp->ready[i] += overlap(ddp->starts[i], ddp->starts[i + 1], offset, offset + count);
         ddp->used[i] = true;
@@ -317,7 +336,7 @@ tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
 
 tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index)
 {
-    if (ddp == NULL || index >= ddp->count) return refuse(ddp, "ready", "there are not so many parameters");
+    if (ddp == NULL || index >= ddp->count) return tti_ddp_refuse(ddp, "ready", "there are not so many parameters");
     return tutti_ddp_ready_run(ddp, ddp->starts[index], ddp->parameters[index].count);
 }
 
@@ -373,7 +392,7 @@ static tutti_status check_ready(struct tutti_ddp *ddp, double count)
 tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
 {
     if (ddp == NULL || !ddp->begun || !ddp->last)
-        return refuse(ddp, "end", "no last pass has begun: tutti_ddp_begin(ddp, true) comes first");
+        return tti_ddp_refuse(ddp, "end", "no last pass has begun: tutti_ddp_begin(ddp, true) comes first");
     ddp->begun = false;
     ddp->fresh = true;
     tutti_status status = check_ready(ddp, count);

@@ -9,6 +9,7 @@
 #define TTI_TRAIN_DDP_H
 
 #include "collective/api/inside.h"
+#include "train/blocks.h"
 #include "train/tree.h"
 
 #include <tutti/train.h>
@@ -31,6 +32,14 @@ struct tti_grain_exchange {
     struct tti_bucket *bucket; /* NULL: none */
     float *slices;             /* this rank's slice of every subtree, one after the other */
     tutti_op ops[TUTTI_SUBTREES_MAX];
+};
+
+/* What this rank owns, where sums stay with their owners. */
+struct tti_zero {
+    int stage;              /* as tutti_ddp_options.zero */
+    tutti_parameter *owned; /* [count]: parts of parameters, in the order of elements */
+    size_t count;
+    bool by_bucket; /* the values of all parameters are one piece of memory */
 };
 
 struct tutti_ddp {
@@ -61,7 +70,8 @@ struct tutti_ddp {
     int *of_rank;                           /* [size]: the first subtree of each rank */
     struct tti_grain_exchange exchanges[2]; /* of buckets in turn */
     float *slices;                          /* memory of both */
-    size_t *counts;                         /* [4 size]: of one exchange */
+    size_t *counts;                         /* [4 size]: of one collective */
+    struct tti_zero zero;
 
     double seconds;
     size_t bytes;
@@ -74,6 +84,22 @@ tutti_comm *tti_ddp_inside(const struct tutti_ddp *ddp, const char *what);
  * already. */
 tutti_status tti_ddp_combine_begin(struct tutti_ddp *ddp, struct tti_bucket *bucket);
 tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_grain_exchange *exchange);
+/* ERR_ARGUMENT. No comm has it as its own error: it is logged, and tutti_explain finds it as the rank's latest. `call`:
+ * "begin" of tutti_ddp_begin. */
+tutti_status tti_ddp_refuse(const tutti_ddp *ddp, const char *call, const char *why);
+/* Waits for the ops of the first `count` buckets, also after a failure, and returns the first one. */
+tutti_status tti_ddp_wait_buckets(struct tutti_ddp *ddp, size_t count);
+
+/* The elements of a bucket that a rank adds up, or owns: whole blocks. */
+struct tti_span tti_ddp_slice(const struct tutti_ddp *ddp, const struct tti_bucket *bucket, int rank);
+/* How many elements of `within` every rank's slice of a bucket has, into ddp->counts. */
+void tti_ddp_slice_counts(struct tutti_ddp *ddp, const struct tti_bucket *bucket, struct tti_span within);
+/* Lists what this rank owns. */
+tutti_status tti_zero_plan(struct tutti_ddp *ddp, tutti_error *error);
+/* tutti_ddp_norm on the threads of a pool; NULL: on this one. */
+struct tti_pool;
+tutti_status tti_ddp_norm(struct tutti_ddp *ddp, struct tti_pool *pool, double *norm);
+
 /* Who has which grains and subtrees, and memory for them. */
 tutti_status tti_ddp_plan_grains(struct tutti_ddp *ddp, tutti_error *error);
 

@@ -9,7 +9,7 @@
  *     subtrees                 [0 1] [2]           [3] [4 5]           [6 7]
  *     the rest                 (([0 1] + ([2] + [3])) + ([4 5] + [6 7]))
  *
- * Each rank owns a slice of every bucket. It gets that slice of every subtree (one exchange per subtree of the rank that
+ * Each rank adds up a slice of every bucket, whole blocks. It gets that slice of every subtree (one exchange per subtree of the rank that
  * has most), adds them in the order of the tree, and the slices are gathered. Where every rank has one subtree and all
  * are of one size, a power of two, the tree over ranks is just the top of the tree over grains, and all_reduce does it.
  *
@@ -38,8 +38,7 @@ static tutti_status list_subtrees(struct tutti_ddp *ddp, int size, tutti_error *
 {
     ddp->subtrees = tti_calloc((size_t)size * TUTTI_SUBTREES_MAX, sizeof *ddp->subtrees);
     ddp->of_rank = tti_calloc((size_t)size + 1, sizeof *ddp->of_rank);
-    ddp->counts = tti_calloc(4 * (size_t)size, sizeof *ddp->counts);
-    if (ddp->subtrees == NULL || ddp->of_rank == NULL || ddp->counts == NULL)
+    if (ddp->subtrees == NULL || ddp->of_rank == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for a plan of %d grains", ddp->grains);
     for (int r = 0; r < size; r++) {
         struct tti_span share = tti_tree_share((size_t)ddp->grains, r, size);
@@ -56,14 +55,14 @@ static tutti_status list_subtrees(struct tutti_ddp *ddp, int size, tutti_error *
 }
 
 /* The first partial is the gradients' own memory; the others, and slices of all, are more. */
-static tutti_status make_memory(struct tutti_ddp *ddp, int size, tutti_error *error)
+static tutti_status make_memory(struct tutti_ddp *ddp, tutti_error *error)
 {
     size_t largest = 0, more = (size_t)ddp->partial_count - 1;
     for (size_t b = 0; b < ddp->bucket_count; b++) {
-        size_t elements = ddp->buckets[b].to - ddp->buckets[b].from;
-        if (elements > largest) largest = elements;
+        struct tti_span mine = tti_ddp_slice(ddp, &ddp->buckets[b], tutti_rank(ddp->comm));
+        if (mine.hi - mine.lo > largest) largest = mine.hi - mine.lo;
     }
-    size_t slice = (largest + (size_t)size - 1) / (size_t)size * (size_t)ddp->subtree_count;
+    size_t slice = largest * (size_t)ddp->subtree_count;
     ddp->memory = tutti_alloc(ddp->comm, more * ddp->elements * sizeof(float));
     ddp->slices = ddp->aligned ? NULL : tutti_alloc(ddp->comm, 2 * slice * sizeof(float));
     if (ddp->memory == NULL || (ddp->slices == NULL && !ddp->aligned))
@@ -90,7 +89,7 @@ tutti_status tti_ddp_plan_grains(struct tutti_ddp *ddp, tutti_error *error)
     ddp->aligned = is_aligned(ddp, size);
     ddp->partial_count = tutti_grain_subtrees(ddp->grains, ddp->first_grain, ddp->grain_count, ddp->bounds);
     TTI_TRY(list_subtrees(ddp, size, error));
-    return make_memory(ddp, size, error);
+    return make_memory(ddp, error);
 }
 
 void tutti_ddp_grains(const tutti_ddp *ddp, int *first, int *count)
@@ -133,16 +132,16 @@ static tutti_status exchange_start(struct tutti_ddp *ddp, struct tti_grain_excha
 {
     int size = tutti_size(ddp->comm), rank = tutti_rank(ddp->comm);
     const struct tti_bucket *bucket = exchange->bucket;
-    size_t elements = bucket->to - bucket->from, all = (size_t)size;
+    size_t all = (size_t)size;
     size_t *in_counts = ddp->counts, *in_offsets = in_counts + all, *out_counts = in_offsets + all,
            *out_offsets = out_counts + all;
-    struct tti_span mine = tti_tree_share(elements, rank, size);
+    struct tti_span mine = tti_ddp_slice(ddp, bucket, rank);
     for (int r = 0; r < size; r++) {
-        struct tti_span slice = tti_tree_share(elements, r, size);
+        struct tti_span slice = tti_ddp_slice(ddp, bucket, r);
         int theirs = ddp->of_rank[r] + round;
         bool has = theirs < ddp->of_rank[r + 1];
         in_counts[r] = round < ddp->partial_count ? slice.hi - slice.lo : 0;
-        in_offsets[r] = slice.lo;
+        in_offsets[r] = slice.lo - bucket->from;
         out_counts[r] = has ? mine.hi - mine.lo : 0;
         out_offsets[r] = has ? (size_t)theirs * (mine.hi - mine.lo) : 0;
     }
@@ -178,20 +177,16 @@ tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_grain_exchang
     if (bucket == NULL) return TUTTI_OK;
     exchange->bucket = NULL;
     TTI_TRY(exchange_wait(ddp, exchange));
-    int size = tutti_size(ddp->comm);
-    size_t elements = bucket->to - bucket->from;
-    struct tti_span mine = tti_tree_share(elements, tutti_rank(ddp->comm), size);
-    float *values = ddp->flat + bucket->from;
+    struct tti_span mine = tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm));
+    float *values = ddp->flat;
     for (size_t at = 0; at < mine.hi - mine.lo; at += BLOCK) {
         size_t left = mine.hi - mine.lo - at, count = left < BLOCK ? left : BLOCK;
         struct sum sum = {.ddp = ddp, .slices = exchange->slices, .length = mine.hi - mine.lo};
         const float *all = add_up(&sum, (struct tti_span){0, (size_t)ddp->grains}, at, count);
         memcpy(values + mine.lo + at, all, count * sizeof *values);
     }
-    for (int r = 0; r < size; r++) {
-        struct tti_span slice = tti_tree_share(elements, r, size);
-        ddp->counts[r] = slice.hi - slice.lo;
-    }
-    return tutti_all_gather_v_start(tti_ddp_inside(ddp, "gradients"), values + mine.lo, values, ddp->counts, NULL,
-                                    TUTTI_F32, &bucket->op);
+    if (ddp->zero.stage > 0) return TUTTI_OK; /* sums stay with their owners */
+    tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
+    return tutti_all_gather_v_start(tti_ddp_inside(ddp, "gradients"), values + mine.lo, values + bucket->from,
+                                    ddp->counts, NULL, TUTTI_F32, &bucket->op);
 }

@@ -2,7 +2,7 @@
  *
  * Sums over all gradients whose bits do not depend on the layout.
  *
- * Invariant: a tensor is cut into blocks of BLOCK elements by its own index, a block is summed in LANES lanes of double
+ * Invariant: a tensor is cut into blocks (blocks.h) by its own index, a block is summed in LANES lanes of double
  * whose order is fixed, and the blocks are summed in the canonical tree over all blocks of all tensors. Who computes a
  * block does not matter: ranks, and their threads, share them out, and ranks gather the sums.
  */
@@ -12,11 +12,12 @@
 #include "base/alloc.h"
 #include "collective/api/inside.h"
 #include "nn/pool.h"
+#include "train/blocks.h"
 #include "train/list.h"
 #include "train/variants.h"
 #include <math.h>
 
-enum { BLOCK = 1 << 15, LANES = 16 };
+enum { LANES = 16 };
 
 TTI_BODY squares_body(const float *values, size_t count, double *sum)
 {
@@ -35,15 +36,10 @@ TTI_BODY squares_body(const float *values, size_t count, double *sum)
 }
 TTI_VARIANTS(squares, (const float *values, size_t count, double *sum), (values, count, sum));
 
-static size_t blocks_of(size_t elements)
-{
-    return (elements + BLOCK - 1) / BLOCK;
-}
-
 static size_t block_count(const tutti_parameter *parameters, size_t count)
 {
     size_t blocks = 0;
-    for (size_t i = 0; i < count; i++) blocks += blocks_of(parameters[i].count);
+    for (size_t i = 0; i < count; i++) blocks += tti_blocks_of(parameters[i].count);
     return blocks;
 }
 
@@ -53,11 +49,11 @@ static void fill_sums(const tutti_parameter *parameters, size_t count, struct tt
     void (*squares)(const float *, size_t, double *) = squares_variants[tti_set_now()];
     size_t at = 0;
     for (size_t i = 0; i < count && at < span.hi; i++) {
-        size_t blocks = blocks_of(parameters[i].count);
+        size_t blocks = tti_blocks_of(parameters[i].count);
         for (size_t b = 0; b < blocks; b++, at++) {
             if (at < span.lo || at >= span.hi) continue;
-            size_t from = b * BLOCK, left = parameters[i].count - from;
-            squares(parameters[i].gradient + from, left < BLOCK ? left : BLOCK, &sums[at]);
+            size_t from = b * TTI_BLOCK, left = parameters[i].count - from;
+            squares(parameters[i].gradient + from, left < TTI_BLOCK ? left : TTI_BLOCK, &sums[at]);
         }
     }
 }
@@ -93,6 +89,20 @@ static void fill_body(void *context, int thread, int threads)
               work->sums);
 }
 
+static void run_work(struct work *work, struct tti_pool *pool)
+{
+    if (pool != NULL)
+        tti_pool_run(pool, fill_body, work);
+    else
+        fill_body(work, 0, 1);
+}
+
+void tti_block_sums(struct tti_pool *pool, const tutti_parameter *parameters, size_t count, double *sums)
+{
+    struct work work = {parameters, count, {0, block_count(parameters, count)}, sums};
+    run_work(&work, pool);
+}
+
 tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters, size_t count,
                                double *norm)
 {
@@ -101,10 +111,7 @@ tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tu
     if (work.sums == NULL) return TUTTI_ERR_MEMORY;
     bool shared = comm != NULL && tutti_size(comm) > 1;
     if (shared) work.blocks = tti_tree_share(blocks, tutti_rank(comm), tutti_size(comm));
-    if (pool != NULL)
-        tti_pool_run(pool, fill_body, &work);
-    else
-        fill_body(&work, 0, 1);
+    run_work(&work, pool);
     tutti_status status = shared ? gather(comm, blocks, work.sums) : TUTTI_OK;
     if (status == TUTTI_OK) *norm = sqrt(tti_tree_sum(work.sums, blocks));
     tti_free(work.sums);

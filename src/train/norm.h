@@ -10,5 +10,7 @@
 struct tti_pool;
 tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters, size_t count,
                                double *norm);
+/* The sum of squares of every block of the parameters' gradients, in order. */
+void tti_block_sums(struct tti_pool *pool, const tutti_parameter *parameters, size_t count, double *sums);
 
 #endif

@@ -183,7 +183,9 @@ static tutti_status make_optimizer(struct tutti_trainer *t, tutti_error *error)
     settings.momentum = o->momentum;
     settings.nesterov = o->nesterov != 0;
     settings.decay = o->decay;
-    return tutti_optimizer_create(&settings, t->list, t->list_count, &t->optimizer, error);
+    const tutti_parameter *owned;
+    size_t count = tutti_ddp_owned(t->ddp, &owned);
+    return tutti_optimizer_create(&settings, owned, count, &t->optimizer, error);
 }
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
@@ -272,7 +274,18 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
             t->size, grains);
     TTI_TRY(open_data(t, error));
     TTI_TRY(make_model(t, error));
-    TTI_TRY(make_pass(t, error));
+    return make_pass(t, error);
+}
+
+/* What ranks make together, and what follows from it. */
+static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
+{
+    /* a rank whose samples cannot be read still takes part in a step, and tells the others then */
+    tutti_ddp_options ddp = {.struct_size = sizeof ddp,
+                             .grains = t->options.fast ? 0 : (int)t->cells,
+                             .allow_unused = true,
+                             .zero = (int)t->options.zero};
+    TTI_TRY(tutti_ddp_create(tti_trainer_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
     TTI_TRY(make_optimizer(t, error));
     return take_folder(t, error);
 }
@@ -292,13 +305,7 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
         status = make_parts(made, error);
     }
     status = tti_agree(tutti_at(comm, here.file, here.line), status, error);
-    /* a rank whose samples cannot be read still takes part in a step, and tells the others then */
-    tutti_ddp_options ddp = {
-        .struct_size = sizeof ddp, .grains = options->fast ? 0 : (int)(made ? made->cells : 0), .allow_unused = true};
-    const bool shared = status == TUTTI_OK;
-    if (shared)
-        status = tutti_ddp_create(tti_trainer_comm(made), made->list, made->list_count, &ddp, &made->ddp, error);
-    if (shared) status = tti_agree(tti_trainer_comm(made), status, error);
+    if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(made), make_shared(made, error), error);
     if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);
     if (status != TUTTI_OK)
         tutti_trainer_free(made);

@@ -4,10 +4,20 @@
  */
 #include "base/memory.h"
 #include "base/status.h"
+#include "train/ledger.h"
 #include "train/optimizer.h"
 #include "train/trainer.h"
 
-enum { VALUE_AND_GRADIENT = 2 };
+/* With zero, of a rank that owns no more than its even part. */
+static uint64_t model_bytes(const struct tutti_trainer *t, uint64_t elements)
+{
+    struct tti_ledger_sizes sizes = {.elements = elements,
+                                     .owned = elements / (uint64_t)t->size,
+                                     .states = TTI_OPTIMIZER_STATES,
+                                     .zero = (int)t->options.zero};
+    struct tti_ledger ledger = tti_ledger_of(&sizes);
+    return tti_ledger_sum(&ledger);
+}
 
 /* What a model of these sizes takes in one rank; 0: there is none. */
 static uint64_t bytes_of(const struct tutti_trainer *t, const tutti_train_options *sizes)
@@ -16,7 +26,7 @@ static uint64_t bytes_of(const struct tutti_trainer *t, const tutti_train_option
     tutti_error ignored;
     uint64_t bytes = 0;
     if (tti_model_make(sizes, t->about.vocabulary, t->about.features, &model, &ignored) == TUTTI_OK)
-        bytes = (uint64_t)tutti_model_elements(model) * sizeof(float) * (VALUE_AND_GRADIENT + TTI_OPTIMIZER_STATES);
+        bytes = model_bytes(t, tutti_model_elements(model));
     tutti_model_destroy(model);
     return bytes;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Saving and resuming. Rank 0 writes and reads; the others get what it read. Nothing in a checkpoint depends on how many
- * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from.
+ * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from. With zero, rank 0
+ * has the state of all parameters for as long as it writes or reads it.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "train/checkpoint.h"
+#include "train/optimizer.h"
 #include "train/options.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,44 @@ static void tensors_free(struct tensors *tensors)
     tti_free(tensors->names);
 }
 
+/* The optimizer's states of all parameters, on rank 0: its own memory, or with zero memory to gather them in. */
+struct states {
+    float *values[TTI_OPTIMIZER_STATES];
+    int count;
+    bool gathered;
+};
+
+static void states_free(struct states *states)
+{
+    for (int s = 0; states->gathered && s < states->count; s++) tti_free(states->values[s]);
+}
+
+static tutti_status states_make(const struct tutti_trainer *t, struct states *states, tutti_error *error)
+{
+    *states = (struct states){.gathered = t->options.zero > 0};
+    bool made = true;
+    while (tutti_optimizer_state(t->optimizer, states->count, &states->values[states->count]) != NULL) {
+        if (states->gathered) states->values[states->count] = tti_calloc_aligned((t->elements + 1) * sizeof(float));
+        made = made && states->values[states->count] != NULL;
+        states->count++;
+        if (states->count == TTI_OPTIMIZER_STATES) break;
+    }
+    if (made) return TUTTI_OK;
+    states_free(states);
+    states->count = 0;
+    return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the optimizer's state of all %zu parameters",
+                         tutti_model_parameters(t->model));
+}
+
+/* Everyone's part to rank 0. */
+static tutti_status states_gather(struct tutti_trainer *t, const struct states *states)
+{
+    float *mine = NULL;
+    for (int s = 0; t->options.zero > 0 && tutti_optimizer_state(t->optimizer, s, &mine) != NULL; s++)
+        TTI_TRY(tutti_ddp_gather_owned(t->ddp, mine, t->rank == 0 ? states->values[s] : NULL));
+    return TUTTI_OK;
+}
+
 static void add_tensor(struct tensors *tensors, const char *group, const char *prefix, const tutti_tensor *tensor,
                        float *base)
 {
@@ -42,12 +82,11 @@ static void add_tensor(struct tensors *tensors, const char *group, const char *p
 }
 
 /* The model's tensors, then each of the optimizer's states in the same shapes. */
-static tutti_status list_tensors(const struct tutti_trainer *t, struct tensors *tensors, tutti_error *error)
+static tutti_status list_tensors(const struct tutti_trainer *t, const struct states *states, struct tensors *tensors,
+                                 tutti_error *error)
 {
-    float *state = NULL;
-    int states = 0, count = tutti_model_tensors(t->model);
-    while (tutti_optimizer_state(t->optimizer, states, NULL) != NULL) states++;
-    size_t all = (size_t)count * (size_t)(states + 1);
+    int count = tutti_model_tensors(t->model);
+    size_t all = (size_t)count * (size_t)(states->count + 1);
     *tensors = (struct tensors){.list = tti_calloc(all, sizeof *tensors->list),
                                 .names = tti_calloc(all, sizeof *tensors->names)};
     if (tensors->list == NULL || tensors->names == NULL) {
@@ -55,9 +94,10 @@ static tutti_status list_tensors(const struct tutti_trainer *t, struct tensors *
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of tensors");
     }
     for (int i = 0; i < count; i++) add_tensor(tensors, "model", "", tutti_model_tensor(t->model, i), t->values);
-    for (int s = 0; s < states; s++) {
-        const char *name = tutti_optimizer_state(t->optimizer, s, &state);
-        for (int i = 0; i < count; i++) add_tensor(tensors, "optimizer", name, tutti_model_tensor(t->model, i), state);
+    for (int s = 0; s < states->count; s++) {
+        const char *name = tutti_optimizer_state(t->optimizer, s, NULL);
+        for (int i = 0; i < count; i++)
+            add_tensor(tensors, "optimizer", name, tutti_model_tensor(t->model, i), states->values[s]);
     }
     return TUTTI_OK;
 }
@@ -128,14 +168,12 @@ static tutti_status save_all(struct tutti_trainer *t, const struct notes *notes,
     return status;
 }
 
-static tutti_status save(struct tutti_trainer *t)
+static tutti_status write_checkpoint(struct tutti_trainer *t, const struct states *states)
 {
     struct tensors tensors;
-    if (t->options.save[0] == '\0')
-        return tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
     struct notes *notes = tti_calloc(1, sizeof *notes);
     if (notes == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to save a checkpoint");
-    tutti_status status = list_tensors(t, &tensors, &t->error);
+    tutti_status status = list_tensors(t, states, &tensors, &t->error);
     if (status == TUTTI_OK) {
         make_notes(t, notes);
         status = save_all(t, notes, &tensors);
@@ -145,10 +183,32 @@ static tutti_status save(struct tutti_trainer *t)
     return status;
 }
 
+/* With zero all ranks come here, and give rank 0 their part unless it has found already that it cannot save. */
+static tutti_status save(struct tutti_trainer *t)
+{
+    struct states states = {0};
+    tutti_status status = TUTTI_OK;
+    if (t->rank == 0 && t->options.save[0] == '\0')
+        status = tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
+    else if (t->rank == 0)
+        status = states_make(t, &states, &t->error);
+    uint8_t goes_on = status == TUTTI_OK;
+    if (t->options.zero > 0) {
+        tutti_status met = tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "save"), &goes_on, &goes_on, 1,
+                                           TUTTI_U8, 0);
+        if (met == TUTTI_OK && goes_on) met = states_gather(t, &states);
+        if (met != TUTTI_OK && status == TUTTI_OK) t->error = *tutti_comm_error(t->comm);
+        if (status == TUTTI_OK) status = met;
+    }
+    if (t->rank == 0 && status == TUTTI_OK) status = write_checkpoint(t, &states);
+    states_free(&states);
+    return status;
+}
+
 tutti_status tutti_trainer_save(tutti_trainer *t)
 {
     tti_trainer_begin(t);
-    return t->rank != 0 ? TUTTI_OK : tti_trainer_end(t, "save", save(t));
+    return t->rank != 0 && t->options.zero == 0 ? TUTTI_OK : tti_trainer_end(t, "save", save(t));
 }
 
 /* ---- Resuming -------------------------------------------------------------------------------------------------- */
@@ -160,7 +220,7 @@ static tutti_status compare_options(const struct tutti_trainer *t, const tutti_c
 {
     static const char model[] = " model layers heads width context loss optimizer ";
     static const char local[] =
-        " save save_every keep resume steps val_every val_samples check_every threads accumulate ";
+        " save save_every keep resume steps val_every val_samples check_every threads accumulate zero ";
     for (size_t i = 0; i < tti_train_row_count; i++) {
         const struct tti_train_row *row = &tti_train_rows[i];
         char here[TTI_TRAIN_TEXT], word[64];
@@ -195,12 +255,13 @@ static void compare_machine(const tutti_checkpoint *checkpoint)
     }
 }
 
-static tutti_status load(struct tutti_trainer *t, const tutti_checkpoint *checkpoint, tutti_error *error)
+static tutti_status load(struct tutti_trainer *t, const tutti_checkpoint *checkpoint, const struct states *states,
+                         tutti_error *error)
 {
     struct tensors tensors;
     TTI_TRY(compare_options(t, checkpoint, error));
     compare_machine(checkpoint);
-    TTI_TRY(list_tensors(t, &tensors, error));
+    TTI_TRY(list_tensors(t, states, &tensors, error));
     tutti_status status = tutti_checkpoint_load(checkpoint, tensors.list, tensors.count, error);
     tensors_free(&tensors);
     t->step = tutti_checkpoint_step(checkpoint);
@@ -208,18 +269,19 @@ static tutti_status load(struct tutti_trainer *t, const tutti_checkpoint *checkp
     return status;
 }
 
-static tutti_status read_checkpoint(struct tutti_trainer *t, tutti_error *error)
+static tutti_status read_checkpoint(struct tutti_trainer *t, struct states *states, tutti_error *error)
 {
     tutti_checkpoint *checkpoint = NULL;
     if (t->options.save[0] == '\0')
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "resume: say where the checkpoints are with save");
+    TTI_TRY(states_make(t, states, error));
     TTI_TRY(tutti_checkpoint_open(t->options.save, true, &checkpoint, error));
-    tutti_status status = load(t, checkpoint, error);
+    tutti_status status = load(t, checkpoint, states, error);
     tutti_checkpoint_close(checkpoint);
     return status;
 }
 
-static tutti_status share(struct tutti_trainer *t)
+static tutti_status share(struct tutti_trainer *t, const struct states *states)
 {
     float *state = NULL;
     TTI_TRY(
@@ -229,17 +291,20 @@ static tutti_status share(struct tutti_trainer *t)
     TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->values, t->values, t->elements,
                             TUTTI_F32, 0));
     for (int s = 0; tutti_optimizer_state(t->optimizer, s, &state) != NULL; s++)
-        TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), state, state, t->elements,
-                                TUTTI_F32, 0));
+        TTI_TRY(tutti_ddp_scatter_owned(t->ddp, t->rank == 0 ? states->values[s] : state, state));
     tutti_optimizer_set_steps(t->optimizer, t->step);
     return TUTTI_OK;
 }
 
 tutti_status tti_trainer_resume(struct tutti_trainer *t, tutti_error *error)
 {
-    tutti_status status = t->rank == 0 ? read_checkpoint(t, error) : TUTTI_OK;
-    TTI_TRY(tti_agree(tti_trainer_comm(t), status, error));
-    status = share(t);
-    if (status != TUTTI_OK) *error = *tutti_comm_error(t->comm);
+    struct states states = {0};
+    tutti_status status = t->rank == 0 ? read_checkpoint(t, &states, error) : TUTTI_OK;
+    status = tti_agree(tti_trainer_comm(t), status, error);
+    if (status == TUTTI_OK) {
+        status = share(t, &states);
+        if (status != TUTTI_OK) *error = *tutti_comm_error(t->comm);
+    }
+    states_free(&states);
     return status;
 }

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "nn/pass.h"
-#include "train/norm.h"
+#include "train/ddp.h"
 #include <math.h>
 #include <string.h>
 
@@ -306,7 +306,7 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
     if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
     TTI_TRY(comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
     TTI_TRY(gather_losses(t, &sum, &step->rows, &step->stop));
-    TTI_TRY(comm_failed(t, tti_gradient_norm(tti_trainer_comm(t), t->pass->pool, t->list, t->list_count, &norm)));
+    TTI_TRY(comm_failed(t, tti_ddp_norm(t->ddp, t->pass->pool, &norm)));
     step->loss = sum / step->rows;
     step->norm = norm / step->rows;
     *scale = 1 / step->rows;
@@ -323,6 +323,7 @@ static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
     TTI_TRY(find_gradient(t, step, &scale));
     if (!isfinite(step->loss) || !isfinite(step->norm)) return diverged(t, step);
     tutti_optimizer_step_on(t->optimizer, t->pass, step->rate, scale);
+    TTI_TRY(comm_failed(t, tutti_ddp_spread(t->ddp)));
     t->step++;
     TTI_TRY(check_weights(t, step));
     step->seconds = (double)(tti_now_ns() - began) * 1e-9;

@@ -42,6 +42,15 @@ tool run -n 2 --no-prefix "$TUTTI" train gpt "${SMALL[@]}"
 check 'two processes' "$wanted" "$(hash_of)"
 TUTTI_TRANSPORT=tcp tool run -n 3 --no-prefix "$TUTTI" train gpt "${SMALL[@]}"
 check 'three processes over tcp' "$wanted" "$(hash_of)"
+tool run -n 2 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --zero 1 --save sharded
+check 'the optimizer shared out' "$wanted" "$(hash_of)"
+for file in model optimizer; do
+    check "the optimizer shared out: $file" 0 "$(cmp one/step-00000012/$file.safetensors sharded/step-00000012/$file.safetensors; echo $?)"
+done
+TUTTI_TRANSPORT=tcp tool run -n 3 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --zero 1
+check 'the optimizer shared out, over tcp' "$wanted" "$(hash_of)"
+tool train gpt "${SMALL[@]}" --zero 7
+matches 'no such sharing' 'zero' "$ERR"
 cat >config <<END
 # the same as a file
 model gpt

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=180 labels=asan,tsan
+ *
+ * Training with zero: the same weights, losses and checkpoints, bit for bit, as without, on any number of ranks, with grains
+ * and without, in one pass and in several; saved with and resumed without, and the other way; each rank's memory.
+ */
+#include "conformance_world.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <tutti/train.h>
+#include <unistd.h>
+
+enum { STEPS = 6 };
+
+static char folder[] = "/tmp/tutti-zero-XXXXXX";
+
+/* What one rank alone comes to, in memory that all processes share. */
+struct shared {
+    uint64_t hash;
+    double losses[STEPS], norms[STEPS];
+};
+static struct shared *alone;
+
+struct trial {
+    int64_t fast, accumulate, threads;
+    const char *optimizer;
+};
+
+static tutti_train_options small(const struct trial *trial)
+{
+    tutti_train_options options;
+    tutti_train_options_init(&options);
+    options.data = "markov:order=1,states=11,length=4000";
+    options.layers = 2;
+    options.heads = 2;
+    options.width = 40; /* tensors of more than a block, and less */
+    options.context = 8;
+    options.batch = 13;
+    options.grains = 8;
+    options.steps = STEPS;
+    options.warmup = 2;
+    options.lr = 0.01;
+    options.clip = 0.5; /* below the first norms, so that they count */
+    options.check_every = 2;
+    options.val_every = 0;
+    options.fast = trial->fast;
+    options.accumulate = trial->accumulate;
+    options.threads = trial->threads;
+    options.optimizer = trial->optimizer;
+    return options;
+}
+
+static bool worked(tutti_comm *comm, tutti_status status, const char *text)
+{
+    return conf_check(status == TUTTI_OK, "rank %d of %d: %s: %s", tutti_rank(comm), tutti_size(comm),
+                      tutti_status_name(status), text);
+}
+
+/* ---- The same bits --------------------------------------------------------------------------------------------- */
+
+/* Steps until `until`, and saves at the end where there is a folder. */
+static bool train(tutti_comm *comm, const tutti_train_options *options, uint64_t until, struct shared *result,
+                  tutti_train_about *about)
+{
+    tutti_trainer *trainer = NULL;
+    tutti_error error = {0};
+    bool good = worked(comm, tutti_trainer_create(comm, options, &trainer, &error), error.text);
+    if (good) tutti_trainer_describe(trainer, about);
+    while (good && about->step < until) {
+        tutti_train_step step;
+        good = worked(comm, tutti_trainer_step(trainer, &step), tutti_trainer_error(trainer)->text);
+        result->losses[about->step] = step.loss;
+        result->norms[about->step] = step.norm;
+        tutti_trainer_describe(trainer, about);
+    }
+    if (good && options->save[0] != '\0')
+        good = worked(comm, tutti_trainer_save(trainer), tutti_trainer_error(trainer)->text);
+    if (good) result->hash = tutti_trainer_hash(trainer);
+    tutti_trainer_free(trainer);
+    return good;
+}
+
+static bool equal(const struct shared *a, const struct shared *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static void run_alone(tutti_comm *comm, void *context)
+{
+    tutti_train_options options = small(context);
+    tutti_train_about about;
+    train(comm, &options, STEPS, alone, &about);
+}
+
+/* With zero and without; with grains also as on one rank. */
+static void run_both(tutti_comm *comm, void *context)
+{
+    const struct trial *trial = context;
+    tutti_train_options options = small(trial);
+    struct shared plain = {0}, zero = {0};
+    tutti_train_about before, about;
+    if (!train(comm, &options, STEPS, &plain, &before)) return;
+    options.zero = 1;
+    if (!train(comm, &options, STEPS, &zero, &about)) return;
+    conf_check(equal(&plain, &zero), "rank %d of %d, fast %lld, %lld passes, %s: other weights, losses or norms",
+               tutti_rank(comm), tutti_size(comm), (long long)trial->fast, (long long)trial->accumulate,
+               trial->optimizer);
+    conf_check(trial->fast || equal(&zero, alone), "%d ranks: other bits than on one", tutti_size(comm));
+    uint64_t bytes = about.optimizer_bytes;
+    worked(comm, tutti_all_reduce(comm, &bytes, &bytes, 1, TUTTI_U64, TUTTI_SUM), "sum");
+    conf_check(bytes == before.optimizer_bytes && about.parameter_bytes == before.parameter_bytes &&
+                   about.gradient_bytes == before.gradient_bytes,
+               "all ranks have %llu bytes of the optimizer's %llu", (unsigned long long)bytes,
+               (unsigned long long)before.optimizer_bytes);
+    conf_check(about.optimizer_bytes <= before.optimizer_bytes / (size_t)tutti_size(comm) + (size_t)8 * 4096,
+               "a rank has %zu bytes of the optimizer's state", about.optimizer_bytes);
+}
+
+/* ---- Checkpoints ----------------------------------------------------------------------------------------------- */
+
+struct saved {
+    const char *name;
+    int64_t zero, resume;
+    uint64_t until;
+};
+
+static void run_saved(tutti_comm *comm, void *context)
+{
+    static const struct trial trial = {0, 1, 1, "adamw"};
+    const struct saved *saved = context;
+    char path[128];
+    tutti_train_options options = small(&trial);
+    struct shared result = {0};
+    tutti_train_about about;
+    snprintf(path, sizeof path, "%s/%s", folder, saved->name);
+    options.save = path;
+    options.zero = saved->zero;
+    options.resume = saved->resume;
+    if (!train(comm, &options, saved->until, &result, &about)) return;
+    conf_check(saved->until < STEPS || result.hash == alone->hash, "%s: other weights than in one go", saved->name);
+}
+
+/* A save that cannot be: rank 0 says why, the others are not held up, and steps go on. */
+static void run_unsaved(tutti_comm *comm, void *context)
+{
+    static const struct trial trial = {0, 1, 1, "adamw"};
+    (void)context;
+    tutti_train_options options = small(&trial);
+    tutti_trainer *trainer = NULL;
+    tutti_train_step step;
+    tutti_error error = {0};
+    options.zero = 1;
+    if (!worked(comm, tutti_trainer_create(comm, &options, &trainer, &error), error.text)) return;
+    tutti_status status = tutti_trainer_save(trainer);
+    conf_check(status == (tutti_rank(comm) == 0 ? TUTTI_ERR_ARGUMENT : TUTTI_OK), "no folder: %s",
+               tutti_status_name(status));
+    worked(comm, tutti_trainer_step(trainer, &step), tutti_trainer_error(trainer)->text);
+    tutti_trainer_free(trainer);
+}
+
+static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
+{
+    struct conf_world world = {
+        .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
+    conf_world_run(&world);
+}
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+    char command[400];
+    snprintf(command, sizeof command, "cmp %s/%s/%s %s/%s/%s", folder, a, name, folder, b, name);
+    return system(command) == 0;
+}
+
+static void test_saved(void)
+{
+    struct saved with = {"with", 1, 0, 3}, without = {"without", 0, 0, 3};
+    run(CONF_THREADS, 3, run_saved, &with);
+    run(CONF_PROCESSES, 2, run_saved, &without);
+    conf_check(same_file("with", "without", "step-00000003/model.safetensors") &&
+                   same_file("with", "without", "step-00000003/optimizer.safetensors"),
+               "zero makes other checkpoints");
+    with = (struct saved){"with", 0, 1, STEPS};
+    without = (struct saved){"without", 1, 1, STEPS};
+    run(CONF_THREADS, 2, run_saved, &with);
+    run(CONF_PROCESSES, 3, run_saved, &without);
+    run(CONF_THREADS, 3, run_unsaved, NULL);
+}
+
+int main(void)
+{
+    static struct trial trials[] = {{0, 1, 1, "adamw"}, {0, 3, 2, "lion"}, {1, 1, 1, "adam"}, {1, 2, 1, "sgd"}};
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    char command[128];
+    alone = mmap(NULL, sizeof *alone, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    conf_begin();
+    conf_check(mkdtemp(folder) != NULL && alone != MAP_FAILED, "a folder and memory");
+    for (int i = 4; i-- > 0;) {
+        run(CONF_THREADS, 1, run_alone, &trials[i]);
+        for (int k = 0; k < 5; k += 1 + SANITIZED) run(CONF_THREADS, sizes[k], run_both, &trials[i]);
+        run(CONF_PROCESSES, 2 + i % 2, run_both, &trials[i]);
+    }
+    test_saved(); /* of the first trial, the last that was run alone */
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    conf_check(system(command) == 0, "%s", command);
+    return conf_end();
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=120 labels=asan,tsan
+ *
+ * ZeRO with a list of parameters of one's own, anywhere in memory, with grains and without, on any number of ranks: weights,
+ * norms and optimizer's states are those of plain data parallel, bit for bit; every element has one owner; states go to
+ * rank 0 and back.
+ */
+#include "conformance_world.h"
+#include "train/blocks.h"
+#include "train/random.h"
+#include "train/tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/train.h>
+
+enum { PARAMETERS = 7, STEPS = 3 };
+static const size_t sizes[PARAMETERS] = {5, 9000, 0, 4096, 1, 20001, 4097};
+
+struct list {
+    tutti_parameter parameters[PARAMETERS];
+    float *memory, *values, *gradients;
+    size_t elements;
+};
+
+/* With `gap` elements between values, and between gradients. */
+static struct list list_make(tutti_comm *comm, size_t gap)
+{
+    static const char *const names[PARAMETERS] = {"a", "b", "c", "d", "e", "f", "g"};
+    struct list list = {0};
+    for (int i = 0; i < PARAMETERS; i++) list.elements += sizes[i];
+    size_t room = list.elements + PARAMETERS * gap, at = 0;
+    list.memory = tutti_alloc(comm, 2 * room * sizeof(float));
+    for (int i = 0; i < PARAMETERS; i++) {
+        list.parameters[i] = (tutti_parameter){names[i], list.memory + room + at, list.memory + at, sizes[i],
+                                               i % 2 == 0};
+        for (size_t j = 0; j < sizes[i]; j++) list.parameters[i].value[j] = (float)j / 1000 - 3;
+        at += sizes[i] + gap;
+    }
+    return list;
+}
+
+static bool worked(tutti_comm *comm, tutti_status status, const char *what)
+{
+    const tutti_error *error = tutti_comm_error(comm);
+    return conf_check(status == TUTTI_OK, "rank %d: %s: %s %s", tutti_rank(comm), what, tutti_status_name(status),
+                      error == NULL ? "" : error->text);
+}
+
+/* Of very different sizes, so that another order of additions shows. */
+static float leaf(int leaf, size_t element, int step)
+{
+    uint64_t draw = tti_draw((uint64_t)leaf * 1000 + (uint64_t)step, element);
+    return ((float)(draw >> 40) / (float)(1 << 24) - 0.5F) * (float)(1 << draw % 20);
+}
+
+static float tree(int lo, int hi, size_t element, int step)
+{
+    if (hi - lo == 1) return leaf(lo, element, step);
+    int half = lo + (int)tti_tree_half((size_t)(hi - lo));
+    return tree(lo, half, element, step) + tree(half, hi, element, step);
+}
+
+/* ---- One run --------------------------------------------------------------------------------------------------- */
+
+struct trial {
+    size_t gap;
+    int grains;
+};
+
+/* What came of it. */
+struct result {
+    float *values, *states[2]; /* of all elements; states on rank 0 */
+    double norms[STEPS];
+};
+
+/* What this rank adds to each gradient. */
+static void fill_gradients(struct list *list, const tutti_ddp *ddp, const struct trial *trial, int rank, int step)
+{
+    const int *bounds;
+    float *const *gradients;
+    int first = 0, count = 0, partials = trial->grains > 0 ? tutti_ddp_partials(ddp, &bounds, &gradients) : 0;
+    if (trial->grains > 0) tutti_ddp_grains(ddp, &first, &count);
+    for (int k = 0; k < partials; k++)
+        for (size_t e = 0; e < list->elements; e++)
+            gradients[k][e] = tree(first + bounds[k], first + bounds[k + 1], e, step);
+    size_t e = 0;
+    for (int i = 0; trial->grains == 0 && i < PARAMETERS; i++)
+        for (size_t j = 0; j < sizes[i]; j++, e++) list->parameters[i].gradient[j] = leaf(rank, e, step);
+}
+
+static bool take_step(tutti_comm *comm, struct list *list, const struct trial *trial, tutti_ddp *ddp,
+                      tutti_optimizer *optimizer, int step, double *norm)
+{
+    conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
+    fill_gradients(list, ddp, trial, tutti_rank(comm), step);
+    for (size_t i = PARAMETERS; i-- > 0;) conf_check(tutti_ddp_ready(ddp, i) == TUTTI_OK, "ready");
+    if (!worked(comm, tutti_ddp_end(ddp, 1, NULL), "end") || !worked(comm, tutti_ddp_norm(ddp, norm), "norm"))
+        return false;
+    tutti_optimizer_step(optimizer, 0.01, 1e-3);
+    return worked(comm, tutti_ddp_spread(ddp), "spread");
+}
+
+/* Gathered, handed out and gathered again: the same. */
+static void gather_states(tutti_comm *comm, const struct list *list, tutti_ddp *ddp, tutti_optimizer *optimizer,
+                          struct result *result)
+{
+    float *mine = NULL, *again = calloc(list->elements, sizeof(float));
+    for (int s = 0; tutti_optimizer_state(optimizer, s, &mine) != NULL; s++) {
+        result->states[s] = calloc(list->elements, sizeof(float));
+        worked(comm, tutti_ddp_gather_owned(ddp, mine, result->states[s]), "gather");
+        memset(mine, 0x55, tutti_optimizer_bytes(optimizer) / 2);
+        worked(comm, tutti_ddp_scatter_owned(ddp, result->states[s], mine), "scatter");
+        worked(comm, tutti_ddp_gather_owned(ddp, mine, again), "gather");
+        conf_check(tutti_rank(comm) != 0 || memcmp(again, result->states[s], list->elements * sizeof(float)) == 0,
+                   "states change on their way");
+    }
+    free(again);
+}
+
+static bool train(tutti_comm *comm, const struct trial *trial, int zero, struct result *result)
+{
+    struct list list = list_make(comm, trial->gap);
+    tutti_ddp_options options = {.struct_size = sizeof options,
+                                 .bucket_bytes = 60000,
+                                 .first_bucket_bytes = 100,
+                                 .grains = trial->grains,
+                                 .zero = zero};
+    tutti_ddp *ddp = NULL;
+    tutti_optimizer *optimizer = NULL;
+    tutti_optimizer_settings settings;
+    tutti_error error = {0};
+    const tutti_parameter *owned;
+    if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create"))
+        return false;
+    size_t count = tutti_ddp_owned(ddp, &owned);
+    conf_check(tutti_optimizer_defaults("adamw", &settings, &error) == TUTTI_OK &&
+                   tutti_optimizer_create(&settings, owned, count, &optimizer, &error) == TUTTI_OK,
+               "optimizer: %s", error.text);
+    bool good = true;
+    for (int step = 0; step < STEPS && good; step++)
+        good = take_step(comm, &list, trial, ddp, optimizer, step, &result->norms[step]);
+    if (good) gather_states(comm, &list, ddp, optimizer, result);
+    result->values = calloc(list.elements, sizeof(float));
+    for (size_t i = 0, at = 0; i < PARAMETERS; at += sizes[i++])
+        if (sizes[i] > 0) memcpy(result->values + at, list.parameters[i].value, sizes[i] * sizeof(float));
+    tutti_optimizer_free(optimizer);
+    tutti_ddp_free(ddp);
+    tutti_free(comm, list.memory);
+    return good;
+}
+
+static void result_free(struct result *result)
+{
+    free(result->values);
+    free(result->states[0]);
+    free(result->states[1]);
+}
+
+static void run_same(tutti_comm *comm, void *context)
+{
+    const struct trial *trial = context;
+    struct result plain = {0}, zero = {0};
+    size_t bytes = 0;
+    for (int i = 0; i < PARAMETERS; i++) bytes += sizes[i] * sizeof(float);
+    if (trial->grains > 0 && trial->grains < tutti_size(comm)) return;
+    if (!train(comm, trial, 0, &plain) || !train(comm, trial, 1, &zero)) return;
+    conf_check(memcmp(plain.values, zero.values, bytes) == 0, "rank %d of %d, gap %zu, %d grains: other weights",
+               tutti_rank(comm), tutti_size(comm), trial->gap, trial->grains);
+    conf_check(memcmp(plain.norms, zero.norms, sizeof plain.norms) == 0, "norms %a and %a", plain.norms[0],
+               zero.norms[0]);
+    for (int s = 0; s < 2 && tutti_rank(comm) == 0; s++)
+        conf_check(memcmp(plain.states[s], zero.states[s], bytes) == 0, "state %d differs", s);
+    result_free(&plain);
+    result_free(&zero);
+}
+
+/* ---- Owners ---------------------------------------------------------------------------------------------------- */
+
+static void run_owners(tutti_comm *comm, void *context)
+{
+    (void)context;
+    struct list list = list_make(comm, 0);
+    float *owners = calloc(list.elements, sizeof *owners);
+    tutti_ddp_options options = {.struct_size = sizeof options, .bucket_bytes = 60000, .zero = 1};
+    tutti_ddp *ddp = NULL;
+    const tutti_parameter *owned = NULL;
+    tutti_error error = {0};
+    if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create")) return;
+    size_t count = tutti_ddp_owned(ddp, &owned), before = 0, mine = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = (size_t)(owned[i].value - list.parameters[0].value);
+        conf_check(at >= before && owned[i].gradient == list.memory + at, "what is owned is in order");
+        for (size_t j = 0; j < owned[i].count; j++) owners[at + j] += 1;
+        before = at + owned[i].count;
+        mine += owned[i].count;
+    }
+    conf_check(mine < list.elements / (size_t)tutti_size(comm) + 4 * TTI_BLOCK, "rank %d owns %zu of %zu",
+               tutti_rank(comm), mine, list.elements);
+    worked(comm, tutti_all_reduce(comm, owners, owners, list.elements, TUTTI_F32, TUTTI_SUM), "sum");
+    size_t wrong = 0;
+    for (size_t e = 0; e < list.elements; e++) wrong += owners[e] != 1;
+    conf_check(wrong == 0, "%zu elements have no owner, or several", wrong);
+    double norm;
+    conf_check(tutti_ddp_spread(NULL) == TUTTI_ERR_ARGUMENT && tutti_ddp_norm(ddp, NULL) == TUTTI_ERR_ARGUMENT &&
+                   tutti_ddp_gather_owned(ddp, NULL, NULL) == TUTTI_ERR_ARGUMENT && tutti_ddp_owned(NULL, NULL) == 0,
+               "NULL");
+    conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK && tutti_ddp_norm(ddp, &norm) == TUTTI_ERR_ARGUMENT,
+               "a norm within a pass");
+    tutti_ddp_free(ddp);
+    options.zero = 4;
+    conf_check(tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error) == TUTTI_ERR_ARGUMENT &&
+                   strstr(error.text, "zero is 4") != NULL,
+               "zero 4: %s", error.text);
+    free(owners);
+    tutti_free(comm, list.memory);
+}
+
+static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
+{
+    struct conf_world world = {
+        .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
+    conf_world_run(&world);
+}
+
+int main(void)
+{
+    static struct trial trials[] = {{0, 0}, {3, 0}, {0, 4}, {0, 7}};
+    conf_begin();
+    for (int i = 0; i < 4; i++) {
+        for (int size = 1; size <= 5; size += 1 + SANITIZED) run(CONF_THREADS, size, run_same, &trials[i]);
+        run(CONF_PROCESSES, 2 + i % 2, run_same, &trials[i]);
+    }
+    for (int size = 1; size <= 6; size++) run(CONF_THREADS, size, run_owners, NULL);
+    return conf_end();
+}
