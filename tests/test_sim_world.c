@@ -427,6 +427,40 @@ static void test_deaths(int hosts)
     }
 }
 
+/* With a comm of its own making, and the task that serves it, which nobody ends. */
+static int made_until_lost_work(tutti_comm *world, void *context)
+{
+    tutti_comm *made = NULL;
+    int32_t one = 1, all = 0;
+    tutti_op op;
+    (void)context;
+    if (tutti_comm_duplicate(world, &made) != TUTTI_OK) return 1;
+    if (tutti_all_reduce_start(made, &one, &all, 1, TUTTI_I32, TUTTI_SUM, &op) != TUTTI_OK) return 1;
+    if (tutti_wait(op) != TUTTI_OK) return 1;
+    tutti_spend_ns(10 * MS);
+    int wrong = tutti_barrier(made) != TUTTI_ERR_PEER_LOST;
+    tutti_comm_free(made);
+    return wrong;
+}
+
+/* In a process that ends with what is lost. */
+static void test_death_with_comms(int hosts)
+{
+    tutti_sim_death death = {.rank = 1, .at_ns = 5 * MS};
+    tutti_sim_setup setup = sim_setup(RANKS, 1);
+    setup.hosts = hosts;
+    setup.deaths = &death;
+    setup.death_count = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        int failed_before = test_failed, result = run_world(&setup, made_until_lost_work, NULL).result;
+        fflush(stdout);
+        _exit(result != 0 || test_failed > failed_before);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 /* Who has ended does not die any more. */
 static int outlast_work(tutti_comm *world, void *context)
 {
@@ -575,6 +609,8 @@ int main(void)
     test_silent();
     test_deaths(1);
     test_deaths(RANKS);
+    test_death_with_comms(1);
+    test_death_with_comms(2);
     test_death_after_end(1);
     test_death_after_end(2);
     test_sizes_only();
