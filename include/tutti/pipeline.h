@@ -110,6 +110,92 @@ typedef struct tutti_pipeline_verdict {
 TUTTI_API tutti_status tutti_pipeline_check(const tutti_pipeline *pipeline, const tutti_pipeline_times *times,
                                             size_t time_count, tutti_pipeline_verdict *verdict, tutti_error *error);
 
+/* Draws a table as SVG: a row per rank, a box per step, idle time between them. `spans`: of all steps, rank by rank, as a
+ * check or a run gives them. Errors are the stream's. */
+TUTTI_API void tutti_pipeline_picture(const tutti_pipeline *pipeline, const tutti_pipeline_span *spans,
+                                      const char *title, FILE *stream);
+
+/* ---- Running --------------------------------------------------------------------------------------------------- */
+/* Carries a table out over a comm, rank r of the table as rank r of the comm, by messages. The stages are functions of the
+ * user's own; what goes from one to the next lies in boundaries, memory of the runner's of given sizes: examples/pipeline.c.
+ *
+ *     tutti_pipeline_settings settings = {.struct_size = sizeof settings, .forward = forward, .backward = backward,
+ *                                         .context = &model, .bytes = bytes};
+ *     tutti_pipeline_runner_create(world, table, &settings, &runner, &error);
+ *     while (… tutti_pipeline_run(runner, NULL, &error) == TUTTI_OK) …               one step of training
+ */
+
+enum { TUTTI_PIPELINE_REASON_BYTES = 256 };
+
+/* One step, as a stage's function is given it. A boundary is NULL where there is no stage on that side. All four are the same
+ * memory from the forward step of a micro-batch to the end of its backward step. */
+typedef struct tutti_pipeline_call {
+    tutti_pipeline_part part;
+    int stage, chunk, micro;
+    int slot;                 /* for what the stage keeps of the micro-batch: below tutti_pipeline_slots of the chunk */
+    const void *in;           /* what the stage before gave */
+    void *out;                /* for the next stage: to be filled in by the forward step */
+    const void *out_gradient; /* what the next stage gave; not yet in the forward step */
+    void *in_gradient;        /* for the stage before: to be filled in by the backward step or its input part */
+    char *reason;             /* (TUTTI_PIPELINE_REASON_BYTES): a stage that fails may say why, for all ranks to read */
+} tutti_pipeline_call;
+
+/* Anything but TUTTI_OK ends the run, on all ranks, with that status and the reason. */
+typedef tutti_status tutti_pipeline_function(void *context, const tutti_pipeline_call *call);
+
+typedef struct tutti_pipeline_settings {
+    size_t struct_size;
+    /* A table with input and weights parts needs those two functions; one with backward steps `backward`, or those two,
+     * which are then called one after the other. */
+    tutti_pipeline_function *forward, *backward, *input, *weights;
+    void *context;
+    const size_t
+        *bytes; /* (stages - 1): of the boundary behind each stage but the last, 1 or more; same on all ranks */
+    int64_t deadline_ms; /* of a run; 0: each operation has that of the comm */
+} tutti_pipeline_settings;
+
+typedef struct tutti_pipeline_runner tutti_pipeline_runner;
+
+/* Collective. The table is checked, and must be the same on all ranks, and outlive the runner. On failure *runner is NULL and
+ * all ranks get the same status; error->rank says which one it is about. */
+TUTTI_API tutti_status tutti_pipeline_runner_create(tutti_comm *comm, const tutti_pipeline *pipeline,
+                                                    const tutti_pipeline_settings *settings,
+                                                    tutti_pipeline_runner **runner, tutti_error *error);
+TUTTI_API void tutti_pipeline_runner_free(tutti_pipeline_runner *runner); /* NULL is ignored */
+TUTTI_API int tutti_pipeline_slots(const tutti_pipeline_runner *runner, int chunk);
+TUTTI_API size_t tutti_pipeline_bytes(const tutti_pipeline_runner *runner); /* of the boundaries, on this rank */
+
+/* What a run took. Predicted is what the table would take if each step took as long as the mean of its kind in its stage. */
+typedef struct tutti_pipeline_report {
+    size_t struct_size;                            /* to be set before the call */
+    double seconds, predicted_seconds;             /* of the run on this rank, until it knows that all have ended */
+    double idle, predicted_idle;                   /* share of all ranks' time */
+    const double *rank_idle, *rank_predicted_idle; /* (ranks), until the next run */
+} tutti_pipeline_report;
+
+/* Collective: all steps once. `report` may be NULL. Where a stage failed, or a rank was cancelled, all ranks get its status;
+ * error->rank is who, and the text says which stage, which step and why; the runner may run again. Where a rank died or a
+ * deadline passed, its comm is broken. */
+TUTTI_API tutti_status tutti_pipeline_run(tutti_pipeline_runner *runner, tutti_pipeline_report *report,
+                                          tutti_error *error);
+/* The run ends before this rank's next step, on all ranks: ERR_CANCELLED. Without one, the next run does so at once. May be
+ * called from a signal handler and from other threads. */
+TUTTI_API void tutti_pipeline_cancel(tutti_pipeline_runner *runner);
+/* Collective: when each step of the last run ran, in seconds, (steps of all ranks, rank by rank), for a picture. Ranks' clocks
+ * are compared at the end of the run. */
+TUTTI_API tutti_status tutti_pipeline_timeline(tutti_pipeline_runner *runner, tutti_pipeline_span *spans,
+                                               tutti_error *error);
+/* Where its next call is, for errors; as tutti_at. */
+TUTTI_API tutti_pipeline_runner *tutti_pipeline_at(tutti_pipeline_runner *runner, const char *file, int line);
+
+/* Errors name the file and line of the calls they are about, as in tutti.h. */
+#ifndef TUTTI_NO_CALL_SITES
+#define TUTTI_PIPELINE_HERE(runner) tutti_pipeline_at((runner), __FILE__, __LINE__)
+#define tutti_pipeline_runner_create(comm, ...) tutti_pipeline_runner_create(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_pipeline_run(runner, ...) tutti_pipeline_run(TUTTI_PIPELINE_HERE(runner), __VA_ARGS__)
+#define tutti_pipeline_timeline(runner, ...) tutti_pipeline_timeline(TUTTI_PIPELINE_HERE(runner), __VA_ARGS__)
+#endif
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,7 +6,7 @@
  *   pipeline_file.c      tables as text
  *   pipeline_check.c     what is missing or waits for itself; when each step runs
  *   pipeline_picture.c   a table, or what was measured of it, as SVG
- *   pipeline_run.c       carrying one out over a comm; pipeline_slots.c: the memory of its boundaries
+ *   pipeline_run.c       carrying one out over a comm, with pipeline_slots.c and pipeline_sends.c (pipeline_run.h)
  */
 #ifndef TTI_TRAIN_PIPELINE_H
 #define TTI_TRAIN_PIPELINE_H

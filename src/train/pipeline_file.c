@@ -266,7 +266,8 @@ tutti_status tutti_pipeline_read(const char *path, tutti_pipeline **pipeline, tu
     error = tti_pipeline_error(error, &unused, "pipeline_read");
     if (path == NULL || pipeline == NULL)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "pipeline: a file and a place to go are needed");
-    TTI_TRY(tti_file_open(path, &fd, &bytes, error));
+    if (tti_file_open(path, &fd, &bytes, error) != TUTTI_OK)
+        return error->status = TUTTI_ERR_ARGUMENT; /* nothing of ours that was damaged */
     tutti_status status = read_open(path, fd, bytes, pipeline, error);
     (void)close(fd);
     return status;
