@@ -75,6 +75,7 @@ extern const struct cli_page cli_sample_page;
 extern const struct cli_page cli_ckpt_page;
 extern const struct cli_page cli_sim_page;
 extern const struct cli_page cli_doctor_page;
+extern const struct cli_page cli_pipeline_page;
 int cli_run(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_key(int argc, char **argv);
@@ -83,6 +84,7 @@ int cli_sample(int argc, char **argv);
 int cli_ckpt(int argc, char **argv);
 int cli_sim(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
+int cli_pipeline(int argc, char **argv);
 
 const struct cli_command *cli_commands(size_t *count);
 
