@@ -12,10 +12,10 @@
 
 static void doze(struct tti_sim_endpoint *endpoint, int64_t timeout_ns)
 {
-    endpoint->asleep = true;
+    endpoint->sleepers++;
     if (endpoint->idle_to_ns != tti_sim_now_ns()) endpoint->idle_from_ns = tti_sim_now_ns();
     tti_sim_bell_sleep(&endpoint->bell, atomic_load_explicit(&endpoint->bell, memory_order_relaxed), timeout_ns);
-    endpoint->asleep = false;
+    endpoint->sleepers--;
     endpoint->idle_to_ns = tti_sim_now_ns();
 }
 
@@ -162,7 +162,7 @@ static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
 static void wake(struct tti_transport *transport)
 {
     struct tti_sim_endpoint *endpoint = (struct tti_sim_endpoint *)transport;
-    if (endpoint->asleep) tti_bell_ring(&endpoint->bell, false);
+    if (endpoint->sleepers > 0) tti_bell_ring(&endpoint->bell, false);
 }
 
 static void leave(struct tti_sim_endpoint *endpoint, bool in_order)

@@ -43,8 +43,8 @@ struct tti_sim_endpoint {
     struct tti_event departure;
     int host;
     enum tti_sim_state state;
-    bool in_order; /* it closed, rather than being dropped */
-    bool asleep;
+    bool in_order;                    /* it closed, rather than being dropped */
+    int sleepers;                     /* tasks of the rank: its own, and its service tasks */
     int64_t idle_from_ns, idle_to_ns; /* its last sleep: what came meanwhile was copied as it came */
     tti_bell bell;
     struct tti_sim_frames queued;  /* to leave */
@@ -87,7 +87,7 @@ static inline int64_t later(int64_t a, int64_t b)
 
 static inline void rouse(struct tti_sim_endpoint *endpoint)
 {
-    if (endpoint->asleep) tti_sim_bell_ring(&endpoint->bell, 0);
+    if (endpoint->sleepers > 0) tti_sim_bell_ring(&endpoint->bell, 0);
 }
 
 static inline void append(struct tti_sim_frames *frames, struct tti_sim_frame *frame)

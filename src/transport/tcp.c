@@ -334,23 +334,36 @@ static bool progress(struct tti_transport *transport, int awaited)
 
 /* ---- Sleep ----------------------------------------------------------------------------------------------------- */
 
-/* A wake that comes after the descriptor was read and before `woken` is cleared is lost, which does no harm: the sleeper
- * returns and looks at everything. */
-static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
+static int sleep_begin(struct tti_transport *transport)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
-    struct pollfd polled = {.fd = tcp->epoll_fd, .events = POLLIN};
-    if (atomic_load_explicit(&tcp->due, memory_order_relaxed) || timeout_ns <= 0) return;
-    struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
     atomic_fetch_add(&tcp->sleepers, 1);
     tcp->sleepy = true;
-    if (atomic_load(&tcp->watched)) ppoll(&polled, 1, &timeout, NULL);
+    bool due = atomic_load_explicit(&tcp->due, memory_order_relaxed);
+    return !due && atomic_load(&tcp->watched) ? tcp->epoll_fd : -1;
+}
+
+/* A wake that comes after the descriptor was read and before `woken` is cleared is lost, which does no harm: the sleeper
+ * returns and looks at everything. */
+static void sleep_end(struct tti_transport *transport)
+{
+    struct tti_tcp *tcp = (struct tti_tcp *)transport;
     atomic_fetch_sub(&tcp->sleepers, 1);
     tcp->look = true;
     if (atomic_load_explicit(&tcp->woken, memory_order_acquire) == 0) return;
     uint64_t count;
     (void)!read(tcp->wake_fd, &count, sizeof count);
     atomic_exchange_explicit(&tcp->woken, 0, memory_order_acq_rel);
+}
+
+static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
+{
+    struct tti_tcp *tcp = (struct tti_tcp *)transport;
+    if (atomic_load_explicit(&tcp->due, memory_order_relaxed) || timeout_ns <= 0) return;
+    struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
+    struct pollfd polled = {.fd = sleep_begin(transport), .events = POLLIN};
+    if (polled.fd >= 0) ppoll(&polled, 1, &timeout, NULL);
+    sleep_end(transport);
 }
 
 static void wake(struct tti_transport *transport)
@@ -482,6 +495,8 @@ const struct tti_transport_ops tti_tcp_ops = {
     .keep = tti_tcp_keep,
     .drop = drop,
     .sleep = sleep_until,
+    .sleep_begin = sleep_begin,
+    .sleep_end = sleep_end,
     .wake = wake,
     .is_delivered = is_delivered,
     .part = part,

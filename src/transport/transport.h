@@ -72,6 +72,10 @@ struct tti_transport_ops {
      * close() meanwhile, and take what it would have been woken for. May return at once, to be called again after
      * progress(), which prepares for it. */
     void (*sleep)(struct tti_transport *transport, int64_t timeout_ns);
+    /* The same for who sleeps on several endpoints: between the two, the descriptor that is returned is readable when the sleep
+     * is to end. -1: do not sleep now. NULL: there is only sleep(). */
+    int (*sleep_begin)(struct tti_transport *transport);
+    void (*sleep_end)(struct tti_transport *transport);
     /* Ends a sleep of another thread. May come from any thread. */
     void (*wake)(struct tti_transport *transport);
     /* Returns true once all that was sent has come to where the peers are: no connection that is closed now can lose it. */

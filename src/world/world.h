@@ -10,6 +10,7 @@
 #define TTI_WORLD_WORLD_H
 
 #include "base/memory.h"
+#include "base/wait.h"
 #include <stdatomic.h>
 #include <stdint.h>
 #include <tutti/experimental.h>
@@ -22,12 +23,15 @@ enum tti_rank_state {
     TTI_RANK_LOST  /* its process died, or its thread ended, without leaving */
 };
 
-/* In the segment, one per rank, a cache line each. */
+/* In the segment, one per rank, whole cache lines. */
 struct tti_rank_info {
     _Alignas(64) _Atomic uint32_t state;
     int32_t process; /* index into tti_world.processes */
     int32_t pid;
     _Atomic uint32_t attaches; /* it reads and writes other processes' memory; set when its first comm is made */
+    _Atomic int32_t
+        served_at; /* the rank on whose bell this rank's service thread sleeps: one may serve several ranks */
+    _Alignas(64) tti_bell bell;
 };
 
 /* In the segment, at its start. */

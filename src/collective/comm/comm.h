@@ -106,6 +106,9 @@ struct tti_served {
     uint32_t seen_starts;   /* when it last looked, */
     bool left_alone;        /* and whether it left the ops alone then */
     bool unhurried;         /* one that need not be taken forward at once was started since there were none */
+    bool calm;              /* ops only wait for others, and nobody else is at them */
+    bool rung;              /* something has come while it slept */
+    _Atomic bool dozes;     /* it sleeps, and whoever brings something for the comm wakes it */
 };
 
 /* See callback.h. */

@@ -50,6 +50,10 @@ struct tti_peers_ops {
     tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns, int64_t timeout_ns);
     /* Ends another thread's sleep. */
     void (*wake)(tutti_comm *comm);
+    /* The service thread says that it is about to sleep, on its rank's bell or on the transport, before it looks at the comm
+     * once more; or that it has woken. Meanwhile whoever brings something for the comm wakes it. Returns, of one that has
+     * woken, whether somebody did. By the service thread alone. */
+    bool (*doze)(tutti_comm *comm, bool dozes);
     /* With more ranks than cores: returns true if somebody else must get this core for the wait to end. */
     bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
     void (*tell)(tutti_comm *comm, enum tti_news news);

@@ -516,6 +516,11 @@ static bool is_about_to_sleep(const tutti_comm *comm)
            atomic_load_explicit(&comm->memory->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
 }
 
+void tti_messages_look_closely(tutti_comm *comm)
+{
+    if (comm->frames == NULL) comm->messages->quiet = QUIET;
+}
+
 bool tti_messages_are_quiet(const tutti_comm *comm)
 {
     return is_about_to_sleep(comm) || comm->messages->quiet >= QUIET; /* frames: that is changed under the lock */

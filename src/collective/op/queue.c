@@ -221,6 +221,7 @@ tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns)
 bool tti_queue_help(tutti_comm *comm, bool look)
 {
     if (!tti_queue_try(comm)) return false;
+    if (look) tti_messages_look_closely(comm);
     bool moved = tti_queue_drive(comm);
     if (look) tti_queue_look(comm, tti_now_ns());
     if (look) tti_queue_look_at_mail(comm);
@@ -228,12 +229,14 @@ bool tti_queue_help(tutti_comm *comm, bool look)
     return moved;
 }
 
-bool tti_queue_awaits_stream(tutti_comm *comm)
+enum tti_awaits tti_queue_awaits(tutti_comm *comm)
 {
     tti_lock(&comm->queue.lock);
     const struct tti_started *first = comm->queue.first;
-    bool awaits = first != NULL && ((first->turn != NULL && !first->turn->reached) || tti_turn_is_polled(first) ||
-                                    (first->then != NULL && first->op.state == TTI_OP_QUEUED));
+    enum tti_awaits awaits = first == NULL ? TTI_AWAITS_MESSAGES : TTI_AWAITS_RANKS;
+    if (first != NULL && ((first->turn != NULL && !first->turn->reached) || tti_turn_is_polled(first) ||
+                          (first->then != NULL && first->op.state == TTI_OP_QUEUED)))
+        awaits = TTI_AWAITS_STREAM;
     tti_unlock(&comm->queue.lock);
     return awaits;
 }
@@ -462,7 +465,8 @@ void tti_queue_start(struct tti_started *started)
         started->queued = true;
         atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
-        if (tti_queue_post_mail(started)) tti_service_wake(comm, haste);
+        /* all that can be done was; the rest is for who brings something, and rings */
+        if (tti_queue_post_mail(started) && !tti_service_dozes(comm)) tti_service_wake(comm, haste);
         return;
     }
     atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);

@@ -76,8 +76,9 @@ tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind);
 void tti_queue_start(struct tti_started *started);
 /* Waits until it has ended or the time is over: its status, or IN_PROGRESS. */
 tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
-/* Whether its next op waits until its stream comes to it, which rings no bell. */
-bool tti_queue_awaits_stream(tutti_comm *comm);
+/* What the ops in flight wait for: a stream rings no bell, and a collective that has just begun rings often. */
+enum tti_awaits { TTI_AWAITS_MESSAGES, TTI_AWAITS_RANKS, TTI_AWAITS_STREAM };
+enum tti_awaits tti_queue_awaits(tutti_comm *comm);
 /* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
 bool tti_queue_help(tutti_comm *comm, bool look);
 /* That a call is about it, now. */
@@ -128,6 +129,11 @@ void tti_service_remove(tutti_comm *comm);
 /* There is an op to look after: within a millisecond, a tenth of one, or at once, which costs a wake-up each. */
 enum tti_haste { TTI_SOMETIME, TTI_SOON, TTI_AT_ONCE };
 void tti_service_wake(const tutti_comm *comm, enum tti_haste haste);
+/* Whether it sleeps, having looked at the comm's ops, until somebody brings something for one of them. */
+static inline bool tti_service_dozes(const tutti_comm *comm)
+{
+    return atomic_load_explicit(&comm->queue.served.dozes, memory_order_seq_cst);
+}
 /* Whether it is true of some comm that has had ops: of this process, in a simulated run of none. */
 bool tti_service_find(bool (*is)(tutti_comm *comm, void *context), void *context);
 void tti_service_forked(void); /* in the child: the thread is not there */

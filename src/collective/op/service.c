@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The service thread: one per process, started with its first op. It takes ops forward that nobody waits for, and watches
- * their deadlines. It sleeps when there is nothing to do: for moments at first, since ops tend to follow each other and a
- * wake-up costs more than a small op, then until it is woken.
+ * their deadlines. What was just started, or what somebody else is at, it leaves alone, and naps: for moments at first, since
+ * ops tend to follow each other and a wake-up costs more than a small op. Of all other comms it says that it dozes: whoever
+ * brings something for one of them then wakes it. Ranks that share memory do so by the rank's bell, a futex word that they
+ * ring only when it says that it dozes; over a transport it sleeps on the transport's descriptors.
  *
  * A process whose ranks are threads has several where the host has cores to spare: one would do the parts of all its ranks in
- * an operation one after the other. All comms of a rank that have as many ranks here are with the same one.
+ * an operation one after the other. All comms of a rank that have as many ranks here are with the same one, but for those over
+ * a transport: nobody can sleep on a futex word and on descriptors at once.
  *
  * Inside a simulated run every comm has one of its own, as if it were alone in its process: a task, without locks, since
  * it ends before its comm does.
  *
- * Invariant: either the thread has looked at a queue after an op was put into it, or whoever put it there sees `asleep`.
+ * Invariant: either the thread has looked at a queue after an op was put into it, or whoever put it there sees `state`. Either
+ * it has looked at a comm that it dozes for after something came, or whoever brought it sees that it dozes.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -18,8 +22,12 @@
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/op/callback.h"
+#include "collective/peers/net.h"
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #define US INT64_C(1000)
 enum {
@@ -32,26 +40,36 @@ enum {
     LINGER_US = 20000,  /* naps this long before it sleeps, when there are no ops */
     SLEEP_MS = 1000
 };
-enum { AWAKE, NAPPING, DOZING, ASLEEP }; /* the longer until it looks again, the later */
+/* The longer until it looks again, the later; and on descriptors. */
+enum { AWAKE, NAPPING, DOZING, ASLEEP, ASLEEP_ON_WIRE };
 
 struct tti_service {
-    pthread_mutex_t life; /* of the thread's start and end; taken before `lock` */
-    pthread_mutex_t lock; /* of the list, while it is walked or changed */
-    bool simulated;       /* both are not used */
+    pthread_mutex_t lock; /* of the list of comms, while it is walked or changed */
+    bool simulated;       /* it is not used */
+    bool forked;          /* it is the parent's, and has no thread here */
+    bool over_wire;       /* it serves comms over a transport, */
+    int number;           /* is the process's service thread of this number for such comms, */
+    struct tti_world *world;
     tutti_comm *first;
     struct tti_task task;
     bool runs;
     _Atomic uint32_t state;
-    tti_bell bell;
+    tti_bell *bell;        /* of the first rank that it served; */
+    tti_bell own_bell;     /* this one if ranks share no memory, */
+    int wake_fd;           /* and this wakes it while it sleeps on transports; -1: it never does */
+    struct pollfd *polled; /* these */
+    struct tti_transport **transports;
+    int transport_count;
+    bool on_transports; /* and may sleep on them until it says otherwise */
+    uint32_t rests;     /* how often it has */
+    int users;          /* its comms; under services_lock */
     _Atomic uint32_t stop;
+    struct tti_service *next;
 };
 
-enum { SERVICES = 8 };
-#define SERVICE                                                                                                        \
-    {                                                                                                                  \
-        .life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER                                           \
-    }
-static struct tti_service services[SERVICES] = {SERVICE, SERVICE, SERVICE, SERVICE, SERVICE, SERVICE, SERVICE, SERVICE};
+/* Those of the process, under this lock, which is taken before theirs. */
+static pthread_mutex_t services_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tti_service *services;
 
 int tti_service_threads = 0;
 
@@ -60,19 +78,22 @@ struct round {
     bool moved;                     /* and moved */
     bool fresh;                     /* one was started since the last look, or somebody is at it */
     bool gated;                     /* one waits for a stream of a device, which wakes nobody */
+    bool restless;                  /* nobody rings when one of them can go on */
     struct tti_callback *callbacks; /* to be called without the lock, */
     tutti_comm *of;                 /* of this comm */
 };
 
-static void lock(const struct tti_service *service, pthread_mutex_t *mutex)
+static void lock(struct tti_service *service)
 {
-    if (!service->simulated) pthread_mutex_lock(mutex);
+    if (!service->simulated) pthread_mutex_lock(&service->lock);
 }
 
-static void unlock(const struct tti_service *service, pthread_mutex_t *mutex)
+static void unlock(struct tti_service *service)
 {
-    if (!service->simulated) pthread_mutex_unlock(mutex);
+    if (!service->simulated) pthread_mutex_unlock(&service->lock);
 }
+
+/* ---- Looking ------------------------------------------------------------------------------------------------------- */
 
 /* One was started since the last look, so that they may well be waited for, or somebody is at them. Ops that are not at hand
  * are left alone for a start only once: then they are taken forward, whatever else is started. */
@@ -101,33 +122,53 @@ static void call_back(struct round *round)
     round->moved = true; /* there may be more */
 }
 
-static struct round walk(struct tti_service *service, bool look)
+/* Whether to doze until something comes for the comm. A collective that has just begun is looked at again in a moment: its
+ * ranks come at about the same time, and all of them would ring. */
+static bool is_calm(struct tti_queue *queue, enum tti_awaits awaits, int64_t nap_us)
+{
+    bool waits = awaits == TTI_AWAITS_MESSAGES || (awaits == TTI_AWAITS_RANKS && nap_us >= NAP_DOUBLED_US);
+    return waits && atomic_load_explicit(&queue->busy, memory_order_relaxed) == TTI_BUSY_NOBODY;
+}
+
+static void look_at(tutti_comm *comm, struct round *round, int64_t nap_us, bool look)
+{
+    struct tti_queue *queue = &comm->queue;
+    struct tti_served *served = &queue->served;
+    uint32_t starts = atomic_load_explicit(&queue->starts, memory_order_relaxed);
+    bool started = starts != served->seen_starts, rung = served->rung;
+    served->seen_starts = starts;
+    served->rung = served->calm = false;
+    round->fresh = round->fresh || started;
+    if (atomic_load_explicit(&queue->count, memory_order_acquire) == 0) {
+        served->unhurried = false;
+        take_callbacks(round, comm);
+        return;
+    }
+    if (is_fresh(queue, started) && !rung) {
+        round->fresh = round->restless = true;
+        return;
+    }
+    round->any = true;
+    round->moved = tti_queue_help(comm, look) || round->moved;
+    enum tti_awaits awaits = tti_queue_awaits(comm);
+    round->gated = round->gated || awaits == TTI_AWAITS_STREAM;
+    served->calm = is_calm(queue, awaits, nap_us);
+    round->restless = round->restless || !served->calm;
+    take_callbacks(round, comm);
+}
+
+static struct round walk(struct tti_service *service, int64_t nap_us, bool look)
 {
     struct round round = {0};
-    lock(service, &service->lock);
-    for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.served.next) {
-        uint32_t starts = atomic_load_explicit(&comm->queue.starts, memory_order_relaxed);
-        bool started = starts != comm->queue.served.seen_starts;
-        comm->queue.served.seen_starts = starts;
-        round.fresh = round.fresh || started;
-        if (atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0) {
-            comm->queue.served.unhurried = false;
-            take_callbacks(&round, comm);
-            continue;
-        }
-        if (is_fresh(&comm->queue, started)) {
-            round.fresh = true;
-            continue;
-        }
-        round.any = true;
-        round.moved = tti_queue_help(comm, look) || round.moved;
-        round.gated = round.gated || tti_queue_awaits_stream(comm);
-        take_callbacks(&round, comm);
-    }
-    unlock(service, &service->lock);
+    lock(service);
+    for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.served.next)
+        look_at(comm, &round, nap_us, look);
+    unlock(service);
     call_back(&round);
     return round;
 }
+
+/* ---- Sleeping ------------------------------------------------------------------------------------------------------ */
 
 static int64_t longer(int64_t us)
 {
@@ -135,29 +176,129 @@ static int64_t longer(int64_t us)
     return us + us / NAP_PART < NAP_MOST_US ? us + us / NAP_PART : NAP_MOST_US;
 }
 
-/* A ring that is missed costs no more than the nap. Returns how long the next one is. */
-static int64_t nap(struct tti_service *service, int64_t us)
+static void note_transport(struct tti_service *service, struct tti_transport *transport)
 {
-    uint32_t seen = atomic_load_explicit(&service->bell, memory_order_relaxed);
-    uint32_t state = us > NAP_DOUBLED_US ? ASLEEP : us > NAP_US ? DOZING : NAPPING;
-    atomic_store_explicit(&service->state, state, memory_order_relaxed);
-    tti_bell_sleep(&service->bell, seen, us * US, false);
-    atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
-    if (atomic_load_explicit(&service->bell, memory_order_relaxed) != seen) return NAP_US;
-    return longer(us);
+    for (int i = 0; i < service->transport_count; i++)
+        if (service->transports[i] == transport) return;
+    service->transports[service->transport_count++] = transport;
 }
 
-static void fall_asleep(struct tti_service *service)
+/* Says of all comms that only wait for others that it dozes. Returns whether there are any. */
+static bool doze_off(struct tti_service *service)
 {
-    uint32_t seen = atomic_load_explicit(&service->bell, memory_order_relaxed);
-    atomic_store_explicit(&service->state, ASLEEP, memory_order_seq_cst);
-    tti_fence_rare();
-    bool stop = atomic_load_explicit(&service->stop, memory_order_seq_cst) != 0;
-    struct round round = walk(service, false);
-    if (!stop && !round.any && !round.fresh && !round.moved)
-        tti_bell_sleep(&service->bell, seen, SLEEP_MS * 1000 * US, false);
-    atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
-    if (round.fresh) nap(service, NAP_US);
+    bool any = false;
+    lock(service);
+    service->transport_count = 0;
+    for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.served.next) {
+        struct tti_served *served = &comm->queue.served;
+        if (!served->calm || atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0) continue;
+        comm->peers->doze(comm, true);
+        atomic_store_explicit(&served->dozes, true, memory_order_seq_cst);
+        if (comm->lanes != NULL) note_transport(service, comm->lanes->net->transport);
+        any = true;
+    }
+    service->on_transports = service->transport_count > 0;
+    unlock(service);
+    return any;
+}
+
+/* The service's lock is held. */
+static void wake_up(tutti_comm *comm)
+{
+    struct tti_served *served = &comm->queue.served;
+    if (!atomic_load_explicit(&served->dozes, memory_order_relaxed)) return;
+    atomic_store_explicit(&served->dozes, false, memory_order_relaxed);
+    served->rung = comm->peers->doze(comm, false);
+}
+
+static void wake_all(struct tti_service *service)
+{
+    lock(service);
+    for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.served.next) wake_up(comm);
+    service->on_transports = false;
+    service->rests++;
+    unlock(service);
+}
+
+/* Whether all of them may be slept on now. */
+static bool begin_sleep(struct tti_service *service)
+{
+    bool all = true;
+    service->polled[0] = (struct pollfd){.fd = service->wake_fd, .events = POLLIN};
+    for (int i = 0; i < service->transport_count; i++) {
+        struct tti_transport *transport = service->transports[i];
+        service->polled[i + 1] = (struct pollfd){.fd = transport->ops->sleep_begin(transport), .events = POLLIN};
+        all = all && service->polled[i + 1].fd >= 0;
+    }
+    return all;
+}
+
+static void sleep_on_transports(struct tti_service *service, int64_t us)
+{
+    struct timespec timeout = {us / 1000000, us % 1000000 * 1000};
+    uint64_t count;
+    if (begin_sleep(service)) ppoll(service->polled, (nfds_t)service->transport_count + 1, &timeout, NULL);
+    for (int i = 0; i < service->transport_count; i++) service->transports[i]->ops->sleep_end(service->transports[i]);
+    if (service->polled[0].revents != 0) (void)!read(service->wake_fd, &count, sizeof count);
+}
+
+static void sleep_until_woken(struct tti_service *service, uint32_t seen, int64_t us)
+{
+    if (service->transport_count == 0)
+        tti_bell_sleep(service->bell, seen, us * US, true);
+    else if (service->simulated)
+        service->transports[0]->ops->sleep(service->transports[0], us * US);
+    else
+        sleep_on_transports(service, us);
+}
+
+/* Looks once more at the comms that it dozes for, and, where the sleep is to be a deep one, whether others have ops by now. */
+static bool may_sleep(struct tti_service *service, bool deep)
+{
+    struct round round = {0};
+    bool news = false;
+    lock(service);
+    for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.served.next) {
+        struct tti_served *served = &comm->queue.served;
+        if (atomic_load_explicit(&served->dozes, memory_order_relaxed)) {
+            served->rung = true;
+            look_at(comm, &round, NAP_MOST_US, true);
+        } else {
+            news = news || atomic_load_explicit(&comm->queue.count, memory_order_acquire) != 0 ||
+                   atomic_load_explicit(&comm->queue.starts, memory_order_relaxed) != served->seen_starts ||
+                   tti_callbacks_are_due(comm);
+        }
+    }
+    unlock(service);
+    call_back(&round);
+    return !round.moved && !(deep && (news || round.restless));
+}
+
+/* Sleeps for so long, or until it is woken: by who starts something, or brings something for one of the comms that it dozes
+ * for. `deep`: there are ops of no others. Returns whether it was woken, or had no time to sleep. */
+static bool rest(struct tti_service *service, int64_t us, uint32_t state, bool deep)
+{
+    uint32_t seen = atomic_load_explicit(service->bell, memory_order_relaxed);
+    bool dozes = doze_off(service), sleeps = true;
+    if (service->transport_count > 0) state = ASLEEP_ON_WIRE;
+    atomic_store_explicit(&service->state, state, memory_order_seq_cst);
+    if (dozes || deep) {
+        tti_fence_rare();
+        sleeps = may_sleep(service, deep);
+    }
+    if (sleeps && atomic_load_explicit(&service->stop, memory_order_seq_cst) == 0) sleep_until_woken(service, seen, us);
+    atomic_store_explicit(&service->state, AWAKE, memory_order_seq_cst);
+    if (dozes) wake_all(service);
+    return !sleeps || atomic_load_explicit(service->bell, memory_order_relaxed) != seen;
+}
+
+/* A ring that is missed costs no more than the nap. Returns how long the next one is. */
+static int64_t nap(struct tti_service *service, const struct round *round, int64_t us)
+{
+    bool deep = round->any && !round->restless;
+    if (round->gated && us > NAP_GATED_US) us = NAP_GATED_US;
+    uint32_t state = us > NAP_DOUBLED_US || deep ? ASLEEP : us > NAP_US ? DOZING : NAPPING;
+    return rest(service, deep ? NAP_MOST_US : us, state, deep) ? NAP_US : longer(us);
 }
 
 static void *serve(void *argument)
@@ -165,7 +306,7 @@ static void *serve(void *argument)
     struct tti_service *service = argument;
     int64_t idle_since = 0, used_ns = 0, nap_us = NAP_US;
     while (atomic_load_explicit(&service->stop, memory_order_seq_cst) == 0) {
-        struct round round = walk(service, nap_us > NAP_US);
+        struct round round = walk(service, nap_us, nap_us > NAP_US);
         int64_t now = tti_now_ns();
         if (round.moved || round.fresh) used_ns = now;
         if (round.moved) {
@@ -177,92 +318,170 @@ static void *serve(void *argument)
         if (round.any && now - idle_since < SPIN_US * US) {
             tti_relax();
         } else if (!round.any && now - used_ns >= LINGER_US * US) {
-            fall_asleep(service);
+            rest(service, SLEEP_MS * 1000, ASLEEP, true);
             nap_us = NAP_US;
         } else {
-            if (round.gated && nap_us > NAP_GATED_US) nap_us = NAP_GATED_US;
-            nap_us = nap(service, nap_us);
+            nap_us = nap(service, &round, nap_us);
         }
     }
     return NULL;
 }
 
+/* ---- Starting and stopping ----------------------------------------------------------------------------------------- */
+
+static void free_service(struct tti_service *service)
+{
+    if (service->wake_fd >= 0) close(service->wake_fd);
+    tti_free(service->polled);
+    tti_free(service->transports);
+    tti_free(service);
+}
+
+/* Of a rank whose comms' ranks share memory the others know its bell. */
+static struct tti_service *make_service(const tutti_comm *comm, int number)
+{
+    struct tti_service *service = tti_calloc(1, sizeof *service);
+    if (service == NULL) return NULL;
+    service->simulated = tti_sim != NULL;
+    service->over_wire = comm->lanes != NULL;
+    service->number = number;
+    service->world = comm->world;
+    service->bell = service->over_wire ? &service->own_bell : &tti_info_of(comm, comm->rank)->bell;
+    service->wake_fd = service->over_wire && !service->simulated ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+    pthread_mutex_init(&service->lock, NULL);
+    if (!service->over_wire) return service;
+    size_t ranks = (size_t)comm->world->options.ranks; /* threads of this process */
+    service->polled = tti_calloc(ranks + 1, sizeof *service->polled);
+    service->transports = tti_calloc(ranks, sizeof *service->transports);
+    if (service->polled != NULL && service->transports != NULL) return service;
+    free_service(service);
+    return NULL;
+}
+
+/* Ranks that compute have their cores to themselves; of the others each takes a thread. */
+static int number_for(const tutti_comm *comm)
+{
+    enum { SERVICES = 8 };
+    uint64_t cores[TTI_CORE_WORDS];
+    tti_cores_mine(cores);
+    int count = tti_service_threads > 0 ? tti_service_threads : tti_cores_count(cores) - comm->traits.here;
+    return comm->job_rank % (count < 1 ? 1 : count < SERVICES ? count : SERVICES);
+}
+
+/* The one for this comm, made if need be; NULL: no memory. */
+static struct tti_service *service_for(const tutti_comm *comm)
+{
+    int number = number_for(comm);
+    for (struct tti_service *service = services; service != NULL; service = service->next)
+        if (service->world == comm->world && service->number == number && !service->forked &&
+            service->over_wire == (comm->lanes != NULL))
+            return service;
+    struct tti_service *made = make_service(comm, number);
+    if (made == NULL) return NULL;
+    made->next = services;
+    return services = made;
+}
+
 static tutti_status ensure(struct tti_service *service, tutti_error *error)
 {
     if (service->runs) return TUTTI_OK;
-    atomic_store_explicit(&service->stop, 0, memory_order_seq_cst);
+    if (service->over_wire && !service->simulated && service->wake_fd < 0)
+        return tti_error_set(error, TUTTI_ERR_LIMIT, errno, "no descriptor for a service thread; check `ulimit -n`");
     TTI_TRY(tti_task_start(&service->task, serve, service, error));
     service->runs = true;
     return TUTTI_OK;
 }
 
-static struct tti_service *simulated_service(void)
+static void ring(struct tti_service *service)
 {
-    struct tti_service *service = tti_calloc(1, sizeof *service);
-    if (service != NULL) service->simulated = true;
-    return service;
+    uint64_t one = 1;
+    if (service->wake_fd >= 0) (void)!write(service->wake_fd, &one, sizeof one);
+    if (service->simulated && service->transport_count > 0) service->transports[0]->ops->wake(service->transports[0]);
+    tti_bell_ring(service->bell, true);
 }
 
-/* Ranks that compute have their cores to themselves; of the others each takes a thread. */
-static struct tti_service *service_for(const tutti_comm *comm)
+static void drop_service(struct tti_service *service)
 {
-    uint64_t cores[TTI_CORE_WORDS];
-    tti_cores_mine(cores);
-    int count = tti_service_threads > 0 ? tti_service_threads : tti_cores_count(cores) - comm->traits.here;
-    return &services[comm->job_rank % (count < 1 ? 1 : count < SERVICES ? count : SERVICES)];
+    struct tti_service **link = &services;
+    while (*link != NULL && *link != service) link = &(*link)->next;
+    if (*link != NULL) *link = service->next;
+    if (service->runs) {
+        atomic_store_explicit(&service->stop, 1, memory_order_seq_cst);
+        ring(service);
+        tti_task_join(&service->task);
+    }
+    free_service(service);
+}
+
+static void link_comm(struct tti_service *service, tutti_comm *comm)
+{
+    if (comm->lanes != NULL) atomic_store_explicit(&comm->lanes->net->doze_fd, service->wake_fd, memory_order_relaxed);
+    if (!service->over_wire) {
+        const struct tti_rank_info *bell_of = TTI_LIST_OF(service->bell, struct tti_rank_info, bell);
+        atomic_store_explicit(&tti_info_of(comm, comm->rank)->served_at,
+                              (int32_t)(bell_of - comm->world->segment->ranks), memory_order_relaxed);
+    }
+    lock(service);
+    comm->queue.served.next = service->first;
+    service->first = comm;
+    comm->queue.served.by = service;
+    unlock(service);
+}
+
+static void lock_services(void)
+{
+    if (tti_sim == NULL) pthread_mutex_lock(&services_lock);
+}
+
+static void unlock_services(void)
+{
+    if (tti_sim == NULL) pthread_mutex_unlock(&services_lock);
 }
 
 tutti_status tti_service_add(tutti_comm *comm, tutti_error *error)
 {
-    struct tti_service *service = tti_sim == NULL ? service_for(comm) : simulated_service();
-    if (service == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a service task");
-    lock(service, &service->life);
-    tutti_status status = ensure(service, error);
-    if (status == TUTTI_OK) {
-        lock(service, &service->lock);
-        comm->queue.served.next = service->first;
-        service->first = comm;
-        comm->queue.served.by = service;
-        unlock(service, &service->lock);
-    }
-    unlock(service, &service->life);
-    if (status != TUTTI_OK && service->simulated) tti_free(service);
+    lock_services();
+    struct tti_service *service = tti_sim == NULL ? service_for(comm) : make_service(comm, 0);
+    tutti_status status = TUTTI_ERR_MEMORY;
+    if (service == NULL)
+        tti_error_set(error, status, ENOMEM, "no memory for a service thread");
+    else if ((status = ensure(service, error)) == TUTTI_OK)
+        link_comm(service, comm);
+    if (status == TUTTI_OK)
+        service->users++;
+    else if (service != NULL && service->users == 0)
+        drop_service(service);
+    unlock_services();
     return status;
 }
 
-/* Returns whether it was the last one. */
-static bool unlink_comm(struct tti_service *service, tutti_comm *comm)
+/* When it returns the service thread touches neither the comm nor its transport. */
+static void unlink_comm(struct tti_service *service, tutti_comm *comm)
 {
-    lock(service, &service->lock);
+    lock(service);
     tutti_comm **link = &service->first;
     while (*link != NULL && *link != comm) link = &(*link)->queue.served.next;
     if (*link != NULL) *link = comm->queue.served.next;
-    comm->queue.served.by = NULL;
-    bool last = service->first == NULL;
-    unlock(service, &service->lock);
-    return last;
-}
-
-static void stop(struct tti_service *service)
-{
-    atomic_store_explicit(&service->stop, 1, memory_order_seq_cst);
-    tti_bell_ring(&service->bell, false);
-    tti_task_join(&service->task);
-    service->runs = false;
+    wake_up(comm);
+    uint32_t rests = service->rests; /* from the next one on it knows nothing of this comm */
+    while (service->on_transports && service->rests == rests) {
+        unlock(service);
+        ring(service);
+        tti_wait_turn();
+        lock(service);
+    }
+    unlock(service);
 }
 
 void tti_service_remove(tutti_comm *comm)
 {
     struct tti_service *service = comm->queue.served.by;
-    if (service->simulated) {
-        stop(service);
-        unlink_comm(service, comm);
-        tti_free(service);
-        return;
-    }
-    pthread_mutex_lock(&service->life);
-    if (unlink_comm(service, comm) && service->runs) stop(service);
-    pthread_mutex_unlock(&service->life);
+    comm->queue.served.by = NULL;
+    if (service->forked) return;
+    if (!service->simulated) unlink_comm(service, comm);
+    lock_services();
+    if (--service->users == 0) drop_service(service);
+    unlock_services();
 }
 
 void tti_service_wake(const tutti_comm *comm, enum tti_haste haste)
@@ -270,29 +489,32 @@ void tti_service_wake(const tutti_comm *comm, enum tti_haste haste)
     struct tti_service *service = comm->queue.served.by;
     tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
     uint32_t state = atomic_load_explicit(&service->state, memory_order_relaxed);
-    if (state >= (haste == TTI_SOMETIME ? ASLEEP : haste == TTI_SOON ? DOZING : NAPPING))
-        tti_bell_ring(&service->bell, false);
+    if (state >= (haste == TTI_SOMETIME ? ASLEEP : haste == TTI_SOON ? DOZING : NAPPING)) ring(service);
 }
 
 bool tti_service_find(bool (*is)(tutti_comm *comm, void *context), void *context)
 {
     bool found = false;
-    for (struct tti_service *service = services; tti_sim == NULL && service < services + SERVICES; service++) {
-        lock(service, &service->lock);
+    if (tti_sim != NULL) return false;
+    lock_services();
+    for (struct tti_service *service = services; service != NULL; service = service->next) {
+        lock(service);
         for (tutti_comm *comm = service->first; comm != NULL && !found; comm = comm->queue.served.next)
             found = is(comm, context);
-        unlock(service, &service->lock);
+        unlock(service);
     }
+    unlock_services();
     return found;
 }
 
 void tti_service_forked(void)
 {
-    for (struct tti_service *service = services; service < services + SERVICES; service++) {
-        pthread_mutex_init(&service->life, NULL);
+    pthread_mutex_init(&services_lock, NULL);
+    for (struct tti_service *service = services; service != NULL; service = service->next) {
         pthread_mutex_init(&service->lock, NULL);
         service->first = NULL;
         service->runs = false;
+        service->forked = true;
         atomic_store_explicit(&service->state, AWAKE, memory_order_relaxed);
     }
 }

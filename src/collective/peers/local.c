@@ -84,7 +84,10 @@ uint64_t tti_local_mark(const tutti_comm *comm, int rank)
 void tti_local_announce(tutti_comm *comm, bool asleep)
 {
     struct tti_local_post *post = &comm->local->posts[comm->local->place];
-    atomic_store_explicit(&post->asleep, asleep, memory_order_release);
+    if (asleep)
+        atomic_fetch_add_explicit(&post->asleep, 1, memory_order_seq_cst);
+    else
+        atomic_fetch_sub_explicit(&post->asleep, 1, memory_order_release);
     if (asleep) tti_fence_rare(); /* either who publishes sees it, or the poll that follows sees what was published */
 }
 

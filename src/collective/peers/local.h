@@ -26,7 +26,7 @@
 /* In shared memory, one per rank of the host. */
 struct tti_local_post {
     _Alignas(64) _Atomic uint64_t progress; /* as in struct tti_post */
-    _Atomic uint32_t asleep;                /* until somebody publishes */
+    _Atomic uint32_t asleep;                /* threads of it, until somebody publishes */
     _Atomic uint32_t left;                  /* the comm */
     struct tti_transport *endpoint;         /* simulated ranks: what it sleeps in */
     uint32_t signature;                     /* of the operation that it has entered, and */

@@ -6,6 +6,7 @@
 #include "base/sim.h"
 #include "base/status.h"
 #include <string.h>
+#include <unistd.h>
 
 enum { STRAY_BYTES = 64 << 20, CLOSE_MS = 2000 };
 
@@ -164,10 +165,22 @@ static void take_stray(struct tti_net *net, struct tti_aside *aside)
     net->strays_last = &aside->next;
 }
 
+/* Who sleeps on the transport is not woken by what another thread has just taken from it. */
+static void rouse(struct tti_net *net, const struct tti_lanes *lanes)
+{
+    uint64_t one = 1;
+    if (!atomic_load_explicit(&lanes->dozes, memory_order_acquire)) return;
+    if (tti_sim == NULL)
+        (void)!write(atomic_load_explicit(&net->doze_fd, memory_order_relaxed), &one, sizeof one);
+    else
+        net->transport->ops->wake(net->transport);
+}
+
 static void end(void *context, int peer, const struct tti_frame_head *head, void *cookie)
 {
     struct tti_net *net = context;
     struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
+    if (lanes != NULL) rouse(net, lanes);
     struct tti_receipt *receipt = cookie;
     const struct tti_aside *coming = tti_table_get(&net->coming, peer);
     bool stray = coming != NULL && coming->stray;
@@ -213,6 +226,7 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = rank_in(lanes, peer);
         if (rank < 0) continue;
+        rouse(net, lanes);
         if (lanes->comm->messages != NULL) lanes->frames.sink->lost(lanes->comm, rank);
         struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;
         if (lane != NULL) lane->left = true;

@@ -181,6 +181,7 @@ struct tti_lanes {
     struct tti_lane_waits waits;
     bool heard_break;         /* from somebody who told everyone */
     int leaves;               /* this rank: TTI_STAYS… */
+    _Atomic bool dozes;       /* the service thread sleeps until something comes for this comm */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
     struct tti_frames frames; /* for messages */
     struct tti_lanes *next;   /* of the net */
@@ -207,6 +208,8 @@ struct tti_net {
     struct tti_table coming;   /* struct tti_aside, of the frame that comes from a rank now: of no lane's */
     uint32_t next_id;          /* no comm had this number or a larger one, nor was it proposed */
     struct tti_making *making; /* these have numbers that are agreed on */
+    _Atomic int
+        doze_fd; /* to be written to so that the service thread wakes that sleeps on it; 0: it sleeps on the transport only */
     int references;
     void *cluster; /* freed with it */
     void (*release)(void *cluster);

@@ -135,11 +135,23 @@ static void show_wait(tutti_comm *comm, const struct tti_wait_record *now, uint6
 
 /* ---- Waking ---------------------------------------------------------------------------------------------------- */
 
+/* Wakes the rank's service thread, should it sleep: once, however much comes before it runs. */
+static void rouse(const tutti_comm *comm, int rank)
+{
+    struct tti_post *post = &comm->memory->posts[rank];
+    struct tti_rank_info *ranks = comm->world->segment->ranks;
+    if (atomic_load_explicit(&post->dozes, memory_order_relaxed) == 0 ||
+        atomic_exchange_explicit(&post->dozes, 0, memory_order_acq_rel) == 0)
+        return;
+    tti_bell_ring(&ranks[atomic_load_explicit(&tti_info_of(comm, rank)->served_at, memory_order_relaxed)].bell, true);
+}
+
 void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone)
 {
     for (int rank = 0; rank < comm->size; rank++) {
         struct tti_post *post = &comm->memory->posts[rank];
         int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);
+        if (everyone || rank != comm->rank) rouse(comm, rank);
         if (waiting_for == 0) continue;
         if (everyone || waiting_for == -1 || waiting_for == comm->rank + 1)
             tti_bell_ring(&post->bell, comm->traits.shared_bells);
@@ -153,6 +165,7 @@ void tti_comm_wake(tutti_comm *comm, int rank)
     struct tti_post *post = &comm->memory->posts[rank];
     if (atomic_load_explicit(&post->waiting_for, memory_order_acquire) != 0)
         tti_bell_ring(&post->bell, comm->traits.shared_bells);
+    rouse(comm, rank);
 }
 
 /* ---- Sleeping -------------------------------------------------------------------------------------------------- */
@@ -197,6 +210,17 @@ static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitabl
     for (int rank = 0; rank < comm->size; rank++)
         if (is_behind(comm, waitable, rank, core)) return true;
     return false;
+}
+
+static bool doze(tutti_comm *comm, bool dozes)
+{
+    struct tti_post *post = &comm->memory->posts[comm->rank];
+    uint32_t before = atomic_exchange_explicit(&post->dozes, dozes, memory_order_seq_cst);
+    if (dozes)
+        atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
+    else
+        atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
+    return !dozes && before == 0;
 }
 
 static void wake(tutti_comm *comm)
@@ -274,6 +298,7 @@ const struct tti_peers_ops tti_peers_posts = {
     .read_wait = read_wait,
     .sleep = sleep_once,
     .wake = wake,
+    .doze = doze,
     .gives_way = gives_way,
     .tell = tell,
     .close = shut,

@@ -129,6 +129,14 @@ static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitabl
     return true;
 }
 
+/* The transport wakes who sleeps on it; this is for what another thread takes from it meanwhile. */
+static bool doze(tutti_comm *comm, bool dozes)
+{
+    if (comm->local != NULL) tti_local_announce(comm, dozes);
+    atomic_store_explicit(&comm->lanes->dozes, dozes, memory_order_release);
+    return !dozes;
+}
+
 static void wake(tutti_comm *comm)
 {
     struct tti_transport *transport = comm->lanes->net->transport;
@@ -243,6 +251,7 @@ const struct tti_peers_ops tti_peers_wire = {
     .read_wait = read_wait,
     .sleep = sleep_once,
     .wake = wake,
+    .doze = doze,
     .gives_way = gives_way,
     .tell = tell,
     .close = shut,
