@@ -42,7 +42,7 @@ static void listen(struct side *side, tutti_ended *ended)
 static void answer(void *context, tutti_status status, const tutti_error *error)
 {
     struct side *side = context;
-    CHECK_THAT(status == TUTTI_OK, "%s", error->text);
+    CHECK_THAT(status == TUTTI_OK, "%s", error == NULL ? "" : error->text);
     memcpy(side->out, side->in, BYTES);
     if (atomic_fetch_add(&side->heard, 1) + 1 < ROUNDS) listen(side, answer);
     say(side, ANSWER);
@@ -51,7 +51,7 @@ static void answer(void *context, tutti_status status, const tutti_error *error)
 static void was_answered(void *context, tutti_status status, const tutti_error *error)
 {
     struct side *side = context;
-    CHECK_THAT(status == TUTTI_OK, "%s", error->text);
+    CHECK_THAT(status == TUTTI_OK, "%s", error == NULL ? "" : error->text);
     CHECK(memcmp(side->in, side->out, BYTES) == 0);
     side->heard_ns = fault_now_ns();
     atomic_fetch_add(&side->heard, 1);

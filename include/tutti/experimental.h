@@ -249,6 +249,17 @@ TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wa
 TUTTI_API int tutti_board_follows(const tutti_board *board, int process);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
+/* ---- Comms that do without a rank that fails -------------------------------------------------------------------- */
+
+/* A comm of the same ranks, made by all of them, that has messages and no collectives, which are refused, as are comms made from
+ * it. What fails concerns one peer: its loss ends what was for it (ERR_PEER_LOST), with its number in the error, a deadline
+ * (tutti_within) or tutti_cancel the op that it is about, and the comm goes on with the others. A receive from any source
+ * survives a loss, and ends when nobody is left who could send. An op that was started and has no deadline of its own waits for as
+ * long as its peer lives. Messages are always copied on their way, and a buffer is its owner's again as soon as its op has ended. Of a message that
+ * was cancelled or late the other side may have got some: it is told that the rest will not come, and its receive looks
+ * for another message; a message that had begun to come for a receive that is ended is lost. It may be freed while peers are lost. */
+TUTTI_API tutti_status tutti_comm_tolerant(tutti_comm *comm, tutti_comm **made);
+
 /* ---- About a world --------------------------------------------------------------------------------------------- */
 
 /* 1 when every rank of the comm is a thread of this process. */

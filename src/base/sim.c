@@ -483,12 +483,13 @@ static tutti_status show(struct tti_sim *sim, tutti_error *error)
                          (double)(sim->now_ns - START_NS) / 1e9);
 }
 
-/* Tasks that were killed and that nobody joins are still on the list. */
-static size_t count_waiting(const struct tti_sim *sim)
+/* Those whose tasks were killed before they had joined them, and the first one. */
+static void free_ended(struct tti_sim *sim)
 {
-    size_t waiting = 0;
-    for (const struct tti_sim_task *task = sim->tasks; task != NULL; task = task->older) waiting += !task->ended;
-    return waiting;
+    for (struct tti_sim_task *task = sim->tasks, *older; task != NULL; task = older) {
+        older = task->older;
+        if (task->ended) free_task(sim, task);
+    }
 }
 
 static tutti_status loop(struct tti_sim *sim, tutti_error *error)
@@ -499,12 +500,12 @@ static tutti_status loop(struct tti_sim *sim, tutti_error *error)
         happen(sim);
         if (sim->task_count == 1 && sim->tasks->ended) free_task(sim, sim->tasks); /* the first, which nobody joins */
     }
+    if (sim->heap_count == 0) free_ended(sim);
     if (sim->out_of_memory) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a simulation ran out");
-    size_t waiting = count_waiting(sim);
-    if (waiting > 0)
+    if (sim->task_count > 0)
         return tti_error_set(error, TUTTI_ERR_TIMEOUT, 0,
                              "the simulation stands still after %.6f s: %zu tasks wait, and nothing is on its way",
-                             (double)(sim->now_ns - START_NS) / 1e9, waiting);
+                             (double)(sim->now_ns - START_NS) / 1e9, sim->task_count);
     return TUTTI_OK;
 }
 

@@ -32,6 +32,20 @@ static tutti_status not_on_stream(tutti_comm *comm, enum tti_kind kind)
                            "%s: only collectives can be put on a stream; leave tutti_on out", tti_kind_name(kind));
 }
 
+static bool needs_all(enum tti_kind kind)
+{
+    return kind < TTI_LEAVE || (kind >= TTI_COMM_SPLIT && kind <= TTI_MESH);
+}
+
+static tutti_status not_tolerant(tutti_comm *comm, enum tti_kind kind)
+{
+    return tti_comm_refuse(
+        comm, kind, TUTTI_ERR_UNSUPPORTED,
+        "%s: this comm is tolerant, and has messages only: a collective needs all its ranks; call it on "
+        "the comm that this one was made from",
+        tti_kind_name(kind));
+}
+
 tutti_status tti_api_no_comm(enum tti_kind kind)
 {
     return tti_latest_stray(tti_kind_name(kind), TUTTI_ERR_ARGUMENT,
@@ -50,6 +64,7 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     comm->errors.call.status = TUTTI_OK;
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     if (comm->caller.stream != NULL && kind >= TTI_TUNING) return not_on_stream(comm, kind);
+    if (comm->traits.tolerant && needs_all(kind)) return not_tolerant(comm, kind);
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
         tti_group_miss(comm, kind);

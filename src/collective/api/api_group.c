@@ -271,6 +271,8 @@ static tutti_status exchange_messages(tutti_comm *comm, struct tti_group_comm *p
 {
     if (comm->caller.starting != NULL) return tti_queue_mail(comm, TTI_GROUP, part->parcels, part->parcel_count);
     if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
+    if (comm->traits.tolerant && part->parcel_count > 0)
+        return tti_parcels_run(comm, TTI_GROUP, part->parcels, part->parcel_count);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tutti_status status = exchange(comm, part);

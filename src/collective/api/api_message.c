@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
+#include "collective/op/handle.h"
 #include "collective/op/queue_message.h"
 
 /* A call that waits is refused where it must not. */
@@ -224,6 +225,31 @@ static tutti_status outcome(const struct tti_letter *letter, enum tti_kind kind)
     return letter->status;
 }
 
+tutti_status tti_parcels_run(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count)
+{
+    tutti_op op = {0};
+    struct tti_started *started;
+    if (comm->caller.deadline_ms == 0) comm->caller.deadline_ms = comm->world->options.deadline_ms;
+    comm->caller.starting = &op;
+    tutti_status status = tti_queue_mail(comm, kind, parcels, count);
+    comm->caller.starting = NULL;
+    if (status == TUTTI_OK) status = tti_handle_find_queued(op, &started);
+    if (status != TUTTI_OK) return status;
+    tti_mail_end_hopeless(started);
+    bool own = started->mail->hopeless;
+    status = tutti_wait(op);
+    for (int i = 0; i < count && status == TUTTI_ERR_CANCELLED && own && kind != TTI_GROUP; i++)
+        if (tti_letter_is_own(tti_letter_of(&parcels[i]))) return hopeless(tti_letter_of(&parcels[i]), kind);
+    return status;
+}
+
+static tutti_status run_alone(struct tti_parcel *parcel, enum tti_kind kind)
+{
+    tutti_comm *comm = tti_letter_of(parcel)->comm;
+    parcel->site = comm->caller.site;
+    return tti_parcels_run(comm, kind, parcel, 1);
+}
+
 static tutti_status end(tutti_comm *comm, tutti_status status)
 {
     tti_call_end(comm);
@@ -275,6 +301,7 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     struct tti_parcel parcel;
     make_send(&parcel, comm, &buffer, type, peer, tag);
     if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&parcel, TTI_SEND);
+    if (comm->traits.tolerant) return run_alone(&parcel, TTI_SEND);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tutti_status posted = tti_send_post(&parcel.send);
@@ -296,6 +323,7 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     parcel.received = received;
     parcel.message = message;
     if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&parcel, TTI_RECV);
+    if (comm->traits.tolerant) return run_alone(&parcel, TTI_RECV);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tti_recv_post(&parcel.recv);
@@ -348,6 +376,10 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     make_recv(&both[1], comm, &output, type, from, out_tag);
     both[1].received = received;
     if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on_both(comm, both);
+    if (comm->traits.tolerant) {
+        both[0].site = both[1].site = comm->caller.site;
+        return tti_parcels_run(comm, TTI_SENDRECV, both, 2);
+    }
     struct tti_send *send = &both[0].send;
     struct tti_recv *recv = &both[1].recv;
     tti_queue_hold(comm);
@@ -375,9 +407,12 @@ static tutti_status deserted(tutti_comm *comm, int peer)
 {
     char who[32] = "all others have";
     if (peer != TUTTI_ANY_SOURCE) snprintf(who, sizeof who, "rank %d has", peer);
-    tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_MISMATCH, "probe: nothing of the kind has come, and %s left", who);
+    bool lost = peer != TUTTI_ANY_SOURCE && comm->peers->presence(comm, peer) == TTI_PEER_LOST;
+    tutti_status status = lost ? TUTTI_ERR_PEER_LOST : TUTTI_ERR_MISMATCH;
+    tti_comm_refuse(comm, TTI_PROBE, status, "probe: nothing of the kind has come, and %s %s", who,
+                    lost ? "died or ended without leaving" : "left");
     tti_comm_blame(comm, peer == TUTTI_ANY_SOURCE ? -1 : peer);
-    return TUTTI_ERR_MISMATCH;
+    return status;
 }
 
 static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
@@ -389,6 +424,9 @@ static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
     tti_recv_post(recv);
     tutti_status status = tti_messages_progress(comm);
     if (status == TUTTI_OK && looks) status = tti_comm_health(comm, TTI_PROBE, !comm->traits.all_threads);
+    char who[160];
+    if (looks && comm->traits.tolerant) /* notes who is */
+        comm->peers->find_lost(comm, 0, !comm->traits.all_threads, who, sizeof who);
     if (status != TUTTI_OK) {
         tti_error_name(comm->errors.sink, TTI_PROBE);
         tti_messages_fail(comm, status);
@@ -421,6 +459,11 @@ static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *me
     if (peer != TUTTI_ANY_SOURCE) TTI_TRY(tti_api_check_rank(comm, TTI_PROBE, "peer", peer));
     TTI_TRY(check_tag(comm, TTI_PROBE, tag, true));
     if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");
+    if (comm->traits.tolerant && waits) {
+        struct tti_parcel parcel = {.message = message, .sends = false};
+        parcel.recv = (struct tti_recv){.letter = {.comm = comm, .peer = peer, .tag = tag}, .probes = true};
+        return run_alone(&parcel, TTI_PROBE);
+    }
     tti_queue_hold(comm);
     return tti_queue_let_go(comm, find(comm, peer, tag, message, waits));
 }

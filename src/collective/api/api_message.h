@@ -16,4 +16,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
 /* Puts copies of the messages of a checked call into the comm's group. */
 tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
 
+/* Of a tolerant comm: posts what a blocking call is about as an op, and waits for it. */
+tutti_status tti_parcels_run(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count);
+
 #endif

@@ -307,6 +307,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
     }
     (*comm)->job_ranks = job_ranks;
     (*comm)->tuning = parent->tuning;
+    (*comm)->traits.tolerant = split->kind == TTI_COMM_TOLERANT;
     if ((*comm)->memory != NULL) (*comm)->memory->owned = split->local && split->made != NULL;
     return TUTTI_OK;
 }
@@ -461,6 +462,12 @@ tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made)
 {
     TTI_TRY(begin(comm, TTI_COMM_DUPLICATE, made));
     return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_DUPLICATE}, made);
+}
+
+tutti_status tutti_comm_tolerant(tutti_comm *comm, tutti_comm **made)
+{
+    TTI_TRY(begin(comm, TTI_COMM_TOLERANT, made));
+    return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_TOLERANT}, made);
 }
 
 static tutti_status check_list(tutti_comm *comm, const int *ranks, int count, int *position)

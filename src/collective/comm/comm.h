@@ -165,6 +165,7 @@ struct tti_traits {
     bool is_world;       /* it was not made from another comm */
     bool of_mesh;        /* it belongs to one, which frees it */
     bool has_left;       /* it was a world, and is only a handle now */
+    bool tolerant;       /* it has messages only, and what ends one of them ends no other: message_tolerant.c */
     bool of_main;        /* it is the world of a rank whose work runs: left when that returns */
     bool all_threads;    /* its ranks are in one process */
     bool shared_bells;   /* its ranks are in several processes */

@@ -256,8 +256,9 @@ tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
 {
     if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE)
         return adopt(comm, kind, comm->sequence, comm->errors.sink);
+    if (comm->traits.tolerant) return TUTTI_OK; /* it does without ranks that are lost */
     char who[160];
-    int lost = comm->peers->find_lost(comm, look, who, sizeof who);
+    int lost = comm->peers->find_lost(comm, 0, look, who, sizeof who);
     return lost < 0 ? TUTTI_OK : lose(comm, kind, lost, who);
 }
 

@@ -19,7 +19,8 @@ struct tti_waitable;
 enum tti_presence {
     TTI_PEER_HERE,
     TTI_PEER_LEAVING, /* it starts nothing more on the comm, and has said what it still sends and receives */
-    TTI_PEER_LEFT     /* all that it had started has ended */
+    TTI_PEER_LEFT,    /* all that it had started has ended */
+    TTI_PEER_LOST     /* it died or ended without leaving */
 };
 
 /* What a rank tells all others. */
@@ -32,8 +33,9 @@ enum tti_news {
 
 struct tti_peers_ops {
     const char *name;
-    /* Returns a rank that is known to be lost, or -1, and writes who it was, for people: "pid 17". `look`: asks the system too. */
-    int (*find_lost)(tutti_comm *comm, bool look, char *who, size_t bytes);
+    /* Returns the first rank from `first` on that is known to be lost, or -1, and writes who it was, for people: "pid 17".
+     * `look`: asks the system too. */
+    int (*find_lost)(const tutti_comm *comm, int first, bool look, char *who, size_t bytes);
     enum tti_presence (*presence)(const tutti_comm *comm, int rank);
     /* Returns a rank without which the running collective cannot end and that never comes to it, or -1. `awaited`: the rank
      * that the collective waits for now. */

@@ -50,6 +50,7 @@ void tti_messages_free(struct tti_messages *messages)
             else
                 tti_free(early);
         }
+        tti_trouble_free(box);
         tti_free(box);
     }
     tti_table_free(&messages->boxes);
@@ -67,8 +68,9 @@ static struct tti_box *make_box(struct tti_messages *messages, int peer)
     box->peer = peer;
     box->route = messages->comm->frames != NULL ? &tti_route_frames : &tti_route_channel;
     if (peer == messages->comm->rank) box->route = &tti_route_self;
-    struct tti_link *lists[] = {&box->active, &box->posted, &box->queue,   &box->sending,
-                                &box->taking, &box->early,  &box->incoming};
+    struct tti_link *lists[] = {&box->active,       &box->posted, &box->queue,    &box->sending,
+                                &box->taking,       &box->early,  &box->incoming, &box->trouble.withdrawals,
+                                &box->trouble.debts};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) tti_list_init(lists[i]);
     return box;
 }
@@ -82,7 +84,8 @@ struct tti_box *tti_box_of(struct tti_messages *messages, int peer)
 static bool has_letters(const struct tti_box *box)
 {
     return !tti_list_is_empty(&box->posted) || !tti_list_is_empty(&box->queue) || !tti_list_is_empty(&box->sending) ||
-           !tti_list_is_empty(&box->taking);
+           !tti_list_is_empty(&box->taking) || !tti_list_is_empty(&box->trouble.withdrawals) ||
+           !tti_list_is_empty(&box->trouble.debts);
 }
 
 void tti_box_activate(struct tti_box *box)
@@ -100,8 +103,9 @@ static void look_whether_left(struct tti_box *box)
 {
     const tutti_comm *comm = box->messages->comm;
     enum tti_presence presence = comm->peers->presence(comm, box->peer);
-    box->leaving = presence != TTI_PEER_HERE;
+    box->leaving = presence == TTI_PEER_LEAVING || presence == TTI_PEER_LEFT;
     box->left = presence == TTI_PEER_LEFT;
+    if (presence == TTI_PEER_LOST && comm->traits.tolerant) tti_trouble_look(box); /* else the comm breaks */
 }
 
 /* ---- Letters --------------------------------------------------------------------------------------------------- */
@@ -194,6 +198,7 @@ static bool start_send(struct tti_box *box, struct tti_send *send)
 
 static void start_queued(struct tti_box *box)
 {
+    if (box->trouble.any && !tti_trouble_say(box)) return;
     while (!tti_list_is_empty(&box->queue))
         if (!start_send(box, TTI_SEND_OF(TTI_LETTER_ON(box->queue.next)))) return;
 }
@@ -209,7 +214,11 @@ static tutti_status post_send(struct tti_send *send)
         if (box->route->open(box, &error) != TUTTI_OK) return refuse(letter, TTI_SEND, error.status, error.text);
     }
     begin(letter, true);
-    if (tti_list_is_empty(&box->queue) && start_send(box, send)) {
+    if (box->trouble.failed != TUTTI_OK) {
+        tti_letter_end(letter, box->trouble.failed);
+        return letter->status;
+    }
+    if (tti_list_is_empty(&box->queue) && !box->trouble.any && start_send(box, send)) {
         if (letter->status == TUTTI_IN_PROGRESS) tti_box_activate(box);
         return letter->status;
     }
@@ -258,10 +267,14 @@ tutti_status tti_recv_explain(const struct tti_recv *recv, enum tti_kind kind, c
         (unsigned long long)(recv->capacity / element));
 }
 
-static tutti_status wrong_type(const struct tti_recv *recv)
+static tutti_status wrong_type(struct tti_recv *recv)
 {
-    const struct tti_letter *letter = &recv->letter;
+    struct tti_letter *letter = &recv->letter;
     char site[112];
+    if (letter->comm->traits.tolerant) { /* the message may be for another receive */
+        tti_letter_end(letter, TUTTI_ERR_MISMATCH);
+        return TUTTI_OK;
+    }
     tti_site_describe(letter->site, site, sizeof site);
     return tti_comm_break_apart(letter->comm, TTI_RECV, TUTTI_ERR_MISMATCH, recv->source,
                                 "rank %d receives %s with tag %d%s from rank %d, which sent %s", letter->comm->rank,
@@ -313,9 +326,8 @@ struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note
     bool large = note->kind == TTI_NOTE_LARGE;
     struct tti_early *early = tti_malloc(1, sizeof *early + (large ? 0 : note->bytes));
     if (early == NULL) {
-        box->messages->failure = tti_comm_break_apart(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
-                                                      "rank %d has no memory for a message of rank %d that came early",
-                                                      comm->rank, box->peer);
+        tti_box_fault(box, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
+                      "rank %d has no memory for a message of rank %d that came early", comm->rank, box->peer);
         return NULL;
     }
     *early = (struct tti_early){.bytes = note->bytes, .tag = note->tag, .type = note->type, .large = large};
@@ -371,6 +383,7 @@ void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const
 void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const void *data)
 {
     box->messages->quiet = 0;
+    if (box->trouble.failed != TUTTI_OK && !box->trouble.lost) return;
     if (note->kind > TTI_NOTE_LARGE)
         tti_large_heard(box, note, data);
     else if (!box->messages->stopped)
@@ -449,6 +462,7 @@ static tutti_status post_recv(struct tti_recv *recv)
     if (letter->peer != TUTTI_ANY_SOURCE && tti_box_of(messages, letter->peer) == NULL)
         return refuse(letter, TTI_RECV, TUTTI_ERR_MEMORY, "memory ran out");
     begin(letter, false);
+    recv->source = TUTTI_NOBODY;
     recv->order = ++messages->order;
     messages->failure = TUTTI_OK;
     tti_recv_look_out(recv);
@@ -469,8 +483,11 @@ static void look_at_active(struct tti_messages *messages)
             continue;
         }
         if (asks) look_whether_left(box);
-        box->route->look(box);
-        if (!tti_list_is_empty(&box->queue)) start_queued(box);
+        if (box->trouble.failed == TUTTI_OK || box->trouble.lost) box->route->look(box);
+        if (box->trouble.failed != TUTTI_OK)
+            tti_trouble_end(box);
+        else if (!tti_list_is_empty(&box->queue) || box->trouble.any)
+            start_queued(box);
     }
 }
 
@@ -538,7 +555,7 @@ static int awaited(const struct tti_messages *messages)
 static tutti_status make_progress(tutti_comm *comm)
 {
     struct tti_messages *messages = comm->messages;
-    if (messages->pending == 0 || messages->stopped) return TUTTI_OK;
+    if ((messages->pending == 0 && messages->owed == 0) || messages->stopped) return TUTTI_OK;
     messages->failure = TUTTI_OK;
     if (is_about_to_sleep(comm)) messages->quiet = QUIET;
     bool quiet = ++messages->quiet > QUIET;
@@ -550,6 +567,10 @@ static tutti_status make_progress(tutti_comm *comm)
     while (!tti_list_is_empty(&messages->work) && work_once(messages)) look_at_active(messages);
     if (messages->failure != TUTTI_OK) return tti_comm_health(comm, TTI_RECV, false);
     if (!quiet) return TUTTI_OK;
+    if (comm->traits.tolerant) {
+        tti_tolerant_check_left(messages, alone);
+        return TUTTI_OK;
+    }
     return alone ? tti_message_check_alone(messages) : tti_message_check_left(messages);
 }
 

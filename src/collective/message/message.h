@@ -95,6 +95,14 @@ int tti_messages_pending(const tutti_comm *comm);
  * `gently`, also one that was announced and can be withdrawn. False: it is too late for that; it goes on. */
 bool tti_letter_cancel(struct tti_letter *letter, bool gently);
 
+/* Of a tolerant comm: ends a letter, whatever has become of it, for this rank and nobody else. What has begun to come for a
+ * receive is lost; what has begun to go may arrive, or is withdrawn. False: there is no memory for that now. */
+bool tti_letter_give_up(struct tti_letter *letter, tutti_status status);
+/* What is still to be said of messages that were given up is forgotten: the comm is freed. */
+void tti_messages_forget(tutti_comm *comm);
+/* Why a letter of a tolerant comm ended with this error. */
+void tti_letter_explain(const struct tti_letter *letter, enum tti_kind kind, int64_t deadline_ms, tutti_error *error);
+
 /* Whether it waits for a call of its peer, and nothing more of it can go before: a receive without a message, a send that was
  * announced. Or has ended. */
 bool tti_letter_is_unmet(const struct tti_letter *letter);

@@ -17,7 +17,7 @@ static struct tti_box *box_of(const tutti_comm *comm, int peer)
 bool tti_send_at_once(const tutti_comm *comm, const void *in, uint64_t bytes, tutti_type type, int peer, int tag)
 {
     struct tti_box *box = box_of(comm, peer);
-    if (box == NULL || box->to.slots == NULL || !tti_list_is_empty(&box->queue)) return false;
+    if (box == NULL || box->to.slots == NULL || !tti_list_is_empty(&box->queue) || box->trouble.any) return false;
     if (bytes > box->route->most || bytes > (uint64_t)comm->tuning.eager) return false;
     struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)type, tag, bytes};
     if (!box->route->put(box, &note, in, bytes)) return false;

@@ -31,16 +31,19 @@ static bool withdraw(struct tti_letter *letter)
 bool tti_letter_cancel(struct tti_letter *letter, bool gently)
 {
     if (letter->status != TUTTI_IN_PROGRESS) return false;
+    if (letter->comm->traits.tolerant && !gently) return tti_letter_give_up(letter, TUTTI_ERR_CANCELLED);
     if (letter->state != TTI_LETTER_POSTED && !take_back(letter) && (gently || !withdraw(letter))) return false;
     tti_letter_end(letter, TUTTI_ERR_CANCELLED);
     return true;
 }
 
-static void look_out_again(struct tti_letter *letter)
+void tti_recv_look_out_again(struct tti_letter *letter)
 {
     tti_list_remove(&letter->work);
     tti_list_remove(&letter->on);
     letter->state = TTI_LETTER_POSTED;
+    letter->done = 0;
+    TTI_RECV_OF(letter)->source = TUTTI_NOBODY;
     letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
     tti_recv_look_out(TTI_RECV_OF(letter));
 }
@@ -49,6 +52,11 @@ void tti_message_withdrawn(struct tti_box *box, uint32_t number)
 {
     box->messages->quiet = 0;
     if (box->messages->stopped || box->messages->failure != TUTTI_OK) return;
+    if (number == 0) {
+        tti_given_withdrawn(box);
+        return;
+    }
+    tti_debt_came(box, number, UINT64_MAX);
     TTI_LIST_EACH(link, &box->early)
     {
         struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
@@ -56,7 +64,7 @@ void tti_message_withdrawn(struct tti_box *box, uint32_t number)
     }
     TTI_LIST_EACH(link, &box->taking)
     if (TTI_LETTER_ON(link)->number == number && !TTI_LETTER_ON(link)->exposed) {
-        look_out_again(TTI_LETTER_ON(link));
+        tti_recv_look_out_again(TTI_LETTER_ON(link));
         return;
     }
 }

@@ -5,11 +5,11 @@
 #include "collective/message/message_parts.h"
 #include "collective/peers/net.h"
 
-/* Beyond the notes: how much of the small messages was received since the last one of these. Their sender has no more
- * than TTI_EARLY_BYTES of them on the way or put aside; what is beyond that it announces like large ones. And that an
+/* CREDIT says how much of the small messages was received since the last one of these. Their sender has no more than
+ * TTI_EARLY_BYTES of them on the way or put aside; what is beyond that it announces like large ones. WITHDRAW says that an
  * announced message will not come: its data are still with the sender, since they leave it only when it hears that they
  * were accepted. */
-enum { NOTE_CREDIT = TTI_NOTE_RECEIVED + 1, NOTE_WITHDRAW, CREDIT_BYTES = TTI_EARLY_BYTES / 4 };
+enum { CREDIT_BYTES = TTI_EARLY_BYTES / 4 };
 
 enum { GIVEN = 16, GIVEN_BYTES = GIVEN * TTI_EAGER_BYTES }; /* so much more than `eager` need not be announced */
 
@@ -19,6 +19,7 @@ struct carrier {
     struct tti_outgoing outgoing;
     struct tti_letter *letter; /* whose data it carries; NULL: they are in `data` or `copy`, or it has ended */
     void *copy;
+    struct tti_debt debt; /* of a letter that was given up */
     unsigned char data[];
 };
 
@@ -26,6 +27,7 @@ static void sent(struct tti_outgoing *outgoing, tutti_status status)
 {
     struct carrier *carrier = TTI_LIST_OF(outgoing, struct carrier, outgoing);
     struct tti_letter *letter = carrier->letter;
+    if (carrier->debt.box != NULL) tti_debt_settle(&carrier->debt);
     tti_free(carrier->copy);
     tti_free(carrier);
     if (letter == NULL) return;
@@ -53,15 +55,17 @@ static void send_frame(struct tti_box *box, struct carrier *carrier, const struc
                                               .done = sent};
     if (frames->transport->ops->send(frames->transport, number_of(frames, box->peer), &carrier->outgoing))
         sent(&carrier->outgoing, TUTTI_OK);
+    else if (box->messages->comm->traits.tolerant && carrier->letter == NULL)
+        tti_debt_owe(box, &carrier->debt); /* its message has ended, and somebody has to see to it */
 }
 
 /* The peer would wait for what cannot be said. */
 static bool no_memory(struct tti_box *box)
 {
     tutti_comm *comm = box->messages->comm;
-    box->messages->failure = tti_comm_break_apart(comm, TTI_SEND, TUTTI_ERR_MEMORY, comm->rank,
-                                                  "rank %d has no memory for a message to rank %d", comm->rank,
-                                                  box->peer);
+    if (comm->traits.tolerant) return false; /* it is tried again */
+    tti_box_fault(box, TTI_SEND, TUTTI_ERR_MEMORY, comm->rank, "rank %d has no memory for a message to rank %d",
+                  comm->rank, box->peer);
     return false;
 }
 
@@ -121,7 +125,7 @@ static int gives(const struct tti_box *box, const struct tti_send *send)
 
 static bool withdraw(struct tti_box *box, uint32_t number)
 {
-    struct tti_note note = {NOTE_WITHDRAW, 0, (int32_t)number, 0};
+    struct tti_note note = {TTI_NOTE_WITHDRAW, 0, (int32_t)number, 0};
     return put(box, &note, NULL, 0);
 }
 
@@ -143,6 +147,11 @@ bool tti_letter_take_back(struct tti_letter *letter, int peer)
     return tti_net_copy(transport, number, &carrier->outgoing, &carrier->copy);
 }
 
+void tti_carrier_owe(struct tti_box *box, void *carrier)
+{
+    if (carrier != NULL) tti_debt_owe(box, &((struct carrier *)carrier)->debt);
+}
+
 /* ---- In -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t unread(const struct tti_box *box)
@@ -153,7 +162,7 @@ static uint64_t unread(const struct tti_box *box)
 static void consumed(struct tti_box *box, uint64_t bytes)
 {
     box->credit += bytes;
-    struct tti_note note = {NOTE_CREDIT, 0, 0, box->credit};
+    struct tti_note note = {TTI_NOTE_CREDIT, 0, 0, box->credit};
     if (box->credit >= CREDIT_BYTES && put(box, &note, NULL, 0)) box->credit = 0;
 }
 
@@ -188,8 +197,8 @@ static bool is_sound(const struct tti_note *note, uint64_t bytes)
     case TTI_NOTE_LARGE: return bytes == 0 && note->bytes <= PTRDIFF_MAX && note->type < TUTTI_TYPE_COUNT;
     case TTI_NOTE_PART: return note->bytes == bytes;
     case TTI_NOTE_ACCEPT: return bytes == 0 && note->type == TTI_WAY_PARTS;
-    case NOTE_CREDIT:
-    case NOTE_WITHDRAW: return bytes == 0;
+    case TTI_NOTE_CREDIT:
+    case TTI_NOTE_WITHDRAW: return bytes == 0;
     default: return false;
     }
 }
@@ -197,11 +206,10 @@ static bool is_sound(const struct tti_note *note, uint64_t bytes)
 static void complain(struct tti_box *box, const struct tti_frame_head *head)
 {
     tutti_comm *comm = box->messages->comm;
-    box->messages->failure = tti_comm_break_apart(
-        comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
-        "rank %d got a frame of rank %d that makes no sense (kind %d, %llu bytes); "
-        "do all ranks use the same version?",
-        comm->rank, box->peer, head->kind, (unsigned long long)head->bytes);
+    tti_box_fault(box, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
+                  "rank %d got a frame of rank %d that makes no sense (kind %d, %llu bytes); do all ranks use the same "
+                  "version?",
+                  comm->rank, box->peer, head->kind, (unsigned long long)head->bytes);
 }
 
 /* A cookie is what a message is put aside in or, marked, the letter that it comes to. */
@@ -209,6 +217,12 @@ enum { CLAIMED = 1 };
 
 static void end_claimed(struct tti_box *box, const void *cookie, uint64_t bytes)
 {
+    if (box->trouble.drops_frame) { /* its receive was given up, and another letter may be where it was */
+        box->trouble.drops_frame = false;
+        tti_debt_came(box, 0, UINT64_MAX);
+        consumed(box, bytes);
+        return;
+    }
     TTI_LIST_EACH(link, &box->taking)
     {
         struct tti_letter *letter = TTI_LETTER_ON(link);
@@ -256,6 +270,7 @@ static void *frame_begin(tutti_comm *comm, int peer, const struct tti_frame_head
         complain(box, head);
         return NULL;
     }
+    if (box->trouble.failed != TUTTI_OK) return NULL;
     if (note.kind == TTI_NOTE_EAGER) return begin_eager(box, &note, cookie);
     if (note.kind != TTI_NOTE_PART) return NULL;
     char *target = tti_large_target(box, &note);
@@ -266,6 +281,7 @@ static void *frame_begin(tutti_comm *comm, int peer, const struct tti_frame_head
 static void end_part(struct tti_box *box, const struct tti_note *note)
 {
     struct tti_letter *letter = taken_by(box, note);
+    if (letter == NULL) tti_debt_came(box, (uint32_t)note->tag, note->bytes);
     if (letter == NULL || !letter->exposed) return; /* it has failed meanwhile */
     letter->exposed = false;
     tti_large_part(box, note);
@@ -290,9 +306,9 @@ static void frame_end(tutti_comm *comm, int peer, const struct tti_frame_head *h
             tti_message_deliver(box, &note, early->data, early);
     } else if (note.kind == TTI_NOTE_PART) {
         end_part(box, &note);
-    } else if (note.kind == NOTE_CREDIT) {
+    } else if (note.kind == TTI_NOTE_CREDIT) {
         box->owed -= note.bytes < box->owed ? note.bytes : box->owed;
-    } else if (note.kind == NOTE_WITHDRAW) {
+    } else if (note.kind == TTI_NOTE_WITHDRAW) {
         tti_message_withdrawn(box, (uint32_t)note.tag);
     } else {
         tti_note_arrived(box, &note, &nowhere);
@@ -310,6 +326,7 @@ static void frame_lost(tutti_comm *comm, int peer)
         tti_free(TTI_LIST_OF(link, struct tti_early, on));
     }
     TTI_LIST_EACH(link, &box->taking) TTI_LETTER_ON(link)->exposed = false;
+    box->trouble.drops_frame = false;
 }
 
 const struct tti_letter_sink tti_letter_sink = {.begin = frame_begin, .end = frame_end, .lost = frame_lost};

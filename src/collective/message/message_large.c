@@ -49,7 +49,7 @@ bool tti_large_announce(struct tti_send *send)
     struct tti_letter *letter = &send->letter;
     struct tti_box *box = box_of(letter);
     struct tti_place place = tti_place_of(letter->comm, send->in, letter->bytes);
-    if (letter->comm->world->options.direct == 0) place.reach = TTI_NOWHERE;
+    if (letter->comm->world->options.direct == 0 || letter->comm->traits.tolerant) place.reach = TTI_NOWHERE;
     struct tti_note note = {TTI_NOTE_LARGE, (uint8_t)letter->type, letter->tag, letter->bytes};
     if (!box->route->put(box, &note, &place, sizeof place)) return false;
     letter->number = ++box->announced;
@@ -75,7 +75,8 @@ static enum tti_way way_of(const struct tti_letter *letter, struct tti_place tar
 {
     const tutti_comm *comm = letter->comm;
     int peer = letter->waiting_for;
-    if (letter->place.reach == TTI_NOWHERE || comm->world->options.direct == 0) return TTI_WAY_PARTS;
+    if (letter->place.reach == TTI_NOWHERE || comm->world->options.direct == 0 || comm->traits.tolerant)
+        return TTI_WAY_PARTS;
     if (peer == comm->rank) return TTI_WAY_FETCH;
     const struct tti_rank_info *other = tti_info_of(comm, peer);
     bool reach = tti_place_resolve(comm, peer, letter->place) != NULL;
@@ -240,12 +241,12 @@ static struct tti_letter *subject(struct tti_box *box, const struct tti_note *no
     struct tti_letter *letter = tti_large_find(about_send ? &box->sending : &box->taking, (uint32_t)note->tag);
     if (makes_sense(letter, note)) return letter;
     if (box->messages->stopped) return NULL;                        /* about a letter that has failed, */
-    if (letter == NULL && about_send && box->withdrew) return NULL; /* or was withdrawn */
-    box->messages->failure = tti_comm_break_apart(
-        comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
-        "rank %d got a note of kind %d about large message %u of rank %d that makes "
-        "no sense; do all ranks use the same version?",
-        comm->rank, note->kind, (unsigned)note->tag, box->peer);
+    if (letter == NULL && about_send && box->withdrew) return NULL; /* was withdrawn, */
+    if (letter == NULL && comm->traits.tolerant) return NULL;       /* or given up */
+    tti_box_fault(box, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
+                  "rank %d got a note of kind %d about large message %u of rank %d that makes no sense; do all ranks "
+                  "use the same version?",
+                  comm->rank, note->kind, (unsigned)note->tag, box->peer);
     return NULL;
 }
 
@@ -266,6 +267,7 @@ void tti_large_part(struct tti_box *box, const struct tti_note *note)
 void tti_large_heard(struct tti_box *box, const struct tti_note *note, const void *data)
 {
     struct tti_letter *letter = subject(box, note);
+    if (letter == NULL && note->kind == TTI_NOTE_PART) tti_debt_came(box, (uint32_t)note->tag, note->bytes);
     if (letter == NULL) return;
     if (note->kind == TTI_NOTE_ACCEPT) {
         was_accepted(letter, note, data);

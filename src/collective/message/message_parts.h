@@ -27,7 +27,16 @@
 #include "transport/channel.h"
 #include <string.h>
 
-enum tti_note_kind { TTI_NOTE_EAGER, TTI_NOTE_LARGE, TTI_NOTE_ACCEPT, TTI_NOTE_PART, TTI_NOTE_SENT, TTI_NOTE_RECEIVED };
+enum tti_note_kind {
+    TTI_NOTE_EAGER,
+    TTI_NOTE_LARGE,
+    TTI_NOTE_ACCEPT,
+    TTI_NOTE_PART,
+    TTI_NOTE_SENT,
+    TTI_NOTE_RECEIVED,
+    TTI_NOTE_CREDIT,  /* frames: so much of the small messages was received */
+    TTI_NOTE_WITHDRAW /* the rest of a message will not come; number 0: of the one that is coming in several notes */
+};
 
 enum tti_way { TTI_WAY_HALVES, TTI_WAY_FETCH, TTI_WAY_PARTS };
 
@@ -84,6 +93,28 @@ struct tti_early {
     unsigned char data[];
 };
 
+/* Something that is still to happen for a message that was given up: its withdrawal, or that the rest of it comes and is dropped,
+ * or goes out of a copy. Each counts as something in flight, so that somebody sees to it. */
+struct tti_debt {
+    struct tti_link on;
+    struct tti_box *box; /* NULL: there is none */
+    uint32_t number;     /* of the large message; 0: of the one that comes in several notes, or in a frame */
+    uint64_t left;       /* bytes that are still to come */
+    bool allocated;
+};
+
+/* What is wrong between two ranks of a tolerant comm: see message_tolerant.c. */
+struct tti_trouble {
+    bool any;                    /* something is */
+    bool lost;                   /* the peer is; what it had sent before may still be received */
+    tutti_status failed;         /* why no message goes from or to it any more; OK: they do, */
+    char *why;                   /* and in words; NULL: there was no memory for them */
+    struct tti_link withdrawals; /* debts: to be said, before anything else goes; */
+    struct tti_link debts;       /* and others */
+    bool drops_given;            /* what comes in several notes now is dropped: its receive was given up, */
+    bool drops_frame;            /* and so is the frame that comes */
+};
+
 /* This rank's side towards one peer, made when it is first needed. */
 struct tti_box {
     char apart[TTI_APART];
@@ -107,7 +138,8 @@ struct tti_box {
     struct tti_note given;              /* channels: the one that comes in several notes, */
     struct tti_recv *given_to;          /* for this receive, or NULL: to what is on `incoming` */
     uint64_t given_done;                /* bytes of it that have come */
-    uint64_t owed, credit;              /* frames: small messages that the peer, and this rank, has not accounted for */
+    struct tti_trouble trouble;
+    uint64_t owed, credit; /* frames: small messages that the peer, and this rank, has not accounted for */
     char apart_too[TTI_APART];
 };
 
@@ -141,6 +173,7 @@ struct tti_messages {
     int idle;               /* the peer whose channel is looked at next for no particular reason */
     int present;            /* a peer that had not left */
     int quiet;              /* calls since anything came */
+    int owed;               /* debts, of all boxes; each counts in the comm's queue */
     struct tti_traffic received, sent;
     bool tidies; /* looks at idle peers */
     bool stopped;
@@ -169,7 +202,8 @@ struct tti_box *tti_box_of(struct tti_messages *messages, int peer); /* made if 
 static inline bool tti_box_listens(const struct tti_box *box)
 {
     return !tti_list_is_empty(&box->posted) || !tti_list_is_empty(&box->taking) ||
-           !tti_list_is_empty(&box->messages->any) || (box->messages->tidies && box->early_bytes < TTI_EARLY_BYTES);
+           !tti_list_is_empty(&box->messages->any) || !tti_list_is_empty(&box->trouble.debts) ||
+           (box->messages->tidies && box->early_bytes < TTI_EARLY_BYTES);
 }
 void tti_box_activate(struct tti_box *box); /* it has letters: look at it */
 void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const void *data);
@@ -184,13 +218,35 @@ static inline void tti_note_copy(void *target, const void *source, size_t bytes)
 
 void tti_letter_end(struct tti_letter *letter, tutti_status status);
 
+/* Something of this peer's makes no sense, or cannot be kept. Breaks the comm; of a tolerant one, all that is between the two. */
+void tti_box_fault(struct tti_box *box, enum tti_kind kind, tutti_status status, int peer, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* Tolerant comms (message_tolerant.c): looks what is wrong between the two ranks, and ends the letters that it concerns. */
+void tti_trouble_look(struct tti_box *box);
+void tti_trouble_end(struct tti_box *box);
+/* A message that was given up: the rest of it, which has been taken back, is on its way out of a copy, or has gone. */
+void tti_debt_owe(struct tti_box *box, struct tti_debt *debt);
+void tti_debt_settle(struct tti_debt *debt);
+/* So many bytes have come of it. */
+void tti_debt_came(struct tti_box *box, uint32_t number, uint64_t bytes);
+/* Says what was withdrawn; false: there is no room for all of it. */
+bool tti_trouble_say(struct tti_box *box);
+void tti_trouble_free(struct tti_box *box); /* or forgets it, since the comm is freed */
+/* Ends letters that wait for peers that have left, and, where nobody is left, receives from any. */
+void tti_tolerant_check_left(struct tti_messages *messages, bool alone);
+/* A receive whose message will not come after all looks for another one. */
+void tti_recv_look_out_again(struct tti_letter *letter);
+/* Of channels: the rest of the message that comes in several notes will not come. */
+void tti_given_withdrawn(struct tti_box *box);
+
 /* Whether anybody else could still send. Letters that can never end, which breaks the comm: of peers that were found to have
  * left, and where all others have. */
 bool tti_message_somebody(struct tti_messages *messages);
 tutti_status tti_message_check_left(const struct tti_messages *messages);
 tutti_status tti_message_check_alone(const struct tti_messages *messages);
 
-void tti_carrier_forget(void *carrier); /* frames: of a letter that ends before its frame */
+void tti_carrier_owe(struct tti_box *box, void *carrier); /* frames: of a letter that was given up, and taken back */
+void tti_carrier_forget(void *carrier);                   /* frames: of a letter that ends before its frame */
 /* Frames: the transport uses the buffer of the letter, which is exposed, no more. What is still to come of it is dropped, what
  * is still to go goes out of a copy; false: there is no memory for one. */
 bool tti_letter_take_back(struct tti_letter *letter, int peer);

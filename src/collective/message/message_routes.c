@@ -6,6 +6,7 @@
  * the comm's table of channels. It is given back when both have freed their side of the comm. Who frees its side first
  * closes the place for a channel that was not made: it would have no reader.
  */
+#include "base/alloc.h"
 #include "collective/message/message_parts.h"
 
 #define CLOSED UINT64_MAX
@@ -180,13 +181,17 @@ static void take_given(struct tti_box *box, const void *data, uint64_t bytes)
 {
     struct tti_early *early = given_early(box);
     if (box->messages->stopped) return;
-    if (bytes > box->given.bytes - box->given_done || (box->given_to == NULL && early == NULL)) {
-        tutti_comm *comm = box->messages->comm;
-        box->messages->failure = tti_comm_break_apart(
-            comm, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
-            "rank %d got more of a message of rank %d than it was to have; do all "
-            "ranks use the same version?",
-            comm->rank, box->peer);
+    if (bytes > box->given.bytes - box->given_done ||
+        (box->given_to == NULL && early == NULL && !box->trouble.drops_given)) {
+        tti_box_fault(
+            box, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
+            "rank %d got more of a message of rank %d than it was to have; do all ranks use the same version?",
+            box->messages->comm->rank, box->peer);
+        return;
+    }
+    if (box->trouble.drops_given) {
+        box->given_done += bytes;
+        if (box->given_done == box->given.bytes) tti_given_withdrawn(box);
         return;
     }
     char *target = box->given_to != NULL ? box->given_to->out : (char *)early->data;
@@ -194,6 +199,22 @@ static void take_given(struct tti_box *box, const void *data, uint64_t bytes)
     box->given_done += bytes;
     box->messages->quiet = 0;
     if (box->given_done == box->given.bytes) end_given(box);
+}
+
+void tti_given_withdrawn(struct tti_box *box)
+{
+    struct tti_early *early = given_early(box);
+    struct tti_recv *recv = box->given_to;
+    box->given_to = NULL;
+    box->given.bytes = box->given_done = 0;
+    if (box->trouble.drops_given) tti_debt_came(box, 0, UINT64_MAX);
+    box->trouble.drops_given = false;
+    if (recv != NULL) {
+        tti_recv_look_out_again(&recv->letter);
+    } else if (early != NULL) {
+        tti_list_remove(&early->on);
+        tti_free(early);
+    }
 }
 
 static void begin_given(struct tti_box *box, const struct tti_note *note, const void *data)
@@ -238,6 +259,8 @@ static bool look_at_cells(struct tti_box *box)
             begin_given(box, &note, data);
         else if (note.kind == TTI_NOTE_PART && note.tag == 0)
             take_given(box, data, note.bytes);
+        else if (note.kind == TTI_NOTE_WITHDRAW)
+            tti_message_withdrawn(box, (uint32_t)note.tag);
         else
             tti_note_arrived(box, &note, data);
         tti_ring_take(&box->from, cell->span);

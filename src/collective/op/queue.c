@@ -241,7 +241,7 @@ enum tti_awaits tti_queue_awaits(tutti_comm *comm)
     return awaits;
 }
 
-static bool is_overdue(const struct tti_started *started, int64_t now_ns)
+bool tti_started_is_overdue(const struct tti_started *started, int64_t now_ns)
 {
     int64_t limit = started->op.deadline_ms * MS, since = started->vigil.since_ns;
     return limit != 0 && since != 0 && now_ns - since >= limit;
@@ -251,11 +251,11 @@ struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
 {
     tti_lock(&comm->queue.lock);
     struct tti_started *overdue = comm->queue.first;
-    while (overdue != NULL && !is_overdue(overdue, now_ns)) overdue = overdue->next;
+    while (overdue != NULL && !tti_started_is_overdue(overdue, now_ns)) overdue = overdue->next;
     tti_unlock(&comm->queue.lock);
     if (overdue != NULL) return overdue;
     TTI_LIST_EACH(link, &comm->queue.mail)
-    if (is_overdue(tti_mail_on(link)->started, now_ns)) return tti_mail_on(link)->started;
+    if (tti_started_is_overdue(tti_mail_on(link)->started, now_ns)) return tti_mail_on(link)->started;
     return NULL;
 }
 
@@ -575,7 +575,7 @@ static void end_calls(tutti_comm *comm)
 static void end_all(tutti_comm *comm)
 {
     cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
-    int64_t until = tti_now_ns() + CLOSE_MS * MS;
+    int64_t until = tti_now_ns() + (comm->traits.tolerant ? comm->world->options.fence_ms : CLOSE_MS) * MS;
     if (first_of(comm) != NULL) end_calls(comm);
     while (first_of(comm) != NULL && tti_now_ns() < until) {
         if (!tti_queue_help(comm, true)) tti_wait_turn();
@@ -588,6 +588,7 @@ static void end_all(tutti_comm *comm)
         bool late = tti_now_ns() >= until;
         if (first != NULL && late) atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
         if (late) cancel_mail(comm, TTI_CANCEL);
+        if (late) tti_messages_forget(comm);
         if (late) tti_group_cancel_all(comm);
         if (!tti_queue_help(comm, true)) tti_wait_turn();
         tti_callbacks_call(comm);

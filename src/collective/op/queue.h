@@ -90,6 +90,8 @@ void tti_queue_ask(struct tti_started *started, bool look);
 tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns);
 bool tti_queue_has_collectives(tutti_comm *comm);
 
+/* Whether its own deadline has passed. */
+bool tti_started_is_overdue(const struct tti_started *started, int64_t now_ns);
 /* An op in flight, whether it is its turn or not, whose own deadline has passed; or NULL. For who has the right. */
 struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);
 

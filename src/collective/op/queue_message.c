@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/comm/trace.h"
+#include "collective/message/message_parts.h"
 #include "collective/op/callback.h"
 #include <string.h>
 
@@ -56,9 +57,15 @@ static void break_off(tutti_comm *comm, const struct tti_mail *mail, const struc
 /* Ends those for which that is not too late. Returns the first of the others; NULL: there are none. */
 static struct tti_letter *cancel(tutti_comm *comm, struct tti_mail *mail, bool gently)
 {
-    for (int i = mail->ended; i < mail->count; i++) tti_letter_cancel(tti_letter_of(&on_the_way(mail)[i]), gently);
+    for (int i = mail->ended; i < mail->count; i++) {
+        struct tti_letter *each = tti_letter_of(&on_the_way(mail)[i]);
+        if (mail->late)
+            tti_letter_give_up(each, TUTTI_ERR_TIMEOUT);
+        else
+            tti_letter_cancel(each, gently);
+    }
     struct tti_letter *letter = unfinished(mail);
-    if (letter != NULL && !gently && !tti_comm_is_broken(comm)) break_off(comm, mail, letter);
+    if (letter != NULL && !gently && !tti_comm_is_broken(comm) && !comm->traits.tolerant) break_off(comm, mail, letter);
     return letter;
 }
 
@@ -99,6 +106,20 @@ int tti_mail_failed(struct tti_mail *mail, char *text, size_t bytes)
     return parcel->number;
 }
 
+/* Of a tolerant comm, whose other messages go on: everything is told now, since what is known of the peer may change. */
+static void explain_alone(struct tti_started *started, int failed)
+{
+    struct tti_mail *mail = started->mail;
+    const struct tti_letter *letter = tti_letter_of(&on_the_way(mail)[failed]);
+    bool usual = letter->status == TUTTI_ERR_CANCELLED || letter->status == TUTTI_ERR_TRUNCATED;
+    started->error = tti_calloc(1, sizeof *started->error);
+    if (started->error == NULL) return;
+    if (usual)
+        tti_mail_explain(mail, started->error);
+    else
+        tti_letter_explain(letter, mail->kind, started->op.deadline_ms, started->error);
+}
+
 static void trace(tutti_comm *comm, struct tti_mail *mail, tutti_status status)
 {
     uint64_t bytes = 0;
@@ -123,7 +144,10 @@ static void finish(struct tti_mail *mail)
     if (tti_traced(comm)) trace(comm, mail, status);
     /* what ended by itself says so, whatever has become of the comm since */
     bool alone = (status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TRUNCATED) && comm->queue.error.status != status;
-    if (status != TUTTI_OK && !alone && tti_comm_is_broken(comm)) tti_started_fail(started);
+    if (status != TUTTI_OK && !alone && tti_comm_is_broken(comm))
+        tti_started_fail(started);
+    else if (status != TUTTI_OK && comm->traits.tolerant && !mail->hopeless)
+        explain_alone(started, failed);
     tti_started_end(started, status);
 }
 
@@ -158,7 +182,7 @@ static void cancel_those(tutti_comm *comm)
 bool tti_queue_drive_mail(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
-    if (tti_list_is_empty(&queue->mail)) return false;
+    if (tti_list_is_empty(&queue->mail) && comm->messages->owed == 0) return false;
     /* before it is looked whether peers have left: what was taken back before that harms nobody */
     if (atomic_load_explicit(&queue->cancels, memory_order_acquire)) cancel_those(comm);
     if (tti_messages_are_quiet(comm)) tell(queue);
@@ -248,6 +272,19 @@ tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status)
     return status;
 }
 
+void tti_queue_expire(tutti_comm *comm, int64_t now_ns)
+{
+    bool any = false;
+    TTI_LIST_EACH(link, &comm->queue.mail)
+    {
+        struct tti_mail *mail = tti_mail_on(link);
+        if (mail->late || !tti_started_is_overdue(mail->started, now_ns)) continue;
+        mail->late = any = true;
+        atomic_store_explicit(&mail->started->cancelled, TTI_CANCEL, memory_order_relaxed);
+    }
+    if (any) atomic_store_explicit(&comm->queue.cancels, true, memory_order_release);
+}
+
 void tti_queue_look_at_mail(tutti_comm *comm)
 {
     if (tti_list_is_empty(&comm->queue.mail) || tti_comm_is_broken(comm)) return;
@@ -303,7 +340,7 @@ bool tti_queue_post_mail(struct tti_started *started)
     tti_queue_take(comm);
     mail->waiting_for = -1;
     mail->ended = 0;
-    mail->asked = false;
+    mail->asked = mail->late = false;
     mail->batch = (struct tti_batch){.ended = &comm->queue.ended_mail, .left = mail->count};
     tti_list_append(&comm->queue.mail, &mail->on);
     if (tti_traced(comm)) mail->traced = tti_trace_ticks(comm->trace);
@@ -312,7 +349,7 @@ bool tti_queue_post_mail(struct tti_started *started)
     tti_parcels_post(parcels, mail->count);
     if (mail->count == 0) tti_list_append(&comm->queue.ended_mail, &mail->batch.on);
     tti_queue_drive_mail(comm);
-    bool any = !tti_list_is_empty(&comm->queue.mail) || tti_callbacks_are_due(comm);
+    bool any = !tti_list_is_empty(&comm->queue.mail) || tti_callbacks_are_due(comm) || comm->messages->owed > 0;
     tti_queue_give_back(comm);
     return any;
 }

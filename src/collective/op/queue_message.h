@@ -16,6 +16,7 @@ struct tti_mail {
     struct tti_site site; /* of the call */
     int waiting_for;
     bool asked;                  /* its letters know that somebody asks for it */
+    bool late;                   /* tolerant comms: its deadline has passed, and it is to end */
     bool hopeless;               /* those that were cancelled would have waited for ever */
     int count, ended;            /* all before this one have */
     uint64_t traced;             /* ticks at its start */
@@ -46,6 +47,8 @@ tutti_status tti_queue_let_go(tutti_comm *comm, tutti_status status);
 /* For whoever is busy with the comm: */
 bool tti_queue_drive_mail(tutti_comm *comm);
 void tti_queue_look_at_mail(tutti_comm *comm);
+void tti_queue_expire(tutti_comm *comm,
+                      int64_t now_ns); /* tolerant comms: those whose deadline has passed are to end */
 void tti_queue_await_mail(struct tti_started *started, int64_t until_ns);
 
 /* What was called, and where: of a message or a collective. */

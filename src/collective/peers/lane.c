@@ -396,9 +396,13 @@ static void hear_break(struct tti_lanes *lanes, const struct tti_aside *aside)
 {
     tutti_error failure;
     if (aside->head.bytes != sizeof failure) return;
-    lanes->heard_break = true;
     memcpy(&failure, aside->data, sizeof failure);
     failure.text[sizeof failure.text - 1] = '\0';
+    if (lanes->comm->traits.tolerant) { /* a rank whose thread has ended says so of itself */
+        if (failure.status == TUTTI_ERR_PEER_LOST) tti_net_lose(lanes->net, aside->peer, failure.text);
+        return;
+    }
+    lanes->heard_break = true;
     tti_comm_store_failure(lanes->comm, &failure);
 }
 

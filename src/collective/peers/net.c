@@ -216,10 +216,20 @@ static void break_all(struct tti_net *net, int peer, const char *text)
     }
 }
 
+void tti_net_lose(struct tti_net *net, int peer, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    if (tti_table_get(&net->lost, peer) != NULL) return;
+    char *why = tti_calloc(1, bytes);
+    if (why != NULL) memcpy(why, text, bytes);
+    if (why != NULL && tti_table_set(&net->lost, peer, why)) return;
+    tti_free(why);
+    break_all(net, peer, text);
+}
+
 static void lose(void *context, int peer, bool closed, int system_errno, const char *text)
 {
     struct tti_net *net = context;
-    size_t bytes = strlen(text) + 1;
     (void)system_errno;
     tti_free(tti_table_get(&net->coming, peer)); /* its end will not come */
     tti_table_set(&net->coming, peer, NULL);
@@ -231,12 +241,7 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
         struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;
         if (lane != NULL) lane->left = true;
     }
-    if (closed || tti_table_get(&net->lost, peer) != NULL) return;
-    char *why = tti_calloc(1, bytes);
-    if (why != NULL) memcpy(why, text, bytes);
-    if (why != NULL && tti_table_set(&net->lost, peer, why)) return;
-    tti_free(why);
-    break_all(net, peer, text);
+    if (!closed) tti_net_lose(net, peer, text);
 }
 
 bool tti_net_move(struct tti_net *net, int awaited)

@@ -290,6 +290,9 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
 /* What came for a comm before it was made here. */
 void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes);
 
+/* A rank is lost, and why. */
+void tti_net_lose(struct tti_net *net, int peer, const char *text);
+
 /* Moves what can be moved; true when anything did. Nothing from within progress(), or if another thread does. */
 bool tti_net_pump(struct tti_net *net);
 /* The same with the lock held, when a rank of the world is waited for. */

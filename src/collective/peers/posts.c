@@ -42,11 +42,11 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)(entry >> 32), call, stopped);
 }
 
-static int find_lost(tutti_comm *comm, bool look, char *who, size_t bytes)
+static int find_lost(const tutti_comm *comm, int first, bool look, char *who, size_t bytes)
 {
     if (look) tti_world_check_alive(comm->world);
     if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_acquire) == 0) return -1;
-    for (int rank = 0; rank < comm->size; rank++) {
+    for (int rank = first; rank < comm->size; rank++) {
         const struct tti_rank_info *info = tti_info_of(comm, rank);
         if (atomic_load_explicit(&info->state, memory_order_acquire) != TTI_RANK_LOST) continue;
         snprintf(who, bytes, "pid %d", (int)info->pid);
@@ -62,6 +62,7 @@ static enum tti_presence presence(const tutti_comm *comm, int rank)
     uint32_t left = atomic_load_explicit(&comm->memory->posts[rank].left, memory_order_acquire);
     uint32_t state = atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire);
     if (left == TTI_HAS_LEFT || state == TTI_RANK_GONE) return TTI_PEER_LEFT;
+    if (state == TTI_RANK_LOST) return TTI_PEER_LOST;
     return left == TTI_STAYS ? TTI_PEER_HERE : TTI_PEER_LEAVING;
 }
 

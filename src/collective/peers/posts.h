@@ -55,8 +55,8 @@ struct tti_post {
     _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. */
     _Atomic int32_t waiting_for;
-    _Atomic uint32_t dozes; /* its service thread sleeps on the rank's bell; cleared by the first to ring it */
-    _Atomic uint32_t wait_version;         /* odd while it changes: */
+    _Atomic uint32_t dozes;        /* its service thread sleeps on the rank's bell; cleared by the first to ring it */
+    _Atomic uint32_t wait_version; /* odd while it changes: */
     _Atomic uint64_t wait[TTI_WAIT_WORDS]; /* struct tti_wait_record */
     /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
     _Alignas(64) _Atomic uint64_t done;

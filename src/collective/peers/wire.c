@@ -20,13 +20,13 @@ enum {
 
 /* ---- Seeing others --------------------------------------------------------------------------------------------- */
 
-static int find_lost(tutti_comm *comm, bool look, char *who, size_t bytes)
+static int find_lost(const tutti_comm *comm, int first, bool look, char *who, size_t bytes)
 {
     struct tti_net *net = comm->lanes->net;
     int lost = -1;
     (void)look;
     tti_net_lock(net); /* another thread may note one more that is lost, and move the table */
-    for (int rank = 0; net->lost.room > 0 && rank < comm->size && lost < 0; rank++) {
+    for (int rank = first; net->lost.room > 0 && rank < comm->size && lost < 0; rank++) {
         const char *why = tti_table_get(&net->lost, tti_member(comm, rank));
         if (why == NULL) continue;
         snprintf(who, bytes, "%s", why);
@@ -42,8 +42,10 @@ static enum tti_presence presence(const tutti_comm *comm, int rank)
     tti_net_lock(comm->lanes->net);
     const struct tti_lane *lane = tti_lane_at(comm->lanes, rank);
     bool left = lane != NULL && lane->left, leaving = lane != NULL && lane->leaving;
+    bool lost = tti_table_get(&comm->lanes->net->lost, tti_member(comm, rank)) != NULL;
     tti_net_unlock(comm->lanes->net);
-    return left ? TTI_PEER_LEFT : leaving ? TTI_PEER_LEAVING : TTI_PEER_HERE;
+    if (left) return TTI_PEER_LEFT;
+    return lost ? TTI_PEER_LOST : leaving ? TTI_PEER_LEAVING : TTI_PEER_HERE;
 }
 
 static int find_absent(const tutti_comm *comm, int awaited)

@@ -38,6 +38,7 @@
     X(COMM_DUPLICATE, "comm_duplicate")                                                                                \
     X(COMM_SELECT, "comm_select")                                                                                      \
     X(COMM_BY_HOST, "comm_by_host")                                                                                    \
+    X(COMM_TOLERANT, "comm_tolerant")                                                                                  \
     X(MESH, "mesh")                                                                                                    \
     X(ALLOC, "alloc")                                                                                                  \
     X(FREE, "free")                                                                                                    \
