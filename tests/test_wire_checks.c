@@ -152,7 +152,7 @@ static void test_look(const struct look *look)
 static void test_filled_head(void)
 {
     struct tti_tcp_head head = {
-        .magic = MAGIC, .version = VERSION, .kind = TTI_TCP_FRAME, .epoch = 5, .number = 9, .zero = 1};
+        .magic = MAGIC, .version = VERSION, .kind = TTI_TCP_FRAME, .epoch = 5, .number = 9, .frame = {.zero = 1}};
     const char *why = NULL;
     CHECK(tti_tcp_judge(&head, &receivers[IDLE], &why) == TTI_TCP_BAD);
     CHECK(why != NULL && strcmp(why, "sent a head that is damaged") == 0);

@@ -65,6 +65,8 @@ extern "C" {
     X(ERR_JOIN, -60, "world", "the world could not be formed")                                                         \
     X(ERR_BROKEN, -61, "world", "the comm was broken by an earlier error")                                             \
     X(ERR_FORKED, -62, "world", "the handle belongs to the parent process and cannot be used after fork")              \
+    X(ERR_EPOCH, -63, "world", "it was made before the world was rebuilt, and has to be made again")                   \
+    X(ERR_EXCLUDED, -64, "world", "the other ranks go on without this one")                                            \
     X(ERR_DAMAGED, -80, "training", "a file is not what was saved")                                                    \
     X(ERR_DIVERGED, -81, "training", "a loss or a gradient is no finite number any more")                              \
     X(ERR_DEVICE, -100, "device", "a device has failed, and nothing on it works any more in this process")             \
@@ -170,6 +172,8 @@ TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 TUTTI_API int tutti_rank(const tutti_comm *comm);
 TUTTI_API int tutti_size(const tutti_comm *comm);
 TUTTI_API const char *tutti_job(const tutti_comm *comm);
+/* How often the world had been rebuilt when the comm was made. What was made before the last time is refused: ERR_EPOCH. */
+TUTTI_API uint64_t tutti_epoch(const tutti_comm *comm);
 
 /* ---- Errors ---------------------------------------------------------------------------------------------------- */
 

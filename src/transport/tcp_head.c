@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-static_assert(sizeof(struct tti_frame_head) == 40 && sizeof(struct tti_tcp_head) == 64, "travels as it lies");
+static_assert(sizeof(struct tti_frame_head) == 48 && sizeof(struct tti_tcp_head) == 64, "travels as it lies");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "heads travel as they lie, little-endian");
 
 static enum tti_tcp_verdict bad(const char **why, const char *text)
@@ -30,7 +30,7 @@ enum tti_tcp_verdict tti_tcp_judge(const struct tti_tcp_head *head, const struct
 {
     if (head->magic != TTI_TCP_MAGIC) return bad(why, "sent something that is no frame");
     if (head->version != TTI_TCP_VERSION) return bad(why, "runs another version of the library");
-    if (head->zero != 0) return bad(why, "sent a head that is damaged");
+    if (head->frame.zero != 0) return bad(why, "sent a head that is damaged");
     if (head->epoch != expected->epoch) return bad(why, "is in another epoch");
     if (head->kind == TTI_TCP_CHUNK) return judge_chunk(head, expected, why);
     if (head->kind != TTI_TCP_FRAME && head->kind != TTI_TCP_STRIPED && head->kind != TTI_TCP_GOODBYE)

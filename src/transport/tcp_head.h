@@ -11,7 +11,7 @@
 
 #include "transport/transport.h"
 
-enum { TTI_TCP_MAGIC = 0x5454, TTI_TCP_VERSION = 2 };
+enum { TTI_TCP_MAGIC = 0x5454, TTI_TCP_VERSION = 3 };
 enum tti_tcp_kind { TTI_TCP_FRAME = 1, TTI_TCP_STRIPED, TTI_TCP_CHUNK, TTI_TCP_GOODBYE };
 
 /* Little-endian, as it lies. A whole line, so that data whose buffer begins at one lie so in the system's buffers too: some
@@ -22,7 +22,6 @@ struct tti_tcp_head {
     uint32_t epoch;
     uint64_t number; /* of the frame; of a chunk: of the frame it belongs to */
     struct tti_frame_head frame;
-    uint64_t zero;
 };
 
 /* Of a chunk: where in its frame, and how much. */

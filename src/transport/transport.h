@@ -24,6 +24,8 @@ struct tti_frame_head {
     uint64_t sequence;
     uint64_t value;
     uint64_t bytes; /* of data that follow */
+    uint32_t epoch; /* that the comm was made in */
+    uint32_t zero;
 };
 
 /* A frame on its way out. The caller's memory, not to be moved or changed until send() returned true or done() was called,

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if ((how & 1) != 0) { /* past the first checks */
         head.magic = TTI_TCP_MAGIC;
         head.version = TTI_TCP_VERSION;
-        head.zero = 0;
+        head.frame.zero = 0;
         head.epoch = (uint32_t)words[0];
         head.number = words[1] + (how >> 4 & 1);
     }

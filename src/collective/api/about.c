@@ -13,6 +13,11 @@
 #include "collective/peers/net.h"
 #include <string.h>
 
+uint64_t tutti_epoch(const tutti_comm *comm)
+{
+    return comm == NULL ? 0 : comm->traits.era.made;
+}
+
 int tutti_rank(const tutti_comm *comm)
 {
     return comm == NULL ? -1 : comm->rank;

@@ -5,6 +5,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/api/api.h"
+#include "collective/comm/epoch.h"
 
 #include "base/latest.h"
 #include "base/memory.h"
@@ -17,10 +18,12 @@
 
 static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
 {
+    if (tti_epoch_is_old(comm)) return tti_epoch_refuse_call(comm, kind);
     tutti_status status = tti_comm_tell(comm, kind);
     /* the first to fail here: tell the error itself */
     if (!atomic_exchange_explicit(&comm->errors.told, status != TUTTI_OK, memory_order_relaxed)) return status;
     tutti_error why = comm->errors.call;
+    if (status == TUTTI_ERR_EPOCH) return status; /* that of another rank: this one is to follow */
     tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", why.text);
     tti_comm_blame(comm, why.peer);
     return TUTTI_ERR_BROKEN;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/api/api.h"
+#include "collective/comm/epoch.h"
 #include "collective/comm/stats.h"
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
@@ -66,6 +67,13 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
     if (status == TUTTI_IN_PROGRESS) {
         tti_wait_looked();
         return status;
+    }
+    if (tti_comm_is_broken(comm) && tti_epoch_is_old(comm)) {
+        tutti_error error;
+        tti_epoch_describe(comm, tti_started_kind(started), &error);
+        tti_comm_show(comm, &error);
+        tti_started_free(started);
+        return TUTTI_ERR_EPOCH;
     }
     bool alone = status == TUTTI_ERR_TRUNCATED || (status == TUTTI_ERR_CANCELLED && started->error == NULL);
     if (alone && started->mail != NULL) { /* the comm is whole */

@@ -5,6 +5,7 @@
 #include "base/latest.h"
 #include "base/status.h"
 #include "collective/api/api.h"
+#include "collective/comm/epoch.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
 #include "collective/engine/engine.h"
@@ -108,9 +109,14 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->traits.fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     tti_tuning_complete(&made->tuning);
+    if (!tti_epoch_join(made, setup->parent)) {
+        tti_free(made);
+        return NULL;
+    }
     made->errors.latest = tti_latest_join(made->traits.is_world ? NULL : setup->parent->errors.latest);
     if (made->errors.latest != NULL && tti_stats_create(made) && tti_trace_create(made)) return made;
     tti_latest_part(made->errors.latest);
+    tti_epoch_part(made);
     tti_stats_free(made);
     tti_free(made);
     return NULL;
@@ -140,6 +146,7 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     made->messages = tti_messages_create(made);
     if (!all || made->messages == NULL || !tti_siblings_create(made)) return give_up(made, setup, error);
     made->traits.can_attach = tti_world_can_attach(made->world);
+    atomic_store_explicit(&made->memory->posts[made->rank].epoch, made->traits.era.made, memory_order_relaxed);
     atomic_store_explicit(&tti_info_of(made, made->rank)->attaches, made->traits.can_attach, memory_order_relaxed);
     if (!tti_fence_setup()) atomic_store_explicit(&made->area->full_fences, 1, memory_order_seq_cst);
     tti_comm_show_cores(made);
@@ -189,6 +196,7 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
 static tutti_status take_apart(tutti_comm *comm)
 {
     tti_mesh_forget(comm);
+    tti_epoch_part(comm);
     tti_group_leave(comm);
     tti_queue_close(comm);
     tutti_status status = tti_trace_finish(comm);

@@ -196,6 +196,7 @@ static void make_area(struct split *split)
         return;
     }
     atomic_store_explicit(&area->grave.users, (uint32_t)split->users, memory_order_relaxed);
+    area->epoch = split->parent->traits.era.made;
     split->mine.process = world->process;
     split->mine.offset = (uint64_t)((char *)area - world->arena.mapping.base);
     split->made = area;
@@ -271,6 +272,16 @@ static bool list_job_ranks(const struct split *split, int **ranks)
     return *ranks != NULL;
 }
 
+/* Memory that was made for a comm of another epoch is not used. */
+static tutti_status check_epoch(struct split *split)
+{
+    uint32_t ours = split->parent->traits.era.made;
+    if (split->area == NULL || split->area->epoch == ours) return TUTTI_OK;
+    return tti_error_set(&split->error, TUTTI_ERR_EPOCH, 0,
+                         "the memory of rank %d is of epoch %u, and this comm of epoch %u", split->first,
+                         split->area->epoch, ours);
+}
+
 static tutti_status create(struct split *split, tutti_comm **comm)
 {
     tutti_comm *parent = split->parent;
@@ -288,8 +299,9 @@ static tutti_status create(struct split *split, tutti_comm **comm)
                                    .area = split->area,
                                    .area_bytes = split->area_bytes,
                                    .local = split->host_of == NULL ? NULL : &shared};
-    tutti_status status = TUTTI_ERR_MEMORY;
-    if (list_job_ranks(split, &job_ranks) && setup.members != NULL) {
+    tutti_status status = check_epoch(split);
+    if (status == TUTTI_OK) status = TUTTI_ERR_MEMORY;
+    if (list_job_ranks(split, &job_ranks) && setup.members != NULL && status != TUTTI_ERR_EPOCH) {
         atomic_fetch_add_explicit(&parent->world->references, 1, memory_order_relaxed);
         if (split->local) {
             status = tti_comm_create(&setup, comm, &split->error);

@@ -22,6 +22,7 @@ struct tti_place {
     uint32_t reach;
     int32_t process;
     uint64_t value;
+    uint32_t epoch; /* of the comm that it was told on */
 };
 
 /* Who calls from where; the file's tail and the name are copied, since a peer cannot follow our pointers. */

@@ -31,6 +31,7 @@ struct tti_area {
     struct tti_grave grave;               /* of a comm that was split off: its sides that are not freed yet */
     _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
     _Alignas(64) _Atomic uint32_t sleepers;
+    uint32_t epoch;                                      /* that it was made in */
     _Atomic uint32_t full_fences;                        /* some rank cannot fence for others: see tti_fence_frequent */
     _Alignas(64) _Atomic uint64_t cores[TTI_CORE_WORDS]; /* all that ranks may run on */
     tutti_error failure;
@@ -158,6 +159,14 @@ struct tti_counts {
     struct tti_table waited_for_of; /* ns, in place of a pointer, of those that were waited for */
 };
 
+/* Which rebuild of the world a comm is of (epoch.h). */
+struct tti_rank_epoch;
+struct tti_era {
+    uint32_t made;               /* the epoch that it was made in */
+    struct tti_rank_epoch *rank; /* the one that its rank is in now, and all comms of that rank; NULL: joining failed */
+    tutti_comm *next;            /* of these */
+};
+
 /* What a rank knows of a comm for good, but for `crowded`. */
 struct tti_traits {
     unsigned fork_count; /* of the process when the comm was made */
@@ -172,6 +181,8 @@ struct tti_traits {
     bool can_attach;     /* this process may read others' memory */
     bool crowded;        /* more ranks than cores, as far as this rank knows */
     bool shares_parts;   /* ranks share cores, as all know from the start: see Parts in executor.c */
+
+    struct tti_era era;
 
     struct tti_siblings *siblings; /* other ranks of the comm are in this process; NULL: none is */
 };

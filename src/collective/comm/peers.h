@@ -28,7 +28,8 @@ enum tti_news {
     TTI_NEWS_BROKE,          /* it has just broken the comm */
     TTI_NEWS_STARTS_NO_MORE, /* it starts nothing more; its collectives and messages are still under way */
     TTI_NEWS_CALLS_NO_MORE,  /* likewise, and its collectives have ended */
-    TTI_NEWS_LEFT            /* likewise, and its messages have ended */
+    TTI_NEWS_LEFT,           /* likewise, and its messages have ended */
+    TTI_NEWS_EPOCH /* it is in another epoch from now on, and takes nothing of this one; told to the transport alone */
 };
 
 struct tti_peers_ops {

@@ -4,6 +4,7 @@
  */
 #include "base/status.h"
 #include "collective/comm/comm.h"
+#include "collective/comm/epoch.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -14,7 +15,7 @@
 struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes)
 {
     const struct tti_world *world = comm->world;
-    struct tti_place place = {.process = world->process};
+    struct tti_place place = {.process = world->process, .epoch = comm->traits.era.made};
     if (bytes == 0) return place;
     if (tti_arena_contains(&world->arena, pointer, bytes)) {
         place.reach = TTI_ARENA;
@@ -85,6 +86,11 @@ int tti_attach(int pid, uint64_t address, char *here, size_t bytes, bool writes)
     return 0;
 }
 
+bool tti_place_is_old(const tutti_comm *comm, struct tti_place place)
+{
+    return place.reach != TTI_NOWHERE && place.epoch != comm->traits.era.made;
+}
+
 static tutti_status attach(tutti_comm *comm, enum tti_kind kind, int rank, uint64_t address, char *here, size_t bytes,
                            bool writes)
 {
@@ -100,11 +106,13 @@ static tutti_status attach(tutti_comm *comm, enum tti_kind kind, int rank, uint6
 tutti_status tti_place_fetch(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
                              void *target, size_t bytes)
 {
+    if (tti_place_is_old(comm, place)) return tti_epoch_refuse(comm, kind, rank, "a buffer", place.epoch);
     return attach(comm, kind, rank, place.value + offset, target, bytes, false);
 }
 
 tutti_status tti_place_store(tutti_comm *comm, enum tti_kind kind, int rank, struct tti_place place, uint64_t offset,
                              const void *source, size_t bytes)
 {
+    if (tti_place_is_old(comm, place)) return tti_epoch_refuse(comm, kind, rank, "a buffer", place.epoch);
     return attach(comm, kind, rank, place.value + offset, (char *)(uintptr_t)source, bytes, true);
 }

@@ -151,6 +151,7 @@ static void post_send(struct tti_op *op, const struct tti_step *step)
     struct tti_lanes *lanes = op->comm->lanes;
     struct tti_shipment *shipment = &lanes->shipments[lanes->shipment_count++];
     shipment->outgoing.head = (struct tti_frame_head){.comm = lanes->id,
+                                                      .epoch = op->comm->traits.era.made,
                                                       .kind = TTI_FRAME_DATA,
                                                       .signature = lanes->signature,
                                                       .sequence = lanes->sequence,

@@ -46,6 +46,7 @@ static void send_frame(struct tti_box *box, struct carrier *carrier, const struc
 {
     const struct tti_frames *frames = box->messages->comm->frames;
     carrier->outgoing = (struct tti_outgoing){.head = {.comm = frames->comm,
+                                                       .epoch = box->messages->comm->traits.era.made,
                                                        .kind = (uint16_t)(TTI_FRAME_MESSAGES + note->kind),
                                                        .type = note->type,
                                                        .tag = note->tag,

@@ -7,6 +7,7 @@
  * Nobody touches the other's memory before its ACCEPT is said (receiver) or taken (sender), and then only after having
  * seen the comm whole: so a peer that broke it, and has fenced, finds out whom it must wait for.
  */
+#include "collective/comm/epoch.h"
 #include "collective/message/message_parts.h"
 #include "collective/reduce/copy.h"
 
@@ -93,6 +94,11 @@ static bool say_accept(struct tti_recv *recv)
     struct tti_box *box = box_of(letter);
     struct tti_place target = tti_place_of(letter->comm, recv->out, letter->bytes);
     letter->way = (uint8_t)way_of(letter, target);
+    if (tti_place_is_old(letter->comm, letter->place)) {
+        messages_of(letter)->failure = tti_epoch_refuse(letter->comm, TTI_RECV, box->peer, "a buffer",
+                                                        letter->place.epoch);
+        return false;
+    }
     letter->position = box->answers_from.next;
     if (!say(letter, TTI_NOTE_ACCEPT, letter->way, &target)) return false;
     if (letter->way == TTI_WAY_PARTS)

@@ -13,6 +13,7 @@
 
 struct memory {
     struct tti_grave grave;
+    uint32_t epoch; /* of the comm */
     struct tti_channel channel;
 };
 
@@ -36,6 +37,7 @@ static tutti_status open_channel(struct tti_box *box, tutti_error *error)
     tti_ring_cells(&box->to, &memory->channel);
     tti_ring_answers(&box->answers_to, &memory->channel);
     uint64_t nothing = 0, place = (uint64_t)((char *)memory - comm->world->arena.mapping.base) + 1;
+    memory->epoch = comm->traits.era.made;
     atomic_store_explicit(&memory->grave.users, 2, memory_order_relaxed);
     if (!atomic_compare_exchange_strong_explicit(channel_word(comm, comm->rank, box->peer), &nothing, place,
                                                  memory_order_acq_rel, memory_order_acquire))
@@ -57,7 +59,15 @@ static bool find_channel(struct tti_box *box)
     uint64_t word = atomic_load_explicit(channel_word(comm, box->peer, comm->rank), memory_order_acquire);
     if (word == 0) return false;
     struct memory *memory = memory_of(comm, box->peer, word);
-    if (memory == NULL) return false;
+    if (memory == NULL || box->trouble.failed != TUTTI_OK) return false;
+    if (memory->epoch != comm->traits.era.made) {
+        tti_box_fault(
+            box, TTI_RECV, TUTTI_ERR_EPOCH, box->peer,
+            "the channel of rank %d is of epoch %u, and this comm of epoch %u; what was made before the world "
+            "was rebuilt has to be made again",
+            box->peer, memory->epoch, comm->traits.era.made);
+        return false;
+    }
     tti_ring_cells(&box->from, &memory->channel);
     tti_ring_answers(&box->answers_from, &memory->channel);
     return true;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/sim.h"
 #include "base/status.h"
+#include "collective/comm/epoch.h"
 #include "collective/op/handle.h"
 #include "collective/op/queue_message.h"
 
@@ -196,6 +197,8 @@ tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context)
     if (status != TUTTI_OK) return refuse(status, tutti_status_text(status));
     if (ended == NULL) return refuse(TUTTI_ERR_ARGUMENT, "`ended` is NULL");
     tutti_comm *comm = started->comm;
+    if (tti_comm_is_broken(comm) && tti_epoch_is_old(comm))
+        return refuse(TUTTI_ERR_EPOCH, tutti_status_text(TUTTI_ERR_EPOCH));
     if (tti_callback_add(started, ended, context) != TUTTI_OK)
         return refuse(TUTTI_ERR_MEMORY, "no memory for a callback");
     tti_callbacks_call(comm);

@@ -113,6 +113,7 @@ bool tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, cons
 bool tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data)
 {
     head.comm = lanes->id;
+    head.epoch = lanes->comm->traits.era.made;
     return tti_net_say(lanes->net, world_rank(lanes, peer), head, data);
 }
 

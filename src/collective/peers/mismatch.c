@@ -2,6 +2,7 @@
  *
  * Ranks that share memory and differ, in their calls or in the counts of a v-form: what all of them are told.
  */
+#include "collective/comm/epoch.h"
 #include "collective/peers/posts.h"
 
 /* Whether this rank's slot is still, or already, that of this operation. */
@@ -34,6 +35,9 @@ tutti_status tti_op_mismatch(struct tti_op *op, int peer)
 {
     char text[640];
     uint64_t first = first_difference(op->comm, peer);
+    uint32_t epoch = atomic_load_explicit(&op->comm->memory->posts[peer].epoch, memory_order_relaxed);
+    if (epoch != op->comm->traits.era.made)
+        return tti_epoch_refuse(op->comm, (enum tti_kind)op->call.kind, peer, "the post", epoch);
     describe_difference(op->comm, first == 0 ? op->comm->sequence : first, peer, &op->call, text, sizeof text);
     return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer, "%s", text);
 }

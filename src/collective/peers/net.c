@@ -49,10 +49,10 @@ static int rank_in(const struct tti_lanes *lanes, int peer)
     return lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
 }
 
-static struct tti_lanes *find_lanes(const struct tti_net *net, uint32_t id, int peer)
+static struct tti_lanes *find_lanes(const struct tti_net *net, uint32_t id, uint32_t epoch, int peer)
 {
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next)
-        if (lanes->id == id && rank_in(lanes, peer) >= 0) return lanes;
+        if (lanes->id == id && lanes->comm->traits.era.made == epoch && rank_in(lanes, peer) >= 0) return lanes;
     return NULL;
 }
 
@@ -67,6 +67,17 @@ static void warn(struct tti_net *net, int peer, const struct tti_frame_head *hea
     net->warned = true;
 }
 
+/* Of a comm that its sender made before the world was rebuilt: not to be read, whatever has its number now. */
+static bool is_old(struct tti_net *net, int peer, const struct tti_frame_head *head)
+{
+    if (head->epoch >= net->epoch) return false;
+    if (!net->warned_of_epoch)
+        tti_log(TUTTI_INFO, "rank %d, in epoch %u, drops what rank %d sends on a comm of epoch %u", net->rank,
+                net->epoch, peer, head->epoch);
+    net->warned_of_epoch = true;
+    return true;
+}
+
 static bool fits(const struct tti_net *net, const struct tti_frame_head *head)
 {
     return head->bytes <= TTI_NET_WINDOW && net->stray_bytes + tti_frame_charge(head->bytes) <= STRAY_BYTES;
@@ -75,8 +86,9 @@ static bool fits(const struct tti_net *net, const struct tti_frame_head *head)
 static void *begin(void *context, int peer, const struct tti_frame_head *head, void **cookie)
 {
     struct tti_net *net = context;
-    struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
+    struct tti_lanes *lanes = find_lanes(net, head->comm, head->epoch, peer);
     *cookie = NULL;
+    if (is_old(net, peer, head)) return NULL;
     if (lanes != NULL && tti_frame_is_message(head) && lanes->comm->messages == NULL) return NULL;
     if (lanes != NULL && tti_frame_is_message(head))
         return lanes->frames.sink->begin(lanes->comm, rank_in(lanes, peer), head, cookie);
@@ -130,7 +142,7 @@ void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes)
     struct tti_aside **link = &net->strays;
     while (*link != NULL) {
         struct tti_aside *aside = *link;
-        if (find_lanes(net, aside->head.comm, aside->peer) != lanes) {
+        if (find_lanes(net, aside->head.comm, aside->head.epoch, aside->peer) != lanes) {
             link = &aside->next;
             continue;
         }
@@ -154,7 +166,7 @@ static void take_stray(struct tti_net *net, struct tti_aside *aside)
 {
     const struct tti_frame_head *head = &aside->head;
     if (is_freed(net, head->comm)) {
-        struct tti_frame_head answer = {.comm = head->comm, .kind = TTI_FRAME_LEAVE};
+        struct tti_frame_head answer = {.comm = head->comm, .kind = TTI_FRAME_LEAVE, .epoch = head->epoch};
         if (head->kind == TTI_FRAME_ASK) tti_net_say(net, aside->peer, answer, NULL);
         tti_free(aside);
         return;
@@ -179,12 +191,13 @@ static void rouse(struct tti_net *net, const struct tti_lanes *lanes)
 static void end(void *context, int peer, const struct tti_frame_head *head, void *cookie)
 {
     struct tti_net *net = context;
-    struct tti_lanes *lanes = find_lanes(net, head->comm, peer);
+    struct tti_lanes *lanes = find_lanes(net, head->comm, head->epoch, peer);
     if (lanes != NULL) rouse(net, lanes);
     struct tti_receipt *receipt = cookie;
     const struct tti_aside *coming = tti_table_get(&net->coming, peer);
     bool stray = coming != NULL && coming->stray;
     tti_table_set(&net->coming, peer, NULL);
+    if (cookie == NULL && head->epoch < net->epoch) return;
     if (tti_frame_is_message(head) && !stray) {
         if (lanes != NULL && lanes->comm->messages != NULL)
             lanes->frames.sink->end(lanes->comm, rank_in(lanes, peer), head, cookie);

@@ -203,7 +203,9 @@ struct tti_net {
     struct tti_kept *kept;                   /* memory of freed comms that the transport may still use */
     struct tti_aside *strays, **strays_last; /* for comms that are not made here yet */
     uint64_t stray_bytes;
-    bool warned;               /* of strays that are too many */
+    bool warned;               /* of strays that are too many, */
+    bool warned_of_epoch;      /* and of frames of an older epoch */
+    uint32_t epoch;            /* that the rank is in */
     struct tti_table lost;     /* char: why these ranks were */
     struct tti_table coming;   /* struct tti_aside, of the frame that comes from a rank now: of no lane's */
     uint32_t next_id;          /* no comm had this number or a larger one, nor was it proposed */

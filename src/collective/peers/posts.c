@@ -275,6 +275,7 @@ static void tell(tutti_comm *comm, enum tti_news news)
 {
     switch (news) {
     case TTI_NEWS_BROKE: break; /* it lies in memory that all see */
+    case TTI_NEWS_EPOCH: break;
     case TTI_NEWS_STARTS_NO_MORE:
         atomic_store_explicit(&comm->memory->posts[comm->rank].left, TTI_STARTS_NO_MORE, memory_order_release);
         break;

@@ -50,6 +50,7 @@ enum {
 struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
     _Atomic uint32_t left;                  /* TTI_STAYS…: whether more of it will come on the comm */
+    _Atomic uint32_t epoch;                 /* that its rank made its side of the comm in */
     _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
     _Alignas(64) tti_bell bell;
     _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "collective/comm/epoch.h"
 #include "collective/peers/local.h"
 #include "collective/peers/net.h"
 #include <stdio.h>
@@ -223,10 +224,19 @@ static void spread(tutti_comm *comm)
     tti_net_pump(lanes->net);
 }
 
+static void set_epoch(tutti_comm *comm)
+{
+    struct tti_net *net = comm->lanes->net;
+    tti_net_lock(net);
+    net->epoch = atomic_load_explicit(&comm->traits.era.rank->now, memory_order_acquire);
+    tti_net_unlock(net);
+}
+
 static void tell(tutti_comm *comm, enum tti_news news)
 {
     switch (news) {
     case TTI_NEWS_BROKE: spread(comm); break;
+    case TTI_NEWS_EPOCH: set_epoch(comm); break;
     case TTI_NEWS_STARTS_NO_MORE: say_goodbye(comm, TTI_STARTS_NO_MORE); break;
     case TTI_NEWS_CALLS_NO_MORE: say_goodbye(comm, TTI_CALLS_NO_MORE); break;
     case TTI_NEWS_LEFT:

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/comm/epoch.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+
+bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent)
+{
+    struct tti_era *era = &comm->traits.era;
+    struct tti_rank_epoch *rank = parent != NULL ? parent->traits.era.rank : tti_calloc(1, sizeof *rank);
+    if (rank == NULL) return false;
+    if (parent == NULL) atomic_store_explicit(&rank->now, comm->world->segment->epoch, memory_order_relaxed);
+    tti_lock(&rank->lock);
+    era->made = parent != NULL ? parent->traits.era.made : comm->world->segment->epoch;
+    era->rank = rank;
+    era->next = rank->first;
+    rank->first = comm;
+    rank->users++;
+    tti_unlock(&rank->lock);
+    comm->signature = era->made; /* calls of ranks in different epochs differ from the first one on */
+    return true;
+}
+
+void tti_epoch_part(tutti_comm *comm)
+{
+    struct tti_rank_epoch *rank = comm->traits.era.rank;
+    if (rank == NULL) return;
+    tti_lock(&rank->lock);
+    tutti_comm **link = &rank->first;
+    while (*link != NULL && *link != comm) link = &(*link)->traits.era.next;
+    if (*link != NULL) *link = comm->traits.era.next;
+    bool last = --rank->users == 0;
+    tti_unlock(&rank->lock);
+    comm->traits.era.rank = NULL;
+    if (last) tti_free(rank);
+}
+
+static const char advice[] = "what was made before the world was rebuilt has to be made again";
+
+void tti_epoch_describe(const tutti_comm *comm, enum tti_kind kind, tutti_error *error)
+{
+    const struct tti_era *era = &comm->traits.era;
+    tti_comm_describe(comm, error, kind, TUTTI_ERR_EPOCH,
+                      "%s: this comm is of epoch %u, and rank %d is in epoch %u; %s", tti_kind_name(kind), era->made,
+                      comm->rank, atomic_load_explicit(&era->rank->now, memory_order_acquire), advice);
+}
+
+tutti_status tti_epoch_refuse_call(tutti_comm *comm, enum tti_kind kind)
+{
+    tutti_error error;
+    tti_epoch_describe(comm, kind, &error);
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_EPOCH, "%s", error.text);
+}
+
+tutti_status tti_epoch_refuse(tutti_comm *comm, enum tti_kind kind, int rank, const char *what, uint32_t theirs)
+{
+    return tti_comm_break(comm, kind, TUTTI_ERR_EPOCH, rank,
+                          "%s of rank %d is of epoch %u, and this comm of epoch %u; %s", what, rank, theirs,
+                          comm->traits.era.made, advice);
+}
+
+/* A copy of the list would not do: its comms may be freed meanwhile. */
+void tti_epoch_raise(tutti_comm *comm)
+{
+    struct tti_rank_epoch *rank = comm->traits.era.rank;
+    tti_lock(&rank->lock);
+    uint32_t now = atomic_fetch_add_explicit(&rank->now, 1, memory_order_acq_rel) + 1;
+    for (tutti_comm *each = rank->first; each != NULL; each = each->traits.era.next) {
+        each->peers->tell(each, TTI_NEWS_EPOCH);
+        tti_comm_break_apart(each, TTI_LEAVE, TUTTI_ERR_EPOCH, each->rank,
+                             "rank %d has gone on to epoch %u, and this comm is of epoch %u; %s", each->rank, now,
+                             each->traits.era.made, advice);
+    }
+    tti_unlock(&rank->lock);
+}

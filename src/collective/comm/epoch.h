@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Epochs count a world's rebuilds. Whatever ranks register with each other carries the epoch that its comm was made in: frames,
+ * the memory of comms and channels, posts, places of buffers. What is of another epoch is refused, with both numbers, and never
+ * read; frames of an older one are dropped.
+ *
+ * A rank that goes on to the next epoch breaks all comms that it has: their ops end with ERR_EPOCH, and so does every call on
+ * them and on their handles from then on. They can only be freed.
+ */
+#ifndef TTI_COLLECTIVE_EPOCH_H
+#define TTI_COLLECTIVE_EPOCH_H
+
+#include "collective/comm/comm.h"
+
+/* A rank's own: all its comms share it. */
+struct tti_rank_epoch {
+    _Atomic uint32_t now;
+    _Atomic uint32_t lock; /* of the list */
+    int users;
+    tutti_comm *first;
+};
+
+/* A comm is made, from another one of its rank, or joins the world. False: no memory. */
+bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent);
+void tti_epoch_part(tutti_comm *comm);
+
+/* Whether its rank has gone on since the comm was made. */
+static inline bool tti_epoch_is_old(const tutti_comm *comm)
+{
+    const struct tti_era *era = &comm->traits.era;
+    return era->rank != NULL && atomic_load_explicit(&era->rank->now, memory_order_acquire) != era->made;
+}
+/* Refuses a call on such a comm, or writes why. */
+tutti_status tti_epoch_refuse_call(tutti_comm *comm, enum tti_kind kind);
+void tti_epoch_describe(const tutti_comm *comm, enum tti_kind kind, tutti_error *error);
+
+/* Breaks the comm: `what` of that rank is of another epoch. Returns ERR_EPOCH. */
+tutti_status tti_epoch_refuse(tutti_comm *comm, enum tti_kind kind, int rank, const char *what, uint32_t theirs);
+/* Whether a rank's buffer was told on a comm of another epoch. */
+bool tti_place_is_old(const tutti_comm *comm, struct tti_place place);
+
+/* For tests: this rank goes on to the next epoch, with all its comms. The rebuild will. */
+void tti_epoch_raise(tutti_comm *comm);
+
+#endif
