@@ -31,7 +31,8 @@ INLINE union MINE(scan_pack) MINE(scan_get)(const struct ARGUMENTS *of, uint32_t
 
 INLINE void MINE(scan_put)(const struct ARGUMENTS *of, uint32_t rank, uint64_t i, union MINE(scan_pack) value, int lanes)
 {
-    char *base = (char *)(uintptr_t)copied_list_at(of, of->inputs + rank), *to = base + i * sizeof(ELEMENT);
+    uintptr_t base = (uintptr_t)copied_list_at(of, of->inputs + rank);
+    char *to = (char *)(base + i * sizeof(ELEMENT));
     if (base == 0) return; /* not wanted */
     if (lanes > 1 || (of->flags & TTI_GPU_ALIGNED) != 0)
         put_wide(to, value.wide, lanes * (int)sizeof(ELEMENT));
