@@ -94,7 +94,8 @@ typedef void fault_body(tutti_comm *comm, struct fault_rank *self);
 struct fault_world {
     int size;
     bool processes;
-    bool joins; /* threads that join one by one, as processes do; else those of tutti_main */
+    bool keeps_files; /* ranks may leave descriptors open: a GPU's driver does */
+    bool joins;       /* threads that join one by one, as processes do; else those of tutti_main */
     fault_body *body;
     void (*after)(void);     /* run by ranks that have left the world, but not by those of tutti_main */
     const char *settings[8]; /* "TUTTI_ATTACH=0" */

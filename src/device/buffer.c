@@ -43,11 +43,18 @@ tutti_status tti_buffer_range(struct tti_device_buffer *buffer, size_t offset, s
 
 /* ---- Making and dropping ----------------------------------------------------------------------------------------- */
 
+/* Nobody maps it any more. Who has mapped it keeps that. */
+static void withdraw_offer(struct tti_device_buffer *buffer)
+{
+    if (buffer->offered != 0) close(buffer->offered_fd);
+    buffer->offered = 0;
+}
+
 static void destroy(struct tti_object *object)
 {
     struct tti_device_buffer *buffer = TTI_LIST_OF(object, struct tti_device_buffer, object);
     struct tti_device *device = buffer->device;
-    if (buffer->offered != 0) close(buffer->offered_fd);
+    withdraw_offer(buffer);
     tti_free(buffer);
     tti_object_give(&device->object);
 }
@@ -110,6 +117,7 @@ free_buffer:
 static void release(struct tti_device_buffer *buffer)
 {
     tti_uses_clear(buffer);
+    withdraw_offer(buffer);
     buffer->device->ops->free(buffer->device, &buffer->memory, NULL);
     buffer->memory.base = NULL;
 }
