@@ -38,7 +38,7 @@ static const struct gpu_library {
 } libraries[] = {
     {"cuda", "CUDA", "devices cuda:N", false},
     {"nvrtc", "NVRTC", "collectives of ranks that share a GPU: their kernels are compiled here", false},
-    {"nccl", "NCCL", "collectives between GPUs", true},
+    {"nccl", "NCCL", "collectives of ranks with a GPU each", false},
 };
 
 static void tell_library(int out, const struct gpu_library *of)

@@ -2,6 +2,7 @@
 #include "device/library.h"
 
 #include "base/status.h"
+#include "device/nccl_api.h"
 #include "device/open.h"
 #include <dlfcn.h>
 #include <glob.h>
@@ -219,6 +220,7 @@ const struct tti_library tti_library_nccl = {
     .files = {"libnccl.so.2"},
     .comes_with = "Debian and Ubuntu have it as libnccl2 from NVIDIA, Python as nvidia-nccl-cu13 or -cu12",
     .version = nccl_version,
+    .check = tti_nccl_check,
 };
 
 tutti_status tutti_library_find(const char *name, tutti_library *found, tutti_error *error)
@@ -233,6 +235,7 @@ tutti_status tutti_library_find(const char *name, tutti_library *found, tutti_er
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (strcmp(all[i]->name, name) != 0) continue;
         TTI_TRY(tti_library_open(all[i], &handle, about.path, error));
+        if (all[i]->check != NULL) TTI_TRY(all[i]->check(handle, about.path, error));
         if (!all[i]->version(handle, about.version, sizeof about.version))
             return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
                                  "%s does not tell its version: it is none of NVIDIA's", about.path);

@@ -18,6 +18,8 @@ struct tti_library {
     const char *comes_with;               /* how to get it: "it comes with NVIDIA's driver" */
     /* Writes its version as people know it; false: it does not tell. */
     bool (*version)(void *handle, char *text, size_t bytes);
+    /* OK if this one can be used, or ERR_UNSUPPORTED; NULL: any can. */
+    tutti_status (*check)(void *handle, const char *path, tutti_error *error);
 };
 
 extern const struct tti_library tti_library_cuda, tti_library_nvrtc, tti_library_nccl;
