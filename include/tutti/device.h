@@ -180,6 +180,11 @@ TUTTI_API tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream);
  * Of one that was put on a stream, the call returns when all ranks have started it. The handle stays good. */
 TUTTI_API tutti_status tutti_stream_wait(tutti_stream *stream, tutti_op op, tutti_error *error);
 
+/* NCCL's own communicator (an ncclComm_t) of a comm whose calls on streams go by NCCL, for calls that are not here. It is there
+ * from the comm's first call on a stream on, and stays the comm's: it goes with it, or when a rank is lost. All ranks use it in
+ * one order with the comm's own calls on streams. ERR_UNSUPPORTED says why they go another way. */
+TUTTI_API tutti_status tutti_nccl_comm(tutti_comm *comm, void **native);
+
 #ifdef __cplusplus
 }
 #endif

@@ -133,7 +133,9 @@ TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
     X(cuda_path, TEXT, "", 0, 0, "folders, with colons between, where libcuda, NVRTC and NCCL are looked for first")   \
     X(cache, TEXT, "", 0, 0, "folder for compiled kernels; XDG_CACHE_HOME/tutti or ~/.cache/tutti if not set")         \
     X(device_provider, TEXT, "auto", 0, 0,                                                                             \
-      "who carries out calls on streams: auto, cuda (one kernel for ranks that share a GPU) or staged (the host)")
+      "who carries out calls on streams: auto, cuda (one kernel for ranks that share a GPU), nccl or staged (the "     \
+      "host)")                                                                                                         \
+    X(exact, BOOL, 0, 0, 1, "1: sums on GPUs have the same bits as on the host; NCCL's have not, so it is not used")
 
 #define TUTTI_OPTION_TYPE_INT int64_t
 #define TUTTI_OPTION_TYPE_MS int64_t

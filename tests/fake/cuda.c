@@ -285,13 +285,15 @@ static struct event *events; /* destroyed ones, which work may refer to */
 
 struct work {
     struct work *next;
-    enum { COPY, FILL, WAIT_EVENT, RECORD, WAIT_VALUE, WRITE_VALUE, LAUNCH, FREE } kind;
+    enum { COPY, FILL, WAIT_EVENT, RECORD, WAIT_VALUE, WRITE_VALUE, LAUNCH, CALL, FREE } kind;
     struct record *record;
     char *to;
     const char *from;
     size_t bytes, width, pitch; /* of a fill: `bytes` rows of `width`, `pitch` apart */
     uint64_t value;
     struct kernel *kernel;
+    void (*function)(void *argument);
+    void *argument;
     char arguments[4096]; /* as many as every GPU takes */
 };
 
@@ -355,6 +357,7 @@ static void do_work(const struct work *work)
         break;
     case WRITE_VALUE: atomic_store(word, work->value); break;
     case LAUNCH: launch(work); break;
+    case CALL: work->function(work->argument); break;
     case FREE:
         remove_range(work->to);
         free(work->to);
@@ -468,6 +471,12 @@ int cuStreamWriteValue64_v2(void *stream, uint64_t address, uint64_t value, unsi
 {
     if (flags != 0) return INVALID_VALUE;
     return put(stream, (struct work){.kind = WRITE_VALUE, .to = (char *)(uintptr_t)address, .value = value});
+}
+
+/* What the fake libnccl does its work by. */
+int cuLaunchHostFunc(void *stream, void (*function)(void *argument), void *argument)
+{
+    return put(stream, (struct work){.kind = CALL, .function = function, .argument = argument});
 }
 
 int cuEventCreate(void **event, unsigned flags)

@@ -222,8 +222,9 @@ static tutti_status meet_twice(struct tti_started *started)
     return status;
 }
 
-/* Blocking form where a device does: returns when it was issued and the stream will wait for it. */
-static tutti_status meet_and_launch(struct tti_started *started, struct tti_stream *stream)
+/* Blocking form where a device does: returns when it was issued and the stream will wait for it. With a handle, the same for
+ * an op that is started and must not keep others waiting when it is issued. */
+static tutti_status meet_and_launch(struct tti_started *started, struct tti_stream *stream, tutti_op *handle)
 {
     struct tti_turn *turn = started->turn;
     tutti_comm *comm = turn->comm;
@@ -239,11 +240,12 @@ static tutti_status meet_and_launch(struct tti_started *started, struct tti_stre
         return status;
     }
     if (verdict->by_host) return meet_and_put(started, stream);
-    status = turn->provider->follow(started, stream, &error);
-    if (status == TUTTI_OK) status = tti_uses_end(&started->op, stream, &error);
+    status = turn->provider->follow(started, turn->stream, &error);
+    if (status == TUTTI_OK) status = tti_uses_end(&started->op, turn->stream, &error);
+    if (handle != NULL) handle->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     count(started);
     tti_turn_fly(started);
-    let_go(started);
+    if (handle == NULL) let_go(started);
     return status == TUTTI_OK ? TUTTI_OK : refuse(comm, kind, &error);
 }
 
@@ -313,6 +315,7 @@ static bool make_shown(struct tti_turn *turn, const struct tti_op *op)
 {
     if (turn->provider == NULL) return true;
     size_t bytes = turn->provider->shown_bytes(op);
+    if (bytes == 0) return true;
     turn->mine = tti_calloc(1, bytes);
     turn->all = tti_calloc((size_t)op->shape.size, bytes);
     return turn->mine != NULL && turn->all != NULL;
@@ -362,8 +365,8 @@ static tutti_status put(struct tti_op *op, struct tti_stream *stream, tutti_op *
         return refuse(comm, kind, &error);
     }
     tti_stats_count(comm, &started->op, handle != NULL);
-    if (handle != NULL) return meet_and_follow(started, handle);
-    return turn->provider == NULL ? meet_and_put(started, stream) : meet_and_launch(started, stream);
+    if (handle != NULL && !turn->connects) return meet_and_follow(started, handle);
+    return turn->provider == NULL ? meet_and_put(started, stream) : meet_and_launch(started, stream, handle);
 }
 
 tutti_status tti_stream_op_run(struct tti_op *op)

@@ -84,6 +84,7 @@ struct tti_turn {
     const struct tti_device_provider *provider; /* NULL: the host does */
     struct tti_stream *stream;                  /* what it is put on; the gate has the reference */
     bool blocking;                              /* this rank's caller waits for the meeting itself */
+    bool connects;                              /* issuing it may take long: whoever starts it waits for that */
     bool shown;                                 /* the first meeting is over: the verdict comes next */
     bool flies;                                 /* it was issued */
     char *mine, *all;                           /* what this rank shows, and what all have shown */
@@ -99,7 +100,7 @@ struct tti_device_provider {
     bool (*supports)(const struct tti_streams *streams, const struct tti_op *op);
     /* Bytes that each rank shows of an op. */
     size_t (*shown_bytes)(const struct tti_op *op);
-    /* Puts on the stream that this rank is ready, and fills in what it shows. On the launcher, notes in the verdict what stands
+    /* Puts on the stream that this rank is ready, and fills in what it shows, and `connects`. On the launcher, notes in the verdict what stands
      * against the op already. A failure has put nothing there. */
     tutti_status (*show)(struct tti_started *started, tutti_error *error);
     /* On the launcher, when all have shown theirs: issues it, and fills in the verdict. */

@@ -11,12 +11,13 @@
 /* ---- Facts --------------------------------------------------------------------------------------------------------- */
 
 const char *const tti_streams_words[TTI_STREAMS_WORDS] = {
-    [TTI_BY_ITSELF] = "auto", [TTI_BY_STAGING] = "staged", [TTI_BY_CUDA] = "cuda"};
+    [TTI_BY_ITSELF] = "auto", [TTI_BY_STAGING] = "staged", [TTI_BY_CUDA] = "cuda", [TTI_BY_NCCL] = "nccl"};
 
 /* What a rank tells the others of its device. */
 struct facts {
     int32_t status; /* OK, or it cannot be described */
     int32_t wanted; /* rank 0's counts */
+    int32_t exact;  /* likewise */
     int32_t number;
     char kind[12];
     unsigned char uuid[16];
@@ -31,6 +32,7 @@ static struct facts facts_of(const tutti_comm *comm, struct tti_device *device)
     while (word < TTI_STREAMS_WORDS && strcmp(comm->world->options.device_provider, tti_streams_words[word]) != 0)
         word++;
     facts.wanted = (int32_t)word;
+    facts.exact = (int32_t)comm->world->options.exact;
     facts.status = device->ops->describe(device, &about, &ignored);
     snprintf(facts.kind, sizeof facts.kind, "%s", device->ops->kind);
     memcpy(facts.uuid, about.uuid, sizeof facts.uuid);
@@ -51,6 +53,17 @@ static const char *why_not_cuda(const tutti_comm *comm, const struct facts *all)
     return NULL;
 }
 
+/* True if every rank has a GPU of its own. */
+static bool have_own_gpus(const tutti_comm *comm, const struct facts *all)
+{
+    for (int i = 0; i < comm->size; i++) {
+        if (all[i].status != TUTTI_OK || strcmp(all[i].kind, "cuda") != 0) return false;
+        for (int k = 0; k < i; k++)
+            if (memcmp(all[i].uuid, all[k].uuid, sizeof all[i].uuid) == 0) return false;
+    }
+    return comm->size > 1;
+}
+
 /* ---- Choosing ------------------------------------------------------------------------------------------------------ */
 
 static tutti_status refuse(tutti_comm *comm, const char *provider, const char *why)
@@ -62,12 +75,30 @@ static tutti_status refuse(tutti_comm *comm, const char *provider, const char *w
                            tti_kind_name(kind), provider, why);
 }
 
+static tutti_status choose_nccl(tutti_comm *comm, struct tti_streams *streams, const struct facts *all)
+{
+    tutti_error error = {0};
+    tutti_status status = TUTTI_ERR_UNSUPPORTED;
+    if (all[0].exact != 0)
+        tti_error_set(&error, status, 0, "TUTTI_EXACT=1, and NCCL sums in an order of its own");
+    else
+        status = tti_nccl_engine_open(comm, streams, &error);
+    if (tti_comm_is_broken(comm)) return tti_comm_health(comm, comm->op.shape.kind, false);
+    if (status == TUTTI_OK) streams->provider = &tti_device_provider_nccl;
+    if (status != TUTTI_OK && all[0].wanted == TTI_BY_NCCL) return refuse(comm, "nccl", error.text);
+    snprintf(streams->why, sizeof streams->why, "%.*s", (int)sizeof streams->why - 1,
+             status == TUTTI_OK ? "every rank has a GPU of its own" : error.text);
+    return TUTTI_OK;
+}
+
 /* The same on every rank. */
 static tutti_status choose(tutti_comm *comm, struct tti_streams *streams, const struct facts *all)
 {
     const char *why = why_not_cuda(comm, all);
     bool on_host = strcmp(all[0].kind, "host") == 0;
     tutti_error error = {0};
+    if (all[0].wanted == TTI_BY_NCCL || (all[0].wanted == TTI_BY_ITSELF && have_own_gpus(comm, all)))
+        return choose_nccl(comm, streams, all);
     if (all[0].wanted == TTI_BY_CUDA && why != NULL) return refuse(comm, "cuda", why);
     streams->stages = all[0].wanted == TTI_BY_STAGING;
     if (all[0].wanted == TTI_BY_STAGING || why != NULL || (on_host && all[0].wanted != TTI_BY_CUDA)) {

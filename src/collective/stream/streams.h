@@ -8,7 +8,7 @@
 #include "collective/op/turn.h"
 
 /* What the option device_provider may be. */
-enum { TTI_BY_ITSELF, TTI_BY_STAGING, TTI_BY_CUDA, TTI_STREAMS_WORDS };
+enum { TTI_BY_ITSELF, TTI_BY_STAGING, TTI_BY_CUDA, TTI_BY_NCCL, TTI_STREAMS_WORDS };
 extern const char *const tti_streams_words[TTI_STREAMS_WORDS];
 
 /* Collective, at a comm's first call on a stream: sets comm->queue.streams, which takes `data` over on success. */
@@ -23,5 +23,9 @@ const struct tti_device_provider *tti_streams_choose(const struct tti_streams *s
 /* The provider for ranks that share a GPU (cuda_provider.c). Collective; *error, if it fails, is the same on all ranks. */
 tutti_status tti_cuda_engine_open(tutti_comm *comm, struct tti_streams *streams, tutti_error *error);
 extern const struct tti_device_provider tti_device_provider_cuda;
+
+/* The provider for ranks with a GPU each (nccl_provider.c). The same. */
+tutti_status tti_nccl_engine_open(tutti_comm *comm, struct tti_streams *streams, tutti_error *error);
+extern const struct tti_device_provider tti_device_provider_nccl;
 
 #endif
