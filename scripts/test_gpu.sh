@@ -6,7 +6,8 @@
 # there and run its run.sh. A program built here starts where glibc is as new as here, or newer.
 set -eu
 cd "$(dirname "$0")/.."
-programs=(test_device test_device_streams test_device_programs test_device_cuda test_gpu_kernels test_conformance_streams)
+programs=(test_device test_device_streams test_device_programs test_device_cuda test_gpu_kernels test_conformance_streams
+    test_nccl)
 static=()
 for library in sodium jansson; do
     archive=$("${CC:-cc}" -print-file-name="lib$library.a")
@@ -15,7 +16,7 @@ for library in sodium jansson; do
 done
 # without hwloc, which brings more libraries than it is worth
 cmake --preset release -B build-gpu --log-level=ERROR -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON "${static[@]}" > /dev/null
-cmake --build build-gpu --target tutti bench_gpu bench_gpu_kernels "${programs[@]}" -- --quiet
+cmake --build build-gpu --target tutti bench_gpu bench_gpu_kernels bench_nccl "${programs[@]}" -- --quiet
 
 carry=build-gpu/carry
 rm -rf $carry
@@ -23,10 +24,11 @@ mkdir -p $carry/src/device $carry/tests
 for program in "${programs[@]}"; do
     cp build-gpu/tests/"$program" $carry/
 done
-cp build-gpu/tutti build-gpu/bench_gpu build-gpu/bench_gpu_kernels scripts/gpu/run.sh $carry/
+cp build-gpu/tutti build-gpu/bench_gpu build-gpu/bench_gpu_kernels build-gpu/bench_nccl scripts/gpu/run.sh scripts/gpu/nccl.sh \
+    $carry/
 cp -r include $carry/include
-cp src/device/cuda_api.h src/device/nvrtc.h $carry/src/device/
-cp tests/fake/cuda_header.c tests/fake/nvrtc_header.c $carry/tests/
+cp src/device/cuda_api.h src/device/nvrtc.h src/device/nccl_api.h $carry/src/device/
+cp tests/fake/cuda_header.c tests/fake/nvrtc_header.c tests/fake/nccl_header.c $carry/tests/
 strip -g $carry/tutti $carry/bench_* $carry/test_*
 
 if build-gpu/carry/test_device_cuda --here > /dev/null; then
