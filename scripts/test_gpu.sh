@@ -6,7 +6,7 @@
 # there and run its run.sh. A program built here starts where glibc is as new as here, or newer.
 set -eu
 cd "$(dirname "$0")/.."
-programs=(test_device test_device_streams test_device_programs test_device_cuda test_gpu_kernels test_conformance_streams
+programs=(test_device test_device_streams test_device_programs test_device_cuda test_gpu_kernels test_conformance_streams test_gpu_faults test_streams_many
     test_nccl)
 static=()
 for library in sodium jansson; do

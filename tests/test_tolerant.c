@@ -230,6 +230,8 @@ static void killed(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_recv(made, &rank, 1, TUTTI_I32, VICTIM, 1, NULL) == TUTTI_ERR_PEER_LOST);
     exchange_all(made, VICTIM);
     if (rank == 0) CHECK(tutti_test(any) == TUTTI_IN_PROGRESS);
+    if (rank == 0) CHECK(tutti_send(made, NULL, 0, TUTTI_I32, 2, 8) == TUTTI_OK); /* only now it may come */
+    if (rank == 2) CHECK(tutti_recv(made, NULL, 0, TUTTI_I32, 0, 8, NULL) == TUTTI_OK);
     if (rank == 2) CHECK(tutti_send(made, &(int){42}, 1, TUTTI_I32, 0, 9) == TUTTI_OK);
     if (rank == 0) CHECK(tutti_wait(any) == TUTTI_OK && from_any == 42);
     CHECK(tutti_comm_free(made) == TUTTI_OK);

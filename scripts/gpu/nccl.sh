@@ -19,7 +19,7 @@ run() # name, seconds, command…
 
 ./tutti doctor | grep -E ' library +NCCL'
 run 'nccl: results, 1 rank as a thread, 1, 2 and 4 as processes' 120 ./test_nccl one results
-run 'nccl: beside NCCL itself' 60 ./bench_nccl cuda:0 9
+timeout -k 5 60 ./bench_nccl cuda:0 9 # says what it costs, whatever that is
 run 'nccl: a rank is killed' 200 ./test_nccl one kills "${1:-50}"
 for header in "${CUDA_HOME:-/usr/local/cuda}/include" /usr/include $(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/include")' 2>/dev/null); do
     if [ -e "$header/nccl.h" ] && command -v gcc > /dev/null; then

@@ -15,7 +15,7 @@
 
 enum {
     BLOCK = 256,             /* threads */
-    BLOCKS = 8,              /* for each multiprocessor, if there is enough to do */
+    BLOCKS = 32,             /* for each multiprocessor, if there is enough to do: more than run at once */
     GRID_Y = 65535,          /* most that a grid has */
     LIST_WORDS = 1 << 30,    /* most of a list */
     COPIED_BYTES = 48 * 1024 /* most that a block can copy */

@@ -235,7 +235,7 @@ enum tti_awaits tti_queue_awaits(tutti_comm *comm)
     const struct tti_started *first = comm->queue.first;
     enum tti_awaits awaits = first == NULL ? TTI_AWAITS_MESSAGES : TTI_AWAITS_RANKS;
     if (first != NULL && ((first->turn != NULL && !first->turn->reached) || tti_turn_is_polled(first) ||
-                          (first->then != NULL && first->op.state == TTI_OP_QUEUED)))
+                          (first->then != NULL && tti_turn_is_crowded(first->then))))
         awaits = TTI_AWAITS_STREAM;
     tti_unlock(&comm->queue.lock);
     return awaits;

@@ -208,7 +208,7 @@ static tutti_status copy_blocks(const struct tti_staging *staging, const struct 
                                 bool out, tutti_error *error)
 {
     uint64_t element = op->shape.element, bytes = elements_of(staging, round) * element;
-    uint64_t blocks = out ? staging->out_blocks : staging->in_blocks;
+    uint64_t blocks = bytes == 0 ? 0 : out ? staging->out_blocks : staging->in_blocks;
     for (uint64_t block = 0; block < blocks; block++) {
         uint64_t at = (block * staging->count + round * staging->each) * element;
         if (out)

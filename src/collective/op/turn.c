@@ -226,7 +226,7 @@ bool tti_turn_may_meet(const struct tti_started *started)
 {
     const struct tti_turn *turn = started->turn;
     if (turn->provider == NULL || turn->shown || turn->comm->rank != TTI_LAUNCHER) return true;
-    return atomic_load_explicit(&turn->comm->queue.streams->flying, memory_order_relaxed) < TTI_FLYING_MOST;
+    return !tti_turn_is_crowded(started);
 }
 
 /* Without memory to note it, it is never given back. */

@@ -140,7 +140,14 @@ void tti_streams_free_gates(struct tti_streams *streams);
 /* For whoever is busy with the op's comm. Whether its stream has come to it: OK, IN_PROGRESS, or the error that broke the
  * comm since it never will. */
 tutti_status tti_turn_come(struct tti_started *started);
-/* True if the meeting before this op may begin: not while too many fly. */
+/* True while so many of its comm's ops fly that no more are launched. */
+static inline bool tti_turn_is_crowded(const struct tti_started *started)
+{
+    const struct tti_streams *streams = started->turn->comm->queue.streams;
+    return atomic_load_explicit(&streams->flying, memory_order_relaxed) >= TTI_FLYING_MOST;
+}
+
+/* True if the meeting before this op may begin. */
 bool tti_turn_may_meet(const struct tti_started *started);
 /* " (its stream has not come to it yet)" */
 void tti_turn_detail(const struct tti_started *started, char *text, size_t bytes);

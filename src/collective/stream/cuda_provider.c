@@ -21,7 +21,7 @@ static struct tti_cuda_engine *engine_of(const struct tti_started *started)
 /* What a rank tells the others: addresses are good in its process only. */
 struct opening {
     int32_t status;
-    uint64_t engine;
+    uint64_t words;          /* where they lie in this process; of its first rank */
     struct tti_place shared; /* the launcher's */
     char text[160];
 };
@@ -70,12 +70,10 @@ static tutti_status enlist_words(struct tti_cuda_engine *engine, const struct op
 {
     tutti_comm *comm = engine->comm;
     char *base = tti_place_resolve(comm, TTI_LAUNCHER, opening->shared);
-    struct tti_word *words = (struct tti_word *)(void *)base;
     engine->near = tti_is_of_this_process(comm, TTI_LAUNCHER);
     if (first_of_process(comm) == comm->rank) {
         TTI_TRY(engine->device->ops->enlist(engine->device, base, shared_bytes(comm), error));
         engine->shared = base;
-        engine->words = (struct tti_cuda_words){.abort = words, .done = words + 1, .ready = words + 2};
     }
     return tti_mark_make(engine->device, &engine->raised, error);
 }
@@ -120,15 +118,17 @@ static void note(struct opening *opening, tutti_status status, const tutti_error
 static tutti_status open_all(struct tti_cuda_engine *engine, struct opening *all, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
-    struct opening mine = {.engine = (uint64_t)(uintptr_t)engine};
+    struct opening mine = {0};
     tutti_status status = TUTTI_OK;
     if (comm->rank == TTI_LAUNCHER) status = launcher_open(engine, &mine, error);
     note(&mine, status, error);
     TTI_TRY(agree(comm, engine->streams, &mine, all, error));
     status = enlist_words(engine, &all[TTI_LAUNCHER], error);
     note(&mine, status, error);
+    mine.words = (uint64_t)(uintptr_t)engine->shared;
     TTI_TRY(agree(comm, engine->streams, &mine, all, error));
-    engine->words = ((const struct tti_cuda_engine *)(uintptr_t)all[first_of_process(comm)].engine)->words;
+    struct tti_word *words = (struct tti_word *)(uintptr_t)all[first_of_process(comm)].words;
+    engine->words = (struct tti_cuda_words){.abort = words, .done = words + 1, .ready = words + 2};
     return TUTTI_OK;
 }
 

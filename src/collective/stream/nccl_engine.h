@@ -92,6 +92,7 @@ struct tti_nccl_engine {
     _Atomic uint32_t inside;        /* threads in NCCL with the communicator */
     _Atomic uint32_t life;          /* enum tti_nccl_life */
     _Atomic int32_t async_error;    /* that NCCL has told of */
+    int64_t error_since_ns;         /* that was first seen then; 0: never */
     const _Atomic uint32_t *broken; /* not 0: the comm is; NULL: it is gone. Under the lock of the orders */
     _Atomic int64_t until_ns;       /* a call that is inside by then is to end */
     int64_t fence_ns;               /* how long an end that nobody promises is waited for */

@@ -12,6 +12,8 @@
 #define MS INT64_C(1000000)
 enum { LOOK_MS = 10 };
 
+#define BLAME_NS INT64_C(500000000) /* for a rank that NCCL may have lost to be found lost */
+
 static struct tti_nccl_engine *engine_of(const struct tti_started *started)
 {
     return started->turn->comm->queue.streams->engine;
@@ -219,7 +221,7 @@ static tutti_status show(struct tti_started *started, tutti_error *error)
     uint64_t key = tti_nccl_key(&started->op, started->row);
     turn->connects = engine->known[key % TTI_NCCL_KNOWN] != key;
     if (started->row != NULL) memcpy(turn->mine, started->row, shown_bytes(&started->op));
-    return tti_turn_put_reached(started, error);
+    return started->op.deadline_ms == 0 ? TUTTI_OK : tti_turn_put_reached(started, error);
 }
 
 static tutti_status check_counts(const struct tti_shape *given, const uint64_t *rows, tutti_error *error)
@@ -304,9 +306,19 @@ static tutti_status follow(struct tti_started *started, struct tti_stream *strea
 
 /* ---- Watching ------------------------------------------------------------------------------------------------------ */
 
+/* Saying so costs a microsecond: only a call with a deadline of its own does. */
 static bool reached(const struct tti_started *started)
 {
-    return tti_gate_reached(&started->turn->gate->gate, started->turn->number);
+    return started->turn->number == 0 || tti_gate_reached(&started->turn->gate->gate, started->turn->number);
+}
+
+/* NCCL may see a lost rank's connections end before we see its process end: our detector has the first word. */
+static tutti_status blame_the_lost(struct tti_nccl_engine *engine, struct tti_op *op)
+{
+    int64_t now = tti_now_ns();
+    if (engine->error_since_ns == 0) engine->error_since_ns = now;
+    TTI_TRY(tti_comm_health(op->comm, (enum tti_kind)op->call.kind, true));
+    return now - engine->error_since_ns < BLAME_NS ? TUTTI_IN_PROGRESS : TUTTI_OK;
 }
 
 static tutti_status progress(struct tti_op *op)
@@ -314,9 +326,12 @@ static tutti_status progress(struct tti_op *op)
     struct tti_started *started = tti_started_of(op);
     struct tti_nccl_engine *engine = engine_of(started);
     int rank = op->comm->rank, code = atomic_load_explicit(&engine->async_error, memory_order_acquire);
+    bool failed = tti_device_is_poisoned(engine->device);
     tutti_error error = {0};
     if (tti_word_reached(engine->done, started->turn->verdict.done)) return TUTTI_OK;
-    if (tti_device_is_poisoned(engine->device))
+    tutti_status blamed = failed || code == TTI_NCCL_OK ? TUTTI_OK : blame_the_lost(engine, op);
+    if (blamed != TUTTI_OK) return blamed;
+    if (failed)
         tti_device_poison_error(engine->device, &error);
     else if (code != TTI_NCCL_OK)
         tti_error_set(&error, TUTTI_ERR_SYSTEM, 0, "NCCL reports: %s (%d)", engine->nccl->error_string(code), code);
