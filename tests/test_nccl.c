@@ -447,6 +447,8 @@ static void run_faults(bool processes)
 {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i += processes ? 1 : 3) {
         char setting[96];
+        /* the leak sanitizer dies of a thread that never returns */
+        if (SANITIZED && !processes && strstr(faults[i].fault, ":hard") != NULL) continue;
         fault_title("%s, %s", faults[i].fault, processes ? "processes" : "threads");
         snprintf(setting, sizeof setting, "FAKE_NCCL_FAULT=%s", faults[i].fault);
         memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
