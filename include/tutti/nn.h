@@ -73,6 +73,8 @@ typedef struct tutti_call {
                             * backward_weights then sees the change */
     float *in_gradient;    /* (rows, inputs); may be the same memory as `add`. NULL: nobody needs it */
     const int32_t *tokens; /* (rows), for layers that read tokens */
+    /* Values of the layer's tensors (tutti_layer_values). The next call may find them elsewhere. */
+    const float *values[TUTTI_LAYER_TENSORS];
 
     const int32_t *targets;      /* for losses: (rows) classes; below 0: does not count */
     const float *target_values;  /* for losses: (rows, inputs) */

@@ -48,8 +48,8 @@ static void forward(tutti_call *call)
 {
     const struct tti_nn_kernels *kernels = tti_nn_kernels();
     const int64_t width = call->layer->outputs;
-    const float *words = tti_layer_values(call, TOKENS);
-    const float *places = call->layer->tensor_count > 1 ? tti_layer_values(call, POSITIONS) : NULL;
+    const float *words = call->values[TOKENS];
+    const float *places = call->layer->tensor_count > 1 ? call->values[POSITIONS] : NULL;
     for (int64_t r = 0; r < call->rows; r++) {
         const float *word = words + call->tokens[r] * width;
         float *out = call->out + r * width;

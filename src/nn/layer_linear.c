@@ -48,11 +48,11 @@ static void forward(tutti_call *call)
     const tutti_linear *linear = linear_of(layer);
     bool active = linear->activation != TUTTI_LINEAR;
     float *sum = active ? call->saved : call->out;
-    const float *bias = linear->no_bias ? NULL : tti_layer_values(call, BIAS), *add = active ? NULL : call->add;
+    const float *bias = linear->no_bias ? NULL : call->values[BIAS], *add = active ? NULL : call->add;
     bool filled = bias != NULL || add != NULL;
     if (filled) tti_nn_kernels()->fill(sum, bias, add, (size_t)call->rows, (size_t)layer->outputs);
     tti_gemm(call->rows, layer->outputs, layer->inputs, (struct tti_matrix){call->in, layer->inputs, false},
-             (struct tti_matrix){tti_layer_values(call, WEIGHT), layer->outputs, false}, filled, sum, layer->outputs);
+             (struct tti_matrix){call->values[WEIGHT], layer->outputs, false}, filled, sum, layer->outputs);
     if (active) activate(call, sum);
 }
 
@@ -67,8 +67,8 @@ static void backward_input(tutti_call *call)
     if (call->in_gradient == NULL) return;
     if (call->add != NULL) kernels->fill(call->in_gradient, NULL, call->add, (size_t)call->rows, (size_t)layer->inputs);
     tti_gemm(call->rows, layer->inputs, layer->outputs, (struct tti_matrix){call->out_gradient, layer->outputs, false},
-             (struct tti_matrix){tti_layer_values(call, WEIGHT), layer->outputs, true}, call->add != NULL,
-             call->in_gradient, layer->inputs);
+             (struct tti_matrix){call->values[WEIGHT], layer->outputs, true}, call->add != NULL, call->in_gradient,
+             layer->inputs);
 }
 
 static void backward_weights(tutti_call *call)

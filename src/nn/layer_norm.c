@@ -17,8 +17,8 @@ static tutti_status layer_norm_setup(tutti_model *model, tutti_layer *layer)
 
 static void layer_norm_forward(tutti_call *call)
 {
-    tti_nn_kernels()->layer_norm(call->out, call->saved, call->in, tti_layer_values(call, WEIGHT),
-                                 tti_layer_values(call, BIAS), (size_t)call->rows, (size_t)call->layer->inputs);
+    tti_nn_kernels()->layer_norm(call->out, call->saved, call->in, call->values[WEIGHT], call->values[BIAS],
+                                 (size_t)call->rows, (size_t)call->layer->inputs);
     size_t count = (size_t)(call->rows * call->layer->outputs);
     if (call->add != NULL) tti_nn_kernels()->add(call->out, call->out, call->add, count);
 }
@@ -27,7 +27,7 @@ static void layer_norm_backward_input(tutti_call *call)
 {
     if (call->in_gradient == NULL) return;
     tti_nn_kernels()->layer_norm_input(call->in_gradient, call->add, call->out_gradient, call->in, call->saved,
-                                       tti_layer_values(call, WEIGHT), (size_t)call->rows, (size_t)call->layer->inputs);
+                                       call->values[WEIGHT], (size_t)call->rows, (size_t)call->layer->inputs);
 }
 
 static void layer_norm_backward_weights(tutti_call *call)
@@ -60,7 +60,7 @@ static tutti_status rms_norm_setup(tutti_model *model, tutti_layer *layer)
 
 static void rms_norm_forward(tutti_call *call)
 {
-    tti_nn_kernels()->rms_norm(call->out, call->saved, call->in, tti_layer_values(call, WEIGHT), (size_t)call->rows,
+    tti_nn_kernels()->rms_norm(call->out, call->saved, call->in, call->values[WEIGHT], (size_t)call->rows,
                                (size_t)call->layer->inputs);
     size_t count = (size_t)(call->rows * call->layer->outputs);
     if (call->add != NULL) tti_nn_kernels()->add(call->out, call->out, call->add, count);
@@ -70,7 +70,7 @@ static void rms_norm_backward_input(tutti_call *call)
 {
     if (call->in_gradient == NULL) return;
     tti_nn_kernels()->rms_norm_input(call->in_gradient, call->add, call->out_gradient, call->in, call->saved,
-                                     tti_layer_values(call, WEIGHT), (size_t)call->rows, (size_t)call->layer->inputs);
+                                     call->values[WEIGHT], (size_t)call->rows, (size_t)call->layer->inputs);
 }
 
 static void rms_norm_backward_weights(tutti_call *call)

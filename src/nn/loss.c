@@ -162,7 +162,7 @@ static int64_t block_end(int64_t from, int64_t classes)
 static void tied_block(tutti_call *call, int64_t from, int64_t to)
 {
     const int64_t width = call->layer->inputs, stride = call->layer->saved;
-    const float *weight = tti_layer_values(call, 0) + from * width;
+    const float *weight = call->values[0] + from * width;
     tti_gemm(call->rows, to - from, width, (struct tti_matrix){call->in, width, false},
              (struct tti_matrix){weight, width, true}, false, call->saved + from, stride);
     for (int64_t r = 0; r < call->rows; r++) {
@@ -199,8 +199,8 @@ static void tied_backward_input(tutti_call *call)
         }
         if (call->in_gradient != NULL)
             tti_gemm(call->rows, width, to - from, (struct tti_matrix){call->saved + from, stride, false},
-                     (struct tti_matrix){tti_layer_values(call, 0) + from * width, width, false}, from > 0,
-                     call->in_gradient, width);
+                     (struct tti_matrix){call->values[0] + from * width, width, false}, from > 0, call->in_gradient,
+                     width);
     }
 }
 

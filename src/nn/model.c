@@ -257,7 +257,7 @@ size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer)
 
 const float *tutti_layer_values(const tutti_call *call, int n)
 {
-    return n < 0 || n >= call->layer->tensor_count ? NULL : tti_layer_values(call, n);
+    return n < 0 || n >= call->layer->tensor_count ? NULL : call->values[n];
 }
 
 int tutti_model_tensors(const tutti_model *model)

@@ -28,12 +28,6 @@ struct tutti_model {
 size_t tti_layer_offset(const tutti_model *model, const tutti_layer *layer);
 size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer);
 
-/* The values of a layer's n-th tensor. */
-static inline const float *tti_layer_values(const tutti_call *call, int n)
-{
-    return call->model->values + call->model->tensors[call->layer->tensors[n]].offset;
-}
-
 /* Says what is wrong in the model, with the layer's name. */
 tutti_status tti_model_refuse(tutti_model *model, const tutti_layer *layer, tutti_status status, const char *format,
                               ...) __attribute__((format(printf, 4, 5)));

@@ -106,6 +106,8 @@ tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer
                        .saved = rows_of(place->saved, row, layer->saved),
                        .parts = 1,
                        .scratch = pass->scratch + (size_t)thread * pass->scratch_each};
+    for (int t = 0; t < layer->tensor_count; t++)
+        call.values[t] = model->values + model->tensors[layer->tensors[t]].offset;
     if (layer->index > 0)
         call.in = pass->places[layer->index - 1].out + row * layer->inputs;
     else if (batch->inputs != NULL)
