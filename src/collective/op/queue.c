@@ -15,11 +15,11 @@
 #include <string.h>
 
 #define MS INT64_C(1000000)
-enum { HANDOVER_MS = 10, LOOK_MS = 10, CLOSE_MS = 30000, LARGE_MAIL_BYTES = 4 << 20 };
+enum { LARGE_MAIL_BYTES = 4 << 20 };
 
 /* ---- One op ---------------------------------------------------------------------------------------------------- */
 
-static struct tti_started *first_of(tutti_comm *comm)
+struct tti_started *tti_queue_first(tutti_comm *comm)
 {
     tti_lock(&comm->queue.lock);
     struct tti_started *first = comm->queue.first;
@@ -155,7 +155,7 @@ static bool drive_collectives(tutti_comm *comm)
 {
     bool moved = false;
     struct tti_started *started;
-    while ((started = first_of(comm)) != NULL) {
+    while ((started = tti_queue_first(comm)) != NULL) {
         uint64_t before = stand(started);
         tutti_status status = advance(started);
         moved = moved || status != TUTTI_IN_PROGRESS || stand(started) != before;
@@ -171,17 +171,7 @@ bool tti_queue_drive(tutti_comm *comm)
     return tti_queue_drive_mail(comm) || moved;
 }
 
-struct waiting {
-    struct tti_started *awaited, *first; /* the op that is waited for, and the one that must end before it, or itself */
-};
-
-static void detail(void *object, char *text, size_t bytes)
-{
-    const struct waiting *waiting = object;
-    tti_turn_detail(waiting->first, text, bytes);
-}
-
-static struct tti_waitable waitable_of(struct tti_started *started)
+struct tti_waitable tti_queue_waitable(struct tti_started *started)
 {
     struct tti_op *op = &started->op;
     return (struct tti_waitable){.waiting_for = &op->waiting_for,
@@ -196,7 +186,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
 
 bool tti_queue_has_collectives(tutti_comm *comm)
 {
-    return first_of(comm) != NULL;
+    return tti_queue_first(comm) != NULL;
 }
 
 static tutti_status progress_polled(void *op)
@@ -207,10 +197,10 @@ static tutti_status progress_polled(void *op)
 
 tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns)
 {
-    struct tti_started *first = first_of(comm);
+    struct tti_started *first = tti_queue_first(comm);
     if (first != NULL && first->turn != NULL) tti_turn_watch(first);
     if (first == NULL || first->failed != TUTTI_OK || first->op.state == TTI_OP_QUEUED) return TUTTI_OK;
-    struct tti_waitable waitable = waitable_of(first);
+    struct tti_waitable waitable = tti_queue_waitable(first);
     waitable.progress = tti_turn_is_polled(first) ? progress_polled : tti_op_progress;
     waitable.object = &first->op;
     tutti_status status = tti_comm_look(comm, &waitable, now_ns);
@@ -259,129 +249,6 @@ struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
     return NULL;
 }
 
-/* ---- Waiting --------------------------------------------------------------------------------------------------- */
-
-/* OK: look again who is first, and who is busy. */
-static tutti_status progress(void *object)
-{
-    struct waiting *waiting = object;
-    tti_queue_drive(waiting->awaited->op.comm);
-    if (atomic_load_explicit(&waiting->awaited->status, memory_order_acquire) != TUTTI_IN_PROGRESS) return TUTTI_OK;
-    if (tti_queue_is_wanted(waiting->awaited->op.comm)) return TUTTI_OK;
-    return first_of(waiting->awaited->op.comm) == waiting->first ? TUTTI_IN_PROGRESS : TUTTI_OK;
-}
-
-/* What a device ends rings no bell: the waits in between are short. */
-static void wait_for_flight(struct waiting *waiting, int64_t until_ns)
-{
-    tutti_comm *comm = waiting->awaited->op.comm;
-    struct tti_wait wait;
-    tti_bell nobody = 0;
-    int64_t looked_ns = tti_now_ns();
-    tti_wait_begin(&wait, false, MS);
-    while (progress(waiting) == TUTTI_IN_PROGRESS) {
-        if (tti_wait_pause(&wait, false)) continue;
-        tti_bell_sleep(&nobody, 0, MS / 20, false);
-        int64_t now = tti_now_ns();
-        if (now >= until_ns) return;
-        if (now - looked_ns < LOOK_MS * MS) continue;
-        looked_ns = now;
-        if (tti_queue_look(comm, now) < 0) return;
-    }
-}
-
-static void wait_as_driver(struct tti_started *started, int64_t until_ns)
-{
-    tutti_comm *comm = started->op.comm;
-    if (started->mail != NULL) {
-        tti_queue_await_mail(started, until_ns);
-        return;
-    }
-    struct waiting waiting = {.awaited = started, .first = first_of(comm)};
-    if (waiting.first == NULL) return;
-    if (waiting.first->failed != TUTTI_OK) {
-        tti_queue_drive(comm);
-        tti_wait_turn();
-        return;
-    }
-    if (tti_turn_is_polled(waiting.first)) {
-        wait_for_flight(&waiting, until_ns);
-        return;
-    }
-    struct tti_waitable waitable = waitable_of(waiting.first);
-    waitable.progress = progress;
-    waitable.object = &waiting;
-    if (waiting.first->turn != NULL) waitable.detail = detail;
-    tutti_status status = tti_comm_wait_until(comm, &waitable, until_ns);
-    /* the wait found something that ends the op it was about */
-    if (status < 0 && first_of(comm) == waiting.first) tti_queue_fail(waiting.first, status);
-}
-
-static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, int64_t until_ns)
-{
-    struct tti_queue *queue = &comm->queue;
-    uint32_t seen = atomic_load_explicit(&queue->handover, memory_order_relaxed);
-    atomic_fetch_add_explicit(&queue->waiters, 1, memory_order_seq_cst);
-    int64_t left = until_ns - tti_now_ns();
-    if (left > HANDOVER_MS * MS) left = HANDOVER_MS * MS;
-    if (atomic_load_explicit(&queue->busy, memory_order_seq_cst) != TTI_BUSY_NOBODY &&
-        atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
-        tti_bell_sleep(&queue->handover, seen, left, false);
-    atomic_fetch_sub_explicit(&queue->waiters, 1, memory_order_relaxed);
-}
-
-void tti_queue_set_asked(struct tti_started *started, bool asked)
-{
-    atomic_store_explicit(&started->asked, asked, memory_order_relaxed);
-    if (started->mail != NULL) atomic_fetch_add_explicit(&started->op.comm->queue.asks, 1, memory_order_release);
-}
-
-void tti_queue_ask(struct tti_started *started, bool look)
-{
-    tutti_comm *comm = started->op.comm;
-    if (tti_is_group(started)) {
-        tti_group_ask(started, look);
-        return;
-    }
-    tti_queue_set_asked(started, true);
-    tti_turn_help(started, look);
-    tti_queue_help(comm, look);
-    tti_queue_set_asked(started, false);
-    tti_callbacks_call(comm);
-}
-
-static tutti_status await(struct tti_started *started, int64_t until_ns)
-{
-    tutti_comm *comm = started->op.comm;
-    int turns = 0;
-    for (;;) {
-        tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
-        if (status != TUTTI_IN_PROGRESS) return status;
-        if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return TUTTI_IN_PROGRESS;
-        if (!tti_queue_is_wanted(comm) && tti_queue_try(comm)) {
-            wait_as_driver(started, until_ns);
-            tti_queue_give_back(comm);
-            tti_callbacks_call(comm);
-        } else if (turns++ < 1000) {
-            tti_wait_turn(); /* whoever is busy is so for a moment only, or waits itself */
-        } else {
-            wait_for_turn(comm, started, until_ns);
-        }
-    }
-}
-
-tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
-{
-    tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
-    if (status != TUTTI_IN_PROGRESS) return status;
-    if (tti_is_group(started)) return tti_group_await(started, until_ns);
-    tti_turn_await_meeting(started, until_ns);
-    tti_queue_set_asked(started, true);
-    status = await(started, until_ns);
-    tti_queue_set_asked(started, false);
-    return status;
-}
-
 /* ---- Starting -------------------------------------------------------------------------------------------------- */
 
 struct tti_started *tti_queue_copy(struct tti_op *op)
@@ -414,7 +281,7 @@ static void open_first(struct tti_started *started)
     }
     bool begins = started->turn == NULL && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm) &&
                   (started->then == NULL || tti_turn_may_meet(started->then));
-    if (first_of(comm) == started && begins) {
+    if (tti_queue_first(comm) == started && begins) {
         tti_op_begin(&started->op, started->row);
         tutti_status status = tti_op_open(&started->op);
         if (status < 0) tti_queue_fail(started, status);
@@ -511,111 +378,4 @@ tutti_status tti_queue_run(struct tti_op *op)
     if (status != TUTTI_OK && started->error != NULL) comm->errors.call = *started->error;
     tti_started_free(started);
     return status;
-}
-
-/* ---- Closing --------------------------------------------------------------------------------------------------- */
-
-static void cancel_mail(tutti_comm *comm, uint32_t how)
-{
-    tti_queue_take(comm);
-    TTI_LIST_EACH(link, &comm->queue.mail)
-    {
-        struct tti_started *started = tti_mail_on(link)->started;
-        if (how == TTI_CANCEL || atomic_load_explicit(&started->cancelled, memory_order_relaxed) == 0)
-            atomic_store_explicit(&started->cancelled, how, memory_order_relaxed);
-    }
-    atomic_store_explicit(&comm->queue.cancels, true, memory_order_release);
-    tti_queue_give_back(comm);
-}
-
-/* A message in flight, which is not freed when it ends until it was let go; NULL: there is none. */
-static struct tti_started *hold_mail(tutti_comm *comm, bool *dropped)
-{
-    struct tti_queue *queue = &comm->queue;
-    tti_queue_take(comm);
-    struct tti_started *started = tti_list_is_empty(&queue->mail) ? NULL : tti_mail_on(queue->mail.next)->started;
-    if (started != NULL) {
-        tti_lock(&queue->lock);
-        *dropped = started->dropped;
-        started->dropped = false;
-        tti_unlock(&queue->lock);
-    }
-    tti_queue_give_back(comm);
-    return started;
-}
-
-static void await_mail(tutti_comm *comm, int64_t until_ns)
-{
-    struct tti_started *started;
-    bool dropped = false;
-    while ((started = hold_mail(comm, &dropped)) != NULL) {
-        tutti_status status = tti_queue_await(started, until_ns);
-        if (status == TUTTI_IN_PROGRESS) {
-            tti_lock(&comm->queue.lock);
-            started->dropped = dropped && started->queued;
-            tti_unlock(&comm->queue.lock);
-            return;
-        }
-        if (dropped) tti_started_free(started);
-    }
-}
-
-/* Who waits for this rank in a collective need not wait for its messages; nor who waits for one that it has not sent, or does
- * not receive, for these or its collectives: those of which nothing was said yet are taken back by then. */
-static void end_calls(tutti_comm *comm)
-{
-    tti_queue_take(comm);
-    tti_queue_drive_mail(comm);
-    bool ended = first_of(comm) == NULL, under_way = !ended || !tti_list_is_empty(&comm->queue.mail);
-    if (under_way && tti_messages_have_answered(comm) && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK)
-        comm->peers->tell(comm, ended ? TTI_NEWS_CALLS_NO_MORE : TTI_NEWS_STARTS_NO_MORE);
-    tti_queue_give_back(comm);
-}
-
-static void end_all(tutti_comm *comm)
-{
-    cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
-    int64_t until = tti_now_ns() + (comm->traits.tolerant ? comm->world->options.fence_ms : CLOSE_MS) * MS;
-    if (first_of(comm) != NULL) end_calls(comm);
-    while (first_of(comm) != NULL && tti_now_ns() < until) {
-        if (!tti_queue_help(comm, true)) tti_wait_turn();
-        tti_callbacks_call(comm);
-    }
-    if (first_of(comm) == NULL) end_calls(comm);
-    await_mail(comm, until);
-    while (!tti_queue_is_idle(comm) || tti_callbacks_are_due(comm)) {
-        struct tti_started *first = first_of(comm);
-        bool late = tti_now_ns() >= until;
-        if (first != NULL && late) atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
-        if (late) cancel_mail(comm, TTI_CANCEL);
-        if (late) tti_messages_forget(comm);
-        if (late) tti_group_cancel_all(comm);
-        if (!tti_queue_help(comm, true)) tti_wait_turn();
-        tti_callbacks_call(comm);
-    }
-}
-
-void tti_queue_abandon(tutti_comm *comm)
-{
-    struct tti_queue *queue = &comm->queue;
-    queue->first = NULL;
-    queue->last = &queue->first;
-    tti_list_init(&queue->mail);
-    tti_list_init(&queue->ended_mail);
-    atomic_store_explicit(&queue->lock, 0, memory_order_relaxed);
-    atomic_store_explicit(&queue->busy, TTI_BUSY_NOBODY, memory_order_relaxed);
-    atomic_store_explicit(&queue->count, 0, memory_order_relaxed);
-}
-
-void tti_queue_finish(tutti_comm *comm)
-{
-    if (comm->queue.served.by != NULL) end_all(comm);
-}
-
-void tti_queue_close(tutti_comm *comm)
-{
-    if (comm->queue.served.by == NULL) return;
-    end_all(comm);
-    tti_service_remove(comm);
-    tti_started_free_all(comm);
 }

@@ -95,6 +95,10 @@ bool tti_started_is_overdue(const struct tti_started *started, int64_t now_ns);
 /* An op in flight, whether it is its turn or not, whose own deadline has passed; or NULL. For who has the right. */
 struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);
 
+/* For the files queue*.c. The collective whose turn it is, or NULL; and what a wait for it is about. */
+struct tti_started *tti_queue_first(tutti_comm *comm);
+struct tti_waitable tti_queue_waitable(struct tti_started *started);
+
 /* The right to take ops forward (queue_hand.c): unless somebody else has it, or waiting for it; and doing so. */
 bool tti_queue_try(tutti_comm *comm);
 void tti_queue_take(tutti_comm *comm);

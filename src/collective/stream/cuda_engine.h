@@ -16,20 +16,13 @@
 #ifndef TTI_COLLECTIVE_CUDA_ENGINE_H
 #define TTI_COLLECTIVE_CUDA_ENGINE_H
 
+#include "collective/peers/offers.h"
 #include "collective/stream/streams.h"
 
 /* In memory of the host that all ranks' processes map and have told their device of. */
 struct tti_cuda_words {
     struct tti_word *abort, *done;
     struct tti_word *ready; /* [size] */
-};
-
-/* Memory of another process, which the launcher has mapped. */
-struct tti_cuda_mapped {
-    int rank;
-    uint64_t id; /* of the buffer there */
-    struct tti_memory memory;
-    struct tti_cuda_mapped *next;
 };
 
 struct tti_cuda_engine {
@@ -46,8 +39,8 @@ struct tti_cuda_engine {
     const void *raised_on;      /* which was put on this stream */
     struct tti_memory counters; /* of kernels */
     uint32_t tickets;
-    struct tti_cuda_mapped *mapped;
-    const void **in; /* (size each) the arguments of a launch */
+    struct tti_offers offers; /* of all ranks, to the launcher */
+    const void **in;          /* (size each) the arguments of a launch */
     void **out;
     double *factors;
     size_t *counts;
@@ -55,30 +48,12 @@ struct tti_cuda_engine {
     uint64_t *tables;           /* of a v-form; NULL: there was none yet */
 };
 
-/* How a rank's buffer can be reached by the launcher. */
-enum tti_cuda_reach { TTI_CUDA_UNUSED, TTI_CUDA_HERE, TTI_CUDA_OFFERED, TTI_CUDA_UNREACHABLE };
-
-struct tti_cuda_place {
-    int32_t reach; /* enum tti_cuda_reach */
-    int32_t fd;    /* OFFERED: in its process */
-    uint64_t id;   /* likewise, of the buffer, */
-    uint64_t bytes;
-    uint64_t at; /* HERE: the address; OFFERED: the offset in it */
-};
-
 /* What a rank shows of an op: this, the places of each piece, `in` before `out`, and its row of a v-form. */
 struct tti_cuda_shown {
     uint64_t ready; /* what its word is raised to */
     double factor;
-    struct tti_cuda_place places[];
+    struct tti_offer places[];
 };
-
-/* cuda_places.c. Where a buffer of this rank lies, for the launcher. */
-struct tti_cuda_place tti_cuda_place_of(const struct tti_cuda_engine *engine, const void *pointer, uint64_t bytes);
-/* The launcher's address of it, mapped if need be; NULL: unused. */
-tutti_status tti_cuda_place_resolve(struct tti_cuda_engine *engine, int rank, const struct tti_cuda_place *place,
-                                    char **at, tutti_error *error);
-void tti_cuda_places_free(struct tti_cuda_engine *engine);
 
 /* cuda_launch.c. What the kernel will need, before the ranks meet; and the launch. */
 tutti_status tti_cuda_prepare(const struct tti_started *started, struct tti_gpu_kernel *kernel, tutti_error *error);

@@ -20,7 +20,7 @@ static size_t pieces_of(const struct tti_op *op)
 
 static size_t row_offset(const struct tti_op *op)
 {
-    return sizeof(struct tti_cuda_shown) + 2 * pieces_of(op) * sizeof(struct tti_cuda_place);
+    return sizeof(struct tti_cuda_shown) + 2 * pieces_of(op) * sizeof(struct tti_offer);
 }
 
 static size_t row_bytes(const struct tti_op *op)
@@ -70,8 +70,8 @@ static tutti_status resolve(struct tti_cuda_engine *engine, const struct tti_sta
     for (int rank = 0; rank < started->op.shape.size; rank++) {
         const struct tti_cuda_shown *shown = tti_cuda_shown_of(started, rank);
         char *in, *out;
-        TTI_TRY(tti_cuda_place_resolve(engine, rank, &shown->places[2 * piece], &in, error));
-        TTI_TRY(tti_cuda_place_resolve(engine, rank, &shown->places[2 * piece + 1], &out, error));
+        TTI_TRY(tti_offer_resolve(&engine->offers, rank, &shown->places[2 * piece], &in, error));
+        TTI_TRY(tti_offer_resolve(&engine->offers, rank, &shown->places[2 * piece + 1], &out, error));
         engine->in[rank] = in;
         engine->out[rank] = out;
         engine->factors[rank] = shown->factor;
@@ -91,18 +91,6 @@ static tutti_status gather_rows(struct tti_cuda_engine *engine, const struct tti
         memcpy((char *)engine->tables + rank * bytes,
                (const char *)tti_cuda_shown_of(started, (int)rank) + row_offset(&started->op), bytes);
     shape->tables = engine->tables;
-    return TUTTI_OK;
-}
-
-static tutti_status check_counts(const struct tti_shape *shape, tutti_error *error)
-{
-    struct tti_unequal unequal;
-    for (int rank = 0; shape->tables != NULL && rank < shape->size; rank++)
-        if (tti_shape_is_unequal(shape, rank, &unequal))
-            return tti_error_set(error, TUTTI_ERR_MISMATCH, 0,
-                                 "counts differ: rank %d sends %llu elements to rank %d, which receives %llu",
-                                 unequal.from, (unsigned long long)unequal.sent, unequal.to,
-                                 (unsigned long long)unequal.received);
     return TUTTI_OK;
 }
 
@@ -209,10 +197,10 @@ tutti_status tti_cuda_check_shown(struct tti_cuda_engine *engine, struct tti_sta
     *reaches = true;
     for (int rank = 0; rank < shape->size; rank++)
         for (size_t i = 0; i < 2 * pieces_of(&started->op); i++)
-            *reaches = *reaches && tti_cuda_shown_of(started, rank)->places[i].reach != TTI_CUDA_UNREACHABLE;
+            *reaches = *reaches && tti_cuda_shown_of(started, rank)->places[i].reach != TTI_OFFER_NONE;
     if (!*reaches) return TUTTI_OK;
     TTI_TRY(gather_rows(engine, started, shape, error));
-    TTI_TRY(check_counts(shape, error));
+    TTI_TRY(tti_streams_check_counts(shape, shape->tables, error));
     for (size_t piece = 0; piece < pieces_of(&started->op); piece++) TTI_TRY(resolve(engine, started, piece, error));
     return TUTTI_OK;
 }

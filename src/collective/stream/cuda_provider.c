@@ -20,10 +20,9 @@ static struct tti_cuda_engine *engine_of(const struct tti_started *started)
 
 /* What a rank tells the others: addresses are good in its process only. */
 struct opening {
-    int32_t status;
+    struct tti_opening common;
     uint64_t words;          /* where they lie in this process; of its first rank */
     struct tti_place shared; /* the launcher's */
-    char text[160];
 };
 
 static bool allocate(struct tti_cuda_engine *engine, size_t n)
@@ -80,7 +79,7 @@ static tutti_status enlist_words(struct tti_cuda_engine *engine, const struct op
 
 static void engine_free(struct tti_cuda_engine *engine)
 {
-    tti_cuda_places_free(engine);
+    tti_offers_free(&engine->offers);
     if (engine->counters.base != NULL) engine->device->ops->free(engine->device, &engine->counters, NULL);
     if (engine->raised != NULL) tti_object_give(&engine->raised->object);
     if (engine->shared != NULL) engine->device->ops->withdraw(engine->device, engine->shared);
@@ -93,40 +92,18 @@ static void engine_free(struct tti_cuda_engine *engine)
     tti_free(engine);
 }
 
-/* Every rank says how it went, and all learn of the first failure. */
-static tutti_status agree(tutti_comm *comm, struct tti_streams *streams, struct opening *mine, struct opening *all,
-                          tutti_error *error)
-{
-    tutti_status status = tti_streams_all_gather(comm, streams->data, mine, all, sizeof *mine);
-    if (status != TUTTI_OK) {
-        *error = comm->errors.call;
-        return status;
-    }
-    for (int rank = 0; rank < comm->size; rank++)
-        if (all[rank].status != TUTTI_OK)
-            return tti_error_set(error, (tutti_status)all[rank].status, 0, "rank %d: %s", rank, all[rank].text);
-    return TUTTI_OK;
-}
-
-static void note(struct opening *opening, tutti_status status, const tutti_error *error)
-{
-    opening->status = status;
-    snprintf(opening->text, sizeof opening->text, "%.*s", (int)sizeof opening->text - 1,
-             status == TUTTI_OK ? "" : error->text);
-}
-
 static tutti_status open_all(struct tti_cuda_engine *engine, struct opening *all, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
     struct opening mine = {0};
     tutti_status status = TUTTI_OK;
     if (comm->rank == TTI_LAUNCHER) status = launcher_open(engine, &mine, error);
-    note(&mine, status, error);
-    TTI_TRY(agree(comm, engine->streams, &mine, all, error));
+    tti_opening_note(&mine.common, status, error);
+    TTI_TRY(tti_streams_agree(comm, engine->streams, &mine.common, all, sizeof mine, error));
     status = enlist_words(engine, &all[TTI_LAUNCHER], error);
-    note(&mine, status, error);
+    tti_opening_note(&mine.common, status, error);
     mine.words = (uint64_t)(uintptr_t)engine->shared;
-    TTI_TRY(agree(comm, engine->streams, &mine, all, error));
+    TTI_TRY(tti_streams_agree(comm, engine->streams, &mine.common, all, sizeof mine, error));
     struct tti_word *words = (struct tti_word *)(uintptr_t)all[first_of_process(comm)].words;
     engine->words = (struct tti_cuda_words){.abort = words, .done = words + 1, .ready = words + 2};
     return TUTTI_OK;
@@ -145,6 +122,7 @@ tutti_status tti_cuda_engine_open(tutti_comm *comm, struct tti_streams *streams,
     engine->comm = comm;
     engine->streams = streams;
     engine->device = streams->device;
+    engine->offers = (struct tti_offers){.comm = comm, .device = streams->device};
     tutti_status status = open_all(engine, all, error);
     tti_free(all);
     if (status == TUTTI_OK)
@@ -169,21 +147,22 @@ static bool supports(const struct tti_streams *streams, const struct tti_op *op)
 }
 
 /* The k-th use of memory: `in` of the first piece, `out` of it … */
-static struct tti_cuda_place place_of(const struct tti_cuda_engine *engine, const struct tti_op *op, size_t k)
+static struct tti_offer place_of(const struct tti_cuda_engine *engine, const struct tti_op *op, size_t k)
 {
     const struct tti_shape *shape = &op->shape;
     bool is_out = k % 2 == 1;
     if (op->many == NULL)
-        return is_out ? tti_cuda_place_of(engine, op->out, op->out_bytes)
-                      : tti_cuda_place_of(engine, op->in, op->in_bytes);
+        return is_out ? tti_offer_of(op->out, op->out_bytes, engine->near)
+                      : tti_offer_of(op->in, op->in_bytes, engine->near);
     const tutti_piece *piece = &op->many->pieces[k / 2];
     uint64_t bytes = piece->count * shape->element;
     bool blocks = shape->kind == (is_out ? TTI_ALL_GATHER : TTI_REDUCE_SCATTER);
     bool used = is_out || shape->kind != TTI_BROADCAST || shape->root == shape->rank;
-    return tti_cuda_place_of(engine, is_out ? piece->out : piece->in,
-                             !used    ? 0
-                             : blocks ? bytes * (uint64_t)shape->size
-                                      : bytes);
+    return tti_offer_of(is_out ? piece->out : piece->in,
+                        !used    ? 0
+                        : blocks ? bytes * (uint64_t)shape->size
+                                 : bytes,
+                        engine->near);
 }
 
 /* Words only grow: what is put on another stream than before follows that. Ops of a comm run in order anyway. */

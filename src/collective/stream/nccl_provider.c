@@ -70,35 +70,20 @@ static bool await_end(const struct tti_nccl_engine *engine, int64_t until_ns)
 
 /* What each rank tells the others. */
 struct opening {
-    int32_t status, version, capability;
+    struct tti_opening common;
+    int32_t version, capability;
     struct tti_nccl_id id; /* rank 0's counts */
-    char text[240];
 };
 
-static void note(struct opening *opening, tutti_status status, const tutti_error *error)
-{
-    opening->status = status;
-    snprintf(opening->text, sizeof opening->text, "%.*s", (int)sizeof opening->text - 1,
-             status == TUTTI_OK ? "" : error->text);
-}
-
-/* All learn of the first failure. */
 static tutti_status agree(tutti_comm *comm, struct tti_streams *streams, const struct opening *mine,
                           struct opening *all, tutti_error *error)
 {
-    tutti_status status = tti_streams_all_gather(comm, streams->data, mine, all, sizeof *mine);
-    if (status != TUTTI_OK) {
-        *error = comm->errors.call;
-        return status;
-    }
-    for (int rank = 0; rank < comm->size; rank++) {
-        if (all[rank].status != TUTTI_OK)
-            return tti_error_set(error, (tutti_status)all[rank].status, 0, "rank %d: %s", rank, all[rank].text);
+    TTI_TRY(tti_streams_agree(comm, streams, &mine->common, all, sizeof *mine, error));
+    for (int rank = 0; rank < comm->size; rank++)
         if (all[rank].version != all[0].version)
             return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
                                  "rank 0 has NCCL's version %d and rank %d has %d; all must have the same",
                                  all[0].version, rank, all[rank].version);
-    }
     return TUTTI_OK;
 }
 
@@ -136,13 +121,13 @@ static tutti_status open_all(struct tti_nccl_engine **engine, tutti_comm *comm, 
                              struct opening *all, tutti_error *error)
 {
     struct opening mine = {0};
-    note(&mine, prepare(engine, comm, streams, &mine, error), error);
+    tti_opening_note(&mine.common, prepare(engine, comm, streams, &mine, error), error);
     TTI_TRY(agree(comm, streams, &mine, all, error));
     (*engine)->id = all[0].id;
     (*engine)->traits = (struct tti_nccl_traits){all[0].version, all[0].capability};
     for (int rank = 1; rank < comm->size; rank++)
         if (all[rank].capability < (*engine)->traits.capability) (*engine)->traits.capability = all[rank].capability;
-    note(&mine, let_thread(*engine, comm, TTI_NCCL_INIT, "ncclCommInitRankConfig", error), error);
+    tti_opening_note(&mine.common, let_thread(*engine, comm, TTI_NCCL_INIT, "ncclCommInitRankConfig", error), error);
     return agree(comm, streams, &mine, all, error);
 }
 
@@ -224,21 +209,6 @@ static tutti_status show(struct tti_started *started, tutti_error *error)
     return started->op.deadline_ms == 0 ? TUTTI_OK : tti_turn_put_reached(started, error);
 }
 
-static tutti_status check_counts(const struct tti_shape *given, const uint64_t *rows, tutti_error *error)
-{
-    struct tti_shape shape = *given;
-    struct tti_unequal unequal;
-    if (shape.tables == NULL) return TUTTI_OK;
-    shape.tables = rows;
-    for (int rank = 0; rank < shape.size; rank++)
-        if (tti_shape_is_unequal(&shape, rank, &unequal))
-            return tti_error_set(error, TUTTI_ERR_MISMATCH, 0,
-                                 "counts differ: rank %d sends %llu elements to rank %d, which receives %llu",
-                                 unequal.from, (unsigned long long)unequal.sent, unequal.to,
-                                 (unsigned long long)unequal.received);
-    return TUTTI_OK;
-}
-
 static int64_t deadline_ms(const struct tti_started *started)
 {
     int64_t own = started->op.deadline_ms;
@@ -282,7 +252,7 @@ static void launch(struct tti_started *started)
     const uint64_t *rows = (const uint64_t *)(const void *)turn->all;
     uint64_t key = tti_nccl_key(&started->op, started->row);
     tutti_error error = {0};
-    tutti_status status = check_counts(&started->op.shape, rows, &error);
+    tutti_status status = tti_streams_check_counts(&started->op.shape, rows, &error);
     if (status == TUTTI_OK) {
         tti_nccl_plan(&engine->calls, &started->op, rows, engine->scratch.base);
         status = engine->calls.failed ? tti_error_set(&error, TUTTI_ERR_MEMORY, 0, "no memory for NCCL's calls")

@@ -133,6 +133,44 @@ tutti_status tti_streams_all_gather(tutti_comm *comm, tutti_comm *data, const vo
     return status;
 }
 
+void tti_opening_note(struct tti_opening *opening, tutti_status status, const tutti_error *error)
+{
+    opening->status = status;
+    snprintf(opening->text, sizeof opening->text, "%.*s", (int)sizeof opening->text - 1,
+             status == TUTTI_OK ? "" : error->text);
+}
+
+tutti_status tti_streams_agree(tutti_comm *comm, struct tti_streams *streams, const struct tti_opening *mine, void *all,
+                               size_t bytes, tutti_error *error)
+{
+    tutti_status status = tti_streams_all_gather(comm, streams->data, mine, all, bytes);
+    if (status != TUTTI_OK) {
+        *error = comm->errors.call;
+        return status;
+    }
+    for (int rank = 0; rank < comm->size; rank++) {
+        const struct tti_opening *opening = (const void *)((const char *)all + (size_t)rank * bytes);
+        if (opening->status != TUTTI_OK)
+            return tti_error_set(error, (tutti_status)opening->status, 0, "rank %d: %s", rank, opening->text);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_streams_check_counts(const struct tti_shape *given, const uint64_t *rows, tutti_error *error)
+{
+    struct tti_shape shape = *given;
+    struct tti_unequal unequal;
+    if (shape.tables == NULL) return TUTTI_OK;
+    shape.tables = rows;
+    for (int rank = 0; rank < shape.size; rank++)
+        if (tti_shape_is_unequal(&shape, rank, &unequal))
+            return tti_error_set(error, TUTTI_ERR_MISMATCH, 0,
+                                 "counts differ: rank %d sends %llu elements to rank %d, which receives %llu",
+                                 unequal.from, (unsigned long long)unequal.sent, unequal.to,
+                                 (unsigned long long)unequal.received);
+    return TUTTI_OK;
+}
+
 /* ---- Opening and closing ------------------------------------------------------------------------------------------- */
 
 static tutti_status exchange(tutti_comm *comm, struct tti_streams *streams)

@@ -17,6 +17,17 @@ tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_dev
 void tti_streams_free(struct tti_streams *streams);
 /* For what is exchanged when it is opened: a failure is told as one of `comm`. */
 tutti_status tti_streams_all_gather(tutti_comm *comm, tutti_comm *data, const void *mine, void *all, size_t bytes);
+/* How opening a provider went on a rank; each provider's own struct begins with it. */
+struct tti_opening {
+    int32_t status;
+    char text[240];
+};
+void tti_opening_note(struct tti_opening *opening, tutti_status status, const tutti_error *error);
+/* Every rank says how it went, and all learn of the first failure. `bytes` of the providers' structs, `all` has one of each. */
+tutti_status tti_streams_agree(tutti_comm *comm, struct tti_streams *streams, const struct tti_opening *mine, void *all,
+                               size_t bytes, tutti_error *error);
+/* Of a v-form: whether what each rank sends is what the other receives, by the rows of all. */
+tutti_status tti_streams_check_counts(const struct tti_shape *shape, const uint64_t *rows, tutti_error *error);
 /* Who carries the op out, as far as that is known before the ranks have met: NULL is the host. */
 const struct tti_device_provider *tti_streams_choose(const struct tti_streams *streams, const struct tti_op *op);
 

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A comm is freed: what becomes of its ops in flight.
+ */
+#include "base/clock.h"
+#include "collective/message/message.h"
+#include "collective/op/callback.h"
+#include "collective/op/queue.h"
+#include "collective/op/queue_group.h"
+#include "collective/op/queue_message.h"
+
+#define MS INT64_C(1000000)
+enum { CLOSE_MS = 30000 };
+
+static void cancel_mail(tutti_comm *comm, uint32_t how)
+{
+    tti_queue_take(comm);
+    TTI_LIST_EACH(link, &comm->queue.mail)
+    {
+        struct tti_started *started = tti_mail_on(link)->started;
+        if (how == TTI_CANCEL || atomic_load_explicit(&started->cancelled, memory_order_relaxed) == 0)
+            atomic_store_explicit(&started->cancelled, how, memory_order_relaxed);
+    }
+    atomic_store_explicit(&comm->queue.cancels, true, memory_order_release);
+    tti_queue_give_back(comm);
+}
+
+/* A message in flight, which is not freed when it ends until it was let go; NULL: there is none. */
+static struct tti_started *hold_mail(tutti_comm *comm, bool *dropped)
+{
+    struct tti_queue *queue = &comm->queue;
+    tti_queue_take(comm);
+    struct tti_started *started = tti_list_is_empty(&queue->mail) ? NULL : tti_mail_on(queue->mail.next)->started;
+    if (started != NULL) {
+        tti_lock(&queue->lock);
+        *dropped = started->dropped;
+        started->dropped = false;
+        tti_unlock(&queue->lock);
+    }
+    tti_queue_give_back(comm);
+    return started;
+}
+
+static void await_mail(tutti_comm *comm, int64_t until_ns)
+{
+    struct tti_started *started;
+    bool dropped = false;
+    while ((started = hold_mail(comm, &dropped)) != NULL) {
+        tutti_status status = tti_queue_await(started, until_ns);
+        if (status == TUTTI_IN_PROGRESS) {
+            tti_lock(&comm->queue.lock);
+            started->dropped = dropped && started->queued;
+            tti_unlock(&comm->queue.lock);
+            return;
+        }
+        if (dropped) tti_started_free(started);
+    }
+}
+
+/* Who waits for this rank in a collective need not wait for its messages; nor who waits for one that it has not sent, or does
+ * not receive, for these or its collectives: those of which nothing was said yet are taken back by then. */
+static void end_calls(tutti_comm *comm)
+{
+    tti_queue_take(comm);
+    tti_queue_drive_mail(comm);
+    bool ended = tti_queue_first(comm) == NULL, under_way = !ended || !tti_list_is_empty(&comm->queue.mail);
+    if (under_way && tti_messages_have_answered(comm) && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK)
+        comm->peers->tell(comm, ended ? TTI_NEWS_CALLS_NO_MORE : TTI_NEWS_STARTS_NO_MORE);
+    tti_queue_give_back(comm);
+}
+
+static void end_all(tutti_comm *comm)
+{
+    cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
+    int64_t until = tti_now_ns() + (comm->traits.tolerant ? comm->world->options.fence_ms : CLOSE_MS) * MS;
+    if (tti_queue_first(comm) != NULL) end_calls(comm);
+    while (tti_queue_first(comm) != NULL && tti_now_ns() < until) {
+        if (!tti_queue_help(comm, true)) tti_wait_turn();
+        tti_callbacks_call(comm);
+    }
+    if (tti_queue_first(comm) == NULL) end_calls(comm);
+    await_mail(comm, until);
+    while (!tti_queue_is_idle(comm) || tti_callbacks_are_due(comm)) {
+        struct tti_started *first = tti_queue_first(comm);
+        bool late = tti_now_ns() >= until;
+        if (first != NULL && late) atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
+        if (late) cancel_mail(comm, TTI_CANCEL);
+        if (late) tti_messages_forget(comm);
+        if (late) tti_group_cancel_all(comm);
+        if (!tti_queue_help(comm, true)) tti_wait_turn();
+        tti_callbacks_call(comm);
+    }
+}
+
+void tti_queue_abandon(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    queue->first = NULL;
+    queue->last = &queue->first;
+    tti_list_init(&queue->mail);
+    tti_list_init(&queue->ended_mail);
+    atomic_store_explicit(&queue->lock, 0, memory_order_relaxed);
+    atomic_store_explicit(&queue->busy, TTI_BUSY_NOBODY, memory_order_relaxed);
+    atomic_store_explicit(&queue->count, 0, memory_order_relaxed);
+}
+
+void tti_queue_finish(tutti_comm *comm)
+{
+    if (comm->queue.served.by != NULL) end_all(comm);
+}
+
+void tti_queue_close(tutti_comm *comm)
+{
+    if (comm->queue.served.by == NULL) return;
+    end_all(comm);
+    tti_service_remove(comm);
+    tti_started_free_all(comm);
+}
