@@ -112,10 +112,6 @@ TUTTI_API void tutti_tuning_get(const tutti_comm *comm, tutti_tuning *tuning);
 /* Collective: all ranks must give the same table. */
 TUTTI_API tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning);
 
-#ifndef TUTTI_NO_CALL_SITES
-#define tutti_tuning_set(comm, tuning) tutti_tuning_set(TUTTI_HERE(comm), tuning)
-#endif
-
 /* ---- Who started this process ------------------------------------------------------------------------------------ */
 
 typedef struct tutti_launcher_row {
@@ -271,6 +267,9 @@ TUTTI_API const char *tutti_comm_transport(const tutti_comm *comm);
 TUTTI_API const char *tutti_kernels(void);
 /* The processor's name as the system tells it, or "unknown processor". */
 TUTTI_API const char *tutti_cpu(void);
+
+#define TUTTI_EXPERIMENTAL_DECLARED
+#include <tutti/call_sites.h>
 
 #ifdef __cplusplus
 }

@@ -153,17 +153,10 @@ TUTTI_API void tutti_redistribution_describe(const tutti_redistribution *redistr
 TUTTI_API tutti_redistribution *tutti_redistribution_at(tutti_redistribution *redistribution, const char *file,
                                                         int line);
 
-#ifndef TUTTI_NO_CALL_SITES
-#define TUTTI_REDISTRIBUTION_HERE(redistribution) tutti_redistribution_at((redistribution), __FILE__, __LINE__)
-#define tutti_redistribution_run(redistribution, ...)                                                                  \
-    tutti_redistribution_run(TUTTI_REDISTRIBUTION_HERE(redistribution), __VA_ARGS__)
-#define tutti_redistribution_start(redistribution, ...)                                                                \
-    tutti_redistribution_start(TUTTI_REDISTRIBUTION_HERE(redistribution), __VA_ARGS__)
-#define tutti_redistribution_end(redistribution) tutti_redistribution_end(TUTTI_REDISTRIBUTION_HERE(redistribution))
-#endif
+#define TUTTI_LAYOUT_DECLARED
+#include <tutti/call_sites.h>
 
 #ifdef __cplusplus
 }
 #endif
-
 #endif

@@ -188,13 +188,8 @@ TUTTI_API tutti_status tutti_pipeline_timeline(tutti_pipeline_runner *runner, tu
 /* Where its next call is, for errors; as tutti_at. */
 TUTTI_API tutti_pipeline_runner *tutti_pipeline_at(tutti_pipeline_runner *runner, const char *file, int line);
 
-/* Errors name the file and line of the calls they are about, as in tutti.h. */
-#ifndef TUTTI_NO_CALL_SITES
-#define TUTTI_PIPELINE_HERE(runner) tutti_pipeline_at((runner), __FILE__, __LINE__)
-#define tutti_pipeline_runner_create(comm, ...) tutti_pipeline_runner_create(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_pipeline_run(runner, ...) tutti_pipeline_run(TUTTI_PIPELINE_HERE(runner), __VA_ARGS__)
-#define tutti_pipeline_timeline(runner, ...) tutti_pipeline_timeline(TUTTI_PIPELINE_HERE(runner), __VA_ARGS__)
-#endif
+#define TUTTI_PIPELINE_DECLARED
+#include <tutti/call_sites.h>
 
 #ifdef __cplusplus
 }

@@ -386,28 +386,10 @@ TUTTI_API tutti_status tutti_sampler_next(tutti_sampler *sampler, const int32_t 
                                           double temperature, int top, uint64_t seed, uint64_t place, int32_t *next,
                                           tutti_error *error);
 
-/* Errors name the file and line of the calls they are about, as in tutti.h. */
-#ifndef TUTTI_NO_CALL_SITES
-#define TUTTI_DDP_HERE(ddp) tutti_ddp_at((ddp), __FILE__, __LINE__)
-#define TUTTI_TRAINER_HERE(trainer) tutti_trainer_at((trainer), __FILE__, __LINE__)
-#define tutti_gradient_norm(comm, ...) tutti_gradient_norm(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_weights_compare(comm, ...) tutti_weights_compare(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_ddp_create(comm, ...) tutti_ddp_create(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_ddp_begin(ddp, last) tutti_ddp_begin(TUTTI_DDP_HERE(ddp), last)
-#define tutti_ddp_ready(ddp, index) tutti_ddp_ready(TUTTI_DDP_HERE(ddp), index)
-#define tutti_ddp_ready_run(ddp, ...) tutti_ddp_ready_run(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
-#define tutti_ddp_end(ddp, ...) tutti_ddp_end(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
-#define tutti_ddp_spread(ddp) tutti_ddp_spread(TUTTI_DDP_HERE(ddp))
-#define tutti_ddp_norm(ddp, norm) tutti_ddp_norm(TUTTI_DDP_HERE(ddp), norm)
-#define tutti_ddp_gather_owned(ddp, ...) tutti_ddp_gather_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
-#define tutti_ddp_scatter_owned(ddp, ...) tutti_ddp_scatter_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
-#define tutti_trainer_create(comm, ...) tutti_trainer_create(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_trainer_step(trainer, step) tutti_trainer_step(TUTTI_TRAINER_HERE(trainer), step)
-#define tutti_trainer_validate(trainer, loss) tutti_trainer_validate(TUTTI_TRAINER_HERE(trainer), loss)
-#endif
+#define TUTTI_TRAIN_DECLARED
+#include <tutti/call_sites.h>
 
 #ifdef __cplusplus
 }
 #endif
-
 #endif

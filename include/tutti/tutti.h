@@ -12,17 +12,28 @@
  *     }
  *     int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
  *
- * Conventions: `count` is in elements, `bytes` in bytes, `_ms` in milliseconds; outputs come last; functions return
- * TUTTI_OK or a negative status, and the comm that failed keeps the details (tutti_comm_error); tutti_explain prints them.
- * The library never exits, never prints to stdout and installs no signal handler.
+ * The header goes from simple to expert: what the program above needs comes first, up to the messages between two ranks.
+ * Then come comms of some ranks and further collectives, ops that run in the background, and last what few programs need:
+ * reductions of their own, statistics, and joining with options set by hand.
  *
- * Threads: different comms, also of one rank, may be used at the same time. Calls on one comm are made one at a time,
- * by whichever thread. What takes the handle of an op (tutti_wait, tutti_test, tutti_drop …) may be called beside them:
- * for each handle by one thread at a time, tutti_cancel by any.
+ * Conventions of all headers
+ *     Names     `count` is in elements, `bytes` in bytes, `_ms` in milliseconds. Outputs come last. What one creates or
+ *               opens one frees with the function that ends in _free; NULL is ignored there.
+ *     Structs   One whose first field is struct_size is given with that field set to its sizeof, so that it can grow.
+ *     Errors    A function that can fail returns TUTTI_OK or a negative status, and describes the failure in a
+ *               tutti_error. It has a last parameter `error` for that, which may be NULL. It has none where it is called
+ *               on a comm, or on a mesh, an op, a redistribution or a ddp, which stand on a comm: there the comm keeps the
+ *               error (tutti_comm_error). A model and a trainer keep theirs too (tutti_model_error, tutti_trainer_error).
+ *               Wherever it is kept, tutti_explain prints it.
+ *     Process   The library never exits, never prints to stdout and installs no signal handler.
+ *     Threads   Different comms, also of one rank, may be used at the same time. Calls on one comm are made one at a time,
+ *               by whichever thread. Functions that take the handle of an op (tutti_wait, tutti_test, tutti_drop …) may be
+ *               called beside them: for each handle by one thread at a time, tutti_cancel by any.
  */
 #ifndef TUTTI_H
 #define TUTTI_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -82,7 +93,7 @@ TUTTI_API const char *tutti_status_name(tutti_status status);  /* "TUTTI_ERR_PEE
 TUTTI_API const char *tutti_status_text(tutti_status status);  /* "a rank died or ended without leaving" */
 TUTTI_API const char *tutti_status_group(tutti_status status); /* "argument", "resource", "peer", "world" … */
 
-/* ---- Joining and leaving a world ------------------------------------------------------------------------------- */
+/* ---- A world and its ranks ------------------------------------------------------------------------------------- */
 
 typedef struct tutti_comm tutti_comm; /* an ordered set of ranks that can do collectives; the first is the world */
 
@@ -94,6 +105,415 @@ typedef int tutti_work(tutti_comm *world, int argc, char **argv);
  * different calls, which was found when it left (see tutti_leave); without having called `work`, and after a line on
  * stderr, 2 where the environment is wrong (an option, or a launcher's) and 1 where the world could not be joined. */
 TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
+
+TUTTI_API int tutti_rank(const tutti_comm *comm);
+TUTTI_API int tutti_size(const tutti_comm *comm);
+
+/* ---- Errors ---------------------------------------------------------------------------------------------------- */
+
+typedef struct tutti_error {
+    tutti_status status;
+    int rank;           /* who reports it */
+    int peer;           /* whom it is about, or -1 */
+    uint64_t sequence;  /* number of the collective on this comm, from 1; 0: a message, or none has begun */
+    int system_errno;   /* 0: none */
+    char operation[32]; /* "all_reduce" */
+    char text[480];     /* one sentence: what, who, where, what to do */
+} tutti_error;
+
+/* The last error of this comm; NULL after an operation with success (tutti_free and the like are none: who cleans up can
+ * still explain). Valid until the next call on the comm, or the next op that is waited for and has failed. */
+TUTTI_API const tutti_error *tutti_comm_error(const tutti_comm *comm);
+
+/* Prints that error to `stream` (NULL: stderr) for people; where this comm has none, the latest error of this rank, be it of
+ * another comm, of a handle that is void, of a mesh, a ddp or a trainer. Returns 1 whenever something has failed before, and
+ * 0 if nothing has: `return tutti_explain(…)`. */
+TUTTI_API int tutti_explain(const tutti_comm *comm, FILE *stream);
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+/* Memory that every rank of this host can reach, aligned to 64 bytes, zeroed and committed: collectives on it move
+ * bytes directly between ranks. Not collective. NULL (with the reason in tutti_comm_error) when it cannot be had.
+ * 0 bytes give a pointer that may be freed. Ordinary memory works in every call too, with one copy more. */
+TUTTI_API void *tutti_alloc(tutti_comm *comm, size_t bytes);
+TUTTI_API tutti_status tutti_free(tutti_comm *comm, void *pointer); /* NULL is ignored; ERR_ARGUMENT: an op uses it */
+
+/* ---- Elements and reductions ----------------------------------------------------------------------------------- */
+
+/* name, bytes; the order is part of the interface */
+/* clang-format off */
+#define TUTTI_TYPE_LIST(X)                                                                                             \
+    X(F64, 8) X(F32, 4) X(F16, 2) X(BF16, 2) X(F8E4M3, 1) X(F8E5M2, 1) X(I8, 1) X(U8, 1) X(I16, 2) X(U16, 2)           \
+    X(I32, 4) X(U32, 4) X(I64, 8) X(U64, 8) X(BOOL, 1)
+/* clang-format on */
+
+typedef enum tutti_type {
+#define TUTTI_TYPE_ENUM(name, bytes) TUTTI_##name,
+    TUTTI_TYPE_LIST(TUTTI_TYPE_ENUM)
+#undef TUTTI_TYPE_ENUM
+        TUTTI_TYPE_COUNT
+} tutti_type;
+
+TUTTI_API size_t tutti_type_bytes(tutti_type type);     /* 0 for an unknown type */
+TUTTI_API const char *tutti_type_name(tutti_type type); /* "f32" */
+
+/* What each pair of type and reduction does, and which are errors: docs/reductions.md. */
+#define TUTTI_REDUCTION_LIST(X) X(SUM) X(PROD) X(MIN) X(MAX) X(AVG) X(AND) X(OR) X(XOR)
+
+typedef enum tutti_reduction {
+#define TUTTI_REDUCTION_ENUM(name) TUTTI_##name,
+    TUTTI_REDUCTION_LIST(TUTTI_REDUCTION_ENUM)
+#undef TUTTI_REDUCTION_ENUM
+        TUTTI_REDUCTION_COUNT,
+    TUTTI_REDUCTION_USER = 64 /* first number of registered and scaled reductions */
+} tutti_reduction;
+
+TUTTI_API const char *tutti_reduction_name(tutti_reduction reduction); /* "sum" */
+
+/* ---- Collectives ----------------------------------------------------------------------------------------------- */
+/* Every rank of the comm calls the same operations in the same order; the call returns when this rank's part has
+ * ended. In place: all_reduce, reduce (root), broadcast, all_to_all, scan and exscan with in == out; all_gather and
+ * gather (root) with in == the rank's own block of out; reduce_scatter and scatter (root) with out == the rank's own
+ * block of in. Each rank chooses for itself, except in all_to_all: there all are in place, or none. Other overlaps are
+ * ERR_OVERLAP, those of two ranks' outputs too: ranks that are threads share global and static variables. Count 0 takes
+ * part. Offsets are in elements; NULL means blocks packed in rank order. Ranks that call different things get
+ * ERR_MISMATCH, naming both calls. */
+
+TUTTI_API tutti_status tutti_barrier(tutti_comm *comm);
+
+TUTTI_API tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                        tutti_reduction reduction);
+/* `out` is read and written at the root only; elsewhere it may be NULL. */
+TUTTI_API tutti_status tutti_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    tutti_reduction reduction, int root);
+/* The root's `in` goes to every rank's `out`. `in` is read at the root only; elsewhere it may be NULL. */
+TUTTI_API tutti_status tutti_broadcast(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                       int root);
+
+/* `count`: elements of one rank's block. */
+TUTTI_API tutti_status tutti_all_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type);
+TUTTI_API tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    int root);
+TUTTI_API tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                     int root);
+TUTTI_API tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                            tutti_reduction reduction);
+TUTTI_API tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type);
+
+/* ---- Messages between two ranks -------------------------------------------------------------------------------- */
+/* A receive gets the first message that fits it, in the order in which they were sent; messages between two ranks with
+ * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
+ * between. Types must be the same on both sides (ERR_MISMATCH); a message longer than `count` is ERR_TRUNCATED, which
+ * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any
+ * when all have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested.
+ *
+ * Ranks in blocking calls on a comm, messages or collectives, that wait for each other and can never go on are all told at
+ * once (ERR_MISMATCH), unless one of them waits for an op that it has started, or over a transport for any of more than 64
+ * ranks: there the deadline ends the wait, and ERR_TIMEOUT says who waits for whom. */
+
+/* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
+#define TUTTI_ANY_SOURCE (-100)
+#define TUTTI_ANY_TAG (-101)
+/* In place of a peer of sends and receives, in every form: the neighbour of who has none, so that ranks at a border need
+ * no calls of their own. Nothing is sent; what is received has no elements and TUTTI_NOBODY as its source. */
+#define TUTTI_NOBODY (-102)
+
+/* `in` may be changed when it has returned. */
+TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag);
+/* `count` is the room in `out`; `received` (may be NULL) gets the elements that came. */
+TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                  size_t *received);
+/* Both at once: neither waits for the other to end. The buffers must not overlap. */
+TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
+                                      size_t out_count, int from, int out_tag, tutti_type type, size_t *received);
+
+/* ---- Comms of some ranks --------------------------------------------------------------------------------------- */
+/* Collective over `comm`, with blocking calls on it; *made is NULL on ranks that are not in one. Every comm is freed by
+ * itself, in any order; one that is still there when the world is left stays good for its ranks. */
+
+/* One comm for each colour, its ranks ordered by key, then by rank in `comm`. A negative colour: in none. */
+TUTTI_API tutti_status tutti_comm_split(tutti_comm *comm, int colour, int key, tutti_comm **made);
+/* The same ranks, apart from `comm`: ops on one do not wait for ops on the other. */
+TUTTI_API tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made);
+/* These ranks of `comm`, in this order; every rank of `comm` gives the same list, else all get ERR_MISMATCH. */
+TUTTI_API tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tutti_comm **made);
+/* Those on the same host. */
+TUTTI_API tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made);
+TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* waits as tutti_leave does; NULL is ignored */
+/* Ranks are numbered from 0 in every comm, in errors too. What that rank is in the world; -1: there is none. */
+TUTTI_API int tutti_world_rank(const tutti_comm *comm, int rank);
+
+/* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4},
+ * ranks 0 to 3 are the first row. Collective over `comm`; every rank gives the same names and sizes, else all get
+ * ERR_MISMATCH. The mesh has a duplicate of `comm`: either can be freed first. */
+typedef struct tutti_mesh tutti_mesh;
+TUTTI_API tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const int *sizes, int dimensions,
+                                         tutti_mesh **mesh);
+TUTTI_API int tutti_mesh_size(const tutti_mesh *mesh, const char *name);       /* -1: no such dimension */
+TUTTI_API int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name); /* this rank's; -1 likewise */
+TUTTI_API int tutti_mesh_dimensions(const tutti_mesh *mesh);                   /* how many; 0 for NULL */
+TUTTI_API const char *tutti_mesh_name(const tutti_mesh *mesh, int dimension);  /* "tensor"; NULL: no such dimension */
+/* The comm of this rank along one dimension, "tensor", or several, "data,tensor": those ranks that differ from it there
+ * only, in the mesh's order. Collective over the mesh's ranks the first time a set is asked for, and ERR_MISMATCH where
+ * they ask for different ones; details are in the comm that the mesh was made from, while that is there. The comm
+ * belongs to the mesh: tutti_comm_free refuses it. */
+TUTTI_API tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm);
+TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is ignored */
+
+/* ---- More collectives: blocks of different sizes, scans, many tensors at once ---------------------------------- */
+
+/* The v-forms: counts[r] elements belong to rank r. In all_gather_v and reduce_scatter_v every rank gives the same
+ * counts; in gather_v and scatter_v the root gives all and every rank its own; in all_to_all_v what a rank sends to
+ * a peer must equal what the peer receives from it. In place as the forms above; all_to_all_v has no such form. Blocks
+ * of `out` must lie apart (ERR_OVERLAP), in any order; those of `in` may overlap. */
+TUTTI_API tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                          const size_t *offsets, tutti_type type);
+TUTTI_API tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
+                                      const size_t *offsets, tutti_type type, int root);
+TUTTI_API tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets,
+                                       void *out, size_t count, tutti_type type, int root);
+TUTTI_API tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                              tutti_type type, tutti_reduction reduction);
+TUTTI_API tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts,
+                                          const size_t *in_offsets, void *out, const size_t *out_counts,
+                                          const size_t *out_offsets, tutti_type type);
+
+/* scan: out on rank r is the reduction of ranks 0..r. exscan: of ranks 0..r-1; rank 0's out is left as it is. */
+TUTTI_API tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                  tutti_reduction reduction);
+TUTTI_API tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    tutti_reduction reduction);
+
+/* Many tensors in one call: each piece gets what a call of its own would give it, to the bit, in its own buffers and in
+ * place where in and out are so. Small pieces travel together, so that a hundred of them cost little more than one;
+ * large ones go one after the other, without a copy. Every rank gives as many pieces with the same counts (ERR_MISMATCH
+ * says which differ). No piece, and pieces of count 0, take part. What one piece writes must not overlap another one.
+ *     tutti_piece pieces[] = {{weights, weights, 4096}, {bias, bias, 64}};
+ *     tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_AVG); */
+typedef struct tutti_piece {
+    const void *in;
+    void *out;
+    size_t count; /* elements, as in the call for one */
+} tutti_piece;
+
+TUTTI_API tutti_status tutti_all_reduce_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                             tutti_type type, tutti_reduction reduction);
+TUTTI_API tutti_status tutti_broadcast_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                            tutti_type type, int root);
+TUTTI_API tutti_status tutti_all_gather_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                             tutti_type type);
+TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                 tutti_type type, tutti_reduction reduction);
+
+/* ---- More messages: probes ------------------------------------------------------------------------------------- */
+
+/* What came, or can be received. */
+typedef struct tutti_message {
+    int source, tag;
+    tutti_type type;
+    size_t count;
+} tutti_message;
+
+/* Like recv, and says what it was. `message` may be NULL. */
+TUTTI_API tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                          tutti_message *message);
+/* Waits until a message that fits has come, and leaves it there: a receive of that source and tag gets it. */
+TUTTI_API tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
+/* The same without waiting: TUTTI_IN_PROGRESS when none has come yet, ERR_MISMATCH when none will, since that rank, or
+ * all others, have left; the comm is as good as before then. */
+TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
+
+/* ---- Groups: calls that start and end together ----------------------------------------------------------------- */
+/* A group: collectives and messages of this comm between begin and end only say what is to be done, and return at once;
+ * end does them all together and returns when all have ended. In whatever order they stand, messages do not wait for each
+ * other, nor for collectives, which keep their order:
+ *     tutti_group_begin(comm);
+ *     for (int peer = 0; peer < size; peer++) {
+ *         tutti_send(comm, out[peer], count, TUTTI_F32, peer, 0);
+ *         tutti_recv(comm, in[peer], count, TUTTI_F32, peer, 0, NULL);
+ *     }
+ *     tutti_status status = tutti_group_end(comm);
+ * Buffers must stay until end has returned, and outputs, which must lie apart, are set by then; counts, offsets and lists
+ * of pieces may change at once. An error is end's, of the first call in their order that has failed, and names it; others
+ * have been done, as far as their comm is not broken. After a call that was refused, end starts nothing and returns that.
+ * A group holds no calls with handles of their own, prepared ones or such on a stream; comms and meshes are not made, nor
+ * tuning set, on a comm that is in a group: all of these are refused. A probe is no part of it, and looks at once. */
+TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
+TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
+/* Another comm of this rank joins the group that was begun on `comm`, until its end: what is called on it from now on is
+ * of the group too. Calls on different comms do not wait for each other, so that ranks may make them in any order of comms.
+ * The group's error is in `comm`; ranks in it are numbered as in the comm of that call. A comm is in one group at a time;
+ * one that is freed meanwhile takes its calls along, and end says so. */
+TUTTI_API tutti_status tutti_group_add(tutti_comm *comm, tutti_comm *other);
+
+/* ---- Ops: operations that go on while the caller does something else ------------------------------------------- */
+/* Every operation has a form that only starts it and gives a handle. The buffers belong to the op until it has ended,
+ * and counts and offsets of the v-forms and lists of pieces may change at once. Ops of one comm, and its blocking
+ * calls, go in the order in which they were started; ops of different comms are independent. A thread that waits for an
+ * op takes it forward; where nobody waits, a service thread of the process does.
+ *
+ * A handle is good until its op was waited for with success or failure, or dropped; after that it is ERR_HANDLE. An op
+ * that failed leaves the details in its comm. A deadline (tutti_within) ends an op and breaks its comm; a wait that
+ * times out leaves it running.
+ *
+ *     tutti_op op;
+ *     tutti_all_reduce_start(world, gradient, gradient, count, TUTTI_F32, TUTTI_SUM, &op);
+ *     ...                                                 compute
+ *     if (tutti_wait(op) != TUTTI_OK) return tutti_explain(world, stderr);
+ */
+typedef struct tutti_op {
+    uint64_t id; /* 0: no op; ignored by wait_any and wait_all */
+} tutti_op;
+
+/* Until it has ended: its status, and the handle is void. */
+TUTTI_API tutti_status tutti_wait(tutti_op op);
+/* The same for at most so long (negative: for ever): IN_PROGRESS when it has not ended by then; it goes on. */
+TUTTI_API tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms);
+TUTTI_API tutti_status tutti_test(tutti_op op); /* without waiting */
+/* Until one has ended: its status, its handle is void (set its id to 0 before the next call), and *index says which.
+ * IN_PROGRESS when the time is over, OK with *index == count when there was none to wait for; prepared ops that are not
+ * started are none. */
+TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index);
+/* Until all have ended: OK, or the first failure in their order. Their handles are void, as after tutti_wait. Where they
+ * are of several comms, the one that failed has the details; tutti_explain finds them. */
+TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);
+/* Asks for its end: it ends with ERR_CANCELLED unless it had ended. Its comm is broken then, since the other ranks
+ * would wait for this one; except when it is messages that can be taken back: receives that no message has come for,
+ * and sends that no receive has taken (between ranks that share memory: of which nothing was said yet to the receiver).
+ * It must still be waited for or dropped. */
+TUTTI_API tutti_status tutti_cancel(tutti_op op);
+/* Gives up the handle, not the op: it is finished and freed by itself. */
+TUTTI_API tutti_status tutti_drop(tutti_op op);
+
+/* ---- Ops: how each operation is started ------------------------------------------------------------------------ */
+
+TUTTI_API tutti_status tutti_barrier_start(tutti_comm *comm, tutti_op *op);
+TUTTI_API tutti_status tutti_all_reduce_start(tutti_comm *comm, const void *in, void *out, size_t count,
+                                              tutti_type type, tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_reduce_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                          tutti_reduction reduction, int root, tutti_op *op);
+TUTTI_API tutti_status tutti_broadcast_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                             int root, tutti_op *op);
+TUTTI_API tutti_status tutti_all_gather_start(tutti_comm *comm, const void *in, void *out, size_t count,
+                                              tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_gather_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                          int root, tutti_op *op);
+TUTTI_API tutti_status tutti_scatter_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                           int root, tutti_op *op);
+TUTTI_API tutti_status tutti_reduce_scatter_start(tutti_comm *comm, const void *in, void *out, size_t count,
+                                                  tutti_type type, tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_all_to_all_start(tutti_comm *comm, const void *in, void *out, size_t count,
+                                              tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_all_gather_v_start(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                                const size_t *offsets, tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_gather_v_start(tutti_comm *comm, const void *in, size_t count, void *out,
+                                            const size_t *counts, const size_t *offsets, tutti_type type, int root,
+                                            tutti_op *op);
+TUTTI_API tutti_status tutti_scatter_v_start(tutti_comm *comm, const void *in, const size_t *counts,
+                                             const size_t *offsets, void *out, size_t count, tutti_type type, int root,
+                                             tutti_op *op);
+TUTTI_API tutti_status tutti_reduce_scatter_v_start(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                                    tutti_type type, tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_all_to_all_v_start(tutti_comm *comm, const void *in, const size_t *in_counts,
+                                                const size_t *in_offsets, void *out, const size_t *out_counts,
+                                                const size_t *out_offsets, tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_scan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                        tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_exscan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                          tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_all_reduce_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                   tutti_type type, tutti_reduction reduction, tutti_op *op);
+TUTTI_API tutti_status tutti_broadcast_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                  tutti_type type, int root, tutti_op *op);
+TUTTI_API tutti_status tutti_all_gather_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                   tutti_type type, tutti_op *op);
+TUTTI_API tutti_status tutti_reduce_scatter_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                                       tutti_type type, tutti_reduction reduction, tutti_op *op);
+
+TUTTI_API tutti_status tutti_send_start(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer,
+                                        int tag, tutti_op *op);
+/* `message` (may be NULL) must stay until the op has ended. */
+TUTTI_API tutti_status tutti_recv_start(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                        tutti_message *message, tutti_op *op);
+TUTTI_API tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag,
+                                            void *out, size_t out_count, int from, int out_tag, tutti_type type,
+                                            size_t *received, tutti_op *op);
+
+/* The end of a group that only starts its calls; the op has ended when all of them have. It is of `comm`, which waits for
+ * it when it is freed; cancelling it cancels all. What calls fill in, buffers, `received` and `message`, must stay until
+ * then. Of messages of one comm it can be prepared. */
+TUTTI_API tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op);
+
+/* ---- Ops: callbacks, and ops that are prepared once ------------------------------------------------------------ */
+
+/* Has `ended` called when the op has ended, exactly once, with its status and (NULL: success) its error: by whichever thread
+ * ended it, which holds no lock; at once where it has ended already; of a prepared op at every end. An op may have several.
+ * The handle stays good, and may be dropped. The callback may start ops and messages on a comm on which
+ * nobody else makes calls meanwhile; it must not wait, which is refused. A comm is freed when its callbacks have returned. */
+typedef void tutti_ended(void *context, tutti_status status, const tutti_error *error);
+TUTTI_API tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context);
+
+/* Prepared once, started many times: tutti_all_reduce_start(tutti_prepared(comm), …, &op) checks everything and starts
+ * nothing; then tutti_start(op) and tutti_wait(op), as often as wanted; tutti_drop(op) at the end. What is said about
+ * that call (tutti_named, tutti_within) holds for every start, until something else is said of the comm before one. */
+TUTTI_API tutti_comm *tutti_prepared(tutti_comm *comm);
+TUTTI_API tutti_status tutti_start(tutti_op op);
+
+/* ---- About the next call --------------------------------------------------------------------------------------- */
+/* Each returns `comm`, so that it can stand in the call itself:
+ *     tutti_all_reduce(tutti_named(world, "loss"), x, x, 1, TUTTI_F32, TUTTI_SUM);
+ *     tutti_barrier(tutti_within(world, 500));            ends with ERR_TIMEOUT after 500 ms, and breaks the comm */
+TUTTI_API tutti_comm *tutti_named(tutti_comm *comm, const char *name);
+TUTTI_API tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms);
+TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
+
+/* ---- Reductions of one's own ----------------------------------------------------------------------------------- */
+
+/* left[i] = left[i] (op) right[i] for `count` elements. `left` holds contributions of lower ranks than `right`. */
+typedef void tutti_reduce_function(void *context, void *left, const void *right, size_t count, tutti_type type);
+
+/* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
+ * it is applied in the canonical order. Registered for the whole process: the same name, function and context again, as
+ * by ranks that are threads, give the same reduction; the same name with others is an error. Why it is refused is logged. */
+TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
+                                                tutti_reduction *reduction);
+
+/* The sum with this rank's contribution multiplied by `factor` first; ranks may use different factors. With an
+ * integer type the factor must be a whole number of that type. Registered for the whole process: two calls with the
+ * same factor give the same reduction. */
+TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction);
+
+/* ---- Statistics ------------------------------------------------------------------------------------------------ */
+/* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
+ * after a microsecond or two, and from then on: short waits are not in here. Over messages a rank knows of those that it
+ * hears from: a wait for one that waits in turn counts for that one, and not as skew. For single operations: TUTTI_TRACE. */
+typedef struct tutti_stats {
+    size_t struct_size;           /* to be set before the call: sizeof(tutti_stats) */
+    uint64_t operations, started; /* collectives called; and of these, those in a `_start` form */
+    uint64_t bytes;               /* of their buffers on this rank, in and out */
+    uint64_t waits;               /* long ones, for anyone, in collectives and messages */
+    int64_t waited_ns;
+    int64_t skew_mean_ns, skew_max_ns; /* per operation: waited for ranks that had not come yet */
+    uint64_t memory_bytes;             /* this rank holds for the comm, without messages under way */
+    uint64_t shared_bytes;             /* all its ranks share; of one host */
+    uint64_t sent, received;           /* messages that have ended with success */
+    uint64_t sent_bytes, received_bytes;
+} tutti_stats;
+
+TUTTI_API tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats);
+/* How much of waited_ns was for each rank of the comm: tutti_size(comm) numbers. */
+TUTTI_API tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns);
+
+/* ---- Log ------------------------------------------------------------------------------------------------------- */
+
+typedef enum tutti_log_level { TUTTI_QUIET, TUTTI_ERROR, TUTTI_WARN, TUTTI_INFO, TUTTI_DEBUG } tutti_log_level;
+typedef void tutti_log_callback(void *context, tutti_log_level level, const char *line);
+
+/* Sends log lines to `callback` instead of stderr (NULL: back to stderr), from any thread. */
+TUTTI_API void tutti_log_to(tutti_log_callback *callback, void *context);
+TUTTI_API void tutti_log_set_level(tutti_log_level level);
+
+/* ---- Joining and leaving without tutti_main -------------------------------------------------------------------- */
 
 /* One option is one row: field, kind, default, minimum, maximum, help. The struct below, the environment (TUTTI_ and
  * the name in capitals), the tool's flags and the man page derive from it. Kinds: INT, MS and BYTES are numbers
@@ -171,466 +591,12 @@ TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const 
  * `work` returned 0. A world that was left is refused by every call (ERR_ARGUMENT). */
 TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 
-TUTTI_API int tutti_rank(const tutti_comm *comm);
-TUTTI_API int tutti_size(const tutti_comm *comm);
 TUTTI_API const char *tutti_job(const tutti_comm *comm);
 /* How often the world had been rebuilt when the comm was made. What was made before the last time is refused: ERR_EPOCH. */
 TUTTI_API uint64_t tutti_epoch(const tutti_comm *comm);
 
-/* ---- Errors ---------------------------------------------------------------------------------------------------- */
-
-typedef struct tutti_error {
-    tutti_status status;
-    int rank;           /* who reports it */
-    int peer;           /* whom it is about, or -1 */
-    uint64_t sequence;  /* number of the collective on this comm, from 1; 0: a message, or none has begun */
-    int system_errno;   /* 0: none */
-    char operation[32]; /* "all_reduce" */
-    char text[480];     /* one sentence: what, who, where, what to do */
-} tutti_error;
-
-/* The last error of this comm; NULL after an operation with success (tutti_free and the like are none: who cleans up can
- * still explain). Valid until the next call on the comm, or the next op that is waited for and has failed. */
-TUTTI_API const tutti_error *tutti_comm_error(const tutti_comm *comm);
-
-/* Prints that error to `stream` (NULL: stderr) for people; where this comm has none, the latest error of this rank, be it of
- * another comm, of a handle that is void, of a mesh, a ddp or a trainer. Returns 1 whenever something has failed before, and
- * 0 if nothing has: `return tutti_explain(…)`. */
-TUTTI_API int tutti_explain(const tutti_comm *comm, FILE *stream);
-
-typedef enum tutti_log_level { TUTTI_QUIET, TUTTI_ERROR, TUTTI_WARN, TUTTI_INFO, TUTTI_DEBUG } tutti_log_level;
-typedef void tutti_log_callback(void *context, tutti_log_level level, const char *line);
-
-/* Sends log lines to `callback` instead of stderr (NULL: back to stderr), from any thread. */
-TUTTI_API void tutti_log_to(tutti_log_callback *callback, void *context);
-TUTTI_API void tutti_log_set_level(tutti_log_level level);
-
-/* ---- Memory ---------------------------------------------------------------------------------------------------- */
-
-/* Memory that every rank of this host can reach, aligned to 64 bytes, zeroed and committed: collectives on it move
- * bytes directly between ranks. Not collective. NULL (with the reason in tutti_comm_error) when it cannot be had.
- * 0 bytes give a pointer that may be freed. Ordinary memory works in every call too, with one copy more. */
-TUTTI_API void *tutti_alloc(tutti_comm *comm, size_t bytes);
-TUTTI_API tutti_status tutti_free(tutti_comm *comm, void *pointer); /* NULL is ignored; ERR_ARGUMENT: an op uses it */
-
-/* ---- Elements and reductions ----------------------------------------------------------------------------------- */
-
-/* name, bytes; the order is part of the interface */
-/* clang-format off */
-#define TUTTI_TYPE_LIST(X)                                                                                             \
-    X(F64, 8) X(F32, 4) X(F16, 2) X(BF16, 2) X(F8E4M3, 1) X(F8E5M2, 1) X(I8, 1) X(U8, 1) X(I16, 2) X(U16, 2)           \
-    X(I32, 4) X(U32, 4) X(I64, 8) X(U64, 8) X(BOOL, 1)
-/* clang-format on */
-
-typedef enum tutti_type {
-#define TUTTI_TYPE_ENUM(name, bytes) TUTTI_##name,
-    TUTTI_TYPE_LIST(TUTTI_TYPE_ENUM)
-#undef TUTTI_TYPE_ENUM
-        TUTTI_TYPE_COUNT
-} tutti_type;
-
-TUTTI_API size_t tutti_type_bytes(tutti_type type);     /* 0 for an unknown type */
-TUTTI_API const char *tutti_type_name(tutti_type type); /* "f32" */
-
-/* What each pair of type and reduction does, and which are errors: docs/reductions.md. */
-#define TUTTI_REDUCTION_LIST(X) X(SUM) X(PROD) X(MIN) X(MAX) X(AVG) X(AND) X(OR) X(XOR)
-
-typedef enum tutti_reduction {
-#define TUTTI_REDUCTION_ENUM(name) TUTTI_##name,
-    TUTTI_REDUCTION_LIST(TUTTI_REDUCTION_ENUM)
-#undef TUTTI_REDUCTION_ENUM
-        TUTTI_REDUCTION_COUNT,
-    TUTTI_REDUCTION_USER = 64 /* first number of registered and scaled reductions */
-} tutti_reduction;
-
-TUTTI_API const char *tutti_reduction_name(tutti_reduction reduction); /* "sum" */
-
-/* left[i] = left[i] (op) right[i] for `count` elements. `left` holds contributions of lower ranks than `right`. */
-typedef void tutti_reduce_function(void *context, void *left, const void *right, size_t count, tutti_type type);
-
-/* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
- * it is applied in the canonical order. Registered for the whole process: the same name, function and context again, as
- * by ranks that are threads, give the same reduction; the same name with others is an error. Why it is refused is logged. */
-TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
-                                                tutti_reduction *reduction);
-
-/* The sum with this rank's contribution multiplied by `factor` first; ranks may use different factors. With an
- * integer type the factor must be a whole number of that type. Registered for the whole process: two calls with the
- * same factor give the same reduction. */
-TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction);
-
-/* ---- Collectives ----------------------------------------------------------------------------------------------- */
-/* Every rank of the comm calls the same operations in the same order; the call returns when this rank's part has
- * ended. In place: all_reduce, reduce (root), broadcast, all_to_all, scan and exscan with in == out; all_gather and
- * gather (root) with in == the rank's own block of out; reduce_scatter and scatter (root) with out == the rank's own
- * block of in. Each rank chooses for itself, except in all_to_all: there all are in place, or none. Other overlaps are
- * ERR_OVERLAP, those of two ranks' outputs too: ranks that are threads share global and static variables. Count 0 takes
- * part. Offsets are in elements; NULL means blocks packed in rank order. Ranks that call different things get
- * ERR_MISMATCH, naming both calls. */
-
-TUTTI_API tutti_status tutti_barrier(tutti_comm *comm);
-
-TUTTI_API tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                        tutti_reduction reduction);
-/* `out` is read and written at the root only; elsewhere it may be NULL. */
-TUTTI_API tutti_status tutti_reduce(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                    tutti_reduction reduction, int root);
-/* The root's `in` goes to every rank's `out`. `in` is read at the root only; elsewhere it may be NULL. */
-TUTTI_API tutti_status tutti_broadcast(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                       int root);
-
-/* `count`: elements of one rank's block. */
-TUTTI_API tutti_status tutti_all_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type);
-TUTTI_API tutti_status tutti_gather(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                    int root);
-TUTTI_API tutti_status tutti_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                     int root);
-TUTTI_API tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                            tutti_reduction reduction);
-TUTTI_API tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type);
-
-/* The v-forms: counts[r] elements belong to rank r. In all_gather_v and reduce_scatter_v every rank gives the same
- * counts; in gather_v and scatter_v the root gives all and every rank its own; in all_to_all_v what a rank sends to
- * a peer must equal what the peer receives from it. In place as the forms above; all_to_all_v has no such form. Blocks
- * of `out` must lie apart (ERR_OVERLAP), in any order; those of `in` may overlap. */
-TUTTI_API tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
-                                          const size_t *offsets, tutti_type type);
-TUTTI_API tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
-                                      const size_t *offsets, tutti_type type, int root);
-TUTTI_API tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets,
-                                       void *out, size_t count, tutti_type type, int root);
-TUTTI_API tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
-                                              tutti_type type, tutti_reduction reduction);
-TUTTI_API tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts,
-                                          const size_t *in_offsets, void *out, const size_t *out_counts,
-                                          const size_t *out_offsets, tutti_type type);
-
-/* scan: out on rank r is the reduction of ranks 0..r. exscan: of ranks 0..r-1; rank 0's out is left as it is. */
-TUTTI_API tutti_status tutti_scan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                  tutti_reduction reduction);
-TUTTI_API tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                    tutti_reduction reduction);
-
-/* Many tensors in one call: each piece gets what a call of its own would give it, to the bit, in its own buffers and in
- * place where in and out are so. Small pieces travel together, so that a hundred of them cost little more than one;
- * large ones go one after the other, without a copy. Every rank gives as many pieces with the same counts (ERR_MISMATCH
- * says which differ). No piece, and pieces of count 0, take part. What one piece writes must not overlap another one.
- *     tutti_piece pieces[] = {{weights, weights, 4096}, {bias, bias, 64}};
- *     tutti_all_reduce_many(comm, pieces, 2, TUTTI_F32, TUTTI_AVG); */
-typedef struct tutti_piece {
-    const void *in;
-    void *out;
-    size_t count; /* elements, as in the call for one */
-} tutti_piece;
-
-TUTTI_API tutti_status tutti_all_reduce_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
-                                             tutti_type type, tutti_reduction reduction);
-TUTTI_API tutti_status tutti_broadcast_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
-                                            tutti_type type, int root);
-TUTTI_API tutti_status tutti_all_gather_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
-                                             tutti_type type);
-TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
-                                                 tutti_type type, tutti_reduction reduction);
-
-/* ---- Two ranks ------------------------------------------------------------------------------------------------- */
-/* A receive gets the first message that fits it, in the order in which they were sent; messages between two ranks with
- * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
- * between. Types must be the same on both sides (ERR_MISMATCH); a message longer than `count` is ERR_TRUNCATED, which
- * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any
- * when all have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested.
- *
- * Ranks in blocking calls on a comm, messages or collectives, that wait for each other and can never go on are all told at
- * once (ERR_MISMATCH), unless one of them waits for an op that it has started, or over a transport for any of more than 64
- * ranks: there the deadline ends the wait, and ERR_TIMEOUT says who waits for whom. */
-
-/* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
-#define TUTTI_ANY_SOURCE (-100)
-#define TUTTI_ANY_TAG (-101)
-/* In place of a peer of sends and receives, in every form: the neighbour of who has none, so that ranks at a border need
- * no calls of their own. Nothing is sent; what is received has no elements and TUTTI_NOBODY as its source. */
-#define TUTTI_NOBODY (-102)
-
-/* `in` may be changed when it has returned. */
-TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag);
-/* `count` is the room in `out`; `received` (may be NULL) gets the elements that came. */
-TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
-                                  size_t *received);
-/* Both at once: neither waits for the other to end. The buffers must not overlap. */
-TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
-                                      size_t out_count, int from, int out_tag, tutti_type type, size_t *received);
-
-/* What came, or can be received. */
-typedef struct tutti_message {
-    int source, tag;
-    tutti_type type;
-    size_t count;
-} tutti_message;
-
-/* Like recv, and says what it was. `message` may be NULL. */
-TUTTI_API tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
-                                          tutti_message *message);
-/* Waits until a message that fits has come, and leaves it there: a receive of that source and tag gets it. */
-TUTTI_API tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
-/* The same without waiting: TUTTI_IN_PROGRESS when none has come yet, ERR_MISMATCH when none will, since that rank, or
- * all others, have left; the comm is as good as before then. */
-TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
-
-/* A group: collectives and messages of this comm between begin and end only say what is to be done, and return at once;
- * end does them all together and returns when all have ended. In whatever order they stand, messages do not wait for each
- * other, nor for collectives, which keep their order:
- *     tutti_group_begin(comm);
- *     for (int peer = 0; peer < size; peer++) {
- *         tutti_send(comm, out[peer], count, TUTTI_F32, peer, 0);
- *         tutti_recv(comm, in[peer], count, TUTTI_F32, peer, 0, NULL);
- *     }
- *     tutti_status status = tutti_group_end(comm);
- * Buffers must stay until end has returned, and outputs, which must lie apart, are set by then; counts, offsets and lists
- * of pieces may change at once. An error is end's, of the first call in their order that has failed, and names it; others
- * have been done, as far as their comm is not broken. After a call that was refused, end starts nothing and returns that.
- * A group holds no calls with handles of their own, prepared ones or such on a stream; comms and meshes are not made, nor
- * tuning set, on a comm that is in a group: all of these are refused. A probe is no part of it, and looks at once. */
-TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
-TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
-/* Another comm of this rank joins the group that was begun on `comm`, until its end: what is called on it from now on is
- * of the group too. Calls on different comms do not wait for each other, so that ranks may make them in any order of comms.
- * The group's error is in `comm`; ranks in it are numbered as in the comm of that call. A comm is in one group at a time;
- * one that is freed meanwhile takes its calls along, and end says so. */
-TUTTI_API tutti_status tutti_group_add(tutti_comm *comm, tutti_comm *other);
-
-/* ---- Comms of some ranks ----------------------------------------------------------------------------------------- */
-/* Collective over `comm`, with blocking calls on it; *made is NULL on ranks that are not in one. Every comm is freed by
- * itself, in any order; one that is still there when the world is left stays good for its ranks. */
-
-/* One comm for each colour, its ranks ordered by key, then by rank in `comm`. A negative colour: in none. */
-TUTTI_API tutti_status tutti_comm_split(tutti_comm *comm, int colour, int key, tutti_comm **made);
-/* The same ranks, apart from `comm`: ops on one do not wait for ops on the other. */
-TUTTI_API tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made);
-/* These ranks of `comm`, in this order; every rank of `comm` gives the same list, else all get ERR_MISMATCH. */
-TUTTI_API tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tutti_comm **made);
-/* Those on the same host. */
-TUTTI_API tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made);
-TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* waits as tutti_leave does; NULL is ignored */
-/* Ranks are numbered from 0 in every comm, in errors too. What that rank is in the world; -1: there is none. */
-TUTTI_API int tutti_world_rank(const tutti_comm *comm, int rank);
-
-/* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4},
- * ranks 0 to 3 are the first row. Collective over `comm`; every rank gives the same names and sizes, else all get
- * ERR_MISMATCH. The mesh has a duplicate of `comm`: either can be freed first. */
-typedef struct tutti_mesh tutti_mesh;
-TUTTI_API tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const int *sizes, int dimensions,
-                                         tutti_mesh **mesh);
-TUTTI_API int tutti_mesh_size(const tutti_mesh *mesh, const char *name);       /* -1: no such dimension */
-TUTTI_API int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name); /* this rank's; -1 likewise */
-TUTTI_API int tutti_mesh_dimensions(const tutti_mesh *mesh);                   /* how many; 0 for NULL */
-TUTTI_API const char *tutti_mesh_name(const tutti_mesh *mesh, int dimension);  /* "tensor"; NULL: no such dimension */
-/* The comm of this rank along one dimension, "tensor", or several, "data,tensor": those ranks that differ from it there
- * only, in the mesh's order. Collective over the mesh's ranks the first time a set is asked for, and ERR_MISMATCH where
- * they ask for different ones; details are in the comm that the mesh was made from, while that is there. The comm
- * belongs to the mesh: tutti_comm_free refuses it. */
-TUTTI_API tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm);
-TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is ignored */
-
-/* ---- Statistics ------------------------------------------------------------------------------------------------ */
-/* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
- * after a microsecond or two, and from then on: short waits are not in here. Over messages a rank knows of those that it
- * hears from: a wait for one that waits in turn counts for that one, and not as skew. For single operations: TUTTI_TRACE. */
-typedef struct tutti_stats {
-    size_t struct_size;           /* to be set before the call: sizeof(tutti_stats) */
-    uint64_t operations, started; /* collectives called; and of these, those in a `_start` form */
-    uint64_t bytes;               /* of their buffers on this rank, in and out */
-    uint64_t waits;               /* long ones, for anyone, in collectives and messages */
-    int64_t waited_ns;
-    int64_t skew_mean_ns, skew_max_ns; /* per operation: waited for ranks that had not come yet */
-    uint64_t memory_bytes;             /* this rank holds for the comm, without messages under way */
-    uint64_t shared_bytes;             /* all its ranks share; of one host */
-    uint64_t sent, received;           /* messages that have ended with success */
-    uint64_t sent_bytes, received_bytes;
-} tutti_stats;
-
-TUTTI_API tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats);
-/* How much of waited_ns was for each rank of the comm: tutti_size(comm) numbers. */
-TUTTI_API tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns);
-
-/* ---- Ops: operations that go on while the caller does something else -------------------------------------------- */
-/* Every operation has a form that only starts it and gives a handle. The buffers belong to the op until it has ended,
- * and counts and offsets of the v-forms and lists of pieces may change at once. Ops of one comm, and its blocking
- * calls, go in the order in which they were started; ops of different comms are independent. A thread that waits for an
- * op takes it forward; where nobody waits, a service thread of the process does.
- *
- * A handle is good until its op was waited for with success or failure, or dropped; after that it is ERR_HANDLE. An op
- * that failed leaves the details in its comm. A deadline (tutti_within) ends an op and breaks its comm; a wait that
- * times out leaves it running.
- *
- *     tutti_op op;
- *     tutti_all_reduce_start(world, gradient, gradient, count, TUTTI_F32, TUTTI_SUM, &op);
- *     ...                                                 compute
- *     if (tutti_wait(op) != TUTTI_OK) return tutti_explain(world, stderr);
- */
-typedef struct tutti_op {
-    uint64_t id; /* 0: no op; ignored by wait_any and wait_all */
-} tutti_op;
-
-TUTTI_API tutti_status tutti_barrier_start(tutti_comm *comm, tutti_op *op);
-TUTTI_API tutti_status tutti_all_reduce_start(tutti_comm *comm, const void *in, void *out, size_t count,
-                                              tutti_type type, tutti_reduction reduction, tutti_op *op);
-TUTTI_API tutti_status tutti_reduce_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                          tutti_reduction reduction, int root, tutti_op *op);
-TUTTI_API tutti_status tutti_broadcast_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                             int root, tutti_op *op);
-TUTTI_API tutti_status tutti_all_gather_start(tutti_comm *comm, const void *in, void *out, size_t count,
-                                              tutti_type type, tutti_op *op);
-TUTTI_API tutti_status tutti_gather_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                          int root, tutti_op *op);
-TUTTI_API tutti_status tutti_scatter_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                           int root, tutti_op *op);
-TUTTI_API tutti_status tutti_reduce_scatter_start(tutti_comm *comm, const void *in, void *out, size_t count,
-                                                  tutti_type type, tutti_reduction reduction, tutti_op *op);
-TUTTI_API tutti_status tutti_all_to_all_start(tutti_comm *comm, const void *in, void *out, size_t count,
-                                              tutti_type type, tutti_op *op);
-TUTTI_API tutti_status tutti_all_gather_v_start(tutti_comm *comm, const void *in, void *out, const size_t *counts,
-                                                const size_t *offsets, tutti_type type, tutti_op *op);
-TUTTI_API tutti_status tutti_gather_v_start(tutti_comm *comm, const void *in, size_t count, void *out,
-                                            const size_t *counts, const size_t *offsets, tutti_type type, int root,
-                                            tutti_op *op);
-TUTTI_API tutti_status tutti_scatter_v_start(tutti_comm *comm, const void *in, const size_t *counts,
-                                             const size_t *offsets, void *out, size_t count, tutti_type type, int root,
-                                             tutti_op *op);
-TUTTI_API tutti_status tutti_reduce_scatter_v_start(tutti_comm *comm, const void *in, void *out, const size_t *counts,
-                                                    tutti_type type, tutti_reduction reduction, tutti_op *op);
-TUTTI_API tutti_status tutti_all_to_all_v_start(tutti_comm *comm, const void *in, const size_t *in_counts,
-                                                const size_t *in_offsets, void *out, const size_t *out_counts,
-                                                const size_t *out_offsets, tutti_type type, tutti_op *op);
-TUTTI_API tutti_status tutti_scan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                        tutti_reduction reduction, tutti_op *op);
-TUTTI_API tutti_status tutti_exscan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
-                                          tutti_reduction reduction, tutti_op *op);
-TUTTI_API tutti_status tutti_all_reduce_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
-                                                   tutti_type type, tutti_reduction reduction, tutti_op *op);
-TUTTI_API tutti_status tutti_broadcast_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
-                                                  tutti_type type, int root, tutti_op *op);
-TUTTI_API tutti_status tutti_all_gather_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
-                                                   tutti_type type, tutti_op *op);
-TUTTI_API tutti_status tutti_reduce_scatter_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
-                                                       tutti_type type, tutti_reduction reduction, tutti_op *op);
-
-TUTTI_API tutti_status tutti_send_start(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer,
-                                        int tag, tutti_op *op);
-/* `message` (may be NULL) must stay until the op has ended. */
-TUTTI_API tutti_status tutti_recv_start(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
-                                        tutti_message *message, tutti_op *op);
-TUTTI_API tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag,
-                                            void *out, size_t out_count, int from, int out_tag, tutti_type type,
-                                            size_t *received, tutti_op *op);
-
-/* The end of a group that only starts its calls; the op has ended when all of them have. It is of `comm`, which waits for
- * it when it is freed; cancelling it cancels all. What calls fill in, buffers, `received` and `message`, must stay until
- * then. Of messages of one comm it can be prepared. */
-TUTTI_API tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op);
-
-/* Until it has ended: its status, and the handle is void. */
-TUTTI_API tutti_status tutti_wait(tutti_op op);
-/* The same for at most so long (negative: for ever): IN_PROGRESS when it has not ended by then; it goes on. */
-TUTTI_API tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms);
-TUTTI_API tutti_status tutti_test(tutti_op op); /* without waiting */
-/* Until one has ended: its status, its handle is void (set its id to 0 before the next call), and *index says which.
- * IN_PROGRESS when the time is over, OK with *index == count when there was none to wait for; prepared ops that are not
- * started are none. */
-TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index);
-/* Until all have ended: OK, or the first failure in their order. Their handles are void, as after tutti_wait. Where they
- * are of several comms, the one that failed has the details; tutti_explain finds them. */
-TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);
-/* Asks for its end: it ends with ERR_CANCELLED unless it had ended. Its comm is broken then, since the other ranks
- * would wait for this one; except when it is messages that can be taken back: receives that no message has come for,
- * and sends that no receive has taken (between ranks that share memory: of which nothing was said yet to the receiver).
- * It must still be waited for or dropped. */
-TUTTI_API tutti_status tutti_cancel(tutti_op op);
-/* Gives up the handle, not the op: it is finished and freed by itself. */
-TUTTI_API tutti_status tutti_drop(tutti_op op);
-
-/* Has `ended` called when the op has ended, exactly once, with its status and (NULL: success) its error: by whichever thread
- * ended it, which holds no lock; at once where it has ended already; of a prepared op at every end. An op may have several.
- * The handle stays good, and may be dropped. The callback may start ops and messages on a comm on which
- * nobody else makes calls meanwhile; it must not wait, which is refused. A comm is freed when its callbacks have returned. */
-typedef void tutti_ended(void *context, tutti_status status, const tutti_error *error);
-TUTTI_API tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context);
-
-/* Prepared once, started many times: tutti_all_reduce_start(tutti_prepared(comm), …, &op) checks everything and starts
- * nothing; then tutti_start(op) and tutti_wait(op), as often as wanted; tutti_drop(op) at the end. What is said about
- * that call (tutti_named, tutti_within) holds for every start, until something else is said of the comm before one. */
-TUTTI_API tutti_comm *tutti_prepared(tutti_comm *comm);
-TUTTI_API tutti_status tutti_start(tutti_op op);
-
-/* ---- About the next call --------------------------------------------------------------------------------------- */
-/* Each returns `comm`, so that it can stand in the call itself:
- *     tutti_all_reduce(tutti_named(world, "loss"), x, x, 1, TUTTI_F32, TUTTI_SUM);
- *     tutti_barrier(tutti_within(world, 500));            ends with ERR_TIMEOUT after 500 ms, and breaks the comm */
-TUTTI_API tutti_comm *tutti_named(tutti_comm *comm, const char *name);
-TUTTI_API tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms);
-TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
-
-/* Errors name the file and line of the calls they are about. */
-#ifndef TUTTI_NO_CALL_SITES
-#define TUTTI_HERE(comm) tutti_at((comm), __FILE__, __LINE__)
-#define tutti_barrier(comm) tutti_barrier(TUTTI_HERE(comm))
-#define tutti_all_reduce(comm, ...) tutti_all_reduce(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_reduce(comm, ...) tutti_reduce(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_broadcast(comm, ...) tutti_broadcast(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_gather(comm, ...) tutti_all_gather(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_gather(comm, ...) tutti_gather(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_scatter(comm, ...) tutti_scatter(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_reduce_scatter(comm, ...) tutti_reduce_scatter(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_to_all(comm, ...) tutti_all_to_all(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_gather_v(comm, ...) tutti_all_gather_v(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_gather_v(comm, ...) tutti_gather_v(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_scatter_v(comm, ...) tutti_scatter_v(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_reduce_scatter_v(comm, ...) tutti_reduce_scatter_v(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_to_all_v(comm, ...) tutti_all_to_all_v(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_scan(comm, ...) tutti_scan(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_exscan(comm, ...) tutti_exscan(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_reduce_many(comm, ...) tutti_all_reduce_many(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_broadcast_many(comm, ...) tutti_broadcast_many(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_gather_many(comm, ...) tutti_all_gather_many(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_reduce_scatter_many(comm, ...) tutti_reduce_scatter_many(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_send(comm, ...) tutti_send(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_recv(comm, ...) tutti_recv(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_sendrecv(comm, ...) tutti_sendrecv(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_recv_message(comm, ...) tutti_recv_message(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_probe(comm, ...) tutti_probe(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_try_probe(comm, ...) tutti_try_probe(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_group_begin(comm) tutti_group_begin(TUTTI_HERE(comm))
-#define tutti_group_end(comm) tutti_group_end(TUTTI_HERE(comm))
-#define tutti_group_add(comm, other) tutti_group_add(TUTTI_HERE(comm), other)
-#define tutti_comm_split(comm, ...) tutti_comm_split(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_comm_duplicate(comm, ...) tutti_comm_duplicate(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_comm_select(comm, ...) tutti_comm_select(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_comm_by_host(comm, ...) tutti_comm_by_host(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_mesh_create(comm, ...) tutti_mesh_create(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
-#define tutti_group_end_start(comm, op) tutti_group_end_start(TUTTI_HERE(comm), op)
-#define tutti_send_start(comm, ...) tutti_send_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_recv_start(comm, ...) tutti_recv_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_sendrecv_start(comm, ...) tutti_sendrecv_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_barrier_start(comm, op) tutti_barrier_start(TUTTI_HERE(comm), op)
-#define tutti_all_reduce_start(comm, ...) tutti_all_reduce_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_reduce_start(comm, ...) tutti_reduce_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_broadcast_start(comm, ...) tutti_broadcast_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_gather_start(comm, ...) tutti_all_gather_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_gather_start(comm, ...) tutti_gather_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_scatter_start(comm, ...) tutti_scatter_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_reduce_scatter_start(comm, ...) tutti_reduce_scatter_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_to_all_start(comm, ...) tutti_all_to_all_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_gather_v_start(comm, ...) tutti_all_gather_v_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_gather_v_start(comm, ...) tutti_gather_v_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_scatter_v_start(comm, ...) tutti_scatter_v_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_reduce_scatter_v_start(comm, ...) tutti_reduce_scatter_v_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_to_all_v_start(comm, ...) tutti_all_to_all_v_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_scan_start(comm, ...) tutti_scan_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_exscan_start(comm, ...) tutti_exscan_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_reduce_many_start(comm, ...) tutti_all_reduce_many_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_broadcast_many_start(comm, ...) tutti_broadcast_many_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_all_gather_many_start(comm, ...) tutti_all_gather_many_start(TUTTI_HERE(comm), __VA_ARGS__)
-#define tutti_reduce_scatter_many_start(comm, ...) tutti_reduce_scatter_many_start(TUTTI_HERE(comm), __VA_ARGS__)
-#endif
+#define TUTTI_DECLARED
+#include <tutti/call_sites.h> /* errors name the file and line of the calls they are about */
 
 #ifdef __cplusplus
 }
