@@ -141,8 +141,8 @@ int main(int argc, char **argv)
     if (good) report(shape, model, pass, threads, grains, &times);
     if (!good) tutti_model_explain(model, stderr);
     tutti_optimizer_free(optimizer);
-    tutti_pass_destroy(pass);
-    tutti_model_destroy(model);
+    tutti_pass_free(pass);
+    tutti_model_free(model);
     free(list);
     free(tokens);
     return good ? 0 : 1;

@@ -234,10 +234,10 @@ static int work(tutti_comm *world, int argc, char **argv)
     l->world = world;
     int status = make(l);
     if (status == 0) status = train(l);
-    tutti_pass_destroy(l->pass);
+    tutti_pass_free(l->pass);
     tutti_optimizer_free(l->optimizer);
     tutti_ddp_free(l->ddp);
-    tutti_model_destroy(l->model);
+    tutti_model_free(l->model);
     free(l);
     return status;
 }

@@ -140,7 +140,7 @@ static int resume(learner *l, const char *folder)
     if (status == TUTTI_OK) status = tutti_checkpoint_load(checkpoint, tensors, describe(l, tensors), &error);
     if (status == TUTTI_OK) l->step = tutti_checkpoint_step(checkpoint);
     tutti_optimizer_set_steps(l->optimizer, l->step);
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
     return status == TUTTI_OK ? 0 : say(&error);
 }
 
@@ -193,10 +193,10 @@ static int work(tutti_comm *world, int argc, char **argv)
     int status = make(l);
     if (status == 0 && folder != NULL) status = resume(l, folder);
     if (status == 0) status = train(l, folder);
-    tutti_pass_destroy(l->pass);
+    tutti_pass_free(l->pass);
     tutti_optimizer_free(l->optimizer);
     tutti_ddp_free(l->ddp);
-    tutti_model_destroy(l->model); /* the gradients are given back when the world is left */
+    tutti_model_free(l->model); /* the gradients are given back when the world is left */
     free(l);
     return status;
 }

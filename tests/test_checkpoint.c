@@ -82,7 +82,7 @@ static int64_t load(const char *at)
     CHECK(holds(step));
     CHECK(strcmp(tutti_checkpoint_note(checkpoint, "seed"), "17") == 0);
     CHECK(tutti_checkpoint_note(checkpoint, "sead") == NULL);
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
     return (int64_t)step;
 }
 
@@ -169,7 +169,7 @@ static void test_other_bytes(void)
     const char *data = tutti_checkpoint_note(checkpoint, "data"), *at = tutti_checkpoint_note(checkpoint, "save");
     CHECK(data != NULL && strcmp(data, "caf\\xe9/\\xff") == 0 && tti_note_is(data, notes[0].value));
     CHECK(at != NULL && strcmp(at, "caf\xc3\xa9") == 0 && tti_note_is(at, notes[1].value));
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
 }
 
 /* A pipe in place of a file is damage, and not waited for. */
@@ -225,8 +225,8 @@ static void test_diff(void)
     CHECK(tutti_checkpoint_diff(a, b, collect, lines, &error) == TUTTI_OK);
     CHECK(strstr(lines, "step: 1, 2\n") != NULL && strstr(lines, "model: wte.weight: ") != NULL);
     CHECK(strstr(lines, "of 300000 values differ") != NULL && strstr(lines, "optimizer: exp_avg.wte.weight: ") != NULL);
-    tutti_checkpoint_close(a);
-    tutti_checkpoint_close(b);
+    tutti_checkpoint_free(a);
+    tutti_checkpoint_free(b);
 }
 
 static void other_model(tutti_checkpoint *checkpoint, int tensor, tutti_checkpoint_tensor as, const char *complaint)
@@ -255,7 +255,7 @@ static void test_other_model(void)
     describe(tensors);
     CHECK(tutti_checkpoint_load(checkpoint, tensors, 2, &error) == TUTTI_ERR_ARGUMENT);
     CHECK(strstr(error.text, "it has 3 tensors, such as \"odd") != NULL);
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
 }
 
 /* ---- Damage ---------------------------------------------------------------------------------------------------- */
@@ -323,7 +323,7 @@ static void check_whole(void *context, const char *path)
     tutti_error error;
     (void)context;
     CHECK(tutti_checkpoint_open(path, true, &checkpoint, &error) == TUTTI_OK);
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
 }
 
 /* Whatever has its name is whole, those that were about to be removed too. */

@@ -75,7 +75,7 @@ static void test_bytes(void)
     }
     read_tokens(data, true, 1, tokens, targets);
     CHECK(tokens[0] == 280 % 256 && targets[9] == 290 % 256);
-    tutti_data_close(data);
+    tutti_data_free(data);
 }
 
 /* Files of a folder follow each other by name, hidden ones and empty ones are passed over. */
@@ -93,7 +93,7 @@ static void test_folder(void)
     int32_t tokens[9], targets[9];
     read_tokens(data, false, 0, tokens, targets);
     for (int j = 0; j < 9; j++) CHECK(tokens[j] == '0' + j && targets[j] == '1' + j);
-    tutti_data_close(data);
+    tutti_data_free(data);
 }
 
 static void test_ids(void)
@@ -117,7 +117,7 @@ static void test_ids(void)
         CHECK(about.vocabulary == (wide ? 70100U : 50100U) && about.tokens == 100);
         read_tokens(data, false, 3, tokens, targets);
         CHECK(targets[0] == tokens[1] && tokens[0] >= (wide ? 70000 : 50000));
-        tutti_data_close(data);
+        tutti_data_free(data);
         settings.vocabulary = 50099;
         open_data(&settings, "the vocabulary has 50099");
     }
@@ -167,8 +167,8 @@ static void test_order(void)
         read_tokens(data, false, i, tokens, targets);
         CHECK(tokens[0] == first[i]);
     }
-    tutti_data_close(data);
-    tutti_data_close(other);
+    tutti_data_free(data);
+    tutti_data_free(other);
 }
 
 /* ---- Markov ---------------------------------------------------------------------------------------------------- */
@@ -227,7 +227,7 @@ static void test_csv(void)
         CHECK(row >= 0 && row < 40 && !seen[row] && features[1] == (float)row / 2 && target == (float)(row % 3));
         seen[row] = 1;
     }
-    tutti_data_close(data);
+    tutti_data_free(data);
 }
 
 static void csv_refused(const char *text, const char *complaint)
@@ -306,7 +306,7 @@ static void shrinks(const char *prefix, const char *name)
     write_file("anew", "x", 1);
     CHECK(rename(path_of("anew"), path_of(name)) == 0);
     read_tokens(data, false, 3, tokens, targets);
-    tutti_data_close(data);
+    tutti_data_free(data);
 }
 
 static void test_shrinking(void)

@@ -83,7 +83,7 @@ static void compare(const char *name, tutti_model *model, const tutti_batch *bat
         printf("%s: ", name);
         tutti_model_explain(model, stdout);
         CHECK(false);
-        tutti_model_destroy(model);
+        tutti_model_free(model);
         return;
     }
     tutti_model_init(model, 1);
@@ -100,8 +100,8 @@ static void compare(const char *name, tutti_model *model, const tutti_batch *bat
     compare_gradients(model, parameters, batch, stride, name);
     free(outputs);
     free(parameters);
-    tutti_pass_destroy(pass);
-    tutti_model_destroy(model);
+    tutti_pass_free(pass);
+    tutti_model_free(model);
 }
 
 /* ---- A user's own layer: out = in * exp(-scale * in^2), one learnt scale per float -------------------------------- */
@@ -352,8 +352,8 @@ static void counts(void)
     CHECK(nn_step(pass, &batch, NULL).count == 0.5 * 2 + 2.0 * 4 + 1.25 * 8 + 3.0 * 2);
     batch.row_weights = NULL;
     CHECK(nn_step(pass, &batch, NULL).count == 2 + 4 + 8 + 2);
-    tutti_pass_destroy(pass);
-    tutti_model_destroy(model);
+    tutti_pass_free(pass);
+    tutti_model_free(model);
     nn_batch_free(&batch);
 }
 

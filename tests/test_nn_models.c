@@ -26,8 +26,8 @@ static void first_loss(void)
     CHECK(loss.count == 8 * 16);
     CHECK(fabs(mean(loss) - log(50)) < 0.05);
     nn_batch_free(&batch);
-    tutti_pass_destroy(pass);
-    tutti_model_destroy(model);
+    tutti_pass_free(pass);
+    tutti_model_free(model);
 }
 
 static void descend(tutti_model *model, double rate)
@@ -58,7 +58,7 @@ static void slope(tutti_model *model, const tutti_batch *batch)
     descend(model, step);
     double seen = (above - below) / (2 * step);
     if (!CHECK(fabs(seen - length2) < 2e-3 * length2)) printf("slope %g, squared length %g\n", seen, length2);
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
 }
 
 static void slopes(void)
@@ -66,7 +66,7 @@ static void slopes(void)
     tutti_model *gpt = nn_gpt(&small, 3);
     tutti_batch tokens = nn_tokens(4, small.context, (int32_t)small.vocabulary, 4);
     slope(gpt, &tokens);
-    tutti_model_destroy(gpt);
+    tutti_model_free(gpt);
     nn_batch_free(&tokens);
     tutti_batch values = nn_values(12, 5, 3, 6);
     for (int classify = 0; classify < 2; classify++) {
@@ -78,7 +78,7 @@ static void slopes(void)
                                                .classify = classify},
                                   5);
         slope(mlp, &values);
-        tutti_model_destroy(mlp);
+        tutti_model_free(mlp);
     }
     nn_batch_free(&values);
 }
@@ -105,8 +105,8 @@ static void overfit(void)
     free(m);
     free(v);
     nn_batch_free(&batch);
-    tutti_pass_destroy(pass);
-    tutti_model_destroy(model);
+    tutti_pass_free(pass);
+    tutti_model_free(model);
 }
 
 /* ---- Same bits ------------------------------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ static int rank_step(tutti_model *model, const tutti_batch *whole, int first, in
     CHECK(tutti_pass_forward(pass, &batch, losses + first) == TUTTI_OK);
     tutti_backward how = {.subtrees = subtrees, .subtree_bounds = trees, .gradients = gradients};
     CHECK(tutti_pass_backward(pass, &how) == TUTTI_OK);
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     return subtrees;
 }
 
@@ -193,7 +193,7 @@ static void same_bits(double dropout)
         for (int threads = 1; threads <= 3; threads++) layout(model, &batch, shares[i], threads, expected, losses);
     free(expected);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 int main(void)

@@ -67,10 +67,10 @@ static void least_squares(void)
         nn_step(pass, &batch, &(tutti_backward){0});
         CHECK(same(tutti_model_gradients(model) + tutti_model_find(model, "layers.0.weight")->offset, expected[0],
                    IN * OUT4));
-        tutti_pass_destroy(pass);
+        tutti_pass_free(pass);
     }
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 /* With weights of 0 every class is as likely: the gradient is X'(1 / classes - [is the target]). */
@@ -92,9 +92,9 @@ static void cross_entropy_form(void)
                 expected += batch.inputs[r * IN + i] * (0.25f - (batch.targets[r] == c ? 1.0f : 0.0f));
             CHECK(fabsf(gradient[i * CLASSES + c] - expected) < 1e-5f);
         }
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 /* ---- Backward in other ways, same bits -------------------------------------------------------------------------- */
@@ -123,7 +123,7 @@ static void other_ways(const int64_t *bounds, int grains)
     nn_step(pass, &batch, &(tutti_backward){.ready = note_ready, .context = &coverage});
     CHECK(coverage.ordered && coverage.next == 0);
     float *expected = copy_gradients(model);
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
 
     tutti_pass_options apart = {.samples = 4, .grains = grains, .threads = 2, .split = true};
     pass = nn_pass(model, &apart);
@@ -132,10 +132,10 @@ static void other_ways(const int64_t *bounds, int grains)
     CHECK(tutti_model_gradients(model)[0] == 0);
     CHECK(tutti_pass_backward(pass, &(tutti_backward){.parts = TUTTI_BACKWARD_WEIGHTS}) == TUTTI_OK);
     CHECK(same(tutti_model_gradients(model), expected, count));
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     free(expected);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 /* Two batches added up are the batch of both; a rank without samples has gradients of 0. */
@@ -164,9 +164,9 @@ static void adding(void)
     nn_step(pass, &empty, &(tutti_backward){0});
     for (size_t i = 0; i < tutti_model_elements(model); i++) CHECK(tutti_model_gradients(model)[i] == 0);
     free(expected);
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 /* ---- Dropout --------------------------------------------------------------------------------------------------- */
@@ -203,9 +203,9 @@ static void dropout(void)
     nn_step(pass, &batch, NULL);
     CHECK(same(tutti_pass_outputs(pass), batch.inputs, 20 * WIDTH));
     free(first);
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 /* ---- Not finite ------------------------------------------------------------------------------------------------ */
@@ -234,9 +234,9 @@ static void faults(void)
     CHECK(tutti_pass_fault(pass, &fault) && strcmp(fault.what, "parameter") == 0 && fault.index == 3);
     CHECK(strcmp(fault.tensor, "h.1.ln_1.weight") == 0 && isnan(fault.value));
     CHECK(isnan(nn_step(pass, &batch, NULL).sum));
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 /* ---- Wrong input ----------------------------------------------------------------------------------------------- */
@@ -271,9 +271,9 @@ static void wrong_batches(void)
     CHECK(refused(model, tutti_pass_backward(pass, &(tutti_backward){.parts = TUTTI_BACKWARD_INPUT}), "split"));
     ((int32_t *)(uintptr_t)batch.tokens)[5] = 50;
     CHECK(refused(model, tutti_pass_forward(pass, &batch, losses), "token 5 of the batch is 50"));
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 static void wrong_models(void)
@@ -282,23 +282,23 @@ static void wrong_models(void)
     tutti_status status = tutti_gpt_create(
         &(tutti_gpt){.layers = 1, .heads = 3, .width = 32, .context = 4, .vocabulary = 9}, &model);
     CHECK(refused(model, status, "3 heads"));
-    tutti_model_destroy(model);
+    tutti_model_free(model);
     tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = 4}, &model);
     tutti_add_linear(model, "a", &(tutti_linear){.outputs = 4});
     CHECK(refused(model, tutti_model_seal(model), "ends with a loss"));
-    tutti_model_destroy(model);
+    tutti_model_free(model);
     tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = 4}, &model);
     tutti_add_linear(model, "a", &(tutti_linear){.outputs = 4});
     tutti_residual_begin(model);
     tutti_add_linear(model, "b", &(tutti_linear){.outputs = 5});
     tutti_residual_end(model);
     CHECK(refused(model, tutti_model_seal(model), "cannot be added"));
-    tutti_model_destroy(model);
+    tutti_model_free(model);
     tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = 4}, &model);
     tutti_add_linear(model, "a", &(tutti_linear){.outputs = 4});
     tutti_add_linear(model, "a", &(tutti_linear){.outputs = 4});
     CHECK(refused(model, tutti_model_seal(model), "there already"));
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 /* Every allocation fails once: each failure is an error, and nothing is lost. */
@@ -314,8 +314,8 @@ static void no_memory(void)
             status = tutti_pass_create(model, &(tutti_pass_options){.samples = 2, .threads = 2}, &pass);
         if (status == TUTTI_OK && tutti_model_gradients(model) == NULL) status = TUTTI_ERR_MEMORY;
         tti_alloc_fail_after(-1);
-        tutti_pass_destroy(pass);
-        tutti_model_destroy(model);
+        tutti_pass_free(pass);
+        tutti_model_free(model);
         if (status == TUTTI_OK) return;
         CHECK(status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_LIMIT);
     }
@@ -339,9 +339,9 @@ static void *train_some(void *argument)
         for (size_t i = 0; i < tutti_model_elements(model); i++) values[i] -= 1e-3f * tutti_model_gradients(model)[i];
     }
     *(double *)argument = good ? loss.sum : 0;
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
     return NULL;
 }
 

@@ -109,9 +109,9 @@ static void train(void)
     write_tensors(model, ".after", tutti_model_values(model));
     tutti_optimizer_free(optimizer);
     free(list);
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     nn_batch_free(&batch);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 /* The first Python on the path need not be the one that Debian's packages are for. */

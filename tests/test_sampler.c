@@ -163,8 +163,8 @@ int main(void)
         refusals(sampler);
     }
     tutti_sampler_free(sampler);
-    tutti_pass_destroy(pass);
-    tutti_model_destroy(model);
+    tutti_pass_free(pass);
+    tutti_model_free(model);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK(system(command) == 0);
     return nn_end();

@@ -58,7 +58,7 @@ static void test_data(void)
         refused(tutti_data_tokens(data, true, 0, tokens, targets, &error), TUTTI_ERR_ARGUMENT, "nothing is held out"));
     tutti_data_row(data, false, 0, features, &target);
     CHECK(isnan(target));
-    tutti_data_close(data);
+    tutti_data_free(data);
 }
 
 static void test_checkpoints(void)
@@ -125,7 +125,7 @@ static void check_model(tutti_model *model, tutti_status status, const char *com
 {
     if (tutti_model_error(model) != NULL) error = *tutti_model_error(model);
     CHECK(refused(status, TUTTI_ERR_ARGUMENT, complaint));
-    tutti_model_destroy(model);
+    tutti_model_free(model);
 }
 
 static tutti_model *model_of(int64_t inputs)
@@ -153,7 +153,7 @@ static void test_models(void)
     CHECK(tutti_mlp_create(&(tutti_mlp){.inputs = 1 << 30, .outputs = 1 << 14}, &model) == TUTTI_OK);
     CHECK(tutti_model_bind(model, NULL, NULL) == TUTTI_ERR_MEMORY); /* before it takes all that there is */
     CHECK(strstr(tutti_model_error(model)->text, "parameters: 64.0 TiB of memory cannot be had") != NULL);
-    tutti_model_destroy(model);
+    tutti_model_free(model);
     model = model_of(0); /* it had no outputs, and passed for a loss */
     check_model(model, tutti_add_relu(model, "a"), "begins with one that does");
     int bounds[TUTTI_SUBTREES_MAX + 1];
@@ -172,7 +172,7 @@ static void test_passes(void)
     CHECK(tutti_pass_forward(pass, NULL, &loss) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_pass_forward(pass, &(tutti_batch){.samples = 0}, NULL) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_pass_backward(pass, NULL) == TUTTI_ERR_ARGUMENT);
-    tutti_pass_destroy(pass);
+    tutti_pass_free(pass);
     check_model(model, tutti_pass_create(model, NULL, &pass), "needs options");
 }
 

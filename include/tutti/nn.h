@@ -142,9 +142,9 @@ typedef struct tutti_model_shape {
     int64_t inputs; /* floats per row of the first layer's input; 0: tokens */
 } tutti_model_shape;
 
-/* On failure *model is NULL (no memory) or good for tutti_model_error and tutti_model_destroy only. */
+/* On failure *model is NULL (no memory) or good for tutti_model_error and tutti_model_free only. */
 TUTTI_API tutti_status tutti_model_create(const tutti_model_shape *shape, tutti_model **model);
-TUTTI_API void tutti_model_destroy(tutti_model *model); /* NULL is ignored */
+TUTTI_API void tutti_model_free(tutti_model *model); /* NULL is ignored */
 TUTTI_API const tutti_error *tutti_model_error(const tutti_model *model);
 TUTTI_API int tutti_model_explain(const tutti_model *model, FILE *stream); /* as tutti_explain; NULL: no memory */
 
@@ -282,7 +282,7 @@ typedef struct tutti_pass_options {
 
 /* Errors of a pass are in its model (tutti_model_error). */
 TUTTI_API tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *options, tutti_pass **pass);
-TUTTI_API void tutti_pass_destroy(tutti_pass *pass);       /* NULL is ignored */
+TUTTI_API void tutti_pass_free(tutti_pass *pass);          /* NULL is ignored */
 TUTTI_API size_t tutti_pass_bytes(const tutti_pass *pass); /* activations and scratch */
 
 /* `losses`: one per grain; in fast mode one. The batch's memory must stay until backward has ended. */

@@ -114,7 +114,7 @@ typedef struct tutti_data_about {
 } tutti_data_about;
 
 TUTTI_API tutti_status tutti_data_open(const tutti_data_settings *settings, tutti_data **data, tutti_error *error);
-TUTTI_API void tutti_data_close(tutti_data *data); /* NULL is ignored */
+TUTTI_API void tutti_data_free(tutti_data *data); /* NULL is ignored */
 TUTTI_API void tutti_data_describe(const tutti_data *data, tutti_data_about *about);
 
 /* Sample number `index` of the order (step * batch + place in the batch). Every epoch goes through all samples once, in
@@ -157,7 +157,7 @@ typedef struct tutti_checkpoint tutti_checkpoint;
  * a warning in the log. */
 TUTTI_API tutti_status tutti_checkpoint_open(const char *path, bool verify, tutti_checkpoint **checkpoint,
                                              tutti_error *error);
-TUTTI_API void tutti_checkpoint_close(tutti_checkpoint *checkpoint); /* NULL is ignored */
+TUTTI_API void tutti_checkpoint_free(tutti_checkpoint *checkpoint); /* NULL is ignored */
 TUTTI_API const char *tutti_checkpoint_path(const tutti_checkpoint *checkpoint);
 TUTTI_API uint64_t tutti_checkpoint_step(const tutti_checkpoint *checkpoint);
 TUTTI_API uint64_t tutti_checkpoint_bytes(const tutti_checkpoint *checkpoint);

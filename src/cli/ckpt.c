@@ -55,7 +55,7 @@ static void list_one(void *context, const char *path)
     printf("%s  %8.1f MB  %s  weights %s  ranks %s\n", path, (double)tutti_checkpoint_bytes(checkpoint) * 1e-6,
            note(checkpoint, "model", model), note(checkpoint, "weights_hash", hash),
            note(checkpoint, "layout.ranks", ranks));
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
 }
 
 static int list(int argc, char **argv)
@@ -80,7 +80,7 @@ static int verify(int argc, char **argv)
             continue;
         }
         printf("%s: whole, %" PRIu64 " bytes\n", tutti_checkpoint_path(checkpoint), tutti_checkpoint_bytes(checkpoint));
-        tutti_checkpoint_close(checkpoint);
+        tutti_checkpoint_free(checkpoint);
     }
     return status;
 }
@@ -101,7 +101,7 @@ static int diff(int argc, char **argv)
         if (tutti_checkpoint_open(argv[i], true, &both[i], &error) != TUTTI_OK) status = cli_blame("ckpt", &error);
     if (status == CLI_OK && tutti_checkpoint_diff(both[0], both[1], print_line, &status, &error) != TUTTI_OK)
         status = cli_blame("ckpt", &error);
-    for (int i = 0; i < 2; i++) tutti_checkpoint_close(both[i]);
+    for (int i = 0; i < 2; i++) tutti_checkpoint_free(both[i]);
     return status;
 }
 

@@ -189,7 +189,7 @@ static void print_saved(const struct train_report *report)
     double bytes = (double)tutti_checkpoint_bytes(checkpoint);
     (void)fprintf(report->text, "%s: %.1f MB, written in %.2f s (%.0f MB/s)\n", tutti_checkpoint_path(checkpoint),
                   bytes * 1e-6, report->saving_seconds, bytes * 1e-6 / report->saving_seconds);
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
 }
 
 static void print_summary(const struct train_report *report, const tutti_trainer *trainer)

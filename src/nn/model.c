@@ -62,7 +62,7 @@ tutti_status tutti_model_create(const tutti_model_shape *shape, tutti_model **ou
     return tti_blas_load(&model->error);
 }
 
-void tutti_model_destroy(tutti_model *model)
+void tutti_model_free(tutti_model *model)
 {
     if (model == NULL) return;
     for (int i = 0; i < model->layer_count; i++) {

@@ -181,11 +181,11 @@ tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *opt
     if (status == TUTTI_OK)
         *out = pass;
     else
-        tutti_pass_destroy(pass);
+        tutti_pass_free(pass);
     return status;
 }
 
-void tutti_pass_destroy(tutti_pass *pass)
+void tutti_pass_free(tutti_pass *pass)
 {
     if (pass == NULL) return;
     tti_pool_destroy(pass->pool);

@@ -234,7 +234,7 @@ static tutti_status open_one(const char *path, bool verify, tutti_checkpoint **c
     if (status == TUTTI_OK) status = open_files(made, error);
     if (status == TUTTI_OK && verify) status = verify_files(made, error);
     if (status != TUTTI_OK)
-        tutti_checkpoint_close(made);
+        tutti_checkpoint_free(made);
     else
         *checkpoint = made;
     return status;
@@ -277,7 +277,7 @@ tutti_status tutti_checkpoint_open(const char *path, bool verify, tutti_checkpoi
     return open_newest(path, verify, checkpoint, error);
 }
 
-void tutti_checkpoint_close(tutti_checkpoint *checkpoint)
+void tutti_checkpoint_free(tutti_checkpoint *checkpoint)
 {
     if (checkpoint == NULL) return;
     for (size_t i = 0; i < checkpoint->file_count; i++) {

@@ -120,14 +120,14 @@ tutti_status tutti_data_open(const tutti_data_settings *settings, tutti_data **d
     tutti_status status = csv ? open_table(made, settings->source + 4, error) : open_tokens(made, error);
     made->settings.source = NULL; /* the caller's */
     if (status != TUTTI_OK) {
-        tutti_data_close(made);
+        tutti_data_free(made);
         return status;
     }
     *data = made;
     return TUTTI_OK;
 }
 
-void tutti_data_close(tutti_data *data)
+void tutti_data_free(tutti_data *data)
 {
     if (data == NULL) return;
     if (data->source.close != NULL && data->source.state != NULL) data->source.close(&data->source);

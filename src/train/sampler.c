@@ -114,7 +114,7 @@ tutti_status tutti_sampler_create(const char *path, tutti_sampler **sampler, tut
     if (status == TUTTI_OK) status = read_options(made, checkpoint, error);
     if (status == TUTTI_OK) status = make_model(made, error);
     if (status == TUTTI_OK) status = load_model(made, checkpoint, error);
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
     if (status != TUTTI_OK)
         tutti_sampler_free(made);
     else
@@ -125,8 +125,8 @@ tutti_status tutti_sampler_create(const char *path, tutti_sampler **sampler, tut
 void tutti_sampler_free(tutti_sampler *sampler)
 {
     if (sampler == NULL) return;
-    tutti_pass_destroy(sampler->pass);
-    tutti_model_destroy(sampler->model);
+    tutti_pass_free(sampler->pass);
+    tutti_model_free(sampler->model);
     tti_free(sampler->tokens);
     tti_free(sampler->logits);
     tti_free(sampler->candidates);

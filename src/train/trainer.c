@@ -331,13 +331,13 @@ tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *o
 void tutti_trainer_free(tutti_trainer *t)
 {
     if (t == NULL) return;
-    tutti_pass_destroy(t->pass);
+    tutti_pass_free(t->pass);
     tutti_ddp_free(t->ddp);
     tutti_optimizer_free(t->optimizer);
-    tutti_model_destroy(t->model);
+    tutti_model_free(t->model);
     (void)tutti_free(t->comm, t->values);
     (void)tutti_free(t->comm, t->gradients);
-    tutti_data_close(t->data);
+    tutti_data_free(t->data);
     if (t->locked) (void)close(t->lock);
     for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);
     void *const own[] = {t->list,    t->tokens, t->targets, t->inputs,   t->target_values,

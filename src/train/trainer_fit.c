@@ -27,7 +27,7 @@ static uint64_t bytes_of(const struct tutti_trainer *t, const tutti_train_option
     uint64_t bytes = 0;
     if (tti_model_make(sizes, t->about.vocabulary, t->about.features, &model, &ignored) == TUTTI_OK)
         bytes = model_bytes(t, tutti_model_elements(model));
-    tutti_model_destroy(model);
+    tutti_model_free(model);
     return bytes;
 }
 

@@ -277,7 +277,7 @@ static tutti_status read_checkpoint(struct tutti_trainer *t, struct states *stat
     TTI_TRY(states_make(t, states, error));
     TTI_TRY(tutti_checkpoint_open(t->options.save, true, &checkpoint, error));
     tutti_status status = load(t, checkpoint, states, error);
-    tutti_checkpoint_close(checkpoint);
+    tutti_checkpoint_free(checkpoint);
     return status;
 }
 
