@@ -45,6 +45,9 @@ tutti_status tti_buffer_begin(struct tti_device_buffer *buffer, tutti_access acc
 /* After it was put there. Where no memory is left to note it, the host waits until the stream is done with it. */
 tutti_status tti_buffer_end(struct tti_device_buffer *buffer, tutti_access access, struct tti_stream *stream,
                             tutti_error *error);
+/* The same for one of several buffers that the work uses; behind the last of them comes tti_stream_settle_shown. */
+tutti_status tti_buffer_note(struct tti_device_buffer *buffer, tutti_access access, struct tti_stream *stream,
+                             tutti_error *error);
 
 /* For other processes: a descriptor of a SHARED buffer's memory, the caller's to close; */
 tutti_status tti_buffer_share(struct tti_device_buffer *buffer, int *fd, tutti_error *error);

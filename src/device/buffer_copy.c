@@ -99,7 +99,7 @@ static tutti_status copy(const struct call *to, const struct call *from, size_t 
     TTI_TRY(tti_buffer_begin(from->buffer, TUTTI_READS, to->stream, error));
     TTI_TRY(tti_buffer_begin(to->buffer, TUTTI_WRITES, to->stream, error));
     TTI_TRY(tti_stream_copy(to->stream, to->at, from->at, count * tutti_type_bytes(to->buffer->type), error));
-    TTI_TRY(tti_buffer_end(from->buffer, TUTTI_READS, to->stream, error));
+    TTI_TRY(tti_buffer_note(from->buffer, TUTTI_READS, to->stream, error));
     return tti_buffer_end(to->buffer, TUTTI_WRITES, to->stream, error);
 }
 

@@ -162,10 +162,17 @@ static tutti_status note(struct tti_device_buffer *buffer, tutti_access access, 
     return TUTTI_OK;
 }
 
-tutti_status tti_buffer_end(struct tti_device_buffer *buffer, tutti_access access, struct tti_stream *stream,
-                            tutti_error *error)
+tutti_status tti_buffer_note(struct tti_device_buffer *buffer, tutti_access access, struct tti_stream *stream,
+                             tutti_error *error)
 {
     tutti_status status = note(buffer, access, stream, error);
     if (status != TUTTI_ERR_MEMORY) return status;
     return tti_stream_sync(stream, tti_now_ns() + TTI_DEVICE_PATIENCE_NS, error);
+}
+
+tutti_status tti_buffer_end(struct tti_device_buffer *buffer, tutti_access access, struct tti_stream *stream,
+                            tutti_error *error)
+{
+    TTI_TRY(tti_buffer_note(buffer, access, stream, error));
+    return tti_stream_settle_shown(stream, error);
 }

@@ -290,8 +290,7 @@ tutti_status tti_stream_record(struct tti_stream *stream, struct tti_mark *mark,
     return TUTTI_OK;
 }
 
-/* Others may have put waits on it unseen: then the mark is recorded at once. */
-static bool is_eager(const struct tti_stream *stream)
+static bool is_shown(const struct tti_stream *stream)
 {
     return stream->adopted || atomic_load_explicit(&stream->shown, memory_order_relaxed) != 0;
 }
@@ -315,10 +314,12 @@ tutti_status tti_stream_note(struct tti_stream *stream, struct tti_mark **noted,
         tti_unlock(&stream->lock);
     }
     *noted = mark;
-    if (!is_eager(stream)) return TUTTI_OK;
-    tutti_status status = tti_mark_settle(mark, error);
-    if (status != TUTTI_OK) tti_object_give(&mark->object);
-    return status;
+    return TUTTI_OK;
+}
+
+tutti_status tti_stream_settle_shown(struct tti_stream *stream, tutti_error *error)
+{
+    return is_shown(stream) ? settle_stream(stream, error) : TUTTI_OK;
 }
 
 bool tti_mark_passed(struct tti_mark *mark)

@@ -43,6 +43,9 @@ tutti_status tti_stream_after(struct tti_stream *stream, struct tti_mark *mark, 
 /* A mark, with a reference, for all that is on the stream now. It is recorded when somebody needs it, or before the stream
  * is told to wait for anything: so nobody who waits for it waits for more than he must. */
 tutti_status tti_stream_note(struct tti_stream *stream, struct tti_mark **mark, tutti_error *error);
+/* Before the caller may put work on a stream that he knows by its native form: his waits are not seen, and a mark that was
+ * noted must not stand behind them. So it is recorded now. */
+tutti_status tti_stream_settle_shown(struct tti_stream *stream, tutti_error *error);
 /* Records such a mark now, unless it was. May block as putting work does. */
 tutti_status tti_mark_settle(struct tti_mark *mark, tutti_error *error);
 /* Whether all it stands for is done. Does not wait; one that was not recorded has not passed before its stream has ended. */

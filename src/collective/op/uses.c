@@ -5,6 +5,7 @@
 #include "collective/op/many.h"
 #include "device/buffer.h"
 #include "device/find.h"
+#include "device/stream.h"
 
 struct use {
     const void *pointer;
@@ -83,7 +84,7 @@ static tutti_status begin_use(const struct use *use, struct tti_stream *stream, 
 
 static tutti_status end_use(const struct use *use, struct tti_stream *stream, tutti_error *error)
 {
-    return with_buffer(use, stream, error, tti_buffer_end);
+    return with_buffer(use, stream, error, tti_buffer_note);
 }
 
 tutti_status tti_uses_check(const struct tti_op *op, struct tti_stream *stream, tutti_error *error)
@@ -98,5 +99,6 @@ tutti_status tti_uses_begin(const struct tti_op *op, struct tti_stream *stream, 
 
 tutti_status tti_uses_end(const struct tti_op *op, struct tti_stream *stream, tutti_error *error)
 {
-    return each_use(op, stream, end_use, error);
+    TTI_TRY(each_use(op, stream, end_use, error));
+    return tti_stream_settle_shown(stream, error);
 }

@@ -104,8 +104,7 @@ struct tti_nccl_engine {
     struct tti_memory scratch; /* for barriers */
     struct tti_word *done;
     uint64_t first_done, issued;    /* `done` is raised to first_done + issued */
-    struct tti_mark *last;          /* behind the last op, a reference; NULL: there was none */
-    const void *last_on;            /* the stream of it */
+    const void *last_on;            /* the stream of the last op; NULL: there was none */
     uint64_t known[TTI_NCCL_KNOWN]; /* keys of what has connected, by their lowest bits */
 };
 

@@ -144,8 +144,8 @@ static int make_all(const struct tti_nccl_engine *engine, const char **name)
 /* Ends are counted, so they come in order: what is put on another stream than before follows that. */
 static tutti_status put_in_order(struct tti_nccl_engine *engine, tutti_error *error)
 {
-    if (engine->last == NULL || engine->last_on == engine->stream) return TUTTI_OK;
-    return tti_stream_after(engine->stream, engine->last, error);
+    if (engine->last_on == NULL || engine->last_on == engine->stream) return TUTTI_OK;
+    return tti_stream_hold(engine->stream, engine->done, engine->first_done + engine->issued, error);
 }
 
 static tutti_status put_copies(struct tti_nccl_engine *engine, tutti_error *error)
@@ -160,12 +160,8 @@ static tutti_status put_copies(struct tti_nccl_engine *engine, tutti_error *erro
 
 static tutti_status put_done(struct tti_nccl_engine *engine, tutti_error *error)
 {
-    struct tti_mark *mark = NULL;
     TTI_TRY(tti_stream_raise(engine->stream, engine->done, engine->first_done + engine->issued + 1, error));
     engine->issued++;
-    TTI_TRY(tti_stream_note(engine->stream, &mark, error));
-    if (engine->last != NULL) tti_object_give(&engine->last->object);
-    engine->last = mark;
     engine->last_on = engine->stream;
     return TUTTI_OK;
 }
@@ -362,7 +358,6 @@ void tti_nccl_reap(struct tti_nccl_engine *engine)
 static void engine_free(struct tti_nccl_engine *engine)
 {
     tutti_error ignored = {0};
-    if (engine->last != NULL) tti_object_give(&engine->last->object);
     /* what nobody has raised, somebody may still raise */
     if (engine->done != NULL && tti_word_reached(engine->done, engine->first_done + engine->issued))
         tti_word_give(engine->device, engine->done);
