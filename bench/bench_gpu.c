@@ -4,17 +4,21 @@
  *
  *     TUTTI_RANKS=4 bench_gpu cuda:0            threads
  *     tutti run -n 4 bench_gpu cuda:0           processes
+ *     TUTTI_RANKS=2 bench_gpu cuda:0 staged     by the provider `staged`
  *
  * Prints for 8 B … 64 MiB the time of one op, in microseconds: where the host waits for each, where 50 are queued, and what a
- * copy of ranks x bytes from the device to itself takes (the floor).
+ * copy of ranks x bytes from the device to itself takes (the floor). With `staged`, the floor is the slower one of what such an
+ * op cannot do without: all ranks copying their bytes to pinned memory and back, both directions at once, and the same op
+ * on memory of the host.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <tutti/device.h>
 #include <tutti/tutti.h>
 
-enum { QUEUED = 50, ROUNDS = 5, WAIT_MS = 60000 };
+enum { QUEUED = 50, STAGED = 5, ROUNDS = 5, WAIT_MS = 60000 };
 
 struct place {
     tutti_comm *world;
@@ -22,6 +26,9 @@ struct place {
     tutti_stream *stream;
     tutti_buffer *in, *out;
     float *x, *y;
+    tutti_stream *back; /* the rest is for staged ops: the other direction, */
+    tutti_buffer *pinned[2];
+    float *host[2]; /* and memory of the host */
     tutti_error error;
 };
 
@@ -106,19 +113,110 @@ static int measure(struct place *place, size_t bytes)
     return 0;
 }
 
-static int work(tutti_comm *world, int argc, char **argv)
+/* ---- Staged -------------------------------------------------------------------------------------------------------- */
+
+static tutti_status open_staged(struct place *place, size_t count)
+{
+    tutti_status status = tutti_stream_create(place->device, &place->back, &place->error);
+    for (int i = 0; i < 2 && status == TUTTI_OK; i++) {
+        status = tutti_buffer_create(place->device, TUTTI_MEMORY_PINNED, TUTTI_F32, count, &place->pinned[i],
+                                     &place->error);
+        place->host[i] = tutti_alloc(place->world, count * sizeof(float));
+        if (place->host[i] == NULL && status == TUTTI_OK) status = TUTTI_ERR_MEMORY;
+        if (status == TUTTI_OK) memset(place->host[i], 0, count * sizeof(float));
+    }
+    return status;
+}
+
+static void close_staged(struct place *place)
+{
+    for (int i = 0; i < 2; i++) {
+        tutti_buffer_free(place->pinned[i], NULL);
+        tutti_free(place->world, place->host[i]);
+    }
+    tutti_stream_free(place->back, NULL);
+}
+
+/* Every rank copies there and back, on a stream each. */
+static double time_both_ways(struct place *place, size_t count)
+{
+    tutti_status status = TUTTI_OK;
+    tutti_barrier(place->world);
+    double begin = now_us();
+    for (int i = 0; i < STAGED && status == TUTTI_OK; i++) {
+        status = tutti_buffer_copy(place->pinned[0], 0, place->in, 0, count, place->stream, &place->error);
+        if (status == TUTTI_OK)
+            status = tutti_buffer_copy(place->out, 0, place->pinned[1], 0, count, place->back, &place->error);
+    }
+    if (status == TUTTI_OK) status = tutti_stream_sync(place->stream, WAIT_MS, &place->error);
+    if (status == TUTTI_OK) status = tutti_stream_sync(place->back, WAIT_MS, &place->error);
+    tutti_barrier(place->world);
+    return status == TUTTI_OK ? (now_us() - begin) / STAGED : -1;
+}
+
+static double time_host(struct place *place, size_t count)
+{
+    tutti_barrier(place->world);
+    double begin = now_us();
+    for (int i = 0; i < STAGED; i++)
+        if (tutti_all_reduce(place->world, place->host[0], place->host[1], count, TUTTI_F32, TUTTI_SUM) != TUTTI_OK)
+            return -1;
+    tutti_barrier(place->world);
+    return (now_us() - begin) / STAGED;
+}
+
+static int measure_staged(struct place *place, size_t bytes)
+{
+    size_t count = bytes / sizeof(float);
+    double op = 0, copies = 0, host = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        double a = time_ops(place, count, STAGED, true), b = time_both_ways(place, count), c = time_host(place, count);
+        if (a < 0 || c < 0) return tutti_explain(place->world, stderr);
+        if (b < 0) return fail(place, "copy");
+        op = least(op, a);
+        copies = least(copies, b);
+        host = least(host, c);
+    }
+    if (tutti_rank(place->world) == 0)
+        printf("%11zu  %9.2f  %10.2f  %9.2f  %7.0f%%\n", bytes, op, copies, host,
+               100 * (copies > host ? copies : host) / op);
+    fflush(stdout);
+    return 0;
+}
+
+static int run_staged(struct place *place, size_t most)
+{
+    int failed = 0;
+    if (open_staged(place, most / sizeof(float)) != TUTTI_OK) return fail(place, "memory");
+    if (tutti_rank(place->world) == 0)
+        printf(
+            "# %d ranks, staged; best of %d rounds of %d\n#     bytes  us, staged  us, copies   us, host   of slower\n",
+            tutti_size(place->world), ROUNDS, STAGED);
+    for (size_t bytes = 1 << 20; bytes <= most && failed == 0; bytes *= 4) failed = measure_staged(place, bytes);
+    close_staged(place);
+    return failed;
+}
+
+static int run(struct place *place)
 {
     static const size_t sizes[] = {8, 1024, 65536, 1 << 20, 8 << 20, 64 << 20};
-    struct place place = {.world = world};
-    size_t most = sizes[sizeof sizes / sizeof *sizes - 1];
-    if (open_place(&place, argc > 1 ? argv[1] : "host", most / sizeof(float)) != TUTTI_OK)
-        return fail(&place, "device");
-    if (tutti_rank(world) == 0)
+    int failed = 0;
+    if (tutti_rank(place->world) == 0)
         printf(
             "# %d ranks; best of %d rounds of %d\n#     bytes  us, waited  us, queued   us, copy   waited   queued\n",
-            tutti_size(world), ROUNDS, QUEUED);
-    int failed = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && failed == 0; i++) failed = measure(&place, sizes[i]);
+            tutti_size(place->world), ROUNDS, QUEUED);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && failed == 0; i++) failed = measure(place, sizes[i]);
+    return failed;
+}
+
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    enum { MOST = 64 << 20 };
+    struct place place = {.world = world};
+    bool staged = argc > 2 && strcmp(argv[2], "staged") == 0;
+    if (open_place(&place, argc > 1 ? argv[1] : "host", MOST / sizeof(float)) != TUTTI_OK)
+        return fail(&place, "device");
+    int failed = staged ? run_staged(&place, MOST) : run(&place);
     tutti_barrier(world);
     tutti_buffer_free(place.in, NULL);
     tutti_buffer_free(place.out, NULL);
@@ -129,5 +227,6 @@ static int work(tutti_comm *world, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    if (argc > 2 && strcmp(argv[2], "staged") == 0) setenv("TUTTI_DEVICE_PROVIDER", "staged", 1);
     return tutti_main(work, argc, argv);
 }

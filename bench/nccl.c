@@ -2,8 +2,10 @@
  *
  * What the provider nccl adds to NCCL: all_reduce of one rank on one GPU, by NCCL directly and through the library, in turns,
  * warm. Twice: many calls are put on the stream before the host waits ("queued"), and the host waits after each ("waits").
+ * "ours" is on a stream of the library's, "adopted" on the caller's own, as NCCL's calls are.
  *
- *     bench_nccl [DEVICE [ROUNDS]]     cuda:0, 15; exits with 77 where there is no GPU or no NCCL
+ *     bench_nccl [DEVICE [ROUNDS]]          cuda:0, 15; exits with 77 where there is no GPU or no NCCL
+ *     bench_nccl DEVICE ROUNDS parts        what NCCL's call and each thing that may be put behind it on the stream take
  */
 #define TUTTI_NO_CALL_SITES
 #include "bench/median.h"
@@ -15,16 +17,48 @@
 #include <time.h>
 #include <tutti/device.h>
 
-enum { ROUNDS_MOST = 101, QUEUED = 50, BYTES_MOST = 64 << 20, FIRST_JUDGED = 1 << 20 };
-enum way { DIRECT, OURS, WAYS };
+enum { ROUNDS_MOST = 101, QUEUED = 50, BYTES_MOST = 64 << 20, FIRST_JUDGED = 1 << 20, EVENTS = 3, EIGHTH = 8 };
 
-/* What both ways use. */
+/* The first three are compared always. The rest are NCCL's call with something behind it. */
+enum way {
+    DIRECT,
+    OURS,
+    ADOPTED,
+    COMPARED,
+    WORD = COMPARED, /* a word is raised, */
+    WORD_UNFENCED,   /* without a memory barrier, */
+    WORD_EIGHTH,     /* after every eighth call */
+    EVENT,           /* an event is recorded, */
+    EVENT_THRICE,    /* three are, */
+    EVENT_AND_WORD,  /* both */
+    EVENT_ASIDE,     /* another stream waits for the event and raises the word */
+    WAYS
+};
+
+static const char *const way_names[WAYS] = {[DIRECT] = "nccl",
+                                            [OURS] = "ours",
+                                            [ADOPTED] = "adopted",
+                                            [WORD] = "+word",
+                                            [WORD_UNFENCED] = "+unfenced",
+                                            [WORD_EIGHTH] = "+word/8",
+                                            [EVENT] = "+event",
+                                            [EVENT_THRICE] = "+3 events",
+                                            [EVENT_AND_WORD] = "+ev+word",
+                                            [EVENT_ASIDE] = "+ev aside"};
+
+/* What all ways use. */
 struct bench {
     tutti_comm *comm;
     const struct tti_nccl *nccl;
-    void *native; /* the comm's own ncclComm_t, */
+    const struct tti_cuda *cuda;
+    void *native; /* the comm's own ncclComm_t */
     tutti_device *device;
-    tutti_stream *stream; /* and the stream of both */
+    void *foreign;         /* a stream made by the driver, */
+    tutti_stream *adopted; /* the same, known to the library, */
+    tutti_stream *own;     /* and the library's own */
+    void *aside;           /* another one made by the driver */
+    void *events[EVENTS];
+    uint64_t *word, raised;
     float *in, *out;
     tutti_error error;
 };
@@ -44,37 +78,87 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-static void call(struct bench *bench, enum way way, size_t count)
+static void call_direct(struct bench *bench, size_t count)
 {
-    if (way == DIRECT) {
-        void *stream = tutti_stream_native(bench->stream);
-        must(bench,
-             bench->nccl->all_reduce(bench->in, bench->out, count, TTI_NCCL_F32, TTI_NCCL_SUM, bench->native, stream) ==
-                 TTI_NCCL_OK,
-             "ncclAllReduce");
-    } else {
-        must(bench,
-             tutti_all_reduce(tutti_on(bench->comm, bench->stream), bench->in, bench->out, count, TUTTI_F32,
-                              TUTTI_SUM) == TUTTI_OK,
-             "all_reduce");
+    must(bench,
+         bench->nccl->all_reduce(bench->in, bench->out, count, TTI_NCCL_F32, TTI_NCCL_SUM, bench->native,
+                                 bench->foreign) == TTI_NCCL_OK,
+         "ncclAllReduce");
+}
+
+static void call_ours(struct bench *bench, tutti_stream *stream, size_t count)
+{
+    must(bench,
+         tutti_all_reduce(tutti_on(bench->comm, stream), bench->in, bench->out, count, TUTTI_F32, TUTTI_SUM) ==
+             TUTTI_OK,
+         "all_reduce");
+}
+
+static void raise_word(struct bench *bench, void *stream, unsigned flags)
+{
+    must(bench,
+         bench->cuda->stream_write_value(stream, (uint64_t)(uintptr_t)bench->word, ++bench->raised, flags) ==
+             TTI_CUDA_OK,
+         "cuStreamWriteValue64");
+}
+
+static void record(struct bench *bench, int events)
+{
+    for (int i = 0; i < events; i++)
+        must(bench, bench->cuda->event_record(bench->events[i], bench->foreign) == TTI_CUDA_OK, "cuEventRecord");
+}
+
+static void add_behind(struct bench *bench, enum way way)
+{
+    enum { UNFENCED = 1 };
+    switch (way) {
+    case WORD: raise_word(bench, bench->foreign, TTI_CUDA_WRITE_DEFAULT); break;
+    case WORD_UNFENCED: raise_word(bench, bench->foreign, UNFENCED); break;
+    case WORD_EIGHTH:
+        if (++bench->raised % EIGHTH == 0) raise_word(bench, bench->foreign, TTI_CUDA_WRITE_DEFAULT);
+        break;
+    case EVENT: record(bench, 1); break;
+    case EVENT_THRICE: record(bench, EVENTS); break;
+    case EVENT_AND_WORD:
+        raise_word(bench, bench->foreign, TTI_CUDA_WRITE_DEFAULT);
+        record(bench, 1);
+        break;
+    case EVENT_ASIDE:
+        record(bench, 1);
+        must(bench, bench->cuda->stream_wait_event(bench->aside, bench->events[0], 0) == TTI_CUDA_OK,
+             "cuStreamWaitEvent");
+        raise_word(bench, bench->aside, TTI_CUDA_WRITE_DEFAULT);
+        break;
+    default: break;
     }
 }
 
-static void sync_stream(struct bench *bench)
+static void call(struct bench *bench, enum way way, size_t count)
 {
-    must(bench, tutti_stream_sync(bench->stream, 30000, &bench->error) == TUTTI_OK, "sync");
+    if (way == OURS || way == ADOPTED) {
+        call_ours(bench, way == OURS ? bench->own : bench->adopted, count);
+        return;
+    }
+    call_direct(bench, count);
+    add_behind(bench, way);
+}
+
+static void sync_stream(struct bench *bench, enum way way)
+{
+    tutti_stream *stream = way == OURS ? bench->own : bench->adopted;
+    must(bench, tutti_stream_sync(stream, 30000, &bench->error) == TUTTI_OK, "sync");
 }
 
 /* One call's part of the time of so many. */
 static double sample_us(struct bench *bench, enum way way, size_t count, bool waits)
 {
-    sync_stream(bench);
+    sync_stream(bench, way);
     double start = now_us();
     for (int i = 0; i < QUEUED; i++) {
         call(bench, way, count);
-        if (waits) sync_stream(bench);
+        if (waits) sync_stream(bench, way);
     }
-    sync_stream(bench);
+    sync_stream(bench, way);
     return (now_us() - start) / QUEUED;
 }
 
@@ -82,42 +166,51 @@ struct times {
     double us[WAYS];
 };
 
-static struct times measure(struct bench *bench, size_t count, bool waits, int rounds)
+static struct times measure(struct bench *bench, int ways, size_t count, bool waits, int rounds)
 {
     double samples[WAYS][ROUNDS_MOST];
-    for (enum way way = DIRECT; way < WAYS; way++) (void)sample_us(bench, way, count, waits); /* warm */
+    struct times times;
+    for (int way = 0; way < ways; way++) (void)sample_us(bench, (enum way)way, count, waits); /* warm */
     for (int i = 0; i < rounds; i++)
-        for (int turn = 0; turn < WAYS; turn++) { /* who begins changes */
-            enum way way = (turn + i) % 2 == 0 ? DIRECT : OURS;
-            samples[way][i] = sample_us(bench, way, count, waits);
+        for (int turn = 0; turn < ways; turn++) { /* who begins changes */
+            int way = (turn + i) % ways;
+            samples[way][i] = sample_us(bench, (enum way)way, count, waits);
         }
-    return (struct times){{median(samples[DIRECT], rounds), median(samples[OURS], rounds)}};
+    for (int way = 0; way < ways; way++) times.us[way] = median(samples[way], rounds);
+    return times;
 }
 
 static bool judge(size_t bytes, const struct times *times)
 {
-    double more = times->us[OURS] - times->us[DIRECT];
+    double more = times->us[OURS] - times->us[DIRECT], adopted = times->us[ADOPTED] - times->us[DIRECT];
+    if (adopted > more) more = adopted;
     if (bytes == 8) return more <= 4;
     return bytes < FIRST_JUDGED || more <= times->us[DIRECT] * 0.03;
 }
 
-static int run(struct bench *bench, int rounds)
+static void print_times(size_t bytes, const char *form, int ways, const struct times *times)
+{
+    printf("%10zu %7s", bytes, form);
+    for (int way = 0; way < ways; way++) printf(" %10.2f", times->us[way]);
+    for (int way = OURS; way < COMPARED; way++) printf(" %8.1f", (times->us[way] / times->us[DIRECT] - 1) * 100);
+}
+
+static int run(struct bench *bench, int ways, int rounds)
 {
     bool good = true;
-    printf("%10s %12s %12s %12s %9s %12s %12s %12s %9s\n", "bytes", "queued: nccl", "ours (us)", "more (us)",
-           "more (%)", "waits: nccl", "ours (us)", "more (us)", "more (%)");
-    for (size_t bytes = 8; bytes <= BYTES_MOST; bytes *= 2) {
-        struct times queued = measure(bench, bytes / sizeof(float), false, rounds);
-        struct times waits = measure(bench, bytes / sizeof(float), true, rounds);
-        const struct times *both[] = {&queued, &waits};
-        printf("%10zu", bytes);
-        for (int i = 0; i < 2; i++) {
-            double direct = both[i]->us[DIRECT], ours = both[i]->us[OURS];
-            printf(" %12.2f %12.2f %12.2f %9.1f", direct, ours, ours - direct, (ours - direct) / direct * 100);
+    size_t factor = ways == COMPARED ? 2 : 8;
+    printf("# us of one call, %d in a row; median of %d rounds\n%10s %7s", QUEUED, rounds, "bytes", "host");
+    for (int way = 0; way < ways; way++) printf(" %10s", way_names[way]);
+    printf(" %8s %8s\n", "ours %", "adopt. %");
+    for (size_t bytes = 8; bytes <= BYTES_MOST; bytes *= factor) {
+        for (int waits = 0; waits < 2; waits++) {
+            struct times times = measure(bench, ways, bytes / sizeof(float), waits != 0, rounds);
+            bool kept = judge(bytes, &times);
+            print_times(bytes, waits ? "waits" : "queues", ways, &times);
+            printf("%s\n", kept ? "" : "  too much");
+            good = good && kept;
         }
-        bool kept = judge(bytes, &queued) && judge(bytes, &waits);
-        printf("%s\n", kept ? "" : "  too much");
-        good = good && kept;
+        fflush(stdout);
     }
     printf("at most 4 us more at 8 bytes, and 3%% from 1 MiB on: %s\n", good ? "kept" : "NOT kept");
     return good ? 0 : 1;
@@ -127,28 +220,42 @@ static int run(struct bench *bench, int rounds)
 static void enter_context(struct bench *bench)
 {
     tutti_device_about about = {.struct_size = sizeof about};
-    const struct tti_cuda *cuda = tti_cuda_load(&bench->error);
     void *context = NULL;
-    must(bench, cuda != NULL && tutti_device_describe(bench->device, &about, &bench->error) == TUTTI_OK, "CUDA");
+    bench->cuda = tti_cuda_load(&bench->error);
+    must(bench, bench->cuda != NULL && tutti_device_describe(bench->device, &about, &bench->error) == TUTTI_OK, "CUDA");
     must(bench,
-         cuda->context_retain(&context, about.number) == TTI_CUDA_OK && cuda->context_push(context) == TTI_CUDA_OK,
+         bench->cuda->context_retain(&context, about.number) == TTI_CUDA_OK &&
+             bench->cuda->context_push(context) == TTI_CUDA_OK,
          "the context");
 }
 
-static float *take(struct bench *bench)
+static void *take(struct bench *bench, tutti_memory memory, size_t count)
 {
     tutti_buffer *buffer = NULL;
-    size_t count = BYTES_MOST / sizeof(float);
-    must(bench,
-         tutti_buffer_create(bench->device, TUTTI_MEMORY_LOCAL, TUTTI_F32, count, &buffer, &bench->error) == TUTTI_OK,
+    must(bench, tutti_buffer_create(bench->device, memory, TUTTI_F32, count, &buffer, &bench->error) == TUTTI_OK,
          "memory");
     return tutti_buffer_at(buffer, 0, count);
+}
+
+static void make_streams(struct bench *bench)
+{
+    const struct tti_cuda *cuda = bench->cuda;
+    bool made = cuda->stream_create(&bench->foreign, TTI_CUDA_STREAM_NON_BLOCKING) == TTI_CUDA_OK &&
+                cuda->stream_create(&bench->aside, TTI_CUDA_STREAM_NON_BLOCKING) == TTI_CUDA_OK;
+    for (int i = 0; i < EVENTS; i++)
+        made = made && cuda->event_create(&bench->events[i], TTI_CUDA_EVENT_NO_TIMING) == TTI_CUDA_OK;
+    must(bench, made, "the driver's streams and events");
+    must(bench,
+         tutti_stream_create(bench->device, &bench->own, &bench->error) == TUTTI_OK &&
+             tutti_stream_adopt(bench->device, bench->foreign, &bench->adopted, &bench->error) == TUTTI_OK,
+         "streams");
 }
 
 int main(int argc, char **argv)
 {
     struct bench bench = {.nccl = NULL};
     int rounds = argc > 2 ? atoi(argv[2]) : 15;
+    bool parts = argc > 3 && strcmp(argv[3], "parts") == 0;
     if (rounds < 1 || rounds > ROUNDS_MOST) rounds = ROUNDS_MOST;
     bench.nccl = tti_nccl_load(&bench.error);
     if (bench.nccl == NULL ||
@@ -157,14 +264,15 @@ int main(int argc, char **argv)
         return 77;
     }
     setenv("TUTTI_DEVICE_PROVIDER", "nccl", 1);
-    must(&bench, tutti_stream_create(bench.device, &bench.stream, &bench.error) == TUTTI_OK, "a stream");
     must(&bench, tutti_join(&bench.comm) == TUTTI_OK, "joining");
-    bench.in = take(&bench);
-    bench.out = take(&bench);
+    bench.in = take(&bench, TUTTI_MEMORY_LOCAL, BYTES_MOST / sizeof(float));
+    bench.out = take(&bench, TUTTI_MEMORY_LOCAL, BYTES_MOST / sizeof(float));
+    bench.word = take(&bench, TUTTI_MEMORY_PINNED, 64);
     enter_context(&bench);
-    must(&bench, tutti_barrier(tutti_on(bench.comm, bench.stream)) == TUTTI_OK, "the first call on a stream");
+    make_streams(&bench);
+    must(&bench, tutti_barrier(tutti_on(bench.comm, bench.own)) == TUTTI_OK, "the first call on a stream");
     must(&bench, tutti_nccl_comm(bench.comm, &bench.native) == TUTTI_OK, "NCCL's communicator");
-    int result = run(&bench, rounds);
+    int result = run(&bench, parts ? WAYS : COMPARED, rounds);
     must(&bench, tutti_leave(bench.comm) == TUTTI_OK, "leaving");
     (void)tutti_device_close(bench.device, NULL);
     return result;
