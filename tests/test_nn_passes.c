@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=120 labels=asan,tsan
  *
- * Passes: closed forms in exact arithmetic, the two parts of backward apart, adding up, readiness, dropout, values that
+ * Passes: closed forms in exact arithmetic, the two parts of backward apart, one layer in memory at a time, adding up, readiness, dropout, values that
  * are not finite, wrong input, memory that runs out, and two ranks that multiply matrices at the same time.
  */
 #include "base/alloc.h"
@@ -134,6 +134,82 @@ static void other_ways(const int64_t *bounds, int grains)
     CHECK(same(tutti_model_gradients(model), expected, count));
     tutti_pass_free(pass);
     free(expected);
+    nn_batch_free(&batch);
+    tutti_model_free(model);
+}
+
+/* Parameters and gradients of one layer at a time, in memory that is spoilt as soon as it is given back. */
+struct one_layer {
+    const tutti_model *model;
+    float *values, *gradients, *all; /* all: the gradients that became ready */
+    int needed, fails_after;
+};
+
+static tutti_status layer_need(void *context, size_t offset, size_t count, const float **values)
+{
+    struct one_layer *one = context;
+    if (one->fails_after-- == 0) return TUTTI_ERR_PEER_LOST;
+    memcpy(one->values, tutti_model_values(one->model) + offset, count * sizeof(float));
+    *values = one->values;
+    one->needed++;
+    return TUTTI_OK;
+}
+
+static void layer_done(void *context, size_t offset, size_t count)
+{
+    struct one_layer *one = context;
+    (void)offset;
+    memset(one->values, 0xff, count * sizeof(float)); /* NaN */
+    one->needed--;
+}
+
+static tutti_status layer_place(void *context, int subtree, size_t offset, size_t count, float **gradients)
+{
+    struct one_layer *one = context;
+    (void)offset, (void)count;
+    *gradients = one->gradients;
+    return subtree == 0 ? TUTTI_OK : TUTTI_ERR_ARGUMENT;
+}
+
+static void layer_ready(void *context, size_t offset, size_t count)
+{
+    struct one_layer *one = context;
+    memcpy(one->all + offset, one->gradients, count * sizeof(float));
+    memset(one->gradients, 0xff, count * sizeof(float));
+}
+
+static void by_layer(const int64_t *bounds, int grains)
+{
+    tutti_model *model = nn_gpt(&small, 15);
+    tutti_batch batch = nn_tokens(4, small.context, (int32_t)small.vocabulary, 16);
+    const size_t count = tutti_model_elements(model);
+    tutti_pass_options options = {.samples = 4, .grains = grains, .threads = 2};
+    batch.grain_bounds = bounds;
+    batch.grains = grains;
+    tutti_pass *pass = nn_pass(model, &options);
+    tutti_loss plain = nn_step(pass, &batch, &(tutti_backward){0}), losses[8];
+    tutti_pass_free(pass);
+
+    struct one_layer one = {
+        model, malloc(count * sizeof(float)), malloc(count * sizeof(float)), malloc(count * sizeof(float)), 0, -1};
+    const tutti_value_source source = {layer_need, layer_done, &one};
+    const int all[2] = {0, grains};
+    tutti_backward how = {
+        .subtrees = 1, .subtree_bounds = all, .place = layer_place, .ready = layer_ready, .context = &one};
+    options.source = &source;
+    pass = nn_pass(model, &options);
+    CHECK(nn_step(pass, &batch, &how).sum == plain.sum && one.needed == 0);
+    CHECK(same(one.all, tutti_model_gradients(model), count));
+    one.fails_after = 3;
+    CHECK(tutti_pass_forward(pass, &batch, losses) == TUTTI_ERR_PEER_LOST && one.needed == 0);
+    one.fails_after = -1;
+    CHECK(tutti_pass_forward(pass, &batch, losses) == TUTTI_OK);
+    one.fails_after = 3;
+    CHECK(tutti_pass_backward(pass, &how) == TUTTI_ERR_PEER_LOST && one.needed == 0);
+    tutti_pass_free(pass);
+    free(one.values);
+    free(one.gradients);
+    free(one.all);
     nn_batch_free(&batch);
     tutti_model_free(model);
 }
@@ -362,6 +438,8 @@ int main(void)
     cross_entropy_form();
     other_ways(NULL, 0);
     other_ways((const int64_t[]){0, 1, 2, 4}, 3);
+    by_layer(NULL, 0);
+    by_layer((const int64_t[]){0, 1, 2, 4}, 3);
     adding();
     dropout();
     faults();

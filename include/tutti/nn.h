@@ -272,12 +272,22 @@ typedef struct tutti_batch {
 
 typedef struct tutti_pass tutti_pass;
 
+/* Where parameters are that do not all stay in memory. `need`: the values of the elements from `offset` on, `count` of
+ * them, are about to be used, and stay where *values says until `done`. Both are called layer by layer, by the thread that
+ * runs the pass. A failure ends the pass with that status. */
+typedef struct tutti_value_source {
+    tutti_status (*need)(void *context, size_t offset, size_t count, const float **values);
+    void (*done)(void *context, size_t offset, size_t count);
+    void *context;
+} tutti_value_source;
+
 typedef struct tutti_pass_options {
-    int64_t samples; /* the most of one batch */
-    int grains;      /* the most of one batch; 0: fast mode only */
-    int threads;     /* of this rank, the caller included; 0: 1 */
-    bool evaluate;   /* forward only: no memory for backward */
-    bool split;      /* keep what is needed to do the two parts of backward apart from each other */
+    int64_t samples;                  /* the most of one batch */
+    int grains;                       /* the most of one batch; 0: fast mode only */
+    int threads;                      /* of this rank, the caller included; 0: 1 */
+    bool evaluate;                    /* forward only: no memory for backward */
+    bool split;                       /* keep what is needed to do the two parts of backward apart from each other */
+    const tutti_value_source *source; /* NULL: the model's values. Otherwise the model needs no memory for them */
 } tutti_pass_options;
 
 /* Errors of a pass are in its model (tutti_model_error). */
@@ -291,6 +301,10 @@ TUTTI_API tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *b
 /* Gradients of the elements from `offset` on, `count` of them, are final on this rank. From the thread that called. */
 typedef void tutti_gradient_ready(void *context, size_t offset, size_t count);
 
+/* Where the gradients of these elements go, of subtree number `subtree`. Called just before they are made; a failure ends
+ * backward with that status. */
+typedef tutti_status tutti_gradient_place(void *context, int subtree, size_t offset, size_t count, float **gradients);
+
 enum { TUTTI_BACKWARD_INPUT = 1, TUTTI_BACKWARD_WEIGHTS = 2 };
 
 typedef struct tutti_backward {
@@ -303,7 +317,8 @@ typedef struct tutti_backward {
     bool accumulate; /* add to the gradients; fast mode only */
     int parts;       /* 0: both. Otherwise TUTTI_BACKWARD_INPUT, then TUTTI_BACKWARD_WEIGHTS (with options.split) */
     tutti_gradient_ready *ready; /* NULL, or called once for each run of elements, in backward order */
-    void *context;
+    tutti_gradient_place *place; /* NULL, or asked layer by layer; then `gradients` is not looked at */
+    void *context;               /* of both */
 } tutti_backward;
 
 TUTTI_API tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how);

@@ -165,8 +165,8 @@ tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *opt
 {
     if (model == NULL || out == NULL) return TUTTI_ERR_ARGUMENT;
     *out = NULL;
-    if (options == NULL || !model->sealed || model->values == NULL || options->samples < 0 || options->grains < 0 ||
-        options->threads < 0)
+    const bool has_values = options != NULL && (options->source != NULL || model->values != NULL);
+    if (!has_values || !model->sealed || options->samples < 0 || options->grains < 0 || options->threads < 0)
         return tti_model_refuse(
             model, NULL, TUTTI_ERR_ARGUMENT,
             "a pass needs options, a sealed model with memory, and no negative samples, grains or threads");
@@ -174,6 +174,7 @@ tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *opt
     if (pass == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
     pass->model = model;
     pass->options = *options;
+    if (options->source != NULL) pass->source = *options->source;
     if (pass->options.threads == 0) pass->options.threads = 1;
     tutti_status status = allocate(pass);
     if (status == TUTTI_OK) status = tti_pool_create(pass->options.threads, &pass->pool, &model->error);

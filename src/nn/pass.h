@@ -50,7 +50,14 @@ struct tutti_pass {
     float *tree[TTI_TREE_DEPTH]; /* one layer's gradients each */
     tutti_batch batch;           /* of the last forward */
     bool ready;                  /* a forward has been done, backward may come */
+    tutti_value_source source;   /* need NULL: the model's values */
+    const float *values;         /* of the layer that runs, from its first tensor on */
+    size_t values_offset;        /* of that tensor */
 };
+
+/* Around the calls of a layer, on the thread that runs the pass: its values are there. */
+tutti_status tti_pass_need(struct tutti_pass *pass, const tutti_layer *layer);
+void tti_pass_done(struct tutti_pass *pass, const tutti_layer *layer);
 
 /* The call of one layer on one item, forward or backward, on one thread. */
 tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,

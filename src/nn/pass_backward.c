@@ -19,6 +19,7 @@ struct backward {
     int subtrees;
     const int *bounds;
     float *const *gradients;
+    float *bases[TUTTI_SUBTREES_MAX]; /* where the layer's gradients go, by subtree */
 };
 
 /* ---- For inputs ------------------------------------------------------------------------------------------------ */
@@ -151,12 +152,11 @@ static void weights_body(void *context, int thread, int threads)
     (void)threads;
     const struct backward *backward = context;
     const struct tutti_pass *pass = backward->pass;
-    const size_t offset = tti_layer_offset(pass->model, backward->layer);
     struct tti_item all = {.first = 0, .samples = pass->batch.samples};
     for (int64_t i; (i = tti_pool_take(pass->pool)) < backward->parts;) {
         struct piece piece = {.backward = backward, .part = (int)i, .thread = thread};
         for (int k = 0; k < backward->subtrees; k++) {
-            piece.base = backward->gradients[k] + offset;
+            piece.base = backward->bases[k];
             if (pass->batch.grain_bounds == NULL)
                 leaf(&piece, &all);
             else
@@ -167,18 +167,37 @@ static void weights_body(void *context, int thread, int threads)
 
 /* ---- All layers ------------------------------------------------------------------------------------------------ */
 
-static void weights_layer(struct backward *backward, const tutti_layer *layer)
+static tutti_status find_bases(struct backward *backward, const tutti_layer *layer)
+{
+    const tutti_backward *how = backward->how;
+    const tutti_model *model = backward->pass->model;
+    const size_t offset = tti_layer_offset(model, layer), count = tti_layer_elements(model, layer);
+    for (int k = 0; k < backward->subtrees; k++) {
+        if (how->place == NULL) {
+            backward->bases[k] = backward->gradients[k] + offset;
+            continue;
+        }
+        tutti_status status = how->place(how->context, k, offset, count, &backward->bases[k]);
+        if (status != TUTTI_OK) return status;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status weights_layer(struct backward *backward, const tutti_layer *layer)
 {
     struct tutti_pass *pass = backward->pass;
     const tutti_model *model = pass->model;
-    if (layer->tensor_count == 0 || layer->shared_with >= 0) return;
+    if (layer->tensor_count == 0 || layer->shared_with >= 0) return TUTTI_OK;
+    tutti_status status = find_bases(backward, layer);
+    if (status != TUTTI_OK) return status;
     bool fast = pass->batch.grain_bounds == NULL;
     backward->layer = layer;
     backward->parts = layer->ops->parts == NULL ? 1 : layer->ops->parts(model, layer);
     if (fast && backward->parts > pass->options.threads) backward->parts = pass->options.threads;
     tti_pool_run(pass->pool, weights_body, backward);
-    if (backward->how->ready == NULL) return;
-    backward->how->ready(backward->how->context, tti_layer_offset(model, layer), tti_layer_elements(model, layer));
+    if (backward->how->ready != NULL)
+        backward->how->ready(backward->how->context, tti_layer_offset(model, layer), tti_layer_elements(model, layer));
+    return TUTTI_OK;
 }
 
 static tutti_status check(const struct tutti_pass *pass, const tutti_backward *how)
@@ -189,7 +208,7 @@ static tutti_status check(const struct tutti_pass *pass, const tutti_backward *h
     if (how->accumulate && !fast) wrong = "only fast mode adds to gradients: grains have one order of summing";
     if (how->subtrees < 0 || how->subtrees > TUTTI_SUBTREES_MAX || (fast && how->subtrees > 1))
         wrong = "there is a bad number of subtrees; fast mode has one";
-    if (how->subtrees > 0 && (how->gradients == NULL || (!fast && how->subtree_bounds == NULL)))
+    if (how->subtrees > 0 && ((how->gradients == NULL && how->place == NULL) || (!fast && how->subtree_bounds == NULL)))
         wrong = "subtrees need their bounds, and gradients to go to";
     if (how->parts != 0 && how->parts != 3 && !pass->options.split)
         wrong = "the parts of backward can only be apart in a pass made with options.split";
@@ -201,16 +220,27 @@ static tutti_status check(const struct tutti_pass *pass, const tutti_backward *h
     return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "%s", wrong);
 }
 
-static void run(struct backward *backward)
+static tutti_status run_layer(struct backward *backward, const tutti_layer *layer, int parts)
 {
     struct tutti_pass *pass = backward->pass;
-    const tutti_model *model = pass->model;
+    tutti_status status = tti_pass_need(pass, layer);
+    if (status != TUTTI_OK) return status;
+    backward->layer = layer;
+    if (parts & TUTTI_BACKWARD_INPUT) tti_pool_run(pass->pool, input_body, backward);
+    if (parts & TUTTI_BACKWARD_WEIGHTS) status = weights_layer(backward, layer);
+    tti_pass_done(pass, layer);
+    return status;
+}
+
+static tutti_status run(struct backward *backward)
+{
+    const tutti_model *model = backward->pass->model;
     const int parts = backward->how->parts == 0 ? TUTTI_BACKWARD_INPUT | TUTTI_BACKWARD_WEIGHTS : backward->how->parts;
     for (int i = model->layer_count - 1; i >= 0; i--) {
-        backward->layer = model->layers[i];
-        if (parts & TUTTI_BACKWARD_INPUT) tti_pool_run(pass->pool, input_body, backward);
-        if (parts & TUTTI_BACKWARD_WEIGHTS) weights_layer(backward, model->layers[i]);
+        tutti_status status = run_layer(backward, model->layers[i], parts);
+        if (status != TUTTI_OK) return status;
     }
+    return TUTTI_OK;
 }
 
 tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
@@ -234,8 +264,7 @@ tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
         backward.gradients = &own;
     }
     if (pass->item_count == 0 && pass->batch.grain_bounds != NULL) backward.subtrees = 0;
-    run(&backward);
-    return TUTTI_OK;
+    return run(&backward);
 }
 
 /* ---- The canonical tree ---------------------------------------------------------------------------------------- */
@@ -292,7 +321,7 @@ static bool tensor_fault(const tutti_model *model, int index, const char *what, 
 bool tutti_pass_fault(const tutti_pass *pass, tutti_fault *fault)
 {
     const tutti_model *model = pass->model;
-    for (int t = 0; t < model->tensor_count; t++)
+    for (int t = 0; model->values != NULL && t < model->tensor_count; t++)
         if (tensor_fault(model, t, "parameter", model->values, fault)) return true;
     const size_t rows = pass->ready ? (size_t)(pass->batch.samples * model->shape.rows) : 0;
     for (int i = 0; i < model->layer_count; i++) {

@@ -80,6 +80,31 @@ static void cut_shares(struct tutti_pass *pass, const tutti_batch *batch)
     }
 }
 
+/* ---- Values ---------------------------------------------------------------------------------------------------- */
+
+tutti_status tti_pass_need(struct tutti_pass *pass, const tutti_layer *layer)
+{
+    if (layer->tensor_count == 0 || pass->source.need == NULL) return TUTTI_OK;
+    pass->values_offset = tti_layer_offset(pass->model, layer);
+    return pass->source.need(pass->source.context, pass->values_offset, tti_layer_elements(pass->model, layer),
+                             &pass->values);
+}
+
+void tti_pass_done(struct tutti_pass *pass, const tutti_layer *layer)
+{
+    if (layer->tensor_count == 0 || pass->source.done == NULL) return;
+    pass->source.done(pass->source.context, tti_layer_offset(pass->model, layer),
+                      tti_layer_elements(pass->model, layer));
+}
+
+/* Where the model has its values they can be found for any layer; else those of the layer that runs are there. */
+static const float *values_of(const struct tutti_pass *pass, int tensor)
+{
+    const size_t offset = pass->model->tensors[tensor].offset;
+    if (pass->source.need == NULL) return pass->model->values + offset;
+    return pass->values + (offset - pass->values_offset);
+}
+
 /* ---- Calls ----------------------------------------------------------------------------------------------------- */
 
 static float *rows_of(float *base, int64_t row, int64_t width)
@@ -106,8 +131,7 @@ tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer
                        .saved = rows_of(place->saved, row, layer->saved),
                        .parts = 1,
                        .scratch = pass->scratch + (size_t)thread * pass->scratch_each};
-    for (int t = 0; t < layer->tensor_count; t++)
-        call.values[t] = model->values + model->tensors[layer->tensors[t]].offset;
+    for (int t = 0; t < layer->tensor_count; t++) call.values[t] = values_of(pass, layer->tensors[t]);
     if (layer->index > 0)
         call.in = pass->places[layer->index - 1].out + row * layer->inputs;
     else if (batch->inputs != NULL)
@@ -135,10 +159,17 @@ static void forward_layer(tutti_call *call, const float *residual)
         tti_nn_kernels()->add(call->out, call->out, residual, (size_t)(call->rows * layer->outputs));
 }
 
-static void forward_item(struct tutti_pass *pass, struct tti_item *item, int thread)
+/* Some of the layers, as threads share their items. */
+struct range {
+    struct tutti_pass *pass;
+    int from, to;
+};
+
+static void forward_item(const struct range *range, struct tti_item *item, int thread)
 {
+    const struct tutti_pass *pass = range->pass;
     const tutti_model *model = pass->model;
-    for (int i = 0; i < model->layer_count; i++) {
+    for (int i = range->from; i < range->to; i++) {
         const tutti_layer *layer = model->layers[i];
         tutti_call call = tti_pass_call(pass, layer, item, thread);
         forward_layer(&call, residual_of(pass, layer, item->first * model->shape.rows));
@@ -150,9 +181,25 @@ static void forward_item(struct tutti_pass *pass, struct tti_item *item, int thr
 static void forward_body(void *context, int thread, int threads)
 {
     (void)threads;
-    struct tutti_pass *pass = context;
+    const struct range *range = context;
+    const struct tutti_pass *pass = range->pass;
     for (int64_t i; (i = tti_pool_take(pass->pool)) < pass->item_count;)
-        if (pass->items[i].samples > 0) forward_item(pass, &pass->items[i], thread);
+        if (pass->items[i].samples > 0) forward_item(range, &pass->items[i], thread);
+}
+
+/* All layers at once where all values are there; else each layer with tensors, and those after it that have none. */
+static tutti_status forward_layers(struct tutti_pass *pass)
+{
+    const tutti_model *model = pass->model;
+    for (int from = 0, to; from < model->layer_count; from = to) {
+        to = pass->source.need == NULL ? model->layer_count : from + 1;
+        while (to < model->layer_count && model->layers[to]->tensor_count == 0) to++;
+        tutti_status status = tti_pass_need(pass, model->layers[from]);
+        if (status != TUTTI_OK) return status;
+        tti_pool_run(pass->pool, forward_body, &(struct range){pass, from, to});
+        tti_pass_done(pass, model->layers[from]);
+    }
+    return TUTTI_OK;
 }
 
 tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutti_loss *losses)
@@ -166,7 +213,8 @@ tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutt
     if (status != TUTTI_OK) return status;
     if (batch->grain_bounds == NULL) cut_shares(pass, batch);
     pass->batch = *batch;
-    tti_pool_run(pass->pool, forward_body, pass);
+    status = forward_layers(pass);
+    if (status != TUTTI_OK) return status;
     pass->ready = true;
     if (batch->grain_bounds == NULL) losses[0] = (tutti_loss){0};
     for (int i = 0; i < pass->item_count; i++) {
