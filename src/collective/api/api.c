@@ -59,6 +59,7 @@ tutti_status tti_api_no_comm(enum tti_kind kind)
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
 {
     if (comm == NULL) return tti_api_no_comm(kind);
+    if (comm->caller.starting != NULL) return TUTTI_OK; /* the form that starts has asked before */
     if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
     if (comm->traits.fork_count != tti_fork_count())
         return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,

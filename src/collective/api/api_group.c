@@ -308,7 +308,7 @@ static struct tti_started *make_mail(tutti_comm *comm, const struct tti_group_co
 {
     struct tti_started *mail = tti_mail_new(part->comm, TTI_GROUP, part->parcels, part->parcel_count);
     if (mail == NULL) return NULL;
-    mail->mail->site = comm->caller.site;
+    mail->mail->group_site = comm->caller.site;
     mail->op.deadline_ms = comm->caller.deadline_ms;
     return mail;
 }

@@ -14,7 +14,7 @@ struct tti_handle_table tti_handles;
 static bool add_chunk(void)
 {
     if (tti_handles.chunk_count == TTI_HANDLE_CHUNKS) return false;
-    struct tti_started *chunk = tti_calloc(TTI_HANDLE_CHUNK, sizeof *chunk);
+    struct tti_started *chunk = tti_calloc_aligned(TTI_HANDLE_CHUNK * sizeof *chunk);
     if (chunk == NULL) return false;
     uint64_t first = (uint64_t)tti_handles.chunk_count * TTI_HANDLE_CHUNK;
     for (uint64_t i = TTI_HANDLE_CHUNK; i-- > 0;) {
@@ -94,19 +94,26 @@ void tti_started_void(struct tti_started *started)
     atomic_store_explicit(&started->used, false, memory_order_relaxed);
 }
 
+static void forget_collective(struct tti_started *started)
+{
+    tti_free(started->row);
+    tti_free(started->op.many);
+    started->row = NULL;
+    started->op.many = NULL;
+}
+
 /* Its handle is void from now on. Returns the group that it stood for, which goes with it, or NULL. */
 static struct tti_group_op *empty(struct tti_started *started)
 {
     struct tti_group_op *group = tti_is_group(started) ? started->group : NULL;
-    tti_free(started->error);
-    tti_free(started->row);
-    tti_mail_put_by(started);
-    tti_free(started->op.many);
-    started->op.many = NULL;
-    tti_callback_forget(started);
-    tti_turn_free(started);
+    if (started->error != NULL) tti_free(started->error);
     started->error = NULL;
-    started->row = NULL;
+    if (started->mail != NULL)
+        tti_mail_put_by(started);
+    else if (!started->bare)
+        forget_collective(started);
+    if (started->callbacks != NULL) tti_callback_forget(started);
+    if (started->turn != NULL) tti_turn_free(started);
     started->group = NULL;
     if (atomic_load_explicit(&started->used, memory_order_relaxed)) tti_started_void(started);
     return group;

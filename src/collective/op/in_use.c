@@ -44,10 +44,10 @@ static bool find_mail(const struct search *search, const tutti_comm *comm)
 {
     TTI_LIST_EACH(link, &comm->queue.mail)
     {
-        const struct tti_mail *mail = tti_mail_on(link);
+        struct tti_mail *mail = tti_mail_on(link);
         char site[112];
         if (!mail_uses(search, mail)) continue;
-        tti_site_describe(&mail->site, site, sizeof site);
+        tti_site_describe(tti_mail_site(mail), site, sizeof site);
         snprintf(search->text, search->text_bytes, "%s%s", tti_kind_name(mail->kind), site);
         return true;
     }

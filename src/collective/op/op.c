@@ -109,15 +109,7 @@ static __attribute__((noinline)) void give_up(struct tti_op *op)
     while (!comm->provider->fence(op, until)) tti_wait_turn();
 }
 
-tutti_status tti_op_run(struct tti_op *op)
-{
-    tutti_comm *comm = op->comm;
-    if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
-    if (!comm->caller.preparing) tti_stats_count(comm, op, comm->caller.starting != NULL);
-    return tti_op_run_part(op);
-}
-
-tutti_status tti_op_run_part(struct tti_op *op)
+static inline tutti_status run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     if (comm->caller.starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
@@ -128,4 +120,17 @@ tutti_status tti_op_run_part(struct tti_op *op)
     op->state = TTI_OP_ENDED;
     tti_trace_end(op, status, false);
     return status;
+}
+
+tutti_status tti_op_run(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
+    if (!comm->caller.preparing) tti_stats_count(comm, op, comm->caller.starting != NULL);
+    return run(op);
+}
+
+tutti_status tti_op_run_part(struct tti_op *op)
+{
+    return run(op);
 }

@@ -15,8 +15,9 @@
 enum { TTI_CANCEL = 1, TTI_CANCEL_GENTLY = 2 };
 
 /* What a handle stands for. What most uses touch comes first. */
+/* What messages need of it comes first: with many in flight, the cache lines that each touches are what they cost. */
 struct tti_started {
-    tutti_comm *comm;
+    _Alignas(64) tutti_comm *comm;
     _Atomic uint64_t id;            /* its handle's; another one once that is void */
     struct tti_started *next;       /* behind it in the queue, or among the free ones */
     _Atomic int32_t status;         /* IN_PROGRESS until it has ended */
@@ -30,15 +31,15 @@ struct tti_started {
     bool dropped;                   /* freed when it ends */
     bool bare;                      /* a message that went at once: nothing of it is known but that it has ended */
     tutti_error *error;             /* of one that failed; NULL when memory ran out */
+    struct tti_mail *mail;          /* a message, and not a collective: queue_message.c */
+    struct tti_mail *used_mail;     /* of one message, with which the next one can be made; or NULL */
+    struct tti_group_op *group;     /* it is a part of, or stands for: queue_group.c; NULL: of none */
     struct tti_callback *callbacks; /* for when it ends */
     struct tti_turn *turn;          /* it is put on a stream; NULL: it is not */
     struct tti_started *then;       /* the ranks' meeting before this one, which is put on a stream; or NULL */
     uint64_t *row;                  /* v-forms: this rank's counts */
-    struct tti_mail *mail;          /* a message, and not a collective: queue_message.c */
-    struct tti_mail *used_mail;     /* of one message, with which the next one can be made; or NULL */
     struct tti_started *sibling;    /* of the same comm, */
     uint64_t first_id;              /* which had the place with this id first; under the table's lock */
-    struct tti_group_op *group;     /* it is a part of, or stands for: queue_group.c; NULL: of none */
     int group_part;                 /* which one, from 0; not started yet: which call of the group, from 1 */
     tutti_status failed;            /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;

@@ -125,7 +125,7 @@ static void trace(tutti_comm *comm, struct tti_mail *mail, tutti_status status)
     uint64_t bytes = 0;
     for (int i = 0; i < mail->count; i++) bytes += tti_letter_of(&on_the_way(mail)[i])->bytes;
     int peer = mail->kind == TTI_GROUP ? -1 : tti_letter_of(&on_the_way(mail)[0])->peer;
-    tti_trace_note_mail(comm, mail->kind, &mail->site, mail->traced, peer, bytes, status);
+    tti_trace_note_mail(comm, mail->kind, tti_mail_site(mail), mail->traced, peer, bytes, status);
 }
 
 static void finish(struct tti_mail *mail)
@@ -229,7 +229,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
     return (struct tti_waitable){.progress = progress,
                                  .object = started,
                                  .waiting_for = &mail->waiting_for,
-                                 .site = &mail->site,
+                                 .site = tti_mail_site(mail),
                                  .kind = mail->kind,
                                  .detail = detail,
                                  .deadline_ms = started->op.deadline_ms,
@@ -302,7 +302,7 @@ enum tti_kind tti_started_kind(const struct tti_started *started)
 
 struct tti_site *tti_started_site(struct tti_started *started)
 {
-    return started->mail != NULL ? &started->mail->site : &started->op.call.site;
+    return started->mail != NULL ? tti_mail_site(started->mail) : &started->op.call.site;
 }
 
 void tti_mail_end_hopeless(struct tti_started *started)
@@ -380,7 +380,12 @@ static struct tti_mail *make_mail(struct tti_started *started, enum tti_kind kin
     else
         mail = tti_malloc(1, sizeof *mail + (started->persistent ? 2 : 1) * bytes);
     if (mail == NULL) return NULL;
-    *mail = (struct tti_mail){.started = started, .kind = kind, .site = started->comm->caller.site, .count = count};
+    mail->started = started;
+    mail->kind = kind;
+    mail->count = count;
+    mail->ended = 0;
+    mail->hopeless = false;
+    if (kind == TTI_GROUP) mail->group_site = started->comm->caller.site;
     if (count > 0) memcpy(mail->parcels, parcels, bytes);
     return mail;
 }

@@ -13,19 +13,25 @@ struct tti_mail {
     struct tti_link on; /* queue.mail */
     struct tti_batch batch;
     enum tti_kind kind;
-    struct tti_site site; /* of the call */
     int waiting_for;
     bool asked;                  /* its letters know that somebody asks for it */
     bool late;                   /* tolerant comms: its deadline has passed, and it is to end */
     bool hopeless;               /* those that were cancelled would have waited for ever */
     int count, ended;            /* all before this one have */
     uint64_t traced;             /* ticks at its start */
+    struct tti_site group_site;  /* of a group: where that ends */
     struct tti_parcel parcels[]; /* (count) as they were asked for; persistent: and (count) on their way */
 };
 
 static inline struct tti_mail *tti_mail_on(struct tti_link *link)
 {
     return TTI_LIST_OF(link, struct tti_mail, on);
+}
+
+/* Where it was called. All messages of a call that is no group have its site. */
+static inline struct tti_site *tti_mail_site(struct tti_mail *mail)
+{
+    return mail->kind == TTI_GROUP ? &mail->group_site : &mail->parcels[0].site;
 }
 
 /* A place with these messages, which are not started; NULL: no memory. */
