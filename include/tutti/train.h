@@ -276,6 +276,8 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
     X(fast, BOOL, "0", 0, 1, "no grains: faster, and other ranks give other bits")                                     \
     X(zero, INT, "0", 0, 1,                                                                                            \
       "1: a rank keeps the optimizer's state of its own part of the weights only; the same weights")                   \
+    X(mesh, TEXT, "", 0, 0,                                                                                            \
+      "how ranks share the work, such as data=4: data has other samples of the batch; \"\": all ranks are data")       \
     X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \
     X(threads, INT, "1", 1, 1024, "threads of each rank")                                                              \
     X(steps, INT, "1000", 0, 1000000000000, "when to end")                                                             \

@@ -262,7 +262,6 @@ static tutti_status take_folder(struct tutti_trainer *t, tutti_error *error)
 
 static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
 {
-    TTI_TRY(check_options(&t->options, error));
     t->schedule = schedule_of(&t->options);
     TTI_TRY(tutti_schedule_check(&t->schedule, error));
     size_t grains = grains_of(&t->options);
@@ -285,9 +284,28 @@ static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
                              .grains = t->options.fast ? 0 : (int)t->cells,
                              .allow_unused = true,
                              .zero = (int)t->options.zero};
-    TTI_TRY(tutti_ddp_create(tti_trainer_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
+    TTI_TRY(tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
     TTI_TRY(make_optimizer(t, error));
     return take_folder(t, error);
+}
+
+static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
+{
+    TTI_TRY(check_options(&t->options, error));
+    return tti_trainer_mesh_read(t->options.mesh, tutti_size(t->comm), &t->mesh, error);
+}
+
+/* Who shares the batch with whom. Without a mesh ranks need not meet for that: what was wrong they tell each other later. */
+static tutti_status make_mesh(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_status status = read_mesh(t, error);
+    bool asked = t->options.mesh != NULL && t->options.mesh[0] != '\0';
+    if (asked) status = tti_agree(tti_trainer_comm(t), status, error);
+    TTI_TRY(status);
+    TTI_TRY(tti_trainer_mesh_make(tti_trainer_comm(t), t->options.mesh, &t->mesh, error));
+    t->rank = tutti_rank(t->mesh.batch);
+    t->size = tutti_size(t->mesh.batch);
+    return TUTTI_OK;
 }
 
 static tutti_status create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
@@ -300,9 +318,9 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
     if (made == NULL) {
         status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
     } else {
-        *made = (struct tutti_trainer){
-            .comm = comm, .here = here, .rank = tutti_rank(comm), .size = tutti_size(comm), .options = *options};
-        status = make_parts(made, error);
+        *made = (struct tutti_trainer){.comm = comm, .here = here, .options = *options};
+        status = make_mesh(made, error);
+        if (status == TUTTI_OK) status = make_parts(made, error);
     }
     status = tti_agree(tutti_at(comm, here.file, here.line), status, error);
     if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(made), make_shared(made, error), error);
@@ -337,6 +355,7 @@ void tutti_trainer_free(tutti_trainer *t)
     tutti_model_free(t->model);
     (void)tutti_free(t->comm, t->values);
     (void)tutti_free(t->comm, t->gradients);
+    tti_trainer_mesh_free(&t->mesh);
     tutti_data_free(t->data);
     if (t->locked) (void)close(t->lock);
     for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);

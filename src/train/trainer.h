@@ -10,6 +10,7 @@
 #define TTI_TRAIN_TRAINER_H
 
 #include "collective/api/inside.h"
+#include "train/trainer_mesh.h"
 #include "train/tree.h"
 
 #include <limits.h>
@@ -17,9 +18,10 @@
 #include <tutti/train.h>
 
 struct tutti_trainer {
-    tutti_comm *comm;
+    tutti_comm *comm;     /* of all ranks */
     struct tti_here here; /* the call that is being made */
-    int rank, size;
+    struct tti_trainer_mesh mesh;
+    int rank, size; /* among those that share the batch: of mesh.batch */
     tutti_train_options options;
     tutti_schedule schedule;
     tutti_error error;
@@ -66,10 +68,15 @@ struct tutti_trainer {
 /* Samples of the batch that a cell has. */
 struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cell);
 
-/* The comm, for a collective that is a part of the call. */
+/* The comm of all ranks, and of those that share the batch, for a collective that is a part of the call. */
 static inline tutti_comm *tti_trainer_comm(const struct tutti_trainer *trainer)
 {
     return tutti_at(trainer->comm, trainer->here.file, trainer->here.line);
+}
+
+static inline tutti_comm *tti_trainer_batch_comm(const struct tutti_trainer *trainer)
+{
+    return tutti_at(trainer->mesh.batch, trainer->here.file, trainer->here.line);
 }
 
 /* Every rank gets the error of the lowest rank whose status is not OK. */

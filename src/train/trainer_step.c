@@ -32,8 +32,7 @@ static tutti_status model_failed(struct tutti_trainer *t, tutti_status status)
 
 static tutti_status comm_failed(struct tutti_trainer *t, tutti_status status)
 {
-    const tutti_error *why = tutti_comm_error(t->comm);
-    if (status != TUTTI_OK && why != NULL) t->error = *why;
+    if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, &t->error);
     return status;
 }
 
@@ -225,8 +224,8 @@ static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *
         *own++ = t->losses[c].count;
     }
     int64_t began = tti_now_ns();
-    TTI_TRY(comm_failed(t, tutti_all_gather_v(tti_inside(tti_trainer_comm(t), "trainer", "losses"), t->gathered + mine,
-                                              t->gathered, t->counts, NULL, TUTTI_F64)));
+    TTI_TRY(comm_failed(t, tutti_all_gather_v(tti_inside(tti_trainer_batch_comm(t), "trainer", "losses"),
+                                              t->gathered + mine, t->gathered, t->counts, NULL, TUTTI_F64)));
     t->seconds += (double)(tti_now_ns() - began) * 1e-9;
     double sums[t->cells], counts[t->cells];
     unsigned said = 0;
@@ -277,7 +276,7 @@ static tutti_status check_weights(struct tutti_trainer *t, tutti_train_step *ste
     if (every == 0 || t->step % every != 0) return TUTTI_OK;
     step->hashed = true;
     step->hash = tutti_trainer_hash(t);
-    tutti_status status = tutti_weights_compare(tti_trainer_comm(t), step->hash, &odd);
+    tutti_status status = tutti_weights_compare(tti_trainer_batch_comm(t), step->hash, &odd);
     if (status != TUTTI_ERR_MISMATCH || odd < 0) return comm_failed(t, status);
     return tti_error_set(&t->error, status, 0, "after step %llu rank %d has other weights than rank 0",
                          (unsigned long long)t->step, odd);

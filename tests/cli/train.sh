@@ -49,6 +49,10 @@ for file in model optimizer; do
 done
 TUTTI_TRANSPORT=tcp tool run -n 3 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --zero 1
 check 'the optimizer shared out, over tcp' "$wanted" "$(hash_of)"
+tool train gpt "${SMALL[@]}" --ranks 2 --mesh data=2,tensor=1
+check 'a mesh of data' "$wanted" "$(hash_of)"
+tool train gpt "${SMALL[@]}" --ranks 6 --mesh pipe=2,tensor=2
+matches 'a mesh that does not fit' 'mesh pipe=2,tensor=2 needs a multiple of 4 ranks; this job has 6' "$ERR"
 tool train gpt "${SMALL[@]}" --zero 7
 matches 'no such sharing' 'zero' "$ERR"
 cat >config <<END
