@@ -13,8 +13,9 @@
  *
  * The device "host" is this machine's memory, and its streams are threads: what runs on it runs on a GPU.
  *
- * Conventions are those of tutti.h. Functions that put work on a stream return when it is there, not when it is done;
- * they may block while the device's queue is full. Every wait on the host has a deadline.
+ * Conventions are those of tutti.h. `error` gets the sentence that a comm has elsewhere; it may be NULL. Functions that
+ * put work on a stream return when it is there, not when it is done; they may block while the device's queue is full.
+ * Every wait on the host has a deadline.
  *
  * Handles are checked: one that was freed is ERR_STALE, never followed. So is whatever belongs to a device that was shut
  * down or opened again; the sentence says which of these. A device that has failed (a GPU after an illegal address)
@@ -45,7 +46,13 @@ TUTTI_API tutti_status tutti_device_count(const char *kind, int *count, tutti_er
  * "host:1", "host:2" … are further ones that share nothing with "host", as several GPUs are; for tests. */
 TUTTI_API tutti_status tutti_device_open(const char *name, tutti_device **device, tutti_error *error);
 
-/* The same with a context that the caller has made (a CUcontext, kind "cuda") and that outlives the device. Programs that
+/* This rank's device: the one that TUTTI_DEVICE names, where that is set, else `name`; closed as any other. "cuda" is the GPU
+ * with the rank's number among the ranks of its machine (tutti_local_rank), modulo how many GPUs are visible
+ * (CUDA_VISIBLE_DEVICES). NULL is "cuda" where there is a GPU that can be used, and else "host". */
+TUTTI_API tutti_status tutti_device_open_for(tutti_comm *comm, const char *name, tutti_device **device,
+                                             tutti_error *error);
+
+/* Like tutti_device_open with a context that the caller has made (a CUcontext, kind "cuda") and that outlives the device. Programs that
  * use CUDA's runtime need not: tutti_device_open uses the same context as they do. */
 TUTTI_API tutti_status tutti_device_adopt(const char *kind, void *context, tutti_device **device, tutti_error *error);
 
@@ -171,18 +178,19 @@ TUTTI_API tutti_status tutti_buffer_end(tutti_buffer *buffer, tutti_access acces
  *
  * begins when the stream gets there, and what is put on the stream after it waits for its end. The call returns when all
  * ranks have made it: what goes wrong later breaks the comm, and is told by the next call. Where data are staged through the
- * host (docs/gpu.md says when) it returns at the op's end. Deadlines count from when the stream gets there. The form that
- * starts (tutti_all_reduce_start) returns at once; the stream goes on beside the op, and only tutti_stream_wait lets it, or
- * another one, wait. A comm's first call on a stream waits for all ranks in any form.
- *
- * A prepared op (tutti_prepared) is put on the same stream at every tutti_start, from where that is then. Calls of a group are
- * put on their streams at its end, which returns when all have ended. A buffer that is freed while an op uses it goes when
- * that has ended; a prepared op whose buffer or stream was freed cannot be started any more (ERR_STALE). */
+ * host (docs/gpu.md says when) it returns at the op's end. Deadlines count from when the stream gets there. The form that starts (tutti_all_reduce_start) returns at once; the stream goes on beside the op, and
+ * only tutti_stream_wait lets it, or another one, wait. A comm's first call on a stream waits for all ranks in any form. */
 TUTTI_API tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream);
 
 /* What is put on the stream from now on begins when the op has ended, with whatever status; of any op, on a stream or not.
  * Of one that was put on a stream, the call returns when all ranks have started it. The handle stays good. */
 TUTTI_API tutti_status tutti_stream_wait(tutti_stream *stream, tutti_op op, tutti_error *error);
+
+/* Who carries out the comm's calls on streams, from its first one on: "cuda", "nccl", "staged", or "host" for those that the
+ * host carries out in place, on device "host"; NULL before. Single calls that "cuda" or "nccl" cannot do are staged;
+ * tutti_comm_stats counts them, and a trace names the one of each. *why (may be NULL): why that one, good as long as the
+ * comm. */
+TUTTI_API const char *tutti_comm_provider(const tutti_comm *comm, const char **why);
 
 /* NCCL's own communicator (an ncclComm_t) of a comm whose calls on streams go by NCCL, for calls that are not here. It is there
  * from the comm's first call on a stream on, and stays the comm's: it goes with it, or when a rank is lost. All ranks use it in

@@ -24,7 +24,7 @@
  *               tutti_error. It has a last parameter `error` for that, which may be NULL. It has none where it is called
  *               on a comm, or on a mesh, an op, a redistribution or a ddp, which stand on a comm: there the comm keeps the
  *               error (tutti_comm_error). A model and a trainer keep theirs too (tutti_model_error, tutti_trainer_error).
- *               tutti_explain prints what comms and trainers keep, tutti_model_explain what a model keeps.
+ *               Wherever it is kept, tutti_explain prints it.
  *     Process   The library never exits, never prints to stdout and installs no signal handler.
  *     Threads   Different comms, also of one rank, may be used at the same time. Calls on one comm are made one at a time,
  *               by whichever thread. Functions that take the handle of an op (tutti_wait, tutti_test, tutti_drop …) may be
@@ -108,6 +108,7 @@ TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
 
 TUTTI_API int tutti_rank(const tutti_comm *comm);
 TUTTI_API int tutti_size(const tutti_comm *comm);
+TUTTI_API int tutti_local_rank(const tutti_comm *comm); /* this rank's number among the world's ranks on its machine */
 
 /* ---- Errors ---------------------------------------------------------------------------------------------------- */
 
@@ -336,8 +337,8 @@ TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutt
  * Buffers must stay until end has returned, and outputs, which must lie apart, are set by then; counts, offsets and lists
  * of pieces may change at once. An error is end's, of the first call in their order that has failed, and names it; others
  * have been done, as far as their comm is not broken. After a call that was refused, end starts nothing and returns that.
- * A group holds no calls with handles of their own and no prepared ones; comms and meshes are not made, nor tuning set, on a
- * comm that is in a group: all of these are refused. A probe is no part of it, and looks at once. */
+ * A group holds no calls with handles of their own, prepared ones or such on a stream; comms and meshes are not made, nor
+ * tuning set, on a comm that is in a group: all of these are refused. A probe is no part of it, and looks at once. */
 TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
 TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
 /* Another comm of this rank joins the group that was begun on `comm`, until its end: what is called on it from now on is
@@ -474,14 +475,14 @@ typedef void tutti_reduce_function(void *context, void *left, const void *right,
 
 /* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
  * it is applied in the canonical order. Registered for the whole process: the same name, function and context again, as
- * by ranks that are threads, give the same reduction; the same name with others is an error. */
+ * by ranks that are threads, give the same reduction; the same name with others is an error. Why it is refused is logged. */
 TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
-                                                tutti_reduction *reduction, tutti_error *error);
+                                                tutti_reduction *reduction);
 
 /* The sum with this rank's contribution multiplied by `factor` first; ranks may use different factors. With an
  * integer type the factor must be a whole number of that type. Registered for the whole process: two calls with the
  * same factor give the same reduction. */
-TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction, tutti_error *error);
+TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
 /* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
@@ -498,6 +499,10 @@ typedef struct tutti_stats {
     uint64_t shared_bytes;             /* all its ranks share; of one host */
     uint64_t sent, received;           /* messages that have ended with success */
     uint64_t sent_bytes, received_bytes;
+    uint64_t on_cuda, on_nccl; /* collectives on streams that were carried out by these providers (docs/gpu.md); */
+    uint64_t on_staging;       /* through pinned memory, by the host; */
+    uint64_t on_host;          /* by the host in place, on device "host" */
+    uint64_t unordered;        /* of those on NCCL, sums and products, which are not in canonical order */
 } tutti_stats;
 
 TUTTI_API tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats);
@@ -552,6 +557,9 @@ TUTTI_API void tutti_log_set_level(tutti_log_level level);
     X(board, TEXT, "", 0, 0, "where ranks that are joining see which others have ended; set by the launcher")          \
     X(cuda_path, TEXT, "", 0, 0, "folders, with colons between, where libcuda, NVRTC and NCCL are looked for first")   \
     X(cache, TEXT, "", 0, 0, "folder for compiled kernels; XDG_CACHE_HOME/tutti or ~/.cache/tutti if not set")         \
+    X(device, TEXT, "auto", 0, 0,                                                                                      \
+      "this rank's device for programs that ask (tutti_device_open_for): host, cuda:N, or cuda, where local ranks "    \
+      "take turns; auto: as the program says")                                                                         \
     X(device_provider, TEXT, "auto", 0, 0,                                                                             \
       "who carries out calls on streams: auto, cuda (one kernel for ranks that share a GPU), nccl or staged (the "     \
       "host)")                                                                                                         \
@@ -560,7 +568,7 @@ TUTTI_API void tutti_log_set_level(tutti_log_level level);
 #define TUTTI_OPTION_TYPE_INT int64_t
 #define TUTTI_OPTION_TYPE_MS int64_t
 #define TUTTI_OPTION_TYPE_BYTES int64_t
-#define TUTTI_OPTION_TYPE_BOOL bool
+#define TUTTI_OPTION_TYPE_BOOL int64_t
 #define TUTTI_OPTION_TYPE_TEXT const char *
 
 typedef struct tutti_options {
@@ -570,9 +578,9 @@ typedef struct tutti_options {
 #undef TUTTI_OPTION_FIELD
 } tutti_options;
 
-/* Defaults, then the environment. On a bad value in the environment: ERR_OPTION, which says what is accepted, and the
- * option keeps its default. */
-TUTTI_API tutti_status tutti_options_init(tutti_options *options, tutti_error *error);
+/* Defaults, then the environment. On a bad value in the environment: ERR_OPTION, `reason` (of `reason_bytes`, may be
+ * NULL) says which and what is accepted, and the option keeps its default. */
+TUTTI_API tutti_status tutti_options_init(tutti_options *options, char *reason, size_t reason_bytes);
 
 /* Joins, as one rank, the job that the environment describes (docs/launchers.md); without one, a world of one. */
 TUTTI_API tutti_status tutti_join(tutti_comm **world);

@@ -26,23 +26,12 @@ static const struct cli_example exit_statuses[] = {
 static const char *text_name(const char *option)
 {
     static const char *const names[][2] = {
-        {"tuning", "FILE"},
-        {"key_file", "FILE"},
-        {"trace", "FILE"},
-        {"log", "LEVEL"},
-        {"transport", "NAME"},
-        {"interface", "NAME"},
-        {"ports", "LOW-HIGH"},
-        {"master_addr", "HOST"},
-        {"data", "DATA"},
-        {"save", "FOLDER"},
-        {"model", "gpt|mlp"},
-        {"optimizer", "NAME"},
-        {"schedule", "NAME"},
-        {"loss", "NAME"},
-        {"cuda_path", "FOLDERS"},
-        {"cache", "FOLDER"},
-        {"device_provider", "NAME"},
+        {"tuning", "FILE"},    {"key_file", "FILE"},    {"trace", "FILE"},
+        {"log", "LEVEL"},      {"transport", "NAME"},   {"interface", "NAME"},
+        {"ports", "LOW-HIGH"}, {"master_addr", "HOST"}, {"data", "DATA"},
+        {"save", "FOLDER"},    {"model", "gpt|mlp"},    {"optimizer", "NAME"},
+        {"schedule", "NAME"},  {"loss", "NAME"},        {"cuda_path", "FOLDERS"},
+        {"cache", "FOLDER"},   {"device", "NAME"},      {"device_provider", "NAME"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i][0], option) == 0) return names[i][1];

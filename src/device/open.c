@@ -128,6 +128,13 @@ static tutti_status parse(const char *name, const struct tti_device_ops **ops, i
     return TUTTI_OK;
 }
 
+tutti_status tti_device_check_name(const char *name, tutti_error *error)
+{
+    const struct tti_device_ops *ops;
+    int number;
+    return parse(name, &ops, &number, error);
+}
+
 tutti_status tutti_device_count(const char *kind, int *count, tutti_error *error)
 {
     tutti_error none;

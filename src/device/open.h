@@ -11,6 +11,9 @@
  * the one to use. */
 tutti_error *tti_error_begin(tutti_error *error, tutti_error *none, const char *operation);
 
+/* OK if it names a device of a kind that there is, here or elsewhere; "cuda" without a number too. */
+tutti_status tti_device_check_name(const char *name, tutti_error *error);
+
 /* With a reference, which tti_object_give(&device->object) gives back; NULL: *error says why. */
 struct tti_device *tti_device_take(tutti_device *handle, tutti_error *error);
 

@@ -248,6 +248,13 @@ int tti_cluster_here(const struct tti_cluster *cluster, int rank)
     return count;
 }
 
+int tti_cluster_place(const struct tti_cluster *cluster, int rank)
+{
+    int place = 0;
+    for (int other = 0; other < rank; other++) place += cluster->ranks[other].machine == cluster->ranks[rank].machine;
+    return place;
+}
+
 /* What all must decide alike. */
 struct word {
     int32_t shares;  /* can read the memory of its host's ranks, and is to */

@@ -68,8 +68,9 @@ tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tut
 /* The last reference frees it; worlds and transports of its seats must have been given back before. */
 void tti_cluster_release(struct tti_cluster *cluster);
 
-/* How many ranks of the job share this rank's machine. */
+/* How many ranks of the job share this rank's machine, and how many of these come before it. */
 int tti_cluster_here(const struct tti_cluster *cluster, int rank);
+int tti_cluster_place(const struct tti_cluster *cluster, int rank);
 
 /* Whether this option's value is one: auto, shm or tcp. */
 tutti_status tti_cluster_check_transport(const char *transport, tutti_error *error);

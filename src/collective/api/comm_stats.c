@@ -12,8 +12,10 @@
 #include "collective/op/many.h"
 #include "collective/op/queue.h"
 #include "collective/op/queue_message.h"
+#include "collective/op/turn.h"
 #include "collective/peers/net.h"
 #include <string.h>
+#include <tutti/device.h>
 
 /* Much of it is built by whoever takes ops forward. */
 static uint64_t held_by(tutti_comm *comm)
@@ -62,6 +64,25 @@ static tutti_status refuse(tutti_comm *comm, const char *why)
     return tti_comm_refuse(comm, TTI_STATS, TUTTI_ERR_ARGUMENT, "statistics: %s", why);
 }
 
+static void count_streams(const struct tti_streams *streams, tutti_stats *stats)
+{
+    if (streams == NULL) return;
+    stats->on_host = atomic_load_explicit(&streams->carried[TTI_ON_HOST], memory_order_relaxed);
+    stats->on_staging = atomic_load_explicit(&streams->carried[TTI_ON_STAGING], memory_order_relaxed);
+    stats->on_cuda = atomic_load_explicit(&streams->carried[TTI_ON_CUDA], memory_order_relaxed);
+    stats->on_nccl = atomic_load_explicit(&streams->carried[TTI_ON_NCCL], memory_order_relaxed);
+    stats->unordered = atomic_load_explicit(&streams->unordered, memory_order_relaxed);
+}
+
+const char *tutti_comm_provider(const tutti_comm *comm, const char **why)
+{
+    const struct tti_streams *streams = comm == NULL ? NULL : comm->queue.streams;
+    if (why != NULL) *why = streams == NULL ? "the comm has made no call on a stream yet" : streams->why;
+    if (streams == NULL) return NULL;
+    if (streams->provider != NULL) return tti_carrier_names[streams->provider->carrier];
+    return tti_carrier_names[streams->stager != NULL ? TTI_ON_STAGING : TTI_ON_HOST];
+}
+
 tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
 {
     TTI_TRY(check(comm));
@@ -77,6 +98,7 @@ tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
                        .skew_max_ns = atomic_load_explicit(&counts->skew_most_ns, memory_order_relaxed),
                        .shared_bytes = comm->memory == NULL ? 0 : comm->memory->bytes};
     look_inside(comm, &now);
+    count_streams(comm->queue.streams, &now);
     if (comm->counts.called > 0)
         now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)comm->counts.called;
     size_t bytes = now.struct_size = stats->struct_size;

@@ -5,6 +5,7 @@
 #include "collective/comm/stats.h"
 
 #include "base/alloc.h"
+#include "collective/comm/carrier.h"
 
 /* Most ranks of a large comm never wait for each other. */
 bool tti_stats_create(tutti_comm *comm)
@@ -51,3 +52,8 @@ void tti_stats_wait_ended(tutti_comm *comm, int64_t skew_ns)
                                                                     memory_order_relaxed, memory_order_relaxed))
         continue;
 }
+
+/* ---- Calls on streams ---------------------------------------------------------------------------------------------- */
+
+const char *const tti_carrier_names[TTI_CARRIERS] = {
+    [TTI_ON_HOST] = "host", [TTI_ON_STAGING] = "staged", [TTI_ON_CUDA] = "cuda", [TTI_ON_NCCL] = "nccl"};

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert(TTI_TRACE_SITES <= UINT8_MAX + 1, "a site's number is kept in a byte");
+
 enum {
     TIMED_BYTES = 4096, /* what moves less takes hardly longer than reading the clock */
     PROBES = 8,         /* places of a site in its table */
@@ -167,23 +169,23 @@ static bool is_same(const struct tti_site *a, const struct tti_site *b)
 }
 
 /* The number of a site that is kept at one of some places from `start` on, or is from now on; 0: they are taken. */
-static uint16_t probe(struct tti_trace_row *row, const struct tti_site *site, uint32_t start, uint32_t places)
+static uint8_t probe(struct tti_trace_row *row, const struct tti_site *site, uint32_t start, uint32_t places)
 {
     for (uint32_t i = 0; i < places; i++) {
         uint32_t place = (start + i) % (TTI_TRACE_SITES - 1) + 1;
         struct tti_site *kept = &row->sites[place];
         if (kept->line == 0 && kept->name[0] == '\0') *kept = *site;
-        if (is_same(kept, site)) return (uint16_t)place;
+        if (is_same(kept, site)) return (uint8_t)place;
     }
     return 0;
 }
 
 /* The number of a site, 0 when it is not known or the table is full about there. One line may give many names, as ddp
  * does when it sends out all parameters: those that its places have no room for go to where their names lead. */
-static uint16_t number_of(struct tti_trace_row *row, const struct tti_site *site)
+static uint8_t number_of(struct tti_trace_row *row, const struct tti_site *site)
 {
     if (site->line == 0 && site->name[0] == '\0') return 0;
-    uint16_t number = probe(row, site, (uint32_t)site->line, PROBES);
+    uint8_t number = probe(row, site, (uint32_t)site->line, PROBES);
     uint64_t hash = 0;
     if (number != 0) return number;
     for (const char *c = site->name; *c != '\0'; c++) hash = tti_mix(hash, (unsigned char)*c);
@@ -306,6 +308,17 @@ void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started)
     event->end = row->last;
     event->status = (int16_t)status;
     row->open = NULL;
+}
+
+/* Others were issued before it has ended, so nothing of the row's own times is of this one. */
+void tti_trace_note_on_stream(struct tti_op *op, enum tti_carrier carrier, uint64_t began, tutti_status status)
+{
+    struct tti_trace_event *event = note_op(op);
+    event->what = TTI_TRACE_ON_STREAM;
+    event->carrier = (uint8_t)carrier;
+    event->begin = began;
+    event->end = tti_trace_ticks(op->comm->trace);
+    event->status = (int16_t)status;
 }
 
 void tti_trace_note_message_begin(tutti_comm *comm)

@@ -15,6 +15,7 @@
 #ifndef TTI_COLLECTIVE_TRACE_H
 #define TTI_COLLECTIVE_TRACE_H
 
+#include "collective/comm/carrier.h"
 #include "collective/comm/comm.h"
 
 enum tti_trace_what {
@@ -23,7 +24,8 @@ enum tti_trace_what {
     TTI_TRACE_STEP,
     TTI_TRACE_MEETING,
     TTI_TRACE_MESSAGE,
-    TTI_TRACE_MAIL /* messages that were started: they go beside each other */
+    TTI_TRACE_MAIL,     /* messages that were started: they go beside each other */
+    TTI_TRACE_ON_STREAM /* ops on streams, from when they were issued: likewise */
 };
 enum { TTI_TRACE_SITES = 256, TTI_TRACE_PATH = 256, TTI_TRACE_NAME = 64, TTI_TRACE_POLLS = 32 };
 
@@ -35,7 +37,8 @@ struct tti_trace_event {
     uint8_t what; /* enum tti_trace_what */
     uint8_t kind; /* enum tti_kind, or enum tti_step_kind of a step */
     uint8_t type, reduction;
-    uint16_t site; /* in the row's sites; 0: not known */
+    uint8_t site;    /* in the row's sites; 0: not known */
+    uint8_t carrier; /* enum tti_carrier, of an op on a stream */
     int16_t status;
 };
 
@@ -46,7 +49,7 @@ struct tti_trace_row {
     uint64_t written;             /* events so far, those that were overwritten included */
     uint64_t began;               /* the operation that runs */
     uint64_t last;                /* the last reading */
-    uint16_t site;                /* messages: of the call that runs */
+    uint8_t site;                 /* messages: of the call that runs */
     bool timed;                   /* it is not small, or waits for long */
     struct tti_trace_event *open; /* a small operation's, written when it entered; NULL: none */
     uint64_t opened;              /* `written` then */
@@ -94,6 +97,9 @@ void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint
 /* Messages that were started, at their end. */
 void tti_trace_note_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_site *site, uint64_t began, int peer,
                          uint64_t bytes, tutti_status status);
+
+/* An op on a stream, at its end. */
+void tti_trace_note_on_stream(struct tti_op *op, enum tti_carrier carrier, uint64_t began, tutti_status status);
 
 static inline bool tti_traced(const tutti_comm *comm)
 {

@@ -130,9 +130,9 @@ struct writer {
     const tutti_comm *comm;
     const struct tti_trace *trace;
     struct tti_trace_moment now;
-    int row;       /* its number in the file */
-    uint64_t mail; /* messages that were started, so far */
-    bool separate; /* there are events before */
+    int row;        /* its number in the file */
+    uint64_t pairs; /* so far */
+    bool separate;  /* there are events before */
 };
 
 static const char *const step_names[] = {
@@ -177,7 +177,7 @@ static const char *name_of(const struct tti_trace_event *event)
 
 static bool is_operation(const struct tti_trace_event *event)
 {
-    return event->what == TTI_TRACE_OP || event->what == TTI_TRACE_INSIDE;
+    return event->what == TTI_TRACE_OP || event->what == TTI_TRACE_INSIDE || event->what == TTI_TRACE_ON_STREAM;
 }
 
 /* "ddp: all_reduce" of a call that ddp makes for itself, and names "ddp: gradients". Dimensions of a mesh are the
@@ -203,6 +203,13 @@ static void put_site(FILE *out, const struct tti_site *site)
     put_text(out, site->name);
 }
 
+static void put_carrier(FILE *out, const struct tti_trace_event *event)
+{
+    enum tti_carrier carrier = (enum tti_carrier)event->carrier;
+    bool own = tti_carrier_reorders(carrier, event->reduction);
+    fprintf(out, ",\"provider\":\"%s\"%s", tti_carrier_names[carrier], own ? ",\"order\":\"not canonical\"" : "");
+}
+
 static void put_call(FILE *out, const struct tti_trace_event *event, const struct tti_site *site)
 {
     if (event->type < TUTTI_TYPE_COUNT && is_operation(event))
@@ -210,6 +217,7 @@ static void put_call(FILE *out, const struct tti_trace_event *event, const struc
                 tutti_type_name((tutti_type)event->type));
     if (event->reduction < TUTTI_REDUCTION_COUNT && is_operation(event))
         fprintf(out, ",\"reduction\":\"%s\"", tutti_reduction_name((tutti_reduction)event->reduction));
+    if (event->what == TTI_TRACE_ON_STREAM) put_carrier(out, event);
     if (event->status < 0) fprintf(out, ",\"status\":\"%s\"", tutti_status_name((tutti_status)event->status));
     put_site(out, site);
 }
@@ -225,15 +233,16 @@ static void put_arguments(FILE *out, const struct tti_trace_event *event, const 
 }
 
 /* Those that overlap in a row are pairs of events with a number that no other pair has. */
-static void put_mail(struct writer *writer, const struct tti_trace_event *event, const struct tti_site *sites)
+static void put_pair(struct writer *writer, const struct tti_trace_event *event, const struct tti_site *sites)
 {
-    static const char format[] = ",\"cat\":\"message\",\"id\":\"%d.%d.%llu\",\"ts\":%.3f";
-    unsigned long long number = writer->mail++;
+    static const char format[] = ",\"cat\":\"%s\",\"id\":\"%d.%d.%llu\",\"ts\":%.3f";
+    const char *group = event->what == TTI_TRACE_MAIL ? "message" : "stream";
+    unsigned long long number = writer->pairs++;
     put_begin(writer, name_of(event), "b");
-    fprintf(writer->out, format, writer->comm->job_rank, writer->row, number, time_of(writer, event->begin));
+    fprintf(writer->out, format, group, writer->comm->job_rank, writer->row, number, time_of(writer, event->begin));
     put_arguments(writer->out, event, sites);
     put_begin(writer, name_of(event), "e");
-    fprintf(writer->out, format, writer->comm->job_rank, writer->row, number, time_of(writer, event->end));
+    fprintf(writer->out, format, group, writer->comm->job_rank, writer->row, number, time_of(writer, event->end));
     fputs("}", writer->out);
 }
 
@@ -241,8 +250,8 @@ static void put_event(struct writer *writer, const struct tti_trace_event *event
 {
     static const char *const groups[] = {"operation", "internal", "step", "step", "message"};
     double begin = time_of(writer, event->begin), end = time_of(writer, event->end);
-    if (event->what == TTI_TRACE_MAIL) {
-        put_mail(writer, event, sites);
+    if (event->what == TTI_TRACE_MAIL || event->what == TTI_TRACE_ON_STREAM) {
+        put_pair(writer, event, sites);
         return;
     }
     const bool inside = event->what == TTI_TRACE_INSIDE;

@@ -30,17 +30,15 @@ struct tti_started *tti_queue_first(tutti_comm *comm)
 void tti_started_end(struct tti_started *started, tutti_status status)
 {
     struct tti_queue *queue = &started->op.comm->queue;
-    tutti_comm *comm = started->comm;
     bool grouped = started->group != NULL;
-    tti_lock(&comm->queue.lock);
+    tti_lock(&queue->lock);
     started->queued = false;
     bool dropped = started->dropped;
     tti_callback_due(started, status);
     atomic_store_explicit(&started->status, status, memory_order_release);
-    tti_unlock(&comm->queue.lock);
+    tti_unlock(&queue->lock);
     if (grouped) tti_group_told(started, status);
     if (dropped) tti_started_free(started); /* else it may be gone already */
-    if (queue != &comm->queue && tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
     atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
     if (atomic_load_explicit(&queue->waiters, memory_order_relaxed) != 0) tti_bell_ring(&queue->handover, false);
 }
@@ -58,7 +56,8 @@ static void finish(struct tti_started *started, tutti_status status)
     tutti_comm *comm = started->op.comm;
     struct tti_queue *queue = &comm->queue;
     struct tti_started *then = started->then;
-    if (started->op.state != TTI_OP_QUEUED) tti_trace_end(&started->op, status, true);
+    if (started->op.state != TTI_OP_QUEUED && !tti_turn_flies(started)) tti_trace_end(&started->op, status, true);
+    tti_turn_trace(started, status);
     started->op.state = TTI_OP_ENDED;
     if (status != TUTTI_OK) tti_started_fail(started);
     if (started->vigil.looked_ns != 0) comm->peers->show_wait(comm, NULL, 0); /* a service thread has shown it */
@@ -300,7 +299,7 @@ bool tti_queue_append(struct tti_started *started)
     started->next = NULL;
     atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
     tti_lock(&queue->lock);
-    if (!started->queued) started->queued = true;
+    started->queued = true;
     bool alone = queue->first == NULL;
     *queue->last = started;
     queue->last = &started->next;

@@ -4,12 +4,87 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/comm/trace.h"
 #include "collective/op/queue_message.h"
 #include "collective/op/staging.h"
 #include "collective/op/uses.h"
 #include "device/stream.h"
 
 #define MS INT64_C(1000000)
+
+/* ---- Gates --------------------------------------------------------------------------------------------------------- */
+
+static void free_gate(struct tti_stream_gate *gate)
+{
+    tti_gate_free(&gate->gate);
+    tti_object_give(&gate->stream->object);
+    tti_free(gate);
+}
+
+/* Of streams that are gone; and which is this stream's. */
+static struct tti_stream_gate *find_gate(struct tti_streams *streams, const struct tti_stream *stream)
+{
+    struct tti_stream_gate **link = &streams->gates, *found = NULL;
+    while (*link != NULL) {
+        struct tti_stream_gate *gate = *link;
+        bool ended = atomic_load_explicit(&gate->stream->ended, memory_order_acquire) != 0;
+        if (gate->stream == stream) found = gate;
+        if (ended && gate != found && atomic_load_explicit(&gate->used, memory_order_acquire) == 0) {
+            *link = gate->next;
+            free_gate(gate);
+        } else {
+            link = &gate->next;
+        }
+    }
+    return found;
+}
+
+struct tti_stream_gate *tti_streams_gate(struct tti_streams *streams, struct tti_stream *stream, tutti_error *error)
+{
+    struct tti_stream_gate *gate = find_gate(streams, stream);
+    if (gate != NULL) return gate;
+    gate = tti_calloc(1, sizeof *gate);
+    if (gate == NULL) {
+        tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for ops on one more stream");
+        return NULL;
+    }
+    if (tti_gate_make(stream->device, &gate->gate, error) != TUTTI_OK) {
+        tti_free(gate);
+        return NULL;
+    }
+    tti_object_keep(&stream->object);
+    gate->stream = stream;
+    gate->next = streams->gates;
+    return streams->gates = gate;
+}
+
+void tti_streams_free_gates(struct tti_streams *streams)
+{
+    while (streams->gates != NULL) {
+        struct tti_stream_gate *gate = streams->gates;
+        streams->gates = gate->next;
+        free_gate(gate);
+    }
+}
+
+/* ---- Who carries it out -------------------------------------------------------------------------------------------- */
+
+static void count_carrier(const struct tti_started *started, enum tti_carrier carrier)
+{
+    struct tti_streams *streams = started->turn->comm->queue.streams;
+    started->turn->carrier = carrier;
+    if (tti_traced(started->op.comm)) started->turn->traced = tti_trace_ticks(started->op.comm->trace);
+    atomic_fetch_add_explicit(&streams->carried[carrier], 1, memory_order_relaxed);
+    if (tti_carrier_reorders(carrier, started->op.call.reduction))
+        atomic_fetch_add_explicit(&streams->unordered, 1, memory_order_relaxed);
+}
+
+void tti_turn_trace(struct tti_started *started, tutti_status status)
+{
+    const struct tti_turn *turn = started->turn;
+    if (!tti_traced(started->op.comm) || turn == NULL || turn->traced == 0) return;
+    tti_trace_note_on_stream(&started->op, turn->carrier, turn->traced, status);
+}
 
 /* ---- One op -------------------------------------------------------------------------------------------------------- */
 
@@ -39,7 +114,7 @@ void tti_turn_detail(const struct tti_started *started, char *text, size_t bytes
     snprintf(text, bytes, "%s", waits ? " (its stream has not come to it yet)" : "");
 }
 
-void tti_turn_fail(struct tti_started *started, tutti_status status, const tutti_error *error)
+static void fail(struct tti_started *started, tutti_status status, const tutti_error *error)
 {
     started->op.state = TTI_OP_ENDED;
     started->error = tti_calloc(1, sizeof *started->error);
@@ -68,8 +143,10 @@ static void hand_to_host(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
     tutti_error error = {0};
+    bool stages = started->turn->comm->queue.streams->stager != NULL;
     tutti_status status = tti_turn_put_reached(started, &error);
-    if (status == TUTTI_OK && started->turn->comm->queue.streams->stager != NULL) {
+    count_carrier(started, stages ? TTI_ON_STAGING : TTI_ON_HOST);
+    if (status == TUTTI_OK && stages) {
         started->turn->staging = tti_staging_make(started, &error);
         status = error.status;
     }
@@ -88,6 +165,7 @@ void tti_turn_fly(struct tti_started *started)
     struct tti_turn *turn = started->turn;
     tutti_comm *comm = started->op.comm;
     enum tti_haste haste = turn->blocking ? TTI_SOMETIME : TTI_SOON;
+    count_carrier(started, turn->provider->carrier);
     turn->flies = true;
     started->op.state = TTI_OP_RUNNING;
     started->op.waiting_for = -1;
@@ -105,7 +183,7 @@ static void follow(struct tti_started *started)
     tutti_error ignored = {0};
     pthread_mutex_lock(&streams->side_lock);
     if (turn->provider->follow(started, turn->stream, &ignored) == TUTTI_OK)
-        (void)tti_uses_end(turn->uses, turn->stream, &ignored);
+        (void)tti_uses_end(&started->op, turn->stream, &ignored);
     pthread_mutex_unlock(&streams->side_lock);
     tti_turn_fly(started);
 }
@@ -124,7 +202,7 @@ static void obey(struct tti_started *started)
     } else {
         tti_comm_describe(turn->comm, &error, (enum tti_kind)started->op.call.kind, (tutti_status)verdict->status, "%s",
                           verdict->text);
-        tti_turn_fail(started, (tutti_status)verdict->status, &error);
+        fail(started, (tutti_status)verdict->status, &error);
     }
 }
 
@@ -153,7 +231,7 @@ static void met_by_provider(struct tti_started *started, tutti_status status, co
         obey(started);
     } else if (last) {
         turn->provider->abandon(turn->comm->queue.streams);
-        tti_turn_fail(started, status, error);
+        fail(started, status, error);
     }
 }
 
@@ -162,7 +240,7 @@ void tti_turn_met(struct tti_started *started, tutti_status status, const tutti_
     if (started->turn->provider != NULL)
         met_by_provider(started, status, error);
     else if (status != TUTTI_OK)
-        tti_turn_fail(started, status, error);
+        fail(started, status, error);
     else
         hand_to_host(started);
 }
@@ -188,50 +266,30 @@ void tti_turn_end(struct tti_started *started, tutti_status status)
     struct tti_turn *turn = started->turn;
     const tutti_error *error = started->error;
     if (turn == NULL) return;
-    struct tti_stream *stream = turn->called_on;
-    if (turn->watched) stream->device->ops->watch(stream->device, turn->gate->stream, false);
+    struct tti_stream *stream = turn->gate->stream;
+    if (turn->watched) stream->device->ops->watch(stream->device, stream, false);
     if (turn->number != 0) tti_gate_open(&turn->gate->gate, turn->number);
-    if (turn->gate != NULL) atomic_fetch_sub_explicit(&turn->gate->used, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&turn->gate->used, 1, memory_order_release);
     if (turn->flies) atomic_fetch_sub_explicit(&turn->comm->queue.streams->flying, 1, memory_order_relaxed);
-    tti_uses_let_go(turn->uses);
     if (status < 0)
         tti_comm_break_apart(turn->comm, (enum tti_kind)started->op.call.kind, status, error == NULL ? -1 : error->peer,
                              "%s", error == NULL ? tutti_status_text(status) : error->text);
-}
-
-static void give_lent(struct tti_turn *turn)
-{
-    while (turn->lent != NULL) {
-        struct tti_lent *lent = turn->lent;
-        turn->lent = lent->next;
-        tti_pinned_give(lent->pinned);
-        tti_free(lent);
-    }
-}
-
-void tti_turn_reset(struct tti_started *started)
-{
-    struct tti_turn *turn = started->turn;
-    give_lent(turn);
-    tti_staging_free(turn->staging);
-    tti_free(turn->mine);
-    tti_free(turn->all);
-    *turn = (struct tti_turn){.comm = turn->comm, .called_on = turn->called_on, .uses = turn->uses};
-}
-
-void tti_turn_drop(struct tti_turn *turn)
-{
-    tti_uses_free(turn->uses);
-    tti_object_give(&turn->called_on->object);
-    tti_free(turn);
 }
 
 void tti_turn_free(struct tti_started *started)
 {
     struct tti_turn *turn = started->turn;
     if (turn == NULL) return;
-    tti_turn_reset(started);
-    tti_turn_drop(turn);
+    while (turn->lent != NULL) {
+        struct tti_lent *lent = turn->lent;
+        turn->lent = lent->next;
+        tti_pinned_give(lent->pinned);
+        tti_free(lent);
+    }
+    tti_staging_free(turn->staging);
+    tti_free(turn->mine);
+    tti_free(turn->all);
+    tti_free(turn);
     started->turn = NULL;
 }
 

@@ -22,6 +22,7 @@
 #ifndef TTI_COLLECTIVE_TURN_H
 #define TTI_COLLECTIVE_TURN_H
 
+#include "collective/comm/carrier.h"
 #include "collective/gpu/gpu_kernels.h"
 #include "collective/op/queue.h"
 #include "device/gate.h"
@@ -29,10 +30,17 @@
 
 enum { TTI_LAUNCHER = 0, TTI_FLYING_MOST = 64 };
 
+/* A comm's ops on one stream. */
+struct tti_stream_gate {
+    struct tti_gate gate;
+    struct tti_stream *stream; /* a reference */
+    _Atomic uint32_t used;     /* ops that have not ended */
+    struct tti_stream_gate *next;
+};
+
 struct tti_device_provider;
 struct tti_stager;
 struct tti_staging;
-struct tti_uses;
 
 /* What a comm keeps for ops on streams. */
 struct tti_streams {
@@ -45,6 +53,8 @@ struct tti_streams {
     struct tti_stream *side;                    /* a reference: where ops that were started are put; NULL: none yet */
     pthread_mutex_t side_lock;                  /* of work on it, by who starts ops and who takes them forward */
     _Atomic uint32_t flying;                    /* ops */
+    _Atomic uint64_t carried[TTI_CARRIERS];     /* ops that were handed to each, */
+    _Atomic uint64_t unordered;                 /* and sums and products of NCCL */
     bool stages;                                /* asked for, where that is not needed */
     char why[200];                              /* why that provider, for people */
 };
@@ -62,13 +72,11 @@ struct tti_lent {
     struct tti_lent *next;
 };
 
-/* An op's place on a stream. From `gate` on it is about one start of the op. */
+/* An op's place on a stream. */
 struct tti_turn {
-    tutti_comm *comm;             /* that it was called on */
-    struct tti_stream *called_on; /* a reference */
-    struct tti_uses *uses;        /* the memory that it uses */
-    struct tti_stream_gate *gate; /* NULL: it was not put anywhere yet */
-    uint64_t number;              /* at the gate; 0: it is not put there */
+    tutti_comm *comm; /* that it was called on */
+    struct tti_stream_gate *gate;
+    uint64_t number; /* at the gate; 0: it is not put there */
     _Atomic bool reached;
     _Atomic bool met; /* the ranks have, and it was issued */
     bool watched;     /* its device is asked from time to time whether it has failed */
@@ -82,6 +90,8 @@ struct tti_turn {
     bool connects;                              /* issuing it may take long: whoever starts it waits for that */
     bool shown;                                 /* the first meeting is over: the verdict comes next */
     bool flies;                                 /* it was issued */
+    enum tti_carrier carrier;                   /* once it was, */
+    uint64_t traced;                            /* and when that was, in ticks of a trace; 0: there is none */
     char *mine, *all;                           /* what this rank shows, and what all have shown */
     struct tti_gpu_kernel kernel;               /* the launcher's, if it needs one */
     struct tti_lent *lent;                      /* to kernels, until it has ended */
@@ -91,6 +101,7 @@ struct tti_turn {
 /* Carries out ops on streams of a device. `ops.issue` is not used. One thread at a time calls it for an op. */
 struct tti_device_provider {
     struct tti_provider_ops ops; /* of an op that flies: progress (never enters a driver), stop, fence */
+    enum tti_carrier carrier;
     /* True if it can carry out such an op; pure, from what all ranks know alike. */
     bool (*supports)(const struct tti_streams *streams, const struct tti_op *op);
     /* Bytes that each rank shows of an op. */
@@ -128,6 +139,10 @@ static inline bool tti_turn_flies(const struct tti_started *started)
     return started->turn != NULL && started->turn->flies;
 }
 
+/* The gate of a stream, made if need be; the stream's reference stays the caller's. NULL: *error says why. */
+struct tti_stream_gate *tti_streams_gate(struct tti_streams *streams, struct tti_stream *stream, tutti_error *error);
+void tti_streams_free_gates(struct tti_streams *streams);
+
 /* For whoever is busy with the op's comm. Whether its stream has come to it: OK, IN_PROGRESS, or the error that broke the
  * comm since it never will. */
 tutti_status tti_turn_come(struct tti_started *started);
@@ -154,13 +169,10 @@ void tti_turn_watch(struct tti_started *started);
 tutti_status tti_turn_put_reached(struct tti_started *started, tutti_error *error);
 /* Memory that the op's kernels read: given back when it has ended. */
 void tti_turn_lend(struct tti_turn *turn, struct tti_pinned *pinned);
+/* It ends: for a trace. */
+void tti_turn_trace(struct tti_started *started, tutti_status status);
 /* The op has ended: its stream goes on, and a failure breaks the comm that it was called on. */
 void tti_turn_end(struct tti_started *started, tutti_status status);
-/* It could not be put on its stream, or the ranks have not met: it ends, and its comm is as it was. */
-void tti_turn_fail(struct tti_started *started, tutti_status status, const tutti_error *error);
-/* Of a prepared op: nothing is left of its last start. */
-void tti_turn_reset(struct tti_started *started);
-void tti_turn_drop(struct tti_turn *turn);       /* of an op that was never put anywhere */
 void tti_turn_free(struct tti_started *started); /* its place is given back */
 
 /* Waits until the ranks have met, the op has ended or the time is over; takes the meeting forward. */

@@ -320,6 +320,7 @@ static bool fence(struct tti_op *op, int64_t until_ns)
 }
 
 const struct tti_device_provider tti_device_provider_cuda = {
+    .carrier = TTI_ON_CUDA,
     .ops = {.name = "cuda", .progress = progress, .stop = stop, .fence = fence},
     .supports = supports,
     .shown_bytes = tti_cuda_shown_bytes,

@@ -336,6 +336,7 @@ static bool fence(struct tti_op *op, int64_t until_ns)
 }
 
 const struct tti_device_provider tti_device_provider_nccl = {
+    .carrier = TTI_ON_NCCL,
     .ops = {.name = "nccl", .progress = progress, .stop = stop, .fence = fence},
     .supports = supports,
     .shown_bytes = shown_bytes,

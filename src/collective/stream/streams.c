@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "collective/comm/trace.h"
 #include "collective/op/staging.h"
 #include "device/open.h"
 #include "device/stream.h"
@@ -196,7 +197,7 @@ void tti_streams_free(struct tti_streams *streams)
 {
     tutti_error ignored = {0};
     if (streams->provider != NULL) streams->provider->close(streams);
-    tti_gates_free(&streams->gates);
+    tti_streams_free_gates(streams);
     tti_stager_free(streams->stager);
     if (streams->side != NULL) (void)tti_stream_drop(streams->side, &ignored);
     pthread_mutex_destroy(&streams->side_lock);
@@ -211,6 +212,7 @@ tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_dev
     struct tti_streams *streams = tti_calloc(1, sizeof *streams);
     if (streams == NULL) return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "no memory for calls on streams");
     streams->data = data;
+    tti_trace_name(data, "calls on streams");
     streams->device = device;
     tti_object_keep(&device->object);
     pthread_mutex_init(&streams->side_lock, NULL);
