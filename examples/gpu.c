@@ -2,9 +2,10 @@
  *
  * Collectives on a device: each rank has a buffer and a stream there, and an all_reduce goes between two pieces of work on it.
  *
- *     TUTTI_RANKS=4 ./gpu cuda:0        four ranks on one GPU, as threads
- *     tutti run -n 4 ./gpu cuda:0       as processes
- *     TUTTI_RANKS=4 ./gpu               without a GPU: device "host", whose streams are threads
+ *     TUTTI_RANKS=4 ./gpu               four ranks, as threads, on the GPUs of this machine in turn; all on one if there is one
+ *     tutti run -n 4 ./gpu              as processes
+ *     TUTTI_RANKS=4 ./gpu cuda:0        all on the first one
+ *     TUTTI_RANKS=4 ./gpu host          without a GPU, as is done by itself where there is none: streams are threads then
  */
 #include <stdio.h>
 #include <tutti/device.h>
@@ -19,9 +20,9 @@ struct place {
     tutti_buffer *x;
 };
 
-static tutti_status open_place(struct place *place, const char *name, tutti_error *error)
+static tutti_status open_place(struct place *place, tutti_comm *world, const char *name, tutti_error *error)
 {
-    tutti_status status = tutti_device_open(name, &place->device, error);
+    tutti_status status = tutti_device_open_for(world, name, &place->device, error);
     if (status == TUTTI_OK) status = tutti_stream_create(place->device, &place->stream, error);
     /* shared: ranks that are processes reach each other's; between threads any will do */
     if (status == TUTTI_OK)
@@ -48,7 +49,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     struct place place = {0};
     tutti_error error = {0};
     float last = -1;
-    tutti_status status = open_place(&place, argc > 1 ? argv[1] : "host", &error);
+    tutti_status status = open_place(&place, world, argc > 1 ? argv[1] : NULL, &error);
     if (status == TUTTI_OK) status = run(world, &place, &last, &error);
     if (status == TUTTI_OK)
         printf("rank %d of %d on %s: %g\n", tutti_rank(world), tutti_size(world), tutti_device_name(place.device),

@@ -78,8 +78,8 @@ static void join_and_work(const char *job, int rank)
 {
     tutti_options options;
     tutti_comm *comm = NULL;
-    tutti_error refused;
-    conf_check(tutti_options_init(&options, &refused) == TUTTI_OK, "options: %s", refused.text);
+    char reason[200] = "";
+    conf_check(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "options: %s", reason);
     options.direct = current->direct;
     options.attach = current->attach;
     if (current->provider != NULL) options.device_provider = current->provider;
@@ -147,7 +147,7 @@ static void run_simulated(void)
     tutti_sim_setup setup;
     tutti_sim_report report = {0};
     tutti_error error;
-    tutti_options_init(&options, NULL);
+    tutti_options_init(&options, NULL, 0);
     options.direct = current->direct;
     options.deadline_ms = deadline_ms();
     options.arena_bytes = ARENA_BYTES;

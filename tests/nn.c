@@ -23,9 +23,9 @@ int nn_end(void)
 
 void nn_need_blas(void)
 {
-    tutti_error error;
-    if (tutti_blas_load(&error) == TUTTI_OK) return;
-    printf("skipped: %s\n", error.text);
+    char reason[480];
+    if (tutti_blas_load(reason, sizeof reason) == TUTTI_OK) return;
+    printf("skipped: %s\n", reason);
     exit(77);
 }
 

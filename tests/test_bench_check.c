@@ -7,6 +7,18 @@
 #include "cli/bench_ops.c"
 #include "fault.h"
 
+/* No rank has a device here. */
+tutti_status bench_device_put(struct bench_rank *self, size_t bytes)
+{
+    (void)bytes;
+    return self->device == NULL ? TUTTI_OK : TUTTI_ERR_UNSUPPORTED;
+}
+
+tutti_status bench_device_get(struct bench_rank *self, size_t bytes)
+{
+    return bench_device_put(self, bytes);
+}
+
 enum { RANKS = 3, BYTES = 600 };
 
 static _Thread_local const struct bench_op *real;
@@ -54,7 +66,7 @@ static void check_all(tutti_comm *comm, struct fault_rank *unused)
         .world = comm, .settings = &settings, .rank = tutti_rank(comm), .ranks = RANKS, .max_bytes = 2 * BYTES};
     tutti_reduction scaled;
     (void)unused;
-    CHECK(bench_buffers_open(&self, false) && tutti_reduction_scaled_sum(BENCH_FACTOR, &scaled, NULL) == TUTTI_OK);
+    CHECK(bench_buffers_open(&self, false) && tutti_reduction_scaled_sum(BENCH_FACTOR, &scaled) == TUTTI_OK);
     for (size_t i = 0; i < bench_op_count; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++)
             for (int in_place = 0; in_place <= (bench_ops[i].in_place != BENCH_NEVER); in_place++) {

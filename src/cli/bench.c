@@ -78,9 +78,14 @@ static const struct cli_flag bench_flags[] = {
      .offset = BENCH_OFFSET(transport),
      .choices = "auto|thread|shm|tcp"},
     {.row = {"buffers", TUTTI_OPTION_TEXT, "shared", 0, 0,
-             "shared: from tutti_alloc, which all ranks of the host can reach. private: ordinary memory"},
+             "shared: from tutti_alloc, which all ranks of the host can reach; on a device, what processes can map. "
+             "private: ordinary memory"},
      .offset = BENCH_OFFSET(buffers),
      .choices = "shared|private"},
+    {.row = {"device", TUTTI_OPTION_TEXT, "", 0, 0,
+             "on buffers and a stream of a device: cuda (local ranks take the GPUs in turn), cuda:N or host"},
+     .offset = BENCH_OFFSET(device),
+     .value = "NAME"},
     {.row = {"bind", TUTTI_OPTION_TEXT, "", 0, 0,
              "core: each rank on its own; the default unless ranks outnumber cores"},
      .offset = BENCH_OFFSET(bind),
@@ -101,6 +106,7 @@ static const struct cli_flag bench_flags[] = {
 static const struct cli_example bench_examples[] = {
     {"tutti bench all_reduce -b 8 -e 64M -f 8 --ranks 2", "all_reduce on 8 bytes to 64 MiB, between two threads"},
     {"tutti bench broadcast --ranks 4 --as processes --buffers private", "between processes, on ordinary memory"},
+    {"tutti bench all_reduce --ranks 4 --device cuda", "on GPUs, on one of them if there is one"},
     {"tutti bench --json results.json", "the standard set of operations, also as lines of JSON"},
     {"tutti bench --tune tutti.tuning", "what suits this machine; programs read it by TUTTI_TUNING=tutti.tuning"},
     {NULL, NULL},
@@ -215,8 +221,7 @@ static int choose_reductions(struct bench_settings *settings)
     }
     if (!all && settings->reduction_count > 0) return CLI_GO_ON;
     tutti_reduction *scaled = &settings->reductions[settings->reduction_count++];
-    return tutti_reduction_scaled_sum(BENCH_FACTOR, scaled, NULL) == TUTTI_OK ? CLI_GO_ON
-                                                                              : cli_fail("bench", "no memory");
+    return tutti_reduction_scaled_sum(BENCH_FACTOR, scaled) == TUTTI_OK ? CLI_GO_ON : cli_fail("bench", "no memory");
 }
 
 static int check_sizes(struct bench_values *flags)
@@ -264,7 +269,7 @@ static int check_ranks(struct bench_settings *settings)
     if (flags->root >= flags->ranks && (!in_job || size))
         return cli_refuse("bench", "--root %lld: ranks are 0 to %lld", (long long)flags->root,
                           (long long)flags->ranks - 1);
-    if (flags->floor && flags->ranks > FLOOR_MAX_RANKS)
+    if (flags->floor && flags->device[0] == '\0' && flags->ranks > FLOOR_MAX_RANKS)
         return cli_refuse("bench", "--ranks %lld: the floor is measured on up to %d ranks; add --floor 0",
                           (long long)flags->ranks, FLOOR_MAX_RANKS);
     return CLI_GO_ON;
@@ -287,6 +292,16 @@ static int check_tune(const struct bench_values *flags, const char *operation)
     if (operation != NULL)
         return cli_refuse("bench", "--tune measures what all operations go by, not '%s' alone", operation);
     return flags->json[0] == '\0' ? CLI_GO_ON : cli_refuse("bench", "--tune writes its own file, and no JSON");
+}
+
+static int check_device(const struct bench_settings *settings)
+{
+    const struct bench_values *flags = &settings->flags;
+    if (flags->device[0] == '\0') return CLI_GO_ON;
+    if (flags->tune[0] != '\0') return cli_refuse("bench", "--tune measures what goes by the host, and no --device");
+    if (settings->op_count == 1 && settings->ops[0]->shape == FLOOR_PING_PONG)
+        return cli_refuse("bench", "ping_pong is not measured on a device; leave --device out");
+    return setenv("TUTTI_DEVICE", flags->device, 1) == 0 ? CLI_GO_ON : cli_fail("bench", "out of memory");
 }
 
 static int check_operations(const struct bench_settings *settings)
@@ -349,6 +364,7 @@ static int read_settings(struct bench_settings *settings, int argc, char **argv)
     if (status == CLI_GO_ON) status = check_ranks(settings);
     if (status == CLI_GO_ON) status = check_transport(settings);
     if (status == CLI_GO_ON) status = check_operations(settings);
+    if (status == CLI_GO_ON) status = check_device(settings);
     if (status == CLI_GO_ON) status = choose_reductions(settings);
     choose_binding(settings);
     settings->buffers_private = strcmp(settings->flags.buffers, "private") == 0;
@@ -416,7 +432,7 @@ static int measure_sizes(struct bench_rank *self, struct bench_report *report, c
 static int measure_op(struct bench_rank *self, struct bench_report *report, const struct bench_op *op)
 {
     const struct bench_settings *settings = self->settings;
-    if (op->shape == FLOOR_PING_PONG && self->ranks < 2) return CLI_GO_ON;
+    if (op->shape == FLOOR_PING_PONG && (self->ranks < 2 || self->device != NULL)) return CLI_GO_ON;
     if (self->rank == 0) bench_report_section(report, op);
     size_t types = op->shape == FLOOR_BARRIER ? 1 : settings->type_count;
     size_t reductions = op->reduces ? settings->reduction_count : 1;
@@ -456,8 +472,9 @@ static int open_rank(struct bench_rank *self)
     if (!ok && !tutti_explain(self->world, stderr))
         (void)cli_fail("bench", "rank %d: no memory for buffers of %zu bytes", self->rank, self->max_bytes);
     status = bench_agree(self, ok);
-    if (status == CLI_GO_ON && settings->flags.floor && !settings->flags.tune[0]) status = bench_floor_open(self);
-    return status;
+    if (status != CLI_GO_ON) return status;
+    if (settings->flags.device[0] != '\0') return bench_device_open(self);
+    return settings->flags.floor && !settings->flags.tune[0] ? bench_floor_open(self) : CLI_GO_ON;
 }
 
 static const struct bench_settings *work_settings; /* for the ranks of this process; set before they start */
@@ -476,6 +493,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     if (status == CLI_GO_ON) status = flags->tune[0] ? bench_tune(&self) : measure_all(&self);
     if (status != CLI_OK) floor_abort(&self.floor);
     bench_floor_close(&self);
+    bench_device_close(&self);
     bench_buffers_close(&self);
     return status;
 }

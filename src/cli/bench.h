@@ -9,6 +9,7 @@
  *   bench_tune.c     switch-over sizes
  *   bench_links.c    figures of links, for tutti sim
  *   bench_machine.c  cores, the floor's memory
+ *   bench_device.c   buffers and a stream of a device, and its floor
  */
 #ifndef TUTTI_CLI_BENCH_H
 #define TUTTI_CLI_BENCH_H
@@ -17,16 +18,16 @@
 #include "cli/cli.h"
 
 #include <sched.h>
+#include <tutti/device.h>
 
 enum { BENCH_MAX_OPS = 32 };
 
 /* ---- What was asked ---------------------------------------------------------------------------------------------- */
 
 struct bench_values { /* the flags, as given */
-    bool list, floor;
-    int64_t min_bytes, max_bytes, step_bytes, step_factor, samples, warmup, batch, root, check;
-    int64_t ranks, rounds;
-    const char *reduction, *type, *as, *transport, *buffers, *bind, *json, *tune;
+    int64_t list, min_bytes, max_bytes, step_bytes, step_factor, samples, warmup, batch, root, check;
+    int64_t ranks, rounds, floor;
+    const char *reduction, *type, *as, *transport, *buffers, *device, *bind, *json, *tune;
 };
 
 struct bench_op;
@@ -79,10 +80,26 @@ struct bench_case {
     tutti_reduction reduction;
     int root;
     bool in_place;
-    size_t total;   /* elements of the larger buffer */
-    size_t count;   /* elements of a block, or of the vector */
-    size_t bytes;   /* total in bytes */
-    char *in, *out; /* what the call gets on this rank */
+    size_t total;             /* elements of the larger buffer */
+    size_t count;             /* elements of a block, or of the vector */
+    size_t bytes;             /* total in bytes */
+    char *in, *out;           /* what the call gets on this rank */
+    char *host_in, *host_out; /* the same; with a device, what the host fills and looks at instead */
+};
+
+/* What a rank has on a device. */
+struct bench_device {
+    tutti_device *device;
+    tutti_stream *stream;
+    tutti_buffer *buffers[2]; /* in, out: (max_bytes) each, */
+    char *at[2];              /* and where they lie */
+    tutti_device_about about;
+    int devices, mates;   /* that all ranks have, and ranks that share this one */
+    bool first;           /* this rank is the first of those */
+    const char *provider; /* who carries out this comm's calls on streams, */
+    const char *why;      /* and why that one */
+    uint64_t carried[4];  /* calls by provider when that was last asked */
+    tutti_error error;
 };
 
 /* One rank's state. */
@@ -98,6 +115,7 @@ struct bench_rank {
     bool buffers_private;         /* what they are */
     bool bound;                   /* ranks are bound to different cores */
     size_t *counts;               /* (ranks) elements of each block of the case at hand */
+    struct bench_device *device;  /* NULL: calls are on memory of the host */
     floor_rank floor;
     size_t floor_bytes; /* of the mapping; 0: no floor is measured */
 };
@@ -134,7 +152,7 @@ void bench_buffers_close(struct bench_rank *self);
 /* Makes one call on fresh inputs and counts the elements of this rank's output that are wrong. */
 tutti_status bench_check(struct bench_rank *self, const struct bench_case *c, uint64_t *wrong);
 /* Fresh inputs and poisoned outputs, as before a check. */
-void bench_fill(struct bench_rank *self, const struct bench_case *c);
+tutti_status bench_fill(struct bench_rank *self, const struct bench_case *c);
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
@@ -143,7 +161,8 @@ struct bench_result {
     double floor;         /* p50 of its floor, by the fastest way; 0: not measured */
     double floor_min;     /* the fastest sample of its floor */
     uint64_t samples, batch;
-    uint64_t wrong; /* elements on all ranks; UINT64_MAX: not checked */
+    uint64_t wrong;       /* elements on all ranks; UINT64_MAX: not checked */
+    const char *provider; /* with a device: who carried it out */
 };
 
 /* Status of a measurement: a tool's exit status, or CLI_GO_ON. Every rank gets the same p50 and wrong. */
@@ -197,6 +216,29 @@ struct bench_links {
 };
 int bench_links_measure(struct bench_rank *self, struct bench_links *links); /* points on rank 0 only */
 void bench_links_write(FILE *file, const struct bench_links *links);
+
+/* ---- A device ---------------------------------------------------------------------------------------------------- */
+
+/* Collective. Opens this rank's device, and makes the first call on a stream. A tool's exit status, or CLI_GO_ON. */
+int bench_device_open(struct bench_rank *self);
+void bench_device_close(struct bench_rank *self);
+/* The comm for the next call: on the device's stream where there is one. */
+static inline tutti_comm *bench_on(struct bench_rank *self)
+{
+    return self->device == NULL ? self->world : tutti_on(self->world, self->device->stream);
+}
+/* Until all that was put on the stream is done; nothing without a device, as is what follows. */
+tutti_status bench_device_sync(struct bench_rank *self);
+/* Copies so many bytes of the host's two buffers to the device's, or back. */
+tutti_status bench_device_put(struct bench_rank *self, size_t bytes);
+tutti_status bench_device_get(struct bench_rank *self, size_t bytes);
+/* Seconds of so many times the floor: the bytes that the operation reads and writes, copied from a device to itself by the first
+ * of the ranks that share it. Negative: failed. */
+double bench_device_floor(struct bench_rank *self, const struct bench_case *c, uint64_t batch);
+/* Who has carried out the calls since this was last asked. */
+const char *bench_device_carrier(struct bench_rank *self);
+/* Prints what failed on the device or else on the comm, and returns CLI_FAILED. */
+int bench_device_failed(struct bench_rank *self);
 
 /* ---- The machine ------------------------------------------------------------------------------------------------- */
 

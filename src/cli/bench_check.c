@@ -189,7 +189,7 @@ static uint64_t wrong_copies(const struct bench_case *c, const struct pattern *p
                              size_t at, size_t count)
 {
     uint64_t wrong = 0;
-    const char *out = c->out + at * pattern->bytes;
+    const char *out = c->host_out + at * pattern->bytes;
     for (size_t i = 0; i < count; i++)
         wrong += !element_is(out + i * pattern->bytes, pattern, value_at(pattern, rank, index + i));
     return wrong;
@@ -203,7 +203,7 @@ static uint64_t wrong_sums(const struct bench_case *c, const struct pattern *pat
     for (size_t i = 0; i < count; i++) {
         uint32_t number = reduced_at(pattern, ranks, index + i) * pattern->factor;
         if (pattern->reduction == TUTTI_AVG) number /= (uint32_t)ranks;
-        wrong += !element_is(c->out + i * pattern->bytes, pattern, number);
+        wrong += !element_is(c->host_out + i * pattern->bytes, pattern, number);
     }
     return wrong;
 }
@@ -213,7 +213,7 @@ static uint64_t wrong_untouched(const struct bench_case *c, const struct pattern
 {
     uint64_t wrong = 0;
     if (c->in_place) return wrong_copies(c, pattern, 0, 0, 0, c->count);
-    for (size_t i = 0; i < c->bytes; i++) wrong += (uint8_t)c->out[i] != POISON;
+    for (size_t i = 0; i < c->bytes; i++) wrong += (uint8_t)c->host_out[i] != POISON;
     return wrong;
 }
 
@@ -264,14 +264,15 @@ static void fill(struct bench_rank *self, const struct bench_case *c, const stru
     memset(self->out_buffer, POISON, c->bytes);
     size_t count = input_count(self, c);
     for (size_t i = 0; i < count; i++)
-        element_put(c->in + i * pattern->bytes, pattern, value_at(pattern, self->rank, i));
+        element_put(c->host_in + i * pattern->bytes, pattern, value_at(pattern, self->rank, i));
 }
 
-void bench_fill(struct bench_rank *self, const struct bench_case *c)
+tutti_status bench_fill(struct bench_rank *self, const struct bench_case *c)
 {
     struct pattern pattern;
     pattern_init(&pattern, c, self->ranks);
     fill(self, c, &pattern);
+    return bench_device_put(self, c->bytes);
 }
 
 tutti_status bench_check(struct bench_rank *self, const struct bench_case *c, uint64_t *wrong)
@@ -279,7 +280,9 @@ tutti_status bench_check(struct bench_rank *self, const struct bench_case *c, ui
     struct pattern pattern;
     pattern_init(&pattern, c, self->ranks);
     fill(self, c, &pattern);
-    tutti_status status = c->op->call(self, c);
+    tutti_status status = bench_device_put(self, c->bytes);
+    if (status == TUTTI_OK) status = c->op->call(self, c);
+    if (status == TUTTI_OK) status = bench_device_get(self, c->bytes);
     *wrong = status == TUTTI_OK ? wrong_results(self, c, &pattern) : 0;
     return status;
 }

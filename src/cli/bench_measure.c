@@ -72,6 +72,7 @@ static int sample_tutti(struct bench_rank *self, const struct bench_case *c, uin
     double start = now();
     for (uint64_t i = 0; i < batch; i++)
         if (call(self, c) != TUTTI_OK) return bench_failed(self);
+    if (bench_device_sync(self) != TUTTI_OK) return bench_device_failed(self);
     *elapsed = now() - start;
     if (c->op->shape == FLOOR_PING_PONG) *elapsed /= 2;
     return CLI_GO_ON;
@@ -79,8 +80,11 @@ static int sample_tutti(struct bench_rank *self, const struct bench_case *c, uin
 
 static int sample_floor(struct measurement *m, floor_way way, uint64_t batch, double *elapsed)
 {
-    *elapsed = floor_sample(&m->self->floor, &m->floor_call, way, batch);
+    bool on_device = m->self->device != NULL;
+    *elapsed = on_device ? bench_device_floor(m->self, m->c, batch)
+                         : floor_sample(&m->self->floor, &m->floor_call, way, batch);
     if (*elapsed >= 0) return CLI_GO_ON;
+    if (on_device) return bench_device_failed(m->self);
     return cli_fail("bench", "rank %d: another rank stopped while the floor was measured", m->self->rank);
 }
 
@@ -127,11 +131,18 @@ static int calibrate(struct measurement *m, int way, uint64_t *batch, double *se
     return CLI_GO_ON;
 }
 
+static bool has_way(const struct measurement *m, int way)
+{
+    const struct bench_rank *self = m->self;
+    if (self->device != NULL) return way == 0 && self->settings->flags.floor && m->c->bytes > 0;
+    return self->floor_bytes && floor_has_way(&self->floor, &m->floor_call, (floor_way)way);
+}
+
 static int calibrate_floor(struct measurement *m)
 {
     double seconds[FLOOR_WAYS], best = 0;
     for (int way = 0; way < FLOOR_WAYS; way++) {
-        m->floor_used[way] = m->self->floor_bytes && floor_has_way(&m->self->floor, &m->floor_call, (floor_way)way);
+        m->floor_used[way] = has_way(m, way);
         if (!m->floor_used[way]) continue;
         for (int twice = 0; twice < 2; twice++) { /* the first time warms up */
             int status = calibrate(m, way, &m->floor[way].batch, &seconds[way]);
@@ -147,7 +158,7 @@ static int calibrate_floor(struct measurement *m)
 static int warm_up(struct measurement *m)
 {
     double unused = 0;
-    bench_fill(m->self, m->c);
+    if (bench_fill(m->self, m->c) != TUTTI_OK) return bench_device_failed(m->self);
     uint64_t calls = (uint64_t)m->self->settings->flags.warmup;
     return calls ? sample_tutti(m->self, m->c, calls, &unused) : CLI_GO_ON;
 }
@@ -235,7 +246,7 @@ static int check(struct bench_rank *self, const struct bench_case *c, struct ben
     uint64_t wrong = 0;
     for (int64_t i = 0; i < self->settings->flags.check; i++) {
         uint64_t here;
-        if (bench_check(self, c, &here) != TUTTI_OK) return bench_failed(self);
+        if (bench_check(self, c, &here) != TUTTI_OK) return bench_device_failed(self);
         wrong += here;
     }
     if (tutti_all_reduce(self->world, &wrong, &result->wrong, 1, TUTTI_U64, TUTTI_SUM) != TUTTI_OK)
@@ -275,6 +286,7 @@ int bench_measure(struct bench_rank *self, const struct bench_case *c, struct be
     int status = bench_agree(self, series_open(&m, total));
     if (status == CLI_GO_ON) status = measure(&m, total, rounds, result);
     if (status == CLI_GO_ON) status = check(self, c, result);
+    result->provider = bench_device_carrier(self);
     free(m.round);
     return status;
 }

@@ -13,83 +13,85 @@
 static tutti_status call_barrier(struct bench_rank *self, const struct bench_case *c)
 {
     (void)c;
-    return tutti_barrier(self->world);
+    return tutti_barrier(bench_on(self));
 }
 
 static tutti_status call_all_reduce(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_all_reduce(self->world, c->in, c->out, c->count, c->type, c->reduction);
+    return tutti_all_reduce(bench_on(self), c->in, c->out, c->count, c->type, c->reduction);
 }
 
 static tutti_status call_reduce(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_reduce(self->world, c->in, c->out, c->count, c->type, c->reduction, c->root);
+    return tutti_reduce(bench_on(self), c->in, c->out, c->count, c->type, c->reduction, c->root);
 }
 
 static tutti_status call_broadcast(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_broadcast(self->world, c->in, c->out, c->count, c->type, c->root);
+    return tutti_broadcast(bench_on(self), c->in, c->out, c->count, c->type, c->root);
 }
 
 static tutti_status call_all_gather(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_all_gather(self->world, c->in, c->out, c->count, c->type);
+    return tutti_all_gather(bench_on(self), c->in, c->out, c->count, c->type);
 }
 
 static tutti_status call_gather(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_gather(self->world, c->in, c->out, c->count, c->type, c->root);
+    return tutti_gather(bench_on(self), c->in, c->out, c->count, c->type, c->root);
 }
 
 static tutti_status call_scatter(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_scatter(self->world, c->in, c->out, c->count, c->type, c->root);
+    return tutti_scatter(bench_on(self), c->in, c->out, c->count, c->type, c->root);
 }
 
 static tutti_status call_reduce_scatter(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_reduce_scatter(self->world, c->in, c->out, c->count, c->type, c->reduction);
+    return tutti_reduce_scatter(bench_on(self), c->in, c->out, c->count, c->type, c->reduction);
 }
 
 static tutti_status call_all_to_all(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_all_to_all(self->world, c->in, c->out, c->count, c->type);
+    return tutti_all_to_all(bench_on(self), c->in, c->out, c->count, c->type);
 }
 
 static tutti_status call_all_gather_v(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_all_gather_v(self->world, c->in, c->out, self->counts, NULL, c->type);
+    return tutti_all_gather_v(bench_on(self), c->in, c->out, self->counts, NULL, c->type);
 }
 
 static tutti_status call_gather_v(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_gather_v(self->world, c->in, self->counts[self->rank], c->out, self->counts, NULL, c->type, c->root);
+    return tutti_gather_v(bench_on(self), c->in, self->counts[self->rank], c->out, self->counts, NULL, c->type,
+                          c->root);
 }
 
 static tutti_status call_scatter_v(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_scatter_v(self->world, c->in, self->counts, NULL, c->out, self->counts[self->rank], c->type, c->root);
+    return tutti_scatter_v(bench_on(self), c->in, self->counts, NULL, c->out, self->counts[self->rank], c->type,
+                           c->root);
 }
 
 static tutti_status call_reduce_scatter_v(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_reduce_scatter_v(self->world, c->in, c->out, self->counts, c->type, c->reduction);
+    return tutti_reduce_scatter_v(bench_on(self), c->in, c->out, self->counts, c->type, c->reduction);
 }
 
 /* A rank sends a peer as much as it receives from it. */
 static tutti_status call_all_to_all_v(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_all_to_all_v(self->world, c->in, self->counts, NULL, c->out, self->counts, NULL, c->type);
+    return tutti_all_to_all_v(bench_on(self), c->in, self->counts, NULL, c->out, self->counts, NULL, c->type);
 }
 
 static tutti_status call_scan(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_scan(self->world, c->in, c->out, c->count, c->type, c->reduction);
+    return tutti_scan(bench_on(self), c->in, c->out, c->count, c->type, c->reduction);
 }
 
 static tutti_status call_exscan(struct bench_rank *self, const struct bench_case *c)
 {
-    return tutti_exscan(self->world, c->in, c->out, c->count, c->type, c->reduction);
+    return tutti_exscan(bench_on(self), c->in, c->out, c->count, c->type, c->reduction);
 }
 
 /* A round trip. */
@@ -305,18 +307,27 @@ size_t bench_pair_offset(const struct bench_case *c, int ranks, int from, int to
     return offset;
 }
 
-static void place_buffers(struct bench_rank *self, struct bench_case *c)
+/* What a call gets of two buffers. */
+static void place_in(const struct bench_rank *self, const struct bench_case *c, char **in, char **out)
 {
     size_t own = bench_block_offset(c, self->ranks, self->rank) * tutti_type_bytes(c->type);
-    c->in = self->in_buffer;
-    c->out = self->out_buffer;
     if (!c->in_place || (c->op->rooted && self->rank != c->root)) return;
     switch (c->op->in_place) {
     case BENCH_NEVER: break;
-    case BENCH_SAME: c->out = c->in; break;
-    case BENCH_OWN_OF_OUT: c->in = c->out + own; break;
-    case BENCH_OWN_OF_IN: c->out = c->in + own; break;
+    case BENCH_SAME: *out = *in; break;
+    case BENCH_OWN_OF_OUT: *in = *out + own; break;
+    case BENCH_OWN_OF_IN: *out = *in + own; break;
     }
+}
+
+static void place_buffers(struct bench_rank *self, struct bench_case *c)
+{
+    c->host_in = self->in_buffer;
+    c->host_out = self->out_buffer;
+    c->in = self->device == NULL ? self->in_buffer : self->device->at[0];
+    c->out = self->device == NULL ? self->out_buffer : self->device->at[1];
+    place_in(self, c, &c->host_in, &c->host_out);
+    place_in(self, c, &c->in, &c->out);
 }
 
 const char *bench_reduction_name(tutti_reduction reduction)

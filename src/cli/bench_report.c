@@ -10,6 +10,18 @@
 
 /* ---- Opening and closing ----------------------------------------------------------------------------------------- */
 
+static void print_device(const struct bench_report *report, const struct bench_rank *self)
+{
+    const struct bench_device *device = self->device;
+    (void)fprintf(report->table, "# device: %s (%s)", tutti_device_name(device->device), device->about.model);
+    if (device->devices > 1) (void)fprintf(report->table, " on rank 0, %d devices in all", device->devices);
+    (void)fprintf(report->table,
+                  "; provider %s: %s\n"
+                  "# calls of a sample are queued on a stream, and waited for together (-m 1: each)\n"
+                  "# floor: the bytes that the ranks must read and write, copied from the device to itself\n",
+                  device->provider, device->why);
+}
+
 static void print_header(const struct bench_report *report, const struct bench_rank *self)
 {
     const struct bench_settings *settings = self->settings;
@@ -22,6 +34,7 @@ static void print_header(const struct bench_report *report, const struct bench_r
                   settings->buffers_private ? "private" : "shared",
                   self->bound ? "each on its core" : "not bound to cores", tutti_cpu(), self->cores, tutti_kernels(),
                   floor_kernels_name());
+    if (self->device != NULL) print_device(report, self);
 }
 
 int bench_report_open(struct bench_report *report, struct bench_rank *self)
@@ -132,7 +145,17 @@ static void json_real(FILE *stream, const char *name, double number)
     (void)fprintf(stream, "\"%s\":%.6g,", name, number);
 }
 
-static void json_case(FILE *stream, const struct bench_rank *self, const struct bench_case *c)
+static void json_device(FILE *stream, const struct bench_device *device, const char *provider)
+{
+    if (device == NULL) {
+        (void)fputs("\"device\":null,\"provider\":null,", stream);
+        return;
+    }
+    json_text(stream, "device", tutti_device_name(device->device));
+    json_text(stream, "provider", provider == NULL ? "" : provider);
+}
+
+static void json_case(FILE *stream, const struct bench_rank *self, const struct bench_case *c, const char *provider)
 {
     const struct bench_settings *settings = self->settings;
     (void)fputc('{', stream);
@@ -141,6 +164,7 @@ static void json_case(FILE *stream, const struct bench_rank *self, const struct 
     json_text(stream, "as", settings->as_threads ? "threads" : "processes");
     json_text(stream, "transport", tutti_comm_transport(self->world));
     json_text(stream, "buffers", settings->buffers_private ? "private" : "shared");
+    json_device(stream, self->device, provider);
     json_count(stream, "bytes", c->bytes);
     json_count(stream, "count", c->count);
     json_text(stream, "dtype", tutti_type_name(c->type));
@@ -157,7 +181,7 @@ static void json_case(FILE *stream, const struct bench_rank *self, const struct 
 static void json_row(FILE *stream, const struct bench_rank *self, const struct bench_case *c, bool in_place,
                      const struct bench_result *result, double algbw, double busbw)
 {
-    json_case(stream, self, c);
+    json_case(stream, self, c, result->provider);
     (void)fprintf(stream, "\"in_place\":%s,", in_place ? "true" : "false");
     json_count(stream, "samples", result->samples);
     json_count(stream, "batch", result->batch);
@@ -193,6 +217,13 @@ static void report_side(struct bench_report *report, struct bench_rank *self, co
     if (result->wrong != UINT64_MAX) report->wrong += result->wrong;
 }
 
+/* Of calls that the comm's provider left to another. */
+static void print_carrier(FILE *stream, const struct bench_device *device, const struct bench_result *result)
+{
+    if (device == NULL || result->provider == NULL || strcmp(result->provider, device->provider) == 0) return;
+    (void)fprintf(stream, "  %s", result->provider);
+}
+
 void bench_report_row(struct bench_report *report, struct bench_rank *self, const struct bench_case *c,
                       const struct bench_result *out_of_place, const struct bench_result *in_place)
 {
@@ -200,6 +231,7 @@ void bench_report_row(struct bench_report *report, struct bench_rank *self, cons
                   c->op->reduces ? bench_reduction_name(c->reduction) : "none", c->op->rooted ? c->root : -1);
     report_side(report, self, c, false, out_of_place);
     if (in_place) report_side(report, self, c, true, in_place);
+    print_carrier(report->table, self->device, out_of_place);
     (void)fputc('\n', report->table);
     (void)fflush(report->table);
 }

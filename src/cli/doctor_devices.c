@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <tutti/device.h>
@@ -72,6 +73,26 @@ static void tell_gpu(int out, int number)
     (void)tutti_device_close(device, NULL);
 }
 
+/* What the library does by itself (docs/gpu.md), and what stands against it. */
+static void tell_providers(int out, int gpus)
+{
+    const char *asked = getenv("TUTTI_DEVICE_PROVIDER"), *exact = getenv("TUTTI_EXACT");
+    bool compiles = tutti_has("nvrtc"), has_nccl = tutti_has("nccl"),
+         is_exact = exact != NULL && strcmp(exact, "1") == 0;
+    if (gpus == 0) return;
+    if (asked != NULL && asked[0] != '\0' && strcmp(asked, "auto") != 0) {
+        tell(out, FOUND_NOTE, "streams", NULL,
+             "calls on streams go by %s, as TUTTI_DEVICE_PROVIDER says; where it cannot serve they are refused", asked);
+        return;
+    }
+    tell(out, compiles ? FOUND_GOOD : FOUND_NOTE, "streams", NULL, "ranks that share a GPU go by %s",
+         compiles ? "cuda: one kernel for all" : "staged, through the host: there is no NVRTC to compile kernels");
+    tell(out, has_nccl && !is_exact ? FOUND_GOOD : FOUND_NOTE, "streams", NULL, "ranks with a GPU each go by %s",
+         !has_nccl  ? "staged, through the host: there is no NCCL"
+         : is_exact ? "staged, through the host: TUTTI_EXACT=1, and NCCL sums in an order of its own"
+                    : "nccl; its sums are not in canonical order, and TUTTI_EXACT=1 does without it");
+}
+
 static void look(int out)
 {
     tutti_error error;
@@ -84,6 +105,7 @@ static void look(int out)
     else if (count == 0)
         tell(out, FOUND_NOTE, "gpu", NULL, "the driver shows none");
     for (int i = 0; i < count; i++) tell_gpu(out, i);
+    tell_providers(out, count);
     _exit(0);
 }
 
@@ -101,13 +123,15 @@ static char *next_part(char **rest, char end)
 
 static void add_lines(struct doctor *doctor, char *text)
 {
-    static const char *const names[] = {"library", "gpu"};
+    static const char *const names[] = {"library", "gpu", "streams"};
+    enum { NAMES = sizeof names / sizeof *names };
     for (char *finding; (finding = next_part(&text, separator)) != NULL;) {
         char *name = next_part(&text, separator), *said = name == NULL ? NULL : next_part(&text, separator);
         char *fix = said == NULL ? NULL : next_part(&text, '\n');
-        if (fix == NULL) return;
-        doctor_add(doctor, (enum finding)(finding[0] - '0'), names[strcmp(name, names[0]) == 0 ? 0 : 1],
-                   fix[0] == '\0' ? NULL : fix, "%s", said);
+        size_t known = 0;
+        while (fix != NULL && known < NAMES && strcmp(name, names[known]) != 0) known++;
+        if (fix == NULL || known == NAMES) return;
+        doctor_add(doctor, (enum finding)(finding[0] - '0'), names[known], fix[0] == '\0' ? NULL : fix, "%s", said);
     }
 }
 

@@ -12,8 +12,7 @@
 #include "cli/bench.h"
 
 struct sim_values { /* the flags, as given */
-    bool sweep;
-    int64_t hosts, ranks_per_host, bytes, seed, root, limit_ms;
+    int64_t hosts, ranks_per_host, bytes, seed, sweep, root, limit_ms;
     const char *link, *local, *overhead, *noise, *type, *reduction, *json, *svg, *buffers, *copy, *links;
 };
 

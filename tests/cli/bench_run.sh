@@ -12,7 +12,8 @@ number() { sed -E "s/.*\"$1\":([-+.0-9eE]+)[,}].*/\1/" <<<"$2"; }
 check_json() { # WHAT FILE LINES
     check "$1: lines of JSON" "$3" "$(wc -l <"$2")"
     local text='"[a-z0-9_+]+"' real='-?[0-9.]+(e[-+]?[0-9]+)?' line
-    local fields="\"op\":$text,\"ranks\":[0-9]+,\"as\":$text,\"transport\":$text,\"buffers\":$text,\"bytes\":[0-9]+"
+    local fields="\"op\":$text,\"ranks\":[0-9]+,\"as\":$text,\"transport\":$text,\"buffers\":$text"
+    fields+=",\"device\":null,\"provider\":null,\"bytes\":[0-9]+"
     fields+=",\"count\":[0-9]+,\"dtype\":$text,\"redop\":($text|null),\"root\":([0-9]+|null),\"in_place\":(true|false)"
     fields+=",\"samples\":[0-9]+,\"batch\":[0-9]+,\"min_us\":$real,\"p50_us\":$real,\"p99_us\":$real,\"algbw\":$real"
     fields+=",\"busbw\":$real,\"floor_us\":($real|null),\"floor_min_us\":($real|null),\"wrong\":([0-9]+|null)"

@@ -30,6 +30,16 @@ doctor() {
 }
 doctor TUTTI_CUDA_PATH="$PWD/fake"
 matches 'NCCL' "^ok +library +NCCL: 2.28.9, $PWD/fake/libnccl.so.2; for collectives of ranks with a GPU each" "$OUT"
+providers() { # VARIABLE=VALUE...: its lines about who carries out calls on streams
+    OUT=$(env TUTTI_CUDA_PATH="$PWD/fake" "$@" timeout 240 "$TUTTI" doctor 2>&1 | grep -E ' streams +')
+}
+providers TUTTI_LOG=warn
+matches 'a GPU each' 'ranks with a GPU each go by nccl; its sums are not in canonical order' "$OUT"
+matches 'shared GPU' 'ranks that share a GPU go by (cuda|staged)' "$OUT"
+providers TUTTI_EXACT=1
+matches 'exact' 'ranks with a GPU each go by staged, through the host: TUTTI_EXACT=1' "$OUT"
+providers TUTTI_DEVICE_PROVIDER=staged
+matches 'told' 'calls on streams go by staged, as TUTTI_DEVICE_PROVIDER says' "$OUT"
 doctor TUTTI_CUDA_PATH="$PWD/fake" FAKE_NCCL_VERSION=21304
 matches 'too old' 'libnccl.so.2 is too old: it is NCCL 2.13.4, and 2.14 is needed; ' "$OUT"
 doctor TUTTI_CUDA_PATH="$PWD/short"
