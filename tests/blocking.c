@@ -293,9 +293,7 @@ static void judge(const struct blocking_program *program, const struct result *r
     static const char *const truths_text[] = {"goes well", "deadlocks", "may do either"};
     enum blocking_truth truth = blocking_truth(program);
     bool right = is_right(program, ranks, truth, slow);
-    test_passed += right;
-    test_failed += !right;
-    if (right || test_failed > 5) return;
+    if (CHECK(right) || check_failed() > 5) return;
     printf("on %d %shosts, a program that %s:\n", hosts, slow ? "slow " : "", truths_text[truth]);
     for (int rank = 0; rank < program->ranks; rank++) {
         printf("  rank %d:", rank);

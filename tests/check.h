@@ -1,39 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of one file and one thread: checks that are counted, and told where they fail.
+ * Checks for all tests. They are counted in memory that the processes of a test share, so that a check may stand in a rank
+ * that is a thread or a process as well as in the test itself. The first failures are printed, with the place of the check and the
+ * title of the case that runs.
+ *
+ *     check_title("%d ranks", size);
+ *     CHECK(tutti_barrier(comm) == TUTTI_OK);
+ *     CHECK_THAT(sum == 3, "the sum is %d", sum);
+ *     return check_end();
  */
 #ifndef TEST_CHECK_H
 #define TEST_CHECK_H
 
-#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { TOLD_MOST = 40 };
+/* Each gives what its condition was. */
+#define CHECK(condition) check_that((condition), __FILE__, __LINE__, #condition, "%s", "")
+#define CHECK_THAT(condition, ...) check_that((condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
+bool check_that(bool holds, const char *file, int line, const char *what, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 
-static int passed, failed;
+/* Names the case that runs now. */
+void check_title(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *check_titled(void);
+/* Checks of all processes so far. */
+long check_passed(void);
+long check_failed(void);
+/* Prints "N passed, M failed"; what main returns: not 0 where a check failed, or none was made. */
+int check_end(void);
 
-__attribute__((format(printf, 2, 3))) static inline void check(bool condition, const char *format, ...)
-{
-    passed += condition;
-    failed += !condition;
-    if (condition || failed > TOLD_MOST) return;
-    va_list arguments;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    printf("\n");
-}
+/* Whether `text` has these words; prints it if not. */
+bool check_says(const char *text, const char *words);
 
-#define CHECK(condition) check((condition), "%s:%d: %s: %s", __FILE__, __LINE__, __func__, #condition)
-#define CHECK_THAT(condition, format, ...)                                                                             \
-    check((condition), "%s:%d: %s: " format, __FILE__, __LINE__, #condition, ##__VA_ARGS__)
-
-/* Prints the counts; what main returns. */
-static inline int end_of_checks(void)
-{
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
-}
+/* Names of before, for tests that are under way. */
+#define fault_title check_title
+#define conf_check CHECK_THAT
+#define conf_end check_end
+#define nn_end check_end
+#define end_of_checks check_end
+#define text_says check_says
+#define test_passed ((int)check_passed())
+#define test_failed ((int)check_failed())
 
 #endif

@@ -91,14 +91,14 @@ static void compare(const struct runner *runner, const struct active *active, co
 {
     write_image(runner, active, stretch, true, runner->want);
     if (memcmp(stretch->memory, runner->want, stretch->bytes) == 0) {
-        conf_check(true, " ");
+        CHECK_THAT(true, " ");
         return;
     }
     size_t at = 0, wrong = 0;
     for (size_t i = stretch->bytes; i-- > 0;)
         if (stretch->memory[i] != runner->want[i]) at = i, wrong++;
     char text[256];
-    conf_check(false, "%s: rank %d of %d (%s), path %d, %s: byte %ld of the output is %02x, not %02x; %zu bytes wrong",
+    CHECK_THAT(false, "%s: rank %d of %d (%s), path %d, %s: byte %ld of the output is %02x, not %02x; %zu bytes wrong",
                names_of(active->one, text, sizeof text), runner->rank, runner->size, runner->list->label, active->path,
                stretch->has_out ? "output" : "input",
                (long)at - (long)(stretch->has_out ? stretch->out_at : stretch->in_at), stretch->memory[at],
@@ -109,7 +109,7 @@ static void compare(const struct runner *runner, const struct active *active, co
 
 static bool placed(struct runner *runner, tutti_status status)
 {
-    return conf_check(status == TUTTI_OK, "rank %d of %d (%s): %s", runner->rank, runner->size, runner->list->label,
+    return CHECK_THAT(status == TUTTI_OK, "rank %d of %d (%s): %s", runner->rank, runner->size, runner->list->label,
                       runner->place->error.text);
 }
 
@@ -294,7 +294,7 @@ static tutti_status call_barrier(struct runner *runner)
     atomic_fetch_add_explicit(&conf_totals->arrivals, 1, memory_order_relaxed);
     tutti_status status = tutti_barrier(runner->comm);
     unsigned long arrived = atomic_load_explicit(&conf_totals->arrivals, memory_order_relaxed);
-    conf_check(status != TUTTI_OK || arrived >= least, "rank %d of %d (%s): barrier %lu ended when %lu of %lu had come",
+    CHECK_THAT(status != TUTTI_OK || arrived >= least, "rank %d of %d (%s): barrier %lu ended when %lu of %lu had come",
                runner->rank, runner->size, runner->list->label, runner->barriers, arrived, least);
     return status;
 }
@@ -333,7 +333,7 @@ static tutti_status call(struct runner *runner, struct active *active)
     }
     char text[256];
     const tutti_error *error = tutti_comm_error(runner->comm);
-    conf_check(false, "%s: rank %d of %d (%s): %s: %s", names_of(active->one, text, sizeof text), runner->rank,
+    CHECK_THAT(false, "%s: rank %d of %d (%s): %s: %s", names_of(active->one, text, sizeof text), runner->rank,
                runner->size, runner->list->label, tutti_status_name(status), error == NULL ? "" : error->text);
     return status;
 }
@@ -349,7 +349,7 @@ static void verify(struct runner *runner, struct active *active)
     compare(runner, active, &active->in);
     compare(runner, active, &active->out);
     if (active->one->kind != TTI_SEND && active->one->kind != TTI_SENDRECV) return;
-    conf_check(active->received == active->layout.block[0].count, "rank %d received %zu elements of %zu", runner->rank,
+    CHECK_THAT(active->received == active->layout.block[0].count, "rank %d received %zu elements of %zu", runner->rank,
                active->received, active->layout.block[0].count);
 }
 
@@ -365,7 +365,7 @@ static bool set_tuning(struct runner *runner, enum conf_tuning tuning)
     if (tuning == runner->tuning) return true;
     tutti_tuning table = conf_tuning_of(tuning);
     runner->tuning = tuning;
-    return conf_check(tutti_tuning_set(runner->comm, &table) == TUTTI_OK, "tuning_set failed");
+    return CHECK_THAT(tutti_tuning_set(runner->comm, &table) == TUTTI_OK, "tuning_set failed");
 }
 
 static bool run_batch(struct runner *runner, const struct conf_case *cases, size_t count)
@@ -386,7 +386,7 @@ static bool allocate(struct runner *runner, size_t slots, size_t bytes)
             runner->memory[slot][0][out] = tutti_alloc(runner->comm, bytes);
             runner->memory[slot][1][out] = malloc(bytes);
             const tutti_error *error = tutti_comm_error(runner->comm);
-            if (!conf_check(runner->memory[slot][0][out] != NULL, "tutti_alloc: %s", error == NULL ? "" : error->text))
+            if (!CHECK_THAT(runner->memory[slot][0][out] != NULL, "tutti_alloc: %s", error == NULL ? "" : error->text))
                 return false;
         }
     runner->want = malloc(bytes);

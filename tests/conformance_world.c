@@ -13,7 +13,7 @@
 #include <tutti/experimental.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 60000, PRINTED_MOST = 40, LIMIT_S = 400, SIZE_MOST = 64, ARENA_BYTES = 1 << 28 };
+enum { DEADLINE_MS = 60000, LIMIT_S = 400, SIZE_MOST = 64, ARENA_BYTES = 1 << 28 };
 
 struct conf_totals *conf_totals;
 
@@ -21,33 +21,9 @@ void conf_begin(void)
 {
     conf_totals = mmap(NULL, sizeof *conf_totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (conf_totals == MAP_FAILED) {
-        printf("no shared memory to count in\n0 passed, 1 failed\n");
+        perror("no shared memory to count in");
         exit(1);
     }
-}
-
-int conf_end(void)
-{
-    printf("%ld passed, %ld failed\n", atomic_load(&conf_totals->passed), atomic_load(&conf_totals->failed));
-    return atomic_load(&conf_totals->failed) != 0;
-}
-
-bool conf_check(bool condition, const char *format, ...)
-{
-    if (condition) {
-        atomic_fetch_add_explicit(&conf_totals->passed, 1, memory_order_relaxed);
-        return true;
-    }
-    if (atomic_fetch_add_explicit(&conf_totals->failed, 1, memory_order_relaxed) >= PRINTED_MOST) return false;
-    char line[1024] = "FAILED: ";
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line + 8, sizeof line - 10, format, arguments);
-    va_end(arguments);
-    strcat(line, "\n");
-    fflush(stdout);
-    if (write(STDOUT_FILENO, line, strlen(line)) < 0) abort(); /* one write: lines of several processes stay whole */
-    return false;
 }
 
 const char *conf_ranks_name(enum conf_ranks ranks)
@@ -79,7 +55,7 @@ static void join_and_work(const char *job, int rank)
     tutti_options options;
     tutti_comm *comm = NULL;
     char reason[200] = "";
-    conf_check(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "options: %s", reason);
+    CHECK_THAT(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "options: %s", reason);
     options.direct = current->direct;
     options.attach = current->attach;
     if (current->provider != NULL) options.device_provider = current->provider;
@@ -87,7 +63,7 @@ static void join_and_work(const char *job, int rank)
     options.arena_bytes = ARENA_BYTES;
     tutti_status status = tutti_join_as(job, rank, current->size, &options, &comm);
     const tutti_error *error = tutti_comm_error(comm);
-    if (conf_check(status == TUTTI_OK, "rank %d of %d cannot join: %s", rank, current->size,
+    if (CHECK_THAT(status == TUTTI_OK, "rank %d of %d cannot join: %s", rank, current->size,
                    error == NULL ? tutti_status_name(status) : error->text))
         work(comm, 0, NULL);
     tutti_leave(comm);
@@ -132,7 +108,7 @@ static void run_threads(const char *job, int process, int each)
     set_number("TUTTI_DEADLINE_MS", deadline_ms());
     set_number("TUTTI_ARENA_BYTES", ARENA_BYTES);
     int result = tutti_main(work, 0, NULL);
-    conf_check(result == 0 || current->faulty, "tutti_main of %d threads gave %d", current->size, result);
+    CHECK_THAT(result == 0 || current->faulty, "tutti_main of %d threads gave %d", current->size, result);
 }
 
 static int simulated_rank(tutti_comm *comm, void *context)
@@ -159,7 +135,7 @@ static void run_simulated(void)
     setup.noise_ns = 2000; /* larger than what a step takes: ranks do not go in step */
     setup.stack_bytes = 1 << 20;
     tutti_status status = tutti_sim_run(&setup, simulated_rank, NULL, &report, &error);
-    conf_check(status == TUTTI_OK && (report.result == 0 || current->faulty),
+    CHECK_THAT(status == TUTTI_OK && (report.result == 0 || current->faulty),
                "tutti_sim_run of %d ranks gave %s, %d: %s", current->size, tutti_status_name(status), report.result,
                error.text);
 }
@@ -210,7 +186,7 @@ static pid_t start(const struct conf_world *world, const char *job, int rank)
     else
         join_and_work(job, rank);
     int left = open_descriptors() - before;
-    conf_check(left == 0 || world->leaks, "process %d of %d %s has %d descriptors more than before it joined", rank,
+    CHECK_THAT(left == 0 || world->leaks, "process %d of %d %s has %d descriptors more than before it joined", rank,
                world->size, conf_ranks_name(world->ranks), left);
     exit(0); /* not _exit: a leak checker wants its say */
 }
@@ -222,7 +198,7 @@ static void finish(const struct conf_world *world, pid_t pid, int rank)
     if (ended && (world->ends >> rank & 1) != 0) return;
     if (ended && !world->killed && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     if (ended && world->killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return;
-    conf_check(false, "%d %s, direct=%d, attach=%d: process of rank %d: %s %d", world->size,
+    CHECK_THAT(false, "%d %s, direct=%d, attach=%d: process of rank %d: %s %d", world->size,
                conf_ranks_name(world->ranks), world->direct, world->attach, rank,
                pid < 0               ? "not started"
                : WIFSIGNALED(status) ? "signal"

@@ -8,6 +8,7 @@
 #ifndef TESTS_CONFORMANCE_WORLD_H
 #define TESTS_CONFORMANCE_WORLD_H
 
+#include "check.h"
 #include "sanitized.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -41,9 +42,8 @@ struct conf_world {
     void *context;
 };
 
-/* What all processes of the test count and print together. */
+/* What all processes of the test count together. */
 struct conf_totals {
-    atomic_long passed, failed;
     atomic_ulong arrivals;    /* of barriers: set to 0 before each world */
     atomic_long paths[32][5]; /* operations by kind and path (enum tti_path); the last column: a tree */
 };
@@ -51,11 +51,6 @@ extern struct conf_totals *conf_totals;
 
 /* Before all else. */
 void conf_begin(void);
-/* Prints "N passed, M failed" and gives the exit status. */
-int conf_end(void);
-
-/* Counts; the first failures are printed. */
-bool conf_check(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void conf_world_run(const struct conf_world *world);
 const char *conf_ranks_name(enum conf_ranks ranks);
 

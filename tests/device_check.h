@@ -93,7 +93,7 @@ static inline tutti_device *open_device(void)
 {
     tutti_device *device = NULL;
     GOOD(tutti_device_open(device_name, &device, &error));
-    if (device == NULL) exit(end_of_checks() || 1);
+    if (device == NULL) exit(check_end() || 1);
     return device;
 }
 

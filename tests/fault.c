@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIMIT_MS = 60000, MARK_MS = 30000, CHILD_SECONDS = 150, LOADED = 4, PRINTED_MOST = 6 };
+enum { LIMIT_MS = 60000, MARK_MS = 30000, CHILD_SECONDS = 150, LOADED = 4 };
 enum { TIMES_MOST = 32, TIMES_JUDGED = 10 };
 
 struct fault_shared *fault_shared;
@@ -30,31 +30,7 @@ static struct {
     char worst[256];
 } times[TIMES_MOST];
 
-/* ---- Checking -------------------------------------------------------------------------------------------------- */
-
-bool fault_check(bool holds, const char *file, int line, const char *what, const char *format, ...)
-{
-    atomic_fetch_add(holds ? &fault_shared->passed : &fault_shared->failed, 1);
-    if (holds || atomic_fetch_add(&fault_shared->printed[line % 4096], 1) >= PRINTED_MOST) return holds;
-    char text[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    const char *name = strrchr(file, '/');
-    printf("%s:%d: %s: %s%s%s\n", name == NULL ? file : name + 1, line, fault_shared->title, what,
-           text[0] == '\0' ? "" : ": ", text);
-    fflush(stdout);
-    return holds;
-}
-
-void fault_title(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(fault_shared->title, sizeof fault_shared->title, format, arguments);
-    va_end(arguments);
-}
+/* ---- The test program --------------------------------------------------------------------------------------------- */
 
 void fault_begin(unsigned seconds)
 {
@@ -72,12 +48,10 @@ int fault_end(void)
         printf("%s: mean %.2f ms, worst %.2f ms of %d, promised %lld ms, kept %d times of %d (worst: %s)\n",
                times[i].name, (double)times[i].total_ns / 1e6 / times[i].count, (double)times[i].worst_ns / 1e6,
                times[i].count, (long long)times[i].promised_ms, times[i].kept, times[i].judged, times[i].worst);
-        fault_title("%s", times[i].name);
+        check_title("%s", times[i].name);
         if (!SANITIZED && times[i].judged >= TIMES_JUDGED) CHECK(10 * times[i].kept >= 9 * times[i].judged);
     }
-    int failed = atomic_load(&fault_shared->failed);
-    printf("%d passed, %d failed\n", atomic_load(&fault_shared->passed), failed);
-    return failed == 0 ? 0 : 1;
+    return check_end();
 }
 
 int64_t fault_now_ns(void)
@@ -124,7 +98,7 @@ void fault_time(const char *name, int64_t ns, int64_t promised_ms)
         times[i].kept += judged && ns <= promised_ms * 1000000;
         if (ns < times[i].worst_ns) break;
         times[i].worst_ns = ns;
-        snprintf(times[i].worst, sizeof times[i].worst, "%s", fault_shared->title);
+        snprintf(times[i].worst, sizeof times[i].worst, "%s", check_titled());
         break;
     }
     CHECK_THAT(ns <= (promised_ms + FAULT_SLACK_MS) * 1000000, "%s took %.1f ms", name, (double)ns / 1e6);
@@ -335,7 +309,7 @@ bool fault_run(struct fault_world *world)
 
 void fault_run_set(const char *title, fault_body *body, int size, bool processes, const char *setting)
 {
-    fault_title("%s, %d %s%s%s", title, size, processes ? "processes" : "threads", setting == NULL ? "" : ", ",
+    check_title("%s, %d %s%s%s", title, size, processes ? "processes" : "threads", setting == NULL ? "" : ", ",
                 setting == NULL ? "" : setting);
     struct fault_world world = {.size = size, .processes = processes, .body = body, .settings = {setting}};
     fault_run(&world);

@@ -10,6 +10,7 @@
 #ifndef TUTTI_TESTS_FAULT_H
 #define TUTTI_TESTS_FAULT_H
 
+#include "check.h"
 #include "sanitized.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -52,29 +53,18 @@ struct fault_log {
 };
 
 struct fault_shared {
-    _Atomic int passed, failed;
-    _Atomic int printed[4096]; /* failures of one line of the test */
     _Atomic int go;
-    char title[256]; /* of the case that runs now */
     struct fault_rank ranks[FAULT_RANKS];
     struct fault_log log;
     _Alignas(64) char scratch[8192]; /* for a test of its own */
 };
 extern struct fault_shared *fault_shared;
 
-/* ---- Checking, in any process of the test ---------------------------------------------------------------------- */
-
-bool fault_check(bool holds, const char *file, int line, const char *what, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-#define CHECK(condition) fault_check((condition), __FILE__, __LINE__, #condition, "%s", "")
-#define CHECK_THAT(condition, ...) fault_check((condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
-
-/* Names what runs now, for the checks that fail in it. */
-void fault_title(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* ---- The test program --------------------------------------------------------------------------------------------- */
 
 /* Begins a test program: shared memory, and an alarm for the whole, which may take `seconds` on a quiet machine. */
 void fault_begin(unsigned seconds);
-/* Prints "N passed, M failed" and gives main's result. */
+/* Prints the times and the counts, and gives main's result. */
 int fault_end(void);
 
 int64_t fault_now_ns(void);

@@ -422,7 +422,7 @@ static void check_block(struct checker *checker, const struct conf_block *block,
     }
 }
 
-static void check_end(struct checker *checker, int at_rank)
+static void check_rank_end(struct checker *checker, int at_rank)
 {
     checker->at_rank = at_rank;
     struct rank *rank = self(checker);
@@ -511,7 +511,7 @@ static void run_plans(struct checker *checker, uint64_t seed)
 
 static const char *finish(struct checker *checker)
 {
-    for (int rank = 0; rank < checker->op->size && !checker->wrong; rank++) check_end(checker, rank);
+    for (int rank = 0; rank < checker->op->size && !checker->wrong; rank++) check_rank_end(checker, rank);
     if (checker->op->one.kind == TTI_BARRIER)
         checker->hosts == NULL ? check_heard(checker) : check_hosts_heard(checker);
     bool wrong = checker->wrong;

@@ -36,7 +36,7 @@ void message_run(int layout, int size, fault_body *body, const char *what)
     struct fault_world world = {.size = size, .processes = layouts[layout].processes, .body = body};
     message_shared = layouts[layout].shared;
     world.settings[0] = layouts[layout].setting;
-    fault_title("%s: %s", what, layouts[layout].name);
+    check_title("%s: %s", what, layouts[layout].name);
     fault_run(&world);
 }
 

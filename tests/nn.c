@@ -3,24 +3,6 @@
 
 #include <stdlib.h>
 
-int nn_passed, nn_failed;
-
-bool nn_check(bool condition, const char *file, int line, const char *text)
-{
-    if (condition)
-        nn_passed++;
-    else
-        printf("%s:%d: %s\n", file, line, text);
-    if (!condition) nn_failed++;
-    return condition;
-}
-
-int nn_end(void)
-{
-    printf("%d passed, %d failed\n", nn_passed, nn_failed);
-    return nn_failed == 0 && nn_passed > 0 ? 0 : 1;
-}
-
 void nn_need_blas(void)
 {
     char reason[480];

@@ -5,14 +5,9 @@
 #ifndef TTI_TESTS_NN_H
 #define TTI_TESTS_NN_H
 
+#include "check.h"
 #include <stdbool.h>
 #include <tutti/train.h>
-
-extern int nn_passed, nn_failed;
-
-#define CHECK(condition) nn_check((condition), __FILE__, __LINE__, #condition)
-bool nn_check(bool condition, const char *file, int line, const char *text);
-int nn_end(void); /* prints the counts; what main returns */
 
 /* Ends the test as skipped where there is no OpenBLAS. */
 void nn_need_blas(void);

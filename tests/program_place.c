@@ -82,9 +82,9 @@ bool program_run_at(struct program *program, const struct program_place *place, 
     setenv("TUTTI_TRANSPORT", place->tcp ? "tcp" : "auto", 1);
     setenv("TUTTI_HOST_PROCESSES", place->ranks == CONF_SIMULATED ? "0" : number, 1);
     program_reset();
-    long failed = atomic_load(&conf_totals->failed);
+    long failed = check_failed();
     conf_world_run(&world);
-    if (atomic_load(&conf_totals->failed) == failed) return true;
+    if (check_failed() == failed) return true;
     printf("seed %llu on %s failed: %s %llu:1 \"%s\"\n", (unsigned long long)program->seed, place->name, program->test,
            (unsigned long long)program->seed, place->name);
     return false;

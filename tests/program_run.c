@@ -33,14 +33,14 @@ void program_reset(void)
 bool program_check(const struct program_run *run, bool condition, const char *format, ...)
 {
     char what[600], action[300], fault[100];
-    if (condition) return conf_check(true, " ");
+    if (condition) return CHECK_THAT(true, " ");
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     const struct program *program = run->program;
     atomic_store(&run->state->failed, true);
-    return conf_check(
+    return CHECK_THAT(
         false, "seed %llu, %srank %d of %d, %s: %s; to see it alone: %s %llu:1 \"%s\"",
         (unsigned long long)program->seed, program_fault_text(program, fault, sizeof fault), run->rank, program->size,
         run->action == NULL ? "at the end" : program_action_text(program, run->action, action, sizeof action), what,

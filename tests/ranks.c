@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int test_passed, test_failed;
 int rank_job_number;
 
 struct part rank_part(int rank, int size)
@@ -114,13 +113,6 @@ bool rank_finish(struct process *process)
     close(process->pipe);
     if (WIFEXITED(status) && WEXITSTATUS(status) != 0) printf("a rank ended with %d\n", WEXITSTATUS(status));
     return in_time && (WIFEXITED(status) ? WEXITSTATUS(status) == 0 : WTERMSIG(status) == SIGKILL);
-}
-
-bool rank_says(const struct report *report, const char *words)
-{
-    if (strstr(report->error.text, words) != NULL) return true;
-    printf("expected \"%s\" in: %s\n", words, report->error.text);
-    return false;
 }
 
 void ranks_run(const struct part *parts, struct report *reports, int count)

@@ -6,21 +6,10 @@
 #ifndef TEST_RANKS_H
 #define TEST_RANKS_H
 
+#include "check.h"
 #include "sanitized.h"
 #include "world/wire.h"
 #include "world/world.h"
-
-extern int test_passed, test_failed;
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (condition) {                                                                                               \
-            test_passed++;                                                                                             \
-        } else {                                                                                                       \
-            test_failed++;                                                                                             \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, __func__, #condition);                                       \
-        }                                                                                                              \
-    } while (0)
 
 /* Waits that only a hang outlasts, also on a loaded machine: BOUND_MS of the test, LONG_MS of the library. SLACK_MS: what
  * such a machine may add to a time that is promised; less than LONG_MS. */
@@ -67,9 +56,6 @@ struct report rank_report(struct process *process);
 bool rank_finish(struct process *process);
 /* Starts all parts and collects all reports, in order. */
 void ranks_run(const struct part *parts, struct report *reports, int count);
-
-/* Whether the error's sentence has these words; prints it if not. */
-bool rank_says(const struct report *report, const char *words);
 
 /* For parts' `then`: ends the process with 1 unless the condition holds. */
 #define EXPECT(condition) rank_expect((condition), __FILE__, __LINE__)

@@ -152,19 +152,19 @@ static void check_bits(const struct test *test, tutti_redistribution *redistribu
         in[i] = value(tutti_layout_global(&test->from, test->rank, (int64_t)i), summand_of(&test->from, here));
     memset(out, 0x7f, (after + 1) * sizeof *out);
     tutti_status status = tutti_redistribution_run(redistribution, in, out);
-    conf_check(status == TUTTI_OK, "%s: %s", test->name, tutti_status_name(status));
+    CHECK_THAT(status == TUTTI_OK, "%s: %s", test->name, tutti_status_name(status));
     for (size_t i = 0; i < after; i++) {
         float right = expected(test, here, tutti_layout_global(&test->to, test->rank, (int64_t)i));
         wrong += memcmp(&right, &out[i], sizeof right) != 0;
     }
     unsigned behind;
     memcpy(&behind, &out[after], sizeof behind);
-    conf_check(wrong == 0 && behind == 0x7f7f7f7f, "%s: %zu of %zu elements have other bits", test->name, wrong, after);
+    CHECK_THAT(wrong == 0 && behind == 0x7f7f7f7f, "%s: %zu of %zu elements have other bits", test->name, wrong, after);
     for (size_t i = 0; i < before; i++) {
         float right = value(tutti_layout_global(&test->from, test->rank, (int64_t)i), summand_of(&test->from, here));
         wrong += memcmp(&right, &in[i], sizeof right) != 0;
     }
-    conf_check(wrong == 0, "%s: its input was changed", test->name);
+    CHECK_THAT(wrong == 0, "%s: its input was changed", test->name);
 }
 
 /* ---- Bytes ----------------------------------------------------------------------------------------------------- */
@@ -223,10 +223,10 @@ static void check_bytes(const struct test *test, tutti_comm *comm, const tutti_r
     tutti_redistribution_about about = {.struct_size = sizeof about};
     tutti_redistribution_describe(redistribution, &about);
     uint64_t moved[2] = {about.sent_bytes, about.received_bytes};
-    conf_check(tutti_all_reduce(comm, moved, moved, 2, TUTTI_U64, TUTTI_SUM) == TUTTI_OK, "sum");
+    CHECK_THAT(tutti_all_reduce(comm, moved, moved, 2, TUTTI_U64, TUTTI_SUM) == TUTTI_OK, "sum");
     if (test->rank != 0) return;
     uint64_t right = (uint64_t)least(test) * sizeof(float);
-    conf_check(moved[0] == right && moved[1] == right,
+    CHECK_THAT(moved[0] == right && moved[1] == right,
                "%s: sends %llu and receives %llu bytes; %llu are needed (%s, %s)", test->name,
                (unsigned long long)moved[0], (unsigned long long)moved[1], (unsigned long long)right, about.sums,
                about.moves);
@@ -264,16 +264,16 @@ static void check_adjoint(const struct test *test, tutti_comm *comm)
     tutti_layout_dual(&test->to, &dual);
     fill_integers(&test->from, test->rank, 1, x);
     fill_integers(&dual, test->rank, 1000, y);
-    if (conf_check(tutti_redistribution_create(test->mesh, &test->from, &test->to, TUTTI_I64, &forward, &error) ==
+    if (CHECK_THAT(tutti_redistribution_create(test->mesh, &test->from, &test->to, TUTTI_I64, &forward, &error) ==
                            TUTTI_OK &&
                        tutti_redistribution_adjoint(forward, &backward, &error) == TUTTI_OK,
                    "%s: %s", test->name, error.text)) {
-        conf_check(tutti_redistribution_start(forward, x, ax) == TUTTI_OK, "start");
-        conf_check(tutti_redistribution_end(forward) == TUTTI_OK, "end");
-        conf_check(tutti_redistribution_run(backward, y, aty) == TUTTI_OK, "run");
+        CHECK_THAT(tutti_redistribution_start(forward, x, ax) == TUTTI_OK, "start");
+        CHECK_THAT(tutti_redistribution_end(forward) == TUTTI_OK, "end");
+        CHECK_THAT(tutti_redistribution_run(backward, y, aty) == TUTTI_OK, "run");
         int64_t products[2] = {dot(ax, y, after), dot(x, aty, before)};
-        conf_check(tutti_all_reduce(comm, products, products, 2, TUTTI_I64, TUTTI_SUM) == TUTTI_OK, "sum");
-        conf_check(products[0] == products[1], "%s: <Ax, y> is %lld, <x, A'y> %lld", test->name, (long long)products[0],
+        CHECK_THAT(tutti_all_reduce(comm, products, products, 2, TUTTI_I64, TUTTI_SUM) == TUTTI_OK, "sum");
+        CHECK_THAT(products[0] == products[1], "%s: <Ax, y> is %lld, <x, A'y> %lld", test->name, (long long)products[0],
                    (long long)products[1]);
     }
     tutti_redistribution_free(forward);
@@ -293,7 +293,7 @@ static void run_test(struct test *test, tutti_comm *comm)
     float *in = malloc((before + 1) * sizeof *in), *out = malloc((after + 1) * sizeof *out);
     tutti_status status = tutti_redistribution_create(test->mesh, &test->from, &test->to, TUTTI_F32, &redistribution,
                                                       &error);
-    if (conf_check(status == TUTTI_OK, "%s: %s", test->name, error.text)) {
+    if (CHECK_THAT(status == TUTTI_OK, "%s: %s", test->name, error.text)) {
         for (int again = 0; again < 2; again++) check_bits(test, redistribution, in, out);
         check_bytes(test, comm, redistribution);
         check_adjoint(test, comm);
@@ -334,7 +334,7 @@ static void run_mesh(tutti_comm *comm, int dimensions, const int *sizes, int str
     static const char *const names[] = {"one", "two"};
     struct test test = {.rank = tutti_rank(comm), .ranks = tutti_size(comm)};
     int layouts = dimensions == 1 ? PLACEMENTS : PLACEMENTS * PLACEMENTS;
-    if (!conf_check(tutti_mesh_create(comm, names, sizes, dimensions, &test.mesh) == TUTTI_OK, "mesh")) return;
+    if (!CHECK_THAT(tutti_mesh_create(comm, names, sizes, dimensions, &test.mesh) == TUTTI_OK, "mesh")) return;
     for (int array = 0; array < 16 * SIZES; array++)
         for (int pair = 0; pair < layouts * layouts; pair++) {
             if ((*number)++ % stride != 0) continue;

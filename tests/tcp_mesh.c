@@ -91,10 +91,3 @@ int tcp_mesh_stranger(const struct tcp_mesh *mesh, int to)
     poll(&polled, 1, BOUND_MS);
     return fd;
 }
-
-bool text_says(const char *text, const char *words)
-{
-    if (strstr(text, words) != NULL) return true;
-    printf("expected \"%s\" in: %s\n", words, text);
-    return false;
-}

@@ -37,7 +37,4 @@ int tcp_mesh_impostor(const struct tcp_mesh *mesh, const struct tti_key *key, in
 /* One that proves nothing. */
 int tcp_mesh_stranger(const struct tcp_mesh *mesh, int to);
 
-/* Whether these words are in it; if not, prints what is. */
-bool text_says(const char *text, const char *words);
-
 #endif

@@ -20,15 +20,15 @@ static void check_refused(const tutti_comm *comm, tutti_status status, tutti_sta
 {
     const tutti_error *error = tutti_comm_error(comm);
     const char *text = error == NULL ? "no error" : error->text;
-    fault_check(status == expected, __FILE__, line, call, "%s, not %s: %s", tutti_status_name(status),
-                tutti_status_name(expected), text);
-    if (!fault_check(error != NULL, __FILE__, line, call, "no error is kept")) return;
-    fault_check(error->sequence == 0, __FILE__, line, call, "it is said to be number %d", (int)error->sequence);
-    fault_check(error->status == expected && error->rank == tutti_rank(comm), __FILE__, line, call,
-                "the error says %s of rank %d", tutti_status_name(error->status), error->rank);
-    fault_check(strstr(text, word) != NULL, __FILE__, line, call, "\"%s\" is not in: %s", word, text);
-    fault_check(error->operation[0] != '\0' && strstr(call, error->operation) != NULL, __FILE__, line, call, "about %s",
-                error->operation);
+    check_that(status == expected, __FILE__, line, call, "%s, not %s: %s", tutti_status_name(status),
+               tutti_status_name(expected), text);
+    if (!check_that(error != NULL, __FILE__, line, call, "no error is kept")) return;
+    check_that(error->sequence == 0, __FILE__, line, call, "it is said to be number %d", (int)error->sequence);
+    check_that(error->status == expected && error->rank == tutti_rank(comm), __FILE__, line, call,
+               "the error says %s of rank %d", tutti_status_name(error->status), error->rank);
+    check_that(strstr(text, word) != NULL, __FILE__, line, call, "\"%s\" is not in: %s", word, text);
+    check_that(error->operation[0] != '\0' && strstr(call, error->operation) != NULL, __FILE__, line, call, "about %s",
+               error->operation);
 }
 
 #define REFUSED(call, expected, word) check_refused(comm, (call), (expected), (word), __LINE__, #call)
@@ -406,9 +406,9 @@ static void test_refused(void)
     static const size_t lengths[] = {2, 1000, 5000, 200000};
     for (int processes = 0; processes < 2; processes++) {
         struct fault_world world = {.size = 2, .processes = processes != 0, .body = refuse_all};
-        fault_title("refused calls of %s", processes ? "processes" : "threads");
+        check_title("refused calls of %s", processes ? "processes" : "threads");
         fault_run(&world);
-        fault_title("after a refused call of %s", processes ? "processes" : "threads");
+        check_title("after a refused call of %s", processes ? "processes" : "threads");
         world.body = keep_nothing;
         fault_run(&world);
         world.body = receive_long;
@@ -416,7 +416,7 @@ static void test_refused(void)
             for (int shared = 0; shared < 2; shared++) {
                 long_count = lengths[i];
                 shared_memory = shared != 0;
-                fault_title("a message of %zu, too long, %s, %s memory", long_count,
+                check_title("a message of %zu, too long, %s, %s memory", long_count,
                             processes ? "processes" : "threads", shared ? "shared" : "private");
                 fault_run(&world);
             }
@@ -598,7 +598,7 @@ static void test_no_comm(void)
     tutti_comm *comm = no_comm();
     float x = 0, y = 0;
     size_t counts[1] = {1};
-    fault_title("no comm");
+    check_title("no comm");
     CHECK(tutti_barrier(comm) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_all_reduce(comm, &x, &y, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_broadcast(tutti_named(tutti_within(comm, 5), "x"), &x, &y, 1, TUTTI_F32, 0) == TUTTI_ERR_ARGUMENT);
@@ -623,10 +623,10 @@ static void test_no_comm(void)
 static void check_gone(const tutti_comm *comm, tutti_status status, int line)
 {
     const tutti_error *error = tutti_comm_error(comm);
-    fault_check(status == TUTTI_ERR_ARGUMENT && error != NULL, __FILE__, line, "gone", "status %d", (int)status);
+    check_that(status == TUTTI_ERR_ARGUMENT && error != NULL, __FILE__, line, "gone", "status %d", (int)status);
     if (error == NULL) return;
-    fault_check(strstr(error->text, "has left this world before (") != NULL && strcmp(error->operation, "leave") == 0,
-                __FILE__, line, "gone", "%s", error->text);
+    check_that(strstr(error->text, "has left this world before (") != NULL && strcmp(error->operation, "leave") == 0,
+               __FILE__, line, "gone", "%s", error->text);
 }
 
 static void use_left(tutti_comm *comm)
@@ -692,7 +692,7 @@ static void test_left(void)
     char *arguments[] = {"x", NULL}, place[64];
     for (int over_tcp = 0; over_tcp < 2; over_tcp++) {
         tutti_comm *world, *again;
-        fault_title("a world that was left%s", over_tcp ? ", over tcp" : "");
+        check_title("a world that was left%s", over_tcp ? ", over tcp" : "");
         if (over_tcp) setenv("TUTTI_TRANSPORT", "tcp", 1);
         CHECK(tutti_join(&world) == TUTTI_OK);
         snprintf(place, sizeof place, "(by tutti_leave at %s:%d)", __FILE__, __LINE__ + 1);
@@ -726,7 +726,7 @@ static void test_registering(void)
     char longest[200];
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
-    fault_title("registering");
+    check_title("registering");
     fault_catch_log();
     CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &first) == TUTTI_OK);
     CHECK(tutti_reduction_register("nothing", add_nothing, NULL, &again) == TUTTI_OK && again == first);

@@ -46,7 +46,7 @@ static void test_bad_joins(void)
     tutti_options options = fault_join_options(JOIN_MS);
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {
         tutti_comm *comm = NULL;
-        fault_title("joining %.20s as rank %d of %d", joins[i].job == NULL ? "NULL" : joins[i].job, joins[i].rank,
+        check_title("joining %.20s as rank %d of %d", joins[i].job == NULL ? "NULL" : joins[i].job, joins[i].rank,
                     joins[i].size);
         int64_t began = fault_now_ns();
         tutti_status status = tutti_join_as(joins[i].job, joins[i].rank, joins[i].size, &options, &comm);
@@ -68,7 +68,7 @@ static void test_bad_options(void)
 {
     tutti_options options = fault_join_options(JOIN_MS);
     static const size_t sizes[] = {0, sizeof options - 8, sizeof options + 8};
-    fault_title("options of another size");
+    check_title("options of another size");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         tutti_comm *comm = NULL;
         memset(&options, 0x55, sizeof options);
@@ -114,7 +114,7 @@ static void test_disagreement(void)
 {
     char job[64];
     snprintf(job, sizeof job, "disagree-%d", (int)getpid());
-    fault_title("ranks disagree on the size");
+    check_title("ranks disagree on the size");
     struct joiner sizes[2] = {{.rank = 0, .size = 2, .job = job}, {.rank = 1, .size = 3, .job = job}};
     join_all(sizes, 2);
     for (int i = 0; i < 2; i++) {
@@ -126,7 +126,7 @@ static void test_disagreement(void)
         fault_time("ranks disagree, limit 800 ms", sizes[i].took_ns, 800);
     }
     for (int twice = 0; twice < 2; twice++) {
-        fault_title("rank %d is taken twice", twice);
+        check_title("rank %d is taken twice", twice);
         snprintf(job, sizeof job, "twice-%d-%d", twice, (int)getpid());
         struct joiner ranks[3] = {{.rank = twice, .size = 3, .job = job},
                                   {.rank = twice, .size = 3, .job = job},

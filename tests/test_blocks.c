@@ -128,5 +128,5 @@ int main(void)
     check_formula(TTI_ZERO_GRADIENTS, true, 2, 16);
     check_formula(TTI_ZERO_PARAMETERS, true, 0, 18);
     check_sums();
-    return end_of_checks();
+    return check_end();
 }

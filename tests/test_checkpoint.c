@@ -499,8 +499,7 @@ int main(int argc, char **argv)
     char command[64];
     if (argc > 2) {
         test_spoiled(strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
-        printf("%d passed, %d failed\n", test_passed, test_failed);
-        return test_failed != 0;
+        return check_end();
     }
     if (mkdtemp(folder) == NULL) return 1;
     memory = calloc(elements(), sizeof *memory);
@@ -521,6 +520,5 @@ int main(int argc, char **argv)
     free(memory);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK(system(command) == 0);
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

@@ -331,6 +331,5 @@ int main(void)
     test_different("auto", 2, 0, "auto");
     test_different("auto", 2, 2, "shm");
     test_key_file();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

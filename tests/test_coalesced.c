@@ -392,7 +392,7 @@ static void in_simulation(int hosts, int ranks)
     tutti_sim_setup setup;
     tutti_sim_report report = {.result = -1};
     tutti_error error;
-    fault_title("simulated, %d hosts with %d ranks", hosts, ranks);
+    check_title("simulated, %d hosts with %d ranks", hosts, ranks);
     tutti_sim_setup_init(&setup);
     setup.hosts = hosts;
     setup.ranks_per_host = ranks;

@@ -473,7 +473,7 @@ static void leave_first(bool processes, const char *setting)
                                 .after = use_kept,
                                 .settings = {setting}};
     kept_by_threads = !processes;
-    fault_title("the world is left first, %s, %s", processes ? "processes" : "threads", setting);
+    check_title("the world is left first, %s, %s", processes ? "processes" : "threads", setting);
     for (int i = 0; i < 5; i++) fault_run(&world);
 }
 

@@ -81,7 +81,7 @@ static bool send_letters(tutti_comm *comm, const struct letter *letters, int cou
     for (int i = 0; i < count && good; i++) {
         int32_t text[8];
         for (int k = 0; k < 8; k++) text[k] = tutti_rank(comm) * 1000 + i * 10 + k;
-        good = conf_check(tutti_send(comm, letters[i].count == 0 ? NULL : text, letters[i].count, TUTTI_I32, to,
+        good = CHECK_THAT(tutti_send(comm, letters[i].count == 0 ? NULL : text, letters[i].count, TUTTI_I32, to,
                                      letters[i].tag) == TUTTI_OK,
                           "send of letter %d", i);
     }
@@ -96,7 +96,7 @@ static bool recv_letter(tutti_comm *comm, const struct letter *letters, int whic
     bool good = status == TUTTI_OK && received == letters[which].count;
     for (int k = 0; k < 8; k++)
         good = good && text[k] == (k < (int)letters[which].count ? from * 1000 + which * 10 + k : -1);
-    return conf_check(good, "rank %d, letter %d: %s, %zu elements", tutti_rank(comm), which, tutti_status_name(status),
+    return CHECK_THAT(good, "rank %d, letter %d: %s, %zu elements", tutti_rank(comm), which, tutti_status_name(status),
                       received);
 }
 
@@ -117,7 +117,7 @@ static void exchange_letters(tutti_comm *comm, void *context)
         tutti_status status = tutti_sendrecv(comm, in, LARGE, to, 100, out, LARGE, from, 100, TUTTI_I32, &received);
         bool good = status == TUTTI_OK && received == LARGE;
         for (int i = 0; i < LARGE && good; i++) good = out[i] == from * LARGE + i;
-        if (!conf_check(good, "rank %d of %d: a large message among small ones: %s", rank, size,
+        if (!CHECK_THAT(good, "rank %d of %d: a large message among small ones: %s", rank, size,
                         tutti_status_name(status)))
             break;
         for (int i = 0; i < COUNT && good; i++) good = recv_letter(comm, letters, order[i], from);
@@ -154,7 +154,7 @@ static void check_paths(void)
             if (path == TTI_STAGED && !stages) continue;
             if (path == TTI_ATTACH && !attaches) continue;
             if (path == 4 && kind != TTI_BROADCAST) continue;
-            conf_check(atomic_load(&conf_totals->paths[kind][path]) > 0, "no %s went by the path %s",
+            CHECK_THAT(atomic_load(&conf_totals->paths[kind][path]) > 0, "no %s went by the path %s",
                        tti_kind_name(kind), names[path]);
         }
     }
@@ -172,5 +172,5 @@ int main(int argc, char **argv)
         run_mixed(size, SANITIZED ? 4 : VARIANTS, SANITIZED ? 60 : 300, seed + 500000 + (uint64_t)size * 1000);
     for (int size = 1; size <= 4; size++) run_letters(size);
     check_paths();
-    return conf_end();
+    return check_end();
 }

@@ -38,7 +38,7 @@ static bool forbid_attach(void)
 
 static void run_list(tutti_comm *comm, void *list)
 {
-    conf_check(!comm->traits.can_attach && !tti_local_covers(comm, TTI_ALL_REDUCE),
+    CHECK_THAT(!comm->traits.can_attach && !tti_local_covers(comm, TTI_ALL_REDUCE),
                "rank %d takes attach to be allowed", tutti_rank(comm));
     conf_list_run(comm, list);
 }
@@ -71,5 +71,5 @@ int main(void)
     run(CONF_PROCESSES, 3, "0", 1000);
     run(CONF_PROCESSES, 4, "2", 2000);
     run(CONF_PAIRS, 6, "2", 3000);
-    return conf_end();
+    return check_end();
 }

@@ -30,7 +30,7 @@ static bool aware; /* of hosts: what is expected of the world that runs */
 
 static void run_list(tutti_comm *comm, void *list)
 {
-    conf_check(tti_local_covers(comm, TTI_ALL_REDUCE) == aware, "rank %d: %s", tutti_rank(comm),
+    CHECK_THAT(tti_local_covers(comm, TTI_ALL_REDUCE) == aware, "rank %d: %s", tutti_rank(comm),
                aware ? "by messages alone" : "not by messages alone");
     conf_list_run(comm, list);
 }
@@ -66,5 +66,5 @@ int main(int argc, char **argv)
     conf_begin();
     conf_reference_prepare();
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) run(&variants[i], i % 2 == 0 ? 8 : 1, seed += 1000);
-    return conf_end();
+    return check_end();
 }

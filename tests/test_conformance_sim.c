@@ -68,5 +68,5 @@ int main(int argc, char **argv)
                 run_list(sizes[i], batch, hosts != 0, seed);
                 seed += 1000;
             }
-    return conf_end();
+    return check_end();
 }

@@ -64,5 +64,5 @@ int main(int argc, char **argv)
     for (int size = 1; size <= most; size++)
         run_size(size, (SANITIZED ? 2 : 4) * times, size % 2 == 0 ? 1 : 8, (uint64_t)size * 100000);
     if (!SANITIZED) run_size(17, times, 4, 7);
-    return conf_end();
+    return check_end();
 }

@@ -41,5 +41,5 @@ int main(int argc, char **argv)
         run(&list);
         conf_list_free(&list);
     }
-    return conf_end();
+    return check_end();
 }

@@ -331,6 +331,5 @@ int main(void)
     test_shrinking();
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK(system(command) == 0);
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

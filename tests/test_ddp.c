@@ -54,7 +54,7 @@ static void list_free(tutti_comm *comm, struct list *list, size_t gap)
 static bool worked(tutti_comm *comm, tutti_status status, const char *what)
 {
     const tutti_error *error = tutti_comm_error(comm);
-    return conf_check(status == TUTTI_OK, "rank %d: %s: %s %s", tutti_rank(comm), what, tutti_status_name(status),
+    return CHECK_THAT(status == TUTTI_OK, "rank %d: %s: %s %s", tutti_rank(comm), what, tutti_status_name(status),
                       error == NULL ? "" : error->text);
 }
 
@@ -94,7 +94,7 @@ static void add_pass(const struct plain *plain, struct list *list, tutti_ddp *dd
         if (!uses(plain, rank, i)) continue;
         float *gradient = list->parameters[i].gradient;
         for (size_t j = 0; j < sizes[i]; j++) gradient[j] = (pass == 0 ? 0 : gradient[j]) + integer(rank, pass, i, j);
-        conf_check(tutti_ddp_ready(ddp, (size_t)i) == TUTTI_OK, "ready");
+        CHECK_THAT(tutti_ddp_ready(ddp, (size_t)i) == TUTTI_OK, "ready");
     }
 }
 
@@ -111,28 +111,28 @@ static void run_plain(tutti_comm *comm, void *context)
     tutti_error error;
     if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create")) return;
     for (int i = 0; i < PARAMETERS; i++)
-        conf_check(list.parameters[i].value[0] == (float)i, "rank %d does not have rank 0's values", rank);
+        CHECK_THAT(list.parameters[i].value[0] == (float)i, "rank %d does not have rank 0's values", rank);
     for (int step = 0; step < 3; step++) {
         double total = 0;
         for (int i = 0; i < PARAMETERS; i++) memset(list.parameters[i].gradient, 0x7f, sizes[i] * sizeof(float));
         for (int pass = 0; pass < plain->passes; pass++) {
-            conf_check(tutti_ddp_begin(ddp, pass == plain->passes - 1) == TUTTI_OK, "begin");
+            CHECK_THAT(tutti_ddp_begin(ddp, pass == plain->passes - 1) == TUTTI_OK, "begin");
             add_pass(plain, &list, ddp, rank, pass);
         }
         if (!worked(comm, tutti_ddp_end(ddp, rank == plain->idle ? 0 : rank + 1, &total), "end")) return;
-        conf_check(total == size * (size + 1) / 2.0 - (plain->idle < 0 ? 0 : plain->idle + 1), "total %g", total);
+        CHECK_THAT(total == size * (size + 1) / 2.0 - (plain->idle < 0 ? 0 : plain->idle + 1), "total %g", total);
         size_t wrong = 0;
         for (int i = 0; i < PARAMETERS; i++)
             for (size_t j = 0; j < sizes[i]; j++)
                 wrong += list.parameters[i].gradient[j] != expected(plain, size, i, j);
-        conf_check(wrong == 0, "rank %d of %d, gap %zu, passes %d: %zu elements are wrong", rank, size, plain->gap,
+        CHECK_THAT(wrong == 0, "rank %d of %d, gap %zu, passes %d: %zu elements are wrong", rank, size, plain->gap,
                    plain->passes, wrong);
         const char *unused = tutti_ddp_unused(ddp, 0);
         const char *name = rank == plain->idle ? "a" : rank == 0 && plain->private_unused == 1 ? "b" : "d";
-        conf_check(plain->unused == 3 ? unused != NULL && strcmp(unused, name) == 0 : unused == NULL, "unused: %s",
+        CHECK_THAT(plain->unused == 3 ? unused != NULL && strcmp(unused, name) == 0 : unused == NULL, "unused: %s",
                    unused == NULL ? "none" : unused);
     }
-    conf_check(tutti_ddp_end(ddp, 0, NULL) == TUTTI_ERR_ARGUMENT, "an end without a begin");
+    CHECK_THAT(tutti_ddp_end(ddp, 0, NULL) == TUTTI_ERR_ARGUMENT, "an end without a begin");
     tutti_ddp_free(ddp);
     list_free(comm, &list, plain->gap);
 }
@@ -164,7 +164,7 @@ static void run_grains(tutti_comm *comm, void *context)
     tutti_error error = {0};
     tutti_status status = tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error);
     if (grains < tutti_size(comm)) {
-        conf_check(status == TUTTI_ERR_ARGUMENT && strstr(error.text, "every rank needs a grain") != NULL,
+        CHECK_THAT(status == TUTTI_ERR_ARGUMENT && strstr(error.text, "every rank needs a grain") != NULL,
                    "more ranks than grains: %s", error.text);
         return;
     }
@@ -173,23 +173,23 @@ static void run_grains(tutti_comm *comm, void *context)
     const int *bounds;
     float *const *gradients;
     int partials = tutti_ddp_partials(ddp, &bounds, &gradients);
-    conf_check(bounds[partials] == count, "subtrees end at %d of %d", bounds[partials], count);
+    CHECK_THAT(bounds[partials] == count, "subtrees end at %d of %d", bounds[partials], count);
     for (int step = 0; step < 2; step++) {
-        conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
+        CHECK_THAT(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
         for (int k = 0; k < partials; k++)
             for (size_t j = 0; j < list.elements; j++)
                 gradients[k][j] = tree(first + bounds[k], first + bounds[k + 1], j);
-        conf_check(tutti_ddp_ready_run(ddp, list.elements, 1) == TUTTI_ERR_ARGUMENT, "ready past the end");
-        conf_check(tutti_ddp_ready_run(ddp, SIZE_MAX, 2) == TUTTI_ERR_ARGUMENT, "ready far past the end");
+        CHECK_THAT(tutti_ddp_ready_run(ddp, list.elements, 1) == TUTTI_ERR_ARGUMENT, "ready past the end");
+        CHECK_THAT(tutti_ddp_ready_run(ddp, SIZE_MAX, 2) == TUTTI_ERR_ARGUMENT, "ready far past the end");
         for (size_t at = list.elements; at > 0; at -= at < 500 ? at : 500) /* runs that are no parameters */
-            conf_check(tutti_ddp_ready_run(ddp, at < 500 ? 0 : at - 500, at < 500 ? at : 500) == TUTTI_OK, "ready");
+            CHECK_THAT(tutti_ddp_ready_run(ddp, at < 500 ? 0 : at - 500, at < 500 ? at : 500) == TUTTI_OK, "ready");
         if (!worked(comm, tutti_ddp_end(ddp, 1, NULL), "end")) return;
         size_t wrong = 0;
         for (size_t j = 0; j < list.elements; j++) {
             float right = tree(0, grains, j);
             wrong += memcmp(&right, &list.parameters[0].gradient[j], sizeof right) != 0;
         }
-        conf_check(wrong == 0, "rank %d of %d, %d grains: %zu elements have other bits", tutti_rank(comm),
+        CHECK_THAT(wrong == 0, "rank %d of %d, %d grains: %zu elements have other bits", tutti_rank(comm),
                    tutti_size(comm), grains, wrong);
     }
     tutti_ddp_free(ddp);
@@ -213,19 +213,19 @@ static void run_forgotten(tutti_comm *comm, void *context)
         TUTTI_OK; /* the first step is as it should be; but others may still be in it when the last rank fails */
     for (int step = 0; step < 2 && status == TUTTI_OK; step++) {
         bool forgets = rank == last && step == 1;
-        conf_check(tutti_ddp_begin(ddp, false) == TUTTI_OK, "begin");
-        conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
+        CHECK_THAT(tutti_ddp_begin(ddp, false) == TUTTI_OK, "begin");
+        CHECK_THAT(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
         for (size_t i = 0; i < PARAMETERS; i++)
-            if (!forgets || (i != 1 && i != 3)) conf_check(tutti_ddp_ready(ddp, i) == TUTTI_OK || rank < last, "ready");
+            if (!forgets || (i != 1 && i != 3)) CHECK_THAT(tutti_ddp_ready(ddp, i) == TUTTI_OK || rank < last, "ready");
         if (forgets)
-            conf_check(tutti_ddp_ready_run(ddp, list.elements - sizes[5] - sizes[4] - 1, 1) == TUTTI_OK, "ready");
+            CHECK_THAT(tutti_ddp_ready_run(ddp, list.elements - sizes[5] - sizes[4] - 1, 1) == TUTTI_OK, "ready");
         status = tutti_ddp_end(ddp, 1, NULL);
-        conf_check(step == 1 || rank < last || status == TUTTI_OK, "end: %s", tutti_status_name(status));
+        CHECK_THAT(step == 1 || rank < last || status == TUTTI_OK, "end: %s", tutti_status_name(status));
     }
     const tutti_error *why = tutti_comm_error(comm);
     char words[200];
     snprintf(words, sizeof words, ", and 2 of %d parameters were not ready: \"b\", \"d\" (in part);", PARAMETERS);
-    conf_check(status == TUTTI_ERR_ARGUMENT && why != NULL && why->peer == last && strstr(why->text, words) != NULL &&
+    CHECK_THAT(status == TUTTI_ERR_ARGUMENT && why != NULL && why->peer == last && strstr(why->text, words) != NULL &&
                    strstr(why->text, "test_ddp.c:") != NULL && strstr(why->text, "allow_unused") != NULL,
                "rank %d of %d: %s: %s", rank, last + 1, tutti_status_name(status), why == NULL ? "" : why->text);
     tutti_ddp_free(ddp);
@@ -243,7 +243,7 @@ static bool names_caller(tutti_comm *comm, const char *part, int line)
     const tutti_error *why = tutti_comm_error(comm);
     bool named = why != NULL && why->status == TUTTI_ERR_MISMATCH && strstr(why->text, quoted) != NULL &&
                  strstr(why->text, place) != NULL && strstr(why->text, "src/") == NULL;
-    return conf_check(named, "%s%s: %s", quoted, place, why == NULL ? "" : why->text);
+    return CHECK_THAT(named, "%s%s: %s", quoted, place, why == NULL ? "" : why->text);
 }
 
 /* Ranks that differ in a ddp: the error names their calls. */
@@ -291,12 +291,12 @@ static void run_beside(tutti_comm *comm, void *context)
     if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create")) return;
     const int64_t limit = tti_now_ns() + INT64_C(20000000000);
     while (tutti_rank(comm) > 0 && !atomic_load(&gone_on) && tti_now_ns() < limit) sched_yield();
-    conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
-    conf_check(tutti_ddp_ready(ddp, PARAMETERS - 1) == TUTTI_OK, "ready"); /* more than the first bucket has */
+    CHECK_THAT(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
+    CHECK_THAT(tutti_ddp_ready(ddp, PARAMETERS - 1) == TUTTI_OK, "ready"); /* more than the first bucket has */
     if (tutti_rank(comm) == 0) atomic_store(&gone_on, true);
-    conf_check(tti_now_ns() < limit, "%d ranks, %d grains: a bucket that is ready keeps its rank waiting",
+    CHECK_THAT(tti_now_ns() < limit, "%d ranks, %d grains: a bucket that is ready keeps its rank waiting",
                tutti_size(comm), grains);
-    for (size_t i = 0; i < PARAMETERS - 1; i++) conf_check(tutti_ddp_ready(ddp, i) == TUTTI_OK, "ready");
+    for (size_t i = 0; i < PARAMETERS - 1; i++) CHECK_THAT(tutti_ddp_ready(ddp, i) == TUTTI_OK, "ready");
     worked(comm, tutti_ddp_end(ddp, 1, NULL), "end");
     tutti_ddp_free(ddp);
     list_free(comm, &list, 0);
@@ -311,14 +311,14 @@ static void run_norms(tutti_comm *comm, void *context)
     double alone = 0, together = 0;
     int odd = 0;
     for (size_t j = 0; j < list.elements; j++) list.parameters[0].gradient[j] = leaf(3, j);
-    conf_check(tutti_gradient_norm(NULL, list.parameters, PARAMETERS, &alone) == TUTTI_OK, "norm");
+    CHECK_THAT(tutti_gradient_norm(NULL, list.parameters, PARAMETERS, &alone) == TUTTI_OK, "norm");
     if (!worked(comm, tutti_gradient_norm(comm, list.parameters, PARAMETERS, &together), "norm")) return;
-    conf_check(memcmp(&alone, &together, sizeof alone) == 0, "norms %a and %a", alone, together);
+    CHECK_THAT(memcmp(&alone, &together, sizeof alone) == 0, "norms %a and %a", alone, together);
     uint64_t hash = tutti_weights_hash(list.parameters, PARAMETERS);
     bool several = tutti_size(comm) > 1;
     tutti_status status = tutti_weights_compare(comm, hash, &odd); /* ranks begin with different values */
-    conf_check(status == (several ? TUTTI_ERR_MISMATCH : TUTTI_OK) && odd == (several ? 1 : -1), "odd %d", odd);
-    conf_check(tutti_weights_compare(comm, 5, &odd) == TUTTI_OK && odd == -1, "equal hashes");
+    CHECK_THAT(status == (several ? TUTTI_ERR_MISMATCH : TUTTI_OK) && odd == (several ? 1 : -1), "odd %d", odd);
+    CHECK_THAT(tutti_weights_compare(comm, 5, &odd) == TUTTI_OK && odd == -1, "equal hashes");
     list_free(comm, &list, 0);
 }
 
@@ -361,5 +361,5 @@ int main(void)
         atomic_store(&gone_on, false);
         run(CONF_THREADS, size, run_beside, &grains);
     }
-    return conf_end();
+    return check_end();
 }

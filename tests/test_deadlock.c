@@ -226,7 +226,7 @@ static void run_world(fault_body *body, int size, bool processes, const char *do
                                 .processes = processes,
                                 .body = body,
                                 .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : "TUTTI_TRANSPORT=shm"}};
-    fault_title("%s; %d %s, %s", does, size, processes ? "processes" : "threads", over_tcp ? "tcp" : "memory");
+    check_title("%s; %d %s, %s", does, size, processes ? "processes" : "threads", over_tcp ? "tcp" : "memory");
     fault_run(&world);
 }
 

@@ -131,7 +131,7 @@ static void kill_one(int op, size_t count, enum memory memory, int size)
     delay_us = (int64_t)(fault_random(&seed) % 12) * (int64_t)(fault_random(&seed) % 2000);
     struct fault_world world = world_of(size, true);
     world.meanwhile = kill_at_random;
-    fault_title("%s of %zu, %s memory, rank %d of %d killed after %lld us%s", fault_op_name(op), count,
+    check_title("%s of %zu, %s memory, rank %d of %d killed after %lld us%s", fault_op_name(op), count,
                 memory_names[memory], victim, size, (long long)delay_us, second_victim >= 0 ? ", and the next" : "");
     fault_run(&world);
     check_survivors(size);
@@ -198,7 +198,7 @@ static void end_one(const char *how, void (*end)(tutti_comm *comm, int rank), in
     second_victim = -1;
     struct fault_world world = world_of(size, processes);
     world.meanwhile = expect_victim;
-    fault_title("%s of %zu, rank %d of %d %s ends by %s before call %d", fault_op_name(op), the_count, victim, size,
+    check_title("%s of %zu, rank %d of %d %s ends by %s before call %d", fault_op_name(op), the_count, victim, size,
                 processes ? "processes" : "threads", how, end_after);
     fault_run(&world);
     died_ns[victim] = fault_shared->ranks[victim].numbers[0];

@@ -260,5 +260,5 @@ int main(int argc, char **argv)
     test_fork(device);
     GOOD(tutti_device_close(device, &error));
     test_generations();
-    return end_of_checks();
+    return check_end();
 }

@@ -518,7 +518,7 @@ static int run_part(const char *part, const char *argument)
 {
     if (strcmp(part, "share") == 0) answer_in_memory(atoi(argument));
     if (strcmp(part, "fail") == 0) fail_for_good();
-    return end_of_checks();
+    return check_end();
 }
 
 int main(int argc, char **argv)
@@ -550,5 +550,5 @@ int main(int argc, char **argv)
     test_current_context(device);
     GOOD(tutti_device_close(device, &error));
     CHECK(run_again("fail", "") == 0);
-    return end_of_checks();
+    return check_end();
 }

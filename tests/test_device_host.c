@@ -462,5 +462,5 @@ int main(void)
     test_no_device_memory();
     test_no_memory();
     test_pinned_outlives();
-    return end_of_checks();
+    return check_end();
 }

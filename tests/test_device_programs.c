@@ -328,5 +328,5 @@ int main(int argc, char **argv)
         CHECK_THAT(totals.trace == again.trace && totals.time_ns == again.time_ns,
                    "seed %llu differs when simulated again", (unsigned long long)seed);
     }
-    return end_of_checks();
+    return check_end();
 }

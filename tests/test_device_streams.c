@@ -423,5 +423,5 @@ int main(int argc, char **argv)
     test_share(device);
     test_pinned(device);
     GOOD(tutti_device_close(device, &error));
-    return end_of_checks();
+    return check_end();
 }

@@ -133,7 +133,7 @@ static void run_certain(int size, bool processes, const char *setting)
 {
     struct fault_world world = {
         .size = size, .processes = processes, .body = meet_elsewhere, .settings = {"TUTTI_DEADLINE_MS=20000", setting}};
-    fault_title("rank 0 in %s meets %s) of rank %d; %d %s, %s", now->message, now->collective, peer_of_0, size,
+    check_title("rank 0 in %s meets %s) of rank %d; %d %s, %s", now->message, now->collective, peer_of_0, size,
                 processes ? "processes" : "threads", setting);
     fault_run(&world);
     check_told(size);
@@ -244,7 +244,7 @@ static void test_across(void)
                                     .body = meet_across,
                                     .settings = {"TUTTI_HOST_PROCESSES=2", "TUTTI_DEADLINE_MS=20000"}};
         chain = &across[i];
-        fault_title("%s of %zu to or from rank %d, without rank %d", chain->call, chain->count, chain->root,
+        check_title("%s of %zu to or from rank %d, without rank %d", chain->call, chain->count, chain->root,
                     chain->in_message);
         fault_run(&world);
         for (int rank = 0; rank < 4; rank++) {
@@ -280,7 +280,7 @@ static void test_far_around(void)
                                     .processes = processes != 0,
                                     .body = meet_far_around,
                                     .settings = {"TUTTI_TRANSPORT=tcp", "TUTTI_DEADLINE_MS=20000"}};
-        fault_title("a message and three collectives in turn; %s", processes ? "processes" : "threads");
+        check_title("a message and three collectives in turn; %s", processes ? "processes" : "threads");
         fault_run(&world);
         check_around(4, 2, "#4 broadcast");
     }
@@ -294,7 +294,7 @@ static void test_around(void)
                             : way < 4 ? "TUTTI_TRANSPORT=tcp"
                                       : "TUTTI_HOST_PROCESSES=2";
         world.settings[1] = "TUTTI_DEADLINE_MS=20000";
-        fault_title("a message and two collectives in turn; %s, %s", world.processes ? "processes" : "threads",
+        check_title("a message and two collectives in turn; %s, %s", world.processes ? "processes" : "threads",
                     world.settings[0]);
         fault_run(&world);
         check_around(3, 0, "#3 broadcast");
@@ -307,7 +307,7 @@ static void test_in_turn(void)
         struct fault_world world = {.size = 3, .processes = way % 2 != 0, .body = meet_in_turn};
         world.settings[0] = way < 2 ? "TUTTI_TRANSPORT=shm" : "TUTTI_TRANSPORT=tcp";
         world.settings[1] = "TUTTI_DEADLINE_MS=20000";
-        fault_title("messages in turn meet a barrier; %s, %s", way % 2 ? "processes" : "threads", world.settings[0]);
+        check_title("messages in turn meet a barrier; %s, %s", way % 2 ? "processes" : "threads", world.settings[0]);
         fault_run(&world);
         for (int rank = 0; rank < 3; rank++) {
             const struct fault_step *step = fault_shared->ranks[rank].steps;
@@ -469,7 +469,7 @@ static void run_well_set(const char *title, fault_body *body, int size, bool pro
 {
     struct fault_world world = {
         .size = size, .processes = processes, .body = body, .meanwhile = meanwhile, .settings = {setting}};
-    fault_title("%s; %s, %s", title, processes ? "processes" : "threads", setting);
+    check_title("%s; %s, %s", title, processes ? "processes" : "threads", setting);
     fault_run(&world);
     for (int rank = 0; rank < world.size; rank++)
         for (int i = 0; i < fault_shared->ranks[rank].steps_done; i++) {

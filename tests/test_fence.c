@@ -102,14 +102,14 @@ static void test_taken_back(bool broadcast, int who)
     world.settings[1] = "TUTTI_FENCE_MS=100";
     by_broadcast = broadcast;
     stopped = who;
-    fault_title("a %s of which the %s is stopped", broadcast ? "broadcast" : "message",
+    check_title("a %s of which the %s is stopped", broadcast ? "broadcast" : "message",
                 who == SENDER ? "sender" : "receiver");
     for (int attempt = 0; attempt < 10; attempt++) {
         fault_run(&world);
         check_taken_back();
         if (step->status == TUTTI_ERR_TIMEOUT) return;
     }
-    printf("%s: not met, all had come before it was stopped\n", fault_shared->title);
+    printf("%s: not met, all had come before it was stopped\n", check_titled());
 }
 
 int main(void)

@@ -4,6 +4,7 @@
  * tti_fold over leaves and partials, however ranks are cut into subtrees, gives the bits of tti_reduce over all leaves:
  * every type and reduction, 1 to 17 ranks, every instruction set of this machine.
  */
+#include "check.h"
 #include "collective/reduce/reduce.h"
 #include "conformance_reference.h"
 
@@ -13,7 +14,6 @@
 
 enum { COUNT_MOST = 700, ALIGNED = 64, CUTS = 6 };
 
-static int passed, failed;
 static uint64_t seed = 1;
 
 static uint64_t pick(uint64_t below)
@@ -96,11 +96,9 @@ static void check_cuts(const struct subject *subject, const char *kernels)
     for (int i = 0; i < CUTS; i++) {
         memset(got, 0xa5, bytes);
         fold(subject, 0, subject->size, subject->size, got);
-        bool same = memcmp(got, wanted, bytes) == 0;
-        if (same) passed++;
-        if (!same && failed++ < 20)
-            printf("FAILED: %s of %s, %d ranks, %zu elements, %s\n", conf_column_name(subject->column),
-                   tutti_type_name(subject->type), subject->size, subject->count, kernels);
+        CHECK_THAT(memcmp(got, wanted, bytes) == 0, "%s of %s, %d ranks, %zu elements, %s",
+                   conf_column_name(subject->column), tutti_type_name(subject->type), subject->size, subject->count,
+                   kernels);
     }
     free(wanted);
     free(got);
@@ -132,6 +130,5 @@ int main(void)
                 if (conf_defined((tutti_type)type, column)) check_pair(&table, column, kernels[k]);
         conf_table_free(&table);
     }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return check_end();
 }

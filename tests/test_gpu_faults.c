@@ -151,7 +151,7 @@ static void run(const char *title, fault_body *body, bool ends)
                                 .meanwhile = ends ? expect_end : NULL,
                                 .keeps_files = strcmp(name, "host") != 0,
                                 .settings = {"TUTTI_DEVICE_PROVIDER=cuda"}};
-    fault_title("%s, round %d", title, round_number);
+    check_title("%s, round %d", title, round_number);
     fault_run(&world);
     for (int rank = 0; rank < SIZE; rank++) /* ranks are processes: only here all times are known */
         if (rank != VICTIM) fault_time(title, fault_shared->ranks[rank].numbers[TOLD_NS], PROMISED_MS);

@@ -283,7 +283,7 @@ static struct tti_gpu_kernel prepare(enum tti_gpu_work work, const struct tti_re
 {
     struct tti_gpu_kernel kernel = {0};
     GOOD(tti_gpu_prepare(stream->device, work, reducer, ranks, &kernel, &error));
-    if (kernel.few == NULL && kernel.many == NULL) exit(end_of_checks() || 1);
+    if (kernel.few == NULL && kernel.many == NULL) exit(check_end() || 1);
     return kernel;
 }
 
@@ -584,5 +584,5 @@ int main(int argc, char **argv)
     GOOD(tutti_buffer_free(all, &error));
     GOOD(tutti_stream_free(handle, &error));
     GOOD(tutti_device_close(device, &error));
-    return end_of_checks();
+    return check_end();
 }

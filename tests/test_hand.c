@@ -181,7 +181,7 @@ static void passed_on(tutti_comm *comm, struct fault_rank *self)
 
 /* ---- Failures ----------------------------------------------------------------------------------------------------- */
 
-static void check_failed(tutti_comm *comm, tutti_op op, tutti_status expected, const char *words)
+static void check_op_failed(tutti_comm *comm, tutti_op op, tutti_status expected, const char *words)
 {
     tutti_status status = tutti_wait(op);
     const tutti_error *error = tutti_comm_error(comm);
@@ -198,7 +198,7 @@ static void different(tutti_comm *comm, struct fault_rank *self)
     start_and_wait(comm);
     size_t count = tutti_rank(comm) == 0 ? 1 : 2;
     CHECK(tutti_all_reduce_start(comm, x.in, x.out, count, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
-    check_failed(comm, op, TUTTI_ERR_MISMATCH, "ranks differ at operation #51");
+    check_op_failed(comm, op, TUTTI_ERR_MISMATCH, "ranks differ at operation #51");
 }
 
 static void *cancel(void *argument)
@@ -223,7 +223,7 @@ static void cancelled_elsewhere(tutti_comm *comm, struct fault_rank *self)
     CHECK(start(comm, &x, 1, &op) == TUTTI_OK);
     CHECK(pthread_create(&thread, NULL, cancel, &op) == 0);
     pthread_join(thread, NULL);
-    check_failed(comm, op, TUTTI_ERR_CANCELLED, "rank 0 cancelled all_reduce(");
+    check_op_failed(comm, op, TUTTI_ERR_CANCELLED, "rank 0 cancelled all_reduce(");
     self->mark = 1;
 }
 
@@ -238,13 +238,13 @@ static void deadline(tutti_comm *comm, struct fault_rank *self)
         return;
     }
     CHECK(start(comm, &x, 1, &op) == TUTTI_OK);
-    check_failed(comm, op, TUTTI_ERR_TIMEOUT, "300 ms");
+    check_op_failed(comm, op, TUTTI_ERR_TIMEOUT, "300 ms");
     self->mark = 1;
 }
 
 static void run(const char *title, fault_body *body, int size, bool processes)
 {
-    fault_title("%s, %d %s", title, size, processes ? "processes" : "threads");
+    check_title("%s, %d %s", title, size, processes ? "processes" : "threads");
     struct fault_world world = {.size = size, .processes = processes, .body = body};
     if (body == deadline) world.settings[0] = "TUTTI_DEADLINE_MS=300";
     fault_run(&world);

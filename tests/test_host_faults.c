@@ -102,7 +102,7 @@ static void test_killed(int op, int size, int turn, const char *setting)
     shared_memory = turn % 2;
     victim = (int)(fault_random(&seed) % (unsigned)size);
     delay_us = (int64_t)(fault_random(&seed) % (op == FAULT_SENDRECV ? 600 : 6000));
-    fault_title("%s of %zu, %s memory, %s, rank %d killed after %d us", fault_op_name(the_op), the_count,
+    check_title("%s of %zu, %s memory, %s, rank %d killed after %d us", fault_op_name(the_op), the_count,
                 shared_memory ? "shared" : "private", world.settings[0], victim, (int)delay_us);
     check_killed(&world);
 }
@@ -115,7 +115,7 @@ static void test_forked(const char *setting)
     the_count = 100;
     victim = 1;
     delay_us = 1000;
-    fault_title("rank 1 killed, which has forked, %s", setting);
+    check_title("rank 1 killed, which has forked, %s", setting);
     check_killed(&world);
     pid_t child = (pid_t)fault_shared->ranks[victim].numbers[1];
     CHECK(child > 0 && kill(child, SIGKILL) == 0); /* it was there all the time */
@@ -147,7 +147,7 @@ static void test_elsewhere(int op, size_t count, bool shared)
     the_count = count;
     shared_memory = shared;
     victim = (int)(fault_random(&seed) % 4);
-    fault_title("%s of %zu by rank %d, all_reduce by the others", fault_op_name(op), count, victim);
+    check_title("%s of %zu by rank %d, all_reduce by the others", fault_op_name(op), count, victim);
     fault_run(&world);
     for (int rank = 0; rank < world.size; rank++) {
         const struct fault_step *step = &fault_shared->ranks[rank].steps[0];
@@ -205,7 +205,7 @@ static void test_late(int op, size_t count, bool shared)
     the_count = count;
     shared_memory = shared;
     victim = 2;
-    fault_title("%s of %zu, to which rank 2 does not come", fault_op_name(op), count);
+    check_title("%s of %zu, to which rank 2 does not come", fault_op_name(op), count);
     run_in_time(&world, STALL_MS);
     check_error(world.size, TUTTI_ERR_TIMEOUT);
     for (int rank = 0; rank < 2; rank++) {
@@ -225,7 +225,7 @@ static void test_chain(int op, const char *setting)
     the_count = 100;
     shared_memory = false;
     victim = 3;
-    fault_title("%s, %s, to which rank 3 does not come", fault_op_name(op), setting);
+    check_title("%s, %s, to which rank 3 does not come", fault_op_name(op), setting);
     run_in_time(&world, 2500);
     check_error(world.size, TUTTI_ERR_TIMEOUT);
 }
@@ -253,7 +253,7 @@ static void test_left(void)
 {
     struct fault_world world = {.size = 3, .processes = true, .body = leave_host};
     world.settings[0] = "TUTTI_HOST_PROCESSES=2";
-    fault_title("a rank that has left the comm of its host, and the world");
+    check_title("a rank that has left the comm of its host, and the world");
     fault_run(&world);
     const struct fault_step *step = &fault_shared->ranks[0].steps[0];
     CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && fault_has(step, "rank 1 has left"), "%s: %s",
@@ -279,7 +279,7 @@ static void test_in_turn(const char *setting)
 {
     struct fault_world world = {.size = 3, .processes = true, .body = await_in_turn};
     world.settings[0] = setting;
-    fault_title("receives that wait for each other, %s", setting);
+    check_title("receives that wait for each other, %s", setting);
     run_in_time(&world, 2500);
     const struct fault_step *step = &fault_shared->ranks[0].steps[0];
     CHECK_THAT(step->status == TUTTI_ERR_TIMEOUT && step->error.peer == 2 && fault_has(step, "for rank 1; ") &&
@@ -320,7 +320,7 @@ static void test_beside(int rank, const char *setting)
     world.settings[0] = setting;
     victim = 3;
     waiter = rank;
-    fault_title("rank %d waits for a message beside a collective to which rank 3 does not come, %s", rank, setting);
+    check_title("rank %d waits for a message beside a collective to which rank 3 does not come, %s", rank, setting);
     run_in_time(&world, 2000);
     check_error(world.size, TUTTI_ERR_TIMEOUT);
 }

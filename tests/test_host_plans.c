@@ -44,7 +44,7 @@ static void check_subtrees(const int *host_of, int size, int hosts)
         bool same = tti_subtrees(host_of, size, host, got) == count;
         for (int i = 0; i < count && same; i++)
             same = got[i].first == wanted[i].first && got[i].ranks == wanted[i].ranks && got[i].owner == host;
-        check(same, "the subtrees of host %d of %d, %d ranks", host, hosts, size);
+        CHECK_THAT(same, "the subtrees of host %d of %d, %d ranks", host, hosts, size);
     }
 }
 
@@ -58,8 +58,8 @@ static void check_ranges(int size)
             for (int rank = 0; rank < size; rank++) host_of[rank] = rank >= first && rank < last ? 0 : 1;
             int count = collect(host_of, 0, 0, size, wanted, 0);
             bool same = tti_subtrees_of_range(first, last, size, got) == count;
-            check(same && memcmp(got, wanted, (size_t)count * sizeof *got) == 0, "the subtrees of %d to %d, %d ranks",
-                  first, last - 1, size);
+            CHECK_THAT(same && memcmp(got, wanted, (size_t)count * sizeof *got) == 0,
+                       "the subtrees of %d to %d, %d ranks", first, last - 1, size);
         }
 }
 
@@ -165,7 +165,7 @@ static void check_plan(enum tti_kind kind, int size, size_t count, uint64_t seed
     build(subject, (struct tti_part_of_all){0, tti_hosts_bytes(&subject->hosts, &subject->shapes[0])});
     describe(subject, text, sizeof text);
     const char *problem = message_check_hosts(&subject->op, &subject->hosts, subject->plans, seed);
-    check(problem == NULL, "%s: %s", text, problem);
+    CHECK_THAT(problem == NULL, "%s: %s", text, problem);
     check_subtrees(subject->hosts.host_of, size, subject->hosts.count);
     drop(subject);
 }
@@ -284,8 +284,8 @@ static void check_meetings(enum tti_kind kind, int size, uint64_t seed)
         for (int k = 0; k < i && bad == NULL; k++)
             if (disturbs(kind, &accesses.list[i], &accesses.list[k])) bad = &accesses.list[i];
     describe(subject, text, sizeof text);
-    check(bad == NULL, "%s: rank %d disturbs another in phase %d of window %d", text, bad == NULL ? -1 : bad->by,
-          bad == NULL ? -1 : bad->turn % TTI_PHASES, bad == NULL ? -1 : bad->turn / TTI_PHASES);
+    CHECK_THAT(bad == NULL, "%s: rank %d disturbs another in phase %d of window %d", text, bad == NULL ? -1 : bad->by,
+               bad == NULL ? -1 : bad->turn % TTI_PHASES, bad == NULL ? -1 : bad->turn / TTI_PHASES);
     drop(subject);
 }
 
@@ -361,11 +361,12 @@ static void run_data(struct subject *subject, struct conf_table *table)
     uint64_t bytes = tti_hosts_bytes(&subject->hosts, &subject->shapes[0]), most = 64 * (1 + op->one.seed % 40);
     for (uint64_t begin = 0; begin < bytes; begin += most) {
         build(subject, (struct tti_part_of_all){begin, bytes - begin < most ? bytes - begin : most});
-        check(run_window(subject, buffers, op->one.seed + begin), "%s: waits for ever", text);
+        CHECK_THAT(run_window(subject, buffers, op->one.seed + begin), "%s: waits for ever", text);
     }
     for (int rank = 0; rank < op->size; rank++) {
-        check(memcmp(buffers[rank].memory, buffers[rank].wanted, buffers[rank].bytes) == 0, "%s, %s of %s: rank %d",
-              text, conf_column_name(op->one.column), tutti_type_name(op->one.type), rank);
+        CHECK_THAT(memcmp(buffers[rank].memory, buffers[rank].wanted, buffers[rank].bytes) == 0,
+                   "%s, %s of %s: rank %d", text, conf_column_name(op->one.column), tutti_type_name(op->one.type),
+                   rank);
         free(buffers[rank].memory);
         free(buffers[rank].wanted);
     }
@@ -425,10 +426,10 @@ static void check_traffic(int hosts, int each)
         if (cost.bytes > most) most = cost.bytes;
     }
     uint64_t wanted = 2 * (uint64_t)(hosts - 1) * bytes;
-    check(total == wanted, "%d hosts of %d ranks send %llu bytes, not %llu", hosts, each, (unsigned long long)total,
-          (unsigned long long)wanted);
-    check(most <= wanted / (uint64_t)(hosts * each) + 8192, "%d hosts of %d ranks: one of them sends %llu bytes", hosts,
-          each, (unsigned long long)most);
+    CHECK_THAT(total == wanted, "%d hosts of %d ranks send %llu bytes, not %llu", hosts, each,
+               (unsigned long long)total, (unsigned long long)wanted);
+    CHECK_THAT(most <= wanted / (uint64_t)(hosts * each) + 8192, "%d hosts of %d ranks: one of them sends %llu bytes",
+               hosts, each, (unsigned long long)most);
     drop(subject);
 }
 
@@ -548,13 +549,13 @@ static void check_windows(enum tti_kind kind, const struct tti_hosts *hosts, siz
                                 (struct tti_part_of_all){begin, bytes - begin < most ? bytes - begin : most}, &number);
         const struct tti_step *leave = read_step(&reader), *wait = read_step(&reader);
         same = same && leave != NULL && leave->kind == TTI_STEP_LEAVE && wait != NULL && wait->kind == TTI_STEP_WAIT;
-        check(
+        CHECK_THAT(
             same && read_step(&reader) == NULL && reader.shift == 0,
             "%s of %llu windows and %llu elements of %zu bytes: rank %d of %d on %d hosts differs at step %zu, turn %u",
             tti_kind_name(kind), (unsigned long long)windows, (unsigned long long)rest, element, shape.rank,
             hosts->size, hosts->count, reader.step, reader.turn);
-        check(windows < 4 || reader.rounds >= windows, "%s of %llu windows goes round %u times", tti_kind_name(kind),
-              (unsigned long long)windows, reader.rounds);
+        CHECK_THAT(windows < 4 || reader.rounds >= windows, "%s of %llu windows goes round %u times",
+                   tti_kind_name(kind), (unsigned long long)windows, reader.rounds);
         tti_plan_free(&plan);
     }
 }
@@ -592,5 +593,5 @@ int main(int argc, char **argv)
     check_traffic(4, 4);
     check_traffic(3, 4);
     check_all_windows();
-    return end_of_checks();
+    return check_end();
 }

@@ -255,6 +255,5 @@ int main(void)
     test_liveness();
     test_speed(8);
     if (!SANITIZED) test_speed(64);
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

@@ -565,5 +565,5 @@ int main(void)
     test_store_failures();
     test_torchrun();
     test_process_manager();
-    return end_of_checks();
+    return check_end();
 }

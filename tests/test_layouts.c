@@ -240,5 +240,5 @@ int main(void)
     all_sizes();
     attention();
     refusals();
-    return end_of_checks();
+    return check_end();
 }

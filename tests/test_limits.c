@@ -77,7 +77,7 @@ static void test_many(void)
 {
     int64_t took = 0;
     long peak = 0;
-    fault_title("%d ranks", MANY);
+    check_title("%d ranks", MANY);
     CHECK(run_child(be_many, 2 * MANY_SECONDS, &took, &peak) == 0);
     printf("%d ranks as threads: join, every operation, leave: %.2f s, peak %.2f GiB\n", MANY, (double)took / 1e9,
            (double)peak / 1048576);
@@ -116,7 +116,7 @@ static void expect_no_world(const char *ranks, const char *word, const char *oth
     int result = tutti_main(never_begin, 1, arguments);
     CHECK_THAT(result != 0, "a world was made");
     CHECK_THAT(strstr(logged, word) != NULL || strstr(logged, other) != NULL, "%s", logged);
-    printf("%s: %s\n", fault_shared->title, logged);
+    printf("%s: %s\n", check_titled(), logged);
     fflush(stdout);
 }
 
@@ -161,7 +161,7 @@ static void test_low_limits(void)
                   {"24 MiB of address space, 4 ranks", be_tiny_space}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits && !SANITIZED; i++) {
         int64_t took;
-        fault_title("%s", limits[i].title);
+        check_title("%s", limits[i].title);
         int result = run_child(limits[i].body, 100, &took, NULL);
         if (result == 77)
             printf("%s: not tried, no other user can be taken, or there is no OpenBLAS\n", limits[i].title);
@@ -220,7 +220,7 @@ static void join_three(void)
         CHECK_THAT(strstr(one->error.text, low_word) != NULL && (low || strstr(one->error.text, who) != NULL),
                    "rank %d: %s", rank, one->error.text);
     }
-    printf("%s: %s\n", fault_shared->title, joined[(low_rank + 1) % 3].error.text);
+    printf("%s: %s\n", check_titled(), joined[(low_rank + 1) % 3].error.text);
 }
 
 static void test_low_process(void)
@@ -230,7 +230,7 @@ static void test_low_process(void)
             if (SANITIZED && !files) continue;
             low_files = files != 0;
             low_word = low_files ? "ulimit -n" : "ulimit -v";
-            fault_title("rank %d of 3 processes has a low %s", low_rank, files ? "RLIMIT_NOFILE" : "RLIMIT_AS");
+            check_title("rank %d of 3 processes has a low %s", low_rank, files ? "RLIMIT_NOFILE" : "RLIMIT_AS");
             join_three();
         }
 }
@@ -261,7 +261,7 @@ static void look_for_shm(tutti_comm *comm, struct fault_rank *self)
 static void test_no_shm(void)
 {
     struct fault_world world = {.size = 2, .processes = true, .body = look_for_shm};
-    fault_title("/dev/shm");
+    check_title("/dev/shm");
     fault_run(&world);
 }
 
@@ -275,7 +275,7 @@ static void test_countdown_alone(void)
     long count = 0;
     for (; count < 1000; count++) {
         tutti_comm *comm = NULL;
-        fault_title("joining alone with %ld allocations", count);
+        check_title("joining alone with %ld allocations", count);
         tti_alloc_fail_after(count);
         tutti_status status = tutti_join_as("alone", 0, 1, &options, &comm);
         tti_alloc_fail_after(-1);
@@ -328,7 +328,7 @@ static bool join_with(long count)
     char job[64];
     struct pair pairs[2] = {{.rank = 0, .job = job}, {.rank = 1, .job = job}};
     snprintf(job, sizeof job, "pair-%d-%ld", (int)getpid(), count);
-    fault_title("joining two with %ld allocations", count);
+    check_title("joining two with %ld allocations", count);
     tti_alloc_fail_after(count);
     run_pair(pairs, join_pair);
     tti_alloc_fail_after(-1);
@@ -370,7 +370,7 @@ static void test_limit_ends(void)
     _Atomic bool stop = false;
     pthread_t thread;
     int kept = 0;
-    fault_title("a limit that ends");
+    check_title("a limit that ends");
     if (!CHECK(pthread_create(&thread, NULL, ask_always, &stop) == 0)) return;
     for (int i = 0; i < LIMIT_ROUNDS; i++) {
         tti_alloc_fail_after(i % 3);
@@ -416,7 +416,7 @@ static void call_with_failures(tutti_comm *comm, struct fault_rank *self)
 static bool run_with(bool processes)
 {
     struct fault_world world = {.size = 2, .processes = processes, .body = call_with_failures};
-    fault_title("%s of %zu by %s with %ld allocations", fault_op_name(the_op), the_count,
+    check_title("%s of %zu by %s with %ld allocations", fault_op_name(the_op), the_count,
                 processes ? "processes" : "threads", allowed);
     fault_run(&world);
     const struct fault_rank *ranks = fault_shared->ranks;

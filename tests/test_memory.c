@@ -477,5 +477,5 @@ int main(void)
         with_limit(RLIMIT_FSIZE, 512 * MIB, limited_file);
     }
     with_limit(RLIMIT_NOFILE, 3, limited_fds);
-    return end_of_checks();
+    return check_end();
 }

@@ -245,7 +245,7 @@ static void test_unmatched(void)
             the_count = counts[k];
             struct fault_world world = {.size = 3, .processes = processes != 0, .body = wrong_type};
             const struct fault_rank *ranks = fault_shared->ranks;
-            fault_title("a message of another type, %zu elements, %s", counts[k], processes ? "processes" : "threads");
+            check_title("a message of another type, %zu elements, %s", counts[k], processes ? "processes" : "threads");
             fault_run(&world);
             const struct fault_step *step = &ranks[1].steps[0];
             CHECK_THAT(step->status == TUTTI_ERR_MISMATCH && step->error.peer == 0, "%s", step->error.text);
@@ -256,7 +256,7 @@ static void test_unmatched(void)
             CHECK(ranks[1].steps[1].status == TUTTI_ERR_BROKEN && ranks[2].steps[1].status == TUTTI_ERR_BROKEN);
             fault_time("message: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
 
-            fault_title("a message from a rank that left, %zu elements, %s", counts[k],
+            check_title("a message from a rank that left, %zu elements, %s", counts[k],
                         processes ? "processes" : "threads");
             world.body = nothing_comes;
             fault_run(&world);
@@ -268,7 +268,7 @@ static void test_unmatched(void)
                 fault_time("message: until the error", step->ended_ns - step->began_ns, LIMIT_MS);
             }
 
-            fault_title("messages to a rank that left, %zu elements, %s", counts[k],
+            check_title("messages to a rank that left, %zu elements, %s", counts[k],
                         processes ? "processes" : "threads");
             world.body = nobody_takes;
             fault_run(&world);
@@ -337,7 +337,7 @@ static void test_deaths(void)
         if (round % 3 == 2) world.settings[0] = "TUTTI_DIRECT=0";
         victim = (int)(fault_random(&state) % 3);
         delay_us = (int64_t)(fault_random(&state) % 20000);
-        fault_title("rank %d of 3 killed after %d us in groups, %s memory", victim, (int)delay_us,
+        check_title("rank %d of 3 killed after %d us in groups, %s memory", victim, (int)delay_us,
                     message_shared ? "shared" : "private");
         fault_run(&world);
         for (int rank = 0; rank < 3; rank++) {
@@ -419,7 +419,7 @@ static void test_unread(void)
         struct fault_world world = {
             .size = 2, .processes = true, .body = announce_and_end, .meanwhile = kill_announced};
         found_in_look = look != 0;
-        fault_title("the sender has ended before its data are read%s", look ? ", found by a look at who waits" : "");
+        check_title("the sender has ended before its data are read%s", look ? ", found by a look at who waits" : "");
         fault_run(&world);
         const struct fault_step *step = fault_shared->ranks[0].steps;
         CHECK_THAT(step->done && step->status == TUTTI_ERR_PEER_LOST && step->error.peer == 1, "%s: %s",

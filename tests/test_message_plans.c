@@ -63,7 +63,7 @@ static void check_plan(enum tti_kind kind, int size, int root, size_t count, uin
     char text[300];
     describe(op, text, sizeof text);
     const char *problem = message_check_run(op, seed);
-    check(problem == NULL, "%s: %s", text, problem);
+    CHECK_THAT(problem == NULL, "%s: %s", text, problem);
     drop(op);
 }
 
@@ -155,11 +155,12 @@ static void run_plans(const struct plan_check_op *op, struct conf_table *table)
         if (conf_kind_reduces(op->one.kind))
             (void)tti_reducer_init(&buffers[rank].reducer, op->one.type, conf_reduction(op->one.column, rank), NULL, 0);
     }
-    check(plan_run(ranks, op->size, op->one.seed), "%s, %s of %s: waits for ever", text,
-          conf_column_name(op->one.column), tutti_type_name(op->one.type));
+    CHECK_THAT(plan_run(ranks, op->size, op->one.seed), "%s, %s of %s: waits for ever", text,
+               conf_column_name(op->one.column), tutti_type_name(op->one.type));
     for (int rank = 0; rank < op->size; rank++) {
-        check(memcmp(buffers[rank].memory, buffers[rank].wanted, buffers[rank].bytes) == 0, "%s, %s of %s: rank %d",
-              text, conf_column_name(op->one.column), tutti_type_name(op->one.type), rank);
+        CHECK_THAT(memcmp(buffers[rank].memory, buffers[rank].wanted, buffers[rank].bytes) == 0,
+                   "%s, %s of %s: rank %d", text, conf_column_name(op->one.column), tutti_type_name(op->one.type),
+                   rank);
         free(buffers[rank].memory);
         free(buffers[rank].wanted);
         free(buffers[rank].temp);
@@ -226,7 +227,7 @@ static struct costs costs_of(enum tti_kind kind, int size, uint64_t count)
                                   .accumulator = 4,
                                   .count = count,
                                   .tuning = &initial_tuning};
-        check(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of %s", tti_kind_name(kind));
+        CHECK_THAT(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of %s", tti_kind_name(kind));
         struct tti_cost cost = tti_plan_cost(&plan, &shape);
         costs.messages += cost.messages;
         costs.bytes += cost.bytes;
@@ -245,12 +246,13 @@ static void check_cost(enum tti_kind kind, int size, uint64_t count, uint64_t me
     printf("%-15s %2d ranks, %8llu elements: %6llu messages, %9llu bytes, %7llu of temp\n", tti_kind_name(kind), size,
            (unsigned long long)count, (unsigned long long)costs.messages_most, (unsigned long long)costs.bytes_most,
            (unsigned long long)costs.temp_most);
-    check(costs.bytes_most <= bytes + 64 * costs.messages_most && (messages == 0 || costs.messages_most <= messages),
-          "%s of %llu among %d: a rank sends %llu bytes in %llu messages, not %llu in %llu", tti_kind_name(kind),
-          (unsigned long long)count, size, (unsigned long long)costs.bytes_most,
-          (unsigned long long)costs.messages_most, (unsigned long long)bytes, (unsigned long long)messages);
-    check(costs.temp_most <= 5 << 20, "%s of %llu among %d takes %llu bytes of temp", tti_kind_name(kind),
-          (unsigned long long)count, size, (unsigned long long)costs.temp_most);
+    CHECK_THAT(costs.bytes_most <= bytes + 64 * costs.messages_most &&
+                   (messages == 0 || costs.messages_most <= messages),
+               "%s of %llu among %d: a rank sends %llu bytes in %llu messages, not %llu in %llu", tti_kind_name(kind),
+               (unsigned long long)count, size, (unsigned long long)costs.bytes_most,
+               (unsigned long long)costs.messages_most, (unsigned long long)bytes, (unsigned long long)messages);
+    CHECK_THAT(costs.temp_most <= 5 << 20, "%s of %llu among %d takes %llu bytes of temp", tti_kind_name(kind),
+               (unsigned long long)count, size, (unsigned long long)costs.temp_most);
 }
 
 static void check_costs(void)
@@ -272,8 +274,8 @@ static void check_costs(void)
         check_cost(TTI_ALL_TO_ALL, size, large / n, n - 1, bytes / n * (n - 1));
         check_cost(TTI_BARRIER, size, 0, i + 1, 0);
     }
-    check(costs_of(TTI_BROADCAST, 8, large).bytes == 7 * bytes, "a broadcast sends every byte once to each");
-    check(costs_of(TTI_BROADCAST, 2, large).messages == 1, "a broadcast to one other rank is one message");
+    CHECK_THAT(costs_of(TTI_BROADCAST, 8, large).bytes == 7 * bytes, "a broadcast sends every byte once to each");
+    CHECK_THAT(costs_of(TTI_BROADCAST, 2, large).messages == 1, "a broadcast to one other rank is one message");
 }
 
 /* A rank's own block is copied once, from front to back, and a large one in pieces, of which there are never many. */
@@ -290,19 +292,19 @@ static void check_own_block(enum tti_kind kind, uint64_t count)
                               .tuning = &initial_tuning};
     uint64_t done = 0, block = 4 * count, first = kind == TTI_ALL_GATHER ? 0 : block;
     int pieces = 0;
-    check(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of %s", tti_kind_name(kind));
+    CHECK_THAT(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of %s", tti_kind_name(kind));
     for (size_t i = 0; i < plan.count; i++) {
         const struct tti_step *step = &plan.steps[i];
         if (step->kind != TTI_STEP_COPY) continue;
-        check(step->source.offset == first + done && step->target.offset == block + done,
-              "piece %d of %s of %llu is not where the last one ended", pieces, tti_kind_name(kind),
-              (unsigned long long)count);
+        CHECK_THAT(step->source.offset == first + done && step->target.offset == block + done,
+                   "piece %d of %s of %llu is not where the last one ended", pieces, tti_kind_name(kind),
+                   (unsigned long long)count);
         done += step->bytes;
         pieces++;
     }
-    check(done == block && pieces <= 1100 && (pieces > 1) == (block >= 4 << 20),
-          "%llu of %llu bytes of a rank's own block are copied, in %d pieces", (unsigned long long)done,
-          (unsigned long long)block, pieces);
+    CHECK_THAT(done == block && pieces <= 1100 && (pieces > 1) == (block >= 4 << 20),
+               "%llu of %llu bytes of a rank's own block are copied, in %d pieces", (unsigned long long)done,
+               (unsigned long long)block, pieces);
     tti_plan_free(&plan);
 }
 
@@ -334,10 +336,10 @@ static void check_largest_sizes(void)
                                   .accumulator = 4,
                                   .count = 1,
                                   .tuning = &tuning};
-        check(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of all_gather among %d", size);
+        CHECK_THAT(tti_plan_build(&plan, &shape) == TUTTI_OK, "no plan of all_gather among %d", size);
         uint64_t messages = tti_plan_cost(&plan, &shape).messages;
-        check(messages <= 13, "all_gather of 4 bytes among %d is not in rounds: %llu messages", size,
-              (unsigned long long)messages);
+        CHECK_THAT(messages <= 13, "all_gather of 4 bytes among %d is not in rounds: %llu messages", size,
+                   (unsigned long long)messages);
         tti_plan_free(&plan);
     }
 }
@@ -471,8 +473,8 @@ static void check_mistakes(uint64_t seed)
     for (int mistake = 0; mistake < MISTAKE_COUNT; mistake++) {
         for (int i = 0; i < (SANITIZED ? 150 : 600); i++) check_mistake((enum mistake)mistake, seed++);
         printf("%-30s %4d planted, %4d found\n", mistakes[mistake].text, planted[mistake], found[mistake]);
-        check(planted[mistake] > 20 && found[mistake] * 100 >= planted[mistake] * mistakes[mistake].share,
-              "of %d times %s only %d were found", planted[mistake], mistakes[mistake].text, found[mistake]);
+        CHECK_THAT(planted[mistake] > 20 && found[mistake] * 100 >= planted[mistake] * mistakes[mistake].share,
+                   "of %d times %s only %d were found", planted[mistake], mistakes[mistake].text, found[mistake]);
     }
 }
 
@@ -485,5 +487,5 @@ int main(int argc, char **argv)
     check_own_blocks();
     check_largest_sizes();
     check_mistakes(seed + 900000);
-    return end_of_checks();
+    return check_end();
 }

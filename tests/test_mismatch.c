@@ -404,7 +404,7 @@ static void run_case(int size, bool processes, size_t count, bool shared, int od
     current_count = count;
     shared_memory = shared;
     odd_rank = odd;
-    fault_title("%s; rank %d of %d %s, %zu elements, %s memory", current->name, odd, size,
+    check_title("%s; rank %d of %d %s, %zu elements, %s memory", current->name, odd, size,
                 processes ? "processes" : "threads", count, shared ? "shared" : "private");
     fault_run(&world);
     for (int rank = 0; rank < size; rank++) check_rank(rank, size);
@@ -453,7 +453,7 @@ static void test_leaving_ahead(void)
     for (int processes = 0; processes < 2; processes++)
         for (int size = 2; size <= 4; size++) {
             struct fault_world world = {.size = size, .processes = processes != 0, .body = root_leaves_ahead};
-            fault_title("the root leaves ahead of %d %s", size, processes ? "processes" : "threads");
+            check_title("the root leaves ahead of %d %s", size, processes ? "processes" : "threads");
             fault_run(&world);
             for (int rank = 1; rank < size; rank++) {
                 const struct fault_step *step = fault_shared->ranks[rank].steps;
@@ -489,7 +489,7 @@ static void test_busy(void)
 {
     for (int processes = 0; processes < 2; processes++) {
         struct fault_world world = {.size = 2, .processes = processes != 0, .body = go_away};
-        fault_title("a %s that computes after its part of a mismatch", processes ? "process" : "thread");
+        check_title("a %s that computes after its part of a mismatch", processes ? "process" : "thread");
         fault_run(&world);
         const struct fault_step *first = fault_shared->ranks[0].steps, *second = fault_shared->ranks[1].steps;
         CHECK_THAT(first[0].status == TUTTI_ERR_MISMATCH, "%s", first[0].error.text);
@@ -532,7 +532,7 @@ static void test_repeated(void)
         const char *at = differ_at == 1 ? " \"other\" at " : " at ";
         size_t most = sizeof((struct tti_site){0}.file) - 1, length = strlen(__FILE__);
         const char *file = &__FILE__[length > most ? length - most : 0];
-        fault_title("a call that was made before, variant %d", variant);
+        check_title("a call that was made before, variant %d", variant);
         fault_run(&world);
         for (int rank = 0; rank < 2; rank++) {
             const struct fault_rank *self = &fault_shared->ranks[rank];
@@ -608,7 +608,7 @@ static void test_at_the_end(bool processes)
                                 .body = differ_at_the_end,
                                 .meanwhile = expect_status,
                                 .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : NULL}};
-    fault_title("the last root differs, %s%s", processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
+    check_title("the last root differs, %s%s", processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
     fault_run(&world);
     int status = fault_shared->ranks[0].exit_status;
     CHECK_THAT(WIFEXITED(status) && WEXITSTATUS(status) == !processes, "%d", status);

@@ -308,7 +308,7 @@ static void run_by_nccl(const char *title, fault_body *body, int size, bool proc
                                 .body = body,
                                 .keeps_files = is_real(),
                                 .settings = {"TUTTI_DEVICE_PROVIDER=nccl"}};
-    fault_title("%s, %d %s", title, size, processes ? "processes" : "threads");
+    check_title("%s, %d %s", title, size, processes ? "processes" : "threads");
     CHECK(fault_run(&world));
 }
 
@@ -321,7 +321,7 @@ static void expect_end(struct fault_world *world)
 static void run_killed(int size, int times)
 {
     for (int i = 0; i < times; i++) {
-        fault_title("killed, %d processes, %d", size, i);
+        check_title("killed, %d processes, %d", size, i);
         memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
         fault_shared->scratch[0] = (char)(1 + i * 7 % 36);
         struct fault_world world = {.size = size,
@@ -435,7 +435,7 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
 
 static void run_refused(const char *words, const char *setting, const char *provider)
 {
-    fault_title("refused: %s", words);
+    check_title("refused: %s", words);
     memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
     snprintf(fault_shared->scratch, sizeof fault_shared->scratch, "%s", words);
     struct fault_world world = {.size = 2, .processes = true, .body = refused, .settings = {provider, setting}};
@@ -449,7 +449,7 @@ static void run_faults(bool processes)
         char setting[96];
         /* the leak sanitizer dies of a thread that never returns */
         if (SANITIZED && !processes && strstr(faults[i].fault, ":hard") != NULL) continue;
-        fault_title("%s, %s", faults[i].fault, processes ? "processes" : "threads");
+        check_title("%s, %s", faults[i].fault, processes ? "processes" : "threads");
         snprintf(setting, sizeof setting, "FAKE_NCCL_FAULT=%s", faults[i].fault);
         memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
         fault_shared->scratch[0] = (char)i;

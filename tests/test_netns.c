@@ -316,6 +316,5 @@ int main(void)
     test_silence(0);
     test_silence(1500);
     test_no_route();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

@@ -136,5 +136,5 @@ int main(void)
     exact_exp();
     random_numbers();
     nonfinite();
-    return nn_end();
+    return check_end();
 }

@@ -380,5 +380,5 @@ int main(void)
     gpt("gpt", &(tutti_gpt){.layers = 2, .heads = 2, .width = 8, .context = 5, .vocabulary = 11}, 3);
     gpt("gpt of many words", &(tutti_gpt){.layers = 1, .heads = 1, .width = 4, .context = 6, .vocabulary = 2100}, 53);
     CHECK(misplaced == 0);
-    return nn_end();
+    return check_end();
 }

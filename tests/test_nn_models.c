@@ -204,5 +204,5 @@ int main(void)
     overfit();
     same_bits(0);
     same_bits(0.1);
-    return nn_end();
+    return check_end();
 }

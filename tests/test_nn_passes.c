@@ -447,5 +447,5 @@ int main(void)
     wrong_models();
     no_memory();
     two_ranks();
-    return nn_end();
+    return check_end();
 }

@@ -145,5 +145,5 @@ int main(void)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK(system(command) == 0);
-    return nn_end();
+    return check_end();
 }

@@ -75,7 +75,7 @@ static void make_with_failures(tutti_comm *comm, struct fault_rank *self)
 static bool run(const char *setting)
 {
     struct fault_world world = {.size = 2, .processes = true, .body = make_with_failures, .settings = {setting}};
-    fault_title("%s, rank %d has %ld allocations, %s", meshes ? "mesh" : "split", victim, allowed, setting);
+    check_title("%s, rank %d has %ld allocations, %s", meshes ? "mesh" : "split", victim, allowed, setting);
     fault_run(&world);
     const struct fault_rank *ranks = fault_shared->ranks;
     const struct fault_step *first = &ranks[victim].steps[0], *second = &ranks[1 - victim].steps[0];
@@ -126,7 +126,7 @@ static bool run_op(void)
 {
     struct fault_world world = {
         .size = 2, .processes = true, .body = call_with_failures, .settings = {"TUTTI_TRANSPORT=tcp"}};
-    fault_title("%s over tcp, rank %d has %ld allocations", fault_op_name(the_op), victim, allowed);
+    check_title("%s over tcp, rank %d has %ld allocations", fault_op_name(the_op), victim, allowed);
     fault_run(&world);
     const struct fault_step *own = &fault_shared->ranks[victim].steps[0];
     const struct fault_step *other = &fault_shared->ranks[1 - victim].steps[0];
@@ -167,7 +167,7 @@ static void test_any(void)
 {
     struct fault_world world = {.size = 2, .processes = true, .body = receive_from_any};
     world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    fault_title("a message over tcp comes, and there is no memory for it");
+    check_title("a message over tcp comes, and there is no memory for it");
     fault_run(&world);
     const struct fault_step *step = &fault_shared->ranks[1].steps[0];
     CHECK_THAT(step->status == TUTTI_ERR_MEMORY && fault_has(step, "no memory for messages of rank 0"), "%s: %s",
@@ -201,7 +201,7 @@ static void test_lost(void)
 {
     struct fault_world world = {.size = 2, .processes = true, .body = outlive, .meanwhile = kill_one};
     world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    fault_title("rank 1 is lost, rank 0 has no memory to note it");
+    check_title("rank 1 is lost, rank 0 has no memory to note it");
     fault_run(&world);
     for (int i = 0; i < 2; i++) {
         const struct fault_step *step = &fault_shared->ranks[0].steps[i];

@@ -28,7 +28,7 @@ static void expect_victim(struct fault_world *world)
 static void run(const char *title, fault_body *body)
 {
     struct fault_world world = {.size = 3, .processes = as_processes, .body = body, .meanwhile = expect_victim};
-    fault_title("%s, %s%s", title, as_processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
+    check_title("%s, %s%s", title, as_processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
     if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
     fault_run(&world);
 }

@@ -124,5 +124,5 @@ int main(int argc, char **argv)
     compile_all(nvrtc, argc > 1 && strcmp(argv[1], "all") == 0);
     printf("NVRTC %d.%d: %d programs in %.1f s, %zu KiB of code\n", nvrtc->major, nvrtc->minor, compiled,
            (double)(tti_now_ns() - start) / 1e9, code_bytes / 1024);
-    return end_of_checks();
+    return check_end();
 }

@@ -378,7 +378,7 @@ static void timed_out_wait(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_wait_for(op, INT64_MAX) == TUTTI_OK && y == (float)tutti_size(comm));
 }
 
-static void check_failed(tutti_comm *comm, tutti_op op, tutti_status expected, const char *words)
+static void check_op_failed(tutti_comm *comm, tutti_op op, tutti_status expected, const char *words)
 {
     tutti_status status = tutti_wait_for(op, 45000);
     const tutti_error *error = tutti_comm_error(comm);
@@ -407,7 +407,7 @@ static void deadline_passes(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_all_reduce_start(tutti_within(comm, 30), &x, &y, 1, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
     CHECK(tutti_barrier_start(comm, &behind) == TUTTI_OK);
     if (service_ends_it) fault_sleep_ms(300);
-    check_failed(comm, op, TUTTI_ERR_TIMEOUT, "30 ms");
+    check_op_failed(comm, op, TUTTI_ERR_TIMEOUT, "30 ms");
     CHECK(tutti_wait(behind) == TUTTI_ERR_TIMEOUT);
     self->mark = 1;
 }
@@ -424,7 +424,7 @@ static void cancelled(tutti_comm *comm, struct fault_rank *self)
     }
     CHECK(tutti_all_reduce_start(comm, x, y, LARGE, TUTTI_F32, TUTTI_SUM, &op) == TUTTI_OK);
     CHECK(tutti_cancel(op) == TUTTI_OK);
-    check_failed(comm, op, TUTTI_ERR_CANCELLED, "rank 0 cancelled all_reduce(");
+    check_op_failed(comm, op, TUTTI_ERR_CANCELLED, "rank 0 cancelled all_reduce(");
     self->mark = 1;
 }
 

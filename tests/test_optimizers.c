@@ -295,6 +295,5 @@ int main(void)
     test_tree();
     test_schedules();
     test_refusals();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

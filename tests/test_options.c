@@ -349,5 +349,5 @@ int main(void)
     test_environment();
     test_strays();
     test_tuning();
-    return end_of_checks();
+    return check_end();
 }

@@ -319,7 +319,7 @@ static void run_odd_world(const char *title, bool processes)
                                 .body = run_odd,
                                 .meanwhile = the.odd == DIES ? expect_death : NULL,
                                 .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : "TUTTI_ATTACH=1"}};
-    fault_title("%s, %s, %s%s", title, the.table, processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
+    check_title("%s, %s, %s%s", title, the.table, processes ? "processes" : "threads", over_tcp ? " over tcp" : "");
     fault_run(&world);
 }
 

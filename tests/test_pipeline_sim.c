@@ -136,12 +136,13 @@ static void run_death(const char *name, int hosts)
 /* In a process that ends with what the dead rank held. */
 static void test_death(const char *name, int hosts)
 {
-    int status = -1, before = failed;
+    int status = -1;
+    long before = check_failed();
     pid_t child = fork();
     if (child == 0) {
         run_death(name, hosts);
         fflush(stdout);
-        _exit(failed > before);
+        _exit(check_failed() > before);
     }
     CHECK_THAT(child > 0 && waitpid(child, &status, 0) == child && status == 0, "%s, %d hosts", name, hosts);
 }
@@ -154,5 +155,5 @@ int main(void)
         test_death("1f1b", hosts);
         test_death("zb-v", hosts);
     }
-    return end_of_checks();
+    return check_end();
 }

@@ -65,7 +65,7 @@ static void check_plan(enum tti_kind kind, enum tti_path path, int size, size_t 
     built[kind][path]++;
     enum plan_check_order order = (enum plan_check_order)(seed % PLAN_CHECK_ORDERS);
     const char *problem = plan_check_run(&op, 1, order, seed);
-    check(problem == NULL, "%s: %s", text, problem);
+    CHECK_THAT(problem == NULL, "%s: %s", text, problem);
     drop(op);
 }
 
@@ -94,7 +94,7 @@ static void check_all_plans(uint64_t seed)
             bool attaches = kind != TTI_SCAN && kind != TTI_EXSCAN;
             if (kind >= TTI_TUNING || (kind == TTI_BARRIER && path != TTI_STAGED)) continue;
             if ((path == TTI_STAGED && !stages) || (path == TTI_ATTACH && !attaches)) continue;
-            check(built[kind][path] > 0, "no plan of %s by %s was checked", tti_kind_name(kind), path_names[path]);
+            CHECK_THAT(built[kind][path] > 0, "no plan of %s by %s was checked", tti_kind_name(kind), path_names[path]);
         }
 }
 
@@ -115,7 +115,7 @@ static void check_sequence(int size, size_t element, uint64_t seed)
     }
     for (int order = 0; order < PLAN_CHECK_ORDERS; order++) {
         const char *problem = plan_check_run(ops, LENGTH, (enum plan_check_order)order, seed);
-        check(problem == NULL, "a sequence of %d ranks, seed %llu: %s", size, (unsigned long long)seed, problem);
+        CHECK_THAT(problem == NULL, "a sequence of %d ranks, seed %llu: %s", size, (unsigned long long)seed, problem);
     }
     for (int i = 0; i < LENGTH; i++) drop(ops[i]);
 }
@@ -240,8 +240,8 @@ static void check_mistakes(uint64_t seed)
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
         for (int i = 0; i < (SANITIZED ? 400 : 1500); i++) check_mistake((enum mistake)mistake, seed++);
         printf("%-24s %4d planted, %4d found\n", mistake_names[mistake], planted[mistake], found[mistake]);
-        check(planted[mistake] > 20 && found[mistake] * 100 >= planted[mistake] * shares[mistake],
-              "of %d times %s only %d were found", planted[mistake], mistake_names[mistake], found[mistake]);
+        CHECK_THAT(planted[mistake] > 20 && found[mistake] * 100 >= planted[mistake] * shares[mistake],
+                   "of %d times %s only %d were found", planted[mistake], mistake_names[mistake], found[mistake]);
     }
 }
 
@@ -253,5 +253,5 @@ int main(int argc, char **argv)
         for (uint64_t i = 0; i < (size < 9 ? 20u : 4u); i++)
             check_sequence(size, i % 2 == 0 ? 8 : 64, seed + 1000 * (uint64_t)size + i * 50);
     check_mistakes(seed + 900000);
-    return end_of_checks();
+    return check_end();
 }

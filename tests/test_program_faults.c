@@ -66,7 +66,7 @@ static void run_place(struct program *program, const struct program_place *place
     int64_t ended_ns = atomic_load(&program_faulted->ended_ns), left_ns = tti_now_ns() - ended_ns;
     bool simulated = place->ranks == CONF_SIMULATED || ended_ns == 0;
     char text[100];
-    conf_check(simulated || left_ns < (LEAVE_MS + SLACK_MS) * INT64_C(1000000),
+    CHECK_THAT(simulated || left_ns < (LEAVE_MS + SLACK_MS) * INT64_C(1000000),
                "seed %llu on %s, %sit took %.1f s to leave", (unsigned long long)program->seed, place->name,
                program_fault_text(program, text, sizeof text), (double)left_ns / 1e9);
 }
@@ -78,7 +78,7 @@ static void lose_thread(tutti_comm *world, void *context)
 {
     (void)context;
     tutti_comm *host;
-    conf_check(tutti_comm_by_host(world, &host) == TUTTI_OK, "comm_by_host failed");
+    CHECK_THAT(tutti_comm_by_host(world, &host) == TUTTI_OK, "comm_by_host failed");
     atomic_fetch_add(&conf_totals->arrivals, 1);
     while (atomic_load(&conf_totals->arrivals) < 4) usleep(100); /* all have made theirs */
     if (tutti_rank(world) == 3) {
@@ -88,7 +88,7 @@ static void lose_thread(tutti_comm *world, void *context)
     if (tutti_rank(world) == 2) {
         tutti_status status = tutti_barrier(tutti_within(host, 45000));
         const tutti_error *error = tutti_comm_error(host);
-        conf_check(status == TUTTI_ERR_PEER_LOST && error != NULL && error->peer == 1, "a lost thread: %s: %s",
+        CHECK_THAT(status == TUTTI_ERR_PEER_LOST && error != NULL && error->peer == 1, "a lost thread: %s: %s",
                    tutti_status_name(status), error == NULL ? "" : error->text);
     }
     tutti_comm_free(host);
@@ -107,15 +107,15 @@ static void free_early(tutti_comm *world, void *context)
 {
     (void)context;
     tutti_comm *comm;
-    conf_check(tutti_comm_duplicate(world, &comm) == TUTTI_OK, "comm_duplicate failed");
+    CHECK_THAT(tutti_comm_duplicate(world, &comm) == TUTTI_OK, "comm_duplicate failed");
     if (tutti_rank(world) == 2) {
-        conf_check(tutti_comm_free(comm) == TUTTI_OK, "comm_free failed");
+        CHECK_THAT(tutti_comm_free(comm) == TUTTI_OK, "comm_free failed");
         while (atomic_load(&conf_totals->arrivals) < 2) usleep(100);
         return;
     }
     tutti_status status = tutti_barrier(tutti_within(comm, 45000));
     const tutti_error *error = tutti_comm_error(comm);
-    conf_check(status == TUTTI_ERR_MISMATCH && error != NULL && error->peer == 2, "a comm that was freed: %s: %s",
+    CHECK_THAT(status == TUTTI_ERR_MISMATCH && error != NULL && error->peer == 2, "a comm that was freed: %s: %s",
                tutti_status_name(status), error == NULL ? "" : error->text);
     atomic_fetch_add(&conf_totals->arrivals, 1);
     tutti_comm_free(comm);
@@ -134,7 +134,7 @@ static void keep_comm(tutti_comm *world, void *context)
 {
     (void)context;
     tutti_comm *comm;
-    conf_check(tutti_comm_duplicate(world, &comm) == TUTTI_OK, "comm_duplicate failed");
+    CHECK_THAT(tutti_comm_duplicate(world, &comm) == TUTTI_OK, "comm_duplicate failed");
     if (tutti_rank(world) == 2) {
         atomic_store(&conf_totals->arrivals, (unsigned long)getpid());
         kept = comm;
@@ -143,11 +143,11 @@ static void keep_comm(tutti_comm *world, void *context)
     while (atomic_load(&conf_totals->arrivals) == 0) usleep(100);
     struct pollfd ended = {.fd = (int)syscall(SYS_pidfd_open, (pid_t)atomic_load(&conf_totals->arrivals), 0)};
     ended.events = POLLIN;
-    conf_check(poll(&ended, 1, 45000) == 1, "who left has not ended");
+    CHECK_THAT(poll(&ended, 1, 45000) == 1, "who left has not ended");
     close(ended.fd);
     tutti_status in_comm = tutti_barrier(comm), in_world = tutti_barrier(world);
     const tutti_error *error = tutti_comm_error(comm);
-    conf_check(in_comm == TUTTI_ERR_MISMATCH && in_world == TUTTI_ERR_MISMATCH, "a comm that was not freed: %s, %s: %s",
+    CHECK_THAT(in_comm == TUTTI_ERR_MISMATCH && in_world == TUTTI_ERR_MISMATCH, "a comm that was not freed: %s, %s: %s",
                tutti_status_name(in_comm), tutti_status_name(in_world), error == NULL ? "" : error->text);
     tutti_comm_free(comm);
 }
@@ -168,9 +168,9 @@ static void poll_for_nothing(tutti_comm *world, void *context)
     tutti_op op;
     tutti_status status = TUTTI_IN_PROGRESS;
     if (tutti_rank(world) == 0) return;
-    conf_check(tutti_recv_start(world, &x, 1, TUTTI_F32, 0, 1, NULL, &op) == TUTTI_OK, "recv_start failed");
+    CHECK_THAT(tutti_recv_start(world, &x, 1, TUTTI_F32, 0, 1, NULL, &op) == TUTTI_OK, "recv_start failed");
     while (status == TUTTI_IN_PROGRESS) status = tutti_wait_for(op, 0);
-    conf_check(status == TUTTI_ERR_MISMATCH, "polled for what never comes: %s", tutti_status_name(status));
+    CHECK_THAT(status == TUTTI_ERR_MISMATCH, "polled for what never comes: %s", tutti_status_name(status));
 }
 
 static void test_polled(void)
@@ -224,5 +224,5 @@ int main(int argc, char **argv)
     free(program);
     unlink(trace);
     rmdir(folder);
-    return conf_end();
+    return check_end();
 }

@@ -45,5 +45,5 @@ int main(int argc, char **argv)
     free(program);
     unlink(trace);
     rmdir(folder);
-    return conf_end();
+    return check_end();
 }

@@ -24,7 +24,7 @@ static tutti_mesh *mesh_of(tutti_comm *comm, int first, int second)
 {
     tutti_mesh *mesh = NULL;
     const int sizes[] = {first, second};
-    conf_check(tutti_mesh_create(comm, names, sizes, 2, &mesh) == TUTTI_OK, "mesh");
+    CHECK_THAT(tutti_mesh_create(comm, names, sizes, 2, &mesh) == TUTTI_OK, "mesh");
     return mesh;
 }
 
@@ -44,9 +44,9 @@ static void says(tutti_mesh *mesh, const tutti_layout *from, const tutti_layout 
 {
     tutti_redistribution *made = NULL;
     tutti_redistribution_about about = {.struct_size = sizeof about};
-    conf_check(tutti_redistribution_create(mesh, from, to, TUTTI_F32, &made, NULL) == TUTTI_OK, "create");
+    CHECK_THAT(tutti_redistribution_create(mesh, from, to, TUTTI_F32, &made, NULL) == TUTTI_OK, "create");
     tutti_redistribution_describe(made, &about);
-    conf_check(strcmp(about.sums, sums) == 0 && strcmp(about.moves, moves) == 0 && about.memory_bytes == memory &&
+    CHECK_THAT(strcmp(about.sums, sums) == 0 && strcmp(about.moves, moves) == 0 && about.memory_bytes == memory &&
                    about.in_place == in_place,
                "%s and %s, not %s and %s; %llu bytes, not %zu; in place: %d", about.sums, about.moves, sums, moves,
                (unsigned long long)about.memory_bytes, memory, about.in_place);
@@ -82,10 +82,10 @@ static void run_balanced(tutti_comm *comm, void *context)
     tutti_layout to = layout_of(mesh, TUTTI_REPLICATED, TUTTI_SHARDED, 1);
     tutti_redistribution *made = NULL;
     tutti_redistribution_about about = {.struct_size = sizeof about};
-    conf_check(tutti_redistribution_create(mesh, &from, &to, TUTTI_F32, &made, NULL) == TUTTI_OK, "create");
+    CHECK_THAT(tutti_redistribution_create(mesh, &from, &to, TUTTI_F32, &made, NULL) == TUTTI_OK, "create");
     tutti_redistribution_describe(made, &about);
     const uint64_t summands = 6 * 8 / 2, sums = 12 * 4 - 6 * 4 / 2; /* of its half; all but those of its own */
-    conf_check(about.received_bytes == (summands + sums) * sizeof(float) && strcmp(about.sums, "reduce_scatter") == 0,
+    CHECK_THAT(about.received_bytes == (summands + sums) * sizeof(float) && strcmp(about.sums, "reduce_scatter") == 0,
                "%s: %llu bytes are received", about.sums, (unsigned long long)about.received_bytes);
     tutti_redistribution_free(made);
     tutti_mesh_free(mesh);
@@ -103,21 +103,21 @@ static void run_counted(tutti_comm *comm, void *context)
     tutti_stats before = {.struct_size = sizeof before}, after = before;
     float in[24] = {0}, out[24];
     tutti_comm *tensor = NULL, *data = NULL;
-    conf_check(tutti_redistribution_create(mesh, &from, &to, TUTTI_F32, &made, NULL) == TUTTI_OK, "create");
-    conf_check(tutti_mesh_comm(mesh, "tensor", &tensor) == TUTTI_OK && tutti_mesh_comm(mesh, "data", &data) == TUTTI_OK,
+    CHECK_THAT(tutti_redistribution_create(mesh, &from, &to, TUTTI_F32, &made, NULL) == TUTTI_OK, "create");
+    CHECK_THAT(tutti_mesh_comm(mesh, "tensor", &tensor) == TUTTI_OK && tutti_mesh_comm(mesh, "data", &data) == TUTTI_OK,
                "comms");
     tutti_redistribution_describe(made, &about);
     tutti_comm_stats(tensor, &before);
-    conf_check(tutti_redistribution_run(made, in, out) == TUTTI_OK, "run");
+    CHECK_THAT(tutti_redistribution_run(made, in, out) == TUTTI_OK, "run");
     tutti_comm_stats(tensor, &after);
-    conf_check(after.operations == before.operations + 1 &&
+    CHECK_THAT(after.operations == before.operations + 1 &&
                    after.bytes - before.bytes == about.sent_bytes + about.received_bytes,
                "%llu operations of %llu bytes; %llu are sent, %llu received",
                (unsigned long long)(after.operations - before.operations),
                (unsigned long long)(after.bytes - before.bytes), (unsigned long long)about.sent_bytes,
                (unsigned long long)about.received_bytes);
     tutti_comm_stats(data, &after);
-    conf_check(after.operations == 0, "%llu operations along data", (unsigned long long)after.operations);
+    CHECK_THAT(after.operations == 0, "%llu operations along data", (unsigned long long)after.operations);
     tutti_redistribution_free(made);
     tutti_mesh_free(mesh);
 }
@@ -140,7 +140,7 @@ static void run_types(tutti_comm *comm, void *context)
         for (size_t i = bytes - 1; i < sizeof in; i += bytes) in[i] = i % 4 == 0 ? 0x80 : 0x30; /* finite */
         tutti_status there = tutti_redistribute(mesh, &rows, in, &sum, summands, (tutti_type)type, NULL);
         tutti_status again = tutti_redistribute(mesh, &sum, summands, &rows, back, (tutti_type)type, NULL);
-        conf_check(there == TUTTI_OK && again == TUTTI_OK && memcmp(in, back, count * bytes) == 0, "%s changes: %s",
+        CHECK_THAT(there == TUTTI_OK && again == TUTTI_OK && memcmp(in, back, count * bytes) == 0, "%s changes: %s",
                    tutti_type_name((tutti_type)type), tutti_status_name(again));
     }
     tutti_mesh_free(mesh);
@@ -158,27 +158,27 @@ static void run_refused(tutti_comm *comm, void *context)
     tutti_error error = {0};
     float memory[12 * 8 * 2];
     odd.shape[1] = 9;
-    conf_check(tutti_redistribution_create(mesh, &rows, &odd, TUTTI_F32, &made, &error) == TUTTI_ERR_ARGUMENT &&
+    CHECK_THAT(tutti_redistribution_create(mesh, &rows, &odd, TUTTI_F32, &made, &error) == TUTTI_ERR_ARGUMENT &&
                    strstr(error.text, "12x8 data=1:replicated tensor=") != NULL &&
                    strstr(error.text, "to 12x9 ") != NULL && strstr(error.text, "shapes differ") != NULL,
                "shapes: %s", error.text);
-    conf_check(tutti_redistribution_create(other, &rows, &whole, TUTTI_F32, &made, &error) == TUTTI_ERR_ARGUMENT &&
+    CHECK_THAT(tutti_redistribution_create(other, &rows, &whole, TUTTI_F32, &made, &error) == TUTTI_ERR_ARGUMENT &&
                    strstr(error.text, "is not on this mesh") != NULL,
                "mesh: %s", error.text);
-    conf_check(tutti_redistribution_create(mesh, &rows, &whole, TUTTI_TYPE_COUNT, &made, &error) == TUTTI_ERR_TYPE,
+    CHECK_THAT(tutti_redistribution_create(mesh, &rows, &whole, TUTTI_TYPE_COUNT, &made, &error) == TUTTI_ERR_TYPE,
                "type: %s", error.text);
-    conf_check(tutti_redistribution_create(NULL, &rows, &whole, TUTTI_F32, &made, &error) == TUTTI_ERR_ARGUMENT,
+    CHECK_THAT(tutti_redistribution_create(NULL, &rows, &whole, TUTTI_F32, &made, &error) == TUTTI_ERR_ARGUMENT,
                "NULL");
-    conf_check(tutti_redistribution_adjoint(NULL, &made, NULL) == TUTTI_ERR_ARGUMENT && made == NULL, "NULL");
-    conf_check(tutti_redistribution_create(mesh, &rows, &whole, TUTTI_F32, &made, &error) == TUTTI_OK, "create");
-    conf_check(tutti_redistribution_end(made) == TUTTI_ERR_ARGUMENT, "an end without a start");
-    conf_check(tutti_redistribution_run(made, memory, memory + 1) == TUTTI_ERR_OVERLAP, "overlap");
-    conf_check(tutti_redistribution_run(made, memory, memory) == TUTTI_ERR_OVERLAP, "in place");
-    conf_check(tutti_redistribution_run(made, memory, NULL) == TUTTI_ERR_ARGUMENT, "no output");
-    conf_check(tutti_redistribution_start(made, memory, memory + 96) == TUTTI_OK, "start");
-    conf_check(tutti_redistribution_start(made, memory, memory + 96) == TUTTI_ERR_ARGUMENT, "two starts");
-    conf_check(tutti_redistribution_end(made) == TUTTI_OK, "end");
-    conf_check(tutti_redistribution_start(made, memory, memory + 96) == TUTTI_OK, "start");
+    CHECK_THAT(tutti_redistribution_adjoint(NULL, &made, NULL) == TUTTI_ERR_ARGUMENT && made == NULL, "NULL");
+    CHECK_THAT(tutti_redistribution_create(mesh, &rows, &whole, TUTTI_F32, &made, &error) == TUTTI_OK, "create");
+    CHECK_THAT(tutti_redistribution_end(made) == TUTTI_ERR_ARGUMENT, "an end without a start");
+    CHECK_THAT(tutti_redistribution_run(made, memory, memory + 1) == TUTTI_ERR_OVERLAP, "overlap");
+    CHECK_THAT(tutti_redistribution_run(made, memory, memory) == TUTTI_ERR_OVERLAP, "in place");
+    CHECK_THAT(tutti_redistribution_run(made, memory, NULL) == TUTTI_ERR_ARGUMENT, "no output");
+    CHECK_THAT(tutti_redistribution_start(made, memory, memory + 96) == TUTTI_OK, "start");
+    CHECK_THAT(tutti_redistribution_start(made, memory, memory + 96) == TUTTI_ERR_ARGUMENT, "two starts");
+    CHECK_THAT(tutti_redistribution_end(made) == TUTTI_OK, "end");
+    CHECK_THAT(tutti_redistribution_start(made, memory, memory + 96) == TUTTI_OK, "start");
     tutti_redistribution_free(made); /* which ends it */
     tutti_mesh_free(mesh);
     tutti_mesh_free(other);
@@ -199,17 +199,17 @@ static void run_differ(tutti_comm *comm, void *context)
     if (tutti_rank(comm) == last) mine.along[1].dimension = 1;
     tutti_status status = tutti_redistribution_create(mesh, &mine, &to, TUTTI_F32, &made, &error);
     snprintf(words, sizeof words, "rank %d from 12x8 ", last);
-    conf_check(status == TUTTI_ERR_MISMATCH && error.peer == last && strstr(error.text, words) != NULL &&
+    CHECK_THAT(status == TUTTI_ERR_MISMATCH && error.peer == last && strstr(error.text, words) != NULL &&
                    strstr(error.text, "sharded(1) to") != NULL && strstr(error.text, "rank 0 from 12x8") != NULL &&
                    strstr(error.text, "sharded(0) to") != NULL && strstr(error.text, "as f32") != NULL,
                "%s: %s", tutti_status_name(status), error.text);
     if (tutti_rank(comm) == last) mine.along[1].dimension = 2;
     status = tutti_redistribution_create(mesh, &mine, &to, TUTTI_F32, &made, &error);
-    conf_check(status == TUTTI_ERR_ARGUMENT && error.rank == last &&
+    CHECK_THAT(status == TUTTI_ERR_ARGUMENT && error.rank == last &&
                    strstr(error.text, "tensor cuts dimension 2") != NULL,
                "%s: %s", tutti_status_name(status), error.text);
     status = tutti_redistribution_create(mesh, &from, &to, TUTTI_F32, &made, &error);
-    conf_check(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error.text);
+    CHECK_THAT(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error.text);
     tutti_redistribution_free(made);
     tutti_mesh_free(mesh);
 }
@@ -240,5 +240,5 @@ int main(void)
     setenv("TUTTI_TRANSPORT", "tcp", 1);
     run(CONF_PROCESSES, 4, run_cases, &strides[1]);
     run(CONF_PROCESSES, 2, run_differ, NULL);
-    return conf_end();
+    return check_end();
 }

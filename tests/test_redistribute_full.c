@@ -20,5 +20,5 @@ int main(void)
             .ranks = CONF_THREADS, .size = size, .direct = 1, .attach = 1, .limit_s = 1200, .body = run_cases};
         conf_world_run(&world);
     }
-    return conf_end();
+    return check_end();
 }

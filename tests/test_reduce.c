@@ -573,5 +573,5 @@ int main(void)
     test_copy_to_all();
     test_swap();
     test_registry();
-    return end_of_checks();
+    return check_end();
 }

@@ -657,6 +657,5 @@ int main(void)
     test_memory();
     test_one_allocation();
     test_limit();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

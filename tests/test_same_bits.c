@@ -31,7 +31,7 @@ static int usable[KERNELS], usable_count, choice;
 static void run_with_kernels(tutti_comm *comm, void *list)
 {
     int one = choice == MIXED_KERNELS ? usable[tutti_rank(comm) % usable_count] : choice;
-    conf_check(tti_kernels_force(kernels[one]), "no kernels %s", kernels[one]);
+    CHECK_THAT(tti_kernels_force(kernels[one]), "no kernels %s", kernels[one]);
     conf_list_run(comm, list);
 }
 
@@ -104,5 +104,5 @@ int main(int argc, char **argv)
         if (tti_kernels_force(kernels[i])) usable[usable_count++] = i;
     tti_kernels_force(NULL);
     for (int size = 1; size <= CONF_RANKS_MOST; size += SANITIZED ? 4 : 1) run_size(size, seed + (uint64_t)size * 5000);
-    return conf_end();
+    return check_end();
 }

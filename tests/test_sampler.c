@@ -167,5 +167,5 @@ int main(void)
     tutti_model_free(model);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK(system(command) == 0);
-    return nn_end();
+    return check_end();
 }

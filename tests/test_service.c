@@ -57,7 +57,7 @@ static void drop_all(tutti_comm *comm, struct fault_rank *self)
 static void test_threads(int threads, int more)
 {
     struct fault_world world = {.size = RANKS, .body = drop_all};
-    fault_title("%d threads at most", threads);
+    check_title("%d threads at most", threads);
     tti_service_threads = threads;
     fault_run(&world);
     for (int rank = 0; rank < RANKS; rank++)

@@ -307,6 +307,5 @@ int main(void)
     test_standstill();
     test_stacks();
     test_memory();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

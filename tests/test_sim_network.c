@@ -350,6 +350,5 @@ int main(void)
     test_times();
     test_order();
     test_ends();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

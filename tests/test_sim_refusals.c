@@ -164,6 +164,5 @@ int main(void)
     test_leaving(1);
     test_leaving(2);
     test_end_of_time();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

@@ -129,5 +129,5 @@ int main(void)
     check_plans();
     check_scale(8, 200 * MIB);
     check_scale(1 << 20, 400 * MIB);
-    return end_of_checks();
+    return check_end();
 }

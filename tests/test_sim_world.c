@@ -453,9 +453,10 @@ static void test_death_with_comms(int hosts)
     setup.death_count = 1;
     pid_t child = fork();
     if (child == 0) {
-        int failed_before = test_failed, result = run_world(&setup, made_until_lost_work, NULL).result;
+        long failed_before = check_failed();
+        int result = run_world(&setup, made_until_lost_work, NULL).result;
         fflush(stdout);
-        _exit(result != 0 || test_failed > failed_before);
+        _exit(result != 0 || check_failed() > failed_before);
     }
     int status = -1;
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
@@ -618,6 +619,5 @@ int main(void)
     test_many(32);
     test_windows();
     test_memory();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

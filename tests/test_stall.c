@@ -193,7 +193,7 @@ static void test_stopped_before(void)
         one_deadline = false;
         int size = 2 + round % 2;
         victim = round % size;
-        fault_title("rank %d of %d stopped before %s of %zu, deadline by %s", victim, size, fault_op_name(the_op),
+        check_title("rank %d of %d stopped before %s of %zu, deadline by %s", victim, size, fault_op_name(the_op),
                     the_count, by_option ? "option" : "tutti_within");
         run_stopped(stop_before, size, true);
         CHECK_THAT(fault_shared->ranks[victim].numbers[NUMBER_SAME] == 0, "it was killed without having entered");
@@ -241,7 +241,7 @@ static void test_stopped_inside(void)
         one_deadline = round >= 3 && !by_option;
         the_count = 1000000;
         victim = (round + 1) % size;
-        fault_title("rank %d of %d stopped inside a large all_reduce, deadline by %s", victim, size,
+        check_title("rank %d of %d stopped inside a large all_reduce, deadline by %s", victim, size,
                     by_option ? "option" : "tutti_within");
         fault_expect_end(victim);
         run_stopped(stop_inside, size, false);
@@ -294,7 +294,7 @@ static void test_stopped_at_random(void)
         world.meanwhile = stop_and_go_on;
         world.settings[0] = "TUTTI_FENCE_MS=200";
         world.settings[1] = "TUTTI_DEADLINE_MS=300";
-        fault_title("%s, %s memory, rank %d of %d stopped after %lld us", fault_op_name(the_op),
+        check_title("%s, %s memory, rank %d of %d stopped after %lld us", fault_op_name(the_op),
                     shared_memory ? "shared" : "private", victim, size, (long long)delay_us);
         fault_run(&world);
         killed += fault_shared->ranks[victim].numbers[NUMBER_SAME] != 0;
@@ -380,7 +380,7 @@ static void test_sleeping_thread(void)
 {
     the_count = 500000;
     for (int size = 2; size <= 3; size++) {
-        fault_title("a thread of %d sleeps in a reduction", size);
+        check_title("a thread of %d sleeps in a reduction", size);
         run_sleeping(size);
         int awake = 0;
         for (int rank = 0; rank < size; rank++) {
@@ -450,7 +450,7 @@ static void test_giving_up(void)
         the_op = round % 4 == 0 ? FAULT_BROADCAST : FAULT_SEND;
         gives_up = the_op == FAULT_BROADCAST ? SENDER : (enum who)(round % 4 - 1);
         world.size = gives_up == THIRD ? 3 : 2;
-        fault_title("%s of 96 MiB, %s, the %s gives up", the_op == FAULT_BROADCAST ? "broadcast" : "message",
+        check_title("%s of 96 MiB, %s, the %s gives up", the_op == FAULT_BROADCAST ? "broadcast" : "message",
                     world.processes ? "processes" : (world.joins ? "joined threads" : "threads"), names[gives_up]);
         fault_run(&world); /* nobody crashes */
         for (int rank = 0; rank < world.size; rank++) {
@@ -499,7 +499,7 @@ static void test_report(void)
             world.settings[0] = "TUTTI_STALL_REPORT_MS=200";
             victim = processes;
             the_op = message ? FAULT_SEND : FAULT_BARRIER;
-            fault_title("a report of a late %s in %s", processes ? "process" : "thread", message ? "recv" : "barrier");
+            check_title("a report of a late %s in %s", processes ? "process" : "thread", message ? "recv" : "barrier");
             fault_run(&world);
             const struct fault_rank *waiter = &fault_shared->ranks[1 - victim];
             const char *line = fault_shared->log.lines[0];
@@ -563,12 +563,12 @@ static void test_cost(void)
             the_op = waits[i].op;
             the_count = waits[i].count;
             victim = 0;
-            fault_title("waiting %d ms in %s of %zu, %s", WAITED_MS, fault_op_name(the_op), the_count,
+            check_title("waiting %d ms in %s of %zu, %s", WAITED_MS, fault_op_name(the_op), the_count,
                         processes ? "processes" : "threads");
             fault_run(&world);
             for (int rank = 1; rank < 3; rank++) {
                 double share = (double)fault_shared->ranks[rank].numbers[NUMBER_SHARE] / 1e4;
-                printf("%s: rank %d used %.3f%% of a core\n", fault_shared->title, rank, share);
+                printf("%s: rank %d used %.3f%% of a core\n", check_titled(), rank, share);
                 CHECK_THAT(share < (SANITIZED ? 20 : 5), "rank %d used %.3f%% of a core", rank, share);
             }
         }

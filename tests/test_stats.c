@@ -206,12 +206,12 @@ int main(void)
             struct fault_world world = {
                 .size = size, .processes = size == 3, .body = use, .settings = {transports[kind]}};
             over_tcp = kind == 1;
-            fault_title("%s, %d ranks", transports[kind], size);
+            check_title("%s, %d ranks", transports[kind], size);
             CHECK(fault_run(&world));
         }
     }
     struct fault_world world = {.size = 2, .body = check_sizes};
-    fault_title("sizes of the struct");
+    check_title("sizes of the struct");
     CHECK(fault_run(&world));
     return fault_end();
 }

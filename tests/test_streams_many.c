@@ -11,8 +11,6 @@
 #include <tutti/device.h>
 #include <tutti/tutti.h>
 
-#define CHECK(condition) conf_check((condition), "%s:%d: %s", __FILE__, __LINE__, #condition)
-
 enum { COUNT = 64, STREAMS = 2, WAIT_MS = 100000 };
 
 static const char *name = "host";
@@ -28,13 +26,13 @@ struct place {
 static void open_place(struct place *place)
 {
     tutti_error error;
-    conf_check(tutti_device_open(name, &place->device, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(tutti_device_open(name, &place->device, &error) == TUTTI_OK, "%s", error.text);
     for (int i = 0; i < STREAMS; i++)
-        conf_check(tutti_stream_create(place->device, &place->streams[i], &error) == TUTTI_OK, "%s", error.text);
+        CHECK_THAT(tutti_stream_create(place->device, &place->streams[i], &error) == TUTTI_OK, "%s", error.text);
     size_t all = (size_t)ops * COUNT;
-    conf_check(tutti_buffer_create(place->device, TUTTI_MEMORY_LOCAL, TUTTI_I32, all, &place->in, &error) == TUTTI_OK,
+    CHECK_THAT(tutti_buffer_create(place->device, TUTTI_MEMORY_LOCAL, TUTTI_I32, all, &place->in, &error) == TUTTI_OK,
                "%s", error.text);
-    conf_check(tutti_buffer_create(place->device, TUTTI_MEMORY_LOCAL, TUTTI_I32, all, &place->out, &error) == TUTTI_OK,
+    CHECK_THAT(tutti_buffer_create(place->device, TUTTI_MEMORY_LOCAL, TUTTI_I32, all, &place->out, &error) == TUTTI_OK,
                "%s", error.text);
     place->x = tutti_buffer_at(place->in, 0, all);
     place->y = tutti_buffer_at(place->out, 0, all);
@@ -48,7 +46,7 @@ static void start_all(tutti_comm *world, struct place *place, tutti_op *started)
         tutti_stream *stream = place->streams[i % STREAMS];
         int32_t value = i + tutti_rank(world);
         size_t at = (size_t)i * COUNT;
-        conf_check(tutti_buffer_fill(place->in, at, COUNT, &value, stream, &error) == TUTTI_OK, "%s", error.text);
+        CHECK_THAT(tutti_buffer_fill(place->in, at, COUNT, &value, stream, &error) == TUTTI_OK, "%s", error.text);
         CHECK(tutti_all_reduce_start(tutti_on(world, stream), place->x + at, place->y + at, COUNT, TUTTI_I32, TUTTI_SUM,
                                      &started[i]) == TUTTI_OK);
     }
@@ -65,11 +63,11 @@ static int work(tutti_comm *world, int argc, char **argv)
     open_place(&place);
     start_all(world, &place, started);
     for (int i = 0; i < ops; i++) CHECK(tutti_wait_for(started[i], WAIT_MS) == TUTTI_OK);
-    conf_check(tutti_buffer_get(place.out, 0, got, (size_t)ops * COUNT, place.streams[0], &error) == TUTTI_OK, "%s",
+    CHECK_THAT(tutti_buffer_get(place.out, 0, got, (size_t)ops * COUNT, place.streams[0], &error) == TUTTI_OK, "%s",
                error.text);
-    conf_check(tutti_stream_sync(place.streams[0], WAIT_MS, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(tutti_stream_sync(place.streams[0], WAIT_MS, &error) == TUTTI_OK, "%s", error.text);
     for (int i = 0; i < ops * COUNT; i++) wrong += got[i] != size * (i / COUNT) + size * (size - 1) / 2;
-    conf_check(wrong == 0, "rank %d: %d of %d sums are wrong", tutti_rank(world), wrong, ops * COUNT);
+    CHECK_THAT(wrong == 0, "rank %d: %d of %d sums are wrong", tutti_rank(world), wrong, ops * COUNT);
     tutti_barrier(world);
     for (int i = 0; i < STREAMS; i++) tutti_stream_free(place.streams[i], NULL);
     tutti_buffer_free(place.in, NULL);
@@ -88,5 +86,5 @@ int main(int argc, char **argv)
     setenv("TUTTI_DEVICE_PROVIDER", "cuda", 1);
     conf_begin();
     CHECK(tutti_main(work, 0, NULL) == 0);
-    return conf_end();
+    return check_end();
 }

@@ -261,6 +261,6 @@ int main(int argc, char **argv)
             if (argc > 1) printf("%s, rank %d: %s fails at %d places\n", transports[k / 2], k % 2, call_name, place);
         }
     }
-    return end_of_checks();
+    return check_end();
 }
 #endif

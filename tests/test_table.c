@@ -32,7 +32,7 @@ static void check_all(const struct tti_table *table)
     }
     for (int number = 0; number < table->size; number++) {
         there += wanted[number] != NULL;
-        if (tti_table_get(table, number) != wanted[number]) check(false, "number %d of %d", number, table->size);
+        if (tti_table_get(table, number) != wanted[number]) CHECK_THAT(false, "number %d of %d", number, table->size);
     }
     CHECK(found == there);
 }
@@ -87,5 +87,5 @@ int main(void)
     }
     check_memory(100);
     check_memory(1000);
-    return end_of_checks();
+    return check_end();
 }

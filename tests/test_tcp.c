@@ -350,6 +350,5 @@ int main(void)
     test_killed(1);
     test_killed(2);
     test_memory();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

@@ -13,7 +13,7 @@ static void test_addresses(void)
     tutti_error error;
     tcp_mesh_init(&mesh, 2, 1);
     mesh.interface = "nothere7";
-    CHECK(tcp_mesh_listen(&mesh, 0, &error) == TUTTI_ERR_OPTION && text_says(error.text, "lo 127.0.0.1"));
+    CHECK(tcp_mesh_listen(&mesh, 0, &error) == TUTTI_ERR_OPTION && check_says(error.text, "lo 127.0.0.1"));
     mesh.interface = "lo";
     for (int rank = 0; rank < 2; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
     struct tti_tcp_card card = mesh.cards[0];
@@ -27,7 +27,7 @@ static void test_addresses(void)
     CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &card, bytes, &error) == TUTTI_OK);
     tutti_status status = tti_tcp_connect(&mesh.endpoints[1], 1, &mesh.key, tti_now_ns() + 300 * MS, NULL, NULL,
                                           &error);
-    CHECK(status == TUTTI_ERR_JOIN && text_says(error.text, "no address that other hosts can use"));
+    CHECK(status == TUTTI_ERR_JOIN && check_says(error.text, "no address that other hosts can use"));
     tcp_mesh_close(&mesh, 0);
     tcp_mesh_close(&mesh, 1);
 
@@ -36,9 +36,9 @@ static void test_addresses(void)
     tcp_mesh_expect(&mesh, 1);
     tcp_mesh_close(&mesh, 0);
     status = tti_tcp_connect(&mesh.endpoints[1], 1, &mesh.key, tti_now_ns() + 300 * MS, NULL, NULL, &error);
-    CHECK(status == TUTTI_ERR_JOIN && text_says(error.text, "no route between rank 1 on ") &&
-          text_says(error.text, "and rank 0 on ") && text_says(error.text, "127.0.0.1:") &&
-          text_says(error.text, "Connection refused"));
+    CHECK(status == TUTTI_ERR_JOIN && check_says(error.text, "no route between rank 1 on ") &&
+          check_says(error.text, "and rank 0 on ") && check_says(error.text, "127.0.0.1:") &&
+          check_says(error.text, "Connection refused"));
     tcp_mesh_close(&mesh, 1);
 }
 
@@ -50,7 +50,7 @@ static void test_ports(void)
     tutti_error error;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         settings.ports = bad[i];
-        CHECK(tti_tcp_listen(&settings, &first, &error) == TUTTI_ERR_OPTION && text_says(error.text, "LOW-HIGH"));
+        CHECK(tti_tcp_listen(&settings, &first, &error) == TUTTI_ERR_OPTION && check_says(error.text, "LOW-HIGH"));
     }
     struct tti_tcp_card card;
     char range[32];
@@ -59,7 +59,7 @@ static void test_ports(void)
     tti_tcp_card(first, &card); /* a port that is taken now */
     snprintf(range, sizeof range, "%u", card.at[0].port);
     settings.ports = range;
-    CHECK(tti_tcp_listen(&settings, &second, &error) == TUTTI_ERR_JOIN && text_says(error.text, "is taken; widen"));
+    CHECK(tti_tcp_listen(&settings, &second, &error) == TUTTI_ERR_JOIN && check_says(error.text, "is taken; widen"));
     snprintf(range, sizeof range, "%u-%u", card.at[0].port, card.at[0].port < 65435 ? card.at[0].port + 100 : 65535);
     CHECK(tti_tcp_listen(&settings, &second, &error) == TUTTI_OK);
     struct tti_tcp_card other;
@@ -67,7 +67,7 @@ static void test_ports(void)
     CHECK(other.at[0].port > card.at[0].port && other.at[0].port <= card.at[0].port + 100);
     snprintf(range, sizeof range, "%u-%u", card.at[0].port, other.at[0].port);
     if (other.at[0].port == card.at[0].port + 1)
-        CHECK(tti_tcp_listen(&settings, &third, &error) == TUTTI_ERR_JOIN && text_says(error.text, "each rank of a"));
+        CHECK(tti_tcp_listen(&settings, &third, &error) == TUTTI_ERR_JOIN && check_says(error.text, "each rank of a"));
     tti_tcp_transport(first)->ops->close(tti_tcp_transport(first), 0);
     tti_tcp_transport(second)->ops->close(tti_tcp_transport(second), 0);
 }
@@ -131,6 +131,5 @@ int main(void)
     test_addresses();
     test_ports();
     test_port_race();
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

@@ -87,9 +87,10 @@ static void test_wrong_keys(void)
     CHECK(send(other, "GET / HTTP/1.0\r\n", 16, MSG_NOSIGNAL) == 16 && close(other) == 0);
     end_opening(&opening);
     CHECK(opening.status == TUTTI_ERR_JOIN && opening.error.peer == 1);
-    CHECK(text_says(opening.error.text, "rank 1 on ") && text_says(opening.error.text, "has not connected to rank 0"));
-    CHECK(text_says(opening.error.text, "a connection from 127.0.0.1"));
-    CHECK(text_says(opening.error.text, "as rank 1, has another key; compare TUTTI_KEY_FILE"));
+    CHECK(check_says(opening.error.text, "rank 1 on ") &&
+          check_says(opening.error.text, "has not connected to rank 0"));
+    CHECK(check_says(opening.error.text, "a connection from 127.0.0.1"));
+    CHECK(check_says(opening.error.text, "as rank 1, has another key; compare TUTTI_KEY_FILE"));
     CHECK(lines > 0 && lines <= 4); /* however often it is tried */
     tutti_log_to(NULL, NULL);
     close_all(&mesh);
@@ -100,7 +101,7 @@ static void test_wrong_keys(void)
     for (int rank = 0; rank < 2; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
     for (int rank = 0; rank < 2; rank++) tcp_mesh_expect(&mesh, rank);
     tutti_status status = tti_tcp_connect(&mesh.endpoints[1], 1, &wrong, tti_now_ns() + 300 * MS, NULL, NULL, &error);
-    CHECK(status == TUTTI_ERR_JOIN && error.peer == 0 && text_says(error.text, "no route between rank 1 on "));
+    CHECK(status == TUTTI_ERR_JOIN && error.peer == 0 && check_says(error.text, "no route between rank 1 on "));
     close_all(&mesh);
 }
 
@@ -515,7 +516,7 @@ static void test_trick(const struct trick *trick)
     int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
     while (seen.lost == 0 && tti_now_ns() < deadline_ns)
         if (!transport->ops->progress(transport, TTI_ANYBODY)) transport->ops->sleep(transport, 1000 * MS);
-    CHECK(seen.lost == 1 && !seen.closed && text_says(seen.text, trick->words) && text_says(seen.text, "rank 1 on "));
+    CHECK(seen.lost == 1 && !seen.closed && check_says(seen.text, trick->words) && check_says(seen.text, "rank 1 on "));
     for (int i = 0; i < 3; i++)
         if (i > 0 || trick->bytes == 0 || trick->half) close(fds[i]);
     close_all(&mesh);
@@ -534,6 +535,5 @@ int main(void)
     test_bounds();
     test_byte_by_byte();
     for (size_t i = 0; i < sizeof tricks / sizeof *tricks; i++) test_trick(&tricks[i]);
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

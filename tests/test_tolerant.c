@@ -452,7 +452,7 @@ static void run_simulated(void)
         tutti_sim_setup setup;
         tutti_sim_report report;
         tutti_error error = {0};
-        fault_title("simulated, %d hosts", hosts);
+        check_title("simulated, %d hosts", hosts);
         tutti_sim_setup_init(&setup);
         setup.hosts = hosts;
         setup.ranks_per_host = RANKS / hosts;
@@ -471,7 +471,7 @@ static void run_stopped(void)
 {
     struct fault_world world = {.size = RANKS, .processes = true, .body = stopped, .meanwhile = wake_victim};
     if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    fault_title("a rank is stopped%s", over_tcp ? ", tcp" : "");
+    check_title("a rank is stopped%s", over_tcp ? ", tcp" : "");
     fault_run(&world);
 }
 
@@ -485,7 +485,7 @@ static void run_killed(const char *title, fault_body *body)
 {
     struct fault_world world = {.size = RANKS, .processes = true, .body = body, .meanwhile = expect_victim};
     if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    fault_title("%s%s", title, over_tcp ? ", tcp" : "");
+    check_title("%s%s", title, over_tcp ? ", tcp" : "");
     fault_run(&world);
 }
 

@@ -199,7 +199,7 @@ static void check_names(void)
 {
     for (int processes = 0; processes < 2; processes++) {
         struct fault_world world = {.size = 4, .processes = processes, .body = make_named, .settings = {setting}};
-        fault_title("names of comms, %s", processes ? "processes" : "threads");
+        check_title("names of comms, %s", processes ? "processes" : "threads");
         CHECK(fault_run(&world));
         json_t *events = load();
         for (int rank = 0; rank < 4; rank++) {
@@ -249,7 +249,7 @@ static void reduce(tutti_comm *comm, struct fault_rank *self)
 static void check_inside(void)
 {
     struct fault_world world = {.size = 2, .body = reduce, .settings = {setting}};
-    fault_title("calls inside others");
+    check_title("calls inside others");
     CHECK(fault_run(&world));
     json_t *events = load();
     for (int rank = 0; rank < 2; rank++) {
@@ -315,7 +315,7 @@ static void check_started(const json_t *events, int rank)
 static void check_messages(void)
 {
     struct fault_world world = {.size = 2, .body = talk, .settings = {setting}};
-    fault_title("messages");
+    check_title("messages");
     CHECK(fault_run(&world));
     json_t *events = load();
     for (int rank = 0; rank < 2; rank++) {
@@ -335,7 +335,7 @@ static void check_worlds(void)
         for (int processes = 0; processes < 2; processes++) {
             struct fault_world world = {
                 .size = 3, .processes = processes, .body = use, .settings = {setting, kinds[kind]}};
-            fault_title("%s, %s", kinds[kind], processes ? "processes" : "threads");
+            check_title("%s, %s", kinds[kind], processes ? "processes" : "threads");
             CHECK(fault_run(&world));
             check_file(3);
         }
@@ -355,7 +355,7 @@ static void check_dropped(void)
     struct fault_world world = {.size = 2, .body = many, .settings = {setting, "TUTTI_TRACE_EVENTS=20"}};
     size_t index;
     json_t *event;
-    fault_title("dropped events");
+    check_title("dropped events");
     CHECK(fault_run(&world));
     json_t *events = load();
     int notes = 0, last[2] = {0}, kept[2] = {0};
@@ -391,7 +391,7 @@ static void die(tutti_comm *comm, struct fault_rank *self)
 static void check_death(void)
 {
     struct fault_world world = {.size = 3, .processes = true, .body = die, .settings = {setting}};
-    fault_title("a rank that died");
+    check_title("a rank that died");
     CHECK(fault_run(&world));
     json_t *events = load();
     int first = count(events, 0, "barrier", "operation"), last = count(events, 2, "barrier", "operation");
@@ -430,7 +430,7 @@ static void check_damage(void)
     struct fault_world world = {.size = 1, .body = damage, .settings = {setting}};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         half_bytes = lengths[i];
-        fault_title("half an event of %d bytes", half_bytes);
+        check_title("half an event of %d bytes", half_bytes);
         CHECK(fault_run(&world));
         json_t *events = load();
         CHECK(is(json_array_get(events, 0), "name", "whole") && count(events, 0, "barrier", "operation") == 1);
@@ -442,7 +442,7 @@ static void check_damage(void)
 static void check_again(void)
 {
     tutti_comm *world;
-    fault_title("two worlds, one after the other");
+    check_title("two worlds, one after the other");
     setenv("TUTTI_TRACE", file, 1);
     for (int i = 0; i < 2; i++) {
         CHECK(tutti_join(&world) == TUTTI_OK && tutti_barrier(world) == TUTTI_OK);
@@ -470,7 +470,7 @@ static void check_full(void)
     struct rlimit before = {0}, limit;
     struct stat info = {0};
     char *arguments[] = {file, NULL};
-    fault_title("a trace on a full disk");
+    check_title("a trace on a full disk");
     CHECK(stat(file, &info) == 0 && info.st_size > 0 && getrlimit(RLIMIT_FSIZE, &before) == 0);
     json_t *events = load(), *again;
     limit = before;
@@ -499,7 +499,7 @@ static void check_full(void)
 static void check_off(void)
 {
     struct fault_world world = {.size = 2, .processes = true, .body = many};
-    fault_title("not traced");
+    check_title("not traced");
     unlink(file);
     CHECK(fault_run(&world));
     CHECK(access(file, F_OK) != 0);
@@ -508,7 +508,7 @@ static void check_off(void)
 static void check_refused(void)
 {
     tutti_comm *world;
-    fault_title("a file that cannot be written");
+    check_title("a file that cannot be written");
     setenv("TUTTI_TRACE", "/nowhere/at/all.json", 1);
     CHECK(tutti_join(&world) == TUTTI_ERR_OPTION);
     const tutti_error *error = tutti_comm_error(world);

@@ -192,6 +192,5 @@ int main(void)
         test_passes();
     }
     CHECK(tutti_leave(world) == TUTTI_OK);
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

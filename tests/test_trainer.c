@@ -73,11 +73,11 @@ static bool take_steps(tutti_comm *comm, tutti_trainer *trainer)
         }
         if (status != TUTTI_OK) return false;
         if (run->shrink != NULL && i == 0) {
-            conf_check(tutti_rank(comm) > 0 || truncate(run->shrink, 10) == 0, "truncate");
+            CHECK_THAT(tutti_rank(comm) > 0 || truncate(run->shrink, 10) == 0, "truncate");
             tutti_barrier(comm);
         }
         if (run->save_each)
-            conf_check(tutti_trainer_save(trainer) == TUTTI_OK, "save: %s", tutti_trainer_error(trainer)->text);
+            CHECK_THAT(tutti_trainer_save(trainer) == TUTTI_OK, "save: %s", tutti_trainer_error(trainer)->text);
         if (i + 1 == run->until && tutti_rank(comm) == 0) kill(getpid(), SIGKILL);
     }
     return true;
@@ -91,7 +91,7 @@ static void train(tutti_comm *comm, void *context)
     double validation = 0;
     tutti_status status = tutti_trainer_create(comm, &run->options, &trainer, &error);
     if (status != TUTTI_OK) {
-        conf_check(trainer == NULL && error.status == status, "an error has its status");
+        CHECK_THAT(trainer == NULL && error.status == status, "an error has its status");
         if (tutti_rank(comm) == 0) {
             run->status = status;
             snprintf(run->text, sizeof run->text, "%s", error.text);
@@ -99,7 +99,7 @@ static void train(tutti_comm *comm, void *context)
         return;
     }
     if (take_steps(comm, trainer)) {
-        conf_check(tutti_trainer_validate(trainer, &validation) == TUTTI_OK, "validate: %s",
+        CHECK_THAT(tutti_trainer_validate(trainer, &validation) == TUTTI_OK, "validate: %s",
                    tutti_trainer_error(trainer)->text);
         if (tutti_rank(comm) == 0) {
             run->hash = tutti_trainer_hash(trainer);
@@ -127,10 +127,10 @@ static void start(enum conf_ranks ranks, int size, const tutti_train_options *op
 static void same(const struct run *wanted, enum conf_ranks ranks, int size, const tutti_train_options *options)
 {
     start(ranks, size, options);
-    conf_check(run->status == TUTTI_OK, "%d %s: %s", size, conf_ranks_name(ranks), run->text);
-    conf_check(run->hash == wanted->hash, "%d %s, %lld grains, %lld passes: other weights than on one rank", size,
+    CHECK_THAT(run->status == TUTTI_OK, "%d %s: %s", size, conf_ranks_name(ranks), run->text);
+    CHECK_THAT(run->hash == wanted->hash, "%d %s, %lld grains, %lld passes: other weights than on one rank", size,
                conf_ranks_name(ranks), (long long)options->grains, (long long)options->accumulate);
-    conf_check(memcmp(run->losses, wanted->losses, sizeof run->losses) == 0 &&
+    CHECK_THAT(memcmp(run->losses, wanted->losses, sizeof run->losses) == 0 &&
                    memcmp(&run->validation, &wanted->validation, sizeof run->validation) == 0,
                "%d %s: other losses", size, conf_ranks_name(ranks));
 }
@@ -142,10 +142,10 @@ static void test_layouts(void)
         tutti_train_options options = small();
         options.grains = grains;
         start(CONF_THREADS, 1, &options);
-        conf_check(run->status == TUTTI_OK && run->hash != 0, "one rank: %s", run->text);
+        CHECK_THAT(run->status == TUTTI_OK && run->hash != 0, "one rank: %s", run->text);
         struct run first = *run;
-        conf_check(fabs(first.losses[0] - log(11)) < 0.2, "the first loss is %g, not ln 11", first.losses[0]);
-        conf_check(first.losses[STEPS - 1] < first.losses[0], "it learns nothing");
+        CHECK_THAT(fabs(first.losses[0] - log(11)) < 0.2, "the first loss is %g, not ln 11", first.losses[0]);
+        CHECK_THAT(first.losses[STEPS - 1] < first.losses[0], "it learns nothing");
         for (int i = 0; i < 4; i++) {
             same(&first, CONF_THREADS, sizes[i], &options);
             if (!SANITIZED || i == 1) same(&first, CONF_PROCESSES, sizes[i], &options);
@@ -161,7 +161,7 @@ static void test_layouts(void)
         options.seed = 2;
         options.threads = 1;
         start(CONF_THREADS, 1, &options);
-        conf_check(run->hash != first.hash, "another seed, the same weights");
+        CHECK_THAT(run->hash != first.hash, "another seed, the same weights");
     }
 }
 
@@ -176,15 +176,15 @@ static void test_fast(void)
     for (int size = 1; size <= 3; size++) {
         options.accumulate = size;
         start(CONF_THREADS, size, &options);
-        conf_check(run->status == TUTTI_OK, "fast: %s", run->text);
+        CHECK_THAT(run->status == TUTTI_OK, "fast: %s", run->text);
         for (int i = 0; i < STEPS; i++)
-            conf_check(fabs(run->losses[i] - exact.losses[i]) < 1e-3, "fast, %d ranks: loss %d is %g, not %g", size, i,
+            CHECK_THAT(fabs(run->losses[i] - exact.losses[i]) < 1e-3, "fast, %d ranks: loss %d is %g, not %g", size, i,
                        run->losses[i], exact.losses[i]);
-        conf_check(fabs(run->validation - exact.validation) < 1e-3, "fast: validation");
+        CHECK_THAT(fabs(run->validation - exact.validation) < 1e-3, "fast: validation");
     }
     options.batch = 2;
     start(CONF_THREADS, 3, &options);
-    conf_check(run->status == TUTTI_OK, "a rank without samples: %s", run->text);
+    CHECK_THAT(run->status == TUTTI_OK, "a rank without samples: %s", run->text);
 }
 
 static void test_optimizers(void)
@@ -196,7 +196,7 @@ static void test_optimizers(void)
         options.lr = 0.001;
         start(CONF_THREADS, 1, &options);
         struct run first = *run;
-        conf_check(run->status == TUTTI_OK, "%s: %s", names[i], run->text);
+        CHECK_THAT(run->status == TUTTI_OK, "%s: %s", names[i], run->text);
         same(&first, CONF_PROCESSES, 3, &options);
         options.threads = 3;
         same(&first, CONF_THREADS, 1, &options);
@@ -223,7 +223,7 @@ static void test_resume(void)
         run->save_each = false;
         options.resume = 1;
         start(until % 2 ? CONF_PROCESSES : CONF_THREADS, 4 - until % 3, &options);
-        conf_check(run->status == TUTTI_OK && run->hash == wanted, "resumed after step %d: other weights %s", until,
+        CHECK_THAT(run->status == TUTTI_OK && run->hash == wanted, "resumed after step %d: other weights %s", until,
                    run->text);
     }
 }
@@ -231,7 +231,7 @@ static void test_resume(void)
 static void refused(int size, const tutti_train_options *options, const char *complaint)
 {
     start(CONF_THREADS, size, options);
-    conf_check(run->status != TUTTI_OK && strstr(run->text, complaint) != NULL, "\"%s\" is not \"%s\"", run->text,
+    CHECK_THAT(run->status != TUTTI_OK && strstr(run->text, complaint) != NULL, "\"%s\" is not \"%s\"", run->text,
                complaint);
 }
 
@@ -272,7 +272,7 @@ static void test_refusals(void)
     options.steps = 40;
     options.schedule = "constant";
     refused(2, &options, "a lower learning rate");
-    conf_check(run->status == TUTTI_ERR_DIVERGED && strstr(run->text, "layer ") != NULL, "diverged: %s", run->text);
+    CHECK_THAT(run->status == TUTTI_ERR_DIVERGED && strstr(run->text, "layer ") != NULL, "diverged: %s", run->text);
 }
 
 /* A file of the folder shrinks while it is learned from. The rank that next reads from it says so, to all, whether the
@@ -282,7 +282,7 @@ static void test_shrinking(void)
     static const char line[] = "all work and no play makes jack a dull boy\n";
     char data[128], path[160];
     snprintf(data, sizeof data, "%s/shrinking", folder);
-    conf_check(mkdir(data, 0777) == 0, "mkdir");
+    CHECK_THAT(mkdir(data, 0777) == 0, "mkdir");
     for (int kind = 0; kind < 2; kind++) {
         for (int i = 0; i < 8; i++) {
             snprintf(path, sizeof path, "%s/%d", data, i);
@@ -298,7 +298,7 @@ static void test_shrinking(void)
         run->shrink = path;
         start(kind == 0 ? CONF_THREADS : CONF_PROCESSES, 3, &options);
         run->shrink = NULL;
-        conf_check(run->status == TUTTI_ERR_DAMAGED &&
+        CHECK_THAT(run->status == TUTTI_ERR_DAMAGED &&
                        strstr(run->text, "/3 has shrunk from 12900 to 10 bytes") != NULL,
                    "a file that shrinks: %s %s", tutti_status_name(run->status), run->text);
     }
@@ -321,9 +321,9 @@ static void learn_markov(const char *data, int64_t steps, double rate, double ne
     options.decay = 0;
     start(CONF_THREADS, 2, &options);
     printf("%s: held-out loss %.4f, entropy %.4f\n", data, run->validation, run->entropy);
-    conf_check(run->status == TUTTI_OK, "markov: %s", run->text);
-    conf_check(run->validation < run->entropy + near, "held-out loss %g, entropy %g", run->validation, run->entropy);
-    conf_check(run->validation > run->entropy - 0.02, "held-out loss %g is below the entropy %g", run->validation,
+    CHECK_THAT(run->status == TUTTI_OK, "markov: %s", run->text);
+    CHECK_THAT(run->validation < run->entropy + near, "held-out loss %g, entropy %g", run->validation, run->entropy);
+    CHECK_THAT(run->validation > run->entropy - 0.02, "held-out loss %g is below the entropy %g", run->validation,
                run->entropy);
 }
 
@@ -351,7 +351,7 @@ static void test_overfit(void)
     options.steps = 300;
     options.lr = 0.01;
     start(CONF_THREADS, 1, &options);
-    conf_check(run->status == TUTTI_OK && run->last < 0.05, "one batch, again and again: loss %g %s", run->last,
+    CHECK_THAT(run->status == TUTTI_OK && run->last < 0.05, "one batch, again and again: loss %g %s", run->last,
                run->text);
 }
 
@@ -376,13 +376,13 @@ static void test_table(void)
     options.val_samples = 40;
     options.dropout = 0;
     start(CONF_THREADS, 2, &options);
-    conf_check(run->status == TUTTI_OK && run->validation < 0.25, "mlp: held-out loss %g %s", run->validation,
+    CHECK_THAT(run->status == TUTTI_OK && run->validation < 0.25, "mlp: held-out loss %g %s", run->validation,
                run->text);
     struct run first = *run;
     same(&first, CONF_PROCESSES, 3, &options);
     options.loss = "mse";
     start(CONF_THREADS, 2, &options);
-    conf_check(run->status == TUTTI_OK && run->validation < 0.1, "mse: held-out loss %g %s", run->validation,
+    CHECK_THAT(run->status == TUTTI_OK && run->validation < 0.1, "mse: held-out loss %g %s", run->validation,
                run->text);
 }
 
@@ -404,11 +404,11 @@ static void starve(tutti_comm *comm, void *context)
         status = tutti_trainer_create(comm, &options, &trainer, &error);
         tti_alloc_fail_after(-1);
         if (status == TUTTI_ERR_BROKEN) break;
-        conf_check(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && trainer == NULL && error.text[0] != '\0'),
+        CHECK_THAT(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && trainer == NULL && error.text[0] != '\0'),
                    "after %ld allocations: %s %s", allowed, tutti_status_name(status), error.text);
         tutti_trainer_free(trainer);
     }
-    conf_check(allowed > 50, "only %ld allocations", allowed);
+    CHECK_THAT(allowed > 50, "only %ld allocations", allowed);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
@@ -431,8 +431,8 @@ static void weigh(tutti_comm *comm, void *context)
     tutti_error error;
     tutti_train_step step;
     tutti_train_about about;
-    conf_check(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
-    conf_check(tutti_trainer_step(trainer, &step) == TUTTI_OK, "%s", tutti_trainer_error(trainer)->text);
+    CHECK_THAT(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(tutti_trainer_step(trainer, &step) == TUTTI_OK, "%s", tutti_trainer_error(trainer)->text);
     tutti_trainer_free(trainer);
     (void)tutti_blas_rate(1, 0.01); /* the matrix library's own buffers are there now */
     options.width = 512;
@@ -440,15 +440,15 @@ static void weigh(tutti_comm *comm, void *context)
     options.heads = 8;
     options.context = 64;
     size_t before = resident();
-    conf_check(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
-    conf_check(tutti_trainer_step(trainer, &step) == TUTTI_OK, "%s", tutti_trainer_error(trainer)->text);
+    CHECK_THAT(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(tutti_trainer_step(trainer, &step) == TUTTI_OK, "%s", tutti_trainer_error(trainer)->text);
     size_t grown = resident() - before;
     tutti_trainer_describe(trainer, &about);
     size_t state = about.parameter_bytes + about.gradient_bytes + about.optimizer_bytes;
     size_t all = state + about.activation_bytes + about.communication_bytes;
-    conf_check(state >= 16 * about.parameters && state < 16 * about.parameters + 16 * 4 * 16 * 200,
+    CHECK_THAT(state >= 16 * about.parameters && state < 16 * about.parameters + 16 * 4 * 16 * 200,
                "%zu bytes for %zu parameters", state, about.parameters);
-    conf_check(fabs((double)grown / (double)all - 1) < 0.02, "the process has grown by %zu bytes, the ledger has %zu",
+    CHECK_THAT(fabs((double)grown / (double)all - 1) < 0.02, "the process has grown by %zu bytes, the ledger has %zu",
                grown, all);
     printf("ledger %.1f MB, the process has grown by %.1f MB\n", (double)all * 1e-6, (double)grown * 1e-6);
     tutti_trainer_free(trainer);
@@ -465,17 +465,17 @@ static void differ(tutti_comm *comm, void *context)
     tutti_train_step step;
     double loss;
     char text[1024] = "";
-    conf_check(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(tutti_trainer_create(comm, &options, &trainer, &error) == TUTTI_OK, "%s", error.text);
     tutti_status status = tutti_rank(comm) == 0 ? tutti_trainer_step(trainer, &step)
                                                 : tutti_trainer_validate(trainer, &loss);
     const char *why = tutti_trainer_error(trainer)->text;
     const char *one = strstr(why, "test_trainer.c:"), *other = one == NULL ? NULL : strstr(one + 1, "test_trainer.c:");
     const bool named = other != NULL;
-    conf_check(status == TUTTI_ERR_MISMATCH && named && strstr(why, "src/") == NULL, "%s", why);
+    CHECK_THAT(status == TUTTI_ERR_MISMATCH && named && strstr(why, "src/") == NULL, "%s", why);
     FILE *memory = fmemopen(text, sizeof text, "w");
-    conf_check(tutti_explain(comm, memory) == 1, "explained");
+    CHECK_THAT(tutti_explain(comm, memory) == 1, "explained");
     fclose(memory);
-    conf_check(strstr(text, why) != NULL, "%s", text);
+    CHECK_THAT(strstr(text, why) != NULL, "%s", text);
     tutti_trainer_free(trainer);
 }
 
@@ -505,6 +505,6 @@ int main(void)
     struct conf_world alone = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = weigh};
     if (!SANITIZED) conf_world_run(&alone);
     snprintf(command, sizeof command, "rm -rf %s", folder);
-    conf_check(system(command) == 0, "rm");
-    return conf_end();
+    CHECK_THAT(system(command) == 0, "rm");
+    return check_end();
 }

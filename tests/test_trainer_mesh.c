@@ -68,5 +68,5 @@ int main(void)
 {
     test_reading();
     test_places();
-    return end_of_checks();
+    return check_end();
 }

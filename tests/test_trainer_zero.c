@@ -55,7 +55,7 @@ static tutti_train_options small(const struct trial *trial)
 
 static bool worked(tutti_comm *comm, tutti_status status, const char *text)
 {
-    return conf_check(status == TUTTI_OK, "rank %d of %d: %s: %s", tutti_rank(comm), tutti_size(comm),
+    return CHECK_THAT(status == TUTTI_OK, "rank %d of %d: %s: %s", tutti_rank(comm), tutti_size(comm),
                       tutti_status_name(status), text);
 }
 
@@ -105,17 +105,17 @@ static void run_both(tutti_comm *comm, void *context)
     if (!train(comm, &options, STEPS, &plain, &before)) return;
     options.zero = 1;
     if (!train(comm, &options, STEPS, &zero, &about)) return;
-    conf_check(equal(&plain, &zero), "rank %d of %d, fast %lld, %lld passes, %s: other weights, losses or norms",
+    CHECK_THAT(equal(&plain, &zero), "rank %d of %d, fast %lld, %lld passes, %s: other weights, losses or norms",
                tutti_rank(comm), tutti_size(comm), (long long)trial->fast, (long long)trial->accumulate,
                trial->optimizer);
-    conf_check(trial->fast || equal(&zero, alone), "%d ranks: other bits than on one", tutti_size(comm));
+    CHECK_THAT(trial->fast || equal(&zero, alone), "%d ranks: other bits than on one", tutti_size(comm));
     uint64_t bytes = about.optimizer_bytes;
     worked(comm, tutti_all_reduce(comm, &bytes, &bytes, 1, TUTTI_U64, TUTTI_SUM), "sum");
-    conf_check(bytes == before.optimizer_bytes && about.parameter_bytes == before.parameter_bytes &&
+    CHECK_THAT(bytes == before.optimizer_bytes && about.parameter_bytes == before.parameter_bytes &&
                    about.gradient_bytes == before.gradient_bytes,
                "all ranks have %llu bytes of the optimizer's %llu", (unsigned long long)bytes,
                (unsigned long long)before.optimizer_bytes);
-    conf_check(about.optimizer_bytes <= before.optimizer_bytes / (size_t)tutti_size(comm) + (size_t)8 * 4096,
+    CHECK_THAT(about.optimizer_bytes <= before.optimizer_bytes / (size_t)tutti_size(comm) + (size_t)8 * 4096,
                "a rank has %zu bytes of the optimizer's state", about.optimizer_bytes);
 }
 
@@ -140,7 +140,7 @@ static void run_saved(tutti_comm *comm, void *context)
     options.zero = saved->zero;
     options.resume = saved->resume;
     if (!train(comm, &options, saved->until, &result, &about)) return;
-    conf_check(saved->until < STEPS || result.hash == alone->hash, "%s: other weights than in one go", saved->name);
+    CHECK_THAT(saved->until < STEPS || result.hash == alone->hash, "%s: other weights than in one go", saved->name);
 }
 
 /* A save that cannot be: rank 0 says why, the others are not held up, and steps go on. */
@@ -155,7 +155,7 @@ static void run_unsaved(tutti_comm *comm, void *context)
     options.zero = 1;
     if (!worked(comm, tutti_trainer_create(comm, &options, &trainer, &error), error.text)) return;
     tutti_status status = tutti_trainer_save(trainer);
-    conf_check(status == (tutti_rank(comm) == 0 ? TUTTI_ERR_ARGUMENT : TUTTI_OK), "no folder: %s",
+    CHECK_THAT(status == (tutti_rank(comm) == 0 ? TUTTI_ERR_ARGUMENT : TUTTI_OK), "no folder: %s",
                tutti_status_name(status));
     worked(comm, tutti_trainer_step(trainer, &step), tutti_trainer_error(trainer)->text);
     tutti_trainer_free(trainer);
@@ -180,7 +180,7 @@ static void test_saved(void)
     struct saved with = {"with", 1, 0, 3}, without = {"without", 0, 0, 3};
     run(CONF_THREADS, 3, run_saved, &with);
     run(CONF_PROCESSES, 2, run_saved, &without);
-    conf_check(same_file("with", "without", "step-00000003/model.safetensors") &&
+    CHECK_THAT(same_file("with", "without", "step-00000003/model.safetensors") &&
                    same_file("with", "without", "step-00000003/optimizer.safetensors"),
                "zero makes other checkpoints");
     with = (struct saved){"with", 0, 1, STEPS};
@@ -197,7 +197,7 @@ int main(void)
     char command[128];
     alone = mmap(NULL, sizeof *alone, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     conf_begin();
-    conf_check(mkdtemp(folder) != NULL && alone != MAP_FAILED, "a folder and memory");
+    CHECK_THAT(mkdtemp(folder) != NULL && alone != MAP_FAILED, "a folder and memory");
     for (int i = 4; i-- > 0;) {
         run(CONF_THREADS, 1, run_alone, &trials[i]);
         for (int k = 0; k < 5; k += 1 + SANITIZED) run(CONF_THREADS, sizes[k], run_both, &trials[i]);
@@ -205,6 +205,6 @@ int main(void)
     }
     test_saved(); /* of the first trial, the last that was run alone */
     snprintf(command, sizeof command, "rm -rf %s", folder);
-    conf_check(system(command) == 0, "%s", command);
-    return conf_end();
+    CHECK_THAT(system(command) == 0, "%s", command);
+    return check_end();
 }

@@ -265,6 +265,5 @@ int main(int argc, char **argv)
         blocking_end("programs of three ranks");
         run_random(from, count);
     }
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

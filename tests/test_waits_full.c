@@ -22,6 +22,5 @@ int main(void)
         blocking_add(&program);
     }
     blocking_end("random programs");
-    printf("%d passed, %d failed\n", test_passed, test_failed);
-    return test_failed != 0;
+    return check_end();
 }

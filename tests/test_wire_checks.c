@@ -284,5 +284,5 @@ int main(void)
     test_full_house();
     test_broken_knock();
     test_here();
-    return end_of_checks();
+    return check_end();
 }

@@ -43,7 +43,7 @@ static struct list list_make(tutti_comm *comm, size_t gap)
 static bool worked(tutti_comm *comm, tutti_status status, const char *what)
 {
     const tutti_error *error = tutti_comm_error(comm);
-    return conf_check(status == TUTTI_OK, "rank %d: %s: %s %s", tutti_rank(comm), what, tutti_status_name(status),
+    return CHECK_THAT(status == TUTTI_OK, "rank %d: %s: %s %s", tutti_rank(comm), what, tutti_status_name(status),
                       error == NULL ? "" : error->text);
 }
 
@@ -92,9 +92,9 @@ static void fill_gradients(struct list *list, const tutti_ddp *ddp, const struct
 static bool take_step(tutti_comm *comm, struct list *list, const struct trial *trial, tutti_ddp *ddp,
                       tutti_optimizer *optimizer, int step, double *norm)
 {
-    conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
+    CHECK_THAT(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
     fill_gradients(list, ddp, trial, tutti_rank(comm), step);
-    for (size_t i = PARAMETERS; i-- > 0;) conf_check(tutti_ddp_ready(ddp, i) == TUTTI_OK, "ready");
+    for (size_t i = PARAMETERS; i-- > 0;) CHECK_THAT(tutti_ddp_ready(ddp, i) == TUTTI_OK, "ready");
     if (!worked(comm, tutti_ddp_end(ddp, 1, NULL), "end") || !worked(comm, tutti_ddp_norm(ddp, norm), "norm"))
         return false;
     tutti_optimizer_step(optimizer, 0.01, 1e-3);
@@ -112,7 +112,7 @@ static void gather_states(tutti_comm *comm, const struct list *list, tutti_ddp *
         memset(mine, 0x55, tutti_optimizer_bytes(optimizer) / 2);
         worked(comm, tutti_ddp_scatter_owned(ddp, result->states[s], mine), "scatter");
         worked(comm, tutti_ddp_gather_owned(ddp, mine, again), "gather");
-        conf_check(tutti_rank(comm) != 0 || memcmp(again, result->states[s], list->elements * sizeof(float)) == 0,
+        CHECK_THAT(tutti_rank(comm) != 0 || memcmp(again, result->states[s], list->elements * sizeof(float)) == 0,
                    "states change on their way");
     }
     free(again);
@@ -134,7 +134,7 @@ static bool train(tutti_comm *comm, const struct trial *trial, int zero, struct 
     if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create"))
         return false;
     size_t count = tutti_ddp_owned(ddp, &owned);
-    conf_check(tutti_optimizer_defaults("adamw", &settings, &error) == TUTTI_OK &&
+    CHECK_THAT(tutti_optimizer_defaults("adamw", &settings, &error) == TUTTI_OK &&
                    tutti_optimizer_create(&settings, owned, count, &optimizer, &error) == TUTTI_OK,
                "optimizer: %s", error.text);
     bool good = true;
@@ -165,12 +165,12 @@ static void run_same(tutti_comm *comm, void *context)
     for (int i = 0; i < PARAMETERS; i++) bytes += sizes[i] * sizeof(float);
     if (trial->grains > 0 && trial->grains < tutti_size(comm)) return;
     if (!train(comm, trial, 0, &plain) || !train(comm, trial, 1, &zero)) return;
-    conf_check(memcmp(plain.values, zero.values, bytes) == 0, "rank %d of %d, gap %zu, %d grains: other weights",
+    CHECK_THAT(memcmp(plain.values, zero.values, bytes) == 0, "rank %d of %d, gap %zu, %d grains: other weights",
                tutti_rank(comm), tutti_size(comm), trial->gap, trial->grains);
-    conf_check(memcmp(plain.norms, zero.norms, sizeof plain.norms) == 0, "norms %a and %a", plain.norms[0],
+    CHECK_THAT(memcmp(plain.norms, zero.norms, sizeof plain.norms) == 0, "norms %a and %a", plain.norms[0],
                zero.norms[0]);
     for (int s = 0; s < 2 && tutti_rank(comm) == 0; s++)
-        conf_check(memcmp(plain.states[s], zero.states[s], bytes) == 0, "state %d differs", s);
+        CHECK_THAT(memcmp(plain.states[s], zero.states[s], bytes) == 0, "state %d differs", s);
     result_free(&plain);
     result_free(&zero);
 }
@@ -190,26 +190,26 @@ static void run_owners(tutti_comm *comm, void *context)
     size_t count = tutti_ddp_owned(ddp, &owned), before = 0, mine = 0;
     for (size_t i = 0; i < count; i++) {
         size_t at = (size_t)(owned[i].value - list.parameters[0].value);
-        conf_check(at >= before && owned[i].gradient == list.memory + at, "what is owned is in order");
+        CHECK_THAT(at >= before && owned[i].gradient == list.memory + at, "what is owned is in order");
         for (size_t j = 0; j < owned[i].count; j++) owners[at + j] += 1;
         before = at + owned[i].count;
         mine += owned[i].count;
     }
-    conf_check(mine < list.elements / (size_t)tutti_size(comm) + 4 * TTI_BLOCK, "rank %d owns %zu of %zu",
+    CHECK_THAT(mine < list.elements / (size_t)tutti_size(comm) + 4 * TTI_BLOCK, "rank %d owns %zu of %zu",
                tutti_rank(comm), mine, list.elements);
     worked(comm, tutti_all_reduce(comm, owners, owners, list.elements, TUTTI_F32, TUTTI_SUM), "sum");
     size_t wrong = 0;
     for (size_t e = 0; e < list.elements; e++) wrong += owners[e] != 1;
-    conf_check(wrong == 0, "%zu elements have no owner, or several", wrong);
+    CHECK_THAT(wrong == 0, "%zu elements have no owner, or several", wrong);
     double norm;
-    conf_check(tutti_ddp_spread(NULL) == TUTTI_ERR_ARGUMENT && tutti_ddp_norm(ddp, NULL) == TUTTI_ERR_ARGUMENT &&
+    CHECK_THAT(tutti_ddp_spread(NULL) == TUTTI_ERR_ARGUMENT && tutti_ddp_norm(ddp, NULL) == TUTTI_ERR_ARGUMENT &&
                    tutti_ddp_gather_owned(ddp, NULL, NULL) == TUTTI_ERR_ARGUMENT && tutti_ddp_owned(NULL, NULL) == 0,
                "NULL");
-    conf_check(tutti_ddp_begin(ddp, true) == TUTTI_OK && tutti_ddp_norm(ddp, &norm) == TUTTI_ERR_ARGUMENT,
+    CHECK_THAT(tutti_ddp_begin(ddp, true) == TUTTI_OK && tutti_ddp_norm(ddp, &norm) == TUTTI_ERR_ARGUMENT,
                "a norm within a pass");
     tutti_ddp_free(ddp);
     options.zero = 4;
-    conf_check(tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error) == TUTTI_ERR_ARGUMENT &&
+    CHECK_THAT(tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error) == TUTTI_ERR_ARGUMENT &&
                    strstr(error.text, "zero is 4") != NULL,
                "zero 4: %s", error.text);
     free(owners);
@@ -232,5 +232,5 @@ int main(void)
         run(CONF_PROCESSES, 2 + i % 2, run_same, &trials[i]);
     }
     for (int size = 1; size <= 6; size++) run(CONF_THREADS, size, run_owners, NULL);
-    return conf_end();
+    return check_end();
 }
