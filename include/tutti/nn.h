@@ -39,10 +39,12 @@ typedef struct tutti_tensor {
     tutti_type type;             /* TUTTI_F32 */
     int dimensions;
     int64_t shape[TUTTI_DIMENSIONS_MAX]; /* row-major; a linear layer's weight is (inputs, outputs) */
-    size_t count;                        /* elements */
+    size_t count;                        /* elements that are here */
     size_t offset;                       /* in elements, into the allocations; a multiple of 16 */
-    tutti_placement placement;           /* on the ranks; replicated is the only one so far */
+    tutti_placement placement; /* SHARDED: cut along placement_dimension into width grains (tutti_model_place) */
     int placement_dimension;
+    int sections;                        /* that are cut alike: 3 where queries, keys and values lie side by side */
+    int64_t local[TUTTI_DIMENSIONS_MAX]; /* what is here of the shape */
     tutti_init init;
     double init_scale; /* standard deviation of NORMAL, bound of UNIFORM */
     int layer;         /* the layer that owns it */
@@ -76,6 +78,11 @@ typedef struct tutti_call {
     /* Values of the layer's tensors (tutti_layer_values). The next call may find them elsewhere. */
     const float *values[TUTTI_LAYER_TENSORS];
 
+    /* For layers that gather (layer->gathers): what is known of these rows, (rows, gathers) for each rank that shares the
+     * model's width; rank k's begins gathered_stride floats behind that of k - 1. forward fills in this rank's. */
+    float *gathered;
+    int64_t gathered_stride;
+
     const int32_t *targets;      /* for losses: (rows) classes; below 0: does not count */
     const float *target_values;  /* for losses: (rows, inputs) */
     const float *row_weights;    /* for losses: NULL, or (rows) */
@@ -84,6 +91,8 @@ typedef struct tutti_call {
     float
         *gradients[TUTTI_LAYER_TENSORS];  /* backward_weights: where the gradient of each of the layer's tensors goes */
     bool accumulate[TUTTI_LAYER_TENSORS]; /* add to what is there, instead of overwriting it */
+    int grain; /* backward_weights: do this one of the layer's width grains: gradients of tensors that are cut are those of
+                * the grain; those of others are made with grain 0 */
     int part, parts; /* backward_weights: do this one of so many parts of each gradient (tutti_part_range) */
     float *scratch;  /* layer->scratch floats of this thread; keeps nothing from call to call */
 } tutti_call;
@@ -104,12 +113,43 @@ typedef struct tutti_layer_ops {
     bool parts_by_row; /* parts are ranges of each tensor's first dimension; otherwise of its last one */
     bool adds;         /* forward and backward_input handle call->add */
     unsigned reads;    /* what a batch must have: TUTTI_READS_... */
+
+    /* Where ranks share a model's width (tutti_model_place). */
+    unsigned cuts; /* TUTTI_CUT_...: how it may be cut; 0: it is refused where several ranks share the width */
+    /* Once, when layer->cut was chosen and is not WHOLE: says which tensors are cut (tutti_layer_cut), sets saved and
+     * scratch. inputs and outputs are those of this rank already. NULL: there is nothing to say. */
+    tutti_status (*place)(tutti_model *model, tutti_layer *layer);
+    /* After the outputs of all ranks were summed (cut INPUTS): adds what is not cut, such as a bias, and call->add. Only
+     * called where layer->meets; else forward does it. NULL: the pass adds call->add. */
+    void (*finish)(tutti_call *call);
 } tutti_layer_ops;
+
+/* Rows between layers are whole, and each rank has all of them; or they are cut: each rank has the floats of its own width
+ * grains. A cut layer computes grain by grain, so that bits do not depend on who has which. */
+enum {
+    TUTTI_CUT_WHOLE = 1,   /* whole rows to whole rows: every rank does the same */
+    TUTTI_CUT_ALIKE = 2,   /* cut rows to cut rows */
+    TUTTI_CUT_OUTPUTS = 4, /* whole rows to cut rows; the gradients of its input are summed over ranks */
+    TUTTI_CUT_INPUTS = 8,  /* cut rows to whole rows, which are summed over ranks */
+    TUTTI_CUT_CLASSES = 16 /* whole rows; the first tensor is cut by classes: embeddings and losses tied to them */
+};
 
 /* For forward and backward: the values of the layer's n-th tensor, counted from 0 in the order in which setup declared
  * them; a shared one is 0. NULL: the layer has none of that number. The gradient goes to call->gradients[n], in
  * backward_weights, which adds to what is there where call->accumulate[n] says so. */
 TUTTI_API const float *tutti_layer_values(const tutti_call *call, int n);
+
+/* For layers that are cut. How many width grains are here: 1 where the layer is WHOLE. */
+TUTTI_API int tutti_call_grains(const tutti_call *call);
+/* The floats of a row of cut inputs, or cut outputs, that belong to one of these grains: `from` to `to` - 1. Of rows that
+ * are not cut: all. */
+TUTTI_API void tutti_call_inputs(const tutti_call *call, int grain, int64_t *from, int64_t *to);
+TUTTI_API void tutti_call_outputs(const tutti_call *call, int grain, int64_t *from, int64_t *to);
+/* The values of one grain of the layer's n-th tensor: as an array whose cut dimension is what the grain has. Of one that
+ * is not cut: all. */
+TUTTI_API const float *tutti_grain_values(const tutti_call *call, int n, int grain);
+/* For place: the layer's n-th tensor is cut along `dimension`, in `sections` that are cut alike. */
+TUTTI_API tutti_status tutti_layer_cut(tutti_model *model, tutti_layer *layer, int n, int dimension, int sections);
 
 enum { TUTTI_READS_TOKENS = 1, TUTTI_READS_TARGETS = 2, TUTTI_READS_TARGET_VALUES = 4 };
 
@@ -121,11 +161,18 @@ struct tutti_layer {
     char name[TUTTI_NAME_BYTES]; /* "h.0.attn.c_attn" */
     const void *config;          /* a copy of what was given to tutti_model_add */
     int index;                   /* place in the model */
-    int64_t inputs, outputs;     /* floats per row */
+    int64_t inputs, outputs;     /* floats per row, here */
     int64_t classes;             /* tokens or targets that it reads are below this */
     int64_t saved;               /* floats per row that the layer keeps for its backward pass */
     int64_t scratch;             /* floats per thread that a call may use */
-    bool changes_gradient;       /* backward_input changes the output gradient */
+    int units;                   /* cut rows must be cut between so many equal units, such as heads; 0: anywhere */
+    int sections;                /* of rows that are cut: (query, key, value) are 3, each cut alike; 0 is 1 */
+    int cut;                     /* TUTTI_CUT_...; WHOLE before tutti_model_place */
+    bool meets;                  /* its outputs, or what it gathers, meet those of other ranks after forward */
+    bool meets_back;             /* its input gradients are summed over ranks */
+    int64_t gathers;             /* floats per row that ranks gather after forward */
+    int64_t whole_inputs, whole_outputs; /* of all ranks */
+    bool changes_gradient;               /* backward_input changes the output gradient */
     int tensor_count;
     int tensors[TUTTI_LAYER_TENSORS]; /* numbers of the model's tensors */
     int shared_with;                  /* the layer whose tensors these are; -1: its own */
@@ -235,6 +282,27 @@ TUTTI_API int64_t tutti_model_rows(const tutti_model *model);         /* per sam
 TUTTI_API size_t tutti_model_parameters(const tutti_model *model);    /* elements of all tensors */
 TUTTI_API size_t tutti_model_elements(const tutti_model *model);      /* of one allocation; padding included */
 TUTTI_API double tutti_model_flops_per_row(const tutti_model *model); /* 6 per parameter; attention not counted */
+
+/* Cuts a sealed model into width grains: heads of attention, columns between two linear layers, rows of a tied embedding.
+ * Everything is computed grain by grain and summed over grains in the canonical tree, so that ranks of the mesh's dimension
+ * `tensor`, of which each has as many successive grains, get the bits that one rank with all of them gets. Once, before
+ * tutti_model_bind; collective over the mesh. Models that are not placed have one width grain.
+ *
+ * Tensors that are cut lie grain by grain, each grain a row-major array of its own that begins at a multiple of 16 floats:
+ * tutti_tensor_take and tutti_tensor_put go between that and the tensor's global shape. */
+typedef struct tutti_model_placing {
+    size_t struct_size;
+    tutti_mesh
+        *mesh; /* NULL, or one without a dimension `tensor`: one rank has all grains. It must outlive the model */
+    int width_grains; /* 0: the largest power of two up to 4 that divides the heads and leaves a grain 32 columns */
+} tutti_model_placing;
+
+TUTTI_API tutti_status tutti_model_place(tutti_model *model, const tutti_model_placing *placing);
+TUTTI_API int tutti_model_width_grains(const tutti_model *model);
+/* Copies what is here of a tensor out of the whole tensor in its global shape, and into it. `local` is where the tensor
+ * begins: an allocation plus tensor->offset. */
+TUTTI_API void tutti_tensor_take(const tutti_model *model, int index, const float *whole, float *local);
+TUTTI_API void tutti_tensor_put(const tutti_model *model, int index, const float *local, float *whole);
 
 /* Gives the model its memory: tutti_model_elements() floats each, aligned to 64 bytes, that outlive the model. NULL:
  * the model allocates (and frees). Gradients are made at the first need where they are NULL. */

@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "nn/kernels.h"
-#include "nn/model.h"
+#include "nn/width.h"
 #include <string.h>
 
 void tti_random_key(uint64_t seed, const char *name, uint32_t key[2])
@@ -16,19 +16,34 @@ void tti_random_key(uint64_t seed, const char *name, uint32_t key[2])
     key[1] = (uint32_t)(hash >> 32);
 }
 
-static void init_tensor(const tutti_tensor *tensor, uint64_t seed, float *values)
-{
-    const struct tti_nn_kernels *kernels = tti_nn_kernels();
+struct first_values {
+    const tutti_tensor *tensor;
     uint32_t key[2];
-    tti_random_key(seed, tensor->name, key);
-    switch (tensor->init) {
-    case TUTTI_INIT_ZERO: memset(values, 0, tensor->count * sizeof *values); break;
+    float *values;
+};
+
+/* Numbers are counted by their index in the whole tensor. */
+static void init_run(void *context, size_t local, size_t global, size_t count)
+{
+    const struct first_values *first = context;
+    const struct tti_nn_kernels *kernels = tti_nn_kernels();
+    const float scale = (float)first->tensor->init_scale;
+    float *values = first->values + local;
+    switch (first->tensor->init) {
+    case TUTTI_INIT_ZERO: memset(values, 0, count * sizeof *values); break;
     case TUTTI_INIT_ONE:
-        for (size_t i = 0; i < tensor->count; i++) values[i] = 1;
+        for (size_t i = 0; i < count; i++) values[i] = 1;
         break;
-    case TUTTI_INIT_NORMAL: kernels->normal(values, tensor->count, key, 0, (float)tensor->init_scale); break;
-    case TUTTI_INIT_UNIFORM: kernels->uniform(values, tensor->count, key, 0, (float)tensor->init_scale); break;
+    case TUTTI_INIT_NORMAL: kernels->normal(values, count, first->key, global, scale); break;
+    case TUTTI_INIT_UNIFORM: kernels->uniform(values, count, first->key, global, scale); break;
     }
+}
+
+static void init_tensor(const tutti_model *model, const tutti_tensor *tensor, uint64_t seed)
+{
+    struct first_values first = {.tensor = tensor, .values = model->values + tensor->offset};
+    tti_random_key(seed, tensor->name, first.key);
+    for (int g = 0; g < tti_piece_count(model, tensor); g++) tti_piece_runs(model, tensor, g, init_run, &first);
 }
 
 tutti_status tutti_model_init(tutti_model *model, uint64_t seed)
@@ -37,7 +52,6 @@ tutti_status tutti_model_init(tutti_model *model, uint64_t seed)
     if (model->values == NULL)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "parameters have no memory yet: call tutti_model_bind");
-    for (int i = 0; i < model->tensor_count; i++)
-        init_tensor(&model->tensors[i], seed, model->values + model->tensors[i].offset);
+    for (int i = 0; i < model->tensor_count; i++) init_tensor(model, &model->tensors[i], seed);
     return TUTTI_OK;
 }

@@ -4,11 +4,13 @@
  * lie. Queries are taken in blocks, each against the keys up to its end; probabilities live in scratch memory only and
  * are made again in the backward pass from the saved logarithms, so memory grows with the context and not its square. So
  * is what dropout left of them: its mask follows from (seed, name, sample, head, query, key, step).
+ *
+ * Rows that are cut have the heads of some width grains: (grain, 3, heads of a grain, size) floats.
  */
 #include "nn/blas.h"
 #include "nn/kernels.h"
-#include "nn/model.h"
 #include "nn/random.h"
+#include "nn/width.h"
 #include <math.h>
 
 enum { BLOCK = 64 };
@@ -47,7 +49,22 @@ static tutti_status setup(tutti_model *model, tutti_layer *layer)
                                 heads);
     layer->outputs = layer->inputs / 3;
     layer->saved = heads;
+    layer->units = heads;
+    layer->sections = 3;
     layer->scratch = 2 * BLOCK * model->shape.rows;
+    return TUTTI_OK;
+}
+
+/* Of this rank. */
+static int64_t heads_here(const tutti_layer *layer)
+{
+    return attention_of(layer)->heads * layer->outputs / layer->whole_outputs;
+}
+
+static tutti_status place(tutti_model *model, tutti_layer *layer)
+{
+    (void)model;
+    layer->saved = heads_here(layer);
     return TUTTI_OK;
 }
 
@@ -112,35 +129,39 @@ static void block_backward(const struct head *head, int64_t from, int64_t to, bo
              plain(head->query + from * head->stride, head->stride), add, head->key_gradient, head->stride);
 }
 
-static struct head head_of(tutti_call *call, int64_t sample, int64_t number)
+/* Head number `here` of this rank's, of one sample. */
+static struct head head_of(tutti_call *call, int64_t sample, int64_t here)
 {
     const tutti_layer *layer = call->layer;
-    const int64_t heads = attention_of(layer)->heads, width = layer->outputs, context = call->model->shape.rows;
-    const int64_t size = width / heads, row = sample * context - call->first_row;
-    const float *in = call->in + row * layer->inputs + number * size;
+    const int64_t heads = attention_of(layer)->heads, mine = heads_here(layer), context = call->model->shape.rows;
+    const int64_t width = layer->outputs, size = width / mine, row = sample * context - call->first_row;
+    const int64_t each = mine / tutti_call_grains(call), third = each * size; /* of a grain */
+    const int64_t column = here / each * 3 * third + here % each * size;      /* of its query */
+    const int64_t first = layer->cut == TUTTI_CUT_WHOLE ? 0 : call->model->width.first * each;
+    const float *in = call->in + row * layer->inputs + column;
     struct head head = {.kernels = tti_nn_kernels(),
                         .context = context,
                         .size = size,
                         .stride = layer->inputs,
                         .out_stride = width,
                         .query = in,
-                        .key = in + width,
-                        .value = in + 2 * width,
-                        .shifts = call->saved + row * heads + number,
-                        .shift_stride = heads,
+                        .key = in + third,
+                        .value = in + 2 * third,
+                        .shifts = call->saved + row * mine + here,
+                        .shift_stride = mine,
                         .p = call->scratch,
                         .dp = call->scratch + BLOCK * context,
                         .scale = (float)(1 / sqrt((double)size)),
                         .keep = call->training ? (float)(1 - attention_of(layer)->dropout) : 1.0f,
                         .step = (uint32_t)call->step,
-                        .number = (uint64_t)((call->first_sample + sample) * heads + number)};
+                        .number = (uint64_t)((call->first_sample + sample) * heads + first + here)};
     if (head.keep != 1) tti_random_key(call->seed, layer->name, head.drop_key);
-    if (call->out != NULL) head.out = call->out + row * width + number * size;
+    if (call->out != NULL) head.out = call->out + row * width + here * size;
     if (call->in_gradient == NULL) return head;
-    head.out_gradient = call->out_gradient + row * width + number * size;
-    head.query_gradient = call->in_gradient + row * layer->inputs + number * size;
-    head.key_gradient = head.query_gradient + width;
-    head.value_gradient = head.query_gradient + 2 * width;
+    head.out_gradient = call->out_gradient + row * width + here * size;
+    head.query_gradient = call->in_gradient + row * layer->inputs + column;
+    head.key_gradient = head.query_gradient + third;
+    head.value_gradient = head.query_gradient + 2 * third;
     return head;
 }
 
@@ -153,7 +174,7 @@ static int64_t block_end(int64_t from, int64_t last)
 
 static void forward(tutti_call *call)
 {
-    const int64_t heads = attention_of(call->layer)->heads, last = call->first_row + call->rows / call->samples;
+    const int64_t heads = heads_here(call->layer), last = call->first_row + call->rows / call->samples;
     for (int64_t i = 0; i < call->samples * heads; i++) {
         struct head head = head_of(call, i / heads, i % heads);
         for (int64_t q = call->first_row, to; q < last; q = to) {
@@ -167,7 +188,7 @@ static void forward(tutti_call *call)
 static void backward_input(tutti_call *call)
 {
     if (call->in_gradient == NULL) return;
-    const int64_t heads = attention_of(call->layer)->heads;
+    const int64_t heads = heads_here(call->layer);
     for (int64_t i = 0; i < call->samples * heads; i++) {
         struct head head = head_of(call, i / heads, i % heads);
         const int64_t last = (head.context - 1) / BLOCK * BLOCK;
@@ -176,7 +197,13 @@ static void backward_input(tutti_call *call)
 }
 
 static const tutti_layer_ops ops = {
-    .kind = "attention", .setup = setup, .forward = forward, .backward_input = backward_input};
+    .kind = "attention",
+    .setup = setup,
+    .forward = forward,
+    .backward_input = backward_input,
+    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE,
+    .place = place,
+};
 
 tutti_status tutti_add_attention(tutti_model *model, const char *name, const tutti_attention *attention)
 {

@@ -3,8 +3,8 @@
  * Layers that work on each element alone: GELU, ReLU, dropout.
  */
 #include "nn/kernels.h"
-#include "nn/model.h"
 #include "nn/random.h"
+#include "nn/width.h"
 #include <string.h>
 
 static size_t count_of(const tutti_call *call)
@@ -32,7 +32,12 @@ static void gelu_backward(tutti_call *call)
 }
 
 static const tutti_layer_ops gelu_ops = {
-    .kind = "gelu", .setup = plain_setup, .forward = gelu_forward, .backward_input = gelu_backward};
+    .kind = "gelu",
+    .setup = plain_setup,
+    .forward = gelu_forward,
+    .backward_input = gelu_backward,
+    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE,
+};
 
 tutti_status tutti_add_gelu(tutti_model *model, const char *name)
 {
@@ -52,7 +57,12 @@ static void relu_backward(tutti_call *call)
 }
 
 static const tutti_layer_ops relu_ops = {
-    .kind = "relu", .setup = plain_setup, .forward = relu_forward, .backward_input = relu_backward};
+    .kind = "relu",
+    .setup = plain_setup,
+    .forward = relu_forward,
+    .backward_input = relu_backward,
+    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE,
+};
 
 tutti_status tutti_add_relu(tutti_model *model, const char *name)
 {
@@ -68,14 +78,41 @@ static tutti_status dropout_setup(tutti_model *model, tutti_layer *layer)
     return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT, "a probability of %g; it must be in [0, 1)", probability);
 }
 
+struct mask {
+    uint32_t key[2], step;
+    float keep;
+};
+
+/* Rows that are cut: what lies together here and in the whole row is one section of one grain. */
+static void drop_cut(const tutti_call *call, const struct mask *mask, float *to, const float *from)
+{
+    const tutti_layer *layer = call->layer;
+    const struct tti_width *width = &call->model->width;
+    const int64_t section = layer->whole_outputs / layer->sections;
+    const int64_t first_row = call->first_sample * call->model->shape.rows;
+    for (int64_t r = 0; r < call->rows; r++)
+        for (int i = 0; i < width->here * layer->sections; i++) {
+            const struct tti_span span = tti_grain_share(call->model, section, width->first + i / layer->sections);
+            const int64_t column = i % layer->sections * section + (int64_t)span.lo;
+            tti_nn_kernels()->dropout(to, from, NULL, span.hi - span.lo, mask->key,
+                                      (uint64_t)((first_row + r) * layer->whole_outputs + column), mask->step,
+                                      mask->keep);
+            to += span.hi - span.lo;
+            from += span.hi - span.lo;
+        }
+}
+
 static void drop(const tutti_call *call, float *to, const float *from)
 {
     const double probability = *(const double *)call->layer->config;
-    const float keep = call->training ? (float)(1 - probability) : 1.0f;
-    uint32_t key[2];
-    tti_random_key(call->seed, call->layer->name, key);
+    struct mask mask = {.step = (uint32_t)call->step, .keep = call->training ? (float)(1 - probability) : 1.0f};
+    tti_random_key(call->seed, call->layer->name, mask.key);
+    if (call->layer->cut != TUTTI_CUT_WHOLE) {
+        drop_cut(call, &mask, to, from);
+        return;
+    }
     uint64_t first = (uint64_t)(call->first_sample * call->model->shape.rows * call->layer->outputs);
-    tti_nn_kernels()->dropout(to, from, call->add, count_of(call), key, first, (uint32_t)call->step, keep);
+    tti_nn_kernels()->dropout(to, from, call->add, count_of(call), mask.key, first, mask.step, mask.keep);
 }
 
 static void dropout_forward(tutti_call *call)
@@ -92,7 +129,8 @@ static const tutti_layer_ops dropout_ops = {.kind = "dropout",
                                             .setup = dropout_setup,
                                             .forward = dropout_forward,
                                             .backward_input = dropout_backward,
-                                            .adds = true};
+                                            .adds = true,
+                                            .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE};
 
 tutti_status tutti_add_dropout(tutti_model *model, const char *name, double probability)
 {

@@ -2,9 +2,12 @@
  *
  * Tokens to rows: a row of the first tensor by token, plus a row of the second by place in the sequence. Parts of the
  * gradients are ranges of their rows.
+ *
+ * Cut by classes, a width grain is some rows of the first tensor. Tokens that this rank lacks give rows of −0.0, and the
+ * sum over ranks is the row itself; places are added after that.
  */
 #include "nn/kernels.h"
-#include "nn/model.h"
+#include "nn/width.h"
 #include <string.h>
 
 enum { TOKENS, POSITIONS };
@@ -44,20 +47,51 @@ static tutti_status setup(tutti_model *model, tutti_layer *layer)
     return add_positions(model, layer, embedding);
 }
 
+static tutti_status place(tutti_model *model, tutti_layer *layer)
+{
+    return tutti_layer_cut(model, layer, TOKENS, 0, 1);
+}
+
+/* The tokens of one of this rank's width grains; all of them where there is one. */
+static struct tti_span tokens_of(const tutti_call *call, int grain)
+{
+    const struct embedding *embedding = call->layer->config;
+    if (call->layer->cut == TUTTI_CUT_WHOLE) return (struct tti_span){0, (size_t)embedding->vocabulary};
+    return tti_grain_share(call->model, embedding->vocabulary, call->model->width.first + grain);
+}
+
+/* The token's row; NULL: another rank has it. */
+static const float *word_of(const tutti_call *call, size_t token)
+{
+    for (int g = 0; g < tutti_call_grains(call); g++) {
+        const struct tti_span tokens = tokens_of(call, g);
+        if (token >= tokens.lo && token < tokens.hi)
+            return tutti_grain_values(call, TOKENS, g) + (token - tokens.lo) * (size_t)call->layer->outputs;
+    }
+    return NULL;
+}
+
+static void finish(tutti_call *call)
+{
+    const int64_t width = call->layer->outputs;
+    for (int64_t r = 0; call->layer->tensor_count > 1 && r < call->rows; r++) {
+        const int64_t place_of_row = (call->first_row + r) % call->model->shape.rows;
+        float *out = call->out + r * width;
+        tti_nn_kernels()->add(out, out, call->values[POSITIONS] + place_of_row * width, (size_t)width);
+    }
+}
+
 static void forward(tutti_call *call)
 {
-    const struct tti_nn_kernels *kernels = tti_nn_kernels();
     const int64_t width = call->layer->outputs;
-    const float *words = call->values[TOKENS];
-    const float *places = call->layer->tensor_count > 1 ? call->values[POSITIONS] : NULL;
     for (int64_t r = 0; r < call->rows; r++) {
-        const float *word = words + call->tokens[r] * width;
-        float *out = call->out + r * width;
-        if (places == NULL)
-            memcpy(out, word, (size_t)width * sizeof *out);
+        const float *word = word_of(call, (size_t)call->tokens[r]);
+        if (word == NULL)
+            tti_fill_nothing(call->out + r * width, (size_t)width);
         else
-            kernels->add(out, word, places + (call->first_row + r) % call->model->shape.rows * width, (size_t)width);
+            memcpy(call->out + r * width, word, (size_t)width * sizeof *word);
     }
+    if (!call->layer->meets) finish(call);
 }
 
 static void backward_input(tutti_call *call)
@@ -65,7 +99,8 @@ static void backward_input(tutti_call *call)
     (void)call; /* tokens have no gradient */
 }
 
-static void token_gradients(tutti_call *call, int64_t from, int64_t to)
+/* Of tokens `from` to `to` - 1 of the grain, which begins at token `first`. */
+static void token_gradients(tutti_call *call, int64_t first, int64_t from, int64_t to)
 {
     const struct tti_nn_kernels *kernels = tti_nn_kernels();
     const int64_t width = call->layer->outputs;
@@ -73,7 +108,7 @@ static void token_gradients(tutti_call *call, int64_t from, int64_t to)
     if (!call->accumulate[TOKENS])
         memset(gradients + from * width, 0, (size_t)((to - from) * width) * sizeof *gradients);
     for (int64_t r = 0; r < call->rows; r++) {
-        int32_t token = call->tokens[r];
+        const int64_t token = call->tokens[r] - first;
         if (token < from || token >= to) continue;
         float *row = gradients + token * width;
         kernels->add(row, row, call->out_gradient + r * width, (size_t)width);
@@ -92,21 +127,21 @@ static void position_gradients(tutti_call *call, int64_t from, int64_t to)
 
 static void backward_weights(tutti_call *call)
 {
-    const struct embedding *embedding = call->layer->config;
+    const struct tti_span tokens = tokens_of(call, call->grain);
     int64_t from, to;
-    tutti_part_range(embedding->vocabulary, call->part, call->parts, &from, &to);
-    token_gradients(call, from, to);
-    if (call->layer->tensor_count == 1) return;
+    tutti_part_range((int64_t)(tokens.hi - tokens.lo), call->part, call->parts, &from, &to);
+    token_gradients(call, (int64_t)tokens.lo, from, to);
+    if (call->layer->tensor_count == 1 || call->grain > 0) return;
     tutti_part_range(call->model->shape.rows, call->part, call->parts, &from, &to);
     position_gradients(call, from, to);
 }
 
 static int parts(const tutti_model *model, const tutti_layer *layer)
 {
-    (void)model;
     const struct embedding *embedding = layer->config;
-    int64_t count = embedding->vocabulary / 1024;
-    return count < 1 ? 1 : (int)count;
+    const int64_t tokens = layer->cut == TUTTI_CUT_WHOLE ? embedding->vocabulary
+                                                         : tti_grains_length(model, embedding->vocabulary, 1, 0, 1);
+    return tokens < 2048 ? 1 : (int)(tokens / 1024);
 }
 
 static const tutti_layer_ops ops = {
@@ -118,6 +153,9 @@ static const tutti_layer_ops ops = {
     .parts = parts,
     .parts_by_row = true,
     .reads = TUTTI_READS_TOKENS,
+    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_CLASSES,
+    .place = place,
+    .finish = finish,
 };
 
 tutti_status tutti_add_embedding(tutti_model *model, const char *name, const char *positions, int64_t vocabulary,

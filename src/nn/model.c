@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "nn/blas.h"
+#include "nn/width.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,7 @@ tutti_status tutti_model_create(const tutti_model_shape *shape, tutti_model **ou
     *out = model;
     if (model == NULL) return TUTTI_ERR_MEMORY;
     model->error.rank = model->error.peer = -1;
+    model->width = (struct tti_width){.grains = 1, .here = 1, .ranks = 1};
     if (shape == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "what the model is to be is NULL");
     model->shape = *shape;
     if (shape->rows < 1 || shape->inputs < 0)
@@ -115,6 +117,7 @@ static tutti_layer *append(tutti_model *model, const char *name, const void *con
     layer->config = copy;
     layer->index = model->layer_count;
     layer->shared_with = layer->add_from = layer->add_to = -1;
+    layer->cut = TUTTI_CUT_WHOLE;
     model->layers[model->layer_count++] = layer;
     return layer;
 }
@@ -142,7 +145,9 @@ tutti_status tutti_model_add(tutti_model *model, const char *name, const tutti_l
     layer->ops = ops;
     layer->inputs = layer->index == 0 ? model->shape.inputs : model->layers[layer->index - 1]->outputs;
     layer->outputs = layer->inputs;
+    layer->whole_inputs = layer->inputs;
     tutti_status status = ops->setup(model, layer);
+    layer->whole_outputs = layer->outputs;
     if (status == TUTTI_OK && layer->outputs == 0) model->has_loss = true;
     if (status != TUTTI_OK && model->error.status == TUTTI_OK)
         tti_model_refuse(model, layer, status, "its setup failed");
@@ -228,18 +233,40 @@ tutti_status tutti_residual_end(tutti_model *model)
 
 /* ---- Tensors --------------------------------------------------------------------------------------------------- */
 
+/* What is here of a tensor. */
+static void count_tensor(const tutti_model *model, tutti_tensor *tensor)
+{
+    const struct tti_width *width = &model->width;
+    const int cut = tensor->placement_dimension;
+    tensor->count = 0;
+    for (int g = 0; g < tti_piece_count(model, tensor); g++) tensor->count += tti_piece_elements(model, tensor, g);
+    memcpy(tensor->local, tensor->shape, sizeof tensor->local);
+    if (tti_tensor_is_cut(tensor))
+        tensor->local[cut] = tti_grains_length(model, tensor->shape[cut], tensor->sections, width->first,
+                                               width->first + width->here);
+}
+
+void tti_model_lay_out(tutti_model *model)
+{
+    model->elements = 0;
+    for (int i = 0; i < model->tensor_count; i++) {
+        tutti_tensor *tensor = &model->tensors[i];
+        const int last = tti_piece_count(model, tensor) - 1;
+        count_tensor(model, tensor);
+        tensor->offset = model->elements;
+        size_t end = tti_piece_offset(model, tensor, last) + tti_piece_elements(model, tensor, last);
+        model->elements += (end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+}
+
 tutti_status tutti_model_seal(tutti_model *model)
 {
     if (model == NULL) return TUTTI_ERR_ARGUMENT;
     if (model->error.status != TUTTI_OK) return model->error.status;
     if (!model->has_loss || model->residual_count > 0)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "a model ends with a loss, and with no residual open");
-    model->elements = 0;
-    for (int i = 0; i < model->tensor_count; i++) {
-        model->tensors[i].offset = model->elements;
-        model->elements += (model->tensors[i].count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    }
     model->sealed = true;
+    tti_model_lay_out(model);
     return TUTTI_OK;
 }
 
@@ -295,7 +322,11 @@ int64_t tutti_model_rows(const tutti_model *model)
 size_t tutti_model_parameters(const tutti_model *model)
 {
     size_t count = 0;
-    for (int i = 0; i < model->tensor_count; i++) count += model->tensors[i].count;
+    for (int i = 0; i < model->tensor_count; i++) {
+        size_t elements = 1;
+        for (int d = 0; d < model->tensors[i].dimensions; d++) elements *= (size_t)model->tensors[i].shape[d];
+        count += elements;
+    }
     return count;
 }
 

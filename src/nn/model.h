@@ -9,6 +9,14 @@
 
 enum { TTI_RESIDUALS_MAX = 8 };
 
+/* Which of the model's width grains are here. */
+struct tti_width {
+    int grains;       /* of the model */
+    int first, here;  /* of this rank */
+    int ranks, rank;  /* that share them */
+    tutti_comm *comm; /* of these ranks; NULL: there is one */
+};
+
 struct tutti_model {
     tutti_error error;
     tutti_model_shape shape;
@@ -17,9 +25,10 @@ struct tutti_model {
     int layer_count, layer_room;
     int tensor_count, tensor_room;
     int residuals[TTI_RESIDUALS_MAX], residual_count; /* open ones: their first layers */
-    bool sealed;
+    bool sealed, placed;
     bool has_loss;
     size_t elements;
+    struct tti_width width;
     float *values, *gradients;
     bool owns_values, owns_gradients;
 };
@@ -27,6 +36,9 @@ struct tutti_model {
 /* Of a layer that owns tensors: its share of an allocation, padding included. */
 size_t tti_layer_offset(const tutti_model *model, const tutti_layer *layer);
 size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer);
+
+/* Gives the tensors their places in the allocations. */
+void tti_model_lay_out(tutti_model *model);
 
 /* Says what is wrong in the model, with the layer's name. */
 tutti_status tti_model_refuse(tutti_model *model, const tutti_layer *layer, tutti_status status, const char *format,

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/memory.h"
 #include "nn/blas.h"
+#include <string.h>
 
 enum { ALIGNMENT = 16, ITEMS_PER_THREAD = 16 };
 
@@ -41,7 +42,7 @@ static void plan_slots(struct tutti_pass *pass)
         }
         places[i].add_slot = layer->add_to >= 0 ? tti_layer_place_slot(&places[layer->add_to]) : -1;
         if (i == 0) break;
-        bool in_place = layer->ops->adds && places[i].add_slot >= 0 && layer->add_to != i;
+        bool in_place = tti_layer_adds_back(layer) && places[i].add_slot >= 0 && layer->add_to != i;
         uint32_t own = places[i].slot >= 0 ? UINT32_C(1) << places[i].slot : 0;
         places[i - 1].slot = in_place ? places[i].add_slot : free_slot(pass, held | own);
         if (places[i].add_slot >= 0) held &= ~(UINT32_C(1) << places[i].add_slot);
@@ -82,6 +83,11 @@ static size_t widest(const tutti_model *model, int64_t (*of)(const tutti_layer *
 static int64_t outputs_of(const tutti_layer *layer)
 {
     return layer->outputs;
+}
+
+static int64_t gathers_of(const tutti_layer *layer)
+{
+    return layer->gathers;
 }
 
 static int64_t scratch_of(const tutti_layer *layer)
@@ -127,6 +133,7 @@ static size_t lay_out(struct tutti_pass *pass)
     }
     pass->scratch_each = (widest(model, scratch_of) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     pass->scratch = take(pass, &used, pass->scratch_each * (size_t)pass->options.threads);
+    pass->gathered = take(pass, &used, rows * widest(model, gathers_of) * (size_t)model->width.ranks);
     if (pass->options.evaluate) return used;
     for (int i = 0; i < pass->slot_count; i++) {
         size_t width = pass->options.split ? split_width(pass, i) : widest(model, outputs_of);
@@ -134,6 +141,15 @@ static size_t lay_out(struct tutti_pass *pass)
     }
     for (int i = 0; i < tree_depth(pass->options.grains); i++) pass->tree[i] = take(pass, &used, largest_layer(model));
     return used;
+}
+
+/* Ranks that share the width read each other's rows. */
+static float *take_memory(const tutti_model *model, size_t bytes)
+{
+    if (model->width.comm == NULL) return tti_calloc_aligned(bytes);
+    float *memory = tutti_alloc(model->width.comm, bytes);
+    if (memory != NULL) memset(memory, 0, bytes);
+    return memory;
 }
 
 static tutti_status allocate(struct tutti_pass *pass)
@@ -152,7 +168,7 @@ static tutti_status allocate(struct tutti_pass *pass)
     pass->options.split ? plan_split_slots(pass) : plan_slots(pass);
     pass->memory_bytes = lay_out(pass) * sizeof(float);
     if (tti_memory_check(pass->memory_bytes, NULL, &model->error) != TUTTI_OK) return model->error.status;
-    pass->memory = tti_calloc_aligned(pass->memory_bytes);
+    pass->memory = take_memory(model, pass->memory_bytes);
     if (pass->memory == NULL)
         return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY,
                                 "no memory for the activations of %lld samples: %zu MiB are needed; use fewer samples",
@@ -190,7 +206,10 @@ void tutti_pass_free(tutti_pass *pass)
 {
     if (pass == NULL) return;
     tti_pool_destroy(pass->pool);
-    tti_free(pass->memory);
+    if (pass->model->width.comm != NULL)
+        (void)tutti_free(pass->model->width.comm, pass->memory);
+    else
+        tti_free(pass->memory);
     tti_free(pass->items);
     tti_free(pass->slots);
     tti_free(pass->places);

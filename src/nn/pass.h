@@ -48,6 +48,7 @@ struct tutti_pass {
     float *scratch;
     size_t scratch_each;
     float *tree[TTI_TREE_DEPTH]; /* one layer's gradients each */
+    float *gathered;             /* of the layer that gathers: (ranks, rows, gathers) */
     tutti_batch batch;           /* of the last forward */
     bool ready;                  /* a forward has been done, backward may come */
     tutti_value_source source;   /* need NULL: the model's values */
@@ -62,6 +63,23 @@ void tti_pass_done(struct tutti_pass *pass, const tutti_layer *layer);
 /* The call of one layer on one item, forward or backward, on one thread. */
 tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
                          int thread);
+
+/* True if backward_input itself adds what a residual brings; else that comes after the sum over width grains. */
+static inline bool tti_layer_adds_back(const tutti_layer *layer)
+{
+    return layer->ops->adds && layer->cut != TUTTI_CUT_OUTPUTS && layer->cut != TUTTI_CUT_CLASSES;
+}
+
+/* Rows of the batch. */
+static inline size_t tti_pass_rows(const struct tutti_pass *pass)
+{
+    return (size_t)(pass->batch.samples * pass->model->shape.rows);
+}
+
+/* Where ranks that share the width meet, when all items have gone through a layer: what each has in `rows` is summed, or
+ * gathered. On the thread that runs the pass. A failure is in the model's error. */
+tutti_status tti_pass_sum(struct tutti_pass *pass, const tutti_layer *layer, float *rows, int64_t width);
+tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer);
 
 /* Rows `from` to `to` of one sample, without the loss. The rows before them are where this left them: with one row at a
  * time a text goes on at the cost of that row. Of a pass for one sample, to evaluate. */

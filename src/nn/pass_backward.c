@@ -9,13 +9,14 @@
  */
 #include "nn/kernels.h"
 #include "nn/pass.h"
+#include "nn/width.h"
 #include <string.h>
 
 struct backward {
     struct tutti_pass *pass;
     const tutti_backward *how;
     const tutti_layer *layer;
-    int parts;
+    int grains, parts; /* width grains of the layer, and the parts of each */
     int subtrees;
     const int *bounds;
     float *const *gradients;
@@ -35,10 +36,24 @@ static void input_item(const struct tutti_pass *pass, const tutti_layer *layer, 
                (size_t)(call.rows * layer->outputs) * sizeof(float));
     if (layer->index > 0) call.in_gradient = pass->slots[tti_layer_place_slot(&place[-1])] + row * layer->inputs;
     const float *residual = place->add_slot >= 0 ? pass->slots[place->add_slot] + row * layer->inputs : NULL;
-    if (layer->ops->adds) call.add = residual;
+    const bool adds = tti_layer_adds_back(layer);
+    if (adds) call.add = residual;
     layer->ops->backward_input(&call);
-    if (residual != NULL && !layer->ops->adds)
+    if (residual != NULL && !adds && !layer->meets_back)
         tti_nn_kernels()->add(call.in_gradient, call.in_gradient, residual, (size_t)(call.rows * layer->inputs));
+}
+
+/* Ranks that share the width add up their gradients of the layer's input; what a residual brings is added after that. */
+static tutti_status meet(struct tutti_pass *pass, const tutti_layer *layer)
+{
+    const struct tti_layer_place *place = &pass->places[layer->index];
+    if (!layer->meets_back || layer->index == 0) return TUTTI_OK;
+    float *gradient = pass->slots[tti_layer_place_slot(&place[-1])];
+    tutti_status status = tti_pass_sum(pass, layer, gradient, layer->inputs);
+    if (status == TUTTI_OK && place->add_slot >= 0)
+        tti_nn_kernels()->add(gradient, gradient, pass->slots[place->add_slot],
+                              tti_pass_rows(pass) * (size_t)layer->inputs);
+    return status;
 }
 
 static void input_body(void *context, int thread, int threads)
@@ -52,10 +67,10 @@ static void input_body(void *context, int thread, int threads)
 
 /* ---- For weights ----------------------------------------------------------------------------------------------- */
 
-/* One part of one layer's gradients, whose tensors lie at `base` as they lie in the gradients. */
+/* One part of a width grain of one layer's gradients, whose tensors lie at `base` as they lie in the gradients. */
 struct piece {
     const struct backward *backward;
-    int part, thread;
+    int grain, part, thread;
     float *base;
 };
 
@@ -67,17 +82,19 @@ static void each_run(const struct piece *piece, void (*act)(float *to, const flo
     const tutti_layer *layer = piece->backward->layer;
     for (int t = 0; t < layer->tensor_count; t++) {
         const tutti_tensor *tensor = &model->tensors[layer->tensors[t]];
-        const size_t start = tensor->offset - tti_layer_offset(model, layer);
         const bool by_row = layer->ops->parts_by_row;
-        const int64_t places = tensor->shape[by_row ? 0 : tensor->dimensions - 1];
-        const size_t row = by_row ? tensor->count / (size_t)places : (size_t)places;
+        const int64_t places = tti_piece_extent(model, tensor, piece->grain, by_row ? 0 : tensor->dimensions - 1);
         int64_t from, to;
         tutti_part_range(places, piece->part, piece->backward->parts, &from, &to);
-        if (from == to) continue;
+        if (from == to || (piece->grain > 0 && !tti_tensor_is_cut(tensor))) continue;
+        const size_t start = tensor->offset - tti_layer_offset(model, layer) +
+                             tti_piece_offset(model, tensor, piece->grain);
+        const size_t elements = tti_piece_elements(model, tensor, piece->grain);
+        const size_t row = by_row ? elements / (size_t)places : (size_t)places;
         if (by_row)
             act(piece->base + start + (size_t)from * row, from_base + start + (size_t)from * row,
                 (size_t)(to - from) * row);
-        for (size_t at = start; !by_row && at < start + tensor->count; at += row)
+        for (size_t at = start; !by_row && at < start + elements; at += row)
             act(piece->base + at + from, from_base + at + from, (size_t)(to - from));
     }
 }
@@ -104,9 +121,11 @@ static void contribute(const struct piece *piece, const tutti_layer *layer, cons
         call.out_gradient = pass->slots[place->slot] + item->first * model->shape.rows * layer->outputs;
     const size_t offset = tti_layer_offset(model, piece->backward->layer);
     for (int t = 0; t < layer->tensor_count; t++) {
-        call.gradients[t] = piece->base + (model->tensors[layer->tensors[t]].offset - offset);
+        const tutti_tensor *tensor = &model->tensors[layer->tensors[t]];
+        call.gradients[t] = piece->base + (tensor->offset - offset) + tti_piece_offset(model, tensor, piece->grain);
         call.accumulate[t] = (added >> t & 1) != 0;
     }
+    call.grain = piece->grain;
     call.part = piece->part;
     call.parts = piece->backward->parts;
     layer->ops->backward_weights(&call);
@@ -153,8 +172,10 @@ static void weights_body(void *context, int thread, int threads)
     const struct backward *backward = context;
     const struct tutti_pass *pass = backward->pass;
     struct tti_item all = {.first = 0, .samples = pass->batch.samples};
-    for (int64_t i; (i = tti_pool_take(pass->pool)) < backward->parts;) {
-        struct piece piece = {.backward = backward, .part = (int)i, .thread = thread};
+    for (int64_t i; (i = tti_pool_take(pass->pool)) < (int64_t)backward->grains * backward->parts;) {
+        struct piece piece = {.backward = backward, .thread = thread};
+        piece.grain = (int)i / backward->parts;
+        piece.part = (int)i % backward->parts;
         for (int k = 0; k < backward->subtrees; k++) {
             piece.base = backward->bases[k];
             if (pass->batch.grain_bounds == NULL)
@@ -192,6 +213,7 @@ static tutti_status weights_layer(struct backward *backward, const tutti_layer *
     if (status != TUTTI_OK) return status;
     bool fast = pass->batch.grain_bounds == NULL;
     backward->layer = layer;
+    backward->grains = layer->cut == TUTTI_CUT_WHOLE ? 1 : model->width.here;
     backward->parts = layer->ops->parts == NULL ? 1 : layer->ops->parts(model, layer);
     if (fast && backward->parts > pass->options.threads) backward->parts = pass->options.threads;
     tti_pool_run(pass->pool, weights_body, backward);
@@ -226,8 +248,11 @@ static tutti_status run_layer(struct backward *backward, const tutti_layer *laye
     tutti_status status = tti_pass_need(pass, layer);
     if (status != TUTTI_OK) return status;
     backward->layer = layer;
-    if (parts & TUTTI_BACKWARD_INPUT) tti_pool_run(pass->pool, input_body, backward);
-    if (parts & TUTTI_BACKWARD_WEIGHTS) status = weights_layer(backward, layer);
+    if (parts & TUTTI_BACKWARD_INPUT) {
+        tti_pool_run(pass->pool, input_body, backward);
+        status = meet(pass, layer);
+    }
+    if (status == TUTTI_OK && (parts & TUTTI_BACKWARD_WEIGHTS)) status = weights_layer(backward, layer);
     tti_pass_done(pass, layer);
     return status;
 }
@@ -314,8 +339,15 @@ static bool fault_set(tutti_fault *fault, const char *what, const char *layer, c
 static bool tensor_fault(const tutti_model *model, int index, const char *what, const float *base, tutti_fault *fault)
 {
     const tutti_tensor *tensor = &model->tensors[index];
-    return fault_set(fault, what, model->layers[tensor->layer]->name, tensor->name, base + tensor->offset,
-                     tensor->count);
+    for (int g = 0; g < tti_piece_count(model, tensor); g++) {
+        const float *values = base + tensor->offset + tti_piece_offset(model, tensor, g);
+        if (!fault_set(fault, what, model->layers[tensor->layer]->name, tensor->name, values,
+                       tti_piece_elements(model, tensor, g)))
+            continue;
+        fault->index = tti_piece_global(model, tensor, g, fault->index);
+        return true;
+    }
+    return false;
 }
 
 bool tutti_pass_fault(const tutti_pass *pass, tutti_fault *fault)

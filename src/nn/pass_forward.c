@@ -129,6 +129,8 @@ tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer
                        .training = !batch->evaluate,
                        .out = rows_of(place->out, row, layer->outputs),
                        .saved = rows_of(place->saved, row, layer->saved),
+                       .gathered = rows_of(pass->gathered, row, layer->gathers),
+                       .gathered_stride = (int64_t)tti_pass_rows(pass) * layer->gathers,
                        .parts = 1,
                        .scratch = pass->scratch + (size_t)thread * pass->scratch_each};
     for (int t = 0; t < layer->tensor_count; t++) call.values[t] = values_of(pass, layer->tensors[t]);
@@ -150,19 +152,35 @@ static const float *residual_of(const struct tutti_pass *pass, const tutti_layer
     return pass->places[layer->add_from - 1].out + row * layer->outputs;
 }
 
+/* What is added to the sum over ranks comes after their meeting. */
 static void forward_layer(tutti_call *call, const float *residual)
 {
     const tutti_layer *layer = call->layer;
+    if (layer->meets) {
+        layer->ops->forward(call);
+        return;
+    }
     if (layer->ops->adds) call->add = residual;
     layer->ops->forward(call);
     if (residual != NULL && !layer->ops->adds)
         tti_nn_kernels()->add(call->out, call->out, residual, (size_t)(call->rows * layer->outputs));
 }
 
-/* Some of the layers, as threads share their items. */
+static void finish_layer(tutti_call *call, const float *residual)
+{
+    const tutti_layer *layer = call->layer;
+    const bool adds = layer->ops->adds && layer->ops->finish != NULL;
+    if (adds) call->add = residual;
+    if (layer->ops->finish != NULL) layer->ops->finish(call);
+    if (residual != NULL && !adds)
+        tti_nn_kernels()->add(call->out, call->out, residual, (size_t)(call->rows * layer->outputs));
+}
+
+/* Some of the layers, as threads share their items; or what is left of one after a meeting. */
 struct range {
     struct tutti_pass *pass;
     int from, to;
+    void (*act)(tutti_call *call, const float *residual);
 };
 
 static void forward_item(const struct range *range, struct tti_item *item, int thread)
@@ -172,7 +190,7 @@ static void forward_item(const struct range *range, struct tti_item *item, int t
     for (int i = range->from; i < range->to; i++) {
         const tutti_layer *layer = model->layers[i];
         tutti_call call = tti_pass_call(pass, layer, item, thread);
-        forward_layer(&call, residual_of(pass, layer, item->first * model->shape.rows));
+        range->act(&call, residual_of(pass, layer, item->first * model->shape.rows));
         item->loss.sum += call.loss_sum;
         item->loss.count += call.loss_count;
     }
@@ -187,17 +205,40 @@ static void forward_body(void *context, int thread, int threads)
         if (pass->items[i].samples > 0) forward_item(range, &pass->items[i], thread);
 }
 
-/* All layers at once where all values are there; else each layer with tensors, and those after it that have none. */
+/* Layers that run at once: all where all values are there; else each layer with tensors, and those after it that have
+ * none. A meeting ends them. */
+static int range_end(const struct tutti_pass *pass, int from)
+{
+    const tutti_model *model = pass->model;
+    int to = from + 1;
+    while (to < model->layer_count && !model->layers[to - 1]->meets &&
+           (pass->source.need == NULL || model->layers[to]->tensor_count == 0))
+        to++;
+    return to;
+}
+
+static tutti_status meet(struct tutti_pass *pass, const tutti_layer *layer)
+{
+    if (!layer->meets) return TUTTI_OK;
+    tutti_status status = layer->gathers > 0
+                              ? tti_pass_gather(pass, layer)
+                              : tti_pass_sum(pass, layer, pass->places[layer->index].out, layer->outputs);
+    struct range range = {pass, layer->index, layer->index + 1, finish_layer};
+    if (status == TUTTI_OK) tti_pool_run(pass->pool, forward_body, &range);
+    return status;
+}
+
 static tutti_status forward_layers(struct tutti_pass *pass)
 {
     const tutti_model *model = pass->model;
     for (int from = 0, to; from < model->layer_count; from = to) {
-        to = pass->source.need == NULL ? model->layer_count : from + 1;
-        while (to < model->layer_count && model->layers[to]->tensor_count == 0) to++;
+        to = range_end(pass, from);
         tutti_status status = tti_pass_need(pass, model->layers[from]);
         if (status != TUTTI_OK) return status;
-        tti_pool_run(pass->pool, forward_body, &(struct range){pass, from, to});
+        tti_pool_run(pass->pool, forward_body, &(struct range){pass, from, to, forward_layer});
+        status = meet(pass, model->layers[to - 1]);
         tti_pass_done(pass, model->layers[from]);
+        if (status != TUTTI_OK) return status;
     }
     return TUTTI_OK;
 }

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Meetings of the ranks that share a model's width. Layers themselves never wait for another rank: a pass does it for them,
+ * between one layer and the next, once for all items.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "collective/api/inside.h"
+#include "nn/pass.h"
+
+static tutti_status met(struct tutti_pass *pass, tutti_status status)
+{
+    tutti_model *model = pass->model;
+    const tutti_error *why = status == TUTTI_OK ? NULL : tutti_comm_error(model->width.comm);
+    if (why != NULL) model->error = *why;
+    return status;
+}
+
+tutti_status tti_pass_sum(struct tutti_pass *pass, const tutti_layer *layer, float *rows, int64_t width)
+{
+    const size_t count = tti_pass_rows(pass) * (size_t)width;
+    if (count == 0) return TUTTI_OK;
+    tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
+    return met(pass, tutti_all_reduce(comm, rows, rows, count, TUTTI_F32, TUTTI_SUM));
+}
+
+tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer)
+{
+    const size_t count = tti_pass_rows(pass) * (size_t)layer->gathers;
+    if (count == 0) return TUTTI_OK;
+    tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
+    const float *mine = pass->gathered + (size_t)pass->model->width.rank * count;
+    return met(pass, tutti_all_gather(comm, mine, pass->gathered, count, TUTTI_F32));
+}
