@@ -58,12 +58,12 @@ static int multiply_together(tutti_comm *world, tutti_mesh *mesh)
     const int64_t matrix[] = {ROWS, COLUMNS}, vector[] = {ROWS};
     tutti_layout columns, whole, sum, rows;
     float summand[ROWS], slice[ROWS], product[ROWS];
-    tutti_layout_init(&columns, mesh, 2, matrix);
-    tutti_layout_place(&columns, "tensor", TUTTI_SHARDED, 1);
-    tutti_layout_init(&whole, mesh, 1, vector);
+    tutti_layout_init(&columns, mesh, 2, matrix, NULL);
+    tutti_layout_place(&columns, "tensor", TUTTI_SHARDED, 1, NULL);
+    tutti_layout_init(&whole, mesh, 1, vector, NULL);
     sum = rows = whole;
-    tutti_layout_place(&sum, "tensor", TUTTI_PARTIAL, 0);
-    tutti_layout_place(&rows, "tensor", TUTTI_SHARDED, 0);
+    tutti_layout_place(&sum, "tensor", TUTTI_PARTIAL, 0, NULL);
+    tutti_layout_place(&rows, "tensor", TUTTI_SHARDED, 0, NULL);
     multiply(&columns, tutti_rank(world), summand);
     if (move(mesh, &sum, summand, &rows, slice) != 0 || move(mesh, &rows, slice, &whole, product) != 0)
         return tutti_explain(world, stderr);

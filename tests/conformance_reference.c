@@ -223,8 +223,8 @@ void conf_reference_prepare(void)
         for (unsigned code = 0; code <= formats[type].end; code++)
             sizes[type][code] = size_of_code(&formats[type], code);
     }
-    for (int rank = 0; rank < CONF_RANKS_MOST; rank++) tutti_reduction_scaled_sum(factor_of(rank), &scaled[rank]);
-    tutti_reduction_register("conformance_mix", mix, NULL, &user);
+    for (int rank = 0; rank < CONF_RANKS_MOST; rank++) tutti_reduction_scaled_sum(factor_of(rank), &scaled[rank], NULL);
+    tutti_reduction_register("conformance_mix", mix, NULL, &user, NULL);
 }
 
 bool conf_defined(tutti_type type, int column)

@@ -54,8 +54,8 @@ static void join_and_work(const char *job, int rank)
 {
     tutti_options options;
     tutti_comm *comm = NULL;
-    char reason[200] = "";
-    CHECK_THAT(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "options: %s", reason);
+    tutti_error refused;
+    CHECK_THAT(tutti_options_init(&options, &refused) == TUTTI_OK, "options: %s", refused.text);
     options.direct = current->direct;
     options.attach = current->attach;
     if (current->provider != NULL) options.device_provider = current->provider;
@@ -123,7 +123,7 @@ static void run_simulated(void)
     tutti_sim_setup setup;
     tutti_sim_report report = {0};
     tutti_error error;
-    tutti_options_init(&options, NULL, 0);
+    tutti_options_init(&options, NULL);
     options.direct = current->direct;
     options.deadline_ms = deadline_ms();
     options.arena_bytes = ARENA_BYTES;

@@ -70,7 +70,7 @@ void fault_sleep_ms(int64_t ms)
 tutti_options fault_join_options(int64_t join_timeout_ms)
 {
     tutti_options options;
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
+    CHECK(tutti_options_init(&options, NULL) == TUTTI_OK);
     options.join_timeout_ms = join_timeout_ms;
     options.arena_bytes = 64 << 20;
     return options;

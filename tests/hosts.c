@@ -20,7 +20,7 @@ struct seat_work {
 tutti_options host_options(void)
 {
     tutti_options options;
-    tutti_options_init(&options, NULL, 0);
+    tutti_options_init(&options, NULL);
     options.arena_bytes = (int64_t)64 << 20;
     options.join_timeout_ms = LONG_MS;
     return options;

@@ -5,9 +5,9 @@
 
 void nn_need_blas(void)
 {
-    char reason[480];
-    if (tutti_blas_load(reason, sizeof reason) == TUTTI_OK) return;
-    printf("skipped: %s\n", reason);
+    tutti_error error;
+    if (tutti_blas_load(&error) == TUTTI_OK) return;
+    printf("skipped: %s\n", error.text);
     exit(77);
 }
 

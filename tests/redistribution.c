@@ -322,7 +322,7 @@ static void shape(struct test *test, int number, int ranks)
     int sections = number / SIZES % 2 == 0 ? 1 : 3, dimension = number / (2 * SIZES) % 2;
     int64_t extents[DIMENSIONS] = {2, 2};
     extents[dimension] = sizes[number % SIZES] * sections;
-    (void)tutti_layout_init(&test->from, test->mesh, DIMENSIONS, extents);
+    (void)tutti_layout_init(&test->from, test->mesh, DIMENSIONS, extents, NULL);
     test->from.sections[dimension] = sections;
     test->to = test->from;
     test->from.grains[dimension] = number / (4 * SIZES) % 2 == 0 ? 0 : 2;

@@ -66,7 +66,7 @@ static void check_all(tutti_comm *comm, struct fault_rank *unused)
         .world = comm, .settings = &settings, .rank = tutti_rank(comm), .ranks = RANKS, .max_bytes = 2 * BYTES};
     tutti_reduction scaled;
     (void)unused;
-    CHECK(bench_buffers_open(&self, false) && tutti_reduction_scaled_sum(BENCH_FACTOR, &scaled) == TUTTI_OK);
+    CHECK(bench_buffers_open(&self, false) && tutti_reduction_scaled_sum(BENCH_FACTOR, &scaled, NULL) == TUTTI_OK);
     for (size_t i = 0; i < bench_op_count; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++)
             for (int in_place = 0; in_place <= (bench_ops[i].in_place != BENCH_NEVER); in_place++) {

@@ -261,7 +261,8 @@ static void test_failures(void)
 /* Key files: made once, refused when others can read them. */
 static void test_key_file(void)
 {
-    char folder[] = "/tmp/tutti-key-XXXXXX", path[64], reason[300];
+    char folder[] = "/tmp/tutti-key-XXXXXX", path[64];
+    tutti_error error;
     struct host_part part = part_of(0, 2, 1, "auto");
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/key", folder);
@@ -270,8 +271,8 @@ static void test_key_file(void)
     part.options.key_file = path;
     struct host_report report = host_run(&part);
     CHECK(report.status == TUTTI_ERR_OPTION && says(&report, "cannot be opened") && says(&report, "tutti key"));
-    CHECK(tutti_key_create(path, reason, sizeof reason) == TUTTI_OK);
-    CHECK(tutti_key_create(path, reason, sizeof reason) == TUTTI_ERR_SYSTEM && strstr(reason, "exists") != NULL);
+    CHECK(tutti_key_create(path, NULL) == TUTTI_OK);
+    CHECK(tutti_key_create(path, &error) == TUTTI_ERR_SYSTEM && strstr(error.text, "exists") != NULL);
     struct stat info;
     CHECK(stat(path, &info) == 0 && (info.st_mode & 0777) == 0600);
     chmod(path, 0640);
@@ -296,7 +297,7 @@ static void test_board(void)
     tutti_board *made;
     struct tti_board board;
     char name[64];
-    CHECK(tutti_board_create("job", 0, 2, 2, &made) == TUTTI_OK);
+    CHECK(tutti_board_create("job", 0, 2, 2, &made, NULL) == TUTTI_OK);
     tutti_board_name(made, name, sizeof name);
     for (int i = 0; i < 3; i++) tutti_board_note(made, 1, 1, 0); /* there is room for two */
     tti_board_open(&board, name, "job", 2, 1);

@@ -304,7 +304,7 @@ static bool make_reducer(tutti_type type, int column, struct tti_reducer *reduce
 {
     char why[200];
     tutti_reduction reduction = (tutti_reduction)column;
-    if (column == SCALED && tutti_reduction_scaled_sum(3, &reduction) != TUTTI_OK) return false;
+    if (column == SCALED && tutti_reduction_scaled_sum(3, &reduction, NULL) != TUTTI_OK) return false;
     return tti_reducer_init(reducer, type, reduction, why, sizeof why) == TUTTI_OK;
 }
 
@@ -537,7 +537,7 @@ static void test_refused(void)
     tutti_reduction own;
     const void *in[TTI_GPU_FEW + 1] = {0};
     void *out = NULL;
-    CHECK(tutti_reduction_register("of my own", add, NULL, &own) == TUTTI_OK);
+    CHECK(tutti_reduction_register("of my own", add, NULL, &own, NULL) == TUTTI_OK);
     CHECK(tti_reducer_init(&reducer, TUTTI_F32, own, NULL, 0) == TUTTI_OK);
     CHECK(tti_gpu_prepare(stream->device, TTI_GPU_FOLD, &reducer, 2, &kernel, &error) == TUTTI_ERR_UNSUPPORTED);
     CHECK(make_reducer(TUTTI_F32, TUTTI_SUM, &reducer));

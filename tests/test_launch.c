@@ -46,10 +46,10 @@ static void set_environment(const char *words)
     }
 }
 
-static tutti_status read_environment(const char *words, tutti_launch *launch, char *reason, size_t bytes)
+static tutti_status read_environment(const char *words, tutti_launch *launch, tutti_error *error)
 {
     set_environment(words);
-    return tutti_launch_read(launch, reason, bytes);
+    return tutti_launch_read(launch, error);
 }
 
 static const struct row {
@@ -97,10 +97,10 @@ static void test_found(void)
     for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
         const struct row *row = &found[i];
         tutti_launch launch;
-        char reason[300];
-        tutti_status status = read_environment(row->environment, &launch, reason, sizeof reason);
+        tutti_error error = {0};
+        tutti_status status = read_environment(row->environment, &launch, &error);
         const char *name = launch.launcher == NULL ? "" : launch.launcher->name;
-        CHECK_THAT(status == TUTTI_OK, "%zu: %s", i, reason);
+        CHECK_THAT(status == TUTTI_OK, "%zu: %s", i, error.text);
         CHECK_THAT(strcmp(name, row->launcher == NULL ? "" : row->launcher) == 0, "%zu: %s", i, name);
         CHECK_THAT(strcmp(launch.job, row->job) == 0, "%zu: %s", i, launch.job);
         CHECK_THAT(launch.rank == row->rank && launch.size == row->size, "%zu: %d of %d", i, launch.rank, launch.size);
@@ -135,10 +135,10 @@ static void test_refused(void)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tutti_launch launch;
-        char reason[300] = "";
-        tutti_status status = read_environment(rows[i].environment, &launch, reason, sizeof reason);
+        tutti_error error = {0};
+        tutti_status status = read_environment(rows[i].environment, &launch, &error);
         CHECK_THAT(status != TUTTI_OK, "%zu", i);
-        CHECK_THAT(strstr(reason, rows[i].words) != NULL, "%zu: %s", i, reason);
+        CHECK_THAT(strstr(error.text, rows[i].words) != NULL, "%zu: %s", i, error.text);
     }
 }
 
@@ -155,10 +155,10 @@ static void test_hosts(void)
     };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         tutti_launch launch;
-        char reason[300] = "";
+        tutti_error error = {0};
         set_environment(SLURM);
         setenv("SLURM_STEP_NODELIST", lists[i][0], 1);
-        CHECK_THAT(tutti_launch_read(&launch, reason, sizeof reason) == TUTTI_OK, "%s", reason);
+        CHECK_THAT(tutti_launch_read(&launch, &error) == TUTTI_OK, "%s", error.text);
         CHECK_THAT(strcmp(launch.host, lists[i][1]) == 0, "%s: %s", lists[i][0], launch.host);
     }
 }
@@ -324,13 +324,14 @@ static void close_store(struct double_store *store)
 static tutti_launch torch_launch(int rank, int port)
 {
     tutti_launch launch;
-    char reason[300], text[16];
+    tutti_error error = {0};
+    char text[16];
     set_environment(TORCH " MASTER_ADDR=127.0.0.1");
     snprintf(text, sizeof text, "%d", port);
     setenv("MASTER_PORT", text, 1);
     snprintf(text, sizeof text, "%d", rank);
     setenv("RANK", text, 1);
-    CHECK_THAT(tutti_launch_read(&launch, reason, sizeof reason) == TUTTI_OK, "%s", reason);
+    CHECK_THAT(tutti_launch_read(&launch, &error) == TUTTI_OK, "%s", error.text);
     return launch;
 }
 
@@ -484,7 +485,7 @@ static void test_process_manager(void)
     set_environment("PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0");
     snprintf(number, sizeof number, "%d", ends[0]);
     setenv("PMI_FD", number, 1);
-    tutti_options_init(&options, NULL, 0);
+    tutti_options_init(&options, NULL);
     CHECK_THAT(tti_launch_read(&options, &launch, &error) == TUTTI_OK, "%s", error.text);
     CHECK_THAT(strcmp(launch.job, "mpich-kvs_1") == 0 && launch.one_host == 0, "%s", launch.job);
     memset(longest, 'x', sizeof longest);
@@ -527,7 +528,7 @@ static void tell_one_host(const char *mapping)
     set_environment("PMI_RANK=0 PMI_SIZE=4");
     snprintf(number, sizeof number, "%d", ends[0]);
     setenv("PMI_FD", number, 1);
-    tutti_options_init(&options, NULL, 0);
+    tutti_options_init(&options, NULL);
     if (tti_launch_read(&options, &launch, &error) != TUTTI_OK) _exit(2);
     _exit(launch.one_host);
 }

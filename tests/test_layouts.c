@@ -67,7 +67,7 @@ static void compare_rank(const tutti_layout *layout, int rank, const int *whole,
     CHECK_THAT(shape[0] == row_count && shape[1] == column_count && count == (size_t)(row_count * column_count),
                "rank %d has %lldx%lld, not %dx%d", rank, (long long)shape[0], (long long)shape[1], row_count,
                column_count);
-    CHECK(tutti_layout_take(layout, rank, TUTTI_I32, whole, local) == TUTTI_OK);
+    CHECK(tutti_layout_take(layout, rank, TUTTI_I32, whole, local, NULL) == TUTTI_OK);
     size_t wrong = 0;
     for (int64_t i = 0; i < (int64_t)count; i++) {
         int64_t global = rows[i / column_count] * layout->shape[1] + columns[i % column_count];
@@ -84,8 +84,8 @@ static void compare_put(const tutti_layout *layout, const int *whole, int count)
 {
     int *made = calloc((size_t)count + 1, sizeof *made), *local = calloc((size_t)count + 1, sizeof *local);
     for (int r = 0; r < tutti_layout_ranks(layout); r++) {
-        CHECK(tutti_layout_take(layout, r, TUTTI_I32, whole, local) == TUTTI_OK);
-        CHECK(tutti_layout_put(layout, r, TUTTI_I32, local, made) == TUTTI_OK);
+        CHECK(tutti_layout_take(layout, r, TUTTI_I32, whole, local, NULL) == TUTTI_OK);
+        CHECK(tutti_layout_put(layout, r, TUTTI_I32, local, made, NULL) == TUTTI_OK);
     }
     CHECK(memcmp(made, whole, (size_t)count * sizeof *made) == 0);
     free(made);
@@ -205,11 +205,11 @@ static void refusals(void)
     bad.shape[0] = 0;
     CHECK(tutti_layout_check(&bad, NULL) == TUTTI_OK); /* an empty one may be as wide as it likes */
     bad = good;
-    CHECK(tutti_layout_place(&bad, "y", TUTTI_PARTIAL, 0) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_layout_place(&bad, "x", TUTTI_SHARDED, 1) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_layout_place(&bad, "x", TUTTI_SHARDED, 0) == TUTTI_OK && bad.along[0].placement == TUTTI_SHARDED);
-    CHECK(tutti_layout_init(NULL, NULL, 0, NULL) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_layout_take(&good, 0, TUTTI_TYPE_COUNT, NULL, NULL) == TUTTI_ERR_TYPE);
+    CHECK(tutti_layout_place(&bad, "y", TUTTI_PARTIAL, 0, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_layout_place(&bad, "x", TUTTI_SHARDED, 1, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_layout_place(&bad, "x", TUTTI_SHARDED, 0, NULL) == TUTTI_OK && bad.along[0].placement == TUTTI_SHARDED);
+    CHECK(tutti_layout_init(NULL, NULL, 0, NULL, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_layout_take(&good, 0, TUTTI_TYPE_COUNT, NULL, NULL, NULL) == TUTTI_ERR_TYPE);
 }
 
 /* Every allocation of a plan fails once: it says so and leaves nothing behind. */

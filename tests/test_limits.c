@@ -131,11 +131,10 @@ static void be_few_threads(void)
 /* OpenBLAS raises SIGINT then: it must not end the process, nor be taken for Ctrl-C. */
 static void be_without_threads(void)
 {
-    char reason[256];
     setenv("OPENBLAS_NUM_THREADS", "4", 1);
     if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) exit(77);
     set_limit(RLIMIT_NPROC, 1);
-    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK) exit(77);
+    if (tutti_blas_load(NULL) != TUTTI_OK) exit(77);
 }
 
 static void be_small_space(void)
@@ -186,7 +185,7 @@ static void join_with_low_limit(int rank, const char *job)
     tutti_options options;
     tutti_comm *comm = NULL;
     alarm(100);
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
+    CHECK(tutti_options_init(&options, NULL) == TUTTI_OK);
     options.join_timeout_ms = 30000;
     if (rank == low_rank) set_limit(low_files ? RLIMIT_NOFILE : RLIMIT_AS, low_files ? 8 : (rlim_t)24 << 20);
     joined[rank].status = tutti_join_as(job, rank, 3, &options, &comm);

@@ -44,8 +44,8 @@ static void add(void *context, void *left, const void *right, size_t count, tutt
 
 static void register_both(void)
 {
-    CHECK(tutti_reduction_register("adding", add, NULL, &first_reduction) == TUTTI_OK);
-    CHECK(tutti_reduction_register("adding_otherwise", add, NULL, &second_reduction) == TUTTI_OK);
+    CHECK(tutti_reduction_register("adding", add, NULL, &first_reduction, NULL) == TUTTI_OK);
+    CHECK(tutti_reduction_register("adding_otherwise", add, NULL, &second_reduction, NULL) == TUTTI_OK);
 }
 
 static pthread_once_t registered = PTHREAD_ONCE_INIT;

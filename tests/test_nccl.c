@@ -193,7 +193,7 @@ static void results(tutti_comm *comm, struct fault_rank *self)
     tutti_reduction scaled;
     void *native;
     (void)self;
-    CHECK(tutti_reduction_scaled_sum(2, &scaled) == TUTTI_OK);
+    CHECK(tutti_reduction_scaled_sum(2, &scaled, NULL) == TUTTI_OK);
     open_place(comm, &place);
     CHECK(tutti_nccl_comm(comm, &native) == TUTTI_ERR_ARGUMENT);
     CHECK_THAT(tutti_barrier(tutti_on(comm, place.stream)) == TUTTI_OK, "%s", said(comm));
@@ -395,7 +395,7 @@ static void goes_wrong(tutti_comm *comm, struct fault_rank *self)
     tutti_reduction scaled;
     struct place place;
     (void)self;
-    CHECK(tutti_reduction_scaled_sum(2, &scaled) == TUTTI_OK);
+    CHECK(tutti_reduction_scaled_sum(2, &scaled, NULL) == TUTTI_OK);
     open_place(comm, &place);
     tutti_status status = use(comm, &place, scaled);
     CHECK_THAT(status == fault->status && strstr(said(comm), fault->words) != NULL, "%s: %s: %s", fault->fault,

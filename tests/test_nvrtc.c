@@ -54,7 +54,7 @@ static void look_over(const struct tti_nvrtc *nvrtc, const struct tti_gpu_progra
 static bool make_reducer(int type, int column, struct tti_reducer *reducer)
 {
     tutti_reduction reduction = (tutti_reduction)column;
-    if (column == TTI_KERNEL_SCALED_SUM && tutti_reduction_scaled_sum(3, &reduction) != TUTTI_OK) return false;
+    if (column == TTI_KERNEL_SCALED_SUM && tutti_reduction_scaled_sum(3, &reduction, NULL) != TUTTI_OK) return false;
     return tti_reducer_init(reducer, (tutti_type)type, reduction, NULL, 0) == TUTTI_OK;
 }
 

@@ -50,13 +50,13 @@ static void test_values(void)
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         int64_t value = -99;
-        char reason[256] = "";
-        tutti_status status = tutti_option_parse(good[i].row, good[i].text, &value, reason, sizeof reason);
+        tutti_error error = {0};
+        tutti_status status = tutti_option_parse(good[i].row, good[i].text, &value, &error);
         CHECK_THAT(status == TUTTI_OK && value == good[i].value, "%s \"%s\" %s", good[i].row->name, good[i].text,
-                   reason);
+                   error.text);
     }
-    CHECK_THAT(tutti_option_parse(&phrase, "", NULL, NULL, 0) == TUTTI_OK, "any text");
-    CHECK_THAT(tutti_option_parse(&phrase, "x y", NULL, NULL, 0) == TUTTI_OK, "any text");
+    CHECK_THAT(tutti_option_parse(&phrase, "", NULL, NULL) == TUTTI_OK, "any text");
+    CHECK_THAT(tutti_option_parse(&phrase, "x y", NULL, NULL) == TUTTI_OK, "any text");
 }
 
 static void test_bad_values(void)
@@ -99,21 +99,20 @@ static void test_bad_values(void)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int64_t value = -99;
-        char reason[256] = "";
-        tutti_status status = tutti_option_parse(bad[i].row, bad[i].text, &value, reason, sizeof reason);
+        tutti_error error = {0};
+        tutti_status status = tutti_option_parse(bad[i].row, bad[i].text, &value, &error);
         CHECK_THAT(status == TUTTI_ERR_OPTION, "%s \"%s\"", bad[i].row->name, bad[i].text);
         CHECK_THAT(value == -99, "%s \"%s\": the output changed", bad[i].row->name, bad[i].text);
-        CHECK_THAT(strstr(reason, bad[i].says) != NULL, "\"%s\" in \"%s\"", bad[i].says, reason);
+        CHECK_THAT(strstr(error.text, bad[i].says) != NULL, "\"%s\" in \"%s\"", bad[i].says, error.text);
     }
-    char small[8] = "", long_text[2000];
-    CHECK_THAT(tutti_option_parse(&number, "x", NULL, small, sizeof small) == TUTTI_ERR_OPTION, "small reason");
-    CHECK_THAT(strcmp(small, "number:") == 0, "\"%s\"", small);
-    CHECK_THAT(tutti_option_parse(&number, "x", NULL, NULL, 0) == TUTTI_ERR_OPTION, "no reason");
+    char long_text[2000];
+    tutti_error error;
+    CHECK_THAT(tutti_option_parse(&number, "x", NULL, NULL) == TUTTI_ERR_OPTION, "nobody wants to know");
     memset(long_text, '1', sizeof long_text);
     long_text[sizeof long_text - 1] = '\0';
-    CHECK_THAT(tutti_option_parse(&number, long_text, NULL, small, sizeof small) == TUTTI_ERR_OPTION, "long value");
-    CHECK_THAT(tutti_option_parse(NULL, "x", NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "no row");
-    CHECK_THAT(tutti_option_parse(&number, NULL, NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "no text");
+    CHECK_THAT(tutti_option_parse(&number, long_text, NULL, &error) == TUTTI_ERR_OPTION, "long value");
+    CHECK_THAT(tutti_option_parse(NULL, "x", NULL, NULL) == TUTTI_ERR_ARGUMENT, "no row");
+    CHECK_THAT(tutti_option_parse(&number, NULL, NULL, NULL) == TUTTI_ERR_ARGUMENT, "no text");
 }
 
 /* Every row's default must be a value that the row accepts, and names must be fit for environment and flags. */
@@ -122,9 +121,8 @@ static void check_rows(const tutti_option_row *rows, size_t count)
     CHECK_THAT(count > 0, "rows");
     for (size_t i = 0; i < count; i++) {
         int64_t value = 0;
-        char reason[256] = "";
-        CHECK_THAT(tutti_option_parse(&rows[i], rows[i].initial, &value, reason, sizeof reason) == TUTTI_OK, "%s",
-                   reason);
+        tutti_error error = {0};
+        CHECK_THAT(tutti_option_parse(&rows[i], rows[i].initial, &value, &error) == TUTTI_OK, "%s", error.text);
         CHECK_THAT(rows[i].help != NULL && strlen(rows[i].help) > 10, "%s has no help", rows[i].name);
         for (const char *c = rows[i].name; *c != '\0'; c++)
             CHECK_THAT(islower((unsigned char)*c) || *c == '_', "%s", rows[i].name);
@@ -188,10 +186,10 @@ static void test_nearest(void)
 static void test_environment(void)
 {
     tutti_options options;
-    char reason[256] = "old";
+    tutti_error error = {.text = "old"};
     (void)clearenv();
-    CHECK_THAT(tutti_options_init(&options, reason, sizeof reason) == TUTTI_OK, "%s", reason);
-    CHECK_THAT(reason[0] == '\0' && options.struct_size == sizeof options, "%zu", options.struct_size);
+    CHECK_THAT(tutti_options_init(&options, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(error.text[0] == '\0' && options.struct_size == sizeof options, "%zu", options.struct_size);
 #define IS_INT(name, initial) CHECK_THAT(options.name == (initial), #name)
 #define IS_MS IS_INT
 #define IS_BYTES IS_INT
@@ -199,14 +197,14 @@ static void test_environment(void)
 #define IS_TEXT(name, initial) CHECK_THAT(strcmp(options.name, initial) == 0, #name)
 #define IS_DEFAULT(name, kind, initial, low, high, help) IS_##kind(name, initial);
     TUTTI_OPTION_LIST(IS_DEFAULT)
-    CHECK_THAT(tutti_options_init(NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
+    CHECK_THAT(tutti_options_init(NULL, NULL) == TUTTI_ERR_ARGUMENT, "NULL");
 
     (void)setenv("TUTTI_RANKS", "4", 1);
     (void)setenv("TUTTI_JOB", "a job", 1);
     (void)setenv("TUTTI_DEADLINE_MS", "2min", 1);
     (void)setenv("TUTTI_ARENA_BYTES", "64M", 1);
     (void)setenv("TUTTI_DIRECT", "off", 1);
-    CHECK_THAT(tutti_options_init(&options, NULL, 0) == TUTTI_OK, "from the environment");
+    CHECK_THAT(tutti_options_init(&options, NULL) == TUTTI_OK, "from the environment");
     CHECK_THAT(options.ranks == 4 && options.deadline_ms == 120000 && options.arena_bytes == 67108864, "numbers");
     CHECK_THAT(options.direct == 0 && strcmp(options.job, "a job") == 0, "the others");
 
@@ -214,11 +212,11 @@ static void test_environment(void)
     (void)setenv("TUTTI_RANKS", "4 ", 1);
     (void)setenv("TUTTI_FENCE_MS", "never", 1);
     (void)setenv("TUTTI_ATTACH", "0", 1);
-    CHECK_THAT(tutti_options_init(&options, reason, sizeof reason) == TUTTI_ERR_OPTION, "bad");
-    CHECK_THAT(strcmp(reason, "TUTTI_RANKS: \"4 \" is not understood; give a whole number from 1 to 65536") == 0, "%s",
-               reason);
+    CHECK_THAT(tutti_options_init(&options, &error) == TUTTI_ERR_OPTION, "bad");
+    CHECK_THAT(strcmp(error.text, "TUTTI_RANKS: \"4 \" is not understood; give a whole number from 1 to 65536") == 0,
+               "%s", error.text);
     CHECK_THAT(options.ranks == 1 && options.fence_ms == 1000 && options.attach == 0, "defaults");
-    CHECK_THAT(tutti_options_init(&options, NULL, 0) == TUTTI_ERR_OPTION, "without a reason");
+    CHECK_THAT(tutti_options_init(&options, NULL) == TUTTI_ERR_OPTION, "without a reason");
     (void)clearenv();
 }
 
@@ -259,24 +257,24 @@ static const char *write_file(const char *text, size_t bytes)
 static void check_file(const char *text, size_t bytes, const char *says)
 {
     tutti_tuning tuning, before;
-    char reason[400] = "";
+    tutti_error error = {0};
     const char *path = write_file(text, bytes);
     (void)tti_tuning_defaults(&tuning);
     tuning.chunk = 5000;
     before = tuning;
-    tutti_status status = tti_tuning_read(path, &tuning, reason, sizeof reason);
+    tutti_status status = tti_tuning_read(path, &tuning, &error);
     CHECK_THAT(status == TUTTI_ERR_OPTION, "%s", text);
     CHECK_THAT(memcmp(&tuning, &before, sizeof tuning) == 0, "%s changed the table", text);
-    CHECK_THAT(strstr(reason, says) != NULL && strncmp(reason, path, strlen(path)) == 0, "\"%s\" in \"%s\"", says,
-               reason);
-    CHECK_THAT(tti_tuning_read(path, &tuning, NULL, 0) == TUTTI_ERR_OPTION, "without a reason");
+    CHECK_THAT(strstr(error.text, says) != NULL && strncmp(error.text, path, strlen(path)) == 0, "\"%s\" in \"%s\"",
+               says, error.text);
+    CHECK_THAT(tti_tuning_read(path, &tuning, NULL) == TUTTI_ERR_OPTION, "without a reason");
     (void)unlink(path);
 }
 
 static void test_tuning(void)
 {
     tutti_tuning tuning;
-    char reason[400] = "";
+    tutti_error error = {0};
     CHECK_THAT(tti_tuning_defaults(&tuning) == TUTTI_OK && tuning.struct_size == sizeof tuning, "defaults");
 #define IS_TUNING(name, kind, initial, low, high, help) CHECK_THAT(tuning.name == (initial), #name);
     TUTTI_TUNING_LIST(IS_TUNING)
@@ -285,16 +283,16 @@ static void test_tuning(void)
     static const char good[] = "# measured\n\n  chunk\t64K # per rank\r\none_shot 0\n   \ndissemination 16";
     const char *path = write_file(good, sizeof good - 1);
     tuning.tree = 77777;
-    CHECK_THAT(tti_tuning_read(path, &tuning, reason, sizeof reason) == TUTTI_OK, "%s", reason);
+    CHECK_THAT(tti_tuning_read(path, &tuning, &error) == TUTTI_OK, "%s", error.text);
     CHECK_THAT(tuning.chunk == 65536 && tuning.one_shot == 0 && tuning.dissemination == 16, "values");
     CHECK_THAT(tuning.tree == 77777 && tuning.eager == 4096, "what the file does not name stays");
-    CHECK_THAT(tti_tuning_read(NULL, &tuning, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
-    CHECK_THAT(tti_tuning_read(path, NULL, NULL, 0) == TUTTI_ERR_ARGUMENT, "NULL");
+    CHECK_THAT(tti_tuning_read(NULL, &tuning, NULL) == TUTTI_ERR_ARGUMENT, "NULL");
+    CHECK_THAT(tti_tuning_read(path, NULL, NULL) == TUTTI_ERR_ARGUMENT, "NULL");
     (void)unlink(path);
-    CHECK_THAT(tti_tuning_read(path, &tuning, reason, sizeof reason) == TUTTI_ERR_OPTION, "missing");
-    CHECK_THAT(strstr(reason, "cannot be opened: No such file") != NULL, "%s", reason);
-    CHECK_THAT(tti_tuning_read("/tmp", &tuning, reason, sizeof reason) == TUTTI_ERR_OPTION, "a folder");
-    CHECK_THAT(strstr(reason, "/tmp: cannot be read: Is a directory") != NULL, "%s", reason);
+    CHECK_THAT(tti_tuning_read(path, &tuning, &error) == TUTTI_ERR_OPTION, "missing");
+    CHECK_THAT(strstr(error.text, "cannot be opened: No such file") != NULL, "%s", error.text);
+    CHECK_THAT(tti_tuning_read("/tmp", &tuning, &error) == TUTTI_ERR_OPTION, "a folder");
+    CHECK_THAT(strstr(error.text, "/tmp: cannot be read: Is a directory") != NULL, "%s", error.text);
 
 #define BAD(text, says) check_file(text, sizeof text - 1, says)
     BAD("chunk 8192\nchnuk 4096\n", ":2: \"chnuk\" is not a switch-over size; did you mean chunk?");

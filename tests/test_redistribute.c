@@ -32,9 +32,9 @@ static tutti_layout layout_of(const tutti_mesh *mesh, tutti_placement data, tutt
 {
     const int64_t shape[] = {12, 8};
     tutti_layout layout;
-    tutti_layout_init(&layout, mesh, 2, shape);
-    tutti_layout_place(&layout, "data", data, 0);
-    tutti_layout_place(&layout, "tensor", tensor, dimension);
+    tutti_layout_init(&layout, mesh, 2, shape, NULL);
+    tutti_layout_place(&layout, "data", data, 0, NULL);
+    tutti_layout_place(&layout, "tensor", tensor, dimension, NULL);
     return layout;
 }
 

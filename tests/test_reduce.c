@@ -385,8 +385,8 @@ static void prepare_reducers(void)
 {
     tutti_reduction scaled, function;
     char why[200];
-    CHECK_THAT(tutti_reduction_scaled_sum(3, &scaled) == TUTTI_OK, "scaled sum");
-    CHECK_THAT(tutti_reduction_register("mix", mix, &misaligned_calls, &function) == TUTTI_OK, "register");
+    CHECK_THAT(tutti_reduction_scaled_sum(3, &scaled, NULL) == TUTTI_OK, "scaled sum");
+    CHECK_THAT(tutti_reduction_register("mix", mix, &misaligned_calls, &function, NULL) == TUTTI_OK, "register");
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
         for (int kind = 0; kind < KINDS; kind++) {
             tutti_reduction reduction = kind == SCALED ? scaled : kind == FUNCTION ? function : (tutti_reduction)kind;
@@ -409,7 +409,7 @@ static tutti_status scaled_status(double factor, tutti_type type)
     tutti_reduction reduction;
     struct tti_reducer reducer;
     char why[200] = "";
-    if (tutti_reduction_scaled_sum(factor, &reduction) != TUTTI_OK) return TUTTI_ERR_SYSTEM;
+    if (tutti_reduction_scaled_sum(factor, &reduction, NULL) != TUTTI_OK) return TUTTI_ERR_SYSTEM;
     tutti_status status = tti_reducer_init(&reducer, type, reduction, why, sizeof why);
     return (status == TUTTI_OK) == !why[0] ? status : TUTTI_ERR_SYSTEM;
 }
@@ -428,8 +428,8 @@ static void test_factors(void)
     CHECK_THAT(scaled_status(1e300, TUTTI_F64) == TUTTI_OK, "fits f64");
     CHECK_THAT(scaled_status(1, TUTTI_BOOL) == TUTTI_ERR_TYPE, "bool");
     tutti_reduction reduction;
-    CHECK_THAT(tutti_reduction_scaled_sum((double)NAN, &reduction) == TUTTI_ERR_ARGUMENT, "NaN");
-    CHECK_THAT(tutti_reduction_scaled_sum((double)INFINITY, &reduction) == TUTTI_ERR_ARGUMENT, "infinity");
+    CHECK_THAT(tutti_reduction_scaled_sum((double)NAN, &reduction, NULL) == TUTTI_ERR_ARGUMENT, "NaN");
+    CHECK_THAT(tutti_reduction_scaled_sum((double)INFINITY, &reduction, NULL) == TUTTI_ERR_ARGUMENT, "infinity");
 }
 
 static void test_registry(void)
@@ -437,20 +437,20 @@ static void test_registry(void)
     tutti_reduction a, b, unknown = (tutti_reduction)40000;
     struct tti_reducer x, y;
     char why[200];
-    CHECK_THAT(tutti_reduction_scaled_sum(0.25, &a) == TUTTI_OK, "a factor");
-    CHECK_THAT(tutti_reduction_scaled_sum(0.25, &b) == TUTTI_OK && a == b, "the same factor");
-    CHECK_THAT(tutti_reduction_scaled_sum(0.75, &b) == TUTTI_OK && a != b, "another factor");
+    CHECK_THAT(tutti_reduction_scaled_sum(0.25, &a, NULL) == TUTTI_OK, "a factor");
+    CHECK_THAT(tutti_reduction_scaled_sum(0.25, &b, NULL) == TUTTI_OK && a == b, "the same factor");
+    CHECK_THAT(tutti_reduction_scaled_sum(0.75, &b, NULL) == TUTTI_OK && a != b, "another factor");
     tti_reducer_init(&x, TUTTI_F32, a, why, sizeof why);
     tti_reducer_init(&y, TUTTI_F32, b, why, sizeof why);
     CHECK_THAT(x.signature == y.signature && x.factor == 0.25 && y.factor == 0.75, "factors may differ");
     tti_reducer_init(&y, TUTTI_F32, TUTTI_SUM, why, sizeof why);
     CHECK_THAT(x.signature != y.signature, "a scaled sum is not a sum");
-    CHECK_THAT(tutti_reduction_register("mix", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "the same name again");
-    CHECK_THAT(tutti_reduction_register("sum", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "a built-in name");
-    CHECK_THAT(tutti_reduction_register("", mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "no name");
-    CHECK_THAT(tutti_reduction_register(NULL, mix, NULL, &a) == TUTTI_ERR_ARGUMENT, "NULL name");
-    CHECK_THAT(tutti_reduction_register("none", NULL, NULL, &a) == TUTTI_ERR_ARGUMENT, "NULL function");
-    CHECK_THAT(tutti_reduction_register("other", mix, NULL, &a) == TUTTI_OK && a >= TUTTI_REDUCTION_USER,
+    CHECK_THAT(tutti_reduction_register("mix", mix, NULL, &a, NULL) == TUTTI_ERR_ARGUMENT, "the same name again");
+    CHECK_THAT(tutti_reduction_register("sum", mix, NULL, &a, NULL) == TUTTI_ERR_ARGUMENT, "a built-in name");
+    CHECK_THAT(tutti_reduction_register("", mix, NULL, &a, NULL) == TUTTI_ERR_ARGUMENT, "no name");
+    CHECK_THAT(tutti_reduction_register(NULL, mix, NULL, &a, NULL) == TUTTI_ERR_ARGUMENT, "NULL name");
+    CHECK_THAT(tutti_reduction_register("none", NULL, NULL, &a, NULL) == TUTTI_ERR_ARGUMENT, "NULL function");
+    CHECK_THAT(tutti_reduction_register("other", mix, NULL, &a, NULL) == TUTTI_OK && a >= TUTTI_REDUCTION_USER,
                "another name");
     CHECK_THAT(strcmp(tutti_reduction_name(a), "other") == 0, "a registered name");
     CHECK_THAT(strcmp(tutti_reduction_name(TUTTI_MAX), "max") == 0, "a built-in name");
@@ -459,9 +459,9 @@ static void test_registry(void)
     CHECK_THAT(tutti_type_bytes(TUTTI_TYPE_COUNT) == 0 && tutti_type_bytes(TUTTI_BF16) == 2, "type bytes");
     test_factors();
     tutti_status status = TUTTI_OK;
-    for (int i = 0; status == TUTTI_OK && i < 100000; i++) status = tutti_reduction_scaled_sum(1000 + i, &a);
+    for (int i = 0; status == TUTTI_OK && i < 100000; i++) status = tutti_reduction_scaled_sum(1000 + i, &a, NULL);
     CHECK_THAT(status == TUTTI_ERR_LIMIT, "a full registry gives %d", (int)status);
-    CHECK_THAT(tutti_reduction_scaled_sum(1000, &a) == TUTTI_OK, "what is registered stays usable");
+    CHECK_THAT(tutti_reduction_scaled_sum(1000, &a, NULL) == TUTTI_OK, "what is registered stays usable");
 }
 
 /* ---- Copies ---------------------------------------------------------------------------------------------------- */

@@ -112,11 +112,11 @@ static void test_end_of_time(void)
     CHECK(ends_in_time());
     tutti_options options; /* a terabyte at a byte per second: its deadline comes long before, in order */
     tutti_sim_report report = {0};
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
+    CHECK(tutti_options_init(&options, NULL) == TUTTI_OK);
     setup.options = &options;
     setup.hosts = 2;
     setup.ranks_per_host = 1;
-    setup.sizes_only = 1;
+    setup.sizes_only = true;
     setup.link_bytes_per_s = 1;
     CHECK(tutti_sim_run(&setup, send_much, NULL, &report, &error) == TUTTI_OK);
     CHECK(report.result != 0 && report.time_ns >= options.deadline_ms * 1000000);
@@ -150,7 +150,7 @@ static void test_refusals(void)
     bad.options = &options;
     CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_OPTION);
     CHECK(strstr(error.text, "tutti_options_init") != NULL);
-    CHECK(tutti_options_init(&options, NULL, 0) == TUTTI_OK);
+    CHECK(tutti_options_init(&options, NULL) == TUTTI_OK);
     options.fence_ms = -1;
     CHECK(tutti_sim_run(&bad, no_work, NULL, NULL, &error) == TUTTI_ERR_OPTION);
     CHECK(strstr(error.text, "fence_ms is -1") != NULL);

@@ -52,7 +52,7 @@ static int rank_work(tutti_comm *comm, void *context)
     return wrong;
 }
 
-static int look(void *context, uint64_t plans)
+static bool inspect(void *context, uint64_t plans)
 {
     struct run *run = context;
     run->outcome.plans = plans;
@@ -68,9 +68,9 @@ static struct outcome simulate(const struct world *world)
     tutti_sim_setup_init(&setup);
     setup.hosts = world->hosts;
     setup.ranks_per_host = world->each;
-    setup.sizes_only = 1;
-    setup.look = look;
-    setup.look_ns = CALL_NS;
+    setup.sizes_only = true;
+    setup.inspect = inspect;
+    setup.inspect_ns = CALL_NS;
     run.buffer = mmap(NULL, 2 * world->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
                       0);
     run.outcome.status = tutti_sim_run(&setup, rank_work, &run, &report, NULL);

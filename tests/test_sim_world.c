@@ -265,7 +265,7 @@ static int planted_work(tutti_comm *world, void *context)
 static void test_planted(void)
 {
     tutti_options options;
-    tutti_options_init(&options, NULL, 0);
+    tutti_options_init(&options, NULL);
     options.direct = 0; /* through bounce buffers: numbers are waited for */
     int found = 0, missed = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
@@ -508,7 +508,7 @@ static void test_sizes_only(void)
         tutti_sim_setup setup = sim_setup(RANKS, 4);
         tutti_sim_report with = run_world(&setup, sized_work, &sized);
         sized.buffer[count - 1] = 5;
-        setup.sizes_only = 1;
+        setup.sizes_only = true;
         tutti_sim_report without = run_world(&setup, sized_work, &sized);
         CHECK(with.result == 0 && without.result == 0 && with.time_ns == without.time_ns);
         CHECK(with.trace == without.trace && sized.buffer[count - 1] == 5);
@@ -523,7 +523,7 @@ static void test_many(int hosts)
     struct sized sized = {.count = count, .buffer = calloc(count, sizeof(int32_t))};
     tutti_sim_setup setup = sim_setup((SANITIZED ? 64 : 1024) / hosts, 4);
     setup.hosts = hosts;
-    setup.sizes_only = 1;
+    setup.sizes_only = true;
     setup.stack_bytes = 0;
     tutti_sim_report report = run_world(&setup, sized_work, &sized);
     CHECK(report.result == 0);

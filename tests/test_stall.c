@@ -220,7 +220,7 @@ static void stop_inside(tutti_comm *comm, struct fault_rank *self)
     struct fault_buffers buffers;
     tutti_reduction reduction;
     if (!fault_buffers_make(&buffers, comm, the_count, true)) return;
-    CHECK(tutti_reduction_register("add_and_stop", add_and_stop, NULL, &reduction) == TUTTI_OK);
+    CHECK(tutti_reduction_register("add_and_stop", add_and_stop, NULL, &reduction, NULL) == TUTTI_OK);
     atomic_store(&stops_here, tutti_rank(comm) == victim);
     fault_meet(comm); /* from here on all are in time but the victim */
     FAULT_CALL(self, comm, tutti_all_reduce(bounded(comm), buffers.in, buffers.out, the_count, TUTTI_F32, reduction));
@@ -329,7 +329,7 @@ static tutti_reduction sleeping;
 
 static void register_sleeping(void)
 {
-    CHECK(tutti_reduction_register("add_and_sleep", add_and_sleep, NULL, &sleeping) == TUTTI_OK);
+    CHECK(tutti_reduction_register("add_and_sleep", add_and_sleep, NULL, &sleeping, NULL) == TUTTI_OK);
 }
 
 static bool overlap(const void *one, const void *other, size_t bytes)

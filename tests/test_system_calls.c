@@ -182,7 +182,7 @@ static enum end be_rank(const char *job, int rank, const char *transport, const 
     tutti_options options;
     tutti_comm *world = NULL;
     int before = open_descriptors();
-    if (tutti_options_init(&options, NULL, 0) != TUTTI_OK) return WITHOUT_TEXT;
+    if (tutti_options_init(&options, NULL) != TUTTI_OK) return WITHOUT_TEXT;
     options.join_timeout_ms = options.deadline_ms = WAIT_MS;
     options.transport = transport;
     options.board = board;
@@ -225,7 +225,7 @@ static bool run(const char *transport, int victim, int place)
     snprintf(job, sizeof job, "calls-%d-%s-%d-%d-%d", (int)getpid(), call_name, call_errno, victim, place);
     snprintf(text, sizeof text, "%s, %s number %d of rank %d: %s", transport, call_name, place, victim,
              strerror(call_errno));
-    CHECK(tutti_board_create(job, 0, 2, 2, &board) == TUTTI_OK);
+    CHECK(tutti_board_create(job, 0, 2, 2, &board, NULL) == TUTTI_OK);
     tutti_board_name(board, name, sizeof name);
     atomic_store(fired, false);
     clock_gettime(CLOCK_MONOTONIC, &began);

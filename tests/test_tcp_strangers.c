@@ -301,7 +301,7 @@ static void *run_reducer(void *argument)
     tutti_comm *world = NULL;
     char job[64];
     snprintf(job, sizeof job, "flooded-%d", (int)getpid());
-    (void)tutti_options_init(&options, NULL, 0);
+    (void)tutti_options_init(&options, NULL);
     options.transport = "tcp";
     options.interface = "127.0.0.1";
     options.join_timeout_ms = LONG_MS;

@@ -481,9 +481,10 @@ static void differ(tutti_comm *comm, void *context)
 
 int main(void)
 {
-    char command[64], reason[256];
-    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK) {
-        printf("skipped: %s\n", reason);
+    char command[64];
+    tutti_error error;
+    if (tutti_blas_load(&error) != TUTTI_OK) {
+        printf("skipped: %s\n", error.text);
         return 77;
     }
     conf_begin();

@@ -13,9 +13,8 @@
  *
  * The device "host" is this machine's memory, and its streams are threads: what runs on it runs on a GPU.
  *
- * Conventions are those of tutti.h. `error` gets the sentence that a comm has elsewhere; it may be NULL. Functions that
- * put work on a stream return when it is there, not when it is done; they may block while the device's queue is full.
- * Every wait on the host has a deadline.
+ * Conventions are those of tutti.h. Functions that put work on a stream return when it is there, not when it is done;
+ * they may block while the device's queue is full. Every wait on the host has a deadline.
  *
  * Handles are checked: one that was freed is ERR_STALE, never followed. So is whatever belongs to a device that was shut
  * down or opened again; the sentence says which of these. A device that has failed (a GPU after an illegal address)

@@ -33,17 +33,16 @@ typedef struct tutti_option_row {
 /* The library's own options (TUTTI_OPTION_LIST). */
 TUTTI_API const tutti_option_row *tutti_option_rows(size_t *count);
 
-/* Reads `text` as the row's kind. ERR_OPTION with a sentence in `reason` when it is not one or is out of range. */
-TUTTI_API tutti_status tutti_option_parse(const tutti_option_row *row, const char *text, int64_t *number, char *reason,
-                                          size_t reason_bytes);
+/* Reads `text` as the row's kind. ERR_OPTION when it is not one or is out of range. */
+TUTTI_API tutti_status tutti_option_parse(const tutti_option_row *row, const char *text, int64_t *number,
+                                          tutti_error *error);
 /* The same for the kind REAL, whose values are no whole numbers. */
 TUTTI_API tutti_status tutti_option_parse_real(const tutti_option_row *row, const char *text, double *number,
-                                               char *reason, size_t reason_bytes);
+                                               tutti_error *error);
 
-/* Whether ranks on this host could join with these options a job of `hosts` hosts: names, ports and files, the
- * network's only where it is used. 0 hosts: of the names alone, for ranks that are elsewhere. On failure `reason` is a
- * sentence. */
-TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hosts, char *reason, size_t reason_bytes);
+/* OK if ranks on this host could join a job of `hosts` hosts with these options: names, ports and files, the network's
+ * only where it is used. 0 hosts: checks the names alone, for ranks that are elsewhere. */
+TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hosts, tutti_error *error);
 
 /* The shortest of `words` that begins with `word`; else the nearest to it by edit distance, or NULL if none is near. */
 TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);
@@ -57,8 +56,8 @@ typedef struct tutti_stray_option {
     char name[64];
     char nearest[64]; /* the option that may be meant; "": none is near */
 } tutti_stray_option;
-/* The first of them from `*place` on, which begins with 0 and is moved behind it. 0: there are no more. */
-TUTTI_API int tutti_options_stray(size_t *place, tutti_stray_option *stray);
+/* The first of them from `*place` on, which begins with 0 and is moved behind it. False: there are no more. */
+TUTTI_API bool tutti_options_stray(size_t *place, tutti_stray_option *stray);
 
 /* ---- Switch-over sizes ----------------------------------------------------------------------------------------- */
 
@@ -122,8 +121,8 @@ typedef struct tutti_launcher_row {
 
 /* In order of precedence: the first that is found has started this process. */
 TUTTI_API const tutti_launcher_row *tutti_launcher_rows(size_t *count);
-/* Whether the environment tells of it. */
-TUTTI_API int tutti_launcher_found(const tutti_launcher_row *row);
+/* True if the environment tells of it. */
+TUTTI_API bool tutti_launcher_found(const tutti_launcher_row *row);
 
 typedef struct tutti_launch {
     size_t struct_size;
@@ -132,20 +131,20 @@ typedef struct tutti_launch {
     int rank, size;             /* of processes */
     int local_rank, local_size; /* among those of this host; -1: not told */
     int node_rank, node_count;  /* hosts; -1: not told */
-    int one_host;               /* 1: all processes are on this host */
+    bool one_host;              /* all processes are on this host */
     char host[256];             /* several hosts: where rank 0 waits for the others; "": by `store`, or not told */
     int port;
     const char *store; /* several hosts: by which rank 0 tells where it waits: "c10d", "pmi", "pmix" or "" */
 } tutti_launch;
 
-/* Reads the environment. ERR_OPTION or ERR_JOIN with a sentence in `reason` when it contradicts itself. */
-TUTTI_API tutti_status tutti_launch_read(tutti_launch *launch, char *reason, size_t reason_bytes);
+/* Reads the environment. ERR_OPTION or ERR_JOIN when it contradicts itself. */
+TUTTI_API tutti_status tutti_launch_read(tutti_launch *launch, tutti_error *error);
 
 /* ---- Keys ------------------------------------------------------------------------------------------------------ */
 
 /* Makes a new file with a random key for jobs of several hosts (option key_file), readable by its owner alone. Copy it
- * to every host. A file that is there already is left alone: ERR_SYSTEM, and `reason` (may be NULL) says so. */
-TUTTI_API tutti_status tutti_key_create(const char *path, char *reason, size_t reason_bytes);
+ * to every host. A file that is there already is left alone: ERR_SYSTEM. */
+TUTTI_API tutti_status tutti_key_create(const char *path, tutti_error *error);
 
 /* ---- Simulation ------------------------------------------------------------------------------------------------ */
 /* All ranks of a world in the calling thread, each with a stack of its own, in simulated time. Everything else is the
@@ -180,17 +179,16 @@ typedef struct tutti_sim_setup {
     const tutti_sim_point *delay;
     size_t delay_count;
     int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */
-    int sizes_only;                /* data take their time but are not moved: buffers keep what they hold */
+    bool sizes_only;               /* data take their time but are not moved: buffers keep what they hold */
     size_t stack_bytes;            /* of each rank; 0: 128 KiB */
     int64_t limit_ms;              /* processor time it may take: ERR_LIMIT then, and what ranks held is lost; 0: any */
     const tutti_options *options;  /* NULL: defaults and environment */
     const tutti_sim_death *deaths; /* ranks that end where they stand; NULL: none */
     size_t death_count;
-    /* When all has happened until `look_ns` of the clock, `look` is told a hash of what ranks of several hosts have begun
-     * to do, and of all that they will in these calls; where it returns 0 the run ends, ERR_CANCELLED. NULL: nobody is
-     * told. */
-    int64_t look_ns;
-    int (*look)(void *context, uint64_t plans);
+    /* When everything up to `inspect_ns` of the clock has happened, `inspect` gets a hash of the plans that ranks of
+     * several hosts have begun. Where it returns false the run ends with ERR_CANCELLED. NULL: the run is not inspected. */
+    int64_t inspect_ns;
+    bool (*inspect)(void *context, uint64_t plans);
 } tutti_sim_setup;
 
 typedef struct tutti_sim_report {
@@ -236,13 +234,14 @@ TUTTI_API tutti_status tutti_library_find(const char *name, tutti_library *libra
  * join's time. It lives as long as the process that made it. Processes `first` to `first + count - 1` of `size` are
  * this launcher's. */
 typedef struct tutti_board tutti_board;
-TUTTI_API tutti_status tutti_board_create(const char *job, int first, int count, int size, tutti_board **board);
+TUTTI_API tutti_status tutti_board_create(const char *job, int first, int count, int size, tutti_board **board,
+                                          tutti_error *error);
 /* What TUTTI_BOARD must be; to be called by the process that keeps the board. 64 bytes are enough. */
 TUTTI_API void tutti_board_name(const tutti_board *board, char *text, size_t bytes);
 /* `wait_status` is waitpid's. Only once no process is left that could join in its place. */
 TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wait_status);
-/* 1 when that process was told, in an operation, that another rank is the cause: it is not the first that failed. */
-TUTTI_API int tutti_board_follows(const tutti_board *board, int process);
+/* True if that process was told, in an operation, that another rank is the cause: it is not the first that failed. */
+TUTTI_API bool tutti_board_follows(const tutti_board *board, int process);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
 /* ---- Comms that do without a rank that fails -------------------------------------------------------------------- */
@@ -258,8 +257,8 @@ TUTTI_API tutti_status tutti_comm_tolerant(tutti_comm *comm, tutti_comm **made);
 
 /* ---- About a world --------------------------------------------------------------------------------------------- */
 
-/* 1 when every rank of the comm is a thread of this process. */
-TUTTI_API int tutti_all_threads(const tutti_comm *comm);
+/* True if every rank of the comm is a thread of this process. */
+TUTTI_API bool tutti_all_threads(const tutti_comm *comm);
 /* What bytes of its operations move by: "thread" or "shm" within a host; "tcp" between all ranks; "shm+tcp": memory
  * within a host, tcp between hosts; "sim". The same on all ranks. */
 TUTTI_API const char *tutti_comm_transport(const tutti_comm *comm);

@@ -4,15 +4,15 @@
  *
  *     int64_t shape[] = {768, 2304};
  *     tutti_layout columns, whole;
- *     tutti_layout_init(&whole, mesh, 2, shape);                          every rank has all of it
+ *     tutti_layout_init(&whole, mesh, 2, shape, &error);                  every rank has all of it
  *     columns = whole;
- *     tutti_layout_place(&columns, "tensor", TUTTI_SHARDED, 1);           each rank has some columns
+ *     tutti_layout_place(&columns, "tensor", TUTTI_SHARDED, 1, &error);   each rank has some columns
  *     tutti_redistribution_create(mesh, &columns, &whole, TUTTI_F32, &gather, &error);
  *     tutti_redistribution_run(gather, mine, all);                        as often as wanted
  *
  * A layout is an array's global shape and one placement for each dimension of the mesh. Everything about it but a
- * redistribution is pure arithmetic: no rank talks to another. Conventions are those of tutti.h. `error` gets the
- * sentence that says what is wrong; it may be NULL. examples/layout.c is a whole program.
+ * redistribution is pure arithmetic: no rank talks to another. Conventions are those of tutti.h. examples/layout.c is a
+ * whole program.
  */
 #ifndef TUTTI_LAYOUT_H
 #define TUTTI_LAYOUT_H
@@ -60,10 +60,10 @@ typedef struct tutti_layout {
 
 /* Replicated along all dimensions of the mesh. */
 TUTTI_API tutti_status tutti_layout_init(tutti_layout *layout, const tutti_mesh *mesh, int dimensions,
-                                         const int64_t *shape);
+                                         const int64_t *shape, tutti_error *error);
 /* Along the mesh's dimension `name`. `dimension` counts for SHARDED only. ERR_ARGUMENT: there is no such one. */
 TUTTI_API tutti_status tutti_layout_place(tutti_layout *layout, const char *name, tutti_placement placement,
-                                          int dimension);
+                                          int dimension, tutti_error *error);
 /* ERR_ARGUMENT, or ERR_COUNT where there are too many elements, says what is wrong with it. The functions below expect
  * layouts and ranks that are right. */
 TUTTI_API tutti_status tutti_layout_check(const tutti_layout *layout, tutti_error *error);
@@ -85,9 +85,9 @@ TUTTI_API int64_t tutti_layout_find(const tutti_layout *layout, int rank, int64_
 /* Copies a rank's elements out of the whole array, and back into it. Of partial placements it copies as of replicated
  * ones. ERR_MEMORY: there is none for the way. */
 TUTTI_API tutti_status tutti_layout_take(const tutti_layout *layout, int rank, tutti_type type, const void *whole,
-                                         void *local);
+                                         void *local, tutti_error *error);
 TUTTI_API tutti_status tutti_layout_put(const tutti_layout *layout, int rank, tutti_type type, const void *local,
-                                        void *whole);
+                                        void *whole, tutti_error *error);
 
 /* How the gradient of an array lies that lies like this, after a backward pass in which each rank did its own part: what
  * is replicated has a gradient in summands, what is a sum has the same gradient on each rank, shards have shards. */

@@ -415,9 +415,9 @@ TUTTI_API bool tutti_pass_fault(const tutti_pass *pass, tutti_fault *fault); /* 
 
 /* ---- Machine --------------------------------------------------------------------------------------------------- */
 
-/* The matrix library, loaded at the first need. ERR_UNSUPPORTED with the package to install in `reason`, or ERR_LIMIT
- * where the address space that this process may use (ulimit -v) has no room for it. */
-TUTTI_API tutti_status tutti_blas_load(char *reason, size_t reason_bytes);
+/* The matrix library, loaded at the first need. ERR_UNSUPPORTED names the package to install; ERR_LIMIT: the address space
+ * that this process may use (ulimit -v) has no room for it. */
+TUTTI_API tutti_status tutti_blas_load(tutti_error *error);
 /* "OpenBLAS 0.3.21 ... Cooperlake" and "avx512": what bits depend on. Valid after tutti_blas_load. */
 TUTTI_API const char *tutti_blas_name(void);
 TUTTI_API const char *tutti_nn_kernels_name(void);

@@ -10,7 +10,7 @@
  *     if (tutti_pipeline_check(table, NULL, 0, &verdict, &error) != TUTTI_OK) …     which step waits for what
  *     printf("%.1f%% idle\n", 100 * verdict.idle);
  *
- * Conventions are those of tutti.h. `error` gets the sentence that a comm has elsewhere; it may be NULL.
+ * Conventions are those of tutti.h.
  */
 #ifndef TUTTI_PIPELINE_H
 #define TUTTI_PIPELINE_H

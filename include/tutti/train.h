@@ -9,7 +9,7 @@
  *     while (step.step < 1000 && tutti_trainer_step(trainer, &step) == TUTTI_OK) printf("%g\n", step.loss);
  *
  * Whoever computes gradients otherwise gives a list of parameters to tutti_ddp and tutti_optimizer: examples/ddp.c.
- * Conventions are those of tutti.h. `error` gets the sentence that a comm has elsewhere; it may be NULL.
+ * Conventions are those of tutti.h.
  */
 #ifndef TUTTI_TRAIN_H
 #define TUTTI_TRAIN_H
@@ -219,7 +219,7 @@ TUTTI_API tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter 
                                         const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp); /* not collective; NULL is ignored */
 
-/* Calls that come out of order, and parameters that are ready twice in a pass, are ERR_ARGUMENT; why is logged. */
+/* Calls that come out of order, and parameters that are ready twice in a pass, are ERR_ARGUMENT. */
 /* A backward pass begins. `last` false: it only accumulates, and nothing is sent. */
 TUTTI_API tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last);
 TUTTI_API tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index);
@@ -303,7 +303,7 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
     X(check_every, INT, "50", 0, 1000000000000, "steps between comparisons of all ranks' weights; 0: never")
 
 #define TUTTI_TRAIN_TYPE_INT int64_t
-#define TUTTI_TRAIN_TYPE_BOOL int64_t
+#define TUTTI_TRAIN_TYPE_BOOL bool
 #define TUTTI_TRAIN_TYPE_REAL double
 #define TUTTI_TRAIN_TYPE_TEXT const char *
 

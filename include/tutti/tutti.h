@@ -24,7 +24,7 @@
  *               tutti_error. It has a last parameter `error` for that, which may be NULL. It has none where it is called
  *               on a comm, or on a mesh, an op, a redistribution or a ddp, which stand on a comm: there the comm keeps the
  *               error (tutti_comm_error). A model and a trainer keep theirs too (tutti_model_error, tutti_trainer_error).
- *               Wherever it is kept, tutti_explain prints it.
+ *               tutti_explain prints what comms and trainers keep, tutti_model_explain what a model keeps.
  *     Process   The library never exits, never prints to stdout and installs no signal handler.
  *     Threads   Different comms, also of one rank, may be used at the same time. Calls on one comm are made one at a time,
  *               by whichever thread. Functions that take the handle of an op (tutti_wait, tutti_test, tutti_drop …) may be
@@ -475,14 +475,14 @@ typedef void tutti_reduce_function(void *context, void *left, const void *right,
 
 /* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
  * it is applied in the canonical order. Registered for the whole process: the same name, function and context again, as
- * by ranks that are threads, give the same reduction; the same name with others is an error. Why it is refused is logged. */
+ * by ranks that are threads, give the same reduction; the same name with others is an error. */
 TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
-                                                tutti_reduction *reduction);
+                                                tutti_reduction *reduction, tutti_error *error);
 
 /* The sum with this rank's contribution multiplied by `factor` first; ranks may use different factors. With an
  * integer type the factor must be a whole number of that type. Registered for the whole process: two calls with the
  * same factor give the same reduction. */
-TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction);
+TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction, tutti_error *error);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
 /* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
@@ -568,7 +568,7 @@ TUTTI_API void tutti_log_set_level(tutti_log_level level);
 #define TUTTI_OPTION_TYPE_INT int64_t
 #define TUTTI_OPTION_TYPE_MS int64_t
 #define TUTTI_OPTION_TYPE_BYTES int64_t
-#define TUTTI_OPTION_TYPE_BOOL int64_t
+#define TUTTI_OPTION_TYPE_BOOL bool
 #define TUTTI_OPTION_TYPE_TEXT const char *
 
 typedef struct tutti_options {
@@ -578,9 +578,9 @@ typedef struct tutti_options {
 #undef TUTTI_OPTION_FIELD
 } tutti_options;
 
-/* Defaults, then the environment. On a bad value in the environment: ERR_OPTION, `reason` (of `reason_bytes`, may be
- * NULL) says which and what is accepted, and the option keeps its default. */
-TUTTI_API tutti_status tutti_options_init(tutti_options *options, char *reason, size_t reason_bytes);
+/* Defaults, then the environment. On a bad value in the environment: ERR_OPTION, which says what is accepted, and the
+ * option keeps its default. */
+TUTTI_API tutti_status tutti_options_init(tutti_options *options, tutti_error *error);
 
 /* Joins, as one rank, the job that the environment describes (docs/launchers.md); without one, a world of one. */
 TUTTI_API tutti_status tutti_join(tutti_comm **world);

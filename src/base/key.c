@@ -111,20 +111,16 @@ static tutti_status write_key(int fd, const char *path, tutti_error *error)
     return written ? TUTTI_OK : tti_error_set(error, TUTTI_ERR_SYSTEM, why, "%.200s cannot be written", path);
 }
 
-tutti_status tutti_key_create(const char *path, char *reason, size_t reason_bytes)
+tutti_status tutti_key_create(const char *path, tutti_error *error)
 {
-    tutti_error error = {.status = TUTTI_OK};
-    if (path == NULL) return TUTTI_ERR_ARGUMENT;
+    if (path == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the path of the key file is NULL");
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-    if (fd < 0) {
-        tti_error_set(&error, TUTTI_ERR_SYSTEM, errno, "%.200s cannot be made%s", path,
-                      errno == EEXIST ? ", since a key is never replaced; give another name" : "");
-    } else {
-        tutti_status status = write_key(fd, path, &error);
-        if (close(fd) != 0 && status == TUTTI_OK)
-            status = tti_error_set(&error, TUTTI_ERR_SYSTEM, errno, "%.200s cannot be written", path);
-        if (status != TUTTI_OK) unlink(path);
-    }
-    if (reason != NULL && reason_bytes > 0) snprintf(reason, reason_bytes, "%s", error.text);
-    return error.status;
+    if (fd < 0)
+        return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "%.200s cannot be made%s", path,
+                             errno == EEXIST ? ", since a key is never replaced; give another name" : "");
+    tutti_status status = write_key(fd, path, error);
+    if (close(fd) != 0 && status == TUTTI_OK)
+        status = tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "%.200s cannot be written", path);
+    if (status != TUTTI_OK) unlink(path);
+    return status;
 }

@@ -10,7 +10,6 @@
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,18 +71,6 @@ const tutti_option_row *tutti_tuning_rows(size_t *count)
 }
 
 /* ---- Reading one value ----------------------------------------------------------------------------------------- */
-
-__attribute__((format(printf, 3, 4))) static tutti_status refuse(char *reason, size_t reason_bytes, const char *format,
-                                                                 ...)
-{
-    if (reason != NULL && reason_bytes > 0) {
-        va_list arguments;
-        va_start(arguments, format);
-        (void)vsnprintf(reason, reason_bytes, format, arguments);
-        va_end(arguments);
-    }
-    return TUTTI_ERR_OPTION;
-}
 
 typedef struct unit {
     const char *suffix;
@@ -147,36 +134,36 @@ static const char *accepted(const tutti_option_row *row, char *text, size_t byte
     return text;
 }
 
-tutti_status tutti_option_parse(const tutti_option_row *row, const char *text, int64_t *number, char *reason,
-                                size_t reason_bytes)
+tutti_status tutti_option_parse(const tutti_option_row *row, const char *text, int64_t *number, tutti_error *error)
 {
     if (row == NULL || text == NULL) return TUTTI_ERR_ARGUMENT;
     if (row->kind == TUTTI_OPTION_TEXT) return TUTTI_OK;
-    if (row->kind == TUTTI_OPTION_REAL) return tutti_option_parse_real(row, text, NULL, reason, reason_bytes);
+    if (row->kind == TUTTI_OPTION_REAL) return tutti_option_parse_real(row, text, NULL, error);
     char range[128];
     const char *wanted = accepted(row, range, sizeof range);
     int64_t value = 0;
-    if (*text == '\0') return refuse(reason, reason_bytes, "%s: the value is empty; give %s", row->name, wanted);
+    if (*text == '\0')
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s: the value is empty; give %s", row->name, wanted);
     bool understood = row->kind == TUTTI_OPTION_BOOL ? read_bool(text, &value)
                                                      : read_number(text, units_of(row->kind), &value);
     if (!understood || value < row->low || value > row->high) {
-        return refuse(reason, reason_bytes, "%s: \"%.64s\" is %s; give %s", row->name, text,
-                      understood ? "out of range" : "not understood", wanted);
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s: \"%.64s\" is %s; give %s", row->name, text,
+                             understood ? "out of range" : "not understood", wanted);
     }
     if (number != NULL) *number = value;
     return TUTTI_OK;
 }
 
-tutti_status tutti_option_parse_real(const tutti_option_row *row, const char *text, double *number, char *reason,
-                                     size_t reason_bytes)
+tutti_status tutti_option_parse_real(const tutti_option_row *row, const char *text, double *number, tutti_error *error)
 {
     if (row == NULL || text == NULL || row->kind != TUTTI_OPTION_REAL) return TUTTI_ERR_ARGUMENT;
     char *end = NULL;
     double value = strtod(text, &end);
     bool understood = end != text && *end == '\0' && !isspace((unsigned char)*text);
     if (!understood || !(value >= (double)row->low && value <= (double)row->high)) {
-        return refuse(reason, reason_bytes, "%s: \"%.64s\" is %s; give a number from %" PRId64 " to %" PRId64,
-                      row->name, text, understood ? "out of range" : "not understood", row->low, row->high);
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
+                             "%s: \"%.64s\" is %s; give a number from %" PRId64 " to %" PRId64, row->name, text,
+                             understood ? "out of range" : "not understood", row->low, row->high);
     }
     if (number != NULL) *number = value;
     return TUTTI_OK;
@@ -283,6 +270,11 @@ static void set_number(void *object, size_t offset, int64_t value)
     memcpy((char *)object + offset, &value, sizeof value);
 }
 
+static void set_bool(void *object, size_t offset, bool value)
+{
+    memcpy((char *)object + offset, &value, sizeof value);
+}
+
 static void set_text(void *object, size_t offset, const char *value)
 {
     memcpy((char *)object + offset, &value, sizeof value);
@@ -294,7 +286,7 @@ static void environment_name(const char *name, char *variable, size_t bytes)
     for (char *c = variable; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
 }
 
-static tutti_status set_option(tutti_options *options, size_t i, char *reason, size_t reason_bytes)
+static tutti_status set_option(tutti_options *options, size_t i, tutti_error *error)
 {
     const tutti_option_row *row = &option_rows[i];
     char variable[WORD_BYTES];
@@ -309,22 +301,25 @@ static tutti_status set_option(tutti_options *options, size_t i, char *reason, s
     if (text != NULL) {
         tutti_option_row named = *row;
         named.name = variable; /* the reason names the variable that people can change */
-        status = tutti_option_parse(&named, text, &value, reason, reason_bytes);
+        status = tutti_option_parse(&named, text, &value, error);
     }
-    set_number(options, option_offsets[i], value);
+    if (row->kind == TUTTI_OPTION_BOOL)
+        set_bool(options, option_offsets[i], value != 0);
+    else
+        set_number(options, option_offsets[i], value);
     return status;
 }
 
-tutti_status tutti_options_init(tutti_options *options, char *reason, size_t reason_bytes)
+tutti_status tutti_options_init(tutti_options *options, tutti_error *error)
 {
     if (options == NULL) return TUTTI_ERR_ARGUMENT;
-    if (reason != NULL && reason_bytes > 0) reason[0] = '\0';
+    if (error != NULL) *error = (tutti_error){.peer = -1};
     memset(options, 0, sizeof *options);
     options->struct_size = sizeof *options;
     tutti_status first = TUTTI_OK;
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         bool told = first != TUTTI_OK;
-        tutti_status status = set_option(options, i, told ? NULL : reason, told ? 0 : reason_bytes);
+        tutti_status status = set_option(options, i, told ? NULL : error);
         if (!told) first = status;
     }
     return first;
@@ -358,7 +353,7 @@ static void find_nearest(tutti_stray_option *stray)
     if (near != NULL) environment_name(near, stray->nearest, sizeof stray->nearest);
 }
 
-int tutti_options_stray(size_t *place, tutti_stray_option *stray)
+bool tutti_options_stray(size_t *place, tutti_stray_option *stray)
 {
     for (; environ != NULL && environ[*place] != NULL; ++*place) {
         const char *variable = environ[*place];
@@ -369,9 +364,9 @@ int tutti_options_stray(size_t *place, tutti_stray_option *stray)
         if (is_known(stray->name)) continue;
         find_nearest(stray);
         ++*place;
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 /* ---- Switch-over sizes ----------------------------------------------------------------------------------------- */
@@ -387,17 +382,18 @@ tutti_status tti_tuning_defaults(tutti_tuning *tuning)
     return TUTTI_OK;
 }
 
-static tutti_status refuse_name(const char *name, char *reason, size_t reason_bytes)
+static tutti_status refuse_name(const char *name, tutti_error *error)
 {
     const char *names[TUNING_COUNT];
     for (size_t i = 0; i < TUNING_COUNT; i++) names[i] = tuning_rows[i].name;
     const char *near = tutti_nearest(name, names, TUNING_COUNT);
-    if (near == NULL) return refuse(reason, reason_bytes, "\"%.64s\" is not a switch-over size", name);
-    return refuse(reason, reason_bytes, "\"%.64s\" is not a switch-over size; did you mean %s?", name, near);
+    if (near == NULL) return tti_error_set(error, TUTTI_ERR_OPTION, 0, "\"%.64s\" is not a switch-over size", name);
+    return tti_error_set(error, TUTTI_ERR_OPTION, 0, "\"%.64s\" is not a switch-over size; did you mean %s?", name,
+                         near);
 }
 
 /* One line, cut into words in place. `seen` has one flag per row: a name may be given once. */
-static tutti_status read_line(char *line, tutti_tuning *tuning, bool *seen, char *reason, size_t reason_bytes)
+static tutti_status read_line(char *line, tutti_tuning *tuning, bool *seen, tutti_error *error)
 {
     static const char space[] = " \t\r\n\v\f";
     line[strcspn(line, "#")] = '\0';
@@ -408,45 +404,48 @@ static tutti_status read_line(char *line, tutti_tuning *tuning, bool *seen, char
     const char *more = strtok_r(NULL, space, &rest);
     size_t i = 0;
     while (i < TUNING_COUNT && strcmp(tuning_rows[i].name, name) != 0) i++;
-    if (i == TUNING_COUNT) return refuse_name(name, reason, reason_bytes);
-    if (value == NULL) return refuse(reason, reason_bytes, "%s has no value; lines are \"name value\"", name);
+    if (i == TUNING_COUNT) return refuse_name(name, error);
+    if (value == NULL)
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s has no value; lines are \"name value\"", name);
     if (more != NULL) {
-        return refuse(reason, reason_bytes, "%s: \"%.64s\" follows the value; lines are \"name value\"", name, more);
+        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s: \"%.64s\" follows the value; lines are \"name value\"",
+                             name, more);
     }
-    if (seen[i]) return refuse(reason, reason_bytes, "%s is given twice", name);
+    if (seen[i]) return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s is given twice", name);
     int64_t number = 0;
-    tutti_status status = tutti_option_parse(&tuning_rows[i], value, &number, reason, reason_bytes);
+    tutti_status status = tutti_option_parse(&tuning_rows[i], value, &number, error);
     if (status != TUTTI_OK) return status;
     seen[i] = true;
     set_number(tuning, tuning_offsets[i], number);
     return TUTTI_OK;
 }
 
-static tutti_status read_lines(FILE *file, const char *path, tutti_tuning *tuning, char *reason, size_t reason_bytes)
+static tutti_status read_lines(FILE *file, const char *path, tutti_tuning *tuning, tutti_error *error)
 {
     bool seen[TUNING_COUNT] = {false};
-    char line[LINE_BYTES], why[256];
+    char line[LINE_BYTES];
+    tutti_error why;
     for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
         bool whole = strchr(line, '\n') != NULL || feof(file);
         if (!whole) {
-            return refuse(reason, reason_bytes, "%s:%d: the line is not text or is longer than %d bytes", path, number,
-                          LINE_BYTES - 2);
+            return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s:%d: the line is not text or is longer than %d bytes",
+                                 path, number, LINE_BYTES - 2);
         }
-        if (read_line(line, tuning, seen, why, sizeof why) != TUTTI_OK) {
-            return refuse(reason, reason_bytes, "%s:%d: %s", path, number, why);
+        if (read_line(line, tuning, seen, &why) != TUTTI_OK) {
+            return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s:%d: %s", path, number, why.text);
         }
     }
-    if (ferror(file)) return refuse(reason, reason_bytes, "%s: cannot be read: %m", path);
+    if (ferror(file)) return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s: cannot be read: %m", path);
     return TUTTI_OK;
 }
 
-tutti_status tti_tuning_read(const char *path, tutti_tuning *tuning, char *reason, size_t reason_bytes)
+tutti_status tti_tuning_read(const char *path, tutti_tuning *tuning, tutti_error *error)
 {
     if (path == NULL || tuning == NULL) return TUTTI_ERR_ARGUMENT;
     FILE *file = fopen(path, "re");
-    if (file == NULL) return refuse(reason, reason_bytes, "%s: cannot be opened: %m", path);
+    if (file == NULL) return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s: cannot be opened: %m", path);
     tutti_tuning result = *tuning;
-    tutti_status status = read_lines(file, path, &result, reason, reason_bytes);
+    tutti_status status = read_lines(file, path, &result, error);
     (void)fclose(file);
     if (status == TUTTI_OK) *tuning = result;
     return status;
@@ -454,8 +453,8 @@ tutti_status tti_tuning_read(const char *path, tutti_tuning *tuning, char *reaso
 
 tutti_status tti_tuning_load(const char *path, tutti_tuning *tuning, tutti_error *error)
 {
-    char reason[256] = "";
+    tutti_error why;
     tti_tuning_defaults(tuning);
-    tutti_status status = path[0] == '\0' ? TUTTI_OK : tti_tuning_read(path, tuning, reason, sizeof reason);
-    return status == TUTTI_OK ? TUTTI_OK : tti_error_set(error, status, 0, "the option tuning: %s", reason);
+    tutti_status status = path[0] == '\0' ? TUTTI_OK : tti_tuning_read(path, tuning, &why);
+    return status == TUTTI_OK ? TUTTI_OK : tti_error_set(error, status, 0, "the option tuning: %s", why.text);
 }

@@ -13,8 +13,8 @@
 tutti_status tti_tuning_defaults(tutti_tuning *tuning);
 
 /* Reads "name value" lines ('#' starts a comment) over what `tuning` holds; names that the file does not give stay as
- * they are. On failure ERR_OPTION, `reason` (may be NULL) names the file and line, and `tuning` is unchanged. */
-tutti_status tti_tuning_read(const char *path, tutti_tuning *tuning, char *reason, size_t reason_bytes);
+ * they are. On failure ERR_OPTION, which names the file and line, and `tuning` is unchanged. */
+tutti_status tti_tuning_read(const char *path, tutti_tuning *tuning, tutti_error *error);
 
 /* The defaults, and over them the file that the option tuning names; "": none. */
 tutti_status tti_tuning_load(const char *path, tutti_tuning *tuning, tutti_error *error);

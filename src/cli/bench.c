@@ -221,7 +221,8 @@ static int choose_reductions(struct bench_settings *settings)
     }
     if (!all && settings->reduction_count > 0) return CLI_GO_ON;
     tutti_reduction *scaled = &settings->reductions[settings->reduction_count++];
-    return tutti_reduction_scaled_sum(BENCH_FACTOR, scaled) == TUTTI_OK ? CLI_GO_ON : cli_fail("bench", "no memory");
+    return tutti_reduction_scaled_sum(BENCH_FACTOR, scaled, NULL) == TUTTI_OK ? CLI_GO_ON
+                                                                              : cli_fail("bench", "no memory");
 }
 
 static int check_sizes(struct bench_values *flags)

@@ -25,8 +25,9 @@ enum { BENCH_MAX_OPS = 32 };
 /* ---- What was asked ---------------------------------------------------------------------------------------------- */
 
 struct bench_values { /* the flags, as given */
-    int64_t list, min_bytes, max_bytes, step_bytes, step_factor, samples, warmup, batch, root, check;
-    int64_t ranks, rounds, floor;
+    bool list, floor;
+    int64_t min_bytes, max_bytes, step_bytes, step_factor, samples, warmup, batch, root, check;
+    int64_t ranks, rounds;
     const char *reduction, *type, *as, *transport, *buffers, *device, *bind, *json, *tune;
 };
 

@@ -230,7 +230,7 @@ static int fit_points(struct trial *trial, const struct bench_links *links, stru
     int status = CLI_GO_ON;
     tutti_sim_setup_init(&trial->setup);
     trial->setup.hosts = 2;
-    trial->setup.sizes_only = 1;
+    trial->setup.sizes_only = true;
     trial->setup.link_bytes_per_s = links->link_bytes_per_s;
     trial->setup.link_latency_ns = links->link_latency_ns;
     trial->setup.local_bytes_per_s = costs->local_bytes_per_s;

@@ -40,11 +40,11 @@ static int count_variables(void)
 void doctor_options(struct doctor *doctor)
 {
     tutti_options options;
-    char reason[300];
+    tutti_error error;
     int set = count_variables();
     check_names(doctor);
-    if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK)
-        doctor_add(doctor, FOUND_BAD, "options", "see tutti help --options", "%s", reason);
+    if (tutti_options_init(&options, &error) != TUTTI_OK)
+        doctor_add(doctor, FOUND_BAD, "options", "see tutti help --options", "%s", error.text);
     else
         doctor_add(doctor, FOUND_GOOD, "options", NULL, "%d TUTTI_ variables are set", set);
 }
@@ -82,7 +82,7 @@ static void add_others(struct doctor *doctor, const tutti_launcher_row *taken)
     size_t count;
     const tutti_launcher_row *rows = tutti_launcher_rows(&count);
     for (size_t i = 0; i < count; i++) {
-        if (&rows[i] == taken || tutti_launcher_found(&rows[i]) == 0) continue;
+        if (&rows[i] == taken || !tutti_launcher_found(&rows[i])) continue;
         doctor_add(doctor, FOUND_NOTE, "launcher", NULL,
                    "%s is there too, by %s, and not taken; TUTTI_LAUNCHER=%s does", rows[i].title, rows[i].variables,
                    rows[i].name);
@@ -92,12 +92,11 @@ static void add_others(struct doctor *doctor, const tutti_launcher_row *taken)
 void doctor_launcher(struct doctor *doctor)
 {
     tutti_launch launch;
-    char reason[480] = "";
-    tutti_status status = tutti_launch_read(&launch, reason, sizeof reason);
-    if (status == TUTTI_ERR_OPTION && reason[0] == '\0') return; /* said among the options */
+    tutti_error error;
+    tutti_status status = tutti_launch_read(&launch, &error);
     if (status != TUTTI_OK)
         doctor_add(doctor, FOUND_BAD, "launcher", "mend the variable, or set TUTTI_LAUNCHER=none to run alone", "%s",
-                   reason);
+                   error.text);
     else if (launch.launcher != NULL)
         add_found(doctor, &launch);
     else
@@ -110,29 +109,31 @@ void doctor_launcher(struct doctor *doctor)
 /* ---- The key ------------------------------------------------------------------------------------------------------- */
 
 /* As the library reads it; what else it would look at is told elsewhere. */
-static bool holds_key(char *reason, size_t reason_bytes)
+static bool holds_key(tutti_error *error)
 {
     enum { SEVERAL_HOSTS = 2 };
     tutti_options options;
-    (void)tutti_options_init(&options, NULL, 0);
+    (void)tutti_options_init(&options, NULL);
     options.interface = options.ports = options.tuning = options.trace = "";
     options.log = "warn";
     options.transport = options.launcher = "auto";
-    return tutti_options_check(&options, SEVERAL_HOSTS, reason, reason_bytes) == TUTTI_OK;
+    return tutti_options_check(&options, SEVERAL_HOSTS, error) == TUTTI_OK;
 }
 
 static void check_key_file(struct doctor *doctor, const char *path)
 {
     struct stat info;
-    char fix[400], reason[480];
+    char fix[400];
+    tutti_error error;
     if (stat(path, &info) != 0) {
         (void)snprintf(fix, sizeof fix, "tutti key %.300s, then copy it to every host", path);
         doctor_add(doctor, FOUND_BAD, "key", fix, "the key file %s cannot be opened: %s", path, strerror(errno));
     } else if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         (void)snprintf(fix, sizeof fix, "chmod 600 %.300s", path);
         doctor_add(doctor, FOUND_BAD, "key", fix, "the key file %s can be read by others than its owner", path);
-    } else if (!holds_key(reason, sizeof reason)) {
-        doctor_add(doctor, FOUND_BAD, "key", "make one with tutti key FILE, and copy it to every host", "%s", reason);
+    } else if (!holds_key(&error)) {
+        doctor_add(doctor, FOUND_BAD, "key", "make one with tutti key FILE, and copy it to every host", "%s",
+                   error.text);
     } else {
         doctor_add(doctor, FOUND_GOOD, "key", NULL, "file %s, for its owner alone", path);
     }
@@ -169,7 +170,7 @@ static void try_rank(const char *job, int rank, int size, int report)
     tutti_comm *world = NULL;
     char text[512];
     int sum = rank, wanted = size * (size - 1) / 2;
-    if (tutti_options_init(&options, text, sizeof text) != TUTTI_OK) _exit(2); /* said already */
+    if (tutti_options_init(&options, NULL) != TUTTI_OK) _exit(2); /* said already */
     options.join_timeout_ms = 20000;
     options.master_addr = ""; /* those who try are here */
     tutti_status status = tutti_join_as(job, rank, size, &options, &world);

@@ -74,10 +74,9 @@ static bool load(const struct library *library, char *text)
 /* In the child: which kernels the library's own loading of OpenBLAS comes to, as "state|sentence|what to do". */
 static bool load_blas(const struct library *unused, char *text)
 {
-    char reason[TEXT_BYTES];
     tutti_blas_about about;
     (void)unused;
-    if (tutti_blas_load(reason, sizeof reason) != TUTTI_OK) return false;
+    if (tutti_blas_load(NULL) != TUTTI_OK) return false;
     tutti_blas_describe(&about);
     (void)snprintf(text, TEXT_BYTES, "%d|%s, %s|%s",
                    !about.old    ? FOUND_GOOD

@@ -158,7 +158,7 @@ static void report(struct guard *guard, enum guard_event event, int rank, pid_t 
 
 static void report_end(struct guard *guard, int rank, pid_t pid, int status)
 {
-    int follows = guard->board != NULL && tutti_board_follows(guard->board, guard->launch->place.first + rank);
+    bool follows = guard->board != NULL && tutti_board_follows(guard->board, guard->launch->place.first + rank);
     tell(guard, &(struct guard_report){GUARD_ENDED, rank, (int32_t)pid, status, follows});
 }
 
@@ -311,7 +311,8 @@ static void make_board(struct guard *guard)
     const struct launch *launch = guard->launch;
     const struct place *place = &launch->place;
     if (launch->hosts != NULL) return;
-    if (tutti_board_create(launch->job, place->first, launch->size, place->world, &guard->board) != TUTTI_OK) return;
+    if (tutti_board_create(launch->job, place->first, launch->size, place->world, &guard->board, NULL) != TUTTI_OK)
+        return;
     tutti_board_name(guard->board, guard->board_name, sizeof guard->board_name);
 }
 

@@ -31,12 +31,10 @@ const struct cli_page cli_key_page = {
 int cli_key(int argc, char **argv)
 {
     int first = argc, unused;
-    tutti_error error = {.status = TUTTI_ERR_SYSTEM};
+    tutti_error error;
     int status = cli_parse("key", &cli_key_page, argc, argv, &unused, &first);
     if (status != CLI_GO_ON) return status;
     if (argc - first != 1) return cli_refuse("key", "one file is made at a time; usage: %s", cli_key_page.usage);
     if (argv[first][0] == '\0') return cli_refuse("key", "the file's name is empty");
-    if (tutti_key_create(argv[first], error.text, sizeof error.text) == TUTTI_OK) return CLI_OK;
-    error.system_errno = errno;
-    return cli_blame("key", &error);
+    return tutti_key_create(argv[first], &error) == TUTTI_OK ? CLI_OK : cli_blame("key", &error);
 }

@@ -85,10 +85,10 @@ int cli_check_output(const char *command, const char *path)
 int cli_check_options(const char *command, int hosts)
 {
     tutti_options options;
-    char reason[500];
-    tutti_status status = tutti_options_init(&options, reason, sizeof reason);
-    if (status == TUTTI_OK) status = tutti_options_check(&options, hosts, reason, sizeof reason);
-    return status == TUTTI_OK ? CLI_GO_ON : cli_refuse(command, "%s", reason);
+    tutti_error error;
+    tutti_status status = tutti_options_init(&options, &error);
+    if (status == TUTTI_OK) status = tutti_options_check(&options, hosts, &error);
+    return status == TUTTI_OK ? CLI_GO_ON : cli_refuse(command, "%s", error.text);
 }
 
 /* ---- Rows and their names -------------------------------------------------------------------------------------- */
@@ -153,9 +153,14 @@ static int refuse_flag(const char *command, const struct cli_page *page, const c
 
 /* ---- Values ---------------------------------------------------------------------------------------------------- */
 
-static void set_number(void *values, size_t offset, int64_t number)
+/* A field is a bool where its row is one, and an int64_t otherwise. */
+static void set_number(void *values, const struct cli_flag *flag, int64_t number)
 {
-    memcpy((char *)values + offset, &number, sizeof number);
+    bool truth = number != 0;
+    if (flag->row.kind == TUTTI_OPTION_BOOL)
+        memcpy((char *)values + flag->offset, &truth, sizeof truth);
+    else
+        memcpy((char *)values + flag->offset, &number, sizeof number);
 }
 
 static void set_text(void *values, size_t offset, const char *text)
@@ -175,16 +180,15 @@ static int set_defaults(const char *command, const struct cli_page *page, void *
             set_text(values, flag->offset, flag->row.initial);
         } else if (flag->row.kind == TUTTI_OPTION_REAL) {
             double number = 0;
-            if (tutti_option_parse_real(&flag->row, flag->row.initial, &number, NULL, 0) != TUTTI_OK)
+            if (tutti_option_parse_real(&flag->row, flag->row.initial, &number, NULL) != TUTTI_OK)
                 return cli_fail(command, "the default of %s is wrong", flag->row.name);
             set_real(values, flag->offset, number);
         } else if (flag->row.initial != NULL && flag->row.initial[0] != '\0') {
             int64_t number = 0;
-            char reason[256];
-            if (tutti_option_parse(&flag->row, flag->row.initial, &number, reason, sizeof reason) != TUTTI_OK) {
-                return cli_fail(command, "the default is wrong: %s", reason);
-            }
-            set_number(values, flag->offset, number);
+            tutti_error error;
+            if (tutti_option_parse(&flag->row, flag->row.initial, &number, &error) != TUTTI_OK)
+                return cli_fail(command, "the default is wrong: %s", error.text);
+            set_number(values, flag, number);
         }
     }
     return CLI_GO_ON;
@@ -211,20 +215,20 @@ static int check_value(const char *command, const tutti_option_row *row, const c
                        int64_t *number)
 {
     tutti_option_row named = *row;
-    char reason[256];
-    named.name = name; /* the reason names what was typed */
-    if (tutti_option_parse(&named, text, number, reason, sizeof reason) == TUTTI_OK) return CLI_GO_ON;
-    return cli_refuse(command, "%s", reason);
+    tutti_error error;
+    named.name = name; /* the error names what was typed */
+    if (tutti_option_parse(&named, text, number, &error) == TUTTI_OK) return CLI_GO_ON;
+    return cli_refuse(command, "%s", error.text);
 }
 
 static int take_real(const char *command, const struct cli_flag *flag, const char *name, const char *text, void *values)
 {
     tutti_option_row named = flag->row;
-    char reason[256];
+    tutti_error error;
     double number = 0;
     named.name = name;
-    if (tutti_option_parse_real(&named, text, &number, reason, sizeof reason) != TUTTI_OK)
-        return cli_refuse(command, "%s", reason);
+    if (tutti_option_parse_real(&named, text, &number, &error) != TUTTI_OK)
+        return cli_refuse(command, "%s", error.text);
     set_real(values, flag->offset, number);
     return CLI_GO_ON;
 }
@@ -247,7 +251,7 @@ static int take_value(const char *command, const struct cli_flag *flag, const ch
     if (flag->row.kind == TUTTI_OPTION_REAL) return take_real(command, flag, name, text, values);
     int64_t number = 0;
     int status = check_value(command, &flag->row, name, text, &number);
-    if (status == CLI_GO_ON) set_number(values, flag->offset, number);
+    if (status == CLI_GO_ON) set_number(values, flag, number);
     return status;
 }
 
@@ -302,7 +306,7 @@ static int take_flag(const char *command, const struct cli_page *page, struct cu
     if ((flag == NULL && option == NULL) || strchr(shown, '_') != NULL) return refuse_flag(command, page, shown);
     if (flag != NULL && flag->is_switch) {
         if (joined != NULL) return cli_refuse(command, "%s takes no value", shown);
-        set_number(values, flag->offset, 1);
+        set_number(values, flag, 1);
         return CLI_GO_ON;
     }
     const char *text = value_of(cursor, joined, flag == NULL ? NULL : flag->bare);
@@ -324,7 +328,7 @@ static int take_short_flag(const char *command, const struct cli_page *page, str
         return cli_refuse(command, "unknown flag '%s'; did you mean '%s'?", word, shown);
     if (flag->is_switch) {
         if (joined != NULL) return cli_refuse(command, "%s takes no value", shown);
-        set_number(values, flag->offset, 1);
+        set_number(values, flag, 1);
         return CLI_GO_ON;
     }
     const char *text = value_of(cursor, joined, flag->bare);

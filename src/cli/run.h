@@ -22,10 +22,10 @@ struct run_values {
     int64_t master_port;
     const char *hosts; /* "": none */
     const char *ssh, *remote_tutti, *env;
-    int64_t from_stdin;
+    bool from_stdin;
     int64_t grace_ms;
-    int64_t no_prefix;
-    int64_t tee;
+    bool no_prefix;
+    bool tee;
     const char *log_dir; /* "": none */
     const char *bind;    /* "core" or "none" */
 };

@@ -12,7 +12,8 @@
 #include "cli/bench.h"
 
 struct sim_values { /* the flags, as given */
-    int64_t hosts, ranks_per_host, bytes, seed, sweep, root, limit_ms;
+    bool sweep;
+    int64_t hosts, ranks_per_host, bytes, seed, root, limit_ms;
     const char *link, *local, *overhead, *noise, *type, *reduction, *json, *svg, *buffers, *copy, *links;
 };
 

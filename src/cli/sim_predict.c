@@ -223,12 +223,12 @@ static int rank_work(tutti_comm *world, void *context)
 }
 
 /* All ranks have made their call. */
-static int look(void *context, uint64_t plans)
+static bool inspect(void *context, uint64_t plans)
 {
     struct run *run = context;
     struct answer answer = {.plans_only = true, .plans = plans};
     run->plans = plans;
-    if (run->tell >= 0 && write(run->tell, &answer, sizeof answer) != (ssize_t)sizeof answer) return 0;
+    if (run->tell >= 0 && write(run->tell, &answer, sizeof answer) != (ssize_t)sizeof answer) return false;
     for (size_t i = 0; plans != 0 && i < run->known->count; i++)
         if (run->known->plans[i] == plans) run->same = (int)i;
     return run->same < 0;
@@ -254,14 +254,13 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     tutti_sim_report report = {0};
     tutti_error error = {0};
     tutti_sim_setup setup = sim_setup_of(run->c);
-    char reason[300];
-    if (tutti_options_init(&options, reason, sizeof reason) != TUTTI_OK) return cli_refuse("sim", "%s", reason);
-    if (run->c->private_buffers || (run->algorithm != NULL && run->algorithm->any_private)) options.direct = 0;
+    if (tutti_options_init(&options, &error) != TUTTI_OK) return cli_refuse("sim", "%s", error.text);
+    if (run->c->private_buffers || (run->algorithm != NULL && run->algorithm->any_private)) options.direct = false;
     if (run->algorithm != NULL && run->algorithm->where != ONE_HOST)
         options.host_aware = run->algorithm->where == IN_MEMORY;
     setup.options = &options;
-    setup.look = look;
-    setup.look_ns = START_NS;
+    setup.inspect = inspect;
+    setup.inspect_ns = START_NS;
     double start = seconds_now();
     tutti_status status = tutti_sim_run(&setup, rank_work, run, &report, &error);
     prediction->too_large = status == TUTTI_ERR_LIMIT || status == TUTTI_ERR_MEMORY;

@@ -96,9 +96,8 @@ static int refuse_copy(const char *text)
 static bool read_size(const char *text, uint64_t *bytes)
 {
     static const tutti_option_row row = {"copy", TUTTI_OPTION_BYTES, "0", 0, INT64_C(1) << 40, ""};
-    char reason[160];
     int64_t number;
-    if (tutti_option_parse(&row, text, &number, reason, sizeof reason) != TUTTI_OK) return false;
+    if (tutti_option_parse(&row, text, &number, NULL) != TUTTI_OK) return false;
     *bytes = (uint64_t)number;
     return true;
 }
@@ -223,7 +222,7 @@ int sim_read_setup(const struct sim_values *flags, struct sim_case *c)
     setup->hosts = (int)flags->hosts;
     setup->ranks_per_host = (int)flags->ranks_per_host;
     setup->seed = (uint64_t)flags->seed;
-    setup->sizes_only = 1;
+    setup->sizes_only = true;
     setup->limit_ms = flags->limit_ms;
     int status = read_pair("link", flags->link, true, &setup->link_bytes_per_s, &setup->link_latency_ns);
     if (status == CLI_GO_ON) status = read_costs(flags->local, flags->copy, &c->near);

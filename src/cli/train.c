@@ -323,11 +323,10 @@ static int threads_with_cores(tutti_comm *world)
  * that do it are old. */
 static struct train_machine measure_machine(tutti_comm *world)
 {
-    char reason[256];
     struct train_machine mine = {0}, all = {0};
     int threads = threads_with_cores(world);
     if (tutti_barrier(world) != TUTTI_OK) return all;
-    if (tutti_blas_load(reason, sizeof reason) == TUTTI_OK) {
+    if (tutti_blas_load(NULL) == TUTTI_OK) {
         tutti_blas_about about;
         tutti_blas_describe(&about);
         mine.old = about.old;

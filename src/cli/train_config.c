@@ -47,12 +47,12 @@ static int refuse_name(const struct cli_page *page, const char *path, int line, 
 static int check_value(const struct cli_flag *flag, const char *path, int line, const char *value, bool *on)
 {
     tutti_option_row row = flag->row;
-    char where[512], reason[700];
+    char where[512];
+    tutti_error error;
     int64_t number = 1;
-    (void)snprintf(where, sizeof where, "%.400s:%d: %s", path, line, row.name);
+    (void)snprintf(where, sizeof where, "%.300s:%d: %s", path, line, row.name);
     row.name = where;
-    if (tutti_option_parse(&row, value, &number, reason, sizeof reason) != TUTTI_OK)
-        return cli_refuse("train", "%s", reason);
+    if (tutti_option_parse(&row, value, &number, &error) != TUTTI_OK) return cli_refuse("train", "%s", error.text);
     *on = number != 0;
     return CLI_GO_ON;
 }

@@ -31,7 +31,7 @@ static const char magic[8] = "tutti 1";
 static bool find_folder(char folder[PATH_MAX])
 {
     tutti_options options;
-    (void)tutti_options_init(&options, NULL, 0);
+    (void)tutti_options_init(&options, NULL);
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int length = 0;
     if (options.cache[0] != '\0')

@@ -76,7 +76,7 @@ static bool try_glob(struct search *search, const char *pattern)
 static bool try_cuda_path(struct search *search)
 {
     tutti_options options;
-    (void)tutti_options_init(&options, NULL, 0);
+    (void)tutti_options_init(&options, NULL);
     if (options.cuda_path[0] == '\0') return false;
     add_place(search, "TUTTI_CUDA_PATH (%.80s)", options.cuda_path);
     for (const char *at = options.cuda_path; *at != '\0';) {

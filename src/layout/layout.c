@@ -15,11 +15,14 @@
 
 /* ---- Making and checking --------------------------------------------------------------------------------------- */
 
-tutti_status tutti_layout_init(tutti_layout *layout, const tutti_mesh *mesh, int dimensions, const int64_t *shape)
+tutti_status tutti_layout_init(tutti_layout *layout, const tutti_mesh *mesh, int dimensions, const int64_t *shape,
+                               tutti_error *error)
 {
     if (layout == NULL || mesh == NULL || dimensions < 0 || dimensions > TUTTI_DIMENSIONS_MAX ||
         (shape == NULL && dimensions > 0))
-        return TUTTI_ERR_ARGUMENT;
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "layout: an array has 0 to %d dimensions, not %d; layout, mesh and shape are not NULL",
+                             TUTTI_DIMENSIONS_MAX, dimensions);
     *layout = (tutti_layout){.dimensions = dimensions, .mesh_dimensions = tutti_mesh_dimensions(mesh)};
     for (int d = 0; d < dimensions; d++) layout->shape[d] = shape[d];
     for (int m = 0; m < layout->mesh_dimensions; m++) {
@@ -30,18 +33,22 @@ tutti_status tutti_layout_init(tutti_layout *layout, const tutti_mesh *mesh, int
     return TUTTI_OK;
 }
 
-tutti_status tutti_layout_place(tutti_layout *layout, const char *name, tutti_placement placement, int dimension)
+tutti_status tutti_layout_place(tutti_layout *layout, const char *name, tutti_placement placement, int dimension,
+                                tutti_error *error)
 {
     if (layout == NULL || name == NULL || placement < TUTTI_REPLICATED || placement > TUTTI_PARTIAL)
-        return TUTTI_ERR_ARGUMENT;
-    if (placement == TUTTI_SHARDED && (dimension < 0 || dimension >= layout->dimensions)) return TUTTI_ERR_ARGUMENT;
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "layout: layout or name is NULL, or there is no placement %d", (int)placement);
+    if (placement == TUTTI_SHARDED && (dimension < 0 || dimension >= layout->dimensions))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "layout: dimension %d of an array that has %d", dimension,
+                             layout->dimensions);
     for (int m = 0; m < layout->mesh_dimensions; m++) {
         if (strcmp(layout->along[m].name, name) != 0) continue;
         layout->along[m].placement = placement;
         layout->along[m].dimension = placement == TUTTI_SHARDED ? dimension : 0;
         return TUTTI_OK;
     }
-    return TUTTI_ERR_ARGUMENT;
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "layout: the mesh has no dimension \"%.32s\"", name);
 }
 
 static tutti_status check_shape(const tutti_layout *layout, tutti_error *error)
@@ -276,21 +283,31 @@ static bool selection_of(const tutti_layout *layout, int rank, struct tti_select
     return true;
 }
 
-tutti_status tutti_layout_take(const tutti_layout *layout, int rank, tutti_type type, const void *whole, void *local)
+static tutti_status select_type(const tutti_layout *layout, int rank, tutti_type type, struct tti_selection *selection,
+                                tutti_error *error)
+{
+    if (tutti_type_bytes(type) == 0)
+        return tti_error_set(error, TUTTI_ERR_TYPE, 0, "layout: there is no element type %d", (int)type);
+    if (!selection_of(layout, rank, selection))
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "layout: no memory for the stretches of rank %d", rank);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_layout_take(const tutti_layout *layout, int rank, tutti_type type, const void *whole, void *local,
+                               tutti_error *error)
 {
     struct tti_selection selection;
-    if (tutti_type_bytes(type) == 0) return TUTTI_ERR_TYPE;
-    if (!selection_of(layout, rank, &selection)) return TUTTI_ERR_MEMORY;
+    TTI_TRY(select_type(layout, rank, type, &selection, error));
     tti_selection_pack(&selection, whole, local, tutti_type_bytes(type));
     tti_selection_free(&selection);
     return TUTTI_OK;
 }
 
-tutti_status tutti_layout_put(const tutti_layout *layout, int rank, tutti_type type, const void *local, void *whole)
+tutti_status tutti_layout_put(const tutti_layout *layout, int rank, tutti_type type, const void *local, void *whole,
+                              tutti_error *error)
 {
     struct tti_selection selection;
-    if (tutti_type_bytes(type) == 0) return TUTTI_ERR_TYPE;
-    if (!selection_of(layout, rank, &selection)) return TUTTI_ERR_MEMORY;
+    TTI_TRY(select_type(layout, rank, type, &selection, error));
     tti_selection_unpack(&selection, local, whole, tutti_type_bytes(type));
     tti_selection_free(&selection);
     return TUTTI_OK;

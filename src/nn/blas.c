@@ -138,16 +138,13 @@ static void load(void)
 tutti_status tti_blas_load(tutti_error *error)
 {
     pthread_once(&load_once, load);
-    if (load_error.status != TUTTI_OK) *error = load_error;
+    if (load_error.status != TUTTI_OK && error != NULL) *error = load_error;
     return load_error.status;
 }
 
-tutti_status tutti_blas_load(char *reason, size_t reason_bytes)
+tutti_status tutti_blas_load(tutti_error *error)
 {
-    tutti_error error = {.status = TUTTI_OK};
-    tutti_status status = tti_blas_load(&error);
-    if (reason != NULL && reason_bytes > 0) snprintf(reason, reason_bytes, "%s", error.text);
-    return status;
+    return tti_blas_load(error);
 }
 
 tutti_status tti_blas_reserve(tutti_error *error)

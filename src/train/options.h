@@ -21,4 +21,8 @@ enum { TTI_TRAIN_TEXT = 40 };
 const char *tti_train_text(const tutti_train_options *options, const struct tti_train_row *row,
                            char text[TTI_TRAIN_TEXT]);
 
+/* Sets the field of this row, a number or a truth value, from `text`. */
+tutti_status tti_train_read(tutti_train_options *options, const struct tti_train_row *row, const char *text,
+                            tutti_error *error);
+
 #endif

@@ -48,14 +48,11 @@ static tutti_status read_options(tutti_sampler *sampler, const tutti_checkpoint 
     for (size_t i = 0; i < tti_train_row_count; i++) {
         const struct tti_train_row *row = &tti_train_rows[i];
         const char *text = tutti_checkpoint_note(checkpoint, row->row.name);
-        char *field = (char *)&sampler->options + row->offset;
-        char reason[256] = "";
-        bool real = row->row.kind == TUTTI_OPTION_REAL;
+        tutti_error why;
         if (text == NULL || row->row.kind == TUTTI_OPTION_TEXT) continue;
-        tutti_status status = real ? tutti_option_parse_real(&row->row, text, (double *)(void *)field, reason, 256)
-                                   : tutti_option_parse(&row->row, text, (int64_t *)(void *)field, reason, 256);
-        if (status != TUTTI_OK)
-            return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.200s: %s", tutti_checkpoint_path(checkpoint), reason);
+        if (tti_train_read(&sampler->options, row, text, &why) != TUTTI_OK)
+            return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.200s: %s", tutti_checkpoint_path(checkpoint),
+                                 why.text);
     }
     const char *vocabulary = tutti_checkpoint_note(checkpoint, "data.vocabulary");
     const char *data = tutti_checkpoint_note(checkpoint, "data");
@@ -85,9 +82,7 @@ static tutti_status load_model(tutti_sampler *sampler, const tutti_checkpoint *c
 
 static tutti_status make_model(tutti_sampler *sampler, tutti_error *error)
 {
-    char reason[sizeof error->text];
-    tutti_status loaded = tutti_blas_load(reason, sizeof reason);
-    if (loaded != TUTTI_OK) return tti_error_set(error, loaded, 0, "%s", reason);
+    TTI_TRY(tutti_blas_load(error));
     TTI_TRY(tti_model_make(&sampler->options, sampler->vocabulary, 0, &sampler->model, error));
     tutti_pass_options options = {.samples = 1, .evaluate = true};
     tutti_status status = tutti_model_bind(sampler->model, NULL, NULL);

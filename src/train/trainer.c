@@ -166,9 +166,7 @@ static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
 
 static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
 {
-    char reason[sizeof error->text];
-    tutti_status loaded = tutti_blas_load(reason, sizeof reason);
-    if (loaded != TUTTI_OK) return tti_error_set(error, loaded, 0, "%s", reason);
+    TTI_TRY(tutti_blas_load(error));
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error));
     return make_memory(t, error);
 }

@@ -55,17 +55,19 @@ static struct tti_board_page *page_of(tutti_board *board)
     return (struct tti_board_page *)(void *)board->mapping.base;
 }
 
-tutti_status tutti_board_create(const char *job, int first, int count, int size, tutti_board **board)
+tutti_status tutti_board_create(const char *job, int first, int count, int size, tutti_board **board,
+                                tutti_error *error)
 {
-    tutti_error error;
-    if (board == NULL) return TUTTI_ERR_ARGUMENT;
+    if (board == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the place for the board is NULL");
     *board = NULL;
     if (job == NULL || strlen(job) >= sizeof((struct tti_board_page *)NULL)->job || first < 0 || count < 1 ||
         first > size - count)
-        return TUTTI_ERR_ARGUMENT;
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "a board of processes %d to %d - 1 of %d of the job \"%.64s\"", first, first + count, size,
+                             job == NULL ? "" : job);
     tutti_board *made = tti_calloc(1, sizeof *made);
-    if (made == NULL) return TUTTI_ERR_MEMORY;
-    tutti_status status = tti_mapping_create(&made->mapping, page_bytes(count), true, true, &error);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a board");
+    tutti_status status = tti_mapping_create(&made->mapping, page_bytes(count), true, true, error);
     if (status != TUTTI_OK) {
         tti_free(made);
         return status;
@@ -94,7 +96,7 @@ void tutti_board_note(tutti_board *board, int process, int pid, int wait_status)
     atomic_store_explicit(&page->noted, noted + 1, memory_order_release);
 }
 
-int tutti_board_follows(const tutti_board *board, int process)
+bool tutti_board_follows(const tutti_board *board, int process)
 {
     _Atomic unsigned char *follows = follows_of((struct tti_board_page *)(void *)board->mapping.base, process);
     return follows != NULL && atomic_load_explicit(follows, memory_order_relaxed) != 0;

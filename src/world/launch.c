@@ -303,7 +303,7 @@ static int find_name(const char *name)
     return -1;
 }
 
-int tutti_launcher_found(const tutti_launcher_row *row)
+bool tutti_launcher_found(const tutti_launcher_row *row)
 {
     int at = row == NULL ? -1 : find_name(row->name);
     return at >= 0 && launchers[at].found();
@@ -345,7 +345,7 @@ tutti_status tti_launch_read(const tutti_options *options, tutti_launch *launch,
                              .local_size = -1,
                              .node_rank = -1,
                              .node_count = -1,
-                             .one_host = 1,
+                             .one_host = true,
                              .store = ""};
     TTI_TRY(choose(options->launcher, &chosen, error));
     if (chosen < 0) return TUTTI_OK;
@@ -357,15 +357,12 @@ tutti_status tti_launch_read(const tutti_options *options, tutti_launch *launch,
     return name_host(launch, options->master_addr, error);
 }
 
-tutti_status tutti_launch_read(tutti_launch *launch, char *reason, size_t reason_bytes)
+tutti_status tutti_launch_read(tutti_launch *launch, tutti_error *error)
 {
     tutti_options options;
-    tutti_error error = {0};
-    if (launch == NULL) return TUTTI_ERR_ARGUMENT;
-    tutti_status status = tutti_options_init(&options, reason, reason_bytes);
-    if (status != TUTTI_OK) return status;
-    status = tti_launch_read(&options, launch, &error);
-    if (reason != NULL && reason_bytes > 0) snprintf(reason, reason_bytes, "%s", error.text);
+    if (launch == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the place for the launch is NULL");
+    TTI_TRY(tutti_options_init(&options, error));
+    tutti_status status = tti_launch_read(&options, launch, error);
     tti_launch_done(launch);
     return status;
 }

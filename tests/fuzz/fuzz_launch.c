@@ -153,15 +153,16 @@ static void read_environment(const uint8_t *data, size_t bytes, unsigned launche
                                         "TUTTI_LOG",
                                         "TORCHELASTIC_RESTART_COUNT"};
     enum { NAMES = sizeof names / sizeof *names };
-    char copy[4097], *rest = NULL, reason[300] = "";
+    char copy[4097], *rest = NULL;
+    tutti_error error = {0};
     tutti_launch launch;
     begin_environment(launcher);
     memcpy(copy, data, bytes);
     copy[bytes] = '\0';
     for (char *line = strtok_r(copy, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
         set_variable(names[(unsigned char)line[0] % NAMES], line, launcher);
-    tutti_status status = tutti_launch_read(&launch, reason, sizeof reason);
-    must(status == TUTTI_OK || reason[0] != '\0');
+    tutti_status status = tutti_launch_read(&launch, &error);
+    must(status == TUTTI_OK || error.text[0] != '\0');
     if (status != TUTTI_OK) return;
     must(launch.rank >= 0 && launch.rank < launch.size);
     must(memchr(launch.job, '\0', sizeof launch.job) != NULL && memchr(launch.host, '\0', sizeof launch.host) != NULL);

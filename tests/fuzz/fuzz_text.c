@@ -23,15 +23,15 @@ static void must(bool holds)
 static void read_values(const char *text)
 {
     size_t count;
-    char reason[200];
+    tutti_error error;
     const tutti_option_row *rows = tutti_option_rows(&count);
     const char *names[64];
     for (size_t i = 0; i < count && i < 64; i++) {
         int64_t number = rows[i].low;
-        reason[0] = '\0';
+        error.text[0] = '\0';
         names[i] = rows[i].name;
-        tutti_status status = tutti_option_parse(&rows[i], text, &number, reason, sizeof reason);
-        must(status == TUTTI_OK || reason[0] != '\0');
+        tutti_status status = tutti_option_parse(&rows[i], text, &number, &error);
+        must(status == TUTTI_OK || error.text[0] != '\0');
         if (rows[i].kind != TUTTI_OPTION_TEXT) must(number >= rows[i].low && number <= rows[i].high);
     }
     (void)tutti_nearest(text, names, count < 64 ? count : 64);
@@ -49,9 +49,9 @@ static void write_file(const uint8_t *data, size_t bytes, char *path, size_t pat
 static void read_tuning(const char *path)
 {
     tutti_tuning tuning;
-    char reason[300] = "";
+    tutti_error error = {0};
     tti_tuning_defaults(&tuning);
-    must(tti_tuning_read(path, &tuning, reason, sizeof reason) == TUTTI_OK || reason[0] != '\0');
+    must(tti_tuning_read(path, &tuning, &error) == TUTTI_OK || error.text[0] != '\0');
 }
 
 static void read_table(const char *path)

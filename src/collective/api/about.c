@@ -39,7 +39,7 @@ const char *tutti_job(const tutti_comm *comm)
     return comm == NULL || comm->world == NULL ? "" : comm->world->job;
 }
 
-int tutti_all_threads(const tutti_comm *comm)
+bool tutti_all_threads(const tutti_comm *comm)
 {
     return comm != NULL && comm->traits.all_threads;
 }

@@ -25,7 +25,7 @@ static tutti_status check_ranges(const tutti_options *options, tutti_error *erro
 #define CHECK_INT(name, low, high) CHECK_NUMBER(name, low, high)
 #define CHECK_MS(name, low, high) CHECK_NUMBER(name, low, high)
 #define CHECK_BYTES(name, low, high) CHECK_NUMBER(name, low, high)
-#define CHECK_BOOL(name, low, high) CHECK_NUMBER(name, low, high)
+#define CHECK_BOOL(name, low, high)
 #define CHECK_TEXT(name, low, high)                                                                                    \
     if (options->name == NULL)                                                                                         \
         return tti_error_set(error, TUTTI_ERR_OPTION, 0, "the option " #name " is NULL; use tutti_options_init");
@@ -78,14 +78,12 @@ static tutti_status check_files(const tutti_options *options, tutti_error *error
     return tti_tuning_load(options->tuning, &tuning, error);
 }
 
-tutti_status tutti_options_check(const tutti_options *options, int hosts, char *reason, size_t reason_bytes)
+tutti_status tutti_options_check(const tutti_options *options, int hosts, tutti_error *error)
 {
-    tutti_error error = {0};
-    if (options == NULL || hosts < 0) return TUTTI_ERR_ARGUMENT;
-    tutti_status status = tti_options_check(options, &error);
+    if (options == NULL || hosts < 0)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the options are NULL, or the number of hosts is negative");
+    TTI_TRY(tti_options_check(options, error));
     bool network = hosts > 1 || options->host_processes > 0 || strcmp(options->transport, "tcp") == 0;
-    if (status == TUTTI_OK && hosts > 0 && network) status = check_network(options, &error);
-    if (status == TUTTI_OK && hosts > 0) status = check_files(options, &error);
-    if (reason != NULL && reason_bytes > 0) snprintf(reason, reason_bytes, "%s", error.text);
-    return status;
+    if (hosts > 0 && network) TTI_TRY(check_network(options, error));
+    return hosts > 0 ? check_files(options, error) : TUTTI_OK;
 }

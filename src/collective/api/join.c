@@ -37,11 +37,10 @@ static bool needs_bounce(const tutti_options *options, bool processes)
 
 static tutti_status read_options(tutti_options *options, int rank, tutti_error *error)
 {
-    char reason[300];
+    tutti_status status = tutti_options_init(options, error);
     error->rank = rank;
     error->peer = -1;
-    if (tutti_options_init(options, reason, sizeof reason) != TUTTI_OK)
-        return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s", reason);
+    if (status != TUTTI_OK) return status;
     TTI_TRY(tti_options_check(options, error));
     tti_log_set_level_name(options->log);
     return TUTTI_OK;

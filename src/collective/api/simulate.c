@@ -334,11 +334,10 @@ static tutti_status check(const tutti_sim_setup *setup, tutti_sim_work *work, tu
 static tutti_status read_options(struct simulation *simulation)
 {
     const tutti_sim_setup *setup = simulation->setup;
-    char reason[300];
     if (setup->options != NULL)
         simulation->options = *setup->options;
-    else if (tutti_options_init(&simulation->options, reason, sizeof reason) != TUTTI_OK)
-        return tti_error_set(simulation->error, TUTTI_ERR_OPTION, 0, "%s", reason);
+    else
+        TTI_TRY(tutti_options_init(&simulation->options, simulation->error));
     TTI_TRY(tti_options_check(&simulation->options, simulation->error));
     int64_t *bytes = &simulation->options.arena_bytes, most = ADDRESS_SPACE / setup->hosts;
     if (*bytes == 0) *bytes = (int64_t)tti_arena_default_bytes(setup->hosts);
@@ -348,10 +347,10 @@ static tutti_status read_options(struct simulation *simulation)
     return TUTTI_OK;
 }
 
-static bool look(void *context, uint64_t plans)
+static bool inspect(void *context, uint64_t plans)
 {
     const struct simulation *simulation = context;
-    return simulation->setup->look(simulation->context, plans) != 0;
+    return simulation->setup->inspect(simulation->context, plans);
 }
 
 static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
@@ -366,11 +365,11 @@ static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
                                  .delay = setup->delay,
                                  .delay_count = setup->delay_count,
                                  .noise_ns = setup->noise_ns,
-                                 .sizes_only = setup->sizes_only != 0,
+                                 .sizes_only = setup->sizes_only,
                                  .stack_bytes = setup->stack_bytes,
                                  .limit_ms = setup->limit_ms,
-                                 .look_ns = setup->look_ns,
-                                 .look = setup->look == NULL ? NULL : look,
+                                 .look_ns = setup->inspect_ns,
+                                 .look = setup->inspect == NULL ? NULL : inspect,
                                  .look_context = simulation};
     struct tti_sim_totals totals = {0};
     TTI_TRY(tti_sim_run(&base, run_world, simulation, &totals, simulation->error));

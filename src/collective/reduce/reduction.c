@@ -8,7 +8,7 @@
 #include "collective/reduce/reduce.h"
 
 #include "base/latest.h"
-#include "base/log.h"
+#include "base/status.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -132,19 +132,21 @@ static bool signature_taken(uint32_t signature, int count)
 }
 
 /* There is no comm that could keep the reason. */
-static tutti_status decline(tutti_status status, const char *what, const char *name, const char *why)
+static tutti_status decline(tutti_status status, const char *what, const char *name, const char *why,
+                            tutti_error *error)
 {
-    tti_log(TUTTI_ERROR, "tutti_reduction_%s: \"%.64s\": %s", what, name, why);
+    tti_error_set(error, status, 0, "tutti_reduction_%s: \"%.64s\": %s", what, name, why);
     return tti_latest_stray("reduction", status, "tutti_reduction_%s: \"%.64s\": %s", what, name, why);
 }
 
-static tutti_status decline_one_more(const char *what, const char *name)
+static tutti_status decline_one_more(const char *what, const char *name, tutti_error *error)
 {
-    return decline(TUTTI_ERR_LIMIT, what, name, "this process has registered as many reductions as it can, 4096");
+    return decline(TUTTI_ERR_LIMIT, what, name, "this process has registered as many reductions as it can, 4096",
+                   error);
 }
 
 static tutti_status add_function(const char *name, tutti_reduce_function *function, void *context,
-                                 tutti_reduction *reduction)
+                                 tutti_reduction *reduction, tutti_error *error)
 {
     int count = atomic_load_explicit(&registered, memory_order_relaxed);
     uint32_t signature = name_hash(name);
@@ -156,8 +158,9 @@ static tutti_status add_function(const char *name, tutti_reduce_function *functi
     }
     if (signature_taken(signature, count))
         return decline(TUTTI_ERR_ARGUMENT, "register", name,
-                       "a built-in reduction, or one with another function or context, has this name or its hash");
-    if (count == REGISTRY_MAX) return decline_one_more("register", name);
+                       "a built-in reduction, or one with another function or context, has this name or its hash",
+                       error);
+    if (count == REGISTRY_MAX) return decline_one_more("register", name, error);
     struct entry *entry = &registry[count];
     memcpy(entry->name, name, strlen(name) + 1);
     entry->function = function;
@@ -169,26 +172,26 @@ static tutti_status add_function(const char *name, tutti_reduce_function *functi
 }
 
 tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
-                                      tutti_reduction *reduction)
+                                      tutti_reduction *reduction, tutti_error *error)
 {
     if (!name || !function || !reduction)
         return decline(TUTTI_ERR_ARGUMENT, "register", name ? name : "",
-                       "name, function and the place for the reduction must not be NULL");
+                       "name, function and the place for the reduction must not be NULL", error);
     if (!name[0] || strlen(name) >= NAME_BYTES)
-        return decline(TUTTI_ERR_ARGUMENT, "register", name, "a name has 1 to 63 bytes");
+        return decline(TUTTI_ERR_ARGUMENT, "register", name, "a name has 1 to 63 bytes", error);
     pthread_mutex_lock(&registry_lock);
-    tutti_status status = add_function(name, function, context, reduction);
+    tutti_status status = add_function(name, function, context, reduction, error);
     pthread_mutex_unlock(&registry_lock);
     return status;
 }
 
-static tutti_status add_factor(double factor, const char *text, tutti_reduction *reduction)
+static tutti_status add_factor(double factor, const char *text, tutti_reduction *reduction, tutti_error *error)
 {
     int count = atomic_load_explicit(&registered, memory_order_relaxed);
     int index = 0;
     while (index < count && (registry[index].function || memcmp(&registry[index].factor, &factor, sizeof factor) != 0))
         index++;
-    if (index == REGISTRY_MAX) return decline_one_more(scaled_sum_name, text);
+    if (index == REGISTRY_MAX) return decline_one_more(scaled_sum_name, text, error);
     if (index == count) {
         struct entry *entry = &registry[count];
         snprintf(entry->name, sizeof entry->name, "%s(%s)", scaled_sum_name, text);
@@ -200,14 +203,15 @@ static tutti_status add_factor(double factor, const char *text, tutti_reduction 
     return TUTTI_OK;
 }
 
-tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction)
+tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction, tutti_error *error)
 {
     char text[32];
     snprintf(text, sizeof text, "%.17g", factor);
-    if (!reduction) return decline(TUTTI_ERR_ARGUMENT, scaled_sum_name, text, "the place for the reduction is NULL");
-    if (!isfinite(factor)) return decline(TUTTI_ERR_ARGUMENT, scaled_sum_name, text, "a factor must be finite");
+    if (!reduction)
+        return decline(TUTTI_ERR_ARGUMENT, scaled_sum_name, text, "the place for the reduction is NULL", error);
+    if (!isfinite(factor)) return decline(TUTTI_ERR_ARGUMENT, scaled_sum_name, text, "a factor must be finite", error);
     pthread_mutex_lock(&registry_lock);
-    tutti_status status = add_factor(factor, text, reduction);
+    tutti_status status = add_factor(factor, text, reduction, error);
     pthread_mutex_unlock(&registry_lock);
     return status;
 }
