@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=120 labels=asan,tsan
  *
- * ZeRO with a list of parameters of one's own, anywhere in memory, with grains and without, on any number of ranks: weights,
- * norms and optimizer's states are those of plain data parallel, bit for bit; every element has one owner; states go to
- * rank 0 and back.
+ * ZeRO 1, 2 and 3 with a list of parameters of one's own, anywhere in memory or nowhere, with grains and without, in one
+ * pass and in several, in one group of ranks and in replicas, on any number of ranks: weights, norms and optimizer's states
+ * are those of plain data parallel, bit for bit; every element has one owner; states go to rank 0 and back; lists with
+ * fewer elements than ranks.
  */
 #include "conformance_world.h"
 #include "train/blocks.h"
@@ -65,7 +66,7 @@ static float tree(int lo, int hi, size_t element, int step)
 
 struct trial {
     size_t gap;
-    int grains;
+    int grains, pass_grains, replicas;
 };
 
 /* What came of it. */
@@ -74,27 +75,55 @@ struct result {
     double norms[STEPS];
 };
 
-/* What this rank adds to each gradient. */
-static void fill_gradients(struct list *list, const tutti_ddp *ddp, const struct trial *trial, int rank, int step)
+/* What this rank adds to the gradient of one parameter. */
+static void fill_gradient(tutti_comm *comm, tutti_ddp *ddp, const struct trial *trial, size_t index, int step)
 {
-    const int *bounds;
-    float *const *gradients;
-    int first = 0, count = 0, partials = trial->grains > 0 ? tutti_ddp_partials(ddp, &bounds, &gradients) : 0;
+    const int *bounds = NULL;
+    float *const *unused, *to = NULL;
+    int first = 0, count = 0, partials = trial->grains > 0 ? tutti_ddp_partials(ddp, &bounds, &unused) : 0;
+    size_t before = 0;
+    for (size_t i = 0; i < index; i++) before += sizes[i];
     if (trial->grains > 0) tutti_ddp_grains(ddp, &first, &count);
-    for (int k = 0; k < partials; k++)
-        for (size_t e = 0; e < list->elements; e++)
-            gradients[k][e] = tree(first + bounds[k], first + bounds[k + 1], e, step);
-    size_t e = 0;
-    for (int i = 0; trial->grains == 0 && i < PARAMETERS; i++)
-        for (size_t j = 0; j < sizes[i]; j++, e++) list->parameters[i].gradient[j] = leaf(rank, e, step);
+    for (int k = 0; k < partials; k++) {
+        worked(comm, tutti_ddp_gradient_run(ddp, k, before, sizes[index], &to), "gradient_run");
+        for (size_t e = 0; e < sizes[index]; e++)
+            to[e] = tree(first + bounds[k], first + bounds[k + 1], before + e, step);
+    }
+    if (trial->grains > 0) return;
+    worked(comm, tutti_ddp_gradient(ddp, index, &to), "gradient");
+    for (size_t e = 0; e < sizes[index]; e++) to[e] = leaf(tutti_rank(comm), before + e, step);
 }
 
-static bool take_step(tutti_comm *comm, struct list *list, const struct trial *trial, tutti_ddp *ddp,
-                      tutti_optimizer *optimizer, int step, double *norm)
+/* Values of all parameters, from the first to the last and back, as forward and backward need them. */
+static void read_values(tutti_comm *comm, tutti_ddp *ddp, float *values)
 {
-    CHECK_THAT(tutti_ddp_begin(ddp, true) == TUTTI_OK, "begin");
-    fill_gradients(list, ddp, trial, tutti_rank(comm), step);
-    for (size_t i = PARAMETERS; i-- > 0;) CHECK_THAT(tutti_ddp_ready(ddp, i) == TUTTI_OK, "ready");
+    size_t at = 0;
+    for (size_t n = 0; n < 2 * PARAMETERS; n++) {
+        size_t i = n < PARAMETERS ? n : 2 * PARAMETERS - 1 - n;
+        const float *from = NULL;
+        if (!worked(comm, tutti_ddp_need(ddp, i, &from), "need")) return;
+        if (n >= PARAMETERS) at -= sizes[i];
+        if (n < PARAMETERS)
+            memcpy(values + at, from == NULL ? values : from, sizes[i] * sizeof(float));
+        else
+            CHECK_THAT(sizes[i] == 0 || memcmp(values + at, from, sizes[i] * sizeof(float)) == 0,
+                       "values on the way back");
+        if (n < PARAMETERS) at += sizes[i];
+        tutti_ddp_done(ddp, i);
+    }
+}
+
+static bool take_step(tutti_comm *comm, const struct trial *trial, tutti_ddp *ddp, tutti_optimizer *optimizer, int step,
+                      double *norm)
+{
+    int passes = tutti_ddp_passes(ddp);
+    for (int pass = 0; pass < passes; pass++) {
+        if (!worked(comm, tutti_ddp_begin(ddp, pass + 1 == passes), "begin")) return false;
+        for (size_t i = PARAMETERS; i-- > 0;) {
+            fill_gradient(comm, ddp, trial, i, step);
+            CHECK_THAT(tutti_ddp_ready(ddp, i) == TUTTI_OK, "ready");
+        }
+    }
     if (!worked(comm, tutti_ddp_end(ddp, 1, NULL), "end") || !worked(comm, tutti_ddp_norm(ddp, norm), "norm"))
         return false;
     tutti_optimizer_step(optimizer, 0.01, 1e-3);
@@ -125,25 +154,28 @@ static bool train(tutti_comm *comm, const struct trial *trial, int zero, struct 
                                  .bucket_bytes = 60000,
                                  .first_bucket_bytes = 100,
                                  .grains = trial->grains,
+                                 .pass_grains = trial->pass_grains,
+                                 .replicas = zero > 0 ? trial->replicas : 0,
                                  .zero = zero};
     tutti_ddp *ddp = NULL;
     tutti_optimizer *optimizer = NULL;
     tutti_optimizer_settings settings;
     tutti_error error = {0};
     const tutti_parameter *owned;
+    for (int i = 0; i < PARAMETERS && zero >= 2; i++) list.parameters[i].gradient = NULL;
     if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create"))
         return false;
+    if (zero == 3) memset(list.memory, 0xff, 2 * (list.elements + PARAMETERS * trial->gap) * sizeof(float));
     size_t count = tutti_ddp_owned(ddp, &owned);
     CHECK_THAT(tutti_optimizer_defaults("adamw", &settings, &error) == TUTTI_OK &&
                    tutti_optimizer_create(&settings, owned, count, &optimizer, &error) == TUTTI_OK,
                "optimizer: %s", error.text);
     bool good = true;
     for (int step = 0; step < STEPS && good; step++)
-        good = take_step(comm, &list, trial, ddp, optimizer, step, &result->norms[step]);
+        good = take_step(comm, trial, ddp, optimizer, step, &result->norms[step]);
     if (good) gather_states(comm, &list, ddp, optimizer, result);
     result->values = calloc(list.elements, sizeof(float));
-    for (size_t i = 0, at = 0; i < PARAMETERS; at += sizes[i++])
-        if (sizes[i] > 0) memcpy(result->values + at, list.parameters[i].value, sizes[i] * sizeof(float));
+    if (good) read_values(comm, ddp, result->values);
     tutti_optimizer_free(optimizer);
     tutti_ddp_free(ddp);
     tutti_free(comm, list.memory);
@@ -160,19 +192,26 @@ static void result_free(struct result *result)
 static void run_same(tutti_comm *comm, void *context)
 {
     const struct trial *trial = context;
-    struct result plain = {0}, zero = {0};
+    struct result plain = {0};
     size_t bytes = 0;
     for (int i = 0; i < PARAMETERS; i++) bytes += sizes[i] * sizeof(float);
     if (trial->grains > 0 && trial->grains < tutti_size(comm)) return;
-    if (!train(comm, trial, 0, &plain) || !train(comm, trial, 1, &zero)) return;
-    CHECK_THAT(memcmp(plain.values, zero.values, bytes) == 0, "rank %d of %d, gap %zu, %d grains: other weights",
-               tutti_rank(comm), tutti_size(comm), trial->gap, trial->grains);
-    CHECK_THAT(memcmp(plain.norms, zero.norms, sizeof plain.norms) == 0, "norms %a and %a", plain.norms[0],
-               zero.norms[0]);
-    for (int s = 0; s < 2 && tutti_rank(comm) == 0; s++)
-        CHECK_THAT(memcmp(plain.states[s], zero.states[s], bytes) == 0, "state %d differs", s);
+    if (trial->replicas > 1 && tutti_size(comm) % trial->replicas != 0) return;
+    if (!train(comm, trial, 0, &plain)) return;
+    for (int stage = 1; stage <= 3; stage++) {
+        struct result zero = {0};
+        if (!train(comm, trial, stage, &zero)) return;
+        CHECK_THAT(memcmp(plain.values, zero.values, bytes) == 0,
+                   "rank %d of %d, zero %d, gap %zu, %d grains, %d a pass, %d replicas: other weights",
+                   tutti_rank(comm), tutti_size(comm), stage, trial->gap, trial->grains, trial->pass_grains,
+                   trial->replicas);
+        CHECK_THAT(memcmp(plain.norms, zero.norms, sizeof plain.norms) == 0, "zero %d: norms %a and %a", stage,
+                   plain.norms[0], zero.norms[0]);
+        for (int s = 0; s < 2 && tutti_rank(comm) == 0; s++)
+            CHECK_THAT(memcmp(plain.states[s], zero.states[s], bytes) == 0, "zero %d: state %d differs", stage, s);
+        result_free(&zero);
+    }
     result_free(&plain);
-    result_free(&zero);
 }
 
 /* ---- Owners ---------------------------------------------------------------------------------------------------- */
@@ -216,6 +255,62 @@ static void run_owners(tutti_comm *comm, void *context)
     tutti_free(comm, list.memory);
 }
 
+/* ---- Few elements, and calls that are wrong -------------------------------------------------------------------- */
+
+static void run_few(tutti_comm *comm, void *context)
+{
+    const size_t *count = context;
+    float start[3] = {1, 2, 3}, *gradient = NULL;
+    const float *values = NULL;
+    const tutti_parameter *owned = NULL;
+    double total = 0;
+    for (int zero = 0; zero <= 3; zero++) {
+        float memory[6] = {0};
+        tutti_parameter one = {"one", memory, memory + 3, *count, true};
+        tutti_ddp_options options = {.struct_size = sizeof options, .zero = zero};
+        tutti_ddp *ddp = NULL;
+        memcpy(memory, start, sizeof start);
+        if (!worked(comm, tutti_ddp_create(comm, &one, 1, &options, &ddp, NULL), "create")) return;
+        worked(comm, tutti_ddp_begin(ddp, true), "begin");
+        worked(comm, tutti_ddp_gradient(ddp, 0, &gradient), "gradient");
+        for (size_t i = 0; i < *count; i++) gradient[i] = 1;
+        worked(comm, tutti_ddp_ready(ddp, 0), "ready");
+        worked(comm, tutti_ddp_end(ddp, 2, &total), "end");
+        for (size_t i = 0; i < tutti_ddp_owned(ddp, &owned); i++)
+            for (size_t j = 0; j < owned[i].count; j++) owned[i].value[j] -= owned[i].gradient[j];
+        worked(comm, tutti_ddp_spread(ddp), "spread");
+        worked(comm, tutti_ddp_need(ddp, 0, &values), "need");
+        for (size_t i = 0; i < *count; i++)
+            CHECK_THAT(values[i] == start[i] - (float)tutti_size(comm), "zero %d: element %zu is %g", zero, i,
+                       (double)values[i]);
+        tutti_ddp_done(ddp, 0);
+        CHECK_THAT(total == 2 * tutti_size(comm), "total %g", total);
+        tutti_ddp_free(ddp);
+    }
+}
+
+static void run_refused(tutti_comm *comm, void *context)
+{
+    (void)context;
+    struct list list = list_make(comm, 0);
+    tutti_ddp_options options = {
+        .struct_size = sizeof options, .bucket_bytes = 4, .first_bucket_bytes = 4, .zero = 2, .replicas = 7};
+    tutti_ddp *ddp = NULL;
+    tutti_error error = {0};
+    float *gradient;
+    CHECK_THAT(tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error) == TUTTI_ERR_ARGUMENT &&
+                   strstr(error.text, "7 replicas") != NULL,
+               "7 replicas: %s", error.text);
+    options.replicas = 0;
+    if (!worked(comm, tutti_ddp_create(comm, list.parameters, PARAMETERS, &options, &ddp, &error), "create")) return;
+    CHECK_THAT(tutti_ddp_gradient(ddp, 6, &gradient) == TUTTI_ERR_ARGUMENT, "a gradient before the pass");
+    worked(comm, tutti_ddp_begin(ddp, true), "begin");
+    CHECK_THAT(tutti_ddp_gradient(ddp, 0, &gradient) == TUTTI_ERR_ARGUMENT, "the first gradient before the others");
+    CHECK_THAT(tutti_ddp_gradient(ddp, 99, &gradient) == TUTTI_ERR_ARGUMENT, "no such gradient");
+    tutti_ddp_free(ddp);
+    tutti_free(comm, list.memory);
+}
+
 static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
@@ -225,12 +320,17 @@ static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void
 
 int main(void)
 {
-    static struct trial trials[] = {{0, 0}, {3, 0}, {0, 4}, {0, 7}};
+    static struct trial trials[] = {{0, 0, 0, 0},  {3, 0, 0, 0}, {0, 4, 0, 0},  {0, 7, 0, 0}, {0, 8, 1, 0},
+                                    {0, 13, 2, 0}, {0, 8, 0, 2}, {0, 12, 1, 2}, {0, 7, 2, 2}, {0, 12, 1, 3}};
+    enum { TRIALS = sizeof trials / sizeof *trials };
     conf_begin();
-    for (int i = 0; i < 4; i++) {
-        for (int size = 1; size <= 5; size += 1 + SANITIZED) run(CONF_THREADS, size, run_same, &trials[i]);
+    for (int i = 0; i < TRIALS; i++) {
+        for (int size = 1; size <= (SANITIZED ? 4 : 6); size++) run(CONF_THREADS, size, run_same, &trials[i]);
         run(CONF_PROCESSES, 2 + i % 2, run_same, &trials[i]);
     }
+    for (size_t count = 0; count <= 3; count++)
+        for (int size = 1; size <= 4; size++) run(CONF_THREADS, size, run_few, &count);
     for (int size = 1; size <= 6; size++) run(CONF_THREADS, size, run_owners, NULL);
+    run(CONF_THREADS, 2, run_refused, NULL);
     return check_end();
 }

@@ -192,8 +192,8 @@ TUTTI_API tutti_status tutti_checkpoint_diff(const tutti_checkpoint *a, const tu
  * many grains, rank r works on grains tutti_ddp_grains gives it, and hands over one gradient per subtree of the
  * canonical tree over all grains (tutti_ddp_partials), which is what tutti_pass_backward makes. docs/training.md.
  *
- * With options.zero 1 (ZeRO's first stage) every rank owns a part of all elements and keeps the optimizer's state of that
- * part only. Weights are the same, bit for bit:
+ * With options.zero (ZeRO) every rank owns a part of all elements, and keeps for that part only: 1 the optimizer's state,
+ * 2 the sums of gradients too, 3 the values too. Weights are the same, bit for bit:
  *
  *     size_t owned_count = tutti_ddp_owned(ddp, &owned);                     once
  *     tutti_optimizer_create(&settings, owned, owned_count, &optimizer, &error);
@@ -201,7 +201,17 @@ TUTTI_API tutti_status tutti_checkpoint_diff(const tutti_checkpoint *a, const tu
  *     tutti_optimizer_step(optimizer, rate, 1 / all_samples);
  *     tutti_ddp_spread(ddp);                                                 owners give their new values to all
  *
- * The same program runs with zero 0: then all of it is owned by everyone, and spreading does nothing. */
+ * The same program runs with zero 0: then all of it is owned by everyone, and spreading does nothing.
+ *
+ * From zero 2 on the gradients of a parameter have memory only from when it is asked for until it is ready, and parameters
+ * need none of their own (`gradient` may be NULL); with zero 3 that holds for values too:
+ *
+ *     … forward, backward: tutti_ddp_need(ddp, i, &values); … tutti_ddp_done(ddp, i);          of zero 3, on all ranks alike
+ *     … backward, from the end of the list: tutti_ddp_gradient(ddp, i, &gradient); … tutti_ddp_ready(ddp, i);
+ *
+ * which give the parameters' own memory below these stages. Values that parameters bring with them to zero 3 are rank 0's,
+ * and not looked at again; where they are NULL they begin as zeros, and may be set in the parts that tutti_ddp_owned
+ * lists. */
 
 typedef struct tutti_ddp tutti_ddp;
 
@@ -211,7 +221,11 @@ typedef struct tutti_ddp_options {
     size_t first_bucket_bytes; /* 0: 1 MB; small, so that the first can start early */
     int grains;                /* 0: gradients of ranks are summed as they are */
     bool allow_unused;         /* parameters that a rank does not make ready count as zeros there */
-    int zero;                  /* 1: each rank owns a part of all elements; 0: none do */
+    int zero;                  /* 1, 2, 3: each rank owns a part of all elements, as above; 0: none do */
+    int replicas;              /* with zero: groups of successive ranks that own everything each; 0: one */
+    int pass_grains;           /* with grains and zero 2 or 3: the most grains of a rank in one pass; 0: any number */
+    const int *groups;         /* NULL, or a number per parameter: those next to each other with the same number are
+                                * reduced, and with zero 3 gathered, together */
 } tutti_ddp_options;
 
 /* Collective. The list and what it points to must outlive the ddp. Errors of collectives are in the comm. */
@@ -220,7 +234,9 @@ TUTTI_API tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter 
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp); /* not collective; NULL is ignored */
 
 /* Calls that come out of order, and parameters that are ready twice in a pass, are ERR_ARGUMENT. */
-/* A backward pass begins. `last` false: it only accumulates, and nothing is sent. */
+/* A backward pass begins. `last` false: it only accumulates, and nothing is sent; from zero 2 on each pass sends what it
+ * has, and beginning the next one is collective. With grains, such a step has tutti_ddp_passes passes, which each have
+ * their own tutti_ddp_grains and tutti_ddp_partials. */
 TUTTI_API tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last);
 TUTTI_API tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index);
 /* The same for a run of elements, counted over all parameters one after the other: for tutti_pass_backward. */
@@ -229,8 +245,23 @@ TUTTI_API tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t
  * ERR_ARGUMENT, which names them, on all ranks, and breaks the comm; but see allow_unused. *total (may be NULL) gets the sum of all ranks' counts. */
 TUTTI_API tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total);
 
+/* Where the gradient of a parameter goes in this pass, until it is ready; with grains: of its first partial. */
+TUTTI_API tutti_status tutti_ddp_gradient(tutti_ddp *ddp, size_t index, float **gradient);
+/* The same for a run of elements of one group, of partial number `partial`: for tutti_backward. */
+TUTTI_API tutti_status tutti_ddp_gradient_run(tutti_ddp *ddp, int partial, size_t offset, size_t count,
+                                              float **gradients);
+/* The values of a parameter, until tutti_ddp_done. With zero 3 collective over the ranks that own them together: all of
+ * them ask for the same in the same order. The group that is likely next is on its way meanwhile. */
+TUTTI_API tutti_status tutti_ddp_need(tutti_ddp *ddp, size_t index, const float **values);
+TUTTI_API void tutti_ddp_done(tutti_ddp *ddp, size_t index);
+/* The same for a run of elements of one group: for tutti_value_source. With zero 3 only. */
+TUTTI_API tutti_status tutti_ddp_need_run(tutti_ddp *ddp, size_t offset, size_t count, const float **values);
+TUTTI_API void tutti_ddp_done_run(tutti_ddp *ddp, size_t offset, size_t count);
+
 /* The parts of parameters that this rank owns, in order: how many, and where they are until the ddp is freed. */
 TUTTI_API size_t tutti_ddp_owned(const tutti_ddp *ddp, const tutti_parameter **owned);
+/* The first element of one of these parts, counted over all parameters one after the other. */
+TUTTI_API size_t tutti_ddp_owned_first(const tutti_ddp *ddp, size_t part);
 /* Collective, after the optimizer's step: every rank gets the values of all elements from their owners. */
 TUTTI_API tutti_status tutti_ddp_spread(tutti_ddp *ddp);
 /* Collective, after tutti_ddp_end: the norm of all gradients, with the bits of tutti_gradient_norm. */
@@ -249,7 +280,9 @@ TUTTI_API size_t tutti_ddp_bytes(const tutti_ddp *ddp); /* of its buffers */
 /* Where its next call is, for errors; as tutti_at. */
 TUTTI_API tutti_ddp *tutti_ddp_at(tutti_ddp *ddp, const char *file, int line);
 
-/* With grains: those of this rank, `first` to `first + count`, and where the gradient of each subtree goes. */
+/* With grains: passes of a step; those of this rank in the pass that has begun (or the first one), `first` to `first + count`;
+ * and where the gradient of each subtree goes (below zero 2). */
+TUTTI_API int tutti_ddp_passes(const tutti_ddp *ddp);
 TUTTI_API void tutti_ddp_grains(const tutti_ddp *ddp, int *first, int *count);
 TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float *const **gradients);
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
+#include "train/ledger.h"
 #include "train/list.h"
 #include <string.h>
 
@@ -28,13 +29,17 @@ static bool touching(const tutti_parameter *parameters, size_t count)
     return true;
 }
 
-/* From the end of the list, whole parameters until the size is reached. Called twice: to count, and to fill in. */
-static size_t cut_buckets(const struct tutti_ddp *ddp, size_t bytes, size_t first_bytes, struct tti_bucket *buckets)
+/* From the end of the list, whole groups of parameters until the size is reached. Called twice: to count, and to fill in. */
+static size_t cut_buckets(const struct tutti_ddp *ddp, const tutti_ddp_options *options, struct tti_bucket *buckets)
 {
+    const size_t bytes = options->bucket_bytes == 0 ? BUCKET : options->bucket_bytes;
+    const size_t first_bytes = options->first_bucket_bytes == 0 ? FIRST_BUCKET : options->first_bucket_bytes;
+    const int *groups = options->groups;
     size_t made = 0;
     for (size_t i = ddp->count, to = ddp->elements; i > 0; i--) {
         size_t most = made == 0 ? first_bytes : bytes;
         if ((to - ddp->starts[i - 1]) * sizeof(float) < most && i > 1) continue;
+        if (i > 1 && groups != NULL && groups[i - 1] == groups[i - 2]) continue;
         if (buckets != NULL) buckets[made] = (struct tti_bucket){.from = ddp->starts[i - 1], .to = to};
         to = ddp->starts[i - 1];
         made++;
@@ -44,12 +49,10 @@ static size_t cut_buckets(const struct tutti_ddp *ddp, size_t bytes, size_t firs
 
 static tutti_status make_buckets(struct tutti_ddp *ddp, const tutti_ddp_options *options, tutti_error *error)
 {
-    size_t bytes = options->bucket_bytes == 0 ? BUCKET : options->bucket_bytes;
-    size_t first = options->first_bucket_bytes == 0 ? FIRST_BUCKET : options->first_bucket_bytes;
-    ddp->bucket_count = cut_buckets(ddp, bytes, first, NULL);
+    ddp->bucket_count = cut_buckets(ddp, options, NULL);
     ddp->buckets = tti_calloc(ddp->bucket_count + 1, sizeof *ddp->buckets);
     if (ddp->buckets == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for buckets");
-    (void)cut_buckets(ddp, bytes, first, ddp->buckets);
+    (void)cut_buckets(ddp, options, ddp->buckets);
     return TUTTI_OK;
 }
 
@@ -69,6 +72,7 @@ static tutti_status make_lists(struct tutti_ddp *ddp, tutti_error *error)
 /* Where the gradients are not one piece of memory, a copy is reduced, in memory that all ranks of the host reach. */
 static tutti_status make_flat(struct tutti_ddp *ddp, tutti_error *error)
 {
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) return TUTTI_OK; /* there is no memory for all of them */
     ddp->copied = !touching(ddp->parameters, ddp->count);
     ddp->flat = ddp->count > 0 ? ddp->parameters[0].gradient : NULL;
     if (!ddp->copied) return TUTTI_OK;
@@ -89,10 +93,17 @@ tutti_ddp *tutti_ddp_at(tutti_ddp *ddp, const char *file, int line)
     return ddp;
 }
 
+tutti_comm *tti_ddp_inside_group(const struct tutti_ddp *ddp, const char *what)
+{
+    return tti_inside(tutti_at(ddp->zero.group, ddp->here.file, ddp->here.line), "ddp", what);
+}
+
+/* With zero 3 parameters may have no memory: then whoever owns them sets their values. */
 static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
 {
     for (size_t i = 0; i < ddp->count; i++) {
         const tutti_parameter *p = &ddp->parameters[i];
+        if (p->value == NULL && p->count > 0) continue;
         tutti_status status = tutti_broadcast(tti_ddp_inside(ddp, p->name), p->value, p->value, p->count, TUTTI_F32, 0);
         if (status != TUTTI_OK) {
             *error = *tutti_comm_error(ddp->comm);
@@ -102,15 +113,44 @@ static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
     return TUTTI_OK;
 }
 
+static tutti_status check_replicas(tutti_comm *comm, const tutti_ddp_options *options, tutti_error *error)
+{
+    const int replicas = options->replicas, size = tutti_size(comm);
+    if (replicas < 0 || (replicas > 1 && options->zero == 0))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "ddp: %d replicas with zero %d; replicas share out what zero 1, 2 or 3 says", replicas,
+                             options->zero);
+    if (replicas > 1 && size % replicas != 0)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: %d ranks cannot be %d replicas of as many ranks each",
+                             size, replicas);
+    return TUTTI_OK;
+}
+
+static tutti_status make_parts(struct tutti_ddp *ddp, const tutti_ddp_options *options, tutti_error *error)
+{
+    TTI_TRY(tti_zero_group(ddp, error));
+    TTI_TRY(make_lists(ddp, error));
+    TTI_TRY(make_buckets(ddp, options, error));
+    TTI_TRY(tti_zero_count(ddp, error));
+    TTI_TRY(make_flat(ddp, error));
+    TTI_TRY(tti_ddp_plan_grains(ddp, options->pass_grains, error));
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(tti_zero_make_buffers(ddp, error));
+    TTI_TRY(share_values(ddp, error));
+    if (ddp->zero.stage == TTI_ZERO_PARAMETERS) TTI_TRY(tti_zero_make_values(ddp, error));
+    return ddp->zero.stage > 0 ? tti_zero_plan(ddp, error) : TUTTI_OK;
+}
+
 static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
                            const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
     size_t elements;
     if (options->grains < 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: %d grains; give 0 or more", options->grains);
-    if (options->zero < 0 || options->zero > 1)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: zero is %d; there are 0 and 1", options->zero);
-    TTI_TRY(tti_list_check(parameters, count, &elements, error));
+    if (options->zero < 0 || options->zero > TTI_ZERO_PARAMETERS)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: zero is %d; there are 0, 1, 2 and 3", options->zero);
+    TTI_TRY(check_replicas(comm, options, error));
+    const struct tti_list_needs needs = {options->zero < TTI_ZERO_PARAMETERS, options->zero < TTI_ZERO_GRADIENTS};
+    TTI_TRY(tti_list_check_needs(parameters, count, needs, &elements, error));
     if (options->grains > 0 && options->grains < tutti_size(comm))
         return tti_error_set(
             error, TUTTI_ERR_ARGUMENT, 0,
@@ -118,21 +158,17 @@ static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, 
             tutti_size(comm), options->grains);
     struct tutti_ddp *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory");
-    *made = (struct tutti_ddp){.comm = comm,
-                               .here = tti_here(comm),
-                               .parameters = parameters,
-                               .count = count,
-                               .elements = elements,
-                               .grains = options->grains,
-                               .allows_unused = options->allow_unused,
-                               .zero = {.stage = options->zero},
-                               .fresh = true};
-    tutti_status status = make_lists(made, error);
-    if (status == TUTTI_OK) status = make_buckets(made, options, error);
-    if (status == TUTTI_OK) status = make_flat(made, error);
-    if (status == TUTTI_OK && made->grains > 0) status = tti_ddp_plan_grains(made, error);
-    if (status == TUTTI_OK && made->zero.stage > 0) status = tti_zero_plan(made, error);
-    if (status == TUTTI_OK) status = share_values(made, error);
+    *made = (struct tutti_ddp){
+        .comm = comm,
+        .here = tti_here(comm),
+        .parameters = parameters,
+        .count = count,
+        .elements = elements,
+        .grains = options->grains,
+        .allows_unused = options->allow_unused,
+        .zero = {.stage = options->zero, .replicas = options->replicas > 1 ? options->replicas : 1},
+        .fresh = true};
+    tutti_status status = make_parts(made, options, error);
     if (status != TUTTI_OK)
         tutti_ddp_free(made);
     else
@@ -184,21 +220,55 @@ static void copy_bucket(struct tutti_ddp *ddp, const struct tti_bucket *bucket, 
     }
 }
 
+float *tti_ddp_sums(const struct tutti_ddp *ddp, const struct tti_bucket *bucket)
+{
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) return tti_zero_sums(ddp, bucket);
+    return ddp->flat + tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm)).lo;
+}
+
+struct tti_bucket *tti_ddp_bucket_of(const struct tutti_ddp *ddp, size_t element)
+{
+    size_t b = 0;
+    while (b + 1 < ddp->bucket_count && ddp->buckets[b].from > element) b++;
+    return &ddp->buckets[b];
+}
+
+/* The second half of a sum over replicas: what each of them has, added up. Of a bucket that was started some time ago. */
+static tutti_status add_replicas(struct tutti_ddp *ddp, struct tti_bucket *bucket)
+{
+    if (!bucket->halfway) return TUTTI_OK;
+    bucket->halfway = false;
+    tutti_op op = bucket->op;
+    bucket->op = (tutti_op){0};
+    TTI_TRY(tutti_wait(op));
+    struct tti_span mine = tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm));
+    float *sums = tti_ddp_sums(ddp, bucket);
+    tutti_comm *across = tti_inside(tutti_at(ddp->zero.across, ddp->here.file, ddp->here.line), "ddp", "replicas");
+    return tutti_all_reduce_start(across, sums, sums, mine.hi - mine.lo, TUTTI_F32, TUTTI_SUM, &bucket->op);
+}
+
+/* The sums of each rank's slice go to that rank. */
+static tutti_status start_owned(struct tutti_ddp *ddp, struct tti_bucket *bucket, const float *values)
+{
+    tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
+    bucket->halfway = ddp->zero.across != NULL;
+    TTI_TRY(tutti_reduce_scatter_v_start(tti_ddp_inside_group(ddp, "gradients"), values, tti_ddp_sums(ddp, bucket),
+                                         ddp->counts, TUTTI_F32, TUTTI_SUM, &bucket->op));
+    return bucket == ddp->buckets ? TUTTI_OK : add_replicas(ddp, bucket - 1);
+}
+
 /* With subtrees to be combined, the bucket before is taken on too: its exchange has had all the time since. */
 static tutti_status start_bucket(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
-    float *values = ddp->flat + bucket->from;
-    if (ddp->grains > 0 && !ddp->aligned) {
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(tti_zero_fill_missing(ddp, bucket));
+    if (!tti_ddp_pass(ddp)->aligned) {
         TTI_TRY(tti_ddp_combine_begin(ddp, bucket));
         return tti_ddp_combine_end(ddp, &ddp->exchanges[(ddp->next + 1) % 2]);
     }
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) return start_owned(ddp, bucket, tti_zero_gradients(ddp, bucket, 0));
     copy_bucket(ddp, bucket, false);
-    if (ddp->zero.stage > 0) {
-        tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
-        float *mine = ddp->flat + tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm)).lo;
-        return tutti_reduce_scatter_v_start(tti_ddp_inside(ddp, "gradients"), values, mine, ddp->counts, TUTTI_F32,
-                                            TUTTI_SUM, &bucket->op);
-    }
+    float *values = ddp->flat + bucket->from;
+    if (ddp->zero.stage > 0) return start_owned(ddp, bucket, values);
     return tutti_all_reduce_start(tti_ddp_inside(ddp, "gradients"), values, values, bucket->to - bucket->from,
                                   TUTTI_F32, TUTTI_SUM, &bucket->op);
 }
@@ -210,6 +280,7 @@ tutti_status tti_ddp_wait_buckets(struct tutti_ddp *ddp, size_t count)
         if (ddp->buckets[b].op.id == 0) continue;
         tutti_status status = tutti_wait(ddp->buckets[b].op);
         ddp->buckets[b].op = (tutti_op){0};
+        ddp->buckets[b].halfway = false;
         if (first == TUTTI_OK) first = status;
     }
     return first;
@@ -224,6 +295,7 @@ static tutti_status finish(struct tutti_ddp *ddp)
         tutti_status status = tti_ddp_combine_end(ddp, &ddp->exchanges[b % 2]);
         if (first == TUTTI_OK) first = status;
     }
+    for (size_t b = 0; first == TUTTI_OK && b < ddp->next; b++) first = add_replicas(ddp, &ddp->buckets[b]);
     tutti_status waited = tti_ddp_wait_buckets(ddp, ddp->next);
     ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
     return first == TUTTI_OK ? waited : first;
@@ -248,17 +320,14 @@ void tutti_ddp_free(tutti_ddp *ddp)
     if (ddp == NULL) return;
     (void)finish(ddp);
     if (ddp->copied) (void)tutti_free(ddp->comm, ddp->flat);
-    (void)tutti_free(ddp->comm, ddp->memory);
-    (void)tutti_free(ddp->comm, ddp->slices);
+    tti_zero_free(ddp);
+    tti_ddp_free_grains(ddp);
     tti_free(ddp->starts);
     tti_free(ddp->ready);
     tti_free(ddp->used);
     tti_free(ddp->whole);
     tti_free(ddp->buckets);
-    tti_free(ddp->subtrees);
-    tti_free(ddp->of_rank);
     tti_free(ddp->counts);
-    tti_free(ddp->zero.owned);
     tti_free(ddp);
 }
 
@@ -290,11 +359,34 @@ tutti_status tti_ddp_refuse(const tutti_ddp *ddp, const char *call, const char *
     return error.status;
 }
 
+/* Where gradients do not stay, each pass sends its own. */
+static tutti_status end_pass(struct tutti_ddp *ddp)
+{
+    tutti_status status = advance(ddp, true);
+    tutti_status waited = finish(ddp);
+    TTI_TRY(status == TUTTI_OK ? waited : status);
+    tti_zero_merge(ddp);
+    return TUTTI_OK;
+}
+
+static tutti_status next_pass(struct tutti_ddp *ddp, bool last)
+{
+    const int next = ddp->fresh ? 0 : ddp->pass + 1;
+    if (ddp->grains > 0 && last != (next + 1 == ddp->pass_count))
+        return tti_ddp_refuse(ddp, "begin", "with grains and zero 2 or 3 a step has tutti_ddp_passes passes");
+    if (ddp->begun) TTI_TRY(end_pass(ddp));
+    ddp->pass = ddp->grains > 0 ? next : 0;
+    if (ddp->grains > 0) return TUTTI_OK;
+    ddp->passes[0].depth = ddp->passes[0].merges = next > 0;
+    return tti_zero_need_pending(ddp, next > 0);
+}
+
 tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last)
 {
     if (ddp == NULL) return tti_ddp_refuse(NULL, "begin", "there is no ddp");
     if (ddp->begun && ddp->last)
         return tti_ddp_refuse(ddp, "begin", "the last pass has begun already: tutti_ddp_end comes first");
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(next_pass(ddp, last));
     for (size_t i = 0; i < ddp->count && ddp->fresh; i++) ddp->used[i] = ddp->whole[i] = false;
     memset(ddp->ready, 0, ddp->count * sizeof *ddp->ready);
     for (size_t b = 0; b < ddp->bucket_count; b++) ddp->buckets[b].ready = 0;
@@ -328,7 +420,7 @@ tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
         ddp->used[i] = true;
         if (ddp->ready[i] == ddp->parameters[i].count) ddp->whole[i] = true;
     }
-    if (!ddp->last) return TUTTI_OK;
+    if (!ddp->last && ddp->zero.stage < TTI_ZERO_GRADIENTS) return TUTTI_OK;
     for (size_t b = ddp->next; b < ddp->bucket_count; b++)
         ddp->buckets[b].ready += overlap(ddp->buckets[b].from, ddp->buckets[b].to, offset, offset + count);
     return advance(ddp, false);
@@ -342,11 +434,11 @@ tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index)
 
 static void zero_unused(struct tutti_ddp *ddp)
 {
-    for (size_t i = 0; i < ddp->count; i++) {
+    for (size_t i = 0; i < ddp->count && ddp->zero.stage < TTI_ZERO_GRADIENTS; i++) {
         if (ddp->used[i]) continue;
         size_t bytes = ddp->parameters[i].count * sizeof(float);
         memset(ddp->parameters[i].gradient, 0, bytes);
-        for (int k = 0; k < ddp->partial_count; k++) memset(ddp->partials[k] + ddp->starts[i], 0, bytes);
+        for (int k = 0; k < tti_ddp_pass(ddp)->partial_count; k++) memset(ddp->partials[k] + ddp->starts[i], 0, bytes);
     }
 }
 
@@ -400,6 +492,9 @@ tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
     if (status == TUTTI_OK) status = advance(ddp, true);
     tutti_status waited = finish(ddp);
     TTI_TRY(status == TUTTI_OK ? waited : status);
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) tti_zero_merge(ddp);
+    if (ddp->zero.stage >= TTI_ZERO_PARAMETERS) TTI_TRY(tti_zero_wait_values(ddp));
+    ddp->pass = 0;
     for (size_t b = 0; b < ddp->bucket_count; b++) copy_bucket(ddp, &ddp->buckets[b], true);
     if (total == NULL) return TUTTI_OK;
     return tutti_all_reduce(tti_ddp_inside(ddp, "count"), &count, total, 1, TUTTI_F64, TUTTI_SUM);

@@ -3,7 +3,9 @@
  * Data parallel inside the library.
  *
  * All elements of all parameters have one order, that of the list. Memory for gradients is seen through it: `flat` where
- * the parameters' gradients touch each other or are copied together, `partials` where there are several of them.
+ * the parameters' gradients touch each other or are copied together, `partials` where there are several of them. With
+ * zero 2 and more there is no such memory: gradients are in the buffers of two buckets at a time, and sums where they are
+ * owned.
  */
 #ifndef TTI_TRAIN_DDP_H
 #define TTI_TRAIN_DDP_H
@@ -19,12 +21,26 @@ struct tti_bucket {
     size_t from, to;
     size_t ready; /* of its elements */
     tutti_op op;  /* its reduction, once started; id 0: it has ended or was done at once */
+    bool halfway; /* the op sums over the ranks of a replica; the sum over replicas comes after it */
 };
 
 /* One subtree of the tree over grains, and the rank that computes it. */
 struct tti_grain_subtree {
     struct tti_span span;
     int rank;
+};
+
+/* The grains of one pass, which are a subtree of all, and who has which. */
+struct tti_grain_pass {
+    struct tti_span grains; /* of all ranks */
+    int first, count;       /* of this rank */
+    bool aligned; /* every rank has one subtree, and the tree over ranks is the top of the tree over these grains */
+    int partial_count;
+    int bounds[TUTTI_SUBTREES_MAX + 1];
+    struct tti_grain_subtree *subtrees; /* [subtree_count], of all ranks, in order */
+    int subtree_count, rounds;          /* rounds: the most subtrees of one rank */
+    int *of_rank;                       /* [size + 1]: the first subtree of each rank */
+    int depth, merges; /* its sums are pending at that depth; so often they are then added to those above */
 };
 
 /* A bucket whose subtrees' slices are on their way to their owners. */
@@ -34,12 +50,37 @@ struct tti_grain_exchange {
     tutti_op ops[TUTTI_SUBTREES_MAX];
 };
 
+/* Room for the values of one bucket at a time. */
+struct tti_value_slot {
+    float *values;
+    size_t elements; /* room */
+    size_t bucket;   /* whose values are there, or on their way; NONE: nobody's */
+    tutti_op op;     /* of those on their way */
+    int users;       /* calls of need without done */
+};
+
+enum { TTI_VALUE_SLOTS = 3, TTI_GRAIN_DEPTH = 32 };
+#define TTI_NO_BUCKET ((size_t)-1)
+
 /* What this rank owns, where sums stay with their owners. */
 struct tti_zero {
     int stage;              /* as tutti_ddp_options.zero */
     tutti_parameter *owned; /* [count]: parts of parameters, in the order of elements */
-    size_t count;
-    bool by_bucket; /* the values of all parameters are one piece of memory */
+    size_t *first;          /* [count]: the first element of each, counted over all parameters */
+    size_t count, elements; /* parts, and elements of them together */
+    size_t *owned_at;       /* [buckets]: where each bucket's slice begins among the elements that are owned */
+    bool by_bucket;         /* the values of all parameters are one piece of memory */
+
+    int replicas;       /* groups of ranks that each have all of it; 1: the whole comm is one */
+    tutti_comm *group;  /* the ranks that own it together: the whole comm, or one of the replicas */
+    tutti_comm *across; /* the ranks that own the same; NULL: one replica */
+
+    float *buffers[2];               /* stage 2: gradients of buckets, in turn */
+    size_t buffer_bucket[2];         /* whose gradients are there */
+    float *pending[TTI_GRAIN_DEPTH]; /* stage 2: sums of what is owned; [0]: of all, others: of subtrees that wait */
+    float *values;                   /* stage 3: values of what is owned */
+    struct tti_value_slot slots[TTI_VALUE_SLOTS]; /* stage 3: the last one is the largest bucket's alone */
+    size_t largest, last_needed;                  /* buckets */
 };
 
 struct tutti_ddp {
@@ -59,15 +100,11 @@ struct tutti_ddp {
     struct tti_bucket *buckets;
     size_t bucket_count, next; /* next: the first that is not started yet */
 
-    int grains, first_grain, grain_count;
-    bool aligned; /* every rank has one subtree, and the tree over ranks is the top of the tree over grains */
-    int partial_count;
-    int bounds[TUTTI_SUBTREES_MAX + 1];
+    int grains;
+    struct tti_grain_pass *passes; /* [pass_count] of a step */
+    int pass_count, pass;          /* pass: the one that has begun, or was the last */
     float *partials[TUTTI_SUBTREES_MAX];
     float *memory;                          /* of the partials */
-    struct tti_grain_subtree *subtrees;     /* [subtree_count], of all ranks, in order */
-    int subtree_count, rounds;              /* rounds: the most subtrees of one rank */
-    int *of_rank;                           /* [size]: the first subtree of each rank */
     struct tti_grain_exchange exchanges[2]; /* of buckets in turn */
     float *slices;                          /* memory of both */
     size_t *counts;                         /* [4 size]: of one collective */
@@ -77,10 +114,11 @@ struct tutti_ddp {
     size_t bytes;
 };
 
-/* The comm, for a collective that is a part of the call. */
+/* The comm, for a collective that is a part of the call; that of the ranks which own everything together. */
 tutti_comm *tti_ddp_inside(const struct tutti_ddp *ddp, const char *what);
-/* Sums the partials of all ranks over one bucket, in the order of the tree, into flat. begin starts the exchange of
- * slices; end waits for it, adds up, and starts the gathering, bucket->op. An exchange that was not begun is ended
+tutti_comm *tti_ddp_inside_group(const struct tutti_ddp *ddp, const char *what);
+/* Sums the partials of all ranks over one bucket, in the order of the tree, to where its sums go. begin starts the exchange
+ * of slices; end waits for it, adds up, and starts the gathering, bucket->op. An exchange that was not begun is ended
  * already. */
 tutti_status tti_ddp_combine_begin(struct tutti_ddp *ddp, struct tti_bucket *bucket);
 tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_grain_exchange *exchange);
@@ -89,18 +127,52 @@ tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_grain_exchang
 tutti_status tti_ddp_refuse(const tutti_ddp *ddp, const char *call, const char *why);
 /* Waits for the ops of the first `count` buckets, also after a failure, and returns the first one. */
 tutti_status tti_ddp_wait_buckets(struct tutti_ddp *ddp, size_t count);
+/* Where the sums of this rank's slice of a bucket go. */
+float *tti_ddp_sums(const struct tutti_ddp *ddp, const struct tti_bucket *bucket);
+/* The bucket that has an element. */
+struct tti_bucket *tti_ddp_bucket_of(const struct tutti_ddp *ddp, size_t element);
+
+/* The pass that has begun, or the first one. */
+static inline struct tti_grain_pass *tti_ddp_pass(const struct tutti_ddp *ddp)
+{
+    return &ddp->passes[ddp->pass];
+}
 
 /* The elements of a bucket that a rank adds up, or owns: whole blocks. */
 struct tti_span tti_ddp_slice(const struct tutti_ddp *ddp, const struct tti_bucket *bucket, int rank);
-/* How many elements of `within` every rank's slice of a bucket has, into ddp->counts. */
+/* How many elements of `within` the slice of a bucket of every rank of the group has, into ddp->counts. */
 void tti_ddp_slice_counts(struct tutti_ddp *ddp, const struct tti_bucket *bucket, struct tti_span within);
-/* Lists what this rank owns. */
+/* Makes the comms of replicas; counts what this rank owns of each bucket; lists it. */
+tutti_status tti_zero_group(struct tutti_ddp *ddp, tutti_error *error);
+tutti_status tti_zero_count(struct tutti_ddp *ddp, tutti_error *error);
 tutti_status tti_zero_plan(struct tutti_ddp *ddp, tutti_error *error);
+void tti_zero_free(struct tutti_ddp *ddp);
 /* tutti_ddp_norm on the threads of a pool; NULL: on this one. */
 struct tti_pool;
 tutti_status tti_ddp_norm(struct tutti_ddp *ddp, struct tti_pool *pool, double *norm);
 
-/* Who has which grains and subtrees, and memory for them. */
-tutti_status tti_ddp_plan_grains(struct tutti_ddp *ddp, tutti_error *error);
+/* Stage 2 and more (zero_gradients.c): buffers of buckets, where gradients go and where sums do. */
+tutti_status tti_zero_make_buffers(struct tutti_ddp *ddp, tutti_error *error);
+float *tti_zero_gradients(const struct tutti_ddp *ddp, const struct tti_bucket *bucket, int partial);
+float *tti_zero_sums(const struct tutti_ddp *ddp, const struct tti_bucket *bucket);
+/* A bucket is about to be reduced: what was not made ready in this pass counts as zeros. */
+tutti_status tti_zero_fill_missing(struct tutti_ddp *ddp, struct tti_bucket *bucket);
+/* Sums of the pass that has ended are added to those that wait for them. */
+void tti_zero_merge(struct tutti_ddp *ddp);
+/* Memory for sums that wait at this depth. */
+tutti_status tti_zero_need_pending(struct tutti_ddp *ddp, int depth);
+
+/* Stage 3 (zero_values.c): values of buckets, gathered in turn. */
+tutti_status tti_zero_make_values(struct tutti_ddp *ddp, tutti_error *error);
+void tti_zero_forget_values(struct tutti_ddp *ddp); /* they have changed */
+tutti_status tti_zero_wait_values(struct tutti_ddp *ddp);
+
+/* How grains are cut into passes of at most `most` grains of each rank (0: any number), each a subtree; `bounds` has room for
+ * grains + 1. Returns how many. */
+int tti_grain_passes(int grains, int ranks, int most, int *bounds);
+
+/* Who has which grains and subtrees in each pass, and memory for them. */
+tutti_status tti_ddp_plan_grains(struct tutti_ddp *ddp, int most, tutti_error *error);
+void tti_ddp_free_grains(struct tutti_ddp *ddp);
 
 #endif

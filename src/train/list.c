@@ -6,7 +6,8 @@
 
 #include "base/status.h"
 
-tutti_status tti_list_check(const tutti_parameter *parameters, size_t count, size_t *elements, tutti_error *error)
+tutti_status tti_list_check_needs(const tutti_parameter *parameters, size_t count, struct tti_list_needs needs,
+                                  size_t *elements, tutti_error *error)
 {
     enum { MOST_SHIFT = 8 }; /* room for what is multiplied with it later */
     *elements = 0;
@@ -15,9 +16,10 @@ tutti_status tti_list_check(const tutti_parameter *parameters, size_t count, siz
     for (size_t i = 0; i < count; i++) {
         const tutti_parameter *p = &parameters[i];
         const char *name = p->name == NULL ? "?" : p->name;
-        if (p->count > 0 && (p->value == NULL || p->gradient == NULL))
+        const bool no_value = needs.values && p->value == NULL;
+        if (p->count > 0 && (no_value || (needs.gradients && p->gradient == NULL)))
             return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "parameter %zu, \"%.64s\": its %s is NULL", i, name,
-                                 p->value == NULL ? "value" : "gradient");
+                                 no_value ? "value" : "gradient");
         if (p->count > (SIZE_MAX >> MOST_SHIFT) - *elements)
             return tti_error_set(error, TUTTI_ERR_COUNT, 0, "parameter %zu, \"%.64s\": %zu elements are too many", i,
                                  name, p->count);
@@ -26,19 +28,29 @@ tutti_status tti_list_check(const tutti_parameter *parameters, size_t count, siz
     return TUTTI_OK;
 }
 
-tutti_status tutti_model_list(tutti_model *model, tutti_parameter *parameters)
+tutti_status tti_list_check(const tutti_parameter *parameters, size_t count, size_t *elements, tutti_error *error)
 {
-    float *values = tutti_model_values(model), *gradients = tutti_model_gradients(model);
+    return tti_list_check_needs(parameters, count, (struct tti_list_needs){true, true}, elements, error);
+}
+
+void tti_model_list(const tutti_model *model, float *values, float *gradients, tutti_parameter *parameters)
+{
     int count = tutti_model_tensors(model);
-    if (values == NULL || gradients == NULL) return TUTTI_ERR_ARGUMENT;
     for (int i = 0; i < count; i++) {
         const tutti_tensor *tensor = tutti_model_tensor(model, i);
         size_t next = i + 1 < count ? tutti_model_tensor(model, i + 1)->offset : tutti_model_elements(model);
         parameters[i] = (tutti_parameter){.name = tensor->name,
-                                          .value = values + tensor->offset,
-                                          .gradient = gradients + tensor->offset,
+                                          .value = values == NULL ? NULL : values + tensor->offset,
+                                          .gradient = gradients == NULL ? NULL : gradients + tensor->offset,
                                           .count = next - tensor->offset,
                                           .decays = tensor->dimensions > 1};
     }
+}
+
+tutti_status tutti_model_list(tutti_model *model, tutti_parameter *parameters)
+{
+    float *values = tutti_model_values(model), *gradients = tutti_model_gradients(model);
+    if (values == NULL || gradients == NULL) return TUTTI_ERR_ARGUMENT;
+    tti_model_list(model, values, gradients, parameters);
     return TUTTI_OK;
 }

@@ -6,22 +6,38 @@
  * optimizer updates what its rank owns, and owners then hand their values to all. Updates are element by element and sums
  * are in the canonical order whoever adds, so weights are those of plain data parallel, bit for bit; a norm is the tree
  * over the blocks' sums, in the order of all parameters, whoever has summed them.
+ *
+ * With replicas the ranks are groups of successive ones. Each group owns everything; ranks of the same place in their groups
+ * own the same, and add up their sums.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "train/ddp.h"
+#include "train/ledger.h"
 #include "train/norm.h"
 #include <math.h>
 #include <string.h>
 
 /* ---- Slices ---------------------------------------------------------------------------------------------------- */
 
+/* Ranks of one replica, which own everything together. */
+static int group_size(const struct tutti_ddp *ddp)
+{
+    return tutti_size(ddp->comm) / ddp->zero.replicas;
+}
+
+static int group_rank(const struct tutti_ddp *ddp)
+{
+    return tutti_rank(ddp->comm) % group_size(ddp);
+}
+
 struct tti_span tti_ddp_slice(const struct tutti_ddp *ddp, const struct tti_bucket *bucket, int rank)
 {
     const struct tti_blocks blocks = {ddp->starts, ddp->count};
-    return tti_blocks_owned(&blocks, (struct tti_span){bucket->from, bucket->to}, rank, tutti_size(ddp->comm));
+    const int size = group_size(ddp);
+    return tti_blocks_owned(&blocks, (struct tti_span){bucket->from, bucket->to}, rank % size, size);
 }
 
 static struct tti_span common(struct tti_span a, struct tti_span b)
@@ -32,7 +48,7 @@ static struct tti_span common(struct tti_span a, struct tti_span b)
 
 void tti_ddp_slice_counts(struct tutti_ddp *ddp, const struct tti_bucket *bucket, struct tti_span within)
 {
-    for (int r = 0; r < tutti_size(ddp->comm); r++) {
+    for (int r = 0; r < group_size(ddp); r++) {
         struct tti_span part = common(tti_ddp_slice(ddp, bucket, r), within);
         ddp->counts[r] = part.hi - part.lo;
     }
@@ -49,21 +65,32 @@ static struct tti_span parameter_span(const struct tutti_ddp *ddp, size_t index)
     return (struct tti_span){ddp->starts[index], ddp->starts[index + 1]};
 }
 
-/* Parts of parameters that this rank owns; called twice: to count, and to fill in. */
-static size_t list_owned(const struct tutti_ddp *ddp, tutti_parameter *owned)
+/* Where a part's values and gradients are. `at`: its place among the elements that this rank owns. */
+static tutti_parameter owned_part(const struct tutti_ddp *ddp, size_t index, struct tti_span part, size_t at)
 {
-    size_t made = 0;
+    const struct tti_zero *zero = &ddp->zero;
+    const tutti_parameter *p = &ddp->parameters[index];
+    const size_t offset = part.lo - ddp->starts[index];
+    return (tutti_parameter){.name = p->name,
+                             .value = zero->stage >= TTI_ZERO_PARAMETERS ? zero->values + at : p->value + offset,
+                             .gradient = zero->stage >= TTI_ZERO_GRADIENTS ? zero->pending[0] + at
+                                                                           : p->gradient + offset,
+                             .count = part.hi - part.lo,
+                             .decays = p->decays};
+}
+
+/* Parts of parameters that this rank owns; called twice: to count, and to fill in. */
+static size_t list_owned(const struct tutti_ddp *ddp, tutti_parameter *owned, size_t *first)
+{
+    size_t made = 0, at = 0;
     for (size_t b = 0; b < ddp->bucket_count; b++) {
         struct tti_span slice = tti_ddp_slice(ddp, ascending(ddp, b), tutti_rank(ddp->comm));
         for (size_t i = 0; i < ddp->count; i++) {
             struct tti_span part = common(slice, parameter_span(ddp, i));
             if (part.hi == part.lo) continue;
-            if (owned != NULL) {
-                const tutti_parameter *p = &ddp->parameters[i];
-                size_t offset = part.lo - ddp->starts[i];
-                owned[made] = (tutti_parameter){p->name, p->value + offset, p->gradient + offset, part.hi - part.lo,
-                                                p->decays};
-            }
+            if (owned != NULL) owned[made] = owned_part(ddp, i, part, at);
+            if (owned != NULL) first[made] = part.lo;
+            at += part.hi - part.lo;
             made++;
         }
     }
@@ -77,15 +104,67 @@ static bool values_touch(const struct tutti_ddp *ddp)
     return true;
 }
 
+tutti_status tti_zero_count(struct tutti_ddp *ddp, tutti_error *error)
+{
+    struct tti_zero *zero = &ddp->zero;
+    zero->owned_at = tti_calloc(ddp->bucket_count + 1, sizeof *zero->owned_at);
+    if (zero->owned_at == NULL)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for a list of buckets");
+    for (size_t b = 0; b < ddp->bucket_count; b++) {
+        const struct tti_bucket *bucket = ascending(ddp, b);
+        struct tti_span mine = tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm));
+        zero->owned_at[bucket - ddp->buckets] = zero->elements;
+        zero->elements += mine.hi - mine.lo;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status split_failed(const struct tutti_ddp *ddp, tutti_status status, tutti_error *error)
+{
+    if (status != TUTTI_OK) *error = *tutti_comm_error(ddp->comm);
+    return status;
+}
+
+tutti_status tti_zero_group(struct tutti_ddp *ddp, tutti_error *error)
+{
+    struct tti_zero *zero = &ddp->zero;
+    const int rank = tutti_rank(ddp->comm), size = group_size(ddp);
+    zero->group = ddp->comm;
+    if (zero->replicas == 1) return TUTTI_OK;
+    tutti_comm *group = NULL, *across = NULL;
+    TTI_TRY(split_failed(ddp, tutti_comm_split(tti_ddp_inside(ddp, "replica"), rank / size, rank, &group), error));
+    zero->group = group;
+    TTI_TRY(split_failed(ddp, tutti_comm_split(tti_ddp_inside(ddp, "replicas"), rank % size, rank, &across), error));
+    zero->across = across;
+    return TUTTI_OK;
+}
+
 tutti_status tti_zero_plan(struct tutti_ddp *ddp, tutti_error *error)
 {
     struct tti_zero *zero = &ddp->zero;
-    zero->count = list_owned(ddp, NULL);
+    zero->count = list_owned(ddp, NULL, NULL);
     zero->owned = tti_calloc(zero->count + 1, sizeof *zero->owned);
-    if (zero->owned == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for what a rank owns");
-    (void)list_owned(ddp, zero->owned);
+    zero->first = tti_calloc(zero->count + 1, sizeof *zero->first);
+    if (zero->owned == NULL || zero->first == NULL)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for what a rank owns");
+    (void)list_owned(ddp, zero->owned, zero->first);
     zero->by_bucket = values_touch(ddp);
     return TUTTI_OK;
+}
+
+void tti_zero_free(struct tutti_ddp *ddp)
+{
+    struct tti_zero *zero = &ddp->zero;
+    (void)tti_zero_wait_values(ddp);
+    for (int i = 0; i < TTI_VALUE_SLOTS; i++) (void)tutti_free(ddp->comm, zero->slots[i].values);
+    for (int i = 0; i < TTI_GRAIN_DEPTH; i++) (void)tutti_free(ddp->comm, zero->pending[i]);
+    for (int i = 0; i < 2; i++) (void)tutti_free(ddp->comm, zero->buffers[i]);
+    (void)tutti_free(ddp->comm, zero->values);
+    if (zero->group != ddp->comm) (void)tutti_comm_free(zero->group);
+    (void)tutti_comm_free(zero->across);
+    tti_free(zero->owned);
+    tti_free(zero->first);
+    tti_free(zero->owned_at);
 }
 
 size_t tutti_ddp_owned(const tutti_ddp *ddp, const tutti_parameter **owned)
@@ -93,6 +172,12 @@ size_t tutti_ddp_owned(const tutti_ddp *ddp, const tutti_parameter **owned)
     if (ddp == NULL || owned == NULL) return 0;
     *owned = ddp->zero.stage > 0 ? ddp->zero.owned : ddp->parameters;
     return ddp->zero.stage > 0 ? ddp->zero.count : ddp->count;
+}
+
+size_t tutti_ddp_owned_first(const tutti_ddp *ddp, size_t part)
+{
+    if (ddp == NULL || part >= (ddp->zero.stage > 0 ? ddp->zero.count : ddp->count)) return 0;
+    return ddp->zero.stage > 0 ? ddp->zero.first[part] : ddp->starts[part];
 }
 
 /* OK if everything is there and no pass is under way, which has the buckets. */
@@ -112,9 +197,9 @@ static tutti_status spread_start(struct tutti_ddp *ddp, const struct tti_bucket 
 {
     size_t before = 0;
     tti_ddp_slice_counts(ddp, bucket, elements);
-    for (int r = 0; r < tutti_rank(ddp->comm); r++) before += ddp->counts[r];
-    return tutti_all_gather_v_start(tti_ddp_inside(ddp, "values"), base + before, base, ddp->counts, NULL, TUTTI_F32,
-                                    op);
+    for (int r = 0; r < group_rank(ddp); r++) before += ddp->counts[r];
+    return tutti_all_gather_v_start(tti_ddp_inside_group(ddp, "values"), base + before, base, ddp->counts, NULL,
+                                    TUTTI_F32, op);
 }
 
 /* In one go where the values of a bucket are one piece of memory, else parameter by parameter. */
@@ -139,6 +224,11 @@ tutti_status tutti_ddp_spread(tutti_ddp *ddp)
     int64_t began = tti_now_ns();
     tutti_status first = TUTTI_OK;
     if (ddp->zero.stage == 0) return TUTTI_OK;
+    if (ddp->zero.stage >= TTI_ZERO_PARAMETERS) { /* who needs them gathers them */
+        first = tti_zero_wait_values(ddp);
+        tti_zero_forget_values(ddp);
+        return first;
+    }
     for (size_t b = 0; b < ddp->bucket_count && first == TUTTI_OK; b++) first = spread_bucket(ddp, &ddp->buckets[b]);
     tutti_status waited = tti_ddp_wait_buckets(ddp, ddp->bucket_count);
     ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
@@ -151,12 +241,26 @@ tutti_status tutti_ddp_gather_owned(tutti_ddp *ddp, const float *mine, float *al
 {
     TTI_TRY(check(ddp, "gather_owned", mine != NULL));
     int rank = tutti_rank(ddp->comm);
+    if (rank >= group_size(ddp)) return TUTTI_OK; /* the first replica has it all */
     if (ddp->zero.stage == 0 && rank == 0 && all != mine) memcpy(all, mine, ddp->elements * sizeof *all);
     for (size_t b = 0; ddp->zero.stage > 0 && b < ddp->bucket_count; b++) {
         const struct tti_bucket *bucket = ascending(ddp, b);
         tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
-        TTI_TRY(tutti_gather_v(tti_ddp_inside(ddp, "what is owned"), mine, ddp->counts[rank],
+        TTI_TRY(tutti_gather_v(tti_ddp_inside_group(ddp, "what is owned"), mine, ddp->counts[rank],
                                rank == 0 ? all + bucket->from : NULL, ddp->counts, NULL, TUTTI_F32, 0));
+        mine += ddp->counts[rank];
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status scatter_group(tutti_ddp *ddp, const float *all, float *mine)
+{
+    const int rank = tutti_rank(ddp->comm);
+    for (size_t b = 0; b < ddp->bucket_count; b++) {
+        const struct tti_bucket *bucket = ascending(ddp, b);
+        tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
+        TTI_TRY(tutti_scatter_v(tti_ddp_inside_group(ddp, "what is owned"), rank == 0 ? all + bucket->from : NULL,
+                                ddp->counts, NULL, mine, ddp->counts[rank], TUTTI_F32, 0));
         mine += ddp->counts[rank];
     }
     return TUTTI_OK;
@@ -165,17 +269,12 @@ tutti_status tutti_ddp_gather_owned(tutti_ddp *ddp, const float *mine, float *al
 tutti_status tutti_ddp_scatter_owned(tutti_ddp *ddp, const float *all, float *mine)
 {
     TTI_TRY(check(ddp, "scatter_owned", mine != NULL));
-    int rank = tutti_rank(ddp->comm);
     if (ddp->zero.stage == 0)
         return tutti_broadcast(tti_ddp_inside(ddp, "what is owned"), all, mine, ddp->elements, TUTTI_F32, 0);
-    for (size_t b = 0; b < ddp->bucket_count; b++) {
-        const struct tti_bucket *bucket = ascending(ddp, b);
-        tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
-        TTI_TRY(tutti_scatter_v(tti_ddp_inside(ddp, "what is owned"), rank == 0 ? all + bucket->from : NULL,
-                                ddp->counts, NULL, mine, ddp->counts[rank], TUTTI_F32, 0));
-        mine += ddp->counts[rank];
-    }
-    return TUTTI_OK;
+    if (tutti_rank(ddp->comm) < group_size(ddp)) TTI_TRY(scatter_group(ddp, all, mine));
+    if (ddp->zero.across == NULL) return TUTTI_OK;
+    return tutti_broadcast(tti_inside(ddp->zero.across, "ddp", "what is owned"), mine, mine, ddp->zero.elements,
+                           TUTTI_F32, 0);
 }
 
 /* ---- Norms ----------------------------------------------------------------------------------------------------- */
@@ -190,7 +289,7 @@ static size_t blocks_in(const struct tutti_ddp *ddp, struct tti_span slice)
 static void put_in_order(const struct tutti_ddp *ddp, const double *gathered, size_t *next, double *ordered)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++)
-        for (int r = 0; r < tutti_size(ddp->comm); r++) {
+        for (int r = 0; r < group_size(ddp); r++) {
             size_t count = blocks_in(ddp, tti_ddp_slice(ddp, ascending(ddp, b), r));
             memcpy(ordered, gathered + next[r], count * sizeof *ordered);
             next[r] += count;
@@ -202,7 +301,7 @@ static void put_in_order(const struct tutti_ddp *ddp, const double *gathered, si
 static tutti_status norm_of_owned(struct tutti_ddp *ddp, struct tti_pool *pool, size_t blocks, double *sums,
                                   double *norm)
 {
-    int size = tutti_size(ddp->comm);
+    int size = group_size(ddp);
     size_t *next = ddp->counts + size, at = 0;
     for (int r = 0; r < size; r++) {
         ddp->counts[r] = 0;
@@ -211,9 +310,9 @@ static tutti_status norm_of_owned(struct tutti_ddp *ddp, struct tti_pool *pool, 
         next[r] = at;
         at += ddp->counts[r];
     }
-    double *mine = sums + next[tutti_rank(ddp->comm)];
+    double *mine = sums + next[group_rank(ddp)];
     tti_block_sums(pool, ddp->zero.owned, ddp->zero.count, mine);
-    TTI_TRY(tutti_all_gather_v(tti_ddp_inside(ddp, "norm"), mine, sums, ddp->counts, NULL, TUTTI_F64));
+    TTI_TRY(tutti_all_gather_v(tti_ddp_inside_group(ddp, "norm"), mine, sums, ddp->counts, NULL, TUTTI_F64));
     put_in_order(ddp, sums, next, sums + blocks);
     *norm = sqrt(tti_tree_sum(sums + blocks, blocks));
     return TUTTI_OK;

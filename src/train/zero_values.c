@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values that do not stay: zero 3.
+ *
+ * Values of a bucket are gathered into a slot before they are used. The largest bucket (often an embedding, which the last
+ * layer uses too) has a slot of its own and stays there until values change; the others take two slots in turn, even and
+ * odd numbers, so that the bucket that comes next, in the direction in which they were needed, is on its way while this
+ * one is used.
+ *
+ * Invariant: which gathering is started when follows from the calls of need and done alone. All ranks of the group make
+ * the same, whatever arrives when: a rank without samples too.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/clock.h"
+#include "base/status.h"
+#include "train/ddp.h"
+#include "train/ledger.h"
+#include <string.h>
+
+static size_t length(const struct tti_bucket *bucket)
+{
+    return bucket->to - bucket->from;
+}
+
+static struct tti_value_slot *slot_of(struct tutti_ddp *ddp, size_t bucket)
+{
+    return &ddp->zero.slots[bucket == ddp->zero.largest ? TTI_VALUE_SLOTS - 1 : bucket % 2];
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static void size_slots(struct tutti_ddp *ddp)
+{
+    ddp->zero.largest = 0;
+    ddp->zero.last_needed = TTI_NO_BUCKET;
+    for (size_t b = 1; b < ddp->bucket_count; b++)
+        if (length(&ddp->buckets[b]) > length(&ddp->buckets[ddp->zero.largest])) ddp->zero.largest = b;
+    for (size_t b = 0; b < ddp->bucket_count; b++) {
+        struct tti_value_slot *slot = slot_of(ddp, b);
+        if (length(&ddp->buckets[b]) > slot->elements) slot->elements = length(&ddp->buckets[b]);
+    }
+}
+
+/* What this rank owns of the parameters' values, where they have any. */
+static void copy_values(struct tutti_ddp *ddp)
+{
+    for (size_t b = 0; b < ddp->bucket_count; b++) {
+        struct tti_span mine = tti_ddp_slice(ddp, &ddp->buckets[b], tutti_rank(ddp->comm));
+        for (size_t i = 0; i < ddp->count; i++) {
+            const tutti_parameter *p = &ddp->parameters[i];
+            size_t lo = ddp->starts[i] > mine.lo ? ddp->starts[i] : mine.lo;
+            size_t hi = ddp->starts[i + 1] < mine.hi ? ddp->starts[i + 1] : mine.hi;
+            if (lo < hi && p->value != NULL)
+                memcpy(ddp->zero.values + ddp->zero.owned_at[b] + (lo - mine.lo), p->value + (lo - ddp->starts[i]),
+                       (hi - lo) * sizeof(float));
+        }
+    }
+}
+
+tutti_status tti_zero_make_values(struct tutti_ddp *ddp, tutti_error *error)
+{
+    struct tti_zero *zero = &ddp->zero;
+    size_slots(ddp);
+    zero->values = tutti_alloc(ddp->comm, zero->elements * sizeof(float));
+    bool made = zero->values != NULL;
+    for (int i = 0; i < TTI_VALUE_SLOTS; i++) {
+        struct tti_value_slot *slot = &zero->slots[i];
+        slot->bucket = TTI_NO_BUCKET;
+        slot->values = tutti_alloc(ddp->comm, slot->elements * sizeof(float));
+        made = made && slot->values != NULL;
+        ddp->bytes += slot->elements * sizeof(float);
+    }
+    if (!made)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
+                             "ddp: no memory for the values of %zu elements that are owned, and of three buckets",
+                             zero->elements);
+    copy_values(ddp);
+    return TUTTI_OK;
+}
+
+/* ---- Gathering ------------------------------------------------------------------------------------------------- */
+
+static tutti_status slot_wait(struct tti_value_slot *slot)
+{
+    tutti_op op = slot->op;
+    slot->op = (tutti_op){0};
+    return op.id == 0 ? TUTTI_OK : tutti_wait(op);
+}
+
+static tutti_status gather_start(struct tutti_ddp *ddp, size_t number)
+{
+    struct tti_value_slot *slot = slot_of(ddp, number);
+    const struct tti_bucket *bucket = &ddp->buckets[number];
+    if (slot->bucket == number) return TUTTI_OK;
+    TTI_TRY(slot_wait(slot));
+    slot->bucket = number;
+    tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
+    return tutti_all_gather_v_start(tti_ddp_inside_group(ddp, "values"), ddp->zero.values + ddp->zero.owned_at[number],
+                                    slot->values, ddp->counts, NULL, TUTTI_F32, &slot->op);
+}
+
+/* The bucket that is likely needed after this one; too large: none. Jumps, such as to a tensor that several layers share,
+ * say nothing about it. */
+static size_t next_of(const struct tutti_ddp *ddp, size_t number)
+{
+    const size_t last = ddp->zero.last_needed;
+    if (last == TTI_NO_BUCKET) return number + 1 == ddp->bucket_count ? number - 1 : number + 1;
+    if (number + 1 == last) return number - 1;
+    return number == last + 1 || number == 0 ? number + 1 : TTI_NO_BUCKET;
+}
+
+static tutti_status prefetch(struct tutti_ddp *ddp, size_t number)
+{
+    const size_t next = next_of(ddp, number);
+    ddp->zero.last_needed = number;
+    if (next >= ddp->bucket_count || slot_of(ddp, next)->users > 0) return TUTTI_OK;
+    return gather_start(ddp, next);
+}
+
+static tutti_status need(struct tutti_ddp *ddp, size_t number)
+{
+    struct tti_value_slot *slot = slot_of(ddp, number);
+    if (slot->bucket != number && slot->users > 0)
+        return tti_ddp_refuse(ddp, "need", "other values are in use: tutti_ddp_done comes first");
+    const int64_t began = tti_now_ns();
+    const bool moved = number != ddp->zero.last_needed;
+    TTI_TRY(gather_start(ddp, number));
+    slot->users++;
+    if (moved) TTI_TRY(prefetch(ddp, number));
+    tutti_status status = slot_wait(slot);
+    ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
+    return status;
+}
+
+tutti_status tutti_ddp_need_run(tutti_ddp *ddp, size_t offset, size_t count, const float **values)
+{
+    if (ddp == NULL || values == NULL || offset > ddp->elements || count > ddp->elements - offset)
+        return tti_ddp_refuse(ddp, "need", "there are not so many parameters or elements");
+    if (ddp->zero.stage < TTI_ZERO_PARAMETERS)
+        return tti_ddp_refuse(ddp, "need_run", "runs of values are for zero 3: below it, parameters have theirs");
+    const struct tti_bucket *bucket = tti_ddp_bucket_of(ddp, offset);
+    if (offset + count > bucket->to)
+        return tti_ddp_refuse(ddp, "need",
+                              "these elements are of several buckets: options.groups keeps together what is "
+                              "used together");
+    const size_t number = (size_t)(bucket - ddp->buckets);
+    TTI_TRY(need(ddp, number));
+    *values = slot_of(ddp, number)->values + (offset - bucket->from);
+    return TUTTI_OK;
+}
+
+void tutti_ddp_done_run(tutti_ddp *ddp, size_t offset, size_t count)
+{
+    (void)count;
+    if (ddp == NULL || ddp->zero.stage < TTI_ZERO_PARAMETERS || ddp->bucket_count == 0) return;
+    struct tti_value_slot *slot = slot_of(ddp, (size_t)(tti_ddp_bucket_of(ddp, offset) - ddp->buckets));
+    if (slot->users > 0) slot->users--;
+}
+
+tutti_status tutti_ddp_need(tutti_ddp *ddp, size_t index, const float **values)
+{
+    if (ddp == NULL || values == NULL || index >= ddp->count)
+        return tti_ddp_refuse(ddp, "need", "there are not so many parameters");
+    *values = ddp->parameters[index].value;
+    if (ddp->zero.stage < TTI_ZERO_PARAMETERS || ddp->parameters[index].count == 0) return TUTTI_OK;
+    return tutti_ddp_need_run(ddp, ddp->starts[index], ddp->parameters[index].count, values);
+}
+
+void tutti_ddp_done(tutti_ddp *ddp, size_t index)
+{
+    if (ddp == NULL || index >= ddp->count || ddp->parameters[index].count == 0) return;
+    tutti_ddp_done_run(ddp, ddp->starts[index], ddp->parameters[index].count);
+}
+
+tutti_status tti_zero_wait_values(struct tutti_ddp *ddp)
+{
+    tutti_status first = TUTTI_OK;
+    for (int i = 0; i < TTI_VALUE_SLOTS; i++) {
+        tutti_status status = slot_wait(&ddp->zero.slots[i]);
+        if (first == TUTTI_OK) first = status;
+    }
+    return first;
+}
+
+void tti_zero_forget_values(struct tutti_ddp *ddp)
+{
+    for (int i = 0; i < TTI_VALUE_SLOTS; i++) ddp->zero.slots[i].bucket = TTI_NO_BUCKET;
+    ddp->zero.last_needed = TTI_NO_BUCKET;
+}
