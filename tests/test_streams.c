@@ -343,7 +343,6 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
     tutti_device *other;
     tutti_buffer *far;
     tutti_stream *gone;
-    tutti_op op;
     int32_t here = 1;
     (void)self;
     open_place(&place, COUNT);
@@ -364,8 +363,6 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
     refused_with(comm, tutti_barrier(tutti_on(comm, gone)), TUTTI_ERR_STALE, "");
     refused_with(comm, tutti_send(tutti_on(comm, place.stream), x, 1, TUTTI_I32, 0, 0), TUTTI_ERR_UNSUPPORTED,
                  "only collectives");
-    refused_with(comm, tutti_barrier_start(tutti_prepared(tutti_on(comm, place.stream)), &op), TUTTI_ERR_UNSUPPORTED,
-                 "prepared");
     CHECK(tutti_buffer_free(far, NULL) == TUTTI_OK && tutti_device_close(other, NULL) == TUTTI_OK);
     CHECK(tutti_barrier(comm) == TUTTI_OK); /* not on a stream, and nothing is left behind */
     CHECK(tutti_barrier(tutti_on(comm, place.stream)) == TUTTI_OK);

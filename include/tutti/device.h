@@ -177,8 +177,13 @@ TUTTI_API tutti_status tutti_buffer_end(tutti_buffer *buffer, tutti_access acces
  *
  * begins when the stream gets there, and what is put on the stream after it waits for its end. The call returns when all
  * ranks have made it: what goes wrong later breaks the comm, and is told by the next call. Where data are staged through the
- * host (docs/gpu.md says when) it returns at the op's end. Deadlines count from when the stream gets there. The form that starts (tutti_all_reduce_start) returns at once; the stream goes on beside the op, and
- * only tutti_stream_wait lets it, or another one, wait. A comm's first call on a stream waits for all ranks in any form. */
+ * host (docs/gpu.md says when) it returns at the op's end. Deadlines count from when the stream gets there. The form that
+ * starts (tutti_all_reduce_start) returns at once; the stream goes on beside the op, and only tutti_stream_wait lets it, or
+ * another one, wait. A comm's first call on a stream waits for all ranks in any form.
+ *
+ * A prepared op (tutti_prepared) is put on the same stream at every tutti_start, from where that is then. Calls of a group are
+ * put on their streams at its end, which returns when all have ended. A buffer that is freed while an op uses it goes when
+ * that has ended; a prepared op whose buffer or stream was freed cannot be started any more (ERR_STALE). */
 TUTTI_API tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream);
 
 /* What is put on the stream from now on begins when the op has ended, with whatever status; of any op, on a stream or not.

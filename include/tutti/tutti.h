@@ -337,8 +337,8 @@ TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutt
  * Buffers must stay until end has returned, and outputs, which must lie apart, are set by then; counts, offsets and lists
  * of pieces may change at once. An error is end's, of the first call in their order that has failed, and names it; others
  * have been done, as far as their comm is not broken. After a call that was refused, end starts nothing and returns that.
- * A group holds no calls with handles of their own, prepared ones or such on a stream; comms and meshes are not made, nor
- * tuning set, on a comm that is in a group: all of these are refused. A probe is no part of it, and looks at once. */
+ * A group holds no calls with handles of their own and no prepared ones; comms and meshes are not made, nor tuning set, on a
+ * comm that is in a group: all of these are refused. A probe is no part of it, and looks at once. */
 TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
 TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
 /* Another comm of this rank joins the group that was begun on `comm`, until its end: what is called on it from now on is

@@ -103,7 +103,7 @@ static tutti_status make(struct tti_device *device, tutti_memory memory, tutti_t
 
 remove:
     unlink_buffer(buffer);
-    tti_find_remove(buffer);
+    tti_find_remove(buffer, false);
 free_memory:
     device->ops->free(device, &buffer->memory, NULL);
     tti_object_give(&buffer->object);
@@ -180,6 +180,17 @@ tutti_status tti_device_alloc(struct tti_device *device, tutti_memory kind, size
     return status;
 }
 
+void tti_buffer_hold(struct tti_device_buffer *buffer)
+{
+    atomic_fetch_add_explicit(&buffer->held, 1, memory_order_relaxed);
+}
+
+void tti_buffer_let_go(struct tti_device_buffer *buffer)
+{
+    bool last = atomic_fetch_sub_explicit(&buffer->held, 1, memory_order_acq_rel) == 1;
+    if (last && atomic_load_explicit(&buffer->dropped, memory_order_acquire) != 0) sweep(buffer->device);
+}
+
 static struct tti_device_buffer *first_of(struct tti_device *device, struct tti_link *list)
 {
     struct tti_device_buffer *buffer = NULL;
@@ -210,7 +221,7 @@ static void reclaim(struct tti_device_buffer *buffer, int64_t deadline_ns)
 {
     int64_t nap_ns = 0;
     bool passed;
-    tti_find_remove(buffer);
+    tti_find_remove(buffer, true);
     while (!(passed = tti_uses_passed(buffer)) && tti_now_ns() < deadline_ns) tti_poll_nap(&nap_ns);
     if (passed)
         release(buffer);
@@ -307,7 +318,7 @@ tutti_status tutti_buffer_free(tutti_buffer *handle, tutti_error *error)
     struct tti_device_buffer *buffer = TTI_LIST_OF(object, struct tti_device_buffer, object);
     atomic_store_explicit(&buffer->dropped, 1, memory_order_release);
     if (unlink_buffer(buffer)) { /* else its memory has gone with its device */
-        tti_find_remove(buffer);
+        tti_find_remove(buffer, true);
         give_memory(buffer);
     }
     sweep(buffer->device);

@@ -2,9 +2,9 @@
  *
  * Buffers inside the library.
  *
- * Invariant: memory is given back to the device when no work that was put on a stream uses it any more. A buffer knows that
- * work by marks: of the last write, and of the reads since, one for each of a few streams. Where more streams read, one of
- * them waits for another and stands for both.
+ * Invariant: memory is given back to the device when no work that was put on a stream uses it any more, and no op that will
+ * put some holds it. A buffer knows that work by marks: of the last write, and of the reads since, one for each of a few
+ * streams. Where more streams read, one of them waits for another and stands for both.
  */
 #ifndef TTI_DEVICE_BUFFER_H
 #define TTI_DEVICE_BUFFER_H
@@ -25,6 +25,7 @@ struct tti_device_buffer {
     uint64_t offered;         /* the number that others know it by, or 0; under `lock`, as is: */
     int offered_fd;
     _Atomic uint32_t dropped; /* by its owner */
+    _Atomic uint32_t held;    /* ops that have begun and not ended: its memory stays */
     _Atomic uint32_t lock;    /* of the marks; held for a few instructions */
     struct tti_mark *writer;  /* of the last write, or NULL; a reference each */
     struct tti_mark *readers[TTI_BUFFER_READERS];
@@ -48,6 +49,10 @@ tutti_status tti_buffer_end(struct tti_device_buffer *buffer, tutti_access acces
 /* The same for one of several buffers that the work uses; behind the last of them comes tti_stream_settle_shown. */
 tutti_status tti_buffer_note(struct tti_device_buffer *buffer, tutti_access access, struct tti_stream *stream,
                              tutti_error *error);
+
+/* An op has begun that will use it, whatever becomes of its handle meanwhile; and has ended. The reference is the caller's. */
+void tti_buffer_hold(struct tti_device_buffer *buffer);
+void tti_buffer_let_go(struct tti_device_buffer *buffer);
 
 /* For other processes: a descriptor of a SHARED buffer's memory, the caller's to close; */
 tutti_status tti_buffer_share(struct tti_device_buffer *buffer, int *fd, tutti_error *error);

@@ -33,6 +33,7 @@ static struct uses uses_of(struct tti_device_buffer *buffer, bool reads)
 
 bool tti_uses_passed(struct tti_device_buffer *buffer)
 {
+    if (atomic_load_explicit(&buffer->held, memory_order_acquire) != 0) return false;
     struct uses uses = uses_of(buffer, true);
     bool passed = true;
     for (int i = 0; i < uses.count && passed; i++) passed = tti_mark_passed(uses.marks[i]);
@@ -42,6 +43,7 @@ bool tti_uses_passed(struct tti_device_buffer *buffer)
 
 struct tti_stream *tti_uses_only(struct tti_device_buffer *buffer)
 {
+    if (atomic_load_explicit(&buffer->held, memory_order_acquire) != 0) return NULL;
     struct uses uses = uses_of(buffer, true);
     struct tti_stream *only = uses.count == 0 ? NULL : uses.marks[0]->stream;
     for (int i = 1; i < uses.count && only != NULL; i++)

@@ -5,6 +5,7 @@
 #include "device/find.h"
 
 #include "base/alloc.h"
+#include "base/status.h"
 #include "device/buffer.h"
 #include "device/open.h"
 #include <pthread.h>
@@ -23,6 +24,18 @@ void tti_find_forked(void)
     pthread_mutex_init(&all.lock, NULL);
     atomic_store_explicit(&all.count, 0, memory_order_relaxed); /* the parent's */
 }
+
+/* Where buffers lay that are gone; the oldest is forgotten first. Under the same lock. */
+enum { GONE_MOST = 256 };
+struct gone {
+    uintptr_t base;
+    size_t bytes; /* 0: nothing */
+    uint64_t generation;
+    bool dropped; /* by its owner; else its device was shut down */
+    char device[TTI_DEVICE_NAME];
+};
+static struct gone gone[GONE_MOST];
+static size_t gone_next;
 
 /* How many begin at or before the address. With the lock. */
 static size_t place_of(const char *address)
@@ -52,10 +65,29 @@ static bool make_room(void)
     return true;
 }
 
+/* Its memory is that of a new buffer. */
+static void forget_gone(const struct tti_memory *memory)
+{
+    uintptr_t base = (uintptr_t)memory->base;
+    for (size_t i = 0; i < GONE_MOST; i++)
+        if (gone[i].base < base + memory->bytes && base < gone[i].base + gone[i].bytes) gone[i].bytes = 0;
+}
+
+static void note_gone(const struct tti_device_buffer *buffer)
+{
+    struct gone *one = &gone[gone_next++ % GONE_MOST];
+    *one = (struct gone){.base = (uintptr_t)buffer->memory.base,
+                         .bytes = buffer->memory.bytes,
+                         .generation = buffer->generation,
+                         .dropped = atomic_load_explicit(&buffer->dropped, memory_order_acquire) != 0};
+    memcpy(one->device, buffer->device->name, sizeof one->device);
+}
+
 bool tti_find_add(struct tti_device_buffer *buffer)
 {
     pthread_mutex_lock(&all.lock);
     bool room = make_room();
+    forget_gone(&buffer->memory);
     if (room) {
         size_t count = atomic_load_explicit(&all.count, memory_order_relaxed), place = place_of(buffer->memory.base);
         memmove(all.buffers + place + 1, all.buffers + place, (count - place) * sizeof *all.buffers);
@@ -66,13 +98,14 @@ bool tti_find_add(struct tti_device_buffer *buffer)
     return room;
 }
 
-void tti_find_remove(struct tti_device_buffer *buffer)
+void tti_find_remove(struct tti_device_buffer *buffer, bool was_used)
 {
     pthread_mutex_lock(&all.lock);
     size_t count = atomic_load_explicit(&all.count, memory_order_relaxed), place = place_of(buffer->memory.base);
     if (place > 0 && all.buffers[place - 1] == buffer) {
         memmove(all.buffers + place - 1, all.buffers + place, (count - place) * sizeof *all.buffers);
         atomic_store_explicit(&all.count, count - 1, memory_order_relaxed);
+        if (was_used) note_gone(buffer);
     }
     pthread_mutex_unlock(&all.lock);
 }
@@ -125,4 +158,72 @@ void tti_found_give(struct tti_found *found)
     if (found->buffer != NULL) tti_object_give(&found->buffer->object);
     if (found->device != NULL) tti_object_give(&found->device->object);
     *found = (struct tti_found){.where = TTI_FOUND_PRIVATE};
+}
+
+/* ---- Whether it may be used ---------------------------------------------------------------------------------------- */
+
+static bool find_gone(const void *pointer, struct gone *found)
+{
+    uintptr_t at = (uintptr_t)pointer;
+    found->bytes = 0;
+    pthread_mutex_lock(&all.lock);
+    for (size_t i = 0; i < GONE_MOST && found->bytes == 0; i++)
+        if (at >= gone[i].base && at - gone[i].base < gone[i].bytes) *found = gone[i];
+    pthread_mutex_unlock(&all.lock);
+    return found->bytes != 0;
+}
+
+static bool is_reopened(struct tti_device *device, void *context)
+{
+    struct gone *one = context;
+    bool same = strcmp(device->name, one->device) == 0 && tti_device_generation(device) != one->generation;
+    if (same) one->generation = 0;
+    return !same;
+}
+
+static tutti_status refuse_gone(struct gone *one, const char *name, tutti_error *error)
+{
+    if (!one->dropped) tti_devices_each(is_reopened, one);
+    return tti_error_set(error, TUTTI_ERR_STALE, 0, "where `%s` points, a buffer of %s lay %s", name, one->device,
+                         one->dropped           ? "that was freed (dropped) before this call"
+                         : one->generation == 0 ? "until the device was opened again; make a new one"
+                                                : "until the device was shut down");
+}
+
+static tutti_status refuse(const void *pointer, uint64_t bytes, const char *name, const struct tti_stream *stream,
+                           const struct tti_found *found, tutti_error *error)
+{
+    const char *device = stream->device->name;
+    struct gone one;
+    if (found->device == NULL && find_gone(pointer, &one)) return refuse_gone(&one, name, error);
+    if (found->device == NULL)
+        return tti_error_set(
+            error, TUTTI_ERR_ARGUMENT, 0,
+            "`%s` is host memory, but the call is on a stream of %s; use a buffer of that device, or leave "
+            "tutti_on out",
+            name, device);
+    if (found->device != stream->device)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "`%s` is memory of %s, but the call is on a stream of %s",
+                             name, found->device->name, device);
+    return tti_error_set(error, TUTTI_ERR_COUNT, 0,
+                         "`%s` reaches past the end of its memory of %zu bytes by %llu bytes", name, found->bytes,
+                         (unsigned long long)((const char *)pointer + bytes - (found->base + found->bytes)));
+}
+
+tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *name, const struct tti_stream *stream,
+                             struct tti_device_buffer **buffer, tutti_error *error)
+{
+    struct tti_found found;
+    const char *at = pointer;
+    *buffer = NULL;
+    tti_memory_find(pointer, &found);
+    bool fits = found.device == stream->device && bytes <= (uint64_t)(found.base + found.bytes - at);
+    tutti_status status = fits ? TUTTI_OK : refuse(pointer, bytes, name, stream, &found, error);
+    if (fits && found.buffer != NULL) status = tti_buffer_usable(found.buffer, error);
+    if (status == TUTTI_OK) {
+        *buffer = found.buffer;
+        found.buffer = NULL;
+    }
+    tti_found_give(&found);
+    return status;
 }

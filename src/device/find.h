@@ -12,10 +12,16 @@
 void tti_memory_find(const void *pointer, struct tti_found *found);
 void tti_found_give(struct tti_found *found); /* one that holds none is ignored */
 
-/* The buffers that are found. Adding fails only for lack of memory. */
+/* OK if these bytes (not 0) are memory of the stream's device, and can be used: *buffer is the one that they are in, with a
+ * reference, or NULL. Else *error says what they are, and calls them `name`. */
 struct tti_device_buffer;
+tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *name, const struct tti_stream *stream,
+                             struct tti_device_buffer **buffer, tutti_error *error);
+
+/* The buffers that are found. Adding fails only for lack of memory. Of the last ones that were removed and `was_used` it is
+ * known where they lay, so that who still uses such memory hears what it was. */
 bool tti_find_add(struct tti_device_buffer *buffer);
-void tti_find_remove(struct tti_device_buffer *buffer); /* one that is not there is ignored */
-void tti_find_forked(void);                             /* in the child */
+void tti_find_remove(struct tti_device_buffer *buffer, bool was_used); /* one that is not there is ignored */
+void tti_find_forked(void);                                            /* in the child */
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/gate.h"
 
+#include "base/alloc.h"
 #include "base/status.h"
 #include "device/stream.h"
 
@@ -59,4 +60,59 @@ void tti_gate_open(struct tti_gate *gate, uint64_t turn)
 {
     uint64_t value = gate->opened_base + turn;
     if (!tti_word_reached(gate->opened, value)) tti_word_store(gate->opened, value);
+}
+
+/* ---- One for each stream ------------------------------------------------------------------------------------------- */
+
+static void free_gate(struct tti_stream_gate *gate)
+{
+    tti_gate_free(&gate->gate);
+    tti_object_give(&gate->stream->object);
+    tti_free(gate);
+}
+
+/* Of streams that are gone; and which is this stream's. */
+static struct tti_stream_gate *find_gate(struct tti_stream_gate **link, const struct tti_stream *stream)
+{
+    struct tti_stream_gate *found = NULL;
+    while (*link != NULL) {
+        struct tti_stream_gate *gate = *link;
+        bool ended = atomic_load_explicit(&gate->stream->ended, memory_order_acquire) != 0;
+        if (gate->stream == stream) found = gate;
+        if (ended && gate != found && atomic_load_explicit(&gate->used, memory_order_acquire) == 0) {
+            *link = gate->next;
+            free_gate(gate);
+        } else {
+            link = &gate->next;
+        }
+    }
+    return found;
+}
+
+struct tti_stream_gate *tti_gates_find(struct tti_stream_gate **gates, struct tti_stream *stream, tutti_error *error)
+{
+    struct tti_stream_gate *gate = find_gate(gates, stream);
+    if (gate != NULL) return gate;
+    gate = tti_calloc(1, sizeof *gate);
+    if (gate == NULL) {
+        tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for ops on one more stream");
+        return NULL;
+    }
+    if (tti_gate_make(stream->device, &gate->gate, error) != TUTTI_OK) {
+        tti_free(gate);
+        return NULL;
+    }
+    tti_object_keep(&stream->object);
+    gate->stream = stream;
+    gate->next = *gates;
+    return *gates = gate;
+}
+
+void tti_gates_free(struct tti_stream_gate **gates)
+{
+    while (*gates != NULL) {
+        struct tti_stream_gate *gate = *gates;
+        *gates = gate->next;
+        free_gate(gate);
+    }
 }

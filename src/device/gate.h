@@ -50,4 +50,16 @@ tutti_status tti_gate_put_stop(struct tti_gate *gate, struct tti_stream *stream,
 
 void tti_gate_open(struct tti_gate *gate, uint64_t turn);
 
+/* One of the gates that somebody has, each for one stream. By one thread at a time. */
+struct tti_stream_gate {
+    struct tti_gate gate;
+    struct tti_stream *stream; /* a reference */
+    _Atomic uint32_t used;     /* turns that somebody still looks at */
+    struct tti_stream_gate *next;
+};
+/* The gate of a stream, made if need be; the stream's reference stays the caller's. NULL: *error says why. Those of streams that
+ * have ended, and are not used, are freed. */
+struct tti_stream_gate *tti_gates_find(struct tti_stream_gate **gates, struct tti_stream *stream, tutti_error *error);
+void tti_gates_free(struct tti_stream_gate **gates);
+
 #endif

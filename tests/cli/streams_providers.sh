@@ -7,6 +7,7 @@
 set -eu
 for provider in cuda staged; do
     TUTTI_DEVICE_PROVIDER=$provider "$BUILD"/tests/test_streams
+    TUTTI_DEVICE_PROVIDER=$provider "$BUILD"/tests/test_stream_ops
 done
 if said=$(TUTTI_DEVICE_PROVIDER=cude TUTTI_RANKS=2 "$BUILD"/examples/collectives 2>&1); then
     echo "an unknown provider was accepted"

@@ -176,7 +176,7 @@ tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count,
 /* Apart, so that the usual way stays small enough to be inlined. */
 static __attribute__((noinline)) tutti_status run_elsewhere(struct tti_op *op)
 {
-    return op->comm->caller.group != NULL ? tti_group_note(op) : tti_stream_op_run(op);
+    return op->comm->caller.stream == NULL ? tti_group_note(op, NULL) : tti_stream_op_run(op);
 }
 
 tutti_status tti_api_run(struct tti_op *op)

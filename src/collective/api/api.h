@@ -7,6 +7,9 @@
 
 #include "collective/comm/comm.h"
 
+struct tti_started;
+struct tti_turn;
+
 /* What a rank asks for when a comm of some ranks is made; all ranks learn whether they meant the same. */
 struct tti_split_call {
     enum tti_kind kind;
@@ -59,10 +62,12 @@ tutti_status tti_api_check_buffers(tutti_comm *comm, enum tti_kind named, const 
 tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind named, tutti_type type, tutti_reduction reduction);
 /* Meets the other ranks, puts it on the stream that the call is to be on, and starts it where that is wanted. */
 tutti_status tti_stream_op_run(struct tti_op *op);
+/* The same for one that was prepared, or noted in a group, on a stream. A failure has started nothing. */
+tutti_status tti_stream_op_start(struct tti_started *started);
 /* Before a comm is freed: waits for what was put on streams, a bounded time. */
 void tti_streams_close(tutti_comm *comm);
 /* Groups (api_group.c). A checked collective is noted, to be started with the others of its group. */
-tutti_status tti_group_note(struct tti_op *op);
+tutti_status tti_group_note(struct tti_op *op, struct tti_turn *turn); /* NULL: on no stream; taken over on success */
 /* Refuses what cannot be done on a comm that is in a group. */
 tutti_status tti_group_without(tutti_comm *comm, enum tti_kind kind);
 /* The group that was begun on the comm, if there is one, ends without anything of it being done. */

@@ -11,6 +11,7 @@
 #include "collective/op/callback.h"
 #include "collective/op/queue_group.h"
 #include "collective/op/queue_message.h"
+#include "collective/op/turn.h"
 #include <string.h>
 
 /* ---- Comms of a group ------------------------------------------------------------------------------------------ */
@@ -110,11 +111,6 @@ static tutti_status check(tutti_comm *comm, enum tti_kind kind)
                                "%s: a call of a group has no handle of its own; use tutti_%s, and "
                                "tutti_group_end_start for one of the group",
                                name, name);
-    if (caller->stream != NULL)
-        return tti_comm_refuse(comm, kind, TUTTI_ERR_UNSUPPORTED,
-                               "%s: a call of a group cannot be put on a stream; leave tutti_on out, or call it "
-                               "outside of the group",
-                               name);
     if (caller->site.inside && caller->site.name[0] != '\0')
         return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
                                "%s: the library needs its result at once, for \"%.31s\", but this comm is in a group; "
@@ -129,7 +125,7 @@ static tutti_status no_memory(tutti_comm *comm, enum tti_kind kind)
                            comm->caller.group->calls + 1);
 }
 
-tutti_status tti_group_note(struct tti_op *op)
+tutti_status tti_group_note(struct tti_op *op, struct tti_turn *turn)
 {
     tutti_comm *comm = op->comm;
     enum tti_kind kind = (enum tti_kind)op->call.kind;
@@ -137,6 +133,7 @@ tutti_status tti_group_note(struct tti_op *op)
     struct tti_started *noted = tti_queue_copy(op);
     if (noted == NULL) return no_memory(comm, kind);
     struct tti_group_comm *part = part_of(comm);
+    noted->turn = turn;
     noted->next = NULL;
     noted->group_part = ++comm->caller.group->calls;
     if (part->first == NULL)
@@ -319,7 +316,7 @@ static void add_collectives(tutti_comm *comm, struct tti_group_op *whole, int si
         struct tti_started *noted = part->first;
         part->first = noted->next;
         if (noted->op.deadline_ms == 0) noted->op.deadline_ms = comm->caller.deadline_ms;
-        tti_stats_count(part->comm, &noted->op, comm->caller.starting != NULL);
+        if (noted->turn == NULL) tti_stats_count(part->comm, &noted->op, comm->caller.starting != NULL);
         tti_group_op_add(whole, side, noted, noted->group_part);
     }
 }
@@ -345,6 +342,19 @@ static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group)
     return whole;
 }
 
+static void start_part(struct tti_started *part)
+{
+    tutti_comm *comm = part->comm;
+    if (part->turn == NULL) {
+        tti_queue_start(part);
+        return;
+    }
+    tutti_status status = tti_stream_op_start(part);
+    if (status == TUTTI_OK) return;
+    atomic_fetch_add_explicit(&part->op.comm->queue.count, 1, memory_order_release); /* it ends now */
+    tti_turn_fail(part, status, &comm->errors.call);
+}
+
 static tutti_status await(tutti_comm *comm, struct tti_started *whole)
 {
     tutti_status status = tti_queue_await(whole, INT64_MAX);
@@ -368,12 +378,12 @@ static tutti_status run_all(tutti_comm *comm, struct tti_group *group)
     if (whole == NULL)
         return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group of %d calls", group->calls);
     if (comm->caller.starting == NULL) {
-        tti_group_op_start(whole->group);
+        tti_group_op_start(whole->group, start_part);
         tti_group_end_hopeless(whole->group);
         return await(comm, whole);
     }
     comm->caller.starting->id = atomic_load_explicit(&whole->id, memory_order_relaxed);
-    tti_group_op_start(whole->group);
+    tti_group_op_start(whole->group, start_part);
     return TUTTI_OK;
 }
 

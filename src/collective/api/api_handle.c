@@ -63,7 +63,7 @@ static inline tutti_status told(const char *call, tutti_op handle, tutti_status 
  * was success: it may be of a call that another thread makes, and is about to explain. */
 static tutti_status collect(struct tti_started *started, tutti_status status)
 {
-    tutti_comm *comm = started->turn != NULL ? started->turn->comm : started->comm;
+    tutti_comm *comm = started->comm;
     if (status == TUTTI_IN_PROGRESS) {
         tti_wait_looked();
         return status;
@@ -203,6 +203,7 @@ tutti_status tutti_cancel(tutti_op op)
     tutti_comm *comm = started->comm;
     tti_lock(&comm->queue.lock); /* another thread may have waited for it, and its place be another op's by now */
     bool there = atomic_load_explicit(&started->id, memory_order_relaxed) == op.id;
+    tutti_comm *runs = there ? started->op.comm : comm;
     struct tti_group_op *group = there && tti_is_group(started) ? started->group : NULL;
     if (group != NULL) {
         tti_group_cancel(group);
@@ -216,8 +217,8 @@ tutti_status tutti_cancel(tutti_op op)
         tti_group_wake(group);
         return TUTTI_OK;
     }
-    comm->peers->wake(comm); /* somebody may sleep while waiting for it */
-    tti_service_wake(comm, TTI_AT_ONCE);
+    runs->peers->wake(runs); /* somebody may sleep while waiting for it */
+    tti_service_wake(runs, TTI_AT_ONCE);
     return TUTTI_OK;
 }
 
@@ -225,7 +226,7 @@ tutti_status tutti_drop(tutti_op op)
 {
     struct tti_started *started;
     TTI_TRY(told("drop", op, tti_handle_find_queued(op, &started)));
-    struct tti_queue *queue = &started->op.comm->queue;
+    struct tti_queue *queue = &started->comm->queue;
     tti_lock(&queue->lock);
     bool queued = started->queued;
     started->dropped = true;
@@ -238,7 +239,7 @@ tutti_status tutti_drop(tutti_op op)
 /* What was said when it was prepared still holds, unless something else is said now. */
 static void renew(struct tti_started *started)
 {
-    const tutti_comm *comm = started->op.comm;
+    const tutti_comm *comm = started->comm;
     if (comm->caller.deadline_ms != 0) started->op.deadline_ms = comm->caller.deadline_ms;
     if (comm->caller.site.line != 0 || comm->caller.site.name[0] != '\0')
         *tti_started_site(started) = comm->caller.site;
@@ -251,7 +252,7 @@ tutti_status tutti_start(tutti_op op)
 {
     struct tti_started *started;
     TTI_TRY(told("start", op, tti_handle_find_queued(op, &started)));
-    tutti_comm *comm = started->op.comm;
+    tutti_comm *comm = started->comm;
     enum tti_kind kind = started->op.shape.kind;
     TTI_TRY(tti_api_begin(comm, kind));
     if (!started->persistent)
@@ -265,8 +266,13 @@ tutti_status tutti_start(tutti_op op)
     TTI_TRY(tti_queue_ready(comm, kind));
     tti_callback_await(started);
     renew(started);
-    if (started->mail == NULL) tti_stats_count(comm, &started->op, true);
-    tti_queue_start(started);
+    tutti_status status = TUTTI_OK;
+    if (started->turn != NULL) {
+        status = tti_stream_op_start(started);
+    } else {
+        if (started->mail == NULL) tti_stats_count(comm, &started->op, true);
+        tti_queue_start(started);
+    }
     tti_call_end(comm);
-    return TUTTI_OK;
+    return status;
 }

@@ -11,6 +11,7 @@
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
 #include "collective/op/many.h"
+#include "collective/op/queue_group.h"
 #include "collective/op/turn.h"
 #include "collective/op/uses.h"
 #include "collective/stream/streams.h"
@@ -36,6 +37,8 @@ static tutti_status make_data(tutti_comm *comm, struct tti_stream *stream)
     tutti_comm *data = NULL;
     comm->caller.stream = NULL;
     comm->caller.starting = NULL;
+    comm->caller.group = NULL;
+    comm->caller.preparing = false;
     tutti_status status = tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_DUPLICATE}, &data);
     uint64_t editions = comm->caller.editions;
     comm->caller = caller;
@@ -51,47 +54,34 @@ static tutti_status make_data(tutti_comm *comm, struct tti_stream *stream)
 /* ---- One op ---------------------------------------------------------------------------------------------------------- */
 
 /* The counts of a v-form lie in tables of the comm that carries it out. */
-static bool copy_row(struct tti_started *started, const tutti_comm *comm)
+static bool make_tables(struct tti_started *started)
 {
-    struct tti_engine *engine = started->comm->engine;
-    size_t words = TTI_GIVEN * (size_t)comm->size;
-    if (started->op.shape.tables == NULL) return true;
-    if (engine->tables == NULL) engine->tables = tti_calloc(words, sizeof *engine->tables);
-    started->row = tti_calloc(words, sizeof *started->row);
+    struct tti_engine *engine = started->op.comm->engine;
+    if (started->row == NULL) return true;
+    if (engine->tables == NULL)
+        engine->tables = tti_calloc(TTI_GIVEN * (size_t)started->op.comm->size, sizeof *engine->tables);
     started->op.shape.tables = engine->tables;
-    if (engine->tables == NULL || started->row == NULL) return false;
-    memcpy(started->row, comm->engine->row, words * sizeof *started->row);
-    return true;
+    return engine->tables != NULL;
 }
 
 static bool make_pack(const struct tti_started *started)
 {
-    struct tti_engine *engine = started->comm->engine;
+    tutti_comm *data = started->op.comm;
+    struct tti_engine *engine = data->engine;
     tutti_error ignored = {0};
     if (started->op.many == NULL || engine->pack != NULL || !tti_many_packs(&started->op)) return true;
-    engine->pack = tti_arena_alloc(&started->comm->world->arena, TTI_PACK_BYTES, &ignored);
+    engine->pack = tti_arena_alloc(&data->world->arena, TTI_PACK_BYTES, &ignored);
     return engine->pack != NULL;
 }
 
-/* A copy of the op for the comm that carries it out. It takes the pieces over. */
-static struct tti_started *make_started(struct tti_op *op, struct tti_turn *turn)
+/* Another comm carries it out. */
+static bool hand_over(struct tti_started *started)
 {
-    tutti_comm *comm = op->comm, *data = comm->queue.streams->data;
-    struct tti_started *started = tti_started_new(data);
-    if (started == NULL) return NULL;
-    started->op = *op;
+    tutti_comm *data = started->turn->comm->queue.streams->data;
     started->op.comm = data;
     started->op.shape.tuning = &data->tuning;
     started->op.edition = 0;
-    started->row = NULL;
-    if (!copy_row(started, comm) || !make_pack(started)) {
-        started->op.many = NULL;
-        tti_started_free(started);
-        return NULL;
-    }
-    started->turn = turn;
-    op->many = NULL;
-    return started;
+    return make_tables(started) && make_pack(started);
 }
 
 static tutti_status refuse(tutti_comm *comm, enum tti_kind kind, const tutti_error *error)
@@ -99,19 +89,46 @@ static tutti_status refuse(tutti_comm *comm, enum tti_kind kind, const tutti_err
     return tti_comm_refuse(comm, kind, error->status, "%s: %s", tti_kind_name(kind), error->text);
 }
 
-static tutti_status check(const struct tti_op *op, struct tti_stream *stream, tutti_error *error)
+static tutti_status check_stream(const tutti_comm *comm, struct tti_stream *stream, tutti_error *error)
 {
-    const struct tti_streams *streams = op->comm->queue.streams;
+    const struct tti_streams *streams = comm->queue.streams;
     TTI_TRY(tti_stream_ready(stream, error));
-    if (op->comm->caller.preparing)
-        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
-                             "an op on a stream cannot be prepared; start it each time with tutti_on");
     if (streams != NULL && streams->device != stream->device)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "this comm's calls are on streams of %s, but this one is on a stream of %s; duplicate the "
                              "comm for another device",
                              streams->device->name, stream->device->name);
-    return tti_uses_check(op, stream, error);
+    return TUTTI_OK;
+}
+
+/* What the call is put on, and the memory that it uses. NULL: *error says why not. */
+static struct tti_turn *make_turn(const struct tti_op *op, tutti_error *error)
+{
+    struct tti_stream *stream = tti_stream_take(op->comm->caller.stream, error);
+    if (stream == NULL) return NULL;
+    struct tti_turn *turn = NULL;
+    struct tti_uses *uses = NULL;
+    if (check_stream(op->comm, stream, error) == TUTTI_OK) uses = tti_uses_take(op, stream, error);
+    if (uses != NULL) turn = tti_calloc(1, sizeof *turn);
+    if (turn != NULL) {
+        *turn = (struct tti_turn){.comm = op->comm, .called_on = stream, .uses = uses};
+        return turn;
+    }
+    if (uses != NULL) tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for one more op on a stream");
+    tti_uses_free(uses);
+    tti_object_give(&stream->object);
+    return NULL;
+}
+
+/* It was not started. One that was prepared, or is of a group, keeps its place. */
+static void give_up(struct tti_started *started)
+{
+    if (!started->persistent && started->group == NULL) {
+        tti_started_free(started);
+        return;
+    }
+    tti_uses_let_go(started->turn->uses);
+    tti_turn_reset(started);
 }
 
 /* The ranks' first meeting: it is called what the op is called. */
@@ -144,7 +161,7 @@ static struct tti_op *fill_verdict(const struct tti_started *started)
 /* It may end from now on, with or without its handle. */
 static void count(struct tti_started *started)
 {
-    struct tti_queue *queue = &started->comm->queue;
+    struct tti_queue *queue = &started->op.comm->queue;
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
     started->queued = true;
@@ -185,7 +202,7 @@ static tutti_status put_stop(struct tti_started *started, struct tti_stream *str
     enum tti_kind kind = started->op.shape.kind;
     tutti_error error = {0};
     tutti_status status = tti_gate_put_stop(&started->turn->gate->gate, stream, started->turn->number, &error);
-    if (status == TUTTI_OK) status = tti_uses_end(&started->op, stream, &error);
+    if (status == TUTTI_OK) status = tti_uses_end(started->turn->uses, stream, &error);
     let_go(started);
     return status == TUTTI_OK ? TUTTI_OK : refuse(comm, kind, &error);
 }
@@ -197,7 +214,7 @@ static tutti_status meet_and_put(struct tti_started *started, struct tti_stream 
     bool stages = turn->comm->queue.streams->stager != NULL;
     tutti_status status = turn->provider == NULL ? tti_op_run_part(fill_meeting(started)) : TUTTI_OK;
     if (status != TUTTI_OK) {
-        tti_started_free(started);
+        give_up(started);
         return status;
     }
     turn->provider = NULL;
@@ -222,9 +239,9 @@ static tutti_status meet_twice(struct tti_started *started)
     return status;
 }
 
-/* Blocking form where a device does: returns when it was issued and the stream will wait for it. With a handle, the same for
+/* Blocking form where a device does: returns when it was issued and the stream will wait for it. Else the same for
  * an op that is started and must not keep others waiting when it is issued. */
-static tutti_status meet_and_launch(struct tti_started *started, struct tti_stream *stream, tutti_op *handle)
+static tutti_status meet_and_launch(struct tti_started *started, struct tti_stream *stream, bool blocking)
 {
     struct tti_turn *turn = started->turn;
     tutti_comm *comm = turn->comm;
@@ -236,16 +253,15 @@ static tutti_status meet_and_launch(struct tti_started *started, struct tti_stre
         status = tti_comm_refuse(comm, kind, (tutti_status)verdict->status, "%s: %s", tti_kind_name(kind),
                                  verdict->text);
     if (status != TUTTI_OK) {
-        tti_started_free(started);
+        give_up(started);
         return status;
     }
     if (verdict->by_host) return meet_and_put(started, stream);
     status = turn->provider->follow(started, turn->stream, &error);
-    if (status == TUTTI_OK) status = tti_uses_end(&started->op, turn->stream, &error);
-    if (handle != NULL) handle->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+    if (status == TUTTI_OK) status = tti_uses_end(turn->uses, turn->stream, &error);
     count(started);
     tti_turn_fly(started);
-    if (handle == NULL) let_go(started);
+    if (blocking) let_go(started);
     return status == TUTTI_OK ? TUTTI_OK : refuse(comm, kind, &error);
 }
 
@@ -259,7 +275,7 @@ static void start_meeting(struct tti_started *meeting, const struct tti_op *op, 
 }
 
 /* The other form: the meetings are ops of the comm, and this one follows them. */
-static tutti_status meet_and_follow(struct tti_started *started, tutti_op *handle)
+static tutti_status meet_and_follow(struct tti_started *started)
 {
     tutti_comm *comm = started->turn->comm;
     enum tti_kind kind = (enum tti_kind)started->op.call.kind;
@@ -270,12 +286,11 @@ static tutti_status meet_and_follow(struct tti_started *started, tutti_op *handl
     struct tti_started *second = first != NULL && twice ? tti_started_new(comm) : NULL;
     if (first == NULL || (second == NULL && twice)) {
         if (first != NULL) tti_started_free(first);
-        tti_started_free(started);
+        give_up(started);
         return status != TUTTI_OK ? status
                                   : tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY,
                                                     "%s: no memory for one more op in flight", tti_kind_name(kind));
     }
-    handle->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     count(started);
     struct tti_op verdict = {0};
     if (second != NULL) verdict = *fill_verdict(started); /* before it may end, and be gone */
@@ -305,9 +320,9 @@ static tutti_status enqueue(struct tti_started *started, struct tti_stream *stre
         stream = streams->side;
     }
     turn->stream = stream;
-    turn->gate = tti_streams_gate(streams, stream, error);
+    turn->gate = tti_gates_find(&streams->gates, stream, error);
     if (turn->gate == NULL) return error->status;
-    TTI_TRY(tti_uses_begin(&started->op, stream, error));
+    TTI_TRY(tti_uses_begin(turn->uses, stream, error));
     return turn->provider != NULL ? turn->provider->show(started, error) : tti_turn_put_reached(started, error);
 }
 
@@ -334,57 +349,97 @@ static void await_flights(struct tti_streams *streams)
     }
 }
 
-static tutti_status put(struct tti_op *op, struct tti_stream *stream, tutti_op *handle)
+static tutti_status no_memory(tutti_comm *comm, enum tti_kind kind)
 {
-    tutti_comm *comm = op->comm;
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op on a stream",
+                           tti_kind_name(kind));
+}
+
+/* Puts it on its stream, and starts it; `blocking`: the caller waits, and has no handle. On failure it was given up. */
+static tutti_status issue(struct tti_started *started, bool blocking)
+{
+    struct tti_turn *turn = started->turn;
+    tutti_comm *comm = turn->comm;
     struct tti_streams *streams = comm->queue.streams;
-    enum tti_kind kind = op->shape.kind;
+    enum tti_kind kind = started->op.shape.kind;
     tutti_error error = {0};
-    struct tti_turn *turn = tti_calloc(1, sizeof *turn);
-    if (turn != NULL) {
-        turn->comm = comm;
-        turn->blocking = handle == NULL;
-        turn->provider = tti_streams_choose(streams, op);
+    turn->blocking = blocking;
+    turn->provider = tti_streams_choose(streams, &started->op);
+    if (!hand_over(started) || !make_shown(turn, &started->op)) {
+        give_up(started);
+        return no_memory(comm, kind);
     }
-    bool shown = turn != NULL && make_shown(turn, op);
-    struct tti_started *started = turn == NULL ? NULL : make_started(op, turn);
-    if (started == NULL || !shown) {
-        if (started != NULL)
-            tti_started_free(started);
-        else
-            tti_free(turn);
-        return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op on a stream",
-                               tti_kind_name(kind));
-    }
-    if (turn->provider != NULL && handle == NULL && comm->rank == TTI_LAUNCHER) await_flights(streams);
+    if (turn->provider != NULL && blocking && comm->rank == TTI_LAUNCHER) await_flights(streams);
     pthread_mutex_lock(&streams->side_lock);
-    tutti_status status = enqueue(started, stream, &error);
+    tutti_status status = enqueue(started, turn->called_on, &error);
     pthread_mutex_unlock(&streams->side_lock);
     if (status != TUTTI_OK) {
-        tti_started_free(started);
+        give_up(started);
         return refuse(comm, kind, &error);
     }
-    tti_stats_count(comm, &started->op, handle != NULL);
-    if (handle != NULL && !turn->connects) return meet_and_follow(started, handle);
-    return turn->provider == NULL ? meet_and_put(started, stream) : meet_and_launch(started, stream, handle);
+    tti_stats_count(comm, &started->op, !blocking);
+    if (!blocking && !turn->connects) return meet_and_follow(started);
+    return turn->provider == NULL ? meet_and_put(started, turn->called_on)
+                                  : meet_and_launch(started, turn->called_on, blocking);
+}
+
+tutti_status tti_stream_op_start(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    tutti_comm *comm = turn->comm;
+    tutti_error error = {0};
+    tti_turn_reset(started);
+    tutti_status status = check_stream(comm, turn->called_on, &error);
+    if (status != TUTTI_OK) return refuse(comm, started->op.shape.kind, &error);
+    if (comm->queue.streams == NULL) TTI_TRY(make_data(comm, turn->called_on));
+    return issue(started, false);
+}
+
+/* Of a call with a handle: it is there at once, or, of one that is only prepared, ready to be started. */
+static tutti_status start(struct tti_started *started, tutti_op *handle, bool prepares)
+{
+    uint64_t id = atomic_load_explicit(&started->id, memory_order_relaxed);
+    started->persistent = prepares;
+    tutti_status status = prepares ? TUTTI_OK : issue(started, false);
+    if (status == TUTTI_OK) handle->id = id;
+    return status;
+}
+
+/* The op is a call of this kind: it becomes one of its own, with its turn. */
+static tutti_status run(struct tti_op *op, struct tti_turn *turn)
+{
+    tutti_comm *comm = op->comm;
+    enum tti_kind kind = op->shape.kind;
+    tutti_op *handle = comm->caller.starting;
+    bool prepares = comm->caller.preparing;
+    tutti_status status = TUTTI_OK;
+    comm->caller.stream = NULL;
+    comm->caller.starting = NULL;
+    if (comm->queue.streams == NULL && !prepares) status = make_data(comm, turn->called_on);
+    if (status == TUTTI_OK) status = tti_queue_ready(comm, kind);
+    struct tti_started *started = status == TUTTI_OK ? tti_queue_copy(op) : NULL;
+    comm->caller.repeats = false;
+    if (started == NULL) {
+        tti_turn_drop(turn);
+        return status != TUTTI_OK ? status : no_memory(comm, kind);
+    }
+    started->turn = turn;
+    return handle != NULL ? start(started, handle, prepares) : issue(started, true);
 }
 
 tutti_status tti_stream_op_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    tutti_op *handle = comm->caller.starting;
     tutti_error error = {0};
-    if (handle == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
-    struct tti_stream *stream = tti_stream_take(comm->caller.stream, &error);
-    if (stream == NULL) return refuse(comm, op->shape.kind, &error);
-    tutti_status status = check(op, stream, &error);
-    if (status != TUTTI_OK) refuse(comm, op->shape.kind, &error);
-    comm->caller.stream = NULL;
-    comm->caller.starting = NULL;
-    if (status == TUTTI_OK && comm->queue.streams == NULL) status = make_data(comm, stream);
-    if (status == TUTTI_OK) status = put(op, stream, handle);
-    comm->caller.repeats = false;
-    tti_object_give(&stream->object);
+    bool grouped = comm->caller.group != NULL;
+    bool waits = comm->queue.streams == NULL ? !comm->caller.preparing : comm->caller.starting == NULL && !grouped;
+    if (waits && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
+    struct tti_turn *turn = make_turn(op, &error);
+    if (turn == NULL) return refuse(comm, op->shape.kind, &error);
+    if (!grouped) return run(op, turn);
+    tutti_status status = comm->queue.streams == NULL ? make_data(comm, turn->called_on) : TUTTI_OK;
+    if (status == TUTTI_OK) status = tti_group_note(op, turn);
+    if (status != TUTTI_OK) tti_turn_drop(turn);
     return status;
 }
 
@@ -426,6 +481,32 @@ static tutti_status stop_for(struct tti_stream *stream, struct tti_started *star
     return status;
 }
 
+/* Part of it is put on a stream of some device. */
+static bool is_on_stream(const struct tti_started *started)
+{
+    return started->turn != NULL || (tti_is_group(started) && tti_group_has_turns(started->group));
+}
+
+/* Until the ranks have met: a stream that stood still before that might hold up another rank's, in a queue that they share. What
+ * is staged, and a group, are waited for to the end (see await_staged). */
+static bool await_issue(struct tti_started *started)
+{
+    tti_turn_await_meeting(started, INT64_MAX);
+    const struct tti_turn *turn = started->turn;
+    if (is_on_stream(started) && (turn == NULL || turn->staging != NULL)) tti_queue_await(started, INT64_MAX);
+    return atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS;
+}
+
+static tutti_status let_wait(struct tti_stream *stream, struct tti_started *started, tutti_error *error)
+{
+    if (!await_issue(started)) return TUTTI_OK;
+    const struct tti_turn *turn = started->turn;
+    if (turn == NULL || turn->gate->stream->device != stream->device) return stop_for(stream, started, error);
+    if (tti_turn_flies(started)) return turn->provider->follow(started, stream, error);
+    TTI_TRY(tti_gate_put_stop(&turn->gate->gate, stream, turn->number, error));
+    return tti_uses_end(turn->uses, stream, error); /* another one that uses this memory waits for this one */
+}
+
 tutti_status tutti_stream_wait(tutti_stream *handle, tutti_op op, tutti_error *error)
 {
     tutti_error none;
@@ -436,20 +517,9 @@ tutti_status tutti_stream_wait(tutti_stream *handle, tutti_op op, tutti_error *e
     struct tti_stream *stream = tti_stream_take(handle, error);
     if (stream == NULL) return error->status;
     status = tti_stream_ready(stream, error);
-    if (status == TUTTI_OK && started->turn != NULL && tti_is_in_callback())
+    if (status == TUTTI_OK && is_on_stream(started) && tti_is_in_callback())
         status = tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "stream_wait: a callback must not wait for other ranks");
-    if (status == TUTTI_OK) {
-        tti_turn_await_meeting(started, INT64_MAX);
-        const struct tti_turn *turn = started->turn;
-        if (turn != NULL && turn->staging != NULL) tti_queue_await(started, INT64_MAX); /* see await_staged */
-        bool ended = atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_IN_PROGRESS;
-        if (!ended && tti_turn_flies(started) && turn->gate->stream->device == stream->device)
-            status = turn->provider->follow(started, stream, error);
-        else if (!ended && turn != NULL && turn->gate->stream->device == stream->device)
-            status = tti_gate_put_stop(&turn->gate->gate, stream, turn->number, error);
-        else if (!ended)
-            status = stop_for(stream, started, error);
-    }
+    if (status == TUTTI_OK) status = let_wait(stream, started, error);
     tti_object_give(&stream->object);
     return status;
 }

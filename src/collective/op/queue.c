@@ -30,15 +30,17 @@ struct tti_started *tti_queue_first(tutti_comm *comm)
 void tti_started_end(struct tti_started *started, tutti_status status)
 {
     struct tti_queue *queue = &started->op.comm->queue;
+    tutti_comm *comm = started->comm;
     bool grouped = started->group != NULL;
-    tti_lock(&queue->lock);
+    tti_lock(&comm->queue.lock);
     started->queued = false;
     bool dropped = started->dropped;
     tti_callback_due(started, status);
     atomic_store_explicit(&started->status, status, memory_order_release);
-    tti_unlock(&queue->lock);
+    tti_unlock(&comm->queue.lock);
     if (grouped) tti_group_told(started, status);
     if (dropped) tti_started_free(started); /* else it may be gone already */
+    if (queue != &comm->queue && tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
     atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
     if (atomic_load_explicit(&queue->waiters, memory_order_relaxed) != 0) tti_bell_ring(&queue->handover, false);
 }
@@ -299,7 +301,7 @@ bool tti_queue_append(struct tti_started *started)
     started->next = NULL;
     atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
     tti_lock(&queue->lock);
-    started->queued = true;
+    if (!started->queued) started->queued = true;
     bool alone = queue->first == NULL;
     *queue->last = started;
     queue->last = &started->next;

@@ -17,6 +17,7 @@ enum { TTI_CANCEL = 1, TTI_CANCEL_GENTLY = 2 };
 /* What a handle stands for. What most uses touch comes first. */
 /* What messages need of it comes first: with many in flight, the cache lines that each touches are what they cost. */
 struct tti_started {
+    /* that has its handle; op.comm carries it out, another one for ops on streams */
     _Alignas(64) tutti_comm *comm;
     _Atomic uint64_t id;            /* its handle's; another one once that is void */
     struct tti_started *next;       /* behind it in the queue, or among the free ones */

@@ -167,7 +167,7 @@ void tti_group_told(struct tti_started *started, tutti_status status)
 
 /* ---- The start --------------------------------------------------------------------------------------------------------- */
 
-void tti_group_op_start(struct tti_group_op *group)
+void tti_group_op_start(struct tti_group_op *group, void (*start)(struct tti_started *part))
 {
     struct tti_started *started = group->started;
     started->queued = true;
@@ -179,11 +179,18 @@ void tti_group_op_start(struct tti_group_op *group)
     atomic_store_explicit(&group->left, (uint32_t)group->part_count + 1, memory_order_release);
     for (int i = 0; i < group->part_count; i++) {
         if (group->parts[i].started != NULL)
-            tti_queue_start(group->parts[i].started);
+            start(group->parts[i].started);
         else
             count_down(group);
     }
     count_down(group);
+}
+
+bool tti_group_has_turns(const struct tti_group_op *group)
+{
+    for (int i = 0; i < group->part_count; i++)
+        if (group->parts[i].started != NULL && group->parts[i].started->turn != NULL) return true;
+    return false;
 }
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------------- */

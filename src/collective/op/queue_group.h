@@ -49,7 +49,11 @@ struct tti_started *tti_group_op_new(tutti_comm *comm, int sides, int parts);
 void tti_group_op_add(struct tti_group_op *group, int side, struct tti_started *part, int number);
 /* A call that has failed before the start, on whatever comm. */
 void tti_group_op_add_failed(struct tti_group_op *group, int number, const tutti_error *error);
-void tti_group_op_start(struct tti_group_op *group);
+/* `start` starts one of its parts, which must end. */
+void tti_group_op_start(struct tti_group_op *group, void (*start)(struct tti_started *part));
+
+/* True if some of its parts are put on streams. */
+bool tti_group_has_turns(const struct tti_group_op *group);
 
 /* By who waits for it: messages that would wait for ever, since nobody else can be at their other end. */
 void tti_group_end_hopeless(struct tti_group_op *group);

@@ -12,61 +12,6 @@
 
 #define MS INT64_C(1000000)
 
-/* ---- Gates --------------------------------------------------------------------------------------------------------- */
-
-static void free_gate(struct tti_stream_gate *gate)
-{
-    tti_gate_free(&gate->gate);
-    tti_object_give(&gate->stream->object);
-    tti_free(gate);
-}
-
-/* Of streams that are gone; and which is this stream's. */
-static struct tti_stream_gate *find_gate(struct tti_streams *streams, const struct tti_stream *stream)
-{
-    struct tti_stream_gate **link = &streams->gates, *found = NULL;
-    while (*link != NULL) {
-        struct tti_stream_gate *gate = *link;
-        bool ended = atomic_load_explicit(&gate->stream->ended, memory_order_acquire) != 0;
-        if (gate->stream == stream) found = gate;
-        if (ended && gate != found && atomic_load_explicit(&gate->used, memory_order_acquire) == 0) {
-            *link = gate->next;
-            free_gate(gate);
-        } else {
-            link = &gate->next;
-        }
-    }
-    return found;
-}
-
-struct tti_stream_gate *tti_streams_gate(struct tti_streams *streams, struct tti_stream *stream, tutti_error *error)
-{
-    struct tti_stream_gate *gate = find_gate(streams, stream);
-    if (gate != NULL) return gate;
-    gate = tti_calloc(1, sizeof *gate);
-    if (gate == NULL) {
-        tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for ops on one more stream");
-        return NULL;
-    }
-    if (tti_gate_make(stream->device, &gate->gate, error) != TUTTI_OK) {
-        tti_free(gate);
-        return NULL;
-    }
-    tti_object_keep(&stream->object);
-    gate->stream = stream;
-    gate->next = streams->gates;
-    return streams->gates = gate;
-}
-
-void tti_streams_free_gates(struct tti_streams *streams)
-{
-    while (streams->gates != NULL) {
-        struct tti_stream_gate *gate = streams->gates;
-        streams->gates = gate->next;
-        free_gate(gate);
-    }
-}
-
 /* ---- Who carries it out -------------------------------------------------------------------------------------------- */
 
 static void count_carrier(const struct tti_started *started, enum tti_carrier carrier)
@@ -114,7 +59,7 @@ void tti_turn_detail(const struct tti_started *started, char *text, size_t bytes
     snprintf(text, bytes, "%s", waits ? " (its stream has not come to it yet)" : "");
 }
 
-static void fail(struct tti_started *started, tutti_status status, const tutti_error *error)
+void tti_turn_fail(struct tti_started *started, tutti_status status, const tutti_error *error)
 {
     started->op.state = TTI_OP_ENDED;
     started->error = tti_calloc(1, sizeof *started->error);
@@ -183,7 +128,7 @@ static void follow(struct tti_started *started)
     tutti_error ignored = {0};
     pthread_mutex_lock(&streams->side_lock);
     if (turn->provider->follow(started, turn->stream, &ignored) == TUTTI_OK)
-        (void)tti_uses_end(&started->op, turn->stream, &ignored);
+        (void)tti_uses_end(turn->uses, turn->stream, &ignored);
     pthread_mutex_unlock(&streams->side_lock);
     tti_turn_fly(started);
 }
@@ -202,7 +147,7 @@ static void obey(struct tti_started *started)
     } else {
         tti_comm_describe(turn->comm, &error, (enum tti_kind)started->op.call.kind, (tutti_status)verdict->status, "%s",
                           verdict->text);
-        fail(started, (tutti_status)verdict->status, &error);
+        tti_turn_fail(started, (tutti_status)verdict->status, &error);
     }
 }
 
@@ -231,7 +176,7 @@ static void met_by_provider(struct tti_started *started, tutti_status status, co
         obey(started);
     } else if (last) {
         turn->provider->abandon(turn->comm->queue.streams);
-        fail(started, status, error);
+        tti_turn_fail(started, status, error);
     }
 }
 
@@ -240,7 +185,7 @@ void tti_turn_met(struct tti_started *started, tutti_status status, const tutti_
     if (started->turn->provider != NULL)
         met_by_provider(started, status, error);
     else if (status != TUTTI_OK)
-        fail(started, status, error);
+        tti_turn_fail(started, status, error);
     else
         hand_to_host(started);
 }
@@ -266,30 +211,50 @@ void tti_turn_end(struct tti_started *started, tutti_status status)
     struct tti_turn *turn = started->turn;
     const tutti_error *error = started->error;
     if (turn == NULL) return;
-    struct tti_stream *stream = turn->gate->stream;
-    if (turn->watched) stream->device->ops->watch(stream->device, stream, false);
+    struct tti_stream *stream = turn->called_on;
+    if (turn->watched) stream->device->ops->watch(stream->device, turn->gate->stream, false);
     if (turn->number != 0) tti_gate_open(&turn->gate->gate, turn->number);
-    atomic_fetch_sub_explicit(&turn->gate->used, 1, memory_order_release);
+    if (turn->gate != NULL) atomic_fetch_sub_explicit(&turn->gate->used, 1, memory_order_release);
     if (turn->flies) atomic_fetch_sub_explicit(&turn->comm->queue.streams->flying, 1, memory_order_relaxed);
+    tti_uses_let_go(turn->uses);
     if (status < 0)
         tti_comm_break_apart(turn->comm, (enum tti_kind)started->op.call.kind, status, error == NULL ? -1 : error->peer,
                              "%s", error == NULL ? tutti_status_text(status) : error->text);
 }
 
-void tti_turn_free(struct tti_started *started)
+static void give_lent(struct tti_turn *turn)
 {
-    struct tti_turn *turn = started->turn;
-    if (turn == NULL) return;
     while (turn->lent != NULL) {
         struct tti_lent *lent = turn->lent;
         turn->lent = lent->next;
         tti_pinned_give(lent->pinned);
         tti_free(lent);
     }
+}
+
+void tti_turn_reset(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    give_lent(turn);
     tti_staging_free(turn->staging);
     tti_free(turn->mine);
     tti_free(turn->all);
+    *turn = (struct tti_turn){.comm = turn->comm, .called_on = turn->called_on, .uses = turn->uses};
+}
+
+void tti_turn_drop(struct tti_turn *turn)
+{
+    tti_uses_free(turn->uses);
+    tti_object_give(&turn->called_on->object);
     tti_free(turn);
+}
+
+void tti_turn_free(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    if (turn == NULL) return;
+    tti_turn_reset(started);
+    tti_turn_drop(turn);
     started->turn = NULL;
 }
 

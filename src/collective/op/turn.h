@@ -30,17 +30,10 @@
 
 enum { TTI_LAUNCHER = 0, TTI_FLYING_MOST = 64 };
 
-/* A comm's ops on one stream. */
-struct tti_stream_gate {
-    struct tti_gate gate;
-    struct tti_stream *stream; /* a reference */
-    _Atomic uint32_t used;     /* ops that have not ended */
-    struct tti_stream_gate *next;
-};
-
 struct tti_device_provider;
 struct tti_stager;
 struct tti_staging;
+struct tti_uses;
 
 /* What a comm keeps for ops on streams. */
 struct tti_streams {
@@ -72,11 +65,13 @@ struct tti_lent {
     struct tti_lent *next;
 };
 
-/* An op's place on a stream. */
+/* An op's place on a stream. From `gate` on it is about one start of the op. */
 struct tti_turn {
-    tutti_comm *comm; /* that it was called on */
-    struct tti_stream_gate *gate;
-    uint64_t number; /* at the gate; 0: it is not put there */
+    tutti_comm *comm;             /* that it was called on */
+    struct tti_stream *called_on; /* a reference */
+    struct tti_uses *uses;        /* the memory that it uses */
+    struct tti_stream_gate *gate; /* NULL: it was not put anywhere yet */
+    uint64_t number;              /* at the gate; 0: it is not put there */
     _Atomic bool reached;
     _Atomic bool met; /* the ranks have, and it was issued */
     bool watched;     /* its device is asked from time to time whether it has failed */
@@ -139,10 +134,6 @@ static inline bool tti_turn_flies(const struct tti_started *started)
     return started->turn != NULL && started->turn->flies;
 }
 
-/* The gate of a stream, made if need be; the stream's reference stays the caller's. NULL: *error says why. */
-struct tti_stream_gate *tti_streams_gate(struct tti_streams *streams, struct tti_stream *stream, tutti_error *error);
-void tti_streams_free_gates(struct tti_streams *streams);
-
 /* For whoever is busy with the op's comm. Whether its stream has come to it: OK, IN_PROGRESS, or the error that broke the
  * comm since it never will. */
 tutti_status tti_turn_come(struct tti_started *started);
@@ -173,6 +164,11 @@ void tti_turn_lend(struct tti_turn *turn, struct tti_pinned *pinned);
 void tti_turn_trace(struct tti_started *started, tutti_status status);
 /* The op has ended: its stream goes on, and a failure breaks the comm that it was called on. */
 void tti_turn_end(struct tti_started *started, tutti_status status);
+/* It could not be put on its stream, or the ranks have not met: it ends, and its comm is as it was. */
+void tti_turn_fail(struct tti_started *started, tutti_status status, const tutti_error *error);
+/* Of a prepared op: nothing is left of its last start. */
+void tti_turn_reset(struct tti_started *started);
+void tti_turn_drop(struct tti_turn *turn);       /* of an op that was never put anywhere */
 void tti_turn_free(struct tti_started *started); /* its place is given back */
 
 /* Waits until the ranks have met, the op has ended or the time is over; takes the meeting forward. */

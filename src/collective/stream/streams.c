@@ -197,7 +197,7 @@ void tti_streams_free(struct tti_streams *streams)
 {
     tutti_error ignored = {0};
     if (streams->provider != NULL) streams->provider->close(streams);
-    tti_streams_free_gates(streams);
+    tti_gates_free(&streams->gates);
     tti_stager_free(streams->stager);
     if (streams->side != NULL) (void)tti_stream_drop(streams->side, &ignored);
     pthread_mutex_destroy(&streams->side_lock);
