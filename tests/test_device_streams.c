@@ -9,7 +9,9 @@
 #include "device/find.h"
 #include "device/gate.h"
 #include "device/pinned.h"
+#include "device/stream.h"
 #include "device_check.h"
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { N = 1000 };
@@ -80,6 +82,35 @@ static void test_words(tutti_device *handle)
     tti_object_give(&second->object);
     GOOD(tutti_stream_free(a, &error));
     GOOD(tutti_stream_free(b, &error));
+}
+
+/* What a stream owes is raised when it is told to pay, before it waits, and when it is freed; only once. */
+static void test_debts(tutti_device *handle)
+{
+    tutti_stream *a = make_stream(handle);
+    struct tti_stream *stream = tti_stream_take(a, &error);
+    struct tti_word *word;
+    GOOD(tti_word_take(stream->device, &word, &error));
+    uint64_t base = atomic_load(&word->value);
+    tti_stream_owe(stream, word, base + 1);
+    tti_stream_owe(stream, word, base + 2);
+    GOOD(tutti_stream_sync(a, LONG_MS, &error));
+    CHECK(tti_stream_owes(stream) && atomic_load(&word->value) == base);
+    GOOD(tti_stream_pay(stream, &error));
+    GOOD(tti_stream_pay(stream, &error));
+    GOOD(tutti_stream_sync(a, LONG_MS, &error));
+    CHECK(!tti_stream_owes(stream) && atomic_load(&word->value) == base + 2);
+    tti_stream_owe(stream, word, base + 3);
+    struct held held = hold_stream(a); /* it stands still, behind what it owed */
+    int64_t nap = 0, until = tti_now_ns() + LONG_MS * MS;
+    while (!tti_word_reached(word, base + 3) && tti_now_ns() < until) tti_poll_nap(&nap);
+    CHECK(atomic_load(&word->value) == base + 3);
+    let_go(&held, a);
+    tti_stream_owe(stream, word, base + 4);
+    GOOD(tutti_stream_free(a, &error));
+    CHECK(atomic_load(&word->value) == base + 4);
+    tti_word_give(stream->device, word);
+    tti_object_give(&stream->object);
 }
 
 static void test_marks(tutti_device *device)
@@ -401,6 +432,17 @@ static void test_pinned(tutti_device *handle)
     tti_pinned_give(b);
     tti_pinned_give(c);
     tti_pinned_give(NULL);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *own = aligned_alloc(page, 4 * page);
+    GOOD(tti_pinned_adopt(device, own, 4 * page, &a, &error));
+    CHECK(a->base == own);
+    GOOD(tti_pinned_take(device, 1, &b, &error));
+    CHECK(b->base < own || b->base >= own + 4 * page); /* what is the caller's is given to nobody */
+    tti_pinned_release(a);
+    GOOD(tti_pinned_adopt(device, own, 4 * page, &a, &error)); /* it can be again */
+    tti_pinned_release(a);
+    tti_pinned_give(b);
+    free(own);
     tti_object_give(&device->object);
 }
 
@@ -411,6 +453,7 @@ int main(int argc, char **argv)
     tutti_device *device = open_device();
     test_sync(device);
     test_words(device);
+    test_debts(device);
     test_marks(device);
     test_marks_again(device);
     test_last_writer(device);

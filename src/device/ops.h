@@ -79,6 +79,8 @@ struct tti_stream {
     _Atomic int64_t until_ns; /* putting work blocks until then where the device can tell; 0: TTI_DEVICE_PATIENCE_NS */
     _Atomic uint32_t lock;    /* of `open_mark`; held while that is recorded */
     struct tti_mark *open_mark; /* for uses of buffers since the last wait, to be recorded when needed; or NULL */
+    struct tti_word *owed_word; /* to be raised behind what is on it: under `lock`, */
+    _Atomic uint64_t owed;      /* to this; 0: nothing is owed */
     struct tti_word *done;      /* for sync */
     uint64_t syncs;             /* its last value */
 };

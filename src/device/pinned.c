@@ -18,8 +18,23 @@ static size_t round_up(size_t bytes)
 
 static void destroy(struct tti_pinned *pinned)
 {
-    tti_mapping_destroy(&pinned->mapping);
+    if (pinned->mapping.base != NULL) tti_mapping_destroy(&pinned->mapping);
     tti_free(pinned);
+}
+
+/* Tells the device of it. */
+static tutti_status enter(struct tti_pinned *pinned, struct tti_device *device, void *base, size_t bytes,
+                          tutti_error *error)
+{
+    TTI_TRY(device->ops->enlist(device, base, bytes, error));
+    pinned->base = base;
+    pinned->bytes = bytes;
+    pinned->device = device;
+    pinned->taken = true;
+    tti_lock(&device->lock);
+    tti_list_append(&device->pinned, &pinned->link);
+    tti_unlock(&device->lock);
+    return TUTTI_OK;
 }
 
 static struct tti_pinned *reuse(struct tti_device *device, size_t bytes)
@@ -43,20 +58,12 @@ static tutti_status make(struct tti_device *device, size_t bytes, struct tti_pin
     struct tti_pinned *pinned = tti_calloc(1, sizeof *pinned);
     if (pinned == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a pinned buffer");
     tutti_status status = tti_mapping_create(&pinned->mapping, bytes, false, true, error);
-    if (status == TUTTI_OK) status = device->ops->enlist(device, pinned->mapping.base, bytes, error);
-    if (status != TUTTI_OK) {
+    if (status == TUTTI_OK) status = enter(pinned, device, pinned->mapping.base, bytes, error);
+    if (status == TUTTI_OK)
+        *made = pinned;
+    else
         destroy(pinned);
-        return status;
-    }
-    pinned->base = pinned->mapping.base;
-    pinned->bytes = bytes;
-    pinned->device = device;
-    pinned->taken = true;
-    tti_lock(&device->lock);
-    tti_list_append(&device->pinned, &pinned->link);
-    tti_unlock(&device->lock);
-    *made = pinned;
-    return TUTTI_OK;
+    return status;
 }
 
 tutti_status tti_pinned_take(struct tti_device *device, size_t bytes, struct tti_pinned **pinned, tutti_error *error)
@@ -80,6 +87,32 @@ void tti_pinned_give(struct tti_pinned *pinned)
     bool orphan = tti_list_is_empty(&pinned->link);
     tti_unlock(&device->lock);
     if (orphan) destroy(pinned);
+    tti_object_give(&device->object);
+}
+
+tutti_status tti_pinned_adopt(struct tti_device *device, void *base, size_t bytes, struct tti_pinned **pinned,
+                              tutti_error *error)
+{
+    struct tti_pinned *made = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a pinned buffer");
+    tutti_status status = enter(made, device, base, bytes, error);
+    if (status != TUTTI_OK) {
+        tti_free(made);
+        return status;
+    }
+    tti_object_keep(&device->object);
+    *pinned = made;
+    return TUTTI_OK;
+}
+
+void tti_pinned_release(struct tti_pinned *pinned)
+{
+    struct tti_device *device = pinned->device;
+    tti_lock(&device->lock);
+    if (!tti_list_is_empty(&pinned->link)) device->ops->withdraw(device, pinned->base);
+    tti_list_remove(&pinned->link);
+    tti_unlock(&device->lock);
+    destroy(pinned);
     tti_object_give(&device->object);
 }
 

@@ -12,10 +12,10 @@
 
 struct tti_pinned {
     char *base;
-    size_t bytes;              /* at least as many as were asked for */
-    struct tti_device *device; /* a reference while it is taken */
-    struct tti_mapping mapping;
-    struct tti_link link; /* of the device's; on no list: the device was shut down since */
+    size_t bytes;               /* at least as many as were asked for */
+    struct tti_device *device;  /* a reference while it is taken */
+    struct tti_mapping mapping; /* empty: the memory is the taker's own */
+    struct tti_link link;       /* of the device's; on no list: the device was shut down since */
     bool taken;
 };
 
@@ -23,6 +23,10 @@ struct tti_pinned {
 tutti_status tti_pinned_take(struct tti_device *device, size_t bytes, struct tti_pinned **pinned, tutti_error *error);
 /* When no work on a stream refers to it any more. NULL is ignored. */
 void tti_pinned_give(struct tti_pinned *pinned);
+/* The same for whole pages of the caller's own, which stay his: pinned until they are released, or the device is shut down. */
+tutti_status tti_pinned_adopt(struct tti_device *device, void *base, size_t bytes, struct tti_pinned **pinned,
+                              tutti_error *error);
+void tti_pinned_release(struct tti_pinned *pinned);
 void tti_pinned_clear(struct tti_device *device); /* when it is shut down */
 
 #endif

@@ -110,6 +110,7 @@ static void close_native(struct tti_stream *stream)
 static tutti_status end_stream(struct tti_stream *stream, int64_t deadline_ns, tutti_error *error)
 {
     const char *last = atomic_load_explicit(&stream->last, memory_order_relaxed);
+    (void)tti_stream_pay(stream, &(tutti_error){0}); /* a device that has failed does nothing any more */
     bool idle = stream->adopted || wait_idle(stream, deadline_ns);
     if (!idle) {
         atomic_store_explicit(&stream->given_up, 1, memory_order_release);
@@ -193,6 +194,27 @@ tutti_status tti_stream_raise(struct tti_stream *stream, struct tti_word *word, 
     return stream->device->ops->raise(stream, word, value, error);
 }
 
+void tti_stream_owe(struct tti_stream *stream, struct tti_word *word, uint64_t value)
+{
+    tti_lock(&stream->lock);
+    stream->owed_word = word;
+    atomic_store_explicit(&stream->owed, value, memory_order_relaxed);
+    tti_unlock(&stream->lock);
+}
+
+/* Under the lock, so that a word is never raised to less than it was. */
+tutti_status tti_stream_pay(struct tti_stream *stream, tutti_error *error)
+{
+    tutti_status status = TUTTI_OK;
+    if (!tti_stream_owes(stream)) return TUTTI_OK;
+    tti_lock(&stream->lock);
+    uint64_t value = atomic_load_explicit(&stream->owed, memory_order_relaxed);
+    if (value != 0) status = tti_stream_raise(stream, stream->owed_word, value, error);
+    if (status == TUTTI_OK) atomic_store_explicit(&stream->owed, 0, memory_order_relaxed);
+    tti_unlock(&stream->lock);
+    return status;
+}
+
 tutti_status tti_stream_launch(struct tti_stream *stream, const struct tti_kernel *kernel,
                                const struct tti_launch_shape *shape, const void *arguments, size_t bytes,
                                tutti_error *error)
@@ -251,6 +273,7 @@ static tutti_status settle_stream(struct tti_stream *stream, tutti_error *error)
 tutti_status tti_stream_hold(struct tti_stream *stream, struct tti_word *word, uint64_t value, tutti_error *error)
 {
     TTI_TRY(begin(stream, "a hold until a word is raised", error));
+    TTI_TRY(tti_stream_pay(stream, error));
     TTI_TRY(settle_stream(stream, error));
     return stream->device->ops->hold(stream, word, value, error);
 }
@@ -275,6 +298,7 @@ tutti_status tti_stream_after(struct tti_stream *stream, struct tti_mark *mark, 
                              stream->device->name, other->name);
     TTI_TRY(tti_mark_settle(mark, error));
     if (atomic_load_explicit(&mark->recorded, memory_order_acquire) == 0) return unrecorded(mark, error);
+    TTI_TRY(tti_stream_pay(stream, error));
     TTI_TRY(settle_stream(stream, error));
     return stream->device->ops->after(stream, mark, error);
 }
@@ -288,11 +312,6 @@ tutti_status tti_stream_record(struct tti_stream *stream, struct tti_mark *mark,
     TTI_TRY(stream->device->ops->record(stream, mark, error));
     atomic_store_explicit(&mark->recorded, 1, memory_order_release);
     return TUTTI_OK;
-}
-
-static bool is_shown(const struct tti_stream *stream)
-{
-    return stream->adopted || atomic_load_explicit(&stream->shown, memory_order_relaxed) != 0;
 }
 
 tutti_status tti_stream_note(struct tti_stream *stream, struct tti_mark **noted, tutti_error *error)
@@ -319,7 +338,7 @@ tutti_status tti_stream_note(struct tti_stream *stream, struct tti_mark **noted,
 
 tutti_status tti_stream_settle_shown(struct tti_stream *stream, tutti_error *error)
 {
-    return is_shown(stream) ? settle_stream(stream, error) : TUTTI_OK;
+    return tti_stream_is_shown(stream) ? settle_stream(stream, error) : TUTTI_OK;
 }
 
 bool tti_mark_passed(struct tti_mark *mark)

@@ -29,6 +29,20 @@ tutti_status tti_stream_fill(struct tti_stream *stream, void *to, size_t count, 
  * order of the calls. */
 tutti_status tti_stream_hold(struct tti_stream *stream, struct tti_word *word, uint64_t value, tutti_error *error);
 tutti_status tti_stream_raise(struct tti_stream *stream, struct tti_word *word, uint64_t value, tutti_error *error);
+/* The same, later: raising a word takes a GPU about two microseconds, and one does for all that is on the stream before it.
+ * It is done by tti_stream_pay, by the next wait that is put on the stream, and when the stream is freed; whoever needs to know
+ * sees to it that one of these comes. A further debt, to the same word, replaces the one before. */
+void tti_stream_owe(struct tti_stream *stream, struct tti_word *word, uint64_t value);
+tutti_status tti_stream_pay(struct tti_stream *stream, tutti_error *error);
+static inline bool tti_stream_owes(const struct tti_stream *stream)
+{
+    return atomic_load_explicit(&stream->owed, memory_order_relaxed) != 0;
+}
+/* True if others know its native form, and may put waits on it that are not seen here. */
+static inline bool tti_stream_is_shown(const struct tti_stream *stream)
+{
+    return stream->adopted || atomic_load_explicit(&stream->shown, memory_order_relaxed) != 0;
+}
 tutti_status tti_stream_launch(struct tti_stream *stream, const struct tti_kernel *kernel,
                                const struct tti_launch_shape *shape, const void *arguments, size_t bytes,
                                tutti_error *error);

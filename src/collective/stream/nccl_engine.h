@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The provider `nccl`: ranks with a GPU each. When the ranks have met, every rank issues its part, by calls of NCCL between
- * the opening and the closing of one group, and puts "done" behind it on the stream: a word that is raised.
+ * the opening and the closing of one group. Behind it on the stream comes "done": a word that is raised.
+ *
+ * Raising a word takes the stream as long as copying 5 MB, so that only an op that somebody may wait for has one of its own: one
+ * that was started, or has a deadline. The end of others is seen later: after so many of them, when the stream is told to wait, or
+ * when it has been quiet for a moment, a word is raised for all (tti_stream_owe). On a stream that its caller knows, who may put
+ * waits on it unseen, another stream raises it, which waits for an event there: that costs the host more, so it is done for
+ * large ops only.
  *
  * NCCL's calls may never return: while ranks connect, which the first calls of each kind and size do, and whenever a rank is
  * gone. So there are three threads:
@@ -72,9 +78,13 @@ struct tti_nccl_orders {
     enum tti_nccl_task task;   /* IDLE once it is done */
     _Atomic uint32_t finished; /* tasks */
     uint32_t given;            /* by whoever gives them */
+    struct tti_stream *pays;   /* a stream that is to pay what it owes, a reference; NULL: none. Beside the task */
     tutti_status status;       /* of the last one, */
     char text[240];            /* and why */
 };
+
+/* How the end of an op is told. */
+enum tti_nccl_end { TTI_NCCL_AT_ONCE, TTI_NCCL_LATER, TTI_NCCL_ASIDE };
 
 enum { TTI_NCCL_KNOWN = 256 };
 enum tti_nccl_life { TTI_NCCL_ALIVE, TTI_NCCL_DOOMED, TTI_NCCL_GONE };
@@ -104,7 +114,12 @@ struct tti_nccl_engine {
     struct tti_memory scratch; /* for barriers */
     struct tti_word *done;
     uint64_t first_done, issued;    /* `done` is raised to first_done + issued */
-    const void *last_on;            /* the stream of the last op; NULL: there was none */
+    struct tti_stream *last_on;     /* of the last op, a reference; NULL: there was none */
+    struct tti_stream *side;        /* another stream of the device, where work is put by whoever issues */
+    enum tti_nccl_end end;          /* of the op at hand */
+    uint64_t aside;                 /* what another stream raised `done` to last; 0: nothing */
+    uint32_t owed;                  /* ops since the word was raised last */
+    _Atomic int64_t issued_ns;      /* the last of them */
     uint64_t known[TTI_NCCL_KNOWN]; /* keys of what has connected, by their lowest bits */
 };
 
@@ -119,7 +134,10 @@ static inline bool tti_nccl_finished(const struct tti_nccl_engine *engine)
     return atomic_load_explicit(&engine->orders.finished, memory_order_acquire) == engine->orders.given;
 }
 
-/* Puts engine->calls on engine->stream and raises `done` behind them. May block in NCCL. */
+/* Lets the thread see to it that the end of what is on the stream is told. Never blocks for long. */
+void tti_nccl_ask(struct tti_nccl_engine *engine, struct tti_stream *stream);
+
+/* Puts engine->calls on engine->stream and "done" behind them. May block in NCCL. */
 tutti_status tti_nccl_issue(struct tti_nccl_engine *engine, tutti_error *error);
 
 /* Nobody enters any more, and the communicator is aborted when those who are inside have left; without waiting for that. */

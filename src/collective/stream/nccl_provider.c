@@ -12,6 +12,7 @@
 #define MS INT64_C(1000000)
 enum { LOOK_MS = 10 };
 
+#define QUIET_NS INT64_C(500000)    /* without an op before the end of the last ones is asked for */
 #define BLAME_NS INT64_C(500000000) /* for a rank that NCCL may have lost to be found lost */
 
 static struct tti_nccl_engine *engine_of(const struct tti_started *started)
@@ -215,6 +216,16 @@ static int64_t deadline_ms(const struct tti_started *started)
     return own != 0 ? own : started->op.comm->world->options.deadline_ms;
 }
 
+/* Waits that are not seen here might keep from us for long that it has ended, so that we took it for stalled. */
+static enum tti_nccl_end end_of(const struct tti_started *started)
+{
+    enum { LARGE_BYTES = 2 << 20 }; /* in and out */
+    const struct tti_op *op = &started->op;
+    if (!started->turn->blocking || op->deadline_ms != 0) return TTI_NCCL_AT_ONCE;
+    if (!tti_stream_is_shown(started->turn->stream)) return TTI_NCCL_LATER;
+    return op->in_bytes + op->out_bytes >= LARGE_BYTES ? TTI_NCCL_ASIDE : TTI_NCCL_AT_ONCE;
+}
+
 static tutti_status issue(struct tti_nccl_engine *engine, struct tti_started *started, tutti_error *error)
 {
     struct tti_turn *turn = started->turn;
@@ -223,6 +234,8 @@ static tutti_status issue(struct tti_nccl_engine *engine, struct tti_started *st
                                 .call = "putting the first op of this kind and size on its stream",
                                 .option = "its deadline"};
     engine->stream = turn->stream;
+    engine->side = turn->comm->queue.streams->side;
+    engine->end = end_of(started);
     int64_t until = tti_now_ns() + patience.limit_ms * MS;
     atomic_store_explicit(&engine->until_ns, until, memory_order_relaxed);
     if (turn->connects) {
@@ -244,6 +257,13 @@ static void clear_up(struct tti_nccl_engine *engine, const struct tti_started *s
                 tti_kind_name((enum tti_kind)started->op.call.kind));
 }
 
+/* The communicator was doomed by an op before this one, whose end tells all why: that comes first. */
+static void await_cause(const struct tti_nccl_engine *engine, const struct tti_started *started)
+{
+    int64_t nap = 0, until = tti_now_ns() + engine->fence_ns;
+    while (!tti_comm_is_broken(started->turn->comm) && tti_now_ns() < until) tti_poll_nap(&nap);
+}
+
 static void launch(struct tti_started *started)
 {
     struct tti_nccl_engine *engine = engine_of(started);
@@ -258,6 +278,7 @@ static void launch(struct tti_started *started)
         status = engine->calls.failed ? tti_error_set(&error, TUTTI_ERR_MEMORY, 0, "no memory for NCCL's calls")
                                       : issue(engine, started, &error);
         if (status != TUTTI_OK) clear_up(engine, started);
+        if (status == TUTTI_ERR_BROKEN) await_cause(engine, started);
     }
     verdict->done = engine->first_done + engine->issued;
     verdict->status = status;
@@ -291,6 +312,15 @@ static tutti_status blame_the_lost(struct tti_nccl_engine *engine, struct tti_op
     return now - engine->error_since_ns < BLAME_NS ? TUTTI_IN_PROGRESS : TUTTI_OK;
 }
 
+/* Nothing was issued for a moment, and nobody has been told of the end of this op yet. */
+static void ask_for_end(struct tti_nccl_engine *engine, const struct tti_started *started)
+{
+    struct tti_stream *stream = started->turn->stream;
+    if (!tti_stream_owes(stream)) return;
+    if (tti_now_ns() - atomic_load_explicit(&engine->issued_ns, memory_order_relaxed) < QUIET_NS) return;
+    tti_nccl_ask(engine, stream);
+}
+
 static tutti_status progress(struct tti_op *op)
 {
     struct tti_started *started = tti_started_of(op);
@@ -305,8 +335,10 @@ static tutti_status progress(struct tti_op *op)
         tti_device_poison_error(engine->device, &error);
     else if (code != TTI_NCCL_OK)
         tti_error_set(&error, TUTTI_ERR_SYSTEM, 0, "NCCL reports: %s (%d)", engine->nccl->error_string(code), code);
-    else
+    else {
+        ask_for_end(engine, started);
         return TUTTI_IN_PROGRESS;
+    }
     return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, error.status, rank, "rank %d: %s", rank, error.text);
 }
 

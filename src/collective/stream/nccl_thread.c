@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOOK_MS = 100, REAP_POLL_MS = 1, IN_PROGRESS = 7 };
+enum { LOOK_MS = 100, REAP_POLL_MS = 1, IN_PROGRESS = 7, OWED_MOST = 16 };
 #define MS INT64_C(1000000)
 #define REAP_PATIENCE_NS (600 * 1000 * MS) /* then the communicator is left as it is */
 
@@ -144,7 +144,9 @@ static int make_all(const struct tti_nccl_engine *engine, const char **name)
 /* Ends are counted, so they come in order: what is put on another stream than before follows that. */
 static tutti_status put_in_order(struct tti_nccl_engine *engine, tutti_error *error)
 {
-    if (engine->last_on == NULL || engine->last_on == engine->stream) return TUTTI_OK;
+    struct tti_stream *last = engine->last_on;
+    if (last == NULL || last == engine->stream) return TUTTI_OK;
+    if (atomic_load_explicit(&last->ended, memory_order_acquire) == 0) TTI_TRY(tti_stream_pay(last, error));
     return tti_stream_hold(engine->stream, engine->done, engine->first_done + engine->issued, error);
 }
 
@@ -158,11 +160,49 @@ static tutti_status put_copies(struct tti_nccl_engine *engine, tutti_error *erro
     return TUTTI_OK;
 }
 
+/* The stream itself is not kept waiting by it. */
+static tutti_status raise_aside(struct tti_nccl_engine *engine, uint64_t value, tutti_error *error)
+{
+    struct tti_mark *mark = NULL;
+    TTI_TRY(tti_stream_pay(engine->stream, error)); /* from when its caller did not know it yet */
+    TTI_TRY(tti_stream_note(engine->stream, &mark, error));
+    tutti_status status = tti_mark_settle(mark, error);
+    if (status == TUTTI_OK) status = tti_stream_after(engine->side, mark, error);
+    if (status == TUTTI_OK) status = tti_stream_raise(engine->side, engine->done, value, error);
+    tti_object_give(&mark->object);
+    if (status == TUTTI_OK) engine->aside = value;
+    return status;
+}
+
+/* A word must not be raised by two streams at a time: the later one might come first. */
+static bool goes_aside(const struct tti_nccl_engine *engine)
+{
+    if (engine->end == TTI_NCCL_ASIDE) return true;
+    return engine->last_on == engine->stream && engine->aside != 0 && !tti_word_reached(engine->done, engine->aside);
+}
+
+static void remember(struct tti_nccl_engine *engine)
+{
+    atomic_store_explicit(&engine->issued_ns, tti_now_ns(), memory_order_relaxed);
+    if (engine->last_on == engine->stream) return;
+    tti_object_keep(&engine->stream->object);
+    if (engine->last_on != NULL) tti_object_give(&engine->last_on->object);
+    engine->last_on = engine->stream;
+}
+
 static tutti_status put_done(struct tti_nccl_engine *engine, tutti_error *error)
 {
-    TTI_TRY(tti_stream_raise(engine->stream, engine->done, engine->first_done + engine->issued + 1, error));
+    uint64_t value = engine->first_done + engine->issued + 1;
+    if (goes_aside(engine)) {
+        TTI_TRY(raise_aside(engine, value, error));
+    } else {
+        bool pays = engine->end == TTI_NCCL_AT_ONCE || ++engine->owed >= OWED_MOST;
+        tti_stream_owe(engine->stream, engine->done, value);
+        if (pays) TTI_TRY(tti_stream_pay(engine->stream, error));
+        if (pays) engine->owed = 0;
+    }
     engine->issued++;
-    engine->last_on = engine->stream;
+    remember(engine);
     return TUTTI_OK;
 }
 
@@ -259,7 +299,7 @@ static void look(struct tti_nccl_engine *engine)
     leave_device(engine);
 }
 
-/* The next task; IDLE: there has been none for a while. */
+/* The next task; IDLE: there has been none for a while, or a stream is to pay. */
 static enum tti_nccl_task next_task(struct tti_nccl_orders *orders)
 {
     struct timespec until;
@@ -271,11 +311,37 @@ static enum tti_nccl_task next_task(struct tti_nccl_orders *orders)
     }
     int timed_out = 0;
     pthread_mutex_lock(&orders->lock);
-    while (orders->task == TTI_NCCL_IDLE && timed_out == 0)
+    while (orders->task == TTI_NCCL_IDLE && orders->pays == NULL && timed_out == 0)
         timed_out = pthread_cond_timedwait(&orders->changed, &orders->lock, &until);
     enum tti_nccl_task task = orders->task;
     pthread_mutex_unlock(&orders->lock);
     return task;
+}
+
+/* False: nobody is to pay. */
+static bool let_pay(struct tti_nccl_orders *orders)
+{
+    tutti_error ignored = {0};
+    pthread_mutex_lock(&orders->lock);
+    struct tti_stream *stream = orders->pays;
+    orders->pays = NULL;
+    pthread_mutex_unlock(&orders->lock);
+    if (stream == NULL) return false;
+    (void)tti_stream_pay(stream, &ignored); /* a stream that has ended has paid */
+    tti_object_give(&stream->object);
+    return true;
+}
+
+void tti_nccl_ask(struct tti_nccl_engine *engine, struct tti_stream *stream)
+{
+    struct tti_nccl_orders *orders = &engine->orders;
+    pthread_mutex_lock(&orders->lock);
+    if (orders->pays == NULL && orders->task != TTI_NCCL_END) {
+        tti_object_keep(&stream->object);
+        orders->pays = stream;
+        pthread_cond_signal(&orders->changed);
+    }
+    pthread_mutex_unlock(&orders->lock);
 }
 
 static void *serve(void *argument)
@@ -284,7 +350,7 @@ static void *serve(void *argument)
     struct tti_nccl_orders *orders = &engine->orders;
     for (enum tti_nccl_task task; (task = next_task(orders)) != TTI_NCCL_END;) {
         if (task == TTI_NCCL_IDLE) {
-            look(engine);
+            if (!let_pay(orders)) look(engine);
             continue;
         }
         carry_out(engine, task);
@@ -358,6 +424,8 @@ void tti_nccl_reap(struct tti_nccl_engine *engine)
 static void engine_free(struct tti_nccl_engine *engine)
 {
     tutti_error ignored = {0};
+    if (engine->orders.pays != NULL) tti_object_give(&engine->orders.pays->object);
+    if (engine->last_on != NULL) tti_object_give(&engine->last_on->object);
     /* what nobody has raised, somebody may still raise */
     if (engine->done != NULL && tti_word_reached(engine->done, engine->first_done + engine->issued))
         tti_word_give(engine->device, engine->done);
