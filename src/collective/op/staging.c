@@ -10,7 +10,11 @@
 #include "device/stream.h"
 #include <string.h>
 
-enum { SLOTS = 3, ROUND_BYTES = 4 << 20 }; /* of the larger one of a round's two buffers */
+enum {
+    SLOTS = 3,
+    ROUND_BYTES = 4 << 20, /* of the larger one of a round's two buffers */
+    SLOT_LEAST = 64 << 10
+};
 
 /* A stream for each direction, and how far it is. */
 struct tti_stager {
@@ -18,6 +22,7 @@ struct tti_stager {
     struct tti_stream *in, *out;
     struct tti_word *came, *went; /* raised to the number of a copy when that is done */
     uint64_t in_copies, out_copies;
+    tutti_comm *comm; /* in whose arena the slots are: ranks that are processes read them where they lie */
     struct tti_pinned *slots[SLOTS]; /* kept from op to op */
 };
 
@@ -47,11 +52,12 @@ struct tti_staging {
 
 /* ---- The comm's part ----------------------------------------------------------------------------------------------- */
 
-tutti_status tti_stager_make(struct tti_device *device, struct tti_stager **made, tutti_error *error)
+tutti_status tti_stager_make(struct tti_device *device, tutti_comm *comm, struct tti_stager **made, tutti_error *error)
 {
     struct tti_stager *stager = tti_calloc(1, sizeof *stager);
     if (stager == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for staging");
     stager->device = device;
+    stager->comm = comm;
     tti_object_keep(&device->object);
     tutti_status status = tti_stream_make(device, &stager->in, error);
     if (status == TUTTI_OK) status = tti_stream_make(device, &stager->out, error);
@@ -67,6 +73,22 @@ tutti_status tti_stager_make(struct tti_device *device, struct tti_stager **made
     return TUTTI_OK;
 }
 
+/* Another rank may still read it after a failure. */
+static void free_slot(struct tti_stager *stager, int i)
+{
+    struct tti_arena *arena = &stager->comm->world->arena;
+    struct tti_pinned *slot = stager->slots[i];
+    tutti_error ignored = {0};
+    if (slot == NULL) return;
+    void *base = slot->base;
+    stager->slots[i] = NULL;
+    tti_pinned_release(slot);
+    if (tti_comm_is_broken(stager->comm))
+        tti_arena_quarantine(arena, base);
+    else
+        (void)tti_arena_free(arena, base, &ignored);
+}
+
 void tti_stager_free(struct tti_stager *stager)
 {
     tutti_error ignored = {0};
@@ -75,7 +97,7 @@ void tti_stager_free(struct tti_stager *stager)
                 tti_word_reached(stager->went, stager->out_copies);
     if (stager->in != NULL) (void)tti_stream_drop(stager->in, &ignored);
     if (stager->out != NULL) (void)tti_stream_drop(stager->out, &ignored);
-    for (int i = 0; i < SLOTS && idle; i++) tti_pinned_give(stager->slots[i]);
+    for (int i = 0; i < SLOTS && idle; i++) free_slot(stager, i);
     if (idle) {
         tti_word_give(stager->device, stager->came);
         tti_word_give(stager->device, stager->went);
@@ -84,14 +106,28 @@ void tti_stager_free(struct tti_stager *stager)
     tti_free(stager);
 }
 
-/* A slot that is large enough; what it was before may still be used by a copy, and is not given back then. */
+/* Powers of two, so that a slot is seldom replaced. 0: too many. */
+static size_t slot_bytes(size_t bytes)
+{
+    size_t rounded = SLOT_LEAST;
+    while (rounded < bytes && rounded != 0) rounded *= 2;
+    return rounded;
+}
+
+/* A slot that is large enough. No copy uses it: it is free. */
 static tutti_status ensure_slot(struct tti_stager *stager, int i, size_t bytes, tutti_error *error)
 {
-    struct tti_pinned *slot = stager->slots[i];
-    if (slot != NULL && slot->bytes >= bytes) return TUTTI_OK;
-    stager->slots[i] = NULL;
-    if (slot != NULL) tti_pinned_give(slot);
-    return tti_pinned_take(stager->device, bytes, &stager->slots[i], error);
+    struct tti_arena *arena = &stager->comm->world->arena;
+    size_t rounded = slot_bytes(bytes);
+    if (stager->slots[i] != NULL && stager->slots[i]->bytes >= bytes) return TUTTI_OK;
+    if (rounded == 0)
+        return tti_error_set(error, TUTTI_ERR_COUNT, 0, "%zu bytes of pinned memory were asked for", bytes);
+    free_slot(stager, i);
+    void *base = tti_arena_alloc(arena, rounded, error);
+    if (base == NULL) return error->status;
+    tutti_status status = tti_pinned_adopt(stager->device, base, rounded, &stager->slots[i], error);
+    if (status != TUTTI_OK) (void)tti_arena_free(arena, base, &(tutti_error){0});
+    return status;
 }
 
 /* ---- Rounds -------------------------------------------------------------------------------------------------------- */

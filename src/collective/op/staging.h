@@ -23,7 +23,9 @@ tutti_status tti_staging_progress(struct tti_started *started);
 void tti_staging_free(struct tti_staging *staging);
 
 /* What a comm keeps for it. */
-tutti_status tti_stager_make(struct tti_device *device, struct tti_stager **stager, tutti_error *error);
+/* The comm outlasts it. */
+tutti_status tti_stager_make(struct tti_device *device, tutti_comm *comm, struct tti_stager **stager,
+                             tutti_error *error);
 void tti_stager_free(struct tti_stager *stager);
 
 #endif

@@ -186,11 +186,11 @@ static tutti_status exchange(tutti_comm *comm, struct tti_streams *streams)
     return status;
 }
 
-static tutti_status make_own(struct tti_streams *streams, tutti_error *error)
+static tutti_status make_own(tutti_comm *comm, struct tti_streams *streams, tutti_error *error)
 {
     if (streams->provider != NULL) TTI_TRY(tti_stream_make(streams->device, &streams->side, error));
     if (streams->device->ops == &tti_host_ops && !streams->stages) return TUTTI_OK;
-    return tti_stager_make(streams->device, &streams->stager, error);
+    return tti_stager_make(streams->device, comm, &streams->stager, error);
 }
 
 void tti_streams_free(struct tti_streams *streams)
@@ -218,7 +218,7 @@ tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_dev
     pthread_mutex_init(&streams->side_lock, NULL);
     tutti_status status = tti_queue_ready(data, kind);
     if (status == TUTTI_OK) status = exchange(comm, streams);
-    if (status == TUTTI_OK && make_own(streams, &error) != TUTTI_OK) /* the others have theirs, and would wait */
+    if (status == TUTTI_OK && make_own(comm, streams, &error) != TUTTI_OK) /* the others have theirs, and would wait */
         status = tti_comm_break(comm, kind, error.status, comm->rank, "rank %d: %s", comm->rank, error.text);
     if (status == TUTTI_OK)
         comm->queue.streams = streams;
