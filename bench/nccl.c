@@ -26,12 +26,15 @@ enum way {
     ADOPTED,
     COMPARED,
     WORD = COMPARED, /* a word is raised, */
-    WORD_UNFENCED,   /* without a memory barrier, */
+    WORD_TWICE,      /* two are, */
     WORD_EIGHTH,     /* after every eighth call */
     EVENT,           /* an event is recorded, */
     EVENT_THRICE,    /* three are, */
     EVENT_AND_WORD,  /* both */
     EVENT_ASIDE,     /* another stream waits for the event and raises the word */
+    KERNEL,          /* the same behind a kernel, which NCCL's calls between GPUs are: memory is filled; */
+    KERNEL_WORD,
+    KERNEL_EVENT,
     WAYS
 };
 
@@ -39,12 +42,15 @@ static const char *const way_names[WAYS] = {[DIRECT] = "nccl",
                                             [OURS] = "ours",
                                             [ADOPTED] = "adopted",
                                             [WORD] = "+word",
-                                            [WORD_UNFENCED] = "+unfenced",
+                                            [WORD_TWICE] = "+2 words",
                                             [WORD_EIGHTH] = "+word/8",
                                             [EVENT] = "+event",
                                             [EVENT_THRICE] = "+3 events",
                                             [EVENT_AND_WORD] = "+ev+word",
-                                            [EVENT_ASIDE] = "+ev aside"};
+                                            [EVENT_ASIDE] = "+ev aside",
+                                            [KERNEL] = "kernel",
+                                            [KERNEL_WORD] = "k.+word",
+                                            [KERNEL_EVENT] = "k.+event"};
 
 /* What all ways use. */
 struct bench {
@@ -58,7 +64,7 @@ struct bench {
     tutti_stream *own;     /* and the library's own */
     void *aside;           /* another one made by the driver */
     void *events[EVENTS];
-    uint64_t *word, raised;
+    uint64_t *word, raised, calls;
     float *in, *out;
     tutti_error error;
 };
@@ -68,6 +74,13 @@ static void must(const struct bench *bench, bool good, const char *what)
     if (good) return;
     const tutti_error *error = bench->comm == NULL ? NULL : tutti_comm_error(bench->comm);
     fprintf(stderr, "bench_nccl: %s: %s\n", what, error != NULL ? error->text : bench->error.text);
+    exit(1);
+}
+
+static void must_cuda(int code, const char *what)
+{
+    if (code == TTI_CUDA_OK) return;
+    fprintf(stderr, "bench_nccl: %s: CUDA's result %d\n", what, code);
     exit(1);
 }
 
@@ -94,40 +107,47 @@ static void call_ours(struct bench *bench, tutti_stream *stream, size_t count)
          "all_reduce");
 }
 
-static void raise_word(struct bench *bench, void *stream, unsigned flags)
+static void call_kernel(struct bench *bench, size_t count)
 {
-    must(bench,
-         bench->cuda->stream_write_value(stream, (uint64_t)(uintptr_t)bench->word, ++bench->raised, flags) ==
-             TTI_CUDA_OK,
-         "cuStreamWriteValue64");
+    must_cuda(bench->cuda->fill_32((uint64_t)(uintptr_t)bench->out, 0, count, bench->foreign), "cuMemsetD32Async");
+}
+
+static void raise_word(struct bench *bench, void *stream)
+{
+    uint64_t at = (uint64_t)(uintptr_t)bench->word;
+    must_cuda(bench->cuda->stream_write_value(stream, at, ++bench->raised, TTI_CUDA_WRITE_DEFAULT),
+              "cuStreamWriteValue64");
 }
 
 static void record(struct bench *bench, int events)
 {
     for (int i = 0; i < events; i++)
-        must(bench, bench->cuda->event_record(bench->events[i], bench->foreign) == TTI_CUDA_OK, "cuEventRecord");
+        must_cuda(bench->cuda->event_record(bench->events[i], bench->foreign), "cuEventRecord");
 }
 
 static void add_behind(struct bench *bench, enum way way)
 {
-    enum { UNFENCED = 1 };
     switch (way) {
-    case WORD: raise_word(bench, bench->foreign, TTI_CUDA_WRITE_DEFAULT); break;
-    case WORD_UNFENCED: raise_word(bench, bench->foreign, UNFENCED); break;
-    case WORD_EIGHTH:
-        if (++bench->raised % EIGHTH == 0) raise_word(bench, bench->foreign, TTI_CUDA_WRITE_DEFAULT);
+    case KERNEL_WORD:
+    case WORD: raise_word(bench, bench->foreign); break;
+    case WORD_TWICE:
+        raise_word(bench, bench->foreign);
+        raise_word(bench, bench->foreign);
         break;
+    case WORD_EIGHTH:
+        if (++bench->calls % EIGHTH == 0) raise_word(bench, bench->foreign);
+        break;
+    case KERNEL_EVENT:
     case EVENT: record(bench, 1); break;
     case EVENT_THRICE: record(bench, EVENTS); break;
     case EVENT_AND_WORD:
-        raise_word(bench, bench->foreign, TTI_CUDA_WRITE_DEFAULT);
+        raise_word(bench, bench->foreign);
         record(bench, 1);
         break;
     case EVENT_ASIDE:
         record(bench, 1);
-        must(bench, bench->cuda->stream_wait_event(bench->aside, bench->events[0], 0) == TTI_CUDA_OK,
-             "cuStreamWaitEvent");
-        raise_word(bench, bench->aside, TTI_CUDA_WRITE_DEFAULT);
+        must_cuda(bench->cuda->stream_wait_event(bench->aside, bench->events[0], 0), "cuStreamWaitEvent");
+        raise_word(bench, bench->aside);
         break;
     default: break;
     }
@@ -139,7 +159,10 @@ static void call(struct bench *bench, enum way way, size_t count)
         call_ours(bench, way == OURS ? bench->own : bench->adopted, count);
         return;
     }
-    call_direct(bench, count);
+    if (way >= KERNEL)
+        call_kernel(bench, count);
+    else
+        call_direct(bench, count);
     add_behind(bench, way);
 }
 
@@ -184,7 +207,7 @@ static bool judge(size_t bytes, const struct times *times)
 {
     double more = times->us[OURS] - times->us[DIRECT], adopted = times->us[ADOPTED] - times->us[DIRECT];
     if (adopted > more) more = adopted;
-    if (bytes == 8) return more <= 4;
+    if (bytes <= 8) return more <= 4;
     return bytes < FIRST_JUDGED || more <= times->us[DIRECT] * 0.03;
 }
 
@@ -198,11 +221,11 @@ static void print_times(size_t bytes, const char *form, int ways, const struct t
 static int run(struct bench *bench, int ways, int rounds)
 {
     bool good = true;
-    size_t factor = ways == COMPARED ? 2 : 8;
+    size_t factor = ways == COMPARED ? 2 : 16, first = ways == COMPARED ? 8 : 4;
     printf("# us of one call, %d in a row; median of %d rounds\n%10s %7s", QUEUED, rounds, "bytes", "host");
     for (int way = 0; way < ways; way++) printf(" %10s", way_names[way]);
     printf(" %8s %8s\n", "ours %", "adopt. %");
-    for (size_t bytes = 8; bytes <= BYTES_MOST; bytes *= factor) {
+    for (size_t bytes = first; bytes <= BYTES_MOST; bytes *= factor) {
         for (int waits = 0; waits < 2; waits++) {
             struct times times = measure(bench, ways, bytes / sizeof(float), waits != 0, rounds);
             bool kept = judge(bytes, &times);

@@ -2,7 +2,7 @@
  * ctest: timeout=60
  *
  * The provider nccl. Arguments: GPUS, "each" (rank i is on cuda:i) or "one" (all ranks are on cuda:0, as processes that NCCL
- * takes for hosts of their own); PART, "all", "results", "faults" (of the fake libnccl, tests/fake/nccl.c) or "kills";
+ * takes for hosts of their own); PART, "all", "results", "faults" (of the fake libnccl, tests/fake/nccl.c), "endings" (some of these) or "kills";
  * KILLS, how often a rank is killed. tests/cli/nccl.sh runs it on the fake one, scripts/gpu/run.sh on a GPU.
  */
 #define TUTTI_NO_CALL_SITES
@@ -405,6 +405,62 @@ static void goes_wrong(tutti_comm *comm, struct fault_rank *self)
     close_place(&place);
 }
 
+/* ---- Calls that end a communicator, and hang or fail ------------------------------------------------------------------ */
+
+static const struct ending {
+    const char *fault;
+    bool breaks; /* an op has stalled before, so the communicator is revoked and aborted; else it is closed */
+    bool stays;  /* what has stalled never ends: the stream is lost with it */
+} endings[] = {
+    {"ncclCommFinalize:1:1:fail", false, false},
+    {"ncclCommFinalize:1:1:hard", false, false},
+    {"ncclCommDestroy:1:1:fail", false, false},
+    {"ncclAllReduce:2:1:stall,ncclCommRevoke:1:-1:fail", true, false},
+    {"ncclAllReduce:2:1:stall,ncclCommAbort:1:-1:fail", true, false},
+    {"ncclAllReduce:2:1:stall,ncclCommAbort:1:-1:hard", true, false},
+    {"ncclAllReduce:2:1:stall,ncclCommRevoke:1:-1:hard", true, true},
+};
+
+/* All are told in time, and leave. */
+static void ends_badly(tutti_comm *comm, struct fault_rank *self)
+{
+    const struct ending *ending = &endings[(int)fault_shared->scratch[0]];
+    struct place place;
+    tutti_status status = TUTTI_OK;
+    (void)self;
+    open_place(comm, &place);
+    int64_t began = fault_now_ns();
+    for (int i = 0; i < 4 && status == TUTTI_OK; i++)
+        status = tutti_all_reduce(tutti_on(comm, place.stream), place.x, place.y, 100, TUTTI_F32, TUTTI_SUM);
+    for (int i = 0; i < 400 && status == TUTTI_OK && ending->breaks; i++) {
+        status = tutti_barrier(tutti_on(comm, place.stream));
+        if (status == TUTTI_OK) fault_sleep_ms(10);
+    }
+    CHECK_THAT(status == (ending->breaks ? TUTTI_ERR_TIMEOUT : TUTTI_OK), "%s: %s", tutti_status_name(status),
+               said(comm));
+    if (ending->breaks) CHECK(fault_now_ns() - began < INT64_C(15000000000));
+    if (ending->stays) return; /* the process ends with all it has on the device */
+    GOOD(&place, sync_place(&place));
+    close_place(&place);
+}
+
+static void run_endings(void)
+{
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        char setting[128];
+        fault_title("%s", endings[i].fault);
+        snprintf(setting, sizeof setting, "FAKE_NCCL_FAULT=%s", endings[i].fault);
+        memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
+        fault_shared->scratch[0] = (char)i;
+        struct fault_world world = {.size = 2,
+                                    .processes = true,
+                                    .body = ends_badly,
+                                    .keeps_files = endings[i].stays,
+                                    .settings = {"TUTTI_DEVICE_PROVIDER=nccl", "TUTTI_DEADLINE_MS=1000", setting}};
+        CHECK(fault_run(&world));
+    }
+}
+
 /* Without being asked for, NCCL that cannot be opened is done without. */
 static void does_without(tutti_comm *comm, struct fault_rank *self)
 {
@@ -438,7 +494,8 @@ static void run_refused(const char *words, const char *setting, const char *prov
     check_title("refused: %s", words);
     memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
     snprintf(fault_shared->scratch, sizeof fault_shared->scratch, "%s", words);
-    struct fault_world world = {.size = 2, .processes = true, .body = refused, .settings = {provider, setting}};
+    struct fault_world world = {
+        .size = 2, .processes = true, .body = refused, .keeps_files = is_real(), .settings = {provider, setting}};
     CHECK(fault_run(&world));
 }
 
@@ -499,6 +556,7 @@ int main(int argc, char **argv)
         run_refused("TUTTI_EXACT=1, and NCCL sums in an order of its own", "TUTTI_EXACT=1",
                     "TUTTI_DEVICE_PROVIDER=nccl");
     if (wants(part, "faults") && fake) run_faults(true);
+    if ((wants(part, "faults") || wants(part, "endings")) && fake) run_endings();
     if (wants(part, "faults") && fake && !one_gpu) run_faults(false);
     if (wants(part, "kills")) run_killed(2, kills - kills / 5);
     if (wants(part, "kills")) run_killed(4, kills / 5);

@@ -4,7 +4,7 @@
  * processes of one machine, on streams of the fake libcuda. Data go through rings in a file that all ranks map.
  *
  * FAKE_NCCL_VERSION   what ncclGetVersion tells (22809)
- * FAKE_NCCL_FAULT     NAME:NTH:RANK:HOW   what the NTH call (from 1) of the function NAME does on RANK (-1: on any):
+ * FAKE_NCCL_FAULT     NAME:NTH:RANK:HOW,…   what the NTH call (from 1) of the function NAME does on RANK (-1: on any):
  *                         fail    returns an error
  *                         hang    returns an error when the communicator is revoked or aborted, or never
  *                         hard    never returns
@@ -110,15 +110,28 @@ static int fail(int result, const char *text)
     return result;
 }
 
+/* True if the call is one that is to go wrong, and how. */
+static bool is_faulty(const char *name, int count, int rank, char how[16])
+{
+    const char *text = getenv("FAKE_NCCL_FAULT");
+    while (text != NULL && *text != '\0') {
+        char wanted[40];
+        int nth, on;
+        if (sscanf(text, "%39[^:]:%d:%d:%15[^,]", wanted, &nth, &on, how) != 4) return false;
+        if (strcmp(wanted, name) == 0 && count == nth && (on < 0 || on == rank)) return true;
+        text = strchr(text, ',');
+        if (text != NULL) text++;
+    }
+    return false;
+}
+
 /* The result of a call that is to go wrong; OK: it goes on. *stalls: but what it puts on the stream does not end. */
 static int fault(const char *name, int rank, struct comm *comm, bool *stalls)
 {
-    char wanted[40], how[16];
-    int nth, on;
-    const char *text = getenv("FAKE_NCCL_FAULT");
+    char how[16];
     int count = count_call(name, rank);
-    if (text == NULL || sscanf(text, "%39[^:]:%d:%d:%15s", wanted, &nth, &on, how) != 4) return OK;
-    if (strcmp(wanted, name) != 0 || count != nth || (on >= 0 && on != rank)) return OK;
+    *stalls = false;
+    if (!is_faulty(name, count, rank, how)) return OK;
     if (strcmp(how, "fail") == 0) return fail(SYSTEM_ERROR, "made to fail");
     if (strcmp(how, "kill") == 0) raise(SIGKILL);
     if (strcmp(how, "async") == 0 && comm != NULL) atomic_store(&comm->async, REMOTE_ERROR);
