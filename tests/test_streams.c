@@ -361,8 +361,6 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
     refused_with(comm, tutti_all_reduce(tutti_on(comm, place.stream), x, x, (size_t)1 << 45, TUTTI_I32, TUTTI_SUM),
                  TUTTI_ERR_COUNT, "past the end of its memory");
     refused_with(comm, tutti_barrier(tutti_on(comm, gone)), TUTTI_ERR_STALE, "");
-    refused_with(comm, tutti_send(tutti_on(comm, place.stream), x, 1, TUTTI_I32, 0, 0), TUTTI_ERR_UNSUPPORTED,
-                 "only collectives");
     CHECK(tutti_buffer_free(far, NULL) == TUTTI_OK && tutti_device_close(other, NULL) == TUTTI_OK);
     CHECK(tutti_barrier(comm) == TUTTI_OK); /* not on a stream, and nothing is left behind */
     CHECK(tutti_barrier(tutti_on(comm, place.stream)) == TUTTI_OK);

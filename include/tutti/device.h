@@ -168,10 +168,10 @@ TUTTI_API tutti_status tutti_buffer_begin(tutti_buffer *buffer, tutti_access acc
 TUTTI_API tutti_status tutti_buffer_end(tutti_buffer *buffer, tutti_access access, tutti_stream *stream,
                                         tutti_error *error);
 
-/* ---- Collectives on a stream ------------------------------------------------------------------------------------- */
+/* ---- Collectives and messages on a stream ------------------------------------------------------------------------ */
 
-/* About the next call on the comm, like tutti_within: a collective, on memory of the stream's device. All ranks put it on a
- * stream, or none; of one device each.
+/* About the next call on the comm, like tutti_within: a collective or a message, on memory of the stream's device. All ranks put
+ * a collective on a stream, or none; of one device each.
  *
  *     tutti_all_reduce(tutti_on(comm, stream), x, x, count, TUTTI_F32, TUTTI_SUM);
  *
@@ -181,13 +181,19 @@ TUTTI_API tutti_status tutti_buffer_end(tutti_buffer *buffer, tutti_access acces
  * starts (tutti_all_reduce_start) returns at once; the stream goes on beside the op, and only tutti_stream_wait lets it, or
  * another one, wait. A comm's first call on a stream waits for all ranks in any form.
  *
+ * Messages are matched in the order of the calls, as those of the host are; a message may go from a device to the host, and
+ * back. Data leave, and are written, when the stream has come to the call. Forms that block return when the data have gone, or are
+ * there: what is put on the stream then comes after that. A small send returns at once, as on the host: its stream copies the data. Forms that start
+ * return at once, and the stream goes on beside the op. Other ranks take no part. A probe looks on the host, at once.
+ *
  * A prepared op (tutti_prepared) is put on the same stream at every tutti_start, from where that is then. Calls of a group are
  * put on their streams at its end, which returns when all have ended. A buffer that is freed while an op uses it goes when
  * that has ended; a prepared op whose buffer or stream was freed cannot be started any more (ERR_STALE). */
 TUTTI_API tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream);
 
 /* What is put on the stream from now on begins when the op has ended, with whatever status; of any op, on a stream or not.
- * Of one that was put on a stream, the call returns when all ranks have started it. The handle stays good. */
+ * Of one that was put on a stream, the call returns when all ranks have started it; of messages, of a group and of what is
+ * staged, when it has ended. The handle stays good. */
 TUTTI_API tutti_status tutti_stream_wait(tutti_stream *stream, tutti_op op, tutti_error *error);
 
 /* Who carries out the comm's calls on streams, from its first one on: "cuda", "nccl", "staged", or "host" for those that the

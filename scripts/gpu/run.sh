@@ -46,6 +46,8 @@ part 'kernels' bash -c kernels
 part 'speed of kernels' ./bench_gpu_kernels "$device"
 part 'collectives' ./test_conformance_streams "$device"
 part 'ranks that are killed, and GPUs that fail' ./test_gpu_faults "$device" 50 20
+part 'prepared ops, groups, buffers that go' ./test_stream_ops "$device"
+part 'messages' ./test_stream_messages "$device"
 part '64 ranks, 1,000 ops on two streams each' ./test_streams_many "$device" 64 1000
 part 'NCCL as a provider' ./nccl.sh 50
 for ranks in 2 4 8; do

@@ -29,10 +29,16 @@ static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
     return TUTTI_ERR_BROKEN;
 }
 
+static bool goes_on_stream(enum tti_kind kind)
+{
+    return kind < TTI_TUNING || (kind >= TTI_SEND && kind <= TTI_PROBE);
+}
+
 static tutti_status not_on_stream(tutti_comm *comm, enum tti_kind kind)
 {
     return tti_comm_refuse(comm, kind, TUTTI_ERR_UNSUPPORTED,
-                           "%s: only collectives can be put on a stream; leave tutti_on out", tti_kind_name(kind));
+                           "%s: only collectives and messages can be put on a stream; leave tutti_on out",
+                           tti_kind_name(kind));
 }
 
 static bool needs_all(enum tti_kind kind)
@@ -67,7 +73,7 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     tti_hand_clear(comm); /* it lies where this call will */
     comm->errors.call.status = TUTTI_OK;
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
-    if (comm->caller.stream != NULL && kind >= TTI_TUNING) return not_on_stream(comm, kind);
+    if (comm->caller.stream != NULL && !goes_on_stream(kind)) return not_on_stream(comm, kind);
     if (comm->traits.tolerant && needs_all(kind)) return not_tolerant(comm, kind);
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);

@@ -8,6 +8,7 @@
 #include "collective/api/api_message.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
+#include "collective/message/message_device.h"
 #include "collective/op/callback.h"
 #include "collective/op/queue_group.h"
 #include "collective/op/queue_message.h"
@@ -48,6 +49,7 @@ static void empty(struct tti_group_comm *part)
         part->first = noted->next;
         tti_started_free(noted);
     }
+    tti_parcels_forget(part->parcels, part->parcel_count);
     tti_free(part->parcels);
 }
 
@@ -264,12 +266,30 @@ static tutti_status exchange(tutti_comm *comm, struct tti_group_comm *part)
     return status == TUTTI_OK ? results(comm, part) : status;
 }
 
+/* An op has them now, with what they have of devices. */
+static void give_away(struct tti_group_comm *part)
+{
+    for (int i = 0; i < part->parcel_count; i++) tti_letter_of(&part->parcels[i])->device = NULL;
+}
+
+static bool is_on_streams(const struct tti_group_comm *part)
+{
+    for (int i = 0; i < part->parcel_count; i++)
+        if (tti_letter_of(&part->parcels[i])->device != NULL) return true;
+    return false;
+}
+
 static tutti_status exchange_messages(tutti_comm *comm, struct tti_group_comm *part)
 {
-    if (comm->caller.starting != NULL) return tti_queue_mail(comm, TTI_GROUP, part->parcels, part->parcel_count);
-    if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
-    if (comm->traits.tolerant && part->parcel_count > 0)
-        return tti_parcels_run(comm, TTI_GROUP, part->parcels, part->parcel_count);
+    if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
+    bool runs = part->parcel_count > 0 && (comm->traits.tolerant || is_on_streams(part));
+    if (comm->caller.starting != NULL || runs) {
+        tutti_status status = comm->caller.starting != NULL
+                                  ? tti_queue_mail(comm, TTI_GROUP, part->parcels, part->parcel_count)
+                                  : tti_parcels_run(comm, TTI_GROUP, part->parcels, part->parcel_count);
+        give_away(part);
+        return status;
+    }
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
     tutti_status status = exchange(comm, part);
@@ -301,10 +321,11 @@ static tutti_status make_ready(tutti_comm *comm, struct tti_group *group)
 }
 
 /* NULL: no memory. */
-static struct tti_started *make_mail(tutti_comm *comm, const struct tti_group_comm *part)
+static struct tti_started *make_mail(tutti_comm *comm, struct tti_group_comm *part)
 {
     struct tti_started *mail = tti_mail_new(part->comm, TTI_GROUP, part->parcels, part->parcel_count);
     if (mail == NULL) return NULL;
+    give_away(part);
     mail->mail->group_site = comm->caller.site;
     mail->op.deadline_ms = comm->caller.deadline_ms;
     return mail;
@@ -329,7 +350,7 @@ static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group)
     for (int i = 0; i < group->comm_count; i++) parts += group->comms[i].op_count + (group->comms[i].parcel_count > 0);
     struct tti_started *whole = tti_group_op_new(comm, group->comm_count, parts);
     for (int i = 0; i < group->comm_count && whole != NULL; i++) {
-        const struct tti_group_comm *part = &group->comms[i];
+        struct tti_group_comm *part = &group->comms[i];
         struct tti_started *mail = part->parcel_count > 0 ? make_mail(comm, part) : NULL;
         if (mail != NULL) tti_group_op_add(whole->group, i, mail, part->parcels->number);
         if (part->parcel_count == 0 || mail != NULL) continue;
@@ -340,6 +361,21 @@ static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group)
         add_collectives(comm, whole->group, i, &group->comms[i]);
     if (whole != NULL && group->broken_at != 0) tti_group_op_add_failed(whole->group, group->broken_at, &group->broken);
     return whole;
+}
+
+/* On their streams, before anything of the group is started. */
+static tutti_status put_messages(tutti_comm *comm, struct tti_started *whole)
+{
+    tutti_error error = {0};
+    for (int i = 0; i < whole->group->part_count; i++) {
+        const struct tti_group_part *part = &whole->group->parts[i];
+        struct tti_mail *mail = part->started == NULL ? NULL : part->started->mail;
+        if (mail == NULL || mail->on_devices == 0 || tti_mail_put(mail, &error) == TUTTI_OK) continue;
+        tti_started_free(whole);
+        return tti_comm_refuse(comm, TTI_GROUP, error.status, "group_end: call %d of the group: %s", part->number,
+                               error.text);
+    }
+    return TUTTI_OK;
 }
 
 static void start_part(struct tti_started *part)
@@ -375,6 +411,7 @@ static tutti_status run_all(tutti_comm *comm, struct tti_group *group)
     if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
     TTI_TRY(make_ready(comm, group));
     struct tti_started *whole = make_whole(comm, group);
+    if (whole != NULL) TTI_TRY(put_messages(comm, whole));
     if (whole == NULL)
         return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group of %d calls", group->calls);
     if (comm->caller.starting == NULL) {

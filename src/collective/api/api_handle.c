@@ -267,8 +267,12 @@ tutti_status tutti_start(tutti_op op)
     tti_callback_await(started);
     renew(started);
     tutti_status status = TUTTI_OK;
+    tutti_error error = {0};
     if (started->turn != NULL) {
         status = tti_stream_op_start(started);
+    } else if (started->mail != NULL && started->mail->on_devices > 0 &&
+               tti_mail_put(started->mail, &error) != TUTTI_OK) {
+        status = tti_comm_refuse(comm, kind, error.status, "%s: %s", tti_kind_name(kind), error.text);
     } else {
         if (started->mail == NULL) tti_stats_count(comm, &started->op, true);
         tti_queue_start(started);

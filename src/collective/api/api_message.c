@@ -12,6 +12,7 @@
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
 #include "collective/op/queue_message.h"
+#include "device/stream.h"
 
 /* A call that waits is refused where it must not. */
 static tutti_status begin(tutti_comm *comm, enum tti_kind kind)
@@ -107,6 +108,62 @@ static tutti_status end_at_once(tutti_comm *comm)
     if (comm->caller.starting != NULL) comm->caller.starting->id = tti_started_bare(comm);
     tti_call_end(comm);
     return TUTTI_OK;
+}
+
+/* ---- On a stream --------------------------------------------------------------------------------------------------- */
+
+/* What the messages of a call are told of its stream, and of their memory there. */
+static tutti_status make_devices(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count)
+{
+    tutti_error error = {0};
+    struct tti_stream *stream = tti_stream_take(comm->caller.stream, &error);
+    tutti_status status = stream == NULL ? error.status : TUTTI_OK;
+    for (int i = 0; i < count && status == TUTTI_OK; i++) {
+        struct tti_parcel *parcel = &parcels[i];
+        const void *at = parcel->sends ? parcel->send.in : parcel->recv.out;
+        uint64_t bytes = parcel->sends ? parcel->send.letter.bytes : parcel->recv.capacity;
+        status = tti_device_letter_make(comm, stream, at, bytes, parcel->sends, &tti_letter_of(parcel)->device, &error);
+        parcel->site = comm->caller.site;
+    }
+    if (stream != NULL) tti_object_give(&stream->object);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    tti_parcels_forget(parcels, count);
+    return tti_comm_refuse(comm, kind, status, "%s: %s", tti_kind_name(kind), error.text);
+}
+
+/* A small message is sent at once: its stream copies the data, and its caller does not wait for the receiver. */
+static bool is_buffered(const struct tti_parcel *parcels, int count)
+{
+    enum { BUFFERED_MOST = 1 << 20 };
+    const struct tti_device_letter *device = parcels[0].send.letter.device;
+    if (count != 1 || !parcels[0].sends || !device->buffers) return false;
+    return atomic_load_explicit(&device->copier->buffered, memory_order_relaxed) <= BUFFERED_MOST;
+}
+
+static tutti_status send_buffered(tutti_comm *comm, struct tti_parcel *parcel)
+{
+    tutti_op op = {0};
+    comm->caller.starting = &op;
+    tutti_status status = tti_queue_mail(comm, TTI_SEND, parcel, 1);
+    comm->caller.starting = NULL;
+    if (status != TUTTI_OK) return status;
+    return tutti_drop(op);
+}
+
+static tutti_status run_on_stream(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count)
+{
+    TTI_TRY(make_devices(comm, kind, parcels, count));
+    tutti_status status;
+    if (comm->caller.group != NULL) {
+        status = tti_group_post(comm, kind, parcels, count);
+        if (status != TUTTI_OK) tti_parcels_forget(parcels, count);
+    } else if (comm->caller.starting != NULL)
+        status = tti_queue_mail(comm, kind, parcels, count);
+    else if (is_buffered(parcels, count))
+        status = send_buffered(comm, parcels);
+    else
+        status = tti_parcels_run(comm, kind, parcels, count);
+    return status;
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
@@ -297,9 +354,12 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     TTI_TRY(begin(comm, TTI_SEND));
     struct tti_buffer buffer = {"in", in, 0, true};
     TTI_TRY(check_send(comm, TTI_SEND, &buffer, count, type, peer, tag));
-    if (may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag)) return end_at_once(comm);
+    bool on_stream = comm->caller.stream != NULL;
+    if (!on_stream && may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag))
+        return end_at_once(comm);
     struct tti_parcel parcel;
     make_send(&parcel, comm, &buffer, type, peer, tag);
+    if (on_stream) return run_on_stream(comm, TTI_SEND, &parcel, 1);
     if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&parcel, TTI_SEND);
     if (comm->traits.tolerant) return run_alone(&parcel, TTI_SEND);
     tti_queue_hold(comm);
@@ -316,12 +376,14 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     TTI_TRY(check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag));
     struct tti_parcel parcel;
     make_recv(&parcel, comm, &buffer, type, peer, tag);
-    if (may_go_at_once(comm) && tti_recv_at_once(&parcel.recv)) {
+    bool on_stream = comm->caller.stream != NULL;
+    if (!on_stream && may_go_at_once(comm) && tti_recv_at_once(&parcel.recv)) {
         tti_recv_results(&parcel.recv, received, message);
         return end_at_once(comm);
     }
     parcel.received = received;
     parcel.message = message;
+    if (on_stream) return run_on_stream(comm, TTI_RECV, &parcel, 1);
     if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&parcel, TTI_RECV);
     if (comm->traits.tolerant) return run_alone(&parcel, TTI_RECV);
     tti_queue_hold(comm);
@@ -375,6 +437,7 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     make_send(&both[0], comm, &input, type, to, in_tag);
     make_recv(&both[1], comm, &output, type, from, out_tag);
     both[1].received = received;
+    if (comm->caller.stream != NULL) return run_on_stream(comm, TTI_SENDRECV, both, 2);
     if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on_both(comm, both);
     if (comm->traits.tolerant) {
         both[0].site = both[1].site = comm->caller.site;
@@ -452,6 +515,18 @@ static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *mes
     return TUTTI_OK;
 }
 
+/* A probe uses no memory, and looks at once: the stream must only be one that a receive could be put on. */
+static tutti_status check_probed_on(tutti_comm *comm)
+{
+    tutti_error error = {0};
+    if (comm->caller.stream == NULL) return TUTTI_OK;
+    struct tti_stream *stream = tti_stream_take(comm->caller.stream, &error);
+    tutti_status status = stream == NULL ? error.status : tti_stream_ready(stream, &error);
+    if (stream != NULL) tti_object_give(&stream->object);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    return tti_comm_refuse(comm, TTI_PROBE, status, "probe: %s", error.text);
+}
+
 static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *message, bool waits)
 {
     TTI_TRY(tti_api_begin(comm, TTI_PROBE));
@@ -459,6 +534,7 @@ static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *me
     if (peer != TUTTI_ANY_SOURCE) TTI_TRY(tti_api_check_rank(comm, TTI_PROBE, "peer", peer));
     TTI_TRY(check_tag(comm, TTI_PROBE, tag, true));
     if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");
+    TTI_TRY(check_probed_on(comm));
     if (comm->traits.tolerant && waits) {
         struct tti_parcel parcel = {.message = message, .sends = false};
         parcel.recv = (struct tti_recv){.letter = {.comm = comm, .peer = peer, .tag = tag}, .probes = true};

@@ -12,6 +12,7 @@
 #include "collective/op/handle.h"
 #include "collective/op/many.h"
 #include "collective/op/queue_group.h"
+#include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 #include "collective/op/uses.h"
 #include "collective/stream/streams.h"
@@ -484,11 +485,11 @@ static tutti_status stop_for(struct tti_stream *stream, struct tti_started *star
 /* Part of it is put on a stream of some device. */
 static bool is_on_stream(const struct tti_started *started)
 {
-    return started->turn != NULL || (tti_is_group(started) && tti_group_has_turns(started->group));
+    return tti_started_is_on_stream(started) || (tti_is_group(started) && tti_group_is_on_streams(started->group));
 }
 
 /* Until the ranks have met: a stream that stood still before that might hold up another rank's, in a queue that they share. What
- * is staged, and a group, are waited for to the end (see await_staged). */
+ * is staged, messages and groups are waited for to the end (see await_staged). */
 static bool await_issue(struct tti_started *started)
 {
     tti_turn_await_meeting(started, INT64_MAX);

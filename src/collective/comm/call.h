@@ -16,7 +16,8 @@
 enum tti_reach {
     TTI_NOWHERE, /* not used in this call */
     TTI_ARENA,   /* value is an offset in the arena of `process` */
-    TTI_PRIVATE  /* value is an address, good in the process with that pid only */
+    TTI_PRIVATE, /* value is an address, good in the process with that pid only */
+    TTI_DEVICE /* of a message: value is where in the arena of `process` it says where on which device: message_device.c */
 };
 struct tti_place {
     uint32_t reach;

@@ -23,6 +23,7 @@ struct tti_messages *tti_messages_create(tutti_comm *comm)
     tti_list_init(&messages->active);
     tti_list_init(&messages->any);
     tti_list_init(&messages->work);
+    tti_list_init(&messages->lifted);
     return messages;
 }
 
@@ -37,6 +38,7 @@ void tti_early_free(struct tti_box *box, struct tti_early *early)
 void tti_messages_free(struct tti_messages *messages)
 {
     if (messages == NULL) return;
+    tti_copiers_free(atomic_load_explicit(&messages->copiers, memory_order_relaxed));
     tti_channels_leave(messages);
     TTI_TABLE_EACH(place, &messages->boxes)
     {
@@ -116,6 +118,7 @@ static void begin(struct tti_letter *letter, bool is_send)
     letter->state = TTI_LETTER_POSTED;
     letter->is_send = is_send;
     letter->other_done = letter->exposed = letter->asked = false;
+    letter->way = TTI_WAY_HALVES;
     letter->carrier = NULL;
     letter->done = 0;
     letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
@@ -137,11 +140,32 @@ static void count(struct tti_messages *messages, const struct tti_letter *letter
     tti_traffic_count(letter->is_send ? &messages->sent : &messages->received, letter->bytes);
 }
 
+/* What has come for a receive on a device is not there yet. */
+static bool is_to_be_lifted(const struct tti_letter *letter, tutti_status status)
+{
+    if (status != TUTTI_OK || letter->is_send || letter->way == TTI_WAY_COPY) return false;
+    return letter->state != TTI_LETTER_LIFTED;
+}
+
+static void lift(struct tti_letter *letter)
+{
+    struct tti_messages *messages = letter->comm->messages;
+    letter->state = TTI_LETTER_LIFTED;
+    letter->exposed = false;
+    tti_list_append(&messages->lifted, &letter->on);
+    tti_list_append(&messages->work, &letter->work);
+}
+
 void tti_letter_end(struct tti_letter *letter, tutti_status status)
 {
     tti_list_remove(&letter->on);
     tti_list_remove(&letter->work);
     if (letter->carrier != NULL) tti_carrier_forget(letter->carrier);
+    if (letter->device != NULL && is_to_be_lifted(letter, status)) {
+        lift(letter);
+        return;
+    }
+    if (letter->device != NULL) tti_device_letter_end(letter->device);
     letter->state = TTI_LETTER_ENDED;
     letter->comm->messages->pending--;
     letter->comm->messages->quiet = 0;
@@ -178,6 +202,7 @@ static tutti_status pass_over(struct tti_letter *letter, bool is_send)
 static bool is_eager(const struct tti_box *box, const struct tti_send *send)
 {
     uint64_t note = (uint64_t)box->messages->comm->tuning.eager, bytes = send->letter.bytes;
+    if (send->letter.device != NULL) return false; /* its data leave when its stream has come */
     if (bytes > note && (box->route->gives == NULL || bytes > note * (uint64_t)box->route->gives(box, send)))
         return false;
     return box->route->unread == NULL || box->route->unread(box) + bytes <= TTI_EARLY_BYTES;
@@ -312,6 +337,7 @@ struct tti_recv *tti_message_claim(struct tti_box *box, const struct tti_note *n
     takes(recv, box, note);
     letter->waiting_for = box->peer;
     letter->number = 0;
+    if (letter->device != NULL && !tti_device_make_room(recv)) return NULL;
     letter->way = TTI_WAY_PARTS;
     letter->state = TTI_LETTER_MOVING;
     letter->exposed = true;
@@ -353,6 +379,8 @@ static void keep_early(struct tti_box *box, const struct tti_note *note, const v
 
 static void finish_eager(struct tti_box *box, struct tti_recv *recv, const void *data)
 {
+    recv->letter.waiting_for = box->peer;
+    if (recv->letter.device != NULL && !tti_device_make_room(recv)) return;
     tti_note_copy(recv->out, data, recv->letter.bytes);
     if (box->route->consumed != NULL) box->route->consumed(box, recv->letter.bytes);
     tti_letter_end(&recv->letter, TUTTI_OK);

@@ -23,6 +23,7 @@ struct tti_batch {
 };
 
 /* What sends and receives have in common. */
+struct tti_device_letter;
 struct tti_letter {
     tutti_comm *comm;
     const struct tti_site *site; /* for errors; must stay until the letter has ended */
@@ -30,9 +31,10 @@ struct tti_letter {
     int peer, tag; /* of a receive also TUTTI_ANY_SOURCE, TUTTI_ANY_TAG */
 
     tutti_status status;
-    int waiting_for;         /* rank, or -1 for anyone */
-    struct tti_batch *batch; /* that it is one of, or NULL */
-    uint64_t bytes;          /* of the message; a receive knows them when it has ended or found its message */
+    int waiting_for;                  /* rank, or -1 for anyone */
+    struct tti_batch *batch;          /* that it is one of, or NULL */
+    uint64_t bytes;                   /* of the message; a receive knows them when it has ended or found its message */
+    struct tti_device_letter *device; /* its data lie in memory of a device: message_device.h; NULL: of the host */
 
     struct tti_link on, work; /* the rest is message.c's and its neighbours' */
     uint8_t state, way;

@@ -20,6 +20,8 @@ void tti_messages_stop(tutti_comm *comm)
     TTI_LIST_EACH(link, &messages->work) tti_list_remove(link);
     tti_messages_unlock(comm);
     if (comm->frames != NULL) return;
+    int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
+    if (!tti_copiers_await(atomic_load_explicit(&messages->copiers, memory_order_acquire), until)) return;
     atomic_store_explicit(&comm->memory->posts[comm->rank].stopped, 1, memory_order_release);
     tti_comm_ring(comm, true);
     tti_fence_rare();
@@ -39,6 +41,7 @@ static bool may_be_touched(const struct tti_letter *letter)
     const tutti_comm *comm = letter->comm;
     int peer = letter->waiting_for;
     if (comm->frames != NULL) return letter->exposed;
+    if (letter->state == TTI_LETTER_LIFTED) return false;
     if (letter->state < TTI_LETTER_MOVING || letter->way == TTI_WAY_PARTS || letter->other_done) return false;
     if (peer == comm->rank || has_stopped(comm, peer)) return false;
     if (letter->is_send) return tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
@@ -61,6 +64,7 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
     tti_messages_lock(comm);
     if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport, TTI_ANYBODY);
     end_untouched(&messages->any, status);
+    end_untouched(&messages->lifted, status);
     TTI_TABLE_EACH(place, &messages->boxes)
     {
         struct tti_box *box = messages->boxes.values[place];

@@ -49,7 +49,8 @@ bool tti_large_announce(struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
     struct tti_box *box = box_of(letter);
-    struct tti_place place = tti_place_of(letter->comm, send->in, letter->bytes);
+    struct tti_place place = letter->device != NULL ? tti_device_place_of(send)
+                                                    : tti_place_of(letter->comm, send->in, letter->bytes);
     if (letter->comm->world->options.direct == 0 || letter->comm->traits.tolerant) place.reach = TTI_NOWHERE;
     struct tti_note note = {TTI_NOTE_LARGE, (uint8_t)letter->type, letter->tag, letter->bytes};
     if (!box->route->put(box, &note, &place, sizeof place)) return false;
@@ -76,6 +77,7 @@ static enum tti_way way_of(const struct tti_letter *letter, struct tti_place tar
 {
     const tutti_comm *comm = letter->comm;
     int peer = letter->waiting_for;
+    if (letter->place.reach == TTI_DEVICE) return TTI_WAY_PARTS;
     if (letter->place.reach == TTI_NOWHERE || comm->world->options.direct == 0 || comm->traits.tolerant)
         return TTI_WAY_PARTS;
     if (peer == comm->rank) return TTI_WAY_FETCH;
@@ -92,8 +94,10 @@ static bool say_accept(struct tti_recv *recv)
 {
     struct tti_letter *letter = &recv->letter;
     struct tti_box *box = box_of(letter);
+    bool copies = letter->place.reach == TTI_DEVICE && tti_device_reaches(recv, box->peer, letter->place);
+    if (!copies && !tti_device_make_room(recv)) return false;
     struct tti_place target = tti_place_of(letter->comm, recv->out, letter->bytes);
-    letter->way = (uint8_t)way_of(letter, target);
+    letter->way = (uint8_t)(copies ? TTI_WAY_COPY : way_of(letter, target));
     if (tti_place_is_old(letter->comm, letter->place)) {
         messages_of(letter)->failure = tti_epoch_refuse(letter->comm, TTI_RECV, box->peer, "a buffer",
                                                         letter->place.epoch);
@@ -137,12 +141,12 @@ bool tti_large_put_parts(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
     uint64_t before = letter->done;
-    while (letter->done < letter->bytes) {
+    do { /* at least one: the receiver waits for what a stream sends, even if that is nothing */
         uint64_t rest = letter->bytes - letter->done, length = rest < box->route->most ? rest : box->route->most;
         struct tti_note note = {TTI_NOTE_PART, 0, (int32_t)letter->number, length};
         if (!box->route->put(box, &note, send->in + letter->done, length)) return letter->done > before;
         letter->done += length;
-    }
+    } while (letter->done < letter->bytes);
     tti_letter_end(letter, TUTTI_OK);
     return true;
 }
@@ -169,6 +173,12 @@ static bool move_out(struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
     struct tti_box *box = box_of(letter);
+    if (letter->way == TTI_WAY_COPY) {
+        if (!tti_device_letter_has_come(letter->device)) return false;
+        letter->state = TTI_LETTER_CLOSING;
+        return true;
+    }
+    if (letter->device != NULL && !tti_device_fetch(send)) return false;
     if (letter->way == TTI_WAY_PARTS) return box->route->move(box, send);
     uint64_t half = half_of(letter->bytes), share = letter->bytes - half;
     char *target = tti_place_resolve(letter->comm, letter->peer, letter->place);
@@ -179,6 +189,11 @@ static bool move_out(struct tti_send *send)
 static bool move_in(struct tti_recv *recv)
 {
     struct tti_letter *letter = &recv->letter;
+    if (letter->way == TTI_WAY_COPY) {
+        if (!letter->other_done || !tti_device_copy(recv)) return false;
+        letter->state = TTI_LETTER_CLOSING;
+        return true;
+    }
     const char *source = tti_place_resolve(letter->comm, letter->waiting_for, letter->place);
     uint64_t share = letter->way == TTI_WAY_HALVES ? half_of(letter->bytes) : letter->bytes;
     return source == NULL ? attach_piece(letter, 0, recv->out, share) : copy_piece(letter, recv->out, source, share);
@@ -201,6 +216,10 @@ bool tti_large_step(struct tti_letter *letter)
     if (letter->state == TTI_LETTER_MOVING && !tti_list_is_empty(&letter->work))
         moved |= letter->is_send ? move_out(TTI_SEND_OF(letter)) : move_in(TTI_RECV_OF(letter));
     if (letter->state == TTI_LETTER_CLOSING) moved |= close_share(letter);
+    if (letter->state == TTI_LETTER_LIFTED && tti_device_lift(TTI_RECV_OF(letter))) {
+        tti_letter_end(letter, TUTTI_OK);
+        return true;
+    }
     return moved;
 }
 
@@ -231,7 +250,7 @@ static bool makes_sense(const struct tti_letter *letter, const struct tti_note *
 {
     if (letter == NULL) return false;
     switch (note->kind) {
-    case TTI_NOTE_ACCEPT: return letter->state == TTI_LETTER_ANNOUNCED && note->type <= TTI_WAY_PARTS;
+    case TTI_NOTE_ACCEPT: return letter->state == TTI_LETTER_ANNOUNCED && note->type <= TTI_WAY_COPY;
     case TTI_NOTE_PART:
         return letter->state == TTI_LETTER_MOVING && letter->way == TTI_WAY_PARTS &&
                note->bytes <= letter->bytes - letter->done;

@@ -8,6 +8,7 @@
  *   HALVES  both can reach the other's buffer, by attach too: each copies half, then says so (SENT, RECEIVED)
  *   FETCH   the receiver reads the sender's memory, then says so (RECEIVED)
  *   PARTS   the data travel as notes (PART)
+ *   COPY    both are on devices: message_device.h
  * Large messages of one direction are numbered from 1 in the order they were announced; all notes but EAGER and LARGE
  * carry that number.
  *
@@ -21,7 +22,7 @@
 #include "base/sim.h"
 #include "base/table.h"
 #include "collective/comm/comm.h"
-#include "collective/message/message.h"
+#include "collective/message/message_device.h"
 #include "collective/peers/posts.h"
 #include "collective/reduce/copy.h"
 #include "transport/channel.h"
@@ -38,7 +39,7 @@ enum tti_note_kind {
     TTI_NOTE_WITHDRAW /* the rest of a message will not come; number 0: of the one that is coming in several notes */
 };
 
-enum tti_way { TTI_WAY_HALVES, TTI_WAY_FETCH, TTI_WAY_PARTS };
+enum tti_way { TTI_WAY_HALVES, TTI_WAY_FETCH, TTI_WAY_PARTS, TTI_WAY_COPY };
 
 struct tti_note {
     uint8_t kind;
@@ -162,17 +163,20 @@ static inline void tti_traffic_count(struct tti_traffic *traffic, uint64_t bytes
 struct tti_messages {
     char apart[TTI_APART];
     tutti_comm *comm;
-    struct tti_table boxes; /* struct tti_box: those that were needed */
-    struct tti_link active; /* boxes */
-    struct tti_link any;    /* receives from any source */
-    struct tti_link work;   /* large messages that can go on without hearing anything more */
-    uint64_t order;         /* of receives */
-    int pending;            /* letters */
-    int early;              /* messages, of all boxes */
-    int turn;               /* the source that a receive from any looks at first */
-    int idle;               /* the peer whose channel is looked at next for no particular reason */
-    int present;            /* a peer that had not left */
-    int quiet;              /* calls since anything came */
+    struct tti_table boxes;               /* struct tti_box: those that were needed */
+    struct tti_link active;               /* boxes */
+    struct tti_link any;                  /* receives from any source */
+    struct tti_link work;                 /* large messages that can go on without hearing anything more */
+    struct tti_link lifted;               /* receives on devices whose data have come to the host */
+    _Atomic(struct tti_copier *) copiers; /* of devices */
+    uint64_t order;                       /* of receives */
+    int pending;                          /* letters */
+    int early;                            /* messages, of all boxes */
+    int turn;                             /* the source that a receive from any looks at first */
+    int idle;                             /* the peer whose channel is looked at next for no particular reason */
+    int present;                          /* a peer that had not left */
+    int quiet;                            /* calls since anything came */
+    _Atomic int on_devices; /* letters of ops in flight whose data lie on devices: nobody rings when these can go on */
     int owed;               /* debts, of all boxes; each counts in the comm's queue */
     struct tti_traffic received, sent;
     bool tidies; /* looks at idle peers */
@@ -190,6 +194,7 @@ enum tti_letter_state {
     TTI_LETTER_MOVING,    /* own share to be done */
     TTI_LETTER_CLOSING,   /* done, to be said */
     TTI_LETTER_SAID,      /* the other's share is awaited */
+    TTI_LETTER_LIFTED,    /* receive: the data have come to the host, and go to the device */
     TTI_LETTER_ENDED
 };
 

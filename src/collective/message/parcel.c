@@ -3,6 +3,7 @@
 #include "collective/message/parcel.h"
 
 #include "collective/comm/comm.h"
+#include "collective/message/message_device.h"
 #include <stdio.h>
 
 bool tti_letter_is_own(const struct tti_letter *letter)
@@ -21,6 +22,15 @@ void tti_parcels_post(struct tti_parcel *parcels, int count)
         if (!parcels[i].sends) continue;
         parcels[i].send.letter.site = &parcels[i].site;
         tti_send_post(&parcels[i].send);
+    }
+}
+
+void tti_parcels_forget(struct tti_parcel *parcels, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct tti_letter *letter = tti_letter_of(&parcels[i]);
+        tti_device_letter_free(letter->device);
+        letter->device = NULL;
     }
 }
 

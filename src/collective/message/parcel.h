@@ -32,6 +32,9 @@ bool tti_letter_is_own(const struct tti_letter *letter);
  * once. From here to their end they must stay where they are. */
 void tti_parcels_post(struct tti_parcel *parcels, int count);
 
+/* What they have of devices is freed; they were not posted, or somebody else has copies of them. */
+void tti_parcels_forget(struct tti_parcel *parcels, int count);
+
 /* Fills the outputs of a receive that succeeded. */
 void tti_recv_results(const struct tti_recv *recv, size_t *received, tutti_message *message);
 

@@ -230,6 +230,7 @@ enum tti_awaits tti_queue_awaits(tutti_comm *comm)
     if (first != NULL && ((first->turn != NULL && !first->turn->reached) || tti_turn_is_polled(first) ||
                           (first->then != NULL && tti_turn_is_crowded(first->then))))
         awaits = TTI_AWAITS_STREAM;
+    if (atomic_load_explicit(&comm->messages->on_devices, memory_order_relaxed) > 0) awaits = TTI_AWAITS_STREAM;
     tti_unlock(&comm->queue.lock);
     return awaits;
 }
@@ -237,6 +238,7 @@ enum tti_awaits tti_queue_awaits(tutti_comm *comm)
 bool tti_started_is_overdue(const struct tti_started *started, int64_t now_ns)
 {
     int64_t limit = started->op.deadline_ms * MS, since = started->vigil.since_ns;
+    if (limit != 0 && started->mail != NULL && tti_mail_awaits_stream(started->mail)) return false;
     return limit != 0 && since != 0 && now_ns - since >= limit;
 }
 

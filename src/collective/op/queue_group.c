@@ -186,10 +186,10 @@ void tti_group_op_start(struct tti_group_op *group, void (*start)(struct tti_sta
     count_down(group);
 }
 
-bool tti_group_has_turns(const struct tti_group_op *group)
+bool tti_group_is_on_streams(const struct tti_group_op *group)
 {
     for (int i = 0; i < group->part_count; i++)
-        if (group->parts[i].started != NULL && group->parts[i].started->turn != NULL) return true;
+        if (group->parts[i].started != NULL && tti_started_is_on_stream(group->parts[i].started)) return true;
     return false;
 }
 

@@ -53,7 +53,7 @@ void tti_group_op_add_failed(struct tti_group_op *group, int number, const tutti
 void tti_group_op_start(struct tti_group_op *group, void (*start)(struct tti_started *part));
 
 /* True if some of its parts are put on streams. */
-bool tti_group_has_turns(const struct tti_group_op *group);
+bool tti_group_is_on_streams(const struct tti_group_op *group);
 
 /* By who waits for it: messages that would wait for ever, since nobody else can be at their other end. */
 void tti_group_end_hopeless(struct tti_group_op *group);

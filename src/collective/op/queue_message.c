@@ -10,6 +10,7 @@
 #include "collective/comm/trace.h"
 #include "collective/message/message_parts.h"
 #include "collective/op/callback.h"
+#include "device/stream.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -128,10 +129,81 @@ static void trace(tutti_comm *comm, struct tti_mail *mail, tutti_status status)
     tti_trace_note_mail(comm, mail->kind, tti_mail_site(mail), mail->traced, peer, bytes, status);
 }
 
+/* ---- On streams ---------------------------------------------------------------------------------------------------- */
+
+tutti_status tti_mail_put(struct tti_mail *mail, tutti_error *error)
+{
+    for (int i = 0; i < mail->count; i++) {
+        struct tti_device_letter *device = tti_letter_of(&mail->parcels[i])->device;
+        tutti_status status = device == NULL ? TUTTI_OK : tti_device_letter_put(device, error);
+        if (status == TUTTI_OK) continue;
+        for (int k = 0; k <= i; k++)
+            if (tti_letter_of(&mail->parcels[k])->device != NULL)
+                tti_device_letter_end(tti_letter_of(&mail->parcels[k])->device);
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+/* Whether one of its streams will never come, or copies will never be done. */
+static tutti_status look_at_streams(struct tti_mail *mail, bool *come, tutti_error *error)
+{
+    *come = true;
+    for (int i = 0; i < mail->count; i++) {
+        const struct tti_letter *letter = tti_letter_of(&on_the_way(mail)[i]);
+        if (letter->device == NULL || letter->status != TUTTI_IN_PROGRESS) continue;
+        *come = *come && tti_device_letter_has_come(letter->device);
+        TTI_TRY(tti_device_letter_state(letter->device, error));
+    }
+    return TUTTI_OK;
+}
+
+static void fail_on_stream(struct tti_mail *mail, const tutti_error *error)
+{
+    tutti_comm *comm = mail->started->op.comm;
+    struct tti_letter *letter = unfinished(mail);
+    char what[200] = "";
+    if (letter != NULL) tti_letter_describe(letter, what, sizeof what);
+    if (!comm->traits.tolerant) {
+        tti_comm_break_apart(comm, mail->kind, error->status, comm->rank,
+                             "rank %d called %s, and its stream never comes to it: %s", comm->rank, what, error->text);
+        return;
+    }
+    for (int i = mail->ended; i < mail->count; i++)
+        tti_letter_give_up(tti_letter_of(&on_the_way(mail)[i]), error->status);
+}
+
+/* Deadlines count from when all its streams have come. */
+static void watch_streams(tutti_comm *comm)
+{
+    tti_messages_lock(comm);
+    TTI_LIST_EACH(link, &comm->queue.mail)
+    {
+        struct tti_mail *mail = tti_mail_on(link);
+        struct tti_started *started = mail->started;
+        tutti_error error = {0};
+        bool come;
+        if (mail->on_devices == 0) continue;
+        if (look_at_streams(mail, &come, &error) != TUTTI_OK) fail_on_stream(mail, &error);
+        if (come && !mail->come) {
+            mail->come = true;
+            started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
+        }
+    }
+    tti_messages_unlock(comm);
+}
+
+/* ---- The end ------------------------------------------------------------------------------------------------------- */
+
 static void finish(struct tti_mail *mail)
 {
     struct tti_started *started = mail->started;
     tutti_comm *comm = started->op.comm;
+    if (mail->on_devices > 0)
+        atomic_fetch_sub_explicit(&comm->messages->on_devices, mail->on_devices, memory_order_relaxed);
+    for (int i = 0; i < mail->count && mail->on_devices > 0; i++) /* one to nobody was never posted */
+        if (tti_letter_of(&on_the_way(mail)[i])->device != NULL)
+            tti_device_letter_end(tti_letter_of(&on_the_way(mail)[i])->device);
     int failed = find_failed(mail);
     tutti_status status = failed < 0 ? TUTTI_OK : tti_letter_of(&on_the_way(mail)[failed])->status;
     tti_list_remove(&mail->batch.on);
@@ -185,6 +257,7 @@ bool tti_queue_drive_mail(tutti_comm *comm)
     if (tti_list_is_empty(&queue->mail) && comm->messages->owed == 0) return false;
     /* before it is looked whether peers have left: what was taken back before that harms nobody */
     if (atomic_load_explicit(&queue->cancels, memory_order_acquire)) cancel_those(comm);
+    if (atomic_load_explicit(&comm->messages->on_devices, memory_order_relaxed) > 0) watch_streams(comm);
     if (tti_messages_are_quiet(comm)) tell(queue);
     tutti_status status = tti_comm_is_broken(comm) ? TUTTI_IN_PROGRESS : tti_messages_progress(comm);
     if (status != TUTTI_OK) fail_all(comm, status < 0 ? status : tti_comm_health(comm, TTI_RECV, false));
@@ -220,6 +293,9 @@ static void detail(void *object, char *text, size_t bytes)
     tti_messages_lock(started->op.comm);
     const struct tti_letter *letter = unfinished(started->mail);
     if (letter != NULL) tti_letter_detail(letter, started->mail->kind, text, bytes);
+    size_t used = letter == NULL ? 0 : strlen(text);
+    if (letter != NULL && tti_mail_awaits_stream(started->mail))
+        snprintf(text + used, bytes - used, " (its stream has not come to it yet)");
     tti_messages_unlock(started->op.comm);
 }
 
@@ -232,15 +308,41 @@ static struct tti_waitable waitable_of(struct tti_started *started)
                                  .site = tti_mail_site(mail),
                                  .kind = mail->kind,
                                  .detail = detail,
-                                 .deadline_ms = started->op.deadline_ms,
+                                 .deadline_ms = tti_mail_awaits_stream(mail) ? TTI_WEEK_MS : started->op.deadline_ms,
                                  .drives = true,
                                  .started = true,
                                  .vigil = &started->vigil};
 }
 
+/* Neither streams nor copies ring: the waits in between are short. */
+static void poll_until(struct tti_started *started, int64_t until_ns)
+{
+    enum { LOOK_MS = 10, NAP_US = 50 };
+    tutti_comm *comm = started->op.comm;
+    struct tti_wait wait;
+    tti_bell nobody = 0;
+    int64_t looked_ns = tti_now_ns();
+    tti_wait_begin(&wait, false, MS);
+    while (!tti_comm_is_broken(comm) && progress(started) == TUTTI_IN_PROGRESS) {
+        if (tti_wait_pause(&wait, false)) continue;
+        tti_bell_sleep(&nobody, 0, NAP_US * MS / 1000, false);
+        int64_t now = tti_now_ns();
+        if (now >= until_ns) return;
+        if (now - looked_ns < LOOK_MS * MS) continue;
+        looked_ns = now;
+        struct tti_waitable waitable = waitable_of(started);
+        tti_messages_look_closely(comm);
+        if (tti_comm_look(comm, &waitable, now) < 0) return;
+    }
+}
+
 void tti_queue_await_mail(struct tti_started *started, int64_t until_ns)
 {
     tutti_comm *comm = started->op.comm;
+    if (started->mail->on_devices > 0 && !tti_comm_is_broken(comm)) {
+        poll_until(started, until_ns);
+        return;
+    }
     struct tti_waitable waitable = waitable_of(started);
     if (!tti_comm_is_broken(comm)) {
         /* what it finds breaks the comm, and is seen in the next round */
@@ -340,7 +442,9 @@ bool tti_queue_post_mail(struct tti_started *started)
     tti_queue_take(comm);
     mail->waiting_for = -1;
     mail->ended = 0;
-    mail->asked = mail->late = false;
+    mail->asked = mail->late = mail->come = false;
+    if (mail->on_devices > 0)
+        atomic_fetch_add_explicit(&comm->messages->on_devices, mail->on_devices, memory_order_relaxed);
     mail->batch = (struct tti_batch){.ended = &comm->queue.ended_mail, .left = mail->count};
     tti_list_append(&comm->queue.mail, &mail->on);
     if (tti_traced(comm)) mail->traced = tti_trace_ticks(comm->trace);
@@ -363,6 +467,8 @@ static bool is_usual(const struct tti_started *started, int count)
 void tti_mail_put_by(struct tti_started *started)
 {
     struct tti_mail *mail = started->mail;
+    for (int i = 0; mail != NULL && mail->on_devices > 0 && i < mail->count; i++)
+        tti_device_letter_free(tti_letter_of(&mail->parcels[i])->device);
     if (mail != NULL && started->used_mail == NULL && is_usual(started, mail->count))
         started->used_mail = mail;
     else
@@ -387,6 +493,8 @@ static struct tti_mail *make_mail(struct tti_started *started, enum tti_kind kin
     mail->hopeless = false;
     if (kind == TTI_GROUP) mail->group_site = started->comm->caller.site;
     if (count > 0) memcpy(mail->parcels, parcels, bytes);
+    mail->on_devices = 0;
+    for (int i = 0; i < count; i++) mail->on_devices += tti_letter_of(&mail->parcels[i])->device != NULL;
     return mail;
 }
 
@@ -406,13 +514,22 @@ struct tti_started *tti_mail_new(tutti_comm *comm, enum tti_kind kind, const str
     return started;
 }
 
-tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
+tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count)
 {
-    TTI_TRY(tti_queue_ready(comm, kind));
-    struct tti_started *started = tti_mail_new(comm, kind, parcels, count);
-    if (started == NULL)
-        return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "%s: no memory for one more op in flight",
-                               tti_kind_name(kind));
+    tutti_status status = tti_queue_ready(comm, kind);
+    struct tti_started *started = status == TUTTI_OK ? tti_mail_new(comm, kind, parcels, count) : NULL;
+    if (started == NULL) {
+        tti_parcels_forget(parcels, count);
+        return status != TUTTI_OK ? status
+                                  : tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY,
+                                                    "%s: no memory for one more op in flight", tti_kind_name(kind));
+    }
+    tutti_error error = {0};
+    bool puts = started->mail->on_devices > 0 && !comm->caller.preparing;
+    if (puts && tti_mail_put(started->mail, &error) != TUTTI_OK) {
+        tti_started_free(started);
+        return tti_comm_refuse(comm, kind, error.status, "%s: %s", tti_kind_name(kind), error.text);
+    }
     comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     if (!comm->caller.preparing) tti_queue_start(started);
     tti_call_end(comm);

@@ -5,7 +5,9 @@
 #ifndef TTI_COLLECTIVE_QUEUE_MESSAGE_H
 #define TTI_COLLECTIVE_QUEUE_MESSAGE_H
 
+#include "collective/message/message_parts.h"
 #include "collective/message/parcel.h"
+#include "collective/op/queue.h"
 
 /* The messages of one op. */
 struct tti_mail {
@@ -17,6 +19,8 @@ struct tti_mail {
     bool asked;                  /* its letters know that somebody asks for it */
     bool late;                   /* tolerant comms: its deadline has passed, and it is to end */
     bool hopeless;               /* those that were cancelled would have waited for ever */
+    bool come;                   /* all streams that it is put on have come to it */
+    int on_devices;              /* messages that are put on streams */
     int count, ended;            /* all before this one have */
     uint64_t traced;             /* ticks at its start */
     struct tti_site group_site;  /* of a group: where that ends */
@@ -34,11 +38,26 @@ static inline struct tti_site *tti_mail_site(struct tti_mail *mail)
     return mail->kind == TTI_GROUP ? &mail->group_site : &mail->parcels[0].site;
 }
 
+/* True if it is put on a stream; of messages, some of them. */
+static inline bool tti_started_is_on_stream(const struct tti_started *started)
+{
+    return started->turn != NULL || (started->mail != NULL && started->mail->on_devices > 0);
+}
+
 /* A place with these messages, which are not started; NULL: no memory. */
 struct tti_started *tti_mail_new(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
 
-/* Starts what the call is about, or prepares it; the handle goes to comm->caller.starting. */
-tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
+/* Puts those of its messages that are on devices on their streams. After a failure it must not be started. */
+tutti_status tti_mail_put(struct tti_mail *mail, tutti_error *error);
+/* True while a stream that it is put on has not come: its deadline does not count yet. */
+static inline bool tti_mail_awaits_stream(const struct tti_mail *mail)
+{
+    return mail->on_devices > 0 && !mail->come;
+}
+
+/* Starts what the call is about, or prepares it; the handle goes to comm->caller.starting. What
+ * the messages have of devices is taken over in any case. */
+tutti_status tti_queue_mail(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count);
 
 /* One of them was longer than its buffer, or taken back: the sentence for it. */
 void tti_mail_explain(struct tti_mail *mail, tutti_error *error);
