@@ -3,11 +3,10 @@
  * The provider `nccl`: ranks with a GPU each. When the ranks have met, every rank issues its part, by calls of NCCL between
  * the opening and the closing of one group. Behind it on the stream comes "done": a word that is raised.
  *
- * Raising a word takes the stream as long as copying 5 MB, so that only an op that somebody may wait for has one of its own: one
- * that was started, or has a deadline. The end of others is seen later: after so many of them, when the stream is told to wait, or
- * when it has been quiet for a moment, a word is raised for all (tti_stream_owe). On a stream that its caller knows, who may put
- * waits on it unseen, another stream raises it, which waits for an event there: that costs the host more, so it is done for
- * large ops only.
+ * Raising a word takes the stream about two microseconds. So only an op that somebody may wait for has one of its own: one that
+ * was started, or has a deadline; and one on a stream that its caller knows, since waits that he puts there are not seen. The
+ * end of others is seen later: after so many of them, when the stream is told to wait, or when it has been quiet for a moment, a
+ * word is raised for all (tti_stream_owe).
  *
  * NCCL's calls may never return: while ranks connect, which the first calls of each kind and size do, and whenever a rank is
  * gone. So there are three threads:
@@ -83,9 +82,6 @@ struct tti_nccl_orders {
     char text[240];            /* and why */
 };
 
-/* How the end of an op is told. */
-enum tti_nccl_end { TTI_NCCL_AT_ONCE, TTI_NCCL_LATER, TTI_NCCL_ASIDE };
-
 enum { TTI_NCCL_KNOWN = 256 };
 enum tti_nccl_life { TTI_NCCL_ALIVE, TTI_NCCL_DOOMED, TTI_NCCL_GONE };
 
@@ -115,9 +111,7 @@ struct tti_nccl_engine {
     struct tti_word *done;
     uint64_t first_done, issued;    /* `done` is raised to first_done + issued */
     struct tti_stream *last_on;     /* of the last op, a reference; NULL: there was none */
-    struct tti_stream *side;        /* another stream of the device, where work is put by whoever issues */
-    enum tti_nccl_end end;          /* of the op at hand */
-    uint64_t aside;                 /* what another stream raised `done` to last; 0: nothing */
+    bool tells_later;               /* the end of the op at hand is */
     uint32_t owed;                  /* ops since the word was raised last */
     _Atomic int64_t issued_ns;      /* the last of them */
     uint64_t known[TTI_NCCL_KNOWN]; /* keys of what has connected, by their lowest bits */

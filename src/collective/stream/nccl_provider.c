@@ -217,13 +217,10 @@ static int64_t deadline_ms(const struct tti_started *started)
 }
 
 /* Waits that are not seen here might keep from us for long that it has ended, so that we took it for stalled. */
-static enum tti_nccl_end end_of(const struct tti_started *started)
+static bool tells_later(const struct tti_started *started)
 {
-    enum { LARGE_BYTES = 2 << 20 }; /* in and out */
-    const struct tti_op *op = &started->op;
-    if (!started->turn->blocking || op->deadline_ms != 0) return TTI_NCCL_AT_ONCE;
-    if (!tti_stream_is_shown(started->turn->stream)) return TTI_NCCL_LATER;
-    return op->in_bytes + op->out_bytes >= LARGE_BYTES ? TTI_NCCL_ASIDE : TTI_NCCL_AT_ONCE;
+    const struct tti_turn *turn = started->turn;
+    return turn->blocking && started->op.deadline_ms == 0 && !tti_stream_is_shown(turn->stream);
 }
 
 static tutti_status issue(struct tti_nccl_engine *engine, struct tti_started *started, tutti_error *error)
@@ -234,8 +231,7 @@ static tutti_status issue(struct tti_nccl_engine *engine, struct tti_started *st
                                 .call = "putting the first op of this kind and size on its stream",
                                 .option = "its deadline"};
     engine->stream = turn->stream;
-    engine->side = turn->comm->queue.streams->side;
-    engine->end = end_of(started);
+    engine->tells_later = tells_later(started);
     int64_t until = tti_now_ns() + patience.limit_ms * MS;
     atomic_store_explicit(&engine->until_ns, until, memory_order_relaxed);
     if (turn->connects) {

@@ -160,27 +160,6 @@ static tutti_status put_copies(struct tti_nccl_engine *engine, tutti_error *erro
     return TUTTI_OK;
 }
 
-/* The stream itself is not kept waiting by it. */
-static tutti_status raise_aside(struct tti_nccl_engine *engine, uint64_t value, tutti_error *error)
-{
-    struct tti_mark *mark = NULL;
-    TTI_TRY(tti_stream_pay(engine->stream, error)); /* from when its caller did not know it yet */
-    TTI_TRY(tti_stream_note(engine->stream, &mark, error));
-    tutti_status status = tti_mark_settle(mark, error);
-    if (status == TUTTI_OK) status = tti_stream_after(engine->side, mark, error);
-    if (status == TUTTI_OK) status = tti_stream_raise(engine->side, engine->done, value, error);
-    tti_object_give(&mark->object);
-    if (status == TUTTI_OK) engine->aside = value;
-    return status;
-}
-
-/* A word must not be raised by two streams at a time: the later one might come first. */
-static bool goes_aside(const struct tti_nccl_engine *engine)
-{
-    if (engine->end == TTI_NCCL_ASIDE) return true;
-    return engine->last_on == engine->stream && engine->aside != 0 && !tti_word_reached(engine->done, engine->aside);
-}
-
 static void remember(struct tti_nccl_engine *engine)
 {
     atomic_store_explicit(&engine->issued_ns, tti_now_ns(), memory_order_relaxed);
@@ -192,15 +171,10 @@ static void remember(struct tti_nccl_engine *engine)
 
 static tutti_status put_done(struct tti_nccl_engine *engine, tutti_error *error)
 {
-    uint64_t value = engine->first_done + engine->issued + 1;
-    if (goes_aside(engine)) {
-        TTI_TRY(raise_aside(engine, value, error));
-    } else {
-        bool pays = engine->end == TTI_NCCL_AT_ONCE || ++engine->owed >= OWED_MOST;
-        tti_stream_owe(engine->stream, engine->done, value);
-        if (pays) TTI_TRY(tti_stream_pay(engine->stream, error));
-        if (pays) engine->owed = 0;
-    }
+    bool pays = !engine->tells_later || ++engine->owed >= OWED_MOST;
+    tti_stream_owe(engine->stream, engine->done, engine->first_done + engine->issued + 1);
+    if (pays) TTI_TRY(tti_stream_pay(engine->stream, error));
+    if (pays) engine->owed = 0;
     engine->issued++;
     remember(engine);
     return TUTTI_OK;
