@@ -259,7 +259,6 @@ static bool is_broken(struct tti_nccl_engine *engine)
 /* A call that takes long while the comm is broken, or longer than it may, ends only by this. */
 static void look(struct tti_nccl_engine *engine)
 {
-    tutti_error ignored = {0};
     int result = TTI_NCCL_OK;
     int64_t until = atomic_load_explicit(&engine->until_ns, memory_order_relaxed);
     if (engine->native == NULL || atomic_load_explicit(&engine->life, memory_order_relaxed) != TTI_NCCL_ALIVE) return;
@@ -267,10 +266,10 @@ static void look(struct tti_nccl_engine *engine)
         if (is_broken(engine) || tti_now_ns() >= until) tti_nccl_reap(engine);
         return;
     }
-    if (enter_device(engine, &ignored) != TUTTI_OK) return;
+    if (!enter(engine)) return; /* without the GPU's context, which goes when the device is closed */
     if (engine->nccl->async_error(engine->native, &result) == TTI_NCCL_OK && result != IN_PROGRESS)
         atomic_store_explicit(&engine->async_error, result, memory_order_release);
-    leave_device(engine);
+    leave(engine);
 }
 
 /* The next task; IDLE: there has been none for a while, or a stream is to pay. */
