@@ -44,7 +44,7 @@ static void test_reading(void)
     CHECK(refuses("data=99999999999", 4, TUTTI_ERR_OPTION, "is no dimension"));
     CHECK(refuses("data=2,pipe=2,data=2", 4, TUTTI_ERR_OPTION, "data is there twice"));
     CHECK(refuses("data=4,", 4, TUTTI_ERR_OPTION, "ends with a comma"));
-    CHECK(refuses("shard=2", 4, TUTTI_ERR_UNSUPPORTED, "along shard"));
+    CHECK(reads("shard=2", 4, 2, 2, 1, 1));
 }
 
 /* The last dimension varies fastest. */

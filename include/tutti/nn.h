@@ -378,7 +378,7 @@ enum { TUTTI_BACKWARD_INPUT = 1, TUTTI_BACKWARD_WEIGHTS = 2 };
 typedef struct tutti_backward {
     /* Grains are summed in the canonical tree. A subtree is a run of this rank's grains: subtree k, the grains from
      * subtree_bounds[k] to subtree_bounds[k + 1], goes to gradients[k] (of tutti_model_elements() floats).
-     * 0 subtrees: all of the batch is one, into the model's gradients. */
+     * 0 subtrees: all of the batch is one, into the model's gradients; with `place`, nothing is computed for weights. */
     int subtrees;
     const int *subtree_bounds; /* subtrees + 1 numbers; see tutti_grain_subtrees */
     float *const *gradients;

@@ -307,10 +307,12 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
     X(grains, INT, "0", 0, 4096,                                                                                       \
       "parts of the batch that the result depends on instead of the ranks; 0: up to 8, a power of two")                \
     X(fast, BOOL, "0", 0, 1, "no grains: faster, and other ranks give other bits")                                     \
-    X(zero, INT, "0", 0, 1,                                                                                            \
-      "1: a rank keeps the optimizer's state of its own part of the weights only; the same weights")                   \
+    X(zero, INT, "0", 0, 3,                                                                                            \
+      "a rank keeps for its own part of the weights only: 1 the optimizer's state, 2 gradients too, 3 the weights "    \
+      "too; the same weights")                                                                                         \
     X(mesh, TEXT, "", 0, 0,                                                                                            \
-      "how ranks share the work, such as data=4: data has other samples of the batch; \"\": all ranks are data")       \
+      "how ranks share the work, such as data=2,shard=2: both have other samples of the batch, and --zero shares out " \
+      "what it says along shard; \"\": all ranks are data, and --zero shares it out among all")                        \
     X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \
     X(threads, INT, "1", 1, 1024, "threads of each rank")                                                              \
     X(steps, INT, "1000", 0, 1000000000000, "when to end")                                                             \
@@ -399,7 +401,8 @@ typedef struct tutti_train_about {
 } tutti_train_about;
 
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);
-TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer); /* of the weights, now */
+/* Collective: of the weights, now, as tutti_weights_hash of all of them. */
+TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);
 
 /* ---- Sampling -------------------------------------------------------------------------------------------------- */
 

@@ -364,7 +364,8 @@ static int work(tutti_comm *world, int argc, char **argv)
     catch_signals();
     status = train_all(&loop);
     int end = CLI_OK;
-    if (loop.report != NULL) end = train_report_close(&report, loop.trainer);
+    const uint64_t hash = tutti_trainer_hash(loop.trainer); /* all ranks together */
+    if (loop.report != NULL) end = train_report_close(&report, loop.trainer, hash);
     tutti_trainer_free(loop.trainer);
     if (status == CLI_GO_ON && values.options.fast && !loop.stopped) time_grains(world, loop.report);
     if (status != CLI_GO_ON) return status;

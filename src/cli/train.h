@@ -62,7 +62,7 @@ int train_report_open(struct train_report *report, const struct train_values *va
 void train_report_step(struct train_report *report, const tutti_trainer *trainer, const tutti_train_step *step,
                        double validation);
 /* The summary and the plots. A tool's exit status. */
-int train_report_close(struct train_report *report, const tutti_trainer *trainer);
+int train_report_close(struct train_report *report, const tutti_trainer *trainer, uint64_t hash);
 double train_now(void); /* seconds */
 
 void train_plot_terminal(FILE *stream, const struct train_point *points, size_t count, double entropy);

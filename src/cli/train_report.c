@@ -192,7 +192,7 @@ static void print_saved(const struct train_report *report)
     tutti_checkpoint_free(checkpoint);
 }
 
-static void print_summary(const struct train_report *report, const tutti_trainer *trainer)
+static void print_summary(const struct train_report *report, const tutti_trainer *trainer, uint64_t hash)
 {
     tutti_train_about about;
     tutti_trainer_describe(trainer, &about);
@@ -205,16 +205,15 @@ static void print_summary(const struct train_report *report, const tutti_trainer
                       gflops(report, report->all_rows, report->all_seconds),
                       100 * report->all_comm_seconds / report->all_seconds);
     if (report->saving_seconds > 0) print_saved(report);
-    (void)fprintf(report->text, "weights %016" PRIx64 " after step %" PRIu64 "\n", tutti_trainer_hash(trainer),
-                  about.step);
+    (void)fprintf(report->text, "weights %016" PRIx64 " after step %" PRIu64 "\n", hash, about.step);
 }
 
-int train_report_close(struct train_report *report, const tutti_trainer *trainer)
+int train_report_close(struct train_report *report, const tutti_trainer *trainer, uint64_t hash)
 {
     const struct train_values *values = report->values;
     int status = report->metrics_lost ? CLI_FAILED : CLI_OK;
     if (report->count > 1) train_plot_terminal(report->text, report->points, report->count, report->about.entropy);
-    print_summary(report, trainer);
+    print_summary(report, trainer, hash);
     if (values->plot[0] != '\0' && !train_plot_svg(values->plot, report->points, report->count, report->about.entropy))
         status = cli_fail("train", "--plot %s: %s", values->plot, strerror(errno));
     if (report->metrics != NULL && report->metrics != stdout && fclose(report->metrics) != 0)

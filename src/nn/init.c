@@ -19,7 +19,8 @@ void tti_random_key(uint64_t seed, const char *name, uint32_t key[2])
 struct first_values {
     const tutti_tensor *tensor;
     uint32_t key[2];
-    float *values;
+    size_t from, to; /* the elements that are wanted */
+    float *values;   /* of these */
 };
 
 /* Numbers are counted by their index in the whole tensor. */
@@ -28,7 +29,12 @@ static void init_run(void *context, size_t local, size_t global, size_t count)
     const struct first_values *first = context;
     const struct tti_nn_kernels *kernels = tti_nn_kernels();
     const float scale = (float)first->tensor->init_scale;
-    float *values = first->values + local;
+    const size_t end = local + count < first->to ? local + count : first->to;
+    const size_t begin = local > first->from ? local : first->from;
+    if (begin >= end) return;
+    float *values = first->values + (begin - first->from);
+    global += begin - local;
+    count = end - begin;
     switch (first->tensor->init) {
     case TUTTI_INIT_ZERO: memset(values, 0, count * sizeof *values); break;
     case TUTTI_INIT_ONE:
@@ -39,9 +45,10 @@ static void init_run(void *context, size_t local, size_t global, size_t count)
     }
 }
 
-static void init_tensor(const tutti_model *model, const tutti_tensor *tensor, uint64_t seed)
+void tti_tensor_init(const tutti_model *model, const tutti_tensor *tensor, uint64_t seed, size_t from, size_t count,
+                     float *values)
 {
-    struct first_values first = {.tensor = tensor, .values = model->values + tensor->offset};
+    struct first_values first = {.tensor = tensor, .from = from, .to = from + count, .values = values};
     tti_random_key(seed, tensor->name, first.key);
     for (int g = 0; g < tti_piece_count(model, tensor); g++) tti_piece_runs(model, tensor, g, init_run, &first);
 }
@@ -52,6 +59,9 @@ tutti_status tutti_model_init(tutti_model *model, uint64_t seed)
     if (model->values == NULL)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "parameters have no memory yet: call tutti_model_bind");
-    for (int i = 0; i < model->tensor_count; i++) init_tensor(model, &model->tensors[i], seed);
+    for (int i = 0; i < model->tensor_count; i++) {
+        const tutti_tensor *tensor = &model->tensors[i];
+        tti_tensor_init(model, tensor, seed, 0, tensor->count, model->values + tensor->offset);
+    }
     return TUTTI_OK;
 }

@@ -40,6 +40,10 @@ size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer);
 /* Gives the tensors their places in the allocations. */
 void tti_model_lay_out(tutti_model *model);
 
+/* First values of the elements from `from` on, as they lie in the allocations. */
+void tti_tensor_init(const tutti_model *model, const tutti_tensor *tensor, uint64_t seed, size_t from, size_t count,
+                     float *values);
+
 /* Says what is wrong in the model, with the layer's name. */
 tutti_status tti_model_refuse(tutti_model *model, const tutti_layer *layer, tutti_status status, const char *format,
                               ...) __attribute__((format(printf, 4, 5)));

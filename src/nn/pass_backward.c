@@ -281,7 +281,7 @@ tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
                                 .subtrees = how->subtrees,
                                 .bounds = how->subtree_bounds,
                                 .gradients = how->gradients};
-    if (how->subtrees == 0) {
+    if (how->subtrees == 0 && how->place == NULL) {
         own = tutti_model_gradients(pass->model);
         if (own == NULL) return TUTTI_ERR_MEMORY;
         backward.subtrees = 1;

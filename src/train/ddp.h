@@ -162,6 +162,12 @@ void tti_zero_merge(struct tutti_ddp *ddp);
 /* Memory for sums that wait at this depth. */
 tutti_status tti_zero_need_pending(struct tutti_ddp *ddp, int depth);
 
+/* Values of what is owned, one after the other, in stage 3. */
+static inline float *tti_ddp_owned_values(const struct tutti_ddp *ddp)
+{
+    return ddp->zero.values;
+}
+
 /* Stage 3 (zero_values.c): values of buckets, gathered in turn. */
 tutti_status tti_zero_make_values(struct tutti_ddp *ddp, tutti_error *error);
 void tti_zero_forget_values(struct tutti_ddp *ddp); /* they have changed */

@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "collective/comm/comm.h"
 #include "train/checkpoint.h"
+#include "train/ledger.h"
+#include "train/list.h"
 #include "train/options.h"
 #include <string.h>
 #include <unistd.h>
@@ -145,23 +147,37 @@ tutti_status tti_model_make(const tutti_train_options *o, size_t vocabulary, siz
     return status;
 }
 
-/* Where every rank of the host can reach them, so that nothing is copied on the way. */
+/* Where every rank of the host can reach them, so that nothing is copied on the way. With zero 2 and 3 the ddp has the
+ * gradients, and the values, of what this rank owns. */
+static tutti_status allocate(struct tutti_trainer *t)
+{
+    const size_t bytes = t->elements * sizeof(float);
+    if (!tti_trainer_passing_values(t)) {
+        t->values = tutti_alloc(t->comm, bytes);
+        if (t->values == NULL) return TUTTI_ERR_MEMORY;
+    }
+    if (!tti_trainer_passing_gradients(t)) {
+        t->gradients = tutti_alloc(t->comm, bytes);
+        if (t->gradients == NULL) return TUTTI_ERR_MEMORY;
+    }
+    t->list = tti_calloc(t->list_count + 1, sizeof *t->list);
+    return t->list == NULL ? TUTTI_ERR_MEMORY : TUTTI_OK;
+}
+
 static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
 {
     t->elements = tutti_model_elements(t->model);
     t->list_count = (size_t)tutti_model_tensors(t->model);
-    t->values = tutti_alloc(t->comm, t->elements * sizeof(float));
-    if (t->values != NULL) t->gradients = tutti_alloc(t->comm, t->elements * sizeof(float));
-    t->list = tti_calloc(t->list_count + 1, sizeof *t->list);
-    if (t->gradients == NULL || t->list == NULL) {
+    if (allocate(t) != TUTTI_OK) {
         const tutti_error *why = tutti_comm_error(t->comm);
         TTI_TRY(tti_trainer_fits(t, error));
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for %zu parameters and their gradients%s%s",
                              tutti_model_parameters(t->model), why == NULL ? "" : ": ", why == NULL ? "" : why->text);
     }
+    tti_model_list(t->model, t->values, t->gradients, t->list);
+    if (tti_trainer_passing_values(t)) return TUTTI_OK;
     TTI_TRY(tutti_model_bind(t->model, t->values, t->gradients));
-    TTI_TRY(tutti_model_init(t->model, (uint64_t)t->options.seed));
-    return tutti_model_list(t->model, t->list);
+    return tutti_model_init(t->model, (uint64_t)t->options.seed);
 }
 
 static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
@@ -236,11 +252,14 @@ static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
 
 static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 {
+    const tutti_value_source source = tti_trainer_source(t);
     plan_cells(t);
+    TTI_TRY(tti_trainer_plan_passes(t, error));
     TTI_TRY(make_batch(t, error));
     tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
                                   .grains = t->options.fast ? 0 : (int)t->piece,
-                                  .threads = (int)t->options.threads};
+                                  .threads = (int)t->options.threads,
+                                  .source = tti_trainer_passing_values(t) ? &source : NULL};
     tutti_status status = tutti_pass_create(t->model, &options, &t->pass);
     if (status != TUTTI_OK) *error = *tutti_model_error(t->model);
     return status;
@@ -274,15 +293,31 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
     return make_pass(t, error);
 }
 
+/* Parameters of a layer are used together. A rank whose samples cannot be read still takes part in a step, and tells the
+ * others then. */
+static tutti_status make_ddp(struct tutti_trainer *t, tutti_error *error)
+{
+    const bool sharded = t->mesh.sizes[TTI_MESH_SHARD] > 1;
+    int *layers = tti_calloc(t->list_count + 1, sizeof *layers);
+    if (layers == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of tensors");
+    for (size_t i = 0; i < t->list_count; i++) layers[i] = tutti_model_tensor(t->model, (int)i)->layer;
+    tutti_ddp_options ddp = {.struct_size = sizeof ddp,
+                             .grains = t->options.fast ? 0 : (int)t->cells,
+                             .pass_grains = tti_trainer_pass_grains(t),
+                             .allow_unused = true,
+                             .zero = (int)t->options.zero,
+                             .replicas = sharded ? t->mesh.sizes[TTI_MESH_DATA] : 0,
+                             .groups = layers};
+    tutti_status status = tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error);
+    tti_free(layers);
+    return status;
+}
+
 /* What ranks make together, and what follows from it. */
 static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
 {
-    /* a rank whose samples cannot be read still takes part in a step, and tells the others then */
-    tutti_ddp_options ddp = {.struct_size = sizeof ddp,
-                             .grains = t->options.fast ? 0 : (int)t->cells,
-                             .allow_unused = true,
-                             .zero = (int)t->options.zero};
-    TTI_TRY(tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
+    TTI_TRY(make_ddp(t, error));
+    if (tti_trainer_passing_values(t)) tti_trainer_init_owned(t);
     TTI_TRY(make_optimizer(t, error));
     return take_folder(t, error);
 }
@@ -290,7 +325,10 @@ static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
 static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(check_options(&t->options, error));
-    return tti_trainer_mesh_read(t->options.mesh, tutti_size(t->comm), &t->mesh, error);
+    TTI_TRY(tti_trainer_mesh_read(t->options.mesh, tutti_size(t->comm), &t->mesh, error));
+    if (t->mesh.sizes[TTI_MESH_SHARD] == 1 || t->options.zero > 0) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                         "mesh %.64s: zero says what shard shares out: give zero 1, 2 or 3", t->options.mesh);
 }
 
 /* Who shares the batch with whom. Without a mesh ranks need not meet for that: what was wrong they tell each other later. */
@@ -357,7 +395,7 @@ void tutti_trainer_free(tutti_trainer *t)
     tutti_data_free(t->data);
     if (t->locked) (void)close(t->lock);
     for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);
-    void *const own[] = {t->list,    t->tokens, t->targets, t->inputs,   t->target_values,
+    void *const own[] = {t->list,    t->tokens, t->targets, t->inputs,   t->target_values, t->pass_bounds,
                          t->weights, t->bounds, t->losses,  t->gathered, t->counts};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
     tti_free(t);
@@ -373,13 +411,9 @@ const tutti_error *tutti_trainer_error(const tutti_trainer *trainer)
     return &trainer->error;
 }
 
-uint64_t tutti_trainer_hash(const tutti_trainer *trainer)
-{
-    return tutti_weights_hash(trainer->list, trainer->list_count);
-}
-
 void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
 {
+    const struct tti_ledger ledger = tti_trainer_ledger(t);
     *about = (tutti_train_about){.struct_size = sizeof *about,
                                  .step = t->step,
                                  .parameters = tutti_model_parameters(t->model),
@@ -390,8 +424,8 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
                                  .samples = t->about.samples,
                                  .held_out_samples = t->about.held_out_samples,
                                  .resumed_from = t->resumed_from[0] == '\0' ? NULL : t->resumed_from,
-                                 .parameter_bytes = t->elements * sizeof(float),
-                                 .gradient_bytes = t->elements * sizeof(float) + t->scratch_bytes,
+                                 .parameter_bytes = ledger.parameters,
+                                 .gradient_bytes = ledger.gradients + t->scratch_bytes,
                                  .optimizer_bytes = tutti_optimizer_bytes(t->optimizer),
                                  .activation_bytes = tutti_pass_bytes(t->pass) + t->batch_bytes,
                                  .communication_bytes = tutti_ddp_bytes(t->ddp)};

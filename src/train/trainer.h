@@ -41,7 +41,9 @@ struct tutti_trainer {
     tutti_pass *pass;
 
     size_t cells;         /* of the batch */
-    struct tti_span mine; /* cells of this rank */
+    struct tti_span mine; /* cells of this rank, but with zero 2 or 3: */
+    int passes;           /* of a step in which all ranks take part; 1 below zero 2, however often a rank accumulates */
+    int *pass_bounds;     /* [passes + 1], with grains: the cells of each */
     size_t piece;         /* the most cells of one pass */
     int64_t room;         /* samples of one pass */
     float *scratch[32];   /* gradients of subtrees that wait for their sibling, by depth; made at the first need */
@@ -61,12 +63,41 @@ struct tutti_trainer {
     atomic_int stop;
     double seconds; /* in communication, but for the ddp's */
     char resumed_from[PATH_MAX];
-    bool locked; /* the folder of checkpoints, by `lock` */
+    tutti_status gone;         /* why values or gradients did not come, in the pass that runs */
+    tutti_status ready_status; /* the first failure of tutti_ddp_ready_run in this step */
+    bool locked;               /* the folder of checkpoints, by `lock` */
     int lock;
 };
 
 /* Samples of the batch that a cell has. */
 struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cell);
+/* Cells that a rank has in one pass. */
+struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
+/* Samples of these cells. */
+struct tti_span tti_cells_samples(const struct tutti_trainer *trainer, struct tti_span cells);
+
+/* Whether gradients, and values, are only there while they are used: zero 2 and 3, and zero 3. */
+static inline bool tti_trainer_passing_gradients(const struct tutti_trainer *trainer)
+{
+    return trainer->options.zero >= 2;
+}
+
+static inline bool tti_trainer_passing_values(const struct tutti_trainer *trainer)
+{
+    return trainer->options.zero >= 3;
+}
+
+/* With zero 2 and 3 (trainer_zero.c): the passes of a step; where values come from and gradients go; first values of what this
+ * rank owns. */
+tutti_status tti_trainer_plan_passes(struct tutti_trainer *trainer, tutti_error *error);
+int tti_trainer_pass_grains(const struct tutti_trainer *trainer); /* the most cells of a rank in one pass */
+tutti_value_source tti_trainer_source(struct tutti_trainer *trainer);
+tutti_gradient_place tti_trainer_place;
+void tti_trainer_init_owned(struct tutti_trainer *trainer);
+/* What parameters and gradients take in this rank. */
+struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *trainer);
+/* A value or gradient of what this rank owns that is not finite. */
+bool tti_trainer_owned_fault(const struct tutti_trainer *trainer, tutti_fault *fault);
 
 /* The comm of all ranks, and of those that share the batch, for a collective that is a part of the call. */
 static inline tutti_comm *tti_trainer_comm(const struct tutti_trainer *trainer)

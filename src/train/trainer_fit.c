@@ -11,8 +11,9 @@
 /* With zero, of a rank that owns no more than its even part. */
 static uint64_t model_bytes(const struct tutti_trainer *t, uint64_t elements)
 {
+    const uint64_t replicas = t->mesh.sizes[TTI_MESH_SHARD] > 1 ? (uint64_t)t->mesh.sizes[TTI_MESH_DATA] : 1;
     struct tti_ledger_sizes sizes = {.elements = elements,
-                                     .owned = elements / (uint64_t)t->size,
+                                     .owned = elements / (uint64_t)t->size * replicas,
                                      .states = TTI_OPTIMIZER_STATES,
                                      .zero = (int)t->options.zero};
     struct tti_ledger ledger = tti_ledger_of(&sizes);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "train/checkpoint.h"
+#include "train/ddp.h"
 #include "train/optimizer.h"
 #include "train/options.h"
 #include <stdlib.h>
@@ -34,20 +35,24 @@ static void tensors_free(struct tensors *tensors)
 
 /* The optimizer's states of all parameters, on rank 0: its own memory, or with zero memory to gather them in. */
 struct states {
+    float *weights; /* of the model: its own memory, or with zero 3 gathered too */
     float *values[TTI_OPTIMIZER_STATES];
     int count;
-    bool gathered;
+    bool gathered, owns_weights;
 };
 
 static void states_free(struct states *states)
 {
     for (int s = 0; states->gathered && s < states->count; s++) tti_free(states->values[s]);
+    if (states->owns_weights) tti_free(states->weights);
 }
 
 static tutti_status states_make(const struct tutti_trainer *t, struct states *states, tutti_error *error)
 {
-    *states = (struct states){.gathered = t->options.zero > 0};
-    bool made = true;
+    *states = (struct states){
+        .gathered = t->options.zero > 0, .weights = t->values, .owns_weights = tti_trainer_passing_values(t)};
+    if (states->owns_weights) states->weights = tti_calloc_aligned((t->elements + 1) * sizeof(float));
+    bool made = states->weights != NULL;
     while (tutti_optimizer_state(t->optimizer, states->count, &states->values[states->count]) != NULL) {
         if (states->gathered) states->values[states->count] = tti_calloc_aligned((t->elements + 1) * sizeof(float));
         made = made && states->values[states->count] != NULL;
@@ -65,6 +70,8 @@ static tutti_status states_make(const struct tutti_trainer *t, struct states *st
 static tutti_status states_gather(struct tutti_trainer *t, const struct states *states)
 {
     float *mine = NULL;
+    if (tti_trainer_passing_values(t))
+        TTI_TRY(tutti_ddp_gather_owned(t->ddp, tti_ddp_owned_values(t->ddp), t->rank == 0 ? states->weights : NULL));
     for (int s = 0; t->options.zero > 0 && tutti_optimizer_state(t->optimizer, s, &mine) != NULL; s++)
         TTI_TRY(tutti_ddp_gather_owned(t->ddp, mine, t->rank == 0 ? states->values[s] : NULL));
     return TUTTI_OK;
@@ -93,7 +100,7 @@ static tutti_status list_tensors(const struct tutti_trainer *t, const struct sta
         tensors_free(tensors);
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of tensors");
     }
-    for (int i = 0; i < count; i++) add_tensor(tensors, "model", "", tutti_model_tensor(t->model, i), t->values);
+    for (int i = 0; i < count; i++) add_tensor(tensors, "model", "", tutti_model_tensor(t->model, i), states->weights);
     for (int s = 0; s < states->count; s++) {
         const char *name = tutti_optimizer_state(t->optimizer, s, NULL);
         for (int i = 0; i < count; i++)
@@ -115,7 +122,7 @@ static void add_number(struct notes *notes, const char *name, uint64_t value, co
     notes->list[notes->count++] = (tutti_note){name, text};
 }
 
-static void make_notes(const struct tutti_trainer *t, struct notes *notes)
+static void make_notes(const struct tutti_trainer *t, uint64_t hash, struct notes *notes)
 {
     notes->count = 0;
     for (size_t i = 0; i < tti_train_row_count; i++) {
@@ -130,7 +137,7 @@ static void make_notes(const struct tutti_trainer *t, struct notes *notes)
     add_number(notes, "layout.grains", t->options.fast ? 0 : t->cells, "%llu");
     add_number(notes, "data.vocabulary", t->about.vocabulary, "%llu");
     add_number(notes, "data.features", t->about.features, "%llu");
-    add_number(notes, "weights_hash", tutti_trainer_hash(t), "%016llx");
+    add_number(notes, "weights_hash", hash, "%016llx");
 }
 
 /* What transformers' GPT2LMHeadModel.from_pretrained needs to know beside the tensors; NULL: no memory. Ids that begin and
@@ -168,14 +175,14 @@ static tutti_status save_all(struct tutti_trainer *t, const struct notes *notes,
     return status;
 }
 
-static tutti_status write_checkpoint(struct tutti_trainer *t, const struct states *states)
+static tutti_status write_checkpoint(struct tutti_trainer *t, const struct states *states, uint64_t hash)
 {
     struct tensors tensors;
     struct notes *notes = tti_calloc(1, sizeof *notes);
     if (notes == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to save a checkpoint");
     tutti_status status = list_tensors(t, states, &tensors, &t->error);
     if (status == TUTTI_OK) {
-        make_notes(t, notes);
+        make_notes(t, hash, notes);
         status = save_all(t, notes, &tensors);
         tensors_free(&tensors);
     }
@@ -193,6 +200,7 @@ static tutti_status save(struct tutti_trainer *t)
     else if (t->rank == 0)
         status = states_make(t, &states, &t->error);
     uint8_t goes_on = status == TUTTI_OK;
+    const uint64_t hash = tutti_trainer_hash(t);
     if (t->options.zero > 0) {
         tutti_status met = tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "save"), &goes_on, &goes_on, 1,
                                            TUTTI_U8, 0);
@@ -200,7 +208,7 @@ static tutti_status save(struct tutti_trainer *t)
         if (met != TUTTI_OK && status == TUTTI_OK) t->error = *tutti_comm_error(t->comm);
         if (status == TUTTI_OK) status = met;
     }
-    if (t->rank == 0 && status == TUTTI_OK) status = write_checkpoint(t, &states);
+    if (t->rank == 0 && status == TUTTI_OK) status = write_checkpoint(t, &states, hash);
     states_free(&states);
     return status;
 }
@@ -288,8 +296,11 @@ static tutti_status share(struct tutti_trainer *t, const struct states *states)
         tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), &t->step, &t->step, 1, TUTTI_U64, 0));
     TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->resumed_from, t->resumed_from,
                             sizeof t->resumed_from, TUTTI_U8, 0));
-    TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->values, t->values, t->elements,
-                            TUTTI_F32, 0));
+    if (tti_trainer_passing_values(t))
+        TTI_TRY(tutti_ddp_scatter_owned(t->ddp, states->weights, tti_ddp_owned_values(t->ddp)));
+    else
+        TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->values, t->values,
+                                t->elements, TUTTI_F32, 0));
     for (int s = 0; tutti_optimizer_state(t->optimizer, s, &state) != NULL; s++)
         TTI_TRY(tutti_ddp_scatter_owned(t->ddp, t->rank == 0 ? states->values[s] : state, state));
     tutti_optimizer_set_steps(t->optimizer, t->step);

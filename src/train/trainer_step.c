@@ -88,37 +88,55 @@ static tutti_status fill_batch(struct tutti_trainer *t, struct tti_span samples,
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
 
-/* Forward, and unless `held_out` backward, over cells lo..hi, at most a piece. Losses go to trainer->losses.
- * `how` is passed on to backward; NULL: forward only. */
+/* Forward, and backward as `how` says (NULL: none). With zero 2 and 3 the others count on this rank's part of the pass: where it
+ * fails by itself, it makes the pass without samples. */
+static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti_batch *batch, tutti_loss *losses,
+                             const tutti_backward *how)
+{
+    const bool together = tti_trainer_passing_gradients(t);
+    tutti_backward idle = {0};
+    t->gone = TUTTI_OK;
+    tutti_status status = filled;
+    if (status == TUTTI_OK) status = model_failed(t, tutti_pass_forward(t->pass, batch, losses));
+    if (status != TUTTI_OK && together && t->gone == TUTTI_OK) {
+        t->bounds[0] = 0;
+        *batch = (tutti_batch){.grain_bounds = t->options.fast ? NULL : t->bounds, .evaluate = how == NULL};
+        status = tutti_pass_forward(t->pass, batch, losses);
+        if (how != NULL) idle = *how;
+        idle.subtrees = 0;
+        if (how != NULL) how = &idle;
+    }
+    if (status == TUTTI_OK && how != NULL) status = model_failed(t, tutti_pass_backward(t->pass, how));
+    if (t->gone != TUTTI_OK) t->failed = TUTTI_OK; /* no failure of this rank's own */
+    return comm_failed(t, t->gone != TUTTI_OK ? t->gone : status);
+}
+
+/* A pass over cells lo..hi, at most a piece. Losses go to trainer->losses. */
 static tutti_status run_cells(struct tutti_trainer *t, struct tti_span cells, bool held_out, uint64_t first_index,
                               const tutti_backward *how)
 {
-    struct tti_span samples = {tti_cell_samples(t, cells.lo).lo, tti_cell_samples(t, cells.hi - 1).hi};
+    const struct tti_span samples = tti_cells_samples(t, cells);
+    const size_t count = cells.hi - cells.lo;
+    tutti_loss losses[count + 1];
     tutti_batch batch;
-    TTI_TRY(fill_batch(t, samples, held_out, first_index, &batch));
-    for (size_t c = cells.lo; c < cells.hi; c++)
-        t->bounds[c - cells.lo] = (int64_t)(tti_cell_samples(t, c).lo - samples.lo);
-    t->bounds[cells.hi - cells.lo] = batch.samples;
+    tutti_status filled = fill_batch(t, samples, held_out, first_index, &batch);
+    if (filled != TUTTI_OK && !tti_trainer_passing_gradients(t)) return filled;
+    for (size_t c = 0; c < count; c++) t->bounds[c] = (int64_t)(tti_cell_samples(t, cells.lo + c).lo - samples.lo);
+    t->bounds[count] = (int64_t)(samples.hi - samples.lo);
     batch.grain_bounds = t->bounds;
-    batch.grains = (int)(cells.hi - cells.lo);
-    tutti_loss losses[cells.hi - cells.lo];
-    TTI_TRY(model_failed(t, tutti_pass_forward(t->pass, &batch, losses)));
-    for (size_t c = cells.lo; c < cells.hi; c++) {
-        t->losses[c].sum += losses[c - cells.lo].sum;
-        t->losses[c].count += losses[c - cells.lo].count;
+    batch.grains = (int)count;
+    TTI_TRY(run_pass(t, filled, &batch, losses, how));
+    for (int c = 0; c < batch.grains; c++) {
+        t->losses[cells.lo + (size_t)c].sum += losses[c].sum;
+        t->losses[cells.lo + (size_t)c].count += losses[c].count;
     }
-    return how == NULL ? TUTTI_OK : model_failed(t, tutti_pass_backward(t->pass, how));
+    return TUTTI_OK;
 }
-
-struct ready {
-    tutti_ddp *ddp;
-    tutti_status status; /* the first failure */
-};
 
 static void on_ready(void *context, size_t offset, size_t count)
 {
-    struct ready *ready = context;
-    if (ready->status == TUTTI_OK) ready->status = tutti_ddp_ready_run(ready->ddp, offset, count);
+    struct tutti_trainer *t = context;
+    if (t->ready_status == TUTTI_OK) t->ready_status = tutti_ddp_ready_run(t->ddp, offset, count);
 }
 
 /* ---- With grains ----------------------------------------------------------------------------------------------- */
@@ -126,11 +144,23 @@ static void on_ready(void *context, size_t offset, size_t count)
 /* All of this rank's grains in one pass; buckets are reduced while it runs. */
 static tutti_status backward_at_once(struct tutti_trainer *t)
 {
-    struct ready ready = {.ddp = t->ddp};
-    tutti_backward how = {.ready = on_ready, .context = &ready};
+    tutti_backward how = {.ready = on_ready, .context = t};
     how.subtrees = tutti_ddp_partials(t->ddp, &how.subtree_bounds, &how.gradients);
     TTI_TRY(run_cells(t, t->mine, false, t->step * (uint64_t)t->options.batch, &how));
-    return comm_failed(t, ready.status);
+    return comm_failed(t, t->ready_status);
+}
+
+/* Passes of all ranks together, each a subtree of all grains. */
+static tutti_status backward_together(struct tutti_trainer *t)
+{
+    for (int p = 0; p < t->passes; p++) {
+        tutti_backward how = {.ready = on_ready, .place = tti_trainer_place, .context = t};
+        TTI_TRY(comm_failed(t, tutti_ddp_begin(t->ddp, p + 1 == t->passes)));
+        how.subtrees = tutti_ddp_partials(t->ddp, &how.subtree_bounds, &how.gradients);
+        TTI_TRY(run_cells(t, tti_pass_cells(t, p, t->rank), false, t->step * (uint64_t)t->options.batch, &how));
+        TTI_TRY(comm_failed(t, t->ready_status));
+    }
+    return TUTTI_OK;
 }
 
 static float *scratch_of(struct tutti_trainer *t, int depth)
@@ -180,61 +210,95 @@ static tutti_status fast_pass(struct tutti_trainer *t, struct tti_span samples, 
                               const tutti_backward *how)
 {
     tutti_batch batch;
-    TTI_TRY(fill_batch(t, samples, held_out, first_index, &batch));
     tutti_loss loss = {0};
-    TTI_TRY(model_failed(t, tutti_pass_forward(t->pass, &batch, &loss)));
+    tutti_status filled = fill_batch(t, samples, held_out, first_index, &batch);
+    if (filled != TUTTI_OK && !tti_trainer_passing_gradients(t)) return filled;
+    TTI_TRY(run_pass(t, filled, &batch, &loss, how));
     t->losses[t->mine.lo].sum += loss.sum;
     t->losses[t->mine.lo].count += loss.count;
-    return how == NULL ? TUTTI_OK : model_failed(t, tutti_pass_backward(t->pass, how));
+    return TUTTI_OK;
 }
 
 /* Calls fast_pass on parts of this rank's samples that fit; a rank may have none. */
 static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t first_index)
 {
     struct tti_span all = tti_cell_samples(t, t->mine.lo);
-    struct ready ready = {.ddp = t->ddp};
     for (size_t lo = all.lo; lo < all.hi; lo += (size_t)t->room) {
         struct tti_span part = {lo, lo + (size_t)t->room < all.hi ? lo + (size_t)t->room : all.hi};
         bool last = part.hi == all.hi;
-        tutti_backward how = {.accumulate = lo > all.lo, .ready = last ? on_ready : NULL, .context = &ready};
+        tutti_backward how = {.accumulate = lo > all.lo, .ready = last ? on_ready : NULL, .context = t};
         TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
     }
-    return comm_failed(t, ready.status);
+    return comm_failed(t, t->ready_status);
+}
+
+/* The same with zero 2 and 3: as many passes on every rank, and each sends its gradients. */
+static tutti_status fast_together(struct tutti_trainer *t, bool held_out, uint64_t first_index)
+{
+    const struct tti_span all = tti_cell_samples(t, t->mine.lo);
+    const size_t room = (size_t)t->room;
+    for (int p = 0; p < t->passes; p++) {
+        const size_t lo = all.lo + (size_t)p * room < all.hi ? all.lo + (size_t)p * room : all.hi;
+        const struct tti_span part = {lo, lo + room < all.hi ? lo + room : all.hi};
+        tutti_backward how = {.subtrees = 1, .ready = on_ready, .place = tti_trainer_place, .context = t};
+        if (!held_out) TTI_TRY(comm_failed(t, tutti_ddp_begin(t->ddp, p + 1 == t->passes)));
+        TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
+        TTI_TRY(comm_failed(t, t->ready_status));
+    }
+    return TUTTI_OK;
 }
 
 /* ---- Losses ---------------------------------------------------------------------------------------------------- */
 
 enum { STOP = 1, FAILED = 2 };
 
-/* Everyone's losses, and whether someone wants to stop or has failed. One message: that, then sum and count of each
- * cell. */
-static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *count, bool *stop)
+/* Walks over the cells of a rank, in the order in which it tells them. */
+static size_t cells_of(const struct tutti_trainer *t, int rank, size_t *cells)
 {
-    size_t at = 0, mine = 0;
+    size_t count = 0;
+    for (int p = 0; p < (t->pass_bounds == NULL ? 1 : t->passes); p++) {
+        const struct tti_span span = tti_pass_cells(t, p, rank);
+        for (size_t c = span.lo; c < span.hi; c++) cells[count++] = c;
+    }
+    return count;
+}
+
+/* This rank's message: what it says, then sum and count of each of its cells. Returns where it is. */
+static double *tell_losses(struct tutti_trainer *t)
+{
+    size_t cells[t->cells], mine = 0;
     for (int r = 0; r < t->size; r++) {
-        struct tti_span cells = tti_tree_share(t->cells, r, t->size);
-        t->counts[r] = 1 + 2 * (cells.hi - cells.lo);
+        t->counts[r] = 1 + 2 * cells_of(t, r, cells);
         if (r < t->rank) mine += t->counts[r];
     }
     double *own = t->gathered + mine;
     *own++ = (atomic_load_explicit(&t->stop, memory_order_relaxed) != 0 ? STOP : 0) +
              (t->failed != TUTTI_OK ? FAILED : 0);
-    for (size_t c = t->mine.lo; c < t->mine.hi; c++) {
-        *own++ = t->losses[c].sum;
-        *own++ = t->losses[c].count;
+    const size_t count = cells_of(t, t->rank, cells);
+    for (size_t i = 0; i < count; i++) {
+        *own++ = t->losses[cells[i]].sum;
+        *own++ = t->losses[cells[i]].count;
     }
+    return t->gathered + mine;
+}
+
+/* Everyone's losses, and whether someone wants to stop or has failed. */
+static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *count, bool *stop)
+{
+    const double *own = tell_losses(t), *at = t->gathered;
     int64_t began = tti_now_ns();
-    TTI_TRY(comm_failed(t, tutti_all_gather_v(tti_inside(tti_trainer_batch_comm(t), "trainer", "losses"),
-                                              t->gathered + mine, t->gathered, t->counts, NULL, TUTTI_F64)));
+    TTI_TRY(comm_failed(t, tutti_all_gather_v(tti_inside(tti_trainer_batch_comm(t), "trainer", "losses"), own,
+                                              t->gathered, t->counts, NULL, TUTTI_F64)));
     t->seconds += (double)(tti_now_ns() - began) * 1e-9;
     double sums[t->cells], counts[t->cells];
     unsigned said = 0;
     for (int r = 0; r < t->size; r++) {
-        struct tti_span cells = tti_tree_share(t->cells, r, t->size);
-        said |= (unsigned)t->gathered[at++];
-        for (size_t c = cells.lo; c < cells.hi; c++) {
-            sums[c] = t->gathered[at++];
-            counts[c] = t->gathered[at++];
+        size_t cells[t->cells];
+        const size_t theirs = cells_of(t, r, cells);
+        said |= (unsigned)*at++;
+        for (size_t i = 0; i < theirs; i++) {
+            sums[cells[i]] = *at++;
+            counts[cells[i]] = *at++;
         }
     }
     *stop = (said & STOP) != 0;
@@ -251,7 +315,7 @@ static tutti_status diverged(struct tutti_trainer *t, const tutti_train_step *st
     enum { TEXT = 256 };
     char mine[TEXT] = "", *all = tti_calloc((size_t)t->size, TEXT);
     tutti_fault fault;
-    if (tutti_pass_fault(t->pass, &fault))
+    if (tutti_pass_fault(t->pass, &fault) || (tti_trainer_passing_gradients(t) && tti_trainer_owned_fault(t, &fault)))
         (void)snprintf(mine, sizeof mine, "on rank %d, %s %.64s of layer %.64s has %g at %zu", t->rank, fault.what,
                        fault.tensor, fault.layer, (double)fault.value, fault.index);
     if (all == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to say what diverged");
@@ -286,13 +350,17 @@ static tutti_status check_weights(struct tutti_trainer *t, tutti_train_step *ste
 
 static tutti_status backward(struct tutti_trainer *t)
 {
-    if (t->options.fast) return fast_passes(t, false, t->step * (uint64_t)t->options.batch);
+    const uint64_t first = t->step * (uint64_t)t->options.batch;
+    if (tti_trainer_passing_gradients(t))
+        return t->options.fast ? fast_together(t, false, first) : backward_together(t);
+    TTI_TRY(tutti_ddp_begin(t->ddp, true));
+    if (t->options.fast) return fast_passes(t, false, first);
     return t->mine.hi - t->mine.lo <= t->piece ? backward_at_once(t) : backward_in_passes(t);
 }
 
 static void begin_part(struct tutti_trainer *t)
 {
-    t->failed = TUTTI_OK;
+    t->failed = t->ready_status = TUTTI_OK;
     memset(t->losses, 0, t->cells * sizeof *t->losses);
 }
 
@@ -300,7 +368,6 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
 {
     double sum = 0, norm = 0;
     begin_part(t);
-    TTI_TRY(tutti_ddp_begin(t->ddp, true));
     tutti_status status = backward(t);
     if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
     TTI_TRY(comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
@@ -339,7 +406,11 @@ tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
 
 static tutti_status validate_round(struct tutti_trainer *t, uint64_t first_index)
 {
+    if (t->options.fast && tti_trainer_passing_gradients(t)) return fast_together(t, true, first_index);
     if (t->options.fast) return fast_passes(t, true, first_index);
+    for (int p = 0; t->pass_bounds != NULL && p < t->passes; p++)
+        TTI_TRY(run_cells(t, tti_pass_cells(t, p, t->rank), true, first_index, NULL));
+    if (t->pass_bounds != NULL) return TUTTI_OK;
     for (size_t lo = t->mine.lo; lo < t->mine.hi; lo += t->piece) {
         size_t hi = lo + t->piece < t->mine.hi ? lo + t->piece : t->mine.hi;
         TTI_TRY(run_cells(t, (struct tti_span){lo, hi}, true, first_index, NULL));
@@ -357,7 +428,7 @@ static tutti_status validate(struct tutti_trainer *t, double *loss)
     for (uint64_t at = 0; at < last_index(t, true); at += (uint64_t)t->options.batch) {
         tutti_status status = validate_round(t, at);
         if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
-        if (status != TUTTI_OK) break;
+        if (status != TUTTI_OK && !tti_trainer_passing_gradients(t)) break;
     }
     TTI_TRY(gather_losses(t, &sum, &count, &stop));
     *loss = sum / count;

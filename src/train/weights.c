@@ -1,18 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hashes of all weights, and whether all ranks have the same.
+ * Hashes of all weights, and whether all ranks have the same. A hash is the XOR of those of blocks, so that ranks which have
+ * parts of the weights come to it together.
  */
 #define TUTTI_NO_CALL_SITES
+#include "train/weights.h"
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "collective/api/inside.h"
+#include "train/blocks.h"
 #include "train/file.h"
 
+#include <string.h>
 #include <tutti/train.h>
+
+/* Of each block (blocks.h), keyed by the parameter's name (one without: its number) and the block's place in it. */
+uint64_t tti_part_hash(const tutti_parameter *part, size_t index, size_t first)
+{
+    const char *name = part->name;
+    const uint64_t key = name == NULL ? tti_stir(index) : tti_hash(name, strlen(name), 0);
+    uint64_t all = 0;
+    for (size_t at = 0; at < part->count; at += TTI_BLOCK) {
+        size_t left = part->count - at, count = left < TTI_BLOCK ? left : TTI_BLOCK;
+        all ^= tti_hash(part->value + at, count * sizeof(float), tti_stir(key + (first + at) / TTI_BLOCK));
+    }
+    return all;
+}
 
 uint64_t tutti_weights_hash(const tutti_parameter *parameters, size_t count)
 {
     uint64_t hash = 0;
-    for (size_t i = 0; i < count; i++) hash = tti_hash(parameters[i].value, parameters[i].count * sizeof(float), hash);
+    for (size_t i = 0; i < count; i++) hash ^= tti_part_hash(&parameters[i], i, 0);
     return hash;
 }
 

@@ -49,6 +49,19 @@ for file in model optimizer; do
 done
 TUTTI_TRANSPORT=tcp tool run -n 3 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --zero 1
 check 'the optimizer shared out, over tcp' "$wanted" "$(hash_of)"
+for zero in 2 3; do
+    tool run -n 2 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --zero $zero --save sharded$zero
+    check "zero $zero" "$wanted" "$(hash_of)"
+    for file in model optimizer; do
+        check "zero $zero: $file" 0 "$(cmp one/step-00000012/$file.safetensors sharded$zero/step-00000012/$file.safetensors; echo $?)"
+    done
+    TUTTI_TRANSPORT=tcp tool run -n 3 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --zero $zero
+    check "zero $zero over tcp" "$wanted" "$(hash_of)"
+done
+tool train gpt "${SMALL[@]}" --ranks 4 --mesh data=2,shard=2 --zero 3
+check 'zero 3 in two replicas' "$wanted" "$(hash_of)"
+tool train gpt "${SMALL[@]}" --ranks 4 --mesh data=2,shard=2
+matches 'shards of nothing' 'give zero 1, 2 or 3' "$ERR"
 tool train gpt "${SMALL[@]}" --ranks 2 --mesh data=2,tensor=1
 check 'a mesh of data' "$wanted" "$(hash_of)"
 tool train gpt "${SMALL[@]}" --ranks 6 --mesh pipe=2,tensor=2

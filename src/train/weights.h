@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hashes of parts of the weights.
+ */
+#ifndef TTI_TRAIN_WEIGHTS_H
+#define TTI_TRAIN_WEIGHTS_H
+
+#include <tutti/train.h>
+
+/* The part of tutti_weights_hash that comes from a part of parameter number `index`, whole blocks from its element `first` on;
+ * the hash of all is the XOR of those of all parts. */
+uint64_t tti_part_hash(const tutti_parameter *part, size_t index, size_t first);
+
+#endif
