@@ -37,6 +37,7 @@ struct tti_sim_task {
     struct tti_sim_task *bell_next;
     struct tti_sim_task *older, *newer; /* of all tasks */
     int depth;                          /* see tti_sim_depth */
+    void *slot;                         /* see tti_sim_slot */
 };
 
 struct due {
@@ -360,6 +361,11 @@ const void *tti_sim_self(void)
 int *tti_sim_depth(void)
 {
     return &tti_sim->current->depth;
+}
+
+void **tti_sim_slot(void)
+{
+    return &tti_sim->current->slot;
 }
 
 int64_t tti_sim_duration(double ns)

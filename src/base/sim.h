@@ -84,6 +84,7 @@ int64_t tti_sim_now_ns(void);
 int64_t tti_sim_duration(double ns); /* as a whole number from 0 to TTI_SIM_LONGEST_NS */
 const void *tti_sim_self(void);      /* the task that runs */
 int *tti_sim_depth(void);            /* a number of its own, 0 at first */
+void **tti_sim_slot(void); /* a pointer of its own, NULL at first: what a thread keeps in thread-local memory */
 /* The seeded generator. */
 uint64_t tti_sim_random(void);
 

@@ -46,8 +46,16 @@ static bool needs_all(enum tti_kind kind)
     return kind < TTI_LEAVE || (kind >= TTI_COMM_SPLIT && kind <= TTI_MESH);
 }
 
-static tutti_status not_tolerant(tutti_comm *comm, enum tti_kind kind)
+/* A collective of a comm with restrictions. */
+static tutti_status restrict_call(tutti_comm *comm, enum tti_kind kind)
 {
+    if (!comm->traits.tolerant && !comm->traits.serves(comm)) return TUTTI_OK;
+    if (!comm->traits.tolerant) /* the comm itself may be in the midst of another thread's call */
+        return tti_latest_stray(
+            tti_kind_name(kind), TUTTI_ERR_ARGUMENT,
+            "%s: the handler of an actor must not call collectives of the comm that its actors were created on, since "
+            "other ranks would wait in it for requests to be handled; use a comm that is the actor's alone",
+            tti_kind_name(kind));
     return tti_comm_refuse(
         comm, kind, TUTTI_ERR_UNSUPPORTED,
         "%s: this comm is tolerant, and has messages only: a collective needs all its ranks; call it on "
@@ -70,11 +78,11 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     if (comm->traits.fork_count != tti_fork_count())
         return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
                                "this comm belongs to the parent process; a child must join for itself");
+    if (comm->traits.restricted && needs_all(kind)) TTI_TRY(restrict_call(comm, kind));
     tti_hand_clear(comm); /* it lies where this call will */
     comm->errors.call.status = TUTTI_OK;
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     if (comm->caller.stream != NULL && !goes_on_stream(kind)) return not_on_stream(comm, kind);
-    if (comm->traits.tolerant && needs_all(kind)) return not_tolerant(comm, kind);
     if (tti_comm_is_broken(comm)) {
         tutti_status status = broken_before(comm, kind);
         tti_group_miss(comm, kind);

@@ -13,6 +13,7 @@
 #include "collective/comm/stats.h"
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
+#include "collective/op/queue_external.h"
 #include "collective/op/queue_group.h"
 #include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
@@ -119,6 +120,7 @@ tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
         if (tti_hand_wait(started) == TUTTI_OK) return TUTTI_OK;
         TTI_TRY(tti_handle_find_queued(op, &started));
     }
+    if (timeout_ms != 0) TTI_TRY(tti_external_may_wait(started));
     if (timeout_ms == 0) tti_queue_ask(started, false); /* there is no time to wait in */
     return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
 }
@@ -151,6 +153,7 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
         TTI_TRY(told("wait_any", ops[i], tti_handle_find_queued(ops[i], &started)));
         if (started->persistent && !atomic_load_explicit(&started->out, memory_order_relaxed)) continue;
         any = true;
+        TTI_TRY(tti_external_may_wait(started));
         if (atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
             tti_queue_ask(started, look);
         tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
@@ -205,14 +208,22 @@ tutti_status tutti_cancel(tutti_op op)
     bool there = atomic_load_explicit(&started->id, memory_order_relaxed) == op.id;
     tutti_comm *runs = there ? started->op.comm : comm;
     struct tti_group_op *group = there && tti_is_group(started) ? started->group : NULL;
+    struct tti_external *external = there ? started->external : NULL;
     if (group != NULL) {
         tti_group_cancel(group);
+    } else if (external != NULL) {
+        external->ops->hold(external);
     } else if (there) {
         atomic_store_explicit(&started->cancelled, TTI_CANCEL, memory_order_seq_cst);
         atomic_store_explicit(&comm->queue.cancels, true, memory_order_seq_cst);
     }
     tti_unlock(&comm->queue.lock);
     if (!there) return cancel_late(op, TUTTI_ERR_HANDLE);
+    if (external != NULL) {
+        external->ops->cancel(external);
+        external->ops->release(external);
+        return TUTTI_OK;
+    }
     if (group != NULL) {
         tti_group_wake(group);
         return TUTTI_OK;

@@ -319,7 +319,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
     }
     (*comm)->job_ranks = job_ranks;
     (*comm)->tuning = parent->tuning;
-    (*comm)->traits.tolerant = split->kind == TTI_COMM_TOLERANT;
+    (*comm)->traits.tolerant = (*comm)->traits.restricted = split->kind == TTI_COMM_TOLERANT;
     if ((*comm)->memory != NULL) (*comm)->memory->owned = split->local && split->made != NULL;
     return TUTTI_OK;
 }

@@ -175,6 +175,7 @@ struct tti_traits {
     bool of_mesh;        /* it belongs to one, which frees it */
     bool has_left;       /* it was a world, and is only a handle now */
     bool tolerant;       /* it has messages only, and what ends one of them ends no other: message_tolerant.c */
+    bool restricted;     /* it is tolerant, or `serves` is set: a collective may be refused */
     bool of_main;        /* it is the world of a rank whose work runs: left when that returns */
     bool all_threads;    /* its ranks are in one process */
     bool shared_bells;   /* its ranks are in several processes */
@@ -184,6 +185,9 @@ struct tti_traits {
 
     struct tti_era era;
 
+    bool (*serves)(
+        const tutti_comm *comm);   /* whether the calling thread handles a request to an actor of it; or NULL */
+    int servers;                   /* for how many tutti_actors it is set */
     struct tti_siblings *siblings; /* other ranks of the comm are in this process; NULL: none is */
 };
 

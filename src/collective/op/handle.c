@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "collective/op/callback.h"
+#include "collective/op/queue_external.h"
 #include "collective/op/queue_group.h"
 #include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
@@ -66,11 +67,8 @@ bool tti_started_reserve(tutti_comm *comm)
     return queue->own_free != NULL;
 }
 
-struct tti_started *tti_started_new(tutti_comm *comm)
+static struct tti_started *renew(struct tti_started *started)
 {
-    if (!tti_started_reserve(comm)) return NULL;
-    struct tti_started *started = comm->queue.own_free;
-    comm->queue.own_free = started->next;
     started->queued = started->persistent = started->dropped = started->bare = false;
     started->then = NULL;
     started->group = NULL;
@@ -78,6 +76,25 @@ struct tti_started *tti_started_new(tutti_comm *comm)
     atomic_store_explicit(&started->used, true, memory_order_relaxed);
     atomic_store_explicit(&started->status, TUTTI_OK, memory_order_relaxed);
     return started;
+}
+
+struct tti_started *tti_started_new(tutti_comm *comm)
+{
+    if (!tti_started_reserve(comm)) return NULL;
+    struct tti_started *started = comm->queue.own_free;
+    comm->queue.own_free = started->next;
+    return renew(started);
+}
+
+struct tti_started *tti_started_new_beside(tutti_comm *comm)
+{
+    struct tti_queue *queue = &comm->queue;
+    tti_lock(&queue->lock);
+    struct tti_started *started = queue->free;
+    if (started != NULL) queue->free = started->next;
+    tti_unlock(&queue->lock);
+    if (started == NULL) started = add_place(comm);
+    return started == NULL ? NULL : renew(started);
 }
 
 uint64_t tti_started_bare(tutti_comm *comm)
@@ -102,10 +119,16 @@ static void forget_collective(struct tti_started *started)
     started->op.many = NULL;
 }
 
-/* Its handle is void from now on. Returns the group that it stood for, which goes with it, or NULL. */
-static struct tti_group_op *empty(struct tti_started *started)
+/* What an op stood for, and goes with it; NULL: nothing. */
+struct stood_for {
+    struct tti_group_op *group;
+    struct tti_external *external;
+};
+
+/* Its handle is void from now on. */
+static struct stood_for empty(struct tti_started *started)
 {
-    struct tti_group_op *group = tti_is_group(started) ? started->group : NULL;
+    struct stood_for stood_for = {tti_is_group(started) ? started->group : NULL, started->external};
     if (started->error != NULL) tti_free(started->error);
     started->error = NULL;
     if (started->mail != NULL)
@@ -115,19 +138,26 @@ static struct tti_group_op *empty(struct tti_started *started)
     if (started->callbacks != NULL) tti_callback_forget(started);
     if (started->turn != NULL) tti_turn_free(started);
     started->group = NULL;
+    started->external = NULL;
     if (atomic_load_explicit(&started->used, memory_order_relaxed)) tti_started_void(started);
-    return group;
+    return stood_for;
+}
+
+static void release(struct stood_for stood_for)
+{
+    if (stood_for.group != NULL) tti_group_release(stood_for.group);
+    if (stood_for.external != NULL) stood_for.external->ops->release(stood_for.external);
 }
 
 void tti_started_free(struct tti_started *started)
 {
     struct tti_queue *queue = &started->comm->queue;
     tti_lock(&queue->lock);
-    struct tti_group_op *group = empty(started);
+    struct stood_for stood_for = empty(started);
     started->next = queue->free;
     queue->free = started;
     tti_unlock(&queue->lock);
-    if (group != NULL) tti_group_release(group);
+    release(stood_for);
 }
 
 static bool is_forgotten(const struct tti_started *started)
@@ -174,8 +204,7 @@ void tti_started_free_all(tutti_comm *comm)
     tti_lock(&tti_handles.lock);
     while (started != NULL) {
         struct tti_started *sibling = started->sibling;
-        struct tti_group_op *group = empty(started);
-        if (group != NULL) tti_group_release(group);
+        release(empty(started));
         tti_free(started->used_mail);
         started->used_mail = NULL;
         started->comm = started->op.comm = NULL;

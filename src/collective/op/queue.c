@@ -27,22 +27,47 @@ struct tti_started *tti_queue_first(tutti_comm *comm)
     return first;
 }
 
+/* Whoever has its handle may wait for it from now on, and give its place back. Returns whether nobody has. */
+static bool note_end(struct tti_started *started, tutti_status status)
+{
+    struct tti_queue *queue = &started->comm->queue;
+    tti_lock(&queue->lock);
+    started->queued = false;
+    bool dropped = started->dropped;
+    tti_callback_due(started, status);
+    atomic_store_explicit(&started->status, status, memory_order_release);
+    tti_unlock(&queue->lock);
+    return dropped;
+}
+
 void tti_started_end(struct tti_started *started, tutti_status status)
 {
     struct tti_queue *queue = &started->op.comm->queue;
     tutti_comm *comm = started->comm;
     bool grouped = started->group != NULL;
-    tti_lock(&comm->queue.lock);
-    started->queued = false;
-    bool dropped = started->dropped;
-    tti_callback_due(started, status);
-    atomic_store_explicit(&started->status, status, memory_order_release);
-    tti_unlock(&comm->queue.lock);
+    bool dropped = note_end(started, status);
     if (grouped) tti_group_told(started, status);
     if (dropped) tti_started_free(started); /* else it may be gone already */
     if (queue != &comm->queue && tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
     atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
     if (atomic_load_explicit(&queue->waiters, memory_order_relaxed) != 0) tti_bell_ring(&queue->handover, false);
+}
+
+void tti_started_begin_apart(struct tti_started *started)
+{
+    started->queued = true;
+    atomic_store_explicit(&started->out, true, memory_order_relaxed);
+    atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
+    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
+    atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
+    atomic_fetch_add_explicit(&started->comm->queue.count, 1, memory_order_release);
+}
+
+bool tti_started_end_apart(struct tti_started *started, tutti_status status)
+{
+    bool dropped = note_end(started, status);
+    if (dropped) tti_started_free(started); /* else it may be gone already */
+    return dropped;
 }
 
 void tti_started_fail(struct tti_started *started)

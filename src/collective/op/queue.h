@@ -35,6 +35,7 @@ struct tti_started {
     struct tti_mail *mail;          /* a message, and not a collective: queue_message.c */
     struct tti_mail *used_mail;     /* of one message, with which the next one can be made; or NULL */
     struct tti_group_op *group;     /* it is a part of, or stands for: queue_group.c; NULL: of none */
+    struct tti_external *external;  /* a layer above carries it out: queue_external.h; NULL: none does */
     struct tti_callback *callbacks; /* for when it ends */
     struct tti_turn *turn;          /* it is put on a stream; NULL: it is not */
     struct tti_started *then;       /* the ranks' meeting before this one, which is put on a stream; or NULL */
@@ -114,6 +115,10 @@ tutti_status tti_queue_fail(struct tti_started *started, tutti_status status);
 void tti_started_fail(struct tti_started *started);
 /* The op has ended and is on no list any more. */
 void tti_started_end(struct tti_started *started, tutti_status status);
+/* Of an op that is in no queue: it counts as one in flight from its begin on. Its end returns whether nobody had its handle any
+ * more; whoever ends it takes it off the count, as the last thing that touches the comm. */
+void tti_started_begin_apart(struct tti_started *started);
+bool tti_started_end_apart(struct tti_started *started, tutti_status status);
 
 /* Before a comm is freed: waits for its ops in flight, a bounded time, breaking the comm at its end; */
 void tti_queue_finish(tutti_comm *comm);
@@ -124,6 +129,7 @@ void tti_queue_abandon(tutti_comm *comm);
 
 /* Handles (handle.c). */
 struct tti_started *tti_started_new(tutti_comm *comm);
+struct tti_started *tti_started_new_beside(tutti_comm *comm); /* the same by any thread, whoever makes calls */
 bool tti_started_reserve(tutti_comm *comm);         /* false: no memory; else the next one is there for certain */
 uint64_t tti_started_bare(tutti_comm *comm);        /* then: the handle of a message that went at once */
 void tti_started_free(struct tti_started *started); /* its handle is void from now on */

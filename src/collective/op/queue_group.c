@@ -140,13 +140,7 @@ static void end(struct tti_group_op *group)
         started->error = failure->error;
         failure->error = NULL;
     }
-    tti_lock(&comm->queue.lock);
-    started->queued = false;
-    bool dropped = started->dropped;
-    tti_callback_due(started, status);
-    atomic_store_explicit(&started->status, status, memory_order_release);
-    tti_unlock(&comm->queue.lock);
-    if (dropped) tti_started_free(started); /* else it may be gone already */
+    tti_started_end_apart(started, status);
     if (tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
     atomic_fetch_sub_explicit(&comm->queue.count, 1, memory_order_release);
 }
@@ -170,12 +164,7 @@ void tti_group_told(struct tti_started *started, tutti_status status)
 void tti_group_op_start(struct tti_group_op *group, void (*start)(struct tti_started *part))
 {
     struct tti_started *started = group->started;
-    started->queued = true;
-    atomic_store_explicit(&started->out, true, memory_order_relaxed);
-    atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
-    atomic_store_explicit(&started->asked, false, memory_order_relaxed);
-    atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
-    atomic_fetch_add_explicit(&started->comm->queue.count, 1, memory_order_release);
+    tti_started_begin_apart(started);
     atomic_store_explicit(&group->left, (uint32_t)group->part_count + 1, memory_order_release);
     for (int i = 0; i < group->part_count; i++) {
         if (group->parts[i].started != NULL)

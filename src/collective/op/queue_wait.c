@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "collective/op/callback.h"
 #include "collective/op/queue.h"
+#include "collective/op/queue_external.h"
 #include "collective/op/queue_group.h"
 #include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
@@ -104,6 +105,10 @@ void tti_queue_ask(struct tti_started *started, bool look)
         tti_group_ask(started, look);
         return;
     }
+    if (started->external != NULL) {
+        tti_external_ask(started, look);
+        return;
+    }
     tti_queue_set_asked(started, true);
     tti_turn_help(started, look);
     tti_queue_help(comm, look);
@@ -136,6 +141,7 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns)
     tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
     if (status != TUTTI_IN_PROGRESS) return status;
     if (tti_is_group(started)) return tti_group_await(started, until_ns);
+    if (started->external != NULL) return tti_external_await(started, until_ns);
     tti_turn_await_meeting(started, until_ns);
     tti_queue_set_asked(started, true);
     status = await(started, until_ns);

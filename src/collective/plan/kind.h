@@ -44,7 +44,11 @@
     X(FREE, "free")                                                                                                    \
     X(STATS, "comm_stats")                                                                                             \
     X(JOIN, "join")                                                                                                    \
-    X(DDP_END, "ddp_end")
+    X(DDP_END, "ddp_end")                                                                                              \
+    X(ACTORS, "actors_create")                                                                                         \
+    X(ACTOR_ASK, "actor_ask")                                                                                          \
+    X(ACTOR_TELL, "actor_tell")                                                                                        \
+    X(ACTOR_WATCH, "actor_watch")
 
 enum tti_kind {
 #define TTI_KIND_ENUM(id, name) TTI_##id,
