@@ -81,7 +81,9 @@ extern "C" {
     X(ERR_DAMAGED, -80, "training", "a file is not what was saved")                                                    \
     X(ERR_DIVERGED, -81, "training", "a loss or a gradient is no finite number any more")                              \
     X(ERR_DEVICE, -100, "device", "a device has failed, and nothing on it works any more in this process")             \
-    X(ERR_STALE, -101, "device", "a buffer, stream or mark was freed, or its device was shut down or opened again")
+    X(ERR_STALE, -101, "device", "a buffer, stream or mark was freed, or its device was shut down or opened again")    \
+    X(ERR_ACTOR, -120, "actor", "no actor has this name, it has stopped, or it gave no answer")                        \
+    X(ERR_FULL, -121, "actor", "the mailbox of an actor has no room for a request")
 
 typedef enum tutti_status {
 #define TUTTI_STATUS_ENUM(name, value, group, text) TUTTI_##name = (value),

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tutti: actors, and requests to those of any rank. An actor has a mailbox, a handler that is given one request at a time,
+ * and a supervisor that decides what becomes of it when it fails. It is known by its rank and its name.
+ *
+ *     static tutti_status count(tutti_actor *self, void *state, tutti_request *request)
+ *     {
+ *         int64_t *total = state;
+ *         *total += *(const int64_t *)request->data;
+ *         return tutti_request_answer(request, total, sizeof *total);
+ *     }
+ *     ...
+ *     tutti_actors *actors;                                       every rank of the comm calls this
+ *     tutti_actors_create(world, NULL, &actors);
+ *     if (tutti_rank(world) == 0)
+ *         tutti_actor_create(actors, &(tutti_actor_options){.struct_size = sizeof(tutti_actor_options),
+ *                                                           .name = "counter", .handle = count, .context = &total});
+ *     ...
+ *     int64_t one = 1, now;                                       and any rank, any thread:
+ *     tutti_actor_ask(actors, 0, "counter", &one, sizeof one, &now, sizeof now, NULL, 500);
+ *
+ * A request gets exactly one answer: the handler's, or an error when the handler fails, the mailbox is full, the rank is lost,
+ * the deadline passes, the asker cancels, or one of the two sides shuts down; whichever comes first. What was asked may have been
+ * done although the answer is an error. Requests of one rank to one actor are handled in the order in which they were made.
+ *
+ * Everything here may be called by any thread, handlers included, unless said otherwise. Conventions are those of tutti.h; the
+ * details of the last error are in tutti_actors_error, and tutti_explain tells them. docs/actors.md says more; examples/actors.c is
+ * a whole program.
+ */
+#ifndef TUTTI_ACTOR_H
+#define TUTTI_ACTOR_H
+
+#include <stdbool.h>
+#include <tutti/tutti.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TUTTI_ACTOR_NAME_BYTES = 48 }; /* with the zero at its end */
+
+/* ---- All actors of a rank -------------------------------------------------------------------------------------- */
+
+typedef struct tutti_actors tutti_actors; /* the actors of this rank, and the way to those of the others */
+
+typedef struct tutti_actors_options {
+    size_t struct_size;    /* sizeof(tutti_actors_options); 0 in the others: the default */
+    int threads;           /* that actors share which have none of their own; 2 */
+    size_t payload_bytes;  /* most bytes of a request or an answer, the same on all ranks; 16 MiB */
+    int64_t deadline_ms;   /* of requests that name none; the world's: 30 min unless set */
+    int64_t free_grace_ms; /* how long tutti_actors_free waits for handlers to return; 10 s */
+} tutti_actors_options;
+
+/* Collective over `comm`: every rank calls it, and has no actor at first. `options` may be NULL. They use a comm of their own,
+ * which does without ranks that fail: neither does a request disturb a collective, nor a lost rank the others' requests. */
+TUTTI_API tutti_status tutti_actors_create(tutti_comm *comm, const tutti_actors_options *options,
+                                           tutti_actors **actors);
+
+/* Stops all actors of this rank, answers every request that is pending, in either direction, tells the other ranks, and frees.
+ * Not collective, to be called once and before the comm is freed; not by a handler (ERR_ARGUMENT). ERR_TIMEOUT: a handler has
+ * not returned, which the error names; every other actor has ended, nothing is freed, and it may be called again. NULL is ignored. */
+TUTTI_API tutti_status tutti_actors_free(tutti_actors *actors);
+
+/* Why the last call or request with this object failed, as tutti_comm_error; NULL: none has. A callback of tutti_when_ended is
+ * given the error of its own request. */
+TUTTI_API const tutti_error *tutti_actors_error(const tutti_actors *actors);
+
+/* ---- Requests -------------------------------------------------------------------------------------------------- */
+/* `rank` is of the comm that the actors were created on, this one included. `data` are copied before the call returns. A handler
+ * should not wait for other actors unless it has a thread of its own; to wait for an answer of its own actor is refused.
+ *
+ *   ERR_ACTOR   nobody has that name there, the actor has stopped, or it gave no answer
+ *   ERR_FULL    its mailbox is full
+ *   ERR_COUNT   more bytes than payload_bytes
+ *   other       the loss of the rank, the deadline, or what the handler failed with; the error says which */
+
+/* Waits for the answer, of at most `answer_bytes`, of which there are *received (may be NULL); a longer one is ERR_TRUNCATED.
+ * deadline_ms 0: that of the options. */
+TUTTI_API tutti_status tutti_actor_ask(tutti_actors *actors, int rank, const char *name, const void *data, size_t bytes,
+                                       void *answer, size_t answer_bytes, size_t *received, int64_t deadline_ms);
+/* The same as an op; `answer` and `received` must stay until it has ended. Cancelling it disturbs no other request. */
+TUTTI_API tutti_status tutti_actor_ask_start(tutti_actors *actors, int rank, const char *name, const void *data,
+                                             size_t bytes, void *answer, size_t answer_bytes, size_t *received,
+                                             int64_t deadline_ms, tutti_op *op);
+
+/* Without an answer: OK as soon as the request lies in the mailbox. */
+TUTTI_API tutti_status tutti_actor_tell(tutti_actors *actors, int rank, const char *name, const void *data,
+                                        size_t bytes);
+/* The same as an op. One that was dropped and fails is logged. */
+TUTTI_API tutti_status tutti_actor_tell_start(tutti_actors *actors, int rank, const char *name, const void *data,
+                                              size_t bytes, tutti_op *op);
+
+/* Death watch: the op ends when the actor does. OK: it was stopped; else with the error that it failed with, or that of its rank. */
+TUTTI_API tutti_status tutti_actor_watch_start(tutti_actors *actors, int rank, const char *name, tutti_op *op);
+
+/* ---- An actor -------------------------------------------------------------------------------------------------- */
+
+typedef struct tutti_actor tutti_actor; /* as its own functions know it; good until its `stop` has returned */
+
+typedef enum tutti_request_kind {
+    TUTTI_ASKED, /* to be answered */
+    TUTTI_TOLD,  /* nobody waits for an answer */
+    TUTTI_TIMER, /* a timer of this actor */
+    TUTTI_ENDED  /* an actor that this one watches has ended */
+} tutti_request_kind;
+
+/* What a handler is given, until it returns. */
+typedef struct tutti_request {
+    size_t struct_size;
+    tutti_request_kind kind;
+    int rank;                 /* who sent it; ENDED: whose actor */
+    const char *name;         /* ENDED: of the actor; else NULL */
+    const void *data;         /* aligned to 16 bytes */
+    size_t bytes;             /* of them */
+    int64_t number;           /* TIMER: as it was set */
+    const tutti_error *error; /* ENDED: why; NULL: it was stopped */
+} tutti_request;
+
+/* What becomes of an actor that failed. */
+typedef enum tutti_decision {
+    TUTTI_RESTART, /* `stop`, then `start` again: a new state, the same mailbox */
+    TUTTI_RESUME,  /* goes on with the next request and the same state */
+    TUTTI_STOP,    /* it ends, and whoever watches it is told the error */
+    TUTTI_ESCALATE /* it ends, and its parent fails with the same error */
+} tutti_decision;
+
+typedef struct tutti_actor_options {
+    size_t struct_size; /* sizeof(tutti_actor_options); 0 or NULL in the others but `handle` and `name`: the default */
+    const char *name;   /* printable, at most 47 bytes; of one actor of this rank at a time */
+    const char *parent; /* name of the actor that it is a child of; NULL: of none */
+    void *context;      /* given to the functions below */
+
+    /* Handles one request. Anything but OK: the actor has failed with it (tutti_actor_fail says more), and a request that it has
+     * not answered is answered with it. Calls of one actor's functions never overlap, and no lock is held during one. */
+    tutti_status (*handle)(tutti_actor *self, void *state, tutti_request *request);
+    /* Makes the state, at first by whoever creates the actor, and again at each restart; NULL: `context` is the state. */
+    tutti_status (*start)(tutti_actor *self, void *context, void **state);
+    /* Frees the state, at each restart and at the end; its children have ended by then. */
+    void (*stop)(tutti_actor *self, void *state);
+    tutti_decision (*decide)(void *context, const tutti_error *error); /* NULL: always TUTTI_RESTART */
+
+    int mailbox;  /* requests that may wait in it; 1024. Timers and deaths that were asked for always fit */
+    int restarts; /* within restart_window_ms, after which a failure is escalated; 3, and -1: none */
+    int64_t restart_window_ms; /* 60 s */
+    bool pinned;               /* it has a thread of its own, and may wait for others without holding them up */
+} tutti_actor_options;
+
+/* Creates an actor of this rank. Fails as `start` does, or where the name is taken. */
+TUTTI_API tutti_status tutti_actor_create(tutti_actors *actors, const tutti_actor_options *options);
+
+/* Asks for its end: after the request that it handles now, and its children's end, it answers all others with ERR_ACTOR, calls
+ * `stop`, and is forgotten. Does not wait: tutti_actor_watch_start tells the end. ERR_ACTOR: there is none of that name. */
+TUTTI_API tutti_status tutti_actor_stop(tutti_actors *actors, const char *name);
+
+/* ---- Inside of its functions ----------------------------------------------------------------------------------- */
+
+/* Answers a request. ERR_ARGUMENT: it has been answered by the handler before, which stands, or expects none. The answer of one
+ * whose asker has given up is dropped, with OK. */
+TUTTI_API tutti_status tutti_request_answer(tutti_request *request, const void *data, size_t bytes);
+/* The same with an error, of `status` and with this sentence (may be NULL); the actor goes on. */
+TUTTI_API tutti_status tutti_request_refuse(tutti_request *request, tutti_status status, const char *text);
+
+/* Keeps a request to be answered later, by any thread. Returns its number, or 0 where it has been answered or expects no answer.
+ * A handler that returns OK and has neither answered nor kept has given no answer. What is still kept when the actor restarts or
+ * ends is answered with that. */
+TUTTI_API uint64_t tutti_request_keep(tutti_request *request);
+/* Answers it: with `data`, or with the error `status` and its text. ERR_HANDLE: it has been answered, or its actor is gone. */
+TUTTI_API tutti_status tutti_actors_answer(tutti_actors *actors, uint64_t kept, tutti_status status, const void *data,
+                                           size_t bytes);
+
+/* Sets a timer of this actor: a request of kind TIMER with this number after so long, and then, unless every_ms is 0, each
+ * every_ms; one that is still in the mailbox is not doubled. Replaces one of the same number; after_ms -1: takes it away. A
+ * restart takes all away. By its own functions only. */
+TUTTI_API tutti_status tutti_actor_timer(tutti_actor *self, int64_t number, int64_t after_ms, int64_t every_ms);
+/* Has this actor given a request of kind ENDED when that one ends, or at once where there is none; until it restarts. By its own
+ * functions only. */
+TUTTI_API tutti_status tutti_actor_watch(tutti_actor *self, int rank, const char *name);
+
+/* Notes a sentence for the error that its function is about to return: `return tutti_actor_fail(self, TUTTI_ERR_…, "…")`. */
+TUTTI_API tutti_status tutti_actor_fail(tutti_actor *self, tutti_status status, const char *text);
+
+TUTTI_API const char *tutti_actor_name(const tutti_actor *self);
+TUTTI_API tutti_actors *tutti_actor_actors(const tutti_actor *self); /* to ask others */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

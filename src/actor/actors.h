@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Actors of one rank. One lock guards who is there and what lies in the mailboxes; it is held for moments only.
+ *
+ * Invariants:
+ *   - No function of a user runs, no op ends and no message is sent while the lock is held.
+ *   - One thread at a time runs an actor: while `scheduled` it is on its crew's list, or a worker has it.
+ *   - A request is answered by whoever first sets `answered` (tti_request_end), and by nobody else.
+ */
+#ifndef TTI_ACTOR_ACTORS_H
+#define TTI_ACTOR_ACTORS_H
+
+#include "base/list.h"
+#include "base/task.h"
+#include "base/wait.h"
+#include "collective/op/queue_external.h"
+#include <stdalign.h>
+#include <tutti/actor.h>
+
+#define TTI_MS INT64_C(1000000)
+
+/* ---- Due at a time (due.c) ------------------------------------------------------------------------------------- */
+
+enum tti_due_kind { TTI_DUE_DEADLINE, TTI_DUE_TIMER };
+struct tti_due {
+    enum tti_due_kind kind; /* of a struct tti_request, or of a struct tti_timer */
+    int64_t at_ns;
+    size_t place; /* in the heap, from 1; 0: it is not in it */
+};
+
+/* The earliest is the first; a task of its own sleeps until then. */
+struct tti_dues {
+    struct tti_due **heap; /* from 1 */
+    size_t count, room;
+    struct tti_task task;
+    tti_bell bell;
+    _Atomic bool sleeps;
+    _Atomic bool stops;
+};
+
+/* ---- Requests (request.c) -------------------------------------------------------------------------------------- */
+
+struct tti_request {
+    struct tti_external op; /* where it was asked here, with `has_op` */
+    tutti_request seen;     /* what the handler sees */
+    struct tti_link on;     /* a mailbox, or the watchers of an actor */
+    struct tti_link of;     /* what its actor has kept, or its watcher watches */
+    tutti_actors *actors;
+    tutti_actor *actor;   /* that is to answer it, of this rank; or NULL */
+    tutti_actor *watcher; /* that is to be told of an end; under the lock; or NULL */
+    _Atomic uint32_t users;
+    _Atomic bool answered;
+    bool has_op;
+    bool queued;  /* lies in a mailbox, or among watchers; under the lock */
+    bool handled; /* the handler has answered or kept it */
+    bool awaited; /* a thread waits, or has waited, for its op */
+    void *answer; /* of its asker: (room) bytes */
+    size_t room;  /* of them */
+    size_t *received;
+    struct tti_due due;
+    int64_t deadline_ms;
+    int peer;               /* asked here: of which rank */
+    int source;             /* asked by another rank: by whom; else -1 */
+    uint64_t source_number; /* and its number there */
+    uint64_t pending;       /* its number here, while the answer of another rank is awaited; under the lock */
+    uint64_t kept;          /* its number while it is kept; under the lock */
+    tutti_error *error;     /* of an end that is told to a watcher; or NULL */
+    char name[TUTTI_ACTOR_NAME_BYTES]; /* of the actor that is asked */
+    alignas(16) unsigned char data[];
+};
+static inline struct tti_request *tti_request_of(tutti_request *seen)
+{
+    return TTI_LIST_OF(seen, struct tti_request, seen);
+}
+
+/* Requests by number: a place, and how often it was used. */
+struct tti_numbers {
+    struct tti_number {
+        struct tti_request *request; /* NULL: free */
+        uint32_t uses, next_free;    /* places from 1 */
+    } * places;
+    uint32_t count, free;
+};
+
+struct tti_timer {
+    struct tti_due due;
+    struct tti_link on; /* its actor's */
+    tutti_actor *actor;
+    int64_t number, every_ns;
+    struct tti_request *request; /* put into the mailbox again and again */
+};
+
+/* ---- Threads (worker.c) ---------------------------------------------------------------------------------------- */
+
+struct tti_worker {
+    struct tti_crew *crew;
+    struct tti_task task;
+    tutti_actor *running; /* whose function is being called; by its own thread only */
+};
+
+/* Threads that run the actors on one list. An actor that is pinned has a crew of one. */
+struct tti_crew {
+    tutti_actors *actors;
+    struct tti_link ready;
+    _Atomic uint32_t ready_count;
+    tti_bell bell;
+    _Atomic uint32_t sleepers;
+    _Atomic bool stops; /* when nothing is ready any more */
+    _Atomic bool ended; /* its one worker has */
+    struct tti_crew *next;
+    int count;
+    struct tti_worker workers[];
+};
+
+/* ---- Actors (actor.c, supervise.c) ----------------------------------------------------------------------------- */
+
+enum tti_actor_phase {
+    TTI_STARTING,   /* its first `start` runs */
+    TTI_RUNNING,    /* requests are handled */
+    TTI_RESTARTING, /* `stop` and `start` come next, once its children have ended */
+    TTI_STOPPING    /* its end does */
+};
+
+struct tutti_actor {
+    tutti_actors *actors;
+    struct tti_crew *crew;
+    tutti_actor_options options; /* `name` and `parent` are not used */
+    char name[TUTTI_ACTOR_NAME_BYTES];
+    tutti_actor *next; /* of the same hash */
+    tutti_actor *parent;
+    struct tti_link children, sibling;
+    struct tti_link on; /* its crew's list */
+    bool scheduled;
+    bool has_state;
+    bool stop_asked; /* while it was starting */
+    enum tti_actor_phase phase;
+    _Atomic bool wanted;     /* its worker is to look at phase and failure before the next request */
+    struct tti_link mailbox; /* requests, in order, */
+    struct tti_link taken;   /* and those before them, for its worker alone */
+    _Atomic int queued;      /* of both those that count for its size */
+    struct tti_link kept, watchers, watches, timers;
+    void *state;
+    tutti_error said;      /* by tutti_actor_fail, for the function that runs now */
+    tutti_error *failure;  /* of a child, which it is to fail with; or NULL */
+    tutti_error *why;      /* it ends; NULL: it was stopped */
+    int64_t *restarted_ns; /* (options.restarts) when it was restarted, in a circle */
+    uint64_t restart_count;
+};
+
+enum { TTI_ACTOR_BUCKETS = 256 };
+struct tutti_actors {
+    tutti_comm *comm;   /* its own: messages and ops */
+    tutti_comm *parent; /* that it was created on */
+    tutti_actors_options options;
+    unsigned fork_count;
+    _Atomic uint32_t lock;
+    tutti_actor *buckets[TTI_ACTOR_BUCKETS];
+    int actor_count;
+    bool closing; /* nothing new is taken */
+    struct tti_crew *pool, *pinned;
+    struct tti_dues dues;
+    struct tti_numbers numbers;
+    tti_bell ended;            /* rung when an actor has ended, or a handle was given back */
+    _Atomic uint32_t awaiting; /* handles that a thread has waited for, and that are not given back */
+    tutti_error error;         /* the last one */
+    struct tti_remote *remote; /* NULL: there is no other rank */
+};
+
+static inline void tti_actors_lock(tutti_actors *actors)
+{
+    tti_lock(&actors->lock);
+}
+static inline void tti_actors_unlock(tutti_actors *actors)
+{
+    tti_unlock(&actors->lock);
+}
+
+/* Fills in an error of these actors: "rank 1: …". Returns the status. */
+tutti_status tti_actors_describe(const tutti_actors *actors, tutti_error *error, enum tti_kind kind,
+                                 tutti_status status, int peer, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+/* An error that a call is about to return, or a request ends with. The lock is held; and not. */
+void tti_actors_note(tutti_actors *actors, const tutti_error *error);
+tutti_status tti_actors_refuse(tutti_actors *actors, const tutti_error *error);
+
+/* due.c. The lock is held where not said otherwise. False: no memory. */
+bool tti_due_add(tutti_actors *actors, struct tti_due *due);
+void tti_due_remove(tutti_actors *actors, struct tti_due *due); /* one that is not there is ignored */
+tutti_status tti_dues_start(tutti_actors *actors, tutti_error *error);
+void tti_dues_stop(tutti_actors *actors); /* without the lock */
+/* Timers of an actor are forgotten. */
+void tti_timers_clear(tutti_actor *actor);
+
+/* request.c */
+struct tti_request *tti_request_new(tutti_actors *actors, tutti_request_kind kind, const char *name, const void *data,
+                                    size_t bytes); /* NULL: no memory; one user */
+void tti_request_hold(struct tti_request *request);
+void tti_request_release(struct tti_request *request);
+/* The one way to answer. `error` NULL: with these data. False: it has been answered. The caller holds it, and not the lock. */
+bool tti_request_end(struct tti_request *request, const tutti_error *error, const void *data, size_t bytes);
+/* Puts a request to an actor of this rank into its mailbox, or among its watchers, which takes over a user of it; the lock is
+ * held. An error: the request is the caller's still. */
+tutti_status tti_request_deliver(struct tti_request *request, enum tti_kind kind, tutti_error *error);
+uint64_t tti_number_add(tutti_actors *actors, struct tti_request *request); /* 0: no memory */
+struct tti_request *tti_number_find(const tutti_actors *actors, uint64_t number);
+void tti_number_remove(tutti_actors *actors, uint64_t number);
+/* Ends every request that another rank (-1: any) is to answer. Without the lock. */
+void tti_requests_end_pending(tutti_actors *actors, int peer, const tutti_error *error);
+
+/* actor.c. The lock is held. */
+tutti_actor *tti_actor_find(const tutti_actors *actors, const char *name);
+void tti_actor_stop(tutti_actor *actor);
+void tti_actor_forget(tutti_actor *actor); /* its name is free again */
+tutti_status tti_actor_check_name(const char *name, const char **why);
+
+/* worker.c */
+struct tti_crew *tti_crew_new(tutti_actors *actors, int count, tutti_error *error);
+void tti_crew_stop(struct tti_crew *crew);   /* it ends when nothing is ready; the lock may be held */
+void tti_crew_free(struct tti_crew *crew);   /* waits for its end; without the lock */
+void tti_actor_schedule(tutti_actor *actor); /* the lock is held */
+/* The worker that the calling thread is, of whatever actors; NULL: it is none. */
+struct tti_worker *tti_worker_here(void);
+
+/* supervise.c. By the actor's worker, without the lock. */
+void tti_actor_failed(tutti_actor *actor, const tutti_error *error);
+/* Restarts or ends it, as its phase says, unless it has to wait for its children. */
+void tti_actor_change(tutti_actor *actor);
+/* What one of its functions has returned, as an error. */
+void tti_actor_describe_failure(tutti_actor *actor, const char *function, tutti_status status, tutti_error *error);
+
+/* remote.c */
+tutti_status tti_remote_open(tutti_actors *actors, tutti_error *error);
+void tti_remote_close(tutti_actors *actors); /* tells the others; and, once its comm was freed: */
+void tti_remote_free(tutti_actors *actors);
+/* Sends a request that has its number; what goes wrong ends it. */
+void tti_remote_ask(struct tti_request *request, enum tti_kind kind);
+void tti_remote_answer(struct tti_request *request, const tutti_error *error, const void *data, size_t bytes);
+/* Whether that rank can be asked; else why not. The lock is held. */
+bool tti_remote_is_there(tutti_actors *actors, int peer, tutti_error *error);
+
+#endif
