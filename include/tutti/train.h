@@ -30,10 +30,17 @@ typedef struct tutti_parameter {
     bool decays; /* whether weight decay applies */
 } tutti_parameter;
 
-/* The model's tensors as such a list, as many as tutti_model_tensors, in the order of memory. Counts include the
- * padding behind each tensor, so that the list covers the allocation without gaps. Tensors of two dimensions or more
- * decay. */
+/* The model's tensors as such a list, as many as tutti_model_list_count says, in the order of memory: one for each tensor,
+ * and for one that is cut, one for each width grain that is here. Counts include the padding behind each, so that the list
+ * covers the allocation without gaps. Tensors of two dimensions or more decay. */
 TUTTI_API tutti_status tutti_model_list(tutti_model *model, tutti_parameter *parameters);
+TUTTI_API size_t tutti_model_list_count(const tutti_model *model);
+
+/* Of a whole model, where ranks share its width (tutti_model_place): the norm of its gradients and a hash of its values.
+ * Collective over these ranks, whose number changes no bit of either. On one rank the norm is tutti_gradient_norm's of the
+ * model's list. What fails is told by tutti_model_error. */
+TUTTI_API tutti_status tutti_model_norm(tutti_model *model, double *norm);
+TUTTI_API tutti_status tutti_model_hash(tutti_model *model, uint64_t *hash);
 
 /* The square root of the sum of the squares of all gradients. With a comm, ranks (which must hold the same gradients)
  * share the work. The bits do not depend on the number of ranks. */

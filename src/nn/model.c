@@ -254,8 +254,7 @@ void tti_model_lay_out(tutti_model *model)
         const int last = tti_piece_count(model, tensor) - 1;
         count_tensor(model, tensor);
         tensor->offset = model->elements;
-        size_t end = tti_piece_offset(model, tensor, last) + tti_piece_elements(model, tensor, last);
-        model->elements += (end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        model->elements += tti_piece_offset(model, tensor, last) + tti_piece_room(model, tensor, last);
     }
 }
 

@@ -55,11 +55,15 @@ size_t tti_piece_elements(const tutti_model *model, const tutti_tensor *tensor, 
     return view.outer * (size_t)piece_length(model, tensor, grain) * view.inner;
 }
 
+size_t tti_piece_room(const tutti_model *model, const tutti_tensor *tensor, int grain)
+{
+    return (tti_piece_elements(model, tensor, grain) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 size_t tti_piece_offset(const tutti_model *model, const tutti_tensor *tensor, int grain)
 {
     size_t offset = 0;
-    for (int g = 0; tti_tensor_is_cut(tensor) && g < grain; g++)
-        offset += (tti_piece_elements(model, tensor, g) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    for (int g = 0; tti_tensor_is_cut(tensor) && g < grain; g++) offset += tti_piece_room(model, tensor, g);
     return offset;
 }
 

@@ -35,6 +35,7 @@ int64_t tti_grains_length(const tutti_model *model, int64_t length, int sections
  * tensor that is not cut, grain 0 is all of it. */
 size_t tti_piece_offset(const tutti_model *model, const tutti_tensor *tensor, int grain);
 size_t tti_piece_elements(const tutti_model *model, const tutti_tensor *tensor, int grain);
+size_t tti_piece_room(const tutti_model *model, const tutti_tensor *tensor, int grain); /* with padding */
 int64_t tti_piece_extent(const tutti_model *model, const tutti_tensor *tensor, int grain, int dimension);
 /* How many pieces of it are here. */
 int tti_piece_count(const tutti_model *model, const tutti_tensor *tensor);

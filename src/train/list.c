@@ -5,6 +5,7 @@
 #include "train/list.h"
 
 #include "base/status.h"
+#include "nn/width.h"
 
 tutti_status tti_list_check_needs(const tutti_parameter *parameters, size_t count, struct tti_list_needs needs,
                                   size_t *elements, tutti_error *error)
@@ -33,17 +34,25 @@ tutti_status tti_list_check(const tutti_parameter *parameters, size_t count, siz
     return tti_list_check_needs(parameters, count, (struct tti_list_needs){true, true}, elements, error);
 }
 
+size_t tutti_model_list_count(const tutti_model *model)
+{
+    size_t count = 0;
+    for (int i = 0; i < tutti_model_tensors(model); i++) count += (size_t)tti_piece_count(model, &model->tensors[i]);
+    return count;
+}
+
 void tti_model_list(const tutti_model *model, float *values, float *gradients, tutti_parameter *parameters)
 {
-    int count = tutti_model_tensors(model);
-    for (int i = 0; i < count; i++) {
-        const tutti_tensor *tensor = tutti_model_tensor(model, i);
-        size_t next = i + 1 < count ? tutti_model_tensor(model, i + 1)->offset : tutti_model_elements(model);
-        parameters[i] = (tutti_parameter){.name = tensor->name,
-                                          .value = values == NULL ? NULL : values + tensor->offset,
-                                          .gradient = gradients == NULL ? NULL : gradients + tensor->offset,
-                                          .count = next - tensor->offset,
-                                          .decays = tensor->dimensions > 1};
+    for (int i = 0; i < tutti_model_tensors(model); i++) {
+        const tutti_tensor *tensor = &model->tensors[i];
+        for (int g = 0; g < tti_piece_count(model, tensor); g++) {
+            const size_t offset = tensor->offset + tti_piece_offset(model, tensor, g);
+            *parameters++ = (tutti_parameter){.name = tensor->name,
+                                              .value = values == NULL ? NULL : values + offset,
+                                              .gradient = gradients == NULL ? NULL : gradients + offset,
+                                              .count = tti_piece_room(model, tensor, g),
+                                              .decays = tensor->dimensions > 1};
+        }
     }
 }
 
