@@ -214,6 +214,110 @@ static void by_layer(const int64_t *bounds, int grains)
     tutti_model_free(model);
 }
 
+/* Two passes over the halves of a model, two batches in flight, the parts of backward together or apart, the gradients of the
+ * tied weight apart from the embedding's: as one pass over all of it, bit for bit. */
+static int middle_of(const tutti_model *model)
+{
+    int middle = tutti_model_layers(model) / 2;
+    while (!tutti_model_cut(model, middle)) middle++;
+    return middle;
+}
+
+struct stages {
+    tutti_model *model;
+    tutti_pass *passes[2];
+    tutti_batch batches[2];
+    float *memory; /* of each batch: what passes between the halves, and its gradient */
+    size_t each;
+    float *gradients, *tied;
+};
+
+static void stages_backward(struct stages *stages, int batch, int parts)
+{
+    tutti_backward how = {.subtrees = 1,
+                          .subtree_bounds = (const int[]){0, stages->batches[batch].grains},
+                          .gradients = &stages->gradients,
+                          .tied = &stages->tied,
+                          .parts = parts,
+                          .slot = batch};
+    for (int half = 1; half >= 0; half--) CHECK(tutti_pass_backward(stages->passes[half], &how) == TUTTI_OK);
+}
+
+static void stages_compare(struct stages *stages, int batch, tutti_loss loss)
+{
+    tutti_model *model = stages->model;
+    const size_t count = tutti_model_elements(model), tied = tutti_model_find(model, "wte.weight")->count;
+    tutti_batch alone = stages->batches[batch];
+    tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = 4, .grains = 3});
+    float *gradients = calloc(count, sizeof *gradients), *own = calloc(tutti_model_tied(model), sizeof *own);
+    alone.slot = 0;
+    CHECK(nn_step(pass, &alone,
+                  &(tutti_backward){.subtrees = 1,
+                                    .subtree_bounds = (const int[]){0, alone.grains},
+                                    .gradients = &gradients,
+                                    .tied = &own})
+              .sum == loss.sum);
+    CHECK(same(stages->gradients, gradients, count) && same(stages->tied, own, tied));
+    CHECK(!same(own, gradients, tied));
+    tutti_pass_free(pass);
+    free(gradients);
+    free(own);
+}
+
+static void in_stages(bool split, double dropout)
+{
+    static const int64_t bounds[] = {0, 1, 2, 4};
+    tutti_gpt gpt = small;
+    gpt.dropout = dropout;
+    struct stages stages = {.model = nn_gpt(&gpt, 15)};
+    tutti_model *model = stages.model;
+    const int middle = middle_of(model);
+    tutti_loss losses[2] = {{0}}, some[4];
+    stages.each = (size_t)(4 * gpt.context * gpt.width);
+    stages.memory = calloc(4 * stages.each, sizeof *stages.memory);
+    stages.gradients = calloc(tutti_model_elements(model), sizeof *stages.gradients);
+    stages.tied = calloc(tutti_model_tied(model), sizeof *stages.tied);
+    for (int half = 0; half < 2; half++)
+        stages.passes[half] = nn_pass(model,
+                                      &(tutti_pass_options){.samples = 4,
+                                                            .grains = 3,
+                                                            .threads = 2,
+                                                            .split = split,
+                                                            .first_layer = half == 0 ? 0 : middle,
+                                                            .end_layer = half == 0 ? middle : tutti_model_layers(model),
+                                                            .slots = 2});
+    for (int b = 0; b < 2; b++) {
+        tutti_batch *batch = &stages.batches[b];
+        float *between = stages.memory + (size_t)b * 2 * stages.each;
+        *batch = nn_tokens(4, gpt.context, (int32_t)gpt.vocabulary, (uint64_t)(16 + b));
+        batch->grain_bounds = bounds;
+        batch->grains = 3;
+        batch->slot = b;
+        for (int half = 0; half < 2; half++) {
+            batch->boundary = half == 0 ? (tutti_boundary){.out = between, .out_gradient = between + stages.each}
+                                        : (tutti_boundary){.in = between, .in_gradient = between + stages.each};
+            CHECK(tutti_pass_forward(stages.passes[half], batch, some) == TUTTI_OK);
+        }
+        for (int g = 0; g < 3; g++) losses[b].sum += some[g].sum;
+    }
+    for (int b = 0; b < 2 && split; b++) stages_backward(&stages, b, TUTTI_BACKWARD_INPUT);
+    for (int b = 0; b < 2; b++) {
+        stages_backward(&stages, b, split ? TUTTI_BACKWARD_WEIGHTS : 0);
+        stages_compare(&stages, b, losses[b]);
+    }
+    CHECK(tutti_pass_backward(stages.passes[1], &(tutti_backward){0}) == TUTTI_ERR_ARGUMENT); /* no place for the tie */
+    CHECK(tutti_pass_backward(stages.passes[1], &(tutti_backward){.tied = &stages.tied, .slot = 2}) ==
+          TUTTI_ERR_ARGUMENT);
+    for (int i = 0; i < 2; i++) {
+        tutti_pass_free(stages.passes[i]);
+        nn_batch_free(&stages.batches[i]);
+    }
+    free(stages.memory);
+    free(stages.gradients);
+    free(stages.tied);
+    tutti_model_free(model);
+}
+
 /* Two batches added up are the batch of both; a rank without samples has gradients of 0. */
 static void adding(void)
 {
@@ -440,6 +544,10 @@ int main(void)
     other_ways((const int64_t[]){0, 1, 2, 4}, 3);
     by_layer(NULL, 0);
     by_layer((const int64_t[]){0, 1, 2, 4}, 3);
+    in_stages(false, 0);
+    in_stages(true, 0);
+    in_stages(false, 0.2);
+    in_stages(true, 0.2);
     adding();
     dropout();
     faults();

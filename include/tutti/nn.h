@@ -110,9 +110,12 @@ typedef struct tutti_layer_ops {
     void (*backward_weights)(tutti_call *call); /* NULL: no tensors. Overwrites, or adds where call->accumulate */
     /* Into how many parts backward_weights can well be cut, for threads. Depends on shapes only. NULL: it cannot. */
     int (*parts)(const tutti_model *model, const tutti_layer *layer);
-    bool parts_by_row; /* parts are ranges of each tensor's first dimension; otherwise of its last one */
-    bool adds;         /* forward and backward_input handle call->add */
-    unsigned reads;    /* what a batch must have: TUTTI_READS_... */
+    bool
+        weights_read_in; /* backward_weights reads nothing but tokens, inputs and output gradients: where it is apart from
+                           * backward_input, out and saved may be gone */
+    bool parts_by_row;   /* parts are ranges of each tensor's first dimension; otherwise of its last one */
+    bool adds;           /* forward and backward_input handle call->add */
+    unsigned reads;      /* what a batch must have: TUTTI_READS_... */
 
     /* Where ranks share a model's width (tutti_model_place). */
     unsigned cuts; /* TUTTI_CUT_...: how it may be cut; 0: it is refused where several ranks share the width */
@@ -278,9 +281,12 @@ TUTTI_API const tutti_tensor *tutti_model_tensor(const tutti_model *model, int i
 TUTTI_API const tutti_tensor *tutti_model_find(const tutti_model *model, const char *name); /* NULL: there is none */
 TUTTI_API int tutti_model_layers(const tutti_model *model);
 TUTTI_API const tutti_layer *tutti_model_layer(const tutti_model *model, int index);
-TUTTI_API int64_t tutti_model_rows(const tutti_model *model);         /* per sample */
-TUTTI_API size_t tutti_model_parameters(const tutti_model *model);    /* elements of all tensors */
-TUTTI_API size_t tutti_model_elements(const tutti_model *model);      /* of one allocation; padding included */
+TUTTI_API int64_t tutti_model_rows(const tutti_model *model);      /* per sample */
+TUTTI_API size_t tutti_model_parameters(const tutti_model *model); /* elements of all tensors */
+TUTTI_API size_t tutti_model_elements(const tutti_model *model);   /* of one allocation; padding included */
+TUTTI_API size_t tutti_model_tied(const tutti_model *model);       /* of the gradients of layers that share a tensor */
+/* True if a model can be cut between this layer and the one before: no residual is open there. */
+TUTTI_API bool tutti_model_cut(const tutti_model *model, int layer);
 TUTTI_API double tutti_model_flops_per_row(const tutti_model *model); /* 6 per parameter; attention not counted */
 
 /* Cuts a sealed model into width grains: heads of attention, columns between two linear layers, rows of a tied embedding.
@@ -319,6 +325,15 @@ typedef struct tutti_loss {
     double sum, count;
 } tutti_loss;
 
+/* What a pass over some of the layers exchanges with those before and behind it, (rows, floats) each, until backward has
+ * ended. NULL where there are none on that side. */
+typedef struct tutti_boundary {
+    const float *in;     /* the first layer's input */
+    float *out;          /* the last layer's output: forward fills it in */
+    float *out_gradient; /* of the last layer's output: backward reads it, and may change it */
+    float *in_gradient;  /* of the first layer's input: the input part of backward fills it in */
+} tutti_boundary;
+
 typedef struct tutti_batch {
     int64_t samples;            /* of this rank; 0 is ordinary */
     const int32_t *tokens;      /* (samples, rows), for models of tokens */
@@ -336,6 +351,9 @@ typedef struct tutti_batch {
     int64_t first_sample; /* of this rank in the global batch: for random numbers */
     uint64_t step, seed;
     bool evaluate; /* no dropout; backward is refused */
+
+    int slot;                /* of a pass with several: that of this batch, until its backward has ended */
+    tutti_boundary boundary; /* for a pass over some of the layers */
 } tutti_batch;
 
 typedef struct tutti_pass tutti_pass;
@@ -356,6 +374,9 @@ typedef struct tutti_pass_options {
     bool evaluate;                    /* forward only: no memory for backward */
     bool split;                       /* keep what is needed to do the two parts of backward apart from each other */
     const tutti_value_source *source; /* NULL: the model's values. Otherwise the model needs no memory for them */
+    int first_layer, end_layer; /* layers first_layer to end_layer - 1 only, with boundaries where others are before or
+                                 * behind; 0 and 0: all. Between two passes no residual is open (tutti_model_cut) */
+    int slots;                  /* batches that are between their forward and the end of their backward at once; 0: 1 */
 } tutti_pass_options;
 
 /* Errors of a pass are in its model (tutti_model_error). */
@@ -386,7 +407,14 @@ typedef struct tutti_backward {
     int parts;       /* 0: both. Otherwise TUTTI_BACKWARD_INPUT, then TUTTI_BACKWARD_WEIGHTS (with options.split) */
     tutti_gradient_ready *ready; /* NULL, or called once for each run of elements, in backward order */
     tutti_gradient_place *place; /* NULL, or asked layer by layer; then `gradients` is not looked at */
-    void *context;               /* of both */
+    void *context;               /* of all */
+
+    /* Layers that share another's tensor (tutti_layer_share). NULL: their gradients are added to the owner's, grain by
+     * grain, at its turn. Otherwise those of subtree k go to tied[k], of tutti_model_tied() floats, at their own turn, and
+     * tied_ready (or NULL) is called; whoever has summed both over all grains adds them up. */
+    float *const *tied;
+    void (*tied_ready)(void *context);
+    int slot; /* of the batch */
 } tutti_backward;
 
 TUTTI_API tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how);

@@ -61,6 +61,7 @@ tutti_status tutti_model_init(tutti_model *model, uint64_t seed)
                                 "parameters have no memory yet: call tutti_model_bind");
     for (int i = 0; i < model->tensor_count; i++) {
         const tutti_tensor *tensor = &model->tensors[i];
+        if (tensor->offset == TTI_ELSEWHERE) continue;
         const int last = tti_piece_count(model, tensor) - 1; /* between width grains there is padding */
         const size_t count = tti_piece_offset(model, tensor, last) + tti_piece_elements(model, tensor, last);
         tti_tensor_init(model, tensor, seed, 0, count, model->values + tensor->offset);

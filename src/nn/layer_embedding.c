@@ -151,6 +151,7 @@ static const tutti_layer_ops ops = {
     .backward_input = backward_input,
     .backward_weights = backward_weights,
     .parts = parts,
+    .weights_read_in = true,
     .parts_by_row = true,
     .reads = TUTTI_READS_TOKENS,
     .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_CLASSES,

@@ -221,6 +221,7 @@ static const tutti_layer_ops ops = {
     .backward_input = backward_input,
     .backward_weights = backward_weights,
     .parts = parts,
+    .weights_read_in = true,
     .adds = true,
     .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_OUTPUTS | TUTTI_CUT_INPUTS,
     .place = place,

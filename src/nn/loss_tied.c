@@ -211,12 +211,19 @@ static void backward_weights(tutti_call *call)
              width);
 }
 
+static int parts(const tutti_model *model, const tutti_layer *layer)
+{
+    (void)model;
+    return layer->classes < 2 * CLASS_BLOCK ? 1 : (int)(layer->classes / CLASS_BLOCK);
+}
+
 static const tutti_layer_ops ops = {
     .kind = "tied_cross_entropy",
     .setup = setup,
     .forward = forward,
     .backward_input = backward_input,
     .backward_weights = backward_weights,
+    .parts = parts,
     .parts_by_row = true,
     .reads = TUTTI_READS_TARGETS,
     .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_CLASSES,

@@ -75,6 +75,7 @@ void tutti_model_free(tutti_model *model)
     if (model->owns_gradients) tti_free(model->gradients);
     free(model->layers);
     free(model->tensors);
+    tti_free(model->rooms);
     tti_free(model);
 }
 
@@ -256,6 +257,7 @@ void tti_model_lay_out(tutti_model *model)
         tensor->offset = model->elements;
         model->elements += tti_piece_offset(model, tensor, last) + tti_piece_room(model, tensor, last);
     }
+    model->value_elements = model->elements;
 }
 
 tutti_status tutti_model_seal(tutti_model *model)
@@ -276,9 +278,8 @@ size_t tti_layer_offset(const tutti_model *model, const tutti_layer *layer)
 
 size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer)
 {
-    int next = layer->tensors[layer->tensor_count - 1] + 1;
-    return (next < model->tensor_count ? model->tensors[next].offset : model->elements) -
-           tti_layer_offset(model, layer);
+    int last = layer->tensors[layer->tensor_count - 1];
+    return model->tensors[last].offset + tti_tensor_room(model, last) - tti_layer_offset(model, layer);
 }
 
 const float *tutti_layer_values(const tutti_call *call, int n)
@@ -344,8 +345,8 @@ double tutti_model_flops_per_row(const tutti_model *model)
 static float *floats_alloc(tutti_model *model, const char *purpose)
 {
     tutti_error why = {.status = TUTTI_OK};
-    bool fits = tti_memory_check(model->elements * sizeof(float), NULL, &why) == TUTTI_OK;
-    float *floats = fits ? tti_calloc_aligned(model->elements * sizeof *floats) : NULL;
+    bool fits = tti_memory_check(model->value_elements * sizeof(float), NULL, &why) == TUTTI_OK;
+    float *floats = fits ? tti_calloc_aligned(model->value_elements * sizeof *floats) : NULL;
     if (!fits) tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "%s: %s", purpose, why.text);
     if (fits && floats == NULL)
         tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for %s: %zu MiB are needed", purpose,

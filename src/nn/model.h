@@ -29,6 +29,9 @@ struct tutti_model {
     bool has_loss;
     size_t elements;
     struct tti_width width;
+    size_t
+        value_elements; /* of the values: where some layers are elsewhere, tensors that theirs are here as copies too */
+    size_t *rooms;      /* NULL: all layers are here. Else of each tensor what it takes, padding included */
     float *values, *gradients;
     bool owns_values, owns_gradients;
 };
@@ -43,6 +46,24 @@ void tti_model_lay_out(tutti_model *model);
 /* First values of the elements from `from` on, as they lie in the allocations. */
 void tti_tensor_init(const tutti_model *model, const tutti_tensor *tensor, uint64_t seed, size_t from, size_t count,
                      float *values);
+
+/* Layers lo to hi - 1. */
+struct tti_layers {
+    int lo, hi;
+};
+
+/* Tensors of layers that are on other ranks have no place. */
+#define TTI_ELSEWHERE SIZE_MAX
+
+/* Only these layers are on this rank, ranges that rise: of the tensors theirs get a place, one after the other, and behind
+ * them those that they share with layers elsewhere. After sealing, before binding. */
+tutti_status tti_model_keep(tutti_model *model, const struct tti_layers *ranges, int count);
+/* True if the tensor is this rank's to train: not elsewhere, nor a copy of one. */
+bool tti_tensor_is_own(const tutti_model *model, int tensor);
+/* What a tensor takes, padding included. */
+size_t tti_tensor_room(const tutti_model *model, int tensor);
+/* Where the gradients of a layer that shares a tensor begin among those of all such layers. */
+size_t tti_layer_tied_offset(const tutti_model *model, const tutti_layer *layer);
 
 /* Says what is wrong in the model, with the layer's name. */
 tutti_status tti_model_refuse(tutti_model *model, const tutti_layer *layer, tutti_status status, const char *format,

@@ -21,10 +21,56 @@ static int free_slot(struct tutti_pass *pass, uint32_t taken)
     return slot;
 }
 
+/* Of those that are reused. */
+static uint32_t bit_of(int slot)
+{
+    return slot >= 0 && slot < TTI_SLOTS_MAX ? UINT32_C(1) << slot : 0;
+}
+
 /* A residual's gradient goes two ways from its last layer: that one must not change it for the other. */
 static bool needs_copy(const tutti_layer *layer)
 {
     return layer->add_from >= 0 && layer->changes_gradient;
+}
+
+/* True if the layer's output gradient must stay until its weights part. */
+static bool must_stay(const struct tutti_pass *pass, int layer)
+{
+    return pass->options.split && pass->model->layers[layer]->tensor_count > 0 &&
+           pass->model->layers[layer]->outputs > 0;
+}
+
+/* What the layer itself has saved, or has given to the next one, is read by nobody once the input part is behind it. */
+static bool over_saved(const struct tutti_pass *pass, int index)
+{
+    const tutti_layer *layer = pass->model->layers[index];
+    return must_stay(pass, index) && layer->ops->weights_read_in && layer->saved >= layer->outputs;
+}
+
+static bool over_out(const struct tutti_pass *pass, int index)
+{
+    const tutti_layer *const *layers = (const tutti_layer *const *)pass->model->layers;
+    return must_stay(pass, index) && layers[index]->ops->weights_read_in && index + 1 < pass->layers.hi &&
+           layers[index + 1]->tensor_count == 0;
+}
+
+static bool has_own_slot(const struct tutti_pass *pass, int index)
+{
+    return must_stay(pass, index) && !over_saved(pass, index) && !over_out(pass, index);
+}
+
+/* Where layer `index`'s output gradient comes to when others have those that are taken. */
+static int slot_for(struct tutti_pass *pass, int index, uint32_t taken)
+{
+    bool own = has_own_slot(pass, index) && !needs_copy(pass->model->layers[index]);
+    return own ? TTI_SLOT_KEPT + index : free_slot(pass, taken);
+}
+
+/* True if the layer may write its input gradient over that of the residual which it begins. */
+static bool adds_in_place(const struct tutti_pass *pass, const tutti_layer *layer, int add_slot)
+{
+    if (!tti_layer_adds_back(layer) || add_slot < 0 || layer->add_to == layer->index) return false;
+    return !pass->options.split || (bit_of(add_slot) != 0 && !has_own_slot(pass, layer->index - 1));
 }
 
 /* Backward order: decides where layer i's input gradient goes, which is slot[i - 1]. */
@@ -33,50 +79,39 @@ static void plan_slots(struct tutti_pass *pass)
     const tutti_model *model = pass->model;
     struct tti_layer_place *places = pass->places;
     uint32_t held = 0;
-    for (int i = model->layer_count - 1; i >= 0; i--) {
+    if (pass->layers.hi < model->layer_count) places[pass->layers.hi - 1].slot = TTI_SLOT_OUT;
+    for (int i = pass->layers.hi - 1; i >= pass->layers.lo; i--) {
         const tutti_layer *layer = model->layers[i];
-        if (layer->add_from >= 0) held |= UINT32_C(1) << places[i].slot;
+        if (layer->add_from >= 0) held |= bit_of(places[i].slot);
         if (needs_copy(layer)) {
             places[i].held_slot = places[i].slot;
-            places[i].slot = free_slot(pass, held);
+            places[i].slot = has_own_slot(pass, i) ? TTI_SLOT_KEPT + i : free_slot(pass, held);
         }
-        places[i].add_slot = layer->add_to >= 0 ? tti_layer_place_slot(&places[layer->add_to]) : -1;
-        if (i == 0) break;
-        bool in_place = tti_layer_adds_back(layer) && places[i].add_slot >= 0 && layer->add_to != i;
-        uint32_t own = places[i].slot >= 0 ? UINT32_C(1) << places[i].slot : 0;
-        places[i - 1].slot = in_place ? places[i].add_slot : free_slot(pass, held | own);
-        if (places[i].add_slot >= 0) held &= ~(UINT32_C(1) << places[i].add_slot);
+        int add_slot = layer->add_to >= 0 ? tti_layer_place_slot(&places[layer->add_to]) : -1;
+        places[i].add_slot = add_slot;
+        if (i > 0 && i == pass->layers.lo) places[i - 1].slot = TTI_SLOT_IN;
+        if (i == pass->layers.lo) break;
+        bool in_place = adds_in_place(pass, layer, add_slot);
+        places[i - 1].slot = in_place ? add_slot : slot_for(pass, i - 1, held | bit_of(places[i].slot));
+        held &= ~bit_of(add_slot);
     }
-}
-
-/* Every gradient stays until the weights part has used it. */
-static void plan_split_slots(struct tutti_pass *pass)
-{
-    const tutti_model *model = pass->model;
-    for (int i = 0; i < model->layer_count; i++) {
-        struct tti_layer_place *place = &pass->places[i];
-        place->slot = needs_copy(model->layers[i]) ? model->layer_count + i : i;
-        if (needs_copy(model->layers[i])) place->held_slot = i;
-        place->add_slot = model->layers[i]->add_to;
-    }
-    pass->slot_count = 2 * model->layer_count;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Takes `count` floats from the allocation, or, while it does not exist, only counts. */
-static float *take(struct tutti_pass *pass, size_t *used, size_t count)
+/* Takes `count` floats from the memory, or, while it does not exist, only counts. */
+static float *take(float *memory, size_t *used, size_t count)
 {
-    float *taken = pass->memory == NULL ? NULL : pass->memory + *used;
+    float *taken = memory == NULL ? NULL : memory + *used;
     *used += (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return taken;
 }
 
-static size_t widest(const tutti_model *model, int64_t (*of)(const tutti_layer *layer))
+static size_t widest(const struct tutti_pass *pass, int64_t (*of)(const tutti_layer *layer))
 {
     int64_t most = 0;
-    for (int i = 0; i < model->layer_count; i++)
-        if (of(model->layers[i]) > most) most = of(model->layers[i]);
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++)
+        if (of(pass->model->layers[i]) > most) most = of(pass->model->layers[i]);
     return (size_t)most;
 }
 
@@ -102,45 +137,93 @@ static int tree_depth(int grains)
     return depth;
 }
 
-static size_t largest_layer(const tutti_model *model)
+static size_t largest_layer(const struct tutti_pass *pass)
 {
     size_t most = 0;
-    for (int i = 0; i < model->layer_count; i++) {
-        const tutti_layer *layer = model->layers[i];
-        if (layer->tensor_count == 0 || layer->shared_with >= 0) continue;
-        if (tti_layer_elements(model, layer) > most) most = tti_layer_elements(model, layer);
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
+        const tutti_layer *layer = pass->model->layers[i];
+        if (layer->tensor_count == 0) continue;
+        if (tti_layer_elements(pass->model, layer) > most) most = tti_layer_elements(pass->model, layer);
     }
     return most;
 }
 
-/* The first half of the slots is for all layers, the second for copies. */
-static size_t split_width(const struct tutti_pass *pass, int slot)
-{
-    const int layers = pass->model->layer_count;
-    if (slot >= layers && pass->places[slot - layers].held_slot < 0) return 0;
-    return (size_t)pass->model->layers[slot % layers]->outputs;
-}
-
-/* Called twice: to count, and to place. Returns the floats needed. */
-static size_t lay_out(struct tutti_pass *pass)
+/* What one live batch has; the last output of some layers is the boundary's. The floats needed. */
+static size_t lay_out_live(struct tutti_pass *pass, float *memory)
 {
     const tutti_model *model = pass->model;
     const size_t rows = (size_t)(pass->options.samples * model->shape.rows);
     size_t used = 0;
-    for (int i = 0; i < model->layer_count; i++) {
-        pass->places[i].out = take(pass, &used, rows * (size_t)model->layers[i]->outputs);
-        pass->places[i].saved = take(pass, &used, rows * (size_t)model->layers[i]->saved);
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
+        struct tti_layer_place *place = &pass->places[i];
+        const size_t outputs = rows * (size_t)model->layers[i]->outputs;
+        if (i + 1 < pass->layers.hi || i + 1 == model->layer_count) place->out = take(memory, &used, outputs);
+        place->saved = take(memory, &used, rows * (size_t)model->layers[i]->saved);
+        if (has_own_slot(pass, i) && place->slot == TTI_SLOT_KEPT + i)
+            pass->slots[place->slot] = take(memory, &used, outputs);
+        place->stays = over_saved(pass, i) ? place->saved : over_out(pass, i) ? place->out : NULL;
     }
-    pass->scratch_each = (widest(model, scratch_of) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    pass->scratch = take(pass, &used, pass->scratch_each * (size_t)pass->options.threads);
-    pass->gathered = take(pass, &used, rows * widest(model, gathers_of) * (size_t)model->width.ranks);
-    if (pass->options.evaluate) return used;
-    for (int i = 0; i < pass->slot_count; i++) {
-        size_t width = pass->options.split ? split_width(pass, i) : widest(model, outputs_of);
-        pass->slots[i] = take(pass, &used, rows * width);
-    }
-    for (int i = 0; i < tree_depth(pass->options.grains); i++) pass->tree[i] = take(pass, &used, largest_layer(model));
     return used;
+}
+
+/* What all of them use in turn. */
+static size_t lay_out_shared(struct tutti_pass *pass, float *memory)
+{
+    const size_t rows = (size_t)(pass->options.samples * pass->model->shape.rows);
+    size_t used = 0;
+    pass->scratch_each = (widest(pass, scratch_of) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    pass->scratch = take(memory, &used, pass->scratch_each * (size_t)pass->options.threads);
+    pass->gathered = take(memory, &used, rows * widest(pass, gathers_of) * (size_t)pass->model->width.ranks);
+    if (pass->options.evaluate) return used;
+    for (int i = 0; i < pass->slot_count; i++) pass->slots[i] = take(memory, &used, rows * widest(pass, outputs_of));
+    for (int i = 0; i < tree_depth(pass->options.grains); i++) pass->tree[i] = take(memory, &used, largest_layer(pass));
+    return used;
+}
+
+/* Boundaries are where the batch says. */
+static void set_boundaries(struct tutti_pass *pass)
+{
+    const tutti_boundary *boundary = &pass->batch.boundary;
+    if (pass->layers.lo > 0) pass->places[pass->layers.lo - 1].out = (float *)(uintptr_t)boundary->in;
+    if (pass->layers.hi < pass->model->layer_count) pass->places[pass->layers.hi - 1].out = boundary->out;
+    pass->slots[TTI_SLOT_OUT] = boundary->out_gradient;
+    pass->slots[TTI_SLOT_IN] = boundary->in_gradient;
+}
+
+tutti_status tti_pass_load(struct tutti_pass *pass, int slot)
+{
+    if (slot < 0 || slot >= pass->options.slots)
+        return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "slot %d of a pass that has %d", slot,
+                                pass->options.slots);
+    struct tti_live *from = &pass->lives[pass->loaded], *to = &pass->lives[slot];
+    if (from != to) {
+        *from = (struct tti_live){pass->items, pass->item_count, pass->batch, pass->ready};
+        pass->items = to->items;
+        pass->item_count = to->item_count;
+        pass->batch = to->batch;
+        pass->ready = to->ready;
+        pass->loaded = slot;
+        (void)lay_out_live(pass, pass->memory + (size_t)slot * pass->live_floats);
+    }
+    set_boundaries(pass);
+    return TUTTI_OK;
+}
+
+static bool make_lists(struct tutti_pass *pass)
+{
+    size_t layers = (size_t)pass->model->layer_count, slots = (size_t)pass->options.slots;
+    int threads = pass->options.threads * ITEMS_PER_THREAD;
+    pass->item_room = pass->options.grains > threads ? pass->options.grains : threads;
+    pass->places = tti_calloc(layers, sizeof *pass->places);
+    pass->slots = tti_calloc(layers + TTI_SLOT_KEPT, sizeof *pass->slots);
+    pass->lives = tti_calloc(slots, sizeof *pass->lives);
+    for (size_t i = 0; pass->lives != NULL && i < slots; i++)
+        pass->lives[i].items = tti_calloc((size_t)pass->item_room, sizeof *pass->items);
+    bool made = pass->places != NULL && pass->slots != NULL && pass->lives != NULL;
+    for (size_t i = 0; made && i < slots; i++) made = pass->lives[i].items != NULL;
+    if (made) pass->items = pass->lives[0].items;
+    for (size_t i = 0; made && i < layers; i++) pass->places[i].slot = pass->places[i].held_slot = -1;
+    return made;
 }
 
 /* Ranks that share the width read each other's rows. */
@@ -155,26 +238,38 @@ static float *take_memory(const tutti_model *model, size_t bytes)
 static tutti_status allocate(struct tutti_pass *pass)
 {
     tutti_model *model = pass->model;
-    size_t layers = (size_t)model->layer_count;
-    pass->item_room = pass->options.grains > pass->options.threads * ITEMS_PER_THREAD
-                          ? pass->options.grains
-                          : pass->options.threads * ITEMS_PER_THREAD;
-    pass->places = tti_calloc(layers, sizeof *pass->places);
-    pass->slots = tti_calloc(2 * layers + TTI_SLOTS_MAX, sizeof *pass->slots);
-    pass->items = tti_calloc((size_t)pass->item_room, sizeof *pass->items);
-    if (pass->places == NULL || pass->slots == NULL || pass->items == NULL)
-        return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
-    for (size_t i = 0; i < layers; i++) pass->places[i].slot = pass->places[i].held_slot = -1;
-    pass->options.split ? plan_split_slots(pass) : plan_slots(pass);
-    pass->memory_bytes = lay_out(pass) * sizeof(float);
+    if (!make_lists(pass)) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
+    plan_slots(pass);
+    pass->live_floats = lay_out_live(pass, NULL);
+    size_t lives = pass->live_floats * (size_t)pass->options.slots;
+    pass->memory_bytes = (lives + lay_out_shared(pass, NULL)) * sizeof(float);
     if (tti_memory_check(pass->memory_bytes, NULL, &model->error) != TUTTI_OK) return model->error.status;
     pass->memory = take_memory(model, pass->memory_bytes);
     if (pass->memory == NULL)
         return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY,
                                 "no memory for the activations of %lld samples: %zu MiB are needed; use fewer samples",
                                 (long long)pass->options.samples, pass->memory_bytes >> 20);
-    lay_out(pass);
+    (void)lay_out_live(pass, pass->memory);
+    (void)lay_out_shared(pass, pass->memory + lives);
     return TUTTI_OK;
+}
+
+/* Which layers it goes over. */
+static tutti_status set_layers(struct tutti_pass *pass)
+{
+    const tutti_pass_options *options = &pass->options;
+    tutti_model *model = pass->model;
+    pass->layers = (struct tti_layers){options->first_layer, options->end_layer};
+    if (options->first_layer == 0 && options->end_layer == 0) pass->layers.hi = model->layer_count;
+    struct tti_layers range = pass->layers;
+    if (range.lo >= 0 && range.lo < range.hi && range.hi <= model->layer_count &&
+        (range.lo == 0 || tutti_model_cut(model, range.lo)) &&
+        (range.hi == model->layer_count || tutti_model_cut(model, range.hi)))
+        return TUTTI_OK;
+    return tti_model_refuse(
+        model, NULL, TUTTI_ERR_ARGUMENT,
+        "a pass over layers %d to %d of %d: it begins or ends where a residual is open, or has none", range.lo,
+        range.hi - 1, model->layer_count);
 }
 
 tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *options, tutti_pass **out)
@@ -182,17 +277,20 @@ tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *opt
     if (model == NULL || out == NULL) return TUTTI_ERR_ARGUMENT;
     *out = NULL;
     const bool has_values = options != NULL && (options->source != NULL || model->values != NULL);
-    if (!has_values || !model->sealed || options->samples < 0 || options->grains < 0 || options->threads < 0)
+    if (!has_values || !model->sealed || options->samples < 0 || options->grains < 0 || options->threads < 0 ||
+        options->slots < 0)
         return tti_model_refuse(
             model, NULL, TUTTI_ERR_ARGUMENT,
-            "a pass needs options, a sealed model with memory, and no negative samples, grains or threads");
+            "a pass needs options, a sealed model with memory, and no negative samples, grains, threads or slots");
     struct tutti_pass *pass = tti_calloc(1, sizeof *pass);
     if (pass == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
     pass->model = model;
     pass->options = *options;
     if (options->source != NULL) pass->source = *options->source;
     if (pass->options.threads == 0) pass->options.threads = 1;
-    tutti_status status = allocate(pass);
+    if (pass->options.slots == 0) pass->options.slots = 1;
+    tutti_status status = set_layers(pass);
+    if (status == TUTTI_OK) status = allocate(pass);
     if (status == TUTTI_OK) status = tti_pool_create(pass->options.threads, &pass->pool, &model->error);
     if (status == TUTTI_OK) status = tti_blas_reserve(&model->error);
     if (status == TUTTI_OK)
@@ -210,7 +308,8 @@ void tutti_pass_free(tutti_pass *pass)
         (void)tutti_free(pass->model->width.comm, pass->memory);
     else
         tti_free(pass->memory);
-    tti_free(pass->items);
+    for (int i = 0; pass->lives != NULL && i < pass->options.slots; i++) tti_free(pass->lives[i].items);
+    tti_free(pass->lives);
     tti_free(pass->slots);
     tti_free(pass->places);
     tti_free(pass);
@@ -224,6 +323,8 @@ size_t tutti_pass_bytes(const tutti_pass *pass)
 const float *tutti_pass_outputs(const tutti_pass *pass)
 {
     const tutti_model *model = pass->model;
-    if (!pass->ready || model->layer_count < 2 || model->layers[model->layer_count - 1]->shared_with >= 0) return NULL;
+    if (!pass->ready || model->layer_count - pass->layers.lo < 2 || pass->layers.hi < model->layer_count ||
+        model->layers[model->layer_count - 1]->shared_with >= 0)
+        return NULL;
     return pass->places[model->layer_count - 2].out;
 }

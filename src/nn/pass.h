@@ -3,9 +3,12 @@
  * A pass inside the library. A batch is cut into items, whole samples each: grains, or in fast mode what threads share.
  * Forward and the input part of backward run item by item, the weights part of backward by parts of the gradients.
  *
- * Gradients of outputs live in slots. Layer i's output gradient is in slot[i]; its input gradient goes to slot[i - 1].
- * A residual holds its slot from its last layer to its first, which adds to it. Slots are reused: between the layers of
- * a backward pass all threads meet.
+ * Gradients of outputs live in buffers. Layer i's output gradient is in buffer[i]; its input gradient goes to buffer[i - 1].
+ * A residual holds its buffer from its last layer to its first, which adds to it. Buffers are reused: between the layers of
+ * a backward pass all threads meet. With options.split the gradients of layers with tensors stay until their weights part:
+ * over what nobody reads any more where there is enough of it, else in a buffer of their own.
+ *
+ * Outputs, what layers save and gradients that stay are there once for each slot; a batch is loaded before it is worked on.
  */
 #ifndef TTI_NN_PASS_H
 #define TTI_NN_PASS_H
@@ -24,6 +27,7 @@ struct tti_layer_place {
     int slot;      /* of its output gradient */
     int held_slot; /* of that of a residual, which stays when the layer works on a copy of it; -1: no copy */
     int add_slot;  /* of what is added to its input gradient; -1: nothing */
+    float *stays;  /* where its output gradient is kept for the weights part, if not in its slot; NULL */
 };
 
 /* The slot that others write a layer's output gradient to. */
@@ -32,18 +36,37 @@ static inline int tti_layer_place_slot(const struct tti_layer_place *place)
     return place->held_slot >= 0 ? place->held_slot : place->slot;
 }
 
-enum { TTI_TREE_DEPTH = 32, TTI_SLOTS_MAX = TTI_RESIDUALS_MAX + 3 };
+/* Buffers of gradients: those that are reused, the boundaries' two, and from KEPT on one per layer, for those that stay. */
+enum {
+    TTI_TREE_DEPTH = 32,
+    TTI_SLOTS_MAX = TTI_RESIDUALS_MAX + 3,
+    TTI_SLOT_OUT = TTI_SLOTS_MAX,
+    TTI_SLOT_IN,
+    TTI_SLOT_KEPT
+};
+
+/* What is there once for each batch that is between its forward and the end of its backward. */
+struct tti_live {
+    struct tti_item *items;
+    int item_count;
+    tutti_batch batch;
+    bool ready;
+};
 
 struct tutti_pass {
     tutti_model *model;
     tutti_pass_options options;
     struct tti_pool *pool;
+    struct tti_layers layers;       /* that it goes over */
     struct tti_layer_place *places; /* one per layer */
+    struct tti_live *lives;         /* [options.slots]; of the one that is loaded the fields below are newer */
+    int loaded;                     /* its number */
+    size_t live_floats;             /* of the memory, for each */
     struct tti_item *items;
     int item_room, item_count;
     int slot_count;
     float **slots;
-    float *memory; /* outputs, saved, slots, scratch of threads, trees */
+    float *memory; /* of each live batch: outputs, saved, gradients that stay; then slots, scratch of threads, trees */
     size_t memory_bytes;
     float *scratch;
     size_t scratch_each;
@@ -55,6 +78,9 @@ struct tutti_pass {
     const float *values;         /* of the layer that runs, from its first tensor on */
     size_t values_offset;        /* of that tensor */
 };
+
+/* Makes the batch in this slot the one that is worked on. */
+tutti_status tti_pass_load(struct tutti_pass *pass, int slot);
 
 /* Around the calls of a layer, on the thread that runs the pass: its values are there. */
 tutti_status tti_pass_need(struct tutti_pass *pass, const tutti_layer *layer);

@@ -5,7 +5,8 @@
  * other and summed in the canonical tree, with one scratch layer per level of the tree.
  *
  * A tensor that several layers use gets its gradient at the turn of its owner, the first of them: that one's grain
- * gradient is then the sum of all, before any summing over grains.
+ * gradient is then the sum of all, before any summing over grains. With how->tied each layer's gradients are summed over
+ * grains by themselves, since the layers may be on different ranks.
  */
 #include "nn/kernels.h"
 #include "nn/pass.h"
@@ -41,6 +42,9 @@ static void input_item(const struct tutti_pass *pass, const tutti_layer *layer, 
     layer->ops->backward_input(&call);
     if (residual != NULL && !adds && !layer->meets_back)
         tti_nn_kernels()->add(call.in_gradient, call.in_gradient, residual, (size_t)(call.rows * layer->inputs));
+    if (place->stays != NULL)
+        memcpy(place->stays + row * layer->outputs, call.out_gradient,
+               (size_t)(call.rows * layer->outputs) * sizeof(float));
 }
 
 /* Ranks that share the width add up their gradients of the layer's input; what a residual brings is added after that. */
@@ -118,7 +122,8 @@ static void contribute(const struct piece *piece, const tutti_layer *layer, cons
     const struct tti_layer_place *place = &pass->places[layer->index];
     tutti_call call = tti_pass_call(pass, layer, item, piece->thread);
     if (place->slot >= 0 && layer->outputs > 0)
-        call.out_gradient = pass->slots[place->slot] + item->first * model->shape.rows * layer->outputs;
+        call.out_gradient = (place->stays != NULL ? place->stays : pass->slots[place->slot]) +
+                            item->first * model->shape.rows * layer->outputs;
     const size_t offset = tti_layer_offset(model, piece->backward->layer);
     for (int t = 0; t < layer->tensor_count; t++) {
         const tutti_tensor *tensor = &model->tensors[layer->tensors[t]];
@@ -141,7 +146,8 @@ static void leaf(const struct piece *piece, const struct tti_item *item)
         if (added == 0) each_run(piece, clear_run, piece->base);
         return;
     }
-    for (int i = model->layer_count - 1; i > owner->index; i--) {
+    bool together = piece->backward->how->tied == NULL;
+    for (int i = piece->backward->pass->layers.hi - 1; together && i > owner->index; i--) {
         if (model->layers[i]->shared_with != owner->index) continue;
         contribute(piece, model->layers[i], item, added);
         added |= 1;
@@ -194,8 +200,9 @@ static tutti_status find_bases(struct backward *backward, const tutti_layer *lay
     const tutti_model *model = backward->pass->model;
     const size_t offset = tti_layer_offset(model, layer), count = tti_layer_elements(model, layer);
     for (int k = 0; k < backward->subtrees; k++) {
-        if (how->place == NULL) {
-            backward->bases[k] = backward->gradients[k] + offset;
+        if (layer->shared_with >= 0 || how->place == NULL) {
+            backward->bases[k] = layer->shared_with >= 0 ? how->tied[k] + tti_layer_tied_offset(model, layer)
+                                                         : backward->gradients[k] + offset;
             continue;
         }
         tutti_status status = how->place(how->context, k, offset, count, &backward->bases[k]);
@@ -208,7 +215,7 @@ static tutti_status weights_layer(struct backward *backward, const tutti_layer *
 {
     struct tutti_pass *pass = backward->pass;
     const tutti_model *model = pass->model;
-    if (layer->tensor_count == 0 || layer->shared_with >= 0) return TUTTI_OK;
+    if (layer->tensor_count == 0 || (layer->shared_with >= 0 && backward->how->tied == NULL)) return TUTTI_OK;
     tutti_status status = find_bases(backward, layer);
     if (status != TUTTI_OK) return status;
     bool fast = pass->batch.grain_bounds == NULL;
@@ -217,7 +224,9 @@ static tutti_status weights_layer(struct backward *backward, const tutti_layer *
     backward->parts = layer->ops->parts == NULL ? 1 : layer->ops->parts(model, layer);
     if (fast && backward->parts > pass->options.threads) backward->parts = pass->options.threads;
     tti_pool_run(pass->pool, weights_body, backward);
-    if (backward->how->ready != NULL)
+    if (layer->shared_with >= 0) {
+        if (backward->how->tied_ready != NULL) backward->how->tied_ready(backward->how->context);
+    } else if (backward->how->ready != NULL)
         backward->how->ready(backward->how->context, tti_layer_offset(model, layer), tti_layer_elements(model, layer));
     return TUTTI_OK;
 }
@@ -226,6 +235,9 @@ static tutti_status check(const struct tutti_pass *pass, const tutti_backward *h
 {
     const bool fast = pass->batch.grain_bounds == NULL;
     const char *wrong = NULL;
+    for (int i = pass->layers.lo; i < pass->layers.hi && how->tied == NULL; i++)
+        if (pass->model->layers[i]->shared_with >= 0 && pass->model->layers[i]->shared_with < pass->layers.lo)
+            wrong = "a layer shares the tensor of one before those of the pass: its gradients need a place, tied";
     if (!pass->ready || pass->batch.evaluate || pass->options.evaluate) wrong = "backward needs a forward for training";
     if (how->accumulate && !fast) wrong = "only fast mode adds to gradients: grains have one order of summing";
     if (how->subtrees < 0 || how->subtrees > TUTTI_SUBTREES_MAX || (fast && how->subtrees > 1))
@@ -260,8 +272,9 @@ static tutti_status run_layer(struct backward *backward, const tutti_layer *laye
 static tutti_status run(struct backward *backward)
 {
     const tutti_model *model = backward->pass->model;
+    const struct tti_layers layers = backward->pass->layers;
     const int parts = backward->how->parts == 0 ? TUTTI_BACKWARD_INPUT | TUTTI_BACKWARD_WEIGHTS : backward->how->parts;
-    for (int i = model->layer_count - 1; i >= 0; i--) {
+    for (int i = layers.hi - 1; i >= layers.lo; i--) {
         tutti_status status = run_layer(backward, model->layers[i], parts);
         if (status != TUTTI_OK) return status;
     }
@@ -272,7 +285,8 @@ tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
 {
     if (pass == NULL) return TUTTI_ERR_ARGUMENT;
     if (how == NULL) return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "backward is not told how");
-    tutti_status status = check(pass, how);
+    tutti_status status = tti_pass_load(pass, how->slot);
+    if (status == TUTTI_OK) status = check(pass, how);
     if (status != TUTTI_OK) return status;
     int all[2] = {0, pass->item_count};
     float *own = NULL;
@@ -354,15 +368,16 @@ bool tutti_pass_fault(const tutti_pass *pass, tutti_fault *fault)
 {
     const tutti_model *model = pass->model;
     for (int t = 0; model->values != NULL && t < model->tensor_count; t++)
-        if (tensor_fault(model, t, "parameter", model->values, fault)) return true;
+        if (model->tensors[t].offset != TTI_ELSEWHERE && tensor_fault(model, t, "parameter", model->values, fault))
+            return true;
     const size_t rows = pass->ready ? (size_t)(pass->batch.samples * model->shape.rows) : 0;
-    for (int i = 0; i < model->layer_count; i++) {
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
         const tutti_layer *layer = model->layers[i];
         if (fault_set(fault, "output", layer->name, "", pass->places[i].out, rows * (size_t)layer->outputs))
             return true;
     }
     if (model->gradients == NULL) return false;
     for (int t = model->tensor_count - 1; t >= 0; t--)
-        if (tensor_fault(model, t, "gradient", model->gradients, fault)) return true;
+        if (tti_tensor_is_own(model, t) && tensor_fault(model, t, "gradient", model->gradients, fault)) return true;
     return false;
 }

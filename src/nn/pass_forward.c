@@ -40,9 +40,13 @@ static tutti_status check_batch(const struct tutti_pass *pass, const tutti_batch
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "a batch of %lld samples in a pass made for %lld",
                                 (long long)batch->samples, (long long)pass->options.samples);
     if (batch->samples == 0) return TUTTI_OK;
-    if (model->shape.inputs > 0 && batch->inputs == NULL)
+    const bool first = pass->layers.lo == 0, last = pass->layers.hi == model->layer_count;
+    if (first && model->shape.inputs > 0 && batch->inputs == NULL)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "the batch has no inputs");
-    for (int i = 0; i < model->layer_count; i++) {
+    if ((!first && batch->boundary.in == NULL) || (!last && batch->boundary.out == NULL))
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
+                                "the batch has no boundary to layers before or behind those of the pass");
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
         tutti_status status = model->layers[i]->ops->reads == 0 ? TUTTI_OK
                                                                 : check_layer(model, model->layers[i], batch);
         if (status != TUTTI_OK) return status;
@@ -211,7 +215,7 @@ static int range_end(const struct tutti_pass *pass, int from)
 {
     const tutti_model *model = pass->model;
     int to = from + 1;
-    while (to < model->layer_count && !model->layers[to - 1]->meets &&
+    while (to < pass->layers.hi && !model->layers[to - 1]->meets &&
            (pass->source.need == NULL || model->layers[to]->tensor_count == 0))
         to++;
     return to;
@@ -231,7 +235,7 @@ static tutti_status meet(struct tutti_pass *pass, const tutti_layer *layer)
 static tutti_status forward_layers(struct tutti_pass *pass)
 {
     const tutti_model *model = pass->model;
-    for (int from = 0, to; from < model->layer_count; from = to) {
+    for (int from = pass->layers.lo, to; from < pass->layers.hi; from = to) {
         to = range_end(pass, from);
         tutti_status status = tti_pass_need(pass, model->layers[from]);
         if (status != TUTTI_OK) return status;
@@ -246,14 +250,17 @@ static tutti_status forward_layers(struct tutti_pass *pass)
 tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutti_loss *losses)
 {
     if (pass == NULL) return TUTTI_ERR_ARGUMENT;
-    pass->ready = false;
     if (batch == NULL || losses == NULL)
         return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "forward needs a batch, and where losses go");
-    tutti_status status = check_batch(pass, batch);
+    tutti_status status = tti_pass_load(pass, batch->slot);
+    if (status != TUTTI_OK) return status;
+    pass->ready = false;
+    status = check_batch(pass, batch);
     if (status == TUTTI_OK && batch->grain_bounds != NULL) status = cut_grains(pass, batch);
     if (status != TUTTI_OK) return status;
     if (batch->grain_bounds == NULL) cut_shares(pass, batch);
     pass->batch = *batch;
+    (void)tti_pass_load(pass, batch->slot); /* its boundaries */
     status = forward_layers(pass);
     if (status != TUTTI_OK) return status;
     pass->ready = true;

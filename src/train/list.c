@@ -37,7 +37,8 @@ tutti_status tti_list_check(const tutti_parameter *parameters, size_t count, siz
 size_t tutti_model_list_count(const tutti_model *model)
 {
     size_t count = 0;
-    for (int i = 0; i < tutti_model_tensors(model); i++) count += (size_t)tti_piece_count(model, &model->tensors[i]);
+    for (int i = 0; i < tutti_model_tensors(model); i++)
+        if (tti_tensor_is_own(model, i)) count += (size_t)tti_piece_count(model, &model->tensors[i]);
     return count;
 }
 
@@ -45,7 +46,7 @@ void tti_model_list(const tutti_model *model, float *values, float *gradients, t
 {
     for (int i = 0; i < tutti_model_tensors(model); i++) {
         const tutti_tensor *tensor = &model->tensors[i];
-        for (int g = 0; g < tti_piece_count(model, tensor); g++) {
+        for (int g = 0; tti_tensor_is_own(model, i) && g < tti_piece_count(model, tensor); g++) {
             const size_t offset = tensor->offset + tti_piece_offset(model, tensor, g);
             *parameters++ = (tutti_parameter){.name = tensor->name,
                                               .value = values == NULL ? NULL : values + offset,

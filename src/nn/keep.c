@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models whose layers are on several ranks: where they may be cut, and which tensors are here.
+ */
+#include "nn/model.h"
+
+#include "base/alloc.h"
+
+bool tutti_model_cut(const tutti_model *model, int layer)
+{
+    if (layer <= 0 || layer >= model->layer_count) return false;
+    for (int i = layer; i < model->layer_count; i++) /* one that ends at i began before */
+        if (model->layers[i]->add_from >= 0 && model->layers[i]->add_from < layer) return false;
+    return true;
+}
+
+static bool is_kept(const struct tti_layers *ranges, int count, int layer)
+{
+    for (int i = 0; i < count; i++)
+        if (layer >= ranges[i].lo && layer < ranges[i].hi) return true;
+    return false;
+}
+
+/* True if a layer that is here shares the tensor. */
+static bool is_shared(const tutti_model *model, const struct tti_layers *ranges, int count, int tensor)
+{
+    for (int i = 0; i < model->layer_count; i++)
+        if (model->layers[i]->shared_with >= 0 && model->layers[i]->tensors[0] == tensor && is_kept(ranges, count, i))
+            return true;
+    return false;
+}
+
+/* Gives the tensors that are own, or those that are copies, their places from `used` on; the end of them. */
+static size_t lay_out(tutti_model *model, const struct tti_layers *ranges, int count, bool copies, size_t used)
+{
+    for (int i = 0; i < model->tensor_count; i++) {
+        bool own = is_kept(ranges, count, model->tensors[i].layer);
+        if (copies ? own || !is_shared(model, ranges, count, i) : !own) continue;
+        model->tensors[i].offset = used;
+        used += model->rooms[i];
+    }
+    return used;
+}
+
+tutti_status tti_model_keep(tutti_model *model, const struct tti_layers *ranges, int count)
+{
+    if (model->error.status != TUTTI_OK) return model->error.status;
+    size_t *rooms = tti_calloc((size_t)model->tensor_count + 1, sizeof *rooms);
+    if (rooms == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a list of tensors");
+    for (int i = 0; i < model->tensor_count; i++) rooms[i] = tti_tensor_room(model, i);
+    for (int i = 0; i < model->tensor_count; i++) model->tensors[i].offset = TTI_ELSEWHERE;
+    model->rooms = rooms;
+    model->elements = lay_out(model, ranges, count, false, 0);
+    model->value_elements = lay_out(model, ranges, count, true, model->elements);
+    return TUTTI_OK;
+}
+
+bool tti_tensor_is_own(const tutti_model *model, int tensor)
+{
+    return model->tensors[tensor].offset < model->elements || model->rooms == NULL;
+}
+
+size_t tti_tensor_room(const tutti_model *model, int tensor)
+{
+    if (model->rooms != NULL) return model->rooms[tensor];
+    bool last = tensor + 1 == model->tensor_count;
+    return (last ? model->elements : model->tensors[tensor + 1].offset) - model->tensors[tensor].offset;
+}
+
+size_t tti_layer_tied_offset(const tutti_model *model, const tutti_layer *layer)
+{
+    size_t offset = 0;
+    for (int i = 0; i < layer->index; i++)
+        if (model->layers[i]->shared_with >= 0) offset += tti_tensor_room(model, model->layers[i]->tensors[0]);
+    return offset;
+}
+
+size_t tutti_model_tied(const tutti_model *model)
+{
+    const tutti_layer *last = model->layers[model->layer_count - 1];
+    size_t own = last->shared_with >= 0 ? tti_tensor_room(model, last->tensors[0]) : 0;
+    return tti_layer_tied_offset(model, last) + own;
+}
