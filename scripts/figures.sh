@@ -11,8 +11,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 # list is kept by hand: whoever renames, splits or merges one of these files adds the new names here, or lines vanish that
 # are still written.
 mechanisms='
-walking plans:              executor.c host_run.c run.c plan_cache.c
-entering and publishing:    comm.h local.h local.c posts.h posts.c
+walking plans:              executor.c host_run.c run.h run.c provider_shared.c provider_net.c parts.c plan_cache.c
+entering and publishing:    steps_post.c comm.h local.h local.c posts.h posts.c posts_here.c
 steps that move data:       move.c host_data.c steps_memory.c steps_link.c
 links over a transport:     lane.c message_frames.c message.c net.h link.h link.c link_send.c link_receive.c
 calls that differ:          differ.c mismatch.c

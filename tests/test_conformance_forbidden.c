@@ -5,7 +5,7 @@
  * filter of system calls. Private buffers go by bounce buffers within a host; on several hosts, whose processes would have
  * to attach to each other, by messages.
  */
-#include "collective/peers/local.h"
+#include "collective/peers/posts.h"
 #include "conformance.h"
 
 #include <errno.h>
@@ -38,8 +38,8 @@ static bool forbid_attach(void)
 
 static void run_list(tutti_comm *comm, void *list)
 {
-    CHECK_THAT(!comm->traits.can_attach && !tti_local_covers(comm, TTI_ALL_REDUCE),
-               "rank %d takes attach to be allowed", tutti_rank(comm));
+    CHECK_THAT(!comm->traits.can_attach && !tti_posts_cover(comm, TTI_ALL_REDUCE), "rank %d takes attach to be allowed",
+               tutti_rank(comm));
     conf_list_run(comm, list);
 }
 

@@ -5,7 +5,7 @@
  * connected by tcp, with as many ranks on each host or not, as processes, as threads, and as threads of processes. The
  * hosts are this machine: see the option host_processes.
  */
-#include "collective/peers/local.h"
+#include "collective/peers/posts.h"
 #include "conformance.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static bool aware; /* of hosts: what is expected of the world that runs */
 
 static void run_list(tutti_comm *comm, void *list)
 {
-    CHECK_THAT(tti_local_covers(comm, TTI_ALL_REDUCE) == aware, "rank %d: %s", tutti_rank(comm),
+    CHECK_THAT(tti_posts_cover(comm, TTI_ALL_REDUCE) == aware, "rank %d: %s", tutti_rank(comm),
                aware ? "by messages alone" : "not by messages alone");
     conf_list_run(comm, list);
 }

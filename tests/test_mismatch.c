@@ -578,7 +578,7 @@ static void differ_at_the_end(tutti_comm *comm, struct fault_rank *self)
     float x[4] = {0};
     tutti_comm *copy = NULL;
     CHECK(tutti_comm_duplicate(comm, &copy) == TUTTI_OK);
-    int calls = copy->memory == NULL ? 3 : (int)copy->memory->window - 1;
+    int calls = copy->lanes != NULL ? 3 : (int)copy->memory->window - 1;
     if (rank == 1) fault_await_mark(0, 1);
     for (int i = 1; i < calls; i++) CHECK(tutti_broadcast(copy, x, x, 4, TUTTI_F32, 0) == TUTTI_OK);
     CHECK(tutti_broadcast(copy, x, x, 4, TUTTI_F32, rank) == TUTTI_OK);
@@ -586,7 +586,7 @@ static void differ_at_the_end(tutti_comm *comm, struct fault_rank *self)
     if (rank == 0) fault_await_mark(1, 1);
     tutti_status status = tutti_comm_free(copy);
     if (rank == 1) atomic_store(&self->mark, 1);
-    bool seen = rank == 0 || comm->memory != NULL; /* the later one, and where both see each other's calls both */
+    bool seen = rank == 0 || comm->lanes == NULL; /* the later one, and where both see each other's calls both */
     CHECK_THAT((status == TUTTI_ERR_MISMATCH) == seen, "rank %d: %s", rank, tutti_status_name(status));
     char text[1024] = "";
     FILE *memory = fmemopen(text, sizeof text, "w");

@@ -235,8 +235,9 @@ static void test_waits(int ranks)
 static bool forget_a_wait(tutti_comm *comm)
 {
     for (int i = 0; i < TTI_KEPT_PLANS; i++) {
-        struct tti_plan *plan = &comm->engine->plans.kept[i].plan;
-        for (size_t step = 0; step < plan->count; step++) {
+        struct tti_kept_plan *kept = comm->engine->plans.kept[i];
+        struct tti_plan *plan = kept == NULL ? NULL : &kept->plan;
+        for (size_t step = 0; plan != NULL && step < plan->count; step++) {
             if (plan->steps[step].kind != TTI_STEP_WAIT) continue;
             memmove(&plan->steps[step], &plan->steps[step + 1], (plan->count - step - 1) * sizeof *plan->steps);
             plan->count--;

@@ -49,6 +49,12 @@ void *tti_malloc(size_t count, size_t bytes)
     return tti_alloc_allowed() ? malloc(count * bytes) : NULL;
 }
 
+void *tti_malloc_aligned(size_t bytes)
+{
+    if (!tti_alloc_allowed() || bytes > SIZE_MAX - LINE_BYTES) return NULL;
+    return aligned_alloc(LINE_BYTES, tti_round_up(bytes == 0 ? 1 : bytes, LINE_BYTES));
+}
+
 void *tti_calloc_aligned(size_t bytes)
 {
     if (!tti_alloc_allowed()) return NULL;

@@ -12,6 +12,7 @@ void *tti_calloc(size_t count, size_t bytes);
 void *tti_malloc(size_t count, size_t bytes); /* not zeroed: for much of which little will be used */
 /* Aligned to 64 bytes, zeroed; large ones lie in large pages where the system has them. */
 void *tti_calloc_aligned(size_t bytes);
+void *tti_malloc_aligned(size_t bytes); /* to whole lines; not zeroed */
 void tti_free(void *pointer);
 
 /* Asked before every allocation, here and where memory is mapped: false means "pretend it failed". */

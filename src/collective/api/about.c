@@ -9,8 +9,8 @@
 #include "collective/engine/engine.h"
 #include "collective/op/in_use.h"
 #include "collective/op/queue_message.h"
-#include "collective/peers/local.h"
 #include "collective/peers/net.h"
+#include "collective/peers/posts.h"
 #include <string.h>
 
 uint64_t tutti_epoch(const tutti_comm *comm)
@@ -48,7 +48,7 @@ const char *tutti_comm_transport(const tutti_comm *comm)
 {
     if (comm == NULL) return "";
     if (comm->lanes == NULL) return tti_sim != NULL ? "sim" : comm->traits.all_threads ? "thread" : "shm";
-    bool memory = comm->local != NULL && tti_hosts_pay(comm->local->hosts);
+    bool memory = tti_posts_cover(comm, TTI_ALL_REDUCE);
     return memory && tti_sim == NULL ? "shm+tcp" : comm->lanes->net->transport->ops->name;
 }
 

@@ -12,7 +12,6 @@
 #include "collective/api/api.h"
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
-#include "collective/peers/local.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 #include "world/cluster.h"
@@ -102,7 +101,7 @@ static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)
 static tutti_status create_over(struct tti_cluster *cluster, const struct tti_cluster_seat *seat, struct tti_net *net,
                                 tutti_comm **comm, tutti_error *error)
 {
-    struct tti_local_setup local = {.area = seat->world->area, .one_process = seat->world->process_count == 1};
+    struct tti_here_setup shared = {.area = seat->world->area, .one_process = seat->world->process_count == 1};
     struct tti_comm_setup setup = {.world = seat->world,
                                    .rank = seat->rank,
                                    .size = cluster->size,
@@ -113,8 +112,8 @@ static tutti_status create_over(struct tti_cluster *cluster, const struct tti_cl
     if (together && host_of == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks", cluster->size);
     for (int rank = 0; rank < cluster->size && together; rank++) host_of[rank] = cluster->ranks[rank].host;
-    local.host_of = host_of;
-    if (together) setup.local = &local;
+    shared.host_of = host_of;
+    if (together) setup.shared = &shared;
     tutti_status status = tti_comm_create_over(&setup, comm, error);
     if (status == TUTTI_OK) agree_on_tuning(*comm, cluster);
     tti_free(host_of);

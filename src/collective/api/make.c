@@ -13,8 +13,8 @@
 #include "collective/message/message_frames.h"
 #include "collective/op/queue.h"
 #include "collective/op/siblings.h"
-#include "collective/peers/local.h"
 #include "collective/peers/net.h"
+#include "collective/peers/posts.h"
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -173,17 +173,15 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     made->provider = &tti_provider_net;
     made->area = tti_calloc(1, sizeof *made->area);
     made->messages = tti_messages_create(made);
-    bool all = tti_engine_create(made) && made->area != NULL && made->messages != NULL;
-    tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
-    if (status == TUTTI_OK && setup->local != NULL) status = tti_local_create(made, setup->local, error);
+    tutti_status status = made->area != NULL && made->messages != NULL ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK && setup->shared != NULL) status = tti_posts_create_here(made, setup->shared, error);
+    if (status == TUTTI_OK && !tti_engine_create(made)) status = TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK) status = tti_lanes_create(made, setup->net, setup->id, &tti_letter_sink, error);
     if (status == TUTTI_OK && !tti_siblings_create(made)) status = TUTTI_ERR_MEMORY;
     if (status != TUTTI_OK) {
         if (made->lanes != NULL) tti_lanes_free(made->lanes);
         made->lanes = NULL;
         made->frames = NULL;
-        if (made->local != NULL) made->local->given = false; /* what was taken over stays the caller's */
-        tti_local_free(made);
         tti_free(made->area);
         return give_up(made, setup, error);
     }

@@ -11,7 +11,6 @@
 #include "collective/api/api.h"
 #include "collective/comm/trace.h"
 #include "collective/op/queue.h"
-#include "collective/peers/local.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 #include "transport/sim.h"
@@ -146,13 +145,13 @@ static tutti_status make_comm(struct sim_rank *rank, tutti_error *error)
         return status;
     }
     net->cluster = &simulation->cluster; /* which outlasts it */
-    struct tti_local_setup local = {.hosts = &simulation->layout, .area = rank->world->area, .one_process = true};
+    struct tti_here_setup shared = {.hosts = &simulation->layout, .area = rank->world->area, .one_process = true};
     struct tti_comm_setup setup = {.world = rank->world,
                                    .rank = rank->rank,
                                    .size = simulation->size,
                                    .here = simulation->setup->ranks_per_host,
                                    .net = net,
-                                   .local = simulation->cluster.shares ? &local : NULL};
+                                   .shared = simulation->cluster.shares ? &shared : NULL};
     status = tti_comm_create_over(&setup, &rank->comm, error);
     tti_net_release(net); /* the comm holds it */
     return status;
@@ -164,7 +163,7 @@ static tutti_status make_host(struct simulation *simulation, int host)
     struct sim_rank *ranks = simulation->ranks + host * count;
     struct tti_world *world;
     size_t area_bytes = simulation->network == NULL ? tti_posts_bytes(count, simulation->options.direct == 0)
-                                                    : tti_local_bytes(count);
+                                                    : tti_posts_bytes_here(count);
     TTI_TRY(tti_world_threads(count, &simulation->options, area_bytes, &world, simulation->error));
     tutti_status status = TUTTI_OK;
     for (; made < count && status == TUTTI_OK; made++) {

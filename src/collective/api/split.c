@@ -15,7 +15,6 @@
 #include "collective/api/api.h"
 #include "collective/api/inside.h"
 #include "collective/comm/trace.h"
-#include "collective/peers/local.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 #include "world/cluster.h"
@@ -287,8 +286,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
     tutti_comm *parent = split->parent;
     int *job_ranks;
     find_area(split);
-    struct tti_local_setup shared = {
-        .host_of = split->host_of, .area = split->area, .given = true, .owns = split->made != NULL};
+    struct tti_here_setup shared = {.host_of = split->host_of, .area = split->area, .given = true};
     if (split->host_of != NULL) shared.one_process = is_one_process(split);
     struct tti_comm_setup setup = {.parent = parent,
                                    .world = parent->world,
@@ -298,7 +296,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
                                    .members = list_members(split),
                                    .area = split->area,
                                    .area_bytes = split->area_bytes,
-                                   .local = split->host_of == NULL ? NULL : &shared};
+                                   .shared = split->host_of == NULL ? NULL : &shared};
     tutti_status status = check_epoch(split);
     if (status == TUTTI_OK) status = TUTTI_ERR_MEMORY;
     if (list_job_ranks(split, &job_ranks) && setup.members != NULL && status != TUTTI_ERR_EPOCH) {
@@ -320,7 +318,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
     (*comm)->job_ranks = job_ranks;
     (*comm)->tuning = parent->tuning;
     (*comm)->traits.tolerant = (*comm)->traits.restricted = split->kind == TTI_COMM_TOLERANT;
-    if ((*comm)->memory != NULL) (*comm)->memory->owned = split->local && split->made != NULL;
+    if ((*comm)->memory != NULL) (*comm)->memory->owned = split->made != NULL;
     return TUTTI_OK;
 }
 
@@ -390,7 +388,7 @@ static tutti_status make(struct split *split, struct wish wish, tutti_comm **com
     find_group(split);
     if (split->size > 0) split->mine.status = find_sharers(split);
     if (split->size > 0 && split->local) split->area_bytes = tti_posts_bytes_small(split->size, needs_bounce(split));
-    if (split->size > 0 && split->host_of != NULL) split->area_bytes = tti_local_bytes(split->users);
+    if (split->size > 0 && split->host_of != NULL) split->area_bytes = tti_posts_bytes_here(split->users);
     if (split->area_bytes > 0 && split->first == split->parent->rank) make_area(split);
     TTI_TRY(exchange_offers(split, &wish));
     int trouble = find_trouble(split);

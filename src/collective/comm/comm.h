@@ -181,7 +181,7 @@ struct tti_traits {
     bool shared_bells;   /* its ranks are in several processes */
     bool can_attach;     /* this process may read others' memory */
     bool crowded;        /* more ranks than cores, as far as this rank knows */
-    bool shares_parts;   /* ranks share cores, as all know from the start: see Parts in executor.c */
+    bool shares_parts;   /* ranks share cores, as all know from the start: see parts.c */
 
     struct tti_era era;
 
@@ -212,9 +212,8 @@ struct tutti_comm {
     int *members;   /* the world's number of each rank; NULL: the comm of all */
     int *job_ranks; /* numbers in the world of all hosts, where `members` are those of one host's; or NULL */
     struct tti_area *area;
-    struct tti_posts *memory;  /* peers `posts`: what the ranks share; NULL: they share none */
+    struct tti_posts *memory;  /* what the ranks share; peers `wire`: those of this host; NULL: they share none */
     struct tti_lanes *lanes;   /* peers `wire`: dealings over the transport; NULL: there are none */
-    struct tti_local *local;   /* likewise: dealings with ranks of this host through memory; NULL: none */
     struct tti_engine *engine; /* what providers keep from one op to the next */
     struct tti_messages *messages;
     struct tti_frames *frames; /* NULL: messages go through memory */
@@ -253,7 +252,7 @@ static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank
 
 /* What a comm is made of: one rank's side of it. */
 struct tti_net;
-struct tti_local_setup;
+struct tti_here_setup;
 struct tti_comm_setup {
     struct tti_world *world;  /* of this host; one reference of it is taken over on success */
     int rank, size, here;     /* `here` of its ranks on this host */
@@ -263,7 +262,7 @@ struct tti_comm_setup {
     size_t area_bytes;
     struct tti_net *net;                 /* what they exchange messages by, */
     uint32_t id;                         /* and the comm's number there, the same on all its ranks */
-    const struct tti_local_setup *local; /* what those of one host share besides; NULL: nothing */
+    const struct tti_here_setup *shared; /* what those of one host share besides; NULL: nothing */
 };
 tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
 tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
@@ -378,9 +377,10 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
 /* What a wait looks for from time to time, once: deaths, ranks that left, deadlines, stalls. */
 tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns);
 
-/* Where this rank's buffer lies for others, and where another's lies for us (NULL: cannot be reached). */
+/* Where this rank's buffer lies for others, and where a buffer of a rank, of this process or not, lies for us (NULL: cannot be
+ * reached). */
 struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes);
-char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place);
+char *tti_place_resolve(const tutti_comm *comm, struct tti_place place, bool of_this_process);
 /* Reads another process's private memory, or writes to it: by its number, 0 or an errno; */
 int tti_attach(int pid, uint64_t address, char *here, size_t bytes, bool writes);
 /* why that has failed, which breaks the comm: the buffer that one of both ranks gave is not its memory, or the system does not

@@ -27,12 +27,10 @@ struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_
     return place;
 }
 
-char *tti_place_resolve(const tutti_comm *comm, int rank, struct tti_place place)
+char *tti_place_resolve(const tutti_comm *comm, struct tti_place place, bool of_this_process)
 {
     if (place.reach == TTI_ARENA) return tti_world_translate(comm->world, place.process, place.value, 0);
-    if (place.reach == TTI_NOWHERE) return NULL;
-    if (rank == comm->rank) return (char *)(uintptr_t)place.value;
-    return tti_info_of(comm, rank)->pid == tti_info_of(comm, comm->rank)->pid ? (char *)(uintptr_t)place.value : NULL;
+    return place.reach == TTI_PRIVATE && of_this_process ? (char *)(uintptr_t)place.value : NULL;
 }
 
 /* Whether this process has such memory, to be read or `written`: the system tries it, page by page. */

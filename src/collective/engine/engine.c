@@ -3,26 +3,27 @@
 
 #include "base/alloc.h"
 
+/* For the kernels. Over links what they need follows from the plans. */
 static bool allocate(struct tti_engine *engine, const tutti_comm *comm)
 {
     size_t n = (size_t)comm->size;
-    bool scratch = !comm->traits.all_threads;
     engine->sources = tti_calloc(n, sizeof *engine->sources);
     engine->targets = tti_calloc(n, sizeof *engine->targets);
     engine->factors = tti_calloc(n, sizeof *engine->factors);
-    if (scratch) engine->scratch = tti_calloc(n, TTI_SCRATCH_BYTES);
-    return engine->sources != NULL && engine->targets != NULL && engine->factors != NULL &&
-           (!scratch || engine->scratch != NULL);
+    return engine->sources != NULL && engine->targets != NULL && engine->factors != NULL;
 }
 
 bool tti_engine_create(tutti_comm *comm)
 {
+    const struct tti_posts *memory = comm->memory;
     struct tti_engine *engine = comm->engine = tti_calloc(1, sizeof *engine);
-    if (engine == NULL) return false;
-    if (comm->memory == NULL) return true; /* over messages, what is needed follows from the plans */
+    if (engine == NULL || memory == NULL) return engine != NULL;
+    if (!memory->one_process) engine->scratch = tti_malloc_aligned((size_t)memory->count * TTI_SCRATCH_BYTES);
+    if (!memory->one_process && engine->scratch == NULL) return false;
+    if (memory->hosts != NULL) return true;
     engine->own_row = (size_t)comm->rank;
-    engine->stages = comm->memory->stages;
-    engine->tables = comm->memory->tables;
+    engine->stages = memory->stages;
+    engine->tables = memory->tables;
     return allocate(engine, comm);
 }
 
@@ -37,7 +38,7 @@ void tti_engine_free(tutti_comm *comm)
     tti_free(engine->factors);
     tti_free(engine->scratch);
     tti_free(engine->row);
-    if (comm->memory == NULL) tti_free(engine->tables);
+    if (comm->memory == NULL || comm->memory->tables == NULL) tti_free(engine->tables);
     if (engine->pack != NULL) tti_arena_free(&comm->world->arena, engine->pack, &ignored);
     tti_free(engine);
     comm->engine = NULL;
@@ -50,6 +51,6 @@ size_t tti_engine_bytes(const tutti_comm *comm)
     if (engine->row != NULL) bytes += TTI_GIVEN * n * sizeof *engine->row;
     if (engine->sources != NULL)
         bytes += n * (sizeof *engine->sources + sizeof *engine->targets + sizeof *engine->factors);
-    if (engine->scratch != NULL) bytes += n * TTI_SCRATCH_BYTES;
+    if (engine->scratch != NULL) bytes += (size_t)comm->memory->count * TTI_SCRATCH_BYTES;
     return bytes;
 }

@@ -10,11 +10,11 @@
 
 struct tti_engine {
     struct tti_plan_cache plans;
-    const void **sources;            /* (size) arguments of the kernels */
-    void **targets;                  /* (size) */
-    double *factors;                 /* (size) */
-    char *scratch;                   /* ATTACH: pieces of others' inputs; size * TTI_SCRATCH_BYTES, or NULL */
-    char *stages;                    /* TTI_STAGES_BYTES of each rank */
+    const void **sources; /* (size) arguments of the kernels */
+    void **targets;       /* (size) */
+    double *factors;      /* (size) */
+    char *scratch;        /* ATTACH: pieces of others' inputs; TTI_SCRATCH_BYTES for each that shares memory, or NULL */
+    char *stages;         /* TTI_STAGES_BYTES of each rank */
     uint64_t stage_used[TTI_GRAINS]; /* by this rank's operation of that number; 0: by none */
     struct tti_ferry ferry;          /* of what is staged */
     uint64_t *tables;                /* size rows of TTI_GIVEN * size, or this rank's alone */

@@ -72,6 +72,12 @@ void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t numbe
     goes_on(letter, TTI_LETTER_ACCEPTING);
 }
 
+/* Where the other side's buffer lies here; NULL: it cannot be reached. */
+static char *resolve(const struct tti_letter *letter, int peer)
+{
+    return tti_place_resolve(letter->comm, letter->place, tti_is_of_this_process(letter->comm, peer));
+}
+
 /* By attach both sides take part as well, where what that takes before it begins is little against the data. */
 static enum tti_way way_of(const struct tti_letter *letter, struct tti_place target)
 {
@@ -82,7 +88,7 @@ static enum tti_way way_of(const struct tti_letter *letter, struct tti_place tar
         return TTI_WAY_PARTS;
     if (peer == comm->rank) return TTI_WAY_FETCH;
     const struct tti_rank_info *other = tti_info_of(comm, peer);
-    bool reach = tti_place_resolve(comm, peer, letter->place) != NULL;
+    bool reach = resolve(letter, peer) != NULL;
     bool reaches = other->pid == tti_info_of(comm, comm->rank)->pid || target.reach == TTI_ARENA;
     bool writes = atomic_load_explicit(&other->attaches, memory_order_relaxed) != 0;
     if (reach && reaches) return TTI_WAY_HALVES;
@@ -181,7 +187,7 @@ static bool move_out(struct tti_send *send)
     if (letter->device != NULL && !tti_device_fetch(send)) return false;
     if (letter->way == TTI_WAY_PARTS) return box->route->move(box, send);
     uint64_t half = half_of(letter->bytes), share = letter->bytes - half;
-    char *target = tti_place_resolve(letter->comm, letter->peer, letter->place);
+    char *target = resolve(letter, letter->peer);
     if (target == NULL) return attach_piece(letter, half, (char *)(uintptr_t)send->in + half, share);
     return copy_piece(letter, target + half, send->in + half, share);
 }
@@ -194,7 +200,7 @@ static bool move_in(struct tti_recv *recv)
         letter->state = TTI_LETTER_CLOSING;
         return true;
     }
-    const char *source = tti_place_resolve(letter->comm, letter->waiting_for, letter->place);
+    const char *source = resolve(letter, letter->waiting_for);
     uint64_t share = letter->way == TTI_WAY_HALVES ? half_of(letter->bytes) : letter->bytes;
     return source == NULL ? attach_piece(letter, 0, recv->out, share) : copy_piece(letter, recv->out, source, share);
 }

@@ -76,7 +76,7 @@ static bool find_channel(struct tti_box *box)
 void tti_channels_leave(struct tti_messages *messages)
 {
     tutti_comm *comm = messages->comm;
-    if (comm->memory == NULL || comm->world == NULL) return;
+    if (comm->memory == NULL || comm->frames != NULL || comm->world == NULL) return;
     for (int peer = 0; peer < comm->size; peer++) {
         const struct tti_box *box = tti_box_at(messages, peer);
         if (peer == comm->rank) continue;

@@ -289,7 +289,7 @@ static void explain_lost(const tutti_comm *comm, int peer, char *text, size_t by
 
 static void explain_late(const tutti_comm *comm, int peer, int64_t deadline_ms, char *text, size_t bytes)
 {
-    bool stopped = peer >= 0 && comm->memory != NULL && tti_world_is_stopped(comm->world, tti_member(comm, peer));
+    bool stopped = peer >= 0 && comm->lanes == NULL && tti_world_is_stopped(comm->world, tti_member(comm, peer));
     snprintf(text, bytes, "its deadline of %lld ms passed%s; the comm is as good as before", (long long)deadline_ms,
              stopped ? "; the process of that rank is stopped" : "");
 }

@@ -2,7 +2,7 @@
  *
  * Ops that were started: a comm's ops end in the order in which they were started, one at a time; ops of different comms
  * are independent. Whoever is `busy` with a comm takes its ops forward: a thread that waits for one of them, else the
- * service thread (service.c). Nobody else touches what the executor uses; starting an op only appends it.
+ * service thread (service.c). Nobody else touches what the provider uses; starting an op only appends it.
  *
  * A blocking call on a comm that nobody is busy with and that has no op in flight goes without any of this (op.c).
  */

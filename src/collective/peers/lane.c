@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/sim.h"
 #include "base/status.h"
-#include "collective/peers/local.h"
 #include "collective/peers/net.h"
+#include "collective/peers/posts.h"
 #include <string.h>
 
 static int world_rank(const struct tti_lanes *lanes, int rank)
@@ -499,7 +499,7 @@ static void free_work(struct tti_lanes *lanes)
 {
     void *work[] = {lanes->posts, lanes->shipments};
     bool in_use = is_in_use(lanes);
-    tti_local_release(lanes->comm, lanes->temp, in_use);
+    tti_temp_release(lanes->comm, lanes->temp, in_use);
     for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
         if (in_use)
             tti_net_keep(lanes->net, work[i]);

@@ -3,6 +3,7 @@
  * Ranks that share memory and differ, in their calls or in the counts of a v-form: what all of them are told.
  */
 #include "collective/comm/epoch.h"
+#include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 
 /* Whether this rank's slot is still, or already, that of this operation. */
@@ -34,6 +35,11 @@ static void describe_difference(const tutti_comm *comm, uint64_t first, int peer
 tutti_status tti_op_mismatch(struct tti_op *op, int peer)
 {
     char text[640];
+    struct tti_lanes *lanes = op->comm->lanes;
+    if (lanes != NULL) {
+        if (tti_lane_to(lanes, peer) != NULL) lanes->differs.peer = peer;
+        return TUTTI_IN_PROGRESS;
+    }
     uint64_t first = first_difference(op->comm, peer);
     uint32_t epoch = atomic_load_explicit(&op->comm->memory->posts[peer].epoch, memory_order_relaxed);
     if (epoch != op->comm->traits.era.made)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A rank's side of all its comms that go over a transport. Frames are sorted by comm and sender; each comm's collectives
- * take theirs in order (host_run.c).
+ * take theirs in order (steps_link.c).
  *
  * Data of a collective travel as DATA frames: the k-th from a to b on a comm is received by the k-th receive that b
  * posts for a there, and must have its length. One that comes before its receive is put aside, so senders are held
@@ -17,7 +17,7 @@
  * So who answers has taken all that the asker had sent before it asked, and who is answered has all that the other had sent
  * before that. Who does not answer is taken to wait for nobody.
  *
- * Everything here but the word `lock` is guarded by that lock, which is never held while data are reduced.
+ * Everything here but the word `lock` is guarded by that lock, which is not held while more than a little is reduced.
  */
 #ifndef TTI_COLLECTIVE_NET_H
 #define TTI_COLLECTIVE_NET_H
@@ -63,7 +63,7 @@ enum tti_frame_kind {
     TTI_FRAME_LEAVE, /* the sender makes no more calls on this comm; value: the first op it takes no part in; 0: not told;
                       * type: 1, what it has started is still under way, and it says so again after that; data: its last
                       * calls, where it says what op that is */
-    TTI_FRAME_NUDGE, /* it has published something in memory that both share (local.h) */
+    TTI_FRAME_NUDGE, /* it has published something in memory that both share (posts.h) */
     TTI_FRAME_WAITS  /* the answer; value: as asked; data: struct tti_wait_record, the sender's own first */
 };
 
@@ -172,7 +172,7 @@ struct tti_lanes {
     struct tti_posted *posts; /* of the op that runs, in order of posting */
     struct tti_shipment *shipments;
     size_t post_room, shipment_room, post_count, shipment_count, arrived, drained;
-    char *temp; /* by tti_local_alloc */
+    char *temp; /* by tti_temp_alloc */
     size_t temp_bytes;
     struct tti_lane *grants; /* of peers that are to be told what was posted for them, in rank order */
     int questions;           /* that are not answered */
@@ -308,17 +308,5 @@ void tti_lanes_read_wait(const struct tti_lanes *lanes, int rank, struct tti_wai
 /* ASK and WAITS have come. */
 void tti_lane_hear_ask(struct tti_lane *lane, const struct tti_frame_head *head);
 void tti_lanes_hear_waits(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);
-
-/* ---- Between host.c, host_run.c, host_data.c and local.c ---- */
-
-tutti_status tti_host_progress(struct tti_op *op);
-tutti_status tti_host_open(struct tti_op *op);
-
-/* Where a region begins in its space, in this turn. */
-uint64_t tti_host_offset(const struct tti_op *op, const struct tti_region *region);
-/* Where a region lies; NULL: it is of another process and has to be fetched. */
-char *tti_host_address(const struct tti_op *op, const struct tti_region *region);
-/* FOLD, COPY, and what local ranks publish. */
-tutti_status tti_host_data_step(struct tti_op *op, const struct tti_step *step);
 
 #endif

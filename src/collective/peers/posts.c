@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/sim.h"
+#include "collective/peers/net.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ static int find_lost(const tutti_comm *comm, int first, bool look, char *who, si
     return -1;
 }
 
-/* Its goodbye is an entry that the executor compares; this is for the case that it had run ahead and found no free slot for
+/* Its goodbye is an entry that others compare; this is for the case that it had run ahead and found no free slot for
  * one, and for one that left the world and ended without freeing this comm. */
 static enum tti_presence presence(const tutti_comm *comm, int rank)
 {
@@ -66,7 +67,7 @@ static enum tti_presence presence(const tutti_comm *comm, int rank)
     return left == TTI_STAYS ? TTI_PEER_HERE : TTI_PEER_LEAVING;
 }
 
-/* The executor sees others: a goodbye is an entry. */
+/* Others are seen to have left: a goodbye is an entry. */
 static int find_absent(const tutti_comm *comm, int awaited)
 {
     uint32_t left = atomic_load_explicit(&comm->memory->posts[awaited].left, memory_order_acquire);
@@ -136,26 +137,59 @@ static void show_wait(tutti_comm *comm, const struct tti_wait_record *now, uint6
 
 /* ---- Waking ---------------------------------------------------------------------------------------------------- */
 
-/* Wakes the rank's service thread, should it sleep: once, however much comes before it runs. */
+/* A rank that sleeps in its transport is woken by a frame, a simulated one directly. */
+static void nudge(tutti_comm *comm, int place)
+{
+    struct tti_transport *endpoint = comm->memory->posts[place].endpoint;
+    if (place == comm->memory->place) return;
+    if (tti_sim != NULL) {
+        endpoint->ops->wake(endpoint);
+        return;
+    }
+    tti_net_lock(comm->lanes->net);
+    tti_lane_say(comm->lanes, tti_rank_here(comm, place), (struct tti_frame_head){.kind = TTI_FRAME_NUDGE}, NULL);
+    tti_net_unlock(comm->lanes->net);
+}
+
+/* Whether the rank's service thread sleeps: for the first to ask, however much comes before it runs. */
+static bool is_dozing(struct tti_post *post)
+{
+    return atomic_load_explicit(&post->dozes, memory_order_relaxed) != 0 &&
+           atomic_exchange_explicit(&post->dozes, 0, memory_order_acq_rel) != 0;
+}
+
+/* Wakes the rank's service thread, should it sleep. */
 static void rouse(const tutti_comm *comm, int rank)
 {
-    struct tti_post *post = &comm->memory->posts[rank];
     struct tti_rank_info *ranks = comm->world->segment->ranks;
-    if (atomic_load_explicit(&post->dozes, memory_order_relaxed) == 0 ||
-        atomic_exchange_explicit(&post->dozes, 0, memory_order_acq_rel) == 0)
-        return;
+    if (!is_dozing(&comm->memory->posts[rank])) return;
     tti_bell_ring(&ranks[atomic_load_explicit(&tti_info_of(comm, rank)->served_at, memory_order_relaxed)].bell, true);
+}
+
+/* Whether a thread that waits there has to be told what this rank publishes. */
+static bool is_awaited(const tutti_comm *comm, int place, bool everyone)
+{
+    int waiting_for = atomic_load_explicit(&comm->memory->posts[place].waiting_for, memory_order_acquire);
+    return waiting_for != 0 && (everyone || waiting_for == -1 || waiting_for == comm->rank + 1);
+}
+
+static void nudge_sleepers(tutti_comm *comm)
+{
+    for (int place = 0; place < comm->memory->count; place++) {
+        bool dozes = place != comm->memory->place && is_dozing(&comm->memory->posts[place]);
+        if (dozes || is_awaited(comm, place, false)) nudge(comm, place);
+    }
 }
 
 void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone)
 {
+    if (comm->lanes != NULL) {
+        nudge_sleepers(comm);
+        return;
+    }
     for (int rank = 0; rank < comm->size; rank++) {
-        struct tti_post *post = &comm->memory->posts[rank];
-        int waiting_for = atomic_load_explicit(&post->waiting_for, memory_order_acquire);
         if (everyone || rank != comm->rank) rouse(comm, rank);
-        if (waiting_for == 0) continue;
-        if (everyone || waiting_for == -1 || waiting_for == comm->rank + 1)
-            tti_bell_ring(&post->bell, comm->traits.shared_bells);
+        if (is_awaited(comm, rank, everyone)) tti_bell_ring(&comm->memory->posts[rank].bell, comm->traits.shared_bells);
     }
 }
 
@@ -171,8 +205,31 @@ void tti_comm_wake(tutti_comm *comm, int rank)
 
 /* ---- Sleeping -------------------------------------------------------------------------------------------------- */
 
+/* So that a simulated rank can be woken where it sleeps. */
+static void show_endpoint(tutti_comm *comm)
+{
+    if (tti_sim != NULL && comm->lanes != NULL)
+        comm->memory->posts[comm->memory->place].endpoint = comm->lanes->net->transport;
+}
+
 /* Announce, fence for everyone, poll once more, sleep: either a publisher's ring sees the sleeper, or this poll sees what
  * it published. */
+void tti_posts_announce(tutti_comm *comm, int waiting_for)
+{
+    struct tti_posts *memory = comm->memory;
+    struct tti_post *post = &memory->posts[memory->place];
+    show_endpoint(comm);
+    atomic_store_explicit(&post->waiting_for, waiting_for < 0 ? -1 : waiting_for + 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&memory->area->sleepers, 1, memory_order_seq_cst);
+    tti_fence_rare();
+}
+
+void tti_posts_awake(tutti_comm *comm)
+{
+    atomic_fetch_sub_explicit(&comm->memory->area->sleepers, 1, memory_order_relaxed);
+    atomic_store_explicit(&comm->memory->posts[comm->memory->place].waiting_for, 0, memory_order_relaxed);
+}
+
 static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns,
                                int64_t timeout_ns)
 {
@@ -180,16 +237,13 @@ static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *wait
     struct tti_post *post = &comm->memory->posts[comm->rank];
     uint32_t seen = atomic_load_explicit(&post->bell, memory_order_relaxed);
     int peer = *waitable->waiting_for;
-    atomic_store_explicit(&post->waiting_for, peer < 0 || waitable->drives ? -1 : peer + 1, memory_order_seq_cst);
-    atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
-    tti_fence_rare();
+    tti_posts_announce(comm, waitable->drives ? -1 : peer);
     int before = *waitable->waiting_for;
     tutti_status status = waitable->progress(waitable->object);
     /* a poll that moved on to another peer must announce that one first */
     if (status == TUTTI_IN_PROGRESS && before == *waitable->waiting_for && !tti_comm_is_broken(comm))
         tti_bell_sleep(&post->bell, seen, timeout_ns, comm->traits.shared_bells);
-    atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
-    atomic_store_explicit(&post->waiting_for, 0, memory_order_relaxed);
+    tti_posts_awake(comm);
     return status;
 }
 
@@ -213,14 +267,15 @@ static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitabl
     return false;
 }
 
-static bool doze(tutti_comm *comm, bool dozes)
+bool tti_posts_doze(tutti_comm *comm, bool dozes)
 {
-    struct tti_post *post = &comm->memory->posts[comm->rank];
-    uint32_t before = atomic_exchange_explicit(&post->dozes, dozes, memory_order_seq_cst);
+    struct tti_posts *memory = comm->memory;
+    if (dozes) show_endpoint(comm);
+    uint32_t before = atomic_exchange_explicit(&memory->posts[memory->place].dozes, dozes, memory_order_seq_cst);
     if (dozes)
-        atomic_fetch_add_explicit(&comm->area->sleepers, 1, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&memory->area->sleepers, 1, memory_order_seq_cst);
     else
-        atomic_fetch_sub_explicit(&comm->area->sleepers, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&memory->area->sleepers, 1, memory_order_relaxed);
     return !dozes && before == 0;
 }
 
@@ -287,7 +342,7 @@ static void tell(tutti_comm *comm, enum tti_news news)
 
 static void shut(tutti_comm *comm)
 {
-    if (comm->members != NULL) tti_grave_leave(comm->world, &comm->area->grave, comm->memory->owned);
+    if (comm->memory->given) tti_grave_leave(comm->world, &comm->area->grave, comm->memory->owned);
 }
 
 const struct tti_peers_ops tti_peers_posts = {
@@ -300,7 +355,7 @@ const struct tti_peers_ops tti_peers_posts = {
     .read_wait = read_wait,
     .sleep = sleep_once,
     .wake = wake,
-    .doze = doze,
+    .doze = tti_posts_doze,
     .gives_way = gives_way,
     .tell = tell,
     .close = shut,

@@ -7,11 +7,19 @@
  * signature | private mark). Invariant of the window: a rank writes slot s only when all ranks have entered operation
  * s - window + 1, so that nobody can still need what the slot held; ranks may run ahead of each other by that much. A
  * small window stays in the caches; ranks that share cores get a large one, so that a turn on a core lasts longer.
+ *
+ * In a comm over several hosts the ranks of one host have posts too, with a place each in the order of their numbers, and
+ * carry out the local steps of host-aware plans there (plan_hosts.h). With all else they deal with each other by messages, like
+ * with ranks of other hosts. A post has one slot there, and that is enough: all meet in such an operation, and with buffers
+ * nobody enters the next one before all have left. Nobody is ever written to. A rank that sleeps until another publishes sleeps
+ * in its transport, where a frame (NUDGE) wakes it. After a failure buffers are their owner's again when no thread of its own
+ * process can still read them: other processes read what is always mapped, or by attach, and their operation fails as well.
  */
 #ifndef TTI_COLLECTIVE_POSTS_H
 #define TTI_COLLECTIVE_POSTS_H
 
 #include "collective/comm/comm.h"
+#include "collective/plan/plan_hosts.h"
 
 enum { TTI_WINDOW = 8, TTI_WINDOW_CROWDED = 256 };
 enum { TTI_SCRATCH_BYTES = 65536, TTI_WAIT_WORDS = sizeof(struct tti_wait_record) / sizeof(uint64_t) };
@@ -31,6 +39,7 @@ struct tti_slot {
         struct tti_met met;
     };
 };
+_Static_assert(sizeof(struct tti_slot) == 64, "what others need to move data lies in the entry word's line");
 
 /* More that is staged lies behind the slot, as far as there is room, else in the rank's grains, of which an operation takes
  * one, two, four or eight: in one half of them, and the next operation in the other half, so that none waits for who is
@@ -50,8 +59,8 @@ enum {
 struct tti_post {
     _Alignas(64) _Atomic uint64_t progress; /* s << 32 | number published in operation s; 0: entered */
     _Atomic uint32_t left;                  /* TTI_STAYS…: whether more of it will come on the comm */
-    _Atomic uint32_t epoch;                 /* that its rank made its side of the comm in */
     _Atomic uint32_t stopped;               /* the comm is broken, and the rank touches no message of a peer any more */
+    struct tti_place temp;                  /* over several hosts: what others of this one read besides buffers */
     _Alignas(64) tti_bell bell;
     _Atomic int32_t core; /* where the rank last entered; kept up with more ranks than cores only; rarely written */
     /* 0: awake; rank + 1: asleep until that rank publishes; -1: until anyone does. */
@@ -62,26 +71,36 @@ struct tti_post {
     /* Of its part in operation s: s << 32 | TTI_LEFT when it is done, by whomever; apart, since all others poll it. */
     _Alignas(64) _Atomic uint64_t done;
     _Alignas(64) _Atomic uint64_t claimed; /* s << 32 | rank + 1 of who does it; touched by ranks on its core only */
+    /* What does not change, apart, since others read it in every operation: */
+    _Alignas(64) _Atomic uint32_t epoch; /* that its rank made its side of the comm in */
+    int32_t pid;
+    struct tti_transport *endpoint; /* of a simulated rank, over several hosts: what it sleeps in */
 };
 
 /* Where a comm's shared memory lies for this rank, and what it has seen there. */
 struct tti_posts {
-    size_t bytes;               /* all of it */
-    bool owned;                 /* of a comm that was split off: it lies in this process's arena, given by this rank */
-    struct tti_post *posts;     /* (size) */
-    char *slots;                /* struct tti_slot: `window` of each rank, */
-    size_t slot_stride;         /* one every so many bytes, */
-    size_t slot_room;           /* with room for so many behind it */
-    struct tti_call *calls;     /* `window` of each rank; apart from the slots: peers read them for errors only */
-    uint64_t *shown;            /* `window`: editions of the calls that this rank's slots hold */
-    uint64_t window;            /* a power of two, the same on all ranks */
-    uint64_t all_entered;       /* the last operation that all ranks are known to have entered */
-    struct tti_own_wait own;    /* what this rank's post shows, */
-    int64_t since_ns;           /* and since when it shows that wait */
-    _Atomic uint64_t *channels; /* size * size: see message_routes.c */
-    char *stages;               /* for providers: of each rank what it stages, */
-    uint64_t *tables;           /* what it gives in v-forms, */
-    char *bounce;               /* and `bounce_bytes` for what others cannot reach; NULL: none */
+    struct tti_area *area; /* where it lies, */
+    size_t bytes;          /* all of it */
+    bool owned;            /* of a comm that was split off: it lies in this process's arena, given by this rank, */
+    bool given;            /* and is to be given back when all have freed their side */
+    bool one_process;      /* the ranks that share it are threads of this one */
+    int count, place;      /* how many they are, and this rank's place among them: its number, where all do */
+    const struct tti_hosts *hosts; /* the comm's, where it has several; NULL: all share it; */
+    struct tti_hosts *own_hosts;   /* the same, to be freed; NULL: they were given */
+    struct tti_post *posts;        /* (count) */
+    char *slots;                   /* struct tti_slot: `window` of each rank, */
+    size_t slot_stride;            /* one every so many bytes, */
+    size_t slot_room;              /* with room for so many behind it */
+    struct tti_call *calls;        /* `window` of each rank; apart from the slots: peers read them for errors only */
+    uint64_t *shown;               /* `window`: editions of the calls that this rank's slots hold */
+    uint64_t window;               /* a power of two, the same on all ranks */
+    uint64_t all_entered;          /* the last operation that all ranks are known to have entered */
+    struct tti_own_wait own;       /* what this rank's post shows, */
+    int64_t since_ns;              /* and since when it shows that wait */
+    _Atomic uint64_t *channels;    /* size * size: see message_routes.c */
+    char *stages;                  /* for providers: of each rank what it stages, */
+    uint64_t *tables;              /* what it gives in v-forms, */
+    char *bounce;                  /* and `bounce_bytes` for what others cannot reach; NULL: none */
     size_t bounce_bytes;
 };
 
@@ -92,23 +111,61 @@ size_t tti_posts_bytes_small(int size, bool bounce); /* of one that was split of
 bool tti_posts_create(tutti_comm *comm, void *area, size_t bytes);
 void tti_posts_free(tutti_comm *comm);
 
-static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int rank, uint64_t sequence)
+/* What a comm's ranks of this host share, where it has several. */
+struct tti_here_setup {
+    const int *host_of;            /* (size) of the comm's ranks, or: */
+    const struct tti_hosts *hosts; /* which outlast the comm */
+    void *area;                    /* of tti_posts_bytes_here, zeroed */
+    bool given, one_process;
+};
+size_t tti_posts_bytes_here(int count);
+tutti_status tti_posts_create_here(tutti_comm *comm, const struct tti_here_setup *setup, tutti_error *error);
+
+/* Of a comm over several hosts: whether operations of this kind go by host-aware plans. */
+bool tti_posts_cover(const tutti_comm *comm, enum tti_kind kind);
+/* What a rank of this host has published last; 0: it is of another. */
+uint64_t tti_posts_mark(const tutti_comm *comm, int rank);
+
+/* Memory that the ranks of this host can read; aligned to 64. Simulated ranks that move no data have one for all. */
+void *tti_temp_alloc(tutti_comm *comm, size_t bytes);
+void tti_temp_release(tutti_comm *comm, void *memory, bool in_use);
+
+/* The place of a rank that shares the memory; who has a place. */
+static inline int tti_place_here(const struct tti_posts *memory, int rank)
 {
-    uint64_t index = (uint64_t)rank * comm->memory->window + (sequence & (comm->memory->window - 1));
+    return memory->hosts == NULL ? rank : memory->hosts->place_of[rank];
+}
+
+static inline int tti_rank_here(const tutti_comm *comm, int place)
+{
+    const struct tti_hosts *hosts = comm->memory->hosts;
+    return hosts == NULL ? place : tti_rank_at(hosts, hosts->host_of[comm->rank], place);
+}
+
+static inline struct tti_slot *tti_slot_of(const tutti_comm *comm, int place, uint64_t sequence)
+{
+    uint64_t index = (uint64_t)place * comm->memory->window + (sequence & (comm->memory->window - 1));
     return (struct tti_slot *)(void *)(comm->memory->slots + index * comm->memory->slot_stride);
 }
 
-static inline struct tti_call *tti_call_of(const tutti_comm *comm, int rank, uint64_t sequence)
+static inline struct tti_call *tti_call_of(const tutti_comm *comm, int place, uint64_t sequence)
 {
-    return &comm->memory->calls[(uint64_t)rank * comm->memory->window + (sequence & (comm->memory->window - 1))];
+    return &comm->memory->calls[(uint64_t)place * comm->memory->window + (sequence & (comm->memory->window - 1))];
 }
 
+/* This rank is about to sleep until that rank publishes, or -1: anyone; then a last poll sees what was published before. It has
+ * slept. */
+void tti_posts_announce(tutti_comm *comm, int waiting_for);
+void tti_posts_awake(tutti_comm *comm);
+/* The same for its service thread, which sleeps until anyone brings something; see peers.h. */
+bool tti_posts_doze(tutti_comm *comm, bool dozes);
 /* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */
 void tti_comm_ring_sleepers(tutti_comm *comm, bool everyone);
 static inline void tti_comm_ring(tutti_comm *comm, bool everyone)
 {
-    tti_fence_frequent(atomic_load_explicit(&comm->area->full_fences, memory_order_relaxed) != 0);
-    if (atomic_load_explicit(&comm->area->sleepers, memory_order_relaxed) != 0) tti_comm_ring_sleepers(comm, everyone);
+    const struct tti_area *area = comm->memory->area;
+    tti_fence_frequent(atomic_load_explicit(&area->full_fences, memory_order_relaxed) != 0);
+    if (atomic_load_explicit(&area->sleepers, memory_order_relaxed) != 0) tti_comm_ring_sleepers(comm, everyone);
 }
 /* Wakes one rank, should it sleep, whatever it waits for. */
 void tti_comm_wake(tutti_comm *comm, int rank);
@@ -120,7 +177,8 @@ static inline bool tti_calls_differ(const tutti_comm *comm, int peer, uint64_t s
     uint64_t other = atomic_load_explicit(&tti_slot_of(comm, peer, sequence)->entry, memory_order_acquire);
     return mine >> 32 == other >> 32 && ((mine ^ other) & ~UINT64_C(1)) != 0;
 }
-/* Breaks the comm: this rank and `peer` have made different calls. Names the first of those that both still hold. */
+/* This rank and `peer` have made different calls: breaks the comm, and names the first of those that both still hold. Over links
+ * the peer is asked first what it has called: IN_PROGRESS. */
 __attribute__((cold)) tutti_status tti_op_mismatch(struct tti_op *op, int peer);
 /* This rank leaves by `call`. Tells if it has made another call than a peer that nobody may have noticed: a root may have given
  * what the others have not taken. */

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/round.h"
 #include "collective/peers/posts.h"
+#include <unistd.h>
 
 enum { BOUNCE_BYTES = 1 << 20, BOUNCE_BYTES_CROWD = 1 << 18, CROWD = 128, FEW = 8, PAGE_BYTES = 4096 };
 
@@ -69,6 +70,11 @@ bool tti_posts_create(tutti_comm *comm, void *area, size_t bytes)
     char *base = area;
     comm->area = area;
     if (memory == NULL) return false;
+    memory->area = area;
+    memory->given = small;
+    memory->one_process = comm->traits.all_threads;
+    memory->count = comm->size;
+    memory->place = comm->rank;
     memory->bytes = bytes;
     memory->posts = (struct tti_post *)(base + layout.posts);
     memory->slots = base + layout.slots;
@@ -81,13 +87,18 @@ bool tti_posts_create(tutti_comm *comm, void *area, size_t bytes)
     memory->channels = (_Atomic uint64_t *)(base + layout.channels);
     memory->bounce = bounce ? base + layout.bounce : NULL;
     memory->bounce_bytes = bounce ? bounce_bytes(comm->size, small) : 0;
+    memory->posts[comm->rank].pid = (int32_t)getpid();
     memory->shown = tti_calloc(memory->window, sizeof *memory->shown);
     return memory->shown != NULL;
 }
 
 void tti_posts_free(tutti_comm *comm)
 {
-    if (comm->memory != NULL) tti_free(comm->memory->shown);
-    tti_free(comm->memory);
+    struct tti_posts *memory = comm->memory;
+    if (memory == NULL) return;
+    if (memory->own_hosts != NULL) tti_hosts_free(memory->own_hosts);
+    tti_free(memory->own_hosts);
+    tti_free(memory->shown);
+    tti_free(memory);
     comm->memory = NULL;
 }

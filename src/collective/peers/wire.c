@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "collective/comm/epoch.h"
-#include "collective/peers/local.h"
 #include "collective/peers/net.h"
+#include "collective/peers/posts.h"
 #include <stdio.h>
 
 #define MS INT64_C(1000000)
@@ -71,7 +71,7 @@ static uint64_t read_wait(const tutti_comm *comm, int rank, struct tti_wait_reco
     uint64_t mark = lane == NULL ? 0 : lane->sequence << 8 | (lane->posted != NULL);
     tti_lanes_read_wait(lanes, rank, record);
     tti_net_unlock(lanes->net);
-    return mark ^ tti_local_mark(comm, rank) ^ record->number;
+    return mark ^ tti_posts_mark(comm, rank) ^ record->number;
 }
 
 static void show_wait(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand)
@@ -86,7 +86,7 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     struct tti_lanes *lanes = comm->lanes;
     tti_net_lock(lanes->net);
     const struct tti_lane *lane = tti_lane_at(lanes, rank);
-    uint64_t sequence = lane == NULL ? 0 : lane->sequence, here = tti_local_mark(comm, rank) >> 32;
+    uint64_t sequence = lane == NULL ? 0 : lane->sequence, here = tti_posts_mark(comm, rank) >> 32;
     if (here > sequence) sequence = here;
     const struct tti_past_call *past = sequence == 0 ? NULL : tti_past_call(lanes, sequence);
     char call[160] = "";
@@ -116,12 +116,12 @@ static tutti_status sleep_once(tutti_comm *comm, const struct tti_waitable *wait
 {
     int64_t longest = waited_ns / SLEEP_SHARE > SLEEP_MS * MS ? waited_ns / SLEEP_SHARE : SLEEP_MS * MS;
     struct tti_transport *transport = comm->lanes->net->transport;
-    bool local = tti_local_covers(comm, waitable->kind);
-    if (local) tti_local_announce(comm, true);
+    bool here = tti_posts_cover(comm, waitable->kind);
+    if (here) tti_posts_announce(comm, -1);
     tutti_status status = waitable->progress(waitable->object);
     if (status == TUTTI_IN_PROGRESS && !tti_comm_is_broken(comm))
         transport->ops->sleep(transport, timeout_ns < longest ? timeout_ns : longest);
-    if (local) tti_local_announce(comm, false);
+    if (here) tti_posts_awake(comm);
     return status;
 }
 
@@ -135,7 +135,7 @@ static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitabl
 /* The transport wakes who sleeps on it; this is for what another thread takes from it meanwhile. */
 static bool doze(tutti_comm *comm, bool dozes)
 {
-    if (comm->local != NULL) tti_local_announce(comm, dozes);
+    if (comm->memory != NULL) tti_posts_doze(comm, dozes);
     atomic_store_explicit(&comm->lanes->dozes, dozes, memory_order_release);
     return !dozes;
 }
@@ -160,21 +160,21 @@ static void take_leave(tutti_comm *comm, int rank, bool whole)
 static void say_goodbye(tutti_comm *comm, int leaves)
 {
     struct tti_lanes *lanes = comm->lanes;
-    const struct tti_local *local = comm->local;
+    const struct tti_posts *here = comm->memory;
     /* of a broken comm the others learn by the break, which may still be on its way from whoever broke it */
     bool whole = !tti_comm_is_broken(comm);
     tti_net_lock(lanes->net);
     lanes->leaves = leaves;
     if (whole && leaves > TTI_STARTS_NO_MORE) tti_lanes_note_leaving(lanes);
     TTI_TABLE_EACH(place, &lanes->peers) take_leave(comm, tti_table_number(&lanes->peers, place), whole);
-    for (int place = 0; whole && local != NULL && place < local->count; place++)
-        if (tti_lane_at(lanes, local->ranks[place]) == NULL) take_leave(comm, local->ranks[place], whole);
+    for (int place = 0; whole && here != NULL && place < here->count; place++)
+        if (tti_lane_at(lanes, tti_rank_here(comm, place)) == NULL) take_leave(comm, tti_rank_here(comm, place), whole);
     bool all = lanes->untold || comm->size <= TOLD_AT_ONCE;
     for (int rank = 0; all && rank < comm->size; rank++)
         if (tti_lane_at(lanes, rank) == NULL) take_leave(comm, rank, whole);
     tti_net_unlock(lanes->net);
-    if (local != NULL && whole && leaves > TTI_STARTS_NO_MORE)
-        atomic_store_explicit(&local->posts[local->place].left, 1, memory_order_release);
+    if (here != NULL && whole && leaves > TTI_STARTS_NO_MORE)
+        atomic_store_explicit(&here->posts[here->place].left, (uint32_t)leaves, memory_order_release);
 }
 
 /* Moves frames until the others' systems have all that this rank has sent, which whoever closes its connections has to wait for
@@ -249,7 +249,8 @@ static void tell(tutti_comm *comm, enum tti_news news)
 static void shut(tutti_comm *comm)
 {
     if (comm->lanes != NULL) tti_lanes_free(comm->lanes);
-    tti_local_free(comm);
+    if (comm->memory != NULL && comm->memory->given)
+        tti_grave_leave(comm->world, &comm->memory->area->grave, comm->memory->owned);
     tti_free(comm->area);
 }
 

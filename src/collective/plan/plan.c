@@ -153,6 +153,23 @@ void tti_add_again(struct tti_plan *plan, size_t first, uint32_t turns, uint64_t
     step->sources = (int32_t)numbers;
 }
 
+void tti_plan_count(struct tti_plan *plan)
+{
+    struct tti_postings most = {0}, turn = {0};
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct tti_step *step = &plan->steps[i];
+        turn.sends += step->kind == TTI_STEP_SEND;
+        turn.receives += step->kind == TTI_STEP_RECV;
+        bool again = step->kind == TTI_STEP_AGAIN;
+        if (!again && i + 1 < plan->count) continue;
+        most.all_sends += turn.sends * (again ? step->value : 1);
+        if (turn.sends > most.sends) most.sends = turn.sends;
+        if (turn.receives > most.receives) most.receives = turn.receives;
+        turn = (struct tti_postings){0};
+    }
+    plan->posted = most;
+}
+
 /* ---- Shapes ---------------------------------------------------------------------------------------------------- */
 
 /* In bytes. */

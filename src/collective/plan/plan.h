@@ -104,13 +104,20 @@ struct tti_part {
     bool partial; /* in accumulators; else a leaf, in elements */
 };
 
+/* Messages that a plan posts: before receives and sends are counted anew, at most, and in all. */
+struct tti_postings {
+    uint32_t sends, receives;
+    uint64_t all_sends;
+};
+
 struct tti_plan {
     struct tti_step *steps;
     size_t count, capacity;
     struct tti_part *parts;
     size_t part_count, part_capacity;
     uint64_t temp_bytes;
-    bool failed; /* a step could not be added: out of memory */
+    struct tti_postings posted; /* by tti_plan_count */
+    bool failed;                /* a step could not be added: out of memory */
 };
 
 /* What a rank gives in a v-form, in its row of a comm's tables: one after the other, as many elements of each as there are
@@ -184,6 +191,8 @@ uint64_t tti_staged_bytes(const struct tti_shape *shape);
 /* Replaces the plan's steps. ERR_MEMORY if they could not be stored. */
 tutti_status tti_plan_build(struct tti_plan *plan, const struct tti_shape *shape);
 void tti_plan_free(struct tti_plan *plan);
+/* Counts what a plan posts, once it is built. */
+void tti_plan_count(struct tti_plan *plan);
 
 /* Of all that the steps of a plan over messages say: equal for equal plans. */
 uint64_t tti_plan_hash(const struct tti_plan *plan);

@@ -16,7 +16,7 @@ struct tti_kept_plan {
 };
 
 struct tti_plan_cache {
-    struct tti_kept_plan kept[TTI_KEPT_PLANS];
+    struct tti_kept_plan *kept[TTI_KEPT_PLANS]; /* NULL: none yet */
 };
 
 /* The plan for a shape, kept or built; `hosts`: a host-aware one, or NULL. NULL: there is no memory. It stays until the next

@@ -68,7 +68,7 @@ static int first_of_process(const tutti_comm *comm)
 static tutti_status enlist_words(struct tti_cuda_engine *engine, const struct opening *opening, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
-    char *base = tti_place_resolve(comm, TTI_LAUNCHER, opening->shared);
+    char *base = tti_place_resolve(comm, opening->shared, tti_is_of_this_process(comm, TTI_LAUNCHER));
     engine->near = tti_is_of_this_process(comm, TTI_LAUNCHER);
     if (first_of_process(comm) == comm->rank) {
         TTI_TRY(engine->device->ops->enlist(engine->device, base, shared_bytes(comm), error));

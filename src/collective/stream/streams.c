@@ -50,7 +50,7 @@ static const char *why_not_cuda(const tutti_comm *comm, const struct facts *all)
             (strcmp(all[i].kind, "host") == 0 && all[i].number != all[0].number))
             return "the ranks are on different devices";
     }
-    if (!comm->traits.all_threads && comm->memory == NULL) return "the ranks share no memory of the host";
+    if (!comm->traits.all_threads && comm->lanes != NULL) return "the ranks share no memory of the host";
     return NULL;
 }
 

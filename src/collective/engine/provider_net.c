@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The provider `net`: ranks that have messages between them, and memory with those of their own host.
+ */
+#include "base/clock.h"
+#include "base/sim.h"
+#include "base/status.h"
+#include "collective/engine/run.h"
+#include "collective/peers/net.h"
+
+enum { EAGER_BYTES = 256 << 10, EAGER_ONE_WAY_BYTES = 64 << 10 };
+
+/* ---- Running --------------------------------------------------------------------------------------------------- */
+
+static tutti_status build(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_shape *shape = &op->shape;
+    shape->path = TTI_MESSAGES;
+    shape->in_place = op->in_place;
+    shape->accumulator = op->call.reduction == TTI_NO_REDUCTION ? 0 : tti_accumulator_bytes(&op->reducer);
+    shape->scaled = op->reducer.code == TTI_REDUCE_SCALED_SUM;
+    TTI_TRY(tti_run_build(op, shape, tti_posts_cover(comm, shape->kind) ? comm->memory->hosts : NULL));
+    if (tti_sim != NULL && tti_sim_setup_of()->look != NULL)
+        tti_sim_note(tti_plan_hash(op->walk.plan) + (uint64_t)shape->rank);
+    return tti_link_make_room(op) ? TUTTI_OK : tti_run_no_memory(op);
+}
+
+static tutti_status no_memory(struct tti_op *op)
+{
+    return tti_comm_break(op->comm, op->shape.kind, TUTTI_ERR_MEMORY, op->comm->rank,
+                          "rank %d has no memory for what other ranks send", op->comm->rank);
+}
+
+static void answer_all(struct tti_lanes *lanes)
+{
+    TTI_TABLE_EACH(place, &lanes->peers)
+    {
+        const struct tti_lane *lane = lanes->peers.values[place];
+        if (lane->asks) tti_lane_answer(lanes, lane->peer);
+    }
+}
+
+/* Where data go one way who sends may be calls ahead of who receives, and what comes early is copied once more. But one that
+ * shares its core with others would have to be waited for, to say that it is there. */
+static uint64_t eager_bytes(const struct tti_op *op)
+{
+    bool one_way = op->shape.root >= 0, crowded = op->comm->tuning.message_paired != 0;
+    return one_way && !crowded ? EAGER_ONE_WAY_BYTES : EAGER_BYTES;
+}
+
+static void start(struct tti_op *op)
+{
+    tutti_comm *comm = op->comm;
+    struct tti_lanes *lanes = comm->lanes;
+    lanes->sequence = comm->sequence;
+    lanes->signature = comm->signature;
+    lanes->eager = eager_bytes(op);
+    lanes->calls[comm->sequence % TTI_NET_CALLS] = (struct tti_past_call){
+        .sequence = comm->sequence, .signature = comm->signature, .call = op->call};
+    tti_link_begin(lanes);
+    if (lanes->questions > 0) answer_all(lanes);
+    op->cursor = 0;
+    op->entered = true;
+    if (!tti_posts_cover(comm, op->shape.kind)) return;
+    tti_post_show_places(op);
+    tti_post_show(op);
+}
+
+static bool waits(const struct tti_op *op, tutti_status status)
+{
+    return status == TUTTI_IN_PROGRESS && !tti_comm_is_broken(op->comm);
+}
+
+/* The rank of the world that the op waits for, if it is for a small message: large ones come from all at once. */
+static int awaited(const struct tti_op *op)
+{
+    const struct tti_lanes *lanes = op->comm->lanes;
+    if (lanes->arrived == lanes->post_count) return TTI_NOBODY;
+    const struct tti_posted *next = &lanes->posts[lanes->arrived];
+    if (next->bytes > lanes->eager) return TTI_ANYBODY;
+    return tti_member(op->comm, next->peer);
+}
+
+/* The op as far as it goes; `moves`: as the transport brings things. */
+static tutti_status advance(struct tti_op *op, bool moves)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    bool opens = op->state == TTI_OP_OPENING;
+    tutti_status status;
+    if (opens) TTI_TRY(build(op));
+    tti_net_lock(lanes->net);
+    if (opens) start(op);
+    do {
+        status = tti_run_to(op, TTI_STEP_NONE);
+        if (lanes->grants != NULL) tti_lanes_grant(lanes);
+    } while (moves && waits(op, status) && tti_net_move(lanes->net, awaited(op)));
+    bool failed = lanes->no_memory && status == TUTTI_IN_PROGRESS;
+    tti_net_unlock(lanes->net);
+    return failed ? no_memory(op) : status;
+}
+
+static tutti_status progress(struct tti_op *op)
+{
+    return advance(op, true);
+}
+
+static tutti_status issue(struct tti_op *op)
+{
+    return advance(op, false);
+}
+
+/* ---- Failing --------------------------------------------------------------------------------------------------- */
+
+static void stop(struct tti_op *op)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    tti_net_lock(lanes->net);
+    tti_lanes_stop(lanes);
+    tti_net_unlock(lanes->net);
+    if (op->entered && tti_posts_cover(op->comm, op->shape.kind)) tti_post_stop(op);
+}
+
+static bool is_lost(const struct tti_lanes *lanes, int rank)
+{
+    return tti_table_get(&lanes->net->lost, tti_member(lanes->comm, rank)) != NULL || tti_lane_at(lanes, rank)->left;
+}
+
+/* With the lock held: whether the transport still reads or writes a buffer of the op. What goes to a peer that has left, or is
+ * lost, is read until the transport says that it is not. */
+static int find_busy(const struct tti_lanes *lanes)
+{
+    for (size_t i = 0; i < lanes->post_count; i++) {
+        const struct tti_posted *posted = &lanes->posts[i];
+        if (posted->begun && !posted->arrived && !is_lost(lanes, posted->peer)) return posted->peer;
+    }
+    for (size_t i = 0; i < lanes->shipment_count; i++)
+        if (!lanes->shipments[i].done) return lanes->shipments[i].peer;
+    return -1;
+}
+
+static bool go_on_with_copy(struct tti_lanes *lanes, struct tti_shipment *shipment)
+{
+    void *copy;
+    if (!tti_net_copy(lanes->net->transport, tti_member(lanes->comm, shipment->peer), &shipment->outgoing, &copy))
+        return false;
+    tti_net_keep(lanes->net, copy);
+    return true;
+}
+
+static void set_work_aside(struct tti_lanes *lanes)
+{
+    tti_net_keep(lanes->net, lanes->posts);
+    tti_net_keep(lanes->net, lanes->shipments);
+    lanes->posts = NULL;
+    lanes->shipments = NULL;
+    lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
+}
+
+/* With the lock held: of peers that may not look for a long time, what is still to come is dropped, and what is still to go
+ * goes out of copies, so that the op's buffers are free. A peer that goes on in the op meanwhile gets the right data. False:
+ * there is no memory. */
+static bool take_back(struct tti_lanes *lanes)
+{
+    struct tti_transport *transport = lanes->net->transport;
+    bool all = true;
+    for (size_t i = 0; i < lanes->shipment_count; i++)
+        if (!lanes->shipments[i].done && !go_on_with_copy(lanes, &lanes->shipments[i])) all = false;
+    for (size_t i = 0; i < lanes->post_count; i++) {
+        const struct tti_posted *posted = &lanes->posts[i];
+        if (posted->begun && !posted->arrived && !is_lost(lanes, posted->peer))
+            transport->ops->drop(transport, tti_member(lanes->comm, posted->peer));
+    }
+    set_work_aside(lanes);
+    return all;
+}
+
+/* A rank that may still read this rank's buffers by their address, or -1. */
+static int find_reader(const struct tti_op *op)
+{
+    const struct tti_posts *here = op->comm->memory;
+    /* nothing to read, and who has passed one does not say that it has left */
+    if (op->shape.kind == TTI_BARRIER || op->shape.kind == TTI_TUNING) return -1;
+    for (int place = 0; place < here->count; place++) {
+        bool left = atomic_load_explicit(&here->posts[place].left, memory_order_acquire) != TTI_STAYS;
+        if (!left && tti_post_may_touch(op, place, false)) return tti_rank_here(op->comm, place);
+    }
+    return -1;
+}
+
+static bool fence(struct tti_op *op, int64_t until_ns)
+{
+    struct tti_lanes *lanes = op->comm->lanes;
+    if (!op->entered) return true;
+    tti_net_pump(lanes->net);
+    tti_net_lock(lanes->net);
+    bool late = tti_now_ns() >= until_ns;
+    int busy = find_busy(lanes);
+    if (busy >= 0 && late && take_back(lanes)) busy = -1;
+    if (busy < 0 && tti_posts_cover(op->comm, op->shape.kind)) busy = find_reader(op);
+    late &= busy >= 0;
+    if (late) { /* never given back: somebody may still use it */
+        lanes->temp = NULL;
+        lanes->temp_bytes = 0;
+    }
+    tti_net_unlock(lanes->net);
+    if (late) tti_comm_quarantine(op->comm, op->shape.kind, busy, op->in, op->out);
+    return busy < 0 || late;
+}
+
+const struct tti_provider_ops tti_provider_net = {
+    .name = "net",
+    .issue = issue,
+    .progress = progress,
+    .stop = stop,
+    .fence = fence,
+};
