@@ -183,6 +183,27 @@ static void old_buffer(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_comm_free(made) == TUTTI_OK);
 }
 
+/* Of a collective that moves data from buffer to buffer, through memory: its calls are the same, its places are not. */
+static void old_place(tutti_comm *comm, struct fault_rank *self)
+{
+    tutti_comm *made = NULL;
+    int rank = tutti_rank(comm);
+    char *data = tutti_alloc(comm, LARGE);
+    bool untouched = true;
+    (void)self;
+    CHECK(data != NULL && tutti_comm_duplicate(comm, &made) == TUTTI_OK);
+    for (int i = 0; i < LARGE; i++) data[i] = (char)rank;
+    fault_meet(comm);
+    if (rank == 0) made->traits.era.made = OTHER;
+    CHECK(tutti_broadcast(made, data, data, LARGE, TUTTI_U8, 1) == TUTTI_ERR_EPOCH);
+    tells(made, "epoch 0", "epoch 5");
+    fault_meet(comm);
+    if (rank == 0) made->traits.era.made = 0;
+    for (int i = 0; i < LARGE; i++) untouched = untouched && data[i] == (char)rank;
+    CHECK(untouched);
+    CHECK(tutti_comm_free(made) == TUTTI_OK && tutti_free(comm, data) == TUTTI_OK);
+}
+
 static void old_area(tutti_comm *comm, struct fault_rank *self)
 {
     tutti_comm *made = comm;
@@ -229,6 +250,7 @@ static void run_all(bool processes)
     fault_run_body("a post of an older epoch", old_post, 2, processes, false);
     fault_run_body("a channel of an older epoch", old_channel, 3, processes, false);
     fault_run_body("a buffer of an older epoch", old_buffer, 2, processes, false);
+    fault_run_body("a place of an older epoch", old_place, 3, processes, false);
     fault_run_body("memory of an older epoch", old_area, 2, processes, false);
 }
 
@@ -236,5 +258,6 @@ int main(void)
 {
     fault_begin(55);
     fault_everywhere(run_all, &over_tcp);
+    fault_run_set("a place of an older epoch on a host", old_place, 4, true, "TUTTI_HOST_PROCESSES=2");
     return fault_end();
 }

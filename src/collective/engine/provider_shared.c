@@ -149,6 +149,7 @@ static tutti_status meet(struct tti_op *op)
         op->state = TTI_OP_RUNNING;
         return TUTTI_OK;
     }
+    TTI_TRY(tti_post_check_places(op));
     op->shape.path = path_of(op);
     op->shape.in_place = root_in_place(op);
     if (!tti_has_parts(op)) return build(op);

@@ -29,7 +29,9 @@ __attribute__((noinline)) tutti_status tti_run_build(struct tti_op *op, const st
 
 static inline tutti_status wait_step(struct tti_op *op, int peer, uint32_t number)
 {
-    return peer == TTI_ALL ? tti_post_seen_all(op, number) : tti_post_seen(op, peer, number);
+    if (peer != TTI_ALL) return tti_post_seen(op, peer, number);
+    TTI_TRY(tti_post_seen_all(op, number));
+    return number == 0 && op->comm->lanes != NULL ? tti_post_check_places(op) : TUTTI_OK;
 }
 
 /* Part of the walk, where most steps of a small operation take less time than a call. */

@@ -50,6 +50,8 @@ static inline void tti_post_show(struct tti_op *op)
 
 /* Writes there where this rank's buffers lie, too. Returns true if some rank cannot reach one. */
 bool tti_post_show_places(struct tti_op *op);
+/* All have entered and written theirs: those of another epoch are refused, before anything is touched. */
+tutti_status tti_post_check_places(struct tti_op *op);
 void tti_post_enter(struct tti_op *op);
 void tti_post_publish(struct tti_op *op, uint32_t number);
 /* Whether a rank, or all others, have entered and published the number; 0: have entered. */

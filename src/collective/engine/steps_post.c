@@ -4,6 +4,7 @@
  * the others enter and publish. How that lies in memory is told in posts.h.
  */
 #include "base/status.h"
+#include "collective/comm/epoch.h"
 #include "collective/comm/trace.h"
 #include "collective/engine/run.h"
 #include "collective/peers/net.h"
@@ -30,6 +31,19 @@ bool tti_post_show_places(struct tti_op *op)
                                                                      op->walk.plan->temp_bytes);
     if (comm->world->options.direct == 0) return true;
     return !comm->memory->one_process && (met->in.reach == TTI_PRIVATE || met->out.reach == TTI_PRIVATE);
+}
+
+tutti_status tti_post_check_places(struct tti_op *op)
+{
+    const tutti_comm *comm = op->comm;
+    uint32_t ours = comm->traits.era.made;
+    for (int place = 0; place < comm->memory->count; place++) {
+        const struct tti_met *met = &tti_slot_of(comm, place, comm->sequence)->met;
+        uint32_t epoch = met->in.epoch != ours ? met->in.epoch : met->out.epoch;
+        if (epoch != ours)
+            return tti_epoch_refuse(op->comm, op->shape.kind, tti_rank_here(comm, place), "a buffer", epoch);
+    }
+    return TUTTI_OK;
 }
 
 void tti_post_enter(struct tti_op *op)
