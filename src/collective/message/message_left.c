@@ -50,8 +50,11 @@ static tutti_status nobody_takes(const struct tti_letter *letter)
                           (unsigned long long)letter->bytes, letter->tag, site, letter->peer);
 }
 
+/* A rank that is lost has not left: its loss is what is told. */
 static tutti_status in_vain(const struct tti_letter *letter)
 {
+    tutti_status status = tti_comm_health(letter->comm, letter->is_send ? TTI_SEND : TTI_RECV, false);
+    if (status != TUTTI_OK) return status;
     return letter->is_send ? nobody_takes(letter) : nothing_will_come(letter);
 }
 
