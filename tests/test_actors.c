@@ -25,7 +25,7 @@ static tutti_actors *make(tutti_comm *comm, int threads)
     return actors;
 }
 
-static bool tells(const tutti_actors *actors, tutti_status status, const char *words)
+static bool tells(tutti_actors *actors, tutti_status status, const char *words)
 {
     const tutti_error *error = tutti_actors_error(actors);
     if (error == NULL) return CHECK_THAT(false, "there is no error; %s", words);
@@ -434,6 +434,12 @@ static void families(tutti_comm *comm)
     await(&diary.starts, 3); /* the parent was restarted for it */
     CHECK(ask(actors, "parent", ADD, 1, &answer) == TUTTI_OK && answer == 1);
     CHECK(ask(actors, "child", ADD, 4, NULL) == TUTTI_ERR_ACTOR);
+    /* a parent that fails by itself: its child ends before it is restarted */
+    CHECK(ask(actors, "parent", CHILD, 0, NULL) == TUTTI_OK);
+    CHECK(tutti_actor_watch_start(actors, 0, "child", &child) == TUTTI_OK);
+    CHECK(ask(actors, "parent", FAIL, TUTTI_ERR_LIMIT, NULL) == TUTTI_ERR_LIMIT);
+    CHECK(ask(actors, "parent", ADD, 2, &answer) == TUTTI_OK && answer == 2);
+    CHECK(tutti_wait(child) == TUTTI_OK && diary.starts == 5 && diary.stops == 4);
     /* watched by an actor, which is told; and of one that is not there at once */
     create(actors, "other", &other, 1);
     CHECK(ask(actors, "parent", WATCH, 0, NULL) == TUTTI_OK);

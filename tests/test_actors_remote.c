@@ -29,7 +29,7 @@ static tutti_actors *make(tutti_comm *comm)
     return actors;
 }
 
-static bool tells(const tutti_actors *actors, tutti_status status, const char *words)
+static bool tells(tutti_actors *actors, tutti_status status, const char *words)
 {
     const tutti_error *error = tutti_actors_error(actors);
     if (error == NULL) return CHECK_THAT(false, "there is no error; %s", words);

@@ -61,9 +61,9 @@ TUTTI_API tutti_status tutti_actors_create(tutti_comm *comm, const tutti_actors_
  * not returned, which the error names; every other actor has ended, nothing is freed, and it may be called again. NULL is ignored. */
 TUTTI_API tutti_status tutti_actors_free(tutti_actors *actors);
 
-/* Why the last call or request with this object failed, as tutti_comm_error; NULL: none has. A callback of tutti_when_ended is
- * given the error of its own request. */
-TUTTI_API const tutti_error *tutti_actors_error(const tutti_actors *actors);
+/* Why the last call or request with this object failed, whichever thread made it; NULL: none has. Valid until the calling thread
+ * asks again. A callback of tutti_when_ended is given the error of its own request. */
+TUTTI_API const tutti_error *tutti_actors_error(tutti_actors *actors);
 
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
 /* `rank` is of the comm that the actors were created on, this one included. `data` are copied before the call returns. A handler

@@ -48,9 +48,15 @@ tutti_status tti_actors_refuse(tutti_actors *actors, const tutti_error *error)
     return error->status;
 }
 
-const tutti_error *tutti_actors_error(const tutti_actors *actors)
+/* A copy, since requests of other threads end at any moment. */
+const tutti_error *tutti_actors_error(tutti_actors *actors)
 {
-    return actors == NULL || actors->error.status == TUTTI_OK ? NULL : &actors->error;
+    static _Thread_local tutti_error copy;
+    if (actors == NULL) return NULL;
+    tti_actors_lock(actors);
+    copy = actors->error;
+    tti_actors_unlock(actors);
+    return copy.status == TUTTI_OK ? NULL : &copy;
 }
 
 /* ---- Options --------------------------------------------------------------------------------------------------- */
