@@ -97,10 +97,14 @@ static size_t list_owned(const struct tutti_ddp *ddp, tutti_parameter *owned, si
     return made;
 }
 
+/* Compared as numbers: with zero 3 there may be no values to point to. */
 static bool values_touch(const struct tutti_ddp *ddp)
 {
-    for (size_t i = 1; i < ddp->count; i++)
-        if (ddp->parameters[i - 1].value + ddp->parameters[i - 1].count != ddp->parameters[i].value) return false;
+    for (size_t i = 1; i < ddp->count; i++) {
+        const tutti_parameter *before = &ddp->parameters[i - 1];
+        uintptr_t end = (uintptr_t)before->value + before->count * sizeof *before->value;
+        if (end != (uintptr_t)ddp->parameters[i].value) return false;
+    }
     return true;
 }
 
