@@ -499,10 +499,11 @@ tutti_status tti_remote_open(tutti_actors *actors, tutti_error *error)
     tutti_status status = tutti_recv_start(tutti_prepared(comm), remote->frame, FRAME_BYTES, TUTTI_U8, TUTTI_ANY_SOURCE,
                                            TAG_FRAME, &remote->came, &remote->receive);
     if (status == TUTTI_OK) status = tutti_when_ended(remote->receive, came, remote);
+    tti_lock(&remote->calls); /* a frame may have come before this call has ended */
     if (status == TUTTI_OK) status = tutti_start(remote->receive);
-    if (status == TUTTI_OK) return TUTTI_OK;
-    *error = comm->errors.call;
-    error->status = status;
+    if (status != TUTTI_OK) *error = comm->errors.call;
+    tti_unlock(&remote->calls);
+    if (status != TUTTI_OK) error->status = status;
     return status;
 }
 
