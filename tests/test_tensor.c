@@ -132,19 +132,20 @@ static tutti_batch make_batch(const struct shape *shape)
     const int64_t rows = tokens ? SAMPLES * shape->gpt.context : SAMPLES;
     const int64_t classes = tokens ? shape->gpt.vocabulary : shape->mlp.outputs;
     uint64_t state = 3;
-    int32_t *ids = calloc((size_t)rows, sizeof *ids), *targets = calloc((size_t)rows, sizeof *targets);
-    float *inputs = calloc((size_t)(SAMPLES * (shape->mlp.inputs + 1)), sizeof *inputs);
+    int32_t *ids = tokens ? calloc((size_t)rows, sizeof *ids) : NULL, *targets = calloc((size_t)rows, sizeof *targets);
+    float *inputs = tokens ? NULL : calloc((size_t)(SAMPLES * (shape->mlp.inputs + 1)), sizeof *inputs);
     float *values = calloc((size_t)(SAMPLES * (shape->mlp.outputs + 1)), sizeof *values);
     for (int64_t i = 0; i < rows; i++) {
-        ids[i] = (int32_t)(next(&state) % (uint64_t)classes);
+        int32_t id = (int32_t)(next(&state) % (uint64_t)classes);
+        if (tokens) ids[i] = id;
         targets[i] = i % 9 == 4 ? -1 : (int32_t)(next(&state) % (uint64_t)classes);
     }
-    for (int64_t i = 0; i < SAMPLES * shape->mlp.inputs; i++) inputs[i] = (float)(next(&state) % 5) - 2;
+    for (int64_t i = 0; !tokens && i < SAMPLES * shape->mlp.inputs; i++) inputs[i] = (float)(next(&state) % 5) - 2;
     for (int64_t i = 0; i < SAMPLES * shape->mlp.outputs; i++) values[i] = (float)(next(&state) % 5) - 2;
     return (tutti_batch){.samples = SAMPLES,
-                         .tokens = tokens ? ids : NULL,
+                         .tokens = ids,
                          .targets = targets,
-                         .inputs = tokens ? NULL : inputs,
+                         .inputs = inputs,
                          .target_values = values,
                          .grain_bounds = bounds,
                          .grains = GRAINS,
