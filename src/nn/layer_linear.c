@@ -184,8 +184,9 @@ static void backward_weights(tutti_call *call)
     tutti_call_inputs(call, call->grain, &in, &in_end);
     tutti_call_outputs(call, call->grain, &out, &out_end);
     tutti_part_range(out_end - out, call->part, call->parts, &from, &to);
-    const float *out_gradient = call->out_gradient + out + from;
-    tti_gemm(in_end - in, to - from, call->rows, (struct tti_matrix){call->in + in, layer->inputs, true},
+    if (from == to) return; /* this rank may have no columns, and no memory for them */
+    const float *out_gradient = call->out_gradient + out + from, *rows = in_end > in ? call->in + in : NULL;
+    tti_gemm(in_end - in, to - from, call->rows, (struct tti_matrix){rows, layer->inputs, true},
              (struct tti_matrix){out_gradient, layer->outputs, false}, call->accumulate[WEIGHT],
              call->gradients[WEIGHT] + from, out_end - out);
     if (linear_of(layer)->no_bias || (layer->cut == TUTTI_CUT_INPUTS && call->grain > 0)) return;
