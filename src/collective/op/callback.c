@@ -105,10 +105,9 @@ static void call(const struct tti_callback *callback)
 /* From here on its op may be started again, and end again, also by the callback itself. */
 static struct tti_callback copy(tutti_comm *comm, struct tti_callback *callback)
 {
+    tti_lock(&comm->queue.lock); /* whoever drops the op says under it that the callback lasts no longer */
     struct tti_callback taken = *callback;
-    tti_lock(&comm->queue.lock);
     callback->pending = false;
-    taken.lasts = callback->lasts;
     tti_unlock(&comm->queue.lock);
     if (!taken.lasts) tti_free(callback);
     return taken;
