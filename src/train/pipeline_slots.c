@@ -148,7 +148,7 @@ void tti_pipeline_free_slots(struct tutti_pipeline_runner *runner)
 tutti_comm *tti_pipeline_inside(const struct tutti_pipeline_runner *runner, const char *what)
 {
     tutti_comm *comm = tti_inside(tutti_at(runner->comm, runner->here.file, runner->here.line), "pipeline", what);
-    if (runner->settings.deadline_ms == 0) return comm;
+    if (runner->settings.deadline_ms <= 0) return comm; /* 0: none; below: about to be refused, by all ranks */
     int64_t left_ms = runner->settings.deadline_ms - (tti_now_ns() - runner->began_ns) / 1000000;
     return tutti_within(comm, left_ms > 1 ? left_ms : 1);
 }
