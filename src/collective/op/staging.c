@@ -379,7 +379,7 @@ static tutti_status run_round(struct tti_staging *staging, struct tti_started *s
     if (status != TUTTI_OK) return status;
     staging->running = false;
     op->state = TTI_OP_QUEUED; /* nothing of it is under way on the host */
-    op->waiting_for = -1; /* but for copies, which no rank that leaves can hold up */
+    op->waiting_for = -1;      /* but for copies, which no rank that leaves can hold up */
     restore(staging, op);
     TTI_TRY(copy_out(staging, op, slot, error));
     slot->state = GOING;
