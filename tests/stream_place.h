@@ -7,6 +7,7 @@
 
 #define TUTTI_NO_CALL_SITES
 #include "device/host_fault.h"
+#include "device/stream.h"
 #include "fault.h"
 
 #include <stdlib.h>
@@ -58,6 +59,30 @@ static inline void close_place(struct place *place)
     GOOD(place, tutti_device_close(place->device, &place->error));
 }
 
+/* A stream that stands still until its word is raised: on every device. */
+struct held {
+    struct tti_stream *stream;
+    struct tti_word *word;
+    uint64_t value;
+};
+
+static inline struct held hold_stream(struct place *place)
+{
+    struct held held = {.stream = tti_stream_take(place->stream, &place->error)};
+    GOOD(place, tti_word_take(held.stream->device, &held.word, &place->error));
+    held.value = atomic_load(&held.word->value) + 1;
+    GOOD(place, tti_stream_hold(held.stream, held.word, held.value, &place->error));
+    return held;
+}
+
+static inline void let_go(struct place *place, struct held *held)
+{
+    tti_word_store(held->word, held->value);
+    GOOD(place, tutti_stream_sync(place->stream, LONG_MS, &place->error));
+    tti_word_give(held->stream->device, held->word);
+    tti_object_give(&held->stream->object);
+}
+
 static inline void fill(struct place *place, tutti_buffer *buffer, size_t count, int32_t value)
 {
     GOOD(place, tutti_buffer_fill(buffer, 0, count, &value, place->stream, &place->error));
@@ -82,6 +107,18 @@ static inline size_t count_wrong(struct place *place, tutti_buffer *buffer, size
     for (size_t i = 0; i < count; i++) wrong += got[i] != value;
     free(got);
     return wrong;
+}
+
+/* As fault_run_body. A GPU's driver keeps descriptors of its own. */
+static inline void run_body(const char *title, fault_body *body, int size, bool processes, bool over_tcp)
+{
+    struct fault_world world = {.size = size,
+                                .processes = processes,
+                                .keeps_files = strcmp(device_name, "host") != 0,
+                                .body = body,
+                                .settings = {over_tcp ? "TUTTI_TRANSPORT=tcp" : NULL}};
+    check_title("%s, %d %s%s", title, size, processes ? "processes" : "threads", over_tcp ? ", tcp" : "");
+    fault_run(&world);
 }
 
 static inline void refused_with(tutti_comm *comm, tutti_status status, tutti_status wanted, const char *words)

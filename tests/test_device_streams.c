@@ -225,13 +225,41 @@ static void test_many_readers(tutti_device *device, int last)
     GOOD(tutti_stream_free(writer, &error));
 }
 
+/* A pointer to where a buffer lay that was dropped. */
+static void refused_as_stale(const int32_t *pointer, tutti_stream *handle)
+{
+    struct tti_stream *stream = tti_stream_take(handle, &error);
+    struct tti_device_buffer *buffer = NULL;
+    tutti_status status = tti_memory_take(pointer, sizeof *pointer, "in", stream, &buffer, &error);
+    CHECK_THAT(status == TUTTI_ERR_STALE && buffer == NULL && strstr(error.text, "was freed (dropped)") != NULL,
+               "%s: %s", tutti_status_name(status), error.text);
+    tti_object_give(&stream->object);
+}
+
+/* Whatever the device still knows of its memory. */
+static void test_stale_pointers(tutti_device *device)
+{
+    tutti_stream *a = make_stream(device);
+    for (int memory = TUTTI_MEMORY_LOCAL; memory <= TUTTI_MEMORY_PINNED; memory++) {
+        tutti_buffer *x = NULL;
+        int32_t one = 1;
+        GOOD(tutti_buffer_create(device, (tutti_memory)memory, TUTTI_I32, N, &x, &error));
+        int32_t *at = tutti_buffer_at(x, 0, N);
+        GOOD(tutti_buffer_fill(x, 0, N, &one, a, &error));
+        GOOD(tutti_stream_sync(a, LONG_MS, &error));
+        GOOD(tutti_buffer_free(x, &error));
+        refused_as_stale(at + 7, a);
+    }
+    GOOD(tutti_stream_free(a, &error));
+}
+
 /* A buffer is freed while work that uses it waits: at once for its owner, and the work still has it. */
 static void test_free_in_use(tutti_device *device)
 {
     tutti_stream *a = make_stream(device), *b = make_stream(device);
     tutti_buffer *x = make_buffer(device, TUTTI_I32, N), *y = make_buffer(device, TUTTI_I32, N);
     struct pinned pinned = make_pinned(device, 3 * N);
-    int32_t nine = 9, *out = pinned.at;
+    int32_t nine = 9, *out = pinned.at, *y_at = tutti_buffer_at(y, 0, N);
     GOOD(tutti_buffer_fill(y, 0, N, &nine, a, &error));
     GOOD(tutti_stream_sync(a, LONG_MS, &error));
     struct held held = hold_stream(a);
@@ -241,6 +269,8 @@ static void test_free_in_use(tutti_device *device)
     GOOD(tutti_buffer_get(y, 0, out + 2 * N, N, b, &error));
     GOOD(tutti_buffer_free(x, &error)); /* one stream uses it: freed in its order */
     GOOD(tutti_buffer_free(y, &error)); /* two do: freed when both have passed */
+    refused_as_stale(y_at, a);
+    refused_as_stale(y_at + N - 1, a);
     let_go(&held, a);
     GOOD(tutti_stream_sync(b, LONG_MS, &error));
     for (int i = 0; i < 3; i++) CHECK(out[i * N] == 9 && out[i * N + N - 1] == 9);
@@ -458,6 +488,7 @@ int main(int argc, char **argv)
     test_marks_again(device);
     test_last_writer(device);
     for (int last = 0; last < READERS; last++) test_many_readers(device, last);
+    test_stale_pointers(device);
     test_free_in_use(device);
     test_launch(device);
     test_adopt(device);

@@ -345,8 +345,7 @@ static void freed_in_flight(tutti_comm *comm, struct fault_rank *self)
     open_place(&place, TUTTI_MEMORY_SHARED, 5000);
     tutti_buffer *late[2];
     fill(&place, place.in, 5000, 11 + tutti_rank(comm));
-    tti_fault_delay(place.device, 30000000);
-    fill(&place, place.out, 5000, 0); /* so that the stream comes late */
+    struct held held = hold_stream(&place);
     DONE(tutti_send_start(tutti_on(comm, place.stream), place.x, 5000, TUTTI_I32, next_of(comm), 0, &ops[0]));
     DONE(tutti_recv_start(tutti_on(comm, place.stream), place.y, 5000, TUTTI_I32, before(comm), 0, NULL, &ops[1]));
     GOOD(&place, tutti_buffer_free(place.in, &place.error));
@@ -356,7 +355,7 @@ static void freed_in_flight(tutti_comm *comm, struct fault_rank *self)
     for (int i = 0; i < 2; i++) fill(&place, late[i], 5000, -1);
     refused_with(comm, tutti_send(tutti_on(comm, place.stream), place.x, 5, TUTTI_I32, 0, 0), TUTTI_ERR_STALE,
                  "was freed (dropped)");
-    tti_fault_delay(place.device, 0);
+    let_go(&place, &held);
     for (int i = 0; i < 2; i++) DONE(tutti_wait(ops[i]));
     for (int i = 0; i < 2; i++) CHECK(count_wrong(&place, late[i], 5000, -1) == 0);
     for (int i = 0; i < 2; i++) GOOD(&place, tutti_buffer_free(late[i], &place.error));
@@ -494,24 +493,24 @@ static void run_all(bool processes)
 {
     bool host = strcmp(device_name, "host") == 0;
     for (int size = 1; size <= 3; size++) {
-        fault_run_body("rings", rings, size, processes, over_tcp);
-        fault_run_body("mixed", mixed, size, processes, over_tcp);
-        fault_run_body("random", random_messages, size, processes, over_tcp);
-        if (host) fault_run_body("crowded", crowded, size, processes, over_tcp);
-        fault_run_body("alone", alone, size, processes, over_tcp);
-        fault_run_body("prepared", prepared, size, processes, over_tcp);
-        fault_run_body("grouped", grouped, size, processes, over_tcp);
-        fault_run_body("freed in flight", freed_in_flight, size, processes, over_tcp);
+        run_body("rings", rings, size, processes, over_tcp);
+        run_body("mixed", mixed, size, processes, over_tcp);
+        run_body("random", random_messages, size, processes, over_tcp);
+        if (host) run_body("crowded", crowded, size, processes, over_tcp);
+        run_body("alone", alone, size, processes, over_tcp);
+        run_body("prepared", prepared, size, processes, over_tcp);
+        run_body("grouped", grouped, size, processes, over_tcp);
+        run_body("freed in flight", freed_in_flight, size, processes, over_tcp);
     }
-    fault_run_body("in order of calls", in_order_of_calls, 2, processes, over_tcp);
-    fault_run_body("looked at", looked_at, 2, processes, over_tcp);
-    fault_run_body("deadlines", deadlines, 2, processes, over_tcp);
-    fault_run_body("refused", refused, 2, processes, over_tcp);
-    fault_run_body("leaves", leaves, 2, processes, over_tcp);
-    fault_run_body("tolerant", tolerant, 3, processes, over_tcp);
+    run_body("in order of calls", in_order_of_calls, 2, processes, over_tcp);
+    run_body("looked at", looked_at, 2, processes, over_tcp);
+    run_body("deadlines", deadlines, 2, processes, over_tcp);
+    run_body("refused", refused, 2, processes, over_tcp);
+    run_body("leaves", leaves, 2, processes, over_tcp);
+    run_body("tolerant", tolerant, 3, processes, over_tcp);
     if (!processes) return; /* threads share their process's devices, and its end */
-    fault_run_body("dies", dies, 3, processes, over_tcp);
-    if (host) fault_run_body("a device fails", fails, 3, processes, over_tcp);
+    run_body("dies", dies, 3, processes, over_tcp);
+    if (host) run_body("a device fails", fails, 3, processes, over_tcp);
 }
 
 int main(int argc, char **argv)

@@ -113,9 +113,11 @@ free_buffer:
     return status;
 }
 
-/* Nobody uses its memory any more. */
+/* Nobody uses its memory any more. Until then a pointer into it finds the buffer, and is refused if that was dropped: a GPU's
+ * driver would know the memory, and it would pass for the program's own. */
 static void release(struct tti_device_buffer *buffer)
 {
+    tti_find_remove(buffer, true);
     tti_uses_clear(buffer);
     withdraw_offer(buffer);
     buffer->device->ops->free(buffer->device, &buffer->memory, NULL);
@@ -153,6 +155,7 @@ static void give_memory(struct tti_device_buffer *buffer)
     if (tti_uses_passed(buffer)) {
         release(buffer);
     } else if (buffer->memory.kind == TUTTI_MEMORY_LOCAL && (only = tti_uses_only(buffer)) != NULL) {
+        tti_find_remove(buffer, true);
         device->ops->free(device, &buffer->memory, only);
         buffer->memory.base = NULL;
         tti_uses_clear(buffer);
@@ -221,7 +224,6 @@ static void reclaim(struct tti_device_buffer *buffer, int64_t deadline_ns)
 {
     int64_t nap_ns = 0;
     bool passed;
-    tti_find_remove(buffer, true);
     while (!(passed = tti_uses_passed(buffer)) && tti_now_ns() < deadline_ns) tti_poll_nap(&nap_ns);
     if (passed)
         release(buffer);
@@ -317,10 +319,7 @@ tutti_status tutti_buffer_free(tutti_buffer *handle, tutti_error *error)
     if (object == NULL) return error->status;
     struct tti_device_buffer *buffer = TTI_LIST_OF(object, struct tti_device_buffer, object);
     atomic_store_explicit(&buffer->dropped, 1, memory_order_release);
-    if (unlink_buffer(buffer)) { /* else its memory has gone with its device */
-        tti_find_remove(buffer, true);
-        give_memory(buffer);
-    }
+    if (unlink_buffer(buffer)) give_memory(buffer); /* else its memory has gone with its device */
     sweep(buffer->device);
     tti_object_give(object);
     return TUTTI_OK;

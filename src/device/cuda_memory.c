@@ -189,7 +189,7 @@ void tti_cuda_free(struct tti_device *of, struct tti_memory *memory, struct tti_
 
 struct about {
     int type, managed, ordinal;
-    uint64_t start;
+    uint64_t start, id;
     size_t bytes;
 };
 
@@ -197,8 +197,8 @@ struct about {
 static bool ask(struct tti_cuda_device *device, const void *pointer, struct about *about)
 {
     int names[] = {TTI_CUDA_POINTER_MEMORY_TYPE, TTI_CUDA_POINTER_IS_MANAGED, TTI_CUDA_POINTER_ORDINAL,
-                   TTI_CUDA_POINTER_RANGE_START, TTI_CUDA_POINTER_RANGE_SIZE};
-    void *values[] = {&about->type, &about->managed, &about->ordinal, &about->start, &about->bytes};
+                   TTI_CUDA_POINTER_RANGE_START, TTI_CUDA_POINTER_RANGE_SIZE, TTI_CUDA_POINTER_BUFFER_ID};
+    void *values[] = {&about->type, &about->managed, &about->ordinal, &about->start, &about->bytes, &about->id};
     if (tti_cuda_enter(device) != TTI_CUDA_OK) return false;
     int code = device->cuda->pointer_attributes(sizeof names / sizeof *names, names, values,
                                                 (uint64_t)(uintptr_t)pointer);
@@ -224,6 +224,7 @@ bool tti_cuda_find(struct tti_device *of, const void *pointer, struct tti_found 
                                                         : TTI_FOUND_PINNED;
     found->base = (char *)(uintptr_t)about.start;
     found->bytes = about.bytes;
+    found->id = about.id;
     return true;
 }
 

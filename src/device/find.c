@@ -31,6 +31,7 @@ struct gone {
     uintptr_t base;
     size_t bytes; /* 0: nothing */
     uint64_t generation;
+    uint64_t id;  /* of its memory, if that is kept and known to the driver; else 0 */
     bool dropped; /* by its owner; else its device was shut down */
     char device[TTI_DEVICE_NAME];
 };
@@ -73,12 +74,21 @@ static void forget_gone(const struct tti_memory *memory)
         if (gone[i].base < base + memory->bytes && base < gone[i].base + gone[i].bytes) gone[i].bytes = 0;
 }
 
-static void note_gone(const struct tti_device_buffer *buffer)
+/* Pinned memory stays registered when its buffer goes: by this number it is told from memory that the program has registered. */
+static uint64_t id_of_kept(const struct tti_device_buffer *buffer)
+{
+    struct tti_found found = {0};
+    if (buffer->memory.kind != TUTTI_MEMORY_PINNED) return 0;
+    return buffer->device->ops->find(buffer->device, buffer->memory.base, &found) ? found.id : 0;
+}
+
+static void note_gone(const struct tti_device_buffer *buffer, uint64_t id)
 {
     struct gone *one = &gone[gone_next++ % GONE_MOST];
     *one = (struct gone){.base = (uintptr_t)buffer->memory.base,
                          .bytes = buffer->memory.bytes,
                          .generation = buffer->generation,
+                         .id = id,
                          .dropped = atomic_load_explicit(&buffer->dropped, memory_order_acquire) != 0};
     memcpy(one->device, buffer->device->name, sizeof one->device);
 }
@@ -100,12 +110,13 @@ bool tti_find_add(struct tti_device_buffer *buffer)
 
 void tti_find_remove(struct tti_device_buffer *buffer, bool was_used)
 {
+    uint64_t id = was_used ? id_of_kept(buffer) : 0;
     pthread_mutex_lock(&all.lock);
     size_t count = atomic_load_explicit(&all.count, memory_order_relaxed), place = place_of(buffer->memory.base);
     if (place > 0 && all.buffers[place - 1] == buffer) {
         memmove(all.buffers + place - 1, all.buffers + place, (count - place) * sizeof *all.buffers);
         atomic_store_explicit(&all.count, count - 1, memory_order_relaxed);
-        if (was_used) note_gone(buffer);
+        if (was_used) note_gone(buffer, id);
     }
     pthread_mutex_unlock(&all.lock);
 }
@@ -173,6 +184,13 @@ static bool find_gone(const void *pointer, struct gone *found)
     return found->bytes != 0;
 }
 
+/* Memory in no buffer that the driver knows, and that was a buffer's: it is not the program's own. */
+static bool was_a_buffer(const void *pointer, const struct tti_found *found)
+{
+    struct gone one;
+    return found->buffer == NULL && found->id != 0 && find_gone(pointer, &one) && one.id == found->id;
+}
+
 static bool is_reopened(struct tti_device *device, void *context)
 {
     struct gone *one = context;
@@ -195,7 +213,8 @@ static tutti_status refuse(const void *pointer, uint64_t bytes, const char *name
 {
     const char *device = stream->device->name;
     struct gone one;
-    if (found->device == NULL && find_gone(pointer, &one)) return refuse_gone(&one, name, error);
+    if ((found->device == NULL || was_a_buffer(pointer, found)) && find_gone(pointer, &one))
+        return refuse_gone(&one, name, error);
     if (found->device == NULL)
         return tti_error_set(
             error, TUTTI_ERR_ARGUMENT, 0,
@@ -217,7 +236,8 @@ tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *na
     const char *at = pointer;
     *buffer = NULL;
     tti_memory_find(pointer, &found);
-    bool fits = found.device == stream->device && bytes <= (uint64_t)(found.base + found.bytes - at);
+    bool fits = found.device == stream->device && bytes <= (uint64_t)(found.base + found.bytes - at) &&
+                !was_a_buffer(pointer, &found);
     tutti_status status = fits ? TUTTI_OK : refuse(pointer, bytes, name, stream, &found, error);
     if (fits && found.buffer != NULL) status = tti_buffer_usable(found.buffer, error);
     if (status == TUTTI_OK) {

@@ -18,8 +18,9 @@ struct tti_device_buffer;
 tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *name, const struct tti_stream *stream,
                              struct tti_device_buffer **buffer, tutti_error *error);
 
-/* The buffers that are found. Adding fails only for lack of memory. Of the last ones that were removed and `was_used` it is
- * known where they lay, so that who still uses such memory hears what it was. */
+/* The buffers that are found, from when they have memory until it is given back to the device, which may be long after they
+ * were dropped. Adding fails only for lack of memory. Of the last ones that were removed and `was_used` it is known where they
+ * lay, so that who still uses such memory hears what it was. */
 bool tti_find_add(struct tti_device_buffer *buffer);
 void tti_find_remove(struct tti_device_buffer *buffer, bool was_used); /* one that is not there is ignored */
 void tti_find_forked(void);                                            /* in the child */

@@ -114,6 +114,7 @@ struct tti_found {
     char *base;                       /* the range that it is in; NULL: not known (private) */
     size_t bytes;
     uint64_t generation;
+    uint64_t id; /* of the allocation, which no other one of the process ever has; 0: not known */
 };
 
 struct tti_device_ops {
@@ -152,8 +153,8 @@ struct tti_device_ops {
     tutti_status (*share)(struct tti_device *device, const struct tti_memory *memory, int *fd, tutti_error *error);
     /* Memory that such a descriptor stands for. The descriptor stays the caller's, and may be closed at once. */
     tutti_status (*map)(struct tti_device *device, int fd, size_t bytes, struct tti_memory *memory, tutti_error *error);
-    /* Says where a pointer leads that is in no buffer: sets `where`, `base` and `bytes` and returns true if it is memory
-     * that this device knows. May enter the driver. */
+    /* Says where a pointer leads that is in no buffer: sets `where`, `base`, `bytes` and `id` and returns true if it is
+     * memory that this device knows. May enter the driver. */
     bool (*find)(struct tti_device *device, const void *pointer, struct tti_found *found);
     /* Lets the device read and write ordinary host memory, for words and copies; until withdraw or shut. Whole pages. */
     tutti_status (*enlist)(struct tti_device *device, void *base, size_t bytes, tutti_error *error);

@@ -179,15 +179,18 @@ struct range {
     char *base;
     size_t bytes;
     int type, device, managed;
+    uint64_t id; /* of no other */
 };
 static struct range ranges[RANGES_MOST];
 static int range_count;
+static uint64_t range_ids;
 
 static void add_range(void *base, size_t bytes, int type)
 {
     pthread_mutex_lock(&lock);
     if (range_count < RANGES_MOST)
-        ranges[range_count++] = (struct range){base, bytes, type, depth == 0 ? 0 : stack[depth - 1]->device, 0};
+        ranges[range_count++] = (struct range){base, bytes,      type, depth == 0 ? 0 : stack[depth - 1]->device,
+                                               0,    ++range_ids};
     pthread_mutex_unlock(&lock);
 }
 
@@ -213,6 +216,7 @@ int cuPointerGetAttributes(unsigned count, int *attributes, void **values, uint6
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; i < count; i++) switch (attributes[i]) {
         case 2: *(int *)values[i] = found.type; break;
+        case 7: *(uint64_t *)values[i] = found.id; break;
         case 8: *(int *)values[i] = found.managed; break;
         case 9: *(int *)values[i] = found.device; break;
         case 11: *(uint64_t *)values[i] = (uint64_t)(uintptr_t)found.base; break;
@@ -358,10 +362,7 @@ static void do_work(const struct work *work)
     case WRITE_VALUE: atomic_store(word, work->value); break;
     case LAUNCH: launch(work); break;
     case CALL: work->function(work->argument); break;
-    case FREE:
-        remove_range(work->to);
-        free(work->to);
-        break;
+    case FREE: free(work->to); break;
     }
 }
 
@@ -592,8 +593,10 @@ int cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool, void *s
     return OK;
 }
 
+/* As the driver does, forgets it at once and frees it when the stream gets there. */
 int cuMemFreeAsync(uint64_t address, void *stream)
 {
+    if (!remove_range((void *)(uintptr_t)address)) return INVALID_VALUE;
     return put(stream, (struct work){.kind = FREE, .to = (char *)(uintptr_t)address});
 }
 
