@@ -30,7 +30,8 @@ struct trial {
     int64_t fast, accumulate, threads;
     const char *optimizer;
     const char *mesh;
-    int64_t grains; /* 0: 8 */
+    int64_t grains;     /* 0: 8 */
+    int64_t vocabulary; /* 0: the data's */
 };
 
 static tutti_train_options small(const struct trial *trial)
@@ -42,6 +43,7 @@ static tutti_train_options small(const struct trial *trial)
     options.heads = 2;
     options.width = 40; /* tensors of more than a block, and less */
     options.context = 8;
+    options.vocabulary = trial->vocabulary;
     options.batch = 13;
     options.grains = trial->grains == 0 ? 8 : trial->grains;
     options.steps = STEPS;
@@ -220,11 +222,11 @@ static void test_saved(void)
 #define TEST_MAIN test_some
 static void test_some(void)
 {
-    static struct trial trials[] = {{0, 1, 1, "adamw", NULL, 0},
-                                    {0, 3, 2, "lion", NULL, 0},
-                                    {0, 2, 1, "adamw", NULL, 13},
-                                    {1, 1, 1, "adam", NULL, 0},
-                                    {1, 2, 1, "sgd", NULL, 0}};
+    static struct trial trials[] = {{0, 1, 1, "adamw", NULL, 0, 0},
+                                    {0, 3, 2, "lion", NULL, 0, 350},
+                                    {0, 2, 1, "adamw", NULL, 13, 500},
+                                    {1, 1, 1, "adam", NULL, 0, 0},
+                                    {1, 2, 1, "sgd", NULL, 0, 0}};
     static const int sizes[] = {1, 2, 3, 5, 8};
     for (int i = 5; i-- > 0;) {
         run(CONF_THREADS, 1, run_alone, &trials[i]);

@@ -12,7 +12,7 @@ static void test_full(void)
     for (int64_t grains = 8; grains <= 13; grains += 5)
         for (int64_t passes = 1; passes <= 4; passes++)
             for (int64_t threads = 1; threads <= 2; threads++) {
-                struct trial trial = {0, passes, threads, "adamw", NULL, grains};
+                struct trial trial = {0, passes, threads, "adamw", NULL, grains, 500};
                 run(CONF_THREADS, 1, run_alone, &trial);
                 for (int size = 1; size <= 8; size++) run(CONF_THREADS, size, run_all, &trial);
                 run(CONF_PROCESSES, 3, run_all, &trial);
@@ -24,7 +24,7 @@ static void test_full(void)
                     run(CONF_THREADS, ranks[i], run_all, &trial);
                 }
             }
-    struct trial usual = {0, 1, 1, "adamw", NULL, 0};
+    struct trial usual = {0, 1, 1, "adamw", NULL, 0, 0};
     run(CONF_THREADS, 1, run_alone, &usual);
     test_saved();
 }

@@ -311,6 +311,12 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
     X(dropout, REAL, "0", 0, 1, "probability")                                                                         \
     X(loss, TEXT, "cross_entropy", 0, 0, "of the mlp: cross_entropy (targets are classes) or mse")                     \
     X(batch, INT, "16", 1, 16777216, "samples of a step, over all ranks")                                              \
+    X(pipeline, TEXT, "1f1b", 0, 0,                                                                                    \
+      "with pipe in the mesh, who does what when: gpipe, 1f1b, interleaved, zb-h1, zb-v or a file with a table")       \
+    X(micro, INT, "0", 0, 1048576,                                                                                     \
+      "micro-batches of a rank's part of the batch; 0: as many as it has grains, up to 4 for each stage")              \
+    X(stages, TEXT, "", 0, 0,                                                                                          \
+      "layers that each stage but the first begins with, such as h.2.ln_1,ln_f; \"\": balanced by what is measured")   \
     X(grains, INT, "0", 0, 4096,                                                                                       \
       "parts of the batch that the result depends on instead of the ranks; 0: up to 8, a power of two")                \
     X(fast, BOOL, "0", 0, 1, "no grains: faster, and other ranks give other bits")                                     \
@@ -369,14 +375,16 @@ TUTTI_API void tutti_trainer_free(tutti_trainer *trainer); /* not collective; NU
 
 typedef struct tutti_train_step {
     size_t struct_size;
-    uint64_t step;       /* that was taken, from 1 */
-    double loss;         /* mean over the global batch, before the step */
-    double rate, norm;   /* learning rate, norm of the mean gradient before clipping */
-    double rows;         /* tokens (or samples) of the global batch */
-    double seconds;      /* of the step, on this rank */
-    double comm_seconds; /* of these, in communication or waiting for it */
-    bool stop;           /* some rank was asked to stop */
-    bool hashed;         /* weights were compared: */
+    uint64_t step;         /* that was taken, from 1 */
+    double loss;           /* mean over the global batch, before the step */
+    double rate, norm;     /* learning rate, norm of the mean gradient before clipping */
+    double rows;           /* tokens (or samples) of the global batch */
+    double seconds;        /* of the step, on this rank */
+    double comm_seconds;   /* of these, in communication or waiting for it */
+    bool stop;             /* some rank was asked to stop */
+    double idle;           /* with a pipeline: share of this rank's pipe's time without work; else NaN */
+    double predicted_idle; /* the same by the table, from what steps took on average */
+    bool hashed;           /* weights were compared: */
     uint64_t hash;
 } tutti_train_step;
 
@@ -388,6 +396,9 @@ TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *lo
 /* Rank 0 saves; the others return at once, with zero as soon as rank 0 has their part of the optimizer's state. A failure
  * harms nothing: training may go on. */
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
+/* Collective: rank 0 draws the last step of its pipeline as SVG, as tutti_pipeline_picture does; `stream` (NULL: nothing is drawn) counts there only.
+ * ERR_ARGUMENT: there is no pipeline, or no step was taken. */
+TUTTI_API tutti_status tutti_trainer_timeline(tutti_trainer *trainer, const char *title, FILE *stream);
 /* The next step tells all ranks. May be called from a signal handler. */
 TUTTI_API void tutti_trainer_stop(tutti_trainer *trainer);
 TUTTI_API const tutti_error *tutti_trainer_error(const tutti_trainer *trainer);

@@ -37,6 +37,10 @@ static const struct cli_flag train_flags[] = {
     {.row = {"plot", TUTTI_OPTION_TEXT, "", 0, 0, "draw the loss as SVG; -: to stdout, all else to stderr"},
      .offset = offsetof(struct train_values, plot),
      .value = "FILE"},
+    {.row = {"timeline", TUTTI_OPTION_TEXT, "", 0, 0,
+             "draw the last step of a pipeline as SVG: who did what when, as measured"},
+     .offset = offsetof(struct train_values, timeline),
+     .value = "FILE"},
     {.row = {.name = NULL}},
 };
 
@@ -49,6 +53,8 @@ static const struct cli_example train_examples[] = {
     {"tutti train mlp --data points.csv --layers 2 --width 32 --batch 64", "classes from a table of numbers"},
     {"tutti train gpt --data markov:order=2,states=16 --metrics m.jsonl --plot loss.svg",
      "a made-up language whose entropy is known, which no loss can go below"},
+    {"tutti train gpt --data src --ranks 4 --mesh data=2,pipe=2 --pipeline zb-h1 --timeline run.svg",
+     "the model in two stages, the batch in two halves: the same weights"},
     {"tutti train --config small.conf --ranks 2", "settings from a file, as below; on two threads"},
     {NULL, NULL},
 };
@@ -94,8 +100,9 @@ static const struct cli_file config_file = {
 const struct cli_page cli_train_page = {
     .usage = "tutti train gpt|mlp --data DATA [flags]",
     .about =
-        "Trains a model on many ranks, data parallel. The batch is cut into grains, whose sums do not depend on the "
-        "number of ranks: 1, 2, 3 or 8 ranks, threads or processes, over memory or tcp, stopped and resumed or not, "
+        "Trains a model on many ranks: data parallel, and with --mesh pipe=N as a pipeline of N stages. The batch is "
+        "cut into grains, whose sums do not depend on the number of ranks: 1, 2, 3 or 8 ranks, threads or processes, "
+        "over memory or tcp, stopped and resumed or not, "
         "give the same weights "
         "bit for bit. --fast gives that up.\n\n"
         "Ctrl-C or SIGTERM ends the step that runs, saves a checkpoint where --save is given, and stops; a second one "
@@ -189,6 +196,9 @@ static int read_values(int argc, char **argv, struct train_words *words)
     values.options.struct_size = sizeof values.options;
     if (cli_is_stdout(values.metrics) && cli_is_stdout(values.plot))
         return cli_refuse("train", "--metrics - and --plot - both write to stdout; give one of them a file");
+    if (values.timeline[0] != '\0' && strstr(values.options.mesh, "pipe=") == NULL)
+        return cli_refuse("train", "--timeline draws a pipeline: it needs one, such as --mesh pipe=2");
+    if (cli_is_stdout(values.timeline)) return cli_refuse("train", "--timeline needs a file");
     if (values.options.resume && values.options.save[0] == '\0')
         return cli_refuse("train", "--resume needs --save: the folder of the checkpoints to go on from");
     if (values.options.data[0] == '\0')
@@ -236,6 +246,7 @@ struct loop {
     tutti_trainer *trainer;
     struct train_report *report; /* NULL but on rank 0 */
     bool stopped, saved;         /* saved: the last step is in a checkpoint */
+    uint64_t steps;              /* taken by this run */
 };
 
 /* Rank 0 saves. A checkpoint that cannot be written is no reason to stop. */
@@ -268,6 +279,7 @@ static int take_step(struct loop *loop)
     if (options->save[0] != '\0' && (last || save_now)) loop->saved = save(loop, last ? "" : "; training goes on");
     if (loop->report != NULL) train_report_step(loop->report, loop->trainer, &step, validation);
     loop->stopped = step.stop;
+    loop->steps++;
     return CLI_GO_ON;
 }
 
@@ -281,6 +293,23 @@ static int train_all(struct loop *loop)
         if (status != CLI_GO_ON) return status;
     }
     return CLI_GO_ON;
+}
+
+/* Rank 0 draws what all ranks of its pipeline know. */
+static int draw_timeline(const struct loop *loop)
+{
+    const char *path = values.timeline;
+    tutti_train_about about;
+    tutti_trainer_describe(loop->trainer, &about);
+    char title[200];
+    (void)snprintf(title, sizeof title, "%s, step %llu, %s: seconds as measured", values.options.model,
+                   (unsigned long long)about.step, values.options.pipeline);
+    FILE *file = loop->report != NULL ? fopen(path, "we") : NULL;
+    tutti_status status = tutti_trainer_timeline(loop->trainer, title, file);
+    if (status != TUTTI_OK) return failed(loop->world, tutti_trainer_error(loop->trainer));
+    if (loop->report == NULL) return CLI_OK;
+    if (file == NULL || fclose(file) != 0) return cli_blame_path("train", "cannot write", path);
+    return CLI_OK;
 }
 
 /* With --fast: what the same steps cost with grains, for comparison. */
@@ -366,6 +395,10 @@ static int work(tutti_comm *world, int argc, char **argv)
     int end = CLI_OK;
     const uint64_t hash = tutti_trainer_hash(loop.trainer); /* all ranks together */
     if (loop.report != NULL) end = train_report_close(&report, loop.trainer, hash);
+    if (status == CLI_GO_ON && loop.steps > 0 && values.timeline[0] != '\0') {
+        int drawn = draw_timeline(&loop);
+        if (drawn != CLI_OK) end = drawn;
+    }
     tutti_trainer_free(loop.trainer);
     if (status == CLI_GO_ON && values.options.fast && !loop.stopped) time_grains(world, loop.report);
     if (status != CLI_GO_ON) return status;

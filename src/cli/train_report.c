@@ -71,6 +71,7 @@ int train_report_open(struct train_report *report, const struct train_values *va
                                     .last_validation = NAN};
     tutti_trainer_describe(trainer, &report->about);
     int status = cli_check_output("train", values->plot);
+    if (status == CLI_GO_ON) status = cli_check_output("train", values->timeline);
     if (status != CLI_GO_ON) return status;
     if (cli_is_stdout(values->metrics)) {
         report->metrics = stdout;
@@ -170,6 +171,8 @@ void train_report_step(struct train_report *report, const tutti_trainer *trainer
     report->all_seconds += step->seconds;
     report->all_rows += step->rows;
     report->all_comm_seconds += step->comm_seconds;
+    report->all_idle += step->idle;
+    report->all_predicted_idle += step->predicted_idle;
     report->all_steps++;
     if (!isnan(validation)) report->last_validation = validation;
     add_point(report, step, validation);
@@ -204,6 +207,10 @@ static void print_summary(const struct train_report *report, const tutti_trainer
                       strcmp(report->values->options.model, "gpt") == 0 ? "tokens" : "rows",
                       gflops(report, report->all_rows, report->all_seconds),
                       100 * report->all_comm_seconds / report->all_seconds);
+    if (report->all_steps > 0 && !isnan(report->all_idle))
+        (void)fprintf(report->text, "pipeline %s: idle for %.1f%% of a step's time, by the table %.1f%%\n",
+                      report->values->options.pipeline, 100 * report->all_idle / report->all_steps,
+                      100 * report->all_predicted_idle / report->all_steps);
     if (report->saving_seconds > 0) print_saved(report);
     (void)fprintf(report->text, "weights %016" PRIx64 " after step %" PRIu64 "\n", hash, about.step);
 }

@@ -135,12 +135,13 @@ static tutti_status make_parts(struct tutti_ddp *ddp, const tutti_ddp_options *o
     TTI_TRY(make_flat(ddp, error));
     TTI_TRY(tti_ddp_plan_grains(ddp, options->pass_grains, error));
     if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(tti_zero_make_buffers(ddp, error));
-    TTI_TRY(share_values(ddp, error));
+    if (ddp->valued) TTI_TRY(share_values(ddp, error));
     if (ddp->zero.stage == TTI_ZERO_PARAMETERS) TTI_TRY(tti_zero_make_values(ddp, error));
     return ddp->zero.stage > 0 ? tti_zero_plan(ddp, error) : TUTTI_OK;
 }
 
-static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+/* `valued`: parameters have values, which become the same on all ranks. */
+static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, size_t count, bool valued,
                            const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
     size_t elements;
@@ -149,7 +150,8 @@ static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, 
     if (options->zero < 0 || options->zero > TTI_ZERO_PARAMETERS)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: zero is %d; there are 0, 1, 2 and 3", options->zero);
     TTI_TRY(check_replicas(comm, options, error));
-    const struct tti_list_needs needs = {options->zero < TTI_ZERO_PARAMETERS, options->zero < TTI_ZERO_GRADIENTS};
+    const struct tti_list_needs needs = {valued && options->zero < TTI_ZERO_PARAMETERS,
+                                         options->zero < TTI_ZERO_GRADIENTS};
     TTI_TRY(tti_list_check_needs(parameters, count, needs, &elements, error));
     if (options->grains > 0 && options->grains < tutti_size(comm))
         return tti_error_set(
@@ -166,6 +168,7 @@ static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, 
         .elements = elements,
         .grains = options->grains,
         .allows_unused = options->allow_unused,
+        .valued = valued,
         .zero = {.stage = options->zero, .replicas = options->replicas > 1 ? options->replicas : 1},
         .fresh = true};
     tutti_status status = make_parts(made, options, error);
@@ -194,9 +197,15 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
     *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "ddp_create"};
     tutti_status status = comm == NULL || ddp == NULL
                               ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: a comm and a place to go are needed")
-                              : create(comm, parameters, count, &known, ddp, error);
+                              : create(comm, parameters, count, true, &known, ddp, error);
     if (status != TUTTI_OK) tti_comm_note(comm, error);
     return status;
+}
+
+tutti_status tti_ddp_create_sums(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+                                 const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
+{
+    return create(comm, parameters, count, false, options, ddp, error);
 }
 
 /* ---- Reducing -------------------------------------------------------------------------------------------------- */

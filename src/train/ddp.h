@@ -92,6 +92,7 @@ struct tutti_ddp {
     size_t *ready;      /* [count]: elements that became ready in this pass */
     bool *used, *whole; /* [count]: some of it, and all of it, became ready in a pass of this step */
     bool allows_unused;
+    bool valued;             /* parameters have values; false: it sums gradients only */
     tutti_status failed;     /* OK, or why a bucket of this pass could not be started: tutti_ddp_end tells it too */
     bool begun, last, fresh; /* fresh: the next pass is the first of a step */
 
@@ -113,6 +114,10 @@ struct tutti_ddp {
     double seconds;
     size_t bytes;
 };
+
+/* A ddp that sums gradients only, at most with zero 2: values are not looked at. Otherwise as tutti_ddp_create. */
+tutti_status tti_ddp_create_sums(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+                                 const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
 
 /* The comm, for a collective that is a part of the call; that of the ranks which own everything together. */
 tutti_comm *tti_ddp_inside(const struct tutti_ddp *ddp, const char *what);
@@ -147,9 +152,11 @@ tutti_status tti_zero_group(struct tutti_ddp *ddp, tutti_error *error);
 tutti_status tti_zero_count(struct tutti_ddp *ddp, tutti_error *error);
 tutti_status tti_zero_plan(struct tutti_ddp *ddp, tutti_error *error);
 void tti_zero_free(struct tutti_ddp *ddp);
-/* tutti_ddp_norm on the threads of a pool; NULL: on this one. */
+/* The sum of squares of every block of gradients, in the order of all parameters, on the threads of a pool; NULL: on this
+ * one. tutti_ddp_norm is the root of their sum in the tree. */
 struct tti_pool;
-tutti_status tti_ddp_norm(struct tutti_ddp *ddp, struct tti_pool *pool, double *norm);
+size_t tti_ddp_blocks(const struct tutti_ddp *ddp);
+tutti_status tti_ddp_block_sums(struct tutti_ddp *ddp, struct tti_pool *pool, double *sums);
 
 /* Stage 2 and more (zero_gradients.c): buffers of buckets, where gradients go and where sums do. */
 tutti_status tti_zero_make_buffers(struct tutti_ddp *ddp, tutti_error *error);

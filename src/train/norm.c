@@ -103,24 +103,26 @@ void tti_block_sums(struct tti_pool *pool, const tutti_parameter *parameters, si
     run_work(&work, pool);
 }
 
-tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters, size_t count,
-                               double *norm)
+tutti_status tti_gradient_block_sums(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters,
+                                     size_t count, double *sums)
 {
     size_t blocks = block_count(parameters, count);
-    struct work work = {parameters, count, {0, blocks}, tti_calloc(blocks + 1, sizeof(double))};
-    if (work.sums == NULL) return TUTTI_ERR_MEMORY;
+    struct work work = {parameters, count, {0, blocks}, sums};
     bool shared = comm != NULL && tutti_size(comm) > 1;
     if (shared) work.blocks = tti_tree_share(blocks, tutti_rank(comm), tutti_size(comm));
     run_work(&work, pool);
-    tutti_status status = shared ? gather(comm, blocks, work.sums) : TUTTI_OK;
-    if (status == TUTTI_OK) *norm = sqrt(tti_tree_sum(work.sums, blocks));
-    tti_free(work.sums);
-    return status;
+    return shared ? gather(comm, blocks, sums) : TUTTI_OK;
 }
 
 tutti_status tutti_gradient_norm(tutti_comm *comm, const tutti_parameter *parameters, size_t count, double *norm)
 {
     size_t elements;
     if (norm == NULL || tti_list_check(parameters, count, &elements, NULL) != TUTTI_OK) return TUTTI_ERR_ARGUMENT;
-    return tti_gradient_norm(comm, NULL, parameters, count, norm);
+    size_t blocks = block_count(parameters, count);
+    double *sums = tti_calloc(blocks + 1, sizeof *sums);
+    if (sums == NULL) return TUTTI_ERR_MEMORY;
+    tutti_status status = tti_gradient_block_sums(comm, NULL, parameters, count, sums);
+    if (status == TUTTI_OK) *norm = sqrt(tti_tree_sum(sums, blocks));
+    tti_free(sums);
+    return status;
 }

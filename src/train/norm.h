@@ -6,11 +6,12 @@
 
 #include <tutti/train.h>
 
-/* tutti_gradient_norm on the threads of a pool; NULL: on this one. */
+/* The sum of squares of every block of the parameters' gradients, in order, which ranks of the comm that have the same ones
+ * find together, on the threads of a pool; NULL: on this one. The norm is the root of their sum in the tree. */
 struct tti_pool;
-tutti_status tti_gradient_norm(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters, size_t count,
-                               double *norm);
-/* The sum of squares of every block of the parameters' gradients, in order. */
+tutti_status tti_gradient_block_sums(tutti_comm *comm, struct tti_pool *pool, const tutti_parameter *parameters,
+                                     size_t count, double *sums);
+/* The same by this rank alone. */
 void tti_block_sums(struct tti_pool *pool, const tutti_parameter *parameters, size_t count, double *sums);
 
 #endif

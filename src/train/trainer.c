@@ -43,7 +43,8 @@ tutti_trainer *tutti_trainer_at(tutti_trainer *t, const char *file, int line)
 void tti_trainer_begin(struct tutti_trainer *t)
 {
     (void)tutti_ddp_at(t->ddp, t->here.file, t->here.line);
-    t->error = (tutti_error){.rank = t->rank, .peer = -1};
+    (void)tutti_ddp_at(t->tie.ddp, t->here.file, t->here.line);
+    t->error = (tutti_error){.rank = tutti_rank(t->comm), .peer = -1};
 }
 
 tutti_status tti_trainer_end(struct tutti_trainer *t, const char *call, tutti_status status)
@@ -153,7 +154,7 @@ static tutti_status allocate(struct tutti_trainer *t)
 {
     const size_t bytes = t->elements * sizeof(float);
     if (!tti_trainer_passing_values(t)) {
-        t->values = tutti_alloc(t->comm, bytes);
+        t->values = tutti_alloc(t->comm, t->model->value_elements * sizeof(float));
         if (t->values == NULL) return TUTTI_ERR_MEMORY;
     }
     if (!tti_trainer_passing_gradients(t)) {
@@ -167,7 +168,7 @@ static tutti_status allocate(struct tutti_trainer *t)
 static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
 {
     t->elements = tutti_model_elements(t->model);
-    t->list_count = (size_t)tutti_model_tensors(t->model);
+    t->list_count = tutti_model_list_count(t->model);
     if (allocate(t) != TUTTI_OK) {
         const tutti_error *why = tutti_comm_error(t->comm);
         TTI_TRY(tti_trainer_fits(t, error));
@@ -183,8 +184,7 @@ static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
 static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(tutti_blas_load(error));
-    TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error));
-    return make_memory(t, error);
+    return tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error);
 }
 
 static tutti_status make_optimizer(struct tutti_trainer *t, tutti_error *error)
@@ -209,31 +209,45 @@ struct tti_span tti_cell_samples(const struct tutti_trainer *t, size_t cell)
     return tti_tree_share((size_t)t->options.batch, (int)cell, (int)t->cells);
 }
 
-/* In fast mode a rank's one cell is cut into pieces of samples, with grains the cells themselves are. */
-static void plan_cells(struct tutti_trainer *t)
+struct tti_span tti_cells_samples(const struct tutti_trainer *t, struct tti_span cells)
 {
-    size_t passes = (size_t)t->options.accumulate;
-    t->cells = t->options.fast ? (size_t)t->size : grains_of(&t->options);
-    t->mine = tti_tree_share(t->cells, t->rank, t->size);
-    size_t first = tti_cell_samples(t, t->mine.lo).lo, all = t->mine.hi > t->mine.lo;
-    if (all) all = tti_cell_samples(t, t->mine.hi - 1).hi - first;
+    size_t lo = cells.lo < t->cells ? tti_cell_samples(t, cells.lo).lo : (size_t)t->options.batch;
+    return (struct tti_span){lo, cells.hi > cells.lo ? tti_cell_samples(t, cells.hi - 1).hi : lo};
+}
+
+/* How many passes a rank's part of the batch is cut into. */
+static int passes_of(const struct tutti_trainer *t)
+{
+    return (int)t->options.accumulate * (t->pipeline == NULL ? 1 : t->pipeline->about.micros);
+}
+
+/* In fast mode a rank's one cell is cut into pieces of samples, with grains the cells themselves are. With zero 2 and 3 ranks
+ * make their passes together. */
+static tutti_status plan_cells(struct tutti_trainer *t, tutti_error *error)
+{
+    struct tti_span all = tti_cells_samples(t, t->mine);
     if (t->options.fast) {
         t->piece = 1;
-        t->room = (int64_t)((all + passes - 1) / passes);
-        return;
+        t->room = (int64_t)((all.hi - all.lo + (size_t)t->options.accumulate - 1) / (size_t)t->options.accumulate);
     }
-    t->piece = (t->mine.hi - t->mine.lo + passes - 1) / passes;
-    for (size_t lo = t->mine.lo; lo < t->mine.hi; lo++) { /* any run of a piece's length */
-        size_t hi = lo + t->piece < t->mine.hi ? lo + t->piece : t->mine.hi;
-        int64_t samples = (int64_t)(tti_cell_samples(t, hi - 1).hi - tti_cell_samples(t, lo).lo);
-        if (samples > t->room) t->room = samples;
+    TTI_TRY(tti_trainer_plan_passes(t, error));
+    if (t->options.fast || tti_trainer_passing_gradients(t)) return TUTTI_OK;
+    if (!tti_micros_make(t->cells, t->mine, passes_of(t), &t->micros))
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of %d passes", passes_of(t));
+    for (int m = 0; m < t->micros.count; m++) {
+        struct tti_span samples = tti_cells_samples(t, t->micros.grains[m]);
+        if ((int64_t)(samples.hi - samples.lo) > t->room) t->room = (int64_t)(samples.hi - samples.lo);
     }
+    t->piece = t->micros.most_grains;
+    return TUTTI_OK;
 }
 
 static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
 {
-    size_t samples = (size_t)(t->room > 0 ? t->room : 1), rows = samples * (size_t)tutti_model_rows(t->model);
-    size_t features = samples * (t->about.features + 1);
+    struct tti_span all = tti_cells_samples(t, t->mine);
+    size_t samples = t->pipeline == NULL ? (size_t)t->room : all.hi - all.lo, ranks = (size_t)tutti_size(t->comm);
+    if (samples == 0) samples = 1;
+    size_t rows = samples * (size_t)tutti_model_rows(t->model), features = samples * (t->about.features + 1);
     t->tokens = tti_calloc(rows, sizeof *t->tokens);
     t->targets = tti_calloc(rows, sizeof *t->targets);
     t->inputs = tti_calloc(features, sizeof *t->inputs);
@@ -241,8 +255,8 @@ static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
     t->weights = tti_calloc(samples, sizeof *t->weights);
     t->bounds = tti_calloc(t->piece + 2, sizeof *t->bounds);
     t->losses = tti_calloc(t->cells, sizeof *t->losses);
-    t->gathered = tti_calloc(2 * t->cells + (size_t)t->size, sizeof *t->gathered);
-    t->counts = tti_calloc((size_t)t->size, sizeof *t->counts);
+    t->gathered = tti_calloc(2 * t->cells + ranks, sizeof *t->gathered);
+    t->counts = tti_calloc(ranks, sizeof *t->counts);
     if (t->tokens == NULL || t->targets == NULL || t->inputs == NULL || t->target_values == NULL ||
         t->weights == NULL || t->bounds == NULL || t->losses == NULL || t->gathered == NULL || t->counts == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a batch of %zu samples", samples);
@@ -253,9 +267,6 @@ static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
 static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 {
     const tutti_value_source source = tti_trainer_source(t);
-    plan_cells(t);
-    TTI_TRY(tti_trainer_plan_passes(t, error));
-    TTI_TRY(make_batch(t, error));
     tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
                                   .grains = t->options.fast ? 0 : (int)t->piece,
                                   .threads = (int)t->options.threads,
@@ -270,14 +281,15 @@ static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 /* Before the first step rather than after many; and no other run saves there until this one has ended. */
 static tutti_status take_folder(struct tutti_trainer *t, tutti_error *error)
 {
-    if (t->rank != 0 || t->options.save[0] == '\0') return TUTTI_OK;
+    if (tutti_rank(t->comm) != 0 || t->options.save[0] == '\0') return TUTTI_OK;
     if (!t->options.resume) TTI_TRY(tti_checkpoint_folder(t->options.save, error));
     TTI_TRY(tti_checkpoint_lock(t->options.save, &t->lock, error));
     t->locked = true;
     return TUTTI_OK;
 }
 
-static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
+/* What is to be made: nothing takes much memory yet. */
+static tutti_status describe(struct tutti_trainer *t, tutti_error *error)
 {
     t->schedule = schedule_of(&t->options);
     TTI_TRY(tutti_schedule_check(&t->schedule, error));
@@ -288,19 +300,35 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
             "%d ranks are more than %zu grains: every rank needs a grain; use fewer ranks, more grains "
             "and a batch of as many samples, or fast",
             t->size, grains);
+    t->cells = t->options.fast ? (size_t)t->size : grains;
+    t->mine = tti_tree_share(t->cells, t->rank, t->size);
     TTI_TRY(open_data(t, error));
     TTI_TRY(make_model(t, error));
-    return make_pass(t, error);
+    return t->mesh.sizes[TTI_MESH_PIPE] > 1 ? tti_trainer_pipeline_plan(t, error) : TUTTI_OK;
+}
+
+/* What ranks make each by themselves. With a pipeline they cut the model first, together. */
+static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_status status = describe(t, error);
+    t->tie.owns = t->tie.shares = !t->options.fast;
+    if (t->mesh.sizes[TTI_MESH_PIPE] > 1) {
+        TTI_TRY(tti_agree(tti_trainer_comm(t), status, error));
+        status = tti_agree(tti_trainer_comm(t), tti_trainer_pipeline_cut(t, error), error);
+    }
+    TTI_TRY(status);
+    TTI_TRY(make_memory(t, error));
+    TTI_TRY(tti_tie_allocate(&t->tie, &t->mesh, t->model, (int)t->options.zero, error));
+    TTI_TRY(plan_cells(t, error));
+    TTI_TRY(make_batch(t, error));
+    return t->pipeline == NULL ? make_pass(t, error) : TUTTI_OK;
 }
 
 /* Parameters of a layer are used together. A rank whose samples cannot be read still takes part in a step, and tells the
  * others then. */
-static tutti_status make_ddp(struct tutti_trainer *t, tutti_error *error)
+static tutti_status make_ddps(struct tutti_trainer *t, int *layers, tutti_error *error)
 {
     const bool sharded = t->mesh.sizes[TTI_MESH_SHARD] > 1;
-    int *layers = tti_calloc(t->list_count + 1, sizeof *layers);
-    if (layers == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of tensors");
-    for (size_t i = 0; i < t->list_count; i++) layers[i] = tutti_model_tensor(t->model, (int)i)->layer;
     tutti_ddp_options ddp = {.struct_size = sizeof ddp,
                              .grains = t->options.fast ? 0 : (int)t->cells,
                              .pass_grains = tti_trainer_pass_grains(t),
@@ -308,15 +336,29 @@ static tutti_status make_ddp(struct tutti_trainer *t, tutti_error *error)
                              .zero = (int)t->options.zero,
                              .replicas = sharded ? t->mesh.sizes[TTI_MESH_DATA] : 0,
                              .groups = layers};
-    tutti_status status = tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error);
+    for (int i = 0; i < tutti_model_tensors(t->model); i++)
+        if (tti_tensor_is_own(t->model, i)) *layers++ = tutti_model_tensor(t->model, i)->layer;
+    TTI_TRY(tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
+    return tti_tie_make(&t->tie, t->ddp, &ddp, error);
+}
+
+static tutti_status make_ddp(struct tutti_trainer *t, tutti_error *error)
+{
+    int *layers = tti_calloc(t->list_count + 1, sizeof *layers);
+    if (layers == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of tensors");
+    tutti_status status = make_ddps(t, layers, error);
     tti_free(layers);
     return status;
 }
 
-/* What ranks make together, and what follows from it. */
+/* What ranks make together, and what follows from it. Ranks of a pipe meet only once all ranks of the batch could. */
 static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
 {
-    TTI_TRY(make_ddp(t, error));
+    tutti_status status = make_ddp(t, error);
+    if (t->pipeline != NULL) status = tti_agree(tti_trainer_comm(t), status, error);
+    TTI_TRY(status);
+    if (t->pipeline != NULL) TTI_TRY(tti_trainer_pipeline_make(t, error));
+    TTI_TRY(tti_trainer_make_scratch(t, error));
     if (tti_trainer_passing_values(t)) tti_trainer_init_owned(t);
     TTI_TRY(make_optimizer(t, error));
     return take_folder(t, error);
@@ -326,9 +368,17 @@ static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(check_options(&t->options, error));
     TTI_TRY(tti_trainer_mesh_read(t->options.mesh, tutti_size(t->comm), &t->mesh, error));
-    if (t->mesh.sizes[TTI_MESH_SHARD] == 1 || t->options.zero > 0) return TUTTI_OK;
-    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                         "mesh %.64s: zero says what shard shares out: give zero 1, 2 or 3", t->options.mesh);
+    const int pipe = t->mesh.sizes[TTI_MESH_PIPE];
+    if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "mesh %.64s: zero says what shard shares out: give zero 1, 2 or 3", t->options.mesh);
+    if (pipe > 1 && tti_trainer_passing_gradients(t))
+        return tti_error_set(
+            error, TUTTI_ERR_UNSUPPORTED, 0,
+            "mesh %.64s: zero %lld does not go with pipe=%d yet: a stage keeps its weights and gradients "
+            "on each of its ranks; use zero 0 or 1 with a pipe, or zero %lld without",
+            t->options.mesh, (long long)t->options.zero, pipe, (long long)t->options.zero);
+    return TUTTI_OK;
 }
 
 /* Who shares the batch with whom. Without a mesh ranks need not meet for that: what was wrong they tell each other later. */
@@ -385,7 +435,9 @@ tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *o
 void tutti_trainer_free(tutti_trainer *t)
 {
     if (t == NULL) return;
+    tti_trainer_pipeline_free(t);
     tutti_pass_free(t->pass);
+    tti_tie_free(&t->tie);
     tutti_ddp_free(t->ddp);
     tutti_optimizer_free(t->optimizer);
     tutti_model_free(t->model);
@@ -394,6 +446,7 @@ void tutti_trainer_free(tutti_trainer *t)
     tti_trainer_mesh_free(&t->mesh);
     tutti_data_free(t->data);
     if (t->locked) (void)close(t->lock);
+    tti_micros_free(&t->micros);
     for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);
     void *const own[] = {t->list,    t->tokens, t->targets, t->inputs,   t->target_values, t->pass_bounds,
                          t->weights, t->bounds, t->losses,  t->gathered, t->counts};
@@ -409,6 +462,21 @@ void tutti_trainer_stop(tutti_trainer *trainer)
 const tutti_error *tutti_trainer_error(const tutti_trainer *trainer)
 {
     return &trainer->error;
+}
+
+static size_t activation_bytes(const struct tutti_trainer *t)
+{
+    const struct tti_trainer_pipeline *p = t->pipeline;
+    if (p == NULL) return tutti_pass_bytes(t->pass) + t->batch_bytes;
+    size_t bytes = tutti_pipeline_bytes(p->runner) + t->batch_bytes;
+    for (int chunk = 0; chunk < p->about.chunks; chunk++) bytes += tutti_pass_bytes(p->stages[chunk].pass);
+    return bytes;
+}
+
+/* The gradient of a layer that shares a tensor is one that is about to be sent. */
+static size_t communication_bytes(const struct tutti_trainer *t)
+{
+    return tutti_ddp_bytes(t->ddp) + t->tie.bytes + (t->tie.ddp == NULL ? 0 : tutti_ddp_bytes(t->tie.ddp));
 }
 
 void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
@@ -427,6 +495,6 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
                                  .parameter_bytes = ledger.parameters,
                                  .gradient_bytes = ledger.gradients + t->scratch_bytes,
                                  .optimizer_bytes = tutti_optimizer_bytes(t->optimizer),
-                                 .activation_bytes = tutti_pass_bytes(t->pass) + t->batch_bytes,
-                                 .communication_bytes = tutti_ddp_bytes(t->ddp)};
+                                 .activation_bytes = activation_bytes(t),
+                                 .communication_bytes = communication_bytes(t)};
 }

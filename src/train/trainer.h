@@ -10,7 +10,10 @@
 #define TTI_TRAIN_TRAINER_H
 
 #include "collective/api/inside.h"
+#include "train/micro.h"
+#include "train/tie.h"
 #include "train/trainer_mesh.h"
+#include "train/trainer_pipeline.h"
 #include "train/tree.h"
 
 #include <limits.h>
@@ -44,10 +47,13 @@ struct tutti_trainer {
     struct tti_span mine; /* cells of this rank, but with zero 2 or 3: */
     int passes;           /* of a step in which all ranks take part; 1 below zero 2, however often a rank accumulates */
     int *pass_bounds;     /* [passes + 1], with grains: the cells of each */
-    size_t piece;         /* the most cells of one pass */
-    int64_t room;         /* samples of one pass */
-    float *scratch[32];   /* gradients of subtrees that wait for their sibling, by depth; made at the first need */
+    struct tti_micros micros; /* with grains and below zero 2: what a rank does one after the other */
+    size_t piece;             /* the most cells of one pass */
+    int64_t room;             /* samples of one pass */
+    float *scratch[32];       /* gradients of subtrees that wait to be added, by depth: this rank's, then the tie's */
     size_t scratch_bytes;
+    struct tti_tie tie;
+    struct tti_trainer_pipeline *pipeline; /* NULL: the model is in one piece */
 
     /* One pass's samples. */
     int32_t *tokens, *targets;
@@ -56,8 +62,8 @@ struct tutti_trainer {
     size_t batch_bytes;
 
     tutti_loss *losses; /* [cells]: of this rank's cells */
-    double *gathered;   /* [2 cells + size] */
-    size_t *counts;     /* [size] */
+    double *gathered;   /* [2 cells + ranks] */
+    size_t *counts;     /* [ranks] */
 
     uint64_t step; /* taken */
     atomic_int stop;
@@ -69,12 +75,46 @@ struct tutti_trainer {
     int lock;
 };
 
-/* Samples of the batch that a cell has. */
+/* Samples of the batch that a cell has, and a run of cells. */
 struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cell);
-/* Cells that a rank has in one pass. */
-struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
-/* Samples of these cells. */
 struct tti_span tti_cells_samples(const struct tutti_trainer *trainer, struct tti_span cells);
+/* Reads these samples, and sets the batch to them. What fails is in the trainer's error, and in `failed`. */
+tutti_status tti_fill_batch(struct tutti_trainer *trainer, struct tti_span samples, bool held_out, uint64_t first_index,
+                            tutti_batch *batch);
+/* The bounds of a batch's grains, which are these. */
+void tti_set_grains(struct tutti_trainer *trainer, struct tti_span grains, tutti_batch *batch);
+
+/* Both return `status`. A failure of a comm becomes the trainer's error. One of this rank alone (data, the model) is noted in
+ * `failed`: the rank still makes the step's collective calls, and then all learn of it. */
+tutti_status tti_trainer_comm_failed(struct tutti_trainer *trainer, tutti_status status);
+tutti_status tti_trainer_own_failed(struct tutti_trainer *trainer, tutti_status status);
+
+/* Forward and backward of this rank's part of the batch (trainer_passes.c). */
+tutti_status tti_trainer_backward(struct tutti_trainer *trainer);
+/* Forward of its part of one batch of held-out samples. */
+tutti_status tti_trainer_evaluate(struct tutti_trainer *trainer, uint64_t first_index);
+/* The end of the samples, of those that are held out or all. */
+uint64_t tti_trainer_last_index(const struct tutti_trainer *trainer, bool held_out);
+
+/* Where backward puts the gradients of a micro-batch. `shares`: those of the layer that shares a tensor, too. */
+struct tti_targets {
+    int bounds[TUTTI_SUBTREES_MAX + 1];
+    float *gradients[TUTTI_SUBTREES_MAX], *tied[TUTTI_SUBTREES_MAX];
+};
+void tti_micro_targets(const struct tutti_trainer *trainer, int micro, bool shares, struct tti_targets *targets,
+                       tutti_backward *how);
+/* After it: adds up what is complete now, over these elements. */
+void tti_micro_add(const struct tutti_trainer *trainer, int micro, struct tti_span elements, bool shares);
+tutti_status tti_trainer_make_scratch(struct tutti_trainer *trainer, tutti_error *error);
+
+/* Of a model in stages: the elements of all of them; this rank's to the first of the pipe, which has them whole, and back.
+ * `whole` counts there only. Collective over the pipe. */
+size_t tti_whole_elements(const struct tutti_trainer *trainer);
+tutti_status tti_whole_collect(struct tutti_trainer *trainer, float *mine, float *whole);
+tutti_status tti_whole_hand_out(struct tutti_trainer *trainer, float *whole, float *mine);
+
+/* Cells that a rank of those that share the batch has in one pass. */
+struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
 
 /* Whether gradients, and values, are only there while they are used: zero 2 and 3, and zero 3. */
 static inline bool tti_trainer_passing_gradients(const struct tutti_trainer *trainer)

@@ -8,7 +8,7 @@
 #include "train/optimizer.h"
 #include "train/trainer.h"
 
-/* With zero, of a rank that owns no more than its even part. */
+/* Of a rank that has no more than an even part of what is shared out. */
 static uint64_t model_bytes(const struct tutti_trainer *t, uint64_t elements)
 {
     const uint64_t replicas = t->mesh.sizes[TTI_MESH_SHARD] > 1 ? (uint64_t)t->mesh.sizes[TTI_MESH_DATA] : 1;
@@ -27,7 +27,7 @@ static uint64_t bytes_of(const struct tutti_trainer *t, const tutti_train_option
     tutti_error ignored;
     uint64_t bytes = 0;
     if (tti_model_make(sizes, t->about.vocabulary, t->about.features, &model, &ignored) == TUTTI_OK)
-        bytes = model_bytes(t, tutti_model_elements(model));
+        bytes = model_bytes(t, tutti_model_elements(model) / (uint64_t)t->mesh.sizes[TTI_MESH_PIPE]);
     tutti_model_free(model);
     return bytes;
 }
@@ -61,7 +61,7 @@ static void say_size(char text[64], const char *name, int64_t size)
 tutti_status tti_trainer_fits(const struct tutti_trainer *t, tutti_error *error)
 {
     tutti_train_options sizes = t->options;
-    uint64_t needed = bytes_of(t, &sizes), left = (uint64_t)tti_memory_left() / (uint64_t)t->size;
+    uint64_t needed = bytes_of(t, &sizes), left = (uint64_t)tti_memory_left() / (uint64_t)tutti_size(t->comm);
     if (needed <= left) return TUTTI_OK;
     char wanted[TTI_BYTES_TEXT], had[TTI_BYTES_TEXT], widths[64], layers[64];
     say_size(widths, "width", largest(t, &sizes, &sizes.width, t->table ? 1 : sizes.heads, left));
@@ -71,5 +71,5 @@ tutti_status tti_trainer_fits(const struct tutti_trainer *t, tutti_error *error)
                          "each rank, and the system has %s left for each of %d; with layers %lld, %s; with width %lld, "
                          "%s",
                          tutti_model_parameters(t->model), tti_bytes_text(needed, wanted), tti_bytes_text(left, had),
-                         t->size, (long long)sizes.layers, widths, (long long)sizes.width, layers);
+                         tutti_size(t->comm), (long long)sizes.layers, widths, (long long)sizes.width, layers);
 }

@@ -56,7 +56,8 @@ static tutti_status fit_ranks(const char *text, int ranks, int *sizes, tutti_err
 
 static tutti_status check_carried_out(const char *text, const int *sizes, tutti_error *error)
 {
-    static const bool carried_out[TTI_MESH_DIMENSIONS] = {[TTI_MESH_DATA] = true, [TTI_MESH_SHARD] = true};
+    static const bool carried_out[TTI_MESH_DIMENSIONS] = {
+        [TTI_MESH_DATA] = true, [TTI_MESH_SHARD] = true, [TTI_MESH_PIPE] = true};
     for (int i = 0; i < TTI_MESH_DIMENSIONS; i++)
         if (sizes[i] > 1 && !carried_out[i])
             return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Saving and resuming. Rank 0 writes and reads; the others get what it read. Nothing in a checkpoint depends on how many
- * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from. With zero, rank 0
- * has the state of all parameters for as long as it writes or reads it.
+ * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from. With zero or a
+ * pipeline rank 0 has what is shared out, of all parameters, for as long as it writes or reads it.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "nn/model.h"
 #include "train/checkpoint.h"
 #include "train/ddp.h"
 #include "train/optimizer.h"
@@ -18,6 +19,9 @@
 #include <string.h>
 
 enum { NOTES = 64, NAME = 2 * TUTTI_NAME_BYTES };
+
+/* Which order sums have, for checkpoints to note. 1: the two gradients of a tied weight are summed over grains apart. */
+enum { SUMS = 1 };
 
 /* ---- What is saved --------------------------------------------------------------------------------------------- */
 
@@ -33,59 +37,84 @@ static void tensors_free(struct tensors *tensors)
     tti_free(tensors->names);
 }
 
-/* The optimizer's states of all parameters, on rank 0: its own memory, or with zero memory to gather them in. */
+/* What rank 0 writes or reads: its own memory, or where ranks have parts, memory to gather them in. */
 struct states {
-    float *weights; /* of the model: its own memory, or with zero 3 gathered too */
-    float *values[TTI_OPTIMIZER_STATES];
+    float *weights;                      /* of the model; NULL: on a rank that gives its part */
+    float *values[TTI_OPTIMIZER_STATES]; /* the optimizer's, of all parameters */
+    float *stage;                        /* of the first rank of a stage whose state is shared out: that of the stage */
     int count;
     bool gathered, owns_weights;
 };
+
+/* True if all ranks take part in saving: what one has is not all. */
+static bool is_shared_out(const struct tutti_trainer *t)
+{
+    return t->options.zero > 0 || t->pipeline != NULL;
+}
 
 static void states_free(struct states *states)
 {
     for (int s = 0; states->gathered && s < states->count; s++) tti_free(states->values[s]);
     if (states->owns_weights) tti_free(states->weights);
+    tti_free(states->stage);
 }
 
+static bool states_allocate(const struct tutti_trainer *t, struct states *states)
+{
+    const bool writes = tutti_rank(t->comm) == 0, staged = t->pipeline != NULL;
+    const size_t bytes = (tti_whole_elements(t) + 1) * sizeof(float);
+    bool made = true;
+    if (states->owns_weights && writes) made = (states->weights = tti_calloc_aligned(bytes)) != NULL;
+    while (states->count < TTI_OPTIMIZER_STATES &&
+           tutti_optimizer_state(t->optimizer, states->count, &states->values[states->count]) != NULL) {
+        float **values = &states->values[states->count++];
+        if (states->gathered) *values = writes ? tti_calloc_aligned(bytes) : NULL;
+        made = made && (*values != NULL || !writes);
+    }
+    if (staged && t->rank == 0 && t->options.zero > 0)
+        made = (states->stage = tti_calloc_aligned((t->elements + 1) * sizeof(float))) != NULL && made;
+    return made;
+}
+
+/* Also on ranks that write nothing: they count the states. */
 static tutti_status states_make(const struct tutti_trainer *t, struct states *states, tutti_error *error)
 {
-    *states = (struct states){
-        .gathered = t->options.zero > 0, .weights = t->values, .owns_weights = tti_trainer_passing_values(t)};
-    if (states->owns_weights) states->weights = tti_calloc_aligned((t->elements + 1) * sizeof(float));
-    bool made = states->weights != NULL;
-    while (tutti_optimizer_state(t->optimizer, states->count, &states->values[states->count]) != NULL) {
-        if (states->gathered) states->values[states->count] = tti_calloc_aligned((t->elements + 1) * sizeof(float));
-        made = made && states->values[states->count] != NULL;
-        states->count++;
-        if (states->count == TTI_OPTIMIZER_STATES) break;
-    }
-    if (made) return TUTTI_OK;
+    *states = (struct states){.gathered = is_shared_out(t),
+                              .owns_weights = tti_trainer_passing_values(t) || t->pipeline != NULL};
+    if (!states->owns_weights) states->weights = t->values;
+    if (states_allocate(t, states)) return TUTTI_OK;
     states_free(states);
-    states->count = 0;
-    return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the optimizer's state of all %zu parameters",
+    *states = (struct states){0};
+    return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for all %zu parameters and the optimizer's state",
                          tutti_model_parameters(t->model));
 }
 
-/* Everyone's part to rank 0. */
+/* Everyone's part to rank 0: first to the first rank of each stage. */
 static tutti_status states_gather(struct tutti_trainer *t, const struct states *states)
 {
-    float *mine = NULL;
+    const bool staged = t->pipeline != NULL, first = t->rank == 0, shared = t->options.zero > 0;
     if (tti_trainer_passing_values(t))
-        TTI_TRY(tutti_ddp_gather_owned(t->ddp, tti_ddp_owned_values(t->ddp), t->rank == 0 ? states->weights : NULL));
-    for (int s = 0; t->options.zero > 0 && tutti_optimizer_state(t->optimizer, s, &mine) != NULL; s++)
-        TTI_TRY(tutti_ddp_gather_owned(t->ddp, mine, t->rank == 0 ? states->values[s] : NULL));
-    return TUTTI_OK;
+        TTI_TRY(tutti_ddp_gather_owned(t->ddp, tti_ddp_owned_values(t->ddp), first ? states->weights : NULL));
+    for (int s = 0; s < states->count; s++) {
+        float *mine = NULL, *stage = staged ? states->stage : states->values[s];
+        (void)tutti_optimizer_state(t->optimizer, s, &mine);
+        if (shared) TTI_TRY(tutti_ddp_gather_owned(t->ddp, mine, first ? stage : NULL));
+        if (staged && first) TTI_TRY(tti_whole_collect(t, shared ? stage : mine, states->values[s]));
+    }
+    return staged && first ? tti_whole_collect(t, t->values, states->weights) : TUTTI_OK;
 }
 
-static void add_tensor(struct tensors *tensors, const char *group, const char *prefix, const tutti_tensor *tensor,
-                       float *base)
+/* Returns where the next tensor's values begin: they lie one behind the other, padding included. */
+static float *add_tensor(struct tensors *tensors, const char *group, const char *prefix, const tutti_model *model,
+                         int index, float *values)
 {
+    const tutti_tensor *tensor = tutti_model_tensor(model, index);
     char *name = tensors->names[tensors->count];
     (void)snprintf(name, NAME, "%s%s%s", prefix, prefix[0] == '\0' ? "" : ".", tensor->name);
     tutti_checkpoint_tensor *made = &tensors->list[tensors->count++];
-    *made = (tutti_checkpoint_tensor){
-        .group = group, .name = name, .dimensions = tensor->dimensions, .values = base + tensor->offset};
+    *made = (tutti_checkpoint_tensor){.group = group, .name = name, .dimensions = tensor->dimensions, .values = values};
     memcpy(made->shape, tensor->shape, sizeof made->shape);
+    return values + tti_tensor_room(model, index);
 }
 
 /* The model's tensors, then each of the optimizer's states in the same shapes. */
@@ -100,11 +129,12 @@ static tutti_status list_tensors(const struct tutti_trainer *t, const struct sta
         tensors_free(tensors);
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of tensors");
     }
-    for (int i = 0; i < count; i++) add_tensor(tensors, "model", "", tutti_model_tensor(t->model, i), states->weights);
+    float *values = states->weights;
+    for (int i = 0; i < count; i++) values = add_tensor(tensors, "model", "", t->model, i, values);
     for (int s = 0; s < states->count; s++) {
         const char *name = tutti_optimizer_state(t->optimizer, s, NULL);
-        for (int i = 0; i < count; i++)
-            add_tensor(tensors, "optimizer", name, tutti_model_tensor(t->model, i), states->values[s]);
+        values = states->values[s];
+        for (int i = 0; i < count; i++) values = add_tensor(tensors, "optimizer", name, t->model, i, values);
     }
     return TUTTI_OK;
 }
@@ -133,7 +163,8 @@ static void make_notes(const struct tutti_trainer *t, uint64_t hash, struct note
     notes->list[notes->count++] = (tutti_note){"machine.cpu", tutti_cpu()};
     notes->list[notes->count++] = (tutti_note){"machine.blas", tutti_blas_name()};
     notes->list[notes->count++] = (tutti_note){"machine.kernels", tutti_nn_kernels_name()};
-    add_number(notes, "layout.ranks", (uint64_t)t->size, "%llu");
+    add_number(notes, "layout.ranks", (uint64_t)tutti_size(t->comm), "%llu");
+    add_number(notes, "layout.sums", SUMS, "%llu");
     add_number(notes, "layout.grains", t->options.fast ? 0 : t->cells, "%llu");
     add_number(notes, "data.vocabulary", t->about.vocabulary, "%llu");
     add_number(notes, "data.features", t->about.features, "%llu");
@@ -190,25 +221,29 @@ static tutti_status write_checkpoint(struct tutti_trainer *t, const struct state
     return status;
 }
 
-/* With zero all ranks come here, and give rank 0 their part unless it has found already that it cannot save. */
+/* All ranks give rank 0 their part, unless one has found already that it cannot be. What is wrong rank 0 says. */
+static tutti_status save_together(struct tutti_trainer *t, tutti_status status, const struct states *states)
+{
+    status = tti_agree(tti_trainer_comm(t), status, &t->error);
+    if (status != TUTTI_OK) return tutti_rank(t->comm) != 0 && tutti_comm_error(t->comm) == NULL ? TUTTI_OK : status;
+    const uint64_t hash = tutti_trainer_hash(t);
+    status = states_gather(t, states);
+    if (status != TUTTI_OK) return tti_trainer_comm_failed(t, status);
+    return tutti_rank(t->comm) == 0 ? write_checkpoint(t, states, hash) : TUTTI_OK;
+}
+
 static tutti_status save(struct tutti_trainer *t)
 {
     struct states states = {0};
     tutti_status status = TUTTI_OK;
-    if (t->rank == 0 && t->options.save[0] == '\0')
+    if (tutti_rank(t->comm) == 0 && t->options.save[0] == '\0')
         status = tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
-    else if (t->rank == 0)
+    else
         status = states_make(t, &states, &t->error);
-    uint8_t goes_on = status == TUTTI_OK;
-    const uint64_t hash = tutti_trainer_hash(t);
-    if (t->options.zero > 0) {
-        tutti_status met = tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "save"), &goes_on, &goes_on, 1,
-                                           TUTTI_U8, 0);
-        if (met == TUTTI_OK && goes_on) met = states_gather(t, &states);
-        if (met != TUTTI_OK && status == TUTTI_OK) t->error = *tutti_comm_error(t->comm);
-        if (status == TUTTI_OK) status = met;
-    }
-    if (t->rank == 0 && status == TUTTI_OK) status = write_checkpoint(t, &states, hash);
+    if (is_shared_out(t))
+        status = save_together(t, status, &states);
+    else if (status == TUTTI_OK)
+        status = write_checkpoint(t, &states, tutti_trainer_hash(t));
     states_free(&states);
     return status;
 }
@@ -216,7 +251,7 @@ static tutti_status save(struct tutti_trainer *t)
 tutti_status tutti_trainer_save(tutti_trainer *t)
 {
     tti_trainer_begin(t);
-    return t->rank != 0 && t->options.zero == 0 ? TUTTI_OK : tti_trainer_end(t, "save", save(t));
+    return tutti_rank(t->comm) != 0 && !is_shared_out(t) ? TUTTI_OK : tti_trainer_end(t, "save", save(t));
 }
 
 /* ---- Resuming -------------------------------------------------------------------------------------------------- */
@@ -228,7 +263,8 @@ static tutti_status compare_options(const struct tutti_trainer *t, const tutti_c
 {
     static const char model[] = " model layers heads width context loss optimizer ";
     static const char local[] =
-        " save save_every keep resume steps val_every val_samples check_every threads accumulate zero mesh ";
+        " save save_every keep resume steps val_every val_samples check_every threads accumulate zero mesh pipeline "
+        "micro stages ";
     for (size_t i = 0; i < tti_train_row_count; i++) {
         const struct tti_train_row *row = &tti_train_rows[i];
         char here[TTI_TRAIN_TEXT], word[64];
@@ -263,12 +299,23 @@ static void compare_machine(const tutti_checkpoint *checkpoint)
     }
 }
 
+/* Models without a tied weight, and --fast, have the sums that they always had. */
+static void compare_sums(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint)
+{
+    const char *there = tutti_checkpoint_note(checkpoint, "layout.sums");
+    if (t->tie.elements > 0 && (there == NULL || atoi(there) != SUMS))
+        tti_log(TUTTI_WARN,
+                "resuming with another order of sums than the checkpoint was made with: last bits may differ "
+                "from those of a run that was never stopped");
+}
+
 static tutti_status load(struct tutti_trainer *t, const tutti_checkpoint *checkpoint, const struct states *states,
                          tutti_error *error)
 {
     struct tensors tensors;
     TTI_TRY(compare_options(t, checkpoint, error));
     compare_machine(checkpoint);
+    compare_sums(t, checkpoint);
     TTI_TRY(list_tensors(t, states, &tensors, error));
     tutti_status status = tutti_checkpoint_load(checkpoint, tensors.list, tensors.count, error);
     tensors_free(&tensors);
@@ -282,27 +329,40 @@ static tutti_status read_checkpoint(struct tutti_trainer *t, struct states *stat
     tutti_checkpoint *checkpoint = NULL;
     if (t->options.save[0] == '\0')
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "resume: say where the checkpoints are with save");
-    TTI_TRY(states_make(t, states, error));
     TTI_TRY(tutti_checkpoint_open(t->options.save, true, &checkpoint, error));
     tutti_status status = load(t, checkpoint, states, error);
     tutti_checkpoint_free(checkpoint);
     return status;
 }
 
+/* One of the optimizer's states: from rank 0 to the first rank of each stage, and from there to all of it. */
+static tutti_status share_state(struct tutti_trainer *t, const struct states *states, int number)
+{
+    float *mine = NULL;
+    (void)tutti_optimizer_state(t->optimizer, number, &mine);
+    float *stage = t->pipeline == NULL ? states->values[number] : states->stage != NULL ? states->stage : mine;
+    if (t->pipeline != NULL && t->rank == 0) TTI_TRY(tti_whole_hand_out(t, states->values[number], stage));
+    return tutti_ddp_scatter_owned(t->ddp, t->rank == 0 ? stage : mine, mine);
+}
+
+static tutti_status share_weights(struct tutti_trainer *t, const struct states *states)
+{
+    if (tti_trainer_passing_values(t))
+        return tutti_ddp_scatter_owned(t->ddp, states->weights, tti_ddp_owned_values(t->ddp));
+    if (t->pipeline != NULL && t->rank == 0) TTI_TRY(tti_whole_hand_out(t, states->weights, t->values));
+    TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_batch_comm(t), "checkpoint", "resume"), t->values, t->values,
+                            t->elements, TUTTI_F32, 0));
+    return tti_tie_spread(&t->tie);
+}
+
 static tutti_status share(struct tutti_trainer *t, const struct states *states)
 {
-    float *state = NULL;
     TTI_TRY(
         tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), &t->step, &t->step, 1, TUTTI_U64, 0));
     TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->resumed_from, t->resumed_from,
                             sizeof t->resumed_from, TUTTI_U8, 0));
-    if (tti_trainer_passing_values(t))
-        TTI_TRY(tutti_ddp_scatter_owned(t->ddp, states->weights, tti_ddp_owned_values(t->ddp)));
-    else
-        TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->values, t->values,
-                                t->elements, TUTTI_F32, 0));
-    for (int s = 0; tutti_optimizer_state(t->optimizer, s, &state) != NULL; s++)
-        TTI_TRY(tutti_ddp_scatter_owned(t->ddp, t->rank == 0 ? states->values[s] : state, state));
+    TTI_TRY(share_weights(t, states));
+    for (int s = 0; s < states->count; s++) TTI_TRY(share_state(t, states, s));
     tutti_optimizer_set_steps(t->optimizer, t->step);
     return TUTTI_OK;
 }
@@ -310,11 +370,12 @@ static tutti_status share(struct tutti_trainer *t, const struct states *states)
 tutti_status tti_trainer_resume(struct tutti_trainer *t, tutti_error *error)
 {
     struct states states = {0};
-    tutti_status status = t->rank == 0 ? read_checkpoint(t, &states, error) : TUTTI_OK;
+    tutti_status status = states_make(t, &states, error);
+    if (status == TUTTI_OK && tutti_rank(t->comm) == 0) status = read_checkpoint(t, &states, error);
     status = tti_agree(tti_trainer_comm(t), status, error);
     if (status == TUTTI_OK) {
         status = share(t, &states);
-        if (status != TUTTI_OK) *error = *tutti_comm_error(t->comm);
+        if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
     }
     states_free(&states);
     return status;

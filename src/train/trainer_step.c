@@ -13,249 +13,17 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- Failures -------------------------------------------------------------------------------------------------- */
-/* What fails on one rank alone (data, the model) must not keep the others waiting: the rank notes it, makes the step's
- * collective calls all the same, and gather_losses tells everyone. What fails in a comm fails on all by itself. */
-
-static tutti_status own_failed(struct tutti_trainer *t, tutti_status status)
-{
-    if (status != TUTTI_OK && t->failed == TUTTI_OK) t->failed = status;
-    return status;
-}
-
-static tutti_status model_failed(struct tutti_trainer *t, tutti_status status)
-{
-    const tutti_error *why = tutti_model_error(t->model);
-    if (status != TUTTI_OK && why != NULL) t->error = *why;
-    return own_failed(t, status);
-}
-
-static tutti_status comm_failed(struct tutti_trainer *t, tutti_status status)
-{
-    if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, &t->error);
-    return status;
-}
-
-/* ---- Samples --------------------------------------------------------------------------------------------------- */
-
-/* Sample `index` of the data into place `at` of the pass. One that does not count is there, for the shapes, but has no
- * part in the loss. */
-static tutti_status fill_sample(struct tutti_trainer *t, bool held_out, uint64_t index, int64_t at, bool counts)
-{
-    int64_t rows = tutti_model_rows(t->model);
-    int32_t *targets = t->targets + at * rows;
-    t->weights[at] = counts ? 1 : 0;
-    if (!t->table) {
-        tutti_status status = tutti_data_tokens(t->data, held_out, index, t->tokens + at * rows, targets, &t->error);
-        if (status != TUTTI_OK) return own_failed(t, status);
-    } else {
-        float target = 0;
-        tutti_data_row(t->data, held_out, index, t->inputs + at * (int64_t)t->about.features, &target);
-        t->target_values[at] = target;
-        targets[0] = (int32_t)target;
-    }
-    for (int64_t i = 0; !counts && i < rows; i++) targets[i] = -1;
-    return TUTTI_OK;
-}
-
-/* A validation's samples end where the held-out ones, or those asked for, do. */
-static uint64_t last_index(const struct tutti_trainer *t, bool held_out)
-{
-    uint64_t asked = (uint64_t)t->options.val_samples, have = t->about.held_out_samples;
-    if (!held_out) return UINT64_MAX;
-    return asked < have ? asked : have;
-}
-
-static tutti_status fill_batch(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
-                               tutti_batch *batch)
-{
-    uint64_t last = last_index(t, held_out);
-    bool mse = t->table && strcmp(t->options.loss, "mse") == 0;
-    for (size_t s = samples.lo; s < samples.hi; s++)
-        TTI_TRY(fill_sample(t, held_out, first_index + s, (int64_t)(s - samples.lo), first_index + s < last));
-    *batch = (tutti_batch){.samples = (int64_t)(samples.hi - samples.lo),
-                           .tokens = t->table ? NULL : t->tokens,
-                           .targets = mse ? NULL : t->targets,
-                           .inputs = t->table ? t->inputs : NULL,
-                           .target_values = mse ? t->target_values : NULL,
-                           .row_weights = mse ? t->weights : NULL,
-                           .first_sample = (int64_t)samples.lo,
-                           .step = t->step,
-                           .seed = (uint64_t)t->options.seed,
-                           .evaluate = held_out};
-    return TUTTI_OK;
-}
-
-/* ---- Passes ---------------------------------------------------------------------------------------------------- */
-
-/* Forward, and backward as `how` says (NULL: none). With zero 2 and 3 the others count on this rank's part of the pass: where it
- * fails by itself, it makes the pass without samples. */
-static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti_batch *batch, tutti_loss *losses,
-                             const tutti_backward *how)
-{
-    const bool together = tti_trainer_passing_gradients(t);
-    tutti_backward idle = {0};
-    t->gone = TUTTI_OK;
-    tutti_status status = filled;
-    if (status == TUTTI_OK) status = model_failed(t, tutti_pass_forward(t->pass, batch, losses));
-    if (status != TUTTI_OK && together && t->gone == TUTTI_OK) {
-        t->bounds[0] = 0;
-        *batch = (tutti_batch){.grain_bounds = t->options.fast ? NULL : t->bounds, .evaluate = how == NULL};
-        status = tutti_pass_forward(t->pass, batch, losses);
-        if (how != NULL) idle = *how;
-        idle.subtrees = 0;
-        if (how != NULL) how = &idle;
-    }
-    if (status == TUTTI_OK && how != NULL) status = model_failed(t, tutti_pass_backward(t->pass, how));
-    if (t->gone != TUTTI_OK) t->failed = TUTTI_OK; /* no failure of this rank's own */
-    return comm_failed(t, t->gone != TUTTI_OK ? t->gone : status);
-}
-
-/* A pass over cells lo..hi, at most a piece. Losses go to trainer->losses. */
-static tutti_status run_cells(struct tutti_trainer *t, struct tti_span cells, bool held_out, uint64_t first_index,
-                              const tutti_backward *how)
-{
-    const struct tti_span samples = tti_cells_samples(t, cells);
-    const size_t count = cells.hi - cells.lo;
-    tutti_loss losses[count + 1];
-    tutti_batch batch;
-    tutti_status filled = fill_batch(t, samples, held_out, first_index, &batch);
-    if (filled != TUTTI_OK && !tti_trainer_passing_gradients(t)) return filled;
-    for (size_t c = 0; c < count; c++) t->bounds[c] = (int64_t)(tti_cell_samples(t, cells.lo + c).lo - samples.lo);
-    t->bounds[count] = (int64_t)(samples.hi - samples.lo);
-    batch.grain_bounds = t->bounds;
-    batch.grains = (int)count;
-    TTI_TRY(run_pass(t, filled, &batch, losses, how));
-    for (int c = 0; c < batch.grains; c++) {
-        t->losses[cells.lo + (size_t)c].sum += losses[c].sum;
-        t->losses[cells.lo + (size_t)c].count += losses[c].count;
-    }
-    return TUTTI_OK;
-}
-
-static void on_ready(void *context, size_t offset, size_t count)
-{
-    struct tutti_trainer *t = context;
-    if (t->ready_status == TUTTI_OK) t->ready_status = tutti_ddp_ready_run(t->ddp, offset, count);
-}
-
-/* ---- With grains ----------------------------------------------------------------------------------------------- */
-
-/* All of this rank's grains in one pass; buckets are reduced while it runs. */
-static tutti_status backward_at_once(struct tutti_trainer *t)
-{
-    tutti_backward how = {.ready = on_ready, .context = t};
-    how.subtrees = tutti_ddp_partials(t->ddp, &how.subtree_bounds, &how.gradients);
-    TTI_TRY(run_cells(t, t->mine, false, t->step * (uint64_t)t->options.batch, &how));
-    return comm_failed(t, t->ready_status);
-}
-
-/* Passes of all ranks together, each a subtree of all grains. */
-static tutti_status backward_together(struct tutti_trainer *t)
-{
-    for (int p = 0; p < t->passes; p++) {
-        tutti_backward how = {.ready = on_ready, .place = tti_trainer_place, .context = t};
-        TTI_TRY(comm_failed(t, tutti_ddp_begin(t->ddp, p + 1 == t->passes)));
-        how.subtrees = tutti_ddp_partials(t->ddp, &how.subtree_bounds, &how.gradients);
-        TTI_TRY(run_cells(t, tti_pass_cells(t, p, t->rank), false, t->step * (uint64_t)t->options.batch, &how));
-        TTI_TRY(comm_failed(t, t->ready_status));
-    }
-    return TUTTI_OK;
-}
-
-static float *scratch_of(struct tutti_trainer *t, int depth)
-{
-    if (t->scratch[depth] == NULL) {
-        t->scratch[depth] = tti_calloc_aligned(t->elements * sizeof(float));
-        if (t->scratch[depth] != NULL) t->scratch_bytes += t->elements * sizeof(float);
-    }
-    return t->scratch[depth];
-}
-
-/* The gradient of one subtree of the tree over grains, by as many passes as it needs. */
-static tutti_status backward_tree(struct tutti_trainer *t, struct tti_span tree, float *gradient, int depth)
-{
-    size_t leaves = tree.hi - tree.lo;
-    if (leaves <= t->piece) {
-        int bounds[2] = {0, (int)leaves};
-        tutti_backward how = {.subtrees = 1, .subtree_bounds = bounds, .gradients = (float *const[1]){gradient}};
-        return run_cells(t, tree, false, t->step * (uint64_t)t->options.batch, &how);
-    }
-    size_t half = tree.lo + tti_tree_half(leaves);
-    float *right = scratch_of(t, depth);
-    if (right == NULL)
-        return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to accumulate gradients in %lld passes",
-                             (long long)t->options.accumulate);
-    TTI_TRY(backward_tree(t, (struct tti_span){tree.lo, half}, gradient, depth + 1));
-    TTI_TRY(backward_tree(t, (struct tti_span){half, tree.hi}, right, depth + 1));
-    for (size_t i = 0; i < t->elements; i++) gradient[i] += right[i];
-    return TUTTI_OK;
-}
-
-static tutti_status backward_in_passes(struct tutti_trainer *t)
-{
-    const int *bounds;
-    float *const *gradients;
-    int subtrees = tutti_ddp_partials(t->ddp, &bounds, &gradients);
-    for (int k = 0; k < subtrees; k++) {
-        struct tti_span tree = {t->mine.lo + (size_t)bounds[k], t->mine.lo + (size_t)bounds[k + 1]};
-        TTI_TRY(backward_tree(t, tree, gradients[k], 0));
-    }
-    return comm_failed(t, tutti_ddp_ready_run(t->ddp, 0, t->elements));
-}
-
-/* ---- Without --------------------------------------------------------------------------------------------------- */
-
-static tutti_status fast_pass(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
-                              const tutti_backward *how)
-{
-    tutti_batch batch;
-    tutti_loss loss = {0};
-    tutti_status filled = fill_batch(t, samples, held_out, first_index, &batch);
-    if (filled != TUTTI_OK && !tti_trainer_passing_gradients(t)) return filled;
-    TTI_TRY(run_pass(t, filled, &batch, &loss, how));
-    t->losses[t->mine.lo].sum += loss.sum;
-    t->losses[t->mine.lo].count += loss.count;
-    return TUTTI_OK;
-}
-
-/* Calls fast_pass on parts of this rank's samples that fit; a rank may have none. */
-static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t first_index)
-{
-    struct tti_span all = tti_cell_samples(t, t->mine.lo);
-    for (size_t lo = all.lo; lo < all.hi; lo += (size_t)t->room) {
-        struct tti_span part = {lo, lo + (size_t)t->room < all.hi ? lo + (size_t)t->room : all.hi};
-        bool last = part.hi == all.hi;
-        tutti_backward how = {.accumulate = lo > all.lo, .ready = last ? on_ready : NULL, .context = t};
-        TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
-    }
-    return comm_failed(t, t->ready_status);
-}
-
-/* The same with zero 2 and 3: as many passes on every rank, and each sends its gradients. */
-static tutti_status fast_together(struct tutti_trainer *t, bool held_out, uint64_t first_index)
-{
-    const struct tti_span all = tti_cell_samples(t, t->mine.lo);
-    const size_t room = (size_t)t->room;
-    for (int p = 0; p < t->passes; p++) {
-        const size_t lo = all.lo + (size_t)p * room < all.hi ? all.lo + (size_t)p * room : all.hi;
-        const struct tti_span part = {lo, lo + room < all.hi ? lo + room : all.hi};
-        tutti_backward how = {.subtrees = 1, .ready = on_ready, .place = tti_trainer_place, .context = t};
-        if (!held_out) TTI_TRY(comm_failed(t, tutti_ddp_begin(t->ddp, p + 1 == t->passes)));
-        TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
-        TTI_TRY(comm_failed(t, t->ready_status));
-    }
-    return TUTTI_OK;
-}
-
 /* ---- Losses ---------------------------------------------------------------------------------------------------- */
 
 enum { STOP = 1, FAILED = 2 };
 
-/* Walks over the cells of a rank, in the order in which it tells them. */
-static size_t cells_of(const struct tutti_trainer *t, int rank, size_t *cells)
+/* The cells whose losses a rank of the comm tells, in that order: its own, where it has the last layer. */
+static size_t cells_of(const struct tutti_trainer *t, int world_rank, size_t *cells)
 {
+    const int last = t->pipeline == NULL ? 0 : t->tie.sharer;
+    const int rank = tti_trainer_mesh_batch_rank(&t->mesh, world_rank);
     size_t count = 0;
+    if (tti_trainer_mesh_at(&t->mesh, world_rank, TTI_MESH_PIPE) != last) return 0;
     for (int p = 0; p < (t->pass_bounds == NULL ? 1 : t->passes); p++) {
         const struct tti_span span = tti_pass_cells(t, p, rank);
         for (size_t c = span.lo; c < span.hi; c++) cells[count++] = c;
@@ -267,14 +35,14 @@ static size_t cells_of(const struct tutti_trainer *t, int rank, size_t *cells)
 static double *tell_losses(struct tutti_trainer *t)
 {
     size_t cells[t->cells], mine = 0;
-    for (int r = 0; r < t->size; r++) {
+    for (int r = 0; r < tutti_size(t->comm); r++) {
         t->counts[r] = 1 + 2 * cells_of(t, r, cells);
-        if (r < t->rank) mine += t->counts[r];
+        if (r < tutti_rank(t->comm)) mine += t->counts[r];
     }
     double *own = t->gathered + mine;
     *own++ = (atomic_load_explicit(&t->stop, memory_order_relaxed) != 0 ? STOP : 0) +
              (t->failed != TUTTI_OK ? FAILED : 0);
-    const size_t count = cells_of(t, t->rank, cells);
+    const size_t count = cells_of(t, tutti_rank(t->comm), cells);
     for (size_t i = 0; i < count; i++) {
         *own++ = t->losses[cells[i]].sum;
         *own++ = t->losses[cells[i]].count;
@@ -287,12 +55,12 @@ static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *
 {
     const double *own = tell_losses(t), *at = t->gathered;
     int64_t began = tti_now_ns();
-    TTI_TRY(comm_failed(t, tutti_all_gather_v(tti_inside(tti_trainer_batch_comm(t), "trainer", "losses"), own,
-                                              t->gathered, t->counts, NULL, TUTTI_F64)));
+    TTI_TRY(tti_trainer_comm_failed(t, tutti_all_gather_v(tti_inside(tti_trainer_comm(t), "trainer", "losses"), own,
+                                                          t->gathered, t->counts, NULL, TUTTI_F64)));
     t->seconds += (double)(tti_now_ns() - began) * 1e-9;
     double sums[t->cells], counts[t->cells];
     unsigned said = 0;
-    for (int r = 0; r < t->size; r++) {
+    for (int r = 0; r < tutti_size(t->comm); r++) {
         size_t cells[t->cells];
         const size_t theirs = cells_of(t, r, cells);
         said |= (unsigned)*at++;
@@ -309,20 +77,29 @@ static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *
 
 /* ---- What is not finite ---------------------------------------------------------------------------------------- */
 
+static bool find_fault(const struct tutti_trainer *t, tutti_fault *fault)
+{
+    if (t->pipeline == NULL && tutti_pass_fault(t->pass, fault)) return true;
+    for (int chunk = 0; t->pipeline != NULL && chunk < t->pipeline->about.chunks; chunk++)
+        if (tutti_pass_fault(t->pipeline->stages[chunk].pass, fault)) return true;
+    return tti_trainer_passing_gradients(t) && tti_trainer_owned_fault(t, fault);
+}
+
 /* The first rank that finds a value that is not finite says which; all ranks get the same sentence. */
 static tutti_status diverged(struct tutti_trainer *t, const tutti_train_step *step)
 {
     enum { TEXT = 256 };
-    char mine[TEXT] = "", *all = tti_calloc((size_t)t->size, TEXT);
+    const int rank = tutti_rank(t->comm), size = tutti_size(t->comm);
+    char mine[TEXT] = "", *all = tti_calloc((size_t)size, TEXT);
     tutti_fault fault;
-    if (tutti_pass_fault(t->pass, &fault) || (tti_trainer_passing_gradients(t) && tti_trainer_owned_fault(t, &fault)))
-        (void)snprintf(mine, sizeof mine, "on rank %d, %s %.64s of layer %.64s has %g at %zu", t->rank, fault.what,
+    if (find_fault(t, &fault))
+        (void)snprintf(mine, sizeof mine, "on rank %d, %s %.64s of layer %.64s has %g at %zu", rank, fault.what,
                        fault.tensor, fault.layer, (double)fault.value, fault.index);
     if (all == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to say what diverged");
-    tutti_status status = comm_failed(
+    tutti_status status = tti_trainer_comm_failed(
         t, tutti_all_gather(tti_inside(tti_trainer_comm(t), "trainer", "what diverged"), mine, all, TEXT, TUTTI_U8));
     const char *first = "in a sum over ranks";
-    for (int r = t->size; status == TUTTI_OK && r-- > 0;)
+    for (int r = size; status == TUTTI_OK && r-- > 0;)
         if (all[r * TEXT] != '\0') first = all + r * TEXT;
     if (status == TUTTI_OK)
         status = tti_error_set(&t->error, TUTTI_ERR_DIVERGED, 0,
@@ -340,23 +117,13 @@ static tutti_status check_weights(struct tutti_trainer *t, tutti_train_step *ste
     if (every == 0 || t->step % every != 0) return TUTTI_OK;
     step->hashed = true;
     step->hash = tutti_trainer_hash(t);
-    tutti_status status = tutti_weights_compare(tti_trainer_batch_comm(t), step->hash, &odd);
-    if (status != TUTTI_ERR_MISMATCH || odd < 0) return comm_failed(t, status);
+    tutti_status status = tutti_weights_compare(tti_trainer_comm(t), step->hash, &odd);
+    if (status != TUTTI_ERR_MISMATCH || odd < 0) return tti_trainer_comm_failed(t, status);
     return tti_error_set(&t->error, status, 0, "after step %llu rank %d has other weights than rank 0",
                          (unsigned long long)t->step, odd);
 }
 
 /* ---- The step -------------------------------------------------------------------------------------------------- */
-
-static tutti_status backward(struct tutti_trainer *t)
-{
-    const uint64_t first = t->step * (uint64_t)t->options.batch;
-    if (tti_trainer_passing_gradients(t))
-        return t->options.fast ? fast_together(t, false, first) : backward_together(t);
-    TTI_TRY(tutti_ddp_begin(t->ddp, true));
-    if (t->options.fast) return fast_passes(t, false, first);
-    return t->mine.hi - t->mine.lo <= t->piece ? backward_at_once(t) : backward_in_passes(t);
-}
 
 static void begin_part(struct tutti_trainer *t)
 {
@@ -364,15 +131,36 @@ static void begin_part(struct tutti_trainer *t)
     memset(t->losses, 0, t->cells * sizeof *t->losses);
 }
 
+/* Ranks whose part has failed give zeros here, so that the others are not held up; no message passes between stages then. */
+static tutti_status sum_gradients(struct tutti_trainer *t)
+{
+    TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
+    TTI_TRY(tti_trainer_comm_failed(t, tti_tie_end(&t->tie, t->ddp, t->failed == TUTTI_OK)));
+    if (t->tie.elements > 0 && t->tie.owns) tti_tie_add(&t->tie, t->ddp);
+    return TUTTI_OK;
+}
+
+static tutti_status find_norm(struct tutti_trainer *t, double *norm)
+{
+    size_t blocks = tti_ddp_blocks(t->ddp);
+    double *sums = tti_calloc(blocks + 1, sizeof *sums);
+    if (sums == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory for a norm");
+    tutti_status status = tti_ddp_block_sums(t->ddp, t->pass->pool, sums);
+    if (status == TUTTI_OK && t->pipeline != NULL) status = tti_trainer_pipeline_norm(t, sums, norm);
+    if (status == TUTTI_OK && t->pipeline == NULL) *norm = sqrt(tti_tree_sum(sums, blocks));
+    tti_free(sums);
+    return tti_trainer_comm_failed(t, status);
+}
+
 static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *step, double *scale)
 {
     double sum = 0, norm = 0;
     begin_part(t);
-    tutti_status status = backward(t);
+    tutti_status status = tti_trainer_backward(t);
     if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
-    TTI_TRY(comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
+    TTI_TRY(sum_gradients(t));
     TTI_TRY(gather_losses(t, &sum, &step->rows, &step->stop));
-    TTI_TRY(comm_failed(t, tti_ddp_norm(t->ddp, t->pass->pool, &norm)));
+    TTI_TRY(find_norm(t, &norm));
     step->loss = sum / step->rows;
     step->norm = norm / step->rows;
     *scale = 1 / step->rows;
@@ -380,20 +168,33 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
     return TUTTI_OK;
 }
 
+/* New values to whoever has none. */
+static tutti_status spread(struct tutti_trainer *t)
+{
+    TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_spread(t->ddp)));
+    return tti_trainer_comm_failed(t, tti_tie_spread(&t->tie));
+}
+
+static double comm_seconds(const struct tutti_trainer *t)
+{
+    return t->seconds + tutti_ddp_seconds(t->ddp) + (t->tie.ddp == NULL ? 0 : tutti_ddp_seconds(t->tie.ddp));
+}
+
 static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
 {
     int64_t began = tti_now_ns();
-    double waited = t->seconds + tutti_ddp_seconds(t->ddp), scale = 0;
-    *step = (tutti_train_step){.struct_size = sizeof *step, .step = t->step + 1};
+    double waited = comm_seconds(t), scale = 0;
+    *step = (tutti_train_step){.struct_size = sizeof *step, .step = t->step + 1, .idle = NAN, .predicted_idle = NAN};
     step->rate = tutti_schedule_rate(&t->schedule, t->step);
     TTI_TRY(find_gradient(t, step, &scale));
     if (!isfinite(step->loss) || !isfinite(step->norm)) return diverged(t, step);
+    if (t->pipeline != NULL) tti_trainer_pipeline_idle(t, &step->idle, &step->predicted_idle);
     tutti_optimizer_step_on(t->optimizer, t->pass, step->rate, scale);
-    TTI_TRY(comm_failed(t, tutti_ddp_spread(t->ddp)));
+    TTI_TRY(spread(t));
     t->step++;
     TTI_TRY(check_weights(t, step));
     step->seconds = (double)(tti_now_ns() - began) * 1e-9;
-    step->comm_seconds = t->seconds + tutti_ddp_seconds(t->ddp) - waited;
+    step->comm_seconds = comm_seconds(t) - waited;
     return TUTTI_OK;
 }
 
@@ -404,20 +205,6 @@ tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
     return tti_trainer_end(t, "step", take_step(t, step == NULL ? &unused : step));
 }
 
-static tutti_status validate_round(struct tutti_trainer *t, uint64_t first_index)
-{
-    if (t->options.fast && tti_trainer_passing_gradients(t)) return fast_together(t, true, first_index);
-    if (t->options.fast) return fast_passes(t, true, first_index);
-    for (int p = 0; t->pass_bounds != NULL && p < t->passes; p++)
-        TTI_TRY(run_cells(t, tti_pass_cells(t, p, t->rank), true, first_index, NULL));
-    if (t->pass_bounds != NULL) return TUTTI_OK;
-    for (size_t lo = t->mine.lo; lo < t->mine.hi; lo += t->piece) {
-        size_t hi = lo + t->piece < t->mine.hi ? lo + t->piece : t->mine.hi;
-        TTI_TRY(run_cells(t, (struct tti_span){lo, hi}, true, first_index, NULL));
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status validate(struct tutti_trainer *t, double *loss)
 {
     double sum = 0, count = 0;
@@ -425,8 +212,8 @@ static tutti_status validate(struct tutti_trainer *t, double *loss)
     *loss = NAN;
     if (t->about.held_out_samples == 0) return TUTTI_OK;
     begin_part(t);
-    for (uint64_t at = 0; at < last_index(t, true); at += (uint64_t)t->options.batch) {
-        tutti_status status = validate_round(t, at);
+    for (uint64_t at = 0; at < tti_trainer_last_index(t, true); at += (uint64_t)t->options.batch) {
+        tutti_status status = tti_trainer_evaluate(t, at);
         if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
         if (status != TUTTI_OK && !tti_trainer_passing_gradients(t)) break;
     }

@@ -23,12 +23,6 @@ struct tti_span tti_pass_cells(const struct tutti_trainer *t, int pass, int rank
     return (struct tti_span){first + share.lo, first + share.hi};
 }
 
-struct tti_span tti_cells_samples(const struct tutti_trainer *t, struct tti_span cells)
-{
-    if (cells.lo == cells.hi) return (struct tti_span){0, 0};
-    return (struct tti_span){tti_cell_samples(t, cells.lo).lo, tti_cell_samples(t, cells.hi - 1).hi};
-}
-
 int tti_trainer_pass_grains(const struct tutti_trainer *t)
 {
     const size_t size = (size_t)t->size, passes = (size_t)t->options.accumulate;
@@ -144,11 +138,14 @@ struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *t)
 {
     const struct tti_ledger_sizes sizes = {
         .elements = t->elements, .owned = t->ddp->zero.elements, .zero = (int)t->options.zero};
-    return tti_ledger_of(&sizes);
+    struct tti_ledger ledger = tti_ledger_of(&sizes);
+    ledger.parameters += (t->model->value_elements - t->elements) * sizeof(float); /* of tensors of other stages */
+    return ledger;
 }
 
 uint64_t tutti_trainer_hash(const tutti_trainer *t)
 {
+    if (t->pipeline != NULL) return tti_trainer_pipeline_hash(t);
     if (!tti_trainer_passing_values(t)) return tutti_weights_hash(t->list, t->list_count);
     const tutti_parameter *owned;
     const size_t count = tutti_ddp_owned(t->ddp, &owned);

@@ -71,8 +71,9 @@ static tutti_parameter owned_part(const struct tutti_ddp *ddp, size_t index, str
     const struct tti_zero *zero = &ddp->zero;
     const tutti_parameter *p = &ddp->parameters[index];
     const size_t offset = part.lo - ddp->starts[index];
+    float *value = p->value == NULL ? NULL : p->value + offset;
     return (tutti_parameter){.name = p->name,
-                             .value = zero->stage >= TTI_ZERO_PARAMETERS ? zero->values + at : p->value + offset,
+                             .value = zero->stage >= TTI_ZERO_PARAMETERS ? zero->values + at : value,
                              .gradient = zero->stage >= TTI_ZERO_GRADIENTS ? zero->pending[0] + at
                                                                            : p->gradient + offset,
                              .count = part.hi - part.lo,
@@ -301,9 +302,8 @@ static void put_in_order(const struct tutti_ddp *ddp, const double *gathered, si
         }
 }
 
-/* `sums` has room for two doubles per block. */
-static tutti_status norm_of_owned(struct tutti_ddp *ddp, struct tti_pool *pool, size_t blocks, double *sums,
-                                  double *norm)
+/* Owners' sums, in the order of all parameters. */
+static tutti_status sums_of_owned(struct tutti_ddp *ddp, struct tti_pool *pool, double *sums)
 {
     int size = group_size(ddp);
     size_t *next = ddp->counts + size, at = 0;
@@ -314,29 +314,37 @@ static tutti_status norm_of_owned(struct tutti_ddp *ddp, struct tti_pool *pool, 
         next[r] = at;
         at += ddp->counts[r];
     }
-    double *mine = sums + next[group_rank(ddp)];
+    double *gathered = tti_calloc(at + 1, sizeof *gathered);
+    if (gathered == NULL) return TUTTI_ERR_MEMORY;
+    double *mine = gathered + next[group_rank(ddp)];
     tti_block_sums(pool, ddp->zero.owned, ddp->zero.count, mine);
-    TTI_TRY(tutti_all_gather_v(tti_ddp_inside_group(ddp, "norm"), mine, sums, ddp->counts, NULL, TUTTI_F64));
-    put_in_order(ddp, sums, next, sums + blocks);
-    *norm = sqrt(tti_tree_sum(sums + blocks, blocks));
-    return TUTTI_OK;
+    tutti_status status = tutti_all_gather_v(tti_ddp_inside_group(ddp, "norm"), mine, gathered, ddp->counts, NULL,
+                                             TUTTI_F64);
+    if (status == TUTTI_OK) put_in_order(ddp, gathered, next, sums);
+    tti_free(gathered);
+    return status;
 }
 
-tutti_status tti_ddp_norm(struct tutti_ddp *ddp, struct tti_pool *pool, double *norm)
+size_t tti_ddp_blocks(const struct tutti_ddp *ddp)
 {
     const struct tti_blocks all = {ddp->starts, ddp->count};
-    size_t blocks = tti_blocks_before(&all, ddp->elements);
+    return tti_blocks_before(&all, ddp->elements);
+}
+
+tutti_status tti_ddp_block_sums(struct tutti_ddp *ddp, struct tti_pool *pool, double *sums)
+{
     tutti_comm *comm = tutti_at(ddp->comm, ddp->here.file, ddp->here.line);
-    if (ddp->zero.stage == 0) return tti_gradient_norm(comm, pool, ddp->parameters, ddp->count, norm);
-    double *sums = tti_calloc(2 * blocks + 1, sizeof *sums);
-    if (sums == NULL) return TUTTI_ERR_MEMORY;
-    tutti_status status = norm_of_owned(ddp, pool, blocks, sums, norm);
-    tti_free(sums);
-    return status;
+    if (ddp->zero.stage == 0) return tti_gradient_block_sums(comm, pool, ddp->parameters, ddp->count, sums);
+    return sums_of_owned(ddp, pool, sums);
 }
 
 tutti_status tutti_ddp_norm(tutti_ddp *ddp, double *norm)
 {
     TTI_TRY(check(ddp, "norm", norm != NULL));
-    return tti_ddp_norm(ddp, NULL, norm);
+    double *sums = tti_calloc(tti_ddp_blocks(ddp) + 1, sizeof *sums);
+    if (sums == NULL) return TUTTI_ERR_MEMORY;
+    tutti_status status = tti_ddp_block_sums(ddp, NULL, sums);
+    if (status == TUTTI_OK) *norm = sqrt(tti_tree_sum(sums, tti_ddp_blocks(ddp)));
+    tti_free(sums);
+    return status;
 }

@@ -64,6 +64,13 @@ tool train gpt "${SMALL[@]}" --ranks 4 --mesh data=2,shard=2
 matches 'shards of nothing' 'give zero 1, 2 or 3' "$ERR"
 tool train gpt "${SMALL[@]}" --ranks 2 --mesh data=2,tensor=1
 check 'a mesh of data' "$wanted" "$(hash_of)"
+tool run -n 4 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --mesh data=2,pipe=2 --pipeline zb-h1 --timeline pipe.svg --save staged
+check 'in two stages' "$wanted" "$(hash_of)"
+matches 'how idle a pipeline is' 'pipeline zb-h1: idle for [0-9.]*% of a step.s time, by the table [0-9.]*%' "$OUT"
+check 'the timeline has a row per rank' 2 "$(grep -c '>rank [01]<' pipe.svg)"
+for file in model optimizer; do
+    check "in two stages: $file" 0 "$(cmp one/step-00000012/$file.safetensors staged/step-00000012/$file.safetensors; echo $?)"
+done
 tool train gpt "${SMALL[@]}" --ranks 6 --mesh pipe=2,tensor=2
 matches 'a mesh that does not fit' 'mesh pipe=2,tensor=2 needs a multiple of 4 ranks; this job has 6' "$ERR"
 tool train gpt "${SMALL[@]}" --zero 7
@@ -110,7 +117,7 @@ tool train gpt "${SMALL[@]}" --save traced --resume --ranks 3 --grains 8 --trace
 check 'trace: status' 0 $STATUS
 named() { sed -n 's/^{"name":"\([^"]*\)","ph":"X","pid":0,.*"cat":"'"$1"'".*/\1/p' trace.json | sort -u | tr '\n' ' '; }
 check "trace: the caller's own" 'all_reduce barrier broadcast ' "$(named operation)"
-internal='checkpoint: broadcast comm_by_host: all_gather ddp: all_gather_v ddp: all_to_all_v ddp: broadcast '
+internal='checkpoint: broadcast comm_by_host: all_gather comm_duplicate: all_gather ddp: all_gather_v ddp: all_to_all_v ddp: broadcast '
 check "trace: the library's" "${internal}norm: all_gather_v trainer: all_gather_v trainer: all_reduce weights_compare: all_gather " \
     "$(named internal)"
 

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define TUTTI_NO_CALL_SITES
+#include "train/tie.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "collective/api/inside.h"
+#include "nn/model.h"
+#include "train/ddp.h"
+#include "train/ledger.h"
+
+enum { TAG_SUM = 1, TAG_VALUES };
+
+/* The last layer, where it shares a tensor; NULL: it does not. */
+static const tutti_layer *sharer_of(const tutti_model *model)
+{
+    const tutti_layer *last = tutti_model_layer(model, tutti_model_layers(model) - 1);
+    return last->shared_with >= 0 ? last : NULL;
+}
+
+tutti_status tti_tie_allocate(struct tti_tie *tie, const struct tti_trainer_mesh *mesh, const tutti_model *model,
+                              int zero, tutti_error *error)
+{
+    const tutti_layer *layer = sharer_of(model);
+    if (layer == NULL || (!tie->owns && !tie->shares)) return TUTTI_OK;
+    const tutti_tensor *tensor = tutti_model_tensor(model, layer->tensors[0]);
+    tie->passes = zero >= TTI_ZERO_GRADIENTS;
+    tie->batch = mesh->batch;
+    tie->first = tensor->offset;
+    tie->elements = tutti_model_tied(model);
+    tie->parameter = (tutti_parameter){.name = layer->name, .count = tie->elements};
+    if (zero < TTI_ZERO_PARAMETERS) tie->parameter.value = tutti_model_values(model) + tensor->offset;
+    if (tie->passes) return TUTTI_OK;
+    tie->bytes = tie->elements * sizeof(float);
+    tie->parameter.gradient = tutti_alloc(mesh->batch, tie->bytes);
+    if (tie->parameter.gradient != NULL) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the gradient of %s's weight", layer->name);
+}
+
+/* ---- From the slices of one ddp to those of the other ---------------------------------------------------------- */
+
+/* What a rank owns of the tensor, which begins at `first` of a ddp: elements of the tensor. */
+static struct tti_span owned_of(const struct tti_tie *tie, const tutti_ddp *ddp, size_t first, int rank)
+{
+    const struct tti_span slice = tti_ddp_slice(ddp, tti_ddp_bucket_of(ddp, first), rank);
+    const size_t end = first + tie->elements;
+    const size_t lo = slice.lo > first ? slice.lo : first, hi = slice.hi < end ? slice.hi : end;
+    return hi > lo ? (struct tti_span){lo - first, hi - first} : (struct tti_span){0, 0};
+}
+
+/* How many elements two spans have in common, and where these begin in the first. */
+static size_t common(struct tti_span a, struct tti_span b, size_t *at)
+{
+    const size_t lo = a.lo > b.lo ? a.lo : b.lo, hi = a.hi < b.hi ? a.hi : b.hi;
+    *at = hi > lo ? lo - a.lo : 0;
+    return hi > lo ? hi - lo : 0;
+}
+
+static tutti_status exchange(struct tti_tie *tie, const tutti_ddp *ddp)
+{
+    tutti_comm *group = tie->ddp->zero.group;
+    const int size = tutti_size(group), rank = tutti_rank(group);
+    const struct tti_span sums = owned_of(tie, tie->ddp, 0, rank), mine = owned_of(tie, ddp, tie->first, rank);
+    size_t *in_counts = tie->counts, *in_at = in_counts + size, *out_counts = in_at + size, *out_at = out_counts + size;
+    for (int r = 0; r < size; r++) {
+        in_counts[r] = common(sums, owned_of(tie, ddp, tie->first, r), &in_at[r]);
+        out_counts[r] = common(mine, owned_of(tie, tie->ddp, 0, r), &out_at[r]);
+    }
+    return tutti_all_to_all_v(tti_ddp_inside_group(tie->ddp, "tied weight"), tie->ddp->zero.pending[0], in_counts,
+                              in_at, tie->owned, out_counts, out_at, TUTTI_F32);
+}
+
+static tutti_status make_owned(struct tti_tie *tie, const tutti_ddp *ddp, tutti_error *error)
+{
+    const int size = tutti_size(tie->ddp->zero.group), rank = tutti_rank(tie->ddp->zero.group);
+    const struct tti_span mine = owned_of(tie, ddp, tie->first, rank);
+    tie->owned_first = mine.lo;
+    tie->owned = tti_calloc_aligned((mine.hi - mine.lo + 1) * sizeof(float));
+    tie->counts = tti_calloc(4 * (size_t)size, sizeof *tie->counts);
+    if (tie->owned == NULL || tie->counts == NULL)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the sums of %s's gradient",
+                             tie->parameter.name);
+    tie->bytes = (mine.hi - mine.lo) * sizeof(float);
+    return TUTTI_OK;
+}
+
+/* ---- Making one ------------------------------------------------------------------------------------------------ */
+
+tutti_status tti_tie_make(struct tti_tie *tie, const tutti_ddp *ddp, const tutti_ddp_options *options,
+                          tutti_error *error)
+{
+    if (tie->elements == 0 || !tie->shares) return TUTTI_OK;
+    tutti_ddp_options own = {.struct_size = sizeof own,
+                             .grains = options->grains,
+                             .pass_grains = options->pass_grains,
+                             .allow_unused = true};
+    if (tie->passes) own.zero = TTI_ZERO_GRADIENTS;
+    if (tie->passes) own.replicas = options->replicas;
+    tutti_status status = tutti_comm_duplicate(tti_inside(tie->batch, "trainer", "tied weight"), &tie->comm);
+    if (status != TUTTI_OK && tutti_comm_error(tie->batch) != NULL) *error = *tutti_comm_error(tie->batch);
+    TTI_TRY(status);
+    TTI_TRY(tti_ddp_create_sums(tie->comm, &tie->parameter, 1, &own, &tie->ddp, error));
+    return tie->passes ? make_owned(tie, ddp, error) : TUTTI_OK;
+}
+
+void tti_tie_free(struct tti_tie *tie)
+{
+    tutti_ddp_free(tie->ddp);
+    if (tie->parameter.gradient != NULL) (void)tutti_free(tie->batch, tie->parameter.gradient);
+    (void)tutti_comm_free(tie->comm);
+    tti_free(tie->owned);
+    tti_free(tie->counts);
+    *tie = (struct tti_tie){0};
+}
+
+/* ---- A step ---------------------------------------------------------------------------------------------------- */
+
+tutti_status tti_tie_begin(struct tti_tie *tie, bool last)
+{
+    return tie->ddp == NULL ? TUTTI_OK : tutti_ddp_begin(tie->ddp, last);
+}
+
+tutti_status tti_tie_places(struct tti_tie *tie, float **gradients)
+{
+    const int count = tie->ddp == NULL ? 0 : tti_ddp_pass(tie->ddp)->partial_count;
+    for (int k = 0; k < count; k++) TTI_TRY(tutti_ddp_gradient_run(tie->ddp, k, 0, tie->elements, &gradients[k]));
+    return TUTTI_OK;
+}
+
+/* From one of the two ranks to the other. */
+static tutti_status hand_over(const struct tti_tie *tie, float *values, bool from_owner, int tag)
+{
+    if (tie->elements == 0 || tie->owns == tie->shares) return TUTTI_OK;
+    tutti_comm *comm = tti_inside(tie->pipe, "trainer", "tied weight");
+    if (tie->owns == from_owner)
+        return tutti_send(comm, values, tie->elements, TUTTI_F32, from_owner ? tie->sharer : tie->owner, tag);
+    return tutti_recv(comm, values, tie->elements, TUTTI_F32, from_owner ? tie->owner : tie->sharer, tag, NULL);
+}
+
+tutti_status tti_tie_end(struct tti_tie *tie, const tutti_ddp *ddp, bool passes_on)
+{
+    if (tie->ddp != NULL) TTI_TRY(tutti_ddp_end(tie->ddp, 0, NULL));
+    if (tie->ddp != NULL && tie->passes) return exchange(tie, ddp);
+    return passes_on ? hand_over(tie, tie->parameter.gradient, false, TAG_SUM) : TUTTI_OK;
+}
+
+void tti_tie_add(const struct tti_tie *tie, const tutti_ddp *ddp)
+{
+    const tutti_parameter *owned;
+    size_t count = tutti_ddp_owned(ddp, &owned);
+    const float *sums = tie->passes ? tie->owned : tie->parameter.gradient;
+    for (size_t i = 0; i < count; i++) {
+        size_t element = tutti_ddp_owned_first(ddp, i);
+        if (element < tie->first || element >= tie->first + tie->elements) continue;
+        const float *restrict more = sums + (element - tie->first - tie->owned_first);
+        float *restrict sum = owned[i].gradient;
+        for (size_t k = 0; k < owned[i].count; k++) sum[k] += more[k];
+    }
+}
+
+tutti_status tti_tie_spread(struct tti_tie *tie)
+{
+    return hand_over(tie, tie->parameter.value, true, TAG_VALUES);
+}

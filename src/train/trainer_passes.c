@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forward and backward of a rank's part of the batch: in one pass or several, with grains or without.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/status.h"
+#include "nn/pass.h"
+#include "train/ddp.h"
+#include "train/trainer.h"
+#include <string.h>
+
+/* ---- Failures -------------------------------------------------------------------------------------------------- */
+/* What fails on one rank alone (data, the model) must not keep the others waiting: the rank notes it, makes the step's
+ * collective calls all the same, and gather_losses tells everyone. What fails in a comm fails on all by itself. */
+
+tutti_status tti_trainer_own_failed(struct tutti_trainer *t, tutti_status status)
+{
+    if (status != TUTTI_OK && t->failed == TUTTI_OK) t->failed = status;
+    return status;
+}
+
+static tutti_status model_failed(struct tutti_trainer *t, tutti_status status)
+{
+    const tutti_error *why = tutti_model_error(t->model);
+    if (status != TUTTI_OK && why != NULL) t->error = *why;
+    return tti_trainer_own_failed(t, status);
+}
+
+tutti_status tti_trainer_comm_failed(struct tutti_trainer *t, tutti_status status)
+{
+    if (status == TUTTI_OK) return TUTTI_OK;
+    const tutti_error *tied = t->tie.comm == NULL ? NULL : tutti_comm_error(t->tie.comm);
+    if (tied != NULL) t->error = *tied;
+    tti_trainer_mesh_error(t->comm, &t->mesh, &t->error);
+    return status;
+}
+
+/* ---- Samples --------------------------------------------------------------------------------------------------- */
+
+/* Sample `index` of the data into place `at` of the pass. One that does not count is there, for the shapes, but has no
+ * part in the loss. */
+static tutti_status fill_sample(struct tutti_trainer *t, bool held_out, uint64_t index, int64_t at, bool counts)
+{
+    int64_t rows = tutti_model_rows(t->model);
+    int32_t *targets = t->targets + at * rows;
+    t->weights[at] = counts ? 1 : 0;
+    if (!t->table) {
+        tutti_status status = tutti_data_tokens(t->data, held_out, index, t->tokens + at * rows, targets, &t->error);
+        if (status != TUTTI_OK) return tti_trainer_own_failed(t, status);
+    } else {
+        float target = 0;
+        tutti_data_row(t->data, held_out, index, t->inputs + at * (int64_t)t->about.features, &target);
+        t->target_values[at] = target;
+        targets[0] = (int32_t)target;
+    }
+    for (int64_t i = 0; !counts && i < rows; i++) targets[i] = -1;
+    return TUTTI_OK;
+}
+
+/* A validation's samples end where the held-out ones, or those asked for, do. */
+uint64_t tti_trainer_last_index(const struct tutti_trainer *t, bool held_out)
+{
+    uint64_t asked = (uint64_t)t->options.val_samples, have = t->about.held_out_samples;
+    if (!held_out) return UINT64_MAX;
+    return asked < have ? asked : have;
+}
+
+tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
+                            tutti_batch *batch)
+{
+    uint64_t last = tti_trainer_last_index(t, held_out);
+    bool mse = t->table && strcmp(t->options.loss, "mse") == 0;
+    for (size_t s = samples.lo; s < samples.hi; s++)
+        TTI_TRY(fill_sample(t, held_out, first_index + s, (int64_t)(s - samples.lo), first_index + s < last));
+    *batch = (tutti_batch){.samples = (int64_t)(samples.hi - samples.lo),
+                           .tokens = t->table ? NULL : t->tokens,
+                           .targets = mse ? NULL : t->targets,
+                           .inputs = t->table ? t->inputs : NULL,
+                           .target_values = mse ? t->target_values : NULL,
+                           .row_weights = mse ? t->weights : NULL,
+                           .first_sample = (int64_t)samples.lo,
+                           .step = t->step,
+                           .seed = (uint64_t)t->options.seed,
+                           .evaluate = held_out};
+    return TUTTI_OK;
+}
+
+/* ---- Passes ---------------------------------------------------------------------------------------------------- */
+
+/* Forward, and backward as `how` says (NULL: none). With zero 2 and 3 the others count on this rank's part of the pass: where it
+ * fails by itself, it makes the pass without samples. */
+static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti_batch *batch, tutti_loss *losses,
+                             const tutti_backward *how)
+{
+    const bool together = tti_trainer_passing_gradients(t);
+    tutti_backward idle = {0};
+    t->gone = TUTTI_OK;
+    tutti_status status = filled;
+    if (status == TUTTI_OK) status = model_failed(t, tutti_pass_forward(t->pass, batch, losses));
+    if (status != TUTTI_OK && together && t->gone == TUTTI_OK) {
+        t->bounds[0] = 0;
+        *batch = (tutti_batch){.grain_bounds = t->options.fast ? NULL : t->bounds, .evaluate = how == NULL};
+        status = tutti_pass_forward(t->pass, batch, losses);
+        if (how != NULL) idle = *how;
+        idle.subtrees = 0;
+        if (how != NULL) how = &idle;
+    }
+    if (status == TUTTI_OK && how != NULL) status = model_failed(t, tutti_pass_backward(t->pass, how));
+    if (t->gone != TUTTI_OK) t->failed = TUTTI_OK; /* no failure of this rank's own */
+    return tti_trainer_comm_failed(t, t->gone != TUTTI_OK ? t->gone : status);
+}
+
+void tti_set_grains(struct tutti_trainer *t, struct tti_span grains, tutti_batch *batch)
+{
+    const struct tti_span samples = tti_cells_samples(t, grains);
+    const size_t count = grains.hi - grains.lo;
+    for (size_t g = 0; g < count; g++) t->bounds[g] = (int64_t)(tti_cell_samples(t, grains.lo + g).lo - samples.lo);
+    t->bounds[count] = (int64_t)(samples.hi - samples.lo);
+    batch->grain_bounds = t->bounds;
+    batch->grains = (int)count;
+}
+
+/* A pass over cells lo..hi, at most a piece. Losses go to trainer->losses. */
+static tutti_status run_cells(struct tutti_trainer *t, struct tti_span cells, bool held_out, uint64_t first_index,
+                              const tutti_backward *how)
+{
+    const struct tti_span samples = tti_cells_samples(t, cells);
+    const size_t count = cells.hi - cells.lo;
+    tutti_loss losses[count + 1];
+    tutti_batch batch;
+    tutti_status filled = tti_fill_batch(t, samples, held_out, first_index, &batch);
+    if (filled != TUTTI_OK && !tti_trainer_passing_gradients(t)) return filled;
+    tti_set_grains(t, cells, &batch);
+    TTI_TRY(run_pass(t, filled, &batch, losses, how));
+    for (int c = 0; c < batch.grains; c++) {
+        t->losses[cells.lo + (size_t)c].sum += losses[c].sum;
+        t->losses[cells.lo + (size_t)c].count += losses[c].count;
+    }
+    return TUTTI_OK;
+}
+
+static void on_ready(void *context, size_t offset, size_t count)
+{
+    struct tutti_trainer *t = context;
+    if (t->ready_status == TUTTI_OK) t->ready_status = tutti_ddp_ready_run(t->ddp, offset, count);
+}
+
+static void on_tied_ready(void *context)
+{
+    struct tutti_trainer *t = context;
+    if (t->ready_status == TUTTI_OK) t->ready_status = tutti_ddp_ready(t->tie.ddp, 0);
+}
+
+/* ---- With grains ----------------------------------------------------------------------------------------------- */
+
+static uint64_t first_of_step(const struct tutti_trainer *t)
+{
+    return t->step * (uint64_t)t->options.batch;
+}
+
+static tutti_status begin_pass(struct tutti_trainer *t, bool last)
+{
+    TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_begin(t->ddp, last)));
+    return tti_trainer_comm_failed(t, tti_tie_begin(&t->tie, last));
+}
+
+/* What was not ready layer by layer. */
+static tutti_status all_ready(struct tutti_trainer *t)
+{
+    if (t->tie.ddp != NULL) TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_ready(t->tie.ddp, 0)));
+    return tti_trainer_comm_failed(t, tutti_ddp_ready_run(t->ddp, 0, t->elements));
+}
+
+/* In one pass buckets are reduced while it runs; in several, gradients are added up first. */
+static tutti_status backward_grains(struct tutti_trainer *t)
+{
+    const bool once = t->micros.count == 1, shares = t->tie.ddp != NULL;
+    for (int m = 0; m < t->micros.count; m++) {
+        struct tti_targets targets;
+        tutti_backward how = {.context = t};
+        if (once) how.ready = on_ready;
+        if (once) how.tied_ready = on_tied_ready;
+        tti_micro_targets(t, m, shares, &targets, &how);
+        TTI_TRY(run_cells(t, t->micros.grains[m], false, first_of_step(t), &how));
+        tti_micro_add(t, m, (struct tti_span){0, t->elements}, shares);
+    }
+    return once ? tti_trainer_comm_failed(t, t->ready_status) : all_ready(t);
+}
+
+static tutti_status backward_pipeline(struct tutti_trainer *t)
+{
+    TTI_TRY(tti_trainer_pipeline_run(t, false, first_of_step(t)));
+    return all_ready(t);
+}
+
+/* Passes of all ranks together, each a subtree of all grains. */
+static tutti_status backward_together(struct tutti_trainer *t)
+{
+    for (int p = 0; p < t->passes; p++) {
+        float *tied[TUTTI_SUBTREES_MAX];
+        tutti_backward how = {.ready = on_ready, .tied_ready = on_tied_ready, .place = tti_trainer_place, .context = t};
+        TTI_TRY(begin_pass(t, p + 1 == t->passes));
+        TTI_TRY(tti_trainer_comm_failed(t, tti_tie_places(&t->tie, tied)));
+        if (t->tie.ddp != NULL) how.tied = tied;
+        how.subtrees = tutti_ddp_partials(t->ddp, &how.subtree_bounds, &how.gradients);
+        TTI_TRY(run_cells(t, tti_pass_cells(t, p, t->rank), false, first_of_step(t), &how));
+        TTI_TRY(tti_trainer_comm_failed(t, t->ready_status));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Without --------------------------------------------------------------------------------------------------- */
+
+static tutti_status fast_pass(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
+                              const tutti_backward *how)
+{
+    tutti_batch batch;
+    tutti_loss loss = {0};
+    tutti_status filled = tti_fill_batch(t, samples, held_out, first_index, &batch);
+    if (filled != TUTTI_OK && !tti_trainer_passing_gradients(t)) return filled;
+    TTI_TRY(run_pass(t, filled, &batch, &loss, how));
+    t->losses[t->mine.lo].sum += loss.sum;
+    t->losses[t->mine.lo].count += loss.count;
+    return TUTTI_OK;
+}
+
+/* Calls fast_pass on parts of this rank's samples that fit; a rank may have none. */
+static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t first_index)
+{
+    struct tti_span all = tti_cell_samples(t, t->mine.lo);
+    for (size_t lo = all.lo; lo < all.hi; lo += (size_t)t->room) {
+        struct tti_span part = {lo, lo + (size_t)t->room < all.hi ? lo + (size_t)t->room : all.hi};
+        bool last = part.hi == all.hi;
+        tutti_backward how = {.accumulate = lo > all.lo, .ready = last ? on_ready : NULL, .context = t};
+        TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
+    }
+    return tti_trainer_comm_failed(t, t->ready_status);
+}
+
+/* The same with zero 2 and 3: as many passes on every rank, and each sends its gradients. */
+static tutti_status fast_together(struct tutti_trainer *t, bool held_out, uint64_t first_index)
+{
+    const struct tti_span all = tti_cell_samples(t, t->mine.lo);
+    const size_t room = (size_t)t->room;
+    for (int p = 0; p < t->passes; p++) {
+        const size_t lo = all.lo + (size_t)p * room < all.hi ? all.lo + (size_t)p * room : all.hi;
+        const struct tti_span part = {lo, lo + room < all.hi ? lo + room : all.hi};
+        tutti_backward how = {.subtrees = 1, .ready = on_ready, .place = tti_trainer_place, .context = t};
+        if (!held_out) TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_begin(t->ddp, p + 1 == t->passes)));
+        TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
+        TTI_TRY(tti_trainer_comm_failed(t, t->ready_status));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- A step's, and a validation's ------------------------------------------------------------------------------- */
+
+tutti_status tti_trainer_backward(struct tutti_trainer *t)
+{
+    if (tti_trainer_passing_gradients(t))
+        return t->options.fast ? fast_together(t, false, first_of_step(t)) : backward_together(t);
+    TTI_TRY(begin_pass(t, true));
+    if (t->pipeline != NULL) return backward_pipeline(t);
+    return t->options.fast ? fast_passes(t, false, first_of_step(t)) : backward_grains(t);
+}
+
+tutti_status tti_trainer_evaluate(struct tutti_trainer *t, uint64_t first_index)
+{
+    if (t->pipeline != NULL) return tti_trainer_pipeline_run(t, true, first_index);
+    if (t->options.fast && tti_trainer_passing_gradients(t)) return fast_together(t, true, first_index);
+    if (t->options.fast) return fast_passes(t, true, first_index);
+    for (int p = 0; t->pass_bounds != NULL && p < t->passes; p++)
+        TTI_TRY(run_cells(t, tti_pass_cells(t, p, t->rank), true, first_index, NULL));
+    for (int m = 0; t->pass_bounds == NULL && m < t->micros.count; m++)
+        TTI_TRY(run_cells(t, t->micros.grains[m], true, first_index, NULL));
+    return TUTTI_OK;
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A step of a model that is cut into stages. Micro-batches are those of micro.h, so sums over grains are in the canonical tree
+ * whatever the table; the table's weights come in the order of micro-batches, which is checked. Validation runs the same table
+ * with backward steps that do nothing.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "train/trainer_pipeline.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "train/blocks.h"
+#include "train/trainer.h"
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- The table ------------------------------------------------------------------------------------------------- */
+
+static bool is_named(const char *name)
+{
+    for (size_t i = 0; tutti_pipeline_names(i) != NULL; i++)
+        if (strcmp(tutti_pipeline_names(i), name) == 0) return true;
+    return false;
+}
+
+/* What a rank can have at most: it has so many grains, and runs the table so often in a step. */
+static int64_t most_micros(const struct tutti_trainer *t)
+{
+    int64_t grains = ((int64_t)t->cells + t->size - 1) / t->size;
+    return grains / t->options.accumulate;
+}
+
+static int64_t usual_micros(const struct tutti_trainer *t, const char *name)
+{
+    int64_t pipe = t->mesh.sizes[TTI_MESH_PIPE], micros = most_micros(t);
+    if (micros > 4 * pipe) micros = 4 * pipe;
+    if (strcmp(name, "interleaved") == 0) micros -= micros % pipe;
+    return micros < 1 ? 1 : micros;
+}
+
+static tutti_status build_table(struct tutti_trainer *t, struct tti_trainer_pipeline *made, tutti_error *error)
+{
+    const char *name = t->options.pipeline;
+    int pipe = t->mesh.sizes[TTI_MESH_PIPE];
+    int64_t micros = t->options.micro > 0 ? t->options.micro : usual_micros(t, name);
+    if (strcmp(name, "interleaved") == 0 && micros % pipe != 0)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "interleaved: %lld micro-batches are no multiple of pipe=%d",
+                             (long long)micros, pipe);
+    return tutti_pipeline_build(name, pipe, 0, (int)micros, &made->table, error);
+}
+
+static tutti_status read_table(struct tutti_trainer *t, struct tti_trainer_pipeline *made, tutti_error *error)
+{
+    const char *path = t->options.pipeline;
+    tutti_error why;
+    tutti_pipeline_about about = {.struct_size = sizeof about};
+    tutti_status status = tutti_pipeline_read(path, &made->table, &why);
+    if (status != TUTTI_OK)
+        return tti_error_set(error, status, 0,
+                             "pipeline %.80s: it is none of gpipe, 1f1b, interleaved, zb-h1, zb-v, nor a file with a "
+                             "table: %.300s",
+                             path, why.text);
+    tutti_pipeline_describe(made->table, &about);
+    if (about.ranks != t->mesh.sizes[TTI_MESH_PIPE])
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "pipeline %.200s: the table has %d ranks, and the mesh pipe=%d", path, about.ranks,
+                             t->mesh.sizes[TTI_MESH_PIPE]);
+    if (t->options.micro > 0 && t->options.micro != about.micros)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "pipeline %.200s: the table has %d micro-batches, not %lld",
+                             path, about.micros, (long long)t->options.micro);
+    return TUTTI_OK;
+}
+
+static tutti_status check_table(const struct tutti_trainer *t, const struct tti_trainer_pipeline *made,
+                                tutti_error *error)
+{
+    tutti_pipeline_verdict verdict = {.struct_size = sizeof verdict};
+    TTI_TRY(tutti_pipeline_check(made->table, NULL, 0, &verdict, error));
+    if (!verdict.ordered)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "pipeline %.200s: the weights of a stage do not come in the order of micro-batches, in "
+                             "which their gradients are summed",
+                             t->options.pipeline);
+    if (made->about.micros > most_micros(t))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "%d micro-batches in each of %lld passes are more than the %lld grains of a rank: use "
+                             "fewer, or more grains and a batch of as many samples",
+                             made->about.micros, (long long)t->options.accumulate,
+                             (long long)(((int64_t)t->cells + t->size - 1) / t->size));
+    return TUTTI_OK;
+}
+
+tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *t, tutti_error *error)
+{
+    struct tti_trainer_pipeline *made = t->pipeline = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a pipeline");
+    if (t->options.fast)
+        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
+                             "a pipeline works on grains: fast and pipe=%d do not go together",
+                             t->mesh.sizes[TTI_MESH_PIPE]);
+    TTI_TRY(is_named(t->options.pipeline) ? build_table(t, made, error) : read_table(t, made, error));
+    made->about.struct_size = sizeof made->about;
+    tutti_pipeline_describe(made->table, &made->about);
+    return check_table(t, made, error);
+}
+
+/* ---- Stages ---------------------------------------------------------------------------------------------------- */
+
+static struct tti_span elements_of(const tutti_model *model, struct tti_layers layers)
+{
+    struct tti_span span = {SIZE_MAX, 0};
+    for (int i = 0; i < model->tensor_count; i++) {
+        const tutti_tensor *tensor = &model->tensors[i];
+        if (tensor->layer < layers.lo || tensor->layer >= layers.hi) continue;
+        if (tensor->offset < span.lo) span.lo = tensor->offset;
+        span.hi = tensor->offset + tti_tensor_room(model, i);
+    }
+    return span.hi == 0 ? (struct tti_span){0, 0} : span;
+}
+
+static void find_owners(const struct tutti_trainer *t, struct tti_trainer_pipeline *p)
+{
+    for (int i = 0; i < t->model->tensor_count; i++)
+        for (int stage = 0; stage < p->about.stages; stage++)
+            if (t->model->tensors[i].layer >= p->ranges[stage].lo && t->model->tensors[i].layer < p->ranges[stage].hi)
+                p->owners[i] = tutti_pipeline_rank(p->table, stage, NULL);
+}
+
+static void set_tie(struct tutti_trainer *t, const struct tti_trainer_pipeline *p)
+{
+    struct tti_tie *tie = &t->tie;
+    tie->pipe = t->mesh.along[TTI_MESH_PIPE];
+    tie->owner = tutti_pipeline_rank(p->table, 0, NULL);
+    tie->sharer = tutti_pipeline_rank(p->table, p->about.stages - 1, NULL);
+    tie->owns = tie->owner == t->mesh.at[TTI_MESH_PIPE];
+    tie->shares = tie->sharer == t->mesh.at[TTI_MESH_PIPE];
+}
+
+static tutti_status make_lists(const struct tutti_trainer *t, struct tti_trainer_pipeline *p, tutti_error *error)
+{
+    p->ranges = tti_calloc((size_t)p->about.stages, sizeof *p->ranges);
+    p->bytes = tti_calloc((size_t)p->about.stages, sizeof *p->bytes);
+    p->stages = tti_calloc((size_t)p->about.chunks, sizeof *p->stages);
+    p->owners = tti_calloc((size_t)t->model->tensor_count + 1, sizeof *p->owners);
+    p->counts = tti_calloc((size_t)p->about.ranks, sizeof *p->counts);
+    if (p->ranges != NULL && p->bytes != NULL && p->stages != NULL && p->owners != NULL && p->counts != NULL)
+        return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a pipeline of %d stages", p->about.stages);
+}
+
+tutti_status tti_trainer_pipeline_cut(struct tutti_trainer *t, tutti_error *error)
+{
+    struct tti_trainer_pipeline *p = t->pipeline;
+    TTI_TRY(tti_agree(tti_trainer_comm(t), make_lists(t, p, error), error));
+    TTI_TRY(tti_stages_cut(t, p->about.stages, p->ranges, error));
+    struct tti_layers kept[p->about.chunks];
+    for (int chunk = 0; chunk < p->about.chunks; chunk++)
+        kept[chunk] = p->stages[chunk].layers =
+            p->ranges[tutti_pipeline_stage(p->table, t->mesh.at[TTI_MESH_PIPE], chunk)];
+    find_owners(t, p);
+    set_tie(t, p);
+    if (tti_model_keep(t->model, kept, p->about.chunks) != TUTTI_OK) {
+        *error = *tutti_model_error(t->model);
+        return error->status;
+    }
+    for (int chunk = 0; chunk < p->about.chunks; chunk++) {
+        struct tti_stage *stage = &p->stages[chunk];
+        stage->elements = elements_of(t->model, stage->layers);
+        stage->shares = stage->layers.hi == t->model->layer_count && tutti_model_tied(t->model) > 0;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Steps of a run -------------------------------------------------------------------------------------------- */
+
+static tutti_status stage_failed(struct tutti_trainer *t, const tutti_pipeline_call *call, tutti_status status)
+{
+    const tutti_error *why = tutti_model_error(t->model);
+    if (status != TUTTI_OK && why != NULL)
+        (void)snprintf(call->reason, TUTTI_PIPELINE_REASON_BYTES, "%.250s", why->text);
+    return status;
+}
+
+static int micro_of(const struct tutti_trainer *t, const tutti_pipeline_call *call)
+{
+    return t->pipeline->round * t->pipeline->about.micros + call->micro;
+}
+
+/* The part of this rank's samples that a micro-batch has. */
+static tutti_batch batch_of(const struct tutti_trainer *t, const tutti_pipeline_call *call)
+{
+    const struct tti_trainer_pipeline *p = t->pipeline;
+    struct tti_span samples = tti_cells_samples(t, t->micros.grains[micro_of(t, call)]);
+    size_t before = samples.lo - p->samples.lo, rows = before * (size_t)tutti_model_rows(t->model);
+    tutti_batch batch = p->batch;
+    batch.samples = (int64_t)(samples.hi - samples.lo);
+    batch.first_sample = (int64_t)samples.lo;
+    if (batch.tokens != NULL) batch.tokens += rows;
+    if (batch.targets != NULL) batch.targets += rows;
+    if (batch.inputs != NULL) batch.inputs += before * t->about.features;
+    if (batch.target_values != NULL) batch.target_values += before;
+    if (batch.row_weights != NULL) batch.row_weights += before;
+    batch.slot = call->slot;
+    batch.boundary = (tutti_boundary){call->in, call->out, (float *)(uintptr_t)call->out_gradient, call->in_gradient};
+    return batch;
+}
+
+static tutti_status forward(void *context, const tutti_pipeline_call *call)
+{
+    struct tutti_trainer *t = context;
+    if (t->failed != TUTTI_OK) { /* this rank's samples could not be read */
+        (void)snprintf(call->reason, TUTTI_PIPELINE_REASON_BYTES, "%.250s", t->error.text);
+        return t->failed;
+    }
+    tutti_batch batch = batch_of(t, call);
+    struct tti_span grains = t->micros.grains[micro_of(t, call)];
+    tutti_loss losses[grains.hi - grains.lo + 1];
+    tti_set_grains(t, grains, &batch);
+    TTI_TRY(stage_failed(t, call, tutti_pass_forward(t->pipeline->stages[call->chunk].pass, &batch, losses)));
+    for (size_t g = grains.lo; g < grains.hi; g++) {
+        t->losses[g].sum += losses[g - grains.lo].sum;
+        t->losses[g].count += losses[g - grains.lo].count;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status backward(void *context, const tutti_pipeline_call *call)
+{
+    static const int parts[TUTTI_PIPELINE_PARTS] = {
+        [TUTTI_PIPELINE_INPUT] = TUTTI_BACKWARD_INPUT, [TUTTI_PIPELINE_WEIGHTS] = TUTTI_BACKWARD_WEIGHTS};
+    struct tutti_trainer *t = context;
+    const struct tti_stage *stage = &t->pipeline->stages[call->chunk];
+    struct tti_targets targets;
+    if (t->pipeline->batch.evaluate) return TUTTI_OK;
+    tutti_backward how = {.parts = parts[call->part], .slot = call->slot};
+    tti_micro_targets(t, micro_of(t, call), stage->shares, &targets, &how);
+    TTI_TRY(stage_failed(t, call, tutti_pass_backward(stage->pass, &how)));
+    if (call->part != TUTTI_PIPELINE_INPUT) tti_micro_add(t, micro_of(t, call), stage->elements, stage->shares);
+    return TUTTI_OK;
+}
+
+/* ---- Making it ------------------------------------------------------------------------------------------------- */
+
+static bool is_split(const struct tti_trainer_pipeline *p, int rank)
+{
+    size_t count;
+    const tutti_pipeline_step *steps = tutti_pipeline_steps(p->table, rank, &count);
+    for (size_t i = 0; i < count; i++)
+        if (steps[i].part == TUTTI_PIPELINE_INPUT) return true;
+    return false;
+}
+
+static tutti_status make_pass(struct tutti_trainer *t, int chunk, tutti_error *error)
+{
+    struct tti_trainer_pipeline *p = t->pipeline;
+    struct tti_stage *stage = &p->stages[chunk];
+    tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
+                                  .grains = (int)t->micros.most_grains,
+                                  .threads = (int)t->options.threads,
+                                  .split = is_split(p, t->mesh.at[TTI_MESH_PIPE]),
+                                  .first_layer = stage->layers.lo,
+                                  .end_layer = stage->layers.hi,
+                                  .slots = tutti_pipeline_slots(p->runner, chunk)};
+    tutti_status status = tutti_pass_create(t->model, &options, &stage->pass);
+    if (status != TUTTI_OK) *error = *tutti_model_error(t->model);
+    return status;
+}
+
+tutti_status tti_trainer_pipeline_make(struct tutti_trainer *t, tutti_error *error)
+{
+    struct tti_trainer_pipeline *p = t->pipeline;
+    size_t rows = (size_t)((t->room > 0 ? t->room : 1) * tutti_model_rows(t->model));
+    for (int stage = 0; stage + 1 < p->about.stages; stage++)
+        p->bytes[stage] = rows * (size_t)t->model->layers[p->ranges[stage].hi - 1]->outputs * sizeof(float);
+    tutti_pipeline_settings settings = {.struct_size = sizeof settings,
+                                        .forward = forward,
+                                        .backward = backward,
+                                        .input = backward,
+                                        .weights = backward,
+                                        .context = t,
+                                        .bytes = p->bytes};
+    tutti_comm *comm = tutti_at(t->mesh.along[TTI_MESH_PIPE], t->here.file, t->here.line);
+    TTI_TRY(tutti_pipeline_runner_create(comm, p->table, &settings, &p->runner, error));
+    for (int chunk = 0; chunk < p->about.chunks; chunk++) TTI_TRY(make_pass(t, chunk, error));
+    t->pass = p->stages[0].pass;
+    return TUTTI_OK;
+}
+
+void tti_trainer_pipeline_free(struct tutti_trainer *t)
+{
+    struct tti_trainer_pipeline *p = t->pipeline;
+    if (p == NULL) return;
+    for (int chunk = 0; p->stages != NULL && chunk < p->about.chunks; chunk++) tutti_pass_free(p->stages[chunk].pass);
+    tutti_pipeline_runner_free(p->runner);
+    tutti_pipeline_free(p->table);
+    void *const own[] = {p->ranges, p->bytes, p->stages, p->owners, p->counts};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
+    tti_free(p);
+    t->pipeline = NULL;
+    t->pass = NULL;
+}
+
+/* ---- A step ---------------------------------------------------------------------------------------------------- */
+
+tutti_status tti_trainer_pipeline_run(struct tutti_trainer *t, bool held_out, uint64_t first_index)
+{
+    struct tti_trainer_pipeline *p = t->pipeline;
+    p->samples = tti_cells_samples(t, t->mine);
+    p->batch = (tutti_batch){.evaluate = held_out, .step = t->step, .seed = (uint64_t)t->options.seed};
+    if (t->tie.owns || t->tie.shares) /* the first stage reads samples, the last one what should come of them */
+        (void)tti_fill_batch(t, p->samples, held_out, first_index, &p->batch);
+    p->report.struct_size = sizeof p->report;
+    p->idle = p->predicted_idle = 0;
+    for (p->round = 0; p->round < t->options.accumulate; p->round++) {
+        tutti_pipeline_runner *runner = tutti_pipeline_at(p->runner, t->here.file, t->here.line);
+        tutti_error error;
+        tutti_status status = tutti_pipeline_run(runner, &p->report, &error);
+        p->idle += p->report.idle;
+        p->predicted_idle += p->report.predicted_idle;
+        if (status == TUTTI_OK) continue;
+        t->error = error;
+        t->error.rank = tutti_world_rank(t->mesh.along[TTI_MESH_PIPE], error.rank < 0 ? 0 : error.rank);
+        t->failed = status;
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+/* Every rank's sums in its own order, into that of all tensors. */
+static void put_in_order(const struct tutti_trainer *t, const double *gathered, double *ordered)
+{
+    const struct tti_trainer_pipeline *p = t->pipeline;
+    size_t next[p->about.ranks], at = 0;
+    for (int r = 0; r < p->about.ranks; r++) {
+        next[r] = at;
+        at += p->counts[r];
+    }
+    for (int i = 0; i < t->model->tensor_count; i++) {
+        size_t blocks = tti_blocks_of(tti_tensor_room(t->model, i));
+        memcpy(ordered, gathered + next[p->owners[i]], blocks * sizeof *ordered);
+        next[p->owners[i]] += blocks;
+        ordered += blocks;
+    }
+}
+
+tutti_status tti_trainer_pipeline_norm(struct tutti_trainer *t, const double *sums, double *norm)
+{
+    struct tti_trainer_pipeline *p = t->pipeline;
+    size_t blocks = 0;
+    memset(p->counts, 0, (size_t)p->about.ranks * sizeof *p->counts);
+    for (int i = 0; i < t->model->tensor_count; i++) {
+        p->counts[p->owners[i]] += tti_blocks_of(tti_tensor_room(t->model, i));
+        blocks += tti_blocks_of(tti_tensor_room(t->model, i));
+    }
+    double *all = tti_calloc(2 * blocks + 1, sizeof *all);
+    if (all == NULL) return TUTTI_ERR_MEMORY;
+    tutti_comm *comm = tutti_at(t->mesh.along[TTI_MESH_PIPE], t->here.file, t->here.line);
+    tutti_status status = tutti_all_gather_v(tti_inside(comm, "trainer", "norm"), sums, all, p->counts, NULL,
+                                             TUTTI_F64);
+    if (status == TUTTI_OK) {
+        put_in_order(t, all, all + blocks);
+        *norm = sqrt(tti_tree_sum(all + blocks, blocks));
+    }
+    tti_free(all);
+    return status;
+}
+
+uint64_t tti_trainer_pipeline_hash(const struct tutti_trainer *t)
+{
+    uint64_t own = tutti_weights_hash(t->list, t->list_count), all = 0;
+    tutti_comm *comm = tutti_at(t->mesh.along[TTI_MESH_PIPE], t->here.file, t->here.line);
+    tutti_status status = tutti_all_reduce(tti_inside(comm, "trainer", "hash"), &own, &all, 1, TUTTI_U64, TUTTI_XOR);
+    return status == TUTTI_OK ? all : 0;
+}
+
+void tti_trainer_pipeline_idle(const struct tutti_trainer *t, double *idle, double *predicted)
+{
+    *idle = t->pipeline->idle / (double)t->options.accumulate;
+    *predicted = t->pipeline->predicted_idle / (double)t->options.accumulate;
+}
+
+/* ---- The timeline ---------------------------------------------------------------------------------------------- */
+
+static tutti_status draw(struct tutti_trainer *t, const char *title, FILE *stream)
+{
+    struct tti_trainer_pipeline *p = t->pipeline;
+    if (p == NULL || p->report.seconds <= 0)
+        return tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "timeline: %s",
+                             p == NULL ? "there is no pipeline: the mesh has no pipe" : "no step was taken");
+    tutti_pipeline_span *spans = tti_calloc(p->about.steps, sizeof *spans);
+    tutti_status status = spans == NULL ? TUTTI_ERR_MEMORY : TUTTI_OK;
+    if (status != TUTTI_OK)
+        (void)tti_error_set(&t->error, status, 0, "timeline: no memory for %zu steps", p->about.steps);
+    TTI_TRY(tti_agree(tti_trainer_comm(t), status, &t->error));
+    tutti_pipeline_runner *runner = tutti_pipeline_at(p->runner, t->here.file, t->here.line);
+    status = tutti_pipeline_timeline(runner, spans, &t->error);
+    if (status == TUTTI_OK && tutti_rank(t->comm) == 0 && stream != NULL)
+        tutti_pipeline_picture(p->table, spans, title, stream);
+    tti_free(spans);
+    return status;
+}
+
+tutti_status tutti_trainer_timeline(tutti_trainer *t, const char *title, FILE *stream)
+{
+    tti_trainer_begin(t);
+    return tti_trainer_end(t, "timeline", draw(t, title, stream));
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trainer's model cut into stages along the mesh's dimension pipe.
+ *   trainer_pipeline.c   the table, the stages' functions, a step's runs, the norm and hash of all stages
+ *   trainer_stages.c     where the model is cut
+ */
+#ifndef TTI_TRAIN_TRAINER_PIPELINE_H
+#define TTI_TRAIN_TRAINER_PIPELINE_H
+
+#include "nn/model.h"
+#include "train/tree.h"
+
+#include <tutti/pipeline.h>
+
+struct tutti_trainer;
+
+/* One of this rank's stages. */
+struct tti_stage {
+    struct tti_layers layers;
+    struct tti_span elements; /* of its own tensors, among this rank's */
+    bool shares;              /* its last layer shares a tensor */
+    tutti_pass *pass;
+};
+
+struct tti_trainer_pipeline {
+    tutti_pipeline *table;
+    tutti_pipeline_about about;
+    tutti_pipeline_runner *runner;
+    struct tti_layers *ranges; /* [stages]: layers of each */
+    size_t *bytes;             /* [stages - 1]: of the boundary behind each */
+    int *owners;               /* [tensors]: the rank along the pipe that trains each */
+    struct tti_stage *stages;  /* [chunks] of this rank */
+    size_t *counts;            /* [pipe]: of one collective */
+
+    /* of the run */
+    int round;               /* which of the runs of a step */
+    tutti_batch batch;       /* all samples of this rank, which micro-batches are parts of */
+    struct tti_span samples; /* these */
+
+    tutti_pipeline_report report; /* of the last run */
+    double idle, predicted_idle;  /* of the runs of a step, added up */
+};
+
+/* The options' table, and whether it fits mesh and grains. */
+tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *trainer, tutti_error *error);
+/* Collective: cuts the model, and keeps this rank's layers of it. */
+tutti_status tti_trainer_pipeline_cut(struct tutti_trainer *trainer, tutti_error *error);
+/* Collective: the runner and the passes of the stages. */
+tutti_status tti_trainer_pipeline_make(struct tutti_trainer *trainer, tutti_error *error);
+void tti_trainer_pipeline_free(struct tutti_trainer *trainer);
+
+/* Forward and backward of this rank's part of the batch, as often as the options accumulate; `held_out`: forward only. */
+tutti_status tti_trainer_pipeline_run(struct tutti_trainer *trainer, bool held_out, uint64_t first_index);
+/* Collective over the pipe: of the sums of all blocks of this rank's gradients, the norm of all ranks'. */
+tutti_status tti_trainer_pipeline_norm(struct tutti_trainer *trainer, const double *sums, double *norm);
+/* Collective over the pipe: the hash of all stages' weights; 0: a comm has failed. */
+uint64_t tti_trainer_pipeline_hash(const struct tutti_trainer *trainer);
+/* The shares of the last step's runs in which the pipe's ranks had nothing to do, as measured and by the table. */
+void tti_trainer_pipeline_idle(const struct tutti_trainer *trainer, double *idle, double *predicted);
+
+/* Cuts the model into so many stages: as `given` says, or so that the one that takes longest takes as little as possible.
+ * Collective over the trainer's comm. */
+tutti_status tti_stages_cut(struct tutti_trainer *trainer, int stages, struct tti_layers *ranges, tutti_error *error);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a model is cut into stages. Between two places where it may be cut lies a unit; a stage is one unit or several. Rank 0
+ * measures a unit of each kind, forward and backward, on one micro-batch, and all ranks cut by its figures.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "train/trainer.h"
+#include "train/trainer_pipeline.h"
+#include <float.h>
+#include <string.h>
+
+/* ---- Units ----------------------------------------------------------------------------------------------------- */
+
+/* The unit that begins at a layer. */
+static struct tti_layers unit_at(const tutti_model *model, int layer)
+{
+    struct tti_layers unit = {layer, layer + 1};
+    while (unit.hi < model->layer_count && !tutti_model_cut(model, unit.hi)) unit.hi++;
+    return unit;
+}
+
+static int count_units(const tutti_model *model)
+{
+    int count = 0;
+    for (int i = 0; i < model->layer_count; i = unit_at(model, i).hi) count++;
+    return count;
+}
+
+static bool same_layer(const tutti_model *model, const tutti_layer *a, const tutti_layer *b)
+{
+    if (a->ops != b->ops || a->inputs != b->inputs || a->outputs != b->outputs || a->saved != b->saved ||
+        a->tensor_count != b->tensor_count)
+        return false;
+    for (int t = 0; t < a->tensor_count; t++)
+        if (model->tensors[a->tensors[t]].count != model->tensors[b->tensors[t]].count) return false;
+    return true;
+}
+
+static bool same_unit(const tutti_model *model, struct tti_layers a, struct tti_layers b)
+{
+    if (a.hi - a.lo != b.hi - b.lo) return false;
+    for (int i = 0; i < a.hi - a.lo; i++)
+        if (!same_layer(model, model->layers[a.lo + i], model->layers[b.lo + i])) return false;
+    return true;
+}
+
+/* ---- Measuring ------------------------------------------------------------------------------------------------- */
+
+/* One unit by itself: a model that has its layers only, and a batch of zeros. */
+struct trial {
+    tutti_model *model;
+    tutti_pass *pass;
+    float *memory, *tied;
+    int32_t *tokens;
+    tutti_batch batch;
+    tutti_loss loss;
+};
+
+static void trial_free(struct trial *trial)
+{
+    tutti_pass_free(trial->pass);
+    tutti_model_free(trial->model);
+    tti_free(trial->memory);
+    tti_free(trial->tied);
+    tti_free(trial->tokens);
+}
+
+static bool trial_memory(struct trial *trial, struct tti_layers unit, int64_t samples)
+{
+    const tutti_model *model = trial->model;
+    size_t rows = (size_t)(samples * model->shape.rows);
+    size_t in = rows * (size_t)model->layers[unit.lo]->inputs, out = rows * (size_t)model->layers[unit.hi - 1]->outputs;
+    float *memory = trial->memory = tti_calloc_aligned((2 * (in + out) + 2 * rows + 16) * sizeof(float));
+    trial->tied = tti_calloc_aligned((tutti_model_tied(model) + 16) * sizeof(float));
+    trial->tokens = tti_calloc(rows, sizeof *trial->tokens);
+    if (trial->memory == NULL || trial->tied == NULL || trial->tokens == NULL) return false;
+    trial->batch = (tutti_batch){.samples = samples,
+                                 .tokens = trial->tokens,
+                                 .targets = trial->tokens,
+                                 .inputs = memory,
+                                 .target_values = memory + 2 * (in + out),
+                                 .boundary = {memory, memory + in, memory + in + out, memory + in + 2 * out}};
+    return true;
+}
+
+static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers unit, struct trial *trial)
+{
+    int64_t samples = t->options.batch / (int64_t)t->cells;
+    tutti_error ignored;
+    TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &trial->model, &ignored));
+    TTI_TRY(tti_model_keep(trial->model, &unit, 1));
+    TTI_TRY(tutti_model_bind(trial->model, NULL, NULL));
+    TTI_TRY(tutti_model_init(trial->model, 1));
+    if (tutti_model_gradients(trial->model) == NULL || !trial_memory(trial, unit, samples)) return TUTTI_ERR_MEMORY;
+    tutti_pass_options options = {
+        .samples = samples, .threads = (int)t->options.threads, .first_layer = unit.lo, .end_layer = unit.hi};
+    return tutti_pass_create(trial->model, &options, &trial->pass);
+}
+
+/* The shortest of a few times; 1 where it cannot be done: then units count alike. */
+static double measure(const struct tutti_trainer *t, struct tti_layers unit)
+{
+    enum { TIMES = 4 };
+    struct trial trial = {0};
+    double best = DBL_MAX;
+    tutti_status status = trial_make(t, unit, &trial);
+    tutti_backward how = {.tied = &trial.tied};
+    for (int i = 0; status == TUTTI_OK && i < TIMES; i++) {
+        int64_t began = tti_now_ns();
+        status = tutti_pass_forward(trial.pass, &trial.batch, &trial.loss);
+        if (status == TUTTI_OK) status = tutti_pass_backward(trial.pass, &how);
+        double spent = (double)(tti_now_ns() - began) * 1e-9;
+        if (spent < best) best = spent;
+    }
+    trial_free(&trial);
+    return status == TUTTI_OK ? best : 1;
+}
+
+static void measure_all(const struct tutti_trainer *t, double *costs)
+{
+    const tutti_model *model = t->model;
+    for (int i = 0, unit = 0; i < model->layer_count; i = unit_at(model, i).hi, unit++) {
+        costs[unit] = 0;
+        for (int k = 0, before = 0; k < i && costs[unit] == 0; k = unit_at(model, k).hi, before++)
+            if (same_unit(model, unit_at(model, k), unit_at(model, i))) costs[unit] = costs[before];
+        if (costs[unit] == 0) costs[unit] = measure(t, unit_at(model, i));
+    }
+}
+
+/* ---- Cutting --------------------------------------------------------------------------------------------------- */
+
+/* Fills stages with units up to a limit, at least one each and one left for each that follows. False: some are left over. */
+static bool fill_stages(const double *costs, int units, int stages, double limit, int *ends)
+{
+    int unit = 0;
+    for (int stage = 0; stage < stages; stage++) {
+        double sum = costs[unit++];
+        int last = units - (stages - 1 - stage); /* what must be left begins there */
+        while (unit < last && sum + costs[unit] <= limit) sum += costs[unit++];
+        if (sum > limit) return false;
+        ends[stage] = unit;
+    }
+    return unit == units;
+}
+
+static void balance(const double *costs, int units, int stages, int *ends)
+{
+    enum { HALVINGS = 60 };
+    double low = 0, high = 0;
+    for (int i = 0; i < units; i++) high += costs[i];
+    high *= 1 + 1e-9; /* however it was rounded, all of them fit into one */
+    for (int i = 0; i < HALVINGS; i++) {
+        double middle = (low + high) / 2;
+        if (fill_stages(costs, units, stages, middle, ends))
+            high = middle;
+        else
+            low = middle;
+    }
+    (void)fill_stages(costs, units, stages, high, ends);
+}
+
+static void set_ranges(const tutti_model *model, const int *ends, int stages, struct tti_layers *ranges)
+{
+    int unit = 0, layer = 0;
+    for (int stage = 0; stage < stages; stage++) {
+        ranges[stage].lo = layer;
+        for (; unit < ends[stage]; unit++) layer = unit_at(model, layer).hi;
+        ranges[stage].hi = layer;
+    }
+}
+
+static tutti_status cut_by_cost(struct tutti_trainer *t, int stages, struct tti_layers *ranges, tutti_error *error)
+{
+    int units = count_units(t->model);
+    double *costs = tti_calloc((size_t)units, sizeof *costs);
+    int *ends = tti_calloc((size_t)stages, sizeof *ends);
+    tutti_status status = costs == NULL || ends == NULL
+                              ? tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to cut a model into stages")
+                              : TUTTI_OK;
+    status = tti_agree(tti_trainer_comm(t), status, error);
+    if (status == TUTTI_OK) {
+        if (tutti_rank(t->comm) == 0) measure_all(t, costs);
+        status = tutti_broadcast(tti_inside(tti_trainer_comm(t), "trainer", "what layers cost"), costs, costs,
+                                 (size_t)units, TUTTI_F64, 0);
+        if (status != TUTTI_OK) *error = *tutti_comm_error(t->comm);
+    }
+    if (status == TUTTI_OK) {
+        balance(costs, units, stages, ends);
+        set_ranges(t->model, ends, stages, ranges);
+    }
+    tti_free(costs);
+    tti_free(ends);
+    return status;
+}
+
+/* The layer with that name, of `length` bytes; -1: there is none. */
+static int find_layer(const tutti_model *model, const char *name, size_t length)
+{
+    for (int i = 0; i < model->layer_count; i++)
+        if (strlen(model->layers[i]->name) == length && strncmp(model->layers[i]->name, name, length) == 0) return i;
+    return -1;
+}
+
+/* "h.1.ln_1,ln_f": where each stage but the first begins. */
+static tutti_status cut_as_given(const struct tutti_trainer *t, int stages, struct tti_layers *ranges,
+                                 tutti_error *error)
+{
+    const char *word = t->options.stages;
+    ranges[0].lo = 0;
+    for (int stage = 1; stage < stages || *word != '\0'; stage++) {
+        size_t length = strcspn(word, ",");
+        int layer = find_layer(t->model, word, length);
+        if (stage >= stages || length == 0)
+            return tti_error_set(
+                error, TUTTI_ERR_OPTION, 0,
+                "stages %.200s: %d stages need the names of %d layers, where each but the first begins",
+                t->options.stages, stages, stages - 1);
+        if (layer <= ranges[stage - 1].lo || !tutti_model_cut(t->model, layer))
+            return tti_error_set(error, TUTTI_ERR_OPTION, 0, "stages %.200s: no stage can begin with '%.*s': %s",
+                                 t->options.stages, (int)length, word,
+                                 layer < 0                       ? "the model has no layer of that name"
+                                 : layer <= ranges[stage - 1].lo ? "it comes no later than the one before"
+                                                                 : "it is in the middle of a residual branch");
+        ranges[stage - 1].hi = ranges[stage].lo = layer;
+        word += length + (word[length] == ',');
+    }
+    ranges[stages - 1].hi = t->model->layer_count;
+    return TUTTI_OK;
+}
+
+tutti_status tti_stages_cut(struct tutti_trainer *t, int stages, struct tti_layers *ranges, tutti_error *error)
+{
+    int units = count_units(t->model), pipe = t->mesh.sizes[TTI_MESH_PIPE];
+    if (stages > units)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "pipe=%d × %d chunk%s is %d stages; this model can be cut into %d", pipe, stages / pipe,
+                             stages == pipe ? "" : "s", stages, units);
+    if (t->options.stages[0] != '\0') return cut_as_given(t, stages, ranges, error);
+    return cut_by_cost(t, stages, ranges, error);
+}
