@@ -486,6 +486,38 @@ TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_f
  * same factor give the same reduction. */
 TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction, tutti_error *error);
 
+/* ---- Going on after a loss --------------------------------------------------------------------------------------- */
+/* A comm that has lost a rank is broken: every op on it fails. The survivors can agree on what to do, and go on without the
+ * lost ranks (docs/healing.md):
+ *     if (tutti_all_reduce(comm, …) != TUTTI_OK) {
+ *         tutti_comm *next;
+ *         if (tutti_comm_shrink(comm, &next) != TUTTI_OK) return tutti_explain(comm, stderr);
+ *         comm = next;
+ *     }
+ * A rank is lost when its process has ended, or its thread, without leaving. These calls are for ranks that share memory, on
+ * one host; on other comms they are ERR_UNSUPPORTED. */
+
+/* Which ranks of this comm are lost, in order: those that were when the comm broke, the same on every rank, or as the last
+ * agreement that this rank took part in has found. Gives how many they are, and the numbers of the first `room` of them.
+ * `ranks` may be NULL if `room` is 0. A comm that is whole has none. */
+TUTTI_API tutti_status tutti_comm_lost(tutti_comm *comm, int *ranks, int room, int *count);
+
+/* The bitwise AND of what all ranks gave that are not lost, also on a comm that is broken. All get the same outcome, also if
+ * ranks die meanwhile; what a rank gave before it died may be in it. Every rank of the comm that lives calls it, or has left.
+ * ERR_TIMEOUT: a rank did not come within the deadline (tutti_within, or that of the comm); all get this then, that rank too
+ * when it comes, and on this comm nobody agrees any more. */
+TUTTI_API tutti_status tutti_comm_agree(tutti_comm *comm, uint64_t mine, uint64_t *all);
+
+/* Breaks the comm for all its ranks, on purpose: ops in flight end with ERR_CANCELLED, which names this rank. */
+TUTTI_API tutti_status tutti_comm_revoke(tutti_comm *comm);
+
+/* Makes a comm of all ranks that are left of the world, or of what shrink has made before, in the same order and of the next
+ * epoch (tutti_epoch). All of them call it, on a comm that is broken or has lost a rank; on a whole one it is ERR_ARGUMENT, and
+ * nothing changes. All or nothing: if one cannot, all get an error. Each rank's memory stays its own; what it has made before,
+ * comms and handles, is refused from then on (ERR_EPOCH), and has to be freed. A process that does not come within the deadline
+ * is killed, since it could write into memory of the others, and is lost; a thread cannot be: ERR_TIMEOUT. */
+TUTTI_API tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made);
+
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
 /* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
  * after a microsecond or two, and from then on: short waits are not in here. Over messages a rank knows of those that it

@@ -99,6 +99,7 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->size = setup->size;
     made->traits.here = setup->here;
     made->traits.is_world = setup->parent == NULL;
+    made->traits.of_epoch = setup->parent == NULL || setup->next_epoch;
     made->job_rank = made->traits.is_world ? setup->rank : setup->parent->job_rank;
     made->members = setup->members;
     made->errors.call.rank = setup->rank;
@@ -109,7 +110,7 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->traits.fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     tti_tuning_complete(&made->tuning);
-    if (!tti_epoch_join(made, setup->parent)) {
+    if (!tti_epoch_join(made, setup->parent, setup->next_epoch)) {
         tti_free(made);
         return NULL;
     }

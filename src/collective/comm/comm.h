@@ -26,12 +26,15 @@
 /* What a rank has started may still be under way when it starts nothing more; when it calls no more collectives, its messages
  * may. */
 enum { TTI_STAYS, TTI_STARTS_NO_MORE, TTI_CALLS_NO_MORE, TTI_HAS_LEFT };
-enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN };
+/* While it is TTI_BREAKING, the number of the rank that breaks it stands above these bits: should that one die in between, another
+ * takes its place. */
+enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN, TTI_BROKEN_BITS = 2 };
 struct tti_area {
     struct tti_grave grave;               /* of a comm that was split off: its sides that are not freed yet */
     _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
     _Alignas(64) _Atomic uint32_t sleepers;
     uint32_t epoch;                                      /* that it was made in */
+    _Atomic uint64_t decided;                            /* the last agreement: see posts_agree.c */
     _Atomic uint32_t full_fences;                        /* some rank cannot fence for others: see tti_fence_frequent */
     _Alignas(64) _Atomic uint64_t cores[TTI_CORE_WORDS]; /* all that ranks may run on */
     tutti_error failure;
@@ -172,6 +175,7 @@ struct tti_traits {
     unsigned fork_count; /* of the process when the comm was made */
     int here;            /* ranks of this comm on this host */
     bool is_world;       /* it was not made from another comm */
+    bool of_epoch;       /* it has all ranks of its epoch: the world, or what tutti_comm_shrink has made */
     bool of_mesh;        /* it belongs to one, which frees it */
     bool has_left;       /* it was a world, and is only a handle now */
     bool tolerant;       /* it has messages only, and what ends one of them ends no other: message_tolerant.c */
@@ -263,6 +267,7 @@ struct tti_comm_setup {
     struct tti_net *net;                 /* what they exchange messages by, */
     uint32_t id;                         /* and the comm's number there, the same on all its ranks */
     const struct tti_here_setup *shared; /* what those of one host share besides; NULL: nothing */
+    bool next_epoch;                     /* it is of the epoch after its parent's, with all ranks that are left */
 };
 tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
 tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);

@@ -4,14 +4,14 @@
 #include "base/alloc.h"
 #include "base/status.h"
 
-bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent)
+bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent, bool next)
 {
     struct tti_era *era = &comm->traits.era;
     struct tti_rank_epoch *rank = parent != NULL ? parent->traits.era.rank : tti_calloc(1, sizeof *rank);
     if (rank == NULL) return false;
     if (parent == NULL) atomic_store_explicit(&rank->now, comm->world->segment->epoch, memory_order_relaxed);
     tti_lock(&rank->lock);
-    era->made = parent != NULL ? parent->traits.era.made : comm->world->segment->epoch;
+    era->made = (parent != NULL ? parent->traits.era.made : comm->world->segment->epoch) + next;
     era->rank = rank;
     era->next = rank->first;
     rank->first = comm;
@@ -66,6 +66,7 @@ void tti_epoch_raise(tutti_comm *comm)
     tti_lock(&rank->lock);
     uint32_t now = atomic_fetch_add_explicit(&rank->now, 1, memory_order_acq_rel) + 1;
     for (tutti_comm *each = rank->first; each != NULL; each = each->traits.era.next) {
+        if (each->traits.era.made == now) continue;
         each->peers->tell(each, TTI_NEWS_EPOCH);
         tti_comm_break_apart(each, TTI_LEAVE, TUTTI_ERR_EPOCH, each->rank,
                              "rank %d has gone on to epoch %u, and this comm is of epoch %u; %s", each->rank, now,

@@ -20,8 +20,9 @@ struct tti_rank_epoch {
     tutti_comm *first;
 };
 
-/* A comm is made, from another one of its rank, or joins the world. False: no memory. */
-bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent);
+/* A comm is made, from another one of its rank, or joins the world; `next`: for the epoch that its rank is about to go on to.
+ * False: no memory. */
+bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent, bool next);
 void tti_epoch_part(tutti_comm *comm);
 
 /* Whether its rank has gone on since the comm was made. */
@@ -39,7 +40,7 @@ tutti_status tti_epoch_refuse(tutti_comm *comm, enum tti_kind kind, int rank, co
 /* Whether a rank's buffer was told on a comm of another epoch. */
 bool tti_place_is_old(const tutti_comm *comm, struct tti_place place);
 
-/* For tests: this rank goes on to the next epoch, with all its comms. The rebuild will. */
+/* This rank goes on to the next epoch: all its comms but those that were made for it are of an older one. */
 void tti_epoch_raise(tutti_comm *comm);
 
 #endif

@@ -11,6 +11,7 @@
 #include <tutti/experimental.h>
 
 #define ADOPT_NS INT64_C(100000000)
+#define ADOPT_LOOK_NS INT64_C(5000000)
 
 static void fill(const tutti_comm *comm, tutti_error *error, uint64_t sequence, enum tti_kind kind, tutti_status status,
                  int peer)
@@ -167,19 +168,69 @@ static void note_cause(const tutti_comm *comm, int peer)
     if (peer >= 0 && tti_sim == NULL && !tti_is_of_this_process(comm, peer)) tti_world_follow(comm->world);
 }
 
-/* The error that broke the comm, as this rank tells it: the same status, peer and words on every rank, about this
- * rank's own operation. */
-static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t sequence, tutti_error *error)
+/* This rank breaks the comm: from `before` on nobody else does. */
+static bool begin_breaking(tutti_comm *comm, uint32_t before)
 {
-    /* the one who breaks copies one sentence, no more; unless it is killed right there */
-    int64_t give_up = tti_now_ns() + ADOPT_NS;
-    while (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) {
-        if (tti_now_ns() > give_up) {
-            fill(comm, error, sequence, kind, TUTTI_ERR_PEER_LOST, -1);
-            snprintf(error->text, sizeof error->text, "a rank died while it reported an error");
-            return error->status;
+    uint32_t breaking = TTI_BREAKING | (uint32_t)comm->rank << TTI_BROKEN_BITS;
+    return atomic_compare_exchange_strong_explicit(&comm->area->broken, &before, breaking, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
+}
+
+static void finish_breaking(tutti_comm *comm, const tutti_error *error)
+{
+    comm->area->failure = *error;
+    comm->peers->settle_lost(comm);
+    atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
+}
+
+bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error)
+{
+    if (!begin_breaking(comm, TTI_WHOLE)) return false;
+    finish_breaking(comm, error);
+    return true;
+}
+
+/* The one who was breaking the comm died right there: this rank does it instead, with that death as the cause. */
+static void replace_breaker(tutti_comm *comm, uint32_t breaking)
+{
+    int breaker = (int)(breaking >> TTI_BROKEN_BITS);
+    char who[160];
+    tutti_error error;
+    if ((breaking & ~(~0U << TTI_BROKEN_BITS)) != TTI_BREAKING || breaker == comm->rank) return;
+    if (comm->peers->find_lost(comm, breaker, true, who, sizeof who) != breaker) return;
+    if (!begin_breaking(comm, breaking)) return;
+    fill(comm, &error, 0, TTI_LEAVE, TUTTI_ERR_PEER_LOST, breaker);
+    snprintf(error.text, sizeof error.text, "rank %d died or ended without leaving (%s), while it reported an error",
+             breaker, who);
+    finish_breaking(comm, &error);
+    comm->peers->tell(comm, TTI_NEWS_BROKE);
+}
+
+/* Until who breaks the comm has copied one sentence, no more. False: it does not, and lives. */
+static bool await_broken(tutti_comm *comm)
+{
+    int64_t began = tti_now_ns(), looked = began;
+    uint32_t broken;
+    while ((broken = atomic_load_explicit(&comm->area->broken, memory_order_acquire)) != TTI_BROKEN) {
+        int64_t now = tti_now_ns();
+        if (now - began > ADOPT_NS) return false;
+        if (now - looked > ADOPT_LOOK_NS) {
+            replace_breaker(comm, broken);
+            looked = now;
         }
         tti_wait_turn();
+    }
+    return true;
+}
+
+/* The error that broke the comm, as this rank tells it: the same status, peer and words on every rank, about this
+ * rank's own operation. */
+static tutti_status adopt(tutti_comm *comm, enum tti_kind kind, uint64_t sequence, tutti_error *error)
+{
+    if (!await_broken(comm)) {
+        fill(comm, error, sequence, kind, TUTTI_ERR_PEER_LOST, -1);
+        snprintf(error->text, sizeof error->text, "a rank stopped while it reported an error");
+        return error->status;
     }
     const tutti_error *failure = &comm->area->failure;
     fill(comm, error, sequence, kind, failure->status, failure->peer);
@@ -192,17 +243,6 @@ static tutti_status adopt(const tutti_comm *comm, enum tti_kind kind, uint64_t s
 tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
 {
     return adopt(comm, kind, 0, &comm->errors.call);
-}
-
-bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error)
-{
-    uint32_t whole = TTI_WHOLE;
-    if (!atomic_compare_exchange_strong_explicit(&comm->area->broken, &whole, TTI_BREAKING, memory_order_seq_cst,
-                                                 memory_order_seq_cst))
-        return false;
-    comm->area->failure = *error;
-    atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
-    return true;
 }
 
 /* False: it is broken already. */

@@ -13,8 +13,22 @@
 #include <stdint.h>
 #include <tutti/tutti.h>
 
+#include "collective/plan/kind.h"
+
 struct tti_wait_record;
 struct tti_waitable;
+
+/* One agreement: what a rank gives, and what all get. */
+struct tti_agreement {
+    enum tti_kind kind; /* of the call that it is a part of: the same on all ranks */
+    uint64_t mine;
+    int64_t deadline_ms;
+    bool kills;       /* a process that has not come when the deadline passes is killed, and so lost */
+    uint64_t *values; /* (size) what each rank gave that took part: the same on all of them */
+    bool *present;    /* (size) true if the rank took part; one that died later did, too */
+    int peer;         /* after a failure: whom it is about, */
+    bool differs;     /* who called something else */
+};
 
 enum tti_presence {
     TTI_PEER_HERE,
@@ -60,6 +74,15 @@ struct tti_peers_ops {
     /* With more ranks than cores: returns true if somebody else must get this core for the wait to end. */
     bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
     void (*tell)(tutti_comm *comm, enum tti_news news);
+    /* Called by the rank that breaks the comm, before anyone can read the failure: fixes which ranks are lost, for all. */
+    void (*settle_lost)(tutti_comm *comm);
+    /* Returns true if that rank is lost as the last decision has it: the one that broke the comm, or the last agreement that this
+     * rank took part in. The same on all ranks that know of the same decision. */
+    bool (*was_lost)(const tutti_comm *comm, int rank);
+    /* Blocks until every rank of the comm, which may be broken, has given its value, has left, or is lost. All that take part get
+     * the same outcome: OK with the same values, ERR_TIMEOUT or ERR_MISMATCH; after these two nobody agrees on the comm any more.
+     * ERR_UNSUPPORTED: these peers cannot. */
+    tutti_status (*agree)(tutti_comm *comm, struct tti_agreement *agreement);
     /* Frees what is kept for the comm. */
     void (*close)(tutti_comm *comm);
 };

@@ -358,5 +358,8 @@ const struct tti_peers_ops tti_peers_posts = {
     .doze = tti_posts_doze,
     .gives_way = gives_way,
     .tell = tell,
+    .settle_lost = tti_posts_settle_lost,
+    .was_lost = tti_posts_was_lost,
+    .agree = tti_posts_agree,
     .close = shut,
 };

@@ -75,6 +75,10 @@ struct tti_post {
     _Alignas(64) _Atomic uint32_t epoch; /* that its rank made its side of the comm in */
     int32_t pid;
     struct tti_transport *endpoint; /* of a simulated rank, over several hosts: what it sleeps in */
+    /* Rarely written: */
+    _Atomic uint64_t agreed;   /* number << 32 | kind of the last agreement that the rank came to */
+    _Atomic uint64_t given[2]; /* what it gave there, and to the one before: by the lowest bit of the number */
+    _Atomic uint32_t lost;     /* it was when the comm broke, as the one who broke it found */
 };
 
 /* Where a comm's shared memory lies for this rank, and what it has seen there. */
@@ -157,6 +161,10 @@ static inline struct tti_call *tti_call_of(const tutti_comm *comm, int place, ui
  * slept. */
 void tti_posts_announce(tutti_comm *comm, int waiting_for);
 void tti_posts_awake(tutti_comm *comm);
+/* As in peers.h (posts_agree.c). */
+void tti_posts_settle_lost(tutti_comm *comm);
+bool tti_posts_was_lost(const tutti_comm *comm, int rank);
+tutti_status tti_posts_agree(tutti_comm *comm, struct tti_agreement *agreement);
 /* The same for its service thread, which sleeps until anyone brings something; see peers.h. */
 bool tti_posts_doze(tutti_comm *comm, bool dozes);
 /* Wakes the ranks that sleep until this rank publishes; `everyone`: all that sleep. */

@@ -246,6 +246,26 @@ static void tell(tutti_comm *comm, enum tti_news news)
     }
 }
 
+static void settle_lost(tutti_comm *comm)
+{
+    (void)comm;
+}
+
+static bool was_lost(const tutti_comm *comm, int rank)
+{
+    char who[160];
+    return tti_comm_is_broken(comm) && find_lost(comm, rank, false, who, sizeof who) == rank;
+}
+
+static tutti_status agree(tutti_comm *comm, struct tti_agreement *agreement)
+{
+    return tti_comm_refuse(
+        comm, agreement->kind, TUTTI_ERR_UNSUPPORTED,
+        "%s: the ranks of this comm exchange messages over a transport; only ranks that share memory, on one "
+        "host, can agree",
+        tti_kind_name(agreement->kind));
+}
+
 static void shut(tutti_comm *comm)
 {
     if (comm->lanes != NULL) tti_lanes_free(comm->lanes);
@@ -267,5 +287,8 @@ const struct tti_peers_ops tti_peers_wire = {
     .doze = doze,
     .gives_way = gives_way,
     .tell = tell,
+    .settle_lost = settle_lost,
+    .was_lost = was_lost,
+    .agree = agree,
     .close = shut,
 };

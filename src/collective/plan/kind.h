@@ -48,7 +48,11 @@
     X(ACTORS, "actors_create")                                                                                         \
     X(ACTOR_ASK, "actor_ask")                                                                                          \
     X(ACTOR_TELL, "actor_tell")                                                                                        \
-    X(ACTOR_WATCH, "actor_watch")
+    X(ACTOR_WATCH, "actor_watch")                                                                                      \
+    X(COMM_LOST, "comm_lost")                                                                                          \
+    X(COMM_AGREE, "comm_agree")                                                                                        \
+    X(COMM_REVOKE, "comm_revoke")                                                                                      \
+    X(COMM_SHRINK, "comm_shrink")
 
 enum tti_kind {
 #define TTI_KIND_ENUM(id, name) TTI_##id,
