@@ -57,6 +57,7 @@ part 'collectives' ./test_conformance_streams "$device"
 part 'ranks that are killed, and GPUs that fail' ./test_gpu_faults "$device" 50 20
 part 'prepared ops, groups, buffers that go' ./test_stream_ops "$device"
 part 'messages' ./test_stream_messages "$device"
+part "memory of the program's own, streams that are captured" ./test_stream_memory "$device"
 part '64 ranks, 1,000 ops on two streams each' ./test_streams_many "$device" 64 1000
 part 'NCCL as a provider' ./nccl.sh 50
 for ranks in 2 4 8; do

@@ -79,6 +79,7 @@ enum {
     TTI_CUDA_GRANULARITY_MINIMUM = 0,
     TTI_CUDA_POOL_REUSE_INTERNAL = 3,
     TTI_CUDA_POOL_RELEASE_THRESHOLD = 4,
+    TTI_CUDA_IPC_LAZY_PEER_ACCESS = 1,
     TTI_CUDA_JIT_ERROR_LOG = 5,
     TTI_CUDA_JIT_ERROR_LOG_BYTES = 6,
 };
@@ -102,6 +103,10 @@ struct tti_cuda_allocation { /* CUmemAllocationProp */
 struct tti_cuda_access { /* CUmemAccessDesc */
     struct tti_cuda_location location;
     int flags;
+};
+
+struct tti_cuda_ipc { /* CUipcMemHandle */
+    unsigned char reserved[64];
 };
 
 struct tti_cuda_pool { /* CUmemPoolProps */
@@ -150,6 +155,9 @@ struct tti_cuda_pool { /* CUmemPoolProps */
     X(host_register, cuMemHostRegister_v2, (void *base, size_t bytes, unsigned flags))                                 \
     X(host_unregister, cuMemHostUnregister, (void *base))                                                              \
     X(host_pointer, cuMemHostGetDevicePointer_v2, (uint64_t *address, void *base, unsigned flags))                     \
+    X(ipc_handle, cuIpcGetMemHandle, (struct tti_cuda_ipc *handle, uint64_t address))                                  \
+    X(ipc_open, cuIpcOpenMemHandle_v2, (uint64_t *address, struct tti_cuda_ipc handle, unsigned flags))                \
+    X(ipc_close, cuIpcCloseMemHandle, (uint64_t address))                                                              \
     X(pool_create, cuMemPoolCreate, (void **pool, const struct tti_cuda_pool *properties))                             \
     X(pool_destroy, cuMemPoolDestroy, (void *pool))                                                                    \
     X(pool_set, cuMemPoolSetAttribute, (void *pool, int attribute, void *value))                                       \

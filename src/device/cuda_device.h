@@ -66,6 +66,9 @@ void tti_cuda_free(struct tti_device *device, struct tti_memory *memory, struct 
 tutti_status tti_cuda_share(struct tti_device *device, const struct tti_memory *memory, int *fd, tutti_error *error);
 tutti_status tti_cuda_map(struct tti_device *device, int fd, size_t bytes, struct tti_memory *memory,
                           tutti_error *error);
+tutti_status tti_cuda_lend(struct tti_device *device, const void *pointer, struct tti_lease *lease, tutti_error *error);
+tutti_status tti_cuda_borrow(struct tti_device *device, const struct tti_lease *lease, size_t bytes,
+                             struct tti_memory *memory, tutti_error *error);
 bool tti_cuda_find(struct tti_device *device, const void *pointer, struct tti_found *found);
 tutti_status tti_cuda_enlist(struct tti_device *device, void *base, size_t bytes, tutti_error *error);
 void tti_cuda_withdraw(struct tti_device *device, void *base);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory of a GPU. LOCAL memory comes from a pool of the device, so that neither taking nor freeing it waits for streams;
- * SHARED memory is an allocation of its own with a descriptor; PINNED memory is host memory that stays registered.
+ * SHARED memory is an allocation of its own with a descriptor; PINNED memory is host memory that stays registered. What the
+ * program has taken from CUDA itself is shared with other processes by CUDA's own handles.
  */
 #include "base/clock.h"
 #include "base/round.h"
@@ -10,6 +11,7 @@
 #include "device/open.h"
 #include "device/pinned.h"
 #include "device/stream.h"
+#include <assert.h>
 #include <string.h>
 
 #define HOME_NS INT64_C(10000000000) /* for an allocation, which nothing holds up */
@@ -136,6 +138,46 @@ tutti_status tti_cuda_map(struct tti_device *of, int fd, size_t bytes, struct tt
     return TUTTI_OK;
 }
 
+/* ---- Memory that the program has taken itself ------------------------------------------------------------------------ */
+
+static_assert(sizeof(struct tti_lease) == sizeof(struct tti_cuda_ipc), "a lease is CUDA's handle");
+
+/* Of cudaMalloc; memory of pools and managed memory have no such handle. */
+tutti_status tti_cuda_lend(struct tti_device *of, const void *pointer, struct tti_lease *lease, tutti_error *error)
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    struct tti_cuda_ipc handle = {{0}};
+    int code = tti_cuda_enter(device);
+    if (code == TTI_CUDA_OK) {
+        code = device->cuda->ipc_handle(&handle, (uint64_t)(uintptr_t)pointer);
+        tti_cuda_leave(device);
+    }
+    if (code == TTI_CUDA_INVALID_VALUE)
+        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0, "that memory of %s cannot be shared between processes",
+                             of->name);
+    TTI_TRY(tti_cuda_check(device, code, "cuIpcGetMemHandle", NULL, error));
+    memcpy(lease->name, handle.reserved, sizeof lease->name);
+    return TUTTI_OK;
+}
+
+tutti_status tti_cuda_borrow(struct tti_device *of, const struct tti_lease *lease, size_t bytes,
+                             struct tti_memory *memory, tutti_error *error)
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    struct tti_cuda_ipc handle;
+    uint64_t address = 0;
+    memcpy(handle.reserved, lease->name, sizeof handle.reserved);
+    int code = tti_cuda_enter(device);
+    if (code == TTI_CUDA_OK) {
+        code = device->cuda->ipc_open(&address, handle, TTI_CUDA_IPC_LAZY_PEER_ACCESS);
+        tti_cuda_leave(device);
+    }
+    TTI_TRY(tti_cuda_check(device, code, "cuIpcOpenMemHandle", NULL, error));
+    *memory = (struct tti_memory){
+        .base = (char *)(uintptr_t)address, .bytes = bytes, .kind = TUTTI_MEMORY_SHARED, .borrowed = true};
+    return TUTTI_OK;
+}
+
 /* ---- All kinds --------------------------------------------------------------------------------------------------- */
 
 static tutti_status take_pinned(struct tti_device *device, size_t bytes, struct tti_memory *memory, tutti_error *error)
@@ -175,7 +217,9 @@ void tti_cuda_free(struct tti_device *of, struct tti_memory *memory, struct tti_
     if (memory->kind == TUTTI_MEMORY_PINNED) {
         tti_pinned_give((struct tti_pinned *)(uintptr_t)memory->native);
     } else if (tti_cuda_enter(device) == TTI_CUDA_OK) {
-        if (memory->kind == TUTTI_MEMORY_SHARED)
+        if (memory->borrowed)
+            (void)device->cuda->ipc_close((uint64_t)(uintptr_t)memory->base);
+        else if (memory->kind == TUTTI_MEMORY_SHARED)
             free_shared(device, memory);
         else
             (void)device->cuda->free_async((uint64_t)(uintptr_t)memory->base,

@@ -208,6 +208,13 @@ static tutti_status refuse_gone(struct gone *one, const char *name, tutti_error 
                                                 : "until the device was shut down");
 }
 
+/* Managed memory is that of all GPUs, whichever of them is asked first. */
+static bool serves(const struct tti_found *found, const struct tti_device *device)
+{
+    if (found->device == NULL || found->device == device) return found->device != NULL;
+    return found->where == TTI_FOUND_MANAGED && found->device->ops == device->ops;
+}
+
 static tutti_status refuse(const void *pointer, uint64_t bytes, const char *name, const struct tti_stream *stream,
                            const struct tti_found *found, tutti_error *error)
 {
@@ -221,7 +228,7 @@ static tutti_status refuse(const void *pointer, uint64_t bytes, const char *name
             "`%s` is host memory, but the call is on a stream of %s; use a buffer of that device, or leave "
             "tutti_on out",
             name, device);
-    if (found->device != stream->device)
+    if (!serves(found, stream->device))
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "`%s` is memory of %s, but the call is on a stream of %s",
                              name, found->device->name, device);
     return tti_error_set(error, TUTTI_ERR_COUNT, 0,
@@ -236,7 +243,7 @@ tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *na
     const char *at = pointer;
     *buffer = NULL;
     tti_memory_find(pointer, &found);
-    bool fits = found.device == stream->device && bytes <= (uint64_t)(found.base + found.bytes - at) &&
+    bool fits = serves(&found, stream->device) && bytes <= (uint64_t)(found.base + found.bytes - at) &&
                 !was_a_buffer(pointer, &found);
     tutti_status status = fits ? TUTTI_OK : refuse(pointer, bytes, name, stream, &found, error);
     if (fits && found.buffer != NULL) status = tti_buffer_usable(found.buffer, error);

@@ -60,6 +60,12 @@ struct tti_memory {
     tutti_memory kind;
     uint64_t native; /* the device's own */
     size_t room;     /* bytes taken for it, where that is more */
+    bool borrowed;   /* it is memory of another process, by a lease */
+};
+
+/* By which another process maps memory that the program has taken from the device's own library. */
+struct tti_lease {
+    unsigned char name[64];
 };
 
 struct tti_stream {
@@ -153,6 +159,12 @@ struct tti_device_ops {
     tutti_status (*share)(struct tti_device *device, const struct tti_memory *memory, int *fd, tutti_error *error);
     /* Memory that such a descriptor stands for. The descriptor stays the caller's, and may be closed at once. */
     tutti_status (*map)(struct tti_device *device, int fd, size_t bytes, struct tti_memory *memory, tutti_error *error);
+    /* A lease of the allocation that a pointer leads to which is in no buffer. ERR_UNSUPPORTED: such memory cannot be lent.
+     * NULL, as the next: the kind knows no memory but its buffers. */
+    tutti_status (*lend)(struct tti_device *device, const void *pointer, struct tti_lease *lease, tutti_error *error);
+    /* Maps all of it, in another process. It stays mapped, whatever its owner frees, until it is freed here. */
+    tutti_status (*borrow)(struct tti_device *device, const struct tti_lease *lease, size_t bytes,
+                           struct tti_memory *memory, tutti_error *error);
     /* Says where a pointer leads that is in no buffer: sets `where`, `base`, `bytes` and `id` and returns true if it is
      * memory that this device knows. May enter the driver. */
     bool (*find)(struct tti_device *device, const void *pointer, struct tti_found *found);

@@ -31,7 +31,8 @@ enum {
     NO_CONTEXT = 201,
     INVALID_HANDLE = 400,
     NOT_READY = 600,
-    ILLEGAL = 700
+    ILLEGAL = 700,
+    CAPTURED = 900
 };
 enum { GPUS_MOST = 8, RANGES_MOST = 4096, DEPTH = 16, GRANULE = 2 << 20 };
 #define MEMORY_BYTES ((size_t)1 << 30)
@@ -180,18 +181,24 @@ struct range {
     size_t bytes;
     int type, device, managed;
     uint64_t id; /* of no other */
+    int fd;      /* that it is a mapping of, or 0 */
 };
 static struct range ranges[RANGES_MOST];
 static int range_count;
 static uint64_t range_ids;
 
+static void add(struct range range)
+{
+    range.device = depth == 0 ? 0 : stack[depth - 1]->device;
+    pthread_mutex_lock(&lock);
+    range.id = ++range_ids;
+    if (range_count < RANGES_MOST) ranges[range_count++] = range;
+    pthread_mutex_unlock(&lock);
+}
+
 static void add_range(void *base, size_t bytes, int type)
 {
-    pthread_mutex_lock(&lock);
-    if (range_count < RANGES_MOST)
-        ranges[range_count++] = (struct range){base, bytes,      type, depth == 0 ? 0 : stack[depth - 1]->device,
-                                               0,    ++range_ids};
-    pthread_mutex_unlock(&lock);
+    add((struct range){.base = base, .bytes = bytes, .type = type});
 }
 
 static bool remove_range(const void *base)
@@ -207,13 +214,19 @@ static bool remove_range(const void *base)
     return found;
 }
 
-int cuPointerGetAttributes(unsigned count, int *attributes, void **values, uint64_t pointer)
+static struct range range_of(uint64_t pointer)
 {
     struct range found = {0};
     pthread_mutex_lock(&lock);
     for (int i = 0; i < range_count; i++)
         if (pointer - (uint64_t)(uintptr_t)ranges[i].base < ranges[i].bytes) found = ranges[i];
     pthread_mutex_unlock(&lock);
+    return found;
+}
+
+int cuPointerGetAttributes(unsigned count, int *attributes, void **values, uint64_t pointer)
+{
+    struct range found = range_of(pointer);
     for (unsigned i = 0; i < count; i++) switch (attributes[i]) {
         case 2: *(int *)values[i] = found.type; break;
         case 7: *(uint64_t *)values[i] = found.id; break;
@@ -246,29 +259,75 @@ int cuMemHostGetDevicePointer_v2(uint64_t *address, void *base, unsigned flags)
     return enter();
 }
 
-/* What programs of others take. */
-int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+/* What programs of others take: other processes can map it. */
+struct handle { /* CUipcMemHandle */
+    int process, fd;
+    size_t bytes;
+    char unused[48];
+};
+
+static char *map_file(int fd, size_t bytes)
 {
-    char *memory = malloc(bytes);
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static int take(uint64_t *address, size_t bytes, int managed)
+{
+    int fd = memfd_create("fake", MFD_CLOEXEC);
+    char *memory = fd < 0 || ftruncate(fd, (off_t)bytes) != 0 ? NULL : map_file(fd, bytes);
     if (memory == NULL) return NO_MEMORY;
-    add_range(memory, bytes, 2);
+    add((struct range){.base = memory, .bytes = bytes, .type = 2, .managed = managed, .fd = fd});
     *address = (uint64_t)(uintptr_t)memory;
     return enter();
 }
 
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    return take(address, bytes, 0);
+}
+
 int cuMemAllocManaged(uint64_t *address, size_t bytes, unsigned flags)
 {
-    int result = flags == 1 ? cuMemAlloc_v2(address, bytes) : INVALID_VALUE;
-    pthread_mutex_lock(&lock);
-    if (result == OK) ranges[range_count - 1].managed = 1;
-    pthread_mutex_unlock(&lock);
-    return result;
+    return flags == 1 ? take(address, bytes, 1) : INVALID_VALUE;
+}
+
+int cuIpcGetMemHandle(struct handle *handle, uint64_t address)
+{
+    struct range range = range_of(address);
+    if (range.fd == 0 || range.managed) return INVALID_VALUE;
+    *handle = (struct handle){.process = (int)getpid(), .fd = range.fd, .bytes = range.bytes};
+    return enter();
+}
+
+int cuIpcOpenMemHandle_v2(uint64_t *address, struct handle handle, unsigned flags)
+{
+    char path[64];
+    if (flags != 1 || handle.process == (int)getpid()) return flags != 1 ? INVALID_VALUE : NO_CONTEXT;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.process, handle.fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    char *memory = fd < 0 ? NULL : map_file(fd, handle.bytes);
+    if (fd >= 0) close(fd);
+    if (memory == NULL) return INVALID_VALUE;
+    add_range(memory, handle.bytes, 2);
+    *address = (uint64_t)(uintptr_t)memory;
+    return enter();
+}
+
+int cuIpcCloseMemHandle(uint64_t address)
+{
+    struct range range = range_of(address);
+    if (range.fd != 0 || !remove_range((void *)(uintptr_t)address)) return INVALID_VALUE;
+    munmap(range.base, range.bytes);
+    return enter();
 }
 
 int cuMemFree_v2(uint64_t address)
 {
+    struct range range = range_of(address);
     if (!remove_range((void *)(uintptr_t)address)) return INVALID_VALUE;
-    free((void *)(uintptr_t)address);
+    munmap(range.base, range.bytes);
+    close(range.fd);
     return enter();
 }
 
@@ -307,6 +366,7 @@ struct stream {
     pthread_cond_t changed;
     struct work *first, **last;
     bool busy, ended;
+    atomic_bool captured;
 };
 
 struct kernel {
@@ -393,6 +453,10 @@ static int put(void *handle, struct work work)
 {
     struct stream *stream = handle;
     struct work *made = malloc(sizeof *made);
+    if (atomic_load(&stream->captured)) {
+        free(made);
+        return CAPTURED;
+    }
     if (enter() != OK || made == NULL) {
         free(made);
         return enter();
@@ -451,9 +515,23 @@ int cuStreamGetCtx(void *handle, void **context)
 
 int cuStreamIsCapturing(void *handle, int *status)
 {
-    (void)handle;
-    *status = 0;
+    *status = atomic_load(&((struct stream *)handle)->captured);
     return enter();
+}
+
+/* Nothing can be put on it until the capture ends. */
+int cuStreamBeginCapture_v2(void *handle, int mode)
+{
+    (void)mode;
+    atomic_store(&((struct stream *)handle)->captured, true);
+    return atomic_load(&broken);
+}
+
+int cuStreamEndCapture(void *handle, void **graph)
+{
+    *graph = NULL;
+    atomic_store(&((struct stream *)handle)->captured, false);
+    return atomic_load(&broken);
 }
 
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags)

@@ -61,6 +61,7 @@ SAME(TTI_CUDA_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME(TTI_CUDA_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 SAME(TTI_CUDA_POOL_REUSE_INTERNAL, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES);
 SAME(TTI_CUDA_POOL_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+SAME(TTI_CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 SAME(TTI_CUDA_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BUFFER);
 SAME(TTI_CUDA_JIT_ERROR_LOG_BYTES, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
 
@@ -70,6 +71,7 @@ SAME(sizeof(struct tti_cuda_allocation), sizeof(CUmemAllocationProp));
 PLACED(tti_cuda_allocation, type, CUmemAllocationProp, type);
 PLACED(tti_cuda_allocation, handle_types, CUmemAllocationProp, requestedHandleTypes);
 PLACED(tti_cuda_allocation, location, CUmemAllocationProp, location);
+SAME(sizeof(struct tti_cuda_ipc), sizeof(CUipcMemHandle));
 SAME(sizeof(struct tti_cuda_access), sizeof(CUmemAccessDesc));
 PLACED(tti_cuda_access, location, CUmemAccessDesc, location);
 PLACED(tti_cuda_access, flags, CUmemAccessDesc, flags);

@@ -10,16 +10,67 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MAPPED_MOST = 1024 }; /* buffers of others */
+enum {
+    MAPPED_MOST = 1024, /* buffers of others */
+    BORROWED_MOST = 64, /* allocations of others that are mapped at once */
+    LEASED_MOST = 1024, /* allocations that this rank lends */
+};
 
 struct tti_mapped {
     int rank;
-    uint64_t id; /* of the buffer there */
+    uint64_t id;   /* of the buffer, or the allocation, there */
+    uint64_t used; /* by work that has passed when offers->passed has reached this */
     struct tti_memory memory;
     struct tti_mapped *next;
 };
 
-struct tti_offer tti_offer_of(const void *pointer, uint64_t bytes, bool near)
+struct tti_leased {
+    uint64_t id;             /* of the allocation */
+    struct tti_lease *lease; /* in the arena, for others to read */
+    struct tti_leased *next;
+};
+
+/* ---- Offering ------------------------------------------------------------------------------------------------------ */
+
+static struct tti_leased *lease(struct tti_offers *offers, const void *pointer, uint64_t id)
+{
+    struct tti_device *device = offers->device;
+    tutti_error ignored = {0};
+    struct tti_lease made;
+    int count = 0;
+    for (struct tti_leased *one = offers->leased; one != NULL; one = one->next, count++)
+        if (one->id == id) return one;
+    if (count >= LEASED_MOST || device->ops->lend(device, pointer, &made, &ignored) != TUTTI_OK) return NULL;
+    struct tti_leased *leased = tti_calloc(1, sizeof *leased);
+    if (leased == NULL) return NULL;
+    leased->lease = tti_arena_alloc(&offers->comm->world->arena, sizeof made, &ignored);
+    if (leased->lease == NULL) {
+        tti_free(leased);
+        return NULL;
+    }
+    *leased->lease = made;
+    leased->id = id;
+    leased->next = offers->leased;
+    offers->leased = leased;
+    return leased;
+}
+
+/* Memory of the device in no buffer. */
+static void offer_lease(struct tti_offers *offers, const void *pointer, const struct tti_found *found,
+                        struct tti_offer *offer)
+{
+    if (found->buffer != NULL || found->where != TTI_FOUND_DEVICE || found->id == 0) return;
+    if (found->device != offers->device || offers->device->ops->lend == NULL) return;
+    const struct tti_leased *leased = lease(offers, pointer, found->id);
+    if (leased == NULL) return;
+    offer->reach = TTI_OFFER_LEASED;
+    offer->id = found->id;
+    offer->bytes = found->bytes;
+    offer->at = (uint64_t)((const char *)pointer - found->base);
+    offer->lease = tti_place_of(offers->comm, leased->lease, sizeof *leased->lease).value;
+}
+
+struct tti_offer tti_offer_of(struct tti_offers *offers, const void *pointer, uint64_t bytes, bool near)
 {
     struct tti_offer offer = {.reach = TTI_OFFER_HERE, .bytes = bytes, .at = (uint64_t)(uintptr_t)pointer};
     struct tti_found found;
@@ -36,24 +87,39 @@ struct tti_offer tti_offer_of(const void *pointer, uint64_t bytes, bool near)
         offer.bytes = found.buffer->memory.bytes;
         offer.at = (uint64_t)((const char *)pointer - found.buffer->memory.base);
     }
+    offer_lease(offers, pointer, &found, &offer);
     tti_found_give(&found);
     return offer;
 }
 
-static struct tti_mapped *find(const struct tti_offers *offers, int rank, uint64_t id)
+/* ---- Mapping ------------------------------------------------------------------------------------------------------- */
+
+static struct tti_mapped *find(const struct tti_offers *offers, int rank, const struct tti_offer *offer)
 {
+    bool borrowed = offer->reach == TTI_OFFER_LEASED;
     struct tti_mapped *mapped = offers->mapped;
-    while (mapped != NULL && (mapped->rank != rank || mapped->id != id)) mapped = mapped->next;
+    while (mapped != NULL && (mapped->rank != rank || mapped->id != offer->id || mapped->memory.borrowed != borrowed))
+        mapped = mapped->next;
     return mapped;
+}
+
+static void unmap(struct tti_offers *offers, struct tti_mapped **at)
+{
+    struct tti_mapped *mapped = *at;
+    *at = mapped->next;
+    offers->device->ops->free(offers->device, &mapped->memory, NULL);
+    tti_free(mapped);
 }
 
 void tti_offers_free(struct tti_offers *offers)
 {
-    while (offers->mapped != NULL) {
-        struct tti_mapped *mapped = offers->mapped;
-        offers->mapped = mapped->next;
-        offers->device->ops->free(offers->device, &mapped->memory, NULL);
-        tti_free(mapped);
+    tutti_error ignored = {0};
+    while (offers->mapped != NULL) unmap(offers, &offers->mapped);
+    while (offers->leased != NULL) {
+        struct tti_leased *leased = offers->leased;
+        offers->leased = leased->next;
+        (void)tti_arena_free(&offers->comm->world->arena, leased->lease, &ignored);
+        tti_free(leased);
     }
 }
 
@@ -96,6 +162,44 @@ static tutti_status map(struct tti_offers *offers, int rank, const struct tti_of
     return TUTTI_OK;
 }
 
+/* Lets the one go that was not used for the longest time, of those that no work uses any more. */
+static bool make_room(struct tti_offers *offers)
+{
+    struct tti_mapped **oldest = NULL;
+    int count = 0;
+    for (struct tti_mapped **at = &offers->mapped; *at != NULL; at = &(*at)->next) {
+        if (!(*at)->memory.borrowed) continue;
+        count++;
+        if (offers->passed == NULL || !tti_word_reached(offers->passed, (*at)->used)) continue;
+        if (oldest == NULL || (*at)->used < (*oldest)->used) oldest = at;
+    }
+    if (count < BORROWED_MOST) return true;
+    if (oldest != NULL) unmap(offers, oldest);
+    return oldest != NULL;
+}
+
+static tutti_status borrow(struct tti_offers *offers, int rank, const struct tti_offer *offer, struct tti_mapped **made,
+                           tutti_error *error)
+{
+    const tutti_comm *comm = offers->comm;
+    struct tti_device *device = offers->device;
+    tutti_error why = {0};
+    const struct tti_lease *lease = tti_world_translate(comm->world, tti_info_of(comm, rank)->process, offer->lease,
+                                                        sizeof *lease);
+    struct tti_mapped *one = lease == NULL || !make_room(offers) ? NULL : tti_calloc(1, sizeof *one);
+    if (one == NULL || device->ops->borrow(device, lease, offer->bytes, &one->memory, &why) != TUTTI_OK) {
+        tti_free(one);
+        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
+                             "rank %d cannot map one more allocation of rank %d%s%.200s", comm->rank, rank,
+                             why.text[0] == '\0' ? "" : ": ", why.text);
+    }
+    one->rank = rank;
+    one->id = offer->id;
+    one->next = offers->mapped;
+    *made = offers->mapped = one;
+    return TUTTI_OK;
+}
+
 tutti_status tti_offer_resolve(struct tti_offers *offers, int rank, const struct tti_offer *offer, char **at,
                                tutti_error *error)
 {
@@ -105,8 +209,10 @@ tutti_status tti_offer_resolve(struct tti_offers *offers, int rank, const struct
         *at = (char *)(uintptr_t)offer->at;
         return TUTTI_OK;
     }
-    struct tti_mapped *mapped = find(offers, rank, offer->id);
+    struct tti_mapped *mapped = find(offers, rank, offer);
+    if (mapped == NULL && offer->reach == TTI_OFFER_LEASED) TTI_TRY(borrow(offers, rank, offer, &mapped, error));
     if (mapped == NULL) TTI_TRY(map(offers, rank, offer, &mapped, error));
+    mapped->used = offers->next;
     *at = mapped->memory.base + offer->at;
     return TUTTI_OK;
 }

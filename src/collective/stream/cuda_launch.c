@@ -201,6 +201,11 @@ tutti_status tti_cuda_check_shown(struct tti_cuda_engine *engine, struct tti_sta
     if (!*reaches) return TUTTI_OK;
     TTI_TRY(gather_rows(engine, started, shape, error));
     TTI_TRY(tti_streams_check_counts(shape, shape->tables, error));
-    for (size_t piece = 0; piece < pieces_of(&started->op); piece++) TTI_TRY(resolve(engine, started, piece, error));
+    engine->offers.next = engine->launched + 1;
+    for (size_t piece = 0; piece < pieces_of(&started->op); piece++) {
+        tutti_status status = resolve(engine, started, piece, error);
+        if (status == TUTTI_ERR_UNSUPPORTED) *reaches = false; /* by the host, which can */
+        if (status != TUTTI_OK) return *reaches ? status : TUTTI_OK;
+    }
     return TUTTI_OK;
 }

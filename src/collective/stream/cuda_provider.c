@@ -106,6 +106,7 @@ static tutti_status open_all(struct tti_cuda_engine *engine, struct opening *all
     TTI_TRY(tti_streams_agree(comm, engine->streams, &mine.common, all, sizeof mine, error));
     struct tti_word *words = (struct tti_word *)(uintptr_t)all[first_of_process(comm)].words;
     engine->words = (struct tti_cuda_words){.abort = words, .done = words + 1, .ready = words + 2};
+    engine->offers.passed = engine->words.done;
     return TUTTI_OK;
 }
 
@@ -147,18 +148,18 @@ static bool supports(const struct tti_streams *streams, const struct tti_op *op)
 }
 
 /* The k-th use of memory: `in` of the first piece, `out` of it … */
-static struct tti_offer place_of(const struct tti_cuda_engine *engine, const struct tti_op *op, size_t k)
+static struct tti_offer place_of(struct tti_cuda_engine *engine, const struct tti_op *op, size_t k)
 {
     const struct tti_shape *shape = &op->shape;
     bool is_out = k % 2 == 1;
     if (op->many == NULL)
-        return is_out ? tti_offer_of(op->out, op->out_bytes, engine->near)
-                      : tti_offer_of(op->in, op->in_bytes, engine->near);
+        return is_out ? tti_offer_of(&engine->offers, op->out, op->out_bytes, engine->near)
+                      : tti_offer_of(&engine->offers, op->in, op->in_bytes, engine->near);
     const tutti_piece *piece = &op->many->pieces[k / 2];
     uint64_t bytes = piece->count * shape->element;
     bool blocks = shape->kind == (is_out ? TTI_ALL_GATHER : TTI_REDUCE_SCATTER);
     bool used = is_out || shape->kind != TTI_BROADCAST || shape->root == shape->rank;
-    return tti_offer_of(is_out ? piece->out : piece->in,
+    return tti_offer_of(&engine->offers, is_out ? piece->out : piece->in,
                         !used    ? 0
                         : blocks ? bytes * (uint64_t)shape->size
                                  : bytes,
