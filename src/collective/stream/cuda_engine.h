@@ -7,7 +7,12 @@
  *   the launcher  lets its stream hold for all of these, and launches the kernel, which raises the word `done` at its end
  *   every rank    lets its stream hold for `done`
  *
- * so that processes which only wait never make the GPU switch between them. Ranks meet on the host before the launch (turn.h):
+ * so that processes which only wait never make the GPU switch between them. Between ranks of the launcher's process marks stand
+ * for both, which a GPU passes on sooner: one of a few, that of the op's number, so that nobody waits for an op after it. A rank
+ * that is so many ops ahead of the launches shows that its word is to be waited for. Words are raised in any case: whoever
+ * looks at them is on the host.
+ *
+ * Ranks meet on the host before the launch (turn.h):
  * a kernel never sees counts that differ.
  *
  * When a rank is lost, what it would raise is never raised. Those who are left then set `abort`, which kernels read first, and
@@ -25,19 +30,30 @@ struct tti_cuda_words {
     struct tti_word *ready; /* [size] */
 };
 
+enum { TTI_CUDA_SLOTS = 16 };
+
+/* Marks for ops of this number and so many more. */
+struct tti_cuda_marks {
+    struct tti_mark *slots[TTI_CUDA_SLOTS]; /* a reference each, or NULL */
+};
+
 struct tti_cuda_engine {
     tutti_comm *comm;
     struct tti_streams *streams;
     struct tti_device *device; /* the one of `streams` */
     struct tti_cuda_words words;
-    char *shared;               /* where `words` lie, told to the device by this rank; or NULL */
-    bool near;                  /* this rank is of the launcher's process */
-    uint64_t launched;          /* ops so far, by the launcher's count: `done` is raised to it */
-    const void *launched_on;    /* the stream that the last of them was put on */
-    uint64_t readies;           /* raised by this rank */
-    struct tti_mark *raised;    /* behind the last of them, */
-    const void *raised_on;      /* which was put on this stream */
-    struct tti_memory counters; /* of kernels */
+    char *shared;                  /* where `words` lie, told to the device by this rank; or NULL */
+    bool near;                     /* this rank is of the launcher's process */
+    uint64_t launched;             /* ops so far, by the launcher's count: `done` is raised to it */
+    const void *launched_on;       /* the stream that the last of them was put on */
+    uint64_t readies;              /* raised by this rank */
+    _Atomic uint64_t followed;     /* the last of these whose op was launched */
+    struct tti_cuda_marks ready;   /* of this rank, if it is near and not the launcher */
+    struct tti_cuda_marks ended;   /* behind launches; of the launcher's process */
+    struct tti_cuda_marks *others; /* (size) the launcher's: `ready` of the near ones */
+    struct tti_mark *raised;       /* behind the last of them, */
+    const void *raised_on;         /* which was put on this stream */
+    struct tti_memory counters;    /* of kernels */
     uint32_t tickets;
     struct tti_offers offers; /* of all ranks, to the launcher */
     const void **in;          /* (size each) the arguments of a launch */
@@ -50,7 +66,8 @@ struct tti_cuda_engine {
 
 /* What a rank shows of an op: this, the places of each piece, `in` before `out`, and its row of a v-form. */
 struct tti_cuda_shown {
-    uint64_t ready; /* what its word is raised to */
+    uint64_t ready;    /* what its word is raised to */
+    uint64_t by_marks; /* not 0: its mark of that number stands for it */
     double factor;
     struct tti_offer places[];
 };

@@ -21,9 +21,70 @@ static struct tti_cuda_engine *engine_of(const struct tti_started *started)
 /* What a rank tells the others: addresses are good in its process only. */
 struct opening {
     struct tti_opening common;
-    uint64_t words;          /* where they lie in this process; of its first rank */
-    struct tti_place shared; /* the launcher's */
+    uint64_t words;                 /* where they lie in this process; of its first rank */
+    struct tti_place shared;        /* the launcher's */
+    uint64_t marks[TTI_CUDA_SLOTS]; /* handles: the launcher's `ended`, or `ready` */
 };
+
+/* ---- Marks between ranks of one process ---------------------------------------------------------------------------- */
+
+static struct tti_mark *mark_of(const struct tti_cuda_marks *marks, uint64_t number)
+{
+    return marks->slots[number % TTI_CUDA_SLOTS];
+}
+
+static void give_marks(struct tti_cuda_marks *marks)
+{
+    for (int i = 0; i < TTI_CUDA_SLOTS; i++)
+        if (marks->slots[i] != NULL) tti_object_give(&marks->slots[i]->object);
+    *marks = (struct tti_cuda_marks){{NULL}};
+}
+
+/* With handles: another rank's thread may be late, and find them void. */
+static tutti_status make_marks(struct tti_cuda_engine *engine, struct tti_cuda_marks *marks, uint64_t *handles,
+                               tutti_error *error)
+{
+    for (int i = 0; i < TTI_CUDA_SLOTS; i++) {
+        struct tti_mark *mark = NULL;
+        TTI_TRY(tti_mark_make(engine->device, &mark, error));
+        tti_object_keep(&mark->object);
+        marks->slots[i] = mark;
+        if (!tti_object_publish(&mark->object)) {
+            tti_object_give(&mark->object);
+            return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a mark's handle");
+        }
+        handles[i] = (uint64_t)(uintptr_t)mark->object.handle;
+    }
+    return TUTTI_OK;
+}
+
+/* By who has made them. Who has taken them keeps them. */
+static void revoke_marks(const uint64_t *handles)
+{
+    for (int i = 0; i < TTI_CUDA_SLOTS; i++)
+        if (handles[i] != 0) tti_object_give(tti_object_revoke((void *)(uintptr_t)handles[i], TTI_OBJECT_MARK, NULL));
+}
+
+static tutti_status take_marks(struct tti_cuda_marks *marks, const uint64_t *handles, tutti_error *error)
+{
+    for (int i = 0; i < TTI_CUDA_SLOTS; i++) {
+        struct tti_object *object = tti_object_take((void *)(uintptr_t)handles[i], TTI_OBJECT_MARK, error);
+        if (object == NULL) return error->status;
+        marks->slots[i] = TTI_LIST_OF(object, struct tti_mark, object);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status take_all_marks(struct tti_cuda_engine *engine, const struct opening *all, tutti_error *error)
+{
+    tutti_comm *comm = engine->comm;
+    if (!engine->near) return TUTTI_OK;
+    if (comm->rank != TTI_LAUNCHER) return take_marks(&engine->ended, all[TTI_LAUNCHER].marks, error);
+    for (int rank = 0; rank < comm->size; rank++)
+        if (rank != comm->rank && tti_is_of_this_process(comm, rank))
+            TTI_TRY(take_marks(&engine->others[rank], all[rank].marks, error));
+    return TUTTI_OK;
+}
 
 static bool allocate(struct tti_cuda_engine *engine, size_t n)
 {
@@ -32,8 +93,9 @@ static bool allocate(struct tti_cuda_engine *engine, size_t n)
     engine->factors = tti_calloc(n, sizeof *engine->factors);
     engine->counts = tti_calloc(n, sizeof *engine->counts);
     engine->flows = tti_calloc(n * n, sizeof *engine->flows);
+    engine->others = tti_calloc(n, sizeof *engine->others);
     return engine->in != NULL && engine->out != NULL && engine->factors != NULL && engine->counts != NULL &&
-           engine->flows != NULL;
+           engine->flows != NULL && engine->others != NULL;
 }
 
 /* Whole pages: those are told to devices. */
@@ -65,21 +127,25 @@ static int first_of_process(const tutti_comm *comm)
     return rank;
 }
 
-static tutti_status enlist_words(struct tti_cuda_engine *engine, const struct opening *opening, tutti_error *error)
+static tutti_status enlist_words(struct tti_cuda_engine *engine, const struct opening *all, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
-    char *base = tti_place_resolve(comm, opening->shared, tti_is_of_this_process(comm, TTI_LAUNCHER));
-    engine->near = tti_is_of_this_process(comm, TTI_LAUNCHER);
+    char *base = tti_place_resolve(comm, all[TTI_LAUNCHER].shared, tti_is_of_this_process(comm, TTI_LAUNCHER));
     if (first_of_process(comm) == comm->rank) {
         TTI_TRY(engine->device->ops->enlist(engine->device, base, shared_bytes(comm), error));
         engine->shared = base;
     }
+    TTI_TRY(take_all_marks(engine, all, error));
     return tti_mark_make(engine->device, &engine->raised, error);
 }
 
 static void engine_free(struct tti_cuda_engine *engine)
 {
     tti_offers_free(&engine->offers);
+    give_marks(&engine->ready);
+    give_marks(&engine->ended);
+    for (int rank = 0; engine->others != NULL && rank < engine->comm->size; rank++) give_marks(&engine->others[rank]);
+    tti_free(engine->others);
     if (engine->counters.base != NULL) engine->device->ops->free(engine->device, &engine->counters, NULL);
     if (engine->raised != NULL) tti_object_give(&engine->raised->object);
     if (engine->shared != NULL) engine->device->ops->withdraw(engine->device, engine->shared);
@@ -92,18 +158,30 @@ static void engine_free(struct tti_cuda_engine *engine)
     tti_free(engine);
 }
 
+/* The ranks agree twice: on what the launcher has made, and that all have found it. */
+static tutti_status agree(struct tti_cuda_engine *engine, struct opening *mine, struct opening *all, tutti_error *error)
+{
+    tutti_comm *comm = engine->comm;
+    bool launches = comm->rank == TTI_LAUNCHER;
+    tutti_status status = launches ? launcher_open(engine, mine, error) : TUTTI_OK;
+    if (status == TUTTI_OK && engine->near)
+        status = make_marks(engine, launches ? &engine->ended : &engine->ready, mine->marks, error);
+    tti_opening_note(&mine->common, status, error);
+    TTI_TRY(tti_streams_agree(comm, engine->streams, &mine->common, all, sizeof *mine, error));
+    status = enlist_words(engine, all, error);
+    tti_opening_note(&mine->common, status, error);
+    mine->words = (uint64_t)(uintptr_t)engine->shared;
+    return tti_streams_agree(comm, engine->streams, &mine->common, all, sizeof *mine, error);
+}
+
 static tutti_status open_all(struct tti_cuda_engine *engine, struct opening *all, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
     struct opening mine = {0};
-    tutti_status status = TUTTI_OK;
-    if (comm->rank == TTI_LAUNCHER) status = launcher_open(engine, &mine, error);
-    tti_opening_note(&mine.common, status, error);
-    TTI_TRY(tti_streams_agree(comm, engine->streams, &mine.common, all, sizeof mine, error));
-    status = enlist_words(engine, &all[TTI_LAUNCHER], error);
-    tti_opening_note(&mine.common, status, error);
-    mine.words = (uint64_t)(uintptr_t)engine->shared;
-    TTI_TRY(tti_streams_agree(comm, engine->streams, &mine.common, all, sizeof mine, error));
+    engine->near = tti_is_of_this_process(comm, TTI_LAUNCHER);
+    tutti_status status = agree(engine, &mine, all, error);
+    revoke_marks(mine.marks);
+    TTI_TRY(status);
     struct tti_word *words = (struct tti_word *)(uintptr_t)all[first_of_process(comm)].words;
     engine->words = (struct tti_cuda_words){.abort = words, .done = words + 1, .ready = words + 2};
     engine->offers.passed = engine->words.done;
@@ -167,11 +245,15 @@ static struct tti_offer place_of(struct tti_cuda_engine *engine, const struct tt
 }
 
 /* Words only grow: what is put on another stream than before follows that. Ops of a comm run in order anyway. */
-static tutti_status raise_ready(struct tti_cuda_engine *engine, struct tti_stream *stream, tutti_error *error)
+static tutti_status raise_ready(struct tti_cuda_engine *engine, struct tti_stream *stream, bool *by_marks,
+                                tutti_error *error)
 {
     struct tti_word *word = &engine->words.ready[engine->comm->rank];
+    uint64_t followed = atomic_load_explicit(&engine->followed, memory_order_relaxed);
+    *by_marks = engine->ready.slots[0] != NULL && engine->readies + 1 - followed < TTI_CUDA_SLOTS;
     if (engine->raised_on != NULL && engine->raised_on != stream)
         TTI_TRY(tti_stream_after(stream, engine->raised, error));
+    if (*by_marks) TTI_TRY(tti_stream_record(stream, mark_of(&engine->ready, engine->readies + 1), error));
     TTI_TRY(tti_stream_raise(stream, word, engine->readies + 1, error));
     engine->readies++;
     TTI_TRY(tti_stream_record(stream, engine->raised, error));
@@ -201,17 +283,24 @@ static tutti_status show(struct tti_started *started, tutti_error *error)
         tutti_status status = tti_cuda_prepare(started, &turn->kernel, &why);
         if (status != TUTTI_OK) set_verdict(&turn->verdict, status, &why);
     }
-    TTI_TRY(raise_ready(engine, turn->stream, error));
+    bool by_marks = false;
+    TTI_TRY(raise_ready(engine, turn->stream, &by_marks, error));
     shown->ready = engine->readies;
+    shown->by_marks = by_marks;
     return TUTTI_OK;
 }
 
 static tutti_status await_ready(struct tti_cuda_engine *engine, const struct tti_started *started, tutti_error *error)
 {
-    for (int rank = 0; rank < engine->comm->size; rank++)
-        if (rank != engine->comm->rank)
-            TTI_TRY(tti_stream_hold(started->turn->stream, &engine->words.ready[rank],
-                                    tti_cuda_shown_of(started, rank)->ready, error));
+    struct tti_stream *stream = started->turn->stream;
+    for (int rank = 0; rank < engine->comm->size; rank++) {
+        const struct tti_cuda_shown *shown = tti_cuda_shown_of(started, rank);
+        if (rank == engine->comm->rank) continue;
+        if (shown->by_marks != 0)
+            TTI_TRY(tti_stream_after(stream, mark_of(&engine->others[rank], shown->ready), error));
+        else
+            TTI_TRY(tti_stream_hold(stream, &engine->words.ready[rank], shown->ready, error));
+    }
     return TUTTI_OK;
 }
 
@@ -226,6 +315,7 @@ static tutti_status launch_on(struct tti_cuda_engine *engine, struct tti_started
     TTI_TRY(await_ready(engine, started, error));
     TTI_TRY(tti_cuda_launch_all(engine, started, engine->launched + 1, error));
     engine->launched++;
+    TTI_TRY(tti_stream_record(stream, mark_of(&engine->ended, engine->launched), error));
     engine->launched_on = stream;
     return TUTTI_OK;
 }
@@ -246,9 +336,15 @@ static void launch(struct tti_started *started)
 
 static tutti_status follow(struct tti_started *started, struct tti_stream *stream, tutti_error *error)
 {
+    struct tti_cuda_engine *engine = engine_of(started);
     const struct tti_turn *turn = started->turn;
+    const struct tti_cuda_shown *shown = (const void *)turn->mine;
     if (turn->comm->rank == TTI_LAUNCHER && turn->stream == stream) return TUTTI_OK;
-    return tti_stream_hold(stream, engine_of(started)->words.done, turn->verdict.done, error);
+    /* the first to follow does so before the next op is launched; others may come late, when the mark stands for another one */
+    if (turn->stream != stream || turn->comm->rank == TTI_LAUNCHER || engine->ended.slots[0] == NULL)
+        return tti_stream_hold(stream, engine->words.done, turn->verdict.done, error);
+    atomic_store_explicit(&engine->followed, shown->ready, memory_order_relaxed);
+    return tti_stream_after(stream, mark_of(&engine->ended, turn->verdict.done), error);
 }
 
 /* ---- Watching ------------------------------------------------------------------------------------------------------ */
