@@ -494,11 +494,11 @@ TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction
  *         if (tutti_comm_shrink(comm, &next) != TUTTI_OK) return tutti_explain(comm, stderr);
  *         comm = next;
  *     }
- * A rank is lost when its process has ended, or its thread, without leaving. These calls are for ranks that share memory, on
- * one host; on other comms they are ERR_UNSUPPORTED. */
+ * A rank is lost when its process has ended, or its thread, without leaving. Over tcp more than half of the ranks must be left,
+ * or half of them with rank 0, since one that is silent may live: else ERR_EXCLUDED. */
 
-/* Which ranks of this comm are lost, in order: those that were when the comm broke, the same on every rank, or as the last
- * agreement that this rank took part in has found. Gives how many they are, and the numbers of the first `room` of them.
+/* Which ranks of this comm are lost, in order: those that were when the comm broke, the same on every rank (over tcp: as this rank
+ * knows), or as the last agreement that this rank took part in has found, the same on all. Gives how many they are, and the numbers of the first `room` of them.
  * `ranks` may be NULL if `room` is 0. A comm that is whole has none. */
 TUTTI_API tutti_status tutti_comm_lost(tutti_comm *comm, int *ranks, int room, int *count);
 
@@ -515,7 +515,8 @@ TUTTI_API tutti_status tutti_comm_revoke(tutti_comm *comm);
  * epoch (tutti_epoch). All of them call it, on a comm that is broken or has lost a rank; on a whole one it is ERR_ARGUMENT, and
  * nothing changes. All or nothing: if one cannot, all get an error. Each rank's memory stays its own; what it has made before,
  * comms and handles, is refused from then on (ERR_EPOCH), and has to be freed. A process that does not come within the deadline
- * is killed, since it could write into memory of the others, and is lost; a thread cannot be: ERR_TIMEOUT. */
+ * is killed, since it could write into memory of the others, and is lost; a thread cannot be: ERR_TIMEOUT. Over tcp it gets
+ * ERR_EXCLUDED when it comes. */
 TUTTI_API tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */

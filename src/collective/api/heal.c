@@ -6,15 +6,12 @@
 #include "collective/api/heal.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/status.h"
 #include "collective/api/inside.h"
 #include "collective/comm/epoch.h"
 #include "collective/op/callback.h"
 #include "collective/op/queue_hand.h"
 #include <stdio.h>
-
-#define MS INT64_C(1000000)
 
 static tutti_status check_usable(tutti_comm *comm, enum tti_kind kind)
 {
@@ -51,7 +48,6 @@ bool tti_healing_open(struct tti_healing *healing, tutti_comm *comm, enum tti_ki
     int64_t said = comm->caller.deadline_ms;
     *healing = (struct tti_healing){.comm = comm, .kind = kind};
     healing->deadline_ms = said > 0 ? said : comm->world->options.deadline_ms;
-    healing->until_ns = tti_now_ns() + healing->deadline_ms * MS;
     healing->values = tti_calloc(size, sizeof *healing->values);
     healing->present = tti_calloc(size, sizeof *healing->present);
     return healing->values != NULL && healing->present != NULL;
@@ -67,10 +63,15 @@ static tutti_status fail(const struct tti_healing *healing, tutti_status status,
 {
     tutti_comm *comm = healing->comm;
     const char *name = tti_kind_name(healing->kind);
-    char doing[192];
-    if (status == TUTTI_ERR_UNSUPPORTED) return status;
-    comm->peers->describe(comm, agreement->peer, doing, sizeof doing);
-    if (agreement->differs)
+    char doing[192] = "";
+    if (status == TUTTI_ERR_MEMORY) return status;
+    if (agreement->peer >= 0) comm->peers->describe(comm, agreement->peer, doing, sizeof doing);
+    if (status == TUTTI_ERR_EXCLUDED)
+        tti_comm_refuse(comm, healing->kind, status,
+                        "%s: rank %d was not heard in time by the others, or those that hear each other are less than "
+                        "half of the %d ranks; others may go on without it: end this process",
+                        name, comm->rank, comm->size);
+    else if (agreement->differs)
         tti_comm_refuse(comm, healing->kind, status,
                         "%s: rank %d called something else than the others while they agreed; all ranks must call the "
                         "same, and nobody agrees on this comm any more: end the job",
@@ -87,10 +88,9 @@ static tutti_status fail(const struct tti_healing *healing, tutti_status status,
 tutti_status tti_healing_agree(struct tti_healing *healing, uint64_t mine, uint64_t *all)
 {
     tutti_comm *comm = healing->comm;
-    int64_t left_ms = (healing->until_ns - tti_now_ns() + MS - 1) / MS;
     struct tti_agreement agreement = {.kind = healing->kind,
                                       .mine = mine,
-                                      .deadline_ms = left_ms < 1 ? 1 : left_ms,
+                                      .deadline_ms = healing->deadline_ms,
                                       .kills = healing->kills,
                                       .values = healing->values,
                                       .present = healing->present,

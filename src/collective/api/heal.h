@@ -10,12 +10,13 @@
 /* As tti_api_begin, for calls that a broken comm allows, and that may wait. */
 tutti_status tti_heal_begin(tutti_comm *comm, enum tti_kind kind);
 
-/* One agreement after another, in one call: all share its deadline. */
+/* One agreement after another, in one call. Each has the call's deadline for itself: those that have waited for a rank that did
+ * not come need time for the next one. */
 struct tti_healing {
     tutti_comm *comm;
     enum tti_kind kind;
     bool kills; /* as in struct tti_agreement */
-    int64_t until_ns, deadline_ms;
+    int64_t deadline_ms;
     uint64_t *values; /* (size) of the last agreement */
     bool *present;    /* (size) likewise */
 };

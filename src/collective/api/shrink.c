@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A comm of the ranks that are left, of the next epoch, in three agreements on the comm that has lost some: who is left; where
- * the new comm's memory lies, which the first of them allocates; whether all have made their side of it. When another rank is
+ * the new comm's memory lies, which the first of them allocates, or over a transport what its number is; whether all have made their side of it. When another rank is
  * lost before the second one, the first that is left allocates again; a later loss is one of the new comm.
  *
  * The world's memory stays as it is, so that each rank's buffers stay its own; what is new is the area, where nobody writes who
@@ -12,8 +12,9 @@
 #include "base/status.h"
 #include "collective/api/heal.h"
 #include "collective/comm/epoch.h"
-#include "collective/comm/trace.h"
+#include "collective/peers/net.h"
 #include "collective/peers/posts.h"
+#include "world/cluster.h"
 #include <assert.h>
 
 /* What ranks give in the first agreement. */
@@ -26,8 +27,10 @@ struct shrink {
     int size;   /* how many they are, */
     int rank;   /* and this one among them */
     size_t area_bytes;
-    struct tti_area *made; /* by this rank, or NULL */
-    struct tti_area *area; /* the one that all use */
+    struct tti_area *made;    /* by this rank, or NULL */
+    struct tti_area *area;    /* the one that all use */
+    struct tti_making making; /* over a transport, in place of memory: the new comm's number there */
+    bool takes;               /* which this rank can use */
     tutti_error error;
 };
 
@@ -101,7 +104,50 @@ static tutti_status share_area(struct shrink *shrink)
     return TUTTI_OK;
 }
 
+/* Over a transport ranks need no memory together, but a number for the new comm that none of them has used. */
+static tutti_status share_number(struct shrink *shrink)
+{
+    struct tti_net *net = shrink->parent->lanes->net;
+    uint64_t all;
+    uint32_t proposed;
+    do {
+        proposed = tti_net_propose(net);
+        TTI_TRY(tti_healing_agree(&shrink->healing, proposed, &all));
+    } while (find_group(shrink));
+    for (int i = 0; i < shrink->size; i++) {
+        uint64_t other = shrink->healing.values[shrink->group[i]];
+        if (other > shrink->making.id) shrink->making.id = (uint32_t)other;
+    }
+    shrink->takes = tti_net_take_id(net, proposed, &shrink->making);
+    return TUTTI_OK;
+}
+
 /* ---- Making it ----------------------------------------------------------------------------------------------------- */
+
+static int count_here(const struct shrink *shrink)
+{
+    const tutti_comm *parent = shrink->parent;
+    const struct tti_cluster *cluster = parent->lanes == NULL ? NULL : parent->lanes->net->cluster;
+    int count = 0;
+    if (cluster == NULL) return shrink->size;
+    int own = cluster->ranks[tti_member(parent, parent->rank)].machine;
+    for (int i = 0; i < shrink->size; i++) count += cluster->ranks[tti_member(parent, shrink->group[i])].machine == own;
+    return count;
+}
+
+static tutti_status create_with(struct shrink *shrink, struct tti_comm_setup *setup, tutti_comm **made)
+{
+    tutti_comm *parent = shrink->parent;
+    bool can = parent->lanes == NULL ? shrink->area != NULL : shrink->takes;
+    if (setup->members == NULL || !can)
+        return tti_error_set(&shrink->error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks", shrink->size);
+    for (int i = 0; i < shrink->size; i++) setup->members[i] = tti_member(parent, shrink->group[i]);
+    atomic_fetch_add_explicit(&parent->world->references, 1, memory_order_relaxed);
+    tutti_status status = parent->lanes == NULL ? tti_comm_create(setup, made, &shrink->error)
+                                                : tti_comm_create_over(setup, made, &shrink->error);
+    if (status != TUTTI_OK) atomic_fetch_sub_explicit(&parent->world->references, 1, memory_order_relaxed);
+    return status;
+}
 
 static tutti_status create(struct shrink *shrink, tutti_comm **made)
 {
@@ -110,27 +156,20 @@ static tutti_status create(struct shrink *shrink, tutti_comm **made)
                                    .world = parent->world,
                                    .rank = shrink->rank,
                                    .size = shrink->size,
-                                   .here = shrink->size,
+                                   .here = count_here(shrink),
                                    .members = tti_calloc((size_t)shrink->size, sizeof *setup.members),
                                    .area = shrink->area,
                                    .area_bytes = shrink->area_bytes,
+                                   .net = parent->lanes == NULL ? NULL : parent->lanes->net,
+                                   .id = shrink->making.id,
                                    .next_epoch = true};
-    if (setup.members == NULL || shrink->area == NULL)
-        tti_error_set(&shrink->error, TUTTI_ERR_MEMORY, 0, "no memory for a comm of %d ranks", shrink->size);
-    for (int i = 0; setup.members != NULL && i < shrink->size; i++)
-        setup.members[i] = tti_member(parent, shrink->group[i]);
-    tutti_status status = TUTTI_ERR_MEMORY;
-    if (setup.members != NULL && shrink->area != NULL) {
-        atomic_fetch_add_explicit(&parent->world->references, 1, memory_order_relaxed);
-        status = tti_comm_create(&setup, made, &shrink->error);
-        if (status != TUTTI_OK) atomic_fetch_sub_explicit(&parent->world->references, 1, memory_order_relaxed);
-    }
+    tutti_status status = create_with(shrink, &setup, made);
     if (status != TUTTI_OK) {
         tti_free(setup.members);
         return status;
     }
     (*made)->tuning = parent->tuning;
-    (*made)->memory->owned = shrink->made != NULL;
+    if ((*made)->memory != NULL) (*made)->memory->owned = shrink->made != NULL;
     return TUTTI_OK;
 }
 
@@ -179,7 +218,7 @@ static tutti_status make(struct shrink *shrink, tutti_comm **made)
                                "comm_shrink: this comm is whole, and all its %d ranks are there: nothing changes; to "
                                "give it up nevertheless, call tutti_comm_revoke first",
                                parent->size);
-    TTI_TRY(share_area(shrink));
+    TTI_TRY(parent->lanes == NULL ? share_area(shrink) : share_number(shrink));
     return make_all(shrink, made);
 }
 
@@ -209,6 +248,7 @@ tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made)
     } else {
         tti_comm_refuse(comm, TTI_COMM_SHRINK, status, "comm_shrink: no memory for the values of %d ranks", comm->size);
     }
+    if (shrink.takes) tti_net_made(comm->lanes->net, &shrink.making);
     tti_healing_close(&shrink.healing);
     tti_free(shrink.group);
     tti_call_forget(comm);

@@ -81,7 +81,7 @@ struct tti_peers_ops {
     bool (*was_lost)(const tutti_comm *comm, int rank);
     /* Blocks until every rank of the comm, which may be broken, has given its value, has left, or is lost. All that take part get
      * the same outcome: OK with the same values, ERR_TIMEOUT or ERR_MISMATCH; after these two nobody agrees on the comm any more.
-     * ERR_UNSUPPORTED: these peers cannot. */
+     * ERR_EXCLUDED: the others go on without this rank, or are too few. ERR_MEMORY is told. */
     tutti_status (*agree)(tutti_comm *comm, struct tti_agreement *agreement);
     /* Frees what is kept for the comm. */
     void (*close)(tutti_comm *comm);

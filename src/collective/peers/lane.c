@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
+#include "world/agree.h"
 #include <string.h>
 
 static int world_rank(const struct tti_lanes *lanes, int rank)
@@ -393,16 +394,15 @@ static void hear_goodbye(struct tti_lane *lane, const struct tti_aside *aside)
     if (lane->last_calls != NULL) memcpy(lane->last_calls, aside->data, sizeof *lane->last_calls);
 }
 
-static void hear_break(struct tti_lanes *lanes, const struct tti_aside *aside)
+static void hear_break(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
 {
     tutti_error failure;
     if (aside->head.bytes != sizeof failure) return;
     memcpy(&failure, aside->data, sizeof failure);
     failure.text[sizeof failure.text - 1] = '\0';
-    if (lanes->comm->traits.tolerant) { /* a rank whose thread has ended says so of itself */
-        if (failure.status == TUTTI_ERR_PEER_LOST) tti_net_lose(lanes->net, aside->peer, failure.text);
-        return;
-    }
+    bool of_itself = failure.peer == peer || lanes->comm->traits.tolerant; /* a rank whose thread has ended says so */
+    if (failure.status == TUTTI_ERR_PEER_LOST && of_itself) tti_net_lose(lanes->net, aside->peer, failure.text);
+    if (lanes->comm->traits.tolerant) return;
     lanes->heard_break = true;
     tti_comm_store_failure(lanes->comm, &failure);
 }
@@ -419,9 +419,10 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
         ship_held(lanes, peer);
         break;
     case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
-    case TTI_FRAME_BREAK: hear_break(lanes, aside); break;
+    case TTI_FRAME_BREAK: hear_break(lanes, peer, aside); break;
     case TTI_FRAME_LEAVE: hear_goodbye(lane, aside); break;
     case TTI_FRAME_WAITS: tti_lanes_hear_waits(lanes, peer, aside); break;
+    case TTI_FRAME_AGREE: tti_lanes_hear_agree(lanes, peer, aside); break;
     case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;
     }
@@ -536,6 +537,7 @@ void tti_lanes_free(struct tti_lanes *lanes)
     tti_net_unlock(net);
     tti_table_free(&lanes->peers);
     tti_table_free(&lanes->waits.heard);
+    tti_agree_free(lanes->agree);
     tti_free(lanes->rank_of);
     tti_free(lanes);
     tti_net_release(net);

@@ -64,7 +64,8 @@ enum tti_frame_kind {
                       * type: 1, what it has started is still under way, and it says so again after that; data: its last
                       * calls, where it says what op that is */
     TTI_FRAME_NUDGE, /* it has published something in memory that both share (posts.h) */
-    TTI_FRAME_WAITS  /* the answer; value: as asked; data: struct tti_wait_record, the sender's own first */
+    TTI_FRAME_WAITS, /* the answer; value: as asked; data: struct tti_wait_record, the sender's own first */
+    TTI_FRAME_AGREE  /* a message of world/agree.h */
 };
 
 /* First in what begin() gives the transport as a cookie. */
@@ -183,6 +184,9 @@ struct tti_lanes {
     int leaves;               /* this rank: TTI_STAYS… */
     _Atomic bool dozes;       /* the service thread sleeps until something comes for this comm */
     bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
+    struct tti_agree *agree;  /* NULL: nobody has agreed on anything yet */
+    bool agree_late;          /* this rank waited too long for one that was to coordinate: */
+    int agree_late_for;       /* this one */
     struct tti_frames frames; /* for messages */
     struct tti_lanes *next;   /* of the net */
 };
@@ -305,6 +309,11 @@ bool tti_net_move(struct tti_net *net, int awaited);
 /* As in struct tti_peers_ops. */
 void tti_lanes_show_wait(struct tti_lanes *lanes, const struct tti_wait_record *now, uint64_t stand);
 void tti_lanes_read_wait(const struct tti_lanes *lanes, int rank, struct tti_wait_record *record);
+/* AGREE has come; who was lost as the last agreement has it, or this rank knows (wire_agree.c). */
+void tti_lanes_hear_agree(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);
+bool tti_lanes_was_lost(const struct tti_lanes *lanes, int rank);
+/* As in struct tti_peers_ops, without the lock. */
+tutti_status tti_wire_agree(tutti_comm *comm, struct tti_agreement *agreement);
 /* ASK and WAITS have come. */
 void tti_lane_hear_ask(struct tti_lane *lane, const struct tti_frame_head *head);
 void tti_lanes_hear_waits(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);

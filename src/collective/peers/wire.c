@@ -246,6 +246,7 @@ static void tell(tutti_comm *comm, enum tti_news news)
     }
 }
 
+/* Each rank learns for itself who is lost, until they agree. */
 static void settle_lost(tutti_comm *comm)
 {
     (void)comm;
@@ -253,17 +254,10 @@ static void settle_lost(tutti_comm *comm)
 
 static bool was_lost(const tutti_comm *comm, int rank)
 {
-    char who[160];
-    return tti_comm_is_broken(comm) && find_lost(comm, rank, false, who, sizeof who) == rank;
-}
-
-static tutti_status agree(tutti_comm *comm, struct tti_agreement *agreement)
-{
-    return tti_comm_refuse(
-        comm, agreement->kind, TUTTI_ERR_UNSUPPORTED,
-        "%s: the ranks of this comm exchange messages over a transport; only ranks that share memory, on one "
-        "host, can agree",
-        tti_kind_name(agreement->kind));
+    tti_net_lock(comm->lanes->net);
+    bool lost = tti_lanes_was_lost(comm->lanes, rank);
+    tti_net_unlock(comm->lanes->net);
+    return lost;
 }
 
 static void shut(tutti_comm *comm)
@@ -289,6 +283,6 @@ const struct tti_peers_ops tti_peers_wire = {
     .tell = tell,
     .settle_lost = settle_lost,
     .was_lost = was_lost,
-    .agree = agree,
+    .agree = tti_wire_agree,
     .close = shut,
 };

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Agreement of ranks that exchange frames over a transport, also on a comm that is broken: the state machine of world/agree.h, fed
+ * with the frames that come, and with what the transport knows of who is lost or has left.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "collective/peers/net.h"
+#include "world/agree.h"
+
+#define MS INT64_C(1000000)
+enum {
+    SLEEP_MS = 2,
+    GRACE_MS = 1000 /* and its deadline again: so much longer a rank waits for the one that coordinates */
+};
+
+static void send_frame(void *context, int to, const void *message, size_t bytes)
+{
+    struct tti_lanes *lanes = context;
+    struct tti_frame_head head = {.kind = TTI_FRAME_AGREE, .bytes = bytes};
+    if (!tti_lane_say(lanes, to, head, message)) lanes->no_memory = true;
+}
+
+/* With the lock held. NULL: no memory, or there are too many ranks. A rank that is silent may live, and take the others for lost:
+ * so the larger part decides. */
+static struct tti_agree *machine_of(struct tti_lanes *lanes)
+{
+    const tutti_comm *comm = lanes->comm;
+    if (lanes->agree == NULL && tti_agree_bytes(comm->size) <= TTI_NET_SAID)
+        lanes->agree = tti_agree_create(comm->rank, comm->size, true, send_frame, lanes);
+    return lanes->agree;
+}
+
+void tti_lanes_hear_agree(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
+{
+    struct tti_agree *agree = machine_of(lanes);
+    if (agree != NULL) tti_agree_hear(agree, peer, aside->data, (size_t)aside->head.bytes);
+}
+
+bool tti_lanes_was_lost(const struct tti_lanes *lanes, int rank)
+{
+    struct tti_agree_result last;
+    bool any = lanes->agree != NULL && tti_agree_result(lanes->agree, 1, &last);
+    if (any) return tti_agree_was_lost(lanes->agree, rank);
+    return tti_comm_is_broken(lanes->comm) && tti_table_get(&lanes->net->lost, tti_member(lanes->comm, rank)) != NULL;
+}
+
+/* ---- One agreement ------------------------------------------------------------------------------------------------- */
+
+struct agreeing {
+    tutti_comm *comm;
+    struct tti_agreement *call;
+    struct tti_agree *agree;
+    uint32_t number;
+    int64_t began_ns;
+    bool reported;
+};
+
+/* With the lock held: tells the machine who is gone. */
+static void note_gone(const struct agreeing *agreeing)
+{
+    const tutti_comm *comm = agreeing->comm;
+    for (int rank = 0; rank < comm->size; rank++) {
+        enum tti_presence presence = rank == comm->rank ? TTI_PEER_HERE : comm->peers->presence(comm, rank);
+        if (presence == TTI_PEER_LOST || presence == TTI_PEER_LEFT)
+            tti_agree_gone(agreeing->agree, rank, presence == TTI_PEER_LOST);
+    }
+}
+
+static tutti_status take(const struct agreeing *agreeing, const struct tti_agree_result *result)
+{
+    struct tti_agreement *call = agreeing->call;
+    call->peer = result->peer;
+    switch (result->outcome) {
+    case TTI_AGREE_LATE: return TUTTI_ERR_TIMEOUT;
+    case TTI_AGREE_DIFFERS: call->differs = true; return TUTTI_ERR_MISMATCH;
+    case TTI_AGREE_EXCLUDED: return TUTTI_ERR_EXCLUDED;
+    case TTI_AGREED: break;
+    }
+    for (int rank = 0; rank < agreeing->comm->size; rank++) {
+        call->values[rank] = result->values[rank];
+        call->present[rank] = tti_agree_was_present(agreeing->agree, rank);
+    }
+    return TUTTI_OK;
+}
+
+static void report(struct agreeing *agreeing, int64_t waited_ns)
+{
+    int awaited = tti_agree_awaited(agreeing->agree);
+    if (agreeing->reported || awaited < 0) return;
+    agreeing->reported = true;
+    tti_log(TUTTI_WARN, "rank %d waits in %s since %.1f s for rank %d", agreeing->comm->rank,
+            tti_kind_name(agreeing->call->kind), (double)waited_ns / 1e9, awaited);
+}
+
+/* Whoever coordinates acts when its time is up; the others give it more. */
+static tutti_status check_time(struct agreeing *agreeing)
+{
+    struct tti_agreement *call = agreeing->call;
+    struct tti_lanes *lanes = agreeing->comm->lanes;
+    int64_t waited_ns = tti_now_ns() - agreeing->began_ns;
+    int awaited = tti_agree_awaited(agreeing->agree);
+    bool late = waited_ns >= (2 * call->deadline_ms + GRACE_MS) * MS;
+    if (waited_ns >= agreeing->comm->world->options.stall_report_ms * MS) report(agreeing, waited_ns);
+    if (waited_ns < call->deadline_ms * MS) return TUTTI_IN_PROGRESS;
+    if (call->kills && (late || tti_agree_leads(agreeing->agree))) {
+        tti_agree_expire(agreeing->agree, true);
+        agreeing->began_ns = tti_now_ns(); /* the others have as much time again */
+    }
+    if (!call->kills && tti_agree_leads(agreeing->agree)) tti_agree_expire(agreeing->agree, false);
+    if (!late || call->kills) return TUTTI_IN_PROGRESS;
+    lanes->agree_late = true;
+    lanes->agree_late_for = call->peer = awaited;
+    return TUTTI_ERR_TIMEOUT;
+}
+
+static tutti_status poll(struct agreeing *agreeing)
+{
+    struct tti_net *net = agreeing->comm->lanes->net;
+    struct tti_agree_result result;
+    tti_net_lock(net);
+    note_gone(agreeing);
+    tutti_status status = TUTTI_IN_PROGRESS;
+    if (tti_agree_result(agreeing->agree, agreeing->number, &result))
+        status = take(agreeing, &result);
+    else if (agreeing->comm->lanes->no_memory)
+        status = TUTTI_ERR_MEMORY;
+    else
+        status = check_time(agreeing);
+    tti_net_unlock(net);
+    return status;
+}
+
+static tutti_status await(struct agreeing *agreeing)
+{
+    struct tti_net *net = agreeing->comm->lanes->net;
+    for (;;) {
+        tutti_status status = poll(agreeing);
+        if (status != TUTTI_IN_PROGRESS) {
+            tti_net_pump(net); /* what this rank tells the others of the outcome */
+            return status;
+        }
+        if (!tti_net_pump(net)) net->transport->ops->sleep(net->transport, SLEEP_MS * MS);
+    }
+}
+
+/* With the lock held. IN_PROGRESS: it has begun. */
+static tutti_status begin(struct agreeing *agreeing)
+{
+    struct tti_lanes *lanes = agreeing->comm->lanes;
+    struct tti_agree_result result;
+    agreeing->agree = machine_of(lanes);
+    if (agreeing->agree == NULL) return TUTTI_ERR_MEMORY;
+    agreeing->call->peer = lanes->agree_late_for;
+    if (lanes->agree_late) return TUTTI_ERR_TIMEOUT;
+    if (tti_agree_result(agreeing->agree, UINT32_MAX, &result)) return take(agreeing, &result);
+    agreeing->number = tti_agree_start(agreeing->agree, agreeing->call->kind, agreeing->call->mine);
+    return TUTTI_IN_PROGRESS;
+}
+
+tutti_status tti_wire_agree(tutti_comm *comm, struct tti_agreement *agreement)
+{
+    struct agreeing agreeing = {.comm = comm, .call = agreement, .began_ns = tti_now_ns()};
+    tti_net_lock(comm->lanes->net);
+    tutti_status status = begin(&agreeing);
+    tti_net_unlock(comm->lanes->net);
+    if (status == TUTTI_IN_PROGRESS) status = await(&agreeing);
+    if (status == TUTTI_ERR_MEMORY)
+        tti_comm_refuse(comm, agreement->kind, status,
+                        "%s: rank %d has no memory to agree with %d ranks; messages hold at most %d bytes",
+                        tti_kind_name(agreement->kind), comm->rank, comm->size, TTI_NET_SAID);
+    return status;
+}
