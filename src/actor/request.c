@@ -35,7 +35,7 @@ struct tti_request *tti_request_new(tutti_actors *actors, tutti_request_kind kin
     atomic_store_explicit(&request->users, 1, memory_order_relaxed);
     tti_list_init(&request->on);
     tti_list_init(&request->of);
-    snprintf(request->name, sizeof request->name, "%s", name);
+    memcpy(request->name, name, strnlen(name, sizeof request->name - 1)); /* the rest is 0 */
     if (data != NULL) memcpy(request->data, data, bytes);
     return request;
 }

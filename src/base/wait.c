@@ -20,7 +20,8 @@ enum {
     YIELDS_PER_CLOCK = 4,
     CROWDED_SPINS = 40,
     SIMULATED_TURN_NS = 20000,
-    BARE_POLLS = 24 /* what is about to come is seen sooner without a pause of the processor's */
+    LOCK_SPINS = 30, /* about a microsecond: what a turn on the core costs at least */
+    BARE_POLLS = 24  /* what is about to come is seen sooner without a pause of the processor's */
 };
 
 void tti_relax(void)
@@ -105,6 +106,15 @@ void tti_wait_turn(void)
         tti_sim_sleep(SIMULATED_TURN_NS);
     else
         sched_yield();
+}
+
+void tti_lock_await(_Atomic uint32_t *lock)
+{
+    for (int i = 0; i < LOCK_SPINS && tti_sim == NULL; i++) {
+        if (atomic_load_explicit(lock, memory_order_relaxed) == 0) return;
+        tti_relax();
+    }
+    tti_wait_turn();
 }
 
 void tti_wait_looked(void)

@@ -36,10 +36,12 @@ bool tti_wait_pause(struct tti_wait *wait, bool give_way);
 
 /* Between two polls of a wait that is rare and has no bell: lets others run. */
 void tti_wait_turn(void);
+/* Until the lock was seen free, or, since whoever has it may have lost its core, others were let run. */
+void tti_lock_await(_Atomic uint32_t *lock);
 /* A lock that is held for a few instructions; 0: nobody has it. */
 static inline void tti_lock(_Atomic uint32_t *lock)
 {
-    while (atomic_exchange_explicit(lock, 1, memory_order_acquire) != 0) tti_wait_turn();
+    while (atomic_exchange_explicit(lock, 1, memory_order_acquire) != 0) tti_lock_await(lock);
 }
 static inline void tti_unlock(_Atomic uint32_t *lock)
 {
