@@ -112,18 +112,19 @@ static const char *json_number(double value, char text[32])
 
 static void write_metrics(struct train_report *report, const tutti_train_step *step, double validation)
 {
-    char loss[32], val[32], hash[24] = "null";
+    char loss[32], val[32], idle[32], predicted[32], hash[24] = "null";
     const tutti_train_about *about = &report->about;
     if (step->hashed) (void)snprintf(hash, sizeof hash, "\"%016" PRIx64 "\"", step->hash);
     (void)fprintf(report->metrics,
                   "{\"step\": %" PRIu64 ", \"loss\": %s, \"val_loss\": %s, \"lr\": %.9g, \"norm\": %.9g, "
                   "\"tokens_per_s\": %.1f, \"gflops\": %.2f, \"comm_share\": %.5f, \"bytes\": {\"parameters\": %zu, "
                   "\"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, \"communication\": %zu}, "
-                  "\"weights_hash\": %s}\n",
+                  "\"idle\": %s, \"predicted_idle\": %s, \"weights_hash\": %s}\n",
                   step->step, json_number(step->loss, loss), json_number(validation, val), step->rate, step->norm,
                   step->rows / step->seconds, gflops(report, step->rows, step->seconds),
                   step->comm_seconds / step->seconds, about->parameter_bytes, about->gradient_bytes,
-                  about->optimizer_bytes, about->activation_bytes, about->communication_bytes, hash);
+                  about->optimizer_bytes, about->activation_bytes, about->communication_bytes,
+                  json_number(step->idle, idle), json_number(step->predicted_idle, predicted), hash);
     if (fflush(report->metrics) == 0 || report->metrics_lost) return;
     report->metrics_lost = true;
     (void)cli_fail("train", "--metrics %s: %s; training goes on", report->values->metrics, strerror(errno));
@@ -212,7 +213,8 @@ static void print_summary(const struct train_report *report, const tutti_trainer
                       report->values->options.pipeline, 100 * report->all_idle / report->all_steps,
                       100 * report->all_predicted_idle / report->all_steps);
     if (report->saving_seconds > 0) print_saved(report);
-    (void)fprintf(report->text, "weights %016" PRIx64 " after step %" PRIu64 "\n", hash, about.step);
+    if (hash != 0) /* 0: the ranks that have the other stages, or parts of the weights, are gone */
+        (void)fprintf(report->text, "weights %016" PRIx64 " after step %" PRIu64 "\n", hash, about.step);
 }
 
 int train_report_close(struct train_report *report, const tutti_trainer *trainer, uint64_t hash)

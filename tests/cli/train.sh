@@ -64,13 +64,25 @@ tool train gpt "${SMALL[@]}" --ranks 4 --mesh data=2,shard=2
 matches 'shards of nothing' 'give zero 1, 2 or 3' "$ERR"
 tool train gpt "${SMALL[@]}" --ranks 2 --mesh data=2,tensor=1
 check 'a mesh of data' "$wanted" "$(hash_of)"
-tool run -n 4 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --mesh data=2,pipe=2 --pipeline zb-h1 --timeline pipe.svg --save staged
+tool run -n 4 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --mesh data=2,pipe=2 --pipeline zb-h1 --timeline pipe.svg --save staged --metrics staged.jsonl
 check 'in two stages' "$wanted" "$(hash_of)"
 matches 'how idle a pipeline is' 'pipeline zb-h1: idle for [0-9.]*% of a step.s time, by the table [0-9.]*%' "$OUT"
+matches 'metrics of a pipeline' '"idle": [0-9.e-]+, "predicted_idle": [0-9.e-]+, "weights_hash": ' "$(sed -n 12p staged.jsonl)"
+matches 'metrics without a pipeline' '"idle": null, "predicted_idle": null, ' "$(sed -n 12p m.jsonl)"
 check 'the timeline has a row per rank' 2 "$(grep -c '>rank [01]<' pipe.svg)"
 for file in model optimizer; do
     check "in two stages: $file" 0 "$(cmp one/step-00000012/$file.safetensors staged/step-00000012/$file.safetensors; echo $?)"
 done
+tool pipeline zb-h1 --ranks 2 --micro 4
+printf '%s\n' "$OUT" >table
+tool train gpt "${SMALL[@]}" --ranks 2 --mesh pipe=2 --pipeline table
+check 'a table from a file' "$wanted" "$(hash_of)"
+tool train gpt "${SMALL[@]}" --ranks 3 --mesh pipe=3 --pipeline table
+matches 'a table of other ranks' 'pipeline table: the table has 2 ranks, and the mesh pipe=3' "$ERR"
+tool train gpt "${SMALL[@]}" --ranks 4 --mesh data=2,pipe=2 --zero 3
+matches 'a pipe with zero 3' 'zero 3 does not go with pipe=2 yet: .* use zero 0 or 1 with a pipe, or zero 3 without' "$ERR"
+tool train gpt "${SMALL[@]}" --timeline no.svg
+matches 'a timeline of nothing' '\-\-timeline draws a pipeline: it needs one, such as --mesh pipe=2' "$ERR"
 tool train gpt "${SMALL[@]}" --ranks 6 --mesh pipe=2,tensor=2
 matches 'a mesh that does not fit' 'mesh pipe=2,tensor=2 needs a multiple of 4 ranks; this job has 6' "$ERR"
 tool train gpt "${SMALL[@]}" --zero 7
