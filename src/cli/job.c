@@ -251,12 +251,24 @@ static void on_remote_report(void *context, int host, const struct remote_report
                    report->follows != 0);
 }
 
+/* True if the job goes on without a rank that has ended so: others run, and nothing has ended the job yet. */
+static bool goes_on_without(struct job *job, const struct guard_report *report)
+{
+    char text[96];
+    bool survived = job->values->keep_going && WIFSIGNALED(report->value) && job->ranks_left > 0;
+    if (!survived || job->step != STEP_RUN) return false;
+    output_say(job->output, "rank %d (pid %d) %s; the others go on", job->launch->place.first + report->rank,
+               report->pid, describe(report->value, text));
+    return true;
+}
+
 static void on_ended(struct job *job, const struct guard_report *report)
 {
     const struct place *place = &job->launch->place;
     output_drain_rank(job->output, report->rank);
     job->ended[report->rank] = true;
     job->ranks_left--;
+    if (goes_on_without(job, report)) return;
     if (job->launch->hosts != NULL && (report->value != 0 || !job->begun[report->rank]))
         on_host_failed(job, report->rank, report->value);
     else if (report->value != 0)

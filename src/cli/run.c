@@ -33,6 +33,12 @@ static const struct cli_flag run_flags[] = {
              "when a rank fails, how long the others may take to notice and report before they get SIGTERM, and then "
              "before SIGKILL"},
      .offset = offsetof(struct run_values, grace_ms)},
+    {.row =
+         {"keep_going", TUTTI_OPTION_BOOL, "0", 0, 1,
+          "a rank that is killed by a signal does not end the job while others run: for programs that go on without it "
+          "(tutti_comm_shrink); on one host"},
+     .offset = offsetof(struct run_values, keep_going),
+     .is_switch = true},
     {.row = {"log_dir", TUTTI_OPTION_TEXT, "", 0, 0,
              "write each rank's output to DIR/rank-R.out and DIR/rank-R.err instead; DIR is made if it is missing"},
      .offset = offsetof(struct run_values, log_dir),
@@ -220,6 +226,9 @@ static int check_all(const struct run_values *values, struct launch *launch)
     if (values->tee != 0 && values->log_dir[0] == '\0') return cli_refuse("run", "--tee needs --log-dir");
     if (values->no_prefix != 0 && values->log_dir[0] != '\0' && values->tee == 0) {
         return cli_refuse("run", "--no-prefix has no meaning with --log-dir, unless with --tee");
+    }
+    if (values->keep_going && (launch->hosts != NULL || launch->place.nodes > 1)) {
+        return cli_refuse("run", "--keep-going is for jobs of one host; leave it out, or --hosts and --nnodes");
     }
     int status = cli_check_options("run", launch->hosts != NULL ? 0 : launch->place.nodes); /* their launchers look */
     if (status == CLI_GO_ON && launch->hosts == NULL) status = check_program(launch->argv[0]);

@@ -24,6 +24,7 @@ struct run_values {
     const char *ssh, *remote_tutti, *env;
     bool from_stdin;
     int64_t grace_ms;
+    bool keep_going;
     bool no_prefix;
     bool tee;
     const char *log_dir; /* "": none */
