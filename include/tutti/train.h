@@ -324,8 +324,12 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
       "a rank keeps for its own part of the weights only: 1 the optimizer's state, 2 gradients too, 3 the weights "    \
       "too; the same weights")                                                                                         \
     X(mesh, TEXT, "", 0, 0,                                                                                            \
-      "how ranks share the work, such as data=2,shard=2: both have other samples of the batch, and --zero shares out " \
-      "what it says along shard; \"\": all ranks are data, and --zero shares it out among all")                        \
+      "how ranks share the work, such as data=2,shard=2,tensor=2: data and shard have other samples of the batch, "    \
+      "--zero shares out what it says along shard, and tensor has other parts of each layer; \"\": all ranks are "     \
+      "data, and --zero shares it out among all")                                                                      \
+    X(width_grains, INT, "1", 0, 1024,                                                                                 \
+      "parts of the heads, hidden columns and vocabulary that the result depends on instead of the ranks along "       \
+      "tensor; 0: up to 4, a power of two that leaves each 32 columns")                                                \
     X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \
     X(threads, INT, "1", 1, 1024, "threads of each rank")                                                              \
     X(steps, INT, "1000", 0, 1000000000000, "when to end")                                                             \
@@ -393,8 +397,8 @@ typedef struct tutti_train_step {
 TUTTI_API tutti_status tutti_trainer_step(tutti_trainer *trainer, tutti_train_step *step);
 /* Mean loss over the held-out samples. NaN where none are held out. */
 TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *loss);
-/* Rank 0 saves; the others return at once, with zero as soon as rank 0 has their part of the optimizer's state. A failure
- * harms nothing: training may go on. */
+/* Rank 0 saves; the others return at once, with zero, or where ranks share the width, as soon as rank 0 has their part. A
+ * failure harms nothing: training may go on. */
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
 /* Collective: rank 0 draws the last step of its pipeline as SVG, as tutti_pipeline_picture does; `stream` (NULL: nothing is drawn) counts there only.
  * ERR_ARGUMENT: there is no pipeline, or no step was taken. */
@@ -419,7 +423,8 @@ typedef struct tutti_train_about {
 } tutti_train_about;
 
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);
-/* Collective: of the weights, now, as tutti_weights_hash of all of them. */
+/* Collective: of the weights, now, as tutti_weights_hash of all of them; it depends on the number of width grains, but not on
+ * who has which. */
 TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);
 
 /* ---- Sampling -------------------------------------------------------------------------------------------------- */

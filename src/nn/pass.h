@@ -77,6 +77,7 @@ struct tutti_pass {
     tutti_value_source source;   /* need NULL: the model's values */
     const float *values;         /* of the layer that runs, from its first tensor on */
     size_t values_offset;        /* of that tensor */
+    double meeting_seconds;      /* with ranks that share the width, since it was made */
 };
 
 /* Makes the batch in this slot the one that is worked on. */

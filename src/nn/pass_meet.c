@@ -4,12 +4,14 @@
  * between one layer and the next, once for all items.
  */
 #define TUTTI_NO_CALL_SITES
+#include "base/clock.h"
 #include "collective/api/inside.h"
 #include "nn/pass.h"
 
-static tutti_status met(struct tutti_pass *pass, tutti_status status)
+static tutti_status met(struct tutti_pass *pass, int64_t began, tutti_status status)
 {
     tutti_model *model = pass->model;
+    pass->meeting_seconds += (double)(tti_now_ns() - began) * 1e-9;
     const tutti_error *why = status == TUTTI_OK ? NULL : tutti_comm_error(model->width.comm);
     if (why != NULL) model->error = *why;
     return status;
@@ -20,7 +22,8 @@ tutti_status tti_pass_sum(struct tutti_pass *pass, const tutti_layer *layer, flo
     const size_t count = tti_pass_rows(pass) * (size_t)width;
     if (count == 0) return TUTTI_OK;
     tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
-    return met(pass, tutti_all_reduce(comm, rows, rows, count, TUTTI_F32, TUTTI_SUM));
+    const int64_t began = tti_now_ns();
+    return met(pass, began, tutti_all_reduce(comm, rows, rows, count, TUTTI_F32, TUTTI_SUM));
 }
 
 tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer)
@@ -29,5 +32,6 @@ tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer)
     if (count == 0) return TUTTI_OK;
     tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
     const float *mine = pass->gathered + (size_t)pass->model->width.rank * count;
-    return met(pass, tutti_all_gather(comm, mine, pass->gathered, count, TUTTI_F32));
+    const int64_t began = tti_now_ns();
+    return met(pass, began, tutti_all_gather(comm, mine, pass->gathered, count, TUTTI_F32));
 }

@@ -53,6 +53,16 @@ static const tutti_layer *indivisible(const tutti_model *model, int grains)
     return NULL;
 }
 
+/* The numbers of grains nearest to `grains`, below and above, that all units can be cut into; 0: there is none. */
+static void nearest_grains(const tutti_model *model, int grains, int *below, int *above)
+{
+    *below = grains - 1;
+    while (*below > 1 && indivisible(model, *below) != NULL) --*below;
+    *above = grains + 1;
+    while (*above <= GRAINS_MOST && indivisible(model, *above) != NULL) ++*above;
+    if (*above > GRAINS_MOST) *above = 0;
+}
+
 /* The fewest columns of a section of cut rows; 0: there are none. */
 static int64_t fewest_columns(const tutti_model *model)
 {
@@ -108,14 +118,23 @@ static tutti_status check_ranks(tutti_model *model, int grains, int ranks)
                             grains, grains == 1 ? " goes" : "s go", fitting, grains == 1 ? "" : "s", more);
 }
 
+static tutti_status refuse_units(tutti_model *model, const tutti_layer *odd, int grains)
+{
+    int below, above;
+    char more[32] = "";
+    nearest_grains(model, grains, &below, &above);
+    if (above > 0) snprintf(more, sizeof more, " or %d", above);
+    return tti_model_refuse(model, odd, TUTTI_ERR_ARGUMENT,
+                            "its %d heads cannot be cut into %d width grains; --width-grains %d%s can be", odd->units,
+                            grains, below, more);
+}
+
 static tutti_status check_grains(tutti_model *model, int grains, int ranks)
 {
     if (grains < 1 || grains > GRAINS_MOST)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "%d width grains; give 1 to %d", grains, GRAINS_MOST);
     const tutti_layer *odd = indivisible(model, grains);
-    if (odd != NULL)
-        return tti_model_refuse(model, odd, TUTTI_ERR_ARGUMENT, "its %d heads cannot be cut into %d width grains",
-                                odd->units, grains);
+    if (odd != NULL) return refuse_units(model, odd, grains);
     tutti_status status = check_ranks(model, grains, ranks);
     for (int i = 0; ranks > 1 && status == TUTTI_OK && i < model->layer_count; i++)
         if (model->layers[i]->ops->cuts == 0)

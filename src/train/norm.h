@@ -14,4 +14,8 @@ tutti_status tti_gradient_block_sums(tutti_comm *comm, struct tti_pool *pool, co
 /* The same by this rank alone. */
 void tti_block_sums(struct tti_pool *pool, const tutti_parameter *parameters, size_t count, double *sums);
 
+/* The norm of a model whose width ranks share, from the sums of squares of the blocks of this rank's list. Collective over
+ * these ranks. */
+tutti_status tti_model_norm_of(tutti_model *model, const double *sums, double *norm);
+
 #endif

@@ -184,7 +184,8 @@ static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
 static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(tutti_blas_load(error));
-    return tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error);
+    TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error));
+    return tti_trainer_cut(t, t->model, error);
 }
 
 static tutti_status make_optimizer(struct tutti_trainer *t, tutti_error *error)
@@ -336,8 +337,7 @@ static tutti_status make_ddps(struct tutti_trainer *t, int *layers, tutti_error 
                              .zero = (int)t->options.zero,
                              .replicas = sharded ? t->mesh.sizes[TTI_MESH_DATA] : 0,
                              .groups = layers};
-    for (int i = 0; i < tutti_model_tensors(t->model); i++)
-        if (tti_tensor_is_own(t->model, i)) *layers++ = tutti_model_tensor(t->model, i)->layer;
+    tti_trainer_list_layers(t->model, layers);
     TTI_TRY(tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
     return tti_tie_make(&t->tie, t->ddp, &ddp, error);
 }
@@ -372,6 +372,12 @@ static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
     if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "mesh %.64s: zero says what shard shares out: give zero 1, 2 or 3", t->options.mesh);
+    if (pipe > 1 && (tti_trainer_shares_width(t) || t->options.width_grains != 1))
+        return tti_error_set(
+            error, TUTTI_ERR_UNSUPPORTED, 0,
+            "mesh %.64s: pipe=%d does not go with width grains yet: use --width-grains 1 and no tensor "
+            "with a pipe, or tensor without",
+            t->options.mesh, pipe);
     if (pipe > 1 && tti_trainer_passing_gradients(t))
         return tti_error_set(
             error, TUTTI_ERR_UNSUPPORTED, 0,

@@ -14,6 +14,7 @@
 #include "train/tie.h"
 #include "train/trainer_mesh.h"
 #include "train/trainer_pipeline.h"
+#include "train/trainer_width.h"
 #include "train/tree.h"
 
 #include <limits.h>

@@ -26,7 +26,8 @@ static uint64_t bytes_of(const struct tutti_trainer *t, const tutti_train_option
     tutti_model *model = NULL;
     tutti_error ignored;
     uint64_t bytes = 0;
-    if (tti_model_make(sizes, t->about.vocabulary, t->about.features, &model, &ignored) == TUTTI_OK)
+    if (tti_model_make(sizes, t->about.vocabulary, t->about.features, &model, &ignored) == TUTTI_OK &&
+        tti_trainer_cut(t, model, &ignored) == TUTTI_OK)
         bytes = model_bytes(t, tutti_model_elements(model) / (uint64_t)t->mesh.sizes[TTI_MESH_PIPE]);
     tutti_model_free(model);
     return bytes;

@@ -54,19 +54,6 @@ static tutti_status fit_ranks(const char *text, int ranks, int *sizes, tutti_err
     return TUTTI_OK;
 }
 
-static tutti_status check_carried_out(const char *text, const int *sizes, tutti_error *error)
-{
-    static const bool carried_out[TTI_MESH_DIMENSIONS] = {
-        [TTI_MESH_DATA] = true, [TTI_MESH_SHARD] = true, [TTI_MESH_PIPE] = true};
-    for (int i = 0; i < TTI_MESH_DIMENSIONS; i++)
-        if (sizes[i] > 1 && !carried_out[i])
-            return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
-                                 "mesh %.64s: the trainer cannot share a model out along %s yet; leave %s out, or give "
-                                 "it 1",
-                                 text, names[i], names[i]);
-    return TUTTI_OK;
-}
-
 tutti_status tti_trainer_mesh_read(const char *text, int ranks, struct tti_trainer_mesh *mesh, tutti_error *error)
 {
     *mesh = (struct tti_trainer_mesh){0};
@@ -77,8 +64,7 @@ tutti_status tti_trainer_mesh_read(const char *text, int ranks, struct tti_train
         if (*word == ',' && *++word == '\0')
             return tti_error_set(error, TUTTI_ERR_OPTION, 0, "mesh %.64s ends with a comma", text);
     }
-    TTI_TRY(fit_ranks(text, ranks, mesh->sizes, error));
-    return check_carried_out(text, mesh->sizes, error);
+    return fit_ranks(text, ranks, mesh->sizes, error);
 }
 
 /* ---- Comms ----------------------------------------------------------------------------------------------------- */

@@ -57,6 +57,14 @@ static tutti_status fill_sample(struct tutti_trainer *t, bool held_out, uint64_t
     return TUTTI_OK;
 }
 
+/* In place of a sample that cannot be read, where others count on this rank's part of the pass. */
+static void fill_nothing(struct tutti_trainer *t, int64_t at)
+{
+    const int64_t rows = tutti_model_rows(t->model);
+    memset(t->tokens + at * rows, 0, (size_t)rows * sizeof *t->tokens);
+    for (int64_t i = 0; i < rows; i++) t->targets[at * rows + i] = -1;
+}
+
 /* A validation's samples end where the held-out ones, or those asked for, do. */
 uint64_t tti_trainer_last_index(const struct tutti_trainer *t, bool held_out)
 {
@@ -70,8 +78,12 @@ tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bo
 {
     uint64_t last = tti_trainer_last_index(t, held_out);
     bool mse = t->table && strcmp(t->options.loss, "mse") == 0;
-    for (size_t s = samples.lo; s < samples.hi; s++)
-        TTI_TRY(fill_sample(t, held_out, first_index + s, (int64_t)(s - samples.lo), first_index + s < last));
+    for (size_t s = samples.lo; s < samples.hi; s++) {
+        const int64_t at = (int64_t)(s - samples.lo);
+        tutti_status status = fill_sample(t, held_out, first_index + s, at, first_index + s < last);
+        if (status != TUTTI_OK && !tti_trainer_shares_width(t)) return status;
+        if (status != TUTTI_OK) fill_nothing(t, at);
+    }
     *batch = (tutti_batch){.samples = (int64_t)(samples.hi - samples.lo),
                            .tokens = t->table ? NULL : t->tokens,
                            .targets = mse ? NULL : t->targets,
@@ -87,6 +99,13 @@ tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bo
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
 
+/* True if a pass failed because ranks that share the width could not meet: no failure of this rank's own. */
+static bool is_lost(const struct tutti_trainer *t, tutti_status status)
+{
+    const tutti_comm *comm = tti_trainer_shares_width(t) ? t->mesh.along[TTI_MESH_TENSOR] : NULL;
+    return status != TUTTI_OK && comm != NULL && tutti_comm_error(comm) != NULL;
+}
+
 /* Forward, and backward as `how` says (NULL: none). With zero 2 and 3 the others count on this rank's part of the pass: where it
  * fails by itself, it makes the pass without samples. */
 static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti_batch *batch, tutti_loss *losses,
@@ -97,6 +116,7 @@ static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti
     t->gone = TUTTI_OK;
     tutti_status status = filled;
     if (status == TUTTI_OK) status = model_failed(t, tutti_pass_forward(t->pass, batch, losses));
+    if (is_lost(t, status)) t->gone = status;
     if (status != TUTTI_OK && together && t->gone == TUTTI_OK) {
         t->bounds[0] = 0;
         *batch = (tutti_batch){.grain_bounds = t->options.fast ? NULL : t->bounds, .evaluate = how == NULL};
@@ -106,6 +126,7 @@ static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti
         if (how != NULL) how = &idle;
     }
     if (status == TUTTI_OK && how != NULL) status = model_failed(t, tutti_pass_backward(t->pass, how));
+    if (is_lost(t, status)) t->gone = status;
     if (t->gone != TUTTI_OK) t->failed = TUTTI_OK; /* no failure of this rank's own */
     return tti_trainer_comm_failed(t, t->gone != TUTTI_OK ? t->gone : status);
 }

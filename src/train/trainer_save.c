@@ -2,7 +2,8 @@
  *
  * Saving and resuming. Rank 0 writes and reads; the others get what it read. Nothing in a checkpoint depends on how many
  * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from. With zero or a
- * pipeline rank 0 has what is shared out, of all parameters, for as long as it writes or reads it.
+ * pipeline rank 0 has what is shared out, of all parameters, for as long as it writes or reads it; so it has all of a model that
+ * is cut into width grains, whose tensors do not lie in their shapes.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
@@ -42,6 +43,8 @@ struct states {
     float *weights;                      /* of the model; NULL: on a rank that gives its part */
     float *values[TTI_OPTIMIZER_STATES]; /* the optimizer's, of all parameters */
     float *stage;                        /* of the first rank of a stage whose state is shared out: that of the stage */
+    float *shard; /* of a cut model with zero: what this rank has of one array, with its owners' parts */
+    float *piece; /* where ranks share the width: one tensor */
     int count;
     bool gathered, owns_weights;
 };
@@ -49,7 +52,7 @@ struct states {
 /* True if all ranks take part in saving: what one has is not all. */
 static bool is_shared_out(const struct tutti_trainer *t)
 {
-    return t->options.zero > 0 || t->pipeline != NULL;
+    return t->options.zero > 0 || t->pipeline != NULL || tti_trainer_shares_width(t);
 }
 
 static void states_free(struct states *states)
@@ -57,14 +60,28 @@ static void states_free(struct states *states)
     for (int s = 0; states->gathered && s < states->count; s++) tti_free(states->values[s]);
     if (states->owns_weights) tti_free(states->weights);
     tti_free(states->stage);
+    tti_free(states->shard);
+    tti_free(states->piece);
+}
+
+/* What those that share the width with rank 0 need, and it too. */
+static bool allocate_cut(const struct tutti_trainer *t, struct states *states)
+{
+    bool made = true;
+    if (!tti_trainer_is_cut(t) || t->rank != 0) return true;
+    if (t->options.zero > 0) made = (states->shard = tti_calloc_aligned((t->elements + 1) * sizeof(float))) != NULL;
+    if (tti_trainer_shares_width(t))
+        made = (states->piece = tti_calloc_aligned((tti_width_largest(t->model) + 1) * sizeof(float))) != NULL && made;
+    return made;
 }
 
 static bool states_allocate(const struct tutti_trainer *t, struct states *states)
 {
     const bool writes = tutti_rank(t->comm) == 0, staged = t->pipeline != NULL;
-    const size_t bytes = (tti_whole_elements(t) + 1) * sizeof(float);
-    bool made = true;
-    if (states->owns_weights && writes) made = (states->weights = tti_calloc_aligned(bytes)) != NULL;
+    const size_t elements = tti_trainer_is_cut(t) ? tti_width_elements(t->model) : tti_whole_elements(t);
+    const size_t bytes = (elements + 1) * sizeof(float);
+    bool made = allocate_cut(t, states);
+    if (states->owns_weights && writes) made = (states->weights = tti_calloc_aligned(bytes)) != NULL && made;
     while (states->count < TTI_OPTIMIZER_STATES &&
            tutti_optimizer_state(t->optimizer, states->count, &states->values[states->count]) != NULL) {
         float **values = &states->values[states->count++];
@@ -79,8 +96,9 @@ static bool states_allocate(const struct tutti_trainer *t, struct states *states
 /* Also on ranks that write nothing: they count the states. */
 static tutti_status states_make(const struct tutti_trainer *t, struct states *states, tutti_error *error)
 {
-    *states = (struct states){.gathered = is_shared_out(t),
-                              .owns_weights = tti_trainer_passing_values(t) || t->pipeline != NULL};
+    const bool cut = tti_trainer_is_cut(t);
+    *states = (struct states){.gathered = is_shared_out(t) || cut,
+                              .owns_weights = tti_trainer_passing_values(t) || t->pipeline != NULL || cut};
     if (!states->owns_weights) states->weights = t->values;
     if (states_allocate(t, states)) return TUTTI_OK;
     states_free(states);
@@ -89,9 +107,32 @@ static tutti_status states_make(const struct tutti_trainer *t, struct states *st
                          tutti_model_parameters(t->model));
 }
 
+/* One array of a cut model: what owners have of it to the first of those that share the batch, and from those that share the
+ * width to rank 0. */
+static tutti_status gather_array(struct tutti_trainer *t, const struct states *states, const float *mine, bool owned,
+                                 float *all)
+{
+    if (owned) TTI_TRY(tutti_ddp_gather_owned(t->ddp, mine, t->rank == 0 ? states->shard : NULL));
+    if (t->rank != 0) return TUTTI_OK;
+    return tti_width_collect(t, owned ? states->shard : mine, states->piece, all);
+}
+
+static tutti_status gather_cut(struct tutti_trainer *t, const struct states *states)
+{
+    const bool passing = tti_trainer_passing_values(t);
+    float *mine = passing ? tti_ddp_owned_values(t->ddp) : t->values;
+    TTI_TRY(gather_array(t, states, mine, passing, states->weights));
+    for (int s = 0; s < states->count; s++) {
+        (void)tutti_optimizer_state(t->optimizer, s, &mine);
+        TTI_TRY(gather_array(t, states, mine, t->options.zero > 0, states->values[s]));
+    }
+    return TUTTI_OK;
+}
+
 /* Everyone's part to rank 0: first to the first rank of each stage. */
 static tutti_status states_gather(struct tutti_trainer *t, const struct states *states)
 {
+    if (tti_trainer_is_cut(t)) return gather_cut(t, states);
     const bool staged = t->pipeline != NULL, first = t->rank == 0, shared = t->options.zero > 0;
     if (tti_trainer_passing_values(t))
         TTI_TRY(tutti_ddp_gather_owned(t->ddp, tti_ddp_owned_values(t->ddp), first ? states->weights : NULL));
@@ -114,7 +155,8 @@ static float *add_tensor(struct tensors *tensors, const char *group, const char 
     tutti_checkpoint_tensor *made = &tensors->list[tensors->count++];
     *made = (tutti_checkpoint_tensor){.group = group, .name = name, .dimensions = tensor->dimensions, .values = values};
     memcpy(made->shape, tensor->shape, sizeof made->shape);
-    return values + tti_tensor_room(model, index);
+    return values +
+           (tutti_model_width_grains(model) > 1 ? tti_width_room(model, index) : tti_tensor_room(model, index));
 }
 
 /* The model's tensors, then each of the optimizer's states in the same shapes. */
@@ -166,6 +208,7 @@ static void make_notes(const struct tutti_trainer *t, uint64_t hash, struct note
     add_number(notes, "layout.ranks", (uint64_t)tutti_size(t->comm), "%llu");
     add_number(notes, "layout.sums", SUMS, "%llu");
     add_number(notes, "layout.grains", t->options.fast ? 0 : t->cells, "%llu");
+    add_number(notes, "layout.width_grains", (uint64_t)tutti_model_width_grains(t->model), "%llu");
     add_number(notes, "data.vocabulary", t->about.vocabulary, "%llu");
     add_number(notes, "data.features", t->about.features, "%llu");
     add_number(notes, "weights_hash", hash, "%016llx");
@@ -232,6 +275,12 @@ static tutti_status save_together(struct tutti_trainer *t, tutti_status status, 
     return tutti_rank(t->comm) == 0 ? write_checkpoint(t, states, hash) : TUTTI_OK;
 }
 
+static tutti_status save_alone(struct tutti_trainer *t, const struct states *states)
+{
+    if (tti_trainer_is_cut(t)) TTI_TRY(gather_cut(t, states));
+    return write_checkpoint(t, states, tutti_trainer_hash(t));
+}
+
 static tutti_status save(struct tutti_trainer *t)
 {
     struct states states = {0};
@@ -243,7 +292,7 @@ static tutti_status save(struct tutti_trainer *t)
     if (is_shared_out(t))
         status = save_together(t, status, &states);
     else if (status == TUTTI_OK)
-        status = write_checkpoint(t, &states, tutti_trainer_hash(t));
+        status = save_alone(t, &states);
     states_free(&states);
     return status;
 }
@@ -264,7 +313,7 @@ static tutti_status compare_options(const struct tutti_trainer *t, const tutti_c
     static const char model[] = " model layers heads width context loss optimizer ";
     static const char local[] =
         " save save_every keep resume steps val_every val_samples check_every threads accumulate zero mesh pipeline "
-        "micro stages ";
+        "micro stages width_grains ";
     for (size_t i = 0; i < tti_train_row_count; i++) {
         const struct tti_train_row *row = &tti_train_rows[i];
         char here[TTI_TRAIN_TEXT], word[64];
@@ -309,6 +358,18 @@ static void compare_sums(const struct tutti_trainer *t, const tutti_checkpoint *
                 "from those of a run that was never stopped");
 }
 
+/* Checkpoints that do not note it are of models that were not cut. */
+static void compare_width(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint)
+{
+    const char *note = tutti_checkpoint_note(checkpoint, "layout.width_grains");
+    const int here = tutti_model_width_grains(t->model), there = note == NULL ? 1 : atoi(note);
+    if (here != there)
+        tti_log(TUTTI_WARN,
+                "resuming with %d width grains, the checkpoint has %d: last bits may differ from those of a run that "
+                "was never stopped; --width-grains %d keeps them",
+                here, there, there);
+}
+
 static tutti_status load(struct tutti_trainer *t, const tutti_checkpoint *checkpoint, const struct states *states,
                          tutti_error *error)
 {
@@ -316,6 +377,7 @@ static tutti_status load(struct tutti_trainer *t, const tutti_checkpoint *checkp
     TTI_TRY(compare_options(t, checkpoint, error));
     compare_machine(checkpoint);
     compare_sums(t, checkpoint);
+    compare_width(t, checkpoint);
     TTI_TRY(list_tensors(t, states, &tensors, error));
     tutti_status status = tutti_checkpoint_load(checkpoint, tensors.list, tensors.count, error);
     tensors_free(&tensors);
@@ -335,11 +397,23 @@ static tutti_status read_checkpoint(struct tutti_trainer *t, struct states *stat
     return status;
 }
 
+/* One array of a cut model from rank 0 to all: first to those that share the width with it. */
+static tutti_status share_array(struct tutti_trainer *t, const struct states *states, const float *all, bool owned,
+                                float *mine)
+{
+    float *shard = owned ? states->shard : mine;
+    if (t->rank == 0) TTI_TRY(tti_width_hand_out(t, all, states->piece, shard));
+    if (owned) return tutti_ddp_scatter_owned(t->ddp, shard, mine);
+    return tutti_broadcast(tti_inside(tti_trainer_batch_comm(t), "checkpoint", "resume"), shard, mine, t->elements,
+                           TUTTI_F32, 0);
+}
+
 /* One of the optimizer's states: from rank 0 to the first rank of each stage, and from there to all of it. */
 static tutti_status share_state(struct tutti_trainer *t, const struct states *states, int number)
 {
     float *mine = NULL;
     (void)tutti_optimizer_state(t->optimizer, number, &mine);
+    if (tti_trainer_is_cut(t)) return share_array(t, states, states->values[number], t->options.zero > 0, mine);
     float *stage = t->pipeline == NULL ? states->values[number] : states->stage != NULL ? states->stage : mine;
     if (t->pipeline != NULL && t->rank == 0) TTI_TRY(tti_whole_hand_out(t, states->values[number], stage));
     return tutti_ddp_scatter_owned(t->ddp, t->rank == 0 ? stage : mine, mine);
@@ -347,8 +421,10 @@ static tutti_status share_state(struct tutti_trainer *t, const struct states *st
 
 static tutti_status share_weights(struct tutti_trainer *t, const struct states *states)
 {
-    if (tti_trainer_passing_values(t))
-        return tutti_ddp_scatter_owned(t->ddp, states->weights, tti_ddp_owned_values(t->ddp));
+    const bool passing = tti_trainer_passing_values(t);
+    if (tti_trainer_is_cut(t))
+        return share_array(t, states, states->weights, passing, passing ? tti_ddp_owned_values(t->ddp) : t->values);
+    if (passing) return tutti_ddp_scatter_owned(t->ddp, states->weights, tti_ddp_owned_values(t->ddp));
     if (t->pipeline != NULL && t->rank == 0) TTI_TRY(tti_whole_hand_out(t, states->weights, t->values));
     TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_batch_comm(t), "checkpoint", "resume"), t->values, t->values,
                             t->elements, TUTTI_F32, 0));

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "nn/pass.h"
 #include "train/ddp.h"
+#include "train/norm.h"
 #include <math.h>
 #include <string.h>
 
@@ -17,13 +18,15 @@
 
 enum { STOP = 1, FAILED = 2 };
 
-/* The cells whose losses a rank of the comm tells, in that order: its own, where it has the last layer. */
+/* The cells whose losses a rank of the comm tells, in that order: its own, where it has the last layer. Of ranks that share the width,
+ * and know the same losses, the first one does. */
 static size_t cells_of(const struct tutti_trainer *t, int world_rank, size_t *cells)
 {
     const int last = t->pipeline == NULL ? 0 : t->tie.sharer;
     const int rank = tti_trainer_mesh_batch_rank(&t->mesh, world_rank);
     size_t count = 0;
     if (tti_trainer_mesh_at(&t->mesh, world_rank, TTI_MESH_PIPE) != last) return 0;
+    if (tti_trainer_mesh_at(&t->mesh, world_rank, TTI_MESH_TENSOR) != 0) return 0;
     for (int p = 0; p < (t->pass_bounds == NULL ? 1 : t->passes); p++) {
         const struct tti_span span = tti_pass_cells(t, p, rank);
         for (size_t c = span.lo; c < span.hi; c++) cells[count++] = c;
@@ -118,6 +121,7 @@ static tutti_status check_weights(struct tutti_trainer *t, tutti_train_step *ste
     step->hashed = true;
     step->hash = tutti_trainer_hash(t);
     tutti_status status = tutti_weights_compare(tti_trainer_comm(t), step->hash, &odd);
+    if (status == TUTTI_OK) status = tti_trainer_compare_uncut(t, &odd);
     if (status != TUTTI_ERR_MISMATCH || odd < 0) return tti_trainer_comm_failed(t, status);
     return tti_error_set(&t->error, status, 0, "after step %llu rank %d has other weights than rank 0",
                          (unsigned long long)t->step, odd);
@@ -146,8 +150,12 @@ static tutti_status find_norm(struct tutti_trainer *t, double *norm)
     double *sums = tti_calloc(blocks + 1, sizeof *sums);
     if (sums == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory for a norm");
     tutti_status status = tti_ddp_block_sums(t->ddp, t->pass->pool, sums);
-    if (status == TUTTI_OK && t->pipeline != NULL) status = tti_trainer_pipeline_norm(t, sums, norm);
-    if (status == TUTTI_OK && t->pipeline == NULL) *norm = sqrt(tti_tree_sum(sums, blocks));
+    if (status == TUTTI_OK && t->pipeline != NULL)
+        status = tti_trainer_pipeline_norm(t, sums, norm);
+    else if (status == TUTTI_OK && tti_trainer_shares_width(t))
+        status = tti_model_norm_of(t->model, sums, norm);
+    else if (status == TUTTI_OK)
+        *norm = sqrt(tti_tree_sum(sums, blocks));
     tti_free(sums);
     return tti_trainer_comm_failed(t, status);
 }
@@ -177,7 +185,8 @@ static tutti_status spread(struct tutti_trainer *t)
 
 static double comm_seconds(const struct tutti_trainer *t)
 {
-    return t->seconds + tutti_ddp_seconds(t->ddp) + (t->tie.ddp == NULL ? 0 : tutti_ddp_seconds(t->tie.ddp));
+    return t->seconds + t->pass->meeting_seconds + tutti_ddp_seconds(t->ddp) +
+           (t->tie.ddp == NULL ? 0 : tutti_ddp_seconds(t->tie.ddp));
 }
 
 static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)

@@ -11,7 +11,6 @@
 #include "train/ddp.h"
 #include "train/ledger.h"
 #include "train/trainer.h"
-#include "train/weights.h"
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
 
@@ -85,7 +84,7 @@ tutti_status tti_trainer_place(void *context, int subtree, size_t offset, size_t
 static const tutti_tensor *tensor_of(const struct tutti_trainer *t, size_t part, size_t *first, size_t *index)
 {
     const size_t at = tutti_ddp_owned_first(t->ddp, part);
-    size_t i = t->list_count - 1;
+    size_t i = (size_t)tutti_model_tensors(t->model) - 1;
     while (tutti_model_tensor(t->model, (int)i)->offset > at) i--;
     *index = i;
     *first = at - tutti_model_tensor(t->model, (int)i)->offset;
@@ -99,9 +98,7 @@ void tti_trainer_init_owned(struct tutti_trainer *t)
     for (size_t p = 0; p < count; p++) {
         size_t first, index;
         const tutti_tensor *tensor = tensor_of(t, p, &first, &index);
-        if (first >= tensor->count) continue;
-        size_t inside = tensor->count - first < owned[p].count ? tensor->count - first : owned[p].count;
-        tti_tensor_init(t->model, tensor, (uint64_t)t->options.seed, first, inside, owned[p].value);
+        tti_tensor_init(t->model, tensor, (uint64_t)t->options.seed, first, owned[p].count, owned[p].value);
     }
 }
 
@@ -141,20 +138,4 @@ struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *t)
     struct tti_ledger ledger = tti_ledger_of(&sizes);
     ledger.parameters += (t->model->value_elements - t->elements) * sizeof(float); /* of tensors of other stages */
     return ledger;
-}
-
-uint64_t tutti_trainer_hash(const tutti_trainer *t)
-{
-    if (t->pipeline != NULL) return tti_trainer_pipeline_hash(t);
-    if (!tti_trainer_passing_values(t)) return tutti_weights_hash(t->list, t->list_count);
-    const tutti_parameter *owned;
-    const size_t count = tutti_ddp_owned(t->ddp, &owned);
-    uint64_t hash = 0;
-    for (size_t p = 0; p < count; p++) {
-        size_t first, index;
-        (void)tensor_of(t, p, &first, &index);
-        hash ^= tti_part_hash(&owned[p], index, first);
-    }
-    tutti_status status = tutti_all_reduce(tti_ddp_inside_group(t->ddp, "hash"), &hash, &hash, 1, TUTTI_U64, TUTTI_XOR);
-    return status == TUTTI_OK ? hash : 0;
 }

@@ -71,15 +71,14 @@ static size_t put_in_order(const tutti_model *model, const double *gathered, siz
     return made;
 }
 
-/* `list` is the model's; `counts` and `starts` have a place for each rank. */
-static tutti_status norm_of(tutti_model *model, const tutti_parameter *list, size_t *counts, size_t *starts,
-                            double *norm)
+/* `counts` and `starts` have a place for each rank. */
+static tutti_status norm_of(tutti_model *model, const double *mine, size_t *counts, size_t *starts, double *norm)
 {
     const struct tti_width *width = &model->width;
     const size_t all = count_blocks(model, counts, starts);
     double *sums = tti_calloc(2 * all + 1, sizeof *sums);
     if (sums == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a norm");
-    tti_block_sums(NULL, list, tutti_model_list_count(model), sums + starts[width->rank]);
+    memcpy(sums + starts[width->rank], mine, counts[width->rank] * sizeof *sums);
     tutti_status status = TUTTI_OK;
     if (width->comm != NULL)
         status = met(model, tutti_all_gather_v(tti_inside(width->comm, "model", "norm"), sums + starts[width->rank],
@@ -89,20 +88,34 @@ static tutti_status norm_of(tutti_model *model, const tutti_parameter *list, siz
     return status;
 }
 
+tutti_status tti_model_norm_of(tutti_model *model, const double *sums, double *norm)
+{
+    const size_t ranks = (size_t)model->width.ranks;
+    size_t *counts = tti_calloc(2 * ranks, sizeof *counts);
+    if (counts == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a norm");
+    tutti_status status = norm_of(model, sums, counts, counts + ranks, norm);
+    tti_free(counts);
+    return status;
+}
+
 tutti_status tutti_model_norm(tutti_model *model, double *norm)
 {
     if (model == NULL || norm == NULL) return TUTTI_ERR_ARGUMENT;
-    const size_t ranks = (size_t)model->width.ranks;
-    size_t *counts = tti_calloc(2 * ranks, sizeof *counts);
-    tutti_parameter *list = tti_calloc(tutti_model_list_count(model) + 1, sizeof *list);
-    tutti_status status = TUTTI_ERR_MEMORY;
-    if (counts == NULL || list == NULL)
-        (void)tti_model_refuse(model, NULL, status, "no memory for a norm");
-    else if ((status = tutti_model_list(model, list)) != TUTTI_OK)
+    const size_t count = tutti_model_list_count(model);
+    tutti_parameter *list = tti_calloc(count + 1, sizeof *list);
+    tutti_status status = list == NULL ? TUTTI_ERR_MEMORY : tutti_model_list(model, list);
+    size_t blocks = 0;
+    for (size_t i = 0; status == TUTTI_OK && i < count; i++) blocks += tti_blocks_of(list[i].count);
+    double *sums = tti_calloc(blocks + 1, sizeof *sums);
+    if (status == TUTTI_ERR_ARGUMENT)
         (void)tti_model_refuse(model, NULL, status, "a norm needs a model with memory");
-    else
-        status = norm_of(model, list, counts, counts + ranks, norm);
-    tti_free(counts);
+    else if (list == NULL || sums == NULL)
+        status = tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a norm");
+    if (status == TUTTI_OK) {
+        tti_block_sums(NULL, list, count, sums);
+        status = tti_model_norm_of(model, sums, norm);
+    }
+    tti_free(sums);
     tti_free(list);
     return status;
 }

@@ -85,6 +85,32 @@ tool train gpt "${SMALL[@]}" --timeline no.svg
 matches 'a timeline of nothing' '\-\-timeline draws a pipeline: it needs one, such as --mesh pipe=2' "$ERR"
 tool train gpt "${SMALL[@]}" --ranks 6 --mesh pipe=2,tensor=2
 matches 'a mesh that does not fit' 'mesh pipe=2,tensor=2 needs a multiple of 4 ranks; this job has 6' "$ERR"
+
+# Ranks that share the width of each layer
+tool train gpt "${SMALL[@]}" --width-grains 2 --save grains
+grains=$(hash_of)
+matches 'width grains' '^[0-9a-f]{16}$' "$grains"
+tool run -n 4 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --width-grains 2 --mesh data=2,tensor=2 --save wide
+check 'tensor=2' "$grains" "$(hash_of)"
+for file in model optimizer; do
+    check "tensor=2: $file" 0 "$(cmp grains/step-00000012/$file.safetensors wide/step-00000012/$file.safetensors; echo $?)"
+done
+TUTTI_TRANSPORT=tcp tool run -n 2 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --width-grains 2 --mesh tensor=2 --zero 1
+check 'tensor=2 over tcp' "$grains" "$(hash_of)"
+tool sample grains --tokens 20 --seed 3
+sampled=$OUT
+tool sample wide --tokens 20 --seed 3
+check 'a sample' "0 $sampled" "$STATUS $OUT"
+tool train gpt "${SMALL[@]}" --steps 14 --width-grains 2 --save grains --resume
+tool train gpt "${SMALL[@]}" --steps 14 --width-grains 2 --save wide --resume --ranks 2 --mesh tensor=2
+check 'resumed with tensor=2' "$(cksum <grains/step-00000014/model.safetensors)" "$(cksum <wide/step-00000014/model.safetensors)"
+tool train gpt "${SMALL[@]}" --steps 15 --width-grains 1 --save wide --resume
+matches 'other width grains' 'resuming with 1 width grains, the checkpoint has 2' "$ERR"
+tool train gpt "${SMALL[@]}" --ranks 2 --mesh tensor=2
+matches 'too few width grains' 'tensor=2: 1 width grain goes to 1 rank; --width-grains 2 allows it' "$ERR"
+tool train gpt "${SMALL[@]}" --width-grains 3
+matches 'heads that cannot be cut' 'its 2 heads cannot be cut into 3 width grains; --width-grains 2 can be' "$ERR"
+
 tool train gpt "${SMALL[@]}" --zero 7
 matches 'no such sharing' 'zero' "$ERR"
 cat >config <<END

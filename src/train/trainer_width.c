@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define TUTTI_NO_CALL_SITES
+#include "train/trainer_width.h"
+
+#include "base/status.h"
+#include "nn/width.h"
+#include "train/ddp.h"
+#include "train/trainer.h"
+#include "train/weights.h"
+#include <string.h>
+
+enum { ALIGNMENT = 16 };
+
+bool tti_trainer_is_cut(const struct tutti_trainer *t)
+{
+    return tutti_model_width_grains(t->model) > 1;
+}
+
+bool tti_trainer_shares_width(const struct tutti_trainer *t)
+{
+    return t->mesh.sizes[TTI_MESH_TENSOR] > 1;
+}
+
+tutti_status tti_trainer_cut(const struct tutti_trainer *t, tutti_model *model, tutti_error *error)
+{
+    if (t->options.width_grains == 1 && !tti_trainer_shares_width(t)) return TUTTI_OK;
+    const tutti_model_placing placing = {
+        .struct_size = sizeof placing, .mesh = t->mesh.mesh, .width_grains = (int)t->options.width_grains};
+    tutti_status status = tutti_model_place(model, &placing);
+    if (status != TUTTI_OK) *error = *tutti_model_error(model);
+    return status;
+}
+
+void tti_trainer_list_layers(const tutti_model *model, int *layers)
+{
+    for (int i = 0; i < tutti_model_tensors(model); i++)
+        for (int g = 0; tti_tensor_is_own(model, i) && g < tti_piece_count(model, &model->tensors[i]); g++)
+            *layers++ = model->tensors[i].layer;
+}
+
+/* ---- Hashes ---------------------------------------------------------------------------------------------------- */
+/* Of blocks, keyed by the tensor, the number of the width grain in the model, and the place in the grain: so a hash does not
+ * depend on who has what. */
+
+/* More places than a grain has, and whole blocks. */
+#define GRAIN_PLACES ((size_t)1 << 48)
+
+enum counted { ALL_ONCE, UNCUT };
+
+/* Of a part of one parameter of the list, which begins at element `at` of the allocation. */
+static uint64_t part_hash(const struct tutti_trainer *t, const tutti_parameter *part, size_t at, enum counted counted)
+{
+    const tutti_model *model = t->model;
+    int index = tutti_model_tensors(model) - 1, grain = 0;
+    while (model->tensors[index].offset > at) index--;
+    const tutti_tensor *tensor = &model->tensors[index];
+    const bool cut = tti_tensor_is_cut(tensor);
+    if (counted == UNCUT ? cut : !cut && model->width.rank > 0) return 0;
+    size_t first = at - tensor->offset;
+    while (cut && grain + 1 < tti_piece_count(model, tensor) && tti_piece_offset(model, tensor, grain + 1) <= first)
+        grain++;
+    first -= tti_piece_offset(model, tensor, grain);
+    const size_t number = cut ? (size_t)(model->width.first + grain) : 0;
+    return tti_part_hash(part, (size_t)index, number * GRAIN_PLACES + first);
+}
+
+/* With zero 3 each rank has what it owns. */
+static tutti_status hash_here(const struct tutti_trainer *t, enum counted counted, uint64_t *hash)
+{
+    const bool owned = tti_trainer_passing_values(t);
+    const tutti_parameter *parts = t->list;
+    const size_t count = owned ? tutti_ddp_owned(t->ddp, &parts) : t->list_count;
+    *hash = 0;
+    for (size_t p = 0; p < count; p++) {
+        const size_t at = owned ? tutti_ddp_owned_first(t->ddp, p) : t->ddp->starts[p];
+        if (parts[p].count > 0) *hash ^= part_hash(t, &parts[p], at, counted);
+    }
+    if (!owned) return TUTTI_OK;
+    return tutti_all_reduce(tti_ddp_inside_group(t->ddp, "hash"), hash, hash, 1, TUTTI_U64, TUTTI_XOR);
+}
+
+static tutti_comm *width_comm(const struct tutti_trainer *t, const char *who, const char *what)
+{
+    return tti_inside(tutti_at(t->mesh.along[TTI_MESH_TENSOR], t->here.file, t->here.line), who, what);
+}
+
+uint64_t tutti_trainer_hash(const tutti_trainer *t)
+{
+    if (t->pipeline != NULL) return tti_trainer_pipeline_hash(t);
+    uint64_t hash = 0;
+    tutti_status status = hash_here(t, ALL_ONCE, &hash);
+    if (status == TUTTI_OK && tti_trainer_shares_width(t))
+        status = tutti_all_reduce(width_comm(t, "trainer", "hash"), &hash, &hash, 1, TUTTI_U64, TUTTI_XOR);
+    return status == TUTTI_OK ? hash : 0;
+}
+
+tutti_status tti_trainer_compare_uncut(const struct tutti_trainer *t, int *odd)
+{
+    if (!tti_trainer_shares_width(t)) return TUTTI_OK;
+    uint64_t mine = 0, first = 0;
+    TTI_TRY(hash_here(t, UNCUT, &mine));
+    TTI_TRY(tutti_broadcast(width_comm(t, "trainer", "hash"), &mine, &first, 1, TUTTI_U64, 0));
+    const int size = tutti_size(t->comm);
+    int64_t other = mine == first ? size : tutti_rank(t->comm), lowest = size;
+    TTI_TRY(
+        tutti_all_reduce(tti_inside(tti_trainer_comm(t), "trainer", "hash"), &other, &lowest, 1, TUTTI_I64, TUTTI_MIN));
+    if (lowest == size) return TUTTI_OK;
+    *odd = (int)lowest;
+    return TUTTI_ERR_MISMATCH;
+}
+
+/* ---- Whole arrays ---------------------------------------------------------------------------------------------- */
+
+static size_t elements_of(const tutti_tensor *tensor)
+{
+    size_t elements = 1;
+    for (int d = 0; d < tensor->dimensions; d++) elements *= (size_t)tensor->shape[d];
+    return elements;
+}
+
+size_t tti_width_room(const tutti_model *model, int tensor)
+{
+    return (elements_of(&model->tensors[tensor]) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+size_t tti_width_offset(const tutti_model *model, int tensor)
+{
+    size_t offset = 0;
+    for (int i = 0; i < tensor; i++) offset += tti_width_room(model, i);
+    return offset;
+}
+
+size_t tti_width_elements(const tutti_model *model)
+{
+    return tti_width_offset(model, tutti_model_tensors(model));
+}
+
+size_t tti_width_largest(const tutti_model *model)
+{
+    size_t most = 0;
+    for (int i = 0; i < tutti_model_tensors(model); i++)
+        if (elements_of(&model->tensors[i]) > most) most = elements_of(&model->tensors[i]);
+    return most;
+}
+
+/* Each rank has its grains in a tensor of zeros: their XOR is the tensor, bit for bit. */
+static tutti_status collect_tensor(struct tutti_trainer *t, int index, const float *mine, float *piece, float *whole)
+{
+    const tutti_tensor *tensor = &t->model->tensors[index];
+    const bool first = t->mesh.at[TTI_MESH_TENSOR] == 0;
+    if (!tti_tensor_is_cut(tensor) || !tti_trainer_shares_width(t)) {
+        if (first) tutti_tensor_put(t->model, index, mine, whole);
+        return TUTTI_OK;
+    }
+    memset(piece, 0, elements_of(tensor) * sizeof *piece);
+    tutti_tensor_put(t->model, index, mine, piece);
+    return tutti_reduce(width_comm(t, "checkpoint", tensor->name), piece, first ? whole : NULL, elements_of(tensor),
+                        TUTTI_U32, TUTTI_XOR, 0);
+}
+
+tutti_status tti_width_collect(struct tutti_trainer *t, const float *mine, float *piece, float *whole)
+{
+    for (int i = 0; i < tutti_model_tensors(t->model); i++)
+        TTI_TRY(collect_tensor(t, i, mine + t->model->tensors[i].offset, piece,
+                               whole == NULL ? NULL : whole + tti_width_offset(t->model, i)));
+    return TUTTI_OK;
+}
+
+tutti_status tti_width_hand_out(struct tutti_trainer *t, const float *whole, float *piece, float *mine)
+{
+    for (int i = 0; i < tutti_model_tensors(t->model); i++) {
+        const tutti_tensor *tensor = &t->model->tensors[i];
+        const float *from = whole == NULL ? NULL : whole + tti_width_offset(t->model, i);
+        if (tti_trainer_shares_width(t)) {
+            TTI_TRY(tutti_broadcast(width_comm(t, "checkpoint", tensor->name), from, piece, elements_of(tensor),
+                                    TUTTI_F32, 0));
+            from = piece;
+        }
+        tutti_tensor_take(t->model, i, from, mine + tensor->offset);
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the trainer needs where its model is cut into width grains, which ranks along `tensor` may share. Their samples are the
+ * same, and so are their passes: each of them takes part in every one.
+ *
+ * A cut tensor lies grain by grain; in checkpoints, and in an array that is called whole here, every tensor has its global
+ * shape, one behind the other, each beginning at a multiple of 16 floats.
+ */
+#ifndef TTI_TRAIN_TRAINER_WIDTH_H
+#define TTI_TRAIN_TRAINER_WIDTH_H
+
+#include <tutti/train.h>
+
+struct tutti_trainer;
+
+/* True if the model has several width grains; if several ranks share them. */
+bool tti_trainer_is_cut(const struct tutti_trainer *trainer);
+bool tti_trainer_shares_width(const struct tutti_trainer *trainer);
+
+/* Cuts a sealed model as the options and the mesh say. What does not fit is refused with what would. */
+tutti_status tti_trainer_cut(const struct tutti_trainer *trainer, tutti_model *model, tutti_error *error);
+/* The layer of each parameter of the model's list. */
+void tti_trainer_list_layers(const tutti_model *model, int *layers);
+
+/* Tensors that are not cut are the same on all ranks along `tensor`; ERR_MISMATCH: `odd` is the lowest rank of the trainer's
+ * comm that has others than the first of those it shares the width with. Collective over all ranks. */
+tutti_status tti_trainer_compare_uncut(const struct tutti_trainer *trainer, int *odd);
+
+/* Floats of a whole array; where a tensor begins in it, and what it takes; floats of the largest tensor. */
+size_t tti_width_elements(const tutti_model *model);
+size_t tti_width_room(const tutti_model *model, int tensor);
+size_t tti_width_offset(const tutti_model *model, int tensor);
+size_t tti_width_largest(const tutti_model *model);
+/* What ranks along `tensor` have, to the first of them, which has the whole; and back. Collective over these; `whole` counts on
+ * the first. `piece` has room for the largest tensor. */
+tutti_status tti_width_collect(struct tutti_trainer *trainer, const float *mine, float *piece, float *whole);
+tutti_status tti_width_hand_out(struct tutti_trainer *trainer, const float *whole, float *piece, float *mine);
+
+#endif
