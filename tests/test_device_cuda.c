@@ -123,6 +123,70 @@ static void test_foreign_memory(tutti_device *handle)
     tti_cuda_leave(device);
 }
 
+static tutti_status take_on(const void *pointer, tutti_stream *handle)
+{
+    struct tti_stream *stream = tti_stream_take(handle, &error);
+    struct tti_device_buffer *buffer = NULL;
+    tutti_status status = tti_memory_take(pointer, 4096, "in", stream, &buffer, &error);
+    tti_object_give(&stream->object);
+    return status;
+}
+
+/* With two GPUs: copies between them, by a stream of either; managed memory is that of both, other memory is not. */
+static void test_two_devices(tutti_device *first, tutti_device *second)
+{
+    struct tti_cuda_device *device = inside_of(second);
+    int (*alloc)(uint64_t *, size_t) = (int (*)(uint64_t *, size_t))symbol("cuMemAlloc_v2");
+    int (*managed)(uint64_t *, size_t, unsigned) = (int (*)(uint64_t *, size_t, unsigned))symbol("cuMemAllocManaged");
+    int (*release)(uint64_t) = (int (*)(uint64_t))symbol("cuMemFree_v2");
+    tutti_stream *a = make_stream(first), *b = make_stream(second);
+    tutti_buffer *x = make_buffer(first, TUTTI_I32, N), *y = make_buffer(second, TUTTI_I32, N);
+    int32_t seven = 7, eight = 8, out[N] = {0};
+    uint64_t plain = 0, shared = 0;
+    GOOD(tutti_buffer_fill(x, 0, N, &seven, a, &error));
+    GOOD(tutti_buffer_copy(y, 0, x, 0, N, b, &error)); /* waits for the fill by itself */
+    GOOD(tutti_buffer_get(y, 0, out, N, b, &error));
+    GOOD(tutti_stream_sync(b, LONG_MS, &error));
+    CHECK(out[0] == 7 && out[N - 1] == 7);
+    GOOD(tutti_buffer_fill(y, 0, N, &eight, b, &error));
+    GOOD(tutti_buffer_copy(x, 0, y, 0, N, b, &error));
+    GOOD(tutti_buffer_get(x, 0, out, N, a, &error));
+    GOOD(tutti_stream_sync(a, LONG_MS, &error));
+    CHECK(out[0] == 8 && out[N - 1] == 8);
+    CHECK(tti_cuda_enter(device) == TTI_CUDA_OK);
+    CHECK(alloc(&plain, 8192) == TTI_CUDA_OK && managed(&shared, 8192, 1) == TTI_CUDA_OK);
+    CHECK(take_on((void *)(uintptr_t)plain, b) == TUTTI_OK);
+    CHECK(take_on((void *)(uintptr_t)plain, a) == TUTTI_ERR_ARGUMENT && strstr(error.text, "memory of cuda:") != NULL);
+    CHECK(take_on((void *)(uintptr_t)shared, a) == TUTTI_OK && take_on((void *)(uintptr_t)shared, b) == TUTTI_OK);
+    CHECK(release(plain) == TTI_CUDA_OK && release(shared) == TTI_CUDA_OK);
+    tti_cuda_leave(device);
+    GOOD(tutti_buffer_free(x, &error));
+    GOOD(tutti_buffer_free(y, &error));
+    GOOD(tutti_stream_free(a, &error));
+    GOOD(tutti_stream_free(b, &error));
+}
+
+static void test_others(tutti_device *first)
+{
+    tutti_device *second = NULL, *host = NULL;
+    int count = 0;
+    GOOD(tutti_device_open("host", &host, &error));
+    CHECK(tutti_device_reaches(first, first) && !tutti_device_reaches(first, host) &&
+          !tutti_device_reaches(host, first));
+    CHECK(!tutti_device_reaches(first, NULL) && !tutti_device_reaches(NULL, first));
+    GOOD(tutti_device_close(host, &error));
+    GOOD(tutti_device_count("cuda", &count, &error));
+    if (count < 2) {
+        printf("one GPU: copies between two were not tried\n");
+        return;
+    }
+    GOOD(tutti_device_open(strcmp(device_name, "cuda:1") == 0 ? "cuda:0" : "cuda:1", &second, &error));
+    printf("%s %s the memory of %s\n", device_name, tutti_device_reaches(first, second) ? "reaches" : "does not reach",
+           tutti_device_name(second));
+    test_two_devices(first, second);
+    GOOD(tutti_device_close(second, &error));
+}
+
 /* An ordinary error, after which everything works. */
 static void test_out_of_memory(tutti_device *device)
 {
@@ -540,6 +604,7 @@ int main(int argc, char **argv)
     test_adopt_context(device);
     test_default_streams(device);
     test_foreign_memory(device);
+    test_others(device);
     test_out_of_memory(device);
     test_capture(device);
     test_bad_code(device);

@@ -79,6 +79,9 @@ typedef struct tutti_device_about {
 } tutti_device_about;
 
 TUTTI_API tutti_status tutti_device_describe(tutti_device *device, tutti_device_about *about, tutti_error *error);
+/* Whether work on the device can use the other one's memory directly; true of one and the same, false of different kinds and
+ * void handles. Copies between GPUs that do not reach each other go through the host, which CUDA sees to. */
+TUTTI_API bool tutti_device_reaches(tutti_device *device, tutti_device *other);
 TUTTI_API const char *tutti_device_name(tutti_device *device); /* "cuda:0", until it is closed; NULL: a void handle */
 
 /* ---- Streams and marks ----------------------------------------------------------------------------------------- */

@@ -73,6 +73,32 @@ static void tell_gpu(int out, int number)
     (void)tutti_device_close(device, NULL);
 }
 
+static tutti_device *open_gpu(int number)
+{
+    tutti_device *device = NULL;
+    char name[16];
+    (void)snprintf(name, sizeof name, "cuda:%d", number);
+    (void)tutti_device_open(name, &device, NULL); /* one that cannot be opened was told */
+    return device;
+}
+
+/* Which GPUs use whose memory directly. */
+static void tell_reach(int out, int from, int gpus)
+{
+    tutti_device *device = open_gpu(from);
+    char text[LINE_BYTES / 2] = "";
+    size_t used = 0;
+    for (int to = 0; to < gpus && used < sizeof text - 16; to++) {
+        tutti_device *other = to == from ? NULL : open_gpu(to);
+        if (tutti_device_reaches(device, other))
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s cuda:%d", used == 0 ? "" : ",", to);
+        (void)tutti_device_close(other, NULL);
+    }
+    tell(out, used > 0 ? FOUND_GOOD : FOUND_NOTE, "gpu", NULL, "cuda:%d: reaches the memory of%s", from,
+         used > 0 ? text : " no other GPU: copies to them go through the host");
+    (void)tutti_device_close(device, NULL);
+}
+
 /* What the library does by itself (docs/gpu.md), and what stands against it. */
 static void tell_providers(int out, int gpus)
 {
@@ -105,6 +131,7 @@ static void look(int out)
     else if (count == 0)
         tell(out, FOUND_NOTE, "gpu", NULL, "the driver shows none");
     for (int i = 0; i < count; i++) tell_gpu(out, i);
+    for (int i = 0; i < count && count > 1; i++) tell_reach(out, i, count);
     tell_providers(out, count);
     _exit(0);
 }

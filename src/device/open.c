@@ -371,6 +371,16 @@ tutti_status tutti_device_describe(tutti_device *handle, tutti_device_about *abo
     return status;
 }
 
+bool tutti_device_reaches(tutti_device *handle, tutti_device *other_handle)
+{
+    tutti_error none;
+    struct tti_device *device = tti_device_take(handle, &none), *other = tti_device_take(other_handle, &none);
+    bool reaches = device != NULL && other != NULL && device->ops == other->ops && device->ops->reaches(device, other);
+    if (device != NULL) tti_object_give(&device->object);
+    if (other != NULL) tti_object_give(&other->object);
+    return reaches;
+}
+
 const char *tutti_device_name(tutti_device *handle)
 {
     struct tti_device *device = tti_device_take(handle, NULL);

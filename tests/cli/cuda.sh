@@ -29,6 +29,9 @@ doctor() {
 doctor TUTTI_CUDA_PATH="$PWD/good"
 matches 'the driver' "^ok +library +CUDA: driver for CUDA 13.0, $PWD/good/libcuda.so.1; for devices cuda:N\$" "$OUT"
 matches 'a GPU' '^ok +gpu +cuda:1: Fake GPU 1, capability 9.0, 1.0 GiB, 0.5 of them free; memory can be shared' "$OUT"
+matches 'which GPUs reach which' '^ok +gpu +cuda:1: reaches the memory of cuda:0$' "$OUT"
+doctor TUTTI_CUDA_PATH="$PWD/good" FAKE_CUDA_REACH=0
+matches 'none reaches another' '^note +gpu +cuda:0: reaches the memory of no other GPU: copies to them go through the host$' "$OUT"
 doctor TUTTI_CUDA_PATH="$PWD/empty:$PWD/good/libcuda.so.1" FAKE_CUDA_GPUS=0
 matches 'a list, and a file' "^ok +library +CUDA: driver for CUDA 13.0, $PWD/good/libcuda.so.1" "$OUT"
 matches 'no GPU' '^note +gpu +the driver shows none$' "$OUT"

@@ -6,6 +6,7 @@
  * FAKE_CUDA_VERSION   what cuDriverGetVersion tells (13000)
  * FAKE_CUDA_INIT      what cuInit answers (0)
  * FAKE_CUDA_GPUS      how many there are (2)
+ * FAKE_CUDA_REACH     0: none of them reaches another one's memory
  * -DFAKE_WITHOUT_TRIM leaves out one function, as an old library would
  *
  * A kernel called mix does what the tests' kernel does; one called wild writes to an illegal address: from then on every
@@ -127,7 +128,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 
 int cuDeviceCanAccessPeer(int *can, int device, int peer)
 {
-    *can = device != peer;
+    *can = device != peer && from_environment("FAKE_CUDA_REACH", 1) != 0;
     return OK;
 }
 
