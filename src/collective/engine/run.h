@@ -53,7 +53,12 @@ bool tti_post_show_places(struct tti_op *op);
 /* All have entered and written theirs: those of another epoch are refused, before anything is touched. */
 tutti_status tti_post_check_places(struct tti_op *op);
 void tti_post_enter(struct tti_op *op);
-void tti_post_publish(struct tti_op *op, uint32_t number);
+static inline void tti_post_publish(struct tti_op *op, uint32_t number)
+{
+    struct tti_posts *memory = op->comm->memory;
+    atomic_store_explicit(&memory->posts[memory->place].progress, tti_mark(op, number), memory_order_release);
+    tti_comm_ring(op->comm, number == TTI_FAILED);
+}
 /* Whether a rank, or all others, have entered and published the number; 0: have entered. */
 tutti_status tti_post_seen(struct tti_op *op, int peer, uint32_t number);
 tutti_status tti_post_seen_all(struct tti_op *op, uint32_t number);

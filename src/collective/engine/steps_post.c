@@ -22,15 +22,17 @@ static int next_place(const struct tti_op *op)
 bool tti_post_show_places(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    struct tti_met *met = &tti_slot_of(comm, comm->memory->place, comm->sequence)->met;
-    met->in = tti_place_of(comm, op->in, op->in_bytes);
-    met->out = tti_place_of(comm, op->out, op->out_bytes);
-    met->can_attach = comm->traits.can_attach;
+    struct tti_met met = {.in = tti_place_of(comm, op->in, op->in_bytes),
+                          .out = tti_place_of(comm, op->out, op->out_bytes),
+                          .can_attach = comm->traits.can_attach};
     if (comm->lanes != NULL)
         comm->memory->posts[comm->memory->place].temp = tti_place_of(comm, comm->lanes->temp,
                                                                      op->walk.plan->temp_bytes);
-    if (comm->world->options.direct == 0) return true;
-    return !comm->memory->one_process && (met->in.reach == TTI_PRIVATE || met->out.reach == TTI_PRIVATE);
+    bool is_private = met.in.reach == TTI_PRIVATE || met.out.reach == TTI_PRIVATE;
+    bool unreached = comm->world->options.direct == 0 || (!comm->memory->one_process && is_private);
+    /* at once: the others may be polling this line, and would take it away in between */
+    tti_slot_of(comm, comm->memory->place, comm->sequence)->met = met;
+    return unreached;
 }
 
 tutti_status tti_post_check_places(struct tti_op *op)
@@ -38,6 +40,8 @@ tutti_status tti_post_check_places(struct tti_op *op)
     const tutti_comm *comm = op->comm;
     uint32_t ours = comm->traits.era.made;
     for (int place = 0; place < comm->memory->count; place++) {
+        if (place == comm->memory->place)
+            continue; /* its own epoch; and a load would wait until the line is back from the peers */
         const struct tti_met *met = &tti_slot_of(comm, place, comm->sequence)->met;
         uint32_t epoch = met->in.epoch != ours ? met->in.epoch : met->out.epoch;
         if (epoch != ours)
@@ -118,13 +122,6 @@ tutti_status tti_post_seen_all(struct tti_op *op, uint32_t number)
     op->cursor = 0;
     op->comm->memory->all_entered = op->comm->sequence;
     return TUTTI_OK;
-}
-
-void tti_post_publish(struct tti_op *op, uint32_t number)
-{
-    struct tti_posts *memory = op->comm->memory;
-    atomic_store_explicit(&memory->posts[memory->place].progress, tti_mark(op, number), memory_order_release);
-    tti_comm_ring(op->comm, number == TTI_FAILED);
 }
 
 /* ---- Failing --------------------------------------------------------------------------------------------------- */
