@@ -218,6 +218,8 @@ int main(int argc, char **argv)
     /* who leaves with messages that nobody has received: the others need not wait for them */
     if (seeds == NULL) run_seed(program, 273, "hosts of threads", false);
     if (seeds == NULL) run_seed(program, 279, "simulated", false);
+    /* ranks that wait for any rank, while another one has made another call: the error names that one too */
+    if (seeds == NULL) run_seed(program, 3030237, "threads", false);
     for (int i = 0; i < FAULT_KINDS; i++)
         printf("%s%.0f", i == 0 ? "longest, in ms: " : " ", (double)(*program_fault_worst)[i] / 1e6);
     printf("\n");

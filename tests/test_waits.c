@@ -146,7 +146,7 @@ static void test_words(void)
     char text[200];
     set_chain(0, 1, "recv with tag 3");
     set_chain(1, 2, "#7 barrier at a.c:10");
-    records[2] = (struct tti_wait_record){.rank = 2};
+    for (int rank = 2; rank < RANKS; rank++) records[rank] = (struct tti_wait_record){.rank = rank};
     CHECK(tti_waits_blame(&waits, 0, 1) == 2);
     tti_waits_describe(&waits, 0, 1, text, sizeof text);
     CHECK(strcmp(text, "; rank 1 waits in #7 barrier at a.c:10 for rank 2") == 0);
@@ -154,8 +154,17 @@ static void test_words(void)
     CHECK(tti_waits_blame(&waits, 0, 1) == 2);
     tti_waits_describe(&waits, 0, 1, text, sizeof text);
     CHECK(strstr(text, "for rank 2; rank 2 waits in recv for any rank") != NULL);
+    tti_waits_describe_others(&waits, 0, 1, text, sizeof text);
+    CHECK(strcmp(text, "") == 0);
+    set_chain(4, 0, "#7 all_reduce at b.c:2"); /* which could have sent to rank 2 instead */
+    tti_waits_describe_others(&waits, 0, 1, text, sizeof text);
+    CHECK(strcmp(text, "; rank 4 waits in #7 all_reduce at b.c:2 for rank 0") == 0);
+    tti_waits_describe_others(&waits, 0, 1, text, 20);
+    CHECK(strcmp(text, "; rank 4 waits in #") == 0);
     set_chain(2, 0, "send");
     CHECK(tti_waits_blame(&waits, 0, 1) == 1);
+    tti_waits_describe_others(&waits, 0, 1, text, sizeof text);
+    CHECK(strcmp(text, "") == 0);
     set_chain(2, 1, "send"); /* comes round, but not here */
     CHECK(tti_waits_blame(&waits, 0, 1) == 1);
     tti_waits_describe(&waits, 0, 1, text, 20);

@@ -125,3 +125,28 @@ void tti_waits_describe(const struct tti_waits *waits, int rank, int awaited, ch
     if (hops > SHOWN && hops < waits->size && used < bytes)
         snprintf(text + used, bytes - used, "; and so on in %d more ranks", hops - SHOWN);
 }
+
+static bool is_on_chain(const struct tti_waits *waits, int first, int rank)
+{
+    int next = first;
+    for (int hops = 0; hops < waits->size && next != TTI_ANYONE; hops++) {
+        if (next == rank) return true;
+        next = get(waits, next).awaited;
+    }
+    return false;
+}
+
+void tti_waits_describe_others(const struct tti_waits *waits, int rank, int awaited, char *text, size_t bytes)
+{
+    struct tti_wait_record last = get(waits, tti_waits_blame(waits, rank, awaited));
+    size_t used = 0;
+    int shown = 0;
+    text[0] = '\0';
+    if (last.doing != TTI_WAITS || last.awaited != TTI_ANYONE) return;
+    for (int other = 0; other < waits->size && shown < SHOWN && used < bytes; other++) {
+        struct tti_wait_record record = get(waits, other);
+        if (other == rank || record.doing != TTI_WAITS || is_on_chain(waits, awaited, other)) continue;
+        used += add_wait(&record, text + used, bytes - used);
+        shown++;
+    }
+}

@@ -70,5 +70,8 @@ bool tti_waits_forever(const struct tti_waits *waits, int rank);
 int tti_waits_blame(const struct tti_waits *waits, int rank, int awaited);
 /* Writes that chain from `awaited` on: "; rank 2 waits in #7 barrier at a.c:10 for rank 1". */
 void tti_waits_describe(const struct tti_waits *waits, int rank, int awaited, char *text, size_t bytes);
+/* If that chain ends with a rank that waits for anyone, writes what the ranks wait in that are not on it: each of them could have
+ * ended that wait. Else writes "". */
+void tti_waits_describe_others(const struct tti_waits *waits, int rank, int awaited, char *text, size_t bytes);
 
 #endif

@@ -104,7 +104,12 @@ static void describe_wait(const struct watch *watch, const char *waits, char *te
     if (peer >= 0) snprintf(whom, sizeof whom, " for rank %d", peer);
     snprintf(text, bytes, "rank %d %s in %s%s", comm->rank, waits, what, whom);
     size_t used = strlen(text);
-    if (peer >= 0) describe_chain(comm, peer, text + used, bytes - used);
+    if (peer >= 0) {
+        struct tti_waits records = tti_comm_waits(comm);
+        describe_chain(comm, peer, text + used, bytes - used);
+        used = strlen(text);
+        tti_waits_describe_others(&records, comm->rank, peer, text + used, bytes - used);
+    }
     for (int rank = 0; rank < comm->size && others > 0; rank++) {
         if (rank == comm->rank) continue;
         used = strlen(text);
