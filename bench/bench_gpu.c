@@ -221,7 +221,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     tutti_buffer_free(place.in, NULL);
     tutti_buffer_free(place.out, NULL);
     tutti_stream_free(place.stream, NULL);
-    tutti_device_close(place.device, NULL);
+    tutti_device_free(place.device, NULL);
     return failed;
 }
 

@@ -238,6 +238,6 @@ int main(int argc, char **argv)
         measure_moves(some[i], floor_us);
     }
     tti_object_give(&stream->object);
-    must(tutti_device_close(device, &error));
+    must(tutti_device_free(device, &error));
     return 0;
 }

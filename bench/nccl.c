@@ -297,6 +297,6 @@ int main(int argc, char **argv)
     must(&bench, tutti_nccl_comm(bench.comm, &bench.native) == TUTTI_OK, "NCCL's communicator");
     int result = run(&bench, parts ? WAYS : COMPARED, rounds);
     must(&bench, tutti_leave(bench.comm) == TUTTI_OK, "leaving");
-    (void)tutti_device_close(bench.device, NULL);
+    (void)tutti_device_free(bench.device, NULL);
     return result;
 }

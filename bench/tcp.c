@@ -82,16 +82,16 @@ static void open_side(struct side *side, int rank, int streams, const char *job)
     struct tti_tcp_settings settings = {
         .job = job, .rank = rank, .size = 2, .interface = "127.0.0.1", .streams = streams, .heartbeat_ms = 2000};
     struct tti_tcp *tcp;
-    struct tti_tcp_card card;
+    struct tti_tcp_peer_info peer_info;
     struct tti_meeting *meeting;
     struct tti_blobs all;
     struct tti_key key = {{7}};
     tutti_error error;
     struct tti_rendezvous where = {.job = job, .rank = rank, .size = 2, .deadline_ns = tti_now_ns() + 5000000000};
     must(tti_tcp_listen(&settings, &tcp, &error) == TUTTI_OK, "listen");
-    size_t bytes = tti_tcp_card(tcp, &card);
+    size_t bytes = tti_tcp_peer_info(tcp, &peer_info);
     must(tti_meeting_open(&where, &meeting, &error) == TUTTI_OK, error.text);
-    must(tti_meeting_exchange(meeting, &card, bytes, &all, &error) == TUTTI_OK, error.text);
+    must(tti_meeting_exchange(meeting, &peer_info, bytes, &all, &error) == TUTTI_OK, error.text);
     tti_meeting_close(meeting);
     const void *other = tti_blob(&all, 1 - rank, &bytes);
     must(tti_tcp_expect(tcp, 1 - rank, other, bytes, &error) == TUTTI_OK, error.text);

@@ -103,9 +103,9 @@ if(TUTTI_SANITIZE STREQUAL "asan" AND CMAKE_C_COMPILER_ID MATCHES "Clang")
     set(fuzzed base/alloc base/clock base/key base/options base/status base/table
         transport/door transport/knock transport/proof transport/socket transport/tcp_connect transport/tcp_head
         world/launch world/launch_c10d world/launch_pmi world/launch_pmix
-        world/meeting_member world/meeting_root world/rendezvous world/wire
+        world/meeting_member world/meeting_root world/rendezvous world/join_messages
         train/checkpoint train/safetensors train/file train/data_csv train/data_files
-        train/pipeline train/pipeline_file train/pipeline_check)
+        train/pipeline_table train/pipeline_file train/pipeline_check)
     list(TRANSFORM fuzzed REPLACE "(.+)" "src/\\1.c")
     add_library(tutti_fuzzed OBJECT EXCLUDE_FROM_ALL ${fuzzed})
     target_include_directories(tutti_fuzzed PRIVATE include src)

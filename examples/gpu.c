@@ -58,7 +58,7 @@ static int work(tutti_comm *world, int argc, char **argv)
         fprintf(stderr, "rank %d: %s\n", tutti_rank(world), error.text);
     tutti_buffer_free(place.x, NULL);
     tutti_stream_free(place.stream, NULL);
-    tutti_device_close(place.device, NULL);
+    tutti_device_free(place.device, NULL);
     return status == TUTTI_OK ? 0 : 1;
 }
 

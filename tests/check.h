@@ -34,14 +34,4 @@ int check_end(void);
 /* Whether `text` has these words; prints it if not. */
 bool check_says(const char *text, const char *words);
 
-/* Names of before, for tests that are under way. */
-#define fault_title check_title
-#define conf_check CHECK_THAT
-#define conf_end check_end
-#define nn_end check_end
-#define end_of_checks check_end
-#define text_says check_says
-#define test_passed ((int)check_passed())
-#define test_failed ((int)check_failed())
-
 #endif

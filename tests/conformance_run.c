@@ -151,7 +151,7 @@ static void close_place(struct runner *runner)
     for (size_t i = 0; i < BATCH_MOST * 4; i++)
         placed(runner, tutti_buffer_free(place->mirrors[i / 4][i / 2 % 2][i % 2], &place->error));
     for (int i = 0; i < 2; i++) placed(runner, tutti_stream_free(place->streams[i], &place->error));
-    placed(runner, tutti_device_close(place->device, &place->error));
+    placed(runner, tutti_device_free(place->device, &place->error));
     free(place);
 }
 

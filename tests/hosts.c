@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct seat_work {
+struct local_rank_work {
     pthread_t thread;
     const struct host_part *part;
     const struct tti_cluster *cluster;
-    struct tti_cluster_seat *seat;
+    struct tti_cluster_local_rank *local_rank;
     struct mesh_node node;
     struct host_report *report;
     atomic_int *complete;
@@ -43,10 +43,10 @@ static int any_lost(const struct mesh_node *node)
 /* Frames to everybody on other hosts and from them. Who has all and has sent all leaves. */
 static void *work(void *argument)
 {
-    struct seat_work *work = argument;
+    struct local_rank_work *work = argument;
     struct mesh_node *node = &work->node;
     int64_t deadline_ns = tti_now_ns() + BOUND_MS * MS;
-    const char *then = work->seat == work->cluster->seats ? work->part->then : NULL;
+    const char *then = work->local_rank == work->cluster->local_ranks ? work->part->then : NULL;
     int64_t busy_until_ns = tti_now_ns() + work->part->busy_ms * MS, more_ns = 0;
     for (uint64_t n = 0; tti_now_ns() < deadline_ns; n++) {
         bool busy = tti_now_ns() < busy_until_ns, more = busy && tti_now_ns() >= more_ns;
@@ -72,27 +72,28 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void run_seats(const struct host_part *part, struct tti_cluster *cluster, struct host_report *report)
+static void run_local_ranks(const struct host_part *part, struct tti_cluster *cluster, struct host_report *report)
 {
-    struct seat_work *works = calloc((size_t)cluster->ranks_each, sizeof *works);
+    struct local_rank_work *works = calloc((size_t)cluster->ranks_each, sizeof *works);
     for (int i = 0; i < cluster->ranks_each; i++) {
-        works[i] = (struct seat_work){.part = part, .cluster = cluster, .seat = &cluster->seats[i], .report = report};
-        if (cluster->seats[i].transport == NULL) continue;
-        mesh_node_init(&works[i].node, cluster->seats[i].transport, SANITIZED ? 600000 : 5000000);
+        works[i] = (struct local_rank_work){
+            .part = part, .cluster = cluster, .local_rank = &cluster->local_ranks[i], .report = report};
+        if (cluster->local_ranks[i].transport == NULL) continue;
+        mesh_node_init(&works[i].node, cluster->local_ranks[i].transport, SANITIZED ? 600000 : 5000000);
         for (int peer = 0; peer < cluster->size; peer++)
-            works[i].node.apart[peer] = cluster->ranks[peer].host == cluster->ranks[cluster->seats[i].rank].host;
+            works[i].node.apart[peer] = cluster->ranks[peer].host == cluster->ranks[cluster->local_ranks[i].rank].host;
         if (pthread_create(&works[i].thread, NULL, work, &works[i]) != 0) abort();
     }
     for (int i = 0; i < cluster->ranks_each; i++) {
-        struct tti_cluster_seat *seat = &cluster->seats[i];
-        if (seat->transport != NULL) {
+        struct tti_cluster_local_rank *local_rank = &cluster->local_ranks[i];
+        if (local_rank->transport != NULL) {
             pthread_join(works[i].thread, NULL);
             for (int peer = 0; peer < cluster->size; peer++) report->ended += works[i].node.ended[peer];
             report->wrong += works[i].node.wrong;
-            seat->transport->ops->close(seat->transport, BOUND_MS * MS);
+            local_rank->transport->ops->close(local_rank->transport, BOUND_MS * MS);
         }
-        tti_world_mark(seat->world, cluster->ranks[seat->rank].local, TTI_RANK_LEFT);
-        tti_world_release(seat->world);
+        tti_world_mark(local_rank->world, cluster->ranks[local_rank->rank].local, TTI_RANK_LEFT);
+        tti_world_release(local_rank->world);
     }
     free(works);
 }
@@ -100,14 +101,15 @@ static void run_seats(const struct host_part *part, struct tti_cluster *cluster,
 static bool facts_hold(const struct tti_cluster *cluster)
 {
     for (int i = 0; i < cluster->ranks_each; i++) {
-        const struct tti_cluster_seat *seat = &cluster->seats[i];
-        const struct tti_cluster_rank *rank = &cluster->ranks[seat->rank];
-        if (seat->rank != cluster->process * cluster->ranks_each + i || rank->process != cluster->process) return false;
-        if (rank->host < 0 || rank->host >= cluster->host_count || rank->local >= seat->world->size) return false;
+        const struct tti_cluster_local_rank *local_rank = &cluster->local_ranks[i];
+        const struct tti_cluster_rank *rank = &cluster->ranks[local_rank->rank];
+        if (local_rank->rank != cluster->process * cluster->ranks_each + i || rank->process != cluster->process)
+            return false;
+        if (rank->host < 0 || rank->host >= cluster->host_count || rank->local >= local_rank->world->size) return false;
         if (cluster->host_names[rank->host][0] == '\0') return false;
-        if ((seat->transport == NULL) != (cluster->host_count == 1)) return false;
-        if (seat->world->segment->ranks[rank->local].pid != rank->pid) return false;
-        if (strcmp(seat->world->job, cluster->job) != 0) return false;
+        if ((local_rank->transport == NULL) != (cluster->host_count == 1)) return false;
+        if (local_rank->world->segment->ranks[rank->local].pid != rank->pid) return false;
+        if (strcmp(local_rank->world->job, cluster->job) != 0) return false;
     }
     return true;
 }
@@ -121,13 +123,13 @@ struct host_report host_run(const struct host_part *part)
     if (report.status != TUTTI_OK) return report;
     report.hosts = cluster->host_count;
     report.shares = cluster->shares;
-    report.local_size = cluster->seats[0].world->size;
+    report.local_size = cluster->local_ranks[0].world->size;
     for (int rank = 0; rank < cluster->size; rank += cluster->ranks_each) {
         report.apart += cluster->ranks[rank].first == cluster->ranks[rank].process;
         report.machines += cluster->ranks[rank].machine == cluster->ranks[rank].process;
     }
     if (!facts_hold(cluster)) report.wrong++;
-    run_seats(part, cluster, &report);
+    run_local_ranks(part, cluster, &report);
     for (int i = part->launch.ranks_each; i > 0; i--) tti_cluster_release(cluster);
     return report;
 }

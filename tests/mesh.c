@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct parcel {
+struct frame {
     struct tti_outgoing outgoing;
     struct mesh_node *node;
     int peer;
@@ -125,40 +125,40 @@ void mesh_node_init(struct mesh_node *node, struct tti_transport *transport, siz
 
 static void done(struct tti_outgoing *outgoing, tutti_status status)
 {
-    struct parcel *parcel = (struct parcel *)outgoing;
-    struct mesh_node *node = parcel->node;
-    if (parcel->number != node->done[parcel->peer] + node->failed[parcel->peer]) node->wrong++; /* in order */
+    struct frame *frame = (struct frame *)outgoing;
+    struct mesh_node *node = frame->node;
+    if (frame->number != node->done[frame->peer] + node->failed[frame->peer]) node->wrong++; /* in order */
     if (status == TUTTI_OK)
-        node->done[parcel->peer]++;
+        node->done[frame->peer]++;
     else
-        node->failed[parcel->peer]++;
-    free(parcel);
+        node->failed[frame->peer]++;
+    free(frame);
 }
 
 void mesh_send(struct mesh_node *node, int peer)
 {
     uint64_t number = node->sent[peer]++, seed = seed_of(node->rank, peer, number);
     size_t bytes = size_of(node->rank, peer, number, node->largest);
-    struct parcel *parcel = malloc(sizeof *parcel + bytes);
-    if (parcel == NULL) abort();
-    parcel->node = node;
-    parcel->peer = peer;
-    parcel->number = number;
-    fill(parcel->data, bytes, seed);
-    parcel->outgoing = (struct tti_outgoing){.head = {.comm = 0x01020304,
-                                                      .kind = 5,
-                                                      .type = 6,
-                                                      .tag = -7,
-                                                      .signature = (uint32_t)node->rank,
-                                                      .sequence = number,
-                                                      .value = seed,
-                                                      .bytes = bytes},
-                                             .data = parcel->data,
-                                             .done = done};
+    struct frame *frame = malloc(sizeof *frame + bytes);
+    if (frame == NULL) abort();
+    frame->node = node;
+    frame->peer = peer;
+    frame->number = number;
+    fill(frame->data, bytes, seed);
+    frame->outgoing = (struct tti_outgoing){.head = {.comm = 0x01020304,
+                                                     .kind = 5,
+                                                     .type = 6,
+                                                     .tag = -7,
+                                                     .signature = (uint32_t)node->rank,
+                                                     .sequence = number,
+                                                     .value = seed,
+                                                     .bytes = bytes},
+                                            .data = frame->data,
+                                            .done = done};
     uint64_t before = node->done[peer] + node->failed[peer];
-    bool taken = node->transport->ops->send(node->transport, peer, &parcel->outgoing);
+    bool taken = node->transport->ops->send(node->transport, peer, &frame->outgoing);
     if (node->done[peer] + node->failed[peer] != before) node->wrong++; /* never from within send() */
-    if (taken) done(&parcel->outgoing, TUTTI_OK);
+    if (taken) done(&frame->outgoing, TUTTI_OK);
 }
 
 bool mesh_progress(struct mesh_node *node)

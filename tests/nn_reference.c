@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn_reference.h"
 
-#include "nn/kernels.h"
-#include "nn/random.h"
+#include "nn/nn_kernels.h"
+#include "nn/random_key.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "sanitized.h"
-#include "world/wire.h"
+#include "world/join_messages.h"
 #include "world/world.h"
 
 /* Waits that only a hang outlasts, also on a loaded machine: BOUND_MS of the test, LONG_MS of the library. SLACK_MS: what

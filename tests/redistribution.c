@@ -2,7 +2,7 @@
 #include "redistribution.h"
 
 #include "conformance_world.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 #include "train/tree.h"
 
 #include <stdlib.h>

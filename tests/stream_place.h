@@ -56,7 +56,7 @@ static inline void close_place(struct place *place)
     if (place->out != NULL) CHECK(tutti_buffer_free(place->out, NULL) == TUTTI_OK);
     GOOD(place, tutti_stream_free(place->stream, &place->error));
     GOOD(place, tutti_stream_free(place->other, &place->error));
-    GOOD(place, tutti_device_close(place->device, &place->error));
+    GOOD(place, tutti_device_free(place->device, &place->error));
 }
 
 /* A stream that stands still until its word is raised: on every device. */

@@ -31,7 +31,8 @@ tutti_status tcp_mesh_listen(struct tcp_mesh *mesh, int rank, tutti_error *error
                                         .streams = mesh->streams,
                                         .heartbeat_ms = mesh->heartbeat_ms};
     tutti_status status = tti_tcp_listen(&settings, &mesh->endpoints[rank], error);
-    if (status == TUTTI_OK) mesh->card_bytes[rank] = tti_tcp_card(mesh->endpoints[rank], &mesh->cards[rank]);
+    if (status == TUTTI_OK)
+        mesh->peer_info_bytes[rank] = tti_tcp_peer_info(mesh->endpoints[rank], &mesh->peer_infos[rank]);
     return status;
 }
 
@@ -40,8 +41,8 @@ void tcp_mesh_expect(struct tcp_mesh *mesh, int rank)
     tutti_error error;
     for (int peer = 0; peer < mesh->size; peer++)
         if (peer != rank)
-            CHECK(tti_tcp_expect(mesh->endpoints[rank], peer, &mesh->cards[peer], mesh->card_bytes[peer], &error) ==
-                  TUTTI_OK);
+            CHECK(tti_tcp_expect(mesh->endpoints[rank], peer, &mesh->peer_infos[peer], mesh->peer_info_bytes[peer],
+                                 &error) == TUTTI_OK);
 }
 
 tutti_status tcp_mesh_open(struct tcp_mesh *mesh, size_t largest, tutti_error *error)
@@ -74,7 +75,7 @@ int tcp_mesh_impostor(const struct tcp_mesh *mesh, const struct tti_key *key, in
 {
     struct tti_proof_job job;
     struct tti_address used;
-    struct tti_address_list list = {.count = 1, .at = {mesh->cards[to].at[0]}};
+    struct tti_address_list list = {.count = 1, .at = {mesh->peer_infos[to].at[0]}};
     int64_t deadline_ns = tti_now_ns() + timeout_ms * MS;
     int fd = -1;
     tti_proof_setup(&job, key, mesh->job, 0, from, mesh->size);
@@ -86,7 +87,7 @@ int tcp_mesh_impostor(const struct tcp_mesh *mesh, const struct tti_key *key, in
 
 int tcp_mesh_stranger(const struct tcp_mesh *mesh, int to)
 {
-    int fd = tti_connect(&mesh->cards[to].at[0]);
+    int fd = tti_connect(&mesh->peer_infos[to].at[0]);
     struct pollfd polled = {.fd = fd, .events = POLLOUT};
     poll(&polled, 1, BOUND_MS);
     return fd;

@@ -16,16 +16,16 @@ struct tcp_mesh {
     const char *interface;
     struct tti_key key;
     struct tti_tcp *endpoints[MESH_MOST];
-    struct tti_tcp_card cards[MESH_MOST];
-    size_t card_bytes[MESH_MOST];
+    struct tti_tcp_peer_info peer_infos[MESH_MOST];
+    size_t peer_info_bytes[MESH_MOST];
     struct mesh_node nodes[MESH_MOST];
 };
 
 /* Sets the defaults: loopback, no key but zeros, a job of its own. */
 void tcp_mesh_init(struct tcp_mesh *mesh, int size, int streams);
-/* Makes the endpoint of one rank, and its card. */
+/* Makes the endpoint of one rank, and its peer info. */
 tutti_status tcp_mesh_listen(struct tcp_mesh *mesh, int rank, tutti_error *error);
-/* It expects every other rank by its card, which must be there. */
+/* It expects every other rank by its peer info, which must be there. */
 void tcp_mesh_expect(struct tcp_mesh *mesh, int rank);
 /* All of it, in this thread. */
 tutti_status tcp_mesh_open(struct tcp_mesh *mesh, size_t largest, tutti_error *error);

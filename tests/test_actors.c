@@ -567,7 +567,7 @@ int main(void)
     for (uint64_t seed = 0; seed < 20; seed++) {
         tutti_sim_setup setup = sim_setup(1, seed);
         tutti_error error = {0};
-        fault_title("simulated, seed %d", (int)seed);
+        check_title("simulated, seed %d", (int)seed);
         setup.noise_ns = seed == 0 ? 0 : 200;
         tutti_status status = tutti_sim_run(&setup, run_all, NULL, NULL, &error);
         CHECK_THAT(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error.text);

@@ -364,7 +364,7 @@ static void run_killed(void)
 {
     struct fault_world world = {.size = RANKS, .processes = true, .body = killed, .meanwhile = expect_victim};
     if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    fault_title("a rank is killed%s", over_tcp ? ", tcp" : "");
+    check_title("a rank is killed%s", over_tcp ? ", tcp" : "");
     fault_run(&world);
 }
 
@@ -410,7 +410,7 @@ static void run_simulated(void)
     for (int i = 0; i < 12; i++) {
         tutti_sim_setup setup;
         tutti_error error = {0};
-        fault_title("simulated, seed %d", i);
+        check_title("simulated, seed %d", i);
         tutti_sim_setup_init(&setup);
         setup.hosts = 1 << i % 3;
         setup.ranks_per_host = RANKS / setup.hosts;

@@ -7,7 +7,7 @@
 #include "check.h"
 #include "train/blocks.h"
 #include "train/ledger.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 
 #include <stdlib.h>
 

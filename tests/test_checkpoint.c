@@ -7,7 +7,7 @@
  */
 #include "ranks.h"
 #include "train/checkpoint.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 
 #include <fcntl.h>
 #include <poll.h>

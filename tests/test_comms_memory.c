@@ -103,7 +103,7 @@ static bool all_are(tutti_comm *comm, bool mine)
 static size_t blocks_kept(tutti_comm *comm)
 {
     fault_meet(comm); /* all have freed what they had */
-    tti_graves_clear(comm->world);
+    tti_retired_clear(comm->world);
     return blocks_in_use(comm);
 }
 

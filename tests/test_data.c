@@ -6,7 +6,7 @@
  */
 #include "ranks.h"
 #include "train/data.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  */
 #include "base/clock.h"
 #include "conformance_world.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 #include "train/tree.h"
 
 #include <sched.h>

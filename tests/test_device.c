@@ -27,12 +27,12 @@ static void test_names(void)
     CHECK(strcmp(tutti_device_name(device), device_name) == 0);
     GOOD(tutti_device_open(device_name, &again, &error));
     CHECK(again == device);
-    GOOD(tutti_device_close(again, &error));
+    GOOD(tutti_device_free(again, &error));
     CHECK(tutti_device_name(device) != NULL);
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     CHECK(tutti_device_name(device) == NULL);
-    FAILS(TUTTI_ERR_STALE, "closed", tutti_device_close(device, &error));
-    GOOD(tutti_device_close(NULL, &error));
+    FAILS(TUTTI_ERR_STALE, "closed", tutti_device_free(device, &error));
+    GOOD(tutti_device_free(NULL, &error));
 }
 
 static void test_describe(tutti_device *device)
@@ -89,7 +89,7 @@ static void test_fork(tutti_device *device)
     pid_t child = fork();
     if (child == 0) {
         bool refused = tutti_stream_sync(stream, 0, &error) == TUTTI_ERR_FORKED &&
-                       tutti_device_close(device, &error) == TUTTI_ERR_FORKED;
+                       tutti_device_free(device, &error) == TUTTI_ERR_FORKED;
         _exit(refused ? 0 : 1);
     }
     int status = -1;
@@ -237,7 +237,7 @@ static void test_generations(void)
     free_old(&old);
     shut = make_old(device);
     GOOD(tutti_buffer_copy(shut.buffer, 0, shut.buffer, 10, 5, stream, &error));
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     check_old(&shut, "which was shut down", NULL);
     FAILS(TUTTI_ERR_STALE, "shut down", tutti_stream_sync(stream, 0, &error));
     GOOD(tutti_stream_free(stream, &error));
@@ -258,7 +258,7 @@ int main(int argc, char **argv)
         test_copies(device, (tutti_memory)memory);
     test_refused_copies(device);
     test_fork(device);
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     test_generations();
     return check_end();
 }

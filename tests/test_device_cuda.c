@@ -71,8 +71,8 @@ static void test_adopt_context(tutti_device *device)
     CHECK(out[0] == 3 && out[N - 1] == 3);
     GOOD(tutti_buffer_free(x, &error));
     GOOD(tutti_stream_free(stream, &error));
-    GOOD(tutti_device_close(adopted, &error));
-    GOOD(tutti_device_close(again, &error));
+    GOOD(tutti_device_free(adopted, &error));
+    GOOD(tutti_device_free(again, &error));
     stream = make_stream(device); /* the context is still there */
     GOOD(tutti_stream_sync(stream, LONG_MS, &error));
     GOOD(tutti_stream_free(stream, &error));
@@ -174,7 +174,7 @@ static void test_others(tutti_device *first)
     CHECK(tutti_device_reaches(first, first) && !tutti_device_reaches(first, host) &&
           !tutti_device_reaches(host, first));
     CHECK(!tutti_device_reaches(first, NULL) && !tutti_device_reaches(NULL, first));
-    GOOD(tutti_device_close(host, &error));
+    GOOD(tutti_device_free(host, &error));
     GOOD(tutti_device_count("cuda", &count, &error));
     if (count < 2) {
         printf("one GPU: copies between two were not tried\n");
@@ -184,7 +184,7 @@ static void test_others(tutti_device *first)
     printf("%s %s the memory of %s\n", device_name, tutti_device_reaches(first, second) ? "reaches" : "does not reach",
            tutti_device_name(second));
     test_two_devices(first, second);
-    GOOD(tutti_device_close(second, &error));
+    GOOD(tutti_device_free(second, &error));
 }
 
 /* An ordinary error, after which everything works. */
@@ -269,7 +269,7 @@ static void answer_in_memory(int fd)
     device->ops->free(device, &memory, NULL);
     tti_object_give(&inside->object);
     GOOD(tutti_stream_free(stream, &error));
-    GOOD(tutti_device_close(handle, &error));
+    GOOD(tutti_device_free(handle, &error));
 }
 
 static void test_share(tutti_device *device)
@@ -529,7 +529,7 @@ static void fail_for_good(void)
     start = tti_now_ns();
     GOOD(tutti_buffer_free(x, &error));
     GOOD(tutti_stream_free(stream, &error));
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     GOOD(tutti_stream_free(sleeper.stream, &error));
     CHECK_THAT(tti_now_ns() - start < TTI_DEVICE_CLOSE_NS, "freeing took %lld ms",
                (long long)((tti_now_ns() - start) / MS));
@@ -613,7 +613,7 @@ int main(int argc, char **argv)
     test_beside_a_hold(device);
     test_given_up(device);
     test_current_context(device);
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     CHECK(run_again("fail", "") == 0);
     return check_end();
 }

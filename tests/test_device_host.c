@@ -116,7 +116,7 @@ static void test_poison(void)
     CHECK(atomic_load(&after->value) == before); /* no work behind it was done */
     GOOD(tutti_stream_free(stream, &error));
     GOOD(tutti_mark_free(recorded, &error));
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
 }
 
 /* ---- What waits for ever, in simulated time ------------------------------------------------------------------------ */
@@ -155,7 +155,7 @@ static void *held_for_ever(void *argument)
     GOOD(hold(c, word, 1));
     GOOD(tutti_buffer_fill(x, 0, N, &one, c, &error));
     start = tti_now_ns();
-    FAILS(TUTTI_ERR_TIMEOUT, "given up", tutti_device_close(device, &error));
+    FAILS(TUTTI_ERR_TIMEOUT, "given up", tutti_device_free(device, &error));
     check_took(start, 10000, 10200); /* in all, not for each */
     FAILS(TUTTI_ERR_STALE, "shut down", tutti_buffer_check(x, 0, 1, &error));
     GOOD(tutti_buffer_free(x, &error));
@@ -184,7 +184,7 @@ static void *runs_for_ever(void *argument)
     GOOD(tutti_buffer_fill(x, 0, N, &one, a, &error));
     GOOD(tutti_buffer_end(x, TUTTI_WRITES, a, &error));
     int64_t start = tti_now_ns();
-    FAILS(TUTTI_ERR_TIMEOUT, "but goes on: the memory it uses is not given back", tutti_device_close(device, &error));
+    FAILS(TUTTI_ERR_TIMEOUT, "but goes on: the memory it uses is not given back", tutti_device_free(device, &error));
     check_took(start, 12000, 25000);
     GOOD(tutti_stream_free(a, &error));
     GOOD(tutti_buffer_free(x, &error));
@@ -205,7 +205,7 @@ static void *held_too_long(void *argument)
     FAILS(TUTTI_ERR_CANCELLED, "given up", tutti_stream_sync(a, 0, &error));
     CHECK(hold(a, word, 1) == TUTTI_ERR_CANCELLED);
     GOOD(tutti_stream_free(a, &error));
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     return NULL;
 }
 
@@ -227,8 +227,8 @@ static void *ordinary(void *argument)
     GOOD(tutti_buffer_free(x, &error));
     GOOD(tutti_stream_free(a, &error));
     GOOD(tutti_stream_free(b, &error));
-    GOOD(tutti_device_close(device, &error));
-    GOOD(tutti_device_close(other, &error));
+    GOOD(tutti_device_free(device, &error));
+    GOOD(tutti_device_free(other, &error));
     return NULL;
 }
 
@@ -285,7 +285,7 @@ static void test_full_queue(void)
     GOOD(tutti_buffer_free(pusher.buffer, &error));
     GOOD(tutti_stream_free(pusher.stream, &error));
     give_word(device, word);
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
 }
 
 /* Who is blocked by a full queue is told that the device has failed. */
@@ -302,7 +302,7 @@ static void test_full_and_poisoned(void)
     tti_fault_poison(device, 700, "FAULT_INJECTED", "a kernel called x");
     tti_task_join(&task);
     CHECK(pusher.failed >= 48);
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     GOOD(tutti_buffer_free(pusher.buffer, &error));
     GOOD(tutti_stream_free(pusher.stream, &error));
 }
@@ -326,7 +326,7 @@ static void test_shared_queue(void)
     GOOD(tutti_stream_sync(b, LONG_MS, &error)); /* the queue is still there */
     GOOD(tutti_stream_free(b, &error));
     give_word(device, word);
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
 }
 
 static void test_foreign_stream(void)
@@ -351,8 +351,8 @@ static void test_foreign_stream(void)
     GOOD(tutti_mark_free(mark, &error));
     GOOD(tutti_buffer_free(x, &error));
     GOOD(tutti_stream_free(a, &error));
-    GOOD(tutti_device_close(other, &error));
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(other, &error));
+    GOOD(tutti_device_free(device, &error));
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------------- */
@@ -383,7 +383,7 @@ static void test_no_device_memory(void)
     give_word(device, word);
     GOOD(tutti_stream_free(a, &error));
     GOOD(tutti_stream_free(b, &error));
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
 }
 
 /* All that an ordinary program does; the first failure's status, and everything is freed whatever happens. */
@@ -414,7 +414,7 @@ static tutti_status whole_program(void)
     (void)tutti_mark_free(mark, NULL);
     if (a != NULL) CHECK(tutti_stream_free(a, NULL) == TUTTI_OK);
     if (b != NULL) CHECK(tutti_stream_free(b, NULL) == TUTTI_OK);
-    if (device != NULL) CHECK(tutti_device_close(device, NULL) == TUTTI_OK);
+    if (device != NULL) CHECK(tutti_device_free(device, NULL) == TUTTI_OK);
     return status;
 }
 
@@ -443,7 +443,7 @@ static void test_pinned_outlives(void)
     GOOD(tti_pinned_take(device, 5000, &pinned, &error));
     GOOD(tti_gate_make(device, &gate, &error));
     tti_object_give(&device->object);
-    GOOD(tutti_device_close(handle, &error));
+    GOOD(tutti_device_free(handle, &error));
     memset(pinned->base, 1, pinned->bytes);
     CHECK(tti_gate_reached(&gate, 0));
     tti_pinned_give(pinned);

@@ -289,7 +289,7 @@ static void run_seed(uint64_t seed, const char *mode, int64_t delay_ns, size_t r
     tti_fault_room(program->device, room);
     tti_fault_share(program->device, queues);
     run(program, mode);
-    GOOD(tutti_device_close(program->device, &error));
+    GOOD(tutti_device_free(program->device, &error));
     free(program);
 }
 

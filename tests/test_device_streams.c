@@ -496,6 +496,6 @@ int main(int argc, char **argv)
     test_find(device);
     test_share(device);
     test_pinned(device);
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     return check_end();
 }

@@ -84,7 +84,7 @@ static void dies(tutti_comm *comm, struct fault_rank *self)
     GOOD(&place, tutti_stream_sync(place.stream, LONG_MS, &place.error));
     CHECK(tutti_buffer_free(place.in, NULL) == TUTTI_OK && tutti_buffer_free(place.out, NULL) == TUTTI_OK);
     GOOD(&place, tutti_stream_free(place.stream, &place.error));
-    GOOD(&place, tutti_device_close(place.device, &place.error));
+    GOOD(&place, tutti_device_free(place.device, &place.error));
 }
 
 /* ---- A device that fails ------------------------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ static void fails(tutti_comm *comm, struct fault_rank *self)
     }
     self->numbers[TOLD_NS] = fault_now_ns() - atomic_load(end_ns());
     fault_meet(comm);
-    (void)tutti_device_close(place.device, NULL);
+    (void)tutti_device_free(place.device, NULL);
 }
 
 static void expect_end(struct fault_world *world)

@@ -10,7 +10,7 @@
 #include "collective/gpu/gpu_arguments.h"
 #include "collective/gpu/gpu_kernels.h"
 #include "collective/reduce/arithmetic.h"
-#include "collective/reduce/kernels.h"
+#include "collective/reduce/reduce_kernels.h"
 
 enum { RANKS_MOST = TTI_GPU_RANKS, COUNT_MOST = 4096, GUARD = 64, ROOM = 8 << 20, SCALED = TTI_KERNEL_SCALED_SUM };
 
@@ -583,6 +583,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++) GOOD(tutti_buffer_free(pinned[i].buffer, &error));
     GOOD(tutti_buffer_free(all, &error));
     GOOD(tutti_stream_free(handle, &error));
-    GOOD(tutti_device_close(device, &error));
+    GOOD(tutti_device_free(device, &error));
     return check_end();
 }

@@ -351,7 +351,7 @@ static void refused_elsewhere(tutti_comm *one, tutti_comm *other)
     tutti_op prepared;
     CHECK(tutti_device_open("host", &device, NULL) == TUTTI_OK);
     CHECK(tutti_stream_create(device, &stream, NULL) == TUTTI_OK);
-    CHECK(tutti_stream_free(stream, NULL) == TUTTI_OK && tutti_device_close(device, NULL) == TUTTI_OK);
+    CHECK(tutti_stream_free(stream, NULL) == TUTTI_OK && tutti_device_free(device, NULL) == TUTTI_OK);
     begin_both(one, other);
     CHECK(tutti_barrier(tutti_on(other, stream)) == TUTTI_ERR_STALE);
     end_refused(one, other, TUTTI_ERR_STALE, "freed (dropped)");

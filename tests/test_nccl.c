@@ -56,7 +56,7 @@ static void close_place(struct place *place)
 {
     CHECK(tutti_buffer_free(place->in, NULL) == TUTTI_OK && tutti_buffer_free(place->out, NULL) == TUTTI_OK);
     GOOD(place, tutti_stream_free(place->stream, &place->error));
-    GOOD(place, tutti_device_close(place->device, &place->error));
+    GOOD(place, tutti_device_free(place->device, &place->error));
 }
 
 static const char *said(const tutti_comm *comm)
@@ -448,7 +448,7 @@ static void run_endings(void)
 {
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         char setting[128];
-        fault_title("%s", endings[i].fault);
+        check_title("%s", endings[i].fault);
         snprintf(setting, sizeof setting, "FAKE_NCCL_FAULT=%s", endings[i].fault);
         memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
         fault_shared->scratch[0] = (char)i;

@@ -4,8 +4,8 @@
  * Kernels: every instruction set gives the same bits, exp is as exact as it says, random numbers are what they should be.
  */
 #include "nn.h"
-#include "nn/kernels.h"
-#include "nn/random.h"
+#include "nn/nn_kernels.h"
+#include "nn/random_key.h"
 
 #include <math.h>
 #include <string.h>

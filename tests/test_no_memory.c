@@ -49,7 +49,7 @@ static void unmake(struct made *made)
 static size_t blocks_of(tutti_comm *comm)
 {
     fault_meet(comm); /* all have freed theirs */
-    tti_graves_clear(comm->world);
+    tti_retired_clear(comm->world);
     return comm->world->arena.used;
 }
 

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "collective/gpu/gpu_source.h"
-#include "collective/reduce/kernels.h"
+#include "collective/reduce/reduce_kernels.h"
 #include "device/nvrtc.h"
 
 static int compiled;
@@ -96,7 +96,7 @@ static int prepare(int times)
         if (status == TUTTI_OK) status = tti_program_prepare(device, &program, &again, &error);
         puts(status != TUTTI_OK ? error.text : kernel != NULL && kernel == again ? "ready" : "two of one kernel");
         tti_object_give(&device->object);
-        if (tutti_device_close(handle, &error) != TUTTI_OK) return puts(error.text), 1;
+        if (tutti_device_free(handle, &error) != TUTTI_OK) return puts(error.text), 1;
     }
     return 0;
 }

@@ -5,7 +5,7 @@
  */
 #include "ranks.h"
 #include "train/optimizer.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 #include "train/tree.h"
 
 #include <math.h>

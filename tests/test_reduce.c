@@ -6,8 +6,8 @@
 #include "reduce_reference.h"
 
 #include "collective/reduce/copy.h"
-#include "collective/reduce/kernels.h"
 #include "collective/reduce/reduce.h"
+#include "collective/reduce/reduce_kernels.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -492,16 +492,16 @@ static void test_copy(void)
 static void test_copy_across(void)
 {
     static const size_t sizes[] = {0, 1023, 1024, 4095, 4097, 8192};
-    struct tti_ferry ferry = {.pace = TTI_SLOW};
+    struct tti_staged_copy staged_copy = {.pace = TTI_SLOW};
     for (int turn = 0; turn < 3000; turn++) {
         size_t bytes = sizes[turn % 6], shift = pick(64);
         unsigned char *to = place(0, bytes, shift, NULL);
         const unsigned char *from = sources[1] + pick(64);
-        tti_copy_across(&ferry, to, from, bytes, turn % 2 == 0 ? TTI_ACROSS_FROM : TTI_ACROSS_FROM_IN_BURSTS);
+        tti_copy_across(&staged_copy, to, from, bytes, turn % 2 == 0 ? TTI_ACROSS_FROM : TTI_ACROSS_FROM_IN_BURSTS);
         CHECK_THAT(memcmp(to, from, bytes) == 0 && guarded(work[0], GUARD + shift, bytes), "%zu bytes, turn %d", bytes,
                    turn);
     }
-    CHECK_THAT(ferry.turn == 1500, "%u of them may go past the caches", ferry.turn);
+    CHECK_THAT(staged_copy.turn == 1500, "%u of them may go past the caches", staged_copy.turn);
 }
 
 /* To up to 9 places, the first of them the source itself. */

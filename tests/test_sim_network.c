@@ -8,7 +8,7 @@
 #include "base/sim.h"
 #include "base/task.h"
 #include "ranks.h"
-#include "transport/sim.h"
+#include "transport/sim_transport.h"
 #include <stdlib.h>
 #include <string.h>
 

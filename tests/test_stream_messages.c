@@ -155,7 +155,7 @@ static void crowded(tutti_comm *comm, struct fault_rank *self)
     fault_meet(comm);
     random_messages(comm, self);
     CHECK(tutti_barrier(comm) == TUTTI_OK);
-    CHECK(tutti_device_close(device, NULL) == TUTTI_OK);
+    CHECK(tutti_device_free(device, NULL) == TUTTI_OK);
 }
 
 /* ---- Matching ----------------------------------------------------------------------------------------------------- */
@@ -399,7 +399,7 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
         CHECK(tutti_buffer_create(other, TUTTI_MEMORY_LOCAL, TUTTI_I32, 9, &far, NULL) == TUTTI_OK);
         refused_with(comm, tutti_send(tutti_on(comm, on), tutti_buffer_at(far, 0, 9), 9, TUTTI_I32, 0, 0),
                      TUTTI_ERR_ARGUMENT, "memory of host:1");
-        CHECK(tutti_buffer_free(far, NULL) == TUTTI_OK && tutti_device_close(other, NULL) == TUTTI_OK);
+        CHECK(tutti_buffer_free(far, NULL) == TUTTI_OK && tutti_device_free(other, NULL) == TUTTI_OK);
     }
     DONE(tutti_barrier(comm));
     close_place(&place);
@@ -459,7 +459,7 @@ static void fails(tutti_comm *comm, struct fault_rank *self)
     tti_fault_delay(place.device, 0);
     fault_meet(comm);
     if (tutti_rank(comm) == 1)
-        CHECK(tutti_device_close(place.device, NULL) == TUTTI_OK);
+        CHECK(tutti_device_free(place.device, NULL) == TUTTI_OK);
     else
         close_place(&place);
 }

@@ -51,7 +51,7 @@ static void close_place(struct place *place)
 {
     CHECK(tutti_buffer_free(place->in, NULL) == TUTTI_OK && tutti_buffer_free(place->out, NULL) == TUTTI_OK);
     GOOD(place, tutti_stream_free(place->stream, &place->error));
-    GOOD(place, tutti_device_close(place->device, &place->error));
+    GOOD(place, tutti_device_free(place->device, &place->error));
 }
 
 static void fill(struct place *place, int32_t value)
@@ -104,7 +104,7 @@ static void crowded(tutti_comm *comm, struct fault_rank *self)
     run_ahead(comm, &place);
     CHECK(tutti_barrier(comm) == TUTTI_OK);
     close_place(&place);
-    CHECK(tutti_device_close(device, NULL) == TUTTI_OK);
+    CHECK(tutti_device_free(device, NULL) == TUTTI_OK);
 }
 
 /* ---- Every kind -------------------------------------------------------------------------------------------------- */
@@ -307,7 +307,7 @@ static void fails(tutti_comm *comm, struct fault_rank *self)
     fault_meet(comm);
     if (tutti_rank(comm) == 1) {
         CHECK(tutti_barrier(tutti_on(comm, place.stream)) < 0);
-        CHECK(tutti_device_close(place.device, NULL) == TUTTI_OK);
+        CHECK(tutti_device_free(place.device, NULL) == TUTTI_OK);
     } else {
         close_place(&place);
     }
@@ -361,7 +361,7 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
     refused_with(comm, tutti_all_reduce(tutti_on(comm, place.stream), x, x, (size_t)1 << 45, TUTTI_I32, TUTTI_SUM),
                  TUTTI_ERR_COUNT, "past the end of its memory");
     refused_with(comm, tutti_barrier(tutti_on(comm, gone)), TUTTI_ERR_STALE, "");
-    CHECK(tutti_buffer_free(far, NULL) == TUTTI_OK && tutti_device_close(other, NULL) == TUTTI_OK);
+    CHECK(tutti_buffer_free(far, NULL) == TUTTI_OK && tutti_device_free(other, NULL) == TUTTI_OK);
     CHECK(tutti_barrier(comm) == TUTTI_OK); /* not on a stream, and nothing is left behind */
     CHECK(tutti_barrier(tutti_on(comm, place.stream)) == TUTTI_OK);
     GOOD(&place, sync_place(&place));

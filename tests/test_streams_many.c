@@ -72,7 +72,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     for (int i = 0; i < STREAMS; i++) tutti_stream_free(place.streams[i], NULL);
     tutti_buffer_free(place.in, NULL);
     tutti_buffer_free(place.out, NULL);
-    tutti_device_close(place.device, NULL);
+    tutti_device_free(place.device, NULL);
     free(started);
     free(got);
     return 0;

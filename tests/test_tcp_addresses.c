@@ -16,15 +16,15 @@ static void test_addresses(void)
     CHECK(tcp_mesh_listen(&mesh, 0, &error) == TUTTI_ERR_OPTION && check_says(error.text, "lo 127.0.0.1"));
     mesh.interface = "lo";
     for (int rank = 0; rank < 2; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
-    struct tti_tcp_card card = mesh.cards[0];
-    size_t bytes = mesh.card_bytes[0];
-    for (size_t i = 0; i < bytes; i++) /* half a card, or one of nonsense */
-        CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &card, i, &error) == TUTTI_ERR_JOIN);
-    card.count = 200;
-    CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &card, bytes, &error) == TUTTI_ERR_JOIN);
-    card = mesh.cards[0];
-    card.network++; /* as if of another host: loopback leads nowhere */
-    CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &card, bytes, &error) == TUTTI_OK);
+    struct tti_tcp_peer_info peer_info = mesh.peer_infos[0];
+    size_t bytes = mesh.peer_info_bytes[0];
+    for (size_t i = 0; i < bytes; i++) /* half a peer info, or one of nonsense */
+        CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &peer_info, i, &error) == TUTTI_ERR_JOIN);
+    peer_info.count = 200;
+    CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &peer_info, bytes, &error) == TUTTI_ERR_JOIN);
+    peer_info = mesh.peer_infos[0];
+    peer_info.network++; /* as if of another host: loopback leads nowhere */
+    CHECK(tti_tcp_expect(mesh.endpoints[1], 0, &peer_info, bytes, &error) == TUTTI_OK);
     tutti_status status = tti_tcp_connect(&mesh.endpoints[1], 1, &mesh.key, tti_now_ns() + 300 * MS, NULL, NULL,
                                           &error);
     CHECK(status == TUTTI_ERR_JOIN && check_says(error.text, "no address that other hosts can use"));
@@ -52,21 +52,22 @@ static void test_ports(void)
         settings.ports = bad[i];
         CHECK(tti_tcp_listen(&settings, &first, &error) == TUTTI_ERR_OPTION && check_says(error.text, "LOW-HIGH"));
     }
-    struct tti_tcp_card card;
+    struct tti_tcp_peer_info peer_info;
     char range[32];
     settings.ports = "";
     CHECK(tti_tcp_listen(&settings, &first, &error) == TUTTI_OK);
-    tti_tcp_card(first, &card); /* a port that is taken now */
-    snprintf(range, sizeof range, "%u", card.at[0].port);
+    tti_tcp_peer_info(first, &peer_info); /* a port that is taken now */
+    snprintf(range, sizeof range, "%u", peer_info.at[0].port);
     settings.ports = range;
     CHECK(tti_tcp_listen(&settings, &second, &error) == TUTTI_ERR_JOIN && check_says(error.text, "is taken; widen"));
-    snprintf(range, sizeof range, "%u-%u", card.at[0].port, card.at[0].port < 65435 ? card.at[0].port + 100 : 65535);
+    snprintf(range, sizeof range, "%u-%u", peer_info.at[0].port,
+             peer_info.at[0].port < 65435 ? peer_info.at[0].port + 100 : 65535);
     CHECK(tti_tcp_listen(&settings, &second, &error) == TUTTI_OK);
-    struct tti_tcp_card other;
-    tti_tcp_card(second, &other);
-    CHECK(other.at[0].port > card.at[0].port && other.at[0].port <= card.at[0].port + 100);
-    snprintf(range, sizeof range, "%u-%u", card.at[0].port, other.at[0].port);
-    if (other.at[0].port == card.at[0].port + 1)
+    struct tti_tcp_peer_info other;
+    tti_tcp_peer_info(second, &other);
+    CHECK(other.at[0].port > peer_info.at[0].port && other.at[0].port <= peer_info.at[0].port + 100);
+    snprintf(range, sizeof range, "%u-%u", peer_info.at[0].port, other.at[0].port);
+    if (other.at[0].port == peer_info.at[0].port + 1)
         CHECK(tti_tcp_listen(&settings, &third, &error) == TUTTI_ERR_JOIN && check_says(error.text, "each rank of a"));
     tti_tcp_transport(first)->ops->close(tti_tcp_transport(first), 0);
     tti_tcp_transport(second)->ops->close(tti_tcp_transport(second), 0);

@@ -237,7 +237,7 @@ static void test_flood(void)
     tcp_mesh_init(&mesh, SIZE, 2);
     for (int rank = 0; rank < SIZE; rank++) CHECK(tcp_mesh_listen(&mesh, rank, &error) == TUTTI_OK);
     for (int rank = 0; rank < SIZE; rank++) tcp_mesh_expect(&mesh, rank);
-    begin_flood(&flood, &mesh.cards[0].at[0]);
+    begin_flood(&flood, &mesh.peer_infos[0].at[0]);
     int64_t start_ns = tti_now_ns();
     tutti_status status = tti_tcp_connect(mesh.endpoints, SIZE, &mesh.key, start_ns + LONG_MS * MS, NULL, NULL, &error);
     printf("%d ranks connected in %.1f ms within a flood\n", SIZE, (double)(tti_now_ns() - start_ns) / 1e6);
@@ -259,7 +259,7 @@ static void test_flood(void)
     CHECK(complete);
     end_flood(&flood);
     for (int rank = 0; rank < SIZE; rank++) CHECK(mesh.nodes[rank].wrong == 0);
-    int fd = tti_connect(&mesh.cards[0].at[0]); /* nobody listens any more */
+    int fd = tti_connect(&mesh.peer_infos[0].at[0]); /* nobody listens any more */
     CHECK(fd < 0 || tti_connect_result(fd) == ECONNREFUSED);
     if (fd >= 0) close(fd);
     close_all(&mesh);

@@ -82,7 +82,7 @@ static void result_free(struct result *result)
 static bool good(const tutti_model *model, tutti_status status)
 {
     const tutti_error *error = tutti_model_error(model);
-    return conf_check(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
+    return CHECK_THAT(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error == NULL ? "" : error->text);
 }
 
 static void set_whole_numbers(tutti_model *model)
@@ -214,14 +214,14 @@ static bool run_shape(const struct shape *shape, tutti_mesh *mesh, int width_gra
 
 static void compare_bits(const struct shape *shape, const struct result *a, const struct result *b, const char *with)
 {
-    conf_check(memcmp(a->losses, b->losses, sizeof a->losses) == 0, "%s, %s: other losses: %.17g, %.17g", shape->name,
+    CHECK_THAT(memcmp(a->losses, b->losses, sizeof a->losses) == 0, "%s, %s: other losses: %.17g, %.17g", shape->name,
                with, a->losses[0].sum, b->losses[0].sum);
     for (int i = 0; i < tutti_model_tensors(a->model); i++) {
         const tutti_tensor *tensor = tutti_model_tensor(a->model, i);
         const size_t bytes = whole_count(tensor) * sizeof(float);
-        conf_check(memcmp(a->values[i], b->values[i], bytes) == 0, "%s, %s: other values of %s", shape->name, with,
+        CHECK_THAT(memcmp(a->values[i], b->values[i], bytes) == 0, "%s, %s: other values of %s", shape->name, with,
                    tensor->name);
-        conf_check(memcmp(a->gradients[i], b->gradients[i], bytes) == 0, "%s, %s: another gradient of %s", shape->name,
+        CHECK_THAT(memcmp(a->gradients[i], b->gradients[i], bytes) == 0, "%s, %s: another gradient of %s", shape->name,
                    with, tensor->name);
     }
 }
@@ -229,7 +229,7 @@ static void compare_bits(const struct shape *shape, const struct result *a, cons
 static void compare_nearly(const struct shape *shape, const struct result *a, const struct result *b)
 {
     for (int g = 0; g < GRAINS; g++)
-        conf_check(fabs(a->losses[g].sum - b->losses[g].sum) <= 1e-5 * fabs(b->losses[g].sum) &&
+        CHECK_THAT(fabs(a->losses[g].sum - b->losses[g].sum) <= 1e-5 * fabs(b->losses[g].sum) &&
                        a->losses[g].count == b->losses[g].count,
                    "%s: a loss of %g, in one grain %g", shape->name, a->losses[g].sum, b->losses[g].sum);
     for (int i = 0; i < tutti_model_tensors(a->model); i++) {
@@ -239,9 +239,9 @@ static void compare_nearly(const struct shape *shape, const struct result *a, co
             worst = fmax(worst, fabs((double)(a->gradients[i][k] - b->gradients[i][k])));
             largest = fmax(largest, fabs((double)b->gradients[i][k]));
         }
-        conf_check(worst <= 1e-5 * largest, "%s: the gradient of %s is off by %g of %g", shape->name, tensor->name,
+        CHECK_THAT(worst <= 1e-5 * largest, "%s: the gradient of %s is off by %g of %g", shape->name, tensor->name,
                    worst, largest);
-        conf_check(memcmp(a->values[i], b->values[i], whole_count(tensor) * sizeof(float)) == 0,
+        CHECK_THAT(memcmp(a->values[i], b->values[i], whole_count(tensor) * sizeof(float)) == 0,
                    "%s: other first values of %s", shape->name, tensor->name);
     }
 }
@@ -268,7 +268,7 @@ static void run_rank(tutti_comm *comm, void *context)
     const int size = tutti_size(comm);
     tutti_mesh *mesh = NULL;
     (void)context;
-    if (!conf_check(tutti_mesh_create(comm, names, (const int[]){1, size}, 2, &mesh) == TUTTI_OK, "a mesh")) return;
+    if (!CHECK_THAT(tutti_mesh_create(comm, names, (const int[]){1, size}, 2, &mesh) == TUTTI_OK, "a mesh")) return;
     for (int i = 0; i < SHAPES; i++) {
         if (!fits(&shapes[i], size)) continue;
         struct result alone, shared;
@@ -277,11 +277,11 @@ static void run_rank(tutti_comm *comm, void *context)
         bool ok = run_shape(&shapes[i], NULL, shapes[i].width_grains, 1, NULL, &alone);
         if (run_shape(&shapes[i], mesh, shapes[i].width_grains, 1 + i % 2, ok ? &alone : NULL, &shared) && ok) {
             compare_bits(&shapes[i], &shared, &alone, with);
-            conf_check(shared.rows == alone.rows, "%s, %s: other rows", shapes[i].name, with);
-            conf_check(shared.operations == (size > 1 ? meetings(&shapes[i]) : 0), "%s, %s: met %llu times",
+            CHECK_THAT(shared.rows == alone.rows, "%s, %s: other rows", shapes[i].name, with);
+            CHECK_THAT(shared.operations == (size > 1 ? meetings(&shapes[i]) : 0), "%s, %s: met %llu times",
                        shapes[i].name, with, (unsigned long long)shared.operations);
             const size_t parts = tutti_model_elements(alone.model) / (size_t)size;
-            conf_check(shapes[i].gpt.width < 64 || tutti_model_elements(shared.model) < parts + parts / 4,
+            CHECK_THAT(shapes[i].gpt.width < 64 || tutti_model_elements(shared.model) < parts + parts / 4,
                        "%s, %s: %zu elements", shapes[i].name, with, tutti_model_elements(shared.model));
         }
         result_free(&alone);
@@ -319,7 +319,7 @@ static void check_usual(const tutti_gpt *gpt, int expected)
     tutti_model_placing placing = {.struct_size = sizeof placing};
     (void)tutti_gpt_create(gpt, &model);
     if (good(model, tutti_model_place(model, &placing)))
-        conf_check(tutti_model_width_grains(model) == expected, "%d heads of width %lld: %d width grains", gpt->heads,
+        CHECK_THAT(tutti_model_width_grains(model) == expected, "%d heads of width %lld: %d width grains", gpt->heads,
                    (long long)gpt->width, tutti_model_width_grains(model));
     tutti_model_free(model);
 }
@@ -430,7 +430,7 @@ static void check_own(const tutti_layer_ops *ops, tutti_mesh *mesh)
 static void check_refused(const tutti_model *model, tutti_status status, const char *words)
 {
     const tutti_error *error = tutti_model_error(model);
-    conf_check(status != TUTTI_OK && error != NULL && strstr(error->text, words) != NULL, "expected '%s', not '%s'",
+    CHECK_THAT(status != TUTTI_OK && error != NULL && strstr(error->text, words) != NULL, "expected '%s', not '%s'",
                words, error == NULL ? "" : error->text);
 }
 
@@ -452,7 +452,7 @@ static void run_two(tutti_comm *comm, void *context)
     tutti_mesh *mesh = NULL;
     tutti_model *model = NULL;
     (void)context;
-    if (!conf_check(tutti_mesh_create(comm, names, (const int[]){2}, 1, &mesh) == TUTTI_OK, "a mesh")) return;
+    if (!CHECK_THAT(tutti_mesh_create(comm, names, (const int[]){2}, 1, &mesh) == TUTTI_OK, "a mesh")) return;
     check_own(&slope_cut, mesh);
     check_place(&gpt, mesh, 3, "its 4 heads cannot be cut into 3 width grains");
     check_place(&gpt, mesh, -1, "-1 width grains");
@@ -482,5 +482,5 @@ int main(void)
     for (int size = 1; size <= 8; size++) run(CONF_THREADS, size, run_rank);
     run(CONF_PROCESSES, 4, run_rank);
     run(CONF_THREADS, 2, run_two);
-    return conf_end();
+    return check_end();
 }

@@ -40,7 +40,7 @@ struct learner {
 static bool worked(const struct learner *l, tutti_status status)
 {
     const tutti_error *why = tutti_model_error(l->model);
-    return conf_check(status == TUTTI_OK, "%s: %s", tutti_status_name(status), why == NULL ? "" : why->text);
+    return CHECK_THAT(status == TUTTI_OK, "%s: %s", tutti_status_name(status), why == NULL ? "" : why->text);
 }
 
 static bool make(struct learner *l, tutti_mesh *mesh)
@@ -59,7 +59,7 @@ static bool make(struct learner *l, tutti_mesh *mesh)
     if (status == TUTTI_OK) status = tutti_ddp_create(l->data, l->list, l->count, &options, &l->ddp, &error);
     if (status == TUTTI_OK) status = tutti_optimizer_defaults("adamw", &settings, &error);
     if (status == TUTTI_OK) status = tutti_optimizer_create(&settings, l->list, l->count, &l->optimizer, &error);
-    if (!conf_check(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error.text)) return false;
+    if (!CHECK_THAT(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error.text)) return false;
     tutti_ddp_grains(l->ddp, &l->first, &l->grains);
     tutti_pass_options pass = {.samples = l->grains, .grains = l->grains};
     return worked(l, tutti_pass_create(l->model, &pass, &l->pass));
@@ -140,12 +140,12 @@ static void run_mesh(tutti_comm *comm, void *context)
     struct learner l = {0};
     struct outcome outcome = {0};
     tutti_mesh *mesh = NULL;
-    bool good = conf_check(tutti_mesh_create(comm, names, (const int[]){data, tensor}, 2, &mesh) == TUTTI_OK, "a mesh");
+    bool good = CHECK_THAT(tutti_mesh_create(comm, names, (const int[]){data, tensor}, 2, &mesh) == TUTTI_OK, "a mesh");
     good = good && make(&l, mesh);
     for (int step = 0; good && step < STEPS; step++) good = take_step(&l, step, &outcome);
     good = good && worked(&l, tutti_model_hash(l.model, &outcome.hash)) && hash_states(&l, &outcome);
     if (good && tutti_size(comm) == 1) *alone = outcome;
-    conf_check(good && memcmp(&outcome, alone, sizeof outcome) == 0,
+    CHECK_THAT(good && memcmp(&outcome, alone, sizeof outcome) == 0,
                "data=%d,tensor=%d: loss %.17g, norm %.17g, hash %016llx; alone %.17g, %.17g, %016llx", data, tensor,
                outcome.losses[STEPS - 1], outcome.norms[STEPS - 1], (unsigned long long)outcome.hash,
                alone->losses[STEPS - 1], alone->norms[STEPS - 1], (unsigned long long)alone->hash);
@@ -169,10 +169,10 @@ int main(void)
     nn_need_blas();
     alone = mmap(NULL, sizeof *alone, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     conf_begin();
-    conf_check(alone != MAP_FAILED, "memory");
+    CHECK_THAT(alone != MAP_FAILED, "memory");
     for (int size = 1; size <= 8; size++)
         for (int tensor = 1; tensor <= WIDTH_GRAINS; tensor *= 2)
             if (size % tensor == 0) run(CONF_THREADS, size, tensor);
     run(CONF_PROCESSES, 4, 2);
-    return conf_end();
+    return check_end();
 }

@@ -116,15 +116,15 @@ static void test_own_record(void)
     struct tti_wait_record now = {.rank = 1, .awaited = 2, .doing = TTI_WAITS, .sure = 1, .what = "recv"};
     CHECK(!tti_wait_renew(&own, &now, 7) && own.record.number == 1 && own.record.looked == 0);
     CHECK(tti_wait_renew(&own, &now, 7) && own.record.number == 1);
-    tti_wait_look(&own, 99); /* what is known now may have come after the last poll */
+    tti_wait_poll(&own, 99); /* what is known now may have come after the last poll */
     CHECK(own.record.looked == 0);
-    tti_wait_look(&own, 99);
+    tti_wait_poll(&own, 99);
     CHECK(own.record.looked == 99);
-    tti_wait_look(&own, 98);
+    tti_wait_poll(&own, 98);
     CHECK(own.record.looked == 0);
-    tti_wait_look(&own, 98);
+    tti_wait_poll(&own, 98);
     CHECK(!tti_wait_renew(&own, &now, 8) && own.record.number == 2 && own.record.looked == 0);
-    tti_wait_look(&own, 98);
+    tti_wait_poll(&own, 98);
     CHECK(own.record.looked == 0);
     now.sure = 0;
     CHECK(!tti_wait_renew(&own, &now, 8) && own.record.number == 3);

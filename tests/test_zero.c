@@ -8,7 +8,7 @@
  */
 #include "conformance_world.h"
 #include "train/blocks.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 #include "train/tree.h"
 
 #include <stdlib.h>

@@ -60,7 +60,7 @@ TUTTI_API bool tutti_has(const char *what);
 
 /* The last close waits for the streams' work, 10 s at most in all; ERR_TIMEOUT names what did not end. The device is shut
  * down in any case: its streams, marks and buffers are stale, their memory is given back. NULL is ignored. */
-TUTTI_API tutti_status tutti_device_close(tutti_device *device, tutti_error *error);
+TUTTI_API tutti_status tutti_device_free(tutti_device *device, tutti_error *error);
 
 /* Shuts the device down as close does and opens it again. Streams, marks and buffers made before are stale. A device that
  * has failed cannot be opened again in its process: ERR_DEVICE. */

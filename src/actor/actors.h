@@ -38,7 +38,7 @@ struct tti_dues {
     _Atomic bool stops;
 };
 
-/* ---- Requests (request.c) -------------------------------------------------------------------------------------- */
+/* ---- Requests (actor_request.c) -------------------------------------------------------------------------------------- */
 
 struct tti_request {
     struct tti_external op; /* where it was asked here, with `has_op` */
@@ -191,7 +191,7 @@ void tti_dues_stop(tutti_actors *actors); /* without the lock */
 /* Timers of an actor are forgotten. */
 void tti_timers_clear(tutti_actor *actor);
 
-/* request.c */
+/* actor_request.c */
 struct tti_request *tti_request_new(tutti_actors *actors, tutti_request_kind kind, const char *name, const void *data,
                                     size_t bytes); /* NULL: no memory; one user */
 void tti_request_hold(struct tti_request *request);
@@ -228,7 +228,7 @@ void tti_actor_change(tutti_actor *actor);
 /* What one of its functions has returned, as an error. */
 void tti_actor_describe_failure(tutti_actor *actor, const char *function, tutti_status status, tutti_error *error);
 
-/* remote.c */
+/* actor_remote.c */
 tutti_status tti_remote_open(tutti_actors *actors, tutti_error *error);
 void tti_remote_close(tutti_actors *actors); /* tells the others; and, once its comm was freed: */
 void tti_remote_free(tutti_actors *actors);

@@ -68,7 +68,7 @@ bool tti_latest_failed(const struct tti_latest *latest)
     return atomic_load_explicit(&latest->failed, memory_order_relaxed);
 }
 
-static uint64_t look(struct tti_latest *latest, uint64_t newest, struct tti_told *told)
+static uint64_t take_newer(struct tti_latest *latest, uint64_t newest, struct tti_told *told)
 {
     tti_lock(&latest->lock);
     uint64_t number = latest->number;
@@ -79,6 +79,6 @@ static uint64_t look(struct tti_latest *latest, uint64_t newest, struct tti_told
 
 bool tti_latest_find(struct tti_latest *latest, struct tti_told *told)
 {
-    uint64_t newest = latest == NULL ? 0 : look(latest, 0, told);
-    return look(&of_process, newest, told) != 0;
+    uint64_t newest = latest == NULL ? 0 : take_newer(latest, 0, told);
+    return take_newer(&of_process, newest, told) != 0;
 }

@@ -14,7 +14,7 @@
 enum {
     BELL_BUCKETS = 4096,  /* at first: a power of two */
     LOOK_EVENTS = 256,    /* between looks at the processor time, */
-    LOOK_MS = 50,         /* and between looks at the memory */
+    POLL_MS = 50,         /* and between looks at the memory */
     MESSAGES_PER_MS = 300 /* are not simulated any faster */
 };
 #define START_NS INT64_C(1000000000) /* 0 means "not yet" in some places */
@@ -61,9 +61,9 @@ struct tti_sim {
     struct tti_stacks stacks;
     bool out_of_memory;
     uint64_t messages;           /* that are expected; 0: not too many */
-    int64_t began_ms, looked_ms; /* processor time */
+    int64_t began_ms, polled_ms; /* processor time */
     uint64_t noted;
-    bool was_seen; /* by the setup's `look` */
+    bool was_seen; /* by the setup's `inspect` */
     char *nowhere;
     size_t nowhere_bytes;
 };
@@ -473,8 +473,8 @@ static tutti_status look_at_limits(struct tti_sim *sim, tutti_error *error)
             error, TUTTI_ERR_LIMIT, 0,
             "the simulation took more than %lld ms of processor time; it had come to %.6f s of simulated time",
             (long long)sim->setup.limit_ms, (double)(sim->now_ns - START_NS) / 1e9);
-    if (now - sim->looked_ms < LOOK_MS) return TUTTI_OK;
-    sim->looked_ms = now;
+    if (now - sim->polled_ms < POLL_MS) return TUTTI_OK;
+    sim->polled_ms = now;
     return tti_memory_check(LEFT_BYTES, NULL, error);
 }
 
@@ -482,9 +482,9 @@ static tutti_status look_at_limits(struct tti_sim *sim, tutti_error *error)
 static tutti_status show(struct tti_sim *sim, tutti_error *error)
 {
     const struct tti_sim_setup *setup = &sim->setup;
-    if (setup->look == NULL || sim->was_seen || sim->heap[1].time_ns <= setup->look_ns) return TUTTI_OK;
+    if (setup->inspect == NULL || sim->was_seen || sim->heap[1].time_ns <= setup->inspect_ns) return TUTTI_OK;
     sim->was_seen = true;
-    if (setup->look(setup->look_context, sim->noted)) return TUTTI_OK;
+    if (setup->inspect(setup->inspect_context, sim->noted)) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_CANCELLED, 0, "the simulation was ended after %.6f s of simulated time",
                          (double)(sim->now_ns - START_NS) / 1e9);
 }

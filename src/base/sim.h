@@ -40,10 +40,10 @@ struct tti_sim_setup {
     bool sizes_only;    /* data are not moved: their time passes, their bytes stay */
     size_t stack_bytes; /* of each task; 0: TTI_SIM_STACK_BYTES */
     int64_t limit_ms;   /* processor time that the run may take; 0: any */
-    int64_t look_ns;    /* when all that is due until then has happened, */
-    bool (*look)(void *context,
-                 uint64_t noted); /* this is told all that was noted; false ends the run. NULL: nobody is */
-    void *look_context;
+    int64_t inspect_ns; /* when all that is due until then has happened, */
+    bool (*inspect)(void *context,
+                    uint64_t noted); /* this is told all that was noted; false ends the run. NULL: nobody is */
+    void *inspect_context;
 };
 #define TTI_SIM_STACK_BYTES ((size_t)128 << 10)
 enum {
@@ -72,7 +72,7 @@ struct tti_sim_task;
 extern _Thread_local struct tti_sim *tti_sim __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* Runs `body` as the first task; returns when it and all tasks that it started have ended. ERR_TIMEOUT when all wait
- * for something that will never happen; ERR_LIMIT when the processor time is over, ERR_CANCELLED by `look`, ERR_MEMORY
+ * for something that will never happen; ERR_LIMIT when the processor time is over, ERR_CANCELLED by `inspect`, ERR_MEMORY
  * when little of the system's memory is left: what tasks held then is lost. `totals` may be NULL. */
 tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *argument), void *argument,
                          struct tti_sim_totals *totals, tutti_error *error);

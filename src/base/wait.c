@@ -117,7 +117,7 @@ void tti_lock_await(_Atomic uint32_t *lock)
     tti_wait_turn();
 }
 
-void tti_wait_looked(void)
+void tti_wait_polled(void)
 {
     if (tti_sim != NULL) tti_sim_sleep(SIMULATED_TURN_NS);
 }

@@ -48,7 +48,7 @@ static inline void tti_unlock(_Atomic uint32_t *lock)
     atomic_store_explicit(lock, 0, memory_order_release);
 }
 /* After a caller's own look that found nothing, since it may look again at once: in simulated time too, looking takes time. */
-void tti_wait_looked(void);
+void tti_wait_polled(void);
 
 /* True once spinning has given way to yielding or sleeping: slower checks are affordable, now_ns is recent. */
 bool tti_wait_slow(const struct tti_wait *wait);

@@ -6,7 +6,7 @@
  * in the environment, as does a rank of `tutti run -n 4 tutti bench …` or `mpirun -n 4 tutti bench …`, which is the same.
  */
 #include "cli/bench.h"
-#include "cli/run.h"
+#include "cli/cli_run.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -99,7 +99,7 @@ void bench_device_close(struct bench_rank *self)
     if (device == NULL) return;
     for (int i = 0; i < 2; i++) (void)tutti_buffer_free(device->buffers[i], NULL);
     (void)tutti_stream_free(device->stream, NULL);
-    (void)tutti_device_close(device->device, NULL);
+    (void)tutti_device_free(device->device, NULL);
     free(device);
     self->device = NULL;
 }

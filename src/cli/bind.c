@@ -3,7 +3,7 @@
  * --bind core: one core per rank, in topology order, so that neighbours share caches.
  */
 #include "cli/cli.h"
-#include "cli/run.h"
+#include "cli/cli_run.h"
 
 #if TUTTI_HAVE_HWLOC
 

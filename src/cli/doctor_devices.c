@@ -70,7 +70,7 @@ static void tell_gpu(int out, int number)
              about.shares ? "can be shared between processes" : "cannot be shared between processes");
     else
         tell(out, FOUND_WARNING, "gpu", "look at nvidia-smi", "%s: %s", name, error.text);
-    (void)tutti_device_close(device, NULL);
+    (void)tutti_device_free(device, NULL);
 }
 
 static tutti_device *open_gpu(int number)
@@ -92,11 +92,11 @@ static void tell_reach(int out, int from, int gpus)
         tutti_device *other = to == from ? NULL : open_gpu(to);
         if (tutti_device_reaches(device, other))
             used += (size_t)snprintf(text + used, sizeof text - used, "%s cuda:%d", used == 0 ? "" : ",", to);
-        (void)tutti_device_close(other, NULL);
+        (void)tutti_device_free(other, NULL);
     }
     tell(out, used > 0 ? FOUND_GOOD : FOUND_NOTE, "gpu", NULL, "cuda:%d: reaches the memory of%s", from,
          used > 0 ? text : " no other GPU: copies to them go through the host");
-    (void)tutti_device_close(device, NULL);
+    (void)tutti_device_free(device, NULL);
 }
 
 /* What the library does by itself (docs/gpu.md), and what stands against it. */

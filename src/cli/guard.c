@@ -11,7 +11,7 @@
  * processes, since nobody but the guard reaps them. What they leave behind is signalled in the next round.
  * The guard has a session of its own and blocks all signals, so that neither Ctrl-C nor a hangup reaches it.
  */
-#include "cli/run.h"
+#include "cli/cli_run.h"
 #include <tutti/experimental.h>
 
 #include <ctype.h>

@@ -8,7 +8,7 @@
  * What the other launchers have to say about themselves they write to stderr, in lines with a mark.
  */
 #include "cli/cli.h"
-#include "cli/run.h"
+#include "cli/cli_run.h"
 
 #include <ctype.h>
 #include <errno.h>

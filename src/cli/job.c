@@ -8,7 +8,7 @@
  *     LEAVE  something cannot be killed (a driver that does not return): say so, and leave it to the guard
  */
 #include "cli/cli.h"
-#include "cli/run.h"
+#include "cli/cli_run.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -8,7 +8,7 @@
  * and while a sink's queue is long its streams are not read: the ranks wait, as they would on a terminal of their own.
  */
 #include "cli/cli.h"
-#include "cli/run.h"
+#include "cli/cli_run.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * order from stdin (lines of a kind and a text; hosts.c writes them), and from then on signals, one to a line.
  */
 #include "cli/cli.h"
-#include "cli/run.h"
+#include "cli/cli_run.h"
 
 #include <ctype.h>
 #include <errno.h>

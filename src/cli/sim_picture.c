@@ -2,7 +2,7 @@
  *
  * A sweep as a picture: time over bytes, a line for each number of ranks; of one size, time over ranks.
  */
-#include "cli/sim.h"
+#include "cli/cli_sim.h"
 
 #include <math.h>
 

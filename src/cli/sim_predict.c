@@ -4,7 +4,7 @@
  * them: so two algorithms with the same trace are one here, and the one that the library chooses is the one whose trace
  * is that of a run with nothing forced. Runs in which all ranks have the same plans will be alike: the second one ends there.
  */
-#include "cli/sim.h"
+#include "cli/cli_sim.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/sim.h"
+#include "cli/cli_sim.h"
 
 #include <errno.h>
 #include <math.h>

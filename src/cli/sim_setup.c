@@ -2,7 +2,7 @@
  *
  * Hosts and links as people describe them, or as tutti bench --tune measured them.
  */
-#include "cli/sim.h"
+#include "cli/cli_sim.h"
 
 #include <errno.h>
 #include <stdlib.h>

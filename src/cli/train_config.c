@@ -3,7 +3,7 @@
  * The config file of tutti train: each line is a flag. They are read as if they stood on the command line, before those
  * that do, so a flag that is given goes before the file.
  */
-#include "cli/train.h"
+#include "cli/cli_train.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * The loss over steps, in the terminal and as SVG.
  */
-#include "cli/train.h"
+#include "cli/cli_train.h"
 
 #include <inttypes.h>
 #include <math.h>

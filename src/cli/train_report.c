@@ -2,7 +2,7 @@
  *
  * What tutti train tells: the progress line, the metrics as lines of JSON, the summary.
  */
-#include "cli/train.h"
+#include "cli/cli_train.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -24,7 +24,7 @@ void tti_cuda_probe(struct tti_device *of, struct tti_stream *stream)
     if (code != TTI_CUDA_NOT_READY) (void)tti_cuda_check(device, code, "cuStreamQuery", stream, NULL);
 }
 
-static bool look(struct tti_cuda_device *device)
+static bool poll_device(struct tti_cuda_device *device)
 {
     pthread_mutex_lock(&device->watch_lock);
     int count = device->watched_count;
@@ -39,7 +39,7 @@ static void *watch(void *argument)
     struct tti_cuda_device *device = argument;
     while (atomic_load_explicit(&device->watcher_stops, memory_order_acquire) == 0) {
         uint32_t seen = atomic_load_explicit(&device->watch_bell, memory_order_acquire);
-        tti_bell_sleep(&device->watch_bell, seen, look(device) ? LOOK_NS : SLEEP_NS, false);
+        tti_bell_sleep(&device->watch_bell, seen, poll_device(device) ? LOOK_NS : SLEEP_NS, false);
     }
     return NULL;
 }

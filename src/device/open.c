@@ -305,7 +305,7 @@ static bool unlink_last(struct tti_device *device)
     return last;
 }
 
-tutti_status tutti_device_close(tutti_device *handle, tutti_error *error)
+tutti_status tutti_device_free(tutti_device *handle, tutti_error *error)
 {
     tutti_error none;
     error = tti_error_begin(error, &none, "device_close");

@@ -5,7 +5,7 @@
  * A rank has the product of what it has of each dimension of the array. Of a dimension it has one range of each section,
  * and these lie one after the other in its own array: so places there go up with places in the whole array.
  */
-#include "layout/layout.h"
+#include "layout/layout_inside.h"
 
 #include "base/hash.h"
 #include "base/share.h"

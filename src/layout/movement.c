@@ -25,7 +25,7 @@
 #include "base/alloc.h"
 #include "base/share.h"
 #include "base/status.h"
-#include "layout/layout.h"
+#include "layout/layout_inside.h"
 #include "layout/stretches.h"
 #include <string.h>
 

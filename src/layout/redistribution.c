@@ -9,7 +9,7 @@
 #include "base/latest.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
-#include "layout/layout.h"
+#include "layout/layout_inside.h"
 #include <string.h>
 
 /* ---- What is asked for ----------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/hash.h"
 #include "base/status.h"
-#include "layout/layout.h"
+#include "layout/layout_inside.h"
 #include "layout/redistribution.h"
 #include <string.h>
 

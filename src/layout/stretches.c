@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/share.h"
 #include "base/status.h"
-#include "layout/layout.h"
+#include "layout/layout_inside.h"
 #include <string.h>
 
 /* ---- Cutting --------------------------------------------------------------------------------------------------- */

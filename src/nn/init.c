@@ -2,10 +2,10 @@
  *
  * First values: random numbers keyed by seed and tensor name, counted by index.
  */
-#include "nn/random.h"
+#include "nn/random_key.h"
 
 #include "base/hash.h"
-#include "nn/kernels.h"
+#include "nn/nn_kernels.h"
 #include "nn/width.h"
 #include <string.h>
 

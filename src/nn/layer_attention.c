@@ -8,8 +8,8 @@
  * Rows that are cut have the heads of some width grains: (grain, 3, heads of a grain, size) floats.
  */
 #include "nn/blas.h"
-#include "nn/kernels.h"
-#include "nn/random.h"
+#include "nn/nn_kernels.h"
+#include "nn/random_key.h"
 #include "nn/width.h"
 #include <math.h>
 

@@ -2,8 +2,8 @@
  *
  * Layers that work on each element alone: GELU, ReLU, dropout.
  */
-#include "nn/kernels.h"
-#include "nn/random.h"
+#include "nn/nn_kernels.h"
+#include "nn/random_key.h"
 #include "nn/width.h"
 #include <string.h>
 

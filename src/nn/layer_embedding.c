@@ -6,7 +6,7 @@
  * Cut by classes, a width grain is some rows of the first tensor. Tokens that this rank lacks give rows of −0.0, and the
  * sum over ranks is the row itself; places are added after that.
  */
-#include "nn/kernels.h"
+#include "nn/nn_kernels.h"
 #include "nn/width.h"
 #include <string.h>
 

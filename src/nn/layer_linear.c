@@ -8,7 +8,7 @@
  */
 #include "base/status.h"
 #include "nn/blas.h"
-#include "nn/kernels.h"
+#include "nn/nn_kernels.h"
 #include "nn/width.h"
 #include <math.h>
 #include <string.h>

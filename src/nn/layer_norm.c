@@ -2,8 +2,8 @@
  *
  * Layer norm and RMS norm over the floats of a row, with a weight (and a bias) per float.
  */
-#include "nn/kernels.h"
 #include "nn/model.h"
+#include "nn/nn_kernels.h"
 
 enum { WEIGHT, BIAS };
 

@@ -5,7 +5,7 @@
  */
 #include "nn/loss.h"
 
-#include "nn/kernels.h"
+#include "nn/nn_kernels.h"
 #include <math.h>
 #include <string.h>
 

@@ -10,8 +10,8 @@
  */
 #include "base/status.h"
 #include "nn/blas.h"
-#include "nn/kernels.h"
 #include "nn/loss.h"
+#include "nn/nn_kernels.h"
 #include "nn/width.h"
 #include <math.h>
 #include <string.h>

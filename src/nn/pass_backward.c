@@ -8,7 +8,7 @@
  * gradient is then the sum of all, before any summing over grains. With how->tied each layer's gradients are summed over
  * grains by themselves, since the layers may be on different ranks.
  */
-#include "nn/kernels.h"
+#include "nn/nn_kernels.h"
 #include "nn/pass.h"
 #include "nn/width.h"
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * Forward: every item goes through all layers on one thread.
  */
-#include "nn/kernels.h"
+#include "nn/nn_kernels.h"
 #include "nn/pass.h"
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn/width.h"
 
-#include "nn/kernels.h"
+#include "nn/nn_kernels.h"
 #include <string.h>
 
 enum { ALIGNMENT = 16 };

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 #include <math.h>
 #include <string.h>
 

@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include "train/random.h"
+#include "train/shuffle.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

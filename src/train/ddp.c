@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "collective/comm/comm.h"
 #include "train/ledger.h"
-#include "train/list.h"
+#include "train/parameter_list.h"
 #include <string.h>
 
 enum { BUCKET = 25 << 20, FIRST_BUCKET = 1 << 20 };
@@ -342,7 +342,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
 
 /* ---- A pass ---------------------------------------------------------------------------------------------------- */
 
-/* " at train.c:12", or "": the end of a long path. */
+/* " at cli_train.c:12", or "": the end of a long path. */
 static void describe_here(const struct tutti_ddp *ddp, char text[96])
 {
     enum { SHOWN = 60 };

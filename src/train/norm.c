@@ -13,7 +13,7 @@
 #include "collective/api/inside.h"
 #include "nn/pool.h"
 #include "train/blocks.h"
-#include "train/list.h"
+#include "train/parameter_list.h"
 #include "train/variants.h"
 #include <math.h>
 

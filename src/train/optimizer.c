@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "nn/pass.h"
-#include "train/list.h"
+#include "train/parameter_list.h"
 #include <math.h>
 
 static const struct tti_optimizer_row *const rows[] = {

@@ -12,7 +12,7 @@
  *
  * In every table the weights of a stage come in the order of micro-batches.
  */
-#include "train/pipeline.h"
+#include "train/pipeline_table.h"
 
 #include "base/alloc.h"
 #include "base/status.h"

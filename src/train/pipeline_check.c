@@ -12,7 +12,7 @@
  * gradient is posted with that of the input. And a slot is free again after the backward step of its micro-batch, whose
  * gradient the next stage can only have sent after it had received all that this one had sent.
  */
-#include "train/pipeline.h"
+#include "train/pipeline_table.h"
 
 #include "base/alloc.h"
 #include "base/status.h"

@@ -9,7 +9,7 @@
  *
  * A line is a setting, or steps of a rank, which go behind those that it has. What is wrong is named by file and line.
  */
-#include "train/pipeline.h"
+#include "train/pipeline_table.h"
 
 #include "base/alloc.h"
 #include "base/status.h"

@@ -3,7 +3,7 @@
  * A table, or what was measured of it, as SVG: a row per rank, a box per step, grey where a rank is idle. Chunks of a rank are
  * told apart by how dark their boxes are.
  */
-#include "train/pipeline.h"
+#include "train/pipeline_table.h"
 
 #include <math.h>
 

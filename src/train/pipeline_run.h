@@ -11,7 +11,7 @@
 #include "base/task.h"
 #include "base/wait.h"
 #include "collective/api/inside.h"
-#include "train/pipeline.h"
+#include "train/pipeline_table.h"
 
 /* What is sent to the stage before: apart from the slots, and some more of them, since nothing else tells when it has been
  * received: that one may be at work for long. */

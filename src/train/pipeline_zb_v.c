@@ -9,7 +9,7 @@
  * so these fill what would be idle, and make room when memory is full. That ends at the bound for 2, 3, 4 and 8 ranks, and
  * at most 3% later for others, with 2p micro-batches or more.
  */
-#include "train/pipeline.h"
+#include "train/pipeline_table.h"
 
 #include "base/alloc.h"
 

@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "nn/blas.h"
 #include "nn/pass.h"
-#include "train/options.h"
-#include "train/random.h"
+#include "train/shuffle.h"
+#include "train/train_options.h"
 #include "train/trainer.h"
 
 #include <math.h>

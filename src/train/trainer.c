@@ -11,8 +11,8 @@
 #include "collective/comm/comm.h"
 #include "train/checkpoint.h"
 #include "train/ledger.h"
-#include "train/list.h"
-#include "train/options.h"
+#include "train/parameter_list.h"
+#include "train/train_options.h"
 #include <string.h>
 #include <unistd.h>
 

@@ -15,7 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/ddp.h"
 #include "train/optimizer.h"
-#include "train/options.h"
+#include "train/train_options.h"
 #include <stdlib.h>
 #include <string.h>
 

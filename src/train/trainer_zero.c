@@ -6,8 +6,8 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/status.h"
-#include "nn/kernels.h"
 #include "nn/model.h"
+#include "nn/nn_kernels.h"
 #include "train/ddp.h"
 #include "train/ledger.h"
 #include "train/trainer.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two parts of the simulated transport share: sim.c is the transport's table and the network, sim_link.c what
+ * What the two parts of the simulated transport share: sim_transport.c is the transport's table and the network, sim_link.c what
  * happens to a frame between its sender and its receiver.
  */
 #ifndef TTI_TRANSPORT_SIM_PARTS_H
 #define TTI_TRANSPORT_SIM_PARTS_H
 
 #include "base/sim.h"
-#include "transport/sim.h"
+#include "transport/sim_transport.h"
 
 enum {
     BLOCK_FRAMES = 256 /* made together */

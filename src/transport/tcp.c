@@ -42,8 +42,8 @@ static uint64_t mark_of(const struct tti_tcp_peer *peer, int stream)
     return (uint64_t)peer->rank << 8 | (uint64_t)stream;
 }
 
-static bool tell_epoll(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *peer,
-                       const struct tti_tcp_stream *stream)
+static bool notify_epoll(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *peer,
+                         const struct tti_tcp_stream *stream)
 {
     struct epoll_event event = {.data = {.u64 = mark_of(peer, stream->index)}};
     event.events = (stream->paused ? 0u : (uint32_t)EPOLLIN) | (stream->blocked ? (uint32_t)EPOLLOUT : 0u);
@@ -52,7 +52,7 @@ static bool tell_epoll(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *
 
 void tti_tcp_watch(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
-    if (tcp->watched) tell_epoll(tcp, EPOLL_CTL_MOD, peer, stream);
+    if (tcp->watched) notify_epoll(tcp, EPOLL_CTL_MOD, peer, stream);
 }
 
 void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream)
@@ -61,18 +61,19 @@ void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream)
 }
 
 /* False: the system has no room for it. */
-static bool tell_epoll_of_peer(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *peer)
+static bool notify_epoll_of_peer(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *peer)
 {
     bool good = true;
     for (int i = 0; i < peer->stream_count && peer->connected; i++)
-        if (!peer->streams[i].ended) good &= tell_epoll(tcp, how, peer, &peer->streams[i]);
+        if (!peer->streams[i].ended) good &= notify_epoll(tcp, how, peer, &peer->streams[i]);
     return good;
 }
 
-static bool tell_epoll_of_all(struct tti_tcp *tcp, int how)
+static bool notify_epoll_of_all(struct tti_tcp *tcp, int how)
 {
     bool good = true;
-    for (int i = 0; i < tcp->connected_count; i++) good &= tell_epoll_of_peer(tcp, how, tcp->peers[tcp->connected[i]]);
+    for (int i = 0; i < tcp->connected_count; i++)
+        good &= notify_epoll_of_peer(tcp, how, tcp->peers[tcp->connected[i]]);
     return good;
 }
 
@@ -81,8 +82,8 @@ static void prepare_to_sleep(struct tti_tcp *tcp)
     tcp->sleepy = false;
     tcp->awake = 0;
     if (tcp->watched) return;
-    bool good = tell_epoll_of_all(tcp, EPOLL_CTL_ADD);
-    if (!good) tell_epoll_of_all(tcp, EPOLL_CTL_DEL); /* whoever would sleep polls instead */
+    bool good = notify_epoll_of_all(tcp, EPOLL_CTL_ADD);
+    if (!good) notify_epoll_of_all(tcp, EPOLL_CTL_DEL); /* whoever would sleep polls instead */
     tcp->watched = good;
 }
 
@@ -93,7 +94,7 @@ static void stay_awake(struct tti_tcp *tcp)
     if (!tcp->watched) return;
     atomic_store(&tcp->watched, false);
     if (atomic_load(&tcp->sleepers) == 0)
-        tell_epoll_of_all(tcp, EPOLL_CTL_DEL);
+        notify_epoll_of_all(tcp, EPOLL_CTL_DEL);
     else
         atomic_store(&tcp->watched, true);
 }
@@ -170,7 +171,7 @@ tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti
         good &= add_watch(tcp, peer->live_fd, mark_of(peer, LIVE));
     }
     peer->connected = true;
-    if (good && tcp->watched) good = tell_epoll_of_peer(tcp, EPOLL_CTL_ADD, peer);
+    if (good && tcp->watched) good = notify_epoll_of_peer(tcp, EPOLL_CTL_ADD, peer);
     if (!good) {
         free_peer(peer);
         tti_free(peer);
@@ -180,7 +181,7 @@ tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti
     tcp->connected[tcp->connected_count++] = link->rank;
     tcp->direct = tcp->connected_count <= DIRECT;
     if (tcp->direct || tcp->watched) return TUTTI_OK;
-    tcp->watched = tell_epoll_of_all(tcp, EPOLL_CTL_ADD);
+    tcp->watched = notify_epoll_of_all(tcp, EPOLL_CTL_ADD);
     return tcp->watched ? TUTTI_OK : no_memory(error);
 }
 
@@ -285,13 +286,13 @@ static bool serve_event(struct tti_tcp *tcp, const struct epoll_event *event)
     return peer->send_errno == 0 ? moved : check_failed(tcp, peer, moved);
 }
 
-static bool look(struct tti_tcp *tcp)
+static bool poll_sockets(struct tti_tcp *tcp)
 {
     struct epoll_event events[EVENTS];
     bool moved = false;
     int count = epoll_wait(tcp->epoll_fd, events, EVENTS, 0);
     for (int i = 0; i < count; i++) moved |= serve_event(tcp, &events[i]);
-    tcp->look = false;
+    tcp->has_events = false;
     return moved;
 }
 
@@ -315,7 +316,7 @@ static bool serve_few(struct tti_tcp *tcp, int awaited)
         else if (peer->first != NULL)
             moved |= tti_tcp_push(tcp, peer);
     }
-    if (++tcp->awake % LOOK == 0 || tcp->look) moved |= look(tcp);
+    if (++tcp->awake % LOOK == 0 || tcp->has_events) moved |= poll_sockets(tcp);
     if (tcp->awake >= AWAKE) stay_awake(tcp);
     return moved;
 }
@@ -324,7 +325,7 @@ static bool progress(struct tti_transport *transport, int awaited)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
     if (tcp->sleepy) prepare_to_sleep(tcp);
-    bool moved = tcp->direct ? serve_few(tcp, awaited) : look(tcp);
+    bool moved = tcp->direct ? serve_few(tcp, awaited) : poll_sockets(tcp);
     if (tcp->prune) {
         prune(tcp);
         moved = true; /* somebody was lost */
@@ -349,7 +350,7 @@ static void sleep_end(struct tti_transport *transport)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
     atomic_fetch_sub(&tcp->sleepers, 1);
-    tcp->look = true;
+    tcp->has_events = true;
     if (atomic_load_explicit(&tcp->woken, memory_order_acquire) == 0) return;
     uint64_t count;
     (void)!read(tcp->wake_fd, &count, sizeof count);

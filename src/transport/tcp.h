@@ -2,8 +2,8 @@
  *
  * The transport between hosts: each pair of ranks has a tcp connection, or several that share large frames.
  *
- *     tti_tcp_listen    an endpoint, and its card: where it can be reached
- *     tti_tcp_expect    for each rank to be connected to: its card
+ *     tti_tcp_listen    an endpoint, and its peer info: where it can be reached
+ *     tti_tcp_expect    for each rank to be connected to: its peer info
  *     tti_tcp_connect   connects everyone with everyone, or says which two cannot; then the endpoint listens no more
  *     tti_tcp_transport what it is from here on; closed by its close()
  *
@@ -39,7 +39,7 @@ struct tti_tcp_settings {
 };
 
 /* What another rank must know of an endpoint; travels as it lies, addresses beyond `count` left out. */
-struct tti_tcp_card {
+struct tti_tcp_peer_info {
     uint16_t version, count;
     uint16_t streams, streams_asked; /* asked: not just the usual number */
     uint64_t network;                /* loopback addresses are good within the same one */
@@ -48,9 +48,9 @@ struct tti_tcp_card {
 };
 
 tutti_status tti_tcp_listen(const struct tti_tcp_settings *settings, struct tti_tcp **tcp, tutti_error *error);
-/* Fills in the card; returns its bytes. */
-size_t tti_tcp_card(const struct tti_tcp *tcp, struct tti_tcp_card *card);
-/* ERR_JOIN when these bytes are no card. */
+/* Fills in the peer info; returns its bytes. */
+size_t tti_tcp_peer_info(const struct tti_tcp *tcp, struct tti_tcp_peer_info *peer_info);
+/* ERR_JOIN when these bytes are no peer info. */
 tutti_status tti_tcp_expect(struct tti_tcp *tcp, int peer, const void *bytes, size_t count, tutti_error *error);
 /* Connects `count` endpoints of this process, which may be peers of each other, with all they expect. `stop` (may be NULL)
  * is asked now and then: true ends it with *error as stop() has set it. */

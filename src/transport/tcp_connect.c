@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { CARD_VERSION = 1, CARD_FIXED = offsetof(struct tti_tcp_card, at), POLL_MS = 5, GIVE_UP_ROUNDS = 10 };
+enum { CARD_VERSION = 1, CARD_FIXED = offsetof(struct tti_tcp_peer_info, at), POLL_MS = 5, GIVE_UP_ROUNDS = 10 };
 
 /* Who is to be connected to listens already: when all its addresses refuse for so long, nothing will change that. */
 #define GIVE_UP_NS ((int64_t)3 * 1000000000)
@@ -49,10 +49,10 @@ static int usual_streams(int size)
 }
 
 /* Within a host one connection is faster than several that share the same cores: others only if somebody asked for them. */
-static int streams_with(const struct tti_tcp *tcp, const struct tti_tcp_card *card, bool near)
+static int streams_with(const struct tti_tcp *tcp, const struct tti_tcp_peer_info *peer_info, bool near)
 {
-    if (near && !tcp->streams_asked && card->streams_asked == 0) return 1;
-    return card->streams < tcp->streams ? card->streams : tcp->streams;
+    if (near && !tcp->streams_asked && peer_info->streams_asked == 0) return 1;
+    return peer_info->streams < tcp->streams ? peer_info->streams : tcp->streams;
 }
 
 static void fill_settings(struct tti_tcp *tcp, const struct tti_tcp_settings *settings)
@@ -119,55 +119,56 @@ void tti_tcp_free_links(struct tti_tcp *tcp)
 
 /* ---- Cards ----------------------------------------------------------------------------------------------------- */
 
-size_t tti_tcp_card(const struct tti_tcp *tcp, struct tti_tcp_card *card)
+size_t tti_tcp_peer_info(const struct tti_tcp *tcp, struct tti_tcp_peer_info *peer_info)
 {
-    memset(card, 0, sizeof *card);
-    card->version = CARD_VERSION;
-    card->count = (uint16_t)tcp->addresses.count;
-    card->streams = (uint16_t)tcp->streams;
-    card->streams_asked = tcp->streams_asked;
-    card->network = tti_network_here();
-    memcpy(card->host, tcp->host, sizeof card->host);
-    memcpy(card->at, tcp->addresses.at, card->count * sizeof card->at[0]);
-    return CARD_FIXED + card->count * sizeof card->at[0];
+    memset(peer_info, 0, sizeof *peer_info);
+    peer_info->version = CARD_VERSION;
+    peer_info->count = (uint16_t)tcp->addresses.count;
+    peer_info->streams = (uint16_t)tcp->streams;
+    peer_info->streams_asked = tcp->streams_asked;
+    peer_info->network = tti_network_here();
+    memcpy(peer_info->host, tcp->host, sizeof peer_info->host);
+    memcpy(peer_info->at, tcp->addresses.at, peer_info->count * sizeof peer_info->at[0]);
+    return CARD_FIXED + peer_info->count * sizeof peer_info->at[0];
 }
 
-static bool read_card(const void *bytes, size_t count, struct tti_tcp_card *card)
+static bool read_peer_info(const void *bytes, size_t count, struct tti_tcp_peer_info *peer_info)
 {
-    memset(card, 0, sizeof *card);
-    if (count < CARD_FIXED || count > sizeof *card) return false;
-    memcpy(card, bytes, count);
-    if (card->version != CARD_VERSION || card->count > TTI_ADDRESSES || card->streams < 1) return false;
-    if (count != CARD_FIXED + card->count * sizeof card->at[0] || card->host[TTI_TCP_HOST - 1] != '\0') return false;
-    for (int i = 0; i < card->count; i++)
-        if (card->at[i].family != 4 && card->at[i].family != 6) return false;
+    memset(peer_info, 0, sizeof *peer_info);
+    if (count < CARD_FIXED || count > sizeof *peer_info) return false;
+    memcpy(peer_info, bytes, count);
+    if (peer_info->version != CARD_VERSION || peer_info->count > TTI_ADDRESSES || peer_info->streams < 1) return false;
+    if (count != CARD_FIXED + peer_info->count * sizeof peer_info->at[0] || peer_info->host[TTI_TCP_HOST - 1] != '\0')
+        return false;
+    for (int i = 0; i < peer_info->count; i++)
+        if (peer_info->at[i].family != 4 && peer_info->at[i].family != 6) return false;
     return true;
 }
 
 /* Within a network by loopback first, which is the fastest; into another one never. */
-static void choose_addresses(const struct tti_tcp_card *card, bool near, struct tti_address_list *list)
+static void choose_addresses(const struct tti_tcp_peer_info *peer_info, bool near, struct tti_address_list *list)
 {
     list->count = 0;
     for (int loopback = near; loopback >= 0; loopback--)
-        for (int i = 0; i < card->count; i++)
-            if ((card->at[i].loopback != 0) == (loopback != 0)) list->at[list->count++] = card->at[i];
+        for (int i = 0; i < peer_info->count; i++)
+            if ((peer_info->at[i].loopback != 0) == (loopback != 0)) list->at[list->count++] = peer_info->at[i];
 }
 
 tutti_status tti_tcp_expect(struct tti_tcp *tcp, int peer, const void *bytes, size_t count, tutti_error *error)
 {
-    struct tti_tcp_card card;
+    struct tti_tcp_peer_info peer_info;
     error->peer = peer;
-    if (!read_card(bytes, count, &card))
+    if (!read_peer_info(bytes, count, &peer_info))
         return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                              "rank %d did not say how it can be reached by tcp; does it run "
                              "another version of the library?",
                              peer);
     struct tti_tcp_link *link = &tcp->links[tcp->link_count++];
-    *link = (struct tti_tcp_link){.rank = peer, .near = card.network == tti_network_here()};
-    link->stream_count = streams_with(tcp, &card, link->near);
+    *link = (struct tti_tcp_link){.rank = peer, .near = peer_info.network == tti_network_here()};
+    link->stream_count = streams_with(tcp, &peer_info, link->near);
     link->fd_count = link->stream_count + (tcp->heartbeat_ms > 0);
-    memcpy(link->host, card.host, sizeof link->host);
-    choose_addresses(&card, link->near, &link->list);
+    memcpy(link->host, peer_info.host, sizeof link->host);
+    choose_addresses(&peer_info, link->near, &link->list);
     for (int i = 0; i <= TTI_TCP_STREAMS; i++) link->fds[i] = -1;
     error->peer = -1;
     return TUTTI_OK;

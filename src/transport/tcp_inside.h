@@ -91,9 +91,9 @@ struct tti_tcp {
     _Atomic bool watched;  /* epoll is told of all connections */
     _Atomic bool sleepy;   /* and is to be: somebody would sleep */
     atomic_int sleepers;
-    _Atomic bool look; /* epoll has something to say */
-    _Atomic bool due;  /* done() of a frame is: for a sleeper, who may be another thread */
-    bool prune;        /* somebody was lost */
+    _Atomic bool has_events; /* epoll has something to say */
+    _Atomic bool due;        /* done() of a frame is: for a sleeper, who may be another thread */
+    bool prune;              /* somebody was lost */
     bool closing;
     struct tti_outgoing *finished, **finished_end; /* done() is due; `sent` holds the status */
     struct tti_outgoing *sending;                  /* send() is busy with it: done() will not be due */

@@ -17,7 +17,7 @@ struct tti_apart {
 };
 
 /* OK: rank 0 is not there, or does not answer. Else ERR_JOIN: it was told. NULL: nobody looks. */
-tutti_status tti_apart_look_at_join(const struct tti_apart *apart, tutti_error *error);
-tutti_status tti_apart_look_at_meeting(const struct tti_apart *apart, tutti_error *error);
+tutti_status tti_apart_poll_join(const struct tti_apart *apart, tutti_error *error);
+tutti_status tti_apart_poll_meeting(const struct tti_apart *apart, tutti_error *error);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "base/wait.h"
 #include "transport/socket.h"
-#include "world/wire.h"
+#include "world/join_messages.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,10 +53,10 @@ static tutti_status make_cluster(struct tti_joining *joining)
     atomic_init(&cluster->references, 1);
     cluster->ranks = tti_calloc((size_t)cluster->size, sizeof *cluster->ranks);
     cluster->host_names = tti_calloc((size_t)cluster->size, sizeof *cluster->host_names);
-    cluster->seats = tti_calloc((size_t)launch->ranks_each, sizeof *cluster->seats);
+    cluster->local_ranks = tti_calloc((size_t)launch->ranks_each, sizeof *cluster->local_ranks);
     joining->hosts = tti_calloc((size_t)launch->process_count, sizeof *joining->hosts);
     joining->endpoints = tti_calloc((size_t)launch->ranks_each, sizeof *joining->endpoints);
-    bool made = cluster->ranks != NULL && cluster->host_names != NULL && cluster->seats != NULL &&
+    bool made = cluster->ranks != NULL && cluster->host_names != NULL && cluster->local_ranks != NULL &&
                 joining->hosts != NULL && joining->endpoints != NULL;
     return made ? TUTTI_OK : tti_joining_no_memory(joining);
 }
@@ -64,7 +64,7 @@ static tutti_status make_cluster(struct tti_joining *joining)
 void tti_cluster_release(struct tti_cluster *cluster)
 {
     if (atomic_fetch_sub_explicit(&cluster->references, 1, memory_order_acq_rel) > 1) return;
-    tti_free(cluster->seats);
+    tti_free(cluster->local_ranks);
     tti_free(cluster->host_names);
     tti_free(cluster->ranks);
     tti_free(cluster);
@@ -177,9 +177,9 @@ static tutti_status join_world(struct tti_joining *joining)
     struct tti_world *world;
     TTI_TRY(join_host(joining, bytes, &world));
     snprintf(world->job, sizeof world->job, "%s", cluster->job);
-    for (int i = 0; i < cluster->ranks_each; i++) cluster->seats[i].world = world;
+    for (int i = 0; i < cluster->ranks_each; i++) cluster->local_ranks[i].world = world;
     for (int rank = 0; rank < cluster->size; rank++)
-        if (cluster->ranks[rank].host == cluster->ranks[cluster->seats[0].rank].host)
+        if (cluster->ranks[rank].host == cluster->ranks[cluster->local_ranks[0].rank].host)
             cluster->ranks[rank].pid = world->segment->ranks[cluster->ranks[rank].local].pid;
     return TUTTI_OK;
 }
@@ -192,7 +192,7 @@ static tutti_status make_own_worlds(struct tti_joining *joining)
         struct tti_world *world;
         TTI_TRY(tti_world_threads(1, joining->options, bytes, &world, joining->error));
         snprintf(world->job, sizeof world->job, "%s", cluster->job);
-        cluster->seats[i].world = world;
+        cluster->local_ranks[i].world = world;
     }
     return TUTTI_OK;
 }
@@ -206,11 +206,11 @@ static tutti_status connect_all(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     for (int i = 0; i < cluster->ranks_each; i++)
-        TTI_TRY(tti_joining_expect(joining, joining->endpoints[i], cluster->seats[i].rank));
+        TTI_TRY(tti_joining_expect(joining, joining->endpoints[i], cluster->local_ranks[i].rank));
     TTI_TRY(tti_tcp_connect(joining->endpoints, cluster->ranks_each, &joining->key, joining->deadline_ns, has_trouble,
                             joining->meeting, joining->error));
     for (int i = 0; i < cluster->ranks_each; i++) {
-        cluster->seats[i].transport = tti_tcp_transport(joining->endpoints[i]);
+        cluster->local_ranks[i].transport = tti_tcp_transport(joining->endpoints[i]);
         joining->endpoints[i] = NULL;
     }
     return TUTTI_OK;
@@ -234,7 +234,7 @@ static tutti_status prepare(struct tti_joining *joining)
     joining->apart = (struct tti_apart){joining->cluster->job, launch->process, launch->process_count,
                                         launch->ranks_each, joining->options};
     for (int i = 0; i < launch->ranks_each; i++)
-        joining->cluster->seats[i].rank = launch->process * launch->ranks_each + i;
+        joining->cluster->local_ranks[i].rank = launch->process * launch->ranks_each + i;
     if (!joining->networked) return TUTTI_OK;
     TTI_TRY(tti_key_find(joining->options, &joining->key, &joining->has_key, joining->error));
     return launch->one_host && !joining->has_key ? tti_key_random(&joining->key, joining->error) : TUTTI_OK;
@@ -268,7 +268,7 @@ static bool shares(const struct tti_joining *joining)
 {
     const tutti_options *options = joining->options;
     bool wanted = options->direct != 0 && options->host_aware != 0 && !joining->all_tcp;
-    bool reads = joining->local_count == 1 || tti_world_can_attach(joining->cluster->seats[0].world);
+    bool reads = joining->local_count == 1 || tti_world_can_attach(joining->cluster->local_ranks[0].world);
     if (wanted && !reads && options->attach != 0 && joining->local == 0)
         tti_log(TUTTI_WARN,
                 "job %s: processes of this host may not read each other's memory, so ranks of one host exchange by tcp "
@@ -281,10 +281,10 @@ static bool shares(const struct tti_joining *joining)
 static tutti_status agree(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
-    struct tti_world *world = cluster->seats[0].world;
+    struct tti_world *world = cluster->local_ranks[0].world;
     struct tti_blobs all;
     struct word mine = {.shares = shares(joining),
-                        .crowded = tti_cluster_here(cluster, cluster->seats[0].rank) > tti_cores_of_host(),
+                        .crowded = tti_cluster_here(cluster, cluster->local_ranks[0].rank) > tti_cores_of_host(),
                         .traces = joining->options->trace[0] != '\0',
                         .tuning = world->segment->tuning};
     TTI_TRY(tti_meeting_exchange(joining->meeting, &mine, sizeof mine, &all, joining->error));
@@ -313,7 +313,7 @@ static tutti_status compare_clocks(struct tti_joining *joining)
     int64_t offset_ns;
     TTI_TRY(tti_meeting_compare_clocks(joining->meeting, &offset_ns, joining->error));
     for (int i = 0; i < joining->cluster->ranks_each; i++)
-        joining->cluster->seats[i].world->clock_offset_ns = offset_ns;
+        joining->cluster->local_ranks[i].world->clock_offset_ns = offset_ns;
     return TUTTI_OK;
 }
 
@@ -334,11 +334,11 @@ static tutti_status form(struct tti_joining *joining)
 }
 
 /* This process's own trouble by its name, anything else as it is. */
-static void tell_others(const struct tti_joining *joining)
+static void notify_others(const struct tti_joining *joining)
 {
     tutti_error told = *joining->error;
     if (told.status != TUTTI_ERR_JOIN) {
-        told.peer = joining->cluster->seats[0].rank;
+        told.peer = joining->cluster->local_ranks[0].rank;
         tti_error_set(&told, TUTTI_ERR_JOIN, 0, "rank %d could not join job %.64s: %.300s", told.peer,
                       joining->cluster->job, joining->error->text);
     }
@@ -354,19 +354,19 @@ static tutti_status join(struct tti_joining *joining)
     }
     TTI_TRY(open_meeting(joining));
     tutti_status status = form(joining);
-    if (status != TUTTI_OK) tell_others(joining);
+    if (status != TUTTI_OK) notify_others(joining);
     return status;
 }
 
 static void undo(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
-    for (int i = 0; cluster->seats != NULL && i < cluster->ranks_each; i++) {
-        struct tti_cluster_seat *seat = &cluster->seats[i];
-        if (seat->transport != NULL) seat->transport->ops->close(seat->transport, 0);
-        if (seat->world == NULL) continue;
-        tti_world_mark(seat->world, cluster->ranks[seat->rank].local, TTI_RANK_LOST);
-        tti_world_release(seat->world);
+    for (int i = 0; cluster->local_ranks != NULL && i < cluster->ranks_each; i++) {
+        struct tti_cluster_local_rank *local_rank = &cluster->local_ranks[i];
+        if (local_rank->transport != NULL) local_rank->transport->ops->close(local_rank->transport, 0);
+        if (local_rank->world == NULL) continue;
+        tti_world_mark(local_rank->world, cluster->ranks[local_rank->rank].local, TTI_RANK_LOST);
+        tti_world_release(local_rank->world);
     }
     tti_cluster_release(cluster);
 }
@@ -384,7 +384,7 @@ tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tut
     tutti_status status = join(&joining);
     tti_meeting_close(joining.meeting);
     tti_board_close(&joining.board);
-    tti_blobs_free(&joining.cards);
+    tti_blobs_free(&joining.peer_infos);
     tti_key_forget(&joining.key);
     for (int i = 0; joining.endpoints != NULL && i < launch->ranks_each; i++) {
         struct tti_transport *unused = joining.endpoints[i] == NULL ? NULL : tti_tcp_transport(joining.endpoints[i]);

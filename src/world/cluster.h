@@ -25,9 +25,9 @@ struct tti_cluster_rank {
 };
 
 /* One rank of this process. */
-struct tti_cluster_seat {
+struct tti_cluster_local_rank {
     int rank;
-    struct tti_world *world; /* of its host; a reference per seat, the holder's to release */
+    struct tti_world *world; /* of its host; a reference per local rank, the holder's to release */
     struct tti_transport
         *transport; /* to all other ranks, connected; NULL: all are on one host. The holder's to close */
 };
@@ -37,13 +37,13 @@ struct tti_cluster {
     int size;
     int process, process_count, ranks_each;
     int host_count;
-    bool shares;                          /* ranks of a host read each other's memory, on all hosts, and are to */
-    bool crowded;                         /* some host has more ranks than cores */
-    tutti_tuning tuning;                  /* rank 0's, for all that goes between hosts */
-    struct tti_cluster_rank *ranks;       /* size */
-    char (*host_names)[TTI_CLUSTER_HOST]; /* host_count */
-    struct tti_cluster_seat *seats;       /* ranks_each: ranks process * ranks_each and those after it */
-    atomic_int references;                /* ranks_each */
+    bool shares;                                /* ranks of a host read each other's memory, on all hosts, and are to */
+    bool crowded;                               /* some host has more ranks than cores */
+    tutti_tuning tuning;                        /* rank 0's, for all that goes between hosts */
+    struct tti_cluster_rank *ranks;             /* size */
+    char (*host_names)[TTI_CLUSTER_HOST];       /* host_count */
+    struct tti_cluster_local_rank *local_ranks; /* ranks_each: ranks process * ranks_each and those after it */
+    atomic_int references;                      /* ranks_each */
 };
 
 /* What the launcher says. */
@@ -65,7 +65,7 @@ typedef size_t tti_area_size(const tutti_options *options, int ranks, bool proce
  * reach whom. */
 tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tutti_options *options,
                               tti_area_size *area_bytes, struct tti_cluster **cluster, tutti_error *error);
-/* The last reference frees it; worlds and transports of its seats must have been given back before. */
+/* The last reference frees it; worlds and transports of its local ranks must have been given back before. */
 void tti_cluster_release(struct tti_cluster *cluster);
 
 /* How many ranks of the job share this rank's machine, and how many of these come before it. */

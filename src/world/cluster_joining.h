@@ -26,7 +26,7 @@ struct tti_joining {
     tutti_status able;          /* to listen; else `error` says why, and everyone is told */
     struct tti_board board;
     struct tti_meeting *meeting;
-    struct tti_blobs cards;
+    struct tti_blobs peer_infos;
     int *hosts;             /* by process */
     int local, local_count; /* this process among those of its host */
     tutti_error *error;

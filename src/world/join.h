@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two sides of a join share; for join*.c only. The messages are in wire.h.
+ * What the two sides of a join share; for join*.c only. The messages are in join_messages.h.
  */
 #ifndef TTI_WORLD_JOIN_H
 #define TTI_WORLD_JOIN_H
 
 #include "world/board.h"
+#include "world/join_messages.h"
 #include "world/names.h"
-#include "world/wire.h"
 #include "world/world.h"
 
 struct tti_join {

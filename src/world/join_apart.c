@@ -24,7 +24,7 @@ static tutti_status describe(const struct tti_apart *apart, const char *others, 
                          error->peer, own, others);
 }
 
-tutti_status tti_apart_look_at_join(const struct tti_apart *apart, tutti_error *error)
+tutti_status tti_apart_poll_join(const struct tti_apart *apart, tutti_error *error)
 {
     struct tti_wire_verdict verdict;
     int fd = apart == NULL ? -1 : tti_wire_connect(apart->job, SOCK_SEQPACKET);
@@ -54,7 +54,7 @@ static bool is_listening(const char *job)
     return fd >= 0;
 }
 
-tutti_status tti_apart_look_at_meeting(const struct tti_apart *apart, tutti_error *error)
+tutti_status tti_apart_poll_meeting(const struct tti_apart *apart, tutti_error *error)
 {
     if (apart == NULL || !is_listening(apart->job)) return TUTTI_OK;
     struct tti_rendezvous where = {.job = apart->job,

@@ -50,7 +50,7 @@ static tutti_status reach_root(struct tti_join *join, int *fd)
             return tti_join_fail(join, -1, "%s", foreign);
         if (!may_come(why)) return tti_join_socket_failed(join, why);
         TTI_TRY(tti_board_check(&join->board, join->error));
-        TTI_TRY(tti_apart_look_at_meeting(join->apart, join->error));
+        TTI_TRY(tti_apart_poll_meeting(join->apart, join->error));
         if (tti_now_ns() >= join->deadline_ns) return nobody_there(join);
         poll(NULL, 0, pause_ms);
     }
@@ -172,7 +172,7 @@ static tutti_status next_packet(struct member *member)
 }
 
 /* So that rank 0 need not guess why this rank goes. Its own verdicts it knows, and a dead one hears nothing. */
-static void tell_root(struct member *member)
+static void notify_root(struct member *member)
 {
     struct tti_wire_verdict trouble;
     tti_join_error_to_verdict(member->join->error, &trouble);
@@ -188,7 +188,7 @@ static tutti_status talk(struct member *member, tutti_status prepared)
     while (!member->done) {
         tutti_status status = next_packet(member);
         if (status == TUTTI_OK) continue;
-        tell_root(member);
+        notify_root(member);
         return status;
     }
     return TUTTI_OK;

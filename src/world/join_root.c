@@ -409,7 +409,7 @@ static void say_go(struct root *root)
         tti_wire_send(root->members[i].fd, TTI_WIRE_VERDICT, &go, sizeof go, NULL, 0, root->deadline_ns);
 }
 
-static void tell(int fd, struct tti_wire_verdict *verdict)
+static void notify(int fd, struct tti_wire_verdict *verdict)
 {
     tti_wire_send(fd, TTI_WIRE_VERDICT, verdict, sizeof *verdict, NULL, 0, tti_now_ns());
     tti_wire_close(fd);
@@ -435,7 +435,7 @@ static void linger(struct root *root, struct tti_wire_verdict *verdict, int expe
         int fd = tti_wire_accept(root->listener);
         if (fd < 0 && errno != EAGAIN) return;
         if (fd < 0) continue;
-        tell(fd, verdict);
+        notify(fd, verdict);
         expected--;
     }
 }
@@ -447,10 +447,10 @@ static void break_off(struct root *root)
     int first, expected = root->missing - count_gone(root, &first);
     for (int i = 1; root->members != NULL && i < root->join->process_count; i++) {
         if (root->members[i].fd < 0) continue;
-        tell(root->members[i].fd, &verdict);
+        notify(root->members[i].fd, &verdict);
         root->members[i].fd = -1;
     }
-    while (root->visitor_count > 0) tell(root->visitors[--root->visitor_count], &verdict);
+    while (root->visitor_count > 0) notify(root->visitors[--root->visitor_count], &verdict);
     linger(root, &verdict, expected);
 }
 

@@ -34,34 +34,34 @@ struct tti_meeting_trouble {
 };
 
 /* One message on its way in or out. */
-struct tti_meeting_parcel {
+struct tti_meeting_message {
     struct tti_meeting_head head;
     size_t head_done, body_done;
     unsigned char *body;
 };
 
-enum tti_meeting_parcel_state { TTI_PARCEL_PARTLY, TTI_PARCEL_WHOLE, TTI_PARCEL_BROKEN };
+enum tti_meeting_message_state { TTI_MEETING_PARTLY, TTI_MEETING_WHOLE, TTI_MEETING_BROKEN };
 
 /* Moves what it can. BROKEN: errno says why (EBADMSG: not one of these messages; EPIPE: the other end is gone). */
-enum tti_meeting_parcel_state tti_meeting_parcel_receive(struct tti_meeting_parcel *parcel, int fd, bool from_root,
-                                                         int size);
-enum tti_meeting_parcel_state tti_meeting_parcel_send(struct tti_meeting_parcel *parcel, int fd);
+enum tti_meeting_message_state tti_meeting_message_receive(struct tti_meeting_message *message, int fd, bool from_root,
+                                                           int size);
+enum tti_meeting_message_state tti_meeting_message_send(struct tti_meeting_message *message, int fd);
 /* A message with a body of `bytes` zeros; false when memory ran out. */
-bool tti_meeting_parcel_make(struct tti_meeting_parcel *parcel, enum tti_meeting_kind kind, uint32_t round,
-                             size_t bytes);
-bool tti_meeting_parcel_trouble(struct tti_meeting_parcel *parcel, uint32_t round, const tutti_error *error);
-void tti_meeting_parcel_drop(struct tti_meeting_parcel *parcel);
+bool tti_meeting_message_make(struct tti_meeting_message *message, enum tti_meeting_kind kind, uint32_t round,
+                              size_t bytes);
+bool tti_meeting_message_trouble(struct tti_meeting_message *message, uint32_t round, const tutti_error *error);
+void tti_meeting_message_drop(struct tti_meeting_message *message);
 /* What an ALL's body holds, checked; the body becomes the blobs'. */
 bool tti_blobs_take(struct tti_blobs *all, unsigned char *body, size_t bytes, int size);
-tutti_status tti_meeting_take_trouble(const struct tti_meeting_parcel *parcel, tutti_error *error);
+tutti_status tti_meeting_take_trouble(const struct tti_meeting_message *message, tutti_error *error);
 
 struct tti_meeting_member {
     int fd; /* -1: has not come */
     bool given;
     bool ended;      /* it had come */
     int64_t came_ns; /* what it gave last */
-    struct tti_meeting_parcel in;
-    struct tti_meeting_parcel out;
+    struct tti_meeting_message in;
+    struct tti_meeting_message out;
 };
 
 /* What a process has found out about rank 0's clock; of rank 0, zeros. */
@@ -105,6 +105,6 @@ void tti_meeting_compare(struct tti_meeting *meeting, const struct tti_meeting_h
 bool tti_meeting_root_trouble(struct tti_meeting *meeting, tutti_error *error);
 bool tti_meeting_member_trouble(struct tti_meeting *meeting, tutti_error *error);
 /* Rank 0 tells everyone who is here or comes soon. */
-void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why);
+void tti_meeting_root_notify(struct tti_meeting *meeting, const tutti_error *why);
 
 #endif

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "world/apart.h"
+#include "world/join_messages.h"
 #include "world/meeting.h"
-#include "world/wire.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -61,7 +61,7 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
             refusals++;
         }
         TTI_TRY(tti_board_check(meeting->where.board, error));
-        if (fd < 0) TTI_TRY(tti_apart_look_at_join(meeting->where.apart, error));
+        if (fd < 0) TTI_TRY(tti_apart_poll_join(meeting->where.apart, error));
         if (tti_now_ns() >= meeting->deadline_ns || refusals > REFUSALS_MOST) return not_here(meeting, why, error);
         poll(NULL, 0, pause_ms);
     }
@@ -158,8 +158,8 @@ static tutti_status give(struct tti_meeting *meeting, const void *mine, size_t b
 {
     struct tti_meeting_member *root = &meeting->members[0];
     int64_t left_ms = (meeting->deadline_ns - tti_now_ns()) / 1000000;
-    tti_meeting_parcel_drop(&root->out);
-    if (!tti_meeting_parcel_make(&root->out, TTI_MEETING_GIVE, meeting->round, bytes))
+    tti_meeting_message_drop(&root->out);
+    if (!tti_meeting_message_make(&root->out, TTI_MEETING_GIVE, meeting->round, bytes))
         return root_lost(meeting, ENOMEM, error);
     root->out.head.left_ms = left_ms < 0 ? 0 : left_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)left_ms;
     if (bytes > 0) memcpy(root->out.body, mine, bytes);
@@ -169,7 +169,7 @@ static tutti_status give(struct tti_meeting *meeting, const void *mine, size_t b
 
 static tutti_status take(struct tti_meeting *meeting, struct tti_blobs *all, tutti_error *error)
 {
-    struct tti_meeting_parcel *in = &meeting->members[0].in;
+    struct tti_meeting_message *in = &meeting->members[0].in;
     if (in->head.kind == TTI_MEETING_TROUBLE) return tti_meeting_take_trouble(in, error);
     if (in->head.round != meeting->round) return root_lost(meeting, EBADMSG, error);
     if (!tti_blobs_take(all, in->body, (size_t)in->head.bytes, meeting->where.size))
@@ -185,11 +185,11 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
     struct tti_meeting_member *root = &meeting->members[0];
     bool sending = true;
     for (;;) {
-        if (sending) sending = tti_meeting_parcel_send(&root->out, root->fd) == TTI_PARCEL_PARTLY;
-        enum tti_meeting_parcel_state state = tti_meeting_parcel_receive(&root->in, root->fd, true,
-                                                                         meeting->where.size);
-        if (state == TTI_PARCEL_WHOLE) return take(meeting, all, error);
-        if (state == TTI_PARCEL_BROKEN) return root_lost(meeting, errno, error);
+        if (sending) sending = tti_meeting_message_send(&root->out, root->fd) == TTI_MEETING_PARTLY;
+        enum tti_meeting_message_state state = tti_meeting_message_receive(&root->in, root->fd, true,
+                                                                           meeting->where.size);
+        if (state == TTI_MEETING_WHOLE) return take(meeting, all, error);
+        if (state == TTI_MEETING_BROKEN) return root_lost(meeting, errno, error);
         TTI_TRY(tti_board_check(tti_meeting_board(meeting), error)); /* rank 0 may be on another host, and not see it */
         if (tti_now_ns() >= meeting->deadline_ns + TTI_JOIN_GRACE_NS) {
             error->peer = 0;
@@ -207,17 +207,17 @@ tutti_status tti_meeting_member_exchange(struct tti_meeting *meeting, const void
 {
     TTI_TRY(give(meeting, mine, bytes, error));
     tutti_status status = talk(meeting, all, error);
-    tti_meeting_parcel_drop(&meeting->members[0].out);
-    tti_meeting_parcel_drop(&meeting->members[0].in);
+    tti_meeting_message_drop(&meeting->members[0].out);
+    tti_meeting_message_drop(&meeting->members[0].in);
     return status;
 }
 
 bool tti_meeting_member_trouble(struct tti_meeting *meeting, tutti_error *error)
 {
     struct tti_meeting_member *root = &meeting->members[0];
-    enum tti_meeting_parcel_state state = tti_meeting_parcel_receive(&root->in, root->fd, true, meeting->where.size);
-    if (state == TTI_PARCEL_PARTLY) return false;
-    if (state == TTI_PARCEL_BROKEN)
+    enum tti_meeting_message_state state = tti_meeting_message_receive(&root->in, root->fd, true, meeting->where.size);
+    if (state == TTI_MEETING_PARTLY) return false;
+    if (state == TTI_MEETING_BROKEN)
         root_lost(meeting, errno, error);
     else if (root->in.head.kind == TTI_MEETING_TROUBLE)
         tti_meeting_take_trouble(&root->in, error);

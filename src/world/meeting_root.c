@@ -5,8 +5,8 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include "world/join_messages.h"
 #include "world/meeting.h"
-#include "world/wire.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -102,13 +102,13 @@ tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *err
 /* ---- Trouble --------------------------------------------------------------------------------------------------- */
 
 /* Its last message; who does not take it within a moment has other troubles. */
-static void tell_one(const struct tti_meeting *meeting, struct tti_meeting_member *member, const tutti_error *why)
+static void notify_one(const struct tti_meeting *meeting, struct tti_meeting_member *member, const tutti_error *why)
 {
     bool begun = member->out.head_done > 0 && member->out.body_done < member->out.head.bytes;
     if (begun) return; /* in the middle of another message: the end of the connection must do */
-    tti_meeting_parcel_drop(&member->out);
-    if (tti_meeting_parcel_trouble(&member->out, meeting->round, why))
-        tti_meeting_parcel_send(&member->out, member->fd);
+    tti_meeting_message_drop(&member->out);
+    if (tti_meeting_message_trouble(&member->out, meeting->round, why))
+        tti_meeting_message_send(&member->out, member->fd);
 }
 
 /* Those that have not come, and may. */
@@ -137,21 +137,21 @@ static void linger(struct tti_meeting *meeting, const tutti_error *why)
         struct tti_meeting_member *member = &meeting->members[who.from];
         if (member->fd >= 0) close(member->fd);
         member->fd = fd;
-        tell_one(meeting, member, why);
+        notify_one(meeting, member, why);
     }
 }
 
-void tti_meeting_root_tell(struct tti_meeting *meeting, const tutti_error *why)
+void tti_meeting_root_notify(struct tti_meeting *meeting, const tutti_error *why)
 {
     for (int rank = 0; rank < meeting->where.size; rank++)
-        if (meeting->members[rank].fd >= 0) tell_one(meeting, &meeting->members[rank], why);
+        if (meeting->members[rank].fd >= 0) notify_one(meeting, &meeting->members[rank], why);
     if (!meeting->told) linger(meeting, why);
     meeting->told = true;
 }
 
 static tutti_status fail(struct tti_meeting *meeting, tutti_error *error)
 {
-    tti_meeting_root_tell(meeting, error);
+    tti_meeting_root_notify(meeting, error);
     return error->status;
 }
 
@@ -235,13 +235,13 @@ static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
             return fail(meeting, error);
         }
         if (member->fd >= 0) close(member->fd); /* its last attempt, which it gave up */
-        tti_meeting_parcel_drop(&member->in);
+        tti_meeting_message_drop(&member->in);
         *member = (struct tti_meeting_member){.fd = fd};
     }
     return TUTTI_OK;
 }
 
-static tutti_status take_parcel(struct tti_meeting *meeting, int rank, tutti_error *error)
+static tutti_status take_request(struct tti_meeting *meeting, int rank, tutti_error *error)
 {
     struct tti_meeting_member *member = &meeting->members[rank];
     const struct tti_meeting_head *head = &member->in.head;
@@ -273,13 +273,13 @@ static tutti_status listen_to(struct tti_meeting *meeting, int rank, bool *moved
     struct tti_meeting_member *member = &meeting->members[rank];
     if (member->fd < 0) return TUTTI_OK;
     if (member->given && may_wait(member->fd)) return TUTTI_OK;
-    if (member->given) tti_meeting_parcel_drop(&member->in); /* in vain */
+    if (member->given) tti_meeting_message_drop(&member->in); /* in vain */
     member->given = false;
-    enum tti_meeting_parcel_state state = tti_meeting_parcel_receive(&member->in, member->fd, false,
-                                                                     meeting->where.size);
-    if (state == TTI_PARCEL_PARTLY) return TUTTI_OK;
+    enum tti_meeting_message_state state = tti_meeting_message_receive(&member->in, member->fd, false,
+                                                                       meeting->where.size);
+    if (state == TTI_MEETING_PARTLY) return TUTTI_OK;
     *moved = true;
-    return state == TTI_PARCEL_WHOLE ? take_parcel(meeting, rank, error) : member_broken(meeting, rank, errno, error);
+    return state == TTI_MEETING_WHOLE ? take_request(meeting, rank, error) : member_broken(meeting, rank, errno, error);
 }
 
 bool tti_meeting_root_trouble(struct tti_meeting *meeting, tutti_error *error)
@@ -343,21 +343,21 @@ static tutti_status collect(struct tti_meeting *meeting, tutti_error *error)
 /* ---- Handing out ----------------------------------------------------------------------------------------------- */
 
 static tutti_status assemble(struct tti_meeting *meeting, const void *mine, size_t bytes,
-                             struct tti_meeting_parcel *parcel, tutti_error *error)
+                             struct tti_meeting_message *message, tutti_error *error)
 {
     int size = meeting->where.size;
     size_t table = (size_t)size * sizeof(uint32_t), total = table + bytes;
     for (int rank = 1; rank < size; rank++) total += (size_t)meeting->members[rank].in.head.bytes;
-    if (!tti_meeting_parcel_make(parcel, TTI_MEETING_ALL, meeting->round, total)) {
+    if (!tti_meeting_message_make(message, TTI_MEETING_ALL, meeting->round, total)) {
         tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for what %d ranks gave ran out", size);
         return fail(meeting, error);
     }
     size_t used = table;
     for (int rank = 0; rank < size; rank++) {
-        const struct tti_meeting_parcel *in = &meeting->members[rank].in;
+        const struct tti_meeting_message *in = &meeting->members[rank].in;
         uint32_t length = rank == 0 ? (uint32_t)bytes : (uint32_t)in->head.bytes;
-        memcpy(parcel->body + (size_t)rank * sizeof length, &length, sizeof length);
-        if (length > 0) memcpy(parcel->body + used, rank == 0 ? mine : in->body, length);
+        memcpy(message->body + (size_t)rank * sizeof length, &length, sizeof length);
+        if (length > 0) memcpy(message->body + used, rank == 0 ? mine : in->body, length);
         used += length;
     }
     return TUTTI_OK;
@@ -369,12 +369,12 @@ static void forget_bodies(struct tti_meeting *meeting)
     for (int rank = 1; rank < meeting->where.size; rank++) meeting->members[rank].out.body = NULL;
 }
 
-static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_meeting_parcel *parcel, tutti_error *error)
+static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_meeting_message *message, tutti_error *error)
 {
     int left = meeting->where.size - 1;
     for (int rank = 1; rank < meeting->where.size; rank++) {
-        meeting->members[rank].out = *parcel;
-        tti_meeting_parcel_drop(&meeting->members[rank].in);
+        meeting->members[rank].out = *message;
+        tti_meeting_message_drop(&meeting->members[rank].in);
     }
     while (left > 0) {
         left = 0;
@@ -385,13 +385,13 @@ static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_meeti
                 member->out.head.came_ns = member->came_ns;
                 member->out.head.sent_ns = tti_now_ns();
             }
-            enum tti_meeting_parcel_state state = tti_meeting_parcel_send(&member->out, member->fd);
-            if (state == TTI_PARCEL_BROKEN) {
+            enum tti_meeting_message_state state = tti_meeting_message_send(&member->out, member->fd);
+            if (state == TTI_MEETING_BROKEN) {
                 forget_bodies(meeting);
                 return member_broken(meeting, rank, EPIPE, error);
             }
-            if (state == TTI_PARCEL_WHOLE) member->out.body = NULL;
-            left += state == TTI_PARCEL_PARTLY;
+            if (state == TTI_MEETING_WHOLE) member->out.body = NULL;
+            left += state == TTI_MEETING_PARTLY;
         }
         if (left > 0 && tti_now_ns() >= meeting->deadline_ns)
             return tti_error_set(error, TUTTI_ERR_JOIN, 0,
@@ -404,14 +404,14 @@ static tutti_status hand_out(struct tti_meeting *meeting, const struct tti_meeti
 tutti_status tti_meeting_root_exchange(struct tti_meeting *meeting, const void *mine, size_t bytes,
                                        struct tti_blobs *all, tutti_error *error)
 {
-    struct tti_meeting_parcel parcel;
+    struct tti_meeting_message message;
     TTI_TRY(collect(meeting, error));
-    TTI_TRY(assemble(meeting, mine, bytes, &parcel, error));
-    tutti_status status = hand_out(meeting, &parcel, error);
+    TTI_TRY(assemble(meeting, mine, bytes, &message, error));
+    tutti_status status = hand_out(meeting, &message, error);
     forget_bodies(meeting);
-    if (status == TUTTI_OK && !tti_blobs_take(all, parcel.body, (size_t)parcel.head.bytes, meeting->where.size))
+    if (status == TUTTI_OK && !tti_blobs_take(all, message.body, (size_t)message.head.bytes, meeting->where.size))
         status = tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for what %d ranks gave ran out",
                                meeting->where.size);
-    if (status != TUTTI_OK) tti_meeting_parcel_drop(&parcel);
+    if (status != TUTTI_OK) tti_meeting_message_drop(&message);
     return status;
 }

@@ -31,29 +31,29 @@ static bool head_fits(const struct tti_meeting_head *head, bool from_root, int s
     }
 }
 
-bool tti_meeting_parcel_make(struct tti_meeting_parcel *parcel, enum tti_meeting_kind kind, uint32_t round,
-                             size_t bytes)
+bool tti_meeting_message_make(struct tti_meeting_message *message, enum tti_meeting_kind kind, uint32_t round,
+                              size_t bytes)
 {
-    *parcel = (struct tti_meeting_parcel){
+    *message = (struct tti_meeting_message){
         .head = {.magic = TTI_MEETING_MAGIC, .kind = kind, .round = round, .bytes = bytes}};
-    parcel->body = tti_calloc(1, bytes + 1);
-    return parcel->body != NULL;
+    message->body = tti_calloc(1, bytes + 1);
+    return message->body != NULL;
 }
 
-bool tti_meeting_parcel_trouble(struct tti_meeting_parcel *parcel, uint32_t round, const tutti_error *error)
+bool tti_meeting_message_trouble(struct tti_meeting_message *message, uint32_t round, const tutti_error *error)
 {
     struct tti_meeting_trouble trouble = {
         .status = error->status, .peer = error->peer, .system_errno = error->system_errno};
     snprintf(trouble.text, sizeof trouble.text, "%s", error->text);
-    if (!tti_meeting_parcel_make(parcel, TTI_MEETING_TROUBLE, round, sizeof trouble)) return false;
-    memcpy(parcel->body, &trouble, sizeof trouble);
+    if (!tti_meeting_message_make(message, TTI_MEETING_TROUBLE, round, sizeof trouble)) return false;
+    memcpy(message->body, &trouble, sizeof trouble);
     return true;
 }
 
-void tti_meeting_parcel_drop(struct tti_meeting_parcel *parcel)
+void tti_meeting_message_drop(struct tti_meeting_message *message)
 {
-    tti_free(parcel->body);
-    memset(parcel, 0, sizeof *parcel);
+    tti_free(message->body);
+    memset(message, 0, sizeof *message);
 }
 
 static bool would_block(void)
@@ -61,56 +61,57 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-static enum tti_meeting_parcel_state receive_part(void *at, size_t bytes, size_t *done, int fd)
+static enum tti_meeting_message_state receive_part(void *at, size_t bytes, size_t *done, int fd)
 {
     while (*done < bytes) {
         ssize_t got = recv(fd, (char *)at + *done, bytes - *done, MSG_DONTWAIT);
-        if (got < 0 && would_block()) return TTI_PARCEL_PARTLY;
+        if (got < 0 && would_block()) return TTI_MEETING_PARTLY;
         if (got == 0 || (got < 0 && errno == ECONNRESET)) errno = EPIPE;
-        if (got <= 0) return TTI_PARCEL_BROKEN;
+        if (got <= 0) return TTI_MEETING_BROKEN;
         *done += (size_t)got;
     }
-    return TTI_PARCEL_WHOLE;
+    return TTI_MEETING_WHOLE;
 }
 
-enum tti_meeting_parcel_state tti_meeting_parcel_receive(struct tti_meeting_parcel *parcel, int fd, bool from_root,
-                                                         int size)
+enum tti_meeting_message_state tti_meeting_message_receive(struct tti_meeting_message *message, int fd, bool from_root,
+                                                           int size)
 {
-    enum tti_meeting_parcel_state state = receive_part(&parcel->head, sizeof parcel->head, &parcel->head_done, fd);
-    if (state != TTI_PARCEL_WHOLE) return state;
-    if (parcel->body == NULL) {
-        bool fits = head_fits(&parcel->head, from_root, size);
-        if (fits) parcel->body = tti_calloc(1, (size_t)parcel->head.bytes + 1);
+    enum tti_meeting_message_state state = receive_part(&message->head, sizeof message->head, &message->head_done, fd);
+    if (state != TTI_MEETING_WHOLE) return state;
+    if (message->body == NULL) {
+        bool fits = head_fits(&message->head, from_root, size);
+        if (fits) message->body = tti_calloc(1, (size_t)message->head.bytes + 1);
         errno = fits ? ENOMEM : EBADMSG;
-        if (parcel->body == NULL) return TTI_PARCEL_BROKEN;
+        if (message->body == NULL) return TTI_MEETING_BROKEN;
     }
-    return receive_part(parcel->body, (size_t)parcel->head.bytes, &parcel->body_done, fd);
+    return receive_part(message->body, (size_t)message->head.bytes, &message->body_done, fd);
 }
 
-static enum tti_meeting_parcel_state send_part(const void *at, size_t bytes, size_t *done, int fd, int flags)
+static enum tti_meeting_message_state send_part(const void *at, size_t bytes, size_t *done, int fd, int flags)
 {
     while (*done < bytes) {
         ssize_t sent = send(fd, (const char *)at + *done, bytes - *done, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
-        if (sent < 0 && would_block()) return TTI_PARCEL_PARTLY;
+        if (sent < 0 && would_block()) return TTI_MEETING_PARTLY;
         if (sent < 0 && errno == ECONNRESET) errno = EPIPE;
-        if (sent <= 0) return TTI_PARCEL_BROKEN;
+        if (sent <= 0) return TTI_MEETING_BROKEN;
         *done += (size_t)sent;
     }
-    return TTI_PARCEL_WHOLE;
+    return TTI_MEETING_WHOLE;
 }
 
-enum tti_meeting_parcel_state tti_meeting_parcel_send(struct tti_meeting_parcel *parcel, int fd)
+enum tti_meeting_message_state tti_meeting_message_send(struct tti_meeting_message *message, int fd)
 {
-    int more = parcel->head.bytes > 0 ? MSG_MORE : 0;
-    enum tti_meeting_parcel_state state = send_part(&parcel->head, sizeof parcel->head, &parcel->head_done, fd, more);
-    if (state != TTI_PARCEL_WHOLE) return state;
-    return send_part(parcel->body, (size_t)parcel->head.bytes, &parcel->body_done, fd, 0);
+    int more = message->head.bytes > 0 ? MSG_MORE : 0;
+    enum tti_meeting_message_state state = send_part(&message->head, sizeof message->head, &message->head_done, fd,
+                                                     more);
+    if (state != TTI_MEETING_WHOLE) return state;
+    return send_part(message->body, (size_t)message->head.bytes, &message->body_done, fd, 0);
 }
 
-tutti_status tti_meeting_take_trouble(const struct tti_meeting_parcel *parcel, tutti_error *error)
+tutti_status tti_meeting_take_trouble(const struct tti_meeting_message *message, tutti_error *error)
 {
     struct tti_meeting_trouble trouble;
-    memcpy(&trouble, parcel->body, sizeof trouble);
+    memcpy(&trouble, message->body, sizeof trouble);
     error->peer = trouble.peer;
     tti_error_set(error, TUTTI_ERR_JOIN, 0, "%.*s", (int)sizeof trouble.text - 1, trouble.text);
     error->system_errno = trouble.system_errno;
@@ -267,10 +268,11 @@ void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why)
     struct tti_meeting_member *root = &meeting->members[0];
     meeting->failed = true;
     if (meeting->where.rank == 0) {
-        tti_meeting_root_tell(meeting, why);
+        tti_meeting_root_notify(meeting, why);
     } else if (root->fd >= 0) {
-        tti_meeting_parcel_drop(&root->out);
-        if (tti_meeting_parcel_trouble(&root->out, meeting->round, why)) tti_meeting_parcel_send(&root->out, root->fd);
+        tti_meeting_message_drop(&root->out);
+        if (tti_meeting_message_trouble(&root->out, meeting->round, why))
+            tti_meeting_message_send(&root->out, root->fd);
     }
 }
 
@@ -292,8 +294,8 @@ void tti_meeting_close(struct tti_meeting *meeting)
     int count = meeting->members == NULL ? 0 : root ? meeting->where.size : 1;
     for (int i = 0; i < count; i++) {
         struct tti_meeting_member *member = &meeting->members[i];
-        tti_meeting_parcel_drop(&member->in);
-        tti_meeting_parcel_drop(&member->out);
+        tti_meeting_message_drop(&member->in);
+        tti_meeting_message_drop(&member->out);
         if (member->fd >= 0) shutdown(member->fd, SHUT_WR);
     }
     for (int i = 0; i < count; i++) {

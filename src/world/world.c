@@ -179,32 +179,32 @@ void tti_world_release(struct tti_world *world)
 
 /* ---- Graves ---------------------------------------------------------------------------------------------------- */
 
-void tti_graves_clear(struct tti_world *world)
+void tti_retired_clear(struct tti_world *world)
 {
     tutti_error ignored = {0};
-    tti_lock(&world->graves_lock);
-    for (struct tti_grave **link = &world->graves; *link != NULL;) {
-        struct tti_grave *grave = *link;
-        if (atomic_load_explicit(&grave->users, memory_order_acquire) != 0) {
-            link = &grave->next;
+    tti_lock(&world->retired_lock);
+    for (struct tti_retired **link = &world->retired; *link != NULL;) {
+        struct tti_retired *retired = *link;
+        if (atomic_load_explicit(&retired->users, memory_order_acquire) != 0) {
+            link = &retired->next;
             continue;
         }
-        *link = grave->next;
-        tti_arena_free(&world->arena, grave, &ignored);
+        *link = retired->next;
+        tti_arena_free(&world->arena, retired, &ignored);
     }
-    tti_unlock(&world->graves_lock);
+    tti_unlock(&world->retired_lock);
 }
 
-void tti_grave_leave(struct tti_world *world, struct tti_grave *grave, bool owner)
+void tti_retired_leave(struct tti_world *world, struct tti_retired *retired, bool owner)
 {
     if (owner) {
-        tti_lock(&world->graves_lock);
-        grave->next = world->graves;
-        world->graves = grave;
-        tti_unlock(&world->graves_lock);
+        tti_lock(&world->retired_lock);
+        retired->next = world->retired;
+        world->retired = retired;
+        tti_unlock(&world->retired_lock);
     }
-    atomic_fetch_sub_explicit(&grave->users, 1, memory_order_acq_rel); /* by now it may be gone */
-    if (owner) tti_graves_clear(world);
+    atomic_fetch_sub_explicit(&retired->users, 1, memory_order_acq_rel); /* by now it may be gone */
+    if (owner) tti_retired_clear(world);
 }
 
 /* ---- Marks and liveness ---------------------------------------------------------------------------------------- */

@@ -63,9 +63,9 @@ enum { TTI_TEXT_OPTIONS = 0 TUTTI_OPTION_LIST(TTI_COUNT_OPTION) };
 
 /* The beginning of memory that one process's arena has for several ranks: it is given back by its owner when the last of
  * its users has said that it needs it no more. */
-struct tti_grave {
+struct tti_retired {
     _Atomic uint32_t users;
-    struct tti_grave *next; /* the owner's */
+    struct tti_retired *next; /* the owner's */
 };
 
 struct tti_world {
@@ -81,11 +81,11 @@ struct tti_world {
     void *area; /* segment + area_offset: for the layer above, zeroed */
     struct tti_process *processes;
     struct tti_arena arena;
-    _Atomic uint32_t graves_lock;
-    struct tti_grave *graves; /* of this process, which it has no use for itself any more */
-    atomic_int references;    /* ranks of this process that have not left */
-    atomic_bool trace_lost;   /* some of it could not be written */
-    atomic_bool follows;      /* noted on the launcher's board: see tti_world_follow */
+    _Atomic uint32_t retired_lock;
+    struct tti_retired *retired; /* of this process, which it has no use for itself any more */
+    atomic_int references;       /* ranks of this process that have not left */
+    atomic_bool trace_lost;      /* some of it could not be written */
+    atomic_bool follows;         /* noted on the launcher's board: see tti_world_follow */
 };
 
 /* A world of `size` ranks that are all threads of this process (also size 1). No bootstrap; references = size. */
@@ -93,8 +93,8 @@ tutti_status tti_world_threads(int size, const tutti_options *options, size_t ar
                                tutti_error *error);
 
 /* One of its users needs it no more; that was `owner`, in whose arena it is. What nobody uses any more goes back. */
-void tti_grave_leave(struct tti_world *world, struct tti_grave *grave, bool owner);
-void tti_graves_clear(struct tti_world *world);
+void tti_retired_leave(struct tti_world *world, struct tti_retired *retired, bool owner);
+void tti_retired_clear(struct tti_world *world);
 
 /* This process among those of a job. The ranks of process p are p * ranks_each and those after it, its threads. */
 struct tti_member {

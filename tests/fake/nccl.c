@@ -14,7 +14,7 @@
  * -DFAKE_WITHOUT_REVOKE, -DFAKE_WITHOUT_SEND   leave out a function, as an old library would
  */
 #define _GNU_SOURCE
-#include "collective/reduce/kernels_convert.h"
+#include "collective/reduce/reduce_kernels_convert.h"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>

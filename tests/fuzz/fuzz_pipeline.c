@@ -2,7 +2,7 @@
 /* fuzz: runs=200000 */
 /* Tables of pipelines as people write them: any text is taken or refused with a sentence; what is taken is checked with a
  * verdict or a sentence, and is the same table after it was written and read again. */
-#include "train/pipeline.h"
+#include "train/pipeline_table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz: runs=20000 */
-/* The messages of the rendezvous, and the cards of endpoints: any bytes on the connection are taken or refused, memory is
+/* The messages of the rendezvous, and the peer infos of endpoints: any bytes on the connection are taken or refused, memory is
  * bounded by what is said first, and blobs that are taken lie within what came. */
 #include "base/alloc.h"
 #include "transport/tcp.h"
@@ -24,19 +24,19 @@ static unsigned touch(const struct tti_blobs *all)
     return sum;
 }
 
-static void take(struct tti_meeting_parcel *parcel, int size)
+static void take(struct tti_meeting_message *message, int size)
 {
     struct tti_blobs all;
     tutti_error error;
-    if (parcel->head.kind == TTI_MEETING_TROUBLE) {
-        tti_meeting_take_trouble(parcel, &error);
+    if (message->head.kind == TTI_MEETING_TROUBLE) {
+        tti_meeting_take_trouble(message, &error);
         if (memchr(error.text, '\0', sizeof error.text) == NULL) abort();
-    } else if (parcel->head.kind == TTI_MEETING_ALL &&
-               tti_blobs_take(&all, parcel->body, (size_t)parcel->head.bytes, size)) {
+    } else if (message->head.kind == TTI_MEETING_ALL &&
+               tti_blobs_take(&all, message->body, (size_t)message->head.bytes, size)) {
         static volatile unsigned long seen; /* so that the bytes are read */
         seen = (unsigned long)touch(&all);
         (void)seen;
-        parcel->body = NULL;
+        message->body = NULL;
         tti_blobs_free(&all);
     }
 }
@@ -44,19 +44,19 @@ static void take(struct tti_meeting_parcel *parcel, int size)
 static void parse(const uint8_t *data, size_t bytes, bool from_root, int size, bool help)
 {
     int fds[2];
-    struct tti_meeting_parcel parcel = {.body = NULL};
+    struct tti_meeting_message message = {.body = NULL};
     struct tti_meeting_head head = {
         .magic = TTI_MEETING_MAGIC, .kind = from_root ? TTI_MEETING_ALL : TTI_MEETING_GIVE, .round = 1, .bytes = bytes};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0) abort();
     if (help) (void)!write(fds[1], &head, sizeof head);
     (void)!write(fds[1], data, bytes);
     close(fds[1]);
-    if (tti_meeting_parcel_receive(&parcel, fds[0], from_root, size) == TTI_PARCEL_WHOLE) take(&parcel, size);
-    tti_meeting_parcel_drop(&parcel);
+    if (tti_meeting_message_receive(&message, fds[0], from_root, size) == TTI_MEETING_WHOLE) take(&message, size);
+    tti_meeting_message_drop(&message);
     close(fds[0]);
 }
 
-static void read_card(const uint8_t *data, size_t bytes)
+static void read_peer_info(const uint8_t *data, size_t bytes)
 {
     static struct tti_tcp *tcp;
     tutti_error error;
@@ -67,13 +67,13 @@ static void read_card(const uint8_t *data, size_t bytes)
     tcp = NULL;
 }
 
-/* What came again and again, up to the length that it says, which may be more than that of any card. */
+/* What came again and again, up to the length that it says, which may be more than that of any peer info. */
 static void read_long_card(const uint8_t *data, size_t bytes)
 {
-    uint8_t card[2 * sizeof(struct tti_tcp_card)];
-    size_t length = bytes < 2 ? 0 : (data[0] | (size_t)data[1] << 8) % sizeof card;
-    for (size_t i = 0; i < length; i++) card[i] = data[i % bytes];
-    read_card(card, length);
+    uint8_t peer_info[2 * sizeof(struct tti_tcp_peer_info)];
+    size_t length = bytes < 2 ? 0 : (data[0] | (size_t)data[1] << 8) % sizeof peer_info;
+    for (size_t i = 0; i < length; i++) peer_info[i] = data[i % bytes];
+    read_peer_info(peer_info, length);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if ((data[0] & 12) == 12)
         read_long_card(data + 1, bytes - 1);
     else if ((data[0] & 4) != 0)
-        read_card(data + 1, bytes - 1);
+        read_peer_info(data + 1, bytes - 1);
     else
         parse(data + 1, bytes - 1, root, size, help);
     return 0;

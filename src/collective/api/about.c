@@ -8,7 +8,7 @@
 #include "collective/api/inside.h"
 #include "collective/engine/engine.h"
 #include "collective/op/in_use.h"
-#include "collective/op/queue_message.h"
+#include "collective/op/pending.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 #include <string.h>

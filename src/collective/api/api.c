@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/sim.h"
 #include "base/status.h"
-#include "collective/op/queue_hand.h"
+#include "collective/op/thread_local_op.h"
 #include <string.h>
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
@@ -19,7 +19,7 @@
 static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
 {
     if (tti_epoch_is_old(comm)) return tti_epoch_refuse_call(comm, kind);
-    tutti_status status = tti_comm_tell(comm, kind);
+    tutti_status status = tti_comm_notify(comm, kind);
     /* the first to fail here: tell the error itself */
     if (!atomic_exchange_explicit(&comm->errors.told, status != TUTTI_OK, memory_order_relaxed)) return status;
     tutti_error why = comm->errors.call;
@@ -79,7 +79,7 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
                                "this comm belongs to the parent process; a child must join for itself");
     if (comm->traits.restricted && needs_all(kind)) TTI_TRY(restrict_call(comm, kind));
-    tti_hand_clear(comm); /* it lies where this call will */
+    tti_thread_local_op_clear(comm); /* it lies where this call will */
     comm->errors.call.status = TUTTI_OK;
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     if (comm->caller.stream != NULL && !goes_on_stream(kind)) return not_on_stream(comm, kind);

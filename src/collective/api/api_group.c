@@ -10,8 +10,8 @@
 #include "collective/comm/trace.h"
 #include "collective/message/message_device.h"
 #include "collective/op/callback.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue_group.h"
-#include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 #include <string.h>
 
@@ -49,8 +49,8 @@ static void empty(struct tti_group_comm *part)
         part->first = noted->next;
         tti_started_free(noted);
     }
-    tti_parcels_forget(part->parcels, part->parcel_count);
-    tti_free(part->parcels);
+    tti_message_requests_forget(part->requests, part->request_count);
+    tti_free(part->requests);
 }
 
 static void take_apart(struct tti_group *group)
@@ -149,28 +149,28 @@ tutti_status tti_group_note(struct tti_op *op, struct tti_turn *turn)
 
 static bool make_room(struct tti_group_comm *part, int more_of_them)
 {
-    if (part->parcel_count + more_of_them <= part->parcel_room) return true;
-    int room = part->parcel_room == 0 ? 16 : 2 * part->parcel_room;
-    struct tti_parcel *more = tti_calloc((size_t)room, sizeof *more);
+    if (part->request_count + more_of_them <= part->request_room) return true;
+    int room = part->request_room == 0 ? 16 : 2 * part->request_room;
+    struct tti_message_request *more = tti_calloc((size_t)room, sizeof *more);
     if (more == NULL) return false;
-    if (part->parcel_count > 0) memcpy(more, part->parcels, (size_t)part->parcel_count * sizeof *more);
-    tti_free(part->parcels);
-    part->parcels = more;
-    part->parcel_room = room;
+    if (part->request_count > 0) memcpy(more, part->requests, (size_t)part->request_count * sizeof *more);
+    tti_free(part->requests);
+    part->requests = more;
+    part->request_room = room;
     return true;
 }
 
-tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count)
+tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_message_request *requests, int count)
 {
     TTI_TRY(check(comm, kind));
     struct tti_group_comm *part = part_of(comm);
     if (!make_room(part, count)) return no_memory(comm, kind);
     comm->caller.group->calls++;
     for (int i = 0; i < count; i++) {
-        struct tti_parcel *parcel = &part->parcels[part->parcel_count++];
-        *parcel = parcels[i];
-        parcel->site = comm->caller.site;
-        parcel->number = comm->caller.group->calls;
+        struct tti_message_request *request = &part->requests[part->request_count++];
+        *request = requests[i];
+        request->site = comm->caller.site;
+        request->number = comm->caller.group->calls;
     }
     tti_call_end(comm);
     return TUTTI_OK;
@@ -237,30 +237,30 @@ tutti_status tutti_group_add(tutti_comm *comm, tutti_comm *other)
 static tutti_status results(tutti_comm *comm, struct tti_group_comm *part)
 {
     tutti_status status = TUTTI_OK;
-    for (int i = 0; i < part->parcel_count; i++) {
-        struct tti_parcel *parcel = &part->parcels[i];
-        const struct tti_letter *letter = tti_letter_of(parcel);
+    for (int i = 0; i < part->request_count; i++) {
+        struct tti_message_request *request = &part->requests[i];
+        const struct tti_letter *letter = tti_letter_of(request);
         if (letter->status != TUTTI_OK && status == TUTTI_OK) {
             tutti_error error;
-            status = tti_group_explain(parcel, &error);
+            status = tti_group_explain(request, &error);
             tti_comm_show(comm, &error);
         }
-        if (letter->status == TUTTI_OK && !parcel->sends)
-            tti_recv_results(&parcel->recv, parcel->received, parcel->message);
+        if (letter->status == TUTTI_OK && !request->sends)
+            tti_recv_results(&request->recv, request->received, request->message);
     }
     return status;
 }
 
 static tutti_status exchange(tutti_comm *comm, struct tti_group_comm *part)
 {
-    int count = part->parcel_count;
+    int count = part->request_count;
     if (count == 0) return TUTTI_OK;
     struct tti_letter **letters = tti_calloc((size_t)count, sizeof(struct tti_letter *));
     if (letters == NULL)
         return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group of %d messages", count);
-    for (int i = 0; i < count; i++) letters[i] = tti_letter_of(&part->parcels[i]);
+    for (int i = 0; i < count; i++) letters[i] = tti_letter_of(&part->requests[i]);
     int64_t deadline_ms = comm->caller.deadline_ms;
-    tti_parcels_post(part->parcels, count);
+    tti_message_requests_post(part->requests, count);
     tutti_status status = tti_letters_wait(comm, TTI_GROUP, letters, count, deadline_ms);
     tti_free(letters);
     return status == TUTTI_OK ? results(comm, part) : status;
@@ -269,24 +269,24 @@ static tutti_status exchange(tutti_comm *comm, struct tti_group_comm *part)
 /* An op has them now, with what they have of devices. */
 static void give_away(struct tti_group_comm *part)
 {
-    for (int i = 0; i < part->parcel_count; i++) tti_letter_of(&part->parcels[i])->device = NULL;
+    for (int i = 0; i < part->request_count; i++) tti_letter_of(&part->requests[i])->device = NULL;
 }
 
 static bool is_on_streams(const struct tti_group_comm *part)
 {
-    for (int i = 0; i < part->parcel_count; i++)
-        if (tti_letter_of(&part->parcels[i])->device != NULL) return true;
+    for (int i = 0; i < part->request_count; i++)
+        if (tti_letter_of(&part->requests[i])->device != NULL) return true;
     return false;
 }
 
 static tutti_status exchange_messages(tutti_comm *comm, struct tti_group_comm *part)
 {
     if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
-    bool runs = part->parcel_count > 0 && (comm->traits.tolerant || is_on_streams(part));
+    bool runs = part->request_count > 0 && (comm->traits.tolerant || is_on_streams(part));
     if (comm->caller.starting != NULL || runs) {
         tutti_status status = comm->caller.starting != NULL
-                                  ? tti_queue_mail(comm, TTI_GROUP, part->parcels, part->parcel_count)
-                                  : tti_parcels_run(comm, TTI_GROUP, part->parcels, part->parcel_count);
+                                  ? tti_queue_pending(comm, TTI_GROUP, part->requests, part->request_count)
+                                  : tti_message_requests_run(comm, TTI_GROUP, part->requests, part->request_count);
         give_away(part);
         return status;
     }
@@ -303,7 +303,7 @@ static bool is_of_messages(const struct tti_group *group)
 {
     bool others = group->comms->op_count > 0 || group->broken_at != 0;
     for (int i = 1; i < group->comm_count; i++)
-        others = others || group->comms[i].op_count > 0 || group->comms[i].parcel_count > 0;
+        others = others || group->comms[i].op_count > 0 || group->comms[i].request_count > 0;
     return !others;
 }
 
@@ -321,14 +321,14 @@ static tutti_status make_ready(tutti_comm *comm, struct tti_group *group)
 }
 
 /* NULL: no memory. */
-static struct tti_started *make_mail(tutti_comm *comm, struct tti_group_comm *part)
+static struct tti_started *make_pending(tutti_comm *comm, struct tti_group_comm *part)
 {
-    struct tti_started *mail = tti_mail_new(part->comm, TTI_GROUP, part->parcels, part->parcel_count);
-    if (mail == NULL) return NULL;
+    struct tti_started *pending = tti_pending_new(part->comm, TTI_GROUP, part->requests, part->request_count);
+    if (pending == NULL) return NULL;
     give_away(part);
-    mail->mail->group_site = comm->caller.site;
-    mail->op.deadline_ms = comm->caller.deadline_ms;
-    return mail;
+    pending->pending->group_site = comm->caller.site;
+    pending->op.deadline_ms = comm->caller.deadline_ms;
+    return pending;
 }
 
 static void add_collectives(tutti_comm *comm, struct tti_group_op *whole, int side, struct tti_group_comm *part)
@@ -347,14 +347,14 @@ static void add_collectives(tutti_comm *comm, struct tti_group_op *whole, int si
 static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group)
 {
     int parts = group->broken_at != 0;
-    for (int i = 0; i < group->comm_count; i++) parts += group->comms[i].op_count + (group->comms[i].parcel_count > 0);
+    for (int i = 0; i < group->comm_count; i++) parts += group->comms[i].op_count + (group->comms[i].request_count > 0);
     struct tti_started *whole = tti_group_op_new(comm, group->comm_count, parts);
     for (int i = 0; i < group->comm_count && whole != NULL; i++) {
         struct tti_group_comm *part = &group->comms[i];
-        struct tti_started *mail = part->parcel_count > 0 ? make_mail(comm, part) : NULL;
-        if (mail != NULL) tti_group_op_add(whole->group, i, mail, part->parcels->number);
-        if (part->parcel_count == 0 || mail != NULL) continue;
-        tti_started_free(whole); /* and the mail of others */
+        struct tti_started *pending = part->request_count > 0 ? make_pending(comm, part) : NULL;
+        if (pending != NULL) tti_group_op_add(whole->group, i, pending, part->requests->number);
+        if (part->request_count == 0 || pending != NULL) continue;
+        tti_started_free(whole); /* and the pending messages of others */
         whole = NULL;
     }
     for (int i = 0; i < group->comm_count && whole != NULL; i++)
@@ -369,8 +369,8 @@ static tutti_status put_messages(tutti_comm *comm, struct tti_started *whole)
     tutti_error error = {0};
     for (int i = 0; i < whole->group->part_count; i++) {
         const struct tti_group_part *part = &whole->group->parts[i];
-        struct tti_mail *mail = part->started == NULL ? NULL : part->started->mail;
-        if (mail == NULL || mail->on_devices == 0 || tti_mail_put(mail, &error) == TUTTI_OK) continue;
+        struct tti_pending *pending = part->started == NULL ? NULL : part->started->pending;
+        if (pending == NULL || pending->on_devices == 0 || tti_pending_put(pending, &error) == TUTTI_OK) continue;
         tti_started_free(whole);
         return tti_comm_refuse(comm, TTI_GROUP, error.status, "group_end: call %d of the group: %s", part->number,
                                error.text);

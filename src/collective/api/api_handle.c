@@ -13,9 +13,9 @@
 #include "collective/comm/stats.h"
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue_external.h"
 #include "collective/op/queue_group.h"
-#include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 
 #define MS INT64_C(1000000)
@@ -37,7 +37,7 @@ static void note(tutti_op handle, const char *call, tutti_status status)
 }
 
 /* No comm keeps this error. Logged a few times only: somebody may poll. */
-static __attribute__((noinline)) tutti_status tell(const char *call, tutti_op handle, tutti_status status)
+static __attribute__((noinline)) tutti_status report(const char *call, tutti_op handle, tutti_status status)
 {
     enum { TOLD_MOST = 8 };
     static atomic_int told;
@@ -55,7 +55,7 @@ static tutti_status refuse_null(const char *call, const char *what)
 
 static inline tutti_status told(const char *call, tutti_op handle, tutti_status status)
 {
-    return status == TUTTI_OK ? TUTTI_OK : tell(call, handle, status);
+    return status == TUTTI_OK ? TUTTI_OK : report(call, handle, status);
 }
 
 /* ---- For users ------------------------------------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->comm;
     if (status == TUTTI_IN_PROGRESS) {
-        tti_wait_looked();
+        tti_wait_polled();
         return status;
     }
     if (tti_comm_is_broken(comm) && tti_epoch_is_old(comm)) {
@@ -77,9 +77,9 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
         return TUTTI_ERR_EPOCH;
     }
     bool alone = status == TUTTI_ERR_TRUNCATED || (status == TUTTI_ERR_CANCELLED && started->error == NULL);
-    if (alone && started->mail != NULL) { /* the comm is whole */
+    if (alone && started->pending != NULL) { /* the comm is whole */
         tutti_error error;
-        tti_mail_explain(started->mail, &error);
+        tti_pending_explain(started->pending, &error);
         tti_comm_show(comm, &error);
     } else if (status != TUTTI_OK) {
         tutti_error scant = {.status = status, .rank = comm->rank, .peer = -1};
@@ -116,8 +116,8 @@ tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
     struct tti_started *started;
     if (timeout_ms != 0 && tti_is_in_callback()) return refuse_waiting("wait");
     TTI_TRY(told("wait", op, tti_handle_find(op, &started)));
-    if (atomic_load_explicit(&started->at_hand, memory_order_acquire)) {
-        if (tti_hand_wait(started) == TUTTI_OK) return TUTTI_OK;
+    if (atomic_load_explicit(&started->thread_local_op, memory_order_acquire)) {
+        if (tti_thread_local_op_wait(started) == TUTTI_OK) return TUTTI_OK;
         TTI_TRY(tti_handle_find_queued(op, &started));
     }
     if (timeout_ms != 0) TTI_TRY(tti_external_may_wait(started));
@@ -143,7 +143,7 @@ tutti_status tutti_test(tutti_op op)
 }
 
 /* The first of the ops that has ended; `count` when none has. Helps those that have not. */
-static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *index, bool look)
+static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *index, bool polls)
 {
     bool any = false;
     for (size_t i = 0; i < count; i++) {
@@ -155,7 +155,7 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
         any = true;
         TTI_TRY(tti_external_may_wait(started));
         if (atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
-            tti_queue_ask(started, look);
+            tti_queue_ask(started, polls);
         tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
         if (status != TUTTI_IN_PROGRESS) return collect(started, status);
     }
@@ -254,7 +254,7 @@ static void renew(struct tti_started *started)
     if (comm->caller.deadline_ms != 0) started->op.deadline_ms = comm->caller.deadline_ms;
     if (comm->caller.site.line != 0 || comm->caller.site.name[0] != '\0')
         *tti_started_site(started) = comm->caller.site;
-    if (started->mail != NULL) return;
+    if (started->pending != NULL) return;
     tti_op_rewind(&started->op);
     started->op.edition = 0;
 }
@@ -281,11 +281,11 @@ tutti_status tutti_start(tutti_op op)
     tutti_error error = {0};
     if (started->turn != NULL) {
         status = tti_stream_op_start(started);
-    } else if (started->mail != NULL && started->mail->on_devices > 0 &&
-               tti_mail_put(started->mail, &error) != TUTTI_OK) {
+    } else if (started->pending != NULL && started->pending->on_devices > 0 &&
+               tti_pending_put(started->pending, &error) != TUTTI_OK) {
         status = tti_comm_refuse(comm, kind, error.status, "%s: %s", tti_kind_name(kind), error.text);
     } else {
-        if (started->mail == NULL) tti_stats_count(comm, &started->op, true);
+        if (started->pending == NULL) tti_stats_count(comm, &started->op, true);
         tti_queue_start(started);
     }
     tti_call_end(comm);

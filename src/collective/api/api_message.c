@@ -11,7 +11,7 @@
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
-#include "collective/op/queue_message.h"
+#include "collective/op/pending.h"
 #include "device/stream.h"
 
 /* A call that waits is refused where it must not. */
@@ -61,38 +61,39 @@ static tutti_status check_recv(tutti_comm *comm, enum tti_kind kind, struct tti_
     return check_tag(comm, kind, tag, true);
 }
 
-static void make_send(struct tti_parcel *parcel, tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type,
-                      int peer, int tag)
+static void make_send(struct tti_message_request *request, tutti_comm *comm, const struct tti_buffer *buffer,
+                      tutti_type type, int peer, int tag)
 {
-    parcel->sends = true;
-    parcel->send = (struct tti_send){
+    request->sends = true;
+    request->send = (struct tti_send){
         .letter =
             {.comm = comm, .site = &comm->caller.site, .type = type, .peer = peer, .tag = tag, .bytes = buffer->bytes},
         .in = buffer->pointer};
-    parcel->received = NULL;
-    parcel->message = NULL;
-    parcel->number = 0;
+    request->received = NULL;
+    request->message = NULL;
+    request->number = 0;
 }
 
-static void make_recv(struct tti_parcel *parcel, tutti_comm *comm, const struct tti_buffer *buffer, tutti_type type,
-                      int peer, int tag)
+static void make_recv(struct tti_message_request *request, tutti_comm *comm, const struct tti_buffer *buffer,
+                      tutti_type type, int peer, int tag)
 {
-    parcel->sends = false;
-    parcel->recv = (struct tti_recv){
+    request->sends = false;
+    request->recv = (struct tti_recv){
         .letter = {.comm = comm, .site = &comm->caller.site, .type = type, .peer = peer, .tag = tag},
         .out = (char *)(uintptr_t)buffer->pointer,
         .capacity = buffer->bytes};
-    parcel->received = NULL;
-    parcel->message = NULL;
-    parcel->number = 0;
+    request->received = NULL;
+    request->message = NULL;
+    request->number = 0;
 }
 
 /* Into the group, or under way with a handle. */
-static tutti_status hand_on(struct tti_parcel *parcel, enum tti_kind kind)
+static tutti_status hand_on(struct tti_message_request *request, enum tti_kind kind)
 {
-    tutti_comm *comm = tti_letter_of(parcel)->comm;
-    parcel->site = comm->caller.site;
-    return comm->caller.group != NULL ? tti_group_post(comm, kind, parcel, 1) : tti_queue_mail(comm, kind, parcel, 1);
+    tutti_comm *comm = tti_letter_of(request)->comm;
+    request->site = comm->caller.site;
+    return comm->caller.group != NULL ? tti_group_post(comm, kind, request, 1)
+                                      : tti_queue_pending(comm, kind, request, 1);
 }
 
 /* Whether a message may go without a letter: nobody but the caller uses the comm, and nobody wants to hear more of it. */
@@ -113,56 +114,57 @@ static tutti_status end_at_once(tutti_comm *comm)
 /* ---- On a stream --------------------------------------------------------------------------------------------------- */
 
 /* What the messages of a call are told of its stream, and of their memory there. */
-static tutti_status make_devices(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count)
+static tutti_status make_devices(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count)
 {
     tutti_error error = {0};
     struct tti_stream *stream = tti_stream_take(comm->caller.stream, &error);
     tutti_status status = stream == NULL ? error.status : TUTTI_OK;
     for (int i = 0; i < count && status == TUTTI_OK; i++) {
-        struct tti_parcel *parcel = &parcels[i];
-        const void *at = parcel->sends ? parcel->send.in : parcel->recv.out;
-        uint64_t bytes = parcel->sends ? parcel->send.letter.bytes : parcel->recv.capacity;
-        status = tti_device_letter_make(comm, stream, at, bytes, parcel->sends, &tti_letter_of(parcel)->device, &error);
-        parcel->site = comm->caller.site;
+        struct tti_message_request *request = &requests[i];
+        const void *at = request->sends ? request->send.in : request->recv.out;
+        uint64_t bytes = request->sends ? request->send.letter.bytes : request->recv.capacity;
+        status = tti_device_letter_make(comm, stream, at, bytes, request->sends, &tti_letter_of(request)->device,
+                                        &error);
+        request->site = comm->caller.site;
     }
     if (stream != NULL) tti_object_give(&stream->object);
     if (status == TUTTI_OK) return TUTTI_OK;
-    tti_parcels_forget(parcels, count);
+    tti_message_requests_forget(requests, count);
     return tti_comm_refuse(comm, kind, status, "%s: %s", tti_kind_name(kind), error.text);
 }
 
 /* A small message is sent at once: its stream copies the data, and its caller does not wait for the receiver. */
-static bool is_buffered(const struct tti_parcel *parcels, int count)
+static bool is_buffered(const struct tti_message_request *requests, int count)
 {
     enum { BUFFERED_MOST = 1 << 20 };
-    const struct tti_device_letter *device = parcels[0].send.letter.device;
-    if (count != 1 || !parcels[0].sends || !device->buffers) return false;
+    const struct tti_device_letter *device = requests[0].send.letter.device;
+    if (count != 1 || !requests[0].sends || !device->buffers) return false;
     return atomic_load_explicit(&device->copier->buffered, memory_order_relaxed) <= BUFFERED_MOST;
 }
 
-static tutti_status send_buffered(tutti_comm *comm, struct tti_parcel *parcel)
+static tutti_status send_buffered(tutti_comm *comm, struct tti_message_request *request)
 {
     tutti_op op = {0};
     comm->caller.starting = &op;
-    tutti_status status = tti_queue_mail(comm, TTI_SEND, parcel, 1);
+    tutti_status status = tti_queue_pending(comm, TTI_SEND, request, 1);
     comm->caller.starting = NULL;
     if (status != TUTTI_OK) return status;
     return tutti_drop(op);
 }
 
-static tutti_status run_on_stream(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count)
+static tutti_status run_on_stream(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count)
 {
-    TTI_TRY(make_devices(comm, kind, parcels, count));
+    TTI_TRY(make_devices(comm, kind, requests, count));
     tutti_status status;
     if (comm->caller.group != NULL) {
-        status = tti_group_post(comm, kind, parcels, count);
-        if (status != TUTTI_OK) tti_parcels_forget(parcels, count);
+        status = tti_group_post(comm, kind, requests, count);
+        if (status != TUTTI_OK) tti_message_requests_forget(requests, count);
     } else if (comm->caller.starting != NULL)
-        status = tti_queue_mail(comm, kind, parcels, count);
-    else if (is_buffered(parcels, count))
-        status = send_buffered(comm, parcels);
+        status = tti_queue_pending(comm, kind, requests, count);
+    else if (is_buffered(requests, count))
+        status = send_buffered(comm, requests);
     else
-        status = tti_parcels_run(comm, kind, parcels, count);
+        status = tti_message_requests_run(comm, kind, requests, count);
     return status;
 }
 
@@ -250,7 +252,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
         tti_error_name(comm->errors.sink, kind);
         tti_messages_fail(comm, status);
     }
-    return status == TUTTI_OK && batch.drives && were_broken_off(comm, letters, count) ? tti_comm_tell(comm, kind)
+    return status == TUTTI_OK && batch.drives && were_broken_off(comm, letters, count) ? tti_comm_notify(comm, kind)
                                                                                        : status;
 }
 
@@ -282,29 +284,30 @@ static tutti_status outcome(const struct tti_letter *letter, enum tti_kind kind)
     return letter->status;
 }
 
-tutti_status tti_parcels_run(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count)
+tutti_status tti_message_requests_run(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests,
+                                      int count)
 {
     tutti_op op = {0};
     struct tti_started *started;
     if (comm->caller.deadline_ms == 0) comm->caller.deadline_ms = comm->world->options.deadline_ms;
     comm->caller.starting = &op;
-    tutti_status status = tti_queue_mail(comm, kind, parcels, count);
+    tutti_status status = tti_queue_pending(comm, kind, requests, count);
     comm->caller.starting = NULL;
     if (status == TUTTI_OK) status = tti_handle_find_queued(op, &started);
     if (status != TUTTI_OK) return status;
-    tti_mail_end_hopeless(started);
-    bool own = started->mail->hopeless;
+    tti_pending_end_hopeless(started);
+    bool own = started->pending->hopeless;
     status = tutti_wait(op);
     for (int i = 0; i < count && status == TUTTI_ERR_CANCELLED && own && kind != TTI_GROUP; i++)
-        if (tti_letter_is_own(tti_letter_of(&parcels[i]))) return hopeless(tti_letter_of(&parcels[i]), kind);
+        if (tti_letter_is_own(tti_letter_of(&requests[i]))) return hopeless(tti_letter_of(&requests[i]), kind);
     return status;
 }
 
-static tutti_status run_alone(struct tti_parcel *parcel, enum tti_kind kind)
+static tutti_status run_alone(struct tti_message_request *request, enum tti_kind kind)
 {
-    tutti_comm *comm = tti_letter_of(parcel)->comm;
-    parcel->site = comm->caller.site;
-    return tti_parcels_run(comm, kind, parcel, 1);
+    tutti_comm *comm = tti_letter_of(request)->comm;
+    request->site = comm->caller.site;
+    return tti_message_requests_run(comm, kind, request, 1);
 }
 
 static tutti_status end(tutti_comm *comm, tutti_status status)
@@ -357,15 +360,15 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
     bool on_stream = comm->caller.stream != NULL;
     if (!on_stream && may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag))
         return end_at_once(comm);
-    struct tti_parcel parcel;
-    make_send(&parcel, comm, &buffer, type, peer, tag);
-    if (on_stream) return run_on_stream(comm, TTI_SEND, &parcel, 1);
-    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&parcel, TTI_SEND);
-    if (comm->traits.tolerant) return run_alone(&parcel, TTI_SEND);
+    struct tti_message_request request;
+    make_send(&request, comm, &buffer, type, peer, tag);
+    if (on_stream) return run_on_stream(comm, TTI_SEND, &request, 1);
+    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&request, TTI_SEND);
+    if (comm->traits.tolerant) return run_alone(&request, TTI_SEND);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
-    tutti_status posted = tti_send_post(&parcel.send);
-    return tti_queue_let_go(comm, posted < 0 ? end(comm, posted) : finish(&parcel.send.letter, TTI_SEND));
+    tutti_status posted = tti_send_post(&request.send);
+    return tti_queue_let_go(comm, posted < 0 ? end(comm, posted) : finish(&request.send.letter, TTI_SEND));
 }
 
 static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
@@ -374,23 +377,23 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     TTI_TRY(begin(comm, TTI_RECV));
     struct tti_buffer buffer = {"out", out, 0, true};
     TTI_TRY(check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag));
-    struct tti_parcel parcel;
-    make_recv(&parcel, comm, &buffer, type, peer, tag);
+    struct tti_message_request request;
+    make_recv(&request, comm, &buffer, type, peer, tag);
     bool on_stream = comm->caller.stream != NULL;
-    if (!on_stream && may_go_at_once(comm) && tti_recv_at_once(&parcel.recv)) {
-        tti_recv_results(&parcel.recv, received, message);
+    if (!on_stream && may_go_at_once(comm) && tti_recv_at_once(&request.recv)) {
+        tti_recv_results(&request.recv, received, message);
         return end_at_once(comm);
     }
-    parcel.received = received;
-    parcel.message = message;
-    if (on_stream) return run_on_stream(comm, TTI_RECV, &parcel, 1);
-    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&parcel, TTI_RECV);
-    if (comm->traits.tolerant) return run_alone(&parcel, TTI_RECV);
+    request.received = received;
+    request.message = message;
+    if (on_stream) return run_on_stream(comm, TTI_RECV, &request, 1);
+    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&request, TTI_RECV);
+    if (comm->traits.tolerant) return run_alone(&request, TTI_RECV);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
-    tti_recv_post(&parcel.recv);
-    TTI_TRY(tti_queue_let_go(comm, finish(&parcel.recv.letter, TTI_RECV)));
-    tti_recv_results(&parcel.recv, received, message);
+    tti_recv_post(&request.recv);
+    TTI_TRY(tti_queue_let_go(comm, finish(&request.recv.letter, TTI_RECV)));
+    tti_recv_results(&request.recv, received, message);
     return TUTTI_OK;
 }
 
@@ -418,11 +421,11 @@ static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
     return status != TUTTI_OK ? status : outcome(&recv->letter, TTI_SENDRECV);
 }
 
-static tutti_status hand_on_both(tutti_comm *comm, struct tti_parcel both[2])
+static tutti_status hand_on_both(tutti_comm *comm, struct tti_message_request both[2])
 {
     both[0].site = both[1].site = comm->caller.site;
     return comm->caller.group != NULL ? tti_group_post(comm, TTI_SENDRECV, both, 2)
-                                      : tti_queue_mail(comm, TTI_SENDRECV, both, 2);
+                                      : tti_queue_pending(comm, TTI_SENDRECV, both, 2);
 }
 
 tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
@@ -433,7 +436,7 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     TTI_TRY(check_send(comm, TTI_SENDRECV, &input, in_count, type, to, in_tag));
     TTI_TRY(check_recv(comm, TTI_SENDRECV, &output, out_count, type, from, out_tag));
     TTI_TRY(tti_api_check_overlap(comm, TTI_SENDRECV, &input, &output, false));
-    struct tti_parcel both[2];
+    struct tti_message_request both[2];
     make_send(&both[0], comm, &input, type, to, in_tag);
     make_recv(&both[1], comm, &output, type, from, out_tag);
     both[1].received = received;
@@ -441,7 +444,7 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on_both(comm, both);
     if (comm->traits.tolerant) {
         both[0].site = both[1].site = comm->caller.site;
-        return tti_parcels_run(comm, TTI_SENDRECV, both, 2);
+        return tti_message_requests_run(comm, TTI_SENDRECV, both, 2);
     }
     struct tti_send *send = &both[0].send;
     struct tti_recv *recv = &both[1].recv;
@@ -457,11 +460,11 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
 /* ---- Probing --------------------------------------------------------------------------------------------------- */
 
 /* Of a rank that only looks, again and again: what a wait would look for from time to time. */
-static bool is_time_to_look(tutti_comm *comm)
+static bool is_time_to_poll(tutti_comm *comm)
 {
-    enum { LOOK_NS = 10000000 };
+    enum { POLL_NS = 10000000 };
     int64_t now = tti_now_ns();
-    if (now - comm->messages->probed_ns < LOOK_NS) return false;
+    if (now - comm->messages->probed_ns < POLL_NS) return false;
     comm->messages->probed_ns = now;
     return true;
 }
@@ -481,7 +484,7 @@ static tutti_status deserted(tutti_comm *comm, int peer)
 static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
 {
     int peer = recv->letter.peer;
-    bool looks = is_time_to_look(comm);
+    bool looks = is_time_to_poll(comm);
     bool alone = looks &&
                  tti_messages_deserted(comm, peer); /* before looking: what they sent they sent before leaving */
     tti_recv_post(recv);
@@ -536,9 +539,9 @@ static tutti_status probe(tutti_comm *comm, int peer, int tag, tutti_message *me
     if (message == NULL) return tti_comm_refuse(comm, TTI_PROBE, TUTTI_ERR_ARGUMENT, "probe: `message` is NULL");
     TTI_TRY(check_probed_on(comm));
     if (comm->traits.tolerant && waits) {
-        struct tti_parcel parcel = {.message = message, .sends = false};
-        parcel.recv = (struct tti_recv){.letter = {.comm = comm, .peer = peer, .tag = tag}, .probes = true};
-        return run_alone(&parcel, TTI_PROBE);
+        struct tti_message_request request = {.message = message, .sends = false};
+        request.recv = (struct tti_recv){.letter = {.comm = comm, .peer = peer, .tag = tag}, .probes = true};
+        return run_alone(&request, TTI_PROBE);
     }
     tti_queue_hold(comm);
     return tti_queue_let_go(comm, find(comm, peer, tag, message, waits));
@@ -552,6 +555,6 @@ tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *mes
 tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message)
 {
     tutti_status status = probe(comm, peer, tag, message, false);
-    if (status == TUTTI_IN_PROGRESS) tti_wait_looked();
+    if (status == TUTTI_IN_PROGRESS) tti_wait_polled();
     return status;
 }

@@ -6,7 +6,7 @@
 #define TTI_COLLECTIVE_API_MESSAGE_H
 
 #include "collective/api/api.h"
-#include "collective/message/parcel.h"
+#include "collective/message/message_request.h"
 
 /* Waits until all have ended, or the comm has broken and nobody can touch their buffers any more. Statuses of single
  * letters are the caller's to look at. */
@@ -14,9 +14,11 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                               int64_t deadline_ms);
 
 /* Puts copies of the messages of a checked call into the comm's group. */
-tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_parcel *parcels, int count);
+tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_message_request *requests,
+                            int count);
 
 /* Of a tolerant comm: posts what a blocking call is about as an op, and waits for it. */
-tutti_status tti_parcels_run(tutti_comm *comm, enum tti_kind kind, struct tti_parcel *parcels, int count);
+tutti_status tti_message_requests_run(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests,
+                                      int count);
 
 #endif

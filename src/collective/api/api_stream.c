@@ -11,8 +11,8 @@
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
 #include "collective/op/many.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue_group.h"
-#include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 #include "collective/op/uses.h"
 #include "collective/stream/streams.h"
@@ -166,7 +166,7 @@ static void count(struct tti_started *started)
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
     started->queued = true;
-    started->vigil = (struct tti_vigil){0};
+    started->wait_state = (struct tti_wait_state){0};
     atomic_store_explicit(&started->out, true, memory_order_relaxed);
     atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
     atomic_store_explicit(&started->asked, false, memory_order_relaxed);

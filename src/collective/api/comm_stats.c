@@ -10,8 +10,8 @@
 #include "collective/engine/engine.h"
 #include "collective/message/message_parts.h"
 #include "collective/op/many.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue.h"
-#include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 #include "collective/peers/net.h"
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "collective/api/inside.h"
 #include "collective/comm/epoch.h"
 #include "collective/op/callback.h"
-#include "collective/op/queue_hand.h"
+#include "collective/op/thread_local_op.h"
 #include <stdio.h>
 
 static tutti_status check_usable(tutti_comm *comm, enum tti_kind kind)
@@ -34,7 +34,7 @@ tutti_status tti_heal_begin(tutti_comm *comm, enum tti_kind kind)
                                "%s: this comm is tolerant, and does without ranks that are lost; call it on the comm "
                                "that this one was made from",
                                tti_kind_name(kind));
-    tti_hand_clear(comm);
+    tti_thread_local_op_clear(comm);
     comm->errors.call.status = TUTTI_OK;
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     return TUTTI_OK;

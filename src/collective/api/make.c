@@ -105,8 +105,8 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->errors.call.rank = setup->rank;
     made->errors.sink = &made->errors.call;
     made->queue.last = &made->queue.first;
-    tti_list_init(&made->queue.mail);
-    tti_list_init(&made->queue.ended_mail);
+    tti_list_init(&made->queue.pending);
+    tti_list_init(&made->queue.ended_pending);
     made->traits.fork_count = tti_fork_count();
     made->tuning = setup->world->segment->tuning;
     tti_tuning_complete(&made->tuning);

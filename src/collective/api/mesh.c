@@ -216,7 +216,7 @@ static tutti_status make_comm(tutti_mesh *mesh, unsigned along, tutti_comm **com
 }
 
 /* What went wrong on the mesh's comm is told where the caller can ask for it. */
-static tutti_status tell(const tutti_mesh *mesh, tutti_status status)
+static tutti_status report(const tutti_mesh *mesh, tutti_status status)
 {
     if (mesh->from == NULL || status == TUTTI_OK) return status;
     mesh->from->errors.call = mesh->comm->errors.call;
@@ -242,16 +242,16 @@ tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **c
         return tti_latest_stray("mesh", TUTTI_ERR_ARGUMENT, "mesh_comm: `mesh` or `comm` is NULL");
     *comm = NULL;
     unsigned along = parse(mesh, names);
-    if (along == 0) return tell(mesh, no_such(mesh, names));
+    if (along == 0) return report(mesh, no_such(mesh, names));
     for (struct kept *kept = mesh->comms; kept != NULL; kept = kept->next)
         if (kept->along == along) *comm = kept->comm;
     if (*comm != NULL) return TUTTI_OK;
     struct kept *kept = tti_calloc(1, sizeof *kept);
-    if (kept == NULL) return tell(mesh, no_memory(mesh->comm));
+    if (kept == NULL) return report(mesh, no_memory(mesh->comm));
     tutti_status status = make_comm(mesh, along, comm);
     if (status != TUTTI_OK) {
         tti_free(kept);
-        return tell(mesh, status);
+        return report(mesh, status);
     }
     name_comm(mesh, along, *comm);
     (*comm)->traits.of_mesh = true;

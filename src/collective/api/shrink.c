@@ -67,10 +67,10 @@ static size_t area_bytes(const struct shrink *shrink)
 static uint64_t make_area(struct shrink *shrink)
 {
     struct tti_world *world = shrink->parent->world;
-    tti_graves_clear(world);
+    tti_retired_clear(world);
     shrink->made = tti_arena_alloc(&world->arena, shrink->area_bytes, &shrink->error);
     if (shrink->made == NULL) return 0;
-    atomic_store_explicit(&shrink->made->grave.users, (uint32_t)shrink->size, memory_order_relaxed);
+    atomic_store_explicit(&shrink->made->retired.users, (uint32_t)shrink->size, memory_order_relaxed);
     shrink->made->epoch = shrink->parent->traits.era.made + 1;
     return (uint64_t)((char *)shrink->made - world->arena.mapping.base) + 1;
 }
@@ -198,7 +198,7 @@ static tutti_status make_all(struct shrink *shrink, tutti_comm **result)
         return TUTTI_OK;
     }
     if (made == NULL && shrink->area != NULL)
-        tti_grave_leave(shrink->parent->world, &shrink->area->grave, shrink->made != NULL);
+        tti_retired_leave(shrink->parent->world, &shrink->area->retired, shrink->made != NULL);
     tti_comm_destroy(made);
     return status != TUTTI_OK ? status : report(shrink);
 }

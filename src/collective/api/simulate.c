@@ -13,7 +13,7 @@
 #include "collective/op/queue.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
-#include "transport/sim.h"
+#include "transport/sim_transport.h"
 #include "world/cluster.h"
 #include <errno.h>
 #include <time.h>
@@ -367,9 +367,9 @@ static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
                                  .sizes_only = setup->sizes_only,
                                  .stack_bytes = setup->stack_bytes,
                                  .limit_ms = setup->limit_ms,
-                                 .look_ns = setup->inspect_ns,
-                                 .look = setup->inspect == NULL ? NULL : inspect,
-                                 .look_context = simulation};
+                                 .inspect_ns = setup->inspect_ns,
+                                 .inspect = setup->inspect == NULL ? NULL : inspect,
+                                 .inspect_context = simulation};
     struct tti_sim_totals totals = {0};
     TTI_TRY(tti_sim_run(&base, run_world, simulation, &totals, simulation->error));
     if (report != NULL)

@@ -6,7 +6,7 @@
  * So either all ranks of a new comm have it, or all get the same error.
  *
  * Invariant: the memory of a comm belongs to the arena of the rank that allocated it. It is given back when all its ranks
- * have freed their side, by its owner, at the next comm that is made or freed; until then it lies in a grave.
+ * have freed their side, by its owner, at the next comm that is made or freed; until then it is retired memory.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -188,13 +188,13 @@ static bool needs_bounce(const struct split *split)
 static void make_area(struct split *split)
 {
     struct tti_world *world = split->parent->world;
-    tti_graves_clear(world);
+    tti_retired_clear(world);
     struct tti_area *area = tti_arena_alloc(&world->arena, split->area_bytes, &split->error);
     if (area == NULL) {
         split->mine.status = split->error.status;
         return;
     }
-    atomic_store_explicit(&area->grave.users, (uint32_t)split->users, memory_order_relaxed);
+    atomic_store_explicit(&area->retired.users, (uint32_t)split->users, memory_order_relaxed);
     area->epoch = split->parent->traits.era.made;
     split->mine.process = world->process;
     split->mine.offset = (uint64_t)((char *)area - world->arena.mapping.base);
@@ -219,7 +219,7 @@ static void drop_area(struct split *split)
 /* Without a comm, this rank has no side of it to free. */
 static void leave_area(struct split *split)
 {
-    if (split->area != NULL) tti_grave_leave(split->parent->world, &split->area->grave, split->made != NULL);
+    if (split->area != NULL) tti_retired_leave(split->parent->world, &split->area->retired, split->made != NULL);
 }
 
 /* ---- Making it ------------------------------------------------------------------------------------------------- */

@@ -68,10 +68,10 @@ void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_
 /* The same for blocks, one of each rank. */
 void tti_call_set_blocks(struct tti_call *call, const size_t *counts, int size);
 
-/* " \"loss\" at train.c:12", or "" where the caller did not say. */
+/* " \"loss\" at cli_train.c:12", or "" where the caller did not say. */
 void tti_site_describe(const struct tti_site *site, char *text, size_t bytes);
 
-/* "all_reduce(4 f32, sum) \"loss\" at train.c:12" */
+/* "all_reduce(4 f32, sum) \"loss\" at cli_train.c:12" */
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
 
 /* Whether what a rank gets of this call depends on what the peer gives. */

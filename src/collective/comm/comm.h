@@ -30,7 +30,7 @@ enum { TTI_STAYS, TTI_STARTS_NO_MORE, TTI_CALLS_NO_MORE, TTI_HAS_LEFT };
  * takes its place. */
 enum { TTI_WHOLE, TTI_BREAKING, TTI_BROKEN, TTI_BROKEN_BITS = 2 };
 struct tti_area {
-    struct tti_grave grave;               /* of a comm that was split off: its sides that are not freed yet */
+    struct tti_retired retired;           /* of a comm that was split off: its sides that are not freed yet */
     _Alignas(64) _Atomic uint32_t broken; /* TTI_BROKEN: `failure` can be read */
     _Alignas(64) _Atomic uint32_t sleepers;
     uint32_t epoch;                                      /* that it was made in */
@@ -90,15 +90,15 @@ struct tti_op {
 };
 
 /* What a long wait remembers of itself and of the rank it waits for. */
-struct tti_vigil {
+struct tti_wait_state {
     int64_t since_ns; /* 0: not known yet */
-    int64_t looked_ns;
+    int64_t polled_ns;
     bool reported;
     uint64_t peer_mark; /* what the awaited peer had published when it last moved */
     int64_t peer_moved_ns;
 };
 
-/* Who has the right to take ops forward: see queue_hand.c. */
+/* Who has the right to take ops forward: see thread_local_op.c. */
 enum { TTI_BUSY_NOBODY, TTI_BUSY_KEPT, TTI_BUSY_TAKEN, TTI_BUSY_ASKED };
 
 /* Ops that were started and have not ended, in order; see queue.c. */
@@ -123,25 +123,25 @@ struct tti_callbacks {
 };
 
 struct tti_queue {
-    _Atomic uint32_t lock;                 /* of first, last and free: held for a few instructions */
-    _Atomic uint32_t busy;                 /* TTI_BUSY_…: who has it takes the ops forward */
-    _Atomic uint32_t inside;               /* the keeper, while the right is kept */
-    _Atomic uint32_t count;                /* ops in the queue and at hand */
-    _Atomic uint32_t starts;               /* ops so far, but those that are to be taken forward at once */
-    _Atomic uintptr_t keeper;              /* the thread, or 0: none yet */
-    _Atomic(struct tti_started *) at_hand; /* the one that is not in the queue, or NULL */
-    struct tti_started *spare;             /* a place for the next of these; of whoever has the right */
-    _Atomic uint32_t waiters;              /* threads that wait for an op while another is busy */
-    _Atomic uint32_t wanted;               /* threads that cannot go on without being busy: who only waits gives way */
+    _Atomic uint32_t lock;                         /* of first, last and free: held for a few instructions */
+    _Atomic uint32_t busy;                         /* TTI_BUSY_…: who has it takes the ops forward */
+    _Atomic uint32_t inside;                       /* the keeper, while the right is kept */
+    _Atomic uint32_t count;                        /* ops in the queue and the thread-local one */
+    _Atomic uint32_t starts;                       /* ops so far, but those that are to be taken forward at once */
+    _Atomic uintptr_t keeper;                      /* the thread, or 0: none yet */
+    _Atomic(struct tti_started *) thread_local_op; /* the one that is not in the queue, or NULL */
+    struct tti_started *spare;                     /* a place for the next of these; of whoever has the right */
+    _Atomic uint32_t waiters;                      /* threads that wait for an op while another is busy */
+    _Atomic uint32_t wanted; /* threads that cannot go on without being busy: who only waits gives way */
     tti_bell handover;
     struct tti_started *first, **last;
     bool held;                      /* by a blocking message, beside ops in flight */
-    struct tti_link mail;           /* messages in flight; of whoever is busy */
-    struct tti_link ended_mail;     /* those whose letters have all ended; under tti_messages_lock */
+    struct tti_link pending;        /* messages in flight; of whoever is busy */
+    struct tti_link ended_pending;  /* those whose letters have all ended; under tti_messages_lock */
     _Atomic uint32_t asks;          /* how often somebody began or ceased to ask for an op */
     uint32_t told_asks;             /* up to here letters know of it */
     _Atomic bool cancels;           /* a message in flight is to end */
-    int64_t mail_until_ns;          /* after a failure: how long their buffers are waited for */
+    int64_t pending_until_ns;       /* after a failure: how long their buffers are waited for */
     struct tti_started *all, *free; /* places of this comm's handles, those given back, */
     struct tti_started *own_free;   /* and those of them that who starts ops has taken for the next ones */
     struct tti_served served;
@@ -320,7 +320,7 @@ static inline bool tti_comm_is_broken(const tutti_comm *comm)
 }
 
 /* The error that broke the comm, told to the caller. */
-tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind);
+tutti_status tti_comm_notify(tutti_comm *comm, enum tti_kind kind);
 
 /* Adds the cores that this thread may run on to those of the comm's ranks. */
 void tti_comm_show_cores(tutti_comm *comm);
@@ -328,8 +328,8 @@ void tti_comm_show_cores(tutti_comm *comm);
 /* An error is about this call, whatever was being looked at when it was found. */
 void tti_error_name(tutti_error *error, enum tti_kind kind);
 
-/* Looks whether the comm broke or a rank of it was lost; `look`: ask the system too. TUTTI_OK if all is well. */
-tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look);
+/* Looks whether the comm broke or a rank of it was lost; `polls`: ask the system too. TUTTI_OK if all is well. */
+tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool polls);
 
 /* Buffers of a failed call that a peer may still use: never handed out again, and the error says so. */
 void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const void *in, const void *out);
@@ -351,7 +351,7 @@ struct tti_waitable {
     bool drives;  /* progress takes other ops forward too: anyone may have to wake it */
     bool started; /* its caller may do something else meanwhile */
     bool passing; /* nobody waits for it now: it is only looked after */
-    struct tti_vigil *vigil;
+    struct tti_wait_state *wait_state;
 };
 
 static inline void tti_comm_read_wait(const void *comm, int rank, struct tti_wait_record *record)
@@ -380,7 +380,7 @@ tutti_status tti_comm_wait(tutti_comm *comm, const struct tti_waitable *waitable
 /* The same for at most until `until_ns`: IN_PROGRESS then. */
 tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *waitable, int64_t until_ns);
 /* What a wait looks for from time to time, once: deaths, ranks that left, deadlines, stalls. */
-tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns);
+tutti_status tti_comm_check_wait(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns);
 
 /* Where this rank's buffer lies for others, and where a buffer of a rank, of this process or not, lies for us (NULL: cannot be
  * reached). */

@@ -67,7 +67,7 @@ void tti_epoch_raise(tutti_comm *comm)
     uint32_t now = atomic_fetch_add_explicit(&rank->now, 1, memory_order_acq_rel) + 1;
     for (tutti_comm *each = rank->first; each != NULL; each = each->traits.era.next) {
         if (each->traits.era.made == now) continue;
-        each->peers->tell(each, TTI_NEWS_EPOCH);
+        each->peers->notify(each, TTI_NEWS_EPOCH);
         tti_comm_break_apart(each, TTI_LEAVE, TUTTI_ERR_EPOCH, each->rank,
                              "rank %d has gone on to epoch %u, and this comm is of epoch %u; %s", each->rank, now,
                              each->traits.era.made, advice);

@@ -203,7 +203,7 @@ static void replace_breaker(tutti_comm *comm, uint32_t breaking)
     snprintf(error.text, sizeof error.text, "rank %d died or ended without leaving (%s), while it reported an error",
              breaker, who);
     finish_breaking(comm, &error);
-    comm->peers->tell(comm, TTI_NEWS_BROKE);
+    comm->peers->notify(comm, TTI_NEWS_BROKE);
 }
 
 /* Until who breaks the comm has copied one sentence, no more. False: it does not, and lives. */
@@ -240,7 +240,7 @@ static tutti_status adopt(tutti_comm *comm, enum tti_kind kind, uint64_t sequenc
     return error->status;
 }
 
-tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
+tutti_status tti_comm_notify(tutti_comm *comm, enum tti_kind kind)
 {
     return adopt(comm, kind, 0, &comm->errors.call);
 }
@@ -249,7 +249,7 @@ tutti_status tti_comm_tell(tutti_comm *comm, enum tti_kind kind)
 static bool break_with(tutti_comm *comm, const tutti_error *error)
 {
     if (!tti_comm_store_failure(comm, error)) return false;
-    comm->peers->tell(comm, TTI_NEWS_BROKE);
+    comm->peers->notify(comm, TTI_NEWS_BROKE);
     note_cause(comm, error->peer);
     tti_log(TUTTI_INFO, "rank %d: %s", comm->rank, error->text);
     return true;
@@ -292,13 +292,13 @@ static tutti_status lose(tutti_comm *comm, enum tti_kind kind, int lost, const c
                           lost, who, doing);
 }
 
-tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool look)
+tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool polls)
 {
     if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_WHOLE)
         return adopt(comm, kind, comm->sequence, comm->errors.sink);
     if (comm->traits.tolerant) return TUTTI_OK; /* it does without ranks that are lost */
     char who[160];
-    int lost = comm->peers->find_lost(comm, 0, look, who, sizeof who);
+    int lost = comm->peers->find_lost(comm, 0, polls, who, sizeof who);
     return lost < 0 ? TUTTI_OK : lose(comm, kind, lost, who);
 }
 

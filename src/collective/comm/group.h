@@ -9,14 +9,14 @@
 #include "collective/plan/kind.h"
 #include <tutti/tutti.h>
 
-struct tti_parcel;
+struct tti_message_request;
 struct tti_started;
 
 /* What was called on one of its comms. */
 struct tti_group_comm {
     tutti_comm *comm;
-    struct tti_parcel *parcels; /* messages, which are posted together */
-    int parcel_count, parcel_room;
+    struct tti_message_request *requests; /* messages, which are posted together */
+    int request_count, request_room;
     struct tti_started *first, *last; /* collectives, in order */
     int op_count;
 };

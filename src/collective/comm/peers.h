@@ -49,8 +49,8 @@ enum tti_news {
 struct tti_peers_ops {
     const char *name;
     /* Returns the first rank from `first` on that is known to be lost, or -1, and writes who it was, for people: "pid 17".
-     * `look`: asks the system too. */
-    int (*find_lost)(const tutti_comm *comm, int first, bool look, char *who, size_t bytes);
+     * `polls`: asks the system too. */
+    int (*find_lost)(const tutti_comm *comm, int first, bool polls, char *who, size_t bytes);
     enum tti_presence (*presence)(const tutti_comm *comm, int rank);
     /* Returns a rank without which the running collective cannot end and that never comes to it, or -1. `awaited`: the rank
      * that the collective waits for now. */
@@ -73,7 +73,7 @@ struct tti_peers_ops {
     bool (*doze)(tutti_comm *comm, bool dozes);
     /* With more ranks than cores: returns true if somebody else must get this core for the wait to end. */
     bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
-    void (*tell)(tutti_comm *comm, enum tti_news news);
+    void (*notify)(tutti_comm *comm, enum tti_news news);
     /* Called by the rank that breaks the comm, before anyone can read the failure: fixes which ranks are lost, for all. */
     void (*settle_lost)(tutti_comm *comm);
     /* Returns true if that rank is lost as the last decision has it: the one that broke the comm, or the last agreement that this

@@ -341,8 +341,8 @@ void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint
                                                 .status = (int16_t)status};
 }
 
-void tti_trace_note_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_site *site, uint64_t began, int peer,
-                         uint64_t bytes, tutti_status status)
+void tti_trace_note_pending(tutti_comm *comm, enum tti_kind kind, const struct tti_site *site, uint64_t began, int peer,
+                            uint64_t bytes, tutti_status status)
 {
     struct tti_trace_row *row = &comm->trace->messages;
     *next_event(row) = (struct tti_trace_event){.begin = began,

@@ -95,8 +95,8 @@ void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started);
 void tti_trace_note_message_begin(tutti_comm *comm);
 void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint64_t bytes, tutti_status status);
 /* Messages that were started, at their end. */
-void tti_trace_note_mail(tutti_comm *comm, enum tti_kind kind, const struct tti_site *site, uint64_t began, int peer,
-                         uint64_t bytes, tutti_status status);
+void tti_trace_note_pending(tutti_comm *comm, enum tti_kind kind, const struct tti_site *site, uint64_t began, int peer,
+                            uint64_t bytes, tutti_status status);
 
 /* An op on a stream, at its end. */
 void tti_trace_note_on_stream(struct tti_op *op, enum tti_carrier carrier, uint64_t began, tutti_status status);

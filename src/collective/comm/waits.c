@@ -24,7 +24,7 @@ bool tti_wait_renew(struct tti_own_wait *own, const struct tti_wait_record *now,
 }
 
 /* What was known when it looked before and still is, was known before the polls in between. */
-void tti_wait_look(struct tti_own_wait *own, uint64_t known)
+void tti_wait_poll(struct tti_own_wait *own, uint64_t known)
 {
     own->record.looked = known == own->known ? known : 0;
     own->known = known;

@@ -36,7 +36,7 @@ struct tti_wait_record {
     int32_t rank, awaited;    /* TTI_ANYONE: any other rank can end the wait */
     uint8_t doing;            /* enum tti_doing */
     uint8_t sure;             /* see above: the call blocks, nothing else is in flight, nothing is on its way */
-    char what[TTI_WAIT_WHAT]; /* "recv with tag 3 at train.c:12" */
+    char what[TTI_WAIT_WHAT]; /* "recv with tag 3 at cli_train.c:12" */
 };
 _Static_assert(sizeof(struct tti_wait_record) % sizeof(uint64_t) == 0, "records are copied by words");
 
@@ -59,7 +59,7 @@ struct tti_own_wait {
 bool tti_wait_renew(struct tti_own_wait *own, const struct tti_wait_record *now, uint64_t stand);
 /* The rank has polled and looks again at what the awaited ranks do: `known` is their digest, if they have taken all that this rank
  * did before its wait; else 0. */
-void tti_wait_look(struct tti_own_wait *own, uint64_t known);
+void tti_wait_poll(struct tti_own_wait *own, uint64_t known);
 
 /* Returns a number for the present waits of those whom `rank` waits for: of `awaited`, or of all others. 0: one of them runs. */
 uint64_t tti_waits_digest(const struct tti_waits *waits, int rank, int awaited);

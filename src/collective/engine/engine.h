@@ -15,10 +15,10 @@ struct tti_engine {
     double *factors;      /* (size) */
     char *scratch;        /* ATTACH: pieces of others' inputs; TTI_SCRATCH_BYTES for each that shares memory, or NULL */
     char *stages;         /* TTI_STAGES_BYTES of each rank */
-    uint64_t stage_used[TTI_GRAINS]; /* by this rank's operation of that number; 0: by none */
-    struct tti_ferry ferry;          /* of what is staged */
-    uint64_t *tables;                /* size rows of TTI_GIVEN * size, or this rank's alone */
-    size_t own_row;                  /* which of them is this rank's */
+    uint64_t stage_used[TTI_GRAINS];    /* by this rank's operation of that number; 0: by none */
+    struct tti_staged_copy staged_copy; /* of what is staged */
+    uint64_t *tables;                   /* size rows of TTI_GIVEN * size, or this rank's alone */
+    size_t own_row;                     /* which of them is this rank's */
     uint64_t *row; /* TTI_GIVEN * size: this rank's, as the call gave it; shown to the others when the op begins */
     char *pack;    /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
 };

@@ -21,7 +21,7 @@ static tutti_status build(struct tti_op *op)
     shape->accumulator = op->call.reduction == TTI_NO_REDUCTION ? 0 : tti_accumulator_bytes(&op->reducer);
     shape->scaled = op->reducer.code == TTI_REDUCE_SCALED_SUM;
     TTI_TRY(tti_run_build(op, shape, tti_posts_cover(comm, shape->kind) ? comm->memory->hosts : NULL));
-    if (tti_sim != NULL && tti_sim_setup_of()->look != NULL)
+    if (tti_sim != NULL && tti_sim_setup_of()->inspect != NULL)
         tti_sim_note(tti_plan_hash(op->walk.plan) + (uint64_t)shape->rank);
     return tti_link_make_room(op) ? TUTTI_OK : tti_run_no_memory(op);
 }
@@ -157,7 +157,7 @@ static void set_work_aside(struct tti_lanes *lanes)
     lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
 }
 
-/* With the lock held: of peers that may not look for a long time, what is still to come is dropped, and what is still to go
+/* With the lock held: of peers that may not inspect for a long time, what is still to come is dropped, and what is still to go
  * goes out of copies, so that the op's buffers are free. A peer that goes on in the op meanwhile gets the right data. False:
  * there is no memory. */
 static bool take_back(struct tti_lanes *lanes)

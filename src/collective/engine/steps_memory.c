@@ -145,7 +145,7 @@ static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, ui
                       source, bytes, true);
     bool across = step->target.space == TTI_STAGE || step->target.space == TTI_BOUNCED;
     if (across)
-        tti_copy_across(&op->comm->engine->ferry, target, source, bytes, TTI_ACROSS_FROM);
+        tti_copy_across(&op->comm->engine->staged_copy, target, source, bytes, TTI_ACROSS_FROM);
     else if (target != source)
         tti_copy(target, source, bytes, store_for(op, step));
     return TUTTI_OK;

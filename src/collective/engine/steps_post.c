@@ -83,7 +83,7 @@ static inline tutti_status seen_number(const struct tti_op *op, int place, uint3
     return there ? TUTTI_OK : TUTTI_IN_PROGRESS;
 }
 
-/* Once all have met, entries need no second look. Over several hosts they may be gone: who leads a barrier goes on after it. */
+/* Once all have met, entries need no second inspect. Over several hosts they may be gone: who leads a barrier goes on after it. */
 static bool has_met(const struct tti_op *op)
 {
     const struct tti_posts *memory = op->comm->memory;

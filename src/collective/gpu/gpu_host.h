@@ -6,7 +6,7 @@
 #ifndef TTI_COLLECTIVE_GPU_HOST_H
 #define TTI_COLLECTIVE_GPU_HOST_H
 
-#include "collective/reduce/kernels.h"
+#include "collective/reduce/reduce_kernels.h"
 
 struct tti_gpu_functions {
     void (*few)(const void *arguments), (*many)(const void *arguments);

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "collective/gpu/gpu_arguments.h"
-#include "collective/reduce/kernels.h"
+#include "collective/reduce/reduce_kernels.h"
 #include "device/stream.h"
 #include <assert.h>
 #include <stddef.h>

@@ -107,7 +107,7 @@ static void look_whether_left(struct tti_box *box)
     enum tti_presence presence = comm->peers->presence(comm, box->peer);
     box->leaving = presence == TTI_PEER_LEAVING || presence == TTI_PEER_LEFT;
     box->left = presence == TTI_PEER_LEFT;
-    if (presence == TTI_PEER_LOST && comm->traits.tolerant) tti_trouble_look(box); /* else the comm breaks */
+    if (presence == TTI_PEER_LOST && comm->traits.tolerant) tti_trouble_poll(box); /* else the comm breaks */
 }
 
 /* ---- Letters --------------------------------------------------------------------------------------------------- */
@@ -459,7 +459,7 @@ static void insert(struct tti_link *list, struct tti_recv *recv)
     tti_list_append(before, &recv->letter.on);
 }
 
-void tti_recv_look_out(struct tti_recv *recv)
+void tti_recv_poll(struct tti_recv *recv)
 {
     struct tti_letter *letter = &recv->letter;
     struct tti_messages *messages = letter->comm->messages;
@@ -493,7 +493,7 @@ static tutti_status post_recv(struct tti_recv *recv)
     recv->source = TUTTI_NOBODY;
     recv->order = ++messages->order;
     messages->failure = TUTTI_OK;
-    tti_recv_look_out(recv);
+    tti_recv_poll(recv);
     if (messages->failure != TUTTI_OK) tti_comm_health(letter->comm, TTI_RECV, false);
     return letter->status;
 }
@@ -511,7 +511,7 @@ static void look_at_active(struct tti_messages *messages)
             continue;
         }
         if (asks) look_whether_left(box);
-        if (box->trouble.failed == TUTTI_OK || box->trouble.lost) box->route->look(box);
+        if (box->trouble.failed == TUTTI_OK || box->trouble.lost) box->route->poll(box);
         if (box->trouble.failed != TUTTI_OK)
             tti_trouble_end(box);
         else if (!tti_list_is_empty(&box->queue) || box->trouble.any)
@@ -527,7 +527,7 @@ static void look_at_others(struct tti_messages *messages, int first, int count)
         if (peer == messages->comm->rank || !tti_channel_is_there(messages, peer)) continue;
         struct tti_box *box = tti_box_of(messages, peer);
         if (box == NULL) continue; /* it is looked at again, with more luck */
-        box->route->look(box);
+        box->route->poll(box);
         if (has_letters(box)) tti_box_activate(box);
     }
 }
@@ -561,7 +561,7 @@ static bool is_about_to_sleep(const tutti_comm *comm)
            atomic_load_explicit(&comm->memory->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
 }
 
-void tti_messages_look_closely(tutti_comm *comm)
+void tti_messages_poll_closely(tutti_comm *comm)
 {
     if (comm->frames == NULL) comm->messages->quiet = QUIET;
 }

@@ -83,7 +83,7 @@ void tti_messages_unlock(const tutti_comm *comm);
 /* Does all that can be done now for the comm's letters; an error when the comm broke by that. */
 tutti_status tti_messages_progress(tutti_comm *comm);
 /* The next one is thorough, as before a sleep. */
-void tti_messages_look_closely(tutti_comm *comm);
+void tti_messages_poll_closely(tutti_comm *comm);
 /* Whether the next one looks for letters that will never end, among those that are asked for. */
 bool tti_messages_are_quiet(const tutti_comm *comm);
 /* Whether nobody is left who could still send to this rank: of all others, or that one. */

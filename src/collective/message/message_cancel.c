@@ -37,7 +37,7 @@ bool tti_letter_cancel(struct tti_letter *letter, bool gently)
     return true;
 }
 
-void tti_recv_look_out_again(struct tti_letter *letter)
+void tti_recv_poll_again(struct tti_letter *letter)
 {
     tti_list_remove(&letter->work);
     tti_list_remove(&letter->on);
@@ -45,7 +45,7 @@ void tti_recv_look_out_again(struct tti_letter *letter)
     letter->done = 0;
     TTI_RECV_OF(letter)->source = TUTTI_NOBODY;
     letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
-    tti_recv_look_out(TTI_RECV_OF(letter));
+    tti_recv_poll(TTI_RECV_OF(letter));
 }
 
 void tti_message_withdrawn(struct tti_box *box, uint32_t number)
@@ -64,7 +64,7 @@ void tti_message_withdrawn(struct tti_box *box, uint32_t number)
     }
     TTI_LIST_EACH(link, &box->taking)
     if (TTI_LETTER_ON(link)->number == number && !TTI_LETTER_ON(link)->exposed) {
-        tti_recv_look_out_again(TTI_LETTER_ON(link));
+        tti_recv_poll_again(TTI_LETTER_ON(link));
         return;
     }
 }

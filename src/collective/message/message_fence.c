@@ -69,7 +69,7 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
     {
         struct tti_box *box = messages->boxes.values[place];
         if (messages->pending == 0) break;
-        box->route->look(box); /* for what the peer said before it stopped */
+        box->route->poll(box); /* for what the peer said before it stopped */
         struct tti_link *lists[] = {&box->posted, &box->queue, &box->sending, &box->taking};
         for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) end_untouched(lists[i], status);
     }

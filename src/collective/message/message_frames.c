@@ -167,7 +167,7 @@ static void consumed(struct tti_box *box, uint64_t bytes)
     if (box->credit >= CREDIT_BYTES && put(box, &note, NULL, 0)) box->credit = 0;
 }
 
-static void look(struct tti_box *box)
+static void poll_box(struct tti_box *box)
 {
     (void)box; /* what comes makes itself heard, in the transport's progress */
 }
@@ -178,7 +178,7 @@ const struct tti_route tti_route_frames = {.most = TTI_EAGER_BYTES,
                                            .gives = gives,
                                            .move = move,
                                            .withdraw = withdraw,
-                                           .look = look,
+                                           .poll = poll_box,
                                            .unread = unread,
                                            .consumed = consumed};
 

@@ -71,7 +71,7 @@ struct tti_route {
     bool (*move)(struct tti_box *box, struct tti_send *send);
     /* Hands notes that have come to tti_note_arrived, while tti_box_listens; not much more than were there when it
      * began. */
-    void (*look)(struct tti_box *box);
+    void (*poll)(struct tti_box *box);
     /* Says that an announced message will not come; an acceptance may be on its way. False: no memory. NULL: the receiver may
      * be reading it already. */
     bool (*withdraw)(struct tti_box *box, uint32_t number);
@@ -132,7 +132,7 @@ struct tti_box {
     struct tti_link early;
     uint64_t early_bytes;
     uint32_t announced, heard;          /* numbers of large messages, out and in */
-    struct tti_grave *made;             /* our channel to the peer, or NULL */
+    struct tti_retired *made;           /* our channel to the peer, or NULL */
     struct tti_ring to, answers_to;     /* of it: cells, and what the peer answers */
     struct tti_ring from, answers_from; /* of its channel to us: cells, and what we answer */
     struct tti_link incoming;           /* small messages that have begun to come and are put aside */
@@ -181,7 +181,7 @@ struct tti_messages {
     struct tti_traffic received, sent;
     bool tidies; /* looks at idle peers */
     bool stopped;
-    struct tti_ferry ferry;
+    struct tti_staged_copy staged_copy;
     int64_t probed_ns;    /* when a probe that does not wait last looked whether the others live */
     tutti_status failure; /* of the note that was looked at last */
     char apart_too[TTI_APART];
@@ -227,7 +227,7 @@ void tti_letter_end(struct tti_letter *letter, tutti_status status);
 void tti_box_fault(struct tti_box *box, enum tti_kind kind, tutti_status status, int peer, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* Tolerant comms (message_tolerant.c): looks what is wrong between the two ranks, and ends the letters that it concerns. */
-void tti_trouble_look(struct tti_box *box);
+void tti_trouble_poll(struct tti_box *box);
 void tti_trouble_end(struct tti_box *box);
 /* A message that was given up: the rest of it, which has been taken back, is on its way out of a copy, or has gone. */
 void tti_debt_owe(struct tti_box *box, struct tti_debt *debt);
@@ -240,7 +240,7 @@ void tti_trouble_free(struct tti_box *box); /* or forgets it, since the comm is 
 /* Ends letters that wait for peers that have left, and, where nobody is left, receives from any. */
 void tti_tolerant_check_left(struct tti_messages *messages, bool alone);
 /* A receive whose message will not come after all looks for another one. */
-void tti_recv_look_out_again(struct tti_letter *letter);
+void tti_recv_poll_again(struct tti_letter *letter);
 /* Of channels: the rest of the message that comes in several notes will not come. */
 void tti_given_withdrawn(struct tti_box *box);
 
@@ -264,7 +264,7 @@ void tti_message_withdrawn(struct tti_box *box, uint32_t number);
 struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note); /* NULL: the comm is broken */
 void tti_early_free(struct tti_box *box, struct tti_early *early);
 /* A receive without a message gets one that was put aside, or waits for one. */
-void tti_recv_look_out(struct tti_recv *recv);
+void tti_recv_poll(struct tti_recv *recv);
 
 /* Large messages, message_large.c. Of a list of them, the one with this number, or NULL. */
 struct tti_letter *tti_large_find(const struct tti_link *list, uint32_t number);

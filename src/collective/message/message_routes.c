@@ -12,7 +12,7 @@
 #define CLOSED UINT64_MAX
 
 struct memory {
-    struct tti_grave grave;
+    struct tti_retired retired;
     uint32_t epoch; /* of the comm */
     struct tti_channel channel;
 };
@@ -38,11 +38,11 @@ static tutti_status open_channel(struct tti_box *box, tutti_error *error)
     tti_ring_answers(&box->answers_to, &memory->channel);
     uint64_t nothing = 0, place = (uint64_t)((char *)memory - comm->world->arena.mapping.base) + 1;
     memory->epoch = comm->traits.era.made;
-    atomic_store_explicit(&memory->grave.users, 2, memory_order_relaxed);
+    atomic_store_explicit(&memory->retired.users, 2, memory_order_relaxed);
     if (!atomic_compare_exchange_strong_explicit(channel_word(comm, comm->rank, box->peer), &nothing, place,
                                                  memory_order_acq_rel, memory_order_acquire))
-        atomic_store_explicit(&memory->grave.users, 1, memory_order_relaxed);
-    box->made = &memory->grave;
+        atomic_store_explicit(&memory->retired.users, 1, memory_order_relaxed);
+    box->made = &memory->retired;
     return TUTTI_OK;
 }
 
@@ -82,8 +82,8 @@ void tti_channels_leave(struct tti_messages *messages)
         if (peer == comm->rank) continue;
         uint64_t word = atomic_exchange_explicit(channel_word(comm, peer, comm->rank), CLOSED, memory_order_acq_rel);
         struct memory *memory = word == 0 || word == CLOSED ? NULL : memory_of(comm, peer, word);
-        if (memory != NULL) tti_grave_leave(comm->world, &memory->grave, false);
-        if (box != NULL && box->made != NULL) tti_grave_leave(comm->world, box->made, true);
+        if (memory != NULL) tti_retired_leave(comm->world, &memory->retired, false);
+        if (box != NULL && box->made != NULL) tti_retired_leave(comm->world, box->made, true);
     }
 }
 
@@ -104,7 +104,7 @@ static bool put_answer(struct tti_box *box, const struct tti_note *note, const v
 
 static void carry(struct tti_messages *messages, void *target, const void *data, size_t length)
 {
-    if (tti_move(length)) tti_copy_across(&messages->ferry, target, data, length, TTI_CELL_BYTES);
+    if (tti_move(length)) tti_copy_across(&messages->staged_copy, target, data, length, TTI_CELL_BYTES);
     tti_moved();
 }
 
@@ -112,7 +112,7 @@ static void carry(struct tti_messages *messages, void *target, const void *data,
  * large notes use every other cell only. */
 static unsigned span_for(const struct tti_messages *messages, size_t length)
 {
-    return length > TTI_CELL_BYTES / 2 && tti_ferry_pace(&messages->ferry) == TTI_FAST ? 2 : 1;
+    return length > TTI_CELL_BYTES / 2 && tti_staged_copy_pace(&messages->staged_copy) == TTI_FAST ? 2 : 1;
 }
 
 static bool put(struct tti_box *box, const struct tti_note *note, const void *data, size_t length)
@@ -220,7 +220,7 @@ void tti_given_withdrawn(struct tti_box *box)
     if (box->trouble.drops_given) tti_debt_came(box, 0, UINT64_MAX);
     box->trouble.drops_given = false;
     if (recv != NULL) {
-        tti_recv_look_out_again(&recv->letter);
+        tti_recv_poll_again(&recv->letter);
     } else if (early != NULL) {
         tti_list_remove(&early->on);
         tti_free(early);
@@ -279,7 +279,7 @@ static bool look_at_cells(struct tti_box *box)
     return any;
 }
 
-static void look(struct tti_box *box)
+static void poll_box(struct tti_box *box)
 {
     bool any = !tti_list_is_empty(&box->sending) && look_at_answers(box);
     if (box->from.slots != NULL || find_channel(box)) any |= look_at_cells(box);
@@ -292,7 +292,7 @@ const struct tti_route tti_route_channel = {.most = TTI_CELL_BYTES,
                                             .give = give,
                                             .gives = gives,
                                             .move = tti_large_put_parts,
-                                            .look = look};
+                                            .poll = poll_box};
 
 /* ---- To the own rank ------------------------------------------------------------------------------------------- */
 
@@ -317,5 +317,5 @@ static uint64_t count_early(const struct tti_box *box)
 const struct tti_route tti_route_self = {.most = TTI_EAGER_BYTES,
                                          .put = hand_over,
                                          .move = tti_large_put_parts,
-                                         .look = look_at_nothing,
+                                         .poll = look_at_nothing,
                                          .unread = count_early};

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "collective/message/message_frames.h"
 #include "collective/message/message_parts.h"
-#include "collective/message/parcel.h"
+#include "collective/message/message_request.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -46,7 +46,7 @@ void tti_box_fault(struct tti_box *box, enum tti_kind kind, tutti_status status,
     fail(box, status, text);
 }
 
-void tti_trouble_look(struct tti_box *box)
+void tti_trouble_poll(struct tti_box *box)
 {
     fail(box, TUTTI_ERR_PEER_LOST, NULL);
     box->trouble.lost = box->trouble.failed == TUTTI_ERR_PEER_LOST;
@@ -64,7 +64,7 @@ static void end_letter(struct tti_box *box, struct tti_letter *letter, tutti_sta
     if (is_held(box, letter)) return;
     letter->exposed = false;
     if (letter->peer == TUTTI_ANY_SOURCE)
-        tti_recv_look_out_again(letter); /* somebody else may send */
+        tti_recv_poll_again(letter); /* somebody else may send */
     else
         tti_letter_end(letter, status);
 }

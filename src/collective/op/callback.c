@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "collective/comm/epoch.h"
 #include "collective/op/handle.h"
-#include "collective/op/queue_message.h"
+#include "collective/op/pending.h"
 
 _Thread_local int tti_callbacks_here;
 

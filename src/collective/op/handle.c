@@ -5,9 +5,9 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "collective/op/callback.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue_external.h"
 #include "collective/op/queue_group.h"
-#include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 
 struct tti_handle_table tti_handles;
@@ -131,8 +131,8 @@ static struct stood_for empty(struct tti_started *started)
     struct stood_for stood_for = {tti_is_group(started) ? started->group : NULL, started->external};
     if (started->error != NULL) tti_free(started->error);
     started->error = NULL;
-    if (started->mail != NULL)
-        tti_mail_put_by(started);
+    if (started->pending != NULL)
+        tti_pending_put_by(started);
     else if (!started->bare)
         forget_collective(started);
     if (started->callbacks != NULL) tti_callback_forget(started);
@@ -183,7 +183,7 @@ static void tell_forgotten(const tutti_comm *comm)
     int count = 0;
     for (struct tti_started *started = comm->queue.all; started != NULL; started = started->sibling) {
         if (!is_forgotten(started)) continue;
-        if (site_of(started) != NULL && (one == NULL || one->mail == NULL)) one = started;
+        if (site_of(started) != NULL && (one == NULL || one->pending == NULL)) one = started;
         count++;
     }
     if (count == 0 || tti_comm_is_broken(comm)) return;
@@ -205,8 +205,8 @@ void tti_started_free_all(tutti_comm *comm)
     while (started != NULL) {
         struct tti_started *sibling = started->sibling;
         release(empty(started));
-        tti_free(started->used_mail);
-        started->used_mail = NULL;
+        tti_free(started->used_pending);
+        started->used_pending = NULL;
         started->comm = started->op.comm = NULL;
         started->next = tti_handles.free;
         tti_handles.free = started;

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "collective/op/queue.h"
-#include "collective/op/queue_hand.h"
+#include "collective/op/thread_local_op.h"
 
 enum {
     TTI_HANDLE_PLACE_BITS = 24,
@@ -51,11 +51,12 @@ static inline tutti_status tti_handle_find(tutti_op handle, struct tti_started *
     return (*started)->comm->traits.fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
 }
 
-/* The same, and it is not at hand. */
+/* The same, and it is not thread-local. */
 static inline tutti_status tti_handle_find_queued(tutti_op handle, struct tti_started **started)
 {
     TTI_TRY(tti_handle_find(handle, started));
-    if (atomic_load_explicit(&(*started)->at_hand, memory_order_acquire)) tti_hand_clear((*started)->comm);
+    if (atomic_load_explicit(&(*started)->thread_local_op, memory_order_acquire))
+        tti_thread_local_op_clear((*started)->comm);
     return TUTTI_OK;
 }
 

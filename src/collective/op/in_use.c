@@ -2,8 +2,8 @@
 #include "collective/op/in_use.h"
 
 #include "collective/op/many.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue.h"
-#include "collective/op/queue_message.h"
 #include <stdio.h>
 
 struct search {
@@ -29,26 +29,26 @@ static bool op_uses(const struct search *search, const struct tti_op *op)
     return uses;
 }
 
-static bool mail_uses(const struct search *search, const struct tti_mail *mail)
+static bool pending_uses(const struct search *search, const struct tti_pending *pending)
 {
     bool uses = false;
-    for (int i = 0; i < mail->count; i++) {
-        const struct tti_parcel *parcel = &mail->parcels[i];
-        uses = uses || (parcel->sends ? holds(search, parcel->send.in, parcel->send.letter.bytes)
-                                      : holds(search, parcel->recv.out, parcel->recv.capacity));
+    for (int i = 0; i < pending->count; i++) {
+        const struct tti_message_request *request = &pending->requests[i];
+        uses = uses || (request->sends ? holds(search, request->send.in, request->send.letter.bytes)
+                                       : holds(search, request->recv.out, request->recv.capacity));
     }
     return uses;
 }
 
-static bool find_mail(const struct search *search, const tutti_comm *comm)
+static bool find_pending(const struct search *search, const tutti_comm *comm)
 {
-    TTI_LIST_EACH(link, &comm->queue.mail)
+    TTI_LIST_EACH(link, &comm->queue.pending)
     {
-        struct tti_mail *mail = tti_mail_on(link);
+        struct tti_pending *pending = tti_pending_on(link);
         char site[112];
-        if (!mail_uses(search, mail)) continue;
-        tti_site_describe(tti_mail_site(mail), site, sizeof site);
-        snprintf(search->text, search->text_bytes, "%s%s", tti_kind_name(mail->kind), site);
+        if (!pending_uses(search, pending)) continue;
+        tti_site_describe(tti_pending_site(pending), site, sizeof site);
+        snprintf(search->text, search->text_bytes, "%s%s", tti_kind_name(pending->kind), site);
         return true;
     }
     return false;
@@ -63,7 +63,7 @@ static bool find_op(const struct search *search, tutti_comm *comm)
     while (started != NULL && !op_uses(search, &started->op)) started = started->next;
     if (started != NULL) call = started->op.call;
     tti_unlock(&comm->queue.lock);
-    if (started == NULL) return find_mail(search, comm);
+    if (started == NULL) return find_pending(search, comm);
     tti_call_describe(&call, search->text, search->text_bytes);
     return true;
 }

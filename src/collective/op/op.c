@@ -88,7 +88,7 @@ tutti_status tti_op_progress(void *object)
 
 static __attribute__((noinline)) tutti_status await(struct tti_op *op)
 {
-    struct tti_vigil vigil = {.since_ns = op->many != NULL ? tti_now_ns() : 0};
+    struct tti_wait_state wait_state = {.since_ns = op->many != NULL ? tti_now_ns() : 0};
     struct tti_waitable waitable = {.progress = tti_op_progress,
                                     .object = op,
                                     .waiting_for = &op->waiting_for,
@@ -97,7 +97,7 @@ static __attribute__((noinline)) tutti_status await(struct tti_op *op)
                                     .kind = (enum tti_kind)op->call.kind,
                                     .op = op,
                                     .deadline_ms = op->deadline_ms,
-                                    .vigil = op->many != NULL ? &vigil : NULL};
+                                    .wait_state = op->many != NULL ? &wait_state : NULL};
     return tti_comm_wait(op->comm, &waitable);
 }
 

@@ -7,10 +7,10 @@
 #include "base/status.h"
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue_group.h"
-#include "collective/op/queue_hand.h"
-#include "collective/op/queue_message.h"
 #include "collective/op/staging.h"
+#include "collective/op/thread_local_op.h"
 #include "collective/op/turn.h"
 #include <string.h>
 
@@ -87,7 +87,7 @@ static void finish(struct tti_started *started, tutti_status status)
     tti_turn_trace(started, status);
     started->op.state = TTI_OP_ENDED;
     if (status != TUTTI_OK) tti_started_fail(started);
-    if (started->vigil.looked_ns != 0) comm->peers->show_wait(comm, NULL, 0); /* a service thread has shown it */
+    if (started->wait_state.polled_ns != 0) comm->peers->show_wait(comm, NULL, 0); /* a service thread has shown it */
     tti_lock(&queue->lock);
     queue->first = started->next;
     if (queue->first == NULL) queue->last = &queue->first;
@@ -196,7 +196,7 @@ static bool drive_collectives(tutti_comm *comm)
 bool tti_queue_drive(tutti_comm *comm)
 {
     bool moved = drive_collectives(comm);
-    return tti_queue_drive_mail(comm) || moved;
+    return tti_queue_drive_pending(comm) || moved;
 }
 
 struct tti_waitable tti_queue_waitable(struct tti_started *started)
@@ -209,7 +209,7 @@ struct tti_waitable tti_queue_waitable(struct tti_started *started)
                                  .op = op,
                                  .deadline_ms = op->deadline_ms,
                                  .started = true,
-                                 .vigil = &started->vigil};
+                                 .wait_state = &started->wait_state};
 }
 
 bool tti_queue_has_collectives(tutti_comm *comm)
@@ -223,7 +223,7 @@ static tutti_status progress_polled(void *op)
     return tti_turn_flies(started) ? watch_flight(started) : advance_staged(started);
 }
 
-tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns)
+tutti_status tti_queue_poll(tutti_comm *comm, int64_t now_ns)
 {
     struct tti_started *first = tti_queue_first(comm);
     if (first != NULL && first->turn != NULL) tti_turn_watch(first);
@@ -231,18 +231,18 @@ tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns)
     struct tti_waitable waitable = tti_queue_waitable(first);
     waitable.progress = tti_turn_is_polled(first) ? progress_polled : tti_op_progress;
     waitable.object = &first->op;
-    tutti_status status = tti_comm_look(comm, &waitable, now_ns);
+    tutti_status status = tti_comm_check_wait(comm, &waitable, now_ns);
     if (status < 0) tti_queue_fail(first, status);
     return status;
 }
 
-bool tti_queue_help(tutti_comm *comm, bool look)
+bool tti_queue_help(tutti_comm *comm, bool polls)
 {
     if (!tti_queue_try(comm)) return false;
-    if (look) tti_messages_look_closely(comm);
+    if (polls) tti_messages_poll_closely(comm);
     bool moved = tti_queue_drive(comm);
-    if (look) tti_queue_look(comm, tti_now_ns());
-    if (look) tti_queue_look_at_mail(comm);
+    if (polls) tti_queue_poll(comm, tti_now_ns());
+    if (polls) tti_queue_poll_pending(comm);
     tti_queue_give_back(comm);
     return moved;
 }
@@ -262,8 +262,8 @@ enum tti_awaits tti_queue_awaits(tutti_comm *comm)
 
 bool tti_started_is_overdue(const struct tti_started *started, int64_t now_ns)
 {
-    int64_t limit = started->op.deadline_ms * MS, since = started->vigil.since_ns;
-    if (limit != 0 && started->mail != NULL && tti_mail_awaits_stream(started->mail)) return false;
+    int64_t limit = started->op.deadline_ms * MS, since = started->wait_state.since_ns;
+    if (limit != 0 && started->pending != NULL && tti_pending_awaits_stream(started->pending)) return false;
     return limit != 0 && since != 0 && now_ns - since >= limit;
 }
 
@@ -274,8 +274,8 @@ struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns)
     while (overdue != NULL && !tti_started_is_overdue(overdue, now_ns)) overdue = overdue->next;
     tti_unlock(&comm->queue.lock);
     if (overdue != NULL) return overdue;
-    TTI_LIST_EACH(link, &comm->queue.mail)
-    if (tti_started_is_overdue(tti_mail_on(link)->started, now_ns)) return tti_mail_on(link)->started;
+    TTI_LIST_EACH(link, &comm->queue.pending)
+    if (tti_started_is_overdue(tti_pending_on(link)->started, now_ns)) return tti_pending_on(link)->started;
     return NULL;
 }
 
@@ -339,10 +339,10 @@ bool tti_queue_append(struct tti_started *started)
 /* Messages tend to follow each other, and to be waited for by the dozen: a wake-up for each would cost more than most. */
 static enum tti_haste haste_of(const struct tti_started *started)
 {
-    bool mail = started->mail != NULL;
-    uint64_t bytes = mail ? tti_mail_bytes(started->mail) : started->op.in_bytes + started->op.out_bytes;
+    bool pending = started->pending != NULL;
+    uint64_t bytes = pending ? tti_pending_bytes(started->pending) : started->op.in_bytes + started->op.out_bytes;
     if (bytes <= TTI_STAGE_BYTES) return TTI_SOMETIME;
-    return mail && bytes < LARGE_MAIL_BYTES ? TTI_SOON : TTI_AT_ONCE;
+    return pending && bytes < LARGE_MAIL_BYTES ? TTI_SOON : TTI_AT_ONCE;
 }
 
 void tti_queue_start(struct tti_started *started)
@@ -354,16 +354,16 @@ void tti_queue_start(struct tti_started *started)
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
     atomic_store_explicit(&started->out, true, memory_order_relaxed);
-    started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
+    started->wait_state = (struct tti_wait_state){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
     atomic_store_explicit(&started->cancelled, 0, memory_order_relaxed);
     atomic_store_explicit(&started->asked, false, memory_order_relaxed);
     if (haste != TTI_AT_ONCE) tti_queue_count_start(queue);
-    if (started->mail != NULL) {
+    if (started->pending != NULL) {
         started->queued = true;
         atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
         /* all that can be done was; the rest is for who brings something, and rings */
-        if (tti_queue_post_mail(started) && !tti_service_dozes(comm)) tti_service_wake(comm, haste);
+        if (tti_queue_post_pending(started) && !tti_service_dozes(comm)) tti_service_wake(comm, haste);
         return;
     }
     atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
@@ -394,7 +394,7 @@ tutti_status tti_queue_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     TTI_TRY(tti_queue_ready(comm, op->shape.kind));
-    if (comm->caller.starting != NULL && !comm->caller.preparing && tti_hand_start(op)) return TUTTI_OK;
+    if (comm->caller.starting != NULL && !comm->caller.preparing && tti_thread_local_op_start(op)) return TUTTI_OK;
     struct tti_started *started = tti_queue_copy(op);
     if (started == NULL) return no_memory(op);
     if (comm->caller.starting != NULL) {

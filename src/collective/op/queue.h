@@ -19,33 +19,33 @@ enum { TTI_CANCEL = 1, TTI_CANCEL_GENTLY = 2 };
 struct tti_started {
     /* that has its handle; op.comm carries it out, another one for ops on streams */
     _Alignas(64) tutti_comm *comm;
-    _Atomic uint64_t id;            /* its handle's; another one once that is void */
-    struct tti_started *next;       /* behind it in the queue, or among the free ones */
-    _Atomic int32_t status;         /* IN_PROGRESS until it has ended */
-    _Atomic uint32_t cancelled;     /* TTI_CANCEL…: somebody wants it to end */
-    _Atomic bool asked;             /* a call that is about it is being made */
-    _Atomic bool at_hand;           /* not in the queue, and only what its handle needs holds: queue_hand.c */
-    _Atomic bool used;              /* has a handle */
-    _Atomic bool out;               /* persistent: started and not yet waited for with success or failure */
-    bool queued;                    /* started and not ended */
-    bool persistent;                /* can be started again */
-    bool dropped;                   /* freed when it ends */
-    bool bare;                      /* a message that went at once: nothing of it is known but that it has ended */
-    tutti_error *error;             /* of one that failed; NULL when memory ran out */
-    struct tti_mail *mail;          /* a message, and not a collective: queue_message.c */
-    struct tti_mail *used_mail;     /* of one message, with which the next one can be made; or NULL */
-    struct tti_group_op *group;     /* it is a part of, or stands for: queue_group.c; NULL: of none */
-    struct tti_external *external;  /* a layer above carries it out: queue_external.h; NULL: none does */
-    struct tti_callback *callbacks; /* for when it ends */
-    struct tti_turn *turn;          /* it is put on a stream; NULL: it is not */
-    struct tti_started *then;       /* the ranks' meeting before this one, which is put on a stream; or NULL */
-    uint64_t *row;                  /* v-forms: this rank's counts */
-    struct tti_started *sibling;    /* of the same comm, */
-    uint64_t first_id;              /* which had the place with this id first; under the table's lock */
-    int group_part;                 /* which one, from 0; not started yet: which call of the group, from 1 */
-    tutti_status failed;            /* OK, or why it has been stopped; ends when it is fenced */
+    _Atomic uint64_t id;              /* its handle's; another one once that is void */
+    struct tti_started *next;         /* behind it in the queue, or among the free ones */
+    _Atomic int32_t status;           /* IN_PROGRESS until it has ended */
+    _Atomic uint32_t cancelled;       /* TTI_CANCEL…: somebody wants it to end */
+    _Atomic bool asked;               /* a call that is about it is being made */
+    _Atomic bool thread_local_op;     /* not in the queue, and only what its handle needs holds: thread_local_op.c */
+    _Atomic bool used;                /* has a handle */
+    _Atomic bool out;                 /* persistent: started and not yet waited for with success or failure */
+    bool queued;                      /* started and not ended */
+    bool persistent;                  /* can be started again */
+    bool dropped;                     /* freed when it ends */
+    bool bare;                        /* a message that went at once: nothing of it is known but that it has ended */
+    tutti_error *error;               /* of one that failed; NULL when memory ran out */
+    struct tti_pending *pending;      /* a message, and not a collective: pending.c */
+    struct tti_pending *used_pending; /* of one message, with which the next one can be made; or NULL */
+    struct tti_group_op *group;       /* it is a part of, or stands for: queue_group.c; NULL: of none */
+    struct tti_external *external;    /* a layer above carries it out: queue_external.h; NULL: none does */
+    struct tti_callback *callbacks;   /* for when it ends */
+    struct tti_turn *turn;            /* it is put on a stream; NULL: it is not */
+    struct tti_started *then;         /* the ranks' meeting before this one, which is put on a stream; or NULL */
+    uint64_t *row;                    /* v-forms: this rank's counts */
+    struct tti_started *sibling;      /* of the same comm, */
+    uint64_t first_id;                /* which had the place with this id first; under the table's lock */
+    int group_part;                   /* which one, from 0; not started yet: which call of the group, from 1 */
+    tutti_status failed;              /* OK, or why it has been stopped; ends when it is fenced */
     int64_t fence_until_ns;
-    struct tti_vigil vigil;
+    struct tti_wait_state wait_state;
     struct tti_op op;
 };
 
@@ -82,15 +82,15 @@ tutti_status tti_queue_await(struct tti_started *started, int64_t until_ns);
 /* What the ops in flight wait for: a stream rings no bell, and a collective that has just begun rings often. */
 enum tti_awaits { TTI_AWAITS_MESSAGES, TTI_AWAITS_RANKS, TTI_AWAITS_STREAM };
 enum tti_awaits tti_queue_awaits(tutti_comm *comm);
-/* Takes a comm's ops forward unless somebody else does; true when one of them moved. `look`: also at the time. */
-bool tti_queue_help(tutti_comm *comm, bool look);
+/* Takes a comm's ops forward unless somebody else does; true when one of them moved. `polls`: also at the time. */
+bool tti_queue_help(tutti_comm *comm, bool polls);
 /* That a call is about it, now. */
 void tti_queue_set_asked(struct tti_started *started, bool asked);
 /* The same for who asks for this one. */
-void tti_queue_ask(struct tti_started *started, bool look);
+void tti_queue_ask(struct tti_started *started, bool polls);
 
-/* What a wait looks for from time to time (tti_comm_look), for the collective whose turn it is. For who has the right. */
-tutti_status tti_queue_look(tutti_comm *comm, int64_t now_ns);
+/* What a wait looks for from time to time (tti_comm_check_wait), for the collective whose turn it is. For who has the right. */
+tutti_status tti_queue_poll(tutti_comm *comm, int64_t now_ns);
 bool tti_queue_has_collectives(tutti_comm *comm);
 
 /* Whether its own deadline has passed. */
@@ -102,12 +102,12 @@ struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);
 struct tti_started *tti_queue_first(tutti_comm *comm);
 struct tti_waitable tti_queue_waitable(struct tti_started *started);
 
-/* The right to take ops forward (queue_hand.c): unless somebody else has it, or waiting for it; and doing so. */
+/* The right to take ops forward (thread_local_op.c): unless somebody else has it, or waiting for it; and doing so. */
 bool tti_queue_try(tutti_comm *comm);
 void tti_queue_take(tutti_comm *comm);
 void tti_queue_give_back(tutti_comm *comm);
 bool tti_queue_drive(tutti_comm *comm);
-/* For queue_hand.c. An op that was counted goes to the end of the queue; it ends with this status once nobody can touch its
+/* For thread_local_op.c. An op that was counted goes to the end of the queue; it ends with this status once nobody can touch its
  * buffers any more: its status, or IN_PROGRESS. */
 bool tti_queue_append(struct tti_started *started);
 tutti_status tti_queue_fail(struct tti_started *started, tutti_status status);

@@ -5,19 +5,19 @@
 #include "base/clock.h"
 #include "collective/message/message.h"
 #include "collective/op/callback.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue.h"
 #include "collective/op/queue_group.h"
-#include "collective/op/queue_message.h"
 
 #define MS INT64_C(1000000)
 enum { CLOSE_MS = 30000 };
 
-static void cancel_mail(tutti_comm *comm, uint32_t how)
+static void cancel_pending(tutti_comm *comm, uint32_t how)
 {
     tti_queue_take(comm);
-    TTI_LIST_EACH(link, &comm->queue.mail)
+    TTI_LIST_EACH(link, &comm->queue.pending)
     {
-        struct tti_started *started = tti_mail_on(link)->started;
+        struct tti_started *started = tti_pending_on(link)->started;
         if (how == TTI_CANCEL || atomic_load_explicit(&started->cancelled, memory_order_relaxed) == 0)
             atomic_store_explicit(&started->cancelled, how, memory_order_relaxed);
     }
@@ -26,11 +26,12 @@ static void cancel_mail(tutti_comm *comm, uint32_t how)
 }
 
 /* A message in flight, which is not freed when it ends until it was let go; NULL: there is none. */
-static struct tti_started *hold_mail(tutti_comm *comm, bool *dropped)
+static struct tti_started *hold_pending(tutti_comm *comm, bool *dropped)
 {
     struct tti_queue *queue = &comm->queue;
     tti_queue_take(comm);
-    struct tti_started *started = tti_list_is_empty(&queue->mail) ? NULL : tti_mail_on(queue->mail.next)->started;
+    struct tti_started *started = tti_list_is_empty(&queue->pending) ? NULL
+                                                                     : tti_pending_on(queue->pending.next)->started;
     if (started != NULL) {
         tti_lock(&queue->lock);
         *dropped = started->dropped;
@@ -41,11 +42,11 @@ static struct tti_started *hold_mail(tutti_comm *comm, bool *dropped)
     return started;
 }
 
-static void await_mail(tutti_comm *comm, int64_t until_ns)
+static void await_pending(tutti_comm *comm, int64_t until_ns)
 {
     struct tti_started *started;
     bool dropped = false;
-    while ((started = hold_mail(comm, &dropped)) != NULL) {
+    while ((started = hold_pending(comm, &dropped)) != NULL) {
         tutti_status status = tti_queue_await(started, until_ns);
         if (status == TUTTI_IN_PROGRESS) {
             tti_lock(&comm->queue.lock);
@@ -62,16 +63,16 @@ static void await_mail(tutti_comm *comm, int64_t until_ns)
 static void end_calls(tutti_comm *comm)
 {
     tti_queue_take(comm);
-    tti_queue_drive_mail(comm);
-    bool ended = tti_queue_first(comm) == NULL, under_way = !ended || !tti_list_is_empty(&comm->queue.mail);
+    tti_queue_drive_pending(comm);
+    bool ended = tti_queue_first(comm) == NULL, under_way = !ended || !tti_list_is_empty(&comm->queue.pending);
     if (under_way && tti_messages_have_answered(comm) && tti_comm_health(comm, TTI_LEAVE, false) == TUTTI_OK)
-        comm->peers->tell(comm, ended ? TTI_NEWS_CALLS_NO_MORE : TTI_NEWS_STARTS_NO_MORE);
+        comm->peers->notify(comm, ended ? TTI_NEWS_CALLS_NO_MORE : TTI_NEWS_STARTS_NO_MORE);
     tti_queue_give_back(comm);
 }
 
 static void end_all(tutti_comm *comm)
 {
-    cancel_mail(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
+    cancel_pending(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
     int64_t until = tti_now_ns() + (comm->traits.tolerant ? comm->world->options.fence_ms : CLOSE_MS) * MS;
     if (tti_queue_first(comm) != NULL) end_calls(comm);
     while (tti_queue_first(comm) != NULL && tti_now_ns() < until) {
@@ -79,12 +80,12 @@ static void end_all(tutti_comm *comm)
         tti_callbacks_call(comm);
     }
     if (tti_queue_first(comm) == NULL) end_calls(comm);
-    await_mail(comm, until);
+    await_pending(comm, until);
     while (!tti_queue_is_idle(comm) || tti_callbacks_are_due(comm)) {
         struct tti_started *first = tti_queue_first(comm);
         bool late = tti_now_ns() >= until;
         if (first != NULL && late) atomic_store_explicit(&first->cancelled, TTI_CANCEL, memory_order_relaxed);
-        if (late) cancel_mail(comm, TTI_CANCEL);
+        if (late) cancel_pending(comm, TTI_CANCEL);
         if (late) tti_messages_forget(comm);
         if (late) tti_group_cancel_all(comm);
         if (!tti_queue_help(comm, true)) tti_wait_turn();
@@ -97,8 +98,8 @@ void tti_queue_abandon(tutti_comm *comm)
     struct tti_queue *queue = &comm->queue;
     queue->first = NULL;
     queue->last = &queue->first;
-    tti_list_init(&queue->mail);
-    tti_list_init(&queue->ended_mail);
+    tti_list_init(&queue->pending);
+    tti_list_init(&queue->ended_pending);
     atomic_store_explicit(&queue->lock, 0, memory_order_relaxed);
     atomic_store_explicit(&queue->busy, TTI_BUSY_NOBODY, memory_order_relaxed);
     atomic_store_explicit(&queue->count, 0, memory_order_relaxed);

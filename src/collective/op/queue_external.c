@@ -61,10 +61,10 @@ tutti_status tti_external_may_wait(struct tti_started *started)
 }
 
 /* What ends the op may come by a message: whoever waits takes these forward. */
-void tti_external_ask(struct tti_started *started, bool look)
+void tti_external_ask(struct tti_started *started, bool polls)
 {
     tutti_comm *comm = started->comm;
-    if (comm->size > 1) tti_queue_help(comm, look);
+    if (comm->size > 1) tti_queue_help(comm, polls);
     tti_callbacks_call(comm);
 }
 

@@ -38,6 +38,6 @@ void tti_external_end(struct tti_external *external, const tutti_error *error);
 /* For queue.c and api_handle.c. */
 tutti_status tti_external_may_wait(struct tti_started *started);
 tutti_status tti_external_await(struct tti_started *started, int64_t until_ns);
-void tti_external_ask(struct tti_started *started, bool look);
+void tti_external_ask(struct tti_started *started, bool polls);
 
 #endif

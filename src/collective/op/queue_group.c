@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
-#include "collective/op/queue_message.h"
+#include "collective/op/pending.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -37,8 +37,8 @@ void tti_group_op_add(struct tti_group_op *group, int side, struct tti_started *
 {
     struct tti_group_side *of = &group->sides[side];
     of->comm = part->comm;
-    if (part->mail != NULL)
-        of->mail = part;
+    if (part->pending != NULL)
+        of->pending = part;
     else
         of->last = part;
     atomic_fetch_add_explicit(&of->left, 1, memory_order_relaxed);
@@ -83,8 +83,8 @@ static void describe(struct tti_group_part *part, char *text, size_t bytes)
 {
     struct tti_started *started = part->started;
     char site[112];
-    if (started->mail != NULL) {
-        part->number = tti_mail_failed(started->mail, text, bytes);
+    if (started->pending != NULL) {
+        part->number = tti_pending_failed(started->pending, text, bytes);
         return;
     }
     tti_site_describe(&started->op.call.site, site, sizeof site);
@@ -99,9 +99,9 @@ static void note_failure(const struct tti_group_op *group, struct tti_group_part
     tutti_error *error = part->error;
     char call[200], text[sizeof error->text];
     describe(part, call, sizeof call);
-    if (error == NULL && started->mail != NULL) { /* its comm is whole */
+    if (error == NULL && started->pending != NULL) { /* its comm is whole */
         part->error = error = tti_calloc(1, sizeof *error);
-        if (error != NULL) tti_mail_explain(started->mail, error);
+        if (error != NULL) tti_pending_explain(started->pending, error);
         if (error != NULL) part->status = error->status;
     } else if (error != NULL) {
         memcpy(text, error->text, sizeof text);
@@ -192,16 +192,16 @@ static bool is_under_way(const struct tti_group_side *side)
 static void set_asked(struct tti_group_op *group, bool asked)
 {
     for (int i = 0; i < group->side_count; i++)
-        if (is_under_way(&group->sides[i]) && group->sides[i].mail != NULL)
-            tti_queue_set_asked(group->sides[i].mail, asked);
+        if (is_under_way(&group->sides[i]) && group->sides[i].pending != NULL)
+            tti_queue_set_asked(group->sides[i].pending, asked);
 }
 
-static void help(struct tti_group_op *group, bool look)
+static void help(struct tti_group_op *group, bool polls)
 {
     for (int i = 0; i < group->side_count; i++) {
         tutti_comm *comm = group->sides[i].comm;
         if (!is_under_way(&group->sides[i])) continue;
-        tti_queue_help(comm, look);
+        tti_queue_help(comm, polls);
         tti_callbacks_call(comm);
     }
 }
@@ -222,7 +222,7 @@ static struct tti_started *find_last(struct tti_group_op *group)
     }
     if (only == NULL) return NULL;
     if (!has_ended(only->last)) return only->last;
-    return has_ended(only->mail) ? NULL : only->mail;
+    return has_ended(only->pending) ? NULL : only->pending;
 }
 
 /* Ranks may wait for each other on different comms, so that all are taken forward as long as there are several. */
@@ -252,10 +252,10 @@ tutti_status tti_group_await(struct tti_started *started, int64_t until_ns)
     return (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
 }
 
-void tti_group_ask(struct tti_started *started, bool look)
+void tti_group_ask(struct tti_started *started, bool polls)
 {
     set_asked(started->group, true);
-    help(started->group, look);
+    help(started->group, polls);
     set_asked(started->group, false);
     tti_callbacks_call(started->comm);
 }
@@ -263,7 +263,8 @@ void tti_group_ask(struct tti_started *started, bool look)
 void tti_group_end_hopeless(struct tti_group_op *group)
 {
     for (int i = 0; i < group->side_count; i++)
-        if (is_under_way(&group->sides[i]) && group->sides[i].mail != NULL) tti_mail_end_hopeless(group->sides[i].mail);
+        if (is_under_way(&group->sides[i]) && group->sides[i].pending != NULL)
+            tti_pending_end_hopeless(group->sides[i].pending);
 }
 
 /* ---- Cancelling -------------------------------------------------------------------------------------------------------- */

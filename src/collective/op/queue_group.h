@@ -24,9 +24,9 @@ struct tti_group_part {
 /* One of its comms. */
 struct tti_group_side {
     tutti_comm *comm;
-    _Atomic uint32_t left;    /* parts that have not ended */
-    struct tti_started *last; /* collective; NULL: there is none */
-    struct tti_started *mail; /* likewise */
+    _Atomic uint32_t left;       /* parts that have not ended */
+    struct tti_started *last;    /* collective; NULL: there is none */
+    struct tti_started *pending; /* likewise */
 };
 
 struct tti_group_op {
@@ -61,7 +61,7 @@ void tti_group_end_hopeless(struct tti_group_op *group);
 /* For queue.c, handle.c and api_handle.c. A part has ended: */
 void tti_group_told(struct tti_started *part, tutti_status status);
 tutti_status tti_group_await(struct tti_started *started, int64_t until_ns);
-void tti_group_ask(struct tti_started *started, bool look);
+void tti_group_ask(struct tti_started *started, bool polls);
 /* Asks for the end of all its parts: with the queue's lock of its comm held, and then without. */
 void tti_group_cancel(struct tti_group_op *group);
 void tti_group_wake(struct tti_group_op *group);

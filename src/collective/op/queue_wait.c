@@ -4,14 +4,14 @@
  */
 #include "base/clock.h"
 #include "collective/op/callback.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue.h"
 #include "collective/op/queue_external.h"
 #include "collective/op/queue_group.h"
-#include "collective/op/queue_message.h"
 #include "collective/op/turn.h"
 
 #define MS INT64_C(1000000)
-enum { HANDOVER_MS = 10, LOOK_MS = 10 };
+enum { HANDOVER_MS = 10, POLL_MS = 10 };
 
 struct waiting {
     struct tti_started *awaited, *first; /* the op that is waited for, and the one that must end before it, or itself */
@@ -39,24 +39,24 @@ static void wait_for_flight(struct waiting *waiting, int64_t until_ns)
     tutti_comm *comm = waiting->awaited->op.comm;
     struct tti_wait wait;
     tti_bell nobody = 0;
-    int64_t looked_ns = tti_now_ns();
+    int64_t polled_ns = tti_now_ns();
     tti_wait_begin(&wait, false, MS);
     while (progress(waiting) == TUTTI_IN_PROGRESS) {
         if (tti_wait_pause(&wait, false)) continue;
         tti_bell_sleep(&nobody, 0, MS / 20, false);
         int64_t now = tti_now_ns();
         if (now >= until_ns) return;
-        if (now - looked_ns < LOOK_MS * MS) continue;
-        looked_ns = now;
-        if (tti_queue_look(comm, now) < 0) return;
+        if (now - polled_ns < POLL_MS * MS) continue;
+        polled_ns = now;
+        if (tti_queue_poll(comm, now) < 0) return;
     }
 }
 
 static void wait_as_driver(struct tti_started *started, int64_t until_ns)
 {
     tutti_comm *comm = started->op.comm;
-    if (started->mail != NULL) {
-        tti_queue_await_mail(started, until_ns);
+    if (started->pending != NULL) {
+        tti_queue_await_pending(started, until_ns);
         return;
     }
     struct waiting waiting = {.awaited = started, .first = tti_queue_first(comm)};
@@ -95,23 +95,23 @@ static void wait_for_turn(tutti_comm *comm, const struct tti_started *started, i
 void tti_queue_set_asked(struct tti_started *started, bool asked)
 {
     atomic_store_explicit(&started->asked, asked, memory_order_relaxed);
-    if (started->mail != NULL) atomic_fetch_add_explicit(&started->op.comm->queue.asks, 1, memory_order_release);
+    if (started->pending != NULL) atomic_fetch_add_explicit(&started->op.comm->queue.asks, 1, memory_order_release);
 }
 
-void tti_queue_ask(struct tti_started *started, bool look)
+void tti_queue_ask(struct tti_started *started, bool polls)
 {
     tutti_comm *comm = started->op.comm;
     if (tti_is_group(started)) {
-        tti_group_ask(started, look);
+        tti_group_ask(started, polls);
         return;
     }
     if (started->external != NULL) {
-        tti_external_ask(started, look);
+        tti_external_ask(started, polls);
         return;
     }
     tti_queue_set_asked(started, true);
-    tti_turn_help(started, look);
-    tti_queue_help(comm, look);
+    tti_turn_help(started, polls);
+    tti_queue_help(comm, polls);
     tti_queue_set_asked(started, false);
     tti_callbacks_call(comm);
 }

@@ -95,11 +95,11 @@ static void unlock(struct tti_service *service)
 
 /* ---- Looking ------------------------------------------------------------------------------------------------------- */
 
-/* One was started since the last look, so that they may well be waited for, or somebody is at them. Ops that are not at hand
+/* One was started since the last look, so that they may well be waited for, or somebody is at them. Ops that are not thread-local
  * are left alone for a start only once: then they are taken forward, whatever else is started. */
 static bool is_fresh(struct tti_queue *queue, bool started)
 {
-    if (atomic_load_explicit(&queue->at_hand, memory_order_relaxed) != NULL)
+    if (atomic_load_explicit(&queue->thread_local_op, memory_order_relaxed) != NULL)
         return started || atomic_load_explicit(&queue->inside, memory_order_relaxed) != 0;
     queue->served.left_alone = started && !queue->served.left_alone;
     queue->served.unhurried = queue->served.unhurried || started;
@@ -130,7 +130,7 @@ static bool is_calm(struct tti_queue *queue, enum tti_awaits awaits, int64_t nap
     return waits && atomic_load_explicit(&queue->busy, memory_order_relaxed) == TTI_BUSY_NOBODY;
 }
 
-static void look_at(tutti_comm *comm, struct round *round, int64_t nap_us, bool look)
+static void poll_comm(tutti_comm *comm, struct round *round, int64_t nap_us, bool polls)
 {
     struct tti_queue *queue = &comm->queue;
     struct tti_served *served = &queue->served;
@@ -149,7 +149,7 @@ static void look_at(tutti_comm *comm, struct round *round, int64_t nap_us, bool 
         return;
     }
     round->any = true;
-    round->moved = tti_queue_help(comm, look) || round->moved;
+    round->moved = tti_queue_help(comm, polls) || round->moved;
     enum tti_awaits awaits = tti_queue_awaits(comm);
     round->gated = round->gated || awaits == TTI_AWAITS_STREAM;
     served->calm = is_calm(queue, awaits, nap_us);
@@ -157,12 +157,12 @@ static void look_at(tutti_comm *comm, struct round *round, int64_t nap_us, bool 
     take_callbacks(round, comm);
 }
 
-static struct round walk(struct tti_service *service, int64_t nap_us, bool look)
+static struct round walk(struct tti_service *service, int64_t nap_us, bool polls)
 {
     struct round round = {0};
     lock(service);
     for (tutti_comm *comm = service->first; comm != NULL; comm = comm->queue.served.next)
-        look_at(comm, &round, nap_us, look);
+        poll_comm(comm, &round, nap_us, polls);
     unlock(service);
     call_back(&round);
     return round;
@@ -262,7 +262,7 @@ static bool may_sleep(struct tti_service *service, bool deep)
         struct tti_served *served = &comm->queue.served;
         if (atomic_load_explicit(&served->dozes, memory_order_relaxed)) {
             served->rung = true;
-            look_at(comm, &round, NAP_MOST_US, true);
+            poll_comm(comm, &round, NAP_MOST_US, true);
         } else {
             news = news || atomic_load_explicit(&comm->queue.count, memory_order_acquire) != 0 ||
                    atomic_load_explicit(&comm->queue.starts, memory_order_relaxed) != served->seen_starts ||

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/comm/trace.h"
-#include "collective/op/queue_message.h"
+#include "collective/op/pending.h"
 #include "collective/op/staging.h"
 #include "collective/op/uses.h"
 #include "device/stream.h"
@@ -41,7 +41,7 @@ tutti_status tti_turn_come(struct tti_started *started)
     bool reached = turn->flies ? turn->provider->reached(started) : tti_gate_reached(&turn->gate->gate, turn->number);
     if (reached) { /* deadlines count from here */
         atomic_store_explicit(&turn->reached, true, memory_order_relaxed);
-        started->vigil = (struct tti_vigil){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
+        started->wait_state = (struct tti_wait_state){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
         return TUTTI_OK;
     }
     started->op.waiting_for = -1;
@@ -264,9 +264,9 @@ static bool meets(const struct tti_started *started)
            atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS;
 }
 
-void tti_turn_help(struct tti_started *started, bool look)
+void tti_turn_help(struct tti_started *started, bool polls)
 {
-    if (meets(started)) tti_queue_help(started->turn->comm, look);
+    if (meets(started)) tti_queue_help(started->turn->comm, polls);
 }
 
 void tti_turn_await_meeting(struct tti_started *started, int64_t until_ns)

@@ -174,6 +174,6 @@ void tti_turn_free(struct tti_started *started); /* its place is given back */
 /* Waits until the ranks have met, the op has ended or the time is over; takes the meeting forward. */
 void tti_turn_await_meeting(struct tti_started *started, int64_t until_ns);
 /* The same, once. */
-void tti_turn_help(struct tti_started *started, bool look);
+void tti_turn_help(struct tti_started *started, bool polls);
 
 #endif

@@ -9,16 +9,16 @@
 #include "base/status.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
+#include "collective/op/pending.h"
 #include "collective/op/queue.h"
-#include "collective/op/queue_message.h"
 #include <stdio.h>
 #include <string.h>
 
 #define MS INT64_C(1000000)
 
 enum {
-    LOOK_MS = 10,          /* how often a waiting rank asks whether the others live, and what they wait for */
-    LOOK_OFTEN_MS = 250,   /* so long it does not sleep for longer than that */
+    POLL_MS = 10,          /* how often a waiting rank asks whether the others live, and what they wait for */
+    POLL_OFTEN_MS = 250,   /* so long it does not sleep for longer than that */
     SLEEP_MS = 25,         /* the longest sleep when processes may die */
     SLEEP_THREADS_MS = 50, /* threads are marked by their own process: only deadlines are due */
     PATIENCE_US = 1000,    /* yields before sleeping, and more for each rank that needs its turn */
@@ -28,7 +28,7 @@ enum {
 struct watch {
     tutti_comm *comm;
     const struct tti_waitable *waitable;
-    struct tti_vigil *vigil;
+    struct tti_wait_state *wait_state;
     int64_t now_ns;
     int64_t before_ns;  /* when it looked before, and has polled since; 0: it has not */
     int64_t counted_ns; /* until when this wait is in the statistics; 0: the clock was not read yet */
@@ -55,12 +55,12 @@ static void observe(struct watch *watch)
     int peer = blamed(watch);
     if (peer < 0) return;
     uint64_t mark = watch->comm->peers->read_wait(watch->comm, peer, &record) ^ (uint64_t)peer << 20;
-    if (mark == watch->vigil->peer_mark && watch->vigil->peer_moved_ns != 0) return;
-    watch->vigil->peer_mark = mark;
-    watch->vigil->peer_moved_ns = watch->now_ns;
+    if (mark == watch->wait_state->peer_mark && watch->wait_state->peer_moved_ns != 0) return;
+    watch->wait_state->peer_mark = mark;
+    watch->wait_state->peer_moved_ns = watch->now_ns;
 }
 
-/* "recv with tag 3 at train.c:12", "#7 all_reduce(4 f32, sum) at train.c:12" */
+/* "recv with tag 3 at cli_train.c:12", "#7 all_reduce(4 f32, sum) at cli_train.c:12" */
 static void describe_call(const struct watch *watch, char text[TTI_WAIT_WHAT])
 {
     const struct tti_waitable *waitable = watch->waitable;
@@ -77,7 +77,7 @@ static void describe_call(const struct watch *watch, char text[TTI_WAIT_WHAT])
     snprintf(text, TTI_WAIT_WHAT, "%s%.*s", number, (int)(TTI_WAIT_WHAT - 1 - strlen(number)), what);
 }
 
-/* What a rank does, and those it waits for: "; rank 1 waits in recv with tag 3 at train.c:12 for rank 2; rank 2's last call
+/* What a rank does, and those it waits for: "; rank 1 waits in recv with tag 3 at cli_train.c:12 for rank 2; rank 2's last call
  * was …". */
 static void describe_chain(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
@@ -120,8 +120,8 @@ static void describe_wait(const struct watch *watch, const char *waits, char *te
 static void describe_stall(const struct watch *watch, char *text, size_t bytes)
 {
     char waited[48];
-    int64_t now = watch->now_ns, moved = watch->vigil->peer_moved_ns;
-    snprintf(waited, sizeof waited, "has waited %.1f s", seconds(now - watch->vigil->since_ns));
+    int64_t now = watch->now_ns, moved = watch->wait_state->peer_moved_ns;
+    snprintf(waited, sizeof waited, "has waited %.1f s", seconds(now - watch->wait_state->since_ns));
     describe_wait(watch, waited, text, bytes);
     size_t used = strlen(text);
     if (*watch->waitable->waiting_for >= 0)
@@ -248,65 +248,65 @@ static void report(struct watch *watch)
         tti_log(TUTTI_WARN, "%s", text);
     else
         tti_log(TUTTI_WARN, "%s; in a comm of %d: %s", text, comm->size, numbers);
-    watch->vigil->reported = true;
+    watch->wait_state->reported = true;
 }
 
 /* Nothing that is found here ends more than the messages it is about: message_tolerant.c. */
 static void look_tolerantly(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
-    struct tti_vigil *vigil = watch->vigil;
+    struct tti_wait_state *wait_state = watch->wait_state;
     int64_t now = watch->now_ns;
-    if (vigil->since_ns == 0) vigil->since_ns = now;
-    if (now - vigil->looked_ns >= LOOK_MS * MS) {
-        vigil->looked_ns = now;
+    if (wait_state->since_ns == 0) wait_state->since_ns = now;
+    if (now - wait_state->polled_ns >= POLL_MS * MS) {
+        wait_state->polled_ns = now;
         observe(watch);
         char who[160];
         comm->peers->find_lost(comm, 0, !comm->traits.all_threads, who, sizeof who); /* notes who is */
         tti_queue_expire(comm, now);
     }
-    if (vigil->reported || watch->waitable->passing) return;
-    if (now - vigil->since_ns >= comm->world->options.stall_report_ms * MS) report(watch);
+    if (wait_state->reported || watch->waitable->passing) return;
+    if (now - wait_state->since_ns >= comm->world->options.stall_report_ms * MS) report(watch);
 }
 
-static tutti_status look(struct watch *watch)
+static tutti_status polls(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
-    struct tti_vigil *vigil = watch->vigil;
+    struct tti_wait_state *wait_state = watch->wait_state;
     int64_t now = watch->now_ns;
     if (comm->traits.tolerant) {
         look_tolerantly(watch);
         return TUTTI_OK;
     }
-    if (watch->waitable->drives) TTI_TRY(tti_queue_look(comm, now));
-    if (vigil->since_ns == 0) vigil->since_ns = now;
-    if (now - vigil->looked_ns >= LOOK_MS * MS) {
-        watch->before_ns = vigil->looked_ns;
-        vigil->looked_ns = now;
+    if (watch->waitable->drives) TTI_TRY(tti_queue_poll(comm, now));
+    if (wait_state->since_ns == 0) wait_state->since_ns = now;
+    if (now - wait_state->polled_ns >= POLL_MS * MS) {
+        watch->before_ns = wait_state->polled_ns;
+        wait_state->polled_ns = now;
         observe(watch);
         TTI_TRY(tti_comm_health(comm, watch->waitable->kind, !comm->traits.all_threads));
         TTI_TRY(check_left(watch));
         TTI_TRY(check_waits(watch));
     }
-    int64_t waited = now - vigil->since_ns, deadline_ms = deadline_of(comm, watch->waitable);
+    int64_t waited = now - wait_state->since_ns, deadline_ms = deadline_of(comm, watch->waitable);
     if (waited >= deadline_ms * MS) return time_out(watch, deadline_ms);
-    if (vigil->looked_ns == now) TTI_TRY(check_others(watch));
-    if (!vigil->reported && waited >= comm->world->options.stall_report_ms * MS) report(watch);
+    if (wait_state->polled_ns == now) TTI_TRY(check_others(watch));
+    if (!wait_state->reported && waited >= comm->world->options.stall_report_ms * MS) report(watch);
     return TUTTI_OK;
 }
 
-tutti_status tti_comm_look(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns)
+tutti_status tti_comm_check_wait(tutti_comm *comm, const struct tti_waitable *waitable, int64_t now_ns)
 {
-    struct watch watch = {.comm = comm, .waitable = waitable, .vigil = waitable->vigil, .now_ns = now_ns};
-    return look(&watch);
+    struct watch watch = {.comm = comm, .waitable = waitable, .wait_state = waitable->wait_state, .now_ns = now_ns};
+    return polls(&watch);
 }
 
 /* How long to sleep before something must be looked at again. */
 static int64_t sleep_ns(const struct watch *watch, int64_t until_ns)
 {
     int64_t longest = (watch->comm->traits.all_threads ? SLEEP_THREADS_MS : SLEEP_MS) * MS;
-    if (watch->now_ns - watch->vigil->since_ns < LOOK_OFTEN_MS * MS) longest = LOOK_MS * MS;
-    int64_t left = watch->vigil->since_ns + deadline_of(watch->comm, watch->waitable) * MS - watch->now_ns;
+    if (watch->now_ns - watch->wait_state->since_ns < POLL_OFTEN_MS * MS) longest = POLL_MS * MS;
+    int64_t left = watch->wait_state->since_ns + deadline_of(watch->comm, watch->waitable) * MS - watch->now_ns;
     if (left < longest) longest = left > MS ? left : MS;
     if (until_ns - watch->now_ns < longest) longest = until_ns - watch->now_ns;
     return longest;
@@ -328,7 +328,7 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
 {
     tutti_comm *comm = watch->comm;
     const struct tti_waitable *waitable = watch->waitable;
-    bool own = waitable->vigil == NULL, traced = tti_traced(comm) && waitable->kind < TTI_LEAVE;
+    bool own = waitable->wait_state == NULL, traced = tti_traced(comm) && waitable->kind < TTI_LEAVE;
     struct tti_wait wait;
     int64_t patience = (PATIENCE_US + (int64_t)comm->size * PATIENCE_PER_RANK_US) * 1000;
     uint64_t sequence = comm->sequence;
@@ -358,8 +358,8 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
             continue;
         }
         watch->now_ns = wait.now_ns;
-        if (own) watch->vigil->since_ns = wait.started_ns;
-        TTI_TRY(look(watch));
+        if (own) watch->wait_state->since_ns = wait.started_ns;
+        TTI_TRY(polls(watch));
         if (watch->now_ns >= until_ns) return TUTTI_IN_PROGRESS;
     }
 }
@@ -368,12 +368,12 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
 {
     tutti_status status = waitable->progress(waitable->object);
     if (status != TUTTI_IN_PROGRESS) return status;
-    struct tti_vigil own = {0};
+    struct tti_wait_state own = {0};
     struct watch watch = {
-        .comm = comm, .waitable = waitable, .vigil = waitable->vigil != NULL ? waitable->vigil : &own};
+        .comm = comm, .waitable = waitable, .wait_state = waitable->wait_state != NULL ? waitable->wait_state : &own};
     status = wait_on(&watch, until_ns);
     if (watch.counted_ns != 0) tti_stats_wait_ended(comm, watch.skew_ns);
-    if (watch.vigil->looked_ns != 0) comm->peers->show_wait(comm, NULL, 0);
+    if (watch.wait_state->polled_ns != 0) comm->peers->show_wait(comm, NULL, 0);
     return status;
 }
 

@@ -116,7 +116,7 @@ void tti_lanes_show_wait(struct tti_lanes *lanes, const struct tti_wait_record *
     } else {
         if (!tti_wait_renew(own, &record, stand)) return;
         ask_awaited(lanes);
-        tti_wait_look(own, tti_waits_digest(&answers, lanes->comm->rank, record.awaited));
+        tti_wait_poll(own, tti_waits_digest(&answers, lanes->comm->rank, record.awaited));
     }
     if (!tti_comm_is_broken(lanes->comm)) answer_all(lanes);
 }

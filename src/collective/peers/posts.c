@@ -43,9 +43,9 @@ static void describe(const tutti_comm *comm, int rank, char *text, size_t bytes)
     snprintf(text, bytes, "rank %d's last call was #%llu %s%s", rank, (unsigned long long)(entry >> 32), call, stopped);
 }
 
-static int find_lost(const tutti_comm *comm, int first, bool look, char *who, size_t bytes)
+static int find_lost(const tutti_comm *comm, int first, bool polls, char *who, size_t bytes)
 {
-    if (look) tti_world_check_alive(comm->world);
+    if (polls) tti_world_check_alive(comm->world);
     if (atomic_load_explicit(&comm->world->segment->lost_count, memory_order_acquire) == 0) return -1;
     for (int rank = first; rank < comm->size; rank++) {
         const struct tti_rank_info *info = tti_info_of(comm, rank);
@@ -128,7 +128,7 @@ static void show_wait(tutti_comm *comm, const struct tti_wait_record *now, uint6
     struct tti_waits waits = tti_comm_waits(comm);
     bool same = now != NULL && tti_wait_renew(&posts->own, now, stand);
     if (same)
-        tti_wait_look(&posts->own,
+        tti_wait_poll(&posts->own,
                       was_seen(comm, now->awaited) ? tti_waits_digest(&waits, comm->rank, now->awaited) : 0);
     if (now == NULL) posts->own.record.doing = TTI_RUNS;
     publish_wait(&posts->posts[comm->rank], &posts->own.record);
@@ -326,7 +326,7 @@ static void leave(tutti_comm *comm)
     atomic_store_explicit(&comm->memory->posts[comm->rank].left, TTI_HAS_LEFT, memory_order_release);
 }
 
-static void tell(tutti_comm *comm, enum tti_news news)
+static void notify(tutti_comm *comm, enum tti_news news)
 {
     switch (news) {
     case TTI_NEWS_BROKE: break; /* it lies in memory that all see */
@@ -342,7 +342,7 @@ static void tell(tutti_comm *comm, enum tti_news news)
 
 static void shut(tutti_comm *comm)
 {
-    if (comm->memory->given) tti_grave_leave(comm->world, &comm->area->grave, comm->memory->owned);
+    if (comm->memory->given) tti_retired_leave(comm->world, &comm->area->retired, comm->memory->owned);
 }
 
 const struct tti_peers_ops tti_peers_posts = {
@@ -357,7 +357,7 @@ const struct tti_peers_ops tti_peers_posts = {
     .wake = wake,
     .doze = tti_posts_doze,
     .gives_way = gives_way,
-    .tell = tell,
+    .notify = notify,
     .settle_lost = tti_posts_settle_lost,
     .was_lost = tti_posts_was_lost,
     .agree = tti_posts_agree,

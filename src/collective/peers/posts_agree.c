@@ -170,7 +170,7 @@ static void report(struct agreeing *agreeing, int64_t waited_ns)
             tti_kind_name(agreeing->call->kind), (double)waited_ns / 1e9, agreeing->awaited, doing);
 }
 
-static void look(struct agreeing *agreeing, int64_t now_ns)
+static void polls(struct agreeing *agreeing, int64_t now_ns)
 {
     tutti_comm *comm = agreeing->comm;
     int64_t waited_ns = now_ns - agreeing->began_ns;
@@ -193,16 +193,16 @@ static void sleep_once(struct agreeing *agreeing)
 static tutti_status await(struct agreeing *agreeing)
 {
     struct tti_wait wait;
-    int64_t looked_ns = agreeing->began_ns;
+    int64_t polled_ns = agreeing->began_ns;
     tti_wait_begin(&wait, agreeing->comm->traits.crowded, PATIENCE_US * INT64_C(1000));
     for (;;) {
         tutti_status status = poll(agreeing);
         if (status != TUTTI_IN_PROGRESS) return status;
         if (!tti_wait_pause(&wait, true)) sleep_once(agreeing);
         int64_t now_ns = tti_now_ns();
-        if (now_ns - looked_ns < LOOK_MS * MS) continue;
-        looked_ns = now_ns;
-        look(agreeing, now_ns);
+        if (now_ns - polled_ns < LOOK_MS * MS) continue;
+        polled_ns = now_ns;
+        polls(agreeing, now_ns);
     }
 }
 

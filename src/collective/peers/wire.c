@@ -21,11 +21,11 @@ enum {
 
 /* ---- Seeing others --------------------------------------------------------------------------------------------- */
 
-static int find_lost(const tutti_comm *comm, int first, bool look, char *who, size_t bytes)
+static int find_lost(const tutti_comm *comm, int first, bool polls, char *who, size_t bytes)
 {
     struct tti_net *net = comm->lanes->net;
     int lost = -1;
-    (void)look;
+    (void)polls;
     tti_net_lock(net); /* another thread may note one more that is lost, and move the table */
     for (int rank = first; net->lost.room > 0 && rank < comm->size && lost < 0; rank++) {
         const char *why = tti_table_get(&net->lost, tti_member(comm, rank));
@@ -232,7 +232,7 @@ static void set_epoch(tutti_comm *comm)
     tti_net_unlock(net);
 }
 
-static void tell(tutti_comm *comm, enum tti_news news)
+static void notify(tutti_comm *comm, enum tti_news news)
 {
     switch (news) {
     case TTI_NEWS_BROKE: spread(comm); break;
@@ -264,7 +264,7 @@ static void shut(tutti_comm *comm)
 {
     if (comm->lanes != NULL) tti_lanes_free(comm->lanes);
     if (comm->memory != NULL && comm->memory->given)
-        tti_grave_leave(comm->world, &comm->memory->area->grave, comm->memory->owned);
+        tti_retired_leave(comm->world, &comm->memory->area->retired, comm->memory->owned);
     tti_free(comm->area);
 }
 
@@ -280,7 +280,7 @@ const struct tti_peers_ops tti_peers_wire = {
     .wake = wake,
     .doze = doze,
     .gives_way = gives_way,
-    .tell = tell,
+    .notify = notify,
     .settle_lost = settle_lost,
     .was_lost = was_lost,
     .agree = tti_wire_agree,

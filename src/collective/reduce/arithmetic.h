@@ -9,14 +9,14 @@
  *     fold_T_R(x, y)              x is of lower ranks than y
  *     store_T_R(x, count)         accumulator -> element; `count` is how many were folded
  *
- * They are the rows of kernels.inc, with the same bits (docs/reductions.md), where no fused multiply-add is made of a
+ * They are the rows of reduce_kernels.inc, with the same bits (docs/reductions.md), where no fused multiply-add is made of a
  * product and a sum, and subnormal numbers are kept.
  */
 #ifndef TTI_COLLECTIVE_ARITHMETIC_H
 #define TTI_COLLECTIVE_ARITHMETIC_H
 
-#include "collective/reduce/kernels_convert.h"
-#include "collective/reduce/kernels_order.h"
+#include "collective/reduce/reduce_kernels_convert.h"
+#include "collective/reduce/reduce_kernels_order.h"
 
 /* `load`, `fold` and `store` are expressions in x, y, factor and count. */
 #define PAIR(T, R, accumulator, load, fold, store)                                                                     \
@@ -36,7 +36,7 @@
         return store;                                                                                                  \
     }
 
-/* ---- Floats: A is float or double, F its name in kernels_order.h ------------------------------------------------- */
+/* ---- Floats: A is float or double, F its name in reduce_kernels_order.h ------------------------------------------------- */
 
 #define KEEP(x) (x)
 #define FLOAT_PAIRS(T, A, F, DECODE, ENCODE)                                                                           \
@@ -105,7 +105,7 @@ BOOL_PAIR(bit_xor, x ^ y)
 #undef KEEP
 #undef PAIR
 
-/* ---- Lists of what is defined: X(type, TUTTI_ type, reduction, column of kernels.h) -------------------------------- */
+/* ---- Lists of what is defined: X(type, TUTTI_ type, reduction, column of reduce_kernels.h) -------------------------------- */
 
 #define TTI_FLOAT_PAIRS(X, T, TYPE)                                                                                    \
     X(T, TYPE, sum, TUTTI_SUM)                                                                                         \

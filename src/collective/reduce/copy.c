@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/sim.h"
-#include "collective/reduce/kernels.h"
+#include "collective/reduce/reduce_kernels.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -191,44 +191,44 @@ static int64_t now_when_stored(void)
     return tti_now_ns();
 }
 
-static bool tries(const struct tti_ferry *ferry)
+static bool tries(const struct tti_staged_copy *staged_copy)
 {
-    return ferry->pace != TTI_FAST && ferry->turn % PERIOD < TRIAL;
+    return staged_copy->pace != TTI_FAST && staged_copy->turn % PERIOD < TRIAL;
 }
 
-enum tti_pace tti_ferry_pace(const struct tti_ferry *ferry)
+enum tti_pace tti_staged_copy_pace(const struct tti_staged_copy *staged_copy)
 {
-    return tries(ferry) ? TTI_FAST : ferry->pace;
+    return tries(staged_copy) ? TTI_FAST : staged_copy->pace;
 }
 
-/* A line has taken so long, in a trial or at the ferry's pace. */
-static void judge(struct tti_ferry *ferry, int64_t ns, bool trial)
+/* A line has taken so long, in a trial or at the staged copy's pace. */
+static void judge(struct tti_staged_copy *staged_copy, int64_t ns, bool trial)
 {
-    bool worse = !trial && ns > (ferry->pace == TTI_FAST ? FAST_NS : PLAIN_NS);
-    ferry->worse = worse ? ferry->worse + 1 : 0;
+    bool worse = !trial && ns > (staged_copy->pace == TTI_FAST ? FAST_NS : PLAIN_NS);
+    staged_copy->worse = worse ? staged_copy->worse + 1 : 0;
     if (trial && ns <= FAST_NS)
-        ferry->pace = TTI_FAST;
+        staged_copy->pace = TTI_FAST;
     else if (trial && ns <= PLAIN_AGAIN_NS)
-        ferry->pace = TTI_PLAIN;
-    else if (ferry->worse >= WORSE_ENOUGH && ferry->pace < TTI_SLOW) {
-        ferry->pace++;
-        ferry->worse = 0;
+        staged_copy->pace = TTI_PLAIN;
+    else if (staged_copy->worse >= WORSE_ENOUGH && staged_copy->pace < TTI_SLOW) {
+        staged_copy->pace++;
+        staged_copy->worse = 0;
     }
 }
 
-void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from)
+void tti_copy_across(struct tti_staged_copy *staged_copy, void *dst, const void *src, size_t bytes, size_t from)
 {
     if (bytes < from || tti_sim != NULL) {
         tti_copy(dst, src, bytes, TTI_CACHED);
         return;
     }
-    bool trial = tries(ferry), streams = !trial && ferry->pace == TTI_SLOW;
+    bool trial = tries(staged_copy), streams = !trial && staged_copy->pace == TTI_SLOW;
     uint32_t every = trial ? TRIAL_TIMED : TIMED;
-    bool timed = !streams && ferry->turn % every == every - 1;
-    ferry->turn++;
+    bool timed = !streams && staged_copy->turn % every == every - 1;
+    staged_copy->turn++;
     int64_t start = timed ? now_when_stored() : 0;
     tti_copy(dst, src, bytes, streams ? TTI_STREAMED : TTI_CACHED);
-    if (timed) judge(ferry, (now_when_stored() - start) / (int64_t)(bytes / LINE_BYTES), trial);
+    if (timed) judge(staged_copy, (now_when_stored() - start) / (int64_t)(bytes / LINE_BYTES), trial);
 }
 
 void tti_swap(void *one, void *other, size_t bytes)

@@ -29,7 +29,7 @@ void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store);
  *   PLAIN  where they do not
  *   SLOW   where whole pages are there sooner if they go past the caches */
 enum tti_pace { TTI_FAST, TTI_PLAIN, TTI_SLOW };
-struct tti_ferry {
+struct tti_staged_copy {
     uint32_t turn;
     uint32_t worse; /* timed copies in a row that were slower than their pace */
     enum tti_pace pace;
@@ -37,8 +37,8 @@ struct tti_ferry {
 /* `from`: how many bytes may go past the caches. Fewer arrive later that way, whatever the caches; in bursts, where many copies
  * are on their way at once, it is how fast they go that counts. */
 enum { TTI_ACROSS_FROM = 4096, TTI_ACROSS_FROM_IN_BURSTS = 1024 };
-enum tti_pace tti_ferry_pace(const struct tti_ferry *ferry); /* of the next copy */
-void tti_copy_across(struct tti_ferry *ferry, void *dst, const void *src, size_t bytes, size_t from);
+enum tti_pace tti_staged_copy_pace(const struct tti_staged_copy *staged_copy); /* of the next copy */
+void tti_copy_across(struct tti_staged_copy *staged_copy, void *dst, const void *src, size_t bytes, size_t from);
 
 /* To several, each of which may be src itself (nothing to do there) but not overlap it otherwise. */
 void tti_copy_to_all(void *const *dsts, int dst_count, const void *src, size_t bytes, enum tti_store store);

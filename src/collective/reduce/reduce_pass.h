@@ -10,8 +10,8 @@
 #ifndef TTI_COLLECTIVE_REDUCE_PASS_H
 #define TTI_COLLECTIVE_REDUCE_PASS_H
 
-#include "collective/reduce/kernels.h"
 #include "collective/reduce/reduce.h"
+#include "collective/reduce/reduce_kernels.h"
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>

@@ -111,7 +111,7 @@ struct tti_nccl_engine {
     struct tti_word *done;
     uint64_t first_done, issued;    /* `done` is raised to first_done + issued */
     struct tti_stream *last_on;     /* of the last op, a reference; NULL: there was none */
-    bool tells_later;               /* the end of the op at hand is */
+    bool tells_later;               /* the end of the thread-local op is */
     uint32_t owed;                  /* ops since the word was raised last */
     _Atomic int64_t issued_ns;      /* the last of them */
     uint64_t known[TTI_NCCL_KNOWN]; /* keys of what has connected, by their lowest bits */

@@ -10,7 +10,7 @@
 #include <tutti/device.h>
 
 #define MS INT64_C(1000000)
-enum { LOOK_MS = 10 };
+enum { POLL_MS = 10 };
 
 #define QUIET_NS INT64_C(500000)    /* without an op before the end of the last ones is asked for */
 #define BLAME_NS INT64_C(500000000) /* for a rank that NCCL may have lost to be found lost */
@@ -45,7 +45,7 @@ static tutti_status await_thread(struct tti_nccl_engine *engine, tutti_comm *com
     while (!tti_nccl_finished(engine)) {
         tti_poll_nap(&nap);
         now = tti_now_ns();
-        if (now - looked >= LOOK_MS * MS) {
+        if (now - looked >= POLL_MS * MS) {
             looked = now;
             tutti_status status = look_at_others(comm, patience->kind);
             if (status != TUTTI_OK)

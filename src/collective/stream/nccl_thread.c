@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/task.h"
-#include "collective/reduce/kernels_convert.h"
+#include "collective/reduce/reduce_kernels_convert.h"
 #include "collective/stream/nccl_engine.h"
 #include "device/cuda_device.h"
 #include "device/open.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOOK_MS = 100, REAP_POLL_MS = 1, IN_PROGRESS = 7, OWED_MOST = 16 };
+enum { POLL_MS = 100, REAP_POLL_MS = 1, IN_PROGRESS = 7, OWED_MOST = 16 };
 #define MS INT64_C(1000000)
 #define REAP_PATIENCE_NS (600 * 1000 * MS) /* then the communicator is left as it is */
 
@@ -257,7 +257,7 @@ static bool is_broken(struct tti_nccl_engine *engine)
 }
 
 /* A call that takes long while the comm is broken, or longer than it may, ends only by this. */
-static void look(struct tti_nccl_engine *engine)
+static void polls(struct tti_nccl_engine *engine)
 {
     int result = TTI_NCCL_OK;
     int64_t until = atomic_load_explicit(&engine->until_ns, memory_order_relaxed);
@@ -277,7 +277,7 @@ static enum tti_nccl_task next_task(struct tti_nccl_orders *orders)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000L;
+    until.tv_nsec += POLL_MS * 1000000L;
     if (until.tv_nsec >= 1000000000L) {
         until.tv_nsec -= 1000000000L;
         until.tv_sec++;
@@ -323,7 +323,7 @@ static void *serve(void *argument)
     struct tti_nccl_orders *orders = &engine->orders;
     for (enum tti_nccl_task task; (task = next_task(orders)) != TTI_NCCL_END;) {
         if (task == TTI_NCCL_IDLE) {
-            if (!let_pay(orders)) look(engine);
+            if (!let_pay(orders)) polls(engine);
             continue;
         }
         carry_out(engine, task);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of `tutti run`: cli_run.c checks and prepares, guard.c is the process that owns the ranks, job.c is the
+ * launcher's event loop, output.c carries the ranks' lines, bind.c chooses cores. With several hosts: cli_place.c says which
+ * part of the job is this host's, hosts.c starts a launcher on each host, remote.c is what that one does differently.
+ */
+#ifndef TUTTI_CLI_CLI_RUN_H
+#define TUTTI_CLI_CLI_RUN_H
+
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+/* What the command line said. */
+struct run_values {
+    int64_t ranks, nproc_per_node; /* 0: not given */
+    int64_t nnodes, node_rank;     /* 0, -1: not given */
+    const char *master_addr;       /* "": not given */
+    int64_t master_port;
+    const char *hosts; /* "": none */
+    const char *ssh, *remote_tutti, *env;
+    bool from_stdin;
+    int64_t grace_ms;
+    bool keep_going;
+    bool no_prefix;
+    bool tee;
+    const char *log_dir; /* "": none */
+    const char *bind;    /* "core" or "none" */
+};
+
+/* ---- Starting ranks: what the guard needs to know ---- */
+
+struct launch_rank {
+    int out, err; /* descriptors for the rank's stdout and stderr; -1: the launcher's own */
+};
+
+/* Which part of the job this launcher has. */
+struct place {
+    int first, world; /* its first rank, and how many there are in all */
+    int node, nodes;
+    const char *master_addr; /* several hosts: where rank 0 waits */
+    int master_port;
+    const char *host; /* this host's name, for messages; NULL: the job is on one host */
+};
+
+struct launch {
+    int size;    /* processes to start: ranks; or hosts, one remote shell each */
+    char **argv; /* the program and its arguments */
+    char job[256];
+    struct place place;
+    struct hosts *hosts;       /* NULL: the processes are ranks */
+    bool remote;               /* started by a launcher on another host, which talks to this one by stdin and stderr */
+    bool pass_input;           /* rank 0 reads the launcher's stdin; otherwise /dev/null */
+    struct launch_rank *ranks; /* [size] */
+    cpu_set_t *cores;          /* [size], or NULL: not bound */
+    sigset_t mask;             /* signal mask, SIGPIPE and limit that the launcher was started with, for the ranks */
+    struct sigaction pipe_action;
+    struct rlimit files;
+};
+
+/* ---- Several hosts ---- */
+
+/* Fills in launch->size and launch->place from the flags. CLI_GO_ON or an exit status. */
+int place_read(const struct run_values *values, struct launch *launch);
+
+/* Reads --hosts and prepares a remote shell for each, with pipes to their stdin, which hold all that the launchers there
+ * need: what is secret goes nowhere else. CLI_GO_ON or an exit status. */
+int hosts_open(const struct run_values *values, struct launch *launch);
+void hosts_close(struct hosts *hosts); /* NULL is ignored */
+const char *hosts_name(const struct hosts *hosts, int host);
+char **hosts_command(const struct hosts *hosts, int host);
+int hosts_input(const struct hosts *hosts, int host); /* what its remote shell gets as stdin */
+void hosts_close_inputs(struct hosts *hosts);         /* in the launcher, once the shells are started */
+void hosts_close_controls(struct hosts *hosts);       /* in the guard; in the launcher: everyone must end */
+void hosts_signal(struct hosts *hosts, int signal);
+
+/* What a launcher says about itself on stderr to the one that started it: lines that begin with REMOTE_MARK. */
+#define REMOTE_MARK '\x1e'
+enum remote_event {
+    REMOTE_STARTED, /* it has read what it is to do */
+    REMOTE_ENDED    /* rank, pid, value: wait status; the first rank that failed */
+};
+struct remote_report {
+    enum remote_event event;
+    int rank, pid, value;
+    int follows; /* as in guard_report */
+};
+bool hosts_read_report(const char *line, size_t length, struct remote_report *report);
+/* Without its newline. */
+void hosts_write_report(const struct remote_report *report, char *line, size_t bytes);
+
+/* Reads from stdin what to do: sets this process's environment and folder, `launch`'s place and job, and gives a command
+ * line as cli_run gets it, which stays. CLI_GO_ON or an exit status. */
+int remote_read(struct launch *launch, int *argc, char ***argv);
+/* The next signal that the other launcher asks for; 0: none yet, -1: it is gone. */
+int remote_next_signal(void);
+
+/* ---- Guard ---- */
+
+enum guard_event {
+    GUARD_STARTED,      /* rank, pid */
+    GUARD_START_FAILED, /* rank, value: errno of fork; no further rank is started */
+    GUARD_EXEC_FAILED,  /* rank, pid, value: errno of exec; sent by the rank itself */
+    GUARD_ENDED,        /* rank, pid, value: wait status */
+    GUARD_EMPTY         /* value: how many processes that were no ranks had to be killed. The guard's last word */
+};
+
+struct guard_report {
+    int32_t event, rank, pid, value;
+    int32_t follows; /* GUARD_ENDED: 1 when it knew that another rank was the cause */
+};
+
+/* The guard's process: starts the ranks, then serves `control` until no process is left. What comes in is an int32_t:
+ * a signal for all of them. SIGKILL means every descendant, repeated until none is left. */
+int guard_main(const struct launch *launch, int control);
+
+/* Kills and reaps this process's children, and the orphans that become its children thereby, until none is left.
+ * Needs PR_SET_CHILD_SUBREAPER. Children noted by guard_spare_children, which were there before, are left alone. */
+void guard_sweep(void);
+void guard_spare_children(void);
+
+/* ---- Output ---- */
+
+struct output;
+
+/* Makes the pipes and log files and notes the ranks' ends in launch->ranks. CLI_GO_ON, or an exit status after a
+ * message to stderr. */
+int output_open(const struct run_values *values, struct launch *launch, struct output **opened);
+void output_close(struct output *output);
+
+/* Closes the ranks' ends in this process: the guard has them now. */
+void output_started(struct launch *launch);
+
+/* Descriptors to be polled besides the caller's own: fills `polls`, of output_poll_room, and returns how many. */
+struct pollfd;
+size_t output_poll_room(const struct output *output);
+size_t output_poll(struct output *output, struct pollfd *polls);
+void output_serve(struct output *output, const struct pollfd *polls, size_t count);
+
+/* Takes what rank's pipes hold now, so that what it said comes before what is said about it. */
+void output_drain_rank(struct output *output, int rank);
+/* Takes what all pipes hold now, and last lines that have no newline. No more comes after this. */
+void output_finish(struct output *output);
+bool output_pending(const struct output *output);
+
+/* The first error of a write: errno, with *target what was written to; 0: none. */
+int output_error(const struct output *output, const char **target);
+
+/* Lines of other launchers about themselves go here instead of to stderr. */
+typedef void output_report(void *context, int host, const struct remote_report *report);
+void output_on_report(struct output *output, output_report *take, void *context);
+/* A line of this launcher about itself to the other. */
+void output_write_report(struct output *output, const struct remote_report *report);
+
+/* A line of the launcher's own, "tutti run: …", to stderr in order with the ranks' lines. */
+__attribute__((format(printf, 2, 3))) void output_say(struct output *output, const char *format, ...);
+
+/* ---- Cores, events ---- */
+
+/* One core per rank, in topology order, from those this process may use. CLI_GO_ON or an exit status. */
+int bind_cores(int size, cpu_set_t **cores);
+
+/* Runs the job that the guard has begun, until its end. Returns the exit status of the tool. */
+int job_serve(const struct run_values *values, const struct launch *launch, struct output *output, pid_t guard,
+              int control, int signals);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pipelines inside the library.
+ *   pipeline_table.c           tables and their steps
+ *   pipeline_build.c     tables that are known by name; pipeline_zb_v.c: the one that is found by trying
+ *   pipeline_file.c      tables as text
+ *   pipeline_check.c     what is missing or waits for itself; when each step runs
+ *   pipeline_picture.c   a table, or what was measured of it, as SVG
+ *   pipeline_run.c       carrying one out over a comm, with pipeline_slots.c and pipeline_sends.c (pipeline_run.h)
+ */
+#ifndef TTI_TRAIN_PIPELINE_TABLE_H
+#define TTI_TRAIN_PIPELINE_TABLE_H
+
+#include <tutti/pipeline.h>
+
+enum {
+    TTI_PIPELINE_RANKS_MOST = 1 << 16,
+    TTI_PIPELINE_CHUNKS_MOST = 1 << 10,
+    TTI_PIPELINE_MICROS_MOST = 1 << 20,
+    TTI_PIPELINE_CELLS_MOST = 1 << 22, /* stages times micro-batches: all indices below fit into an int */
+    TTI_PIPELINE_STEP_BYTES = 32
+};
+
+struct tti_pipeline_steps {
+    tutti_pipeline_step *steps;
+    size_t count, room;
+};
+
+struct tutti_pipeline {
+    char name[32];
+    int ranks, chunks, micros, stages;
+    int *stage_rank, *stage_chunk;      /* [stages] */
+    int *rank_stages;                   /* (ranks, chunks) */
+    struct tti_pipeline_steps *of_rank; /* [ranks] */
+};
+
+/* Where the pair of a stage and a micro-batch is in arrays of all of them. */
+static inline size_t tti_pipeline_cell(const struct tutti_pipeline *pipeline, int stage, int micro)
+{
+    return (size_t)stage * (size_t)pipeline->micros + (size_t)micro;
+}
+
+/* Refuses numbers that no table can have. `who`: what the sentence begins with. */
+tutti_status tti_pipeline_check_sizes(const char *who, int ranks, int chunks, int micros, tutti_error *error);
+
+/* A table from text; `path` is for sentences. */
+tutti_status tti_pipeline_parse(const char *path, const char *text, size_t bytes, tutti_pipeline **pipeline,
+                                tutti_error *error);
+
+/* Fills in the steps of zb-v. False: no memory. */
+bool tti_pipeline_fill_zb_v(struct tutti_pipeline *pipeline);
+
+/* For errors of functions that may be called without a comm. */
+tutti_error *tti_pipeline_error(tutti_error *error, tutti_error *unused, const char *operation);
+
+#endif
