@@ -485,11 +485,3 @@ void tti_arena_quarantine(struct tti_arena *arena, const void *pointer)
     if (block->state == BLOCK_USED) block->state = BLOCK_QUARANTINED;
     pthread_mutex_unlock(&arena->lock);
 }
-
-bool tti_arena_contains(const struct tti_arena *arena, const void *pointer, size_t bytes)
-{
-    uintptr_t first = (uintptr_t)arena->mapping.base, at = (uintptr_t)pointer;
-    if (arena->mapping.base == NULL || at < first) return false;
-    size_t offset = at - first;
-    return offset <= arena->mapping.bytes && bytes <= arena->mapping.bytes - offset;
-}

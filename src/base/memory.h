@@ -90,6 +90,12 @@ size_t tti_arena_bytes(struct tti_arena *arena, const void *pointer);
 tutti_status tti_arena_free(struct tti_arena *arena, void *pointer, tutti_error *error);
 /* The block stays allocated for ever: someone may still write to it. Unknown pointers are ignored. */
 void tti_arena_quarantine(struct tti_arena *arena, const void *pointer);
-bool tti_arena_contains(const struct tti_arena *arena, const void *pointer, size_t bytes);
+static inline bool tti_arena_contains(const struct tti_arena *arena, const void *pointer, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)arena->mapping.base, at = (uintptr_t)pointer;
+    if (arena->mapping.base == NULL || at < first) return false;
+    size_t offset = at - first;
+    return offset <= arena->mapping.bytes && bytes <= arena->mapping.bytes - offset;
+}
 
 #endif

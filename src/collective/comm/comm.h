@@ -384,7 +384,16 @@ tutti_status tti_comm_check_wait(tutti_comm *comm, const struct tti_waitable *wa
 
 /* Where this rank's buffer lies for others, and where a buffer of a rank, of this process or not, lies for us (NULL: cannot be
  * reached). */
-struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes);
+static inline struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes)
+{
+    const struct tti_world *world = comm->world;
+    struct tti_place place = {.process = world->process, .epoch = comm->traits.era.made};
+    if (bytes == 0) return place;
+    bool shared = tti_arena_contains(&world->arena, pointer, bytes);
+    place.reach = shared ? TTI_ARENA : TTI_PRIVATE;
+    place.value = (uint64_t)(uintptr_t)pointer - (shared ? (uint64_t)(uintptr_t)world->arena.mapping.base : 0);
+    return place;
+}
 char *tti_place_resolve(const tutti_comm *comm, struct tti_place place, bool of_this_process);
 /* Reads another process's private memory, or writes to it: by its number, 0 or an errno; */
 int tti_attach(int pid, uint64_t address, char *here, size_t bytes, bool writes);

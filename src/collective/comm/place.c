@@ -12,21 +12,6 @@
 
 /* ---- Places ---------------------------------------------------------------------------------------------------- */
 
-struct tti_place tti_place_of(const tutti_comm *comm, const void *pointer, size_t bytes)
-{
-    const struct tti_world *world = comm->world;
-    struct tti_place place = {.process = world->process, .epoch = comm->traits.era.made};
-    if (bytes == 0) return place;
-    if (tti_arena_contains(&world->arena, pointer, bytes)) {
-        place.reach = TTI_ARENA;
-        place.value = (uint64_t)((const char *)pointer - world->arena.mapping.base);
-    } else {
-        place.reach = TTI_PRIVATE;
-        place.value = (uint64_t)(uintptr_t)pointer;
-    }
-    return place;
-}
-
 char *tti_place_resolve(const tutti_comm *comm, struct tti_place place, bool of_this_process)
 {
     if (place.reach == TTI_ARENA) return tti_world_translate(comm->world, place.process, place.value, 0);

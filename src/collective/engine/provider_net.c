@@ -157,7 +157,7 @@ static void set_work_aside(struct tti_lanes *lanes)
     lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
 }
 
-/* With the lock held: of peers that may not inspect for a long time, what is still to come is dropped, and what is still to go
+/* With the lock held: of peers that may not poll for a long time, what is still to come is dropped, and what is still to go
  * goes out of copies, so that the op's buffers are free. A peer that goes on in the op meanwhile gets the right data. False:
  * there is no memory. */
 static bool take_back(struct tti_lanes *lanes)

@@ -11,7 +11,7 @@
  * Fencing. From its entry to its exit a rank may write to others' outputs. So a rank whose operation failed gives its
  * buffers back to the caller only when every peer that entered has published that it left or failed (it does nothing
  * more then), or has been killed. A peer that enters later sees the broken comm before it touches anything: the failed
- * rank fences for everyone between the break and its inspect at the entries.
+ * rank fences for everyone between the break and its reading of the entries.
  */
 #include "base/clock.h"
 #include "base/sim.h"

@@ -26,7 +26,7 @@ static inline uint64_t tti_mark(const struct tti_op *op, uint32_t number)
     return op->comm->sequence << 32 | number;
 }
 
-/* Waiting ranks inspect at it, so it lies apart from what changes with every operation. */
+/* Waiting ranks poll it, so it lies apart from what changes with every operation. */
 static inline void tti_post_show_core(struct tti_post *post)
 {
     int core = tti_core_now();

@@ -43,9 +43,8 @@ tutti_status tti_post_check_places(struct tti_op *op)
         if (place == comm->memory->place)
             continue; /* its own epoch; and a load would wait until the line is back from the peers */
         const struct tti_met *met = &tti_slot_of(comm, place, comm->sequence)->met;
-        uint32_t epoch = met->in.epoch != ours ? met->in.epoch : met->out.epoch;
-        if (epoch != ours)
-            return tti_epoch_refuse(op->comm, op->shape.kind, tti_rank_here(comm, place), "a buffer", epoch);
+        if (met->in.epoch != ours) /* both places were made at once */
+            return tti_epoch_refuse(op->comm, op->shape.kind, tti_rank_here(comm, place), "a buffer", met->in.epoch);
     }
     return TUTTI_OK;
 }
@@ -83,7 +82,7 @@ static inline tutti_status seen_number(const struct tti_op *op, int place, uint3
     return there ? TUTTI_OK : TUTTI_IN_PROGRESS;
 }
 
-/* Once all have met, entries need no second inspect. Over several hosts they may be gone: who leads a barrier goes on after it. */
+/* Once all have met, entries need not be read again. Over several hosts they may be gone: who leads a barrier goes on after it. */
 static bool has_met(const struct tti_op *op)
 {
     const struct tti_posts *memory = op->comm->memory;
