@@ -65,11 +65,11 @@ ends() {
 
 for transport in shm tcp; do
     zero='ended with status 0'
-    ends "status 0, $transport" 9 2 "$zero" '0 1 3' -n 4 --transport $transport ./join 1 2 0
-    ends "rank 0, $transport" 9 0 "$zero" '1 2' -n 3 --transport $transport ./join 1 0 0
+    ends "status 0, $transport" 9 2 "$zero" '0 1 3' -n 4 --grace-ms 100s --transport $transport ./join 1 2 0
+    ends "rank 0, $transport" 9 0 "$zero" '1 2' -n 3 --grace-ms 100s --transport $transport ./join 1 0 0
     ends "status 3, $transport" 3 1 'ended with status 3' '0 2' -n 3 --grace-ms 100s --transport $transport ./join 1 1 3
     ends "a signal, $transport" 137 1 'was killed by signal 9' 0 -n 2 --grace-ms 100s --transport $transport ./join 1 1 -9
-    ends "the next world, $transport" 9 1 "$zero" '0 2' -n 3 --transport $transport ./join 2 1 0
+    ends "the next world, $transport" 9 1 "$zero" '0 2' -n 3 --grace-ms 100s --transport $transport ./join 2 1 0
 done
 WHAT='another host'
 tool run --hosts 127.0.0.1,b -n 2 --ssh ./shell --grace-ms 100s ./join 1 3 0
