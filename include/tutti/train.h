@@ -423,6 +423,10 @@ typedef struct tutti_train_about {
 } tutti_train_about;
 
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);
+/* What tutti_trainer_describe would say on rank `rank` of `ranks` with these options, or the trainer's own refusal of them: by the
+ * trainer's own functions, without the others and without memory for a number. `data` may be "" where a vocabulary is given. */
+TUTTI_API tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int rank,
+                                        tutti_train_about *about, tutti_error *error);
 /* Collective: of the weights, now, as tutti_weights_hash of all of them; it depends on the number of width grains, but not on
  * who has which. */
 TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);

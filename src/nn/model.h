@@ -43,6 +43,10 @@ size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer);
 /* Gives the tensors their places in the allocations. */
 void tti_model_lay_out(tutti_model *model);
 
+/* As tutti_model_place, for rank `who->rank` of `who->ranks`. Without a comm a pass does not meet the others: what it computes is
+ * of use to nobody, but takes as long. */
+tutti_status tti_model_place(tutti_model *model, int width_grains, const struct tti_width *who);
+
 /* First values of the elements from `from` on, as they lie in the allocations. */
 void tti_tensor_init(const tutti_model *model, const tutti_tensor *tensor, uint64_t seed, size_t from, size_t count,
                      float *values);

@@ -222,18 +222,33 @@ tutti_status tutti_layer_cut(tutti_model *model, tutti_layer *layer, int n, int 
 
 /* ---- Placing --------------------------------------------------------------------------------------------------- */
 
-static tutti_status share_out(tutti_model *model, tutti_mesh *mesh, int grains, int ranks)
+tutti_status tti_model_place(tutti_model *model, int width_grains, const struct tti_width *who)
 {
-    struct tti_width width = {.grains = grains, .here = grains / ranks, .ranks = ranks};
-    if (ranks > 1) {
-        width.rank = tutti_mesh_coordinate(mesh, "tensor");
-        width.first = width.rank * width.here;
-        tutti_status status = tutti_mesh_comm(mesh, "tensor", &width.comm);
-        if (status != TUTTI_OK)
-            return tti_model_refuse(model, NULL, status, "ranks that share the width cannot be brought together: %s",
-                                    tutti_status_name(status));
-    }
-    model->width = width;
+    const int grains = width_grains == 0 ? usual_grains(model) : width_grains;
+    tutti_status status = check_grains(model, grains, who->ranks);
+    if (status != TUTTI_OK) return status;
+    model->width = *who;
+    model->width.grains = grains;
+    model->width.here = grains / who->ranks;
+    model->width.first = who->rank * model->width.here;
+    if (grains > 1) status = cut_layers(model);
+    if (status != TUTTI_OK) return status;
+    model->placed = true;
+    tti_model_lay_out(model);
+    return TUTTI_OK;
+}
+
+/* The ranks along `tensor`; without a mesh, or such a dimension, there is one. */
+static tutti_status find_ranks(tutti_model *model, tutti_mesh *mesh, struct tti_width *who)
+{
+    const int along = mesh == NULL ? 1 : tutti_mesh_size(mesh, "tensor");
+    who->ranks = along < 1 ? 1 : along;
+    if (who->ranks == 1) return TUTTI_OK;
+    who->rank = tutti_mesh_coordinate(mesh, "tensor");
+    tutti_status status = tutti_mesh_comm(mesh, "tensor", &who->comm);
+    if (status != TUTTI_OK)
+        return tti_model_refuse(model, NULL, status, "ranks that share the width cannot be brought together: %s",
+                                tutti_status_name(status));
     return TUTTI_OK;
 }
 
@@ -246,15 +261,9 @@ tutti_status tutti_model_place(tutti_model *model, const tutti_model_placing *pl
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "a model is placed once, after sealing and before it gets memory, and is told how");
     memcpy(&known, placing, placing->struct_size < sizeof known ? placing->struct_size : sizeof known);
-    const int along = known.mesh == NULL ? 1 : tutti_mesh_size(known.mesh, "tensor"), ranks = along < 1 ? 1 : along;
-    const int grains = known.width_grains == 0 ? usual_grains(model) : known.width_grains;
-    tutti_status status = check_grains(model, grains, ranks);
-    if (status == TUTTI_OK) status = share_out(model, known.mesh, grains, ranks);
-    if (status == TUTTI_OK && grains > 1) status = cut_layers(model);
-    if (status != TUTTI_OK) return status;
-    model->placed = true;
-    tti_model_lay_out(model);
-    return TUTTI_OK;
+    struct tti_width who = {0};
+    tutti_status status = find_ranks(model, known.mesh, &who);
+    return status == TUTTI_OK ? tti_model_place(model, known.width_grains, &who) : status;
 }
 
 int tutti_model_width_grains(const tutti_model *model)

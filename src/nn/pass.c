@@ -235,14 +235,21 @@ static float *take_memory(const tutti_model *model, size_t bytes)
     return memory;
 }
 
+/* What it needs, before there is any of it. */
+static tutti_status lay_out(struct tutti_pass *pass)
+{
+    if (!make_lists(pass)) return tti_model_refuse(pass->model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
+    plan_slots(pass);
+    pass->live_floats = lay_out_live(pass, NULL);
+    const size_t lives = pass->live_floats * (size_t)pass->options.slots;
+    pass->memory_bytes = (lives + lay_out_shared(pass, NULL)) * sizeof(float);
+    return TUTTI_OK;
+}
+
 static tutti_status allocate(struct tutti_pass *pass)
 {
     tutti_model *model = pass->model;
-    if (!make_lists(pass)) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
-    plan_slots(pass);
-    pass->live_floats = lay_out_live(pass, NULL);
-    size_t lives = pass->live_floats * (size_t)pass->options.slots;
-    pass->memory_bytes = (lives + lay_out_shared(pass, NULL)) * sizeof(float);
+    const size_t lives = pass->live_floats * (size_t)pass->options.slots;
     if (tti_memory_check(pass->memory_bytes, NULL, &model->error) != TUTTI_OK) return model->error.status;
     pass->memory = take_memory(model, pass->memory_bytes);
     if (pass->memory == NULL)
@@ -272,6 +279,27 @@ static tutti_status set_layers(struct tutti_pass *pass)
         range.hi - 1, model->layer_count);
 }
 
+static tutti_status describe(struct tutti_pass *pass, tutti_model *model, const tutti_pass_options *options)
+{
+    pass->model = model;
+    pass->options = *options;
+    if (options->source != NULL) pass->source = *options->source;
+    if (pass->options.threads == 0) pass->options.threads = 1;
+    if (pass->options.slots == 0) pass->options.slots = 1;
+    tutti_status status = set_layers(pass);
+    return status == TUTTI_OK ? lay_out(pass) : status;
+}
+
+tutti_status tti_pass_plan(tutti_model *model, const tutti_pass_options *options, size_t *bytes)
+{
+    struct tutti_pass *pass = tti_calloc(1, sizeof *pass);
+    if (pass == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
+    tutti_status status = describe(pass, model, options);
+    *bytes = pass->memory_bytes;
+    tutti_pass_free(pass);
+    return status;
+}
+
 tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *options, tutti_pass **out)
 {
     if (model == NULL || out == NULL) return TUTTI_ERR_ARGUMENT;
@@ -284,12 +312,7 @@ tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *opt
             "a pass needs options, a sealed model with memory, and no negative samples, grains, threads or slots");
     struct tutti_pass *pass = tti_calloc(1, sizeof *pass);
     if (pass == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
-    pass->model = model;
-    pass->options = *options;
-    if (options->source != NULL) pass->source = *options->source;
-    if (pass->options.threads == 0) pass->options.threads = 1;
-    if (pass->options.slots == 0) pass->options.slots = 1;
-    tutti_status status = set_layers(pass);
+    tutti_status status = describe(pass, model, options);
     if (status == TUTTI_OK) status = allocate(pass);
     if (status == TUTTI_OK) status = tti_pool_create(pass->options.threads, &pass->pool, &model->error);
     if (status == TUTTI_OK) status = tti_blas_reserve(&model->error);

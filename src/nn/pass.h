@@ -80,6 +80,9 @@ struct tutti_pass {
     double meeting_seconds;      /* with ranks that share the width, since it was made */
 };
 
+/* What tutti_pass_bytes would say of a pass with these options; the model needs no values. */
+tutti_status tti_pass_plan(tutti_model *model, const tutti_pass_options *options, size_t *bytes);
+
 /* Makes the batch in this slot the one that is worked on. */
 tutti_status tti_pass_load(struct tutti_pass *pass, int slot);
 

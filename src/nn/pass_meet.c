@@ -20,7 +20,7 @@ static tutti_status met(struct tutti_pass *pass, int64_t began, tutti_status sta
 tutti_status tti_pass_sum(struct tutti_pass *pass, const tutti_layer *layer, float *rows, int64_t width)
 {
     const size_t count = tti_pass_rows(pass) * (size_t)width;
-    if (count == 0) return TUTTI_OK;
+    if (count == 0 || pass->model->width.comm == NULL) return TUTTI_OK;
     tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
     const int64_t began = tti_now_ns();
     return met(pass, began, tutti_all_reduce(comm, rows, rows, count, TUTTI_F32, TUTTI_SUM));
@@ -29,7 +29,7 @@ tutti_status tti_pass_sum(struct tutti_pass *pass, const tutti_layer *layer, flo
 tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer)
 {
     const size_t count = tti_pass_rows(pass) * (size_t)layer->gathers;
-    if (count == 0) return TUTTI_OK;
+    if (count == 0 || pass->model->width.comm == NULL) return TUTTI_OK;
     tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
     const float *mine = pass->gathered + (size_t)pass->model->width.rank * count;
     const int64_t began = tti_now_ns();

@@ -20,6 +20,12 @@
 
 enum { BUCKET = 25 << 20, FIRST_BUCKET = 1 << 20 };
 
+/* Which rank of how many it is for. */
+struct place {
+    tutti_comm *comm; /* NULL: it is only planned */
+    int rank, size;
+};
+
 /* ---- Making one ------------------------------------------------------------------------------------------------ */
 
 static bool touching(const tutti_parameter *parameters, size_t count)
@@ -62,23 +68,31 @@ static tutti_status make_lists(struct tutti_ddp *ddp, tutti_error *error)
     ddp->ready = tti_calloc(ddp->count + 1, sizeof *ddp->ready);
     ddp->used = tti_calloc(ddp->count + 1, sizeof *ddp->used);
     ddp->whole = tti_calloc(ddp->count + 1, sizeof *ddp->whole);
-    ddp->counts = tti_calloc(4 * (size_t)tutti_size(ddp->comm), sizeof *ddp->counts);
+    ddp->counts = tti_calloc(4 * (size_t)ddp->size, sizeof *ddp->counts);
     if (ddp->starts == NULL || ddp->ready == NULL || ddp->used == NULL || ddp->whole == NULL || ddp->counts == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for lists of %zu parameters", ddp->count);
     for (size_t i = 0; i < ddp->count; i++) ddp->starts[i + 1] = ddp->starts[i] + ddp->parameters[i].count;
     return TUTTI_OK;
 }
 
+bool tti_ddp_take(struct tutti_ddp *ddp, size_t bytes, float **memory)
+{
+    ddp->bytes += bytes;
+    if (ddp->comm == NULL) return true;
+    *memory = tutti_alloc(ddp->comm, bytes);
+    return *memory != NULL;
+}
+
 /* Where the gradients are not one piece of memory, a copy is reduced, in memory that all ranks of the host reach. */
 static tutti_status make_flat(struct tutti_ddp *ddp, tutti_error *error)
 {
     if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) return TUTTI_OK; /* there is no memory for all of them */
+    if (ddp->comm == NULL) return TUTTI_OK;                     /* a model's gradients are one piece */
     ddp->copied = !touching(ddp->parameters, ddp->count);
     ddp->flat = ddp->count > 0 ? ddp->parameters[0].gradient : NULL;
     if (!ddp->copied) return TUTTI_OK;
-    ddp->flat = tutti_alloc(ddp->comm, ddp->elements * sizeof(float));
-    if (ddp->flat == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory to gather gradients in");
-    ddp->bytes += ddp->elements * sizeof(float);
+    if (!tti_ddp_take(ddp, ddp->elements * sizeof(float), &ddp->flat))
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory to gather gradients in");
     return TUTTI_OK;
 }
 
@@ -113,9 +127,9 @@ static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
     return TUTTI_OK;
 }
 
-static tutti_status check_replicas(tutti_comm *comm, const tutti_ddp_options *options, tutti_error *error)
+static tutti_status check_replicas(int size, const tutti_ddp_options *options, tutti_error *error)
 {
-    const int replicas = options->replicas, size = tutti_size(comm);
+    const int replicas = options->replicas;
     if (replicas < 0 || (replicas > 1 && options->zero == 0))
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "ddp: %d replicas with zero %d; replicas share out what zero 1, 2 or 3 says", replicas,
@@ -135,34 +149,43 @@ static tutti_status make_parts(struct tutti_ddp *ddp, const tutti_ddp_options *o
     TTI_TRY(make_flat(ddp, error));
     TTI_TRY(tti_ddp_plan_grains(ddp, options->pass_grains, error));
     if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(tti_zero_make_buffers(ddp, error));
-    if (ddp->valued) TTI_TRY(share_values(ddp, error));
+    if (ddp->valued && ddp->comm != NULL) TTI_TRY(share_values(ddp, error));
     if (ddp->zero.stage == TTI_ZERO_PARAMETERS) TTI_TRY(tti_zero_make_values(ddp, error));
-    return ddp->zero.stage > 0 ? tti_zero_plan(ddp, error) : TUTTI_OK;
+    return ddp->zero.stage > 0 && ddp->comm != NULL ? tti_zero_plan(ddp, error) : TUTTI_OK;
 }
 
-/* `valued`: parameters have values, which become the same on all ranks. */
-static tutti_status create(tutti_comm *comm, const tutti_parameter *parameters, size_t count, bool valued,
-                           const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
+static tutti_status check_options(int size, const tutti_ddp_options *options, tutti_error *error)
 {
-    size_t elements;
     if (options->grains < 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: %d grains; give 0 or more", options->grains);
     if (options->zero < 0 || options->zero > TTI_ZERO_PARAMETERS)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: zero is %d; there are 0, 1, 2 and 3", options->zero);
-    TTI_TRY(check_replicas(comm, options, error));
-    const struct tti_list_needs needs = {valued && options->zero < TTI_ZERO_PARAMETERS,
-                                         options->zero < TTI_ZERO_GRADIENTS};
-    TTI_TRY(tti_list_check_needs(parameters, count, needs, &elements, error));
-    if (options->grains > 0 && options->grains < tutti_size(comm))
+    TTI_TRY(check_replicas(size, options, error));
+    if (options->grains > 0 && options->grains < size)
         return tti_error_set(
             error, TUTTI_ERR_ARGUMENT, 0,
-            "%d ranks are more than %d grains: every rank needs a grain; use more grains or fewer ranks",
-            tutti_size(comm), options->grains);
+            "%d ranks are more than %d grains: every rank needs a grain; use more grains or fewer ranks", size,
+            options->grains);
+    return TUTTI_OK;
+}
+
+/* `valued`: parameters have values, which become the same on all ranks. Without a comm they need not be anywhere. */
+static tutti_status create(const struct place *place, const tutti_parameter *parameters, size_t count, bool valued,
+                           const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
+{
+    size_t elements;
+    const bool planned = place->comm == NULL;
+    const struct tti_list_needs needs = {!planned && valued && options->zero < TTI_ZERO_PARAMETERS,
+                                         !planned && options->zero < TTI_ZERO_GRADIENTS};
+    TTI_TRY(tti_list_check_needs(parameters, count, needs, &elements, error));
+    TTI_TRY(check_options(place->size, options, error));
     struct tutti_ddp *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory");
     *made = (struct tutti_ddp){
-        .comm = comm,
-        .here = tti_here(comm),
+        .comm = place->comm,
+        .here = planned ? (struct tti_here){0} : tti_here(place->comm),
+        .rank = place->rank,
+        .size = place->size,
         .parameters = parameters,
         .count = count,
         .elements = elements,
@@ -193,11 +216,12 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
 {
     tutti_error unused;
     tutti_ddp_options known = options == NULL ? (tutti_ddp_options){0} : known_options(options);
+    const struct place place = {comm, tutti_rank(comm), tutti_size(comm)};
     if (error == NULL) error = &unused;
     *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "ddp_create"};
     tutti_status status = comm == NULL || ddp == NULL
                               ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: a comm and a place to go are needed")
-                              : create(comm, parameters, count, true, &known, ddp, error);
+                              : create(&place, parameters, count, true, &known, ddp, error);
     if (status != TUTTI_OK) tti_comm_note(comm, error);
     return status;
 }
@@ -205,7 +229,15 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
 tutti_status tti_ddp_create_sums(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
                                  const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
-    return create(comm, parameters, count, false, options, ddp, error);
+    const struct place place = {comm, tutti_rank(comm), tutti_size(comm)};
+    return create(&place, parameters, count, false, options, ddp, error);
+}
+
+tutti_status tti_ddp_plan(int rank, int size, const tutti_parameter *parameters, size_t count, bool valued,
+                          const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
+{
+    const struct place place = {NULL, rank, size};
+    return create(&place, parameters, count, valued, options, ddp, error);
 }
 
 /* ---- Reducing -------------------------------------------------------------------------------------------------- */
@@ -232,7 +264,7 @@ static void copy_bucket(struct tutti_ddp *ddp, const struct tti_bucket *bucket, 
 float *tti_ddp_sums(const struct tutti_ddp *ddp, const struct tti_bucket *bucket)
 {
     if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) return tti_zero_sums(ddp, bucket);
-    return ddp->flat + tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm)).lo;
+    return ddp->flat + tti_ddp_slice(ddp, bucket, ddp->rank).lo;
 }
 
 struct tti_bucket *tti_ddp_bucket_of(const struct tutti_ddp *ddp, size_t element)
@@ -250,7 +282,7 @@ static tutti_status add_replicas(struct tutti_ddp *ddp, struct tti_bucket *bucke
     tutti_op op = bucket->op;
     bucket->op = (tutti_op){0};
     TTI_TRY(tutti_wait(op));
-    struct tti_span mine = tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm));
+    struct tti_span mine = tti_ddp_slice(ddp, bucket, ddp->rank);
     float *sums = tti_ddp_sums(ddp, bucket);
     tutti_comm *across = tti_inside(tutti_at(ddp->zero.across, ddp->here.file, ddp->here.line), "ddp", "replicas");
     return tutti_all_reduce_start(across, sums, sums, mine.hi - mine.lo, TUTTI_F32, TUTTI_SUM, &bucket->op);
@@ -486,7 +518,7 @@ static tutti_status check_ready(struct tutti_ddp *ddp, double count)
     snprintf(text, sizeof text,
              "rank %d came to tutti_ddp_end%s, and %zu of %zu parameters were not ready: %s; call tutti_ddp_ready for "
              "each once its gradient is final, or set allow_unused in the options, and those count as zeros",
-             tutti_rank(ddp->comm), site, missing, ddp->count, names);
+             ddp->rank, site, missing, ddp->count, names);
     return tti_inside_break(ddp->comm, TTI_DDP_END, TUTTI_ERR_ARGUMENT, text);
 }
 

@@ -84,7 +84,8 @@ struct tti_zero {
 };
 
 struct tutti_ddp {
-    tutti_comm *comm;
+    tutti_comm *comm; /* NULL: it is only planned, and has no memory for numbers */
+    int rank, size;
     struct tti_here here; /* the call that is being made */
     const tutti_parameter *parameters;
     size_t count, elements;
@@ -118,6 +119,13 @@ struct tutti_ddp {
 /* A ddp that sums gradients only, at most with zero 2: values are not looked at. Otherwise as tutti_ddp_create. */
 tutti_status tti_ddp_create_sums(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
                                  const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
+
+/* What tutti_ddp_create, or with `valued` false the function above, would make on that rank of `size`: its buckets, passes and
+ * `bytes`. For tutti_ddp_bytes and tutti_ddp_free, and to be looked at. */
+tutti_status tti_ddp_plan(int rank, int size, const tutti_parameter *parameters, size_t count, bool valued,
+                          const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
+/* Memory that all ranks of the host reach, counted in `bytes`; a ddp that is only planned gets none of it. False: there is none. */
+bool tti_ddp_take(struct tutti_ddp *ddp, size_t bytes, float **memory);
 
 /* The comm, for a collective that is a part of the call; that of the ranks which own everything together. */
 tutti_comm *tti_ddp_inside(const struct tutti_ddp *ddp, const char *what);

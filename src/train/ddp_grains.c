@@ -81,7 +81,7 @@ static bool is_aligned(const struct tutti_ddp *ddp, size_t grains, size_t size)
 
 static tutti_status list_subtrees(const struct tutti_ddp *ddp, struct tti_grain_pass *pass, tutti_error *error)
 {
-    const int size = tutti_size(ddp->comm);
+    const int size = ddp->size;
     const size_t grains = pass->grains.hi - pass->grains.lo;
     pass->subtrees = tti_calloc((size_t)size * TUTTI_SUBTREES_MAX, sizeof *pass->subtrees);
     pass->of_rank = tti_calloc((size_t)size + 1, sizeof *pass->of_rank);
@@ -105,10 +105,10 @@ static tutti_status list_subtrees(const struct tutti_ddp *ddp, struct tti_grain_
 static tutti_status plan_pass(const struct tutti_ddp *ddp, struct tti_grain_pass *pass, tutti_error *error)
 {
     const size_t grains = pass->grains.hi - pass->grains.lo;
-    struct tti_span share = tti_tree_share(grains, tutti_rank(ddp->comm), tutti_size(ddp->comm));
+    struct tti_span share = tti_tree_share(grains, ddp->rank, ddp->size);
     pass->first = (int)(pass->grains.lo + share.lo);
     pass->count = (int)(share.hi - share.lo);
-    pass->aligned = is_aligned(ddp, grains, (size_t)tutti_size(ddp->comm));
+    pass->aligned = is_aligned(ddp, grains, (size_t)ddp->size);
     pass->partial_count = tutti_grain_subtrees((int)grains, (int)share.lo, pass->count, pass->bounds);
     return list_subtrees(ddp, pass, error);
 }
@@ -133,16 +133,15 @@ static tutti_status make_memory(struct tutti_ddp *ddp, tutti_error *error)
     const int partials = ddp->zero.stage >= TTI_ZERO_GRADIENTS ? 1 : ddp->passes[0].partial_count;
     size_t largest = 0, more = (size_t)partials - 1;
     for (size_t b = 0; b < ddp->bucket_count; b++) {
-        struct tti_span mine = tti_ddp_slice(ddp, &ddp->buckets[b], tutti_rank(ddp->comm));
+        struct tti_span mine = tti_ddp_slice(ddp, &ddp->buckets[b], ddp->rank);
         if (mine.hi - mine.lo > largest) largest = mine.hi - mine.lo;
     }
     size_t slice = largest * most_of(ddp, exchanged);
-    ddp->memory = tutti_alloc(ddp->comm, more * ddp->elements * sizeof(float));
-    ddp->slices = tutti_alloc(ddp->comm, 2 * slice * sizeof(float));
-    if (ddp->memory == NULL || ddp->slices == NULL)
+    if (!tti_ddp_take(ddp, more * ddp->elements * sizeof(float), &ddp->memory) ||
+        !tti_ddp_take(ddp, 2 * slice * sizeof(float), &ddp->slices))
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for the gradients of %d subtrees of grains",
                              ddp->passes[0].partial_count);
-    ddp->bytes += (more * ddp->elements + 2 * slice) * sizeof(float);
+    if (ddp->comm == NULL) return TUTTI_OK;
     ddp->exchanges[0].slices = ddp->slices;
     ddp->exchanges[1].slices = ddp->slices + slice;
     ddp->partials[0] = ddp->flat;
@@ -169,7 +168,7 @@ tutti_status tti_ddp_plan_grains(struct tutti_ddp *ddp, int most, tutti_error *e
             "ddp: with grains the parameters' gradients must follow each other in one piece of memory");
     ddp->passes = tti_calloc((size_t)ddp->grains, sizeof *ddp->passes);
     if (ddp->passes == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for a plan of grains");
-    ddp->pass_count = list_passes(ddp->grains, tutti_size(ddp->comm), ddp->zero.stage >= TTI_ZERO_GRADIENTS ? most : 0,
+    ddp->pass_count = list_passes(ddp->grains, ddp->size, ddp->zero.stage >= TTI_ZERO_GRADIENTS ? most : 0,
                                   ddp->passes);
     for (int i = 0; i < ddp->pass_count; i++) TTI_TRY(plan_pass(ddp, &ddp->passes[i], error));
     return make_memory(ddp, error);
@@ -235,7 +234,7 @@ static const float *partial_of(const struct tutti_ddp *ddp, const struct tti_buc
 /* Starts one exchange: everyone's subtree number `round`, each rank's slice to that rank. */
 static tutti_status exchange_start(struct tutti_ddp *ddp, struct tti_grain_exchange *exchange, int round)
 {
-    int size = tutti_size(ddp->comm), rank = tutti_rank(ddp->comm);
+    int size = ddp->size, rank = ddp->rank;
     const struct tti_bucket *bucket = exchange->bucket;
     const struct tti_grain_pass *pass = tti_ddp_pass(ddp);
     const bool mine_too = round < pass->partial_count;
@@ -284,7 +283,7 @@ tutti_status tti_ddp_combine_end(struct tutti_ddp *ddp, struct tti_grain_exchang
     if (bucket == NULL) return TUTTI_OK;
     exchange->bucket = NULL;
     TTI_TRY(exchange_wait(exchange));
-    struct tti_span mine = tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm));
+    struct tti_span mine = tti_ddp_slice(ddp, bucket, ddp->rank);
     float *sums = tti_ddp_sums(ddp, bucket);
     for (size_t at = 0; at < mine.hi - mine.lo; at += BLOCK) {
         size_t left = mine.hi - mine.lo - at, count = left < BLOCK ? left : BLOCK;

@@ -183,6 +183,14 @@ const tutti_optimizer_settings *tutti_optimizer_get(const tutti_optimizer *optim
     return &optimizer->settings;
 }
 
+tutti_status tti_optimizer_plan(const char *name, size_t elements, size_t *bytes, tutti_error *error)
+{
+    const struct tti_optimizer_row *row = find_row(name);
+    if (row == NULL) return refuse_name(name, error);
+    *bytes = (size_t)row->state_count * elements * sizeof(float);
+    return TUTTI_OK;
+}
+
 size_t tutti_optimizer_bytes(const tutti_optimizer *optimizer)
 {
     return (size_t)optimizer->row->state_count * optimizer->elements * sizeof(float);

@@ -36,6 +36,9 @@ struct tti_optimizer_row {
     tti_update_kernel *const *kernels; /* [TTI_SETS] */
 };
 
+/* What tutti_optimizer_bytes says of one with so many elements. */
+tutti_status tti_optimizer_plan(const char *name, size_t elements, size_t *bytes, tutti_error *error);
+
 extern const struct tti_optimizer_row tti_optimizer_sgd, tti_optimizer_adam, tti_optimizer_adamw, tti_optimizer_lion;
 
 #endif

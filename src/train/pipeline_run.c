@@ -189,6 +189,21 @@ static tutti_status create(tutti_comm *comm, const tutti_pipeline *pipeline, con
     return status;
 }
 
+tutti_status tti_pipeline_plan(const tutti_pipeline *pipeline, int rank, const size_t *bytes,
+                               tutti_pipeline_runner **runner, tutti_error *error)
+{
+    struct tutti_pipeline_runner *made = *runner = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "pipeline: no memory for a runner");
+    made->pipeline = pipeline;
+    made->settings.bytes = bytes;
+    made->rank = rank;
+    tutti_status status = tti_pipeline_make_slots(made, error);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    tutti_pipeline_runner_free(made);
+    *runner = NULL;
+    return status;
+}
+
 tutti_status tutti_pipeline_runner_create(tutti_comm *comm, const tutti_pipeline *pipeline,
                                           const tutti_pipeline_settings *settings, tutti_pipeline_runner **runner,
                                           tutti_error *error)

@@ -57,7 +57,7 @@ struct tti_pipeline_sends {
 };
 
 struct tutti_pipeline_runner {
-    tutti_comm *comm; /* a duplicate: tags are the runner's alone */
+    tutti_comm *comm; /* a duplicate: tags are the runner's alone; NULL: it is only planned */
     const tutti_comm *users;
     struct tti_here here;
     const struct tutti_pipeline *pipeline;
@@ -80,6 +80,11 @@ struct tutti_pipeline_runner {
     size_t record_count;
     double *idle, *predicted_idle; /* [ranks] */
 };
+
+/* A runner of that rank of the table that has its slots and their `bytes`, but no comm and no memory for boundaries: for
+ * tutti_pipeline_slots, _bytes and _runner_free. */
+tutti_status tti_pipeline_plan(const tutti_pipeline *pipeline, int rank, const size_t *bytes,
+                               tutti_pipeline_runner **runner, tutti_error *error);
 
 /* Which micro-batch has which slot when, and memory for them. */
 tutti_status tti_pipeline_make_slots(struct tutti_pipeline_runner *runner, tutti_error *error);

@@ -76,6 +76,8 @@ static tutti_status make_memory(struct tutti_pipeline_runner *runner, struct tti
                              chunk->out_bytes, chunk->stage);
     chunk->slots = tti_calloc(slots, sizeof *chunk->slots);
     chunk->gradients = tti_calloc(gradients, sizeof *chunk->gradients);
+    runner->bytes += bytes;
+    if (runner->comm == NULL) return TUTTI_OK;
     chunk->memory = tutti_alloc(runner->comm, bytes);
     if (chunk->slots == NULL || chunk->gradients == NULL || chunk->memory == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
@@ -89,7 +91,6 @@ static tutti_status make_memory(struct tutti_pipeline_runner *runner, struct tti
         slot->out_gradient = cut(&memory, chunk->out_bytes);
     }
     for (size_t i = 0; i < gradients; i++) chunk->gradients[i].to_previous = cut(&memory, chunk->in_bytes);
-    runner->bytes += bytes;
     return TUTTI_OK;
 }
 
@@ -124,6 +125,7 @@ tutti_status tti_pipeline_make_slots(struct tutti_pipeline_runner *runner, tutti
     if (runner->chunks == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "pipeline: no memory for %d chunks", count);
     for (int number = 0; number < count; number++) TTI_TRY(make_chunk(runner, number, error));
+    if (runner->comm == NULL) return TUTTI_OK;
     return tti_pipeline_sends_create(&runner->sends, 2 * (size_t)count * (size_t)runner->pipeline->micros, error);
 }
 

@@ -29,9 +29,11 @@ tutti_status tti_tie_allocate(struct tti_tie *tie, const struct tti_trainer_mesh
     tie->first = tensor->offset;
     tie->elements = tutti_model_tied(model);
     tie->parameter = (tutti_parameter){.name = layer->name, .count = tie->elements};
-    if (zero < TTI_ZERO_PARAMETERS) tie->parameter.value = tutti_model_values(model) + tensor->offset;
+    const bool planned = mesh->batch == NULL;
+    if (zero < TTI_ZERO_PARAMETERS && !planned) tie->parameter.value = tutti_model_values(model) + tensor->offset;
     if (tie->passes) return TUTTI_OK;
     tie->bytes = tie->elements * sizeof(float);
+    if (planned) return TUTTI_OK;
     tie->parameter.gradient = tutti_alloc(mesh->batch, tie->bytes);
     if (tie->parameter.gradient != NULL) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the gradient of %s's weight", layer->name);
@@ -72,15 +74,16 @@ static tutti_status exchange(struct tti_tie *tie, const tutti_ddp *ddp)
 
 static tutti_status make_owned(struct tti_tie *tie, const tutti_ddp *ddp, tutti_error *error)
 {
-    const int size = tutti_size(tie->ddp->zero.group), rank = tutti_rank(tie->ddp->zero.group);
-    const struct tti_span mine = owned_of(tie, ddp, tie->first, rank);
+    const int size = ddp->size / ddp->zero.replicas;
+    const struct tti_span mine = owned_of(tie, ddp, tie->first, ddp->rank % size);
     tie->owned_first = mine.lo;
+    tie->bytes = (mine.hi - mine.lo) * sizeof(float);
+    if (ddp->comm == NULL) return TUTTI_OK;
     tie->owned = tti_calloc_aligned((mine.hi - mine.lo + 1) * sizeof(float));
     tie->counts = tti_calloc(4 * (size_t)size, sizeof *tie->counts);
     if (tie->owned == NULL || tie->counts == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the sums of %s's gradient",
                              tie->parameter.name);
-    tie->bytes = (mine.hi - mine.lo) * sizeof(float);
     return TUTTI_OK;
 }
 
@@ -96,6 +99,10 @@ tutti_status tti_tie_make(struct tti_tie *tie, const tutti_ddp *ddp, const tutti
                              .allow_unused = true};
     if (tie->passes) own.zero = TTI_ZERO_GRADIENTS;
     if (tie->passes) own.replicas = options->replicas;
+    if (ddp->comm == NULL) {
+        TTI_TRY(tti_ddp_plan(ddp->rank, ddp->size, &tie->parameter, 1, false, &own, &tie->ddp, error));
+        return tie->passes ? make_owned(tie, ddp, error) : TUTTI_OK;
+    }
     tutti_status status = tutti_comm_duplicate(tti_inside(tie->batch, "trainer", "tied weight"), &tie->comm);
     if (status != TUTTI_OK && tutti_comm_error(tie->batch) != NULL) *error = *tutti_comm_error(tie->batch);
     TTI_TRY(status);

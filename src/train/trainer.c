@@ -9,8 +9,11 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
+#include "nn/pass.h"
 #include "train/checkpoint.h"
+#include "train/ddp.h"
 #include "train/ledger.h"
+#include "train/optimizer.h"
 #include "train/parameter_list.h"
 #include "train/train_options.h"
 #include <string.h>
@@ -20,6 +23,7 @@
 
 tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error)
 {
+    if (comm == NULL) return status;       /* only planned: there is nobody to tell */
     struct tti_here here = tti_here(comm); /* of both calls */
     int64_t size = tutti_size(comm), failed = status == TUTTI_OK ? size : tutti_rank(comm), first = size;
     error->rank = tutti_rank(comm);
@@ -110,6 +114,10 @@ static tutti_status open_data(struct tutti_trainer *t, tutti_error *error)
     const tutti_train_options *o = &t->options;
     char source[PATH_MAX + 8];
     t->table = strcmp(o->model, "mlp") == 0;
+    if (tti_trainer_is_planned(t) && o->data[0] == '\0' && o->vocabulary > 0 && !t->table) {
+        t->about = (tutti_data_about){.struct_size = sizeof t->about, .vocabulary = (size_t)o->vocabulary};
+        return TUTTI_OK;
+    }
     if (o->data[0] == '\0') return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "data: nothing is given to learn from");
     (void)snprintf(source, sizeof source, "%s%s", t->table ? "csv:" : "", o->data);
     tutti_data_settings settings = {.struct_size = sizeof settings,
@@ -153,6 +161,9 @@ tutti_status tti_model_make(const tutti_train_options *o, size_t vocabulary, siz
 static tutti_status allocate(struct tutti_trainer *t)
 {
     const size_t bytes = t->elements * sizeof(float);
+    t->list = tti_calloc(t->list_count + 1, sizeof *t->list);
+    if (t->list == NULL) return TUTTI_ERR_MEMORY;
+    if (tti_trainer_is_planned(t)) return TUTTI_OK;
     if (!tti_trainer_passing_values(t)) {
         t->values = tutti_alloc(t->comm, t->model->value_elements * sizeof(float));
         if (t->values == NULL) return TUTTI_ERR_MEMORY;
@@ -161,8 +172,7 @@ static tutti_status allocate(struct tutti_trainer *t)
         t->gradients = tutti_alloc(t->comm, bytes);
         if (t->gradients == NULL) return TUTTI_ERR_MEMORY;
     }
-    t->list = tti_calloc(t->list_count + 1, sizeof *t->list);
-    return t->list == NULL ? TUTTI_ERR_MEMORY : TUTTI_OK;
+    return TUTTI_OK;
 }
 
 static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
@@ -176,14 +186,14 @@ static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
                              tutti_model_parameters(t->model), why == NULL ? "" : ": ", why == NULL ? "" : why->text);
     }
     tti_model_list(t->model, t->values, t->gradients, t->list);
-    if (tti_trainer_passing_values(t)) return TUTTI_OK;
+    if (tti_trainer_passing_values(t) || tti_trainer_is_planned(t)) return TUTTI_OK;
     TTI_TRY(tutti_model_bind(t->model, t->values, t->gradients));
     return tutti_model_init(t->model, (uint64_t)t->options.seed);
 }
 
 static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
 {
-    TTI_TRY(tutti_blas_load(error));
+    if (!tti_trainer_is_planned(t)) TTI_TRY(tutti_blas_load(error));
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error));
     return tti_trainer_cut(t, t->model, error);
 }
@@ -191,7 +201,10 @@ static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
 static tutti_status make_optimizer(struct tutti_trainer *t, tutti_error *error)
 {
     const tutti_train_options *o = &t->options;
+    const size_t elements = o->zero > 0 ? t->ddp->zero.elements : t->elements;
     tutti_optimizer_settings settings;
+    TTI_TRY(tti_optimizer_plan(o->optimizer, elements, &t->optimizer_bytes, error));
+    if (tti_trainer_is_planned(t)) return TUTTI_OK;
     TTI_TRY(tutti_optimizer_defaults(o->optimizer, &settings, error));
     settings.beta1 = o->beta1;
     settings.beta2 = o->beta2;
@@ -246,9 +259,11 @@ static tutti_status plan_cells(struct tutti_trainer *t, tutti_error *error)
 static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
 {
     struct tti_span all = tti_cells_samples(t, t->mine);
-    size_t samples = t->pipeline == NULL ? (size_t)t->room : all.hi - all.lo, ranks = (size_t)tutti_size(t->comm);
+    size_t samples = t->pipeline == NULL ? (size_t)t->room : all.hi - all.lo, ranks = (size_t)t->world_size;
     if (samples == 0) samples = 1;
     size_t rows = samples * (size_t)tutti_model_rows(t->model), features = samples * (t->about.features + 1);
+    t->batch_bytes = 2 * rows * sizeof *t->tokens + features * sizeof *t->inputs + 2 * samples * sizeof *t->weights;
+    if (tti_trainer_is_planned(t)) return TUTTI_OK;
     t->tokens = tti_calloc(rows, sizeof *t->tokens);
     t->targets = tti_calloc(rows, sizeof *t->targets);
     t->inputs = tti_calloc(features, sizeof *t->inputs);
@@ -261,8 +276,20 @@ static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
     if (t->tokens == NULL || t->targets == NULL || t->inputs == NULL || t->target_values == NULL ||
         t->weights == NULL || t->bounds == NULL || t->losses == NULL || t->gathered == NULL || t->counts == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a batch of %zu samples", samples);
-    t->batch_bytes = 2 * rows * sizeof *t->tokens + features * sizeof *t->inputs + 2 * samples * sizeof *t->weights;
     return TUTTI_OK;
+}
+
+tutti_status tti_trainer_make_pass(struct tutti_trainer *t, const tutti_pass_options *options, tutti_pass **pass,
+                                   tutti_error *error)
+{
+    size_t bytes = 0;
+    tutti_status status = tti_trainer_is_planned(t) ? tti_pass_plan(t->model, options, &bytes)
+                                                    : tutti_pass_create(t->model, options, pass);
+    if (status != TUTTI_OK)
+        *error = *tutti_model_error(t->model);
+    else
+        t->pass_bytes += *pass == NULL ? bytes : tutti_pass_bytes(*pass);
+    return status;
 }
 
 static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
@@ -272,9 +299,7 @@ static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
                                   .grains = t->options.fast ? 0 : (int)t->piece,
                                   .threads = (int)t->options.threads,
                                   .source = tti_trainer_passing_values(t) ? &source : NULL};
-    tutti_status status = tutti_pass_create(t->model, &options, &t->pass);
-    if (status != TUTTI_OK) *error = *tutti_model_error(t->model);
-    return status;
+    return tti_trainer_make_pass(t, &options, &t->pass, error);
 }
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
@@ -282,7 +307,7 @@ static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 /* Before the first step rather than after many; and no other run saves there until this one has ended. */
 static tutti_status take_folder(struct tutti_trainer *t, tutti_error *error)
 {
-    if (tutti_rank(t->comm) != 0 || t->options.save[0] == '\0') return TUTTI_OK;
+    if (tti_trainer_is_planned(t) || t->world_rank != 0 || t->options.save[0] == '\0') return TUTTI_OK;
     if (!t->options.resume) TTI_TRY(tti_checkpoint_folder(t->options.save, error));
     TTI_TRY(tti_checkpoint_lock(t->options.save, &t->lock, error));
     t->locked = true;
@@ -338,7 +363,9 @@ static tutti_status make_ddps(struct tutti_trainer *t, int *layers, tutti_error 
                              .replicas = sharded ? t->mesh.sizes[TTI_MESH_DATA] : 0,
                              .groups = layers};
     tti_trainer_list_layers(t->model, layers);
-    TTI_TRY(tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
+    TTI_TRY(tti_trainer_is_planned(t)
+                ? tti_ddp_plan(t->rank, t->size, t->list, t->list_count, true, &ddp, &t->ddp, error)
+                : tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
     return tti_tie_make(&t->tie, t->ddp, &ddp, error);
 }
 
@@ -359,7 +386,7 @@ static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(status);
     if (t->pipeline != NULL) TTI_TRY(tti_trainer_pipeline_make(t, error));
     TTI_TRY(tti_trainer_make_scratch(t, error));
-    if (tti_trainer_passing_values(t)) tti_trainer_init_owned(t);
+    if (tti_trainer_passing_values(t) && !tti_trainer_is_planned(t)) tti_trainer_init_owned(t);
     TTI_TRY(make_optimizer(t, error));
     return take_folder(t, error);
 }
@@ -367,7 +394,7 @@ static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
 static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(check_options(&t->options, error));
-    TTI_TRY(tti_trainer_mesh_read(t->options.mesh, tutti_size(t->comm), &t->mesh, error));
+    TTI_TRY(tti_trainer_mesh_read(t->options.mesh, t->world_size, &t->mesh, error));
     const int pipe = t->mesh.sizes[TTI_MESH_PIPE];
     if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
@@ -394,10 +421,20 @@ static tutti_status make_mesh(struct tutti_trainer *t, tutti_error *error)
     bool asked = t->options.mesh != NULL && t->options.mesh[0] != '\0';
     if (asked) status = tti_agree(tti_trainer_comm(t), status, error);
     TTI_TRY(status);
-    TTI_TRY(tti_trainer_mesh_make(tti_trainer_comm(t), t->options.mesh, &t->mesh, error));
-    t->rank = tutti_rank(t->mesh.batch);
-    t->size = tutti_size(t->mesh.batch);
+    tti_trainer_mesh_place(&t->mesh, t->world_rank);
+    t->rank = tti_trainer_mesh_batch_rank(&t->mesh, t->world_rank);
+    t->size = t->mesh.sizes[TTI_MESH_DATA] * t->mesh.sizes[TTI_MESH_SHARD];
+    if (!tti_trainer_is_planned(t))
+        TTI_TRY(tti_trainer_mesh_make(tti_trainer_comm(t), t->options.mesh, &t->mesh, error));
     return TUTTI_OK;
+}
+
+tutti_status tti_trainer_make(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_status status = make_mesh(t, error);
+    if (status == TUTTI_OK) status = make_parts(t, error);
+    status = tti_agree(tti_trainer_comm(t), status, error);
+    return status == TUTTI_OK ? tti_agree(tti_trainer_comm(t), make_shared(t, error), error) : status;
 }
 
 static tutti_status create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
@@ -406,16 +443,16 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
     struct tutti_trainer *made = tti_calloc(1, sizeof *made);
     struct tti_here here = tti_here(comm);
     *trainer = NULL;
-    tutti_status status = TUTTI_OK;
     if (made == NULL) {
-        status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
-    } else {
-        *made = (struct tutti_trainer){.comm = comm, .here = here, .options = *options};
-        status = make_mesh(made, error);
-        if (status == TUTTI_OK) status = make_parts(made, error);
+        tutti_status none = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
+        return tti_agree(tutti_at(comm, here.file, here.line), none, error);
     }
-    status = tti_agree(tutti_at(comm, here.file, here.line), status, error);
-    if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(made), make_shared(made, error), error);
+    *made = (struct tutti_trainer){.comm = comm,
+                                   .world_rank = tutti_rank(comm),
+                                   .world_size = tutti_size(comm),
+                                   .here = here,
+                                   .options = *options};
+    tutti_status status = tti_trainer_make(made, error);
     if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);
     if (status != TUTTI_OK)
         tutti_trainer_free(made);
@@ -468,39 +505,4 @@ void tutti_trainer_stop(tutti_trainer *trainer)
 const tutti_error *tutti_trainer_error(const tutti_trainer *trainer)
 {
     return &trainer->error;
-}
-
-static size_t activation_bytes(const struct tutti_trainer *t)
-{
-    const struct tti_trainer_pipeline *p = t->pipeline;
-    if (p == NULL) return tutti_pass_bytes(t->pass) + t->batch_bytes;
-    size_t bytes = tutti_pipeline_bytes(p->runner) + t->batch_bytes;
-    for (int chunk = 0; chunk < p->about.chunks; chunk++) bytes += tutti_pass_bytes(p->stages[chunk].pass);
-    return bytes;
-}
-
-/* The gradient of a layer that shares a tensor is one that is about to be sent. */
-static size_t communication_bytes(const struct tutti_trainer *t)
-{
-    return tutti_ddp_bytes(t->ddp) + t->tie.bytes + (t->tie.ddp == NULL ? 0 : tutti_ddp_bytes(t->tie.ddp));
-}
-
-void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
-{
-    const struct tti_ledger ledger = tti_trainer_ledger(t);
-    *about = (tutti_train_about){.struct_size = sizeof *about,
-                                 .step = t->step,
-                                 .parameters = tutti_model_parameters(t->model),
-                                 .grains = t->options.fast ? 0 : (int)t->cells,
-                                 .flops_per_row = tutti_model_flops_per_row(t->model),
-                                 .rows_per_step = (size_t)(t->options.batch * tutti_model_rows(t->model)),
-                                 .entropy = t->about.entropy,
-                                 .samples = t->about.samples,
-                                 .held_out_samples = t->about.held_out_samples,
-                                 .resumed_from = t->resumed_from[0] == '\0' ? NULL : t->resumed_from,
-                                 .parameter_bytes = ledger.parameters,
-                                 .gradient_bytes = ledger.gradients + t->scratch_bytes,
-                                 .optimizer_bytes = tutti_optimizer_bytes(t->optimizer),
-                                 .activation_bytes = activation_bytes(t),
-                                 .communication_bytes = communication_bytes(t)};
 }

@@ -22,7 +22,8 @@
 #include <tutti/train.h>
 
 struct tutti_trainer {
-    tutti_comm *comm;     /* of all ranks */
+    tutti_comm *comm; /* of all ranks; NULL: it is only planned, and has no memory for numbers (trainer_plan.c) */
+    int world_rank, world_size;
     struct tti_here here; /* the call that is being made */
     struct tti_trainer_mesh mesh;
     int rank, size; /* among those that share the batch: of mesh.batch */
@@ -43,6 +44,8 @@ struct tutti_trainer {
     tutti_optimizer *optimizer;
     tutti_ddp *ddp;
     tutti_pass *pass;
+    size_t pass_bytes; /* of all passes */
+    size_t optimizer_bytes;
 
     size_t cells;         /* of the batch */
     struct tti_span mine; /* cells of this rank, but with zero 2 or 3: */
@@ -161,6 +164,18 @@ void tti_trainer_begin(struct tutti_trainer *trainer);
 tutti_status tti_trainer_end(struct tutti_trainer *trainer, const char *call, tutti_status status);
 
 tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
+
+/* A trainer of any rank without a comm. */
+static inline bool tti_trainer_is_planned(const struct tutti_trainer *trainer)
+{
+    return trainer->comm == NULL;
+}
+
+/* A pass, or of a planned trainer what it takes, which is added to pass_bytes. */
+tutti_status tti_trainer_make_pass(struct tutti_trainer *trainer, const tutti_pass_options *options, tutti_pass **pass,
+                                   tutti_error *error);
+/* Makes all of it but for what a checkpoint brings. */
+tutti_status tti_trainer_make(struct tutti_trainer *trainer, tutti_error *error);
 
 /* A model of the options' kind and sizes. */
 tutti_status tti_model_make(const tutti_train_options *options, size_t vocabulary, size_t features, tutti_model **model,

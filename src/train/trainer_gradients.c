@@ -10,11 +10,12 @@ tutti_status tti_trainer_make_scratch(struct tutti_trainer *t, tutti_error *erro
 {
     size_t bytes = (t->elements + t->tie.elements) * sizeof(float);
     for (int depth = 0; depth < t->micros.depths; depth++) {
+        t->scratch_bytes += bytes;
+        if (tti_trainer_is_planned(t)) continue;
         t->scratch[depth] = tti_calloc_aligned(bytes);
         if (t->scratch[depth] == NULL)
             return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
                                  "no memory to sum the gradients of %d micro-batches or passes", t->micros.count);
-        t->scratch_bytes += bytes;
     }
     return TUTTI_OK;
 }

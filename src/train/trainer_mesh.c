@@ -81,6 +81,12 @@ int tti_trainer_mesh_batch_rank(const struct tti_trainer_mesh *mesh, int rank)
            tti_trainer_mesh_at(mesh, rank, TTI_MESH_SHARD);
 }
 
+void tti_trainer_mesh_place(struct tti_trainer_mesh *mesh, int rank)
+{
+    for (int i = 0; i < TTI_MESH_DIMENSIONS; i++)
+        mesh->at[i] = tti_trainer_mesh_at(mesh, rank, (enum tti_mesh_dimension)i);
+}
+
 static tutti_status make_comms(tutti_comm *comm, struct tti_trainer_mesh *mesh)
 {
     TTI_TRY(
@@ -93,8 +99,6 @@ static tutti_status make_comms(tutti_comm *comm, struct tti_trainer_mesh *mesh)
 tutti_status tti_trainer_mesh_make(tutti_comm *comm, const char *text, struct tti_trainer_mesh *mesh,
                                    tutti_error *error)
 {
-    for (int i = 0; i < TTI_MESH_DIMENSIONS; i++)
-        mesh->at[i] = tti_trainer_mesh_at(mesh, tutti_rank(comm), (enum tti_mesh_dimension)i);
     mesh->batch = comm;
     tutti_status status = text[0] == '\0' ? TUTTI_OK : make_comms(comm, mesh);
     if (status != TUTTI_OK && tutti_comm_error(comm) != NULL) *error = *tutti_comm_error(comm);

@@ -21,6 +21,8 @@ struct tti_trainer_mesh {
 /* "data=2,pipe=2,tensor=2": sizes that are not said are 1, but for data, which has the ranks that are left. "": all ranks are
  * data. What does not fit `ranks` is refused with what would. */
 tutti_status tti_trainer_mesh_read(const char *text, int ranks, struct tti_trainer_mesh *mesh, tutti_error *error);
+/* Sets the coordinates of this rank of the trainer's comm. */
+void tti_trainer_mesh_place(struct tti_trainer_mesh *mesh, int rank);
 /* Collective over `comm`, after reading on all ranks: makes all comms, in one order. */
 tutti_status tti_trainer_mesh_make(tutti_comm *comm, const char *text, struct tti_trainer_mesh *mesh,
                                    tutti_error *error);

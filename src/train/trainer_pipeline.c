@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "train/blocks.h"
+#include "train/pipeline_run.h"
 #include "train/trainer.h"
 #include <errno.h>
 #include <math.h>
@@ -262,9 +263,7 @@ static tutti_status make_pass(struct tutti_trainer *t, int chunk, tutti_error *e
                                   .first_layer = stage->layers.lo,
                                   .end_layer = stage->layers.hi,
                                   .slots = tutti_pipeline_slots(p->runner, chunk)};
-    tutti_status status = tutti_pass_create(t->model, &options, &stage->pass);
-    if (status != TUTTI_OK) *error = *tutti_model_error(t->model);
-    return status;
+    return tti_trainer_make_pass(t, &options, &stage->pass, error);
 }
 
 tutti_status tti_trainer_pipeline_make(struct tutti_trainer *t, tutti_error *error)
@@ -281,7 +280,9 @@ tutti_status tti_trainer_pipeline_make(struct tutti_trainer *t, tutti_error *err
                                         .context = t,
                                         .bytes = p->bytes};
     tutti_comm *comm = tutti_at(t->mesh.along[TTI_MESH_PIPE], t->here.file, t->here.line);
-    TTI_TRY(tutti_pipeline_runner_create(comm, p->table, &settings, &p->runner, error));
+    TTI_TRY(tti_trainer_is_planned(t)
+                ? tti_pipeline_plan(p->table, t->mesh.at[TTI_MESH_PIPE], p->bytes, &p->runner, error)
+                : tutti_pipeline_runner_create(comm, p->table, &settings, &p->runner, error));
     for (int chunk = 0; chunk < p->about.chunks; chunk++) TTI_TRY(make_pass(t, chunk, error));
     t->pass = p->stages[0].pass;
     return TUTTI_OK;

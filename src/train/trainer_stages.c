@@ -182,7 +182,9 @@ static tutti_status cut_by_cost(struct tutti_trainer *t, int stages, struct tti_
                               : TUTTI_OK;
     status = tti_agree(tti_trainer_comm(t), status, error);
     if (status == TUTTI_OK) {
-        if (tutti_rank(t->comm) == 0) measure_all(t, costs);
+        if (t->world_rank == 0 || tti_trainer_is_planned(t)) measure_all(t, costs);
+    }
+    if (status == TUTTI_OK && !tti_trainer_is_planned(t)) {
         status = tutti_broadcast(tti_inside(tti_trainer_comm(t), "trainer", "what layers cost"), costs, costs,
                                  (size_t)units, TUTTI_F64, 0);
         if (status != TUTTI_OK) *error = *tutti_comm_error(t->comm);

@@ -24,9 +24,10 @@ bool tti_trainer_shares_width(const struct tutti_trainer *t)
 tutti_status tti_trainer_cut(const struct tutti_trainer *t, tutti_model *model, tutti_error *error)
 {
     if (t->options.width_grains == 1 && !tti_trainer_shares_width(t)) return TUTTI_OK;
-    const tutti_model_placing placing = {
-        .struct_size = sizeof placing, .mesh = t->mesh.mesh, .width_grains = (int)t->options.width_grains};
-    tutti_status status = tutti_model_place(model, &placing);
+    const struct tti_width who = {.ranks = t->mesh.sizes[TTI_MESH_TENSOR],
+                                  .rank = t->mesh.at[TTI_MESH_TENSOR],
+                                  .comm = t->mesh.sizes[TTI_MESH_TENSOR] > 1 ? t->mesh.along[TTI_MESH_TENSOR] : NULL};
+    tutti_status status = tti_model_place(model, (int)t->options.width_grains, &who);
     if (status != TUTTI_OK) *error = *tutti_model_error(model);
     return status;
 }

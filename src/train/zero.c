@@ -25,12 +25,12 @@
 /* Ranks of one replica, which own everything together. */
 static int group_size(const struct tutti_ddp *ddp)
 {
-    return tutti_size(ddp->comm) / ddp->zero.replicas;
+    return ddp->size / ddp->zero.replicas;
 }
 
 static int group_rank(const struct tutti_ddp *ddp)
 {
-    return tutti_rank(ddp->comm) % group_size(ddp);
+    return ddp->rank % group_size(ddp);
 }
 
 struct tti_span tti_ddp_slice(const struct tutti_ddp *ddp, const struct tti_bucket *bucket, int rank)
@@ -85,7 +85,7 @@ static size_t list_owned(const struct tutti_ddp *ddp, tutti_parameter *owned, si
 {
     size_t made = 0, at = 0;
     for (size_t b = 0; b < ddp->bucket_count; b++) {
-        struct tti_span slice = tti_ddp_slice(ddp, ascending(ddp, b), tutti_rank(ddp->comm));
+        struct tti_span slice = tti_ddp_slice(ddp, ascending(ddp, b), ddp->rank);
         for (size_t i = 0; i < ddp->count; i++) {
             struct tti_span part = common(slice, parameter_span(ddp, i));
             if (part.hi == part.lo) continue;
@@ -117,7 +117,7 @@ tutti_status tti_zero_count(struct tutti_ddp *ddp, tutti_error *error)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for a list of buckets");
     for (size_t b = 0; b < ddp->bucket_count; b++) {
         const struct tti_bucket *bucket = ascending(ddp, b);
-        struct tti_span mine = tti_ddp_slice(ddp, bucket, tutti_rank(ddp->comm));
+        struct tti_span mine = tti_ddp_slice(ddp, bucket, ddp->rank);
         zero->owned_at[bucket - ddp->buckets] = zero->elements;
         zero->elements += mine.hi - mine.lo;
     }
@@ -133,9 +133,9 @@ static tutti_status split_failed(const struct tutti_ddp *ddp, tutti_status statu
 tutti_status tti_zero_group(struct tutti_ddp *ddp, tutti_error *error)
 {
     struct tti_zero *zero = &ddp->zero;
-    const int rank = tutti_rank(ddp->comm), size = group_size(ddp);
+    const int rank = ddp->rank, size = group_size(ddp);
     zero->group = ddp->comm;
-    if (zero->replicas == 1) return TUTTI_OK;
+    if (zero->replicas == 1 || ddp->comm == NULL) return TUTTI_OK;
     tutti_comm *group = NULL, *across = NULL;
     TTI_TRY(split_failed(ddp, tutti_comm_split(tti_ddp_inside(ddp, "replica"), rank / size, rank, &group), error));
     zero->group = group;
@@ -245,7 +245,7 @@ tutti_status tutti_ddp_spread(tutti_ddp *ddp)
 tutti_status tutti_ddp_gather_owned(tutti_ddp *ddp, const float *mine, float *all)
 {
     TTI_TRY(check(ddp, "gather_owned", mine != NULL));
-    int rank = tutti_rank(ddp->comm);
+    int rank = ddp->rank;
     if (rank >= group_size(ddp)) return TUTTI_OK; /* the first replica has it all */
     if (ddp->zero.stage == 0 && rank == 0 && all != mine) memcpy(all, mine, ddp->elements * sizeof *all);
     for (size_t b = 0; ddp->zero.stage > 0 && b < ddp->bucket_count; b++) {
@@ -260,7 +260,7 @@ tutti_status tutti_ddp_gather_owned(tutti_ddp *ddp, const float *mine, float *al
 
 static tutti_status scatter_group(tutti_ddp *ddp, const float *all, float *mine)
 {
-    const int rank = tutti_rank(ddp->comm);
+    const int rank = ddp->rank;
     for (size_t b = 0; b < ddp->bucket_count; b++) {
         const struct tti_bucket *bucket = ascending(ddp, b);
         tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
@@ -276,7 +276,7 @@ tutti_status tutti_ddp_scatter_owned(tutti_ddp *ddp, const float *all, float *mi
     TTI_TRY(check(ddp, "scatter_owned", mine != NULL));
     if (ddp->zero.stage == 0)
         return tutti_broadcast(tti_ddp_inside(ddp, "what is owned"), all, mine, ddp->elements, TUTTI_F32, 0);
-    if (tutti_rank(ddp->comm) < group_size(ddp)) TTI_TRY(scatter_group(ddp, all, mine));
+    if (ddp->rank < group_size(ddp)) TTI_TRY(scatter_group(ddp, all, mine));
     if (ddp->zero.across == NULL) return TUTTI_OK;
     return tutti_broadcast(tti_inside(ddp->zero.across, "ddp", "what is owned"), mine, mine, ddp->zero.elements,
                            TUTTI_F32, 0);

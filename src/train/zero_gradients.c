@@ -43,9 +43,8 @@ tutti_status tti_zero_need_pending(struct tutti_ddp *ddp, int depth)
     struct tti_zero *zero = &ddp->zero;
     if (zero->pending[depth] != NULL) return TUTTI_OK;
     const size_t bytes = zero->elements * sizeof(float);
-    zero->pending[depth] = tutti_alloc(ddp->comm, bytes);
-    if (zero->pending[depth] == NULL) return tutti_comm_error(ddp->comm)->status;
-    if (depth > 0) ddp->bytes += bytes;
+    if (!tti_ddp_take(ddp, bytes, &zero->pending[depth])) return tutti_comm_error(ddp->comm)->status;
+    if (depth == 0) ddp->bytes -= bytes; /* these are the gradients themselves */
     return TUTTI_OK;
 }
 
@@ -76,9 +75,7 @@ tutti_status tti_zero_make_buffers(struct tutti_ddp *ddp, tutti_error *error)
             if (length(&ddp->buckets[b]) > most) most = length(&ddp->buckets[b]);
         size_t bytes = most * most_partials(ddp) * sizeof(float);
         zero->buffer_bucket[parity] = TTI_NO_BUCKET;
-        zero->buffers[parity] = tutti_alloc(ddp->comm, bytes);
-        if (zero->buffers[parity] == NULL) return no_memory(ddp, error);
-        ddp->bytes += bytes;
+        if (!tti_ddp_take(ddp, bytes, &zero->buffers[parity])) return no_memory(ddp, error);
     }
     for (int i = 0; i < ddp->pass_count; i++)
         if (ddp->passes[i].depth > deepest) deepest = ddp->passes[i].depth;

@@ -45,7 +45,7 @@ static void size_slots(struct tutti_ddp *ddp)
 static void copy_values(struct tutti_ddp *ddp)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++) {
-        struct tti_span mine = tti_ddp_slice(ddp, &ddp->buckets[b], tutti_rank(ddp->comm));
+        struct tti_span mine = tti_ddp_slice(ddp, &ddp->buckets[b], ddp->rank);
         for (size_t i = 0; i < ddp->count; i++) {
             const tutti_parameter *p = &ddp->parameters[i];
             size_t lo = ddp->starts[i] > mine.lo ? ddp->starts[i] : mine.lo;
@@ -61,20 +61,18 @@ tutti_status tti_zero_make_values(struct tutti_ddp *ddp, tutti_error *error)
 {
     struct tti_zero *zero = &ddp->zero;
     size_slots(ddp);
-    zero->values = tutti_alloc(ddp->comm, zero->elements * sizeof(float));
-    bool made = zero->values != NULL;
+    bool made = tti_ddp_take(ddp, zero->elements * sizeof(float), &zero->values);
+    ddp->bytes -= zero->elements * sizeof(float); /* these are the values themselves */
     for (int i = 0; i < TTI_VALUE_SLOTS; i++) {
         struct tti_value_slot *slot = &zero->slots[i];
         slot->bucket = TTI_NO_BUCKET;
-        slot->values = tutti_alloc(ddp->comm, slot->elements * sizeof(float));
-        made = made && slot->values != NULL;
-        ddp->bytes += slot->elements * sizeof(float);
+        made = tti_ddp_take(ddp, slot->elements * sizeof(float), &slot->values) && made;
     }
     if (!made)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
                              "ddp: no memory for the values of %zu elements that are owned, and of three buckets",
                              zero->elements);
-    copy_values(ddp);
+    if (ddp->comm != NULL) copy_values(ddp);
     return TUTTI_OK;
 }
 

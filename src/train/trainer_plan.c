@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a trainer takes in one rank's memory, of one that is there and of one that is only planned. A planned trainer is made by
+ * the same functions as any other, in the same order, for any rank of any number: it has no comm, gets no memory for numbers,
+ * and nobody is told of it. So what a plan says of a layout, refusals included, is what the trainer would.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "base/status.h"
+#include "train/ledger.h"
+#include "train/trainer.h"
+
+/* ---- Memory by purpose ----------------------------------------------------------------------------------------- */
+
+static size_t activation_bytes(const struct tutti_trainer *t)
+{
+    return t->pass_bytes + t->batch_bytes + (t->pipeline == NULL ? 0 : tutti_pipeline_bytes(t->pipeline->runner));
+}
+
+/* The gradient of a layer that shares a tensor is one that is about to be sent. */
+static size_t communication_bytes(const struct tutti_trainer *t)
+{
+    return tutti_ddp_bytes(t->ddp) + t->tie.bytes + (t->tie.ddp == NULL ? 0 : tutti_ddp_bytes(t->tie.ddp));
+}
+
+void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
+{
+    const struct tti_ledger ledger = tti_trainer_ledger(t);
+    *about = (tutti_train_about){.struct_size = sizeof *about,
+                                 .step = t->step,
+                                 .parameters = tutti_model_parameters(t->model),
+                                 .grains = t->options.fast ? 0 : (int)t->cells,
+                                 .flops_per_row = tutti_model_flops_per_row(t->model),
+                                 .rows_per_step = (size_t)(t->options.batch * tutti_model_rows(t->model)),
+                                 .entropy = t->about.entropy,
+                                 .samples = t->about.samples,
+                                 .held_out_samples = t->about.held_out_samples,
+                                 .resumed_from = t->resumed_from[0] == '\0' ? NULL : t->resumed_from,
+                                 .parameter_bytes = ledger.parameters,
+                                 .gradient_bytes = ledger.gradients + t->scratch_bytes,
+                                 .optimizer_bytes = t->optimizer_bytes,
+                                 .activation_bytes = activation_bytes(t),
+                                 .communication_bytes = communication_bytes(t)};
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------------------------- */
+
+static tutti_status plan(const tutti_train_options *options, int ranks, int rank, tutti_train_about *about,
+                         tutti_error *error)
+{
+    struct tutti_trainer *made = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
+    *made = (struct tutti_trainer){.world_rank = rank, .world_size = ranks, .options = *options};
+    tutti_status status = tti_trainer_make(made, error);
+    if (status == TUTTI_OK) {
+        tutti_trainer_describe(made, about);
+        about->resumed_from = NULL;
+    }
+    tutti_trainer_free(made);
+    return status;
+}
+
+tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int rank, tutti_train_about *about,
+                              tutti_error *error)
+{
+    tutti_error unused;
+    if (error == NULL) error = &unused;
+    *error = (tutti_error){.rank = rank, .peer = -1, .operation = "train_plan"};
+    if (options == NULL || about == NULL || ranks < 1 || rank < 0 || rank >= ranks)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "a plan needs options, a place to go, and one of 1 or more ranks: this is rank %d of %d",
+                             rank, ranks);
+    return plan(options, ranks, rank, about, error);
+}
