@@ -116,6 +116,7 @@ typedef struct tutti_layer_ops {
     bool parts_by_row;   /* parts are ranges of each tensor's first dimension; otherwise of its last one */
     bool adds;           /* forward and backward_input handle call->add */
     unsigned reads;      /* what a batch must have: TUTTI_READS_... */
+    unsigned unread;     /* TUTTI_UNREAD_...: what backward does not look at, so that it need not be made again */
 
     /* Where ranks share a model's width (tutti_model_place). */
     unsigned cuts; /* TUTTI_CUT_...: how it may be cut; 0: it is refused where several ranks share the width */
@@ -155,6 +156,7 @@ TUTTI_API const float *tutti_grain_values(const tutti_call *call, int n, int gra
 TUTTI_API tutti_status tutti_layer_cut(tutti_model *model, tutti_layer *layer, int n, int dimension, int sections);
 
 enum { TUTTI_READS_TOKENS = 1, TUTTI_READS_TARGETS = 2, TUTTI_READS_TARGET_VALUES = 4 };
+enum { TUTTI_UNREAD_IN = 1, TUTTI_UNREAD_OUT = 2 };
 
 /* The range of one part of `count` places: from a multiple of 16 to another, or to the end. */
 TUTTI_API void tutti_part_range(int64_t count, int part, int parts, int64_t *from, int64_t *to);
@@ -377,6 +379,9 @@ typedef struct tutti_pass_options {
     int first_layer, end_layer; /* layers first_layer to end_layer - 1 only, with boundaries where others are before or
                                  * behind; 0 and 0: all. Between two passes no residual is open (tutti_model_cut) */
     int slots;                  /* batches that are between their forward and the end of their backward at once; 0: 1 */
+    bool
+        recompute; /* keep only what enters and leaves a residual branch, and make what is inside again in backward: the
+                     * same bits, for less memory and more time. For models that have residuals */
 } tutti_pass_options;
 
 /* Errors of a pass are in its model (tutti_model_error). */

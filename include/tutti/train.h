@@ -331,6 +331,9 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
       "parts of the heads, hidden columns and vocabulary that the result depends on instead of the ranks along "       \
       "tensor; 0: up to 4, a power of two that leaves each 32 columns")                                                \
     X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \
+    X(recompute, BOOL, "0", 0, 1,                                                                                      \
+      "keep what is between residual branches only, and compute their insides again for backward: less memory, more "  \
+      "time, the same weights; gpt")                                                                                   \
     X(threads, INT, "1", 1, 1024, "threads of each rank")                                                              \
     X(steps, INT, "1000", 0, 1000000000000, "when to end")                                                             \
     X(optimizer, TEXT, "adamw", 0, 0, "sgd, adam, adamw or lion")                                                      \

@@ -130,6 +130,7 @@ static const tutti_layer_ops dropout_ops = {.kind = "dropout",
                                             .forward = dropout_forward,
                                             .backward_input = dropout_backward,
                                             .adds = true,
+                                            .unread = TUTTI_UNREAD_IN | TUTTI_UNREAD_OUT,
                                             .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE};
 
 tutti_status tutti_add_dropout(tutti_model *model, const char *name, double probability)

@@ -223,6 +223,7 @@ static const tutti_layer_ops ops = {
     .backward_weights = backward_weights,
     .parts = parts,
     .weights_read_in = true,
+    .unread = TUTTI_UNREAD_OUT,
     .adds = true,
     .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_OUTPUTS | TUTTI_CUT_INPUTS,
     .place = place,

@@ -44,14 +44,16 @@ static bool must_stay(const struct tutti_pass *pass, int layer)
 static bool over_saved(const struct tutti_pass *pass, int index)
 {
     const tutti_layer *layer = pass->model->layers[index];
-    return must_stay(pass, index) && layer->ops->weights_read_in && layer->saved >= layer->outputs;
+    return must_stay(pass, index) && pass->places[index].block < 0 && layer->ops->weights_read_in &&
+           layer->saved >= layer->outputs;
 }
 
 static bool over_out(const struct tutti_pass *pass, int index)
 {
     const tutti_layer *const *layers = (const tutti_layer *const *)pass->model->layers;
-    return must_stay(pass, index) && layers[index]->ops->weights_read_in && index + 1 < pass->layers.hi &&
-           layers[index + 1]->tensor_count == 0;
+    return must_stay(pass, index) && pass->places[index].block < 0 && layers[index]->ops->weights_read_in &&
+           index + 1 < pass->layers.hi && layers[index + 1]->tensor_count == 0 &&
+           pass->places[index + 1].block < 0; /* else it is made again from this output */
 }
 
 static bool has_own_slot(const struct tutti_pass *pass, int index)
@@ -99,8 +101,7 @@ static void plan_slots(struct tutti_pass *pass)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Takes `count` floats from the memory, or, while it does not exist, only counts. */
-static float *take(float *memory, size_t *used, size_t count)
+float *tti_pass_take(float *memory, size_t *used, size_t count)
 {
     float *taken = memory == NULL ? NULL : memory + *used;
     *used += (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -157,10 +158,11 @@ static size_t lay_out_live(struct tutti_pass *pass, float *memory)
     for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
         struct tti_layer_place *place = &pass->places[i];
         const size_t outputs = rows * (size_t)model->layers[i]->outputs;
-        if (i + 1 < pass->layers.hi || i + 1 == model->layer_count) place->out = take(memory, &used, outputs);
-        place->saved = take(memory, &used, rows * (size_t)model->layers[i]->saved);
+        const bool here = i + 1 < pass->layers.hi || i + 1 == model->layer_count;
+        if (here && !tti_pass_out_is_remade(pass, i)) place->out = tti_pass_take(memory, &used, outputs);
+        if (place->block < 0) place->saved = tti_pass_take(memory, &used, rows * (size_t)model->layers[i]->saved);
         if (has_own_slot(pass, i) && place->slot == TTI_SLOT_KEPT + i)
-            pass->slots[place->slot] = take(memory, &used, outputs);
+            pass->slots[place->slot] = tti_pass_take(memory, &used, outputs);
         place->stays = over_saved(pass, i) ? place->saved : over_out(pass, i) ? place->out : NULL;
     }
     return used;
@@ -172,11 +174,14 @@ static size_t lay_out_shared(struct tutti_pass *pass, float *memory)
     const size_t rows = (size_t)(pass->options.samples * pass->model->shape.rows);
     size_t used = 0;
     pass->scratch_each = (widest(pass, scratch_of) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    pass->scratch = take(memory, &used, pass->scratch_each * (size_t)pass->options.threads);
-    pass->gathered = take(memory, &used, rows * widest(pass, gathers_of) * (size_t)pass->model->width.ranks);
+    pass->scratch = tti_pass_take(memory, &used, pass->scratch_each * (size_t)pass->options.threads);
+    used += tti_pass_lay_out_blocks(pass, memory == NULL ? NULL : memory + used);
+    pass->gathered = tti_pass_take(memory, &used, rows * widest(pass, gathers_of) * (size_t)pass->model->width.ranks);
     if (pass->options.evaluate) return used;
-    for (int i = 0; i < pass->slot_count; i++) pass->slots[i] = take(memory, &used, rows * widest(pass, outputs_of));
-    for (int i = 0; i < tree_depth(pass->options.grains); i++) pass->tree[i] = take(memory, &used, largest_layer(pass));
+    for (int i = 0; i < pass->slot_count; i++)
+        pass->slots[i] = tti_pass_take(memory, &used, rows * widest(pass, outputs_of));
+    for (int i = 0; i < tree_depth(pass->options.grains); i++)
+        pass->tree[i] = tti_pass_take(memory, &used, largest_layer(pass));
     return used;
 }
 
@@ -222,7 +227,8 @@ static bool make_lists(struct tutti_pass *pass)
     bool made = pass->places != NULL && pass->slots != NULL && pass->lives != NULL;
     for (size_t i = 0; made && i < slots; i++) made = pass->lives[i].items != NULL;
     if (made) pass->items = pass->lives[0].items;
-    for (size_t i = 0; made && i < layers; i++) pass->places[i].slot = pass->places[i].held_slot = -1;
+    for (size_t i = 0; made && i < layers; i++)
+        pass->places[i].slot = pass->places[i].held_slot = pass->places[i].block = -1;
     return made;
 }
 
@@ -239,6 +245,7 @@ static float *take_memory(const tutti_model *model, size_t bytes)
 static tutti_status lay_out(struct tutti_pass *pass)
 {
     if (!make_lists(pass)) return tti_model_refuse(pass->model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
+    if (pass->options.recompute && tti_pass_find_blocks(pass) != TUTTI_OK) return pass->model->error.status;
     plan_slots(pass);
     pass->live_floats = lay_out_live(pass, NULL);
     const size_t lives = pass->live_floats * (size_t)pass->options.slots;

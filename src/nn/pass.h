@@ -9,6 +9,10 @@
  * over what nobody reads any more where there is enough of it, else in a buffer of their own.
  *
  * Outputs, what layers save and gradients that stay are there once for each slot; a batch is loaded before it is worked on.
+ *
+ * With options.recompute a block is a residual branch that lies in no other. Of its layers the last one's output stays as
+ * above; all else that they put out or save is in memory that all blocks and slots use in turn, and is made again when
+ * backward comes to the block: in a pass with options.split in each of backward's parts (pass_recompute.c).
  */
 #ifndef TTI_NN_PASS_H
 #define TTI_NN_PASS_H
@@ -28,6 +32,7 @@ struct tti_layer_place {
     int held_slot; /* of that of a residual, which stays when the layer works on a copy of it; -1: no copy */
     int add_slot;  /* of what is added to its input gradient; -1: nothing */
     float *stays;  /* where its output gradient is kept for the weights part, if not in its slot; NULL */
+    int block;     /* with options.recompute the last layer of the block that it is in; -1: it is in none */
 };
 
 /* The slot that others write a layer's output gradient to. */
@@ -99,6 +104,20 @@ static inline bool tti_layer_adds_back(const tutti_layer *layer)
 {
     return layer->ops->adds && layer->cut != TUTTI_CUT_OUTPUTS && layer->cut != TUTTI_CUT_CLASSES;
 }
+
+/* Recomputation (pass_recompute.c). Finds the blocks; ERR_ARGUMENT: the model has none. */
+tutti_status tti_pass_find_blocks(struct tutti_pass *pass);
+/* True if the layer's output is in memory that others use in turn. What it saves is wherever it is in a block. */
+bool tti_pass_out_is_remade(const struct tutti_pass *pass, int layer);
+/* Places what is made again, all blocks over each other; the floats needed. */
+size_t tti_pass_lay_out_blocks(struct tutti_pass *pass, float *memory);
+/* Where backward comes to this layer: makes its block again if that ends with it. */
+tutti_status tti_pass_remake(struct tutti_pass *pass, int layer);
+
+/* Takes `count` floats from the memory, or, while it does not exist, only counts. */
+float *tti_pass_take(float *memory, size_t *used, size_t count);
+/* Forward of layers from..to - 1, with their values and meetings. */
+tutti_status tti_pass_forward_layers(struct tutti_pass *pass, int from, int to);
 
 /* Rows of the batch. */
 static inline size_t tti_pass_rows(const struct tutti_pass *pass)

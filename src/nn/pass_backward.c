@@ -275,7 +275,8 @@ static tutti_status run(struct backward *backward)
     const struct tti_layers layers = backward->pass->layers;
     const int parts = backward->how->parts == 0 ? TUTTI_BACKWARD_INPUT | TUTTI_BACKWARD_WEIGHTS : backward->how->parts;
     for (int i = layers.hi - 1; i >= layers.lo; i--) {
-        tutti_status status = run_layer(backward, model->layers[i], parts);
+        tutti_status status = tti_pass_remake(backward->pass, i);
+        if (status == TUTTI_OK) status = run_layer(backward, model->layers[i], parts);
         if (status != TUTTI_OK) return status;
     }
     return TUTTI_OK;
@@ -373,6 +374,7 @@ bool tutti_pass_fault(const tutti_pass *pass, tutti_fault *fault)
     const size_t rows = pass->ready ? (size_t)(pass->batch.samples * model->shape.rows) : 0;
     for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
         const tutti_layer *layer = model->layers[i];
+        if (tti_pass_out_is_remade(pass, i)) continue; /* others have written over it */
         if (fault_set(fault, "output", layer->name, "", pass->places[i].out, rows * (size_t)layer->outputs))
             return true;
     }

@@ -209,13 +209,13 @@ static void forward_body(void *context, int thread, int threads)
         if (pass->items[i].samples > 0) forward_item(range, &pass->items[i], thread);
 }
 
-/* Layers that run at once: all where all values are there; else each layer with tensors, and those after it that have
- * none. A meeting ends them. */
-static int range_end(const struct tutti_pass *pass, int from)
+/* Of the layers up to `end`, those that run at once: all where all values are there; else each layer with tensors, and
+ * those after it that have none. A meeting ends them, and so does a block, since the next one writes over what is in it. */
+static int range_end(const struct tutti_pass *pass, int from, int end)
 {
     const tutti_model *model = pass->model;
     int to = from + 1;
-    while (to < pass->layers.hi && !model->layers[to - 1]->meets &&
+    while (to < end && !model->layers[to - 1]->meets && pass->places[to - 1].block != to - 1 &&
            (pass->source.need == NULL || model->layers[to]->tensor_count == 0))
         to++;
     return to;
@@ -232,11 +232,11 @@ static tutti_status meet(struct tutti_pass *pass, const tutti_layer *layer)
     return status;
 }
 
-static tutti_status forward_layers(struct tutti_pass *pass)
+tutti_status tti_pass_forward_layers(struct tutti_pass *pass, int first, int end)
 {
     const tutti_model *model = pass->model;
-    for (int from = pass->layers.lo, to; from < pass->layers.hi; from = to) {
-        to = range_end(pass, from);
+    for (int from = first, to; from < end; from = to) {
+        to = range_end(pass, from, end);
         tutti_status status = tti_pass_need(pass, model->layers[from]);
         if (status != TUTTI_OK) return status;
         tti_pool_run(pass->pool, forward_body, &(struct range){pass, from, to, forward_layer});
@@ -261,7 +261,7 @@ tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutt
     if (batch->grain_bounds == NULL) cut_shares(pass, batch);
     pass->batch = *batch;
     (void)tti_pass_load(pass, batch->slot); /* its boundaries */
-    status = forward_layers(pass);
+    status = tti_pass_forward_layers(pass, pass->layers.lo, pass->layers.hi);
     if (status != TUTTI_OK) return status;
     pass->ready = true;
     if (batch->grain_bounds == NULL) losses[0] = (tutti_loss){0};

@@ -81,6 +81,12 @@ static tutti_status check_options(const tutti_train_options *o, tutti_error *err
     TTI_TRY(check_texts(o, error));
     TTI_TRY(tti_option_word("model", o->model, models, 2, error));
     if (strcmp(o->model, "mlp") == 0) TTI_TRY(tti_option_word("loss", o->loss, losses, 2, error));
+    if (o->recompute && strcmp(o->model, "gpt") != 0)
+        return tti_error_set(
+            error, TUTTI_ERR_OPTION, 0,
+            "recompute: an %s has no residual branches to compute again; --accumulate needs less memory "
+            "for activations too",
+            o->model);
     if (o->grains > o->batch && !o->fast)
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "%lld grains are more than the %lld samples of a batch: a grain needs a sample",
@@ -298,6 +304,7 @@ static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
     tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
                                   .grains = t->options.fast ? 0 : (int)t->piece,
                                   .threads = (int)t->options.threads,
+                                  .recompute = t->options.recompute,
                                   .source = tti_trainer_passing_values(t) ? &source : NULL};
     return tti_trainer_make_pass(t, &options, &t->pass, error);
 }

@@ -259,6 +259,7 @@ static tutti_status make_pass(struct tutti_trainer *t, int chunk, tutti_error *e
     tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
                                   .grains = (int)t->micros.most_grains,
                                   .threads = (int)t->options.threads,
+                                  .recompute = t->options.recompute,
                                   .split = is_split(p, t->mesh.at[TTI_MESH_PIPE]),
                                   .first_layer = stage->layers.lo,
                                   .end_layer = stage->layers.hi,

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recomputation: what layers of a block put out and save is made again when backward comes to it. What enters a block stays,
+ * and so does what leaves it, since that enters the next one; the same calls on the same rows give the same bits.
+ */
+#include "nn/pass.h"
+
+/* The last layer of the outermost residual branch that begins with this layer; -1: none does. */
+static int branch_end(const tutti_model *model, int first)
+{
+    return model->layers[first]->add_to;
+}
+
+static bool has_branch(const tutti_model *model)
+{
+    for (int i = 0; i < model->layer_count; i++)
+        if (branch_end(model, i) >= 0) return true;
+    return false;
+}
+
+/* Stages of a model may have none; a model that has none anywhere is not what was asked for. */
+tutti_status tti_pass_find_blocks(struct tutti_pass *pass)
+{
+    if (!has_branch(pass->model))
+        return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT,
+                                "recompute makes residual branches again, and this model has none "
+                                "(tutti_residual_begin): leave it out, or use fewer samples in a pass");
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
+        const int end = branch_end(pass->model, i);
+        for (int k = i; k <= end; k++) pass->places[k].block = end;
+        if (end > i) i = end;
+    }
+    return TUTTI_OK;
+}
+
+bool tti_pass_out_is_remade(const struct tutti_pass *pass, int layer)
+{
+    return pass->places[layer].block > layer;
+}
+
+static size_t lay_out_block(struct tutti_pass *pass, int first, int last, float *memory)
+{
+    const size_t rows = (size_t)(pass->options.samples * pass->model->shape.rows);
+    size_t used = 0;
+    for (int i = first; i <= last; i++) {
+        const tutti_layer *layer = pass->model->layers[i];
+        if (i < last) pass->places[i].out = tti_pass_take(memory, &used, rows * (size_t)layer->outputs);
+        pass->places[i].saved = tti_pass_take(memory, &used, rows * (size_t)layer->saved);
+    }
+    return used;
+}
+
+size_t tti_pass_lay_out_blocks(struct tutti_pass *pass, float *memory)
+{
+    size_t most = 0;
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
+        const int last = pass->places[i].block;
+        if (last < 0) continue;
+        const size_t used = lay_out_block(pass, i, last, memory);
+        if (used > most) most = used;
+        i = last;
+    }
+    return most;
+}
+
+/* The end of the layers of a block that must be made again. What the last one puts out is still there. Before it a layer is
+ * left out whose output neither its own backward nor that of the next one looks at, such as a product before dropout. */
+static int remade_end(const struct tutti_pass *pass, int first, int last)
+{
+    tutti_layer *const *layers = pass->model->layers;
+    int end = last + 1;
+    while (end > first && layers[end - 1]->saved == 0 &&
+           (end - 1 == last ||
+            ((layers[end]->ops->unread & TUTTI_UNREAD_IN) && (layers[end - 1]->ops->unread & TUTTI_UNREAD_OUT))))
+        end--;
+    return end;
+}
+
+tutti_status tti_pass_remake(struct tutti_pass *pass, int layer)
+{
+    if (pass->places[layer].block != layer) return TUTTI_OK;
+    const int first = pass->model->layers[layer]->add_from;
+    return tti_pass_forward_layers(pass, first, remade_end(pass, first, layer));
+}
