@@ -271,7 +271,6 @@ static void test_bad(void)
                         {"tensor=3", 8, 3, 0, TUTTI_ERR_ARGUMENT,
                          "its 8 heads cannot be cut into 3 width grains; --width-grains 2 or 4"},
                         {"data=2,tensor=2", 3, 1, 0, TUTTI_ERR_ARGUMENT, "needs 4 ranks; this job has 3"},
-                        {"pipe=3", 4, 4, 0, TUTTI_ERR_UNSUPPORTED, "use --width-grains 1 and no tensor with a pipe"},
                         {"tensor=3", 1, 0, 0, TUTTI_ERR_ARGUMENT, "tensor=3: 1 width grain goes to 1 rank"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) run(CONF_THREADS, 3, run_bad, &bad[i]);
     struct bad allowed = {

@@ -324,8 +324,8 @@ TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float
       "a rank keeps for its own part of the weights only: 1 the optimizer's state, 2 gradients too, 3 the weights "    \
       "too; the same weights")                                                                                         \
     X(mesh, TEXT, "", 0, 0,                                                                                            \
-      "how ranks share the work, such as data=2,shard=2,tensor=2: data and shard have other samples of the batch, "    \
-      "--zero shares out what it says along shard, and tensor has other parts of each layer; \"\": all ranks are "     \
+      "how ranks share the work, such as data=2,pipe=2,tensor=2: data and shard have other samples of the batch, "     \
+      "--zero shares out what it says along shard, pipe has other layers, tensor other parts of each; \"\": all are "  \
       "data, and --zero shares it out among all")                                                                      \
     X(width_grains, INT, "1", 0, 1024,                                                                                 \
       "parts of the heads, hidden columns and vocabulary that the result depends on instead of the ranks along "       \

@@ -14,8 +14,10 @@ tutti_status tti_gradient_block_sums(tutti_comm *comm, struct tti_pool *pool, co
 /* The same by this rank alone. */
 void tti_block_sums(struct tti_pool *pool, const tutti_parameter *parameters, size_t count, double *sums);
 
-/* The norm of a model whose width ranks share, from the sums of squares of the blocks of this rank's list. Collective over
- * these ranks. */
-tutti_status tti_model_norm_of(tutti_model *model, const double *sums, double *norm);
+/* The norm of a model that the ranks of `comm` share, from the sums of squares of the blocks of this rank's list. `owners`: of
+ * each tensor the rank along the pipe; NULL: there is no pipe. The ranks of one stage, which share its width, follow each
+ * other. Collective over the comm; NULL: this rank has all of the model. */
+tutti_status tti_shared_norm(const tutti_model *model, tutti_comm *comm, const int *owners, const double *sums,
+                             size_t blocks, double *norm);
 
 #endif

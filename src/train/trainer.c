@@ -406,12 +406,6 @@ static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
     if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "mesh %.64s: zero says what shard shares out: give zero 1, 2 or 3", t->options.mesh);
-    if (pipe > 1 && (tti_trainer_shares_width(t) || t->options.width_grains != 1))
-        return tti_error_set(
-            error, TUTTI_ERR_UNSUPPORTED, 0,
-            "mesh %.64s: pipe=%d does not go with width grains yet: use --width-grains 1 and no tensor "
-            "with a pipe, or tensor without",
-            t->options.mesh, pipe);
     if (pipe > 1 && tti_trainer_passing_gradients(t))
         return tti_error_set(
             error, TUTTI_ERR_UNSUPPORTED, 0,

@@ -111,11 +111,14 @@ void tti_micro_targets(const struct tutti_trainer *trainer, int micro, bool shar
 void tti_micro_add(const struct tutti_trainer *trainer, int micro, struct tti_span elements, bool shares);
 tutti_status tti_trainer_make_scratch(struct tutti_trainer *trainer, tutti_error *error);
 
-/* Of a model in stages: the elements of all of them; this rank's to the first of the pipe, which has them whole, and back.
- * `whole` counts there only. Collective over the pipe. */
-size_t tti_whole_elements(const struct tutti_trainer *trainer);
-tutti_status tti_whole_collect(struct tutti_trainer *trainer, float *mine, float *whole);
-tutti_status tti_whole_hand_out(struct tutti_trainer *trainer, float *whole, float *mine);
+/* An array of all tensors in their shapes, one behind the other, each beginning at a multiple of 16 floats: its floats, and a
+ * tensor's. What ranks that share the model have of it to the first of them, and back; collective over these. `whole` counts
+ * there only; `pieces` has room for tti_whole_pieces floats where several share the model. */
+size_t tti_whole_elements(const tutti_model *model);
+size_t tti_whole_room(const tutti_model *model, int tensor);
+size_t tti_whole_pieces(const tutti_model *model);
+tutti_status tti_whole_collect(struct tutti_trainer *trainer, const float *mine, float *pieces, float *whole);
+tutti_status tti_whole_hand_out(struct tutti_trainer *trainer, float *whole, float *pieces, float *mine);
 
 /* Cells that a rank of those that share the batch has in one pass. */
 struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);

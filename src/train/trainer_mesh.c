@@ -92,6 +92,7 @@ static tutti_status make_comms(tutti_comm *comm, struct tti_trainer_mesh *mesh)
     TTI_TRY(
         tutti_mesh_create(tti_inside(comm, "trainer", "mesh"), names, mesh->sizes, TTI_MESH_DIMENSIONS, &mesh->mesh));
     TTI_TRY(tutti_mesh_comm(mesh->mesh, "data,shard", &mesh->batch));
+    TTI_TRY(tutti_mesh_comm(mesh->mesh, "pipe,tensor", &mesh->model));
     for (int i = 0; i < TTI_MESH_DIMENSIONS; i++) TTI_TRY(tutti_mesh_comm(mesh->mesh, names[i], &mesh->along[i]));
     return TUTTI_OK;
 }
@@ -109,6 +110,7 @@ void tti_trainer_mesh_error(const tutti_comm *comm, const struct tti_trainer_mes
 {
     const tutti_error *why = tutti_comm_error(comm);
     if (why == NULL && mesh->batch != NULL) why = tutti_comm_error(mesh->batch);
+    if (why == NULL && mesh->model != NULL) why = tutti_comm_error(mesh->model);
     for (int i = 0; i < TTI_MESH_DIMENSIONS && why == NULL; i++)
         if (mesh->along[i] != NULL) why = tutti_comm_error(mesh->along[i]);
     if (why != NULL) *error = *why;

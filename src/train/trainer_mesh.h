@@ -15,6 +15,7 @@ struct tti_trainer_mesh {
     int at[TTI_MESH_DIMENSIONS]; /* this rank */
     tutti_mesh *mesh;            /* NULL: no mesh was asked for. Then data has all ranks, and the comms are NULL but: */
     tutti_comm *batch;           /* ranks with the same part of the model, which share the batch: data and shard */
+    tutti_comm *model;           /* ranks with the same samples, which share the model: pipe and tensor */
     tutti_comm *along[TTI_MESH_DIMENSIONS]; /* ranks that differ from this one in one dimension only */
 };
 
@@ -30,7 +31,7 @@ tutti_status tti_trainer_mesh_make(tutti_comm *comm, const char *text, struct tt
 void tti_trainer_mesh_error(const tutti_comm *comm, const struct tti_trainer_mesh *mesh, tutti_error *error);
 void tti_trainer_mesh_free(struct tti_trainer_mesh *mesh);
 
-/* The coordinate of any rank of the trainer's comm, and its rank in `batch`. */
+/* The coordinate of any rank of the trainer's comm, and its rank in `batch`. In `model` it is pipe × size of tensor + tensor. */
 int tti_trainer_mesh_at(const struct tti_trainer_mesh *mesh, int rank, enum tti_mesh_dimension dimension);
 int tti_trainer_mesh_batch_rank(const struct tti_trainer_mesh *mesh, int rank);
 

@@ -102,8 +102,7 @@ tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bo
 /* True if a pass failed because ranks that share the width could not meet: no failure of this rank's own. */
 static bool is_lost(const struct tutti_trainer *t, tutti_status status)
 {
-    const tutti_comm *comm = tti_trainer_shares_width(t) ? t->mesh.along[TTI_MESH_TENSOR] : NULL;
-    return status != TUTTI_OK && comm != NULL && tutti_comm_error(comm) != NULL;
+    return status != TUTTI_OK && tti_trainer_width_lost(t);
 }
 
 /* Forward, and backward as `how` says (NULL: none). With zero 2 and 3 the others count on this rank's part of the pass: where it

@@ -9,11 +9,9 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include "train/blocks.h"
 #include "train/pipeline_run.h"
 #include "train/trainer.h"
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
@@ -144,9 +142,7 @@ static tutti_status make_lists(const struct tutti_trainer *t, struct tti_trainer
     p->bytes = tti_calloc((size_t)p->about.stages, sizeof *p->bytes);
     p->stages = tti_calloc((size_t)p->about.chunks, sizeof *p->stages);
     p->owners = tti_calloc((size_t)t->model->tensor_count + 1, sizeof *p->owners);
-    p->counts = tti_calloc((size_t)p->about.ranks, sizeof *p->counts);
-    if (p->ranges != NULL && p->bytes != NULL && p->stages != NULL && p->owners != NULL && p->counts != NULL)
-        return TUTTI_OK;
+    if (p->ranges != NULL && p->bytes != NULL && p->stages != NULL && p->owners != NULL) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a pipeline of %d stages", p->about.stages);
 }
 
@@ -210,7 +206,8 @@ static tutti_batch batch_of(const struct tutti_trainer *t, const tutti_pipeline_
 static tutti_status forward(void *context, const tutti_pipeline_call *call)
 {
     struct tutti_trainer *t = context;
-    if (t->failed != TUTTI_OK) { /* this rank's samples could not be read */
+    /* Where samples could not be read; ranks that share the width count on this one, which goes on and tells later. */
+    if (t->failed != TUTTI_OK && !tti_trainer_shares_width(t)) {
         (void)snprintf(call->reason, TUTTI_PIPELINE_REASON_BYTES, "%.250s", t->error.text);
         return t->failed;
     }
@@ -296,7 +293,7 @@ void tti_trainer_pipeline_free(struct tutti_trainer *t)
     for (int chunk = 0; p->stages != NULL && chunk < p->about.chunks; chunk++) tutti_pass_free(p->stages[chunk].pass);
     tutti_pipeline_runner_free(p->runner);
     tutti_pipeline_free(p->table);
-    void *const own[] = {p->ranges, p->bytes, p->stages, p->owners, p->counts};
+    void *const own[] = {p->ranges, p->bytes, p->stages, p->owners};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
     tti_free(p);
     t->pipeline = NULL;
@@ -304,6 +301,18 @@ void tti_trainer_pipeline_free(struct tutti_trainer *t)
 }
 
 /* ---- A step ---------------------------------------------------------------------------------------------------- */
+
+/* A run that failed has ended on all ranks of the pipe. Where ranks that share the width could not meet, that is why. */
+static tutti_status run_failed(struct tutti_trainer *t, tutti_status status, const tutti_error *error)
+{
+    t->pipeline->broken = true;
+    t->error = *error;
+    t->error.rank = tutti_world_rank(t->mesh.along[TTI_MESH_PIPE], error->rank < 0 ? 0 : error->rank);
+    t->failed = status;
+    if (!tti_trainer_width_lost(t)) return status;
+    t->failed = TUTTI_OK;
+    return tti_trainer_comm_failed(t, status);
+}
 
 tutti_status tti_trainer_pipeline_run(struct tutti_trainer *t, bool held_out, uint64_t first_index)
 {
@@ -314,66 +323,16 @@ tutti_status tti_trainer_pipeline_run(struct tutti_trainer *t, bool held_out, ui
         (void)tti_fill_batch(t, p->samples, held_out, first_index, &p->batch);
     p->report.struct_size = sizeof p->report;
     p->idle = p->predicted_idle = 0;
+    p->broken = false;
     for (p->round = 0; p->round < t->options.accumulate; p->round++) {
         tutti_pipeline_runner *runner = tutti_pipeline_at(p->runner, t->here.file, t->here.line);
         tutti_error error;
         tutti_status status = tutti_pipeline_run(runner, &p->report, &error);
         p->idle += p->report.idle;
         p->predicted_idle += p->report.predicted_idle;
-        if (status == TUTTI_OK) continue;
-        t->error = error;
-        t->error.rank = tutti_world_rank(t->mesh.along[TTI_MESH_PIPE], error.rank < 0 ? 0 : error.rank);
-        t->failed = status;
-        return status;
+        if (status != TUTTI_OK) return run_failed(t, status, &error);
     }
     return TUTTI_OK;
-}
-
-/* Every rank's sums in its own order, into that of all tensors. */
-static void put_in_order(const struct tutti_trainer *t, const double *gathered, double *ordered)
-{
-    const struct tti_trainer_pipeline *p = t->pipeline;
-    size_t next[p->about.ranks], at = 0;
-    for (int r = 0; r < p->about.ranks; r++) {
-        next[r] = at;
-        at += p->counts[r];
-    }
-    for (int i = 0; i < t->model->tensor_count; i++) {
-        size_t blocks = tti_blocks_of(tti_tensor_room(t->model, i));
-        memcpy(ordered, gathered + next[p->owners[i]], blocks * sizeof *ordered);
-        next[p->owners[i]] += blocks;
-        ordered += blocks;
-    }
-}
-
-tutti_status tti_trainer_pipeline_norm(struct tutti_trainer *t, const double *sums, double *norm)
-{
-    struct tti_trainer_pipeline *p = t->pipeline;
-    size_t blocks = 0;
-    memset(p->counts, 0, (size_t)p->about.ranks * sizeof *p->counts);
-    for (int i = 0; i < t->model->tensor_count; i++) {
-        p->counts[p->owners[i]] += tti_blocks_of(tti_tensor_room(t->model, i));
-        blocks += tti_blocks_of(tti_tensor_room(t->model, i));
-    }
-    double *all = tti_calloc(2 * blocks + 1, sizeof *all);
-    if (all == NULL) return TUTTI_ERR_MEMORY;
-    tutti_comm *comm = tutti_at(t->mesh.along[TTI_MESH_PIPE], t->here.file, t->here.line);
-    tutti_status status = tutti_all_gather_v(tti_inside(comm, "trainer", "norm"), sums, all, p->counts, NULL,
-                                             TUTTI_F64);
-    if (status == TUTTI_OK) {
-        put_in_order(t, all, all + blocks);
-        *norm = sqrt(tti_tree_sum(all + blocks, blocks));
-    }
-    tti_free(all);
-    return status;
-}
-
-uint64_t tti_trainer_pipeline_hash(const struct tutti_trainer *t)
-{
-    uint64_t own = tutti_weights_hash(t->list, t->list_count), all = 0;
-    tutti_comm *comm = tutti_at(t->mesh.along[TTI_MESH_PIPE], t->here.file, t->here.line);
-    tutti_status status = tutti_all_reduce(tti_inside(comm, "trainer", "hash"), &own, &all, 1, TUTTI_U64, TUTTI_XOR);
-    return status == TUTTI_OK ? all : 0;
 }
 
 void tti_trainer_pipeline_idle(const struct tutti_trainer *t, double *idle, double *predicted)

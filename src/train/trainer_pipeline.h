@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A trainer's model cut into stages along the mesh's dimension pipe.
- *   trainer_pipeline.c   the table, the stages' functions, a step's runs, the norm and hash of all stages
+ *   trainer_pipeline.c   the table, the stages' functions, a step's runs
  *   trainer_stages.c     where the model is cut
  */
 #ifndef TTI_TRAIN_TRAINER_PIPELINE_H
@@ -30,12 +30,12 @@ struct tti_trainer_pipeline {
     size_t *bytes;             /* [stages - 1]: of the boundary behind each */
     int *owners;               /* [tensors]: the rank along the pipe that trains each */
     struct tti_stage *stages;  /* [chunks] of this rank */
-    size_t *counts;            /* [pipe]: of one collective */
 
     /* of the run */
     int round;               /* which of the runs of a step */
     tutti_batch batch;       /* all samples of this rank, which micro-batches are parts of */
     struct tti_span samples; /* these */
+    bool broken;             /* it has failed, on all ranks of the pipe */
 
     tutti_pipeline_report report; /* of the last run */
     double idle, predicted_idle;  /* of the runs of a step, added up */
@@ -51,10 +51,6 @@ void tti_trainer_pipeline_free(struct tutti_trainer *trainer);
 
 /* Forward and backward of this rank's part of the batch, as often as the options accumulate; `held_out`: forward only. */
 tutti_status tti_trainer_pipeline_run(struct tutti_trainer *trainer, bool held_out, uint64_t first_index);
-/* Collective over the pipe: of the sums of all blocks of this rank's gradients, the norm of all ranks'. */
-tutti_status tti_trainer_pipeline_norm(struct tutti_trainer *trainer, const double *sums, double *norm);
-/* Collective over the pipe: the hash of all stages' weights; 0: a comm has failed. */
-uint64_t tti_trainer_pipeline_hash(const struct tutti_trainer *trainer);
 /* The shares of the last step's runs in which the pipe's ranks had nothing to do, as measured and by the table. */
 void tti_trainer_pipeline_idle(const struct tutti_trainer *trainer, double *idle, double *predicted);
 

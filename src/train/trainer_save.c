@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Saving and resuming. Rank 0 writes and reads; the others get what it read. Nothing in a checkpoint depends on how many
- * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from. With zero or a
- * pipeline rank 0 has what is shared out, of all parameters, for as long as it writes or reads it; so it has all of a model that
- * is cut into width grains, whose tensors do not lie in their shapes.
+ * ranks there were: parameters, optimizer state and the number of steps are all there is to go on from. With zero, or
+ * where ranks share the model, rank 0 has what is shared out, of all parameters, for as long as it writes or reads it; so it has
+ * all of a model that is cut into width grains, whose tensors do not lie in their shapes.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
@@ -42,9 +42,9 @@ static void tensors_free(struct tensors *tensors)
 struct states {
     float *weights;                      /* of the model; NULL: on a rank that gives its part */
     float *values[TTI_OPTIMIZER_STATES]; /* the optimizer's, of all parameters */
-    float *stage;                        /* of the first rank of a stage whose state is shared out: that of the stage */
-    float *shard; /* of a cut model with zero: what this rank has of one array, with its owners' parts */
-    float *piece; /* where ranks share the width: one tensor */
+    float *
+        shard; /* with zero, of a model that is cut or shared: what this rank has of one array, with its owners' parts */
+    float *pieces; /* where ranks share the model: a tensor or two on the way */
     int count;
     bool gathered, owns_weights;
 };
@@ -55,32 +55,36 @@ static bool is_shared_out(const struct tutti_trainer *t)
     return t->options.zero > 0 || t->pipeline != NULL || tti_trainer_shares_width(t);
 }
 
+/* True if a rank's arrays are not as whole ones are: in stages, or cut into width grains. */
+static bool is_divided(const struct tutti_trainer *t)
+{
+    return t->pipeline != NULL || tti_trainer_is_cut(t);
+}
+
 static void states_free(struct states *states)
 {
     for (int s = 0; states->gathered && s < states->count; s++) tti_free(states->values[s]);
     if (states->owns_weights) tti_free(states->weights);
-    tti_free(states->stage);
     tti_free(states->shard);
-    tti_free(states->piece);
+    tti_free(states->pieces);
 }
 
-/* What those that share the width with rank 0 need, and it too. */
-static bool allocate_cut(const struct tutti_trainer *t, struct states *states)
+/* What those that share the model with rank 0 need, and it too. */
+static bool allocate_divided(const struct tutti_trainer *t, struct states *states)
 {
     bool made = true;
-    if (!tti_trainer_is_cut(t) || t->rank != 0) return true;
+    if (!is_divided(t) || t->rank != 0) return true;
     if (t->options.zero > 0) made = (states->shard = tti_calloc_aligned((t->elements + 1) * sizeof(float))) != NULL;
-    if (tti_trainer_shares_width(t))
-        made = (states->piece = tti_calloc_aligned((tti_width_largest(t->model) + 1) * sizeof(float))) != NULL && made;
+    if (t->pipeline != NULL || tti_trainer_shares_width(t))
+        made = (states->pieces = tti_calloc_aligned((tti_whole_pieces(t->model) + 1) * sizeof(float))) != NULL && made;
     return made;
 }
 
 static bool states_allocate(const struct tutti_trainer *t, struct states *states)
 {
-    const bool writes = tutti_rank(t->comm) == 0, staged = t->pipeline != NULL;
-    const size_t elements = tti_trainer_is_cut(t) ? tti_width_elements(t->model) : tti_whole_elements(t);
-    const size_t bytes = (elements + 1) * sizeof(float);
-    bool made = allocate_cut(t, states);
+    const bool writes = tutti_rank(t->comm) == 0;
+    const size_t bytes = (tti_whole_elements(t->model) + 1) * sizeof(float);
+    bool made = allocate_divided(t, states);
     if (states->owns_weights && writes) made = (states->weights = tti_calloc_aligned(bytes)) != NULL && made;
     while (states->count < TTI_OPTIMIZER_STATES &&
            tutti_optimizer_state(t->optimizer, states->count, &states->values[states->count]) != NULL) {
@@ -88,17 +92,14 @@ static bool states_allocate(const struct tutti_trainer *t, struct states *states
         if (states->gathered) *values = writes ? tti_calloc_aligned(bytes) : NULL;
         made = made && (*values != NULL || !writes);
     }
-    if (staged && t->rank == 0 && t->options.zero > 0)
-        made = (states->stage = tti_calloc_aligned((t->elements + 1) * sizeof(float))) != NULL && made;
     return made;
 }
 
 /* Also on ranks that write nothing: they count the states. */
 static tutti_status states_make(const struct tutti_trainer *t, struct states *states, tutti_error *error)
 {
-    const bool cut = tti_trainer_is_cut(t);
-    *states = (struct states){.gathered = is_shared_out(t) || cut,
-                              .owns_weights = tti_trainer_passing_values(t) || t->pipeline != NULL || cut};
+    *states = (struct states){.gathered = is_shared_out(t) || is_divided(t),
+                              .owns_weights = tti_trainer_passing_values(t) || is_divided(t)};
     if (!states->owns_weights) states->weights = t->values;
     if (states_allocate(t, states)) return TUTTI_OK;
     states_free(states);
@@ -107,42 +108,29 @@ static tutti_status states_make(const struct tutti_trainer *t, struct states *st
                          tutti_model_parameters(t->model));
 }
 
-/* One array of a cut model: what owners have of it to the first of those that share the batch, and from those that share the
- * width to rank 0. */
+/* One array: what owners have of it to the first of those that share the batch, and from those that share the model to rank
+ * 0. */
 static tutti_status gather_array(struct tutti_trainer *t, const struct states *states, const float *mine, bool owned,
                                  float *all)
 {
-    if (owned) TTI_TRY(tutti_ddp_gather_owned(t->ddp, mine, t->rank == 0 ? states->shard : NULL));
-    if (t->rank != 0) return TUTTI_OK;
-    return tti_width_collect(t, owned ? states->shard : mine, states->piece, all);
+    const bool first = t->rank == 0;
+    float *shard = is_divided(t) ? states->shard : all;
+    if (owned) TTI_TRY(tutti_ddp_gather_owned(t->ddp, mine, first ? shard : NULL));
+    if (!first || (owned && !is_divided(t))) return TUTTI_OK;
+    return tti_whole_collect(t, owned ? shard : mine, states->pieces, all);
 }
 
-static tutti_status gather_cut(struct tutti_trainer *t, const struct states *states)
+/* Everyone's part to rank 0. Weights that need not be gathered are there. */
+static tutti_status states_gather(struct tutti_trainer *t, const struct states *states)
 {
     const bool passing = tti_trainer_passing_values(t);
     float *mine = passing ? tti_ddp_owned_values(t->ddp) : t->values;
-    TTI_TRY(gather_array(t, states, mine, passing, states->weights));
+    if (states->owns_weights) TTI_TRY(gather_array(t, states, mine, passing, states->weights));
     for (int s = 0; s < states->count; s++) {
         (void)tutti_optimizer_state(t->optimizer, s, &mine);
         TTI_TRY(gather_array(t, states, mine, t->options.zero > 0, states->values[s]));
     }
     return TUTTI_OK;
-}
-
-/* Everyone's part to rank 0: first to the first rank of each stage. */
-static tutti_status states_gather(struct tutti_trainer *t, const struct states *states)
-{
-    if (tti_trainer_is_cut(t)) return gather_cut(t, states);
-    const bool staged = t->pipeline != NULL, first = t->rank == 0, shared = t->options.zero > 0;
-    if (tti_trainer_passing_values(t))
-        TTI_TRY(tutti_ddp_gather_owned(t->ddp, tti_ddp_owned_values(t->ddp), first ? states->weights : NULL));
-    for (int s = 0; s < states->count; s++) {
-        float *mine = NULL, *stage = staged ? states->stage : states->values[s];
-        (void)tutti_optimizer_state(t->optimizer, s, &mine);
-        if (shared) TTI_TRY(tutti_ddp_gather_owned(t->ddp, mine, first ? stage : NULL));
-        if (staged && first) TTI_TRY(tti_whole_collect(t, shared ? stage : mine, states->values[s]));
-    }
-    return staged && first ? tti_whole_collect(t, t->values, states->weights) : TUTTI_OK;
 }
 
 /* Returns where the next tensor's values begin: they lie one behind the other, padding included. */
@@ -155,8 +143,7 @@ static float *add_tensor(struct tensors *tensors, const char *group, const char 
     tutti_checkpoint_tensor *made = &tensors->list[tensors->count++];
     *made = (tutti_checkpoint_tensor){.group = group, .name = name, .dimensions = tensor->dimensions, .values = values};
     memcpy(made->shape, tensor->shape, sizeof made->shape);
-    return values +
-           (tutti_model_width_grains(model) > 1 ? tti_width_room(model, index) : tti_tensor_room(model, index));
+    return values + tti_whole_room(model, index);
 }
 
 /* The model's tensors, then each of the optimizer's states in the same shapes. */
@@ -277,7 +264,7 @@ static tutti_status save_together(struct tutti_trainer *t, tutti_status status, 
 
 static tutti_status save_alone(struct tutti_trainer *t, const struct states *states)
 {
-    if (tti_trainer_is_cut(t)) TTI_TRY(gather_cut(t, states));
+    if (is_divided(t)) TTI_TRY(states_gather(t, states));
     return write_checkpoint(t, states, tutti_trainer_hash(t));
 }
 
@@ -397,37 +384,29 @@ static tutti_status read_checkpoint(struct tutti_trainer *t, struct states *stat
     return status;
 }
 
-/* One array of a cut model from rank 0 to all: first to those that share the width with it. */
-static tutti_status share_array(struct tutti_trainer *t, const struct states *states, const float *all, bool owned,
+/* One array from rank 0 to all: first to those that share the model with it. */
+static tutti_status share_array(struct tutti_trainer *t, const struct states *states, float *all, bool owned,
                                 float *mine)
 {
-    float *shard = owned ? states->shard : mine;
-    if (t->rank == 0) TTI_TRY(tti_width_hand_out(t, all, states->piece, shard));
+    const bool divided = is_divided(t), first = t->rank == 0;
+    float *shard = !owned ? mine : divided ? states->shard : all;
+    if (first && divided) TTI_TRY(tti_whole_hand_out(t, all, states->pieces, shard));
     if (owned) return tutti_ddp_scatter_owned(t->ddp, shard, mine);
-    return tutti_broadcast(tti_inside(tti_trainer_batch_comm(t), "checkpoint", "resume"), shard, mine, t->elements,
-                           TUTTI_F32, 0);
+    return tutti_broadcast(tti_inside(tti_trainer_batch_comm(t), "checkpoint", "resume"),
+                           first && !divided ? all : mine, mine, t->elements, TUTTI_F32, 0);
 }
 
-/* One of the optimizer's states: from rank 0 to the first rank of each stage, and from there to all of it. */
 static tutti_status share_state(struct tutti_trainer *t, const struct states *states, int number)
 {
     float *mine = NULL;
     (void)tutti_optimizer_state(t->optimizer, number, &mine);
-    if (tti_trainer_is_cut(t)) return share_array(t, states, states->values[number], t->options.zero > 0, mine);
-    float *stage = t->pipeline == NULL ? states->values[number] : states->stage != NULL ? states->stage : mine;
-    if (t->pipeline != NULL && t->rank == 0) TTI_TRY(tti_whole_hand_out(t, states->values[number], stage));
-    return tutti_ddp_scatter_owned(t->ddp, t->rank == 0 ? stage : mine, mine);
+    return share_array(t, states, states->values[number], t->options.zero > 0, mine);
 }
 
 static tutti_status share_weights(struct tutti_trainer *t, const struct states *states)
 {
     const bool passing = tti_trainer_passing_values(t);
-    if (tti_trainer_is_cut(t))
-        return share_array(t, states, states->weights, passing, passing ? tti_ddp_owned_values(t->ddp) : t->values);
-    if (passing) return tutti_ddp_scatter_owned(t->ddp, states->weights, tti_ddp_owned_values(t->ddp));
-    if (t->pipeline != NULL && t->rank == 0) TTI_TRY(tti_whole_hand_out(t, states->weights, t->values));
-    TTI_TRY(tutti_broadcast(tti_inside(tti_trainer_batch_comm(t), "checkpoint", "resume"), t->values, t->values,
-                            t->elements, TUTTI_F32, 0));
+    TTI_TRY(share_array(t, states, states->weights, passing, passing ? tti_ddp_owned_values(t->ddp) : t->values));
     return tti_tie_spread(&t->tie);
 }
 

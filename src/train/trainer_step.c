@@ -139,24 +139,22 @@ static void begin_part(struct tutti_trainer *t)
 static tutti_status sum_gradients(struct tutti_trainer *t)
 {
     TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
-    TTI_TRY(tti_trainer_comm_failed(t, tti_tie_end(&t->tie, t->ddp, t->failed == TUTTI_OK)));
+    TTI_TRY(tti_trainer_comm_failed(t, tti_tie_end(&t->tie, t->ddp, t->pipeline == NULL || !t->pipeline->broken)));
     if (t->tie.elements > 0 && t->tie.owns) tti_tie_add(&t->tie, t->ddp);
     return TUTTI_OK;
 }
 
 static tutti_status find_norm(struct tutti_trainer *t, double *norm)
 {
-    size_t blocks = tti_ddp_blocks(t->ddp);
+    const size_t blocks = tti_ddp_blocks(t->ddp);
     double *sums = tti_calloc(blocks + 1, sizeof *sums);
     if (sums == NULL) return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory for a norm");
+    tutti_comm *model = t->mesh.model == NULL ? NULL : tutti_at(t->mesh.model, t->here.file, t->here.line);
     tutti_status status = tti_ddp_block_sums(t->ddp, t->pass->pool, sums);
-    if (status == TUTTI_OK && t->pipeline != NULL)
-        status = tti_trainer_pipeline_norm(t, sums, norm);
-    else if (status == TUTTI_OK && tti_trainer_shares_width(t))
-        status = tti_model_norm_of(t->model, sums, norm);
-    else if (status == TUTTI_OK)
-        *norm = sqrt(tti_tree_sum(sums, blocks));
+    if (status == TUTTI_OK)
+        status = tti_shared_norm(t->model, model, t->pipeline == NULL ? NULL : t->pipeline->owners, sums, blocks, norm);
     tti_free(sums);
+    if (status == TUTTI_ERR_MEMORY) (void)tti_error_set(&t->error, status, 0, "no memory for a norm");
     return tti_trainer_comm_failed(t, status);
 }
 
@@ -185,8 +183,12 @@ static tutti_status spread(struct tutti_trainer *t)
 
 static double comm_seconds(const struct tutti_trainer *t)
 {
-    return t->seconds + t->pass->meeting_seconds + tutti_ddp_seconds(t->ddp) +
-           (t->tie.ddp == NULL ? 0 : tutti_ddp_seconds(t->tie.ddp));
+    double seconds = t->seconds + tutti_ddp_seconds(t->ddp);
+    if (t->tie.ddp != NULL) seconds += tutti_ddp_seconds(t->tie.ddp);
+    if (t->pipeline == NULL) return seconds + t->pass->meeting_seconds;
+    for (int chunk = 0; chunk < t->pipeline->about.chunks; chunk++)
+        seconds += t->pipeline->stages[chunk].pass->meeting_seconds;
+    return seconds;
 }
 
 static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)

@@ -7,9 +7,6 @@
 #include "train/ddp.h"
 #include "train/trainer.h"
 #include "train/weights.h"
-#include <string.h>
-
-enum { ALIGNMENT = 16 };
 
 bool tti_trainer_is_cut(const struct tutti_trainer *t)
 {
@@ -19,6 +16,11 @@ bool tti_trainer_is_cut(const struct tutti_trainer *t)
 bool tti_trainer_shares_width(const struct tutti_trainer *t)
 {
     return t->mesh.sizes[TTI_MESH_TENSOR] > 1;
+}
+
+bool tti_trainer_width_lost(const struct tutti_trainer *t)
+{
+    return tti_trainer_shares_width(t) && tutti_comm_error(t->mesh.along[TTI_MESH_TENSOR]) != NULL;
 }
 
 tutti_status tti_trainer_cut(const struct tutti_trainer *t, tutti_model *model, tutti_error *error)
@@ -87,11 +89,12 @@ static tutti_comm *width_comm(const struct tutti_trainer *t, const char *who, co
 
 uint64_t tutti_trainer_hash(const tutti_trainer *t)
 {
-    if (t->pipeline != NULL) return tti_trainer_pipeline_hash(t);
     uint64_t hash = 0;
+    tutti_comm *model = t->mesh.model;
     tutti_status status = hash_here(t, ALL_ONCE, &hash);
-    if (status == TUTTI_OK && tti_trainer_shares_width(t))
-        status = tutti_all_reduce(width_comm(t, "trainer", "hash"), &hash, &hash, 1, TUTTI_U64, TUTTI_XOR);
+    if (status == TUTTI_OK && model != NULL && tutti_size(model) > 1)
+        status = tutti_all_reduce(tti_inside(tutti_at(model, t->here.file, t->here.line), "trainer", "hash"), &hash,
+                                  &hash, 1, TUTTI_U64, TUTTI_XOR);
     return status == TUTTI_OK ? hash : 0;
 }
 
@@ -108,76 +111,4 @@ tutti_status tti_trainer_compare_uncut(const struct tutti_trainer *t, int *odd)
     if (lowest == size) return TUTTI_OK;
     *odd = (int)lowest;
     return TUTTI_ERR_MISMATCH;
-}
-
-/* ---- Whole arrays ---------------------------------------------------------------------------------------------- */
-
-static size_t elements_of(const tutti_tensor *tensor)
-{
-    size_t elements = 1;
-    for (int d = 0; d < tensor->dimensions; d++) elements *= (size_t)tensor->shape[d];
-    return elements;
-}
-
-size_t tti_width_room(const tutti_model *model, int tensor)
-{
-    return (elements_of(&model->tensors[tensor]) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-size_t tti_width_offset(const tutti_model *model, int tensor)
-{
-    size_t offset = 0;
-    for (int i = 0; i < tensor; i++) offset += tti_width_room(model, i);
-    return offset;
-}
-
-size_t tti_width_elements(const tutti_model *model)
-{
-    return tti_width_offset(model, tutti_model_tensors(model));
-}
-
-size_t tti_width_largest(const tutti_model *model)
-{
-    size_t most = 0;
-    for (int i = 0; i < tutti_model_tensors(model); i++)
-        if (elements_of(&model->tensors[i]) > most) most = elements_of(&model->tensors[i]);
-    return most;
-}
-
-/* Each rank has its grains in a tensor of zeros: their XOR is the tensor, bit for bit. */
-static tutti_status collect_tensor(struct tutti_trainer *t, int index, const float *mine, float *piece, float *whole)
-{
-    const tutti_tensor *tensor = &t->model->tensors[index];
-    const bool first = t->mesh.at[TTI_MESH_TENSOR] == 0;
-    if (!tti_tensor_is_cut(tensor) || !tti_trainer_shares_width(t)) {
-        if (first) tutti_tensor_put(t->model, index, mine, whole);
-        return TUTTI_OK;
-    }
-    memset(piece, 0, elements_of(tensor) * sizeof *piece);
-    tutti_tensor_put(t->model, index, mine, piece);
-    return tutti_reduce(width_comm(t, "checkpoint", tensor->name), piece, first ? whole : NULL, elements_of(tensor),
-                        TUTTI_U32, TUTTI_XOR, 0);
-}
-
-tutti_status tti_width_collect(struct tutti_trainer *t, const float *mine, float *piece, float *whole)
-{
-    for (int i = 0; i < tutti_model_tensors(t->model); i++)
-        TTI_TRY(collect_tensor(t, i, mine + t->model->tensors[i].offset, piece,
-                               whole == NULL ? NULL : whole + tti_width_offset(t->model, i)));
-    return TUTTI_OK;
-}
-
-tutti_status tti_width_hand_out(struct tutti_trainer *t, const float *whole, float *piece, float *mine)
-{
-    for (int i = 0; i < tutti_model_tensors(t->model); i++) {
-        const tutti_tensor *tensor = &t->model->tensors[i];
-        const float *from = whole == NULL ? NULL : whole + tti_width_offset(t->model, i);
-        if (tti_trainer_shares_width(t)) {
-            TTI_TRY(tutti_broadcast(width_comm(t, "checkpoint", tensor->name), from, piece, elements_of(tensor),
-                                    TUTTI_F32, 0));
-            from = piece;
-        }
-        tutti_tensor_take(t->model, i, from, mine + tensor->offset);
-    }
-    return TUTTI_OK;
 }

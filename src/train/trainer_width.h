@@ -17,6 +17,9 @@ struct tutti_trainer;
 bool tti_trainer_is_cut(const struct tutti_trainer *trainer);
 bool tti_trainer_shares_width(const struct tutti_trainer *trainer);
 
+/* True if these cannot meet any more. */
+bool tti_trainer_width_lost(const struct tutti_trainer *trainer);
+
 /* Cuts a sealed model as the options and the mesh say. What does not fit is refused with what would. */
 tutti_status tti_trainer_cut(const struct tutti_trainer *trainer, tutti_model *model, tutti_error *error);
 /* The layer of each parameter of the model's list. */
@@ -25,15 +28,5 @@ void tti_trainer_list_layers(const tutti_model *model, int *layers);
 /* Tensors that are not cut are the same on all ranks along `tensor`; ERR_MISMATCH: `odd` is the lowest rank of the trainer's
  * comm that has others than the first of those it shares the width with. Collective over all ranks. */
 tutti_status tti_trainer_compare_uncut(const struct tutti_trainer *trainer, int *odd);
-
-/* Floats of a whole array; where a tensor begins in it, and what it takes; floats of the largest tensor. */
-size_t tti_width_elements(const tutti_model *model);
-size_t tti_width_room(const tutti_model *model, int tensor);
-size_t tti_width_offset(const tutti_model *model, int tensor);
-size_t tti_width_largest(const tutti_model *model);
-/* What ranks along `tensor` have, to the first of them, which has the whole; and back. Collective over these; `whole` counts on
- * the first. `piece` has room for the largest tensor. */
-tutti_status tti_width_collect(struct tutti_trainer *trainer, const float *mine, float *piece, float *whole);
-tutti_status tti_width_hand_out(struct tutti_trainer *trainer, const float *whole, float *piece, float *mine);
 
 #endif

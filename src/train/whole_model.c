@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks that share a model's width find out together about all of it.
+ * What ranks that share a model, by its layers or its width, find out together about all of it.
  *
  * Invariant: the order is that of tensors, then of width grains, whoever has them. Blocks (blocks.h) lie within one width
  * grain, so their sums are the same on every rank, and so is the tree over them. Tensors that are not cut count once.
@@ -34,66 +34,79 @@ static int grains_of(const tutti_model *model, const tutti_tensor *tensor)
     return tti_tensor_is_cut(tensor) ? model->width.grains : 1;
 }
 
-/* How many blocks each rank has, and where its sums begin when they are gathered; returns how many sums that are. */
-static size_t count_blocks(const tutti_model *model, size_t *counts, size_t *starts)
+/* The ranks that share a model: by its layers, `owners` of its tensors, and within these by its width. */
+struct sharers {
+    tutti_comm *comm;
+    const int *owners; /* NULL: all layers are on every rank */
+};
+
+/* The first of those that have a grain of a tensor, and how many have it. */
+static int first_of(const tutti_model *model, const struct sharers *sharers, int tensor, int grain, int *copies)
 {
-    const struct tti_width *width = &model->width;
-    size_t all = 0;
-    for (int r = 0; r < width->ranks; r++) {
-        counts[r] = 0;
-        for (int i = 0; i < model->tensor_count; i++) {
-            const tutti_tensor *tensor = &model->tensors[i];
-            const bool cut = tti_tensor_is_cut(tensor);
-            const int from = cut ? r * width->here : 0, to = cut ? from + width->here : 1;
-            for (int g = from; g < to; g++) counts[r] += blocks_of(model, tensor, g);
-        }
-        starts[r] = all;
-        all += counts[r];
-    }
-    return all;
+    const bool cut = tti_tensor_is_cut(&model->tensors[tensor]);
+    const int stage = sharers->owners == NULL ? 0 : sharers->owners[tensor];
+    *copies = cut ? 1 : model->width.ranks;
+    return stage * model->width.ranks + (cut ? grain / model->width.here : 0);
 }
 
-/* From the order of ranks into that of tensors and grains. Returns how many there are. `next` is changed. */
-static size_t put_in_order(const tutti_model *model, const double *gathered, size_t *next, double *ordered)
+/* How many sums each rank has, added to `counts`. */
+static void count_sums(const tutti_model *model, const struct sharers *sharers, size_t *counts)
 {
-    const struct tti_width *width = &model->width;
+    for (int i = 0; i < model->tensor_count; i++)
+        for (int g = 0; g < grains_of(model, &model->tensors[i]); g++) {
+            int copies;
+            const int first = first_of(model, sharers, i, g, &copies);
+            for (int r = first; r < first + copies; r++) counts[r] += blocks_of(model, &model->tensors[i], g);
+        }
+}
+
+/* From the order of ranks into that of tensors and grains; how many that are. `next` is where each rank's begin. */
+static size_t put_in_order(const tutti_model *model, const struct sharers *sharers, const double *gathered,
+                           size_t *next, double *ordered)
+{
     size_t made = 0;
     for (int i = 0; i < model->tensor_count; i++)
         for (int g = 0; g < grains_of(model, &model->tensors[i]); g++) {
-            const bool cut = tti_tensor_is_cut(&model->tensors[i]);
-            const size_t count = blocks_of(model, &model->tensors[i], g);
-            const int rank = cut ? g / width->here : 0;
-            memcpy(ordered + made, gathered + next[rank], count * sizeof *ordered);
-            made += count;
-            for (int r = 0; r < width->ranks; r++)
-                if (!cut || r == rank) next[r] += count;
+            int copies;
+            const int first = first_of(model, sharers, i, g, &copies);
+            const size_t blocks = blocks_of(model, &model->tensors[i], g);
+            memcpy(ordered + made, gathered + next[first], blocks * sizeof *ordered);
+            for (int r = first; r < first + copies; r++) next[r] += blocks;
+            made += blocks;
         }
     return made;
 }
 
-/* `counts` and `starts` have a place for each rank. */
-static tutti_status norm_of(tutti_model *model, const double *mine, size_t *counts, size_t *starts, double *norm)
+/* `counts` and `next` have a place, which is 0, for each rank. */
+static tutti_status gather_norm(const tutti_model *model, const struct sharers *sharers, const double *mine,
+                                size_t *counts, size_t *next, double *norm)
 {
-    const struct tti_width *width = &model->width;
-    const size_t all = count_blocks(model, counts, starts);
+    const int ranks = tutti_size(sharers->comm);
+    count_sums(model, sharers, counts);
+    for (int r = 1; r < ranks; r++) next[r] = next[r - 1] + counts[r - 1];
+    const size_t all = next[ranks - 1] + counts[ranks - 1];
     double *sums = tti_calloc(2 * all + 1, sizeof *sums);
-    if (sums == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a norm");
-    memcpy(sums + starts[width->rank], mine, counts[width->rank] * sizeof *sums);
-    tutti_status status = TUTTI_OK;
-    if (width->comm != NULL)
-        status = met(model, tutti_all_gather_v(tti_inside(width->comm, "model", "norm"), sums + starts[width->rank],
-                                               sums, counts, NULL, TUTTI_F64));
-    if (status == TUTTI_OK) *norm = sqrt(tti_tree_sum(sums + all, put_in_order(model, sums, starts, sums + all)));
+    if (sums == NULL) return TUTTI_ERR_MEMORY;
+    tutti_status status = tutti_all_gather_v(tti_inside(sharers->comm, "model", "norm"), mine, sums, counts, NULL,
+                                             TUTTI_F64);
+    if (status == TUTTI_OK)
+        *norm = sqrt(tti_tree_sum(sums + all, put_in_order(model, sharers, sums, next, sums + all)));
     tti_free(sums);
     return status;
 }
 
-tutti_status tti_model_norm_of(tutti_model *model, const double *sums, double *norm)
+tutti_status tti_shared_norm(const tutti_model *model, tutti_comm *comm, const int *owners, const double *sums,
+                             size_t blocks, double *norm)
 {
-    const size_t ranks = (size_t)model->width.ranks;
+    const struct sharers sharers = {comm, owners};
+    const size_t ranks = comm == NULL ? 1 : (size_t)tutti_size(comm);
+    if (ranks == 1) { /* its list has the order */
+        *norm = sqrt(tti_tree_sum(sums, blocks));
+        return TUTTI_OK;
+    }
     size_t *counts = tti_calloc(2 * ranks, sizeof *counts);
-    if (counts == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a norm");
-    tutti_status status = norm_of(model, sums, counts, counts + ranks, norm);
+    if (counts == NULL) return TUTTI_ERR_MEMORY;
+    tutti_status status = gather_norm(model, &sharers, sums, counts, counts + ranks, norm);
     tti_free(counts);
     return status;
 }
@@ -113,7 +126,9 @@ tutti_status tutti_model_norm(tutti_model *model, double *norm)
         status = tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a norm");
     if (status == TUTTI_OK) {
         tti_block_sums(NULL, list, count, sums);
-        status = tti_model_norm_of(model, sums, norm);
+        status = tti_shared_norm(model, model->width.comm, NULL, sums, blocks, norm);
+        if (status == TUTTI_ERR_MEMORY) (void)tti_model_refuse(model, NULL, status, "no memory for a norm");
+        if (model->width.comm != NULL) status = met(model, status);
     }
     tti_free(sums);
     tti_free(list);
