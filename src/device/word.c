@@ -12,7 +12,8 @@
 #define US INT64_C(1000)
 enum {
     YIELD_US = 200, /* before a wait sleeps */
-    NAP_US = 20,    /* the first sleep; each is twice as long as the one before, */
+    NAP_US = 20,    /* the shortest sleep, */
+    NAP_PART = 32,  /* and the part of the time waited so far that one takes: as much later the end is seen */
     NAP_MOST_US = 1000,
     CHUNK_WORDS = 64, /* as many as bits say whether they are in use */
 };
@@ -34,18 +35,25 @@ static void nap(struct tti_word *word, uint64_t value, int64_t ns)
     atomic_fetch_sub_explicit(&word->sleepers, 1, memory_order_relaxed);
 }
 
+static int64_t nap_after(int64_t waited_ns)
+{
+    int64_t ns = waited_ns / NAP_PART;
+    return ns < NAP_US * US ? NAP_US * US : ns < NAP_MOST_US * US ? ns : NAP_MOST_US * US;
+}
+
 bool tti_word_wait(struct tti_word *word, uint64_t value, const struct tti_word_wait *wait)
 {
     struct tti_wait pause;
-    int64_t nap_ns = 0;
+    bool slow = false;
     tti_wait_begin(&pause, true, YIELD_US * US);
     while (!tti_word_reached(word, value)) {
         if (wait->ended(wait->context)) return tti_word_reached(word, value);
         if (tti_wait_pause(&pause, true)) continue;
-        int64_t left_ns = wait->deadline_ns - tti_now_ns();
+        int64_t now_ns = tti_now_ns(), left_ns = wait->deadline_ns - now_ns;
+        int64_t nap_ns = nap_after(now_ns - pause.started_ns);
         if (left_ns <= 0) return tti_word_reached(word, value);
-        if (nap_ns == 0 && wait->slow != NULL) wait->slow(wait->context);
-        nap_ns = nap_ns == 0 ? NAP_US * US : nap_ns * 2 < NAP_MOST_US * US ? nap_ns * 2 : NAP_MOST_US * US;
+        if (!slow && wait->slow != NULL) wait->slow(wait->context);
+        slow = true;
         nap(word, value, nap_ns < left_ns ? nap_ns : left_ns);
     }
     return true;
