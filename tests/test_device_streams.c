@@ -84,6 +84,28 @@ static void test_words(tutti_device *handle)
     GOOD(tutti_stream_free(b, &error));
 }
 
+/* What it owes for a mark is raised when the other stream has passed that, and not before. */
+static void test_debt_for_another(tutti_device *handle, struct tti_stream *stream, struct tti_word *word,
+                                  uint64_t value)
+{
+    tutti_stream *b = make_stream(handle);
+    struct tti_stream *other = tti_stream_take(b, &error);
+    struct tti_mark *mark = NULL;
+    GOOD(tti_mark_make(stream->device, &mark, &error));
+    struct held held = hold_stream(b);
+    GOOD(tti_stream_record(other, mark, &error));
+    tti_stream_owe(stream, word, value, mark);
+    GOOD(tti_stream_pay(stream, &error));
+    FAILS(TUTTI_ERR_TIMEOUT, "has not ended in time", tti_stream_sync(stream, tti_now_ns() + 20 * MS, &error));
+    CHECK(atomic_load(&word->value) == value - 1);
+    let_go(&held, b);
+    GOOD(tti_stream_sync(stream, tti_now_ns() + LONG_MS * MS, &error));
+    CHECK(atomic_load(&word->value) == value);
+    tti_object_give(&mark->object);
+    tti_object_give(&other->object);
+    GOOD(tutti_stream_free(b, &error));
+}
+
 /* What a stream owes is raised when it is told to pay, before it waits, and when it is freed; only once. */
 static void test_debts(tutti_device *handle)
 {
@@ -92,23 +114,26 @@ static void test_debts(tutti_device *handle)
     struct tti_word *word;
     GOOD(tti_word_take(stream->device, &word, &error));
     uint64_t base = atomic_load(&word->value);
-    tti_stream_owe(stream, word, base + 1);
-    tti_stream_owe(stream, word, base + 2);
+    tti_stream_owe(stream, word, base + 1, NULL);
+    tti_stream_owe(stream, word, base + 2, NULL);
     GOOD(tutti_stream_sync(a, LONG_MS, &error));
     CHECK(tti_stream_owes(stream) && atomic_load(&word->value) == base);
     GOOD(tti_stream_pay(stream, &error));
     GOOD(tti_stream_pay(stream, &error));
     GOOD(tutti_stream_sync(a, LONG_MS, &error));
     CHECK(!tti_stream_owes(stream) && atomic_load(&word->value) == base + 2);
-    tti_stream_owe(stream, word, base + 3);
+    tti_stream_owe(stream, word, base + 3, NULL);
     struct held held = hold_stream(a); /* it stands still, behind what it owed */
     int64_t nap = 0, until = tti_now_ns() + LONG_MS * MS;
     while (!tti_word_reached(word, base + 3) && tti_now_ns() < until) tti_poll_nap(&nap);
     CHECK(atomic_load(&word->value) == base + 3);
     let_go(&held, a);
-    tti_stream_owe(stream, word, base + 4);
+    tti_stream_owe(stream, word, base + 4, NULL);
+    GOOD(tti_stream_pay(stream, &error));
+    test_debt_for_another(handle, stream, word, base + 5);
+    tti_stream_owe(stream, word, base + 6, NULL);
     GOOD(tutti_stream_free(a, &error));
-    CHECK(atomic_load(&word->value) == base + 4);
+    CHECK(atomic_load(&word->value) == base + 6);
     tti_word_give(stream->device, word);
     tti_object_give(&stream->object);
 }

@@ -216,7 +216,7 @@ static void results(tutti_comm *comm, struct fault_rank *self)
     close_place(&place);
 }
 
-/* Enqueued ahead, started, waited for by streams, on two streams in turn. */
+/* Enqueued ahead, started, waited for by streams, on two streams in turn, which the caller comes to know on the way. */
 static void ahead(tutti_comm *comm, struct fault_rank *self)
 {
     enum { AHEAD = 40, COUNT = 300 };
@@ -230,6 +230,8 @@ static void ahead(tutti_comm *comm, struct fault_rank *self)
     GOOD(&place, tutti_stream_create(place.device, &other, &place.error));
     for (int i = 0; i < AHEAD; i++) {
         tutti_stream *stream = i % 3 == 0 ? other : place.stream;
+        if (i == AHEAD / 4) CHECK(tutti_stream_native(other) != NULL);
+        if (i == AHEAD * 3 / 4) CHECK(tutti_stream_native(place.stream) != NULL);
         int32_t value = i * 10 + rank, *x = (int32_t *)(void *)place.x, *y = (int32_t *)(void *)place.y;
         GOOD(&place, tutti_buffer_put(place.in, 0, (char *)&value, sizeof value, stream, &place.error));
         CHECK_THAT((i % 2 == 0 ? tutti_all_reduce(tutti_on(comm, stream), x, y, COUNT, TUTTI_I32, TUTTI_SUM)

@@ -86,6 +86,7 @@ struct tti_stream {
     _Atomic uint32_t lock;    /* of `open_mark`; held while that is recorded */
     struct tti_mark *open_mark; /* for uses of buffers since the last wait, to be recorded when needed; or NULL */
     struct tti_word *owed_word; /* to be raised behind what is on it: under `lock`, */
+    struct tti_mark *owed_for;  /* and behind this mark of another stream, or NULL: likewise, */
     _Atomic uint64_t owed;      /* to this; 0: nothing is owed */
     struct tti_word *done;      /* for sync */
     uint64_t syncs;             /* its last value */

@@ -194,10 +194,11 @@ tutti_status tti_stream_raise(struct tti_stream *stream, struct tti_word *word, 
     return stream->device->ops->raise(stream, word, value, error);
 }
 
-void tti_stream_owe(struct tti_stream *stream, struct tti_word *word, uint64_t value)
+void tti_stream_owe(struct tti_stream *stream, struct tti_word *word, uint64_t value, struct tti_mark *mark)
 {
     tti_lock(&stream->lock);
     stream->owed_word = word;
+    stream->owed_for = mark;
     atomic_store_explicit(&stream->owed, value, memory_order_relaxed);
     tti_unlock(&stream->lock);
 }
@@ -209,7 +210,8 @@ tutti_status tti_stream_pay(struct tti_stream *stream, tutti_error *error)
     if (!tti_stream_owes(stream)) return TUTTI_OK;
     tti_lock(&stream->lock);
     uint64_t value = atomic_load_explicit(&stream->owed, memory_order_relaxed);
-    if (value != 0) status = tti_stream_raise(stream, stream->owed_word, value, error);
+    if (value != 0 && stream->owed_for != NULL) status = stream->device->ops->after(stream, stream->owed_for, error);
+    if (value != 0 && status == TUTTI_OK) status = tti_stream_raise(stream, stream->owed_word, value, error);
     if (status == TUTTI_OK) atomic_store_explicit(&stream->owed, 0, memory_order_relaxed);
     tti_unlock(&stream->lock);
     return status;

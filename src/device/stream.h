@@ -31,8 +31,9 @@ tutti_status tti_stream_hold(struct tti_stream *stream, struct tti_word *word, u
 tutti_status tti_stream_raise(struct tti_stream *stream, struct tti_word *word, uint64_t value, tutti_error *error);
 /* The same, later: raising a word takes a GPU about two microseconds, and one does for all that is on the stream before it.
  * It is done by tti_stream_pay, by the next wait that is put on the stream, and when the stream is freed; whoever needs to know
- * sees to it that one of these comes. A further debt, to the same word, replaces the one before. */
-void tti_stream_owe(struct tti_stream *stream, struct tti_word *word, uint64_t value);
+ * sees to it that one of these comes. A further debt, to the same word, replaces the one before. With `mark`, which may be NULL,
+ * it is for what that stands for when it is paid; whoever owes keeps the mark until it is. */
+void tti_stream_owe(struct tti_stream *stream, struct tti_word *word, uint64_t value, struct tti_mark *mark);
 tutti_status tti_stream_pay(struct tti_stream *stream, tutti_error *error);
 static inline bool tti_stream_owes(const struct tti_stream *stream)
 {

@@ -4,9 +4,10 @@
  * the opening and the closing of one group. Behind it on the stream comes "done": a word that is raised.
  *
  * Raising a word takes the stream about two microseconds. So only an op that somebody may wait for has one of its own: one that
- * was started, or has a deadline; and one on a stream that its caller knows, since waits that he puts there are not seen. The
- * end of others is seen later: after so many of them, when the stream is told to wait, or when it has been quiet for a moment, a
- * word is raised for all (tti_stream_owe).
+ * was started, or has a deadline. The end of others is seen later: after so many of them, when the stream is told to wait, or
+ * when it has been quiet for a moment, a word is raised for all (tti_stream_owe). Nothing is put later on a stream that its
+ * caller knows, since he may destroy it, and his waits are not seen: a mark comes behind each op there, and a stream of the
+ * engine's own, the teller, waits for the last one and raises the word.
  *
  * NCCL's calls may never return: while ranks connect, which the first calls of each kind and size do, and whenever a rank is
  * gone. So there are three threads:
@@ -109,8 +110,11 @@ struct tti_nccl_engine {
     struct tti_nccl_traits traits;
     struct tti_memory scratch; /* for barriers */
     struct tti_word *done;
-    uint64_t first_done, issued;    /* `done` is raised to first_done + issued */
-    struct tti_stream *last_on;     /* of the last op, a reference; NULL: there was none */
+    uint64_t first_done, issued; /* `done` is raised to first_done + issued */
+    struct tti_stream *last_on;  /* of the last op, a reference; NULL: there was none */
+    _Atomic(struct tti_stream *)
+        teller;                     /* raises `done` for streams that their callers know; NULL: there was none yet */
+    struct tti_mark *ended;         /* behind the last op on such a stream; likewise */
     bool tells_later;               /* the end of the thread-local op is */
     uint32_t owed;                  /* ops since the word was raised last */
     _Atomic int64_t issued_ns;      /* the last of them */

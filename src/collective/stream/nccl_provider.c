@@ -216,11 +216,9 @@ static int64_t deadline_ms(const struct tti_started *started)
     return own != 0 ? own : started->op.comm->world->options.deadline_ms;
 }
 
-/* Waits that are not seen here might keep from us for long that it has ended, so that we took it for stalled. */
 static bool tells_later(const struct tti_started *started)
 {
-    const struct tti_turn *turn = started->turn;
-    return turn->blocking && started->op.deadline_ms == 0 && !tti_stream_is_shown(turn->stream);
+    return started->turn->blocking && started->op.deadline_ms == 0;
 }
 
 static tutti_status issue(struct tti_nccl_engine *engine, struct tti_started *started, tutti_error *error)
@@ -312,6 +310,7 @@ static tutti_status blame_the_lost(struct tti_nccl_engine *engine, struct tti_op
 static void ask_for_end(struct tti_nccl_engine *engine, const struct tti_started *started)
 {
     struct tti_stream *stream = started->turn->stream;
+    if (tti_stream_is_shown(stream) && engine->teller != NULL) stream = engine->teller;
     if (!tti_stream_owes(stream)) return;
     if (tti_now_ns() - atomic_load_explicit(&engine->issued_ns, memory_order_relaxed) < QUIET_NS) return;
     tti_nccl_ask(engine, stream);

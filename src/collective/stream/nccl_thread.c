@@ -146,6 +146,7 @@ static tutti_status put_in_order(struct tti_nccl_engine *engine, tutti_error *er
 {
     struct tti_stream *last = engine->last_on;
     if (last == NULL || last == engine->stream) return TUTTI_OK;
+    if (engine->teller != NULL) TTI_TRY(tti_stream_pay(engine->teller, error));
     if (atomic_load_explicit(&last->ended, memory_order_acquire) == 0) TTI_TRY(tti_stream_pay(last, error));
     return tti_stream_hold(engine->stream, engine->done, engine->first_done + engine->issued, error);
 }
@@ -169,11 +170,36 @@ static void remember(struct tti_nccl_engine *engine)
     engine->last_on = engine->stream;
 }
 
+static tutti_status make_teller(struct tti_nccl_engine *engine, tutti_error *error)
+{
+    if (engine->ended == NULL) TTI_TRY(tti_mark_make(engine->device, &engine->ended, error));
+    struct tti_stream *made = NULL;
+    if (engine->teller != NULL) return TUTTI_OK;
+    TTI_TRY(tti_stream_make(engine->device, &made, error));
+    engine->teller = made; /* others may look at it from now on */
+    return TUTTI_OK;
+}
+
+/* Who is to raise "done" behind the op that was put on the stream, when it pays. */
+static tutti_status owe(struct tti_nccl_engine *engine, struct tti_stream **debtor, tutti_error *error)
+{
+    uint64_t value = engine->first_done + engine->issued + 1;
+    bool shown = tti_stream_is_shown(engine->stream);
+    *debtor = shown ? engine->teller : engine->stream;
+    if (shown) {
+        TTI_TRY(tti_stream_pay(engine->stream, error)); /* from before it was shown: words only grow */
+        TTI_TRY(tti_stream_record(engine->stream, engine->ended, error));
+    }
+    tti_stream_owe(*debtor, engine->done, value, shown ? engine->ended : NULL);
+    return TUTTI_OK;
+}
+
 static tutti_status put_done(struct tti_nccl_engine *engine, tutti_error *error)
 {
     bool pays = !engine->tells_later || ++engine->owed >= OWED_MOST;
-    tti_stream_owe(engine->stream, engine->done, engine->first_done + engine->issued + 1);
-    if (pays) TTI_TRY(tti_stream_pay(engine->stream, error));
+    struct tti_stream *debtor = NULL;
+    TTI_TRY(owe(engine, &debtor, error));
+    if (pays) TTI_TRY(tti_stream_pay(debtor, error));
     if (pays) engine->owed = 0;
     engine->issued++;
     remember(engine);
@@ -183,6 +209,7 @@ static tutti_status put_done(struct tti_nccl_engine *engine, tutti_error *error)
 tutti_status tti_nccl_issue(struct tti_nccl_engine *engine, tutti_error *error)
 {
     const char *name = "";
+    if (tti_stream_is_shown(engine->stream)) TTI_TRY(make_teller(engine, error));
     TTI_TRY(put_in_order(engine, error));
     TTI_TRY(put_copies(engine, error));
     TTI_TRY(enter_device(engine, error));
@@ -399,6 +426,8 @@ static void engine_free(struct tti_nccl_engine *engine)
     tutti_error ignored = {0};
     if (engine->orders.pays != NULL) tti_object_give(&engine->orders.pays->object);
     if (engine->last_on != NULL) tti_object_give(&engine->last_on->object);
+    if (engine->teller != NULL) (void)tti_stream_drop(engine->teller, &ignored);
+    if (engine->ended != NULL) tti_object_give(&engine->ended->object);
     /* what nobody has raised, somebody may still raise */
     if (engine->done != NULL && tti_word_reached(engine->done, engine->first_done + engine->issued))
         tti_word_give(engine->device, engine->done);
