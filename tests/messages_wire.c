@@ -4,7 +4,8 @@
  * of random sizes, so that everything can happen in the middle of one.
  */
 #include "collective/message/message.h"
-#include "collective/message/message_frames.h"
+#include "collective/op/queue.h"
+#include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 #include "messages.h"
 
@@ -26,7 +27,7 @@ struct endpoint {
         char *target;
         void *cookie;
     } now[FAULT_RANKS]; /* the first frame of each inbox */
-    struct tti_frames frames;
+    struct tti_net *net;
     uint64_t random;
 };
 
@@ -72,9 +73,10 @@ static size_t some_of(struct endpoint *self, uint64_t bytes)
 static bool receive(struct endpoint *self, int peer)
 {
     struct tti_outgoing *outgoing = first_of(self, &self->inbox[peer], false);
+    const struct tti_sink *sink = &self->base.sink;
     if (outgoing == NULL) return false;
     if (!self->now[peer].begun)
-        self->now[peer].target = tti_letter_sink.begin(self->comm, peer, &outgoing->head, &self->now[peer].cookie);
+        self->now[peer].target = sink->begin(sink->context, peer, &outgoing->head, &self->now[peer].cookie);
     self->now[peer].begun = true;
     size_t length = some_of(self, outgoing->head.bytes - outgoing->sent);
     if (self->now[peer].target != NULL && length > 0)
@@ -82,7 +84,7 @@ static bool receive(struct endpoint *self, int peer)
     outgoing->sent += length;
     if (outgoing->sent < outgoing->head.bytes) return false;
     self->now[peer].begun = false;
-    tti_letter_sink.end(self->comm, peer, &outgoing->head, self->now[peer].cookie);
+    sink->end(sink->context, peer, &outgoing->head, self->now[peer].cookie);
     first_of(self, &self->inbox[peer], true);
     append(&endpoints[peer], &endpoints[peer].done, outgoing);
     tti_comm_wake(self->comm, peer);
@@ -101,7 +103,37 @@ static bool wire_progress(struct tti_transport *transport, int awaited)
     return moved;
 }
 
-static const struct tti_transport_ops wire = {.name = "wire", .send = wire_send, .progress = wire_progress};
+/* What comes for a letter that has failed goes nowhere. */
+static void wire_drop(struct tti_transport *transport, int peer)
+{
+    endpoints[transport->rank].now[peer].target = NULL;
+}
+
+/* Nobody sleeps on it: who waits looks again. */
+static int wire_sleep_begin(struct tti_transport *transport)
+{
+    (void)transport;
+    return -1;
+}
+
+static void wire_do_nothing(struct tti_transport *transport)
+{
+    (void)transport;
+}
+
+static void wire_close(struct tti_transport *transport, int64_t timeout_ns)
+{
+    (void)transport, (void)timeout_ns;
+}
+
+static const struct tti_transport_ops wire = {.name = "wire",
+                                              .send = wire_send,
+                                              .progress = wire_progress,
+                                              .drop = wire_drop,
+                                              .sleep_begin = wire_sleep_begin,
+                                              .sleep_end = wire_do_nothing,
+                                              .wake = wire_do_nothing,
+                                              .close = wire_close};
 
 /* Who waits for whom proves nothing here: posts show it before messages that are on their way have come. */
 static void show_nothing(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand)
@@ -126,8 +158,9 @@ void message_wire_open(tutti_comm *comm)
     self->base = (struct tti_transport){.ops = &wire, .rank = tutti_rank(comm), .size = tutti_size(comm)};
     self->comm = comm;
     self->random = (uint64_t)tutti_rank(comm) + 1;
-    self->frames = (struct tti_frames){.transport = &self->base, .comm = 1};
-    comm->frames = &self->frames;
+    tutti_error error;
+    CHECK(tti_net_create(&self->base, &self->net, &error) == TUTTI_OK);
+    CHECK(tti_lanes_create(comm, self->net, 1, &tti_letter_sink, &error) == TUTTI_OK);
     pthread_mutex_init(&self->lock, NULL);
     fault_meet(comm);
 }
@@ -144,6 +177,12 @@ static bool await(struct endpoint *self, _Atomic int *count)
     return true;
 }
 
+static bool is_none(tutti_comm *comm, void *context)
+{
+    (void)comm, (void)context;
+    return false;
+}
+
 /* When nobody sends any more, what has not arrived is given back to its sender. */
 void message_wire_close(tutti_comm *comm)
 {
@@ -151,7 +190,7 @@ void message_wire_close(tutti_comm *comm)
     if (!CHECK(await(self, &finished))) return;
     for (int peer = 0; peer < self->base.size; peer++) {
         struct tti_outgoing *outgoing;
-        tti_letter_sink.lost(comm, peer);
+        self->base.sink.lost(self->base.sink.context, peer, true, 0, "");
         self->now[peer].begun = false;
         while ((outgoing = first_of(self, &self->inbox[peer], true)) != NULL)
             append(&endpoints[peer], &endpoints[peer].done, outgoing);
@@ -159,4 +198,8 @@ void message_wire_close(tutti_comm *comm)
     if (!CHECK(await(self, &emptied))) return;
     wire_progress(&self->base, TTI_ANYBODY);
     CHECK_THAT(tti_messages_pending(comm) == 0, "%d are pending", tti_messages_pending(comm));
+    tti_service_find(is_none, NULL); /* the service thread does not look at it any more: nothing is in flight */
+    tti_lanes_free(comm->lanes);
+    tti_net_release(self->net);
+    comm->lanes = NULL;
 }

@@ -393,7 +393,7 @@ static void send_to_freed(tutti_comm *comm, struct fault_rank *self)
 static void send_to_nobody(tutti_comm *comm, struct fault_rank *self)
 {
     enum { COMM = 1 << 30, FRAMES = 65 };
-    static const char data[TTI_NET_WINDOW];
+    static const char data[TTI_LINK_WINDOW];
     struct tti_frame_head head = {.comm = COMM, .kind = TTI_FRAME_DATA, .bytes = sizeof data};
     struct tti_net *net = comm->lanes->net;
     (void)self;

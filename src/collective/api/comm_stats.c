@@ -29,8 +29,8 @@ static uint64_t held_by(tutti_comm *comm)
         bytes += sizeof *comm->trace + 2 * comm->trace->operations.room * sizeof(struct tti_trace_event);
     const struct tti_lanes *lanes = comm->lanes;
     if (lanes != NULL)
-        bytes += sizeof *lanes + lanes->temp_bytes + lanes->post_room * sizeof *lanes->posts +
-                 lanes->shipment_room * sizeof *lanes->shipments;
+        bytes += sizeof *lanes + lanes->work.temp_bytes + lanes->work.post_room * sizeof *lanes->work.posts +
+                 lanes->work.packet_room * sizeof *lanes->work.packets;
     tti_lock(&comm->queue.lock);
     for (const struct tti_started *op = comm->queue.all; op != NULL; op = op->sibling) bytes += sizeof *op;
     tti_unlock(&comm->queue.lock);

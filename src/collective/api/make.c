@@ -10,7 +10,6 @@
 #include "collective/comm/trace.h"
 #include "collective/engine/engine.h"
 #include "collective/message/message.h"
-#include "collective/message/message_frames.h"
 #include "collective/op/queue.h"
 #include "collective/op/siblings.h"
 #include "collective/peers/net.h"
@@ -182,7 +181,6 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     if (status != TUTTI_OK) {
         if (made->lanes != NULL) tti_lanes_free(made->lanes);
         made->lanes = NULL;
-        made->frames = NULL;
         tti_free(made->area);
         return give_up(made, setup, error);
     }

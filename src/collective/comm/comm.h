@@ -220,7 +220,6 @@ struct tutti_comm {
     struct tti_lanes *lanes;   /* peers `wire`: dealings over the transport; NULL: there are none */
     struct tti_engine *engine; /* what providers keep from one op to the next */
     struct tti_messages *messages;
-    struct tti_frames *frames; /* NULL: messages go through memory */
     tutti_tuning tuning;
     struct tti_traits traits;
     uint64_t sequence;  /* of the last operation that began */

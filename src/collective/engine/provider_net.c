@@ -76,8 +76,8 @@ static bool waits(const struct tti_op *op, tutti_status status)
 static int awaited(const struct tti_op *op)
 {
     const struct tti_lanes *lanes = op->comm->lanes;
-    if (lanes->arrived == lanes->post_count) return TTI_NOBODY;
-    const struct tti_posted *next = &lanes->posts[lanes->arrived];
+    if (lanes->work.arrived == lanes->work.post_count) return TTI_NOBODY;
+    const struct tti_posted *next = &lanes->work.posts[lanes->work.arrived];
     if (next->bytes > lanes->eager) return TTI_ANYBODY;
     return tti_member(op->comm, next->peer);
 }
@@ -121,40 +121,16 @@ static void stop(struct tti_op *op)
     if (op->entered && tti_posts_cover(op->comm, op->shape.kind)) tti_post_stop(op);
 }
 
-static bool is_lost(const struct tti_lanes *lanes, int rank)
-{
-    return tti_table_get(&lanes->net->lost, tti_member(lanes->comm, rank)) != NULL || tti_lane_at(lanes, rank)->left;
-}
-
-/* With the lock held: whether the transport still reads or writes a buffer of the op. What goes to a peer that has left, or is
- * lost, is read until the transport says that it is not. */
+/* With the lock held: a peer for whom the transport still reads or writes a buffer of the op, or -1. What goes to a peer that
+ * has left, or is lost, is read until the transport says that it is not. */
 static int find_busy(const struct tti_lanes *lanes)
 {
-    for (size_t i = 0; i < lanes->post_count; i++) {
-        const struct tti_posted *posted = &lanes->posts[i];
-        if (posted->begun && !posted->arrived && !is_lost(lanes, posted->peer)) return posted->peer;
-    }
-    for (size_t i = 0; i < lanes->shipment_count; i++)
-        if (!lanes->shipments[i].done) return lanes->shipments[i].peer;
+    TTI_TABLE_EACH(place, &lanes->peers)
+    if (tti_link_coming(lanes->peers.values[place], TTI_COLLECTIVES) != NULL)
+        return tti_table_number(&lanes->peers, place);
+    for (size_t i = 0; i < lanes->work.packet_count; i++)
+        if (!lanes->work.packets[i].done) return lanes->work.packets[i].peer;
     return -1;
-}
-
-static bool go_on_with_copy(struct tti_lanes *lanes, struct tti_shipment *shipment)
-{
-    void *copy;
-    if (!tti_net_copy(lanes->net->transport, tti_member(lanes->comm, shipment->peer), &shipment->outgoing, &copy))
-        return false;
-    tti_net_keep(lanes->net, copy);
-    return true;
-}
-
-static void set_work_aside(struct tti_lanes *lanes)
-{
-    tti_net_keep(lanes->net, lanes->posts);
-    tti_net_keep(lanes->net, lanes->shipments);
-    lanes->posts = NULL;
-    lanes->shipments = NULL;
-    lanes->post_room = lanes->shipment_room = lanes->post_count = lanes->shipment_count = 0;
 }
 
 /* With the lock held: of peers that may not poll for a long time, what is still to come is dropped, and what is still to go
@@ -162,16 +138,15 @@ static void set_work_aside(struct tti_lanes *lanes)
  * there is no memory. */
 static bool take_back(struct tti_lanes *lanes)
 {
-    struct tti_transport *transport = lanes->net->transport;
     bool all = true;
-    for (size_t i = 0; i < lanes->shipment_count; i++)
-        if (!lanes->shipments[i].done && !go_on_with_copy(lanes, &lanes->shipments[i])) all = false;
-    for (size_t i = 0; i < lanes->post_count; i++) {
-        const struct tti_posted *posted = &lanes->posts[i];
-        if (posted->begun && !posted->arrived && !is_lost(lanes, posted->peer))
-            transport->ops->drop(transport, tti_member(lanes->comm, posted->peer));
+    for (size_t i = 0; i < lanes->work.packet_count; i++) {
+        struct tti_packet *packet = &lanes->work.packets[i];
+        if (!packet->done && !tti_link_take_back(tti_lane_at(lanes, packet->peer), packet)) all = false;
     }
-    set_work_aside(lanes);
+    TTI_TABLE_EACH(place, &lanes->peers) tti_link_drop(lanes->peers.values[place], TTI_COLLECTIVES);
+    tti_net_keep(lanes->net, lanes->work.packets); /* the transport still tells them that they are done */
+    lanes->work.packets = NULL;
+    lanes->work.packet_room = lanes->work.packet_count = 0;
     return all;
 }
 
@@ -200,8 +175,8 @@ static bool fence(struct tti_op *op, int64_t until_ns)
     if (busy < 0 && tti_posts_cover(op->comm, op->shape.kind)) busy = find_reader(op);
     late &= busy >= 0;
     if (late) { /* never given back: somebody may still use it */
-        lanes->temp = NULL;
-        lanes->temp_bytes = 0;
+        lanes->work.temp = NULL;
+        lanes->work.temp_bytes = 0;
     }
     tti_net_unlock(lanes->net);
     if (late) tti_comm_quarantine(op->comm, op->shape.kind, busy, op->in, op->out);

@@ -28,12 +28,12 @@ static bool grow(void **room, size_t *have, size_t want, size_t each)
 
 static bool grow_temp(struct tti_lanes *lanes, size_t bytes)
 {
-    if (lanes->temp_bytes >= bytes) return true;
+    if (lanes->work.temp_bytes >= bytes) return true;
     void *more = tti_temp_alloc(lanes->comm, bytes);
     if (more == NULL) return false;
-    tti_temp_release(lanes->comm, lanes->temp, false);
-    lanes->temp = more;
-    lanes->temp_bytes = bytes;
+    tti_temp_release(lanes->comm, lanes->work.temp, false);
+    lanes->work.temp = more;
+    lanes->work.temp_bytes = bytes;
     return true;
 }
 
@@ -42,8 +42,10 @@ bool tti_link_make_room(struct tti_op *op)
     struct tti_lanes *lanes = op->comm->lanes;
     const struct tti_plan *plan = op->walk.plan;
     if (tti_sim != NULL) tti_sim_expect(plan->posted.all_sends);
-    return grow((void **)&lanes->posts, &lanes->post_room, plan->posted.receives, sizeof *lanes->posts) &&
-           grow((void **)&lanes->shipments, &lanes->shipment_room, plan->posted.sends, sizeof *lanes->shipments) &&
+    return grow((void **)&lanes->work.posts, &lanes->work.post_room, plan->posted.receives,
+                sizeof *lanes->work.posts) &&
+           grow((void **)&lanes->work.packets, &lanes->work.packet_room, plan->posted.sends,
+                sizeof *lanes->work.packets) &&
            grow_temp(lanes, plan->temp_bytes);
 }
 
@@ -109,21 +111,21 @@ static char *address(const struct tti_op *op, const struct tti_region *region)
 static __attribute__((noinline)) void post_send(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_lanes *lanes = op->comm->lanes;
-    struct tti_shipment *shipment = &lanes->shipments[lanes->shipment_count++];
-    shipment->outgoing.head = (struct tti_frame_head){.comm = lanes->id,
-                                                      .epoch = op->comm->traits.era.made,
-                                                      .kind = TTI_FRAME_DATA,
-                                                      .signature = lanes->signature,
-                                                      .sequence = lanes->sequence,
-                                                      .bytes = step->bytes};
-    shipment->outgoing.data = address(op, &step->source);
-    tti_lane_send(lanes, step->peer, shipment);
+    struct tti_packet *packet = &lanes->work.packets[lanes->work.packet_count++];
+    packet->outgoing.head = (struct tti_frame_head){.comm = lanes->id,
+                                                    .epoch = op->comm->traits.era.made,
+                                                    .kind = TTI_FRAME_DATA,
+                                                    .signature = lanes->signature,
+                                                    .sequence = lanes->sequence,
+                                                    .bytes = step->bytes};
+    packet->outgoing.data = address(op, &step->source);
+    tti_lane_send(lanes, step->peer, packet);
 }
 
 static __attribute__((noinline)) void post_receive(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_lanes *lanes = op->comm->lanes;
-    struct tti_posted *posted = &lanes->posts[lanes->post_count++];
+    struct tti_posted *posted = &lanes->work.posts[lanes->work.post_count++];
     posted->peer = step->peer;
     posted->target = address(op, &step->target);
     posted->bytes = step->bytes;
@@ -133,26 +135,26 @@ static __attribute__((noinline)) void post_receive(struct tti_op *op, const stru
 static tutti_status await(struct tti_op *op, uint32_t value)
 {
     struct tti_lanes *lanes = op->comm->lanes;
-    while (lanes->arrived < value && lanes->posts[lanes->arrived].arrived) lanes->arrived++;
-    if (lanes->arrived >= value) return TUTTI_OK;
-    op->waiting_for = lanes->posts[lanes->arrived].peer;
-    op->awaited = op->walk.rounds + lanes->arrived; /* 0: the first message, so the peer may not have come yet */
+    while (lanes->work.arrived < value && lanes->work.posts[lanes->work.arrived].arrived) lanes->work.arrived++;
+    if (lanes->work.arrived >= value) return TUTTI_OK;
+    op->waiting_for = lanes->work.posts[lanes->work.arrived].peer;
+    op->awaited = op->walk.rounds + lanes->work.arrived; /* 0: the first message, so the peer may not have come yet */
     return TUTTI_IN_PROGRESS;
 }
 
 static tutti_status drain(struct tti_op *op, uint32_t value)
 {
     struct tti_lanes *lanes = op->comm->lanes;
-    while (lanes->drained < value && lanes->shipments[lanes->drained].done) lanes->drained++;
-    if (lanes->drained >= value) return TUTTI_OK;
-    op->waiting_for = lanes->shipments[lanes->drained].peer;
+    while (lanes->work.drained < value && lanes->work.packets[lanes->work.drained].done) lanes->work.drained++;
+    if (lanes->work.drained >= value) return TUTTI_OK;
+    op->waiting_for = lanes->work.packets[lanes->work.drained].peer;
     op->awaited = 1;
     return TUTTI_IN_PROGRESS;
 }
 
 void tti_link_begin(struct tti_lanes *lanes)
 {
-    lanes->post_count = lanes->shipment_count = lanes->arrived = lanes->drained = 0;
+    lanes->work.post_count = lanes->work.packet_count = lanes->work.arrived = lanes->work.drained = 0;
 }
 
 tutti_status tti_link_step(struct tti_op *op, const struct tti_step *step)

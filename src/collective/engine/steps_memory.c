@@ -58,7 +58,7 @@ char *tti_op_address(const struct tti_op *op, int rank, enum tti_space space, ui
         if (offset < TTI_PAYLOAD_BYTES) return (char *)tti_slot_of(comm, rank, comm->sequence)->payload + offset;
         return tti_stage_of(op, rank) + offset - TTI_PAYLOAD_BYTES;
     case TTI_BOUNCED: return comm->memory->bounce + (size_t)rank * comm->memory->bounce_bytes + offset;
-    case TTI_TEMP: return own ? at(comm->lanes->temp, offset) : address_of_other(op, rank, space, offset);
+    case TTI_TEMP: return own ? at(comm->lanes->work.temp, offset) : address_of_other(op, rank, space, offset);
     case TTI_IN:
     case TTI_OUT: break;
     }

@@ -26,7 +26,7 @@ bool tti_post_show_places(struct tti_op *op)
                           .out = tti_place_of(comm, op->out, op->out_bytes),
                           .can_attach = comm->traits.can_attach};
     if (comm->lanes != NULL)
-        comm->memory->posts[comm->memory->place].temp = tti_place_of(comm, comm->lanes->temp,
+        comm->memory->posts[comm->memory->place].temp = tti_place_of(comm, comm->lanes->work.temp,
                                                                      op->walk.plan->temp_bytes);
     bool is_private = met.in.reach == TTI_PRIVATE || met.out.reach == TTI_PRIVATE;
     bool unreached = comm->world->options.direct == 0 || (!comm->memory->one_process && is_private);

@@ -3,7 +3,6 @@
  * Posting, matching and progress. The protocol is described in message_parts.h.
  */
 #include "base/alloc.h"
-#include "collective/message/message_frames.h"
 #include "collective/message/message_parts.h"
 #include "collective/peers/net.h"
 
@@ -27,10 +26,10 @@ struct tti_messages *tti_messages_create(tutti_comm *comm)
     return messages;
 }
 
-void tti_early_free(struct tti_box *box, struct tti_early *early)
+void tti_early_free(struct tti_box *box, struct tti_aside *early)
 {
     tti_list_remove(&early->on);
-    box->early_bytes -= early->large ? 0 : early->bytes;
+    box->early_bytes -= tti_early_is_large(early) ? 0 : early->head.value;
     box->messages->early--;
     tti_free(early);
 }
@@ -43,15 +42,8 @@ void tti_messages_free(struct tti_messages *messages)
     TTI_TABLE_EACH(place, &messages->boxes)
     {
         struct tti_box *box = messages->boxes.values[place];
-        TTI_LIST_EACH(link, &box->early) tti_early_free(box, TTI_LIST_OF(link, struct tti_early, on));
-        TTI_LIST_EACH(link, &box->incoming)
-        {
-            struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
-            if (messages->comm->lanes != NULL)
-                tti_net_keep(messages->comm->lanes->net, early); /* the transport is writing to it */
-            else
-                tti_free(early);
-        }
+        TTI_LIST_EACH(link, &box->early) tti_early_free(box, TTI_EARLY_ON(link));
+        tti_free(box->given_aside);
         tti_trouble_free(box);
         tti_free(box);
     }
@@ -61,17 +53,25 @@ void tti_messages_free(struct tti_messages *messages)
 
 static struct tti_box *make_box(struct tti_messages *messages, int peer)
 {
-    struct tti_box *box = tti_calloc(1, sizeof *box);
+    struct tti_lanes *lanes = peer == messages->comm->rank ? NULL : messages->comm->lanes;
+    struct tti_lane *lane = lanes == NULL ? NULL : tti_lane_to(lanes, peer);
+    struct tti_box *box = lanes != NULL && lane == NULL ? NULL : tti_calloc(1, sizeof *box);
     if (box == NULL || !tti_table_set(&messages->boxes, peer, box)) {
         tti_free(box);
         return NULL;
     }
     box->messages = messages;
     box->peer = peer;
-    box->route = messages->comm->frames != NULL ? &tti_route_frames : &tti_route_channel;
+    box->lane = lane;
+    box->route = lane != NULL ? &tti_route_frames : &tti_route_channel;
     if (peer == messages->comm->rank) box->route = &tti_route_self;
-    struct tti_link *lists[] = {&box->active,       &box->posted, &box->queue,    &box->sending,
-                                &box->taking,       &box->early,  &box->incoming, &box->trouble.withdrawals,
+    struct tti_link *lists[] = {&box->active,
+                                &box->posted,
+                                &box->queue,
+                                &box->sending,
+                                &box->taking,
+                                &box->early,
+                                &box->trouble.withdrawals,
                                 &box->trouble.debts};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) tti_list_init(lists[i]);
     return box;
@@ -117,9 +117,9 @@ static void begin(struct tti_letter *letter, bool is_send)
     letter->status = TUTTI_IN_PROGRESS;
     letter->state = TTI_LETTER_POSTED;
     letter->is_send = is_send;
-    letter->other_done = letter->exposed = letter->asked = false;
+    letter->other_done = letter->asked = false;
     letter->way = TTI_WAY_HALVES;
-    letter->carrier = NULL;
+    letter->packet = NULL;
     letter->done = 0;
     letter->waiting_for = letter->peer == TUTTI_ANY_SOURCE ? -1 : letter->peer;
     tti_list_init(&letter->on);
@@ -151,7 +151,6 @@ static void lift(struct tti_letter *letter)
 {
     struct tti_messages *messages = letter->comm->messages;
     letter->state = TTI_LETTER_LIFTED;
-    letter->exposed = false;
     tti_list_append(&messages->lifted, &letter->on);
     tti_list_append(&messages->work, &letter->work);
 }
@@ -160,7 +159,7 @@ void tti_letter_end(struct tti_letter *letter, tutti_status status)
 {
     tti_list_remove(&letter->on);
     tti_list_remove(&letter->work);
-    if (letter->carrier != NULL) tti_carrier_forget(letter->carrier);
+    if (letter->packet != NULL) tti_packet_forget(letter->packet);
     if (letter->device != NULL && is_to_be_lifted(letter, status)) {
         lift(letter);
         return;
@@ -205,7 +204,7 @@ static bool is_eager(const struct tti_box *box, const struct tti_send *send)
     if (send->letter.device != NULL) return false; /* its data leave when its stream has come */
     if (bytes > note && (box->route->gives == NULL || bytes > note * (uint64_t)box->route->gives(box, send)))
         return false;
-    return box->route->unread == NULL || box->route->unread(box) + bytes <= TTI_EARLY_BYTES;
+    return box->route->has_room == NULL || box->route->has_room(box, bytes);
 }
 
 /* Says the first about a message; false when there is no room for that. What has begun to go as notes goes on so, whatever
@@ -340,40 +339,40 @@ struct tti_recv *tti_message_claim(struct tti_box *box, const struct tti_note *n
     if (letter->device != NULL && !tti_device_make_room(recv)) return NULL;
     letter->way = TTI_WAY_PARTS;
     letter->state = TTI_LETTER_MOVING;
-    letter->exposed = true;
     tti_list_remove(&letter->on);
     tti_list_append(&box->taking, &letter->on);
     return recv;
 }
 
-struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note)
+struct tti_aside *tti_early_new(struct tti_box *box, const struct tti_note *note)
 {
     tutti_comm *comm = box->messages->comm;
-    bool large = note->kind == TTI_NOTE_LARGE;
-    struct tti_early *early = tti_malloc(1, sizeof *early + (large ? 0 : note->bytes));
-    if (early == NULL) {
+    struct tti_frame_head head = {.kind = (uint16_t)(TTI_FRAME_MESSAGES + note->kind),
+                                  .type = note->type,
+                                  .tag = note->tag,
+                                  .value = note->bytes,
+                                  .bytes = note->kind == TTI_NOTE_LARGE ? sizeof(struct tti_place) : note->bytes};
+    struct tti_aside *early = tti_aside_new(box->peer, &head);
+    if (early == NULL)
         tti_box_fault(box, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
                       "rank %d has no memory for a message of rank %d that came early", comm->rank, box->peer);
-        return NULL;
-    }
-    *early = (struct tti_early){.bytes = note->bytes, .tag = note->tag, .type = note->type, .large = large};
-    tti_list_init(&early->on);
     return early;
 }
 
-static void keep_early(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early)
+static void keep_early(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_aside *early)
 {
+    bool large = note->kind == TTI_NOTE_LARGE;
     if (early == NULL) {
         early = tti_early_new(box, note);
         if (early == NULL) return;
-        if (early->large)
-            memcpy(&early->place, data, sizeof early->place);
+        if (large)
+            memcpy(early->data, data, sizeof(struct tti_place));
         else
             tti_note_copy(early->data, data, note->bytes);
     }
-    early->number = box->heard;
+    early->head.sequence = box->heard;
     tti_list_append(&box->early, &early->on);
-    box->early_bytes += early->large ? 0 : early->bytes;
+    box->early_bytes += large ? 0 : note->bytes;
     box->messages->early++;
 }
 
@@ -386,7 +385,7 @@ static void finish_eager(struct tti_box *box, struct tti_recv *recv, const void 
     tti_letter_end(&recv->letter, TUTTI_OK);
 }
 
-void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early)
+void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_aside *early)
 {
     struct tti_recv *recv;
     if (note->kind == TTI_NOTE_LARGE) box->heard++;
@@ -401,9 +400,7 @@ void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const
     } else if (note->kind == TTI_NOTE_EAGER) {
         finish_eager(box, recv, data);
     } else {
-        struct tti_place place;
-        memcpy(&place, data, sizeof place);
-        tti_large_accept(recv, box, box->heard, place);
+        tti_large_accept(recv, box, box->heard, data);
     }
     tti_free(early);
 }
@@ -425,12 +422,12 @@ static bool find_early(struct tti_recv *recv, struct tti_box *box)
 {
     TTI_LIST_EACH(link, &box->early)
     {
-        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
-        if (!tag_fits(recv, early->tag)) continue;
-        struct tti_note note = {TTI_NOTE_EAGER, early->type, early->tag, early->bytes};
+        struct tti_aside *early = TTI_EARLY_ON(link);
+        if (!tag_fits(recv, early->head.tag)) continue;
+        struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)early->head.type, early->head.tag, early->head.value};
         if (!takes(recv, box, &note)) return true;
-        if (early->large)
-            tti_large_accept(recv, box, early->number, early->place);
+        if (tti_early_is_large(early))
+            tti_large_accept(recv, box, (uint32_t)early->head.sequence, early->data);
         else
             finish_eager(box, recv, early->data);
         tti_early_free(box, early);
@@ -557,18 +554,24 @@ static bool work_once(struct tti_messages *messages)
 /* The last look before a sleep must be a thorough one; where a look costs system calls, each may be. */
 static bool is_about_to_sleep(const tutti_comm *comm)
 {
-    return comm->frames != NULL ||
+    return comm->lanes != NULL ||
            atomic_load_explicit(&comm->memory->posts[comm->rank].waiting_for, memory_order_relaxed) != 0;
 }
 
 void tti_messages_poll_closely(tutti_comm *comm)
 {
-    if (comm->frames == NULL) comm->messages->quiet = QUIET;
+    if (comm->lanes == NULL) comm->messages->quiet = QUIET;
 }
 
 bool tti_messages_are_quiet(const tutti_comm *comm)
 {
     return is_about_to_sleep(comm) || comm->messages->quiet >= QUIET; /* frames: that is changed under the lock */
+}
+
+void tti_messages_pump(const tutti_comm *comm, int awaited_rank)
+{
+    struct tti_transport *transport = comm->lanes == NULL ? NULL : comm->lanes->net->transport;
+    if (transport != NULL) transport->ops->progress(transport, awaited_rank);
 }
 
 /* In the world's numbers, if it is one alone. */
@@ -587,7 +590,7 @@ static tutti_status make_progress(tutti_comm *comm)
     messages->failure = TUTTI_OK;
     if (is_about_to_sleep(comm)) messages->quiet = QUIET;
     bool quiet = ++messages->quiet > QUIET;
-    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport, awaited(messages));
+    tti_messages_pump(comm, comm->lanes == NULL ? TTI_ANYBODY : awaited(messages));
     bool alone = quiet && !tti_list_is_empty(&messages->any) && !tti_message_somebody(messages);
     look_at_active(messages);
     if (!tti_list_is_empty(&messages->any)) look_at_others(messages, messages->turn, comm->size);

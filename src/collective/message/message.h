@@ -39,13 +39,12 @@ struct tti_letter {
     struct tti_link on, work; /* the rest is message.c's and its neighbours' */
     uint8_t state, way;
     bool is_send, other_done;
-    bool exposed;           /* a transport reads or writes the buffer */
-    bool asked;             /* somebody waits for it, or tests; set from outside once it is posted */
-    void *carrier;          /* the frame that it reads it for */
-    uint32_t number;        /* of a large message */
-    uint64_t done;          /* bytes of the own share */
-    uint64_t position;      /* receive: of the note that accepted, in its channel */
-    struct tti_place place; /* of the other side's buffer */
+    bool asked;                /* somebody waits for it, or tests; set from outside once it is posted */
+    struct tti_packet *packet; /* frames: that carries its data, or NULL */
+    uint32_t number;           /* of a large message */
+    uint64_t done;             /* bytes of the own share */
+    uint64_t position;         /* receive: of the note that accepted, in its channel */
+    struct tti_place place;    /* of the other side's buffer */
 };
 
 struct tti_send {
@@ -125,5 +124,7 @@ void tti_messages_fail(tutti_comm *comm, tutti_status status);
 struct tti_messages; /* of one comm on one rank */
 struct tti_messages *tti_messages_create(tutti_comm *comm);
 void tti_messages_free(struct tti_messages *messages);
+
+extern const struct tti_letter_sink tti_letter_sink; /* takes what comes over a transport: see net.h */
 
 #endif

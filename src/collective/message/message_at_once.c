@@ -10,7 +10,7 @@
 
 static struct tti_box *box_of(const tutti_comm *comm, int peer)
 {
-    bool usual = comm->frames == NULL && !comm->messages->stopped && peer >= 0;
+    bool usual = comm->lanes == NULL && !comm->messages->stopped && peer >= 0;
     return usual ? tti_box_at(comm->messages, peer) : NULL;
 }
 

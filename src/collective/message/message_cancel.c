@@ -11,8 +11,8 @@ static bool take_back(struct tti_letter *letter)
     struct tti_box *box = tti_box_at(letter->comm->messages, letter->peer);
     TTI_LIST_EACH(link, &box->early)
     {
-        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
-        if (!early->large || early->number != letter->number) continue;
+        struct tti_aside *early = TTI_EARLY_ON(link);
+        if (!tti_early_is_large(early) || early->head.sequence != letter->number) continue;
         tti_early_free(box, early);
         return true;
     }
@@ -59,11 +59,11 @@ void tti_message_withdrawn(struct tti_box *box, uint32_t number)
     tti_debt_came(box, number, UINT64_MAX);
     TTI_LIST_EACH(link, &box->early)
     {
-        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
-        if (early->large && early->number == number) tti_early_free(box, early);
+        struct tti_aside *early = TTI_EARLY_ON(link);
+        if (tti_early_is_large(early) && early->head.sequence == number) tti_early_free(box, early);
     }
     TTI_LIST_EACH(link, &box->taking)
-    if (TTI_LETTER_ON(link)->number == number && !TTI_LETTER_ON(link)->exposed) {
+    if (TTI_LETTER_ON(link)->number == number) {
         tti_recv_poll_again(TTI_LETTER_ON(link));
         return;
     }

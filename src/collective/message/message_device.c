@@ -224,7 +224,7 @@ struct tti_place tti_device_place_of(struct tti_send *send)
     struct tti_place nowhere = {.reach = TTI_NOWHERE, .epoch = comm->traits.era.made};
     tutti_error ignored = {0};
     bool near = tti_is_of_this_process(comm, letter->peer);
-    if (device->bytes == 0 || device->buffers || comm->frames != NULL || comm->traits.tolerant) return nowhere;
+    if (device->bytes == 0 || device->buffers || comm->lanes != NULL || comm->traits.tolerant) return nowhere;
     struct tti_offer offer = tti_offer_of(&device->copier->offers, device->at, device->bytes, near);
     if (offer.reach == TTI_OFFER_NONE) return nowhere;
     if (device->offer == NULL) device->offer = tti_arena_alloc(&comm->world->arena, sizeof *device->offer, &ignored);

@@ -7,7 +7,6 @@
  * is seen here, and waited for.
  */
 #include "base/clock.h"
-#include "collective/message/message_frames.h"
 #include "collective/message/message_parts.h"
 
 enum { KILL_MS = 1000 };
@@ -19,7 +18,7 @@ void tti_messages_stop(tutti_comm *comm)
     messages->stopped = true;
     TTI_LIST_EACH(link, &messages->work) tti_list_remove(link);
     tti_messages_unlock(comm);
-    if (comm->frames != NULL) return;
+    if (comm->lanes != NULL) return;
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
     if (!tti_copiers_await(atomic_load_explicit(&messages->copiers, memory_order_acquire), until)) return;
     atomic_store_explicit(&comm->memory->posts[comm->rank].stopped, 1, memory_order_release);
@@ -40,8 +39,8 @@ static bool may_be_touched(const struct tti_letter *letter)
 {
     const tutti_comm *comm = letter->comm;
     int peer = letter->waiting_for;
-    if (comm->frames != NULL) return letter->exposed;
     if (letter->state == TTI_LETTER_LIFTED) return false;
+    if (comm->lanes != NULL) return peer >= 0 && tti_letter_is_carried(letter, tti_box_at(comm->messages, peer));
     if (letter->state < TTI_LETTER_MOVING || letter->way == TTI_WAY_PARTS || letter->other_done) return false;
     if (peer == comm->rank || has_stopped(comm, peer)) return false;
     if (letter->is_send) return tti_info_of(comm, peer)->pid == tti_info_of(comm, comm->rank)->pid;
@@ -62,7 +61,7 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
 {
     struct tti_messages *messages = comm->messages;
     tti_messages_lock(comm);
-    if (comm->frames != NULL) comm->frames->transport->ops->progress(comm->frames->transport, TTI_ANYBODY);
+    tti_messages_pump(comm, TTI_ANYBODY);
     end_untouched(&messages->any, status);
     end_untouched(&messages->lifted, status);
     TTI_TABLE_EACH(place, &messages->boxes)
@@ -79,15 +78,15 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
 }
 
 /* Whoever has not stopped by now is killed where that is possible. A transport goes on without the buffers. */
-static void end_by_force(const struct tti_box *box, struct tti_link *list, tutti_status status)
+static void end_by_force(struct tti_box *box, struct tti_link *list, tutti_status status)
 {
     tutti_comm *comm = box->messages->comm;
     int peer = box->peer;
     TTI_LIST_EACH(link, list)
     {
         struct tti_letter *letter = TTI_LETTER_ON(link);
-        bool frames = comm->frames != NULL;
-        if (may_be_touched(letter) && !(frames ? tti_letter_take_back(letter, peer)
+        bool frames = comm->lanes != NULL;
+        if (may_be_touched(letter) && !(frames ? tti_letter_take_back(letter, box)
                                                : tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS)))
             tti_comm_quarantine(comm, letter->is_send ? TTI_SEND : TTI_RECV, peer,
                                 letter->is_send ? TTI_SEND_OF(letter)->in : NULL,

@@ -1,62 +1,51 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "collective/message/message_frames.h"
-
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages between ranks that share no memory: notes as packets over a transport (link.h). Data of large messages go from the
+ * sender's buffer to the receiver's without a copy of ours.
+ *
+ * Small messages go within the window; what is beyond it is announced like large ones. An announced message can be withdrawn: its
+ * data are still with the sender, since they leave it only when it hears that they were accepted.
+ */
 #include "base/alloc.h"
 #include "collective/message/message_parts.h"
-#include "collective/peers/net.h"
-
-/* CREDIT says how much of the small messages was received since the last one of these. Their sender has no more than
- * TTI_EARLY_BYTES of them on the way or put aside; what is beyond that it announces like large ones. WITHDRAW says that an
- * announced message will not come: its data are still with the sender, since they leave it only when it hears that they
- * were accepted. */
-enum { CREDIT_BYTES = TTI_EARLY_BYTES / 4 };
 
 enum { GIVEN = 16, GIVEN_BYTES = GIVEN * TTI_EAGER_BYTES }; /* so much more than `eager` need not be announced */
 
 /* ---- Out ------------------------------------------------------------------------------------------------------- */
 
 struct carrier {
-    struct tti_outgoing outgoing;
-    struct tti_letter *letter; /* whose data it carries; NULL: they are in `data` or `copy`, or it has ended */
-    void *copy;
-    struct tti_debt debt; /* of a letter that was given up */
+    struct tti_packet packet;  /* first */
+    struct tti_letter *letter; /* whose data it carries where they lie; NULL: they are in `data`, or it has ended */
+    struct tti_debt debt;      /* of a letter that was given up, or has ended */
     unsigned char data[];
 };
 
-static void sent(struct tti_outgoing *outgoing, tutti_status status)
+static void gone(struct tti_packet *packet, tutti_status status)
 {
-    struct carrier *carrier = TTI_LIST_OF(outgoing, struct carrier, outgoing);
+    struct carrier *carrier = (struct carrier *)packet;
     struct tti_letter *letter = carrier->letter;
     if (carrier->debt.box != NULL) tti_debt_settle(&carrier->debt);
-    tti_free(carrier->copy);
     tti_free(carrier);
     if (letter == NULL) return;
-    letter->carrier = NULL;
-    letter->exposed = false;
+    letter->packet = NULL;
     if (status == TUTTI_OK) tti_letter_end(letter, TUTTI_OK); /* else the peer is lost, and so is the comm */
 }
 
-static int number_of(const struct tti_frames *frames, int peer)
+static void send_packet(struct tti_box *box, struct carrier *carrier, const struct tti_note *note, const void *data,
+                        size_t length)
 {
-    return frames->ranks == NULL ? peer : frames->ranks[peer];
-}
-
-static void send_frame(struct tti_box *box, struct carrier *carrier, const struct tti_note *note, const void *data,
-                       size_t length)
-{
-    const struct tti_frames *frames = box->messages->comm->frames;
-    carrier->outgoing = (struct tti_outgoing){.head = {.comm = frames->comm,
-                                                       .epoch = box->messages->comm->traits.era.made,
-                                                       .kind = (uint16_t)(TTI_FRAME_MESSAGES + note->kind),
-                                                       .type = note->type,
-                                                       .tag = note->tag,
-                                                       .value = note->bytes,
-                                                       .bytes = length},
-                                              .data = data,
-                                              .done = sent};
-    if (frames->transport->ops->send(frames->transport, number_of(frames, box->peer), &carrier->outgoing))
-        sent(&carrier->outgoing, TUTTI_OK);
-    else if (box->messages->comm->traits.tolerant && carrier->letter == NULL)
+    bool owes = box->messages->comm->traits.tolerant && carrier->letter == NULL;
+    carrier->packet.outgoing.head = (struct tti_frame_head){.comm = box->lane->lanes->id,
+                                                            .epoch = box->messages->comm->traits.era.made,
+                                                            .kind = (uint16_t)(TTI_FRAME_MESSAGES + note->kind),
+                                                            .type = note->type,
+                                                            .tag = note->tag,
+                                                            .value = note->bytes,
+                                                            .bytes = length};
+    carrier->packet.outgoing.data = data;
+    carrier->packet.leaves = note->kind == TTI_NOTE_EAGER ? TTI_WITHIN_WINDOW : TTI_WHEN_ACCEPTED;
+    carrier->packet.gone = gone;
+    if (!tti_link_send(box->lane, TTI_LETTERS, &carrier->packet) && owes)
         tti_debt_owe(box, &carrier->debt); /* its message has ended, and somebody has to see to it */
 }
 
@@ -75,29 +64,26 @@ static bool put(struct tti_box *box, const struct tti_note *note, const void *da
 {
     if (note->kind != TTI_NOTE_EAGER) length = 0;
     struct carrier *carrier = tti_malloc(1, sizeof *carrier + length);
-    if (carrier == NULL)
-        return note->kind <= TTI_NOTE_RECEIVED && no_memory(box); /* nobody waits for the other notes */
+    if (carrier == NULL) return note->kind != TTI_NOTE_WITHDRAW && no_memory(box); /* for that nobody waits */
     *carrier = (struct carrier){0};
     if (length > 0) memcpy(carrier->data, data, length);
-    if (note->kind == TTI_NOTE_EAGER) box->owed += length;
-    send_frame(box, carrier, note, carrier->data, length);
+    send_packet(box, carrier, note, carrier->data, length);
     return true;
 }
 
-/* A frame with the sender's data where they lie: the letter ends when they are on their way. */
+/* A packet with the sender's data where they lie: the letter ends when they are on their way. */
 static bool send_in_place(struct tti_box *box, struct tti_send *send, const struct tti_note *note)
 {
     struct tti_letter *letter = &send->letter;
     struct carrier *carrier = tti_calloc(1, sizeof *carrier);
     if (carrier == NULL) return no_memory(box);
     carrier->letter = letter;
-    letter->carrier = carrier;
-    letter->exposed = true;
+    letter->packet = &carrier->packet;
     letter->state = TTI_LETTER_SAID;
     tti_list_remove(&letter->work);
     tti_list_remove(&letter->on);
     tti_list_append(&box->sending, &letter->on);
-    send_frame(box, carrier, note, send->in, letter->bytes);
+    send_packet(box, carrier, note, send->in, letter->bytes);
     return true;
 }
 
@@ -113,9 +99,7 @@ static bool give(struct tti_box *box, struct tti_send *send)
     struct tti_note note = {TTI_NOTE_EAGER, (uint8_t)letter->type, letter->tag, letter->bytes};
     letter->number = 0;
     letter->way = TTI_WAY_PARTS;
-    if (!send_in_place(box, send, &note)) return false;
-    box->owed += note.bytes;
-    return true;
+    return send_in_place(box, send, &note);
 }
 
 static int gives(const struct tti_box *box, const struct tti_send *send)
@@ -130,41 +114,14 @@ static bool withdraw(struct tti_box *box, uint32_t number)
     return put(box, &note, NULL, 0);
 }
 
-void tti_carrier_forget(void *carrier)
+static bool has_room(const struct tti_box *box, uint64_t bytes)
 {
-    if (carrier != NULL) ((struct carrier *)carrier)->letter = NULL;
-}
-
-bool tti_letter_take_back(struct tti_letter *letter, int peer)
-{
-    const struct tti_frames *frames = letter->comm->frames;
-    struct tti_transport *transport = frames->transport;
-    struct carrier *carrier = letter->carrier;
-    int number = number_of(frames, peer);
-    if (!letter->is_send) {
-        transport->ops->drop(transport, number);
-        return true;
-    }
-    return tti_net_copy(transport, number, &carrier->outgoing, &carrier->copy);
-}
-
-void tti_carrier_owe(struct tti_box *box, void *carrier)
-{
-    if (carrier != NULL) tti_debt_owe(box, &((struct carrier *)carrier)->debt);
-}
-
-/* ---- In -------------------------------------------------------------------------------------------------------- */
-
-static uint64_t unread(const struct tti_box *box)
-{
-    return box->owed;
+    return tti_link_has_room(box->lane, TTI_LETTERS, bytes);
 }
 
 static void consumed(struct tti_box *box, uint64_t bytes)
 {
-    box->credit += bytes;
-    struct tti_note note = {TTI_NOTE_CREDIT, 0, 0, box->credit};
-    if (box->credit >= CREDIT_BYTES && put(box, &note, NULL, 0)) box->credit = 0;
+    tti_link_take(box->lane, TTI_LETTERS, bytes);
 }
 
 static void poll_box(struct tti_box *box)
@@ -179,8 +136,33 @@ const struct tti_route tti_route_frames = {.most = TTI_EAGER_BYTES,
                                            .move = move,
                                            .withdraw = withdraw,
                                            .poll = poll_box,
-                                           .unread = unread,
+                                           .has_room = has_room,
                                            .consumed = consumed};
+
+bool tti_letter_is_carried(const struct tti_letter *letter, const struct tti_box *box)
+{
+    if (letter->is_send) return letter->packet != NULL;
+    return box->lane != NULL && tti_link_coming(box->lane, TTI_LETTERS) == letter;
+}
+
+bool tti_letter_take_back(struct tti_letter *letter, struct tti_box *box)
+{
+    if (letter->is_send) return tti_link_take_back(box->lane, letter->packet);
+    tti_link_drop(box->lane, TTI_LETTERS);
+    return true;
+}
+
+void tti_packet_forget(struct tti_packet *packet)
+{
+    ((struct carrier *)packet)->letter = NULL;
+}
+
+void tti_packet_owe(struct tti_box *box, struct tti_packet *packet)
+{
+    tti_debt_owe(box, &((struct carrier *)packet)->debt);
+}
+
+/* ---- In -------------------------------------------------------------------------------------------------------- */
 
 static struct tti_note note_of(const struct tti_frame_head *head)
 {
@@ -198,136 +180,114 @@ static bool is_sound(const struct tti_note *note, uint64_t bytes)
     case TTI_NOTE_LARGE: return bytes == 0 && note->bytes <= PTRDIFF_MAX && note->type < TUTTI_TYPE_COUNT;
     case TTI_NOTE_PART: return note->bytes == bytes;
     case TTI_NOTE_ACCEPT: return bytes == 0 && note->type == TTI_WAY_PARTS;
-    case TTI_NOTE_CREDIT:
     case TTI_NOTE_WITHDRAW: return bytes == 0;
     default: return false;
     }
 }
 
+static void cannot_keep(tutti_comm *comm, int peer)
+{
+    struct tti_box *box = tti_box_at(comm->messages, peer);
+    const char *what = "rank %d has no memory for messages of rank %d";
+    if (box != NULL)
+        tti_box_fault(box, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank, what, comm->rank, peer);
+    else
+        comm->messages->failure = tti_comm_break_apart(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank, what, comm->rank,
+                                                       peer);
+}
+
 static void complain(struct tti_box *box, const struct tti_frame_head *head)
 {
-    tutti_comm *comm = box->messages->comm;
+    int rank = box->messages->comm->rank;
     tti_box_fault(box, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
                   "rank %d got a frame of rank %d that makes no sense (kind %d, %llu bytes); do all ranks use the same "
                   "version?",
-                  comm->rank, box->peer, head->kind, (unsigned long long)head->bytes);
+                  rank, box->peer, head->kind, (unsigned long long)head->bytes);
 }
 
-/* A cookie is what a message is put aside in or, marked, the letter that it comes to. */
-enum { CLAIMED = 1 };
-
-static void end_claimed(struct tti_box *box, const void *cookie, uint64_t bytes)
+/* The box that a frame is for; NULL: the comm is broken, or nothing of this peer is taken any more. */
+static struct tti_box *box_for(tutti_comm *comm, int peer, const struct tti_frame_head *head)
 {
-    if (box->trouble.drops_frame) { /* its receive was given up, and another letter may be where it was */
-        box->trouble.drops_frame = false;
-        tti_debt_came(box, 0, UINT64_MAX);
-        consumed(box, bytes);
-        return;
-    }
-    TTI_LIST_EACH(link, &box->taking)
-    {
-        struct tti_letter *letter = TTI_LETTER_ON(link);
-        if ((const char *)letter + CLAIMED != (const char *)cookie || !letter->exposed) continue;
-        letter->exposed = false;
-        if (box->messages->stopped) return; /* it has failed meanwhile */
-        consumed(box, bytes);
-        tti_letter_end(letter, TUTTI_OK);
-        return;
-    }
-}
-
-static void *begin_eager(struct tti_box *box, const struct tti_note *note, void **cookie)
-{
-    struct tti_recv *recv = note->bytes > TTI_EAGER_BYTES ? tti_message_claim(box, note) : NULL;
-    if (recv != NULL) {
-        *cookie = (char *)&recv->letter + CLAIMED;
-        return recv->out;
-    }
-    struct tti_early *early = tti_early_new(box, note);
-    *cookie = early;
-    if (early == NULL) return NULL;
-    tti_list_append(&box->incoming, &early->on);
-    return early->data;
-}
-
-static struct tti_letter *taken_by(const struct tti_box *box, const struct tti_note *note)
-{
-    return tti_large_find(&box->taking, (uint32_t)note->tag);
-}
-
-static void *frame_begin(tutti_comm *comm, int peer, const struct tti_frame_head *head, void **cookie)
-{
-    *cookie = NULL;
     struct tti_box *box = tti_box_of(comm->messages, peer);
     struct tti_note note = note_of(head);
-    if (comm->messages->stopped) return NULL;
-    if (box == NULL) {
-        comm->messages->failure = tti_comm_break_apart(comm, TTI_RECV, TUTTI_ERR_MEMORY, comm->rank,
-                                                       "rank %d has no memory for messages of rank %d", comm->rank,
-                                                       peer);
-        return NULL;
-    }
-    if (!is_sound(&note, head->bytes)) {
+    bool sound = is_sound(&note, head->bytes);
+    if (box == NULL)
+        cannot_keep(comm, peer);
+    else if (!sound)
         complain(box, head);
-        return NULL;
-    }
-    if (box->trouble.failed != TUTTI_OK) return NULL;
-    if (note.kind == TTI_NOTE_EAGER) return begin_eager(box, &note, cookie);
-    if (note.kind != TTI_NOTE_PART) return NULL;
-    char *target = tti_large_target(box, &note);
-    if (target != NULL) taken_by(box, &note)->exposed = true;
-    return target;
+    return box != NULL && sound && box->trouble.failed == TUTTI_OK ? box : NULL;
 }
 
-static void end_part(struct tti_box *box, const struct tti_note *note)
+static enum tti_match match(tutti_comm *comm, int peer, const struct tti_frame_head *head, struct tti_taking *taking)
 {
-    struct tti_letter *letter = taken_by(box, note);
-    if (letter == NULL) tti_debt_came(box, (uint32_t)note->tag, note->bytes);
-    if (letter == NULL || !letter->exposed) return; /* it has failed meanwhile */
-    letter->exposed = false;
-    tti_large_part(box, note);
-}
-
-static void frame_end(tutti_comm *comm, int peer, const struct tti_frame_head *head, void *cookie)
-{
-    struct tti_box *box = tti_box_of(comm->messages, peer);
     struct tti_note note = note_of(head);
-    struct tti_place nowhere = {0};
-    if (box == NULL || !is_sound(&note, head->bytes)) return;
-    if (note.kind == TTI_NOTE_EAGER && ((uintptr_t)cookie & CLAIMED) != 0) {
-        end_claimed(box, cookie, note.bytes);
-    } else if (note.kind == TTI_NOTE_EAGER) {
-        struct tti_early *early = cookie;
-        if (early == NULL) return;
-        tti_list_remove(&early->on);
-        comm->messages->quiet = 0;
-        if (comm->messages->stopped)
-            tti_free(early);
-        else
-            tti_message_deliver(box, &note, early->data, early);
-    } else if (note.kind == TTI_NOTE_PART) {
-        end_part(box, &note);
-    } else if (note.kind == TTI_NOTE_CREDIT) {
-        box->owed -= note.bytes < box->owed ? note.bytes : box->owed;
-    } else if (note.kind == TTI_NOTE_WITHDRAW) {
-        tti_message_withdrawn(box, (uint32_t)note.tag);
-    } else {
-        tti_note_arrived(box, &note, &nowhere);
-    }
+    struct tti_box *box = comm->messages->stopped ? NULL : box_for(comm, peer, head);
+    if (box == NULL) return TTI_DROP;
+    bool part = note.kind == TTI_NOTE_PART;
+    struct tti_recv *recv = part ? tti_large_receive(box, &note) : tti_message_claim(box, &note);
+    if (recv == NULL) return part ? TTI_DROP : TTI_PUT_ASIDE;
+    *taking = (struct tti_taking){&recv->letter, recv->out + recv->letter.done};
+    return TTI_GIVE_TO;
+}
+
+static void go_on(struct tti_box *box)
+{
     if (!tti_list_is_empty(&box->sending) || !tti_list_is_empty(&box->taking)) tti_box_activate(box);
 }
 
-static void frame_lost(tutti_comm *comm, int peer)
+static void arrived(tutti_comm *comm, int peer, const struct tti_frame_head *head, void *letter)
+{
+    struct tti_box *box = tti_box_at(comm->messages, peer);
+    struct tti_note note = note_of(head);
+    if (comm->messages->stopped) return; /* it has failed meanwhile */
+    if (note.kind == TTI_NOTE_PART) {
+        tti_large_part(box, &note);
+    } else {
+        consumed(box, note.bytes);
+        tti_letter_end(letter, TUTTI_OK);
+    }
+    go_on(box);
+}
+
+/* Data have come and were dropped: their receive was given up, or nothing of this peer is taken any more. */
+static void hear_dropped(const tutti_comm *comm, int peer, const struct tti_note *note)
 {
     struct tti_box *box = tti_box_at(comm->messages, peer);
     if (box == NULL) return;
-    TTI_LIST_EACH(link, &box->incoming)
-    {
-        tti_list_remove(link);
-        tti_free(TTI_LIST_OF(link, struct tti_early, on));
+    if (note->kind == TTI_NOTE_PART) {
+        tti_debt_came(box, (uint32_t)note->tag, note->bytes);
+    } else {
+        tti_debt_came(box, 0, UINT64_MAX);
+        consumed(box, note->bytes);
     }
-    TTI_LIST_EACH(link, &box->taking) TTI_LETTER_ON(link)->exposed = false;
-    box->trouble.drops_frame = false;
 }
 
-const struct tti_letter_sink tti_letter_sink = {.begin = frame_begin, .end = frame_end, .lost = frame_lost};
+static void hear_eager(struct tti_box *box, const struct tti_note *note, struct tti_aside *aside)
+{
+    box->messages->quiet = 0;
+    tti_message_deliver(box, note, aside == NULL ? NULL : aside->data, aside);
+}
+
+static void hear(tutti_comm *comm, int peer, const struct tti_frame_head *head, struct tti_aside *aside)
+{
+    struct tti_note note = note_of(head);
+    struct tti_place nowhere = {0};
+    bool eager = note.kind == TTI_NOTE_EAGER;
+    if (aside == NULL && head->bytes > 0) {
+        hear_dropped(comm, peer, &note);
+        return;
+    }
+    struct tti_box *box = eager && comm->messages->stopped ? NULL : box_for(comm, peer, head);
+    if (box == NULL || !eager) tti_free(aside);
+    if (box == NULL) return;
+    if (eager)
+        hear_eager(box, &note, aside);
+    else if (note.kind == TTI_NOTE_WITHDRAW)
+        tti_message_withdrawn(box, (uint32_t)note.tag);
+    else
+        tti_note_arrived(box, &note, &nowhere);
+    go_on(box);
+}
+
+const struct tti_letter_sink tti_letter_sink = {
+    .match = match, .arrived = arrived, .hear = hear, .no_memory = cannot_keep};

@@ -61,12 +61,12 @@ bool tti_large_announce(struct tti_send *send)
     return true;
 }
 
-void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t number, struct tti_place place)
+void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t number, const void *place)
 {
     struct tti_letter *letter = &recv->letter;
     letter->waiting_for = box->peer;
     letter->number = number;
-    letter->place = place;
+    memcpy(&letter->place, place, sizeof letter->place);
     tti_list_remove(&letter->on);
     tti_list_append(&box->taking, &letter->on);
     goes_on(letter, TTI_LETTER_ACCEPTING);
@@ -281,10 +281,10 @@ static struct tti_letter *subject(struct tti_box *box, const struct tti_note *no
     return NULL;
 }
 
-char *tti_large_target(struct tti_box *box, const struct tti_note *note)
+struct tti_recv *tti_large_receive(struct tti_box *box, const struct tti_note *note)
 {
     struct tti_letter *letter = subject(box, note);
-    return letter == NULL ? NULL : TTI_RECV_OF(letter)->out + letter->done;
+    return letter == NULL ? NULL : TTI_RECV_OF(letter);
 }
 
 void tti_large_part(struct tti_box *box, const struct tti_note *note)

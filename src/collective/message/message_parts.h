@@ -23,6 +23,7 @@
 #include "base/table.h"
 #include "collective/comm/comm.h"
 #include "collective/message/message_device.h"
+#include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 #include "collective/reduce/copy.h"
 #include "transport/channel.h"
@@ -35,7 +36,6 @@ enum tti_note_kind {
     TTI_NOTE_PART,
     TTI_NOTE_SENT,
     TTI_NOTE_RECEIVED,
-    TTI_NOTE_CREDIT,  /* frames: so much of the small messages was received */
     TTI_NOTE_WITHDRAW /* the rest of a message will not come; number 0: of the one that is coming in several notes */
 };
 
@@ -75,24 +75,12 @@ struct tti_route {
     /* Says that an announced message will not come; an acceptance may be on its way. False: no memory. NULL: the receiver may
      * be reading it already. */
     bool (*withdraw)(struct tti_box *box, uint32_t number);
-    /* Bytes of small messages that the peer has not received yet, where nothing else limits them; NULL: a ring does. */
-    uint64_t (*unread)(const struct tti_box *box);
+    /* Whether a small message may be sent before it is received, since not too many were; NULL: a ring sees to that. */
+    bool (*has_room)(const struct tti_box *box, uint64_t bytes);
     /* A small message was received; NULL: nobody wants to know. */
     void (*consumed)(struct tti_box *box, uint64_t bytes);
 };
 extern const struct tti_route tti_route_channel, tti_route_self, tti_route_frames;
-
-/* A message that came before a receive for it. Data of a large one are still with its sender. */
-struct tti_early {
-    struct tti_link on;
-    uint64_t bytes;
-    int32_t tag;
-    uint8_t type;
-    bool large;
-    uint32_t number;
-    struct tti_place place;
-    unsigned char data[];
-};
 
 /* Something that is still to happen for a message that was given up: its withdrawal, or that the rest of it comes and is dropped,
  * or goes out of a copy. Each counts as something in flight, so that somebody sees to it. */
@@ -112,8 +100,7 @@ struct tti_trouble {
     char *why;                   /* and in words; NULL: there was no memory for them */
     struct tti_link withdrawals; /* debts: to be said, before anything else goes; */
     struct tti_link debts;       /* and others */
-    bool drops_given;            /* what comes in several notes now is dropped: its receive was given up, */
-    bool drops_frame;            /* and so is the frame that comes */
+    bool drops_given;            /* what comes in several notes now is dropped: its receive was given up */
 };
 
 /* This rank's side towards one peer, made when it is first needed. */
@@ -129,18 +116,18 @@ struct tti_box {
     struct tti_link queue;   /* sends of which nothing was said yet */
     struct tti_link sending; /* large messages from the announcement on, and those that were given */
     struct tti_link taking;  /* large messages from the acceptance on, and those that come to their place at once */
-    struct tti_link early;
+    struct tti_link early;   /* struct tti_aside: messages that came before a receive for them, see tti_early_new */
     uint64_t early_bytes;
     uint32_t announced, heard;          /* numbers of large messages, out and in */
     struct tti_retired *made;           /* our channel to the peer, or NULL */
     struct tti_ring to, answers_to;     /* of it: cells, and what the peer answers */
     struct tti_ring from, answers_from; /* of its channel to us: cells, and what we answer */
-    struct tti_link incoming;           /* small messages that have begun to come and are put aside */
     struct tti_note given;              /* channels: the one that comes in several notes, */
-    struct tti_recv *given_to;          /* for this receive, or NULL: to what is on `incoming` */
+    struct tti_recv *given_to;          /* for this receive, */
+    struct tti_aside *given_aside;      /* or put aside */
     uint64_t given_done;                /* bytes of it that have come */
     struct tti_trouble trouble;
-    uint64_t owed, credit; /* frames: small messages that the peer, and this rank, has not accounted for */
+    struct tti_lane *lane; /* frames: they go along this one */
     char apart_too[TTI_APART];
 };
 
@@ -222,6 +209,7 @@ static inline void tti_note_copy(void *target, const void *source, size_t bytes)
 }
 
 void tti_letter_end(struct tti_letter *letter, tutti_status status);
+void tti_messages_pump(const tutti_comm *comm, int awaited_rank); /* frames: moves what the transport can */
 
 /* Something of this peer's makes no sense, or cannot be kept. Breaks the comm; of a tolerant one, all that is between the two. */
 void tti_box_fault(struct tti_box *box, enum tti_kind kind, tutti_status status, int peer, const char *format, ...)
@@ -250,29 +238,37 @@ bool tti_message_somebody(struct tti_messages *messages);
 tutti_status tti_message_check_left(const struct tti_messages *messages);
 tutti_status tti_message_check_alone(const struct tti_messages *messages);
 
-void tti_carrier_owe(struct tti_box *box, void *carrier); /* frames: of a letter that was given up, and taken back */
-void tti_carrier_forget(void *carrier);                   /* frames: of a letter that ends before its frame */
-/* Frames: the transport uses the buffer of the letter, which is exposed, no more. What is still to come of it is dropped, what
- * is still to go goes out of a copy; false: there is no memory for one. */
-bool tti_letter_take_back(struct tti_letter *letter, int peer);
+/* Frames: whether the transport uses the buffer of the letter. That it is to use it no more: what is still to come of it is
+ * dropped, what is still to go goes out of a copy; false: there is no memory for one. */
+bool tti_letter_is_carried(const struct tti_letter *letter, const struct tti_box *box);
+bool tti_letter_take_back(struct tti_letter *letter, struct tti_box *box);
+void tti_packet_forget(struct tti_packet *packet);                   /* its letter ends before it has gone */
+void tti_packet_owe(struct tti_box *box, struct tti_packet *packet); /* of a letter that was given up, and taken back */
 /* A message has come: to the receive that it is for, or aside. `early`: it lies in this already, which is taken over. */
-void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_early *early);
+void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_aside *early);
 /* The receive that a message which has begun to come is for: its data go to their place. NULL: it is to be put aside first. */
 struct tti_recv *tti_message_claim(struct tti_box *box, const struct tti_note *note);
 /* A large message will not come after all: its receive looks for another one (message_cancel.c). */
 void tti_message_withdrawn(struct tti_box *box, uint32_t number);
-struct tti_early *tti_early_new(struct tti_box *box, const struct tti_note *note); /* NULL: the comm is broken */
-void tti_early_free(struct tti_box *box, struct tti_early *early);
+/* A message that comes before a receive for it, with its data, or with the place of them while they are with the sender. NULL:
+ * the comm is broken. */
+struct tti_aside *tti_early_new(struct tti_box *box, const struct tti_note *note);
+void tti_early_free(struct tti_box *box, struct tti_aside *early);
+static inline bool tti_early_is_large(const struct tti_aside *early)
+{
+    return early->head.kind == TTI_FRAME_MESSAGES + TTI_NOTE_LARGE; /* its number is head.sequence */
+}
+#define TTI_EARLY_ON(link) TTI_LIST_OF(link, struct tti_aside, on)
 /* A receive without a message gets one that was put aside, or waits for one. */
 void tti_recv_poll(struct tti_recv *recv);
 
 /* Large messages, message_large.c. Of a list of them, the one with this number, or NULL. */
 struct tti_letter *tti_large_find(const struct tti_link *list, uint32_t number);
 bool tti_large_announce(struct tti_send *send);
-void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t number, struct tti_place place);
+void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t number, const void *place);
 void tti_large_heard(struct tti_box *box, const struct tti_note *note, const void *data);
-/* Where the data of a PART go, NULL (and the comm is broken) when it makes no sense; and that they are there. */
-char *tti_large_target(struct tti_box *box, const struct tti_note *note);
+/* The receive that a PART is for, NULL (and the comm is broken) when it makes no sense; and that its data are there. */
+struct tti_recv *tti_large_receive(struct tti_box *box, const struct tti_note *note);
 void tti_large_part(struct tti_box *box, const struct tti_note *note);
 bool tti_large_put_parts(struct tti_box *box, struct tti_send *send);
 /* Does what can be done, of the data one piece; whether anything moved. */

@@ -25,8 +25,7 @@ static _Atomic uint64_t *channel_word(const tutti_comm *comm, int from, int to)
 bool tti_channel_is_there(const struct tti_messages *messages, int peer)
 {
     const tutti_comm *comm = messages->comm;
-    return comm->frames == NULL &&
-           atomic_load_explicit(channel_word(comm, peer, comm->rank), memory_order_relaxed) != 0;
+    return comm->lanes == NULL && atomic_load_explicit(channel_word(comm, peer, comm->rank), memory_order_relaxed) != 0;
 }
 
 static tutti_status open_channel(struct tti_box *box, tutti_error *error)
@@ -76,7 +75,7 @@ static bool find_channel(struct tti_box *box)
 void tti_channels_leave(struct tti_messages *messages)
 {
     tutti_comm *comm = messages->comm;
-    if (comm->memory == NULL || comm->frames != NULL || comm->world == NULL) return;
+    if (comm->memory == NULL || comm->lanes != NULL || comm->world == NULL) return;
     for (int peer = 0; peer < comm->size; peer++) {
         const struct tti_box *box = tti_box_at(messages, peer);
         if (peer == comm->rank) continue;
@@ -166,30 +165,24 @@ static bool give(struct tti_box *box, struct tti_send *send)
     return true;
 }
 
-static struct tti_early *given_early(const struct tti_box *box)
-{
-    return tti_list_is_empty(&box->incoming) ? NULL : TTI_LIST_OF(box->incoming.next, struct tti_early, on);
-}
-
 static void end_given(struct tti_box *box)
 {
-    struct tti_early *early = given_early(box);
+    struct tti_aside *early = box->given_aside;
     struct tti_recv *recv = box->given_to;
     struct tti_note note = box->given;
     box->given_to = NULL;
+    box->given_aside = NULL;
     box->given.bytes = box->given_done = 0;
-    if (recv != NULL) {
+    if (recv != NULL)
         tti_letter_end(&recv->letter, TUTTI_OK);
-    } else {
-        tti_list_remove(&early->on);
+    else
         tti_message_deliver(box, &note, early->data, early);
-    }
 }
 
 /* Not after a failure: the receive has ended then. */
 static void take_given(struct tti_box *box, const void *data, uint64_t bytes)
 {
-    struct tti_early *early = given_early(box);
+    struct tti_aside *early = box->given_aside;
     if (box->messages->stopped) return;
     if (bytes > box->given.bytes - box->given_done ||
         (box->given_to == NULL && early == NULL && !box->trouble.drops_given)) {
@@ -213,18 +206,14 @@ static void take_given(struct tti_box *box, const void *data, uint64_t bytes)
 
 void tti_given_withdrawn(struct tti_box *box)
 {
-    struct tti_early *early = given_early(box);
     struct tti_recv *recv = box->given_to;
+    tti_free(box->given_aside);
     box->given_to = NULL;
+    box->given_aside = NULL;
     box->given.bytes = box->given_done = 0;
     if (box->trouble.drops_given) tti_debt_came(box, 0, UINT64_MAX);
     box->trouble.drops_given = false;
-    if (recv != NULL) {
-        tti_recv_poll_again(&recv->letter);
-    } else if (early != NULL) {
-        tti_list_remove(&early->on);
-        tti_free(early);
-    }
+    if (recv != NULL) tti_recv_poll_again(&recv->letter);
 }
 
 static void begin_given(struct tti_box *box, const struct tti_note *note, const void *data)
@@ -233,12 +222,9 @@ static void begin_given(struct tti_box *box, const struct tti_note *note, const 
     box->given = *note;
     box->given_done = 0;
     box->given_to = tti_message_claim(box, note);
-    if (box->given_to != NULL) {
-        box->given_to->letter.exposed = false; /* nobody else writes to it */
-    } else {
-        struct tti_early *early = tti_early_new(box, note);
-        if (early == NULL) return;
-        tti_list_append(&box->incoming, &early->on);
+    if (box->given_to == NULL) {
+        box->given_aside = tti_early_new(box, note);
+        if (box->given_aside == NULL) return;
     }
     take_given(box, data, TTI_CELL_BYTES);
 }
@@ -309,13 +295,13 @@ static void look_at_nothing(struct tti_box *box)
 }
 
 /* Small messages are put aside at once, as far as that goes. */
-static uint64_t count_early(const struct tti_box *box)
+static bool has_room(const struct tti_box *box, uint64_t bytes)
 {
-    return box->early_bytes;
+    return box->early_bytes + bytes <= TTI_EARLY_BYTES;
 }
 
 const struct tti_route tti_route_self = {.most = TTI_EAGER_BYTES,
                                          .put = hand_over,
                                          .move = tti_large_put_parts,
                                          .poll = look_at_nothing,
-                                         .unread = count_early};
+                                         .has_room = has_room};

@@ -11,7 +11,6 @@
  */
 #include "base/alloc.h"
 #include "base/log.h"
-#include "collective/message/message_frames.h"
 #include "collective/message/message_parts.h"
 #include "collective/message/message_request.h"
 #include <stdarg.h>
@@ -55,14 +54,13 @@ void tti_trouble_poll(struct tti_box *box)
 /* Whether the transport still uses the letter's buffer. Of a lost peer it says so itself, soon. */
 static bool is_held(struct tti_box *box, struct tti_letter *letter)
 {
-    if (!letter->exposed) return false;
-    return box->trouble.lost || !tti_letter_take_back(letter, box->peer);
+    if (!tti_letter_is_carried(letter, box)) return false;
+    return box->trouble.lost || !tti_letter_take_back(letter, box);
 }
 
 static void end_letter(struct tti_box *box, struct tti_letter *letter, tutti_status status)
 {
     if (is_held(box, letter)) return;
-    letter->exposed = false;
     if (letter->peer == TUTTI_ANY_SOURCE)
         tti_recv_poll_again(letter); /* somebody else may send */
     else
@@ -80,12 +78,12 @@ void tti_trouble_end(struct tti_box *box)
 {
     struct tti_link *lists[] = {&box->posted, &box->queue, &box->sending, &box->taking};
     box->given_to = NULL;
-    if (box->messages->comm->frames == NULL) tti_given_withdrawn(box);
+    if (box->lane == NULL) tti_given_withdrawn(box);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) end_list(box, lists[i], box->trouble.failed);
     TTI_LIST_EACH(link, &box->early)
     {
-        struct tti_early *early = TTI_LIST_OF(link, struct tti_early, on);
-        if (early->large) tti_early_free(box, early); /* its data will not come */
+        struct tti_aside *early = TTI_EARLY_ON(link);
+        if (tti_early_is_large(early)) tti_early_free(box, early); /* its data will not come */
     }
     forget_debts(box);
 }
@@ -233,29 +231,28 @@ static void put_back(struct tti_box *box, const struct tti_recv *recv)
 {
     const struct tti_letter *letter = &recv->letter;
     struct tti_note note = {TTI_NOTE_LARGE, (uint8_t)recv->came, recv->got, letter->bytes};
-    struct tti_early *early = tti_early_new(box, &note);
+    struct tti_aside *early = tti_early_new(box, &note);
     if (early == NULL) return;
-    early->place = letter->place;
-    early->number = letter->number;
+    memcpy(early->data, &letter->place, sizeof letter->place);
+    early->head.sequence = letter->number;
     tti_list_append(box->early.next, &early->on);
     box->messages->early++;
 }
 
-static void give_up_recv(struct tti_box *box, const struct tti_recv *recv, bool held)
+static void give_up_recv(struct tti_box *box, const struct tti_recv *recv)
 {
     const struct tti_letter *letter = &recv->letter;
     if (letter->state == TTI_LETTER_ACCEPTING) put_back(box, recv);
     if (letter->state != TTI_LETTER_MOVING) return;
     if (box->given_to == recv) box->trouble.drops_given = true;
     if (box->given_to == recv) box->given_to = NULL;
-    if (held && letter->number == 0) box->trouble.drops_frame = true;
     discard(box, letter->number, letter->number == 0 ? UINT64_MAX : letter->bytes - letter->done);
 }
 
 /* In place: its data have left, or will leave out of a copy. */
 static void give_up_send(struct tti_box *box, const struct tti_letter *letter)
 {
-    if (letter->carrier != NULL) tti_carrier_owe(box, letter->carrier);
+    if (letter->packet != NULL) tti_packet_owe(box, letter->packet);
     bool begun = letter->state == TTI_LETTER_ANNOUNCED || letter->state == TTI_LETTER_MOVING;
     if (begun && box->trouble.failed == TUTTI_OK && box->peer != letter->comm->rank) withdraw(box, letter->number);
 }
@@ -263,13 +260,11 @@ static void give_up_send(struct tti_box *box, const struct tti_letter *letter)
 bool tti_letter_give_up(struct tti_letter *letter, tutti_status status)
 {
     struct tti_box *box = letter->waiting_for < 0 ? NULL : tti_box_at(letter->comm->messages, letter->waiting_for);
-    bool held = letter->exposed;
     if (letter->status != TUTTI_IN_PROGRESS) return false;
     if (box != NULL && is_held(box, letter)) return false;
     if (box != NULL && box->peer == letter->comm->rank && tti_letter_cancel(letter, true)) return true;
-    letter->exposed = false;
     if (box != NULL && letter->is_send) give_up_send(box, letter);
-    if (box != NULL && !letter->is_send) give_up_recv(box, TTI_RECV_OF(letter), held);
+    if (box != NULL && !letter->is_send) give_up_recv(box, TTI_RECV_OF(letter));
     tti_letter_end(letter, status);
     return true;
 }

@@ -11,11 +11,6 @@
 #include "world/agree.h"
 #include <string.h>
 
-static int world_rank(const struct tti_lanes *lanes, int rank)
-{
-    return tti_member(lanes->comm, rank);
-}
-
 struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer)
 {
     struct tti_lane *lane = tti_lane_at(lanes, peer);
@@ -26,66 +21,16 @@ struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer)
         lanes->no_memory = true;
         return NULL;
     }
+    lane->lanes = lanes;
     lane->peer = peer;
+    lane->world_rank = tti_member(lanes->comm, peer);
     lane->posted_last = &lane->posted;
-    lane->aside_last = &lane->aside;
-    lane->held_last = &lane->held;
+    tti_list_init(&lane->aside);
+    for (int i = 0; i < TTI_PURPOSES; i++) lane->credits[i].held_last = &lane->credits[i].held;
     return lane;
 }
 
-/* ---- Sending --------------------------------------------------------------------------------------------------- */
-
-static void shipped(struct tti_outgoing *outgoing, tutti_status status)
-{
-    (void)status; /* a peer that is lost is found by the wait */
-    ((struct tti_shipment *)outgoing)->done = true;
-}
-
-static bool may_go(const struct tti_lanes *lanes, const struct tti_lane *lane, const struct tti_shipment *shipment)
-{
-    uint64_t bytes = shipment->outgoing.head.bytes;
-    if (bytes > lanes->eager) return lane->large_sent < lane->large_granted;
-    return lane->sent - lane->granted + tti_frame_charge(bytes) <= TTI_NET_WINDOW;
-}
-
-static void ship(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment)
-{
-    struct tti_lane *lane = tti_lane_at(lanes, peer);
-    struct tti_transport *transport = lanes->net->transport;
-    if (shipment->outgoing.head.bytes > lanes->eager)
-        lane->large_sent++;
-    else
-        lane->sent += tti_frame_charge(shipment->outgoing.head.bytes);
-    shipment->outgoing.both_ways = lane->posted != NULL;
-    shipment->done = transport->ops->send(transport, world_rank(lanes, peer), &shipment->outgoing);
-}
-
-static void ship_held(struct tti_lanes *lanes, int peer)
-{
-    struct tti_lane *lane = tti_lane_at(lanes, peer);
-    while (lane->held != NULL && may_go(lanes, lane, lane->held)) {
-        struct tti_shipment *shipment = lane->held;
-        lane->held = shipment->next;
-        if (lane->held == NULL) lane->held_last = &lane->held;
-        ship(lanes, peer, shipment);
-    }
-}
-
-void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment)
-{
-    struct tti_lane *lane = tti_lane_to(lanes, peer);
-    shipment->peer = peer;
-    shipment->done = lane == NULL; /* then it never goes: see no_memory */
-    shipment->next = NULL;
-    shipment->outgoing.done = shipped;
-    if (lane == NULL) return;
-    if (lane->held == NULL && may_go(lanes, lane, shipment)) {
-        ship(lanes, peer, shipment);
-        return;
-    }
-    *lane->held_last = shipment;
-    lane->held_last = &shipment->next;
-}
+/* ---- Saying ---------------------------------------------------------------------------------------------------- */
 
 /* A frame that frees itself. */
 struct word {
@@ -101,12 +46,10 @@ static void said(struct tti_outgoing *outgoing, tutti_status status)
 
 bool tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data)
 {
-    struct word *word = tti_calloc(1, sizeof *word + head.bytes);
+    struct word *word = tti_malloc(1, sizeof *word + head.bytes);
     if (word == NULL) return false; /* what is asked is asked again */
-    word->outgoing.head = head;
-    if (data != NULL) memcpy(word->data, data, head.bytes);
-    word->outgoing.data = word->data;
-    word->outgoing.done = said;
+    word->outgoing = (struct tti_outgoing){.head = head, .data = word->data, .done = said};
+    if (head.bytes > 0) memcpy(word->data, data, head.bytes);
     if (net->transport->ops->send(net->transport, rank, &word->outgoing)) tti_free(word);
     return true;
 }
@@ -115,172 +58,116 @@ bool tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head,
 {
     head.comm = lanes->id;
     head.epoch = lanes->comm->traits.era.made;
-    return tti_net_say(lanes->net, world_rank(lanes, peer), head, data);
+    return tti_net_say(lanes->net, tti_member(lanes->comm, peer), head, data);
 }
 
-static void grant(struct tti_lanes *lanes, struct tti_lane *lane)
+/* ---- Packets of collectives: the k-th that comes is for the k-th receive --------------------------------------- */
+
+void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_packet *packet)
 {
-    if (lane->grants) { /* then this says it */
-        struct tti_lane **link = &lanes->grants;
-        while (*link != lane) link = &(*link)->next_grant;
-        *link = lane->next_grant;
-        lane->grants = false;
-    }
-    lane->told = lane->taken;
-    struct tti_frame_head head = {.kind = TTI_FRAME_GRANT, .value = lane->taken, .sequence = lane->large_posted};
-    if (!tti_lane_say(lanes, lane->peer, head, NULL)) lanes->no_memory = true; /* the peer would wait for it */
+    struct tti_lane *lane = tti_lane_to(lanes, peer);
+    packet->peer = peer;
+    packet->done = true; /* without memory it never goes: see no_memory */
+    packet->gone = NULL;
+    packet->leaves = packet->outgoing.head.bytes > lanes->eager ? TTI_WHEN_POSTED : TTI_WITHIN_WINDOW;
+    if (lane != NULL) tti_link_send(lane, TTI_COLLECTIVES, packet);
 }
 
-static void owe_grant(struct tti_lanes *lanes, struct tti_lane *lane)
+/* Whether the packet belongs to the op that runs and fits this receive. */
+static bool fits(struct tti_lane *lane, const struct tti_frame_head *head, const struct tti_posted *posted)
 {
-    struct tti_lane **link = &lanes->grants;
-    if (lane->grants) return;
-    lane->grants = true;
-    while (*link != NULL && (*link)->peer < lane->peer) link = &(*link)->next_grant;
-    lane->next_grant = *link;
-    *link = lane;
-}
-
-void tti_lanes_grant(struct tti_lanes *lanes)
-{
-    while (lanes->grants != NULL) grant(lanes, lanes->grants);
-}
-
-/* ---- Receiving ------------------------------------------------------------------------------------------------- */
-
-static void take(struct tti_lanes *lanes, int peer, uint64_t bytes)
-{
-    struct tti_lane *lane = tti_lane_at(lanes, peer);
-    if (bytes > lanes->eager) return;
-    lane->taken += tti_frame_charge(bytes);
-    if (lane->taken - lane->told >= TTI_NET_WINDOW / 2) grant(lanes, lane);
-}
-
-/* Whether the frame belongs to the op that runs and fits this receive. */
-static bool fits(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, const struct tti_posted *posted)
-{
+    struct tti_lanes *lanes = lane->lanes;
     if (head->sequence == lanes->sequence && head->signature == lanes->signature && head->bytes == posted->bytes)
         return true;
     if (lanes->differs.peer >= 0) return false; /* the first one says why; others may be of calls after that */
-    lanes->differs.peer = peer;
+    lanes->differs.peer = lane->peer;
     lanes->differs.cut = head->sequence == lanes->sequence && head->signature == lanes->signature;
     lanes->differs.sent = head->bytes;
     lanes->differs.received = posted->bytes;
     return false;
 }
 
-static void unlink_aside(struct tti_lane *lane, struct tti_aside *aside)
+/* A large frame is sent only when its receive was posted, and no frame is larger than the window before: what a peer claims
+ * beyond that is not believed, and no memory is taken for it. */
+static enum tti_match refuse_unasked(struct tti_lane *lane, const struct tti_frame_head *head)
 {
-    struct tti_aside **link = &lane->aside;
-    while (*link != aside) link = &(*link)->next;
-    *link = aside->next;
-    if (aside->next == NULL) lane->aside_last = link;
+    struct tti_difference *differs = &lane->lanes->differs;
+    if (differs->peer < 0) *differs = (struct tti_difference){.peer = lane->peer, .cut = true, .sent = head->bytes};
+    return TTI_DROP;
 }
 
-static void hand_over(struct tti_aside *aside, struct tti_posted *posted)
+void tti_lane_arrived(struct tti_lane *lane, struct tti_posted *posted)
+{
+    posted->arrived = true;
+    if (posted->bytes <= lane->lanes->eager) tti_link_take(lane, TTI_COLLECTIVES, posted->bytes);
+}
+
+static void hand_over(struct tti_lane *lane, struct tti_aside *aside, struct tti_posted *posted)
 {
     if (posted->bytes > 0 && tti_move(posted->bytes)) memcpy(posted->target, aside->data, posted->bytes);
     tti_moved();
-    posted->arrived = true;
-}
-
-static void give(struct tti_lanes *lanes, int peer, struct tti_aside *aside, struct tti_posted *posted)
-{
-    unlink_aside(tti_lane_at(lanes, peer), aside);
-    hand_over(aside, posted);
+    tti_list_remove(&aside->on);
     tti_free(aside);
-    take(lanes, peer, posted->bytes);
+    tti_lane_arrived(lane, posted);
 }
 
 void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted)
 {
     struct tti_lane *lane = tti_lane_to(lanes, posted->peer);
-    posted->receipt.posted = true;
-    posted->begun = posted->arrived = false;
+    posted->arrived = false;
     posted->next = NULL;
     if (lane == NULL) return;
-    if (posted->bytes > lanes->eager) {
-        lane->large_posted++;
-        owe_grant(lanes, lane);
-    }
-    struct tti_aside *aside = lane->aside;
-    while (aside != NULL && aside->taker != NULL) aside = aside->next;
-    if (aside == NULL) {
+    if (posted->bytes > lanes->eager) tti_link_expect(lane, TTI_COLLECTIVES);
+    if (tti_list_is_empty(&lane->aside)) {
         *lane->posted_last = posted;
         lane->posted_last = &posted->next;
-    } else if (fits(lanes, posted->peer, &aside->head, posted)) {
-        if (aside->complete)
-            give(lanes, posted->peer, aside, posted);
-        else
-            aside->taker = posted;
+        return;
     }
+    struct tti_aside *aside = TTI_LIST_OF(lane->aside.next, struct tti_aside, on);
+    if (fits(lane, &aside->head, posted)) hand_over(lane, aside, posted);
 }
 
-struct tti_aside *tti_aside_new(int peer, const struct tti_frame_head *head)
+/* The first receive, if the packet is for it. */
+static struct tti_posted *take_posted(struct tti_lane *lane, const struct tti_frame_head *head)
 {
-    bool comes = tti_sim == NULL || !tti_sim_setup_of()->sizes_only || head->bytes <= TTI_SIM_SMALL_BYTES;
-    struct tti_aside *aside = tti_malloc(1, sizeof *aside + (comes ? head->bytes : 0));
-    if (aside != NULL) *aside = (struct tti_aside){.peer = peer, .head = *head};
-    return aside;
+    struct tti_posted *posted = lane->posted;
+    if (posted == NULL || !fits(lane, head, posted)) return NULL;
+    lane->posted = posted->next;
+    if (lane->posted == NULL) lane->posted_last = &lane->posted;
+    return posted;
 }
 
 /* Remembers where the peer is, and whether it is somewhere else than this rank. */
-void tti_lane_note(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head)
+static void note_where(struct tti_lane *lane, const struct tti_frame_head *head)
 {
-    struct tti_lane *lane = tti_lane_at(lanes, peer);
+    struct tti_lanes *lanes = lane->lanes;
     if (head->sequence > lane->sequence) lane->sequence = head->sequence;
-    if (head->sequence == lanes->sequence && head->signature != lanes->signature) lanes->differs.peer = peer;
+    if (head->sequence == lanes->sequence && head->signature != lanes->signature) lanes->differs.peer = lane->peer;
 }
 
-/* A large frame is sent only when its receive was posted, and no frame is larger than the window before: what a peer claims
- * beyond that is not believed, and no memory is taken for it. */
-static void refuse_unasked(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head)
-{
-    if (lanes->differs.peer >= 0) return;
-    lanes->differs.peer = peer;
-    lanes->differs.cut = true;
-    lanes->differs.sent = head->bytes;
-    lanes->differs.received = 0;
-}
-
-void *tti_lane_begin(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, void **cookie)
+enum tti_match tti_lane_match(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head,
+                              struct tti_taking *taking)
 {
     struct tti_lane *lane = tti_lane_to(lanes, peer);
-    if (lane == NULL) return NULL;
-    tti_lane_note(lanes, peer, head);
-    struct tti_posted *posted = lane->posted;
-    if (posted != NULL && fits(lanes, peer, head, posted)) {
-        lane->posted = posted->next;
-        if (lane->posted == NULL) lane->posted_last = &lane->posted;
-        posted->begun = true;
-        *cookie = posted;
-        return posted->target;
-    }
-    if (head->bytes > TTI_NET_WINDOW) {
-        refuse_unasked(lanes, peer, head);
-        return NULL;
-    }
-    struct tti_aside *aside = tti_aside_new(world_rank(lanes, peer), head);
-    if (aside == NULL) {
-        lanes->no_memory = true;
-        return NULL;
-    }
-    *lane->aside_last = aside;
-    lane->aside_last = &aside->next;
-    *cookie = aside;
-    return aside->data;
+    if (lane == NULL) return TTI_DROP;
+    note_where(lane, head);
+    struct tti_posted *posted = take_posted(lane, head);
+    if (posted == NULL) return head->bytes > TTI_LINK_WINDOW ? refuse_unasked(lane, head) : TTI_PUT_ASIDE;
+    *taking = (struct tti_taking){posted, posted->target};
+    return TTI_GIVE_TO;
 }
 
-void tti_lane_end(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, struct tti_receipt *receipt)
+void tti_lane_came(struct tti_lanes *lanes, int peer, struct tti_aside *aside)
 {
-    if (receipt->posted) {
-        ((struct tti_posted *)receipt)->arrived = true;
-        take(lanes, peer, head->bytes);
+    struct tti_lane *lane = tti_lane_to(lanes, peer);
+    if (lane == NULL) {
+        tti_free(aside);
         return;
     }
-    struct tti_aside *aside = (struct tti_aside *)receipt;
-    aside->complete = true;
-    if (aside->taker != NULL) give(lanes, peer, aside, aside->taker);
+    note_where(lane, &aside->head);
+    struct tti_posted *posted = take_posted(lane, &aside->head);
+    tti_list_append(&lane->aside, &aside->on);
+    if (posted != NULL) hand_over(lane, aside, posted);
 }
 
 /* ---- What ranks say besides data ------------------------------------------------------------------------------- */
@@ -358,7 +245,7 @@ static void hear_question(struct tti_lanes *lanes, int peer, const struct tti_as
     if (!lane->asks) lanes->questions++;
     lane->asks = true;
     tti_lane_hear_ask(lane, &aside->head);
-    tti_lane_note(lanes, peer, &aside->head);
+    note_where(lane, &aside->head);
     tti_lane_answer(lanes, peer);
     if (lanes->leaves != TTI_STAYS && lanes->leaves != TTI_HAS_LEFT) tti_lane_say_goodbye(lanes, peer, true);
 }
@@ -413,11 +300,7 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
     const struct tti_frame_head *head = &aside->head;
     if (lane == NULL) return;
     switch ((enum tti_frame_kind)head->kind) {
-    case TTI_FRAME_GRANT:
-        if (head->value > lane->granted) lane->granted = head->value;
-        if (head->sequence > lane->large_granted) lane->large_granted = head->sequence;
-        ship_held(lanes, peer);
-        break;
+    case TTI_FRAME_GRANT: tti_link_hear_grant(lane, head); break;
     case TTI_FRAME_ASK: hear_question(lanes, peer, aside); break;
     case TTI_FRAME_BREAK: hear_break(lanes, peer, aside); break;
     case TTI_FRAME_LEAVE: hear_goodbye(lane, aside); break;
@@ -455,9 +338,8 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
                              net->transport->ops->name);
     }
     lanes->differs.peer = -1;
-    lanes->frames = (struct tti_frames){.sink = sink, .transport = net->transport, .comm = id, .ranks = comm->members};
+    lanes->sink = sink;
     comm->lanes = lanes;
-    comm->frames = &lanes->frames;
     tti_net_lock(net);
     net->references++;
     lanes->next = net->lanes;
@@ -468,53 +350,31 @@ tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id
     return TUTTI_OK;
 }
 
-static void free_lane(struct tti_net *net, struct tti_lane *lane)
+static void free_lane(struct tti_lane *lane)
 {
-    struct tti_aside *aside = lane->aside;
-    while (aside != NULL) {
-        struct tti_aside *next = aside->next;
-        aside->taker = NULL;
-        aside->orphan = true;
-        if (aside->complete)
-            tti_free(aside);
-        else
-            tti_net_keep(net, aside);
-        aside = next;
-    }
+    for (int i = 0; i < TTI_PURPOSES; i++) tti_link_drop(lane, (enum tti_purpose)i);
+    TTI_LIST_EACH(link, &lane->aside) tti_free(TTI_LIST_OF(link, struct tti_aside, on));
     tti_free(lane->question);
     tti_free(lane->last_calls);
     tti_free(lane);
 }
 
-/* Whether the transport may still read or write what belongs to the last op. */
-static bool is_in_use(const struct tti_lanes *lanes)
-{
-    for (size_t i = 0; i < lanes->shipment_count; i++)
-        if (!lanes->shipments[i].done) return true;
-    for (size_t i = 0; i < lanes->post_count; i++)
-        if (lanes->posts[i].begun && !lanes->posts[i].arrived) return true;
-    return false;
-}
-
+/* The transport may still read what belongs to the last op. */
 static void free_work(struct tti_lanes *lanes)
 {
-    void *work[] = {lanes->posts, lanes->shipments};
-    bool in_use = is_in_use(lanes);
-    tti_temp_release(lanes->comm, lanes->temp, in_use);
-    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
-        if (in_use)
-            tti_net_keep(lanes->net, work[i]);
-        else
-            tti_free(work[i]);
-    }
+    bool in_use = false;
+    for (size_t i = 0; i < lanes->work.packet_count; i++) in_use = in_use || !lanes->work.packets[i].done;
+    tti_temp_release(lanes->comm, lanes->work.temp, in_use);
+    if (in_use)
+        tti_net_keep(lanes->net, lanes->work.packets);
+    else
+        tti_free(lanes->work.packets);
+    tti_free(lanes->work.posts);
 }
 
 static void stop_lane(struct tti_lane *lane)
 {
-    for (struct tti_shipment *held = lane->held; held != NULL; held = held->next) held->done = true;
-    for (struct tti_aside *aside = lane->aside; aside != NULL; aside = aside->next) aside->taker = NULL;
-    lane->held = NULL;
-    lane->held_last = &lane->held;
+    tti_link_stop(lane, TTI_COLLECTIVES);
     lane->posted = NULL;
     lane->posted_last = &lane->posted;
 }
@@ -531,7 +391,7 @@ void tti_lanes_free(struct tti_lanes *lanes)
     struct tti_lanes **link = &net->lanes;
     while (*link != lanes) link = &(*link)->next;
     *link = lanes->next;
-    TTI_TABLE_EACH(place, &lanes->peers) free_lane(net, lanes->peers.values[place]);
+    TTI_TABLE_EACH(place, &lanes->peers) free_lane(lanes->peers.values[place]);
     TTI_TABLE_EACH(place, &lanes->waits.heard) tti_free(lanes->waits.heard.values[place]);
     free_work(lanes);
     tti_net_unlock(net);

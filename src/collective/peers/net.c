@@ -63,7 +63,7 @@ static void warn(struct tti_net *net, int peer, const struct tti_frame_head *hea
         tti_log(TUTTI_WARN,
                 "rank %d drops what rank %d sends on a comm that it has not made (number %u, kind %d, %llu bytes): a "
                 "frame of at most %d bytes is kept, of %d bytes in all; do all ranks use the same version?",
-                net->rank, peer, head->comm, head->kind, (unsigned long long)head->bytes, TTI_NET_WINDOW, STRAY_BYTES);
+                net->rank, peer, head->comm, head->kind, (unsigned long long)head->bytes, TTI_LINK_WINDOW, STRAY_BYTES);
     net->warned = true;
 }
 
@@ -78,79 +78,94 @@ static bool is_old(struct tti_net *net, int peer, const struct tti_frame_head *h
     return true;
 }
 
-static bool fits(const struct tti_net *net, const struct tti_frame_head *head)
+static uint64_t charge_of(const struct tti_aside *stray)
 {
-    return head->bytes <= TTI_NET_WINDOW && net->stray_bytes + tti_frame_charge(head->bytes) <= STRAY_BYTES;
+    return stray->head.bytes < TTI_LINK_CHARGE ? TTI_LINK_CHARGE : stray->head.bytes;
+}
+
+static enum tti_match match_stray(struct tti_net *net, int peer, const struct tti_frame_head *head)
+{
+    if (head->bytes <= TTI_LINK_WINDOW && net->stray_bytes + head->bytes + TTI_LINK_CHARGE <= STRAY_BYTES)
+        return TTI_PUT_ASIDE;
+    warn(net, peer, head);
+    return TTI_DROP;
+}
+
+static enum tti_match match(struct tti_lanes *lanes, int rank, const struct tti_frame_head *head,
+                            struct tti_taking *taking)
+{
+    if (head->kind == TTI_FRAME_DATA) return tti_lane_match(lanes, rank, head, taking);
+    if (!tti_frame_is_message(head)) return head->bytes > TTI_NET_SAID ? TTI_DROP : TTI_PUT_ASIDE;
+    if (head->bytes == 0 || lanes->comm->messages == NULL) return TTI_DROP;
+    return lanes->sink->match(lanes->comm, rank, head, taking);
+}
+
+static struct tti_coming *coming_from(struct tti_net *net, int peer)
+{
+    struct tti_coming *coming = tti_table_get(&net->coming, peer);
+    if (coming != NULL) return coming;
+    coming = tti_calloc(1, sizeof *coming);
+    if (coming == NULL || tti_table_set(&net->coming, peer, coming)) return coming;
+    tti_free(coming);
+    return NULL;
+}
+
+/* What is not heard may be what is waited for. */
+static void no_memory(struct tti_lanes *lanes, int rank, const struct tti_frame_head *head)
+{
+    if (!tti_frame_is_message(head))
+        lanes->no_memory = true;
+    else if (lanes->comm->messages != NULL)
+        lanes->sink->no_memory(lanes->comm, rank);
 }
 
 static void *begin(void *context, int peer, const struct tti_frame_head *head, void **cookie)
 {
     struct tti_net *net = context;
     struct tti_lanes *lanes = find_lanes(net, head->comm, head->epoch, peer);
+    struct tti_coming *coming = coming_from(net, peer);
+    struct tti_taking taking = {0};
+    enum tti_match what = TTI_DROP;
     *cookie = NULL;
     if (is_old(net, peer, head)) return NULL;
-    if (lanes != NULL && tti_frame_is_message(head) && lanes->comm->messages == NULL) return NULL;
-    if (lanes != NULL && tti_frame_is_message(head))
-        return lanes->frames.sink->begin(lanes->comm, rank_in(lanes, peer), head, cookie);
-    if (lanes != NULL && head->kind == TTI_FRAME_DATA) return tti_lane_begin(lanes, rank_in(lanes, peer), head, cookie);
-    if (lanes != NULL && head->bytes > TTI_NET_SAID) return NULL;
-    if (lanes == NULL && !fits(net, head)) {
-        warn(net, peer, head);
-        return NULL;
+    if (coming != NULL)
+        what = lanes == NULL ? match_stray(net, peer, head) : match(lanes, rank_in(lanes, peer), head, &taking);
+    if (what == TTI_GIVE_TO) {
+        enum tti_purpose purpose = head->kind == TTI_FRAME_DATA ? TTI_COLLECTIVES : TTI_LETTERS;
+        *coming = (struct tti_coming){lanes, purpose, taking.receive, NULL};
+        return taking.target;
     }
-    struct tti_aside *aside = tti_aside_new(peer, head);
-    if (aside == NULL || !tti_table_set(&net->coming, peer, aside)) {
-        if (lanes != NULL) lanes->no_memory = true; /* what is not heard may be what is waited for */
-        tti_free(aside);
-        return NULL;
-    }
-    aside->stray = lanes == NULL;
-    *cookie = aside;
-    return aside->data;
+    if (what == TTI_PUT_ASIDE) coming->aside = tti_aside_new(peer, head);
+    if (what == TTI_PUT_ASIDE && coming->aside != NULL) return coming->aside->data;
+    if ((what == TTI_PUT_ASIDE || coming == NULL) && lanes != NULL) no_memory(lanes, rank_in(lanes, peer), head);
+    return NULL;
 }
 
+/* A frame that was put aside has come; it is taken over. */
 static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
 {
     int rank = rank_in(lanes, aside->peer);
-    if (tti_frame_is_message(&aside->head) && lanes->comm->messages != NULL) {
-        void *cookie, *target = lanes->frames.sink->begin(lanes->comm, rank, &aside->head, &cookie);
-        if (target != NULL && aside->head.bytes > 0) memcpy(target, aside->data, aside->head.bytes);
-        lanes->frames.sink->end(lanes->comm, rank, &aside->head, cookie);
+    if (aside->head.kind == TTI_FRAME_DATA) {
+        tti_lane_came(lanes, rank, aside);
+    } else if (tti_frame_is_message(&aside->head) && lanes->comm->messages != NULL) {
+        lanes->sink->hear(lanes->comm, rank, &aside->head, aside);
+    } else {
+        if (!tti_frame_is_message(&aside->head)) tti_lane_hear(lanes, rank, aside);
         tti_free(aside);
-        return;
     }
-    if (aside->head.kind != TTI_FRAME_DATA) {
-        tti_lane_hear(lanes, rank, aside);
-        tti_free(aside);
-        return;
-    }
-    struct tti_lane *lane = tti_lane_to(lanes, rank);
-    if (lane == NULL) {
-        tti_free(aside);
-        return;
-    }
-    tti_lane_note(lanes, rank, &aside->head);
-    aside->stray = false;
-    aside->next = NULL;
-    *lane->aside_last = aside;
-    lane->aside_last = &aside->next;
 }
 
 /* What came for a comm before it was made here. */
 void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes)
 {
-    struct tti_aside **link = &net->strays;
-    while (*link != NULL) {
-        struct tti_aside *aside = *link;
-        if (find_lanes(net, aside->head.comm, aside->head.epoch, aside->peer) != lanes) {
-            link = &aside->next;
-            continue;
-        }
-        *link = aside->next;
-        net->stray_bytes -= tti_frame_charge(aside->head.bytes);
+    TTI_LIST_EACH(link, &net->strays)
+    {
+        struct tti_aside *aside = TTI_LIST_OF(link, struct tti_aside, on);
+        if (find_lanes(net, aside->head.comm, aside->head.epoch, aside->peer) != lanes) continue;
+        tti_list_remove(link);
+        net->stray_bytes -= charge_of(aside);
         sort(lanes, aside);
     }
-    net->strays_last = link;
 }
 
 /* Whether this rank had a comm of that number with this peer, and has freed it. */
@@ -171,10 +186,8 @@ static void take_stray(struct tti_net *net, struct tti_aside *aside)
         tti_free(aside);
         return;
     }
-    aside->next = NULL;
-    net->stray_bytes += tti_frame_charge(head->bytes);
-    *net->strays_last = aside;
-    net->strays_last = &aside->next;
+    net->stray_bytes += charge_of(aside);
+    tti_list_append(&net->strays, &aside->on);
 }
 
 /* Who sleeps on the transport is not woken by what another thread has just taken from it. */
@@ -193,29 +206,24 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     struct tti_net *net = context;
     struct tti_lanes *lanes = find_lanes(net, head->comm, head->epoch, peer);
     if (lanes != NULL) rouse(net, lanes);
-    struct tti_receipt *receipt = cookie;
-    const struct tti_aside *coming = tti_table_get(&net->coming, peer);
-    bool stray = coming != NULL && coming->stray;
-    tti_table_set(&net->coming, peer, NULL);
-    if (cookie == NULL && head->epoch < net->epoch) return;
-    if (tti_frame_is_message(head) && !stray) {
-        if (lanes != NULL && lanes->comm->messages != NULL)
-            lanes->frames.sink->end(lanes->comm, rank_in(lanes, peer), head, cookie);
-        return;
+    struct tti_coming *coming = tti_table_get(&net->coming, peer);
+    (void)cookie;
+    if (coming == NULL) return;
+    struct tti_coming now = *coming;
+    *coming = (struct tti_coming){0};
+    if (now.aside == NULL && now.receive == NULL && head->epoch < net->epoch) return;
+    if (lanes == NULL) {
+        if (now.aside != NULL) take_stray(net, now.aside);
+    } else if (now.aside != NULL) {
+        sort(lanes, now.aside);
+    } else if (now.receive != NULL && head->kind == TTI_FRAME_DATA) {
+        tti_lane_arrived(tti_lane_at(lanes, rank_in(lanes, peer)), now.receive);
+    } else if (tti_frame_is_message(head) && lanes->comm->messages != NULL) {
+        if (now.receive != NULL)
+            lanes->sink->arrived(lanes->comm, rank_in(lanes, peer), head, now.receive);
+        else
+            lanes->sink->hear(lanes->comm, rank_in(lanes, peer), head, NULL);
     }
-    if (receipt == NULL) return;
-    struct tti_aside *aside = receipt->posted ? NULL : (struct tti_aside *)receipt;
-    if (aside != NULL && aside->orphan) return; /* its comm is gone */
-    if (lanes != NULL && head->kind == TTI_FRAME_DATA && (aside == NULL || !aside->stray)) {
-        tti_lane_end(lanes, rank_in(lanes, peer), head, receipt);
-        return;
-    }
-    if (aside == NULL) return;
-    aside->complete = true;
-    if (lanes != NULL)
-        sort(lanes, aside);
-    else
-        take_stray(net, aside);
 }
 
 /* Where it cannot be noted that a rank is lost, those that wait for it hear of it at once. */
@@ -244,13 +252,13 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
 {
     struct tti_net *net = context;
     (void)system_errno;
-    tti_free(tti_table_get(&net->coming, peer)); /* its end will not come */
-    tti_table_set(&net->coming, peer, NULL);
+    struct tti_coming *coming = tti_table_get(&net->coming, peer);
+    if (coming != NULL) tti_free(coming->aside);
+    if (coming != NULL) *coming = (struct tti_coming){0}; /* its end will not come */
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = rank_in(lanes, peer);
         if (rank < 0) continue;
         rouse(net, lanes);
-        if (lanes->comm->messages != NULL) lanes->frames.sink->lost(lanes->comm, rank);
         struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;
         if (lane != NULL) lane->left = true;
     }
@@ -314,7 +322,7 @@ tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **ne
     made->rank = transport->rank;
     made->size = transport->size;
     made->lost = made->coming = TTI_TABLE(transport->size);
-    made->strays_last = &made->strays;
+    tti_list_init(&made->strays);
     made->references = 1;
     transport->sink = (struct tti_sink){.context = made, .begin = begin, .end = end, .lost = lose};
     *net = made;
@@ -377,14 +385,14 @@ void tti_net_release(struct tti_net *net)
     if (left > 0) return;
     net->transport->ops->close(net->transport, (int64_t)CLOSE_MS * 1000000);
     free_kept(net);
-    while (net->strays != NULL) {
-        struct tti_aside *next = net->strays->next;
-        tti_free(net->strays);
-        net->strays = next;
-    }
+    TTI_LIST_EACH(link, &net->strays) tti_free(TTI_LIST_OF(link, struct tti_aside, on));
     TTI_TABLE_EACH(place, &net->lost) tti_free(net->lost.values[place]);
     tti_table_free(&net->lost);
-    TTI_TABLE_EACH(place, &net->coming) tti_free(net->coming.values[place]);
+    TTI_TABLE_EACH(place, &net->coming)
+    {
+        tti_free(((struct tti_coming *)net->coming.values[place])->aside);
+        tti_free(net->coming.values[place]);
+    }
     tti_table_free(&net->coming);
     if (net->release != NULL) net->release(net->cluster);
     tti_free(net);

@@ -3,13 +3,11 @@
  * A rank's side of all its comms that go over a transport. Frames are sorted by comm and sender; each comm's collectives
  * take theirs in order (steps_link.c).
  *
- * Data of a collective travel as DATA frames: the k-th from a to b on a comm is received by the k-th receive that b
- * posts for a there, and must have its length. One that comes before its receive is put aside, so senders are held
- * back: at most TTI_NET_WINDOW bytes to a peer and comm that it has not said it took (GRANT), and a large frame, of
- * more than `eager` bytes, only when its receive was posted (GRANT too). Every frame carries the number of its op and
- * the signature of all calls up to it: a frame that fits no op of its number shows that ranks called different things.
- * A rank that waits long for another ASKs it what it is doing; who sees the difference breaks the comm and says so to
- * all (BREAK).
+ * Data of a collective travel as DATA frames (link.h): the k-th from a to b on a comm is received by the k-th receive that b
+ * posts for a there, and must have its length. One of more than `eager` bytes goes when its receive was posted, others within
+ * the window. Every frame carries the number of its op and the signature of all calls up to it: a frame that fits no op of its
+ * number shows that ranks called different things. A rank that waits long for another ASKs it what it is doing; who sees the
+ * difference breaks the comm and says so to all (BREAK).
  *
  * Who waits for whom (waits.h). A rank in a long wait ASKs whom it waits for, by the number of its wait. One that waits too
  * answers after its next poll (WAITS), and again when its answer has changed: with its own record and those that it knows of
@@ -25,23 +23,20 @@
 #include "base/table.h"
 #include "collective/comm/comm.h"
 #include "collective/comm/provider.h"
-#include "transport/transport.h"
+#include "collective/peers/link.h"
 
 enum { TTI_FRAME_MESSAGES = 64, TTI_FRAME_MESSAGES_END = 80 }; /* the kinds */
 
-/* Takes the frames of messages, which the layer above matches. As in struct tti_sink; `peer` is the comm's number of the rank. */
+/* Takes the frames of letters, which the layer above matches. `peer` is the comm's number of the rank. */
 struct tti_letter_sink {
-    void *(*begin)(tutti_comm *comm, int peer, const struct tti_frame_head *head, void **cookie);
-    void (*end)(tutti_comm *comm, int peer, const struct tti_frame_head *head, void *cookie);
-    void (*lost)(tutti_comm *comm, int peer);
-};
-
-/* What messages of a comm need to send frames, and who takes those that come. */
-struct tti_frames {
-    const struct tti_letter_sink *sink;
-    struct tti_transport *transport;
-    uint32_t comm;    /* goes into every frame */
-    const int *ranks; /* the transport's number of each rank of the comm; NULL: the same */
+    /* A frame with data begins. `taking`: the letter that it is for, and where its data go. */
+    enum tti_match (*match)(tutti_comm *comm, int peer, const struct tti_frame_head *head, struct tti_taking *taking);
+    /* They are there. */
+    void (*arrived)(tutti_comm *comm, int peer, const struct tti_frame_head *head, void *letter);
+    /* A frame has come that was put aside, and is the layer's from now on; or has no data, or was dropped (NULL). */
+    void (*hear)(tutti_comm *comm, int peer, const struct tti_frame_head *head, struct tti_aside *aside);
+    /* A frame cannot be put aside. */
+    void (*no_memory)(tutti_comm *comm, int peer);
 };
 
 static inline bool tti_frame_is_message(const struct tti_frame_head *head)
@@ -49,14 +44,14 @@ static inline bool tti_frame_is_message(const struct tti_frame_head *head)
     return head->kind >= TTI_FRAME_MESSAGES && head->kind < TTI_FRAME_MESSAGES_END;
 }
 
-enum { TTI_NET_WINDOW = 1 << 20, TTI_NET_CHARGE = 256, TTI_NET_CALLS = 64, TTI_NET_QUESTION = 8 };
+enum { TTI_NET_CALLS = 64, TTI_NET_QUESTION = 8 };
 /* Ranks that are asked at once what they wait for, and that a WAITS tells of; bytes of a frame that is neither DATA nor of a
  * message: no more than these. */
 enum { TTI_NET_CHAIN = 64, TTI_NET_SAID = 16384 };
 
 enum tti_frame_kind {
     TTI_FRAME_DATA = 1, /* of op `sequence` */
-    TTI_FRAME_GRANT,    /* value: bytes taken so far; sequence: large receives posted so far */
+    TTI_FRAME_GRANT,    /* type: the purpose; value: charges taken so far; sequence: large receives posted so far */
     TTI_FRAME_ASK, /* what did you call as op `sequence`? data: the asker's last calls; value: the number of its wait, if it
                       * also asks what the receiver waits for */
     TTI_FRAME_BREAK, /* the comm is broken. data: tutti_error */
@@ -68,39 +63,13 @@ enum tti_frame_kind {
     TTI_FRAME_AGREE  /* a message of world/agree.h */
 };
 
-/* First in what begin() gives the transport as a cookie. */
-struct tti_receipt {
-    bool posted; /* else put aside */
-};
-
 /* A receive of the op that runs. */
 struct tti_posted {
-    struct tti_receipt receipt;
-    bool begun, arrived;
+    bool arrived;
     int peer;
     void *target;
     uint64_t bytes;
     struct tti_posted *next;
-};
-
-/* A frame that was put aside. */
-struct tti_aside {
-    struct tti_receipt receipt;
-    bool complete;
-    bool orphan; /* its comm was freed while it came: kept for the transport */
-    bool stray;  /* for a comm that is not made here yet */
-    int peer;    /* of the world */
-    struct tti_frame_head head;
-    struct tti_posted *taker; /* it is to be copied to */
-    struct tti_aside *next;
-    unsigned char data[];
-};
-
-struct tti_shipment {
-    struct tti_outgoing outgoing;
-    int peer;
-    bool done;
-    struct tti_shipment *next; /* behind it, until there is a grant */
 };
 
 /* What was called, for as long as somebody may ask. */
@@ -117,15 +86,12 @@ struct tti_question {
 
 /* One comm's dealings with one peer, made when there are any. */
 struct tti_lane {
-    int peer;
-    struct tti_posted *posted, **posted_last; /* receives whose frame has not begun */
-    struct tti_aside *aside, **aside_last;    /* DATA before its receive */
-    struct tti_shipment *held, **held_last;   /* sends without a grant */
-    uint64_t sent, granted;                   /* charges of eager frames: sent, and taken by the peer */
-    uint64_t large_sent, large_granted;
-    uint64_t taken, told;  /* charges of its eager frames that were taken, and as last told */
-    uint64_t large_posted; /* large receives */
-    bool grants;           /* and it is to be told: */
+    struct tti_lanes *lanes;
+    int peer, world_rank;
+    struct tti_posted *posted, **posted_last; /* receives of collectives whose frame has not begun */
+    struct tti_link aside;                    /* DATA that came before its receive */
+    struct tti_credits credits[TTI_PURPOSES];
+    bool grants; /* it is to be told what was posted for it: */
     struct tti_lane *next_grant;
     uint64_t sequence;               /* of its newest op that is known */
     bool leaving, left;              /* it starts nothing more; and all that it had started has ended */
@@ -159,6 +125,17 @@ struct tti_difference {
     int64_t asked_ns;        /* when it was asked what it called; 0: it was not */
 };
 
+/* What the op that runs has posted, in order of posting, and its memory, which is kept for the next one. */
+struct tti_link_work {
+    struct tti_posted *posts;
+    struct tti_packet *packets;
+    size_t post_room, packet_room;
+    size_t post_count, packet_count;
+    size_t arrived, drained; /* of these, those that were waited for */
+    char *temp;              /* by tti_temp_alloc */
+    size_t temp_bytes;
+};
+
 /* A comm's dealings over the transport. */
 struct tti_lanes {
     tutti_comm *comm;
@@ -170,25 +147,29 @@ struct tti_lanes {
     uint32_t signature;
     uint64_t eager; /* bytes of a frame of that op that need not wait for its receive */
     struct tti_past_call calls[TTI_NET_CALLS];
-    struct tti_posted *posts; /* of the op that runs, in order of posting */
-    struct tti_shipment *shipments;
-    size_t post_room, shipment_room, post_count, shipment_count, arrived, drained;
-    char *temp; /* by tti_temp_alloc */
-    size_t temp_bytes;
+    struct tti_link_work work;
     struct tti_lane *grants; /* of peers that are to be told what was posted for them, in rank order */
     int questions;           /* that are not answered */
     bool no_memory;          /* something that came could not be kept */
     struct tti_difference differs;
     struct tti_lane_waits waits;
-    bool heard_break;         /* from somebody who told everyone */
-    int leaves;               /* this rank: TTI_STAYS… */
-    _Atomic bool dozes;       /* the service thread sleeps until something comes for this comm */
-    bool untold;              /* this rank broke the comm, and had no memory to tell everyone */
-    struct tti_agree *agree;  /* NULL: nobody has agreed on anything yet */
-    bool agree_late;          /* this rank waited too long for one that was to coordinate: */
-    int agree_late_for;       /* this one */
-    struct tti_frames frames; /* for messages */
-    struct tti_lanes *next;   /* of the net */
+    bool heard_break;        /* from somebody who told everyone */
+    int leaves;              /* this rank: TTI_STAYS… */
+    _Atomic bool dozes;      /* the service thread sleeps until something comes for this comm */
+    bool untold;             /* this rank broke the comm, and had no memory to tell everyone */
+    struct tti_agree *agree; /* NULL: nobody has agreed on anything yet */
+    bool agree_late;         /* this rank waited too long for one that was to coordinate: */
+    int agree_late_for;      /* this one */
+    const struct tti_letter_sink *sink;
+    struct tti_lanes *next; /* of the net */
+};
+
+/* What comes from a rank of the world now: to a receive of a comm, or aside; or neither. */
+struct tti_coming {
+    struct tti_lanes *lanes;
+    enum tti_purpose purpose;
+    void *receive;
+    struct tti_aside *aside;
 };
 
 /* The number of a comm that is being made here. */
@@ -204,14 +185,14 @@ struct tti_net {
     struct tti_transport *transport;
     int rank, size;
     struct tti_lanes *lanes;
-    struct tti_kept *kept;                   /* memory of freed comms that the transport may still use */
-    struct tti_aside *strays, **strays_last; /* for comms that are not made here yet */
+    struct tti_kept *kept;  /* memory of freed comms that the transport may still use */
+    struct tti_link strays; /* struct tti_aside, for comms that are not made here yet */
     uint64_t stray_bytes;
     bool warned;               /* of strays that are too many, */
     bool warned_of_epoch;      /* and of frames of an older epoch */
     uint32_t epoch;            /* that the rank is in */
     struct tti_table lost;     /* char: why these ranks were */
-    struct tti_table coming;   /* struct tti_aside, of the frame that comes from a rank now: of no lane's */
+    struct tti_table coming;   /* struct tti_coming */
     uint32_t next_id;          /* no comm had this number or a larger one, nor was it proposed */
     struct tti_making *making; /* these have numbers that are agreed on */
     _Atomic int
@@ -273,24 +254,18 @@ void tti_lanes_stop(struct tti_lanes *lanes);
 void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted);
 /* Tells peers what was posted for them since it was called last. */
 void tti_lanes_grant(struct tti_lanes *lanes);
-void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_shipment *shipment);
+void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_packet *packet);
 /* Small frames of a kind of their own; data are copied. To a rank of the world, or of the comm. False: no memory. */
 bool tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data);
 bool tti_lane_say(struct tti_lanes *lanes, int peer, struct tti_frame_head head, const void *data);
 
 /* ---- Between net.c, which sorts what comes, and lane.c, with the lock held ---- */
 
-/* What a frame counts for where frames are limited. */
-static inline uint64_t tti_frame_charge(uint64_t bytes)
-{
-    return bytes < TTI_NET_CHARGE ? TTI_NET_CHARGE : bytes;
-}
-struct tti_aside *tti_aside_new(int peer, const struct tti_frame_head *head); /* NULL: no memory */
-/* DATA begins and ends, as in struct tti_sink. */
-void *tti_lane_begin(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, void **cookie);
-void tti_lane_end(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head, struct tti_receipt *receipt);
-/* A frame shows where the peer is. */
-void tti_lane_note(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head);
+/* DATA begins; has come to its receive; has come and was put aside, to be taken over. */
+enum tti_match tti_lane_match(struct tti_lanes *lanes, int peer, const struct tti_frame_head *head,
+                              struct tti_taking *taking);
+void tti_lane_arrived(struct tti_lane *lane, struct tti_posted *posted);
+void tti_lane_came(struct tti_lanes *lanes, int peer, struct tti_aside *aside);
 /* All other kinds, when they are there. */
 void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);
 /* What came for a comm before it was made here. */
