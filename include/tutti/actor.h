@@ -164,7 +164,7 @@ TUTTI_API tutti_status tutti_request_refuse(tutti_request *request, tutti_status
  * A handler that returns OK and has neither answered nor kept has given no answer. What is still kept when the actor restarts or
  * ends is answered with that. */
 TUTTI_API uint64_t tutti_request_keep(tutti_request *request);
-/* Answers it: with `data`, or with the error `status` and its text. ERR_HANDLE: it has been answered, or its actor is gone. */
+/* Answers it: with `data`, or with the error `status`, of which `data` is the sentence (NULL: the status' own). ERR_HANDLE: it has been answered, or its actor is gone. */
 TUTTI_API tutti_status tutti_actors_answer(tutti_actors *actors, uint64_t kept, tutti_status status, const void *data,
                                            size_t bytes);
 

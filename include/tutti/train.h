@@ -293,6 +293,77 @@ TUTTI_API int tutti_ddp_passes(const tutti_ddp *ddp);
 TUTTI_API void tutti_ddp_grains(const tutti_ddp *ddp, int *first, int *count);
 TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float *const **gradients);
 
+/* ---- Parameter server ------------------------------------------------------------------------------------------ */
+/* Some ranks keep the parameters, the others, the workers, push gradients and pull values. A worker may be `staleness` steps
+ * ahead of the slowest one:
+ *
+ *     tutti_server_create(world, parameters, count, &options, &server, &error);       all workers get rank 0's values
+ *     if (tutti_server_serves(server)) tutti_server_serve(server);                    until all workers have left
+ *     else for (…) {
+ *         … backward: gradients of sums, not of means …
+ *         tutti_server_push(server, &(tutti_push){.struct_size = sizeof(tutti_push), .rate = 0.01, .count = samples}, &pushed);
+ *         tutti_server_pull(server);                                                  the newest values
+ *     }
+ *     tutti_server_free(server);
+ *
+ * Staleness 0: an update is the sum over all workers' gradients of a step, with the bits of tutti_ddp on as many ranks. More:
+ * each push is an update of its own, made when it comes. Workers come and go: the others do not wait for one that has left or
+ * is lost. A server that is lost is an error, by its rank, for all. examples/server.c; docs/training.md. */
+
+typedef struct tutti_server tutti_server;
+
+typedef struct tutti_server_options {
+    size_t struct_size;
+    int servers;                               /* the last ranks of the comm; 0: 1 */
+    int staleness;                             /* steps that a worker may be ahead of the slowest */
+    const tutti_optimizer_settings *optimizer; /* NULL: adamw as it is by default */
+    double clip;                               /* largest norm of an update's mean gradient; 0: any */
+    int64_t deadline_ms; /* how long a push waits for others before ERR_TIMEOUT names the slowest; 0: the world's */
+} tutti_server_options;
+
+/* Collective over `comm`, with the same options and list (names, counts) on all ranks. Servers need no values and gradients in
+ * it. The list must outlive the server. On failure every rank gets the same status. */
+TUTTI_API tutti_status tutti_server_create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
+                                           const tutti_server_options *options, tutti_server **server,
+                                           tutti_error *error);
+/* Not collective: a worker leaves; a server ends, whether workers still need it or not. NULL is ignored. */
+TUTTI_API void tutti_server_free(tutti_server *server);
+
+/* True if this rank keeps a part of the parameters; false: it is a worker. */
+TUTTI_API bool tutti_server_serves(const tutti_server *server);
+/* A server's work, until every worker has left or is lost. Fails where another server is lost. */
+TUTTI_API tutti_status tutti_server_serve(tutti_server *server);
+
+typedef struct tutti_push {
+    size_t struct_size;
+    double rate;   /* learning rate; with staleness 0 that of the lowest worker holds */
+    double count;  /* samples that gradients and loss are sums over */
+    double loss;   /* for tutti_pushed only */
+    bool catch_up; /* wait until all others have made as many steps: for the last one */
+} tutti_push;
+
+typedef struct tutti_pushed {
+    size_t struct_size;
+    uint64_t step;     /* of this worker, from 1; one that joins goes on from the slowest one's */
+    uint64_t updates;  /* of the parameters so far */
+    double loss, norm; /* of this update: means over its samples, the norm before clipping */
+    double count;      /* of them */
+    int64_t ahead;     /* steps of this worker more than the slowest one's, when this was answered */
+} tutti_pushed;
+
+/* Hands over the gradients and waits until this worker may go on. ERR_DIVERGED: loss or gradients are not finite, and nothing
+ * was changed. `pushed` may be NULL. */
+TUTTI_API tutti_status tutti_server_push(tutti_server *server, const tutti_push *push, tutti_pushed *pushed);
+/* The newest values, into the parameters. With more than staleness 0 they may be of several updates. */
+TUTTI_API tutti_status tutti_server_pull(tutti_server *server);
+
+/* All workers have joined at first. One that leaves is not waited for until it joins again. */
+TUTTI_API tutti_status tutti_server_leave(tutti_server *server);
+TUTTI_API tutti_status tutti_server_join(tutti_server *server);
+
+/* Why the last call has failed; tutti_explain tells it too. */
+TUTTI_API const tutti_error *tutti_server_error(const tutti_server *server);
+
 /* ---- All of it together ---------------------------------------------------------------------------------------- */
 /* What `tutti train` does, a step at a time. Every rank makes the same calls. */
 

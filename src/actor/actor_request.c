@@ -621,7 +621,10 @@ tutti_status tutti_actors_answer(tutti_actors *actors, uint64_t kept, tutti_stat
         status = TUTTI_ERR_COUNT;
         describe_refusal(request, status, "its answer has more bytes than payload_bytes allows", &error);
     } else if (status != TUTTI_OK) {
-        describe_refusal(request, status, NULL, &error);
+        char text[sizeof error.text];
+        (void)snprintf(text, sizeof text, "%.*s", (int)(bytes < sizeof text ? bytes : sizeof text),
+                       data == NULL ? "" : (const char *)data);
+        describe_refusal(request, status, data == NULL ? NULL : text, &error);
     }
     tti_request_end(request, status == TUTTI_OK ? NULL : &error, data, status == TUTTI_OK ? bytes : 0);
     tti_request_release(request);

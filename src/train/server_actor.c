@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The actor of a server: one request after the other. It has a thread of its own, since the lead waits for the other servers.
+ */
+#include "train/server.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include <stdio.h>
+#include <string.h>
+
+static tutti_status refuse_count(tutti_request *request)
+{
+    return tutti_request_refuse(request, TUTTI_ERR_COUNT, "server: this request does not fit the parameters here");
+}
+
+/* ---- What is asked --------------------------------------------------------------------------------------------- */
+
+static tutti_status stage(tutti_server *server, tutti_request *request, const struct tti_server_call *call)
+{
+    const char *why;
+    const float *data = (const float *)(call + 1);
+    const size_t floats = (request->bytes - sizeof *call) / sizeof *data;
+    tutti_status status = tti_shard_stage(server, request->rank, call, data, floats, &why);
+    return status == TUTTI_OK ? tutti_request_answer(request, NULL, 0) : tutti_request_refuse(request, status, why);
+}
+
+static tutti_status sum(tutti_server *server, tutti_request *request, const struct tti_server_call *call)
+{
+    struct tti_shard *shard = &server->shard;
+    const struct tti_server_term *terms = (const struct tti_server_term *)(call + 1);
+    const size_t count = (request->bytes - sizeof *call) / sizeof *terms;
+    for (size_t i = 0; i < count; i++)
+        if (terms[i].worker >= (uint32_t)server->workers || terms[i].index >= shard->room[terms[i].worker])
+            return refuse_count(request);
+    tti_shard_sum(server, terms, count, shard->sums);
+    return tutti_request_answer(request, shard->sums, shard->blocks * sizeof *shard->sums);
+}
+
+static tutti_status apply(tutti_server *server, tutti_request *request, const struct tti_server_call *call)
+{
+    tutti_optimizer_step(server->shard.optimizer, call->rate, call->scale);
+    return tutti_request_answer(request, NULL, 0);
+}
+
+/* Values, or a state of the optimizer. */
+static tutti_status move(tutti_server *server, tutti_request *request, const struct tti_server_call *call)
+{
+    const size_t elements = server->shard.span.hi - server->shard.span.lo;
+    float *array = tti_shard_array(server, call->index);
+    if (array == NULL || call->from > elements || call->count > elements - call->from) return refuse_count(request);
+    if (call->what == TTI_SERVER_READ)
+        return tutti_request_answer(request, array + call->from, call->count * sizeof *array);
+    if (request->bytes - sizeof *call != call->count * sizeof *array) return refuse_count(request);
+    memcpy(array + call->from, call + 1, call->count * sizeof *array);
+    return tutti_request_answer(request, NULL, 0);
+}
+
+static tutti_status set_steps(tutti_server *server, tutti_request *request, const struct tti_server_call *call)
+{
+    tutti_optimizer_set_steps(server->shard.optimizer, call->count);
+    for (int w = 0; w < server->workers; w++) server->members[w].done = call->from;
+    return tutti_request_answer(request, NULL, 0);
+}
+
+static bool is_left(const tutti_server *server)
+{
+    for (int w = 0; w < server->workers; w++)
+        if (server->members[w].here) return false;
+    return true;
+}
+
+/* A worker has gone: nobody waits for it. After the last one the actor ends. */
+static void leave(tutti_server *server, int worker)
+{
+    tti_lead_leave(server, worker);
+    if (is_left(server)) (void)tutti_actor_stop(server->actors, TTI_SERVER_ACTOR);
+}
+
+static tutti_status join(tutti_server *server, tutti_request *request)
+{
+    if (request->rank >= server->workers) return refuse_count(request);
+    tti_lead_join(server, request->rank);
+    const uint64_t done = server->members[request->rank].done;
+    return tutti_request_answer(request, &done, sizeof done);
+}
+
+static tutti_status handle_leave(tutti_server *server, tutti_request *request)
+{
+    tutti_status status = tutti_request_answer(request, NULL, 0);
+    if (request->rank < server->workers) leave(server, request->rank);
+    return status;
+}
+
+/* ---- Who has ended --------------------------------------------------------------------------------------------- */
+
+/* Without a part of the parameters nobody can go on. A server that has ended in order has no workers any more. */
+static void lose_server(tutti_server *server, const tutti_request *request)
+{
+    if (request->error == NULL || server->broken.status != TUTTI_OK) return;
+    server->broken = (tutti_error){.rank = server->rank, .peer = request->rank};
+    tti_error_set(&server->broken, request->error->status, 0,
+                  "rank %d, a parameter server, is lost, and its part of the parameters with it: %.300s", request->rank,
+                  request->error->text);
+    tti_lead_refuse_all(server, &server->broken);
+}
+
+static tutti_status ended(tutti_server *server, const tutti_request *request)
+{
+    if (request->rank < server->workers)
+        leave(server, request->rank);
+    else
+        lose_server(server, request);
+    return TUTTI_OK;
+}
+
+/* ---- The actor ------------------------------------------------------------------------------------------------- */
+
+/* Asked by its own rank once everybody's actor is there. */
+static tutti_status watch_all(tutti_server *server, tutti_actor *self, tutti_request *request)
+{
+    for (int r = 0; r < server->workers; r++) TTI_TRY(tutti_actor_watch(self, r, TTI_WORKER_ACTOR));
+    for (int r = server->workers; r < server->workers + server->options.servers; r++)
+        if (r != server->rank) TTI_TRY(tutti_actor_watch(self, r, TTI_SERVER_ACTOR));
+    return tutti_request_answer(request, NULL, 0);
+}
+
+static tutti_status dispatch(tutti_server *server, tutti_actor *self, tutti_request *request,
+                             const struct tti_server_call *call)
+{
+    switch ((enum tti_server_what)call->what) {
+    case TTI_SERVER_STAGE: return stage(server, request, call);
+    case TTI_SERVER_COMMIT: return tti_lead_commit(server, request);
+    case TTI_SERVER_SUM: return sum(server, request, call);
+    case TTI_SERVER_APPLY: return apply(server, request, call);
+    case TTI_SERVER_READ:
+    case TTI_SERVER_WRITE: return move(server, request, call);
+    case TTI_SERVER_STEPS: return set_steps(server, request, call);
+    case TTI_SERVER_JOIN: return join(server, request);
+    case TTI_SERVER_LEAVE: return handle_leave(server, request);
+    case TTI_SERVER_WATCH: return watch_all(server, self, request);
+    }
+    return refuse_count(request);
+}
+
+static tutti_status handle(tutti_actor *self, void *state, tutti_request *request)
+{
+    tutti_server *server = state;
+    if (request->kind == TUTTI_ENDED) return ended(server, request);
+    if (request->kind == TUTTI_TIMER) {
+        tti_lead_expire(server, self);
+        return TUTTI_OK;
+    }
+    const struct tti_server_call *call = request->data;
+    if (request->kind != TUTTI_ASKED || request->bytes < sizeof *call) return refuse_count(request);
+    if (server->broken.status != TUTTI_OK && call->what != TTI_SERVER_LEAVE)
+        return tutti_request_refuse(request, server->broken.status, server->broken.text);
+    tutti_status status = dispatch(server, self, request, call);
+    if (call->what == TTI_SERVER_COMMIT) tti_lead_expire(server, self); /* sets the timer where somebody waits */
+    return status;
+}
+
+tutti_status tti_server_start(tutti_server *server, tutti_error *error)
+{
+    tutti_actor_options options = {.struct_size = sizeof options,
+                                   .name = TTI_SERVER_ACTOR,
+                                   .context = server,
+                                   .handle = handle,
+                                   .mailbox = 1 << 16,
+                                   .restarts = -1,
+                                   .pinned = true};
+    for (int w = 0; w < server->workers; w++) server->members[w].here = true;
+    tutti_status status = tutti_actor_create(server->actors, &options);
+    if (status == TUTTI_OK)
+        status = tutti_actor_watch_start(server->actors, server->rank, TTI_SERVER_ACTOR, &server->ended);
+    if (status != TUTTI_OK && tutti_actors_error(server->actors) != NULL) *error = *tutti_actors_error(server->actors);
+    return status;
+}
