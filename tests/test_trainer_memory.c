@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=240 labels=asan,tsan
  *
- * What a trainer does to need less memory: recomputation on every kind of mesh, with the losses, norms, validations and
- * weights of one rank that keeps everything, bit for bit; what each rank says it takes; and what is refused.
+ * What a trainer does to need less memory: recomputation on every kind of mesh, and bf16 weights on those that can, with the
+ * losses, norms, validations and weights of one rank that keeps everything, bit for bit, also saved on one and resumed on
+ * another; what each rank takes, against formulas written apart and against the memory of the process; and what is refused.
  */
 #include "conformance_world.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <tutti/train.h>
+#include <unistd.h>
 
 enum { STEPS = 3 };
+
+static char folder[] = "/tmp/tutti-memory-XXXXXX";
 
 /* What one rank alone comes to, in memory that all processes share. */
 struct outcome {
@@ -24,6 +30,8 @@ struct trial {
     int ranks;
     const char *mesh, *pipeline;
     int64_t zero, accumulate, width_grains, threads, fast, keeps_all;
+    const char *type, *save; /* NULL: f32, nothing is saved */
+    int until;               /* 0: STEPS */
 };
 
 static tutti_train_options options_of(const struct trial *trial)
@@ -50,6 +58,7 @@ static tutti_train_options options_of(const struct trial *trial)
     options.zero = trial->zero;
     options.fast = trial->fast != 0;
     options.recompute = !trial->keeps_all;
+    if (trial->type != NULL) options.type = trial->type;
     if (trial->accumulate > 0) options.accumulate = trial->accumulate;
     if (trial->width_grains > 0) options.width_grains = trial->width_grains;
     if (trial->threads > 0) options.threads = trial->threads;
@@ -70,15 +79,21 @@ static bool train(tutti_comm *comm, const struct trial *trial, struct outcome *o
     tutti_trainer *trainer = NULL;
     tutti_error error = {0};
     tutti_train_about about = {.struct_size = sizeof about};
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, trial->save == NULL ? "" : trial->save);
+    if (trial->save != NULL) options.save = path;
+    if (trial->save != NULL) options.resume = trial->until == 0;
     bool good = worked(comm, trial, tutti_trainer_create(comm, &options, &trainer, &error), error.text);
-    for (int i = 0; good && i < STEPS; i++) {
+    if (good) tutti_trainer_describe(trainer, &about);
+    for (int i = (int)about.step; good && i < (trial->until == 0 ? STEPS : trial->until); i++) {
         tutti_train_step step;
         good = worked(comm, trial, tutti_trainer_step(trainer, &step), tutti_trainer_error(trainer)->text);
         outcome->losses[i] = step.loss;
         outcome->norms[i] = step.norm;
     }
     good = good && worked(comm, trial, tutti_trainer_validate(trainer, &outcome->validation), "validate");
-    if (good) tutti_trainer_describe(trainer, &about);
+    if (good && trial->save != NULL)
+        good = worked(comm, trial, tutti_trainer_save(trainer), tutti_trainer_error(trainer)->text);
     if (good) outcome->hash = tutti_trainer_hash(trainer);
     outcome->activation_bytes = about.activation_bytes;
     tutti_trainer_free(trainer);
@@ -142,6 +157,179 @@ static void test_recompute(void)
     }
 }
 
+/* ---- bf16 ------------------------------------------------------------------------------------------------------ */
+
+static void run_bf16(tutti_comm *comm, void *context)
+{
+    const struct trial *trial = context;
+    struct outcome outcome = {0};
+    if (!train(comm, trial, &outcome) || trial->until > 0) return;
+    const bool same = trial->save == NULL ? memcmp(outcome.losses, alone->losses, sizeof outcome.losses) == 0 &&
+                                                memcmp(outcome.norms, alone->norms, sizeof outcome.norms) == 0
+                                          : true;
+    CHECK_THAT(same && outcome.hash == alone->hash && outcome.validation == alone->validation,
+               "bf16, rank %d of %d, %s, zero %lld: hash %016llx, not %016llx; loss %.17g, not %.17g", tutti_rank(comm),
+               tutti_size(comm), trial->mesh == NULL ? "" : trial->mesh, (long long)trial->zero,
+               (unsigned long long)outcome.hash, (unsigned long long)alone->hash, outcome.losses[STEPS - 1],
+               alone->losses[STEPS - 1]);
+}
+
+/* Close to what f32 comes to, and not the same: the first loss is of weights that were rounded. */
+static void test_rounded(const struct outcome *f32)
+{
+    CHECK(f32->hash != alone->hash);
+    for (int i = 0; i < STEPS; i++)
+        CHECK_THAT(f32->losses[i] != alone->losses[i] && fabs(f32->losses[i] - alone->losses[i]) < 0.01,
+                   "step %d: loss %.17g with bf16, %.17g with f32", i, alone->losses[i], f32->losses[i]);
+}
+
+static void test_bf16(void)
+{
+    static struct trial trials[] = {{.ranks = 1, .threads = 2},
+                                    {.ranks = 3, .accumulate = 2, .keeps_all = 1},
+                                    {.ranks = 2, .zero = 1},
+                                    {.ranks = 5, .zero = 1, .keeps_all = 1},
+                                    {.ranks = 3, .zero = 2, .accumulate = 2},
+                                    {.ranks = 2, .zero = 3},
+                                    {.ranks = 4, .zero = 3, .mesh = "data=2,shard=2", .accumulate = 2},
+                                    {.ranks = 4, .mesh = "data=2,tensor=2", .width_grains = 4},
+                                    {.ranks = 4, .mesh = "data=2,tensor=2", .width_grains = 4, .zero = 3}};
+    for (int grains = 1; grains <= 4; grains += 3) {
+        struct trial one = {.ranks = 1, .width_grains = grains, .keeps_all = 1};
+        run(CONF_THREADS, 1, run_alone, &one);
+        const struct outcome f32 = *alone;
+        one.type = "bf16";
+        run(CONF_THREADS, 1, run_alone, &one);
+        test_rounded(&f32);
+        for (size_t i = 0; i < sizeof trials / sizeof *trials; i += 1 + SANITIZED) {
+            trials[i].type = "bf16";
+            if ((trials[i].width_grains == 4) == (grains == 4))
+                run(i % 3 == 2 ? CONF_PROCESSES : CONF_THREADS, trials[i].ranks, run_bf16, &trials[i]);
+        }
+    }
+    /* of four width grains, the last that ran alone */
+    struct trial saves[] = {
+        {.ranks = 1}, {.ranks = 3, .zero = 1}, {.ranks = 2, .zero = 3}, {.ranks = 2, .mesh = "tensor=2", .zero = 2}};
+    for (int i = 0; i < 4; i++) {
+        struct trial first = saves[i], second = saves[(i + 1) % 4];
+        char name[8];
+        snprintf(name, sizeof name, "%d", i);
+        first.type = second.type = "bf16";
+        first.width_grains = second.width_grains = 4;
+        first.save = second.save = name;
+        first.until = 2;
+        run(CONF_THREADS, first.ranks, run_bf16, &first);
+        run(CONF_THREADS, second.ranks, run_bf16, &second);
+    }
+}
+
+/* ---- Bytes ----------------------------------------------------------------------------------------------------- */
+
+struct weighing {
+    const char *type;
+    int64_t zero;
+};
+
+static size_t resident(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL && fscanf(file, "%*u %llu", &pages) == 1);
+    if (file != NULL) fclose(file);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Bytes of weights, gradients and optimizer per parameter, written apart from the ledger, of rank 0 of N and of all. */
+static double formula(const struct weighing *weighing, double n)
+{
+    const bool bf16 = strcmp(weighing->type, "bf16") == 0;
+    switch (weighing->zero) {
+    case 0: return bf16 ? 18 : 16;
+    case 1: return bf16 ? 6 + 12 / n : 8 + 8 / n;
+    case 2: return bf16 ? 2 + 16 / n : 4 + 12 / n;
+    default: return bf16 ? 18 / n : 16 / n;
+    }
+}
+
+static tutti_train_options larger(const struct weighing *weighing)
+{
+    const struct trial trial = {.keeps_all = 1};
+    tutti_train_options options = options_of(&trial);
+    options.layers = 4;
+    options.width = 384;
+    options.batch = 8;
+    options.dropout = 0;
+    options.type = weighing->type;
+    options.zero = weighing->zero;
+    return options;
+}
+
+/* Memory that ranks of a host reach comes in steps of 2 MiB: at most so much more in each rank. */
+static double rounded(const struct weighing *weighing)
+{
+    const bool passes = weighing->zero == 3 || strcmp(weighing->type, "bf16") == 0;
+    return (2 + (weighing->zero >= 2 ? 2 : 0) + (passes ? 4 : 0)) * 2097152.0;
+}
+
+/* Ranks are threads: the process grows by what all of them have. */
+static void run_weighing(tutti_comm *comm, void *context)
+{
+    const struct weighing *weighing = context;
+    tutti_train_options options = larger(weighing), small = options;
+    tutti_trainer *trainer = NULL;
+    tutti_error error = {0};
+    tutti_train_about about = {.struct_size = sizeof about}, planned = about;
+    tutti_train_step step;
+    const struct trial none = {0};
+    small.width = 32;
+    for (int i = 0; i < 2; i++) { /* what the first trainer of a process needs otherwise is there after the small one */
+        size_t before = 0, all = 0;
+        if (i == 1) (void)tutti_blas_rate(1, 0.01); /* the matrix library's own buffers */
+        if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return;
+        before = resident();
+        if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return;
+        if (!worked(comm, &none, tutti_trainer_create(comm, i == 0 ? &small : &options, &trainer, &error), error.text))
+            return;
+        if (worked(comm, &none, tutti_trainer_step(trainer, &step), tutti_trainer_error(trainer)->text)) {
+            tutti_trainer_describe(trainer, &about);
+            const size_t state = about.parameter_bytes + about.gradient_bytes + about.optimizer_bytes;
+            size_t mine[2] = {state, state + about.activation_bytes + about.communication_bytes}, sums[2];
+            worked(comm, &none, tutti_all_reduce(comm, mine, sums, 2, TUTTI_U64, TUTTI_SUM), "sum");
+            all = sums[1];
+            const double n = tutti_size(comm), per = (double)sums[0] / n / (double)about.parameters;
+            CHECK_THAT(i == 0 || fabs(per / formula(weighing, n) - 1) < 0.002,
+                       "%s, zero %lld: %.4f bytes per parameter and rank, %.4f expected", weighing->type,
+                       (long long)weighing->zero, per, formula(weighing, n));
+            CHECK_THAT(i == 0 || fabs((double)state / (double)about.parameters / formula(weighing, n) - 1) < 0.02,
+                       "%s, zero %lld: rank %d has %.4f bytes per parameter", weighing->type, (long long)weighing->zero,
+                       tutti_rank(comm), (double)state / (double)about.parameters);
+        }
+        if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return;
+        const double grown = (double)resident() - (double)before;
+        CHECK_THAT(
+            i == 0 || SANITIZED ||
+                (grown > 0.98 * (double)all && grown < 1.02 * (double)all + rounded(weighing) * tutti_size(comm)),
+            "%s, zero %lld: the process has grown by %.0f bytes, the ledgers have %zu", weighing->type,
+            (long long)weighing->zero, grown, all);
+        if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return;
+        tutti_trainer_free(trainer);
+    }
+    tutti_status status = tutti_train_plan(&options, tutti_size(comm), tutti_rank(comm), &planned, &error);
+    CHECK_THAT(status == TUTTI_OK && planned.parameter_bytes == about.parameter_bytes &&
+                   planned.gradient_bytes == about.gradient_bytes && planned.optimizer_bytes == about.optimizer_bytes &&
+                   planned.activation_bytes == about.activation_bytes &&
+                   planned.communication_bytes == about.communication_bytes,
+               "%s, zero %lld: planned otherwise: %s", weighing->type, (long long)weighing->zero, error.text);
+}
+
+static void test_bytes(void)
+{
+    for (int i = 0; i < 8; i++) {
+        struct weighing weighing = {i % 2 ? "bf16" : "f32", i / 2};
+        run(CONF_THREADS, i / 2 == 0 ? 1 : 2, run_weighing, &weighing);
+    }
+}
+
 /* ---- Refused --------------------------------------------------------------------------------------------------- */
 
 static void run_refused(tutti_comm *comm, void *context)
@@ -155,14 +343,29 @@ static void run_refused(tutti_comm *comm, void *context)
     tutti_status status = tutti_trainer_create(comm, &options, &trainer, &error);
     CHECK_THAT(status == TUTTI_ERR_OPTION && strstr(error.text, "no residual branches") != NULL, "%s: %s",
                tutti_status_name(status), error.text);
+    options = options_of(&trial);
+    options.type = "f16";
+    status = tutti_trainer_create(comm, &options, &trainer, &error);
+    CHECK_THAT(status == TUTTI_ERR_OPTION && strstr(error.text, "f32") != NULL && strstr(error.text, "bf16") != NULL,
+               "%s: %s", tutti_status_name(status), error.text);
+    options.type = "bf16";
+    options.mesh = "pipe=2";
+    status = tutti_trainer_create(comm, &options, &trainer, &error);
+    CHECK_THAT(status == TUTTI_ERR_UNSUPPORTED && strstr(error.text, "use type f32 with a pipe") != NULL, "%s: %s",
+               tutti_status_name(status), error.text);
 }
 
 int main(void)
 {
     alone = mmap(NULL, sizeof *alone, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     conf_begin();
-    CHECK_THAT(alone != MAP_FAILED, "memory");
+    CHECK_THAT(alone != MAP_FAILED && mkdtemp(folder) != NULL, "memory and a folder");
     test_recompute();
-    run(CONF_THREADS, 1, run_refused, NULL);
+    test_bf16();
+    test_bytes();
+    run(CONF_THREADS, 2, run_refused, NULL);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    CHECK_THAT(system(command) == 0, "%s", command);
     return check_end();
 }

@@ -218,7 +218,11 @@ TUTTI_API tutti_status tutti_checkpoint_diff(const tutti_checkpoint *a, const tu
  *
  * which give the parameters' own memory below these stages. Values that parameters bring with them to zero 3 are rank 0's,
  * and not looked at again; where they are NULL they begin as zeros, and may be set in the parts that tutti_ddp_owned
- * lists. */
+ * lists.
+ *
+ * With options.bf16, at any stage, the ddp has the values, as with zero 3: they come by tutti_ddp_need, as f32 that were rounded
+ * to bf16. What tutti_ddp_owned lists are f32 masters, which the optimizer works on; tutti_ddp_spread rounds them for
+ * everyone, also after whoever else has set them. Gradients are f32. */
 
 typedef struct tutti_ddp tutti_ddp;
 
@@ -233,6 +237,7 @@ typedef struct tutti_ddp_options {
     int pass_grains;           /* with grains and zero 2 or 3: the most grains of a rank in one pass; 0: any number */
     const int *groups;         /* NULL, or a number per parameter: those next to each other with the same number are
                                 * reduced, and with zero 3 gathered, together */
+    bool bf16;                 /* values are kept and sent as bf16, and owners keep theirs as f32 too, as below */
 } tutti_ddp_options;
 
 /* Collective. The list and what it points to must outlive the ddp. Errors of collectives are in the comm. */
@@ -394,6 +399,8 @@ TUTTI_API const tutti_error *tutti_server_error(const tutti_server *server);
     X(zero, INT, "0", 0, 3,                                                                                            \
       "a rank keeps for its own part of the weights only: 1 the optimizer's state, 2 gradients too, 3 the weights "    \
       "too; the same weights")                                                                                         \
+    X(type, TEXT, "f32", 0, 0,                                                                                         \
+      "of the weights: f32, or bf16, which layers compute with as f32; the optimizer then keeps them as f32 too")      \
     X(mesh, TEXT, "", 0, 0,                                                                                            \
       "how ranks share the work, such as data=2,pipe=2,tensor=2: data and shard have other samples of the batch, "     \
       "--zero shares out what it says along shard, pipe has other layers, tensor other parts of each; \"\": all are "  \

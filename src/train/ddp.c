@@ -112,7 +112,7 @@ tutti_comm *tti_ddp_inside_group(const struct tutti_ddp *ddp, const char *what)
     return tti_inside(tutti_at(ddp->zero.group, ddp->here.file, ddp->here.line), "ddp", what);
 }
 
-/* With zero 3 parameters may have no memory: then whoever owns them sets their values. */
+/* With zero 3 and bf16 parameters may have no memory: then whoever owns them sets their values. */
 static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
 {
     for (size_t i = 0; i < ddp->count; i++) {
@@ -150,8 +150,8 @@ static tutti_status make_parts(struct tutti_ddp *ddp, const tutti_ddp_options *o
     TTI_TRY(tti_ddp_plan_grains(ddp, options->pass_grains, error));
     if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(tti_zero_make_buffers(ddp, error));
     if (ddp->valued && ddp->comm != NULL) TTI_TRY(share_values(ddp, error));
-    if (ddp->zero.stage == TTI_ZERO_PARAMETERS) TTI_TRY(tti_zero_make_values(ddp, error));
-    return ddp->zero.stage > 0 && ddp->comm != NULL ? tti_zero_plan(ddp, error) : TUTTI_OK;
+    if (tti_ddp_passes_values(ddp)) TTI_TRY(tti_zero_make_values(ddp, error));
+    return (ddp->zero.stage > 0 || ddp->zero.bf16) && ddp->comm != NULL ? tti_zero_plan(ddp, error) : TUTTI_OK;
 }
 
 static tutti_status check_options(int size, const tutti_ddp_options *options, tutti_error *error)
@@ -175,25 +175,26 @@ static tutti_status create(const struct place *place, const tutti_parameter *par
 {
     size_t elements;
     const bool planned = place->comm == NULL;
-    const struct tti_list_needs needs = {!planned && valued && options->zero < TTI_ZERO_PARAMETERS,
+    const struct tti_list_needs needs = {!planned && valued && options->zero < TTI_ZERO_PARAMETERS && !options->bf16,
                                          !planned && options->zero < TTI_ZERO_GRADIENTS};
     TTI_TRY(tti_list_check_needs(parameters, count, needs, &elements, error));
     TTI_TRY(check_options(place->size, options, error));
     struct tutti_ddp *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory");
-    *made = (struct tutti_ddp){
-        .comm = place->comm,
-        .here = planned ? (struct tti_here){0} : tti_here(place->comm),
-        .rank = place->rank,
-        .size = place->size,
-        .parameters = parameters,
-        .count = count,
-        .elements = elements,
-        .grains = options->grains,
-        .allows_unused = options->allow_unused,
-        .valued = valued,
-        .zero = {.stage = options->zero, .replicas = options->replicas > 1 ? options->replicas : 1},
-        .fresh = true};
+    *made = (struct tutti_ddp){.comm = place->comm,
+                               .here = planned ? (struct tti_here){0} : tti_here(place->comm),
+                               .rank = place->rank,
+                               .size = place->size,
+                               .parameters = parameters,
+                               .count = count,
+                               .elements = elements,
+                               .grains = options->grains,
+                               .allows_unused = options->allow_unused,
+                               .valued = valued,
+                               .zero = {.stage = options->zero,
+                                        .bf16 = options->bf16,
+                                        .replicas = options->replicas > 1 ? options->replicas : 1},
+                               .fresh = true};
     tutti_status status = make_parts(made, options, error);
     if (status != TUTTI_OK)
         tutti_ddp_free(made);
@@ -534,7 +535,7 @@ tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
     tutti_status waited = finish(ddp);
     TTI_TRY(status == TUTTI_OK ? waited : status);
     if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) tti_zero_merge(ddp);
-    if (ddp->zero.stage >= TTI_ZERO_PARAMETERS) TTI_TRY(tti_zero_wait_values(ddp));
+    if (tti_ddp_passes_values(ddp)) TTI_TRY(tti_zero_wait_values(ddp));
     ddp->pass = 0;
     for (size_t b = 0; b < ddp->bucket_count; b++) copy_bucket(ddp, &ddp->buckets[b], true);
     if (total == NULL) return TUTTI_OK;

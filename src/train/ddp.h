@@ -57,6 +57,7 @@ struct tti_value_slot {
     size_t bucket;   /* whose values are there, or on their way; NONE: nobody's */
     tutti_op op;     /* of those on their way */
     int users;       /* calls of need without done */
+    bool packed;     /* what comes is bf16, at the end of the room */
 };
 
 enum { TTI_VALUE_SLOTS = 3, TTI_GRAIN_DEPTH = 32 };
@@ -78,7 +79,9 @@ struct tti_zero {
     float *buffers[2];               /* stage 2: gradients of buckets, in turn */
     size_t buffer_bucket[2];         /* whose gradients are there */
     float *pending[TTI_GRAIN_DEPTH]; /* stage 2: sums of what is owned; [0]: of all, others: of subtrees that wait */
-    float *values;                   /* stage 3: values of what is owned */
+    float *values;                   /* stage 3, and bf16: values of what is owned */
+    bool bf16;                       /* values are of 16 bits but for those, which are the masters then */
+    uint16_t *halves;                /* bf16: of all elements; in stage 3 of those that are owned */
     struct tti_value_slot slots[TTI_VALUE_SLOTS]; /* stage 3: the last one is the largest bucket's alone */
     size_t largest, last_needed;                  /* buckets */
 };
@@ -153,6 +156,8 @@ static inline struct tti_grain_pass *tti_ddp_pass(const struct tutti_ddp *ddp)
 
 /* The elements of a bucket that a rank adds up, or owns: whole blocks. */
 struct tti_span tti_ddp_slice(const struct tutti_ddp *ddp, const struct tti_bucket *bucket, int rank);
+/* What this rank owns of a bucket: its slice; with bf16 and no stage all of it. */
+struct tti_span tti_zero_slice(const struct tutti_ddp *ddp, const struct tti_bucket *bucket);
 /* How many elements of `within` the slice of a bucket of every rank of the group has, into ddp->counts. */
 void tti_ddp_slice_counts(struct tutti_ddp *ddp, const struct tti_bucket *bucket, struct tti_span within);
 /* Makes the comms of replicas; counts what this rank owns of each bucket; lists it. */
@@ -177,7 +182,13 @@ void tti_zero_merge(struct tutti_ddp *ddp);
 /* Memory for sums that wait at this depth. */
 tutti_status tti_zero_need_pending(struct tutti_ddp *ddp, int depth);
 
-/* Values of what is owned, one after the other, in stage 3. */
+/* True if values come by tutti_ddp_need alone. */
+static inline bool tti_ddp_passes_values(const struct tutti_ddp *ddp)
+{
+    return ddp->zero.bf16 || ddp->zero.stage == 3;
+}
+
+/* Values of what is owned, one after the other, where these are not the parameters' own. */
 static inline float *tti_ddp_owned_values(const struct tutti_ddp *ddp)
 {
     return ddp->zero.values;
@@ -187,6 +198,18 @@ static inline float *tti_ddp_owned_values(const struct tutti_ddp *ddp)
 tutti_status tti_zero_make_values(struct tutti_ddp *ddp, tutti_error *error);
 void tti_zero_forget_values(struct tutti_ddp *ddp); /* they have changed */
 tutti_status tti_zero_wait_values(struct tutti_ddp *ddp);
+
+/* bf16 (zero_bf16.c): rounds what this rank owns, and gives it to all, or where stage 3 gathers it later. */
+tutti_status tti_bf16_spread(struct tutti_ddp *ddp);
+void tti_bf16_begin(struct tutti_ddp *ddp); /* with the values that parameters bring, which all ranks have */
+void tti_bf16_round(uint16_t *restrict halves, const float *restrict values, size_t count);
+void tti_bf16_widen(float *restrict values, const uint16_t *restrict halves, size_t count);
+/* Where values of 16 bits lie that come into a room for as many of 32; widened there. */
+static inline uint16_t *tti_bf16_packed(float *values, size_t count)
+{
+    return (uint16_t *)(void *)values + count;
+}
+void tti_bf16_widen_packed(float *values, size_t count);
 
 /* How grains are cut into passes of at most `most` grains of each rank (0: any number), each a subtree; `bounds` has room for
  * grains + 1. Returns how many. */

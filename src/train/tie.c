@@ -30,7 +30,7 @@ tutti_status tti_tie_allocate(struct tti_tie *tie, const struct tti_trainer_mesh
     tie->elements = tutti_model_tied(model);
     tie->parameter = (tutti_parameter){.name = layer->name, .count = tie->elements};
     const bool planned = mesh->batch == NULL;
-    if (zero < TTI_ZERO_PARAMETERS && !planned) tie->parameter.value = tutti_model_values(model) + tensor->offset;
+    if (tutti_model_values(model) != NULL) tie->parameter.value = tutti_model_values(model) + tensor->offset;
     if (tie->passes) return TUTTI_OK;
     tie->bytes = tie->elements * sizeof(float);
     if (planned) return TUTTI_OK;

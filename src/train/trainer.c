@@ -192,6 +192,7 @@ static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
                              tutti_model_parameters(t->model), why == NULL ? "" : ": ", why == NULL ? "" : why->text);
     }
     tti_model_list(t->model, t->values, t->gradients, t->list);
+    if (tti_trainer_passing_values(t)) t->model->gradients = t->gradients; /* NULL with zero 2 and 3 */
     if (tti_trainer_passing_values(t) || tti_trainer_is_planned(t)) return TUTTI_OK;
     TTI_TRY(tutti_model_bind(t->model, t->values, t->gradients));
     return tutti_model_init(t->model, (uint64_t)t->options.seed);
@@ -367,6 +368,7 @@ static tutti_status make_ddps(struct tutti_trainer *t, int *layers, tutti_error 
                              .pass_grains = tti_trainer_pass_grains(t),
                              .allow_unused = true,
                              .zero = (int)t->options.zero,
+                             .bf16 = tti_trainer_is_bf16(t),
                              .replicas = sharded ? t->mesh.sizes[TTI_MESH_DATA] : 0,
                              .groups = layers};
     tti_trainer_list_layers(t->model, layers);
@@ -402,6 +404,7 @@ static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(check_options(&t->options, error));
     TTI_TRY(tti_trainer_mesh_read(t->options.mesh, t->world_size, &t->mesh, error));
+    TTI_TRY(tti_trainer_check_type(t, error));
     const int pipe = t->mesh.sizes[TTI_MESH_PIPE];
     if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
@@ -455,6 +458,7 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
                                    .options = *options};
     tutti_status status = tti_trainer_make(made, error);
     if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);
+    if (status == TUTTI_OK) status = tti_trainer_round(made, error);
     if (status != TUTTI_OK)
         tutti_trainer_free(made);
     else

@@ -123,7 +123,14 @@ tutti_status tti_whole_hand_out(struct tutti_trainer *trainer, float *whole, flo
 /* Cells that a rank of those that share the batch has in one pass. */
 struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
 
-/* Whether gradients, and values, are only there while they are used: zero 2 and 3, and zero 3. */
+/* True if weights are of 16 bits (trainer_type.c); ERR_OPTION or ERR_UNSUPPORTED: there is no such type, or it does not go with
+ * the mesh. */
+bool tti_trainer_is_bf16(const struct tutti_trainer *trainer);
+tutti_status tti_trainer_check_type(const struct tutti_trainer *trainer, tutti_error *error);
+/* Collective, after masters were set: bf16 of them for all. */
+tutti_status tti_trainer_round(struct tutti_trainer *trainer, tutti_error *error);
+
+/* Whether gradients, and values, are only there while they are used: zero 2 and 3; zero 3 and bf16. */
 static inline bool tti_trainer_passing_gradients(const struct tutti_trainer *trainer)
 {
     return trainer->options.zero >= 2;
@@ -131,7 +138,7 @@ static inline bool tti_trainer_passing_gradients(const struct tutti_trainer *tra
 
 static inline bool tti_trainer_passing_values(const struct tutti_trainer *trainer)
 {
-    return trainer->options.zero >= 3;
+    return trainer->options.zero >= 3 || tti_trainer_is_bf16(trainer);
 }
 
 /* With zero 2 and 3 (trainer_zero.c): the passes of a step; where values come from and gradients go; first values of what this

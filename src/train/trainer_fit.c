@@ -15,7 +15,8 @@ static uint64_t model_bytes(const struct tutti_trainer *t, uint64_t elements)
     struct tti_ledger_sizes sizes = {.elements = elements,
                                      .owned = elements / (uint64_t)t->size * replicas,
                                      .states = TTI_OPTIMIZER_STATES,
-                                     .zero = (int)t->options.zero};
+                                     .zero = (int)t->options.zero,
+                                     .bf16 = tti_trainer_is_bf16(t)};
     struct tti_ledger ledger = tti_ledger_of(&sizes);
     return tti_ledger_sum(&ledger);
 }

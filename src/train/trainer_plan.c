@@ -38,7 +38,7 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
                                  .resumed_from = t->resumed_from[0] == '\0' ? NULL : t->resumed_from,
                                  .parameter_bytes = ledger.parameters,
                                  .gradient_bytes = ledger.gradients + t->scratch_bytes,
-                                 .optimizer_bytes = t->optimizer_bytes,
+                                 .optimizer_bytes = t->optimizer_bytes + ledger.masters,
                                  .activation_bytes = activation_bytes(t),
                                  .communication_bytes = communication_bytes(t)};
 }

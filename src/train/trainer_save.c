@@ -61,6 +61,12 @@ static bool is_divided(const struct tutti_trainer *t)
     return t->pipeline != NULL || tti_trainer_is_cut(t);
 }
 
+/* True if a rank has no more of the weights than it owns. */
+static bool weights_shared_out(const struct tutti_trainer *t)
+{
+    return tti_trainer_passing_values(t) && t->options.zero > 0;
+}
+
 static void states_free(struct states *states)
 {
     for (int s = 0; states->gathered && s < states->count; s++) tti_free(states->values[s]);
@@ -99,8 +105,8 @@ static bool states_allocate(const struct tutti_trainer *t, struct states *states
 static tutti_status states_make(const struct tutti_trainer *t, struct states *states, tutti_error *error)
 {
     *states = (struct states){.gathered = is_shared_out(t) || is_divided(t),
-                              .owns_weights = tti_trainer_passing_values(t) || is_divided(t)};
-    if (!states->owns_weights) states->weights = t->values;
+                              .owns_weights = weights_shared_out(t) || is_divided(t)};
+    if (!states->owns_weights) states->weights = tti_trainer_is_bf16(t) ? tti_ddp_owned_values(t->ddp) : t->values;
     if (states_allocate(t, states)) return TUTTI_OK;
     states_free(states);
     *states = (struct states){0};
@@ -125,7 +131,7 @@ static tutti_status states_gather(struct tutti_trainer *t, const struct states *
 {
     const bool passing = tti_trainer_passing_values(t);
     float *mine = passing ? tti_ddp_owned_values(t->ddp) : t->values;
-    if (states->owns_weights) TTI_TRY(gather_array(t, states, mine, passing, states->weights));
+    if (states->owns_weights) TTI_TRY(gather_array(t, states, mine, weights_shared_out(t), states->weights));
     for (int s = 0; s < states->count; s++) {
         (void)tutti_optimizer_state(t->optimizer, s, &mine);
         TTI_TRY(gather_array(t, states, mine, t->options.zero > 0, states->values[s]));
@@ -406,7 +412,8 @@ static tutti_status share_state(struct tutti_trainer *t, const struct states *st
 static tutti_status share_weights(struct tutti_trainer *t, const struct states *states)
 {
     const bool passing = tti_trainer_passing_values(t);
-    TTI_TRY(share_array(t, states, states->weights, passing, passing ? tti_ddp_owned_values(t->ddp) : t->values));
+    float *mine = passing ? tti_ddp_owned_values(t->ddp) : t->values;
+    TTI_TRY(share_array(t, states, states->weights, weights_shared_out(t), mine));
     return tti_tie_spread(&t->tie);
 }
 

@@ -85,7 +85,7 @@ static bool find_fault(const struct tutti_trainer *t, tutti_fault *fault)
     if (t->pipeline == NULL && tutti_pass_fault(t->pass, fault)) return true;
     for (int chunk = 0; t->pipeline != NULL && chunk < t->pipeline->about.chunks; chunk++)
         if (tutti_pass_fault(t->pipeline->stages[chunk].pass, fault)) return true;
-    return tti_trainer_passing_gradients(t) && tti_trainer_owned_fault(t, fault);
+    return (tti_trainer_passing_gradients(t) || tti_trainer_passing_values(t)) && tti_trainer_owned_fault(t, fault);
 }
 
 /* The first rank that finds a value that is not finite says which; all ranks get the same sentence. */

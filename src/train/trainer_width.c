@@ -67,7 +67,7 @@ static uint64_t part_hash(const struct tutti_trainer *t, const tutti_parameter *
     return tti_part_hash(part, (size_t)index, number * GRAIN_PLACES + first);
 }
 
-/* With zero 3 each rank has what it owns. */
+/* With zero 3 and bf16 each rank has what it owns; of bf16 that are the masters. */
 static tutti_status hash_here(const struct tutti_trainer *t, enum counted counted, uint64_t *hash)
 {
     const bool owned = tti_trainer_passing_values(t);
@@ -78,7 +78,7 @@ static tutti_status hash_here(const struct tutti_trainer *t, enum counted counte
         const size_t at = owned ? tutti_ddp_owned_first(t->ddp, p) : t->ddp->starts[p];
         if (parts[p].count > 0) *hash ^= part_hash(t, &parts[p], at, counted);
     }
-    if (!owned) return TUTTI_OK;
+    if (!owned || t->options.zero == 0) return TUTTI_OK;
     return tutti_all_reduce(tti_ddp_inside_group(t->ddp, "hash"), hash, hash, 1, TUTTI_U64, TUTTI_XOR);
 }
 

@@ -133,8 +133,10 @@ bool tti_trainer_owned_fault(const struct tutti_trainer *t, tutti_fault *fault)
 
 struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *t)
 {
-    const struct tti_ledger_sizes sizes = {
-        .elements = t->elements, .owned = t->ddp->zero.elements, .zero = (int)t->options.zero};
+    const struct tti_ledger_sizes sizes = {.elements = t->elements,
+                                           .owned = t->ddp->zero.elements,
+                                           .zero = (int)t->options.zero,
+                                           .bf16 = tti_trainer_is_bf16(t)};
     struct tti_ledger ledger = tti_ledger_of(&sizes);
     ledger.parameters += (t->model->value_elements - t->elements) * sizeof(float); /* of tensors of other stages */
     return ledger;

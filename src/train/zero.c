@@ -40,6 +40,12 @@ struct tti_span tti_ddp_slice(const struct tutti_ddp *ddp, const struct tti_buck
     return tti_blocks_owned(&blocks, (struct tti_span){bucket->from, bucket->to}, rank % size, size);
 }
 
+struct tti_span tti_zero_slice(const struct tutti_ddp *ddp, const struct tti_bucket *bucket)
+{
+    if (ddp->zero.bf16 && ddp->zero.stage == 0) return (struct tti_span){bucket->from, bucket->to};
+    return tti_ddp_slice(ddp, bucket, ddp->rank);
+}
+
 static struct tti_span common(struct tti_span a, struct tti_span b)
 {
     struct tti_span both = {a.lo > b.lo ? a.lo : b.lo, a.hi < b.hi ? a.hi : b.hi};
@@ -73,7 +79,7 @@ static tutti_parameter owned_part(const struct tutti_ddp *ddp, size_t index, str
     const size_t offset = part.lo - ddp->starts[index];
     float *value = p->value == NULL ? NULL : p->value + offset;
     return (tutti_parameter){.name = p->name,
-                             .value = zero->stage >= TTI_ZERO_PARAMETERS ? zero->values + at : value,
+                             .value = tti_ddp_passes_values(ddp) ? zero->values + at : value,
                              .gradient = zero->stage >= TTI_ZERO_GRADIENTS ? zero->pending[0] + at
                                                                            : p->gradient + offset,
                              .count = part.hi - part.lo,
@@ -85,7 +91,7 @@ static size_t list_owned(const struct tutti_ddp *ddp, tutti_parameter *owned, si
 {
     size_t made = 0, at = 0;
     for (size_t b = 0; b < ddp->bucket_count; b++) {
-        struct tti_span slice = tti_ddp_slice(ddp, ascending(ddp, b), ddp->rank);
+        struct tti_span slice = tti_zero_slice(ddp, ascending(ddp, b));
         for (size_t i = 0; i < ddp->count; i++) {
             struct tti_span part = common(slice, parameter_span(ddp, i));
             if (part.hi == part.lo) continue;
@@ -117,7 +123,7 @@ tutti_status tti_zero_count(struct tutti_ddp *ddp, tutti_error *error)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for a list of buckets");
     for (size_t b = 0; b < ddp->bucket_count; b++) {
         const struct tti_bucket *bucket = ascending(ddp, b);
-        struct tti_span mine = tti_ddp_slice(ddp, bucket, ddp->rank);
+        struct tti_span mine = tti_zero_slice(ddp, bucket);
         zero->owned_at[bucket - ddp->buckets] = zero->elements;
         zero->elements += mine.hi - mine.lo;
     }
@@ -165,6 +171,7 @@ void tti_zero_free(struct tutti_ddp *ddp)
     for (int i = 0; i < TTI_GRAIN_DEPTH; i++) (void)tutti_free(ddp->comm, zero->pending[i]);
     for (int i = 0; i < 2; i++) (void)tutti_free(ddp->comm, zero->buffers[i]);
     (void)tutti_free(ddp->comm, zero->values);
+    (void)tutti_free(ddp->comm, zero->halves);
     if (zero->group != ddp->comm) (void)tutti_comm_free(zero->group);
     (void)tutti_comm_free(zero->across);
     tti_free(zero->owned);
@@ -172,17 +179,22 @@ void tti_zero_free(struct tutti_ddp *ddp)
     tti_free(zero->owned_at);
 }
 
+static bool lists_owned(const struct tutti_ddp *ddp)
+{
+    return ddp->zero.stage > 0 || ddp->zero.bf16;
+}
+
 size_t tutti_ddp_owned(const tutti_ddp *ddp, const tutti_parameter **owned)
 {
     if (ddp == NULL || owned == NULL) return 0;
-    *owned = ddp->zero.stage > 0 ? ddp->zero.owned : ddp->parameters;
-    return ddp->zero.stage > 0 ? ddp->zero.count : ddp->count;
+    *owned = lists_owned(ddp) ? ddp->zero.owned : ddp->parameters;
+    return lists_owned(ddp) ? ddp->zero.count : ddp->count;
 }
 
 size_t tutti_ddp_owned_first(const tutti_ddp *ddp, size_t part)
 {
-    if (ddp == NULL || part >= (ddp->zero.stage > 0 ? ddp->zero.count : ddp->count)) return 0;
-    return ddp->zero.stage > 0 ? ddp->zero.first[part] : ddp->starts[part];
+    if (ddp == NULL || part >= (lists_owned(ddp) ? ddp->zero.count : ddp->count)) return 0;
+    return lists_owned(ddp) ? ddp->zero.first[part] : ddp->starts[part];
 }
 
 /* OK if everything is there and no pass is under way, which has the buckets. */
@@ -228,6 +240,11 @@ tutti_status tutti_ddp_spread(tutti_ddp *ddp)
     TTI_TRY(check(ddp, "spread", true));
     int64_t began = tti_now_ns();
     tutti_status first = TUTTI_OK;
+    if (ddp->zero.bf16) {
+        first = tti_bf16_spread(ddp);
+        ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
+        return first;
+    }
     if (ddp->zero.stage == 0) return TUTTI_OK;
     if (ddp->zero.stage >= TTI_ZERO_PARAMETERS) { /* who needs them gathers them */
         first = tti_zero_wait_values(ddp);

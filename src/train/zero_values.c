@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values that do not stay: zero 3.
+ * Values that do not stay: zero 3, and bf16.
  *
  * Values of a bucket are gathered into a slot before they are used. The largest bucket (often an embedding, which the last
  * layer uses too) has a slot of its own and stays there until values change; the others take two slots in turn, even and
  * odd numbers, so that the bucket that comes next, in the direction in which they were needed, is on its way while this
- * one is used.
+ * one is used. With bf16 they come as that and are widened where they are; below stage 3 they are here already.
  *
  * Invariant: which gathering is started when follows from the calls of need and done alone. All ranks of the group make
  * the same, whatever arrives when: a rank without samples too.
@@ -45,7 +45,7 @@ static void size_slots(struct tutti_ddp *ddp)
 static void copy_values(struct tutti_ddp *ddp)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++) {
-        struct tti_span mine = tti_ddp_slice(ddp, &ddp->buckets[b], ddp->rank);
+        struct tti_span mine = tti_zero_slice(ddp, &ddp->buckets[b]);
         for (size_t i = 0; i < ddp->count; i++) {
             const tutti_parameter *p = &ddp->parameters[i];
             size_t lo = ddp->starts[i] > mine.lo ? ddp->starts[i] : mine.lo;
@@ -57,12 +57,25 @@ static void copy_values(struct tutti_ddp *ddp)
     }
 }
 
+/* What all ranks keep of the values themselves; where these are the masters, bf16 beside them. */
+static bool make_own(struct tutti_ddp *ddp)
+{
+    struct tti_zero *zero = &ddp->zero;
+    const size_t bytes = zero->elements * sizeof(float), listed = ddp->bytes;
+    const size_t kept = zero->stage >= TTI_ZERO_PARAMETERS ? zero->elements : ddp->elements;
+    float *halves = NULL;
+    bool made = tti_ddp_take(ddp, bytes, &zero->values);
+    if (zero->bf16) made = tti_ddp_take(ddp, kept * sizeof *zero->halves, &halves) && made;
+    zero->halves = (uint16_t *)(void *)halves;
+    ddp->bytes = listed; /* no buffers */
+    return made;
+}
+
 tutti_status tti_zero_make_values(struct tutti_ddp *ddp, tutti_error *error)
 {
     struct tti_zero *zero = &ddp->zero;
     size_slots(ddp);
-    bool made = tti_ddp_take(ddp, zero->elements * sizeof(float), &zero->values);
-    ddp->bytes -= zero->elements * sizeof(float); /* these are the values themselves */
+    bool made = make_own(ddp);
     for (int i = 0; i < TTI_VALUE_SLOTS; i++) {
         struct tti_value_slot *slot = &zero->slots[i];
         slot->bucket = TTI_NO_BUCKET;
@@ -73,6 +86,7 @@ tutti_status tti_zero_make_values(struct tutti_ddp *ddp, tutti_error *error)
                              "ddp: no memory for the values of %zu elements that are owned, and of three buckets",
                              zero->elements);
     if (ddp->comm != NULL) copy_values(ddp);
+    if (ddp->comm != NULL && zero->bf16) tti_bf16_begin(ddp);
     return TUTTI_OK;
 }
 
@@ -85,6 +99,20 @@ static tutti_status slot_wait(struct tti_value_slot *slot)
     return op.id == 0 ? TUTTI_OK : tutti_wait(op);
 }
 
+/* What comes to a slot is bf16 at the end of its room, or f32. */
+static tutti_status gather_values(struct tutti_ddp *ddp, const struct tti_bucket *bucket, struct tti_value_slot *slot)
+{
+    const struct tti_zero *zero = &ddp->zero;
+    const size_t at = zero->owned_at[bucket - ddp->buckets];
+    tutti_comm *comm = tti_ddp_inside_group(ddp, "values");
+    tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
+    if (!zero->bf16)
+        return tutti_all_gather_v_start(comm, zero->values + at, slot->values, ddp->counts, NULL, TUTTI_F32, &slot->op);
+    slot->packed = true;
+    return tutti_all_gather_v_start(comm, zero->halves + at, tti_bf16_packed(slot->values, length(bucket)), ddp->counts,
+                                    NULL, TUTTI_BF16, &slot->op);
+}
+
 static tutti_status gather_start(struct tutti_ddp *ddp, size_t number)
 {
     struct tti_value_slot *slot = slot_of(ddp, number);
@@ -92,9 +120,9 @@ static tutti_status gather_start(struct tutti_ddp *ddp, size_t number)
     if (slot->bucket == number) return TUTTI_OK;
     TTI_TRY(slot_wait(slot));
     slot->bucket = number;
-    tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
-    return tutti_all_gather_v_start(tti_ddp_inside_group(ddp, "values"), ddp->zero.values + ddp->zero.owned_at[number],
-                                    slot->values, ddp->counts, NULL, TUTTI_F32, &slot->op);
+    if (ddp->zero.stage >= TTI_ZERO_PARAMETERS) return gather_values(ddp, bucket, slot);
+    tti_bf16_widen(slot->values, ddp->zero.halves + bucket->from, length(bucket));
+    return TUTTI_OK;
 }
 
 /* The bucket that is likely needed after this one; too large: none. Jumps, such as to a tensor that several layers share,
@@ -111,6 +139,7 @@ static tutti_status prefetch(struct tutti_ddp *ddp, size_t number)
 {
     const size_t next = next_of(ddp, number);
     ddp->zero.last_needed = number;
+    if (ddp->zero.stage < TTI_ZERO_PARAMETERS) return TUTTI_OK; /* nothing is on its way */
     if (next >= ddp->bucket_count || slot_of(ddp, next)->users > 0) return TUTTI_OK;
     return gather_start(ddp, next);
 }
@@ -126,6 +155,8 @@ static tutti_status need(struct tutti_ddp *ddp, size_t number)
     slot->users++;
     if (moved) TTI_TRY(prefetch(ddp, number));
     tutti_status status = slot_wait(slot);
+    if (slot->packed) tti_bf16_widen_packed(slot->values, length(&ddp->buckets[number]));
+    slot->packed = false;
     ddp->seconds += (double)(tti_now_ns() - began) * 1e-9;
     return status;
 }
@@ -134,8 +165,9 @@ tutti_status tutti_ddp_need_run(tutti_ddp *ddp, size_t offset, size_t count, con
 {
     if (ddp == NULL || values == NULL || offset > ddp->elements || count > ddp->elements - offset)
         return tti_ddp_refuse(ddp, "need", "there are not so many parameters or elements");
-    if (ddp->zero.stage < TTI_ZERO_PARAMETERS)
-        return tti_ddp_refuse(ddp, "need_run", "runs of values are for zero 3: below it, parameters have theirs");
+    if (!tti_ddp_passes_values(ddp))
+        return tti_ddp_refuse(ddp, "need_run",
+                              "runs of values are for zero 3 and bf16: without, parameters have theirs");
     const struct tti_bucket *bucket = tti_ddp_bucket_of(ddp, offset);
     if (offset + count > bucket->to)
         return tti_ddp_refuse(ddp, "need",
@@ -150,7 +182,7 @@ tutti_status tutti_ddp_need_run(tutti_ddp *ddp, size_t offset, size_t count, con
 void tutti_ddp_done_run(tutti_ddp *ddp, size_t offset, size_t count)
 {
     (void)count;
-    if (ddp == NULL || ddp->zero.stage < TTI_ZERO_PARAMETERS || ddp->bucket_count == 0) return;
+    if (ddp == NULL || !tti_ddp_passes_values(ddp) || ddp->bucket_count == 0) return;
     struct tti_value_slot *slot = slot_of(ddp, (size_t)(tti_ddp_bucket_of(ddp, offset) - ddp->buckets));
     if (slot->users > 0) slot->users--;
 }
@@ -160,7 +192,7 @@ tutti_status tutti_ddp_need(tutti_ddp *ddp, size_t index, const float **values)
     if (ddp == NULL || values == NULL || index >= ddp->count)
         return tti_ddp_refuse(ddp, "need", "there are not so many parameters");
     *values = ddp->parameters[index].value;
-    if (ddp->zero.stage < TTI_ZERO_PARAMETERS || ddp->parameters[index].count == 0) return TUTTI_OK;
+    if (!tti_ddp_passes_values(ddp) || ddp->parameters[index].count == 0) return TUTTI_OK;
     return tutti_ddp_need_run(ddp, ddp->starts[index], ddp->parameters[index].count, values);
 }
 
@@ -182,6 +214,9 @@ tutti_status tti_zero_wait_values(struct tutti_ddp *ddp)
 
 void tti_zero_forget_values(struct tutti_ddp *ddp)
 {
-    for (int i = 0; i < TTI_VALUE_SLOTS; i++) ddp->zero.slots[i].bucket = TTI_NO_BUCKET;
+    for (int i = 0; i < TTI_VALUE_SLOTS; i++) {
+        ddp->zero.slots[i].bucket = TTI_NO_BUCKET;
+        ddp->zero.slots[i].packed = false;
+    }
     ddp->zero.last_needed = TTI_NO_BUCKET;
 }
