@@ -201,14 +201,14 @@ static tutti_status take_apart(tutti_comm *comm)
     tti_messages_free(comm->messages);
     comm->messages = NULL; /* what comes for them from now on is dropped */
     tti_messages_unlock(comm);
-    tti_free(comm->members);
-    tti_free(comm->job_ranks);
     tti_stats_free(comm);
     tti_latest_part(comm->errors.latest);
     tti_engine_free(comm);
     tti_siblings_free(comm);
     if (comm->world != NULL) comm->peers->close(comm);
     tti_posts_free(comm);
+    tti_free(comm->members); /* what comes for the comm over a transport asks for them until it is closed */
+    tti_free(comm->job_ranks);
     if (comm->world != NULL) tti_world_release(comm->world);
     return status;
 }
