@@ -156,10 +156,10 @@ void rank_use_world(struct tti_world *world, const struct part *part)
     EXPECT(strcmp(world->job, part->job) == 0 && world->segment->area_bytes == AREA_BYTES);
     EXPECT((uintptr_t)world->area % 64 == 0 && world->segment->tuning.chunk > 0);
     EXPECT(world->segment->ranks[part->rank].pid == getpid());
-    int *mine = tti_arena_alloc(&world->arena, 8192, &error);
+    int *mine = tti_arena_alloc(world->arena, 8192, &error);
     EXPECT(mine != NULL);
     mine[100] = 1000 + part->rank;
-    offsets[part->rank] = (uint64_t)((char *)mine - world->arena.mapping.base);
+    offsets[part->rank] = (uint64_t)((char *)mine - world->arena->mapping.base);
     EXPECT(rank_meet(world, 0));
     for (int rank = 0; rank < world->size; rank++) {
         EXPECT(atomic_load(&world->segment->ranks[rank].state) != TTI_RANK_LOST);

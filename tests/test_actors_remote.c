@@ -335,7 +335,7 @@ static void epochs(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_actor_ask_start(actors, 1 - tutti_rank(comm), "worker", "k", 1, NULL, 0, NULL, 0, &op) == TUTTI_OK);
     await(&state.kept, 1);
     fault_meet(comm);
-    tti_epoch_raise(comm);
+    tti_epoch_raise(comm, (uint32_t)tutti_epoch(comm) + 1);
     tutti_status status = tutti_wait(op);
     CHECK_THAT(status == TUTTI_ERR_EPOCH, "%s", tutti_status_name(status));
     CHECK(ask_for(actors, 1 - tutti_rank(comm), "e") == TUTTI_ERR_EPOCH);

@@ -21,7 +21,7 @@ static int count_of(tutti_comm *comm, bool mine)
 
 static size_t blocks_in_use(tutti_comm *comm)
 {
-    struct tti_arena *arena = &comm->world->arena;
+    struct tti_arena *arena = comm->world->arena;
     pthread_mutex_lock(&arena->lock);
     size_t used = arena->used;
     pthread_mutex_unlock(&arena->lock);

@@ -68,7 +68,7 @@ static void raised(tutti_comm *comm, struct fault_rank *self)
         CHECK(tutti_recv_start(comm, &y, 1, TUTTI_I32, 1, TAG, NULL, &waits) == TUTTI_OK);
     }
     fault_meet(comm);
-    tti_epoch_raise(comm);
+    tti_epoch_raise(comm, (uint32_t)tutti_epoch(comm) + 1);
     if (rank == 0) {
         CHECK(tutti_wait(receives) == TUTTI_ERR_EPOCH);
         tells(tolerant, "epoch 0", "epoch 1");
@@ -95,7 +95,7 @@ static void by_another(tutti_comm *comm, struct fault_rank *self)
     (void)self;
     fault_meet(comm);
     if (tutti_rank(comm) == 1)
-        tti_epoch_raise(comm);
+        tti_epoch_raise(comm, (uint32_t)tutti_epoch(comm) + 1);
     else
         CHECK(tutti_recv(comm, &x, 1, TUTTI_I32, TUTTI_ANY_SOURCE, TAG, NULL) == TUTTI_ERR_EPOCH);
     if (tutti_rank(comm) != 1) tells(comm, "rank 1 has gone on to epoch 1", "epoch 0");

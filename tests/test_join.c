@@ -85,9 +85,9 @@ static void test_threads_world(void)
     tutti_error error;
     CHECK(tti_world_threads(4, &options, AREA_BYTES, &world, &error) == TUTTI_OK);
     CHECK(world->size == 4 && world->process_count == 1 && atomic_load(&world->references) == 4);
-    CHECK(world->arena.mapping.fd == -1 && world->options.log != options.log);
-    void *block = tti_arena_alloc(&world->arena, 1000, &error);
-    uint64_t offset = (uint64_t)((char *)block - world->arena.mapping.base);
+    CHECK(world->arena->mapping.fd == -1 && world->options.log != options.log);
+    void *block = tti_arena_alloc(world->arena, 1000, &error);
+    uint64_t offset = (uint64_t)((char *)block - world->arena->mapping.base);
     CHECK(tti_world_translate(world, 0, offset, 1000) == block);
     CHECK(tti_world_first_lost(world) == -1 && tti_world_check_alive(world) == -1);
     tti_world_mark(world, 2, TTI_RANK_LOST);

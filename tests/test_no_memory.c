@@ -50,7 +50,7 @@ static size_t blocks_of(tutti_comm *comm)
 {
     fault_meet(comm); /* all have freed theirs */
     tti_retired_clear(comm->world);
-    return comm->world->arena.used;
+    return comm->world->arena->used;
 }
 
 /* Where the comm breaks, the rank leaves at once. Over tcp it may have had no memory to say why, either, or say it when the

@@ -50,6 +50,7 @@
 #define tutti_comm_agree(comm, ...) tutti_comm_agree(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_comm_revoke(comm) tutti_comm_revoke(TUTTI_HERE(comm))
 #define tutti_comm_shrink(comm, made) tutti_comm_shrink(TUTTI_HERE(comm), made)
+#define tutti_comm_rebuild(comm, made) tutti_comm_rebuild(TUTTI_HERE(comm), made)
 #define tutti_mesh_create(comm, ...) tutti_mesh_create(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_leave(comm) tutti_leave(TUTTI_HERE(comm))
 #define tutti_group_end_start(comm, op) tutti_group_end_start(TUTTI_HERE(comm), op)

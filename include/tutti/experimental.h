@@ -242,6 +242,13 @@ TUTTI_API void tutti_board_name(const tutti_board *board, char *text, size_t byt
 TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wait_status);
 /* True if that process was told, in an operation, that another rank is the cause: it is not the first that failed. */
 TUTTI_API bool tutti_board_follows(const tutti_board *board, int process);
+/* Of a launcher that starts processes again: how often at most, to be said before the first one is started; that it is about to
+ * start this one again; whether the job's world was ever formed; whether the others have waited too long for this one, which is
+ * to be ended then, and asked for when the keeper of the board gets SIGUSR1. */
+TUTTI_API void tutti_board_allow(tutti_board *board, int restarts_most);
+TUTTI_API void tutti_board_restart(tutti_board *board, int process);
+TUTTI_API bool tutti_board_formed(const tutti_board *board);
+TUTTI_API bool tutti_board_late(const tutti_board *board, int process);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
 /* ---- Comms that do without a rank that fails -------------------------------------------------------------------- */

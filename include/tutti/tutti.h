@@ -519,6 +519,15 @@ TUTTI_API tutti_status tutti_comm_revoke(tutti_comm *comm);
  * ERR_EXCLUDED when it comes. */
 TUTTI_API tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made);
 
+/* Makes the world again, with all its ranks and their numbers, of a later epoch: the launcher starts lost processes again (tutti run
+ * --max-restarts N), whose `work` is called with a world of that epoch (tutti_epoch(world) > 0); all others call this, on the world
+ * or what rebuild has made before, when an op has failed. All or nothing; when ranks are lost meanwhile, these are started again,
+ * too. A process that does not come within the deadline is killed, and started again. Threads share their process's fate. Each
+ * rank's memory stays its own; what it has made before is refused from then on (ERR_EPOCH), and has to be freed. On a whole comm
+ * it is ERR_ARGUMENT, and nothing changes. ERR_UNSUPPORTED: the launcher does not start ranks again, or the ranks do not share memory; ERR_JOIN: not any more, or
+ * a rank has done its work and left. */
+TUTTI_API tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made);
+
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
 /* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
  * after a microsecond or two, and from then on: short waits are not in here. Over messages a rank knows of those that it

@@ -311,6 +311,34 @@ void tti_arena_destroy(struct tti_arena *arena)
     memset(arena, 0, sizeof *arena);
 }
 
+tutti_status tti_arena_new(size_t bytes, bool shared, struct tti_arena **arena, tutti_error *error)
+{
+    struct tti_arena *made = tti_calloc(1, sizeof *made);
+    *arena = NULL;
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for an arena's lists ran out");
+    tutti_status status = tti_arena_create(made, bytes, shared, error);
+    if (status != TUTTI_OK) {
+        tti_free(made);
+        return status;
+    }
+    atomic_store_explicit(&made->holders, 1, memory_order_relaxed);
+    *arena = made;
+    return TUTTI_OK;
+}
+
+struct tti_arena *tti_arena_hold(struct tti_arena *arena)
+{
+    atomic_fetch_add_explicit(&arena->holders, 1, memory_order_relaxed);
+    return arena;
+}
+
+void tti_arena_release(struct tti_arena *arena)
+{
+    if (arena == NULL || atomic_fetch_sub_explicit(&arena->holders, 1, memory_order_acq_rel) > 1) return;
+    tti_arena_destroy(arena);
+    tti_free(arena);
+}
+
 /* ---- Allocating and freeing ------------------------------------------------------------------------------------ */
 
 /* Puts `fresh` after `block`, with the bytes of it from `offset` on. */

@@ -10,6 +10,7 @@
 #define TTI_BASE_MEMORY_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,6 +72,7 @@ struct tti_arena {
     uint64_t *committed;                          /* one bit per granule */
     size_t granule;                               /* bytes committed at a time: a power of two, 64 KiB or more */
     size_t allowance;                             /* may be committed before the memory left is looked at again */
+    atomic_uint holders;                          /* see tti_arena_hold */
 };
 
 /* The size an arena gets unless one is asked for: as much as the machine has memory, or less, down to 64 MiB, where
@@ -80,6 +82,10 @@ size_t tti_arena_default_bytes(int arenas);
 /* Reserves address space only. bytes 0: tti_arena_default_bytes(1), or less, down to 64 MiB, where that is refused. */
 tutti_status tti_arena_create(struct tti_arena *arena, size_t bytes, bool shared, tutti_error *error);
 void tti_arena_destroy(struct tti_arena *arena);
+/* One for several holders: the worlds of a process, one after the other, have the same. The last that lets go destroys it. */
+tutti_status tti_arena_new(size_t bytes, bool shared, struct tti_arena **arena, tutti_error *error);
+struct tti_arena *tti_arena_hold(struct tti_arena *arena);
+void tti_arena_release(struct tti_arena *arena); /* NULL is ignored */
 /* Committed, zeroed, aligned to 64 bytes (from a page on: to a page). NULL with *error set when it cannot be had. */
 void *tti_arena_alloc(struct tti_arena *arena, size_t bytes, tutti_error *error);
 /* The same, but from a page on it begins `shift` bytes, a multiple of 64, after one, unless there is no room for that. */

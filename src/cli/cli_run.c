@@ -39,6 +39,10 @@ static const struct cli_flag run_flags[] = {
           "(tutti_comm_shrink); on one host"},
      .offset = offsetof(struct run_values, keep_going),
      .is_switch = true},
+    {.row = {"max_restarts", TUTTI_OPTION_INT, "0", 0, 1000000,
+             "a rank that fails is started again, as often as this in all: for programs that go on with it "
+             "(tutti_comm_rebuild); on one host"},
+     .offset = offsetof(struct run_values, max_restarts)},
     {.row = {"log_dir", TUTTI_OPTION_TEXT, "", 0, 0,
              "write each rank's output to DIR/rank-R.out and DIR/rank-R.err instead; DIR is made if it is missing"},
      .offset = offsetof(struct run_values, log_dir),
@@ -230,6 +234,10 @@ static int check_all(const struct run_values *values, struct launch *launch)
     if (values->keep_going && (launch->hosts != NULL || launch->place.nodes > 1)) {
         return cli_refuse("run", "--keep-going is for jobs of one host; leave it out, or --hosts and --nnodes");
     }
+    if (values->max_restarts > 0 && (launch->hosts != NULL || launch->place.nodes > 1)) {
+        return cli_refuse("run", "--max-restarts is for jobs of one host; leave it out, or --hosts and --nnodes");
+    }
+    launch->max_restarts = (int)values->max_restarts;
     int status = cli_check_options("run", launch->hosts != NULL ? 0 : launch->place.nodes); /* their launchers look */
     if (status == CLI_GO_ON && launch->hosts == NULL) status = check_program(launch->argv[0]);
     if (status == CLI_GO_ON) status = check_process_limit(launch->size);

@@ -25,6 +25,7 @@ struct run_values {
     bool from_stdin;
     int64_t grace_ms;
     bool keep_going;
+    int64_t max_restarts; /* 0: none */
     bool no_prefix;
     bool tee;
     const char *log_dir; /* "": none */
@@ -53,6 +54,7 @@ struct launch {
     struct place place;
     struct hosts *hosts;       /* NULL: the processes are ranks */
     bool remote;               /* started by a launcher on another host, which talks to this one by stdin and stderr */
+    int max_restarts;          /* ranks that fail are started again so often, all together */
     bool pass_input;           /* rank 0 reads the launcher's stdin; otherwise /dev/null */
     struct launch_rank *ranks; /* [size] */
     cpu_set_t *cores;          /* [size], or NULL: not bound */
@@ -104,17 +106,28 @@ enum guard_event {
     GUARD_STARTED,      /* rank, pid */
     GUARD_START_FAILED, /* rank, value: errno of fork; no further rank is started */
     GUARD_EXEC_FAILED,  /* rank, pid, value: errno of exec; sent by the rank itself */
-    GUARD_ENDED,        /* rank, pid, value: wait status */
+    GUARD_ENDED,        /* rank, pid, value: wait status; where ranks are started again it awaits a command about it */
     GUARD_EMPTY         /* value: how many processes that were no ranks had to be killed. The guard's last word */
 };
 
 struct guard_report {
     int32_t event, rank, pid, value;
     int32_t follows; /* GUARD_ENDED: 1 when it knew that another rank was the cause */
+    int32_t joined;  /* GUARD_ENDED: 1 when the job's world had been formed before */
 };
 
-/* The guard's process: starts the ranks, then serves `control` until no process is left. What comes in is an int32_t:
- * a signal for all of them. SIGKILL means every descendant, repeated until none is left. */
+/* Commands to the guard. */
+enum guard_order {
+    GUARD_SIGNAL,  /* value: a signal for all. SIGKILL means every descendant, repeated until none is left */
+    GUARD_RESTART, /* value: a rank that has ended; it is started again */
+    GUARD_NOTE     /* value: a rank that has ended for good; the others are told so */
+};
+
+struct guard_command {
+    int32_t order, value;
+};
+
+/* The guard's process: starts the ranks, then serves `control` until no process is left. What comes in is a guard_command. */
 int guard_main(const struct launch *launch, int control);
 
 /* Kills and reaps this process's children, and the orphans that become its children thereby, until none is left.

@@ -131,6 +131,7 @@ static void signal_children(const struct children *children, int signal)
 struct end {
     pid_t pid; /* 0: not ended, or noted on the board */
     int status;
+    bool held; /* the launcher has not said yet whether it is started again */
 };
 
 struct guard {
@@ -153,13 +154,14 @@ static void tell(struct guard *guard, const struct guard_report *message)
 
 static void report(struct guard *guard, enum guard_event event, int rank, pid_t pid, int value)
 {
-    tell(guard, &(struct guard_report){(int32_t)event, rank, (int32_t)pid, value, 0});
+    tell(guard, &(struct guard_report){(int32_t)event, rank, (int32_t)pid, value, 0, 0});
 }
 
 static void report_end(struct guard *guard, int rank, pid_t pid, int status)
 {
     bool follows = guard->board != NULL && tutti_board_follows(guard->board, guard->launch->place.first + rank);
-    tell(guard, &(struct guard_report){GUARD_ENDED, rank, (int32_t)pid, status, follows});
+    bool joined = guard->board != NULL && tutti_board_formed(guard->board);
+    tell(guard, &(struct guard_report){GUARD_ENDED, rank, (int32_t)pid, status, follows, joined});
 }
 
 static void note_end(struct guard *guard, pid_t pid, int status)
@@ -168,7 +170,7 @@ static void note_end(struct guard *guard, pid_t pid, int status)
         if (guard->pids[rank] != pid) continue;
         guard->pids[rank] = 0;
         guard->ranks_running--;
-        guard->ends[rank] = (struct end){pid, status};
+        guard->ends[rank] = (struct end){pid, status, guard->launch->max_restarts > 0};
         report_end(guard, rank, pid, status);
         return;
     }
@@ -194,7 +196,7 @@ static void note_ends(struct guard *guard)
     bool looked = false;
     for (int rank = 0; rank < guard->launch->size && guard->board != NULL; rank++) {
         struct end *end = &guard->ends[rank];
-        if (end->pid == 0 || kill(-end->pid, 0) == 0 || errno != ESRCH) continue;
+        if (end->pid == 0 || end->held || kill(-end->pid, 0) == 0 || errno != ESRCH) continue;
         if (!looked && has_orphans(guard)) return;
         looked = true;
         tutti_board_note(guard->board, guard->launch->place.first + rank, end->pid, end->status);
@@ -313,29 +315,54 @@ static void make_board(struct guard *guard)
     if (launch->hosts != NULL) return;
     if (tutti_board_create(launch->job, place->first, launch->size, place->world, &guard->board, NULL) != TUTTI_OK)
         return;
+    tutti_board_allow(guard->board, launch->max_restarts);
     tutti_board_name(guard->board, guard->board_name, sizeof guard->board_name);
+}
+
+static bool start_rank(struct guard *guard, int rank)
+{
+    pid_t self = getpid(), pid = fork();
+    if (pid == 0) become_rank(guard, rank, self);
+    if (pid < 0) {
+        report(guard, GUARD_START_FAILED, rank, 0, errno);
+        return false;
+    }
+    (void)setpgid(pid, pid); /* as the rank itself does; whoever comes first */
+    guard->pids[rank] = pid;
+    guard->ranks_running++;
+    report(guard, GUARD_STARTED, rank, pid, 0);
+    return true;
 }
 
 static void start_ranks(struct guard *guard)
 {
-    pid_t self = getpid();
-    for (int rank = 0; rank < guard->launch->size && !guard->launcher_gone; rank++) {
-        pid_t pid = fork();
-        if (pid == 0) become_rank(guard, rank, self);
-        if (pid < 0) {
-            report(guard, GUARD_START_FAILED, rank, 0, errno);
-            return;
-        }
-        (void)setpgid(pid, pid); /* as the rank itself does; whoever comes first */
-        guard->pids[rank] = pid;
-        guard->ranks_running++;
-        report(guard, GUARD_STARTED, rank, pid, 0);
-    }
+    for (int rank = 0; rank < guard->launch->size && !guard->launcher_gone; rank++)
+        if (!start_rank(guard, rank)) return;
 }
 
-/* The ranks have their ends; the launcher must see them close when the ranks close them. */
+/* What the ended one has left running in its group goes first: it could still write into memory of the others. */
+static void restart_rank(struct guard *guard, int rank)
+{
+    struct end *end = &guard->ends[rank];
+    if (end->pid == 0 || guard->pids[rank] != 0) return;
+    (void)kill(-end->pid, SIGKILL);
+    *end = (struct end){0};
+    if (guard->board != NULL) tutti_board_restart(guard->board, guard->launch->place.first + rank);
+    start_rank(guard, rank);
+}
+
+/* Ranks that others have waited too long for, as those say; their end is seen like any other. */
+static void end_late(struct guard *guard)
+{
+    for (int rank = 0; rank < guard->launch->size && guard->board != NULL; rank++)
+        if (tutti_board_late(guard->board, guard->launch->place.first + rank) && guard->pids[rank] > 0)
+            (void)kill(-guard->pids[rank], SIGKILL);
+}
+
+/* The ranks have their ends; the launcher must see them close when the ranks close them. Who starts ranks again needs them. */
 static void drop_descriptors(const struct launch *launch)
 {
+    if (launch->max_restarts > 0) return;
     for (int rank = 0; rank < launch->size; rank++) {
         if (launch->ranks[rank].out >= 0) (void)close(launch->ranks[rank].out);
         if (launch->ranks[rank].err >= 0) (void)close(launch->ranks[rank].err);
@@ -346,31 +373,49 @@ static void drop_descriptors(const struct launch *launch)
 
 /* ---- The guard's life ------------------------------------------------------------------------------------------ */
 
+static void signal_all(struct guard *guard, int signal)
+{
+    struct children children = {0};
+    if (signal == SIGKILL) {
+        guard->sweeping = true;
+        return;
+    }
+    if (find_children(&children)) signal_children(&children, signal);
+    free(children.list);
+}
+
 /* Carries out one command of the launcher; false when there is nobody to command any more. */
 static bool obey(struct guard *guard)
 {
-    int32_t signal = 0;
-    ssize_t length = recv(guard->control, &signal, sizeof signal, MSG_DONTWAIT);
+    struct guard_command command = {0};
+    ssize_t length = recv(guard->control, &command, sizeof command, MSG_DONTWAIT);
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (length != (ssize_t)sizeof signal) return false;
-    if (signal == SIGKILL) {
-        guard->sweeping = true;
-        return true;
+    if (length != (ssize_t)sizeof command) return false;
+    switch ((enum guard_order)command.order) {
+    case GUARD_SIGNAL: signal_all(guard, command.value); break;
+    case GUARD_RESTART: restart_rank(guard, command.value); break;
+    case GUARD_NOTE: guard->ends[command.value].held = false; break;
     }
-    struct children children = {0};
-    if (find_children(&children)) signal_children(&children, signal);
-    free(children.list);
     return true;
+}
+
+/* Whether the launcher has yet to say what becomes of a rank that has ended. */
+static bool awaits_order(const struct guard *guard)
+{
+    for (int rank = 0; rank < guard->launch->size; rank++)
+        if (guard->ends[rank].pid != 0 && guard->ends[rank].held) return true;
+    return false;
 }
 
 static void serve(struct guard *guard, int child_ended)
 {
     struct pollfd polls[2] = {{child_ended, POLLIN, 0}, {guard->control, POLLIN, 0}};
     struct signalfd_siginfo info;
-    while (reap(guard) && !guard->launcher_gone && !guard->sweeping) {
+    while ((reap(guard) || awaits_order(guard)) && !guard->launcher_gone && !guard->sweeping) {
         note_ends(guard);
         if (poll(polls, 2, -1) < 0) continue;
-        while (read(child_ended, &info, sizeof info) > 0) continue;
+        while (read(child_ended, &info, sizeof info) > 0)
+            if (info.ssi_signo == SIGUSR1) end_late(guard);
         if (polls[1].revents != 0 && !obey(guard)) guard->launcher_gone = true;
     }
     guard->sweeping = true;
@@ -385,6 +430,7 @@ int guard_main(const struct launch *launch, int control)
     (void)sigfillset(&all);
     (void)sigemptyset(&child);
     (void)sigaddset(&child, SIGCHLD);
+    (void)sigaddset(&child, SIGUSR1); /* by ranks: see end_late */
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     (void)setsid();
     (void)prctl(PR_SET_NAME, "tutti-guard");

@@ -54,9 +54,10 @@ struct job {
     enum step step;
     int64_t deadline_ms; /* when the next step is due; meaningless in STEP_RUN */
     int ranks_left;
-    bool *ended; /* [size] */
-    bool *begun; /* [size]: hosts whose launcher has said so */
-    bool orphan; /* the launcher that started this one is gone */
+    int restarts; /* so far */
+    bool *ended;  /* [size] */
+    bool *begun;  /* [size]: hosts whose launcher has said so */
+    bool orphan;  /* the launcher that started this one is gone */
     struct suspect suspect;
     struct quiet quiet;
     bool decided; /* the exit status is: by the first failure, or a signal */
@@ -149,15 +150,19 @@ static void decide(struct job *job, int status)
     job->status = status;
 }
 
+static void send_order(struct job *job, enum guard_order order, int value)
+{
+    struct guard_command command = {(int32_t)order, value};
+    (void)send(job->control, &command, sizeof command, MSG_NOSIGNAL); /* a guard that is gone is noticed by its EOF */
+}
+
 /* To ranks by the guard; to those of other hosts by their launchers, who need the remote shells for it. */
 static void send_signal(struct job *job, int signal)
 {
-    int32_t word = signal;
-    if (job->launch->hosts != NULL) {
+    if (job->launch->hosts != NULL)
         hosts_signal(job->launch->hosts, signal);
-        return;
-    }
-    (void)send(job->control, &word, sizeof word, MSG_NOSIGNAL); /* a guard that is gone is noticed by its EOF */
+    else
+        send_order(job, GUARD_SIGNAL, signal);
 }
 
 static void say_step(struct job *job)
@@ -188,8 +193,7 @@ static void go_down(struct job *job, enum step step)
     if (step == STEP_TERM) send_signal(job, SIGTERM);
     if (step == STEP_KILL) send_signal(job, SIGKILL);
     if (step == STEP_LEAVE) {
-        int32_t word = SIGKILL; /* hosts: the shells have had their time */
-        (void)send(job->control, &word, sizeof word, MSG_NOSIGNAL);
+        send_order(job, GUARD_SIGNAL, SIGKILL); /* hosts: the shells have had their time */
         decide(job, CLI_FAILED);
     }
 }
@@ -251,6 +255,37 @@ static void on_remote_report(void *context, int host, const struct remote_report
                    report->follows != 0);
 }
 
+/* Why a rank that has failed is not started again, where ranks are; NULL: it is. */
+static const char *reason_against(const struct job *job, const struct guard_report *report)
+{
+    if (report->joined == 0) return "not all ranks had joined, so there is no world to rebuild";
+    if (how_likely(report->value, report->follows != 0) == LIKELY_LATER)
+        return "it knew that another rank was lost, and ended; --max-restarts is for programs that call "
+               "tutti_comm_rebuild then";
+    return job->restarts < job->launch->max_restarts ? NULL : "all restarts are used up (--max-restarts)";
+}
+
+/* Tells the guard what becomes of a rank that has ended, where ranks are started again. True if this one is. */
+static bool starts_again(struct job *job, const struct guard_report *report)
+{
+    char text[96];
+    int rank = job->launch->place.first + report->rank;
+    if (job->launch->max_restarts == 0) return false;
+    bool failed = job->step == STEP_RUN && report->value != 0;
+    const char *against = failed ? reason_against(job, report) : "";
+    send_order(job, against == NULL ? GUARD_RESTART : GUARD_NOTE, report->rank);
+    if (!failed) return false;
+    (void)describe(report->value, text);
+    if (against != NULL) {
+        output_say(job->output, "rank %d (pid %d) %s and is not started again: %s", rank, report->pid, text, against);
+        return false;
+    }
+    job->restarts++;
+    output_say(job->output, "rank %d (pid %d) %s and is started again (restart %d of %d)", rank, report->pid, text,
+               job->restarts, job->launch->max_restarts);
+    return true;
+}
+
 /* True if the job goes on without a rank that has ended so: others run, and nothing has ended the job yet. */
 static bool goes_on_without(struct job *job, const struct guard_report *report)
 {
@@ -266,6 +301,7 @@ static void on_ended(struct job *job, const struct guard_report *report)
 {
     const struct place *place = &job->launch->place;
     output_drain_rank(job->output, report->rank);
+    if (starts_again(job, report)) return;
     job->ended[report->rank] = true;
     job->ranks_left--;
     if (goes_on_without(job, report)) return;

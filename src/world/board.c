@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "world/names.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,24 +25,33 @@ struct note {
     int32_t process, pid, status; /* as waitpid gives it */
 };
 
+/* Of one process of this host, by ranks. */
+struct mark {
+    _Atomic int32_t follows; /* it was told that another is the cause; by itself */
+    _Atomic uint32_t late;   /* others have waited too long for it, in this generation + 1; 0: not */
+};
+
 struct tti_board_page {
     uint64_t magic;
     char job[256];
-    int32_t first, count, size; /* processes of this host, and of the job */
-    _Atomic int32_t noted;      /* of them; only the launcher's guard writes */
-    struct note notes[];        /* [count], in the order in which they ended; behind them, see follows_of: [count] */
+    int32_t first, count, size;  /* processes of this host, and of the job */
+    int32_t keeper;              /* process that has the board, and ends those that are late */
+    int32_t restarts_most;       /* 0: who has ended is not started again */
+    _Atomic uint32_t generation; /* how often processes were started again */
+    _Atomic uint32_t formed;     /* the epoch after the last one that a world was formed in; 0: none was */
+    _Atomic int32_t noted;       /* of them; only the launcher's guard writes */
+    struct note notes[];         /* [count], in the order in which they ended; behind them, see mark_of: [count] */
 };
 
 static size_t page_bytes(int count)
 {
-    return sizeof(struct tti_board_page) + (size_t)count * (sizeof(struct note) + 1);
+    return sizeof(struct tti_board_page) + (size_t)count * (sizeof(struct note) + sizeof(struct mark));
 }
 
-/* Which processes of this host were told that another is the cause, by themselves. */
-static _Atomic unsigned char *follows_of(struct tti_board_page *page, int process)
+static struct mark *mark_of(struct tti_board_page *page, int process)
 {
     if (process < page->first || process >= page->first + page->count) return NULL;
-    return (_Atomic unsigned char *)(void *)&page->notes[page->count] + (process - page->first);
+    return (struct mark *)(void *)&page->notes[page->count] + (process - page->first);
 }
 
 /* ---- The launcher's side --------------------------------------------------------------------------------------- */
@@ -77,6 +87,7 @@ tutti_status tutti_board_create(const char *job, int first, int count, int size,
     page->first = first;
     page->count = count;
     page->size = size;
+    page->keeper = (int32_t)getpid();
     page->magic = BOARD_MAGIC;
     *board = made;
     return TUTTI_OK;
@@ -96,10 +107,41 @@ void tutti_board_note(tutti_board *board, int process, int pid, int wait_status)
     atomic_store_explicit(&page->noted, noted + 1, memory_order_release);
 }
 
+static struct mark *mark_on(const tutti_board *board, int process)
+{
+    return mark_of((struct tti_board_page *)(void *)board->mapping.base, process);
+}
+
 bool tutti_board_follows(const tutti_board *board, int process)
 {
-    _Atomic unsigned char *follows = follows_of((struct tti_board_page *)(void *)board->mapping.base, process);
-    return follows != NULL && atomic_load_explicit(follows, memory_order_relaxed) != 0;
+    const struct mark *mark = mark_on(board, process);
+    return mark != NULL && atomic_load_explicit(&mark->follows, memory_order_relaxed) != 0;
+}
+
+void tutti_board_allow(tutti_board *board, int restarts_most)
+{
+    page_of(board)->restarts_most = restarts_most;
+}
+
+void tutti_board_restart(tutti_board *board, int process)
+{
+    struct mark *mark = mark_on(board, process);
+    if (mark != NULL) atomic_store_explicit(&mark->follows, 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&page_of(board)->generation, 1, memory_order_release);
+}
+
+bool tutti_board_formed(const tutti_board *board)
+{
+    const struct tti_board_page *page = (const struct tti_board_page *)(void *)board->mapping.base;
+    return atomic_load_explicit(&page->formed, memory_order_relaxed) != 0;
+}
+
+bool tutti_board_late(const tutti_board *board, int process)
+{
+    const struct tti_board_page *page = (const struct tti_board_page *)(void *)board->mapping.base;
+    struct mark *mark = mark_on(board, process);
+    uint32_t now = atomic_load_explicit(&page->generation, memory_order_relaxed) + 1;
+    return mark != NULL && atomic_exchange_explicit(&mark->late, 0, memory_order_acq_rel) == now;
 }
 
 void tutti_board_free(tutti_board *board)
@@ -127,7 +169,10 @@ static void map(struct tti_board *board, const char *name, bool writes)
     if (fstat(fd, &about) == 0 && (size_t)about.st_size >= sizeof *board->page) {
         size_t bytes = (size_t)about.st_size;
         void *base = mmap(NULL, bytes, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-        if (base != MAP_FAILED) *board = (struct tti_board){base, bytes, board->ranks_each};
+        if (base != MAP_FAILED) {
+            board->page = base;
+            board->bytes = bytes;
+        }
     }
     (void)close(fd);
 }
@@ -137,17 +182,68 @@ void tti_board_open(struct tti_board *board, const char *name, const char *job, 
     *board = (struct tti_board){.ranks_each = ranks_each};
     map(board, name, false);
     if (board->page != NULL && !is_of(board, job, process_count)) tti_board_close(board);
+    board->generation = tti_board_generation(board);
 }
 
-void tti_board_follow(const char *name, const char *job, int process)
+/* The board of this job to write on, or none. */
+static struct tti_board_page *open_page(struct tti_board *board, const char *name, const char *job)
 {
-    struct tti_board board = {0};
-    map(&board, name, true);
-    if (board.page == NULL) return;
-    bool ours = is_of(&board, job, board.page->size);
-    _Atomic unsigned char *follows = ours ? follows_of((struct tti_board_page *)(uintptr_t)board.page, process) : NULL;
-    if (follows != NULL) atomic_store_explicit(follows, 1, memory_order_relaxed);
+    *board = (struct tti_board){0};
+    map(board, name, true);
+    if (board->page != NULL && !is_of(board, job, board->page->size)) tti_board_close(board);
+    return (struct tti_board_page *)(uintptr_t)board->page;
+}
+
+void tti_board_follow(const char *name, const char *job, int process, bool follows)
+{
+    struct tti_board board;
+    struct tti_board_page *page = open_page(&board, name, job);
+    struct mark *mark = page == NULL ? NULL : mark_of(page, process);
+    if (mark != NULL) atomic_store_explicit(&mark->follows, follows, memory_order_relaxed);
     tti_board_close(&board);
+}
+
+void tti_board_form(const char *name, const char *job, uint32_t epoch)
+{
+    struct tti_board board;
+    struct tti_board_page *page = open_page(&board, name, job);
+    uint32_t before = page == NULL ? UINT32_MAX : atomic_load_explicit(&page->formed, memory_order_relaxed);
+    while (before <= epoch && !atomic_compare_exchange_weak_explicit(&page->formed, &before, epoch + 1,
+                                                                     memory_order_relaxed, memory_order_relaxed)) {}
+    tti_board_close(&board);
+}
+
+bool tti_board_end(const char *name, const char *job, const struct tti_board *seen, int process)
+{
+    struct tti_board board;
+    struct tti_board_page *page = open_page(&board, name, job);
+    struct mark *mark = page == NULL || page->restarts_most == 0 ? NULL : mark_of(page, process);
+    if (mark != NULL) atomic_store_explicit(&mark->late, seen->generation + 1, memory_order_release);
+    bool told = mark != NULL && kill((pid_t)page->keeper, SIGUSR1) == 0;
+    tti_board_close(&board);
+    return told;
+}
+
+int tti_board_restarts(const struct tti_board *board)
+{
+    return board == NULL || board->page == NULL ? 0 : board->page->restarts_most;
+}
+
+uint32_t tti_board_generation(const struct tti_board *board)
+{
+    if (board == NULL || board->page == NULL) return 0;
+    return atomic_load_explicit(&board->page->generation, memory_order_acquire);
+}
+
+uint32_t tti_board_epochs(const struct tti_board *board)
+{
+    if (board == NULL || board->page == NULL) return 0;
+    return atomic_load_explicit(&board->page->formed, memory_order_relaxed);
+}
+
+bool tti_board_moved(const struct tti_board *board)
+{
+    return board != NULL && tti_board_generation(board) != board->generation;
 }
 
 void tti_board_close(struct tti_board *board)
@@ -170,6 +266,14 @@ tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error 
     int each = board->ranks_each, first = note->process * each;
     bool killed = WIFSIGNALED(note->status);
     error->peer = first;
+    if (page->restarts_most > 0 && tti_board_epochs(board) > 0)
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                             "%s (process %d) of job %.128s %s %d and is not started again: %s",
+                             tti_ranks_name(first, each).text, note->pid, page->job,
+                             killed ? "was killed by signal" : "ended with status",
+                             killed ? WTERMSIG(note->status) : WEXITSTATUS(note->status),
+                             note->status == 0 ? "who ends with status 0 has done its work"
+                                               : "the launcher ends the job (see its words, and --max-restarts)");
     return tti_error_set(error, TUTTI_ERR_JOIN, 0,
                          "%s (process %d) %s %d before joining job %.128s, which needs all of its %d ranks; see what "
                          "it did instead, or start fewer ranks",
@@ -180,6 +284,9 @@ tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error 
 
 tutti_status tti_board_check(const struct tti_board *board, tutti_error *error)
 {
+    if (tti_board_moved(board))
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "a process of job %.128s was started again meanwhile",
+                             board->page->job);
     return tti_board_ended(board, 0) < 0 ? TUTTI_OK : tti_board_blame(board, 0, error);
 }
 

@@ -7,6 +7,10 @@
  * all processes of its job. So whoever waits for somebody that has not come, while one is noted, waits in vain. It is not
  * looked at any more by those whose world may have been formed: there a process may have joined, left and ended.
  *
+ * Where the launcher starts processes again, the board counts how often: its generation. Who joins does so with those that have seen
+ * the same one, and begins anew when it has moved: so nobody waits for a process that is gone, and all meet in the end. Such a
+ * process is noted only when it is not started again.
+ *
  * A process that is told in an operation that another rank is the cause notes this: when both have failed, it was not the
  * first, in whatever order they end.
  */
@@ -15,6 +19,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <tutti/experimental.h>
 
 enum { TTI_BOARD_MS = 20 }; /* how often it is looked at */
@@ -23,7 +28,8 @@ enum { TTI_BOARD_MS = 20 }; /* how often it is looked at */
 struct tti_board {
     const struct tti_board_page *page; /* NULL: there is none */
     size_t bytes;
-    int ranks_each; /* of a process, for words */
+    int ranks_each;      /* of a process, for words */
+    uint32_t generation; /* when it was opened */
 };
 
 /* `name` is the option `board`: "" for none, as with another launcher. A board that cannot be opened, or is of another job or
@@ -36,10 +42,20 @@ int tti_board_ended(const struct tti_board *board, int at);
 /* "rank 2 (process 4711) ended with status 0 before joining job x, …": ERR_JOIN about that one. */
 tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error *error);
 /* Both for the first, the likely cause of the others' end: for those that have not found rank 0 yet: OK while all are
- * running. */
+ * running, and the generation is that of the beginning. */
 tutti_status tti_board_check(const struct tti_board *board, tutti_error *error);
-/* Notes that if this process fails, it does so because of another. */
-void tti_board_follow(const char *name, const char *job, int process);
+/* How often processes may be started again, 0: never; how often they were; whether that was while the board was open. */
+int tti_board_restarts(const struct tti_board *board);
+uint32_t tti_board_generation(const struct tti_board *board);
+bool tti_board_moved(const struct tti_board *board);
+/* How many epochs the job's world has had. */
+uint32_t tti_board_epochs(const struct tti_board *board);
+/* These write. That if this process fails, it does so because of another, or not any more; */
+void tti_board_follow(const char *name, const char *job, int process, bool follows);
+/* that the world was formed in this epoch; */
+void tti_board_form(const char *name, const char *job, uint32_t epoch);
+/* and that a process is to be ended and started again, since others have waited too long for it. False: nobody does that. */
+bool tti_board_end(const char *name, const char *job, const struct tti_board *seen, int process);
 /* A poll's time, shortened where there is a board to look at. */
 int tti_board_poll_ms(const struct tti_board *board, int poll_ms);
 

@@ -155,7 +155,8 @@ static tutti_status join_host(struct tti_joining *joining, size_t area_bytes, st
                                 .process = joining->local,
                                 .process_count = joining->local_count,
                                 .ranks_each = cluster->ranks_each,
-                                .apart = joining->networked ? NULL : &joining->apart};
+                                .apart = joining->networked ? NULL : &joining->apart,
+                                .sequel = joining->launch->sequel};
     if (cluster->host_count == 1) return tti_world_join(&member, joining->options, area_bytes, world, joining->error);
     char job[TTI_WIRE_JOB];
     int *firsts = list_firsts(joining);

@@ -51,6 +51,7 @@ struct tti_cluster_launch {
     const char *job;
     int process, process_count, ranks_each;
     bool one_host; /* all processes are on this one */
+    struct tti_sequel sequel;
     /* Several hosts: where process 0 waits for the others, or how it tells them; as in struct tti_rendezvous. */
     const char *address;
     void *context;

@@ -5,6 +5,7 @@
 #include "world/join.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "transport/socket.h"
 #include "world/build.h"
@@ -107,8 +108,11 @@ tutti_status tti_join_prepare(struct tti_join *join)
     join->world = world;
     world->process = join->process;
     if (bytes == 0) bytes = tti_arena_default_bytes(count);
-    TTI_TRY(tti_arena_create(&world->arena, bytes, true, join->error));
-    world->processes[join->process] = (struct tti_process){getpid(), -1, world->arena.mapping};
+    if (join->sequel.arena != NULL)
+        world->arena = tti_arena_hold(join->sequel.arena);
+    else
+        TTI_TRY(tti_arena_new(bytes, true, &world->arena, join->error));
+    world->processes[join->process] = (struct tti_process){getpid(), -1, world->arena->mapping};
     return TUTTI_OK;
 }
 
@@ -121,9 +125,11 @@ static void fill_hello(const struct tti_join *join, tutti_status prepared, struc
     hello->pid = getpid();
     hello->area_bytes = join->area_bytes;
     hello->deadline_ns = join->deadline_ns;
+    hello->epoch = join->sequel.epoch;
+    hello->whole = join->sequel.whole;
     snprintf(hello->job, sizeof hello->job, "%s", join->job);
     if (prepared == TUTTI_OK)
-        hello->arena_bytes = join->world->arena.mapping.bytes;
+        hello->arena_bytes = join->world->arena->mapping.bytes;
     else
         tti_join_error_to_verdict(join->error, &hello->trouble);
 }
@@ -131,7 +137,7 @@ static void fill_hello(const struct tti_join *join, tutti_status prepared, struc
 int tti_join_send_hello(const struct tti_join *join, tutti_status prepared, int fd)
 {
     struct tti_wire_hello hello;
-    int arena = prepared == TUTTI_OK ? join->world->arena.mapping.fd : -1;
+    int arena = prepared == TUTTI_OK ? join->world->arena->mapping.fd : -1;
     fill_hello(join, prepared, &hello);
     return tti_wire_send(fd, TTI_WIRE_HELLO, &hello, sizeof hello, &arena, arena >= 0, join->deadline_ns);
 }
@@ -173,6 +179,21 @@ tutti_status tti_join_watch(struct tti_join *join, int process, int pid)
                          tti_join_name(join, process).text, pid);
 }
 
+/* ---- Processes that are late ----------------------------------------------------------------------------------- */
+
+#define LATE_NS (INT64_C(5000) * 1000000)
+
+bool tti_join_end_late(struct tti_join *join, int process)
+{
+    bool again = join->sequel.generation > 0 || join->sequel.epoch > 0;
+    if (!again || join->ended_late || tti_board_restarts(&join->board) == 0) return false;
+    if (!tti_board_end(join->options->board, join->title, &join->board, process)) return false;
+    tti_log(TUTTI_WARN, "%s did not come within %lld ms while job %s was rebuilt: its process is ended",
+            tti_join_name(join, process).text, (long long)join->timeout_ms, join->title);
+    join->deadline_ns = tti_now_ns() + LATE_NS;
+    return true;
+}
+
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 
 static tutti_status check_member(const struct tti_member *member, tutti_error *error)
@@ -189,6 +210,14 @@ static tutti_status check_member(const struct tti_member *member, tutti_error *e
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "rank %d is not one of a world of %d ranks (0 to %d)",
                              process, count, count - 1);
     return TUTTI_OK;
+}
+
+/* Processes of another generation wait elsewhere. */
+static const char *name_socket(const struct tti_member *member, char name[TTI_WIRE_JOB])
+{
+    if (member->sequel.generation == 0) return member->job;
+    snprintf(name, TTI_WIRE_JOB, "%.140s/%u", member->job, member->sequel.generation);
+    return name;
 }
 
 static tutti_status join_alone(const struct tti_member *member, const tutti_options *options, size_t area_bytes,
@@ -215,6 +244,8 @@ tutti_status tti_world_join(const struct tti_member *member, const tutti_options
     memset(error, 0, sizeof *error);
     error->peer = -1;
     snprintf(error->operation, sizeof error->operation, "join");
+    char name[TTI_WIRE_JOB];
+    int64_t timeout_ms = member->sequel.timeout_ms > 0 ? member->sequel.timeout_ms : options->join_timeout_ms;
     struct tti_join join = {.job = member->job,
                             .title = member->title != NULL ? member->title : member->job,
                             .process = member->process,
@@ -224,12 +255,16 @@ tutti_status tti_world_join(const struct tti_member *member, const tutti_options
                             .area_bytes = area_bytes,
                             .apart = member->apart,
                             .options = options,
-                            .deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000,
+                            .sequel = member->sequel,
+                            .timeout_ms = timeout_ms,
+                            .deadline_ns = tti_now_ns() + timeout_ms * 1000000,
                             .error = error};
     error->rank = tti_join_first(&join, join.process);
     TTI_TRY(check_member(member, error));
     if (member->process_count == 1) return join_alone(member, options, area_bytes, world, error);
+    join.job = name_socket(member, name);
     tti_board_open(&join.board, options->board, member->job, member->process_count, member->ranks_each);
+    if (tti_board_restarts(&join.board) > 0) join.board.generation = member->sequel.generation;
     tutti_status status = join.process == 0 ? tti_join_root(&join) : tti_join_member(&join);
     tti_board_close(&join.board);
     if (status != TUTTI_OK) {

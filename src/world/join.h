@@ -17,8 +17,10 @@ struct tti_join {
     size_t area_bytes;
     const struct tti_apart *apart; /* as in struct tti_member */
     const tutti_options *options;
-    int64_t deadline_ns;
+    struct tti_sequel sequel;
+    int64_t deadline_ns, timeout_ms;
     struct tti_board board;
+    bool ended_late;         /* the launcher was asked to end those that are late */
     struct tti_world *world; /* NULL until prepared */
     tutti_error *error;
 };
@@ -38,6 +40,10 @@ int tti_join_complain(const struct tti_join *join, int fd, struct tti_wire_verdi
 /* Maps another process's arena (fd is taken over; the memfd stays open) and opens its pidfd. */
 tutti_status tti_join_map_arena(struct tti_join *join, int process, int fd, uint64_t bytes);
 tutti_status tti_join_watch(struct tti_join *join, int process, int pid);
+
+/* A process does not come to a world that is rebuilt: it may be stopped, and is to be ended and started again. True if the launcher
+ * will do that; then the join has a little more time, in which the board moves. */
+bool tti_join_end_late(struct tti_join *join, int process);
 
 /* The number of a process's first rank, for words. */
 int tti_join_first(const struct tti_join *join, int process);

@@ -30,7 +30,15 @@ static tutti_status nobody_there(struct tti_join *join)
     return tti_join_fail(join, 0,
                          "rank %d has not opened job %s's socket within %lld ms; is it running with the same job name, "
                          "user and TUTTI_TRANSPORT, or had it given up before?",
-                         tti_join_first(join, 0), join->title, (long long)join->options->join_timeout_ms);
+                         tti_join_first(join, 0), join->title, (long long)join->timeout_ms);
+}
+
+/* True if rank 0's process will be ended, and started again. */
+static bool end_root(struct tti_join *join)
+{
+    bool ended = tti_join_end_late(join, 0);
+    join->ended_late = true;
+    return ended;
 }
 
 static bool may_come(int why)
@@ -51,7 +59,7 @@ static tutti_status reach_root(struct tti_join *join, int *fd)
         if (!may_come(why)) return tti_join_socket_failed(join, why);
         TTI_TRY(tti_board_check(&join->board, join->error));
         TTI_TRY(tti_apart_poll_meeting(join->apart, join->error));
-        if (tti_now_ns() >= join->deadline_ns) return nobody_there(join);
+        if (tti_now_ns() >= join->deadline_ns && !end_root(join)) return nobody_there(join);
         poll(NULL, 0, pause_ms);
     }
 }
@@ -159,9 +167,10 @@ static tutti_status next_packet(struct member *member)
     struct tti_join *join = member->join;
     struct tti_wire_packet packet;
     int why = tti_poll_until(member->fd, POLLIN, join->deadline_ns + TTI_JOIN_GRACE_NS);
+    if (why == ETIMEDOUT && end_root(join)) return TUTTI_OK;
     if (why == ETIMEDOUT)
         return tti_join_fail(join, 0, "rank %d has not answered within %lld ms while job %s was being joined",
-                             tti_join_first(join, 0), (long long)join->options->join_timeout_ms, join->title);
+                             tti_join_first(join, 0), (long long)join->timeout_ms, join->title);
     if (why == 0) why = tti_wire_receive(member->fd, &packet);
     if (why == EAGAIN) return TUTTI_OK;
     if (why == EPIPE) return root_gone(member);

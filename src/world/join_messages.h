@@ -23,7 +23,7 @@
 
 #define TTI_WIRE_MAGIC 0x656e696c74757474u
 enum {
-    TTI_WIRE_VERSION = 3,
+    TTI_WIRE_VERSION = 4,
     TTI_WIRE_FDS = 64,  /* at most in one message; the system's limit is 253 */
     TTI_WIRE_JOB = 160, /* and the host's number, where there are several */
     TTI_WIRE_TEXT = 480
@@ -53,7 +53,8 @@ struct tti_wire_hello {
     struct tti_wire_head head;
     int32_t process, process_count, ranks_each, pid;
     uint64_t area_bytes, arena_bytes;
-    int64_t deadline_ns; /* the clock is the same for all processes of a host */
+    int64_t deadline_ns;   /* the clock is the same for all processes of a host */
+    uint32_t epoch, whole; /* as in struct tti_sequel */
     char job[TTI_WIRE_JOB];
     struct tti_wire_verdict trouble; /* status not OK: this process cannot join, and no arena comes with the message */
 };

@@ -33,6 +33,8 @@ struct root {
     struct tti_join *join;
     int listener;
     int64_t deadline_ns;    /* the earliest of all */
+    uint32_t epoch;         /* the least that all can have */
+    bool whole;             /* all find their world so */
     struct member *members; /* [process_count]; 0 is this one and unused */
     int missing, unready;
     bool handed_out;
@@ -105,6 +107,8 @@ static void admit(struct root *root, int fd, struct tti_wire_packet *packet)
     root->members[hello->process] = (struct member){fd, packet->fds[0], hello->arena_bytes, hello->pid, false};
     packet->fd_count = 0;
     root->missing--;
+    if (hello->epoch > root->epoch) root->epoch = hello->epoch;
+    root->whole = root->whole && hello->whole != 0;
     if (hello->deadline_ns < root->deadline_ns) root->deadline_ns = hello->deadline_ns;
 }
 
@@ -276,7 +280,7 @@ static tutti_status too_late(struct root *root)
 {
     char names[NAMED_RANKS * 24 + 32] = "";
     struct tti_join *join = root->join;
-    long long timeout = (long long)join->options->join_timeout_ms;
+    long long timeout = (long long)join->timeout_ms;
     int first = name_late(root, names, sizeof names);
     if (root->handed_out)
         return tti_join_fail(join, first, "%s of job %s came but did not finish joining within %lld ms", names,
@@ -285,6 +289,17 @@ static tutti_status too_late(struct root *root)
                          "%s of %d did not join job %s within %lld ms; were all started, with the same job name, "
                          "user and TUTTI_TRANSPORT?",
                          names, join->process_count * join->ranks_each, join->title, timeout);
+}
+
+/* True if some of those that are late will be ended, and started again. */
+static bool end_late(struct root *root)
+{
+    bool any = false;
+    for (int process = 1; process < root->join->process_count; process++)
+        if (is_late(root, process)) any = tti_join_end_late(root->join, process) || any;
+    root->join->ended_late = true;
+    root->deadline_ns = root->join->deadline_ns;
+    return any;
 }
 
 static nfds_t list_polled(struct root *root)
@@ -326,7 +341,9 @@ static int count_gone(const struct root *root, int *first)
 static tutti_status check_board(const struct root *root)
 {
     int first;
-    if (root->handed_out || count_gone(root, &first) == 0) return TUTTI_OK;
+    if (root->handed_out) return TUTTI_OK;
+    if (tti_board_moved(&root->join->board)) return tti_board_check(&root->join->board, root->join->error);
+    if (count_gone(root, &first) == 0) return TUTTI_OK;
     return tti_board_blame(&root->join->board, first, root->join->error);
 }
 
@@ -335,7 +352,7 @@ static tutti_status turn_until_zero(struct root *root, const int *left)
     while (*left > 0) {
         TTI_TRY(turn(root, tti_board_poll_ms(&root->join->board, tti_poll_ms(root->deadline_ns))));
         if (*left > 0) TTI_TRY(check_board(root));
-        if (*left > 0 && tti_now_ns() >= root->deadline_ns) return too_late(root);
+        if (*left > 0 && tti_now_ns() >= root->deadline_ns && !end_late(root)) return too_late(root);
     }
     return TUTTI_OK;
 }
@@ -352,6 +369,7 @@ static tutti_status map_all(struct root *root)
 {
     struct tti_join *join = root->join;
     TTI_TRY(tti_world_make_segment(join->world, join->area_bytes, true, join->error));
+    join->world->segment->epoch = root->epoch;
     place_ranks(join, 0, getpid());
     for (int process = 1; process < join->process_count; process++) {
         struct member *member = &root->members[process];
@@ -369,7 +387,7 @@ static int send_arenas(const struct root *root, int to, int first)
     struct tti_wire_arenas arenas = {.first = first};
     int fds[TTI_WIRE_FDS];
     for (int process = first; process < world->process_count && arenas.count < TTI_WIRE_FDS; process++) {
-        const struct tti_mapping *arena = process == 0 ? &world->arena.mapping : &world->processes[process].arena;
+        const struct tti_mapping *arena = process == 0 ? &world->arena->mapping : &world->processes[process].arena;
         fds[arenas.count] = arena->fd;
         arenas.processes[arenas.count].bytes = arena->bytes;
         arenas.processes[arenas.count].pid = process == 0 ? getpid() : root->members[process].pid;
@@ -445,6 +463,7 @@ static void break_off(struct root *root)
     struct tti_wire_verdict verdict;
     fill_bad_news(root, &verdict);
     int first, expected = root->missing - count_gone(root, &first);
+    if (root->join->sequel.epoch > 0) expected = 0; /* those who are to come look at the board, and begin anew */
     for (int i = 1; root->members != NULL && i < root->join->process_count; i++) {
         if (root->members[i].fd < 0) continue;
         notify(root->members[i].fd, &verdict);
@@ -484,12 +503,20 @@ static tutti_status make_lists(struct root *root)
     return TUTTI_OK;
 }
 
+static tutti_status all_whole(struct tti_join *join)
+{
+    tti_join_fail(join, -1, "the world of job %s is whole: all its ranks are there", join->title);
+    join->error->system_errno = TTI_WORLD_WHOLE;
+    return TUTTI_ERR_JOIN;
+}
+
 static tutti_status form(struct root *root)
 {
     struct tti_join *join = root->join;
     TTI_TRY(make_lists(root));
     TTI_TRY(tti_join_prepare(join));
     TTI_TRY(turn_until_zero(root, &root->missing));
+    if (root->whole) return all_whole(join);
     TTI_TRY(map_all(root));
     TTI_TRY(hand_out(root));
     for (int i = 1; i < join->process_count; i++) TTI_TRY(tti_join_watch(join, i, root->members[i].pid));
@@ -536,7 +563,11 @@ static tutti_status open_socket(struct tti_join *join, int *listener)
 
 tutti_status tti_join_root(struct tti_join *join)
 {
-    struct root root = {.join = join, .listener = -1, .deadline_ns = join->deadline_ns};
+    struct root root = {.join = join,
+                        .listener = -1,
+                        .deadline_ns = join->deadline_ns,
+                        .epoch = join->sequel.epoch,
+                        .whole = join->sequel.whole};
     root.missing = root.unready = join->process_count - 1;
     TTI_TRY(open_socket(join, &root.listener)); /* first of all: from here on the others can be told */
     tutti_status status = form(&root);

@@ -150,13 +150,13 @@ tutti_status tti_world_threads(int size, const tutti_options *options, size_t ar
     struct tti_world *made = NULL;
     *world = NULL;
     TTI_TRY(tti_world_new(options->job != NULL ? options->job : "", size, 1, options, &made, error));
-    tutti_status status = tti_arena_create(&made->arena, (size_t)options->arena_bytes, false, error);
+    tutti_status status = tti_arena_new((size_t)options->arena_bytes, false, &made->arena, error);
     if (status == TUTTI_OK) status = tti_world_make_segment(made, area_bytes, false, error);
     if (status != TUTTI_OK) {
         tti_world_release(made);
         return status;
     }
-    made->processes[0] = (struct tti_process){getpid(), -1, made->arena.mapping};
+    made->processes[0] = (struct tti_process){getpid(), -1, made->arena->mapping};
     for (int rank = 0; rank < size; rank++) tti_world_place_rank(made, rank, 0, getpid());
     atomic_store_explicit(&made->references, size, memory_order_relaxed);
     *world = made;
@@ -171,7 +171,7 @@ void tti_world_release(struct tti_world *world)
         if (process->pidfd >= 0) close(process->pidfd);
         if (i != world->process) tti_mapping_destroy(&process->arena); /* its own belongs to world->arena */
     }
-    tti_arena_destroy(&world->arena);
+    tti_arena_release(world->arena);
     tti_mapping_destroy(&world->segment_mapping);
     tti_free(world->processes);
     tti_free(world);
@@ -190,7 +190,7 @@ void tti_retired_clear(struct tti_world *world)
             continue;
         }
         *link = retired->next;
-        tti_arena_free(&world->arena, retired, &ignored);
+        tti_arena_free(world->arena, retired, &ignored);
     }
     tti_unlock(&world->retired_lock);
 }
@@ -268,7 +268,14 @@ void tti_world_follow(struct tti_world *world)
 {
     const tutti_options *options = &world->options;
     if (options->board[0] == '\0' || atomic_exchange_explicit(&world->follows, true, memory_order_relaxed)) return;
-    tti_board_follow(options->board, options->job, (int)options->rank);
+    tti_board_follow(options->board, options->job, (int)options->rank, true);
+}
+
+void tti_world_lead(struct tti_world *world)
+{
+    const tutti_options *options = &world->options;
+    if (!atomic_exchange_explicit(&world->follows, false, memory_order_relaxed)) return;
+    tti_board_follow(options->board, options->job, (int)options->rank, false);
 }
 
 bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms)

@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "base/wait.h"
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <tutti/experimental.h>
@@ -50,7 +51,7 @@ struct tti_segment {
 struct tti_process {
     int pid;
     int pidfd;                /* readable when the process has ended; -1 for this process */
-    struct tti_mapping arena; /* this process's own is world->arena.mapping (not owned twice) */
+    struct tti_mapping arena; /* this process's own is world->arena->mapping (not owned twice) */
 };
 
 #define TTI_COUNT_INT 0
@@ -80,7 +81,7 @@ struct tti_world {
     struct tti_segment *segment;
     void *area; /* segment + area_offset: for the layer above, zeroed */
     struct tti_process *processes;
-    struct tti_arena arena;
+    struct tti_arena *arena; /* of this process, also in the epochs before and after */
     _Atomic uint32_t retired_lock;
     struct tti_retired *retired; /* of this process, which it has no use for itself any more */
     atomic_int references;       /* ranks of this process that have not left */
@@ -96,6 +97,18 @@ tutti_status tti_world_threads(int size, const tutti_options *options, size_t ar
 void tti_retired_leave(struct tti_world *world, struct tti_retired *retired, bool owner);
 void tti_retired_clear(struct tti_world *world);
 
+/* What a process brings from the epoch before; zeros where there was none. */
+struct tti_sequel {
+    uint32_t generation;     /* of the launcher's restarts: those that meet have seen the same one */
+    uint32_t epoch;          /* the least that the new world may have */
+    struct tti_arena *arena; /* it goes on with this one; NULL: it makes one */
+    bool whole;              /* as far as it knows nothing was lost */
+    int64_t timeout_ms;      /* to join within; 0: as the options say */
+};
+
+/* How a join of processes that all find their world whole ends: in system_errno of their ERR_JOIN. */
+#define TTI_WORLD_WHOLE EALREADY
+
 /* This process among those of a job. The ranks of process p are p * ranks_each and those after it, its threads. */
 struct tti_member {
     const char *job;
@@ -106,6 +119,7 @@ struct tti_member {
      * (process_count). NULL: the same. */
     const char *title;
     const int *firsts;
+    struct tti_sequel sequel;
 };
 
 /* Joins; returns when all processes have, or with the same kind of error on all of them, within
@@ -126,6 +140,8 @@ int tti_world_first_lost(const struct tti_world *world);
 
 /* A rank of another process is the cause, should this one fail: the launcher is to name that one. */
 void tti_world_follow(struct tti_world *world);
+/* That is over: the world was rebuilt. */
+void tti_world_lead(struct tti_world *world);
 
 /* Kills the process of a rank (SIGKILL through its pidfd) and waits at most `timeout_ms` until it has ended; false if it
  * is this process or has not ended by then. */

@@ -134,7 +134,7 @@ void *tutti_alloc(tutti_comm *comm, size_t bytes)
         return NULL;
     }
     tutti_error error = {0};
-    void *pointer = tti_arena_alloc_shifted(&comm->world->arena, bytes, shift_of(comm, bytes), &error);
+    void *pointer = tti_arena_alloc_shifted(comm->world->arena, bytes, shift_of(comm, bytes), &error);
     if (pointer == NULL) tti_comm_refuse(comm, TTI_ALLOC, error.status, "%s", error.text);
     return pointer;
 }
@@ -148,12 +148,12 @@ tutti_status tutti_free(tutti_comm *comm, void *pointer)
         return tti_comm_refuse(comm, TTI_FREE, TUTTI_ERR_FORKED, "this comm belongs to the parent process");
     tutti_error error = {0};
     char op[160];
-    size_t bytes = tti_arena_bytes(&comm->world->arena, pointer);
+    size_t bytes = tti_arena_bytes(comm->world->arena, pointer);
     if (bytes > 0 && tti_is_in_use(comm, pointer, bytes, op, sizeof op))
         return tti_comm_refuse(comm, TTI_FREE, TUTTI_ERR_ARGUMENT,
                                "free: %p is used by %s, which is in flight; it can be freed once that has ended",
                                pointer, op);
-    tutti_status status = tti_arena_free(&comm->world->arena, pointer, &error);
+    tutti_status status = tti_arena_free(comm->world->arena, pointer, &error);
     return status == TUTTI_OK ? TUTTI_OK : tti_comm_refuse(comm, TTI_FREE, status, "%s", error.text);
 }
 

@@ -9,13 +9,16 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/task.h"
-#include "collective/api/api.h"
+#include "collective/api/heal.h"
+#include "collective/comm/epoch.h"
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
+#include "world/board.h"
 #include "world/cluster.h"
 #include "world/launch.h"
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -99,7 +102,7 @@ static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)
 
 /* A comm of all ranks over several hosts. */
 static tutti_status create_over(struct tti_cluster *cluster, const struct tti_cluster_local_rank *local_rank,
-                                struct tti_net *net, tutti_comm **comm, tutti_error *error)
+                                const tutti_comm *before, struct tti_net *net, tutti_comm **comm, tutti_error *error)
 {
     struct tti_here_setup shared = {.area = local_rank->world->area,
                                     .one_process = local_rank->world->process_count == 1};
@@ -107,6 +110,8 @@ static tutti_status create_over(struct tti_cluster *cluster, const struct tti_cl
                                    .rank = local_rank->rank,
                                    .size = cluster->size,
                                    .here = tti_cluster_here(cluster, local_rank->rank),
+                                   .parent = before,
+                                   .next_epoch = before != NULL,
                                    .net = net};
     bool together = cluster->shares && cluster->host_count < cluster->size;
     int *host_of = together ? tti_calloc((size_t)cluster->size, sizeof *host_of) : NULL;
@@ -126,22 +131,22 @@ static void release_cluster(void *cluster)
     tti_cluster_release(cluster);
 }
 
-/* A comm of all ranks for one rank of this process. Its world and transport are given back if that fails. */
-static tutti_status sit_down(struct tti_cluster *cluster, int index, tutti_comm **comm, tutti_error *error)
+tutti_status tti_join_sit_down(struct tti_cluster *cluster, int index, const tutti_comm *before, tutti_comm **comm,
+                               tutti_error *error)
 {
     const struct tti_cluster_local_rank copy = cluster->local_ranks[index],
                                         *local_rank = &copy; /* the cluster may go first */
     struct tti_net *net = NULL;
     tutti_status status;
     if (local_rank->transport == NULL) {
-        status = tti_comm_create_all(local_rank->world, local_rank->rank, comm, error);
+        status = tti_comm_create_all(local_rank->world, local_rank->rank, before, comm, error);
         /* the others have joined already: let them know */
         if (status != TUTTI_OK) tti_world_mark(local_rank->world, local_rank->rank, TTI_RANK_LOST);
         tti_cluster_release(cluster);
     } else if ((status = tti_net_create(local_rank->transport, &net, error)) == TUTTI_OK) {
         net->cluster = cluster;
         net->release = release_cluster;
-        status = create_over(cluster, local_rank, net, comm, error);
+        status = create_over(cluster, local_rank, before, net, comm, error);
         tti_net_release(net); /* the comm holds it */
     } else {
         local_rank->transport->ops->close(local_rank->transport, 0);
@@ -149,6 +154,51 @@ static tutti_status sit_down(struct tti_cluster *cluster, int index, tutti_comm 
     }
     if (status != TUTTI_OK) tti_world_release(local_rank->world);
     return status;
+}
+
+/* After a failure the launcher may be about to start a process again, which was the cause: then all begin anew. */
+static bool begins_anew(const struct tti_board *board, tutti_error *error)
+{
+    enum { MOVES_MS = 2000 };
+    int64_t until_ns = tti_now_ns() + MOVES_MS * INT64_C(1000000);
+    while (!tti_board_moved(board)) {
+        if (tti_board_ended(board, 0) >= 0) {
+            tti_board_blame(board, 0, error);
+            return false;
+        }
+        if (tti_now_ns() >= until_ns) return false;
+        poll(NULL, 0, 1);
+    }
+    return true;
+}
+
+/* What a process brings that the launcher has started again, or whose world is rebuilt. */
+static void prepare_sequel(struct tti_sequel *sequel, const struct tti_board *board, const tutti_options *options)
+{
+    sequel->generation = board->generation;
+    if (sequel->generation > 0 && sequel->epoch < tti_board_epochs(board)) sequel->epoch = tti_board_epochs(board);
+    if (sequel->generation == 0 || sequel->timeout_ms > 0) return;
+    sequel->timeout_ms = options->deadline_ms; /* the others come when an op of theirs has failed */
+    if (sequel->timeout_ms < options->join_timeout_ms) sequel->timeout_ms = options->join_timeout_ms;
+}
+
+static tutti_status join_cluster(const struct tti_cluster_launch *launch, const tutti_options *options,
+                                 struct tti_cluster **cluster, tutti_error *error)
+{
+    struct tti_cluster_launch attempt = *launch;
+    struct tti_board board;
+    for (bool again = true; again;) {
+        tti_board_open(&board, options->board, launch->job, launch->process_count, launch->ranks_each);
+        bool restarts = tti_board_restarts(&board) > 0;
+        if (restarts) prepare_sequel(&attempt.sequel, &board, options);
+        tutti_status status = tti_cluster_join(&attempt, options, area_size, cluster, error);
+        if (restarts && status == TUTTI_OK)
+            tti_board_form(options->board, launch->job, (*cluster)->local_ranks[0].world->segment->epoch);
+        again = restarts && status != TUTTI_OK && attempt.sequel.epoch > 0 && error->system_errno != TTI_WORLD_WHOLE &&
+                begins_anew(&board, error);
+        tti_board_close(&board);
+    }
+    return *cluster != NULL ? TUTTI_OK : error->status;
 }
 
 /* Joins as the ranks of one process of a job. */
@@ -162,12 +212,12 @@ static tutti_status join_job(const struct tti_cluster_launch *launch, const tutt
     TTI_TRY(tti_trace_prepare(options->trace, trace, error));
     tutti_options located = *options;
     located.trace = trace;
-    TTI_TRY(tti_cluster_join(launch, &located, area_size, &cluster, error));
+    TTI_TRY(join_cluster(launch, &located, &cluster, error));
     tutti_status first = TUTTI_OK;
     int count = launch->ranks_each;
     for (int i = 0; i < count; i++) { /* all of them: each local rank has to be taken or given back */
         tutti_error other = {0};
-        tutti_status status = sit_down(cluster, i, &comms[i], first == TUTTI_OK ? error : &other);
+        tutti_status status = tti_join_sit_down(cluster, i, NULL, &comms[i], first == TUTTI_OK ? error : &other);
         if (status != TUTTI_OK) comms[i] = NULL;
         if (first == TUTTI_OK) first = status;
     }
@@ -216,17 +266,39 @@ static tutti_status look_up(void *context, char *text, size_t bytes, int64_t dea
     return tti_launch_lookup(((const struct teller *)context)->launch, text, bytes, deadline_ns, error);
 }
 
+/* Where processes of a launcher that has no store find rank 0. */
+static void address_of(const tutti_launch *launch, char *address, size_t bytes)
+{
+    address[0] = '\0';
+    if (launch->host[0] != '\0' && launch->store[0] == '\0') /* else it is the store's, where rank 0 cannot wait */
+        snprintf(address, bytes, "%s:%d", launch->host, launch->port);
+}
+
+tutti_status tti_join_job_again(const tutti_launch *launch, const tutti_options *options, int ranks,
+                                const struct tti_sequel *sequel, struct tti_cluster **cluster, tutti_error *error)
+{
+    char address[300];
+    address_of(launch, address, sizeof address);
+    struct tti_cluster_launch how = {.job = launch->job,
+                                     .process = launch->rank,
+                                     .process_count = launch->size,
+                                     .ranks_each = ranks,
+                                     .one_host = launch->one_host,
+                                     .address = address,
+                                     .sequel = *sequel};
+    return join_cluster(&how, options, cluster, error);
+}
+
 /* The job that the launcher tells of, or a job of this process alone. */
 static tutti_status join_launched(tutti_launch *launch, const tutti_options *options, int ranks, tutti_comm **comms,
                                   tutti_error *error)
 {
     static atomic_uint jobs;
-    char address[300] = "", own[64];
+    char address[300], own[64];
     snprintf(own, sizeof own, "alone-%d-%u", (int)getpid(), atomic_fetch_add(&jobs, 1));
     bool launched = launch->launcher != NULL, store = launched && launch->store[0] != '\0';
     struct teller teller = {launch, tti_now_ns() + options->join_timeout_ms * 1000000};
-    if (launch->host[0] != '\0' && !store) /* else it is the store's address, where rank 0 cannot wait */
-        snprintf(address, sizeof address, "%s:%d", launch->host, launch->port);
+    address_of(launch, address, sizeof address);
     struct tti_cluster_launch how = {.job = launched ? launch->job : own,
                                      .process = launched ? launch->rank : 0,
                                      .process_count = launched ? launch->size : 1,
@@ -287,10 +359,19 @@ static void take_leave(tutti_comm *comm)
     if (comm->lanes != NULL && comm->members == NULL) mark_here(comm, TTI_RANK_LEFT);
 }
 
+/* A world that was rebuilt and not freed. */
+static void leave_rebuilt(tutti_comm *world)
+{
+    take_leave(world);
+    mark_here(world, TTI_RANK_GONE);
+    if (world->lanes != NULL) tti_net_part(world->lanes->net);
+}
+
 /* Comms that were split off and not freed will not be used any more. */
 static void leave_others(tutti_comm *comm)
 {
     mark_here(comm, TTI_RANK_GONE);
+    tti_epoch_each_world(comm, leave_rebuilt);
     struct tti_lanes *lanes = comm->lanes == NULL ? NULL : comm->lanes->net->lanes;
     for (; lanes != NULL; lanes = lanes->next)
         if (lanes->comm != comm) take_leave(lanes->comm);

@@ -177,7 +177,7 @@ static tutti_status make_pack(const struct many_call *call, const struct tti_op 
     tutti_comm *comm = call->comm;
     tutti_error error = {0};
     if (comm->engine->pack != NULL || !tti_many_packs(op)) return TUTTI_OK;
-    comm->engine->pack = tti_arena_alloc(&comm->world->arena, TTI_PACK_BYTES, &error);
+    comm->engine->pack = tti_arena_alloc(comm->world->arena, TTI_PACK_BYTES, &error);
     if (comm->engine->pack != NULL) return TUTTI_OK;
     return tti_comm_refuse(comm, call->kind, error.status, "%s: %s", tti_kind_name(call->kind), error.text);
 }

@@ -71,7 +71,7 @@ static bool make_pack(const struct tti_started *started)
     struct tti_engine *engine = data->engine;
     tutti_error ignored = {0};
     if (started->op.many == NULL || engine->pack != NULL || !tti_many_packs(&started->op)) return true;
-    engine->pack = tti_arena_alloc(&data->world->arena, TTI_PACK_BYTES, &ignored);
+    engine->pack = tti_arena_alloc(data->world->arena, TTI_PACK_BYTES, &ignored);
     return engine->pack != NULL;
 }
 

@@ -99,6 +99,7 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     made->traits.here = setup->here;
     made->traits.is_world = setup->parent == NULL;
     made->traits.of_epoch = setup->parent == NULL || setup->next_epoch;
+    made->traits.rebuilt = setup->parent != NULL && setup->parent->world != setup->world;
     made->job_rank = made->traits.is_world ? setup->rank : setup->parent->job_rank;
     made->members = setup->members;
     made->errors.call.rank = setup->rank;
@@ -154,14 +155,17 @@ tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **co
     return TUTTI_OK;
 }
 
-tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error)
+tutti_status tti_comm_create_all(struct tti_world *world, int rank, const tutti_comm *before, tutti_comm **comm,
+                                 tutti_error *error)
 {
     struct tti_comm_setup setup = {.world = world,
                                    .rank = rank,
                                    .size = world->size,
                                    .here = world->size,
                                    .area = world->area,
-                                   .area_bytes = world->segment->area_bytes};
+                                   .area_bytes = world->segment->area_bytes,
+                                   .parent = before,
+                                   .next_epoch = before != NULL};
     return tti_comm_create(&setup, comm, error);
 }
 

@@ -68,17 +68,17 @@ static uint64_t make_area(struct shrink *shrink)
 {
     struct tti_world *world = shrink->parent->world;
     tti_retired_clear(world);
-    shrink->made = tti_arena_alloc(&world->arena, shrink->area_bytes, &shrink->error);
+    shrink->made = tti_arena_alloc(world->arena, shrink->area_bytes, &shrink->error);
     if (shrink->made == NULL) return 0;
     atomic_store_explicit(&shrink->made->retired.users, (uint32_t)shrink->size, memory_order_relaxed);
     shrink->made->epoch = shrink->parent->traits.era.made + 1;
-    return (uint64_t)((char *)shrink->made - world->arena.mapping.base) + 1;
+    return (uint64_t)((char *)shrink->made - world->arena->mapping.base) + 1;
 }
 
 static void drop_area(struct shrink *shrink)
 {
     tutti_error ignored = {0};
-    if (shrink->made != NULL) tti_arena_free(&shrink->parent->world->arena, shrink->made, &ignored);
+    if (shrink->made != NULL) tti_arena_free(shrink->parent->world->arena, shrink->made, &ignored);
     shrink->made = NULL;
 }
 
@@ -193,7 +193,7 @@ static tutti_status make_all(struct shrink *shrink, tutti_comm **result)
     tutti_status own = create(shrink, &made);
     tutti_status status = tti_healing_agree(&shrink->healing, own == TUTTI_OK, &all);
     if (status == TUTTI_OK && all != 0) {
-        tti_epoch_raise(shrink->parent);
+        tti_epoch_raise(shrink->parent, made->traits.era.made);
         *result = made;
         return TUTTI_OK;
     }

@@ -136,7 +136,7 @@ static void run_ranks(struct simulation *simulation)
 static tutti_status make_comm(struct sim_rank *rank, tutti_error *error)
 {
     struct simulation *simulation = rank->simulation;
-    if (simulation->network == NULL) return tti_comm_create_all(rank->world, rank->rank, &rank->comm, error);
+    if (simulation->network == NULL) return tti_comm_create_all(rank->world, rank->rank, NULL, &rank->comm, error);
     struct tti_net *net;
     struct tti_transport *transport = tti_sim_network_open(simulation->network, rank->rank);
     tutti_status status = tti_net_create(transport, &net, error);

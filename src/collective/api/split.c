@@ -189,7 +189,7 @@ static void make_area(struct split *split)
 {
     struct tti_world *world = split->parent->world;
     tti_retired_clear(world);
-    struct tti_area *area = tti_arena_alloc(&world->arena, split->area_bytes, &split->error);
+    struct tti_area *area = tti_arena_alloc(world->arena, split->area_bytes, &split->error);
     if (area == NULL) {
         split->mine.status = split->error.status;
         return;
@@ -197,7 +197,7 @@ static void make_area(struct split *split)
     atomic_store_explicit(&area->retired.users, (uint32_t)split->users, memory_order_relaxed);
     area->epoch = split->parent->traits.era.made;
     split->mine.process = world->process;
-    split->mine.offset = (uint64_t)((char *)area - world->arena.mapping.base);
+    split->mine.offset = (uint64_t)((char *)area - world->arena->mapping.base);
     split->made = area;
 }
 
@@ -212,7 +212,7 @@ static void find_area(struct split *split)
 static void drop_area(struct split *split)
 {
     tutti_error ignored = {0};
-    if (split->made != NULL) tti_arena_free(&split->parent->world->arena, split->made, &ignored);
+    if (split->made != NULL) tti_arena_free(split->parent->world->arena, split->made, &ignored);
     split->made = NULL;
 }
 

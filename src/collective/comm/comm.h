@@ -176,6 +176,7 @@ struct tti_traits {
     int here;            /* ranks of this comm on this host */
     bool is_world;       /* it was not made from another comm */
     bool of_epoch;       /* it has all ranks of its epoch: the world, or what tutti_comm_shrink has made */
+    bool rebuilt;        /* it is a world that was joined in place of an earlier one, which it was made from */
     bool of_mesh;        /* it belongs to one, which frees it */
     bool has_left;       /* it was a world, and is only a handle now */
     bool tolerant;       /* it has messages only, and what ends one of them ends no other: message_tolerant.c */
@@ -270,8 +271,9 @@ struct tti_comm_setup {
 };
 tutti_status tti_comm_create(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
 tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm **comm, tutti_error *error);
-/* The comm of all ranks of a world of one host. */
-tutti_status tti_comm_create_all(struct tti_world *world, int rank, tutti_comm **comm, tutti_error *error);
+/* The comm of all ranks of a world of one host; in place of `before`, the rank's of an earlier epoch, or NULL. */
+tutti_status tti_comm_create_all(struct tti_world *world, int rank, const tutti_comm *before, tutti_comm **comm,
+                                 tutti_error *error);
 /* It is gone in any case; ERR_SYSTEM when its trace, or for the world that of any comm, could not be written. */
 tutti_status tti_comm_destroy(tutti_comm *comm);
 /* The same of a world, by tutti_leave or `by_main`. Its handle stays for a while (the last 256 of the process do) as one that
@@ -388,9 +390,9 @@ static inline struct tti_place tti_place_of(const tutti_comm *comm, const void *
     const struct tti_world *world = comm->world;
     struct tti_place place = {.process = world->process, .epoch = comm->traits.era.made};
     if (bytes == 0) return place;
-    bool shared = tti_arena_contains(&world->arena, pointer, bytes);
+    bool shared = tti_arena_contains(world->arena, pointer, bytes);
     place.reach = shared ? TTI_ARENA : TTI_PRIVATE;
-    place.value = (uint64_t)(uintptr_t)pointer - (shared ? (uint64_t)(uintptr_t)world->arena.mapping.base : 0);
+    place.value = (uint64_t)(uintptr_t)pointer - (shared ? (uint64_t)(uintptr_t)world->arena->mapping.base : 0);
     return place;
 }
 char *tti_place_resolve(const tutti_comm *comm, struct tti_place place, bool of_this_process);

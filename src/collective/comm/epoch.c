@@ -11,7 +11,8 @@ bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent, bool next)
     if (rank == NULL) return false;
     if (parent == NULL) atomic_store_explicit(&rank->now, comm->world->segment->epoch, memory_order_relaxed);
     tti_lock(&rank->lock);
-    era->made = (parent != NULL ? parent->traits.era.made : comm->world->segment->epoch) + next;
+    bool joins = parent == NULL || parent->world != comm->world;
+    era->made = joins ? comm->world->segment->epoch : parent->traits.era.made + next;
     era->rank = rank;
     era->next = rank->first;
     rank->first = comm;
@@ -60,11 +61,12 @@ tutti_status tti_epoch_refuse(tutti_comm *comm, enum tti_kind kind, int rank, co
 }
 
 /* A copy of the list would not do: its comms may be freed meanwhile. */
-void tti_epoch_raise(tutti_comm *comm)
+void tti_epoch_raise(tutti_comm *comm, uint32_t epoch)
 {
     struct tti_rank_epoch *rank = comm->traits.era.rank;
     tti_lock(&rank->lock);
-    uint32_t now = atomic_fetch_add_explicit(&rank->now, 1, memory_order_acq_rel) + 1;
+    uint32_t now = epoch;
+    atomic_store_explicit(&rank->now, now, memory_order_release);
     for (tutti_comm *each = rank->first; each != NULL; each = each->traits.era.next) {
         if (each->traits.era.made == now) continue;
         each->peers->notify(each, TTI_NEWS_EPOCH);
@@ -72,5 +74,15 @@ void tti_epoch_raise(tutti_comm *comm)
                              "rank %d has gone on to epoch %u, and this comm is of epoch %u; %s", each->rank, now,
                              each->traits.era.made, advice);
     }
+    tti_unlock(&rank->lock);
+}
+
+void tti_epoch_each_world(tutti_comm *comm, void (*leave)(tutti_comm *world))
+{
+    struct tti_rank_epoch *rank = comm->traits.era.rank;
+    if (rank == NULL) return;
+    tti_lock(&rank->lock);
+    for (tutti_comm *each = rank->first; each != NULL; each = each->traits.era.next)
+        if (each != comm && each->traits.rebuilt) leave(each);
     tti_unlock(&rank->lock);
 }

@@ -20,8 +20,8 @@ struct tti_rank_epoch {
     tutti_comm *first;
 };
 
-/* A comm is made, from another one of its rank, or joins the world; `next`: for the epoch that its rank is about to go on to.
- * False: no memory. */
+/* A comm is made, from another one of its rank, or joins the world; `next`: for the epoch that its rank is about to go on to, which
+ * is the next one, or that of a world that was rebuilt. False: no memory. */
 bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent, bool next);
 void tti_epoch_part(tutti_comm *comm);
 
@@ -40,7 +40,9 @@ tutti_status tti_epoch_refuse(tutti_comm *comm, enum tti_kind kind, int rank, co
 /* Whether a rank's buffer was told on a comm of another epoch. */
 bool tti_place_is_old(const tutti_comm *comm, struct tti_place place);
 
-/* This rank goes on to the next epoch: all its comms but those that were made for it are of an older one. */
-void tti_epoch_raise(tutti_comm *comm);
+/* This rank goes on to a later epoch: all its comms but those that were made for it are of an older one. */
+void tti_epoch_raise(tutti_comm *comm, uint32_t epoch);
+/* All comms of the comm's rank that are worlds of a later epoch than the first: `leave` is called for each. */
+void tti_epoch_each_world(tutti_comm *comm, void (*leave)(tutti_comm *world));
 
 #endif

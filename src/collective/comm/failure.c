@@ -304,8 +304,8 @@ tutti_status tti_comm_health(tutti_comm *comm, enum tti_kind kind, bool polls)
 
 void tti_comm_quarantine(tutti_comm *comm, enum tti_kind kind, int peer, const void *in, const void *out)
 {
-    tti_arena_quarantine(&comm->world->arena, in);
-    tti_arena_quarantine(&comm->world->arena, out);
+    tti_arena_quarantine(comm->world->arena, in);
+    tti_arena_quarantine(comm->world->arena, out);
     size_t length = strlen(comm->errors.sink->text);
     snprintf(comm->errors.sink->text + length, sizeof comm->errors.sink->text - length,
              "; rank %d may still use this call's buffers: do not reuse them", peer);

@@ -39,7 +39,7 @@ void tti_engine_free(tutti_comm *comm)
     tti_free(engine->scratch);
     tti_free(engine->row);
     if (comm->memory == NULL || comm->memory->tables == NULL) tti_free(engine->tables);
-    if (engine->pack != NULL) tti_arena_free(&comm->world->arena, engine->pack, &ignored);
+    if (engine->pack != NULL) tti_arena_free(comm->world->arena, engine->pack, &ignored);
     tti_free(engine);
     comm->engine = NULL;
 }

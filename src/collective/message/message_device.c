@@ -198,7 +198,7 @@ void tti_device_letter_end(struct tti_device_letter *device)
 {
     tutti_error ignored = {0};
     end_copy(device);
-    if (device->offer != NULL) (void)tti_arena_free(&device->copier->comm->world->arena, device->offer, &ignored);
+    if (device->offer != NULL) (void)tti_arena_free(device->copier->comm->world->arena, device->offer, &ignored);
     device->offer = NULL;
     if (device->gate == NULL) return;
     atomic_fetch_sub_explicit(&device->gate->used, 1, memory_order_release);
@@ -227,7 +227,7 @@ struct tti_place tti_device_place_of(struct tti_send *send)
     if (device->bytes == 0 || device->buffers || comm->lanes != NULL || comm->traits.tolerant) return nowhere;
     struct tti_offer offer = tti_offer_of(&device->copier->offers, device->at, device->bytes, near);
     if (offer.reach == TTI_OFFER_NONE) return nowhere;
-    if (device->offer == NULL) device->offer = tti_arena_alloc(&comm->world->arena, sizeof *device->offer, &ignored);
+    if (device->offer == NULL) device->offer = tti_arena_alloc(comm->world->arena, sizeof *device->offer, &ignored);
     if (device->offer == NULL) return nowhere;
     *device->offer = (struct tti_device_offer){.number = device->copier->device->number, .offer = offer};
     snprintf(device->offer->kind, sizeof device->offer->kind, "%s", device->copier->device->ops->kind);

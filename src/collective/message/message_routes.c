@@ -31,11 +31,11 @@ bool tti_channel_is_there(const struct tti_messages *messages, int peer)
 static tutti_status open_channel(struct tti_box *box, tutti_error *error)
 {
     tutti_comm *comm = box->messages->comm;
-    struct memory *memory = tti_arena_alloc(&comm->world->arena, sizeof *memory, error);
+    struct memory *memory = tti_arena_alloc(comm->world->arena, sizeof *memory, error);
     if (memory == NULL) return error->status;
     tti_ring_cells(&box->to, &memory->channel);
     tti_ring_answers(&box->answers_to, &memory->channel);
-    uint64_t nothing = 0, place = (uint64_t)((char *)memory - comm->world->arena.mapping.base) + 1;
+    uint64_t nothing = 0, place = (uint64_t)((char *)memory - comm->world->arena->mapping.base) + 1;
     memory->epoch = comm->traits.era.made;
     atomic_store_explicit(&memory->retired.users, 2, memory_order_relaxed);
     if (!atomic_compare_exchange_strong_explicit(channel_word(comm, comm->rank, box->peer), &nothing, place,

@@ -76,7 +76,7 @@ tutti_status tti_stager_make(struct tti_device *device, tutti_comm *comm, struct
 /* Another rank may still read it after a failure. */
 static void free_slot(struct tti_stager *stager, int i)
 {
-    struct tti_arena *arena = &stager->comm->world->arena;
+    struct tti_arena *arena = stager->comm->world->arena;
     struct tti_pinned *slot = stager->slots[i];
     tutti_error ignored = {0};
     if (slot == NULL) return;
@@ -117,7 +117,7 @@ static size_t slot_bytes(size_t bytes)
 /* A slot that is large enough. No copy uses it: it is free. */
 static tutti_status ensure_slot(struct tti_stager *stager, int i, size_t bytes, tutti_error *error)
 {
-    struct tti_arena *arena = &stager->comm->world->arena;
+    struct tti_arena *arena = stager->comm->world->arena;
     size_t rounded = slot_bytes(bytes);
     if (stager->slots[i] != NULL && stager->slots[i]->bytes >= bytes) return TUTTI_OK;
     if (rounded == 0)

@@ -43,7 +43,7 @@ static struct tti_leased *lease(struct tti_offers *offers, const void *pointer, 
     if (count >= LEASED_MOST || device->ops->lend(device, pointer, &made, &ignored) != TUTTI_OK) return NULL;
     struct tti_leased *leased = tti_calloc(1, sizeof *leased);
     if (leased == NULL) return NULL;
-    leased->lease = tti_arena_alloc(&offers->comm->world->arena, sizeof made, &ignored);
+    leased->lease = tti_arena_alloc(offers->comm->world->arena, sizeof made, &ignored);
     if (leased->lease == NULL) {
         tti_free(leased);
         return NULL;
@@ -118,7 +118,7 @@ void tti_offers_free(struct tti_offers *offers)
     while (offers->leased != NULL) {
         struct tti_leased *leased = offers->leased;
         offers->leased = leased->next;
-        (void)tti_arena_free(&offers->comm->world->arena, leased->lease, &ignored);
+        (void)tti_arena_free(offers->comm->world->arena, leased->lease, &ignored);
         tti_free(leased);
     }
 }

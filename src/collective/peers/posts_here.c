@@ -73,7 +73,7 @@ void *tti_temp_alloc(tutti_comm *comm, size_t bytes)
     tutti_error ignored = {0};
     if (is_nowhere()) return tti_sim_nowhere(bytes);
     if (comm->memory == NULL || comm->memory->one_process) return tti_calloc(1, bytes);
-    return tti_arena_alloc(&comm->world->arena, bytes, &ignored);
+    return tti_arena_alloc(comm->world->arena, bytes, &ignored);
 }
 
 void tti_temp_release(tutti_comm *comm, void *memory, bool in_use)
@@ -86,8 +86,8 @@ void tti_temp_release(tutti_comm *comm, void *memory, bool in_use)
         else
             tti_free(memory);
     } else if (in_use) {
-        tti_arena_quarantine(&comm->world->arena, memory);
+        tti_arena_quarantine(comm->world->arena, memory);
     } else if (memory != NULL) {
-        tti_arena_free(&comm->world->arena, memory, &ignored);
+        tti_arena_free(comm->world->arena, memory, &ignored);
     }
 }

@@ -200,7 +200,7 @@ static void compare_calls(tutti_comm *comm)
     struct tti_lanes *lanes = comm->lanes;
     char text[640];
     int differs = -1;
-    if (comm->traits.is_world) await_delivery(lanes->net);
+    if (comm->traits.is_world || comm->traits.rebuilt) await_delivery(lanes->net);
     tti_net_lock(lanes->net);
     for (int i = 0; i < HEARD_LAST && tti_net_move(lanes->net, TTI_ANYBODY); i++) {}
     TTI_TABLE_EACH(place, &lanes->peers)

@@ -113,7 +113,7 @@ static tutti_status launcher_open(struct tti_cuda_engine *engine, struct opening
     if (!allocate(engine, (size_t)comm->size))
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for launches");
     TTI_TRY(tti_device_alloc(engine->device, TUTTI_MEMORY_LOCAL, 2 * sizeof(uint32_t), &engine->counters, error));
-    char *base = tti_arena_alloc(&comm->world->arena, bytes, error);
+    char *base = tti_arena_alloc(comm->world->arena, bytes, error);
     if (base == NULL) return TUTTI_ERR_MEMORY;
     opening->shared = tti_place_of(comm, base, bytes);
     return TUTTI_OK;

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: timeout=120 labels=asan,tsan waits
+# tutti run --max-restarts: lost ranks are started again, and the world is rebuilt, whoever dies, how, and where; what cannot be
+# meant is said.
+source "$(dirname "$0")/run.bash"
+heal=$BUILD/examples/heal bench=$BUILD/bench_rebuild
+rounds=6
+[ -z "$SANITIZE" ] || rounds=3
+
+# The example, with the rank that gathers the others and with another one.
+for victim in 0 2; do
+    tool run -n 4 --max-restarts 1 --no-prefix "$heal" $victim 3
+    check "status, rank $victim" 0 "$STATUS"
+    matches "before, rank $victim" '^step 2: 4 ranks, epoch 0$' "$OUT"
+    matches "after, rank $victim" '^step 5: 4 ranks, epoch 1$' "$OUT"
+    check "steps, rank $victim" 6 "$(grep -c ^step <<<"$OUT")"
+    matches "said, rank $victim" "^tutti run: rank $victim \\(pid [0-9]+\\) was killed by signal 9 .*started again \\(restart 1 of 1\\)" "$ERR"
+done
+
+# heals RANKS HOW WHERE AT_ONCE
+heals() {
+    tool run -n "$1" --max-restarts 1000 --no-prefix "$bench" $rounds "$2" "$3" "$4" 3
+    check "status: $*" 0 "$STATUS"
+    matches "healed: $*" "^$1 ranks, $rounds rounds of $4 x $2 in $3, epoch [0-9]+" "$OUT"
+    [ "$STATUS" = 0 ] || tail -3 <<<"$ERR"
+}
+heals 4 mixed mixed 1
+for where in all_reduce broadcast all_gather reduce_scatter all_to_all send agree rebuild; do heals 3 kill $where 1; done
+for how in abort segv exit; do heals 3 $how all_reduce 1; done
+heals 8 kill barrier 2
+[ -n "$SANITIZE" ] || heals 3 stop all_reduce 1
+
+# Ranks that are threads share their process's fate.
+TUTTI_RANKS=2 tool run -n 3 --max-restarts 1 --no-prefix "$heal" 3 3
+check 'threads: status' 0 "$STATUS"
+matches 'threads: after' '^step 5: 6 ranks, epoch 1$' "$OUT"
+
+# The budget, programs that do not rebuild, worlds that are whole, and launchers that start nothing again.
+cat >bad.c <<'C'
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <tutti/tutti.h>
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    tutti_comm *next = NULL;
+    const char *what = argv[argc - 1];
+    if (strcmp(what, "whole") == 0) {
+        tutti_status status = tutti_comm_rebuild(world, &next);
+        fprintf(stderr, "%s: %s\n", tutti_status_name(status), tutti_comm_error(world)->text);
+        return tutti_barrier(world) == TUTTI_OK && next == NULL ? 0 : 1;
+    }
+    if (tutti_rank(world) == 1 && strcmp(what, "done") == 0) return 0;
+    if (tutti_rank(world) == 2 && (tutti_epoch(world) == 0 || strcmp(what, "always") == 0)) raise(SIGKILL);
+    while (tutti_barrier(world) == TUTTI_OK) {}
+    if (strcmp(what, "never") == 0) return tutti_explain(world, stderr);
+    while (tutti_comm_rebuild(world, &next) == TUTTI_OK) {
+        while (tutti_barrier(next) == TUTTI_OK) {}
+        world = next;
+    }
+    return tutti_explain(world, stderr);
+}
+int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
+C
+if [ -z "$SANITIZE" ]; then
+    compile bad
+    tool run -n 3 --max-restarts 2 --no-prefix ./bad always
+    check 'used up: status' 137 "$STATUS"
+    matches 'used up: said by the launcher' 'rank 2 .* is not started again: all restarts are used up' "$ERR"
+    check 'used up: told to all' 2 "$(grep -c 'rank 2 .* was killed by signal 9 and is not started again' <<<"$(grep -v '^tutti run' <<<"$ERR")")"
+    tool run -n 3 --max-restarts 2 --no-prefix ./bad never
+    check 'never rebuilds: fails' 1 "$((STATUS != 0))"
+    matches 'never rebuilds: said' 'is for programs that call tutti_comm_rebuild' "$ERR"
+    tool run -n 3 --max-restarts 2 --no-prefix ./bad whole
+    check 'whole: status' 0 "$STATUS"
+    check 'whole: said' 3 "$(grep -c 'ERR_ARGUMENT: .*this comm is whole' <<<"$ERR")"
+    tool run -n 3 --no-prefix ./bad whole
+    check 'no restarts: said' 3 "$(grep -c 'ERR_UNSUPPORTED: .*tutti_comm_shrink' <<<"$ERR")"
+    matches 'threads alone: said' 'ERR_UNSUPPORTED: .*tutti_comm_shrink' "$(TUTTI_RANKS=3 ./bad whole 2>&1)"
+    tool run -n 3 --max-restarts 2 --no-prefix ./bad 'done'
+    check 'has left: fails' 1 "$((STATUS != 0))"
+    matches 'has left: said' 'rank 1 .*(has left|ended with status 0)' "$ERR"
+fi
+tool run -n 2 --max-restarts 3 bash -c 'exit 3'
+check 'before joining: status' 3 "$STATUS"
+matches 'before joining: said' 'not started again: not all ranks had joined' "$ERR"
+refused 'jobs of one host' run --hosts a,b --max-restarts 1 true
+refused 'max-restarts' run --max-restarts x true
+finish
