@@ -18,7 +18,7 @@
 #define FULL 0
 #endif
 
-enum { STEPS = 3, ZERO_MOST = 1 }; /* more of zero with a pipe is refused */
+enum { STEPS = 3, ZERO_MOST = 3 };
 
 static char folder[] = "/tmp/tutti-layouts-XXXXXX";
 
@@ -132,7 +132,7 @@ static void run_same(tutti_comm *comm, void *context)
 
 static const char *const tables[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
 
-/* Every pair of mesh size, zero and table is there once or more. */
+/* Every stage of zero with several tables, and every table with several meshes. */
 static void test_some(void)
 {
     static const struct trial trials[] = {
@@ -142,6 +142,13 @@ static void test_some(void)
         {.ranks = 8, .mesh = "pipe=4,tensor=2", .pipeline = "1f1b", .accumulate = 2, .micro = 3},
         {.ranks = 8, .mesh = "shard=2,pipe=2,tensor=2", .zero = 1, .pipeline = "interleaved", .micro = 4},
         {.ranks = 6, .mesh = "data=3,pipe=2,tensor=1", .zero = 1, .pipeline = "1f1b"},
+        {.ranks = 4, .mesh = "data=2,pipe=2", .zero = 2, .pipeline = "1f1b"},
+        {.ranks = 6, .mesh = "data=3,pipe=2", .zero = 3, .pipeline = "zb-h1", .accumulate = 2, .micro = 1},
+        {.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .zero = 2, .pipeline = "zb-v", .threads = 2},
+        {.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .zero = 3, .pipeline = "interleaved", .processes = true},
+        {.ranks = 8, .mesh = "data=2,shard=2,pipe=2", .zero = 3, .pipeline = "gpipe"},
+        {.ranks = 3, .mesh = "pipe=3", .zero = 3, .pipeline = "zb-v", .micro = 5},
+        {.ranks = 6, .mesh = "data=3,pipe=2", .zero = 2, .pipeline = "zb-v", .micro = 2},
     };
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i += 1 + SANITIZED)
         run(&trials[i], run_same, (void *)(uintptr_t)&trials[i]);
@@ -218,7 +225,7 @@ static void test_saved(void)
     static const struct trial one = {.ranks = 1, .mesh = ""},
                               meshes[STEPS] = {{.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .zero = 1},
                                                {.ranks = 4, .mesh = "pipe=2,tensor=2", .pipeline = "zb-v"},
-                                               {.ranks = 4, .mesh = "data=2,tensor=2", .zero = 3}};
+                                               {.ranks = 6, .mesh = "data=3,pipe=2", .zero = 3}};
     for (int step = 1; step <= STEPS; step++) {
         struct saved alone_saved = {&one, "one", (uint64_t)step}, other = {&meshes[step - 1], "other", (uint64_t)step};
         run(&one, run_saved, &alone_saved);
@@ -258,7 +265,7 @@ static bool write_tokens(const char *path, size_t count)
 static void run_shrunk(tutti_comm *comm, void *context)
 {
     const struct trial *trial = context;
-    enum { WHO = 5 }; /* of the first stage, and not the first that shares its width */
+    enum { WHO = 5 }; /* in the cube of the first stage, and not the first that shares its width; else of the last */
     char path[128];
     tutti_train_options options = options_of(trial);
     tutti_trainer *trainer = NULL;
@@ -284,6 +291,7 @@ int main(void)
 {
     static struct trial one = {.ranks = 1, .mesh = ""};
     static struct trial cube = {.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .pipeline = "zb-h1"};
+    static struct trial sharded = {.ranks = 8, .mesh = "data=4,pipe=2", .zero = 3, .micro = 2};
     char command[128];
     alone = mmap(NULL, sizeof *alone, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     conf_begin();
@@ -296,6 +304,7 @@ int main(void)
     test_saved();
     run(&cube, run_stopped, &cube);
     run(&cube, run_shrunk, &cube);
+    run(&sharded, run_shrunk, &sharded);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_THAT(system(command) == 0, "%s", command);
     return check_end();

@@ -225,11 +225,6 @@ static void test_refused(void)
         {{.ranks = 4, .mesh = "pipe=4", .pipeline = "interleaved", .micro = 6},
          TUTTI_ERR_ARGUMENT,
          "interleaved: 6 micro-batches are no multiple of pipe=4"},
-        {{.ranks = 4, .mesh = "data=2,pipe=2", .zero = 2},
-         TUTTI_ERR_UNSUPPORTED,
-         "zero 2 does not go with pipe=2 yet: a stage keeps its weights and gradients on each of its ranks; use zero 0 "
-         "or 1"},
-        {{.ranks = 2, .mesh = "pipe=2", .zero = 3}, TUTTI_ERR_UNSUPPORTED, "or zero 3 without"},
         {{.ranks = 2, .mesh = "pipe=2", .micro = 9}, TUTTI_ERR_ARGUMENT, "more than the 8 grains of a rank"},
         {{.ranks = 2, .mesh = "pipe=2", .pipeline = "1f2b"}, TUTTI_ERR_ARGUMENT, "none of gpipe, 1f1b"},
         {{.ranks = 2, .mesh = "pipe=2", .stages = "h.0.attn"}, TUTTI_ERR_OPTION, "in the middle of a residual branch"},

@@ -16,15 +16,10 @@
 #include "collective/comm/comm.h"
 #include "train/ledger.h"
 #include "train/parameter_list.h"
+#include <assert.h>
 #include <string.h>
 
 enum { BUCKET = 25 << 20, FIRST_BUCKET = 1 << 20 };
-
-/* Which rank of how many it is for. */
-struct place {
-    tutti_comm *comm; /* NULL: it is only planned */
-    int rank, size;
-};
 
 /* ---- Making one ------------------------------------------------------------------------------------------------ */
 
@@ -35,8 +30,16 @@ static bool touching(const tutti_parameter *parameters, size_t count)
     return true;
 }
 
+static bool begins_part(const struct tti_ddp_cut *cut, size_t element)
+{
+    for (int p = 0; p < cut->count; p++)
+        if (cut->starts[p] == element) return true;
+    return false;
+}
+
 /* From the end of the list, whole groups of parameters until the size is reached. Called twice: to count, and to fill in. */
-static size_t cut_buckets(const struct tutti_ddp *ddp, const tutti_ddp_options *options, struct tti_bucket *buckets)
+static size_t cut_buckets(const struct tutti_ddp *ddp, const tutti_ddp_options *options, const struct tti_ddp_cut *cut,
+                          struct tti_bucket *buckets)
 {
     const size_t bytes = options->bucket_bytes == 0 ? BUCKET : options->bucket_bytes;
     const size_t first_bytes = options->first_bucket_bytes == 0 ? FIRST_BUCKET : options->first_bucket_bytes;
@@ -44,8 +47,9 @@ static size_t cut_buckets(const struct tutti_ddp *ddp, const tutti_ddp_options *
     size_t made = 0;
     for (size_t i = ddp->count, to = ddp->elements; i > 0; i--) {
         size_t most = made == 0 ? first_bytes : bytes;
-        if ((to - ddp->starts[i - 1]) * sizeof(float) < most && i > 1) continue;
-        if (i > 1 && groups != NULL && groups[i - 1] == groups[i - 2]) continue;
+        const bool ends = i == 1 || begins_part(cut, ddp->starts[i - 1]);
+        if ((to - ddp->starts[i - 1]) * sizeof(float) < most && !ends) continue;
+        if (!ends && groups != NULL && groups[i - 1] == groups[i - 2]) continue;
         if (buckets != NULL) buckets[made] = (struct tti_bucket){.from = ddp->starts[i - 1], .to = to};
         to = ddp->starts[i - 1];
         made++;
@@ -53,13 +57,32 @@ static size_t cut_buckets(const struct tutti_ddp *ddp, const tutti_ddp_options *
     return made;
 }
 
-static tutti_status make_buckets(struct tutti_ddp *ddp, const tutti_ddp_options *options, tutti_error *error)
+/* Buckets of each part: they go from the end of the list to its beginning. */
+static tutti_status list_parts(struct tutti_ddp *ddp, const struct tti_ddp_cut *cut, tutti_error *error)
 {
-    ddp->bucket_count = cut_buckets(ddp, options, NULL);
+    ddp->now = (struct tti_span){0, ddp->bucket_count};
+    if (cut->count == 0) return TUTTI_OK;
+    ddp->parts = tti_calloc((size_t)cut->count, sizeof *ddp->parts);
+    if (ddp->parts == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for a list of parts");
+    ddp->part_count = cut->count;
+    for (int p = 0; p < cut->count; p++) {
+        const size_t end = p + 1 < cut->count ? cut->starts[p + 1] : ddp->elements;
+        struct tti_span *buckets = &ddp->parts[p].buckets;
+        while (buckets->lo < ddp->bucket_count && ddp->buckets[buckets->lo].from >= end) buckets->lo++;
+        buckets->hi = buckets->lo;
+        while (buckets->hi < ddp->bucket_count && ddp->buckets[buckets->hi].from >= cut->starts[p]) buckets->hi++;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status make_buckets(struct tutti_ddp *ddp, const tutti_ddp_options *options, const struct tti_ddp_cut *cut,
+                                 tutti_error *error)
+{
+    ddp->bucket_count = cut_buckets(ddp, options, cut, NULL);
     ddp->buckets = tti_calloc(ddp->bucket_count + 1, sizeof *ddp->buckets);
     if (ddp->buckets == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for buckets");
-    (void)cut_buckets(ddp, options, ddp->buckets);
-    return TUTTI_OK;
+    (void)cut_buckets(ddp, options, cut, ddp->buckets);
+    return list_parts(ddp, cut, error);
 }
 
 static tutti_status make_lists(struct tutti_ddp *ddp, tutti_error *error)
@@ -140,11 +163,12 @@ static tutti_status check_replicas(int size, const tutti_ddp_options *options, t
     return TUTTI_OK;
 }
 
-static tutti_status make_parts(struct tutti_ddp *ddp, const tutti_ddp_options *options, tutti_error *error)
+static tutti_status make_parts(struct tutti_ddp *ddp, const tutti_ddp_options *options, const struct tti_ddp_cut *cut,
+                               tutti_error *error)
 {
     TTI_TRY(tti_zero_group(ddp, error));
     TTI_TRY(make_lists(ddp, error));
-    TTI_TRY(make_buckets(ddp, options, error));
+    TTI_TRY(make_buckets(ddp, options, cut, error));
     TTI_TRY(tti_zero_count(ddp, error));
     TTI_TRY(make_flat(ddp, error));
     TTI_TRY(tti_ddp_plan_grains(ddp, options->pass_grains, error));
@@ -170,8 +194,8 @@ static tutti_status check_options(int size, const tutti_ddp_options *options, tu
 }
 
 /* `valued`: parameters have values, which become the same on all ranks. Without a comm they need not be anywhere. */
-static tutti_status create(const struct place *place, const tutti_parameter *parameters, size_t count, bool valued,
-                           const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
+tutti_status tti_ddp_make(const struct tti_ddp_place *place, const tutti_parameter *parameters, size_t count,
+                          bool valued, const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
     size_t elements;
     const bool planned = place->comm == NULL;
@@ -195,7 +219,7 @@ static tutti_status create(const struct place *place, const tutti_parameter *par
                                         .bf16 = options->bf16,
                                         .replicas = options->replicas > 1 ? options->replicas : 1},
                                .fresh = true};
-    tutti_status status = make_parts(made, options, error);
+    tutti_status status = make_parts(made, options, &place->cut, error);
     if (status != TUTTI_OK)
         tutti_ddp_free(made);
     else
@@ -217,12 +241,12 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
 {
     tutti_error unused;
     tutti_ddp_options known = options == NULL ? (tutti_ddp_options){0} : known_options(options);
-    const struct place place = {comm, tutti_rank(comm), tutti_size(comm)};
+    const struct tti_ddp_place place = {.comm = comm, .rank = tutti_rank(comm), .size = tutti_size(comm)};
     if (error == NULL) error = &unused;
     *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "ddp_create"};
     tutti_status status = comm == NULL || ddp == NULL
                               ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "ddp: a comm and a place to go are needed")
-                              : create(&place, parameters, count, true, &known, ddp, error);
+                              : tti_ddp_make(&place, parameters, count, true, &known, ddp, error);
     if (status != TUTTI_OK) tti_comm_note(comm, error);
     return status;
 }
@@ -230,15 +254,8 @@ tutti_status tutti_ddp_create(tutti_comm *comm, const tutti_parameter *parameter
 tutti_status tti_ddp_create_sums(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
                                  const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
-    const struct place place = {comm, tutti_rank(comm), tutti_size(comm)};
-    return create(&place, parameters, count, false, options, ddp, error);
-}
-
-tutti_status tti_ddp_plan(int rank, int size, const tutti_parameter *parameters, size_t count, bool valued,
-                          const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
-{
-    const struct place place = {NULL, rank, size};
-    return create(&place, parameters, count, valued, options, ddp, error);
+    const struct tti_ddp_place place = {.comm = comm, .rank = tutti_rank(comm), .size = tutti_size(comm)};
+    return tti_ddp_make(&place, parameters, count, false, options, ddp, error);
 }
 
 /* ---- Reducing -------------------------------------------------------------------------------------------------- */
@@ -347,7 +364,7 @@ static tutti_status finish(struct tutti_ddp *ddp)
 static tutti_status advance(struct tutti_ddp *ddp, bool all)
 {
     int64_t began = tti_now_ns();
-    while (ddp->failed == TUTTI_OK && ddp->next < ddp->bucket_count) {
+    while (ddp->failed == TUTTI_OK && ddp->next < ddp->now.hi) {
         struct tti_bucket *bucket = &ddp->buckets[ddp->next];
         if (!all && bucket->ready < bucket->to - bucket->from) break;
         ddp->failed = start_bucket(ddp, bucket);
@@ -369,6 +386,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
     tti_free(ddp->used);
     tti_free(ddp->whole);
     tti_free(ddp->buckets);
+    tti_free(ddp->parts);
     tti_free(ddp->counts);
     tti_free(ddp);
 }
@@ -423,20 +441,43 @@ static tutti_status next_pass(struct tutti_ddp *ddp, bool last)
     return tti_zero_need_pending(ddp, next > 0);
 }
 
-tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last)
+/* Of the buckets of now. */
+static void start_pass(struct tutti_ddp *ddp, bool last)
 {
-    if (ddp == NULL) return tti_ddp_refuse(NULL, "begin", "there is no ddp");
-    if (ddp->begun && ddp->last)
-        return tti_ddp_refuse(ddp, "begin", "the last pass has begun already: tutti_ddp_end comes first");
-    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(next_pass(ddp, last));
     for (size_t i = 0; i < ddp->count && ddp->fresh; i++) ddp->used[i] = ddp->whole[i] = false;
     memset(ddp->ready, 0, ddp->count * sizeof *ddp->ready);
     for (size_t b = 0; b < ddp->bucket_count; b++) ddp->buckets[b].ready = 0;
     ddp->begun = true;
     ddp->last = last;
     ddp->fresh = false;
-    ddp->next = 0;
+    ddp->next = ddp->now.lo;
     ddp->failed = TUTTI_OK;
+}
+
+tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last)
+{
+    if (ddp == NULL) return tti_ddp_refuse(NULL, "begin", "there is no ddp");
+    if (ddp->begun && ddp->last)
+        return tti_ddp_refuse(ddp, "begin", "the last pass has begun already: tutti_ddp_end comes first");
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(next_pass(ddp, last));
+    start_pass(ddp, last);
+    return TUTTI_OK;
+}
+
+tutti_status tti_ddp_begin_part(struct tutti_ddp *ddp, int number)
+{
+    struct tti_ddp_part *part = &ddp->parts[number];
+    if (part->buckets.lo == part->buckets.hi) return TUTTI_OK;
+    for (int p = 0; ddp->fresh && p < ddp->part_count; p++) {
+        ddp->parts[p].passes = 0;
+        if (p == 0) ddp->left = 0;
+        if (ddp->parts[p].buckets.hi > ddp->parts[p].buckets.lo) ddp->left += ddp->pass_count;
+    }
+    assert(part->passes < ddp->pass_count);
+    if (ddp->begun) TTI_TRY(end_pass(ddp));
+    ddp->pass = part->passes++;
+    ddp->now = part->buckets;
+    start_pass(ddp, --ddp->left == 0);
     return TUTTI_OK;
 }
 
@@ -463,7 +504,7 @@ tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count)
         if (ddp->ready[i] == ddp->parameters[i].count) ddp->whole[i] = true;
     }
     if (!ddp->last && ddp->zero.stage < TTI_ZERO_GRADIENTS) return TUTTI_OK;
-    for (size_t b = ddp->next; b < ddp->bucket_count; b++)
+    for (size_t b = ddp->next; b < ddp->now.hi; b++)
         ddp->buckets[b].ready += overlap(ddp->buckets[b].from, ddp->buckets[b].to, offset, offset + count);
     return advance(ddp, false);
 }
@@ -525,6 +566,7 @@ static tutti_status check_ready(struct tutti_ddp *ddp, double count)
 
 tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total)
 {
+    if (ddp != NULL && ddp->part_count > 0 && ddp->bucket_count == 0) return TUTTI_OK; /* no part has parameters */
     if (ddp == NULL || !ddp->begun || !ddp->last)
         return tti_ddp_refuse(ddp, "end", "no last pass has begun: tutti_ddp_begin(ddp, true) comes first");
     ddp->begun = false;

@@ -86,6 +86,18 @@ struct tti_zero {
     size_t largest, last_needed;                  /* buckets */
 };
 
+/* Buckets that make their passes apart from others', each a pass at a time: of one stage of a pipeline. */
+struct tti_ddp_part {
+    struct tti_span buckets;
+    int passes; /* begun in this step */
+};
+
+/* Where parts begin among the elements, rising, the first at 0; none: everything is one. */
+struct tti_ddp_cut {
+    const size_t *starts;
+    int count;
+};
+
 struct tutti_ddp {
     tutti_comm *comm; /* NULL: it is only planned, and has no memory for numbers */
     int rank, size;
@@ -103,7 +115,10 @@ struct tutti_ddp {
     float *flat; /* all gradients in order: the parameters' own memory, or a copy */
     bool copied; /* a copy */
     struct tti_bucket *buckets;
-    size_t bucket_count, next; /* next: the first that is not started yet */
+    size_t bucket_count, next;  /* next: the first that is not started yet */
+    struct tti_span now;        /* the buckets of the pass: all, or those of a part */
+    struct tti_ddp_part *parts; /* [part_count] */
+    int part_count, left;       /* left: passes of parts that have not begun in this step */
 
     int grains;
     struct tti_grain_pass *passes; /* [pass_count] of a step */
@@ -123,10 +138,19 @@ struct tutti_ddp {
 tutti_status tti_ddp_create_sums(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
                                  const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
 
-/* What tutti_ddp_create, or with `valued` false the function above, would make on that rank of `size`: its buckets, passes and
- * `bytes`. For tutti_ddp_bytes and tutti_ddp_free, and to be looked at. */
-tutti_status tti_ddp_plan(int rank, int size, const tutti_parameter *parameters, size_t count, bool valued,
-                          const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
+/* As tutti_ddp_create, or with `valued` false the function above, in parts. With zero 2 and 3 each part makes its passes, as many
+ * as tutti_ddp_passes, one by one with tti_ddp_begin_part, in any order that is the same on all ranks; a pass ends where the next
+ * one begins, and the last of all with tutti_ddp_end. A part without parameters makes none.
+ * Without a comm: what that would be on that rank of `size`: its buckets, passes and `bytes`; for tutti_ddp_bytes and
+ * tutti_ddp_free, and to be looked at. */
+struct tti_ddp_place {
+    tutti_comm *comm;
+    int rank, size;
+    struct tti_ddp_cut cut;
+};
+tutti_status tti_ddp_make(const struct tti_ddp_place *place, const tutti_parameter *parameters, size_t count,
+                          bool valued, const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
+tutti_status tti_ddp_begin_part(struct tutti_ddp *ddp, int part);
 /* Memory that all ranks of the host reach, counted in `bytes`; a ddp that is only planned gets none of it. False: there is none. */
 bool tti_ddp_take(struct tutti_ddp *ddp, size_t bytes, float **memory);
 

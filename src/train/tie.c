@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "collective/api/inside.h"
 #include "nn/model.h"
+#include "train/blocks.h"
 #include "train/ddp.h"
 #include "train/ledger.h"
 
@@ -25,6 +26,7 @@ tutti_status tti_tie_allocate(struct tti_tie *tie, const struct tti_trainer_mesh
     if (layer == NULL || (!tie->owns && !tie->shares)) return TUTTI_OK;
     const tutti_tensor *tensor = tutti_model_tensor(model, layer->tensors[0]);
     tie->passes = zero >= TTI_ZERO_GRADIENTS;
+    tie->zero = zero;
     tie->batch = mesh->batch;
     tie->first = tensor->offset;
     tie->elements = tutti_model_tied(model);
@@ -39,15 +41,29 @@ tutti_status tti_tie_allocate(struct tti_tie *tie, const struct tti_trainer_mesh
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the gradient of %s's weight", layer->name);
 }
 
+/* True if the two layers are on different ranks, and one of them is here. */
+static bool is_apart(const struct tti_tie *tie)
+{
+    return tie->owns != tie->shares;
+}
+
 /* ---- From the slices of one ddp to those of the other ---------------------------------------------------------- */
 
-/* What a rank owns of the tensor, which begins at `first` of a ddp: elements of the tensor. */
-static struct tti_span owned_of(const struct tti_tie *tie, const tutti_ddp *ddp, size_t first, int rank)
+/* What a rank owns of the tensor in the ddp of all parameters, which has it in one bucket: elements of the tensor. */
+static struct tti_span owned_of(const struct tti_tie *tie, const tutti_ddp *ddp, int rank)
 {
+    const size_t first = tie->first, end = first + tie->elements;
     const struct tti_span slice = tti_ddp_slice(ddp, tti_ddp_bucket_of(ddp, first), rank);
-    const size_t end = first + tie->elements;
     const size_t lo = slice.lo > first ? slice.lo : first, hi = slice.hi < end ? slice.hi : end;
     return hi > lo ? (struct tti_span){lo - first, hi - first} : (struct tti_span){0, 0};
+}
+
+/* What it owns in the sharing layer's, which has one parameter; that ddp need not be here. */
+static struct tti_span tied_of(const struct tti_tie *tie, int rank, int size)
+{
+    const size_t starts[] = {0, tie->elements};
+    const struct tti_blocks blocks = {starts, 1};
+    return tti_blocks_owned(&blocks, (struct tti_span){0, tie->elements}, rank % size, size);
 }
 
 /* How many elements two spans have in common, and where these begin in the first. */
@@ -58,56 +74,84 @@ static size_t common(struct tti_span a, struct tti_span b, size_t *at)
     return hi > lo ? hi - lo : 0;
 }
 
-static tutti_status exchange(struct tti_tie *tie, const tutti_ddp *ddp)
+static int group_size(const tutti_ddp *ddp)
 {
-    tutti_comm *group = tie->ddp->zero.group;
-    const int size = tutti_size(group), rank = tutti_rank(group);
-    const struct tti_span sums = owned_of(tie, tie->ddp, 0, rank), mine = owned_of(tie, ddp, tie->first, rank);
-    size_t *in_counts = tie->counts, *in_at = in_counts + size, *out_counts = in_at + size, *out_at = out_counts + size;
-    for (int r = 0; r < size; r++) {
-        in_counts[r] = common(sums, owned_of(tie, ddp, tie->first, r), &in_at[r]);
-        out_counts[r] = common(mine, owned_of(tie, tie->ddp, 0, r), &out_at[r]);
-    }
-    return tutti_all_to_all_v(tti_ddp_inside_group(tie->ddp, "tied weight"), tie->ddp->zero.pending[0], in_counts,
-                              in_at, tie->owned, out_counts, out_at, TUTTI_F32);
+    return ddp->size / ddp->zero.replicas;
 }
 
+/* From slices of the sharing layer's ddp to those of the other, or back. */
+static tutti_status exchange(struct tti_tie *tie, const tutti_ddp *ddp, bool back, const float *in, float *out)
+{
+    const int size = group_size(ddp), rank = ddp->rank % size;
+    const struct tti_span tied = tied_of(tie, rank, size), owned = owned_of(tie, ddp, rank);
+    size_t *in_counts = tie->counts, *in_at = in_counts + size, *out_counts = in_at + size, *out_at = out_counts + size;
+    for (int r = 0; r < size; r++) {
+        const struct tti_span their_tied = tied_of(tie, r, size), their_owned = owned_of(tie, ddp, r);
+        in_counts[r] = back ? common(owned, their_tied, &in_at[r]) : common(tied, their_owned, &in_at[r]);
+        out_counts[r] = back ? common(tied, their_owned, &out_at[r]) : common(owned, their_tied, &out_at[r]);
+    }
+    return tutti_all_to_all_v(tti_ddp_inside_group(ddp, "tied weight"), in, in_counts, in_at, out, out_counts, out_at,
+                              TUTTI_F32);
+}
+
+/* The values that this rank owns of the tensor, with zero 3. */
+static const float *owned_values(const struct tti_tie *tie, const tutti_ddp *ddp)
+{
+    const struct tti_bucket *bucket = tti_ddp_bucket_of(ddp, tie->first);
+    const struct tti_span slice = tti_ddp_slice(ddp, bucket, ddp->rank);
+    const size_t before = tie->first > slice.lo ? tie->first - slice.lo : 0;
+    return ddp->zero.values + ddp->zero.owned_at[bucket - ddp->buckets] + before;
+}
+
+/* ---- Making one ------------------------------------------------------------------------------------------------ */
+
+/* On the owner's ranks, with zero 2 and 3. */
 static tutti_status make_owned(struct tti_tie *tie, const tutti_ddp *ddp, tutti_error *error)
 {
-    const int size = ddp->size / ddp->zero.replicas;
-    const struct tti_span mine = owned_of(tie, ddp, tie->first, ddp->rank % size);
+    const int size = group_size(ddp);
+    const struct tti_span mine = owned_of(tie, ddp, ddp->rank % size), tied = tied_of(tie, ddp->rank, size);
+    const size_t slice = is_apart(tie) ? tied.hi - tied.lo : 0;
     tie->owned_first = mine.lo;
-    tie->bytes = (mine.hi - mine.lo) * sizeof(float);
+    tie->bytes = (mine.hi - mine.lo + slice) * sizeof(float);
     if (ddp->comm == NULL) return TUTTI_OK;
     tie->owned = tti_calloc_aligned((mine.hi - mine.lo + 1) * sizeof(float));
+    tie->slice = tti_calloc_aligned((slice + 1) * sizeof(float));
     tie->counts = tti_calloc(4 * (size_t)size, sizeof *tie->counts);
-    if (tie->owned == NULL || tie->counts == NULL)
+    if (tie->owned == NULL || tie->slice == NULL || tie->counts == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the sums of %s's gradient",
                              tie->parameter.name);
     return TUTTI_OK;
 }
 
-/* ---- Making one ------------------------------------------------------------------------------------------------ */
-
-tutti_status tti_tie_make(struct tti_tie *tie, const tutti_ddp *ddp, const tutti_ddp_options *options,
-                          tutti_error *error)
+/* The ddp of the sharing layer's gradient, which has its values too where the owner is elsewhere and zero is 3. */
+static tutti_status make_ddp(struct tti_tie *tie, const tutti_ddp *ddp, const tutti_ddp_options *options,
+                             tutti_error *error)
 {
-    if (tie->elements == 0 || !tie->shares) return TUTTI_OK;
     tutti_ddp_options own = {.struct_size = sizeof own,
                              .grains = options->grains,
                              .pass_grains = options->pass_grains,
                              .allow_unused = true};
-    if (tie->passes) own.zero = TTI_ZERO_GRADIENTS;
+    if (tie->passes) own.zero = is_apart(tie) ? tie->zero : TTI_ZERO_GRADIENTS;
     if (tie->passes) own.replicas = options->replicas;
-    if (ddp->comm == NULL) {
-        TTI_TRY(tti_ddp_plan(ddp->rank, ddp->size, &tie->parameter, 1, false, &own, &tie->ddp, error));
-        return tie->passes ? make_owned(tie, ddp, error) : TUTTI_OK;
+    struct tti_ddp_place place = {.rank = ddp->rank, .size = ddp->size};
+    if (ddp->comm != NULL) {
+        tutti_status status = tutti_comm_duplicate(tti_inside(tie->batch, "trainer", "tied weight"), &tie->comm);
+        if (status != TUTTI_OK && tutti_comm_error(tie->batch) != NULL) *error = *tutti_comm_error(tie->batch);
+        TTI_TRY(status);
+        place.comm = tie->comm;
     }
-    tutti_status status = tutti_comm_duplicate(tti_inside(tie->batch, "trainer", "tied weight"), &tie->comm);
-    if (status != TUTTI_OK && tutti_comm_error(tie->batch) != NULL) *error = *tutti_comm_error(tie->batch);
-    TTI_TRY(status);
-    TTI_TRY(tti_ddp_create_sums(tie->comm, &tie->parameter, 1, &own, &tie->ddp, error));
-    return tie->passes ? make_owned(tie, ddp, error) : TUTTI_OK;
+    TTI_TRY(tti_ddp_make(&place, &tie->parameter, 1, false, &own, &tie->ddp, error));
+    if (tie->passes && is_apart(tie)) /* sums, and values, that are counted as such elsewhere */
+        tie->bytes = (tie->zero >= TTI_ZERO_PARAMETERS ? 2 : 1) * tie->ddp->zero.elements * sizeof(float);
+    return TUTTI_OK;
+}
+
+tutti_status tti_tie_make(struct tti_tie *tie, const tutti_ddp *ddp, const tutti_ddp_options *options,
+                          tutti_error *error)
+{
+    if (tie->elements == 0) return TUTTI_OK;
+    if (tie->shares) TTI_TRY(make_ddp(tie, ddp, options, error));
+    return tie->passes && tie->owns ? make_owned(tie, ddp, error) : TUTTI_OK;
 }
 
 void tti_tie_free(struct tti_tie *tie)
@@ -116,6 +160,7 @@ void tti_tie_free(struct tti_tie *tie)
     if (tie->parameter.gradient != NULL) (void)tutti_free(tie->batch, tie->parameter.gradient);
     (void)tutti_comm_free(tie->comm);
     tti_free(tie->owned);
+    tti_free(tie->slice);
     tti_free(tie->counts);
     *tie = (struct tti_tie){0};
 }
@@ -135,20 +180,30 @@ tutti_status tti_tie_places(struct tti_tie *tie, float **gradients)
 }
 
 /* From one of the two ranks to the other. */
-static tutti_status hand_over(const struct tti_tie *tie, float *values, bool from_owner, int tag)
+static tutti_status hand_over(const struct tti_tie *tie, float *values, size_t count, bool from_owner, int tag)
 {
-    if (tie->elements == 0 || tie->owns == tie->shares) return TUTTI_OK;
+    if (tie->elements == 0 || !is_apart(tie)) return TUTTI_OK;
     tutti_comm *comm = tti_inside(tie->pipe, "trainer", "tied weight");
     if (tie->owns == from_owner)
-        return tutti_send(comm, values, tie->elements, TUTTI_F32, from_owner ? tie->sharer : tie->owner, tag);
-    return tutti_recv(comm, values, tie->elements, TUTTI_F32, from_owner ? tie->owner : tie->sharer, tag, NULL);
+        return tutti_send(comm, values, count, TUTTI_F32, from_owner ? tie->sharer : tie->owner, tag);
+    return tutti_recv(comm, values, count, TUTTI_F32, from_owner ? tie->owner : tie->sharer, tag, NULL);
+}
+
+/* With zero 2 and 3: this rank's slice of the sums, between the two stages. */
+static tutti_status hand_over_sums(struct tti_tie *tie, const tutti_ddp *ddp)
+{
+    const struct tti_span tied = tied_of(tie, ddp->rank, group_size(ddp));
+    float *sums = tie->ddp != NULL ? tie->ddp->zero.pending[0] : tie->slice;
+    TTI_TRY(hand_over(tie, sums, tied.hi - tied.lo, false, TAG_SUM));
+    return tie->owns ? exchange(tie, ddp, false, sums, tie->owned) : TUTTI_OK;
 }
 
 tutti_status tti_tie_end(struct tti_tie *tie, const tutti_ddp *ddp, bool passes_on)
 {
     if (tie->ddp != NULL) TTI_TRY(tutti_ddp_end(tie->ddp, 0, NULL));
-    if (tie->ddp != NULL && tie->passes) return exchange(tie, ddp);
-    return passes_on ? hand_over(tie, tie->parameter.gradient, false, TAG_SUM) : TUTTI_OK;
+    if (!passes_on || tie->elements == 0) return TUTTI_OK;
+    return tie->passes ? hand_over_sums(tie, ddp)
+                       : hand_over(tie, tie->parameter.gradient, tie->elements, false, TAG_SUM);
 }
 
 void tti_tie_add(const struct tti_tie *tie, const tutti_ddp *ddp)
@@ -165,7 +220,13 @@ void tti_tie_add(const struct tti_tie *tie, const tutti_ddp *ddp)
     }
 }
 
-tutti_status tti_tie_spread(struct tti_tie *tie)
+tutti_status tti_tie_spread(struct tti_tie *tie, const tutti_ddp *ddp)
 {
-    return hand_over(tie, tie->parameter.value, true, TAG_VALUES);
+    if (tie->elements == 0 || !is_apart(tie)) return TUTTI_OK;
+    if (tie->zero < TTI_ZERO_PARAMETERS) return hand_over(tie, tie->parameter.value, tie->elements, true, TAG_VALUES);
+    const struct tti_span tied = tied_of(tie, ddp->rank, group_size(ddp));
+    if (tie->owns) TTI_TRY(exchange(tie, ddp, true, owned_values(tie, ddp), tie->slice));
+    float *values = tie->owns ? tie->slice : tti_ddp_owned_values(tie->ddp);
+    TTI_TRY(hand_over(tie, values, tied.hi - tied.lo, true, TAG_VALUES));
+    return tie->shares ? tutti_ddp_spread(tie->ddp) : TUTTI_OK;
 }

@@ -5,7 +5,9 @@
  * different ranks of the pipe, the last layer's sum goes to the owner by a message, and new values come back by another.
  *
  * The last layer's gradient has a ddp of its own. With zero 2 and 3 it has the passes of the other gradients' ddp; its sums
- * are where its own slices are owned, and go from there to the owners of the tensor.
+ * are where its own slices are owned, and go from there to the owners of the tensor. Where the two layers are on different ranks
+ * of the pipe, a slice goes to the rank of the owner's stage with the same samples, and from there on; new values of zero 3 go
+ * the same way back.
  */
 #ifndef TTI_TRAIN_TIE_H
 #define TTI_TRAIN_TIE_H
@@ -23,10 +25,12 @@ struct tti_tie {
     tutti_parameter parameter; /* that gradient (NULL with zero 2 and 3), and the tensor's values */
     size_t first;              /* the tensor's first element, among those of the owner's rank */
     bool passes;               /* zero 2 and 3: sums are with their owners only */
+    int zero;                  /* as the trainer's option */
     float *owned;              /* then: the sums of what this rank owns of the tensor */
-    size_t owned_first;        /* where these begin in the tensor */
-    size_t *counts;            /* then: [4 ranks of a replica], of one exchange */
-    size_t bytes;              /* of the gradient, or of `owned` */
+    float *slice;       /* then, on the owner's rank, where it does not share: a slice of the sharing layer's ddp */
+    size_t owned_first; /* where these begin in the tensor */
+    size_t *counts;     /* then: [4 ranks of a replica], of one exchange */
+    size_t bytes;       /* of the gradient, or of `owned` */
 };
 
 /* Memory for the gradient; owns, shares, owner, sharer and pipe are set before. `zero`: as the trainer's option. */
@@ -45,7 +49,7 @@ tutti_status tti_tie_places(struct tti_tie *tie, float **gradients);
  * much of it as is the rank's, becomes the sum of both. */
 tutti_status tti_tie_end(struct tti_tie *tie, const tutti_ddp *ddp, bool passes_on);
 void tti_tie_add(const struct tti_tie *tie, const tutti_ddp *ddp);
-/* After the optimizer's step: the sharing layer's rank gets the new values. */
-tutti_status tti_tie_spread(struct tti_tie *tie);
+/* After the optimizer's step, or other changes of values: the sharing layer's rank gets them. */
+tutti_status tti_tie_spread(struct tti_tie *tie, const tutti_ddp *ddp);
 
 #endif

@@ -236,12 +236,6 @@ struct tti_span tti_cells_samples(const struct tutti_trainer *t, struct tti_span
     return (struct tti_span){lo, cells.hi > cells.lo ? tti_cell_samples(t, cells.hi - 1).hi : lo};
 }
 
-/* How many passes a rank's part of the batch is cut into. */
-static int passes_of(const struct tutti_trainer *t)
-{
-    return (int)t->options.accumulate * (t->pipeline == NULL ? 1 : t->pipeline->about.micros);
-}
-
 /* In fast mode a rank's one cell is cut into pieces of samples, with grains the cells themselves are. With zero 2 and 3 ranks
  * make their passes together. */
 static tutti_status plan_cells(struct tutti_trainer *t, tutti_error *error)
@@ -253,8 +247,9 @@ static tutti_status plan_cells(struct tutti_trainer *t, tutti_error *error)
     }
     TTI_TRY(tti_trainer_plan_passes(t, error));
     if (t->options.fast || tti_trainer_passing_gradients(t)) return TUTTI_OK;
-    if (!tti_micros_make(t->cells, t->mine, passes_of(t), &t->micros))
-        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of %d passes", passes_of(t));
+    if (!tti_micros_make(t->cells, t->mine, tti_trainer_passes_most(t), &t->micros))
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of %d passes",
+                             tti_trainer_passes_most(t));
     for (int m = 0; m < t->micros.count; m++) {
         struct tti_span samples = tti_cells_samples(t, t->micros.grains[m]);
         if ((int64_t)(samples.hi - samples.lo) > t->room) t->room = (int64_t)(samples.hi - samples.lo);
@@ -265,8 +260,8 @@ static tutti_status plan_cells(struct tutti_trainer *t, tutti_error *error)
 
 static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
 {
-    struct tti_span all = tti_cells_samples(t, t->mine);
-    size_t samples = t->pipeline == NULL ? (size_t)t->room : all.hi - all.lo, ranks = (size_t)t->world_size;
+    size_t samples = t->pipeline == NULL ? (size_t)t->room : tti_trainer_pipeline_samples(t);
+    size_t ranks = (size_t)t->world_size;
     if (samples == 0) samples = 1;
     size_t rows = samples * (size_t)tutti_model_rows(t->model), features = samples * (t->about.features + 1);
     t->batch_bytes = 2 * rows * sizeof *t->tokens + features * sizeof *t->inputs + 2 * samples * sizeof *t->weights;
@@ -365,16 +360,23 @@ static tutti_status make_ddps(struct tutti_trainer *t, int *layers, tutti_error 
     const bool sharded = t->mesh.sizes[TTI_MESH_SHARD] > 1;
     tutti_ddp_options ddp = {.struct_size = sizeof ddp,
                              .grains = t->options.fast ? 0 : (int)t->cells,
-                             .pass_grains = tti_trainer_pass_grains(t),
+                             .pass_grains = t->pass_grains,
                              .allow_unused = true,
                              .zero = (int)t->options.zero,
                              .bf16 = tti_trainer_is_bf16(t),
                              .replicas = sharded ? t->mesh.sizes[TTI_MESH_DATA] : 0,
                              .groups = layers};
+    const int chunks = t->pipeline == NULL ? 0 : t->pipeline->about.chunks;
+    size_t starts[chunks + 1];
     tti_trainer_list_layers(t->model, layers);
-    TTI_TRY(tti_trainer_is_planned(t)
-                ? tti_ddp_plan(t->rank, t->size, t->list, t->list_count, true, &ddp, &t->ddp, error)
-                : tutti_ddp_create(tti_trainer_batch_comm(t), t->list, t->list_count, &ddp, &t->ddp, error));
+    for (int chunk = 0; chunk < chunks; chunk++) { /* one without tensors begins where the one before ends */
+        const struct tti_span own = t->pipeline->stages[chunk].elements;
+        starts[chunk] = own.hi > 0 || chunk == 0 ? own.lo : t->pipeline->stages[chunk - 1].elements.hi;
+    }
+    struct tti_ddp_place place = {.rank = t->rank, .size = t->size};
+    if (!tti_trainer_is_planned(t)) place.comm = tti_trainer_batch_comm(t);
+    if (tti_trainer_passing_gradients(t)) place.cut = (struct tti_ddp_cut){starts, chunks};
+    TTI_TRY(tti_ddp_make(&place, t->list, t->list_count, true, &ddp, &t->ddp, error));
     return tti_tie_make(&t->tie, t->ddp, &ddp, error);
 }
 
@@ -405,16 +407,9 @@ static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(check_options(&t->options, error));
     TTI_TRY(tti_trainer_mesh_read(t->options.mesh, t->world_size, &t->mesh, error));
     TTI_TRY(tti_trainer_check_type(t, error));
-    const int pipe = t->mesh.sizes[TTI_MESH_PIPE];
     if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "mesh %.64s: zero says what shard shares out: give zero 1, 2 or 3", t->options.mesh);
-    if (pipe > 1 && tti_trainer_passing_gradients(t))
-        return tti_error_set(
-            error, TUTTI_ERR_UNSUPPORTED, 0,
-            "mesh %.64s: zero %lld does not go with pipe=%d yet: a stage keeps its weights and gradients "
-            "on each of its ranks; use zero 0 or 1 with a pipe, or zero %lld without",
-            t->options.mesh, (long long)t->options.zero, pipe, (long long)t->options.zero);
     return TUTTI_OK;
 }
 
@@ -438,7 +433,11 @@ tutti_status tti_trainer_make(struct tutti_trainer *t, tutti_error *error)
     tutti_status status = make_mesh(t, error);
     if (status == TUTTI_OK) status = make_parts(t, error);
     status = tti_agree(tti_trainer_comm(t), status, error);
-    return status == TUTTI_OK ? tti_agree(tti_trainer_comm(t), make_shared(t, error), error) : status;
+    if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(t), make_shared(t, error), error);
+    if (status != TUTTI_OK || !tti_trainer_passing_values(t) || tti_trainer_is_planned(t)) return status;
+    status = tti_tie_spread(&t->tie, t->ddp); /* other values are where they are used */
+    if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
+    return status;
 }
 
 static tutti_status create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,

@@ -51,6 +51,7 @@ struct tutti_trainer {
     struct tti_span mine; /* cells of this rank, but with zero 2 or 3: */
     int passes;           /* of a step in which all ranks take part; 1 below zero 2, however often a rank accumulates */
     int *pass_bounds;     /* [passes + 1], with grains: the cells of each */
+    int pass_grains;      /* then: the most cells of a rank in one */
     struct tti_micros micros; /* with grains and below zero 2: what a rank does one after the other */
     size_t piece;             /* the most cells of one pass */
     int64_t room;             /* samples of one pass */
@@ -85,6 +86,14 @@ struct tti_span tti_cells_samples(const struct tutti_trainer *trainer, struct tt
 /* Reads these samples, and sets the batch to them. What fails is in the trainer's error, and in `failed`. */
 tutti_status tti_fill_batch(struct tutti_trainer *trainer, struct tti_span samples, bool held_out, uint64_t first_index,
                             tutti_batch *batch);
+/* The two halves of it: samples into the places from `first` on; what the batch is, samples at the first place. */
+tutti_status tti_fill_samples(struct tutti_trainer *trainer, struct tti_span samples, size_t first, bool held_out,
+                              uint64_t first_index);
+void tti_describe_batch(const struct tutti_trainer *trainer, struct tti_span samples, bool held_out,
+                        tutti_batch *batch);
+/* True if others count on this rank in every pass: where its samples cannot be read it goes on with others in their place, and
+ * tells everybody at the step's end. */
+bool tti_trainer_goes_on(const struct tutti_trainer *trainer);
 /* The bounds of a batch's grains, which are these. */
 void tti_set_grains(struct tutti_trainer *trainer, struct tti_span grains, tutti_batch *batch);
 
@@ -144,9 +153,13 @@ static inline bool tti_trainer_passing_values(const struct tutti_trainer *traine
 /* With zero 2 and 3 (trainer_zero.c): the passes of a step; where values come from and gradients go; first values of what this
  * rank owns. */
 tutti_status tti_trainer_plan_passes(struct tutti_trainer *trainer, tutti_error *error);
-int tti_trainer_pass_grains(const struct tutti_trainer *trainer); /* the most cells of a rank in one pass */
+int tti_trainer_passes_most(
+    const struct tutti_trainer *trainer); /* as the options say; in a pipeline, of micro-batches */
 tutti_value_source tti_trainer_source(struct tutti_trainer *trainer);
 tutti_gradient_place tti_trainer_place;
+/* What backward calls when gradients are there; failures are in `ready_status`. */
+tutti_gradient_ready tti_trainer_on_ready;
+void tti_trainer_on_tied_ready(void *trainer);
 void tti_trainer_init_owned(struct tutti_trainer *trainer);
 /* What parameters and gradients take in this rank. */
 struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *trainer);

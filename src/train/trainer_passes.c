@@ -73,17 +73,27 @@ uint64_t tti_trainer_last_index(const struct tutti_trainer *t, bool held_out)
     return asked < have ? asked : have;
 }
 
-tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
-                            tutti_batch *batch)
+bool tti_trainer_goes_on(const struct tutti_trainer *t)
+{
+    return tti_trainer_shares_width(t) || (t->pipeline != NULL && tti_trainer_passing_gradients(t));
+}
+
+tutti_status tti_fill_samples(struct tutti_trainer *t, struct tti_span samples, size_t first, bool held_out,
+                              uint64_t first_index)
 {
     uint64_t last = tti_trainer_last_index(t, held_out);
-    bool mse = t->table && strcmp(t->options.loss, "mse") == 0;
     for (size_t s = samples.lo; s < samples.hi; s++) {
-        const int64_t at = (int64_t)(s - samples.lo);
+        const int64_t at = (int64_t)(first + s - samples.lo);
         tutti_status status = fill_sample(t, held_out, first_index + s, at, first_index + s < last);
-        if (status != TUTTI_OK && !tti_trainer_shares_width(t)) return status;
+        if (status != TUTTI_OK && !tti_trainer_goes_on(t)) return status;
         if (status != TUTTI_OK) fill_nothing(t, at);
     }
+    return TUTTI_OK;
+}
+
+void tti_describe_batch(const struct tutti_trainer *t, struct tti_span samples, bool held_out, tutti_batch *batch)
+{
+    bool mse = t->table && strcmp(t->options.loss, "mse") == 0;
     *batch = (tutti_batch){.samples = (int64_t)(samples.hi - samples.lo),
                            .tokens = t->table ? NULL : t->tokens,
                            .targets = mse ? NULL : t->targets,
@@ -94,6 +104,13 @@ tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bo
                            .step = t->step,
                            .seed = (uint64_t)t->options.seed,
                            .evaluate = held_out};
+}
+
+tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bool held_out, uint64_t first_index,
+                            tutti_batch *batch)
+{
+    TTI_TRY(tti_fill_samples(t, samples, 0, held_out, first_index));
+    tti_describe_batch(t, samples, held_out, batch);
     return TUTTI_OK;
 }
 
@@ -159,13 +176,13 @@ static tutti_status run_cells(struct tutti_trainer *t, struct tti_span cells, bo
     return TUTTI_OK;
 }
 
-static void on_ready(void *context, size_t offset, size_t count)
+void tti_trainer_on_ready(void *context, size_t offset, size_t count)
 {
     struct tutti_trainer *t = context;
     if (t->ready_status == TUTTI_OK) t->ready_status = tutti_ddp_ready_run(t->ddp, offset, count);
 }
 
-static void on_tied_ready(void *context)
+void tti_trainer_on_tied_ready(void *context)
 {
     struct tutti_trainer *t = context;
     if (t->ready_status == TUTTI_OK) t->ready_status = tutti_ddp_ready(t->tie.ddp, 0);
@@ -198,8 +215,8 @@ static tutti_status backward_grains(struct tutti_trainer *t)
     for (int m = 0; m < t->micros.count; m++) {
         struct tti_targets targets;
         tutti_backward how = {.context = t};
-        if (once) how.ready = on_ready;
-        if (once) how.tied_ready = on_tied_ready;
+        if (once) how.ready = tti_trainer_on_ready;
+        if (once) how.tied_ready = tti_trainer_on_tied_ready;
         tti_micro_targets(t, m, shares, &targets, &how);
         TTI_TRY(run_cells(t, t->micros.grains[m], false, first_of_step(t), &how));
         tti_micro_add(t, m, (struct tti_span){0, t->elements}, shares);
@@ -207,10 +224,13 @@ static tutti_status backward_grains(struct tutti_trainer *t)
     return once ? tti_trainer_comm_failed(t, t->ready_status) : all_ready(t);
 }
 
+/* With zero 2 and 3 every micro-batch is a pass of its own. */
 static tutti_status backward_pipeline(struct tutti_trainer *t)
 {
+    const bool passing = tti_trainer_passing_gradients(t);
+    if (!passing) TTI_TRY(begin_pass(t, true));
     TTI_TRY(tti_trainer_pipeline_run(t, false, first_of_step(t)));
-    return all_ready(t);
+    return passing ? TUTTI_OK : all_ready(t);
 }
 
 /* Passes of all ranks together, each a subtree of all grains. */
@@ -218,7 +238,10 @@ static tutti_status backward_together(struct tutti_trainer *t)
 {
     for (int p = 0; p < t->passes; p++) {
         float *tied[TUTTI_SUBTREES_MAX];
-        tutti_backward how = {.ready = on_ready, .tied_ready = on_tied_ready, .place = tti_trainer_place, .context = t};
+        tutti_backward how = {.ready = tti_trainer_on_ready,
+                              .tied_ready = tti_trainer_on_tied_ready,
+                              .place = tti_trainer_place,
+                              .context = t};
         TTI_TRY(begin_pass(t, p + 1 == t->passes));
         TTI_TRY(tti_trainer_comm_failed(t, tti_tie_places(&t->tie, tied)));
         if (t->tie.ddp != NULL) how.tied = tied;
@@ -251,7 +274,7 @@ static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t
     for (size_t lo = all.lo; lo < all.hi; lo += (size_t)t->room) {
         struct tti_span part = {lo, lo + (size_t)t->room < all.hi ? lo + (size_t)t->room : all.hi};
         bool last = part.hi == all.hi;
-        tutti_backward how = {.accumulate = lo > all.lo, .ready = last ? on_ready : NULL, .context = t};
+        tutti_backward how = {.accumulate = lo > all.lo, .ready = last ? tti_trainer_on_ready : NULL, .context = t};
         TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
     }
     return tti_trainer_comm_failed(t, t->ready_status);
@@ -265,7 +288,7 @@ static tutti_status fast_together(struct tutti_trainer *t, bool held_out, uint64
     for (int p = 0; p < t->passes; p++) {
         const size_t lo = all.lo + (size_t)p * room < all.hi ? all.lo + (size_t)p * room : all.hi;
         const struct tti_span part = {lo, lo + room < all.hi ? lo + room : all.hi};
-        tutti_backward how = {.subtrees = 1, .ready = on_ready, .place = tti_trainer_place, .context = t};
+        tutti_backward how = {.subtrees = 1, .ready = tti_trainer_on_ready, .place = tti_trainer_place, .context = t};
         if (!held_out) TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_begin(t->ddp, p + 1 == t->passes)));
         TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
         TTI_TRY(tti_trainer_comm_failed(t, t->ready_status));
@@ -277,10 +300,10 @@ static tutti_status fast_together(struct tutti_trainer *t, bool held_out, uint64
 
 tutti_status tti_trainer_backward(struct tutti_trainer *t)
 {
+    if (t->pipeline != NULL) return backward_pipeline(t);
     if (tti_trainer_passing_gradients(t))
         return t->options.fast ? fast_together(t, false, first_of_step(t)) : backward_together(t);
     TTI_TRY(begin_pass(t, true));
-    if (t->pipeline != NULL) return backward_pipeline(t);
     return t->options.fast ? fast_passes(t, false, first_of_step(t)) : backward_grains(t);
 }
 

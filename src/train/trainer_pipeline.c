@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "train/ddp.h"
 #include "train/pipeline_run.h"
 #include "train/trainer.h"
 #include <errno.h>
@@ -142,7 +143,9 @@ static tutti_status make_lists(const struct tutti_trainer *t, struct tti_trainer
     p->bytes = tti_calloc((size_t)p->about.stages, sizeof *p->bytes);
     p->stages = tti_calloc((size_t)p->about.chunks, sizeof *p->stages);
     p->owners = tti_calloc((size_t)t->model->tensor_count + 1, sizeof *p->owners);
-    if (p->ranges != NULL && p->bytes != NULL && p->stages != NULL && p->owners != NULL) return TUTTI_OK;
+    p->places = tti_calloc((size_t)tti_trainer_passes_most(t), sizeof *p->places);
+    if (p->ranges != NULL && p->bytes != NULL && p->stages != NULL && p->owners != NULL && p->places != NULL)
+        return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a pipeline of %d stages", p->about.stages);
 }
 
@@ -169,6 +172,43 @@ tutti_status tti_trainer_pipeline_cut(struct tutti_trainer *t, tutti_error *erro
     return TUTTI_OK;
 }
 
+/* ---- Micro-batches --------------------------------------------------------------------------------------------- */
+
+/* The cells of a micro-batch; with zero 2 and 3 those of a pass of all ranks, and the last ones may be empty on all. */
+static struct tti_span cells_of(const struct tutti_trainer *t, int micro)
+{
+    if (!tti_trainer_passing_gradients(t)) return t->micros.grains[micro];
+    return micro < t->passes ? tti_pass_cells(t, micro, t->rank) : (struct tti_span){0, 0};
+}
+
+static struct tti_span samples_of(const struct tutti_trainer *t, int micro)
+{
+    return tti_cells_samples(t, cells_of(t, micro));
+}
+
+size_t tti_trainer_pipeline_samples(const struct tutti_trainer *t)
+{
+    size_t samples = 0;
+    for (int m = 0; m < tti_trainer_passes_most(t); m++) samples += samples_of(t, m).hi - samples_of(t, m).lo;
+    return samples;
+}
+
+/* The first stage reads samples, the last one what should come of them. */
+static void fill_all(struct tutti_trainer *t, bool held_out, uint64_t first_index)
+{
+    struct tti_trainer_pipeline *p = t->pipeline;
+    size_t at = 0;
+    tutti_status status = TUTTI_OK;
+    for (int m = 0; m < tti_trainer_passes_most(t); m++) {
+        const struct tti_span samples = samples_of(t, m);
+        p->places[m] = at;
+        if (status == TUTTI_OK && (t->tie.owns || t->tie.shares))
+            status = tti_fill_samples(t, samples, at, held_out, first_index);
+        at += samples.hi - samples.lo;
+    }
+    tti_describe_batch(t, (struct tti_span){0, 0}, held_out, &p->batch);
+}
+
 /* ---- Steps of a run -------------------------------------------------------------------------------------------- */
 
 static tutti_status stage_failed(struct tutti_trainer *t, const tutti_pipeline_call *call, tutti_status status)
@@ -188,8 +228,8 @@ static int micro_of(const struct tutti_trainer *t, const tutti_pipeline_call *ca
 static tutti_batch batch_of(const struct tutti_trainer *t, const tutti_pipeline_call *call)
 {
     const struct tti_trainer_pipeline *p = t->pipeline;
-    struct tti_span samples = tti_cells_samples(t, t->micros.grains[micro_of(t, call)]);
-    size_t before = samples.lo - p->samples.lo, rows = before * (size_t)tutti_model_rows(t->model);
+    struct tti_span samples = samples_of(t, micro_of(t, call));
+    size_t before = p->places[micro_of(t, call)], rows = before * (size_t)tutti_model_rows(t->model);
     tutti_batch batch = p->batch;
     batch.samples = (int64_t)(samples.hi - samples.lo);
     batch.first_sample = (int64_t)samples.lo;
@@ -206,13 +246,13 @@ static tutti_batch batch_of(const struct tutti_trainer *t, const tutti_pipeline_
 static tutti_status forward(void *context, const tutti_pipeline_call *call)
 {
     struct tutti_trainer *t = context;
-    /* Where samples could not be read; ranks that share the width count on this one, which goes on and tells later. */
-    if (t->failed != TUTTI_OK && !tti_trainer_shares_width(t)) {
+    /* Where samples could not be read. */
+    if (t->failed != TUTTI_OK && !tti_trainer_goes_on(t)) {
         (void)snprintf(call->reason, TUTTI_PIPELINE_REASON_BYTES, "%.250s", t->error.text);
         return t->failed;
     }
     tutti_batch batch = batch_of(t, call);
-    struct tti_span grains = t->micros.grains[micro_of(t, call)];
+    struct tti_span grains = cells_of(t, micro_of(t, call));
     tutti_loss losses[grains.hi - grains.lo + 1];
     tti_set_grains(t, grains, &batch);
     TTI_TRY(stage_failed(t, call, tutti_pass_forward(t->pipeline->stages[call->chunk].pass, &batch, losses)));
@@ -223,14 +263,49 @@ static tutti_status forward(void *context, const tutti_pipeline_call *call)
     return TUTTI_OK;
 }
 
+static const int parts[TUTTI_PIPELINE_PARTS] = {
+    [TUTTI_PIPELINE_INPUT] = TUTTI_BACKWARD_INPUT, [TUTTI_PIPELINE_WEIGHTS] = TUTTI_BACKWARD_WEIGHTS};
+
+/* A pass of all ranks that share the batch, over one stage: where its gradients go. */
+static tutti_status begin_pass(struct tutti_trainer *t, const tutti_pipeline_call *call, float **tied,
+                               tutti_backward *how)
+{
+    const int micro = micro_of(t, call);
+    if (call->part == TUTTI_PIPELINE_INPUT || micro >= t->passes) return TUTTI_OK;
+    TTI_TRY(tti_ddp_begin_part(t->ddp, call->chunk));
+    if (t->pipeline->stages[call->chunk].shares) {
+        TTI_TRY(tti_tie_begin(&t->tie, micro + 1 == t->passes));
+        TTI_TRY(tti_tie_places(&t->tie, tied));
+    }
+    const struct tti_grain_pass *pass = &t->ddp->passes[micro];
+    how->subtrees = pass->partial_count;
+    how->subtree_bounds = pass->bounds;
+    how->ready = tti_trainer_on_ready;
+    how->tied_ready = tti_trainer_on_tied_ready;
+    return TUTTI_OK;
+}
+
+/* With zero 2 and 3: gradients are sent as soon as they are there. */
+static tutti_status backward_passing(struct tutti_trainer *t, const tutti_pipeline_call *call)
+{
+    const struct tti_stage *stage = &t->pipeline->stages[call->chunk];
+    float *tied[TUTTI_SUBTREES_MAX] = {0};
+    tutti_backward how = {
+        .parts = parts[call->part], .slot = call->slot, .place = tti_trainer_place, .tied = tied, .context = t};
+    tutti_status status = begin_pass(t, call, tied, &how);
+    if (status == TUTTI_OK) status = stage_failed(t, call, tutti_pass_backward(stage->pass, &how));
+    if (status == TUTTI_OK) status = t->ready_status;
+    if (t->gone == TUTTI_OK && tutti_comm_error(t->mesh.batch) != NULL) t->gone = status;
+    return status;
+}
+
 static tutti_status backward(void *context, const tutti_pipeline_call *call)
 {
-    static const int parts[TUTTI_PIPELINE_PARTS] = {
-        [TUTTI_PIPELINE_INPUT] = TUTTI_BACKWARD_INPUT, [TUTTI_PIPELINE_WEIGHTS] = TUTTI_BACKWARD_WEIGHTS};
     struct tutti_trainer *t = context;
     const struct tti_stage *stage = &t->pipeline->stages[call->chunk];
     struct tti_targets targets;
     if (t->pipeline->batch.evaluate) return TUTTI_OK;
+    if (tti_trainer_passing_gradients(t)) return backward_passing(t, call);
     tutti_backward how = {.parts = parts[call->part], .slot = call->slot};
     tti_micro_targets(t, micro_of(t, call), stage->shares, &targets, &how);
     TTI_TRY(stage_failed(t, call, tutti_pass_backward(stage->pass, &how)));
@@ -253,14 +328,16 @@ static tutti_status make_pass(struct tutti_trainer *t, int chunk, tutti_error *e
 {
     struct tti_trainer_pipeline *p = t->pipeline;
     struct tti_stage *stage = &p->stages[chunk];
+    const tutti_value_source source = tti_trainer_source(t);
     tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
-                                  .grains = (int)t->micros.most_grains,
+                                  .grains = (int)t->piece,
                                   .threads = (int)t->options.threads,
                                   .recompute = t->options.recompute,
                                   .split = is_split(p, t->mesh.at[TTI_MESH_PIPE]),
                                   .first_layer = stage->layers.lo,
                                   .end_layer = stage->layers.hi,
-                                  .slots = tutti_pipeline_slots(p->runner, chunk)};
+                                  .slots = tutti_pipeline_slots(p->runner, chunk),
+                                  .source = tti_trainer_passing_values(t) ? &source : NULL};
     return tti_trainer_make_pass(t, &options, &stage->pass, error);
 }
 
@@ -293,7 +370,7 @@ void tti_trainer_pipeline_free(struct tutti_trainer *t)
     for (int chunk = 0; p->stages != NULL && chunk < p->about.chunks; chunk++) tutti_pass_free(p->stages[chunk].pass);
     tutti_pipeline_runner_free(p->runner);
     tutti_pipeline_free(p->table);
-    void *const own[] = {p->ranges, p->bytes, p->stages, p->owners};
+    void *const own[] = {p->ranges, p->bytes, p->stages, p->owners, p->places};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
     tti_free(p);
     t->pipeline = NULL;
@@ -302,14 +379,17 @@ void tti_trainer_pipeline_free(struct tutti_trainer *t)
 
 /* ---- A step ---------------------------------------------------------------------------------------------------- */
 
-/* A run that failed has ended on all ranks of the pipe. Where ranks that share the width could not meet, that is why. */
+/* A run that failed has ended on all ranks of the pipe. Where ranks that share the width or the batch could not meet, that is
+ * why. With zero 2 and 3 those that share the batch wait in passes that will not come: they are told. */
 static tutti_status run_failed(struct tutti_trainer *t, tutti_status status, const tutti_error *error)
 {
     t->pipeline->broken = true;
     t->error = *error;
     t->error.rank = tutti_world_rank(t->mesh.along[TTI_MESH_PIPE], error->rank < 0 ? 0 : error->rank);
     t->failed = status;
-    if (!tti_trainer_width_lost(t)) return status;
+    const bool passing = tti_trainer_passing_gradients(t);
+    if (!passing && !tti_trainer_width_lost(t)) return status;
+    if (passing && t->gone == TUTTI_OK) (void)tti_inside_break(t->mesh.batch, TTI_DDP_END, status, error->text);
     t->failed = TUTTI_OK;
     return tti_trainer_comm_failed(t, status);
 }
@@ -317,10 +397,8 @@ static tutti_status run_failed(struct tutti_trainer *t, tutti_status status, con
 tutti_status tti_trainer_pipeline_run(struct tutti_trainer *t, bool held_out, uint64_t first_index)
 {
     struct tti_trainer_pipeline *p = t->pipeline;
-    p->samples = tti_cells_samples(t, t->mine);
-    p->batch = (tutti_batch){.evaluate = held_out, .step = t->step, .seed = (uint64_t)t->options.seed};
-    if (t->tie.owns || t->tie.shares) /* the first stage reads samples, the last one what should come of them */
-        (void)tti_fill_batch(t, p->samples, held_out, first_index, &p->batch);
+    t->gone = TUTTI_OK;
+    fill_all(t, held_out, first_index);
     p->report.struct_size = sizeof p->report;
     p->idle = p->predicted_idle = 0;
     p->broken = false;

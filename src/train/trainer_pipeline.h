@@ -32,10 +32,10 @@ struct tti_trainer_pipeline {
     struct tti_stage *stages;  /* [chunks] of this rank */
 
     /* of the run */
-    int round;               /* which of the runs of a step */
-    tutti_batch batch;       /* all samples of this rank, which micro-batches are parts of */
-    struct tti_span samples; /* these */
-    bool broken;             /* it has failed, on all ranks of the pipe */
+    int round;         /* which of the runs of a step */
+    tutti_batch batch; /* all samples of this rank, which micro-batches are parts of */
+    size_t *places;    /* [micro-batches of a step]: where the samples of each begin in it */
+    bool broken;       /* it has failed, on all ranks of the pipe */
 
     tutti_pipeline_report report; /* of the last run */
     double idle, predicted_idle;  /* of the runs of a step, added up */
@@ -45,6 +45,8 @@ struct tti_trainer_pipeline {
 tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *trainer, tutti_error *error);
 /* Collective: cuts the model, and keeps this rank's layers of it. */
 tutti_status tti_trainer_pipeline_cut(struct tutti_trainer *trainer, tutti_error *error);
+/* This rank's samples of a step. */
+size_t tti_trainer_pipeline_samples(const struct tutti_trainer *trainer);
 /* Collective: the runner and the passes of the stages. */
 tutti_status tti_trainer_pipeline_make(struct tutti_trainer *trainer, tutti_error *error);
 void tti_trainer_pipeline_free(struct tutti_trainer *trainer);

@@ -414,7 +414,7 @@ static tutti_status share_weights(struct tutti_trainer *t, const struct states *
     const bool passing = tti_trainer_passing_values(t);
     float *mine = passing ? tti_ddp_owned_values(t->ddp) : t->values;
     TTI_TRY(share_array(t, states, states->weights, weights_shared_out(t), mine));
-    return tti_tie_spread(&t->tie);
+    return tti_tie_spread(&t->tie, t->ddp);
 }
 
 static tutti_status share(struct tutti_trainer *t, const struct states *states)

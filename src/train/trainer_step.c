@@ -178,7 +178,7 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
 static tutti_status spread(struct tutti_trainer *t)
 {
     TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_spread(t->ddp)));
-    return tti_trainer_comm_failed(t, tti_tie_spread(&t->tie));
+    return tti_trainer_comm_failed(t, tti_tie_spread(&t->tie, t->ddp));
 }
 
 static double comm_seconds(const struct tutti_trainer *t)

@@ -22,11 +22,22 @@ struct tti_span tti_pass_cells(const struct tutti_trainer *t, int pass, int rank
     return (struct tti_span){first + share.lo, first + share.hi};
 }
 
-int tti_trainer_pass_grains(const struct tutti_trainer *t)
+int tti_trainer_passes_most(const struct tutti_trainer *t)
 {
-    const size_t size = (size_t)t->size, passes = (size_t)t->options.accumulate;
+    return (int)t->options.accumulate * (t->pipeline == NULL ? 1 : t->pipeline->about.micros);
+}
+
+/* The cells of each pass. In a pipeline a pass is one of its micro-batches, and there may be fewer of them, but not more. */
+static int cut_passes(struct tutti_trainer *t)
+{
+    const size_t size = (size_t)t->size, most = (size_t)tti_trainer_passes_most(t);
     const size_t each = (t->cells + size - 1) / size;
-    return (int)((each + passes - 1) / passes);
+    int passes;
+    t->pass_grains = (int)((each + most - 1) / most);
+    while ((passes = tti_grain_passes((int)t->cells, t->size, t->pass_grains, t->pass_bounds)) > (int)most &&
+           t->pipeline != NULL)
+        t->pass_grains++;
+    return passes;
 }
 
 tutti_status tti_trainer_plan_passes(struct tutti_trainer *t, tutti_error *error)
@@ -36,8 +47,7 @@ tutti_status tti_trainer_plan_passes(struct tutti_trainer *t, tutti_error *error
     if (t->options.fast) t->passes = (int)t->options.accumulate;
     if (t->options.fast) return TUTTI_OK;
     t->pass_bounds = tti_calloc(t->cells + 1, sizeof *t->pass_bounds);
-    if (t->pass_bounds != NULL)
-        t->passes = tti_grain_passes((int)t->cells, t->size, tti_trainer_pass_grains(t), t->pass_bounds);
+    if (t->pass_bounds != NULL) t->passes = cut_passes(t);
     if (t->pass_bounds == NULL || t->passes == 0)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %zu grains", t->cells);
     t->piece = 0;
@@ -55,14 +65,20 @@ tutti_status tti_trainer_plan_passes(struct tutti_trainer *t, tutti_error *error
 static tutti_status need(void *context, size_t offset, size_t count, const float **values)
 {
     struct tutti_trainer *t = context;
-    tutti_status status = tutti_ddp_need_run(t->ddp, offset, count, values);
+    const bool tied = offset >= t->elements; /* a copy of another stage's */
+    tutti_status status = tied ? tutti_ddp_need_run(t->tie.ddp, offset - t->tie.first, count, values)
+                               : tutti_ddp_need_run(t->ddp, offset, count, values);
     if (t->gone == TUTTI_OK) t->gone = status;
     return status;
 }
 
 static void done(void *context, size_t offset, size_t count)
 {
-    tutti_ddp_done_run(((struct tutti_trainer *)context)->ddp, offset, count);
+    const struct tutti_trainer *t = context;
+    if (offset >= t->elements)
+        tutti_ddp_done_run(t->tie.ddp, offset - t->tie.first, count);
+    else
+        tutti_ddp_done_run(t->ddp, offset, count);
 }
 
 tutti_value_source tti_trainer_source(struct tutti_trainer *t)
@@ -138,6 +154,7 @@ struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *t)
                                            .zero = (int)t->options.zero,
                                            .bf16 = tti_trainer_is_bf16(t)};
     struct tti_ledger ledger = tti_ledger_of(&sizes);
-    ledger.parameters += (t->model->value_elements - t->elements) * sizeof(float); /* of tensors of other stages */
+    if (!tti_trainer_passing_values(t)) /* of tensors of other stages; with zero 3 those are in the tie */
+        ledger.parameters += (t->model->value_elements - t->elements) * sizeof(float);
     return ledger;
 }

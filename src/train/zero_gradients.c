@@ -97,7 +97,7 @@ static tutti_status take_buffer(struct tutti_ddp *ddp, struct tti_bucket *bucket
             "gradients are made from the end of the list to its beginning: others come first, or this "
             "one was ready already");
     tutti_status status = TUTTI_OK;
-    if (mine >= 2 && tti_ddp_pass(ddp)->aligned && !ddp->buckets[mine - 2].halfway) {
+    if (mine >= ddp->now.lo + 2 && tti_ddp_pass(ddp)->aligned && !ddp->buckets[mine - 2].halfway) {
         status = tutti_wait(ddp->buckets[mine - 2].op);
         ddp->buckets[mine - 2].op = (tutti_op){0};
     }
@@ -161,9 +161,13 @@ tutti_status tti_zero_fill_missing(struct tutti_ddp *ddp, struct tti_bucket *buc
 void tti_zero_merge(struct tutti_ddp *ddp)
 {
     const struct tti_grain_pass *pass = tti_ddp_pass(ddp);
+    const struct tti_span now = ddp->now;
+    if (now.lo == now.hi) return;
+    const struct tti_span highest = tti_ddp_slice(ddp, &ddp->buckets[now.lo], ddp->rank);
+    const size_t from = ddp->zero.owned_at[now.hi - 1], to = ddp->zero.owned_at[now.lo] + (highest.hi - highest.lo);
     for (int depth = pass->depth; depth > pass->depth - pass->merges; depth--) {
         float *restrict left = ddp->zero.pending[depth - 1];
         const float *restrict right = ddp->zero.pending[depth];
-        for (size_t i = 0; i < ddp->zero.elements; i++) left[i] += right[i];
+        for (size_t i = from; i < to; i++) left[i] += right[i];
     }
 }

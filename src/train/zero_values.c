@@ -135,12 +135,22 @@ static size_t next_of(const struct tutti_ddp *ddp, size_t number)
     return number == last + 1 || number == 0 ? number + 1 : TTI_NO_BUCKET;
 }
 
+/* Parts are used apart from each other. */
+static bool same_part(const struct tutti_ddp *ddp, size_t a, size_t b)
+{
+    for (int p = 0; p < ddp->part_count; p++) {
+        const struct tti_span buckets = ddp->parts[p].buckets;
+        if (a >= buckets.lo && a < buckets.hi) return b >= buckets.lo && b < buckets.hi;
+    }
+    return true;
+}
+
 static tutti_status prefetch(struct tutti_ddp *ddp, size_t number)
 {
     const size_t next = next_of(ddp, number);
     ddp->zero.last_needed = number;
     if (ddp->zero.stage < TTI_ZERO_PARAMETERS) return TUTTI_OK; /* nothing is on its way */
-    if (next >= ddp->bucket_count || slot_of(ddp, next)->users > 0) return TUTTI_OK;
+    if (next >= ddp->bucket_count || !same_part(ddp, number, next) || slot_of(ddp, next)->users > 0) return TUTTI_OK;
     return gather_start(ddp, next);
 }
 
