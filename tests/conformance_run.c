@@ -161,7 +161,9 @@ static bool open_place(struct runner *runner, size_t slots, size_t bytes)
     if (runner->list->device == NULL) return true;
     struct place *place = runner->place = calloc(1, sizeof *place);
     place->bytes = bytes;
-    bool good = placed(runner, tutti_device_open(runner->list->device, &place->device, &place->error));
+    bool own = strcmp(runner->list->device, "cuda") == 0; /* each rank has the one of its number */
+    bool good = placed(runner, own ? tutti_device_open_for(runner->comm, "cuda", &place->device, &place->error)
+                                   : tutti_device_open(runner->list->device, &place->device, &place->error));
     for (int i = 0; i < 2 && good; i++)
         good = placed(runner, tutti_stream_create(place->device, &place->streams[i], &place->error));
     for (size_t i = 0; i < slots * 4 && good; i++)

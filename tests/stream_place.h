@@ -16,7 +16,7 @@
 
 enum { LONG_MS = 45000 };
 
-static const char *device_name = "host"; /* under test */
+static const char *device_name = "host"; /* under test; "cuda": the GPU of each rank's number */
 
 struct place {
     tutti_device *device;
@@ -36,11 +36,14 @@ static inline tutti_buffer *make_buffer(struct place *place, tutti_memory memory
     return buffer;
 }
 
-static inline void open_place(struct place *place, tutti_memory memory, size_t count)
+static inline void open_place_for(tutti_comm *comm, struct place *place, tutti_memory memory, size_t count)
 {
     memset(place, 0, sizeof *place);
     place->count = count;
-    GOOD(place, tutti_device_open(device_name, &place->device, &place->error));
+    if (comm != NULL && strcmp(device_name, "cuda") == 0)
+        GOOD(place, tutti_device_open_for(comm, device_name, &place->device, &place->error));
+    else
+        GOOD(place, tutti_device_open(device_name, &place->device, &place->error));
     GOOD(place, tutti_stream_create(place->device, &place->stream, &place->error));
     GOOD(place, tutti_stream_create(place->device, &place->other, &place->error));
     place->in = make_buffer(place, memory, count);
@@ -48,6 +51,11 @@ static inline void open_place(struct place *place, tutti_memory memory, size_t c
     place->x = tutti_buffer_at(place->in, 0, count);
     place->y = tutti_buffer_at(place->out, 0, count);
     CHECK(place->x != NULL && place->y != NULL);
+}
+
+static inline void open_place(struct place *place, tutti_memory memory, size_t count)
+{
+    open_place_for(NULL, place, memory, count);
 }
 
 static inline void close_place(struct place *place)

@@ -2,7 +2,8 @@
  * ctest: timeout=400 labels=asan,tsan
  *
  * Conformance of collectives on streams of a device, by every provider: the list of cases of the other conformance tests, with
- * buffers in the device's memory. `test_conformance_streams cuda:0 4` runs it on a GPU, four times as many cases.
+ * buffers in the device's memory. `test_conformance_streams cuda:0 4` runs it on a GPU, four times as many cases;
+ * `test_conformance_streams cuda 1 3` on GPUs of which each rank has its own, with up to 3 ranks.
  */
 #include "collective/plan/plan.h"
 #include "conformance.h"
@@ -59,10 +60,11 @@ int main(int argc, char **argv)
 {
     int times = argc > 2 ? atoi(argv[2]) : 1, most = SANITIZED ? 4 : 8;
     if (argc > 1) device = argv[1];
+    if (argc > 3) most = atoi(argv[3]);
     conf_begin();
     conf_reference_prepare();
     for (int size = 1; size <= most; size++)
         run_size(size, (SANITIZED ? 2 : 4) * times, size % 2 == 0 ? 1 : 8, (uint64_t)size * 100000);
-    if (!SANITIZED) run_size(17, times, 4, 7);
+    if (!SANITIZED && argc <= 3) run_size(17, times, 4, 7);
     return check_end();
 }

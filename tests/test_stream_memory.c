@@ -6,6 +6,7 @@
  * with a driver that is made of threads, `make test-gpu` with a real one.
  *
  *     test_stream_memory cuda:0
+ *     test_stream_memory cuda      ranks on GPUs of their own, of which the first reaches all others
  */
 #include "stream_place.h"
 
@@ -118,7 +119,7 @@ static void taken_by_the_program(tutti_comm *comm, struct fault_rank *self)
     struct place place;
     tutti_stats stats = {.struct_size = sizeof stats};
     (void)self;
-    open_place(&place, TUTTI_MEMORY_SHARED, LARGE);
+    open_place_for(comm, &place, TUTTI_MEMORY_SHARED, LARGE);
     for (int round = 0; round < ROUNDS; round++) reduce_once(comm, &place, false, round * 10);
     CHECK(tutti_comm_stats(comm, &stats) == TUTTI_OK);
     if (!over_tcp)
@@ -132,7 +133,7 @@ static void managed(tutti_comm *comm, struct fault_rank *self)
 {
     struct place place;
     (void)self;
-    open_place(&place, TUTTI_MEMORY_SHARED, LARGE);
+    open_place_for(comm, &place, TUTTI_MEMORY_SHARED, LARGE);
     for (int round = 0; round < 5; round++) reduce_once(comm, &place, true, round * 10);
     for (int round = 0; round < 3; round++) exchange_once(comm, &place, true, round * 10);
     close_place(&place);
@@ -144,7 +145,7 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
 {
     struct place place;
     (void)self;
-    open_place(&place, TUTTI_MEMORY_SHARED, COUNT);
+    open_place_for(comm, &place, TUTTI_MEMORY_SHARED, COUNT);
     int32_t *x = take(&place, COUNT, false);
     tutti_stream *on = place.stream;
     refused_with(comm, tutti_all_reduce(tutti_on(comm, on), x + 1, place.y, COUNT, TUTTI_I32, TUTTI_SUM),
@@ -170,7 +171,7 @@ static void captured(tutti_comm *comm, struct fault_rank *self)
     tutti_op op, ready;
     void *graph = NULL;
     (void)self;
-    open_place(&place, TUTTI_MEMORY_SHARED, LARGE);
+    open_place_for(comm, &place, TUTTI_MEMORY_SHARED, LARGE);
     tutti_stream *on = place.stream;
     void *native = tutti_stream_native(on);
     CHECK(tutti_send_start(tutti_prepared(tutti_on(comm, on)), place.x, 9, TUTTI_I32, next, 1, &ready) == TUTTI_OK);

@@ -113,7 +113,9 @@ static void tell_providers(int out, int gpus)
     }
     tell(out, compiles ? FOUND_GOOD : FOUND_NOTE, "streams", NULL, "ranks that share a GPU go by %s",
          compiles ? "cuda: one kernel for all" : "staged, through the host: there is no NVRTC to compile kernels");
-    tell(out, has_nccl && !is_exact ? FOUND_GOOD : FOUND_NOTE, "streams", NULL, "ranks with a GPU each go by %s",
+    bool reach = compiles && gpus > 1;
+    tell(out, has_nccl && !is_exact ? FOUND_GOOD : FOUND_NOTE, "streams", NULL, "ranks with a GPU each go by %s%s",
+         reach && (!has_nccl || is_exact) ? "cuda where the first one's reaches all others, else " : "",
          !has_nccl  ? "staged, through the host: there is no NCCL"
          : is_exact ? "staged, through the host: TUTTI_EXACT=1, and NCCL sums in an order of its own"
                     : "nccl; its sums are not in canonical order, and TUTTI_EXACT=1 does without it");

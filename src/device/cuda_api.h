@@ -26,6 +26,7 @@ enum {
     TTI_CUDA_NOT_READY = 600,
     TTI_CUDA_ILLEGAL_ADDRESS = 700,
     TTI_CUDA_LAUNCH_TIMEOUT = 702,
+    TTI_CUDA_REACHED_ALREADY = 704,
     TTI_CUDA_CONTEXT_DESTROYED = 709,
     TTI_CUDA_ASSERT = 710,
     TTI_CUDA_STACK = 714,
@@ -132,6 +133,7 @@ struct tti_cuda_pool { /* CUmemPoolProps */
     X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                                     \
     X(context_push, cuCtxPushCurrent_v2, (void *context))                                                              \
     X(context_pop, cuCtxPopCurrent_v2, (void **context))                                                               \
+    X(context_reach, cuCtxEnablePeerAccess, (void *peer, unsigned flags))                                              \
     X(context_device, cuCtxGetDevice, (int *device))                                                                   \
     X(memory_info, cuMemGetInfo_v2, (size_t *left, size_t *total))                                                     \
     X(stream_create, cuStreamCreate, (void **stream, unsigned flags))                                                  \
@@ -162,6 +164,7 @@ struct tti_cuda_pool { /* CUmemPoolProps */
     X(pool_destroy, cuMemPoolDestroy, (void *pool))                                                                    \
     X(pool_set, cuMemPoolSetAttribute, (void *pool, int attribute, void *value))                                       \
     X(pool_trim, cuMemPoolTrimTo, (void *pool, size_t bytes))                                                          \
+    X(pool_access, cuMemPoolSetAccess, (void *pool, const struct tti_cuda_access *access, size_t count))               \
     X(pool_alloc, cuMemAllocFromPoolAsync, (uint64_t *address, size_t bytes, void *pool, void *stream))                \
     X(free_async, cuMemFreeAsync, (uint64_t address, void *stream))                                                    \
     X(granularity, cuMemGetAllocationGranularity,                                                                      \

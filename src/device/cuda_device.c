@@ -10,6 +10,7 @@
 #include "device/open.h"
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
@@ -177,6 +178,23 @@ static tutti_status check_attributes(struct tti_cuda_device *device, tutti_error
     return TUTTI_OK;
 }
 
+/* Those that can use this one's memory do so without being asked for: what another rank's kernel reads there is not known when
+ * it is taken. */
+static void find_users(struct tti_cuda_device *device)
+{
+    int count = 0, ordinal = 0, can = 0;
+    device->users[0] = (struct tti_cuda_access){.location = {TTI_CUDA_LOCATION_DEVICE, device->ordinal},
+                                                .flags = TTI_CUDA_ACCESS_READ_WRITE};
+    device->user_count = 1;
+    if (device->cuda->device_count(&count) != TTI_CUDA_OK) return;
+    for (int i = 0; i < count && device->user_count < TTI_CUDA_USERS; i++) {
+        if (device->cuda->device_get(&ordinal, i) != TTI_CUDA_OK || ordinal == device->ordinal) continue;
+        if (device->cuda->device_reaches(&can, ordinal, device->ordinal) != TTI_CUDA_OK || can == 0) continue;
+        device->users[device->user_count] = device->users[0];
+        device->users[device->user_count++].location.id = ordinal;
+    }
+}
+
 /* Memory that was freed is kept. An allocation never waits for another stream's work. */
 static int make_pool(struct tti_cuda_device *device)
 {
@@ -188,6 +206,8 @@ static int make_pool(struct tti_cuda_device *device)
     if (code != TTI_CUDA_OK) return code;
     code = cuda->pool_set(device->pool, TTI_CUDA_POOL_RELEASE_THRESHOLD, &threshold);
     if (code == TTI_CUDA_OK) code = cuda->pool_set(device->pool, TTI_CUDA_POOL_REUSE_INTERNAL, &no);
+    if (code == TTI_CUDA_OK && device->user_count > 1)
+        code = cuda->pool_access(device->pool, device->users + 1, device->user_count - 1);
     if (code != TTI_CUDA_OK) (void)cuda->pool_destroy(device->pool);
     return code;
 }
@@ -204,6 +224,7 @@ static int find_granularity(struct tti_cuda_device *device)
 static tutti_status take_what_it_needs(struct tti_cuda_device *device, tutti_error *error)
 {
     const char *what = "cuMemPoolCreate";
+    find_users(device);
     int code = make_pool(device);
     if (code != TTI_CUDA_OK) goto failed;
     what = "cuStreamCreate";
@@ -294,6 +315,36 @@ static bool cuda_reaches(struct tti_device *of, struct tti_device *other)
     return device->cuda->device_reaches(&can, device->ordinal, peer->ordinal) == TTI_CUDA_OK && can != 0;
 }
 
+static bool cuda_reaches_uuid(struct tti_device *of, const unsigned char uuid[16])
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    const struct tti_cuda *cuda = device->cuda;
+    unsigned char other[16];
+    int count = 0, ordinal = 0, can = 0;
+    if (cuda->device_count(&count) != TTI_CUDA_OK) return false;
+    for (int i = 0; i < count; i++) {
+        if (cuda->device_get(&ordinal, i) != TTI_CUDA_OK || cuda->device_uuid(other, ordinal) != TTI_CUDA_OK) continue;
+        if (memcmp(other, uuid, sizeof other) != 0) continue;
+        if (ordinal == device->ordinal) return true;
+        return cuda->device_reaches(&can, device->ordinal, ordinal) == TTI_CUDA_OK && can != 0;
+    }
+    return false;
+}
+
+/* What neither pools nor SHARED memory give, but a program has taken itself. */
+static tutti_status cuda_reach(struct tti_device *of, struct tti_device *other, tutti_error *error)
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    if (tti_cuda_of(other)->ordinal == device->ordinal) return TUTTI_OK;
+    int code = tti_cuda_enter(device);
+    if (code == TTI_CUDA_OK) {
+        code = device->cuda->context_reach(tti_cuda_of(other)->context, 0);
+        tti_cuda_leave(device);
+    }
+    if (code == TTI_CUDA_REACHED_ALREADY) code = TTI_CUDA_OK;
+    return tti_cuda_check(device, code, "cuCtxEnablePeerAccess", NULL, error);
+}
+
 const struct tti_device_ops tti_cuda_ops = {
     .kind = "cuda",
     .count = cuda_count,
@@ -314,6 +365,8 @@ const struct tti_device_ops tti_cuda_ops = {
     .withdraw = tti_cuda_withdraw,
     .address = tti_cuda_address,
     .reaches = cuda_reaches,
+    .reaches_uuid = cuda_reaches_uuid,
+    .reach = cuda_reach,
     .stream_open = tti_cuda_stream_open,
     .stream_idle = tti_cuda_stream_idle,
     .stream_abort = tti_cuda_stream_abort,

@@ -17,7 +17,7 @@ struct tti_cuda_module {
     void *native;
 };
 
-enum { TTI_CUDA_SPARE_EVENTS = 64 };
+enum { TTI_CUDA_SPARE_EVENTS = 64, TTI_CUDA_USERS = 32 };
 
 struct tti_cuda_device {
     struct tti_device device;
@@ -29,6 +29,9 @@ struct tti_cuda_device {
     bool same_pointers; /* registered host memory has the same address on the device */
     bool shares;        /* memory can be shared by descriptor */
     size_t granularity; /* of such memory */
+    struct tti_cuda_access
+        users[TTI_CUDA_USERS]; /* this GPU, and those that reach its memory: all memory is for them */
+    size_t user_count;
     _Atomic(const char *) last_kernel; /* launched last, for errors */
     pthread_mutex_t lock;              /* of the modules and the marks */
     struct tti_cuda_module *modules;

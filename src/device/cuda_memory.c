@@ -49,18 +49,17 @@ static int take_local(struct tti_cuda_device *device, size_t bytes, struct tti_m
 
 /* ---- Shared by descriptor ----------------------------------------------------------------------------------------- */
 
-/* Maps all of an allocation where this device reads and writes it. */
-static int map_handle(struct tti_cuda_device *device, uint64_t handle, size_t room, struct tti_memory *memory)
+/* Maps all of an allocation where the first so many of the device's users read and write it. */
+static int map_handle(struct tti_cuda_device *device, uint64_t handle, size_t room, size_t users,
+                      struct tti_memory *memory)
 {
     const struct tti_cuda *cuda = device->cuda;
-    struct tti_cuda_access access = {.location = {TTI_CUDA_LOCATION_DEVICE, device->ordinal},
-                                     .flags = TTI_CUDA_ACCESS_READ_WRITE};
     uint64_t address = 0;
     int code = cuda->reserve(&address, room, device->granularity, 0, 0);
     if (code != TTI_CUDA_OK) return code;
     code = cuda->map(address, room, 0, handle, 0);
     if (code != TTI_CUDA_OK) goto unreserve;
-    code = cuda->set_access(address, room, &access, 1);
+    code = cuda->set_access(address, room, device->users, users);
     if (code != TTI_CUDA_OK) goto unmap;
     memory->base = (char *)(uintptr_t)address;
     memory->native = handle;
@@ -83,7 +82,7 @@ static int take_shared(struct tti_cuda_device *device, size_t bytes, struct tti_
     size_t room = tti_round_up(bytes, device->granularity);
     int code = room < bytes ? TTI_CUDA_NO_MEMORY : device->cuda->create(&handle, room, &properties, 0);
     if (code != TTI_CUDA_OK) return code;
-    code = map_handle(device, handle, room, memory);
+    code = map_handle(device, handle, room, device->user_count, memory);
     if (code != TTI_CUDA_OK) (void)device->cuda->release(handle);
     return code;
 }
@@ -125,7 +124,7 @@ tutti_status tti_cuda_map(struct tti_device *of, int fd, size_t bytes, struct tt
     if (code == TTI_CUDA_OK) {
         code = device->cuda->import_handle(&handle, (void *)(intptr_t)fd, TTI_CUDA_HANDLE_DESCRIPTOR);
         if (code == TTI_CUDA_OK) {
-            code = map_handle(device, handle, tti_round_up(bytes, device->granularity), &mapped);
+            code = map_handle(device, handle, tti_round_up(bytes, device->granularity), 1, &mapped);
             if (code != TTI_CUDA_OK) (void)device->cuda->release(handle);
         }
         tti_cuda_leave(device);

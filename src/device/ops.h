@@ -176,6 +176,11 @@ struct tti_device_ops {
     void *(*address)(struct tti_device *device, void *enlisted);
     /* Whether work on this device can use the other's memory directly. Both of this kind. */
     bool (*reaches)(struct tti_device *device, struct tti_device *other);
+    /* The same for the one with this uuid, which another process may have open. NULL, as the next: devices of this kind share
+     * no memory but by descriptor. */
+    bool (*reaches_uuid)(struct tti_device *device, const unsigned char uuid[16]);
+    /* From now on, work on this device uses memory of the other one, whoever has taken it: one that it reaches. */
+    tutti_status (*reach)(struct tti_device *device, struct tti_device *other, tutti_error *error);
 
     /* ---- Streams ---- */
 

@@ -9,7 +9,8 @@
  * FAKE_CUDA_REACH     0: none of them reaches another one's memory
  * -DFAKE_WITHOUT_TRIM leaves out one function, as an old library would
  *
- * A kernel called mix does what the tests' kernel does; one called wild writes to an illegal address: from then on every
+ * A kernel on a GPU whose arguments lead to another GPU's memory, without that being allowed to it, fails as one called wild
+ * does. A kernel called mix does what the tests' kernel does; one called wild writes to an illegal address: from then on every
  * function answers 700, and no work is done any more.
  */
 #define _GNU_SOURCE
@@ -168,6 +169,18 @@ int cuCtxGetDevice(int *device)
     return OK;
 }
 
+static _Atomic unsigned reached[GPUS_MOST]; /* by contexts: bits of the GPUs whose memory each may use */
+
+int cuCtxEnablePeerAccess(void *peer, unsigned flags)
+{
+    struct context *of = peer;
+    if (depth == 0 || of < contexts || of >= contexts + GPUS_MOST || flags != 0) return INVALID_VALUE;
+    if (from_environment("FAKE_CUDA_REACH", 1) == 0) return 217;
+    int mine = stack[depth - 1]->device;
+    unsigned before = atomic_fetch_or(&reached[mine], 1u << of->device);
+    return (before >> of->device & 1) != 0 ? 704 : OK;
+}
+
 int cuMemGetInfo_v2(size_t *left, size_t *total)
 {
     *total = MEMORY_BYTES;
@@ -181,8 +194,9 @@ struct range {
     char *base;
     size_t bytes;
     int type, device, managed;
-    uint64_t id; /* of no other */
-    int fd;      /* that it is a mapping of, or 0 */
+    uint64_t id;     /* of no other */
+    int fd;          /* that it is a mapping of, or 0 */
+    unsigned access; /* bits of the GPUs that may use it, beside its own */
 };
 static struct range ranges[RANGES_MOST];
 static int range_count;
@@ -330,6 +344,33 @@ int cuMemFree_v2(uint64_t address)
     munmap(range.base, range.bytes);
     close(range.fd);
     return enter();
+}
+
+struct access { /* CUmemAccessDesc */
+    int type, device, flags;
+};
+
+static unsigned bits_of(const struct access *access, size_t count)
+{
+    unsigned bits = 0;
+    for (size_t i = 0; i < count; i++) bits |= access[i].type == 1 && access[i].flags == 3 ? 1u << access[i].device : 0;
+    return bits;
+}
+
+static void set_access(uint64_t address, unsigned bits)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < range_count; i++)
+        if (address == (uint64_t)(uintptr_t)ranges[i].base) ranges[i].access = bits;
+    pthread_mutex_unlock(&lock);
+}
+
+/* What a kernel on this GPU would do with the address. */
+static bool is_out_of_reach(int device, uint64_t address)
+{
+    struct range range = range_of(address);
+    if (range.type != 2 || range.managed || range.device == device || (range.access >> device & 1) != 0) return false;
+    return range.fd == 0 || (atomic_load(&reached[device]) >> range.device & 1) == 0;
 }
 
 /* ---- Streams ----------------------------------------------------------------------------------------------------- */
@@ -634,40 +675,52 @@ int cuMemsetD2D32Async(uint64_t to, size_t pitch, unsigned value, size_t width, 
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-static char a_pool;
+static unsigned pools[GPUS_MOST]; /* bits of the GPUs that may use each GPU's */
 
-int cuMemPoolCreate(void **pool, const void *properties)
+static bool is_pool(const void *pool)
 {
-    (void)properties;
-    *pool = &a_pool;
+    return (const unsigned *)pool >= pools && (const unsigned *)pool < pools + GPUS_MOST;
+}
+
+int cuMemPoolCreate(void **pool, const int *properties)
+{
+    pools[properties[3]] = 0; /* location.id */
+    *pool = &pools[properties[3]];
     return enter();
 }
 
 int cuMemPoolDestroy(void *pool)
 {
-    return pool == &a_pool ? enter() : INVALID_VALUE;
+    return is_pool(pool) ? enter() : INVALID_VALUE;
+}
+
+int cuMemPoolSetAccess(void *pool, const struct access *access, size_t count)
+{
+    if (!is_pool(pool)) return INVALID_VALUE;
+    *(unsigned *)pool = bits_of(access, count);
+    return enter();
 }
 
 int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 {
     (void)value;
-    return pool == &a_pool && (attribute == 3 || attribute == 4) ? enter() : INVALID_VALUE;
+    return is_pool(pool) && (attribute == 3 || attribute == 4) ? enter() : INVALID_VALUE;
 }
 
 #ifndef FAKE_WITHOUT_TRIM
 int cuMemPoolTrimTo(void *pool, size_t bytes)
 {
-    return pool == &a_pool && bytes == 0 ? enter() : INVALID_VALUE;
+    return is_pool(pool) && bytes == 0 ? enter() : INVALID_VALUE;
 }
 #endif
 
 int cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool, void *stream)
 {
     (void)stream;
-    if (enter() != OK || pool != &a_pool) return enter() != OK ? enter() : INVALID_VALUE;
+    if (enter() != OK || !is_pool(pool)) return enter() != OK ? enter() : INVALID_VALUE;
     char *memory = bytes > MEMORY_BYTES ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (memory == NULL) return NO_MEMORY;
-    add_range(memory, bytes, 2);
+    add((struct range){.base = memory, .bytes = bytes, .type = 2, .access = *(unsigned *)pool});
     *address = (uint64_t)(uintptr_t)memory;
     return OK;
 }
@@ -739,10 +792,10 @@ int cuMemUnmap(uint64_t address, size_t bytes)
     return mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == base ? enter() : NO_MEMORY;
 }
 
-int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count)
+int cuMemSetAccess(uint64_t address, size_t bytes, const struct access *access, size_t count)
 {
-    (void)access;
-    if (count != 1) return INVALID_VALUE;
+    if (count < 1) return INVALID_VALUE;
+    set_access(address, bits_of(access, count));
     return mprotect((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE) == 0 ? enter() : INVALID_VALUE;
 }
 
@@ -819,6 +872,11 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
         if (extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4] != NULL || bytes > sizeof work.arguments)
             return INVALID_VALUE;
         memcpy(work.arguments, extra[1], bytes);
+        for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
+            uint64_t word;
+            memcpy(&word, work.arguments + i, sizeof word);
+            if (is_out_of_reach(((struct stream *)stream)->context->device, word)) atomic_store(&broken, ILLEGAL);
+        }
     }
     return put(stream, work);
 }

@@ -237,12 +237,14 @@ struct tti_place tti_device_place_of(struct tti_send *send)
     return place;
 }
 
-static bool is_same_device(const struct tti_copier *copier, const struct tti_device_offer *offer)
+/* The same one, or one whose memory the receiver's reaches. */
+static bool can_copy(const struct tti_copier *copier, const struct tti_device_offer *offer)
 {
-    const struct tti_device *device = copier->device;
-    bool host = device->ops == &tti_host_ops;
-    return strncmp(offer->kind, device->ops->kind, sizeof offer->kind) == 0 &&
-           memcmp(offer->uuid, copier->uuid, sizeof copier->uuid) == 0 && (!host || offer->number == device->number);
+    struct tti_device *device = copier->device;
+    if (strncmp(offer->kind, device->ops->kind, sizeof offer->kind) != 0) return false;
+    if (device->ops == &tti_host_ops) return offer->number == device->number;
+    if (memcmp(offer->uuid, copier->uuid, sizeof copier->uuid) == 0) return true;
+    return device->ops->reaches_uuid != NULL && device->ops->reaches_uuid(device, offer->uuid);
 }
 
 bool tti_device_reaches(struct tti_recv *recv, int peer, struct tti_place place)
@@ -253,7 +255,7 @@ bool tti_device_reaches(struct tti_recv *recv, int peer, struct tti_place place)
     char *at = NULL;
     if (device == NULL || comm->world->options.direct == 0) return false;
     const struct tti_device_offer *offer = tti_world_translate(comm->world, place.process, place.value, sizeof *offer);
-    if (offer == NULL || !is_same_device(device->copier, offer)) return false;
+    if (offer == NULL || !can_copy(device->copier, offer)) return false;
     if (tti_offer_resolve(&device->copier->offers, peer, &offer->offer, &at, &ignored) != TUTTI_OK) return false;
     device->source = at;
     return at != NULL;

@@ -75,14 +75,23 @@ static tutti_status take_marks(struct tti_cuda_marks *marks, const uint64_t *han
     return TUTTI_OK;
 }
 
+/* On another GPU, in this process: memory that its rank has taken by itself is reached too. */
+static tutti_status reach_device(struct tti_cuda_engine *engine, struct tti_device *other, tutti_error *error)
+{
+    struct tti_device *device = engine->device;
+    return other == device || device->ops->reach == NULL ? TUTTI_OK : device->ops->reach(device, other, error);
+}
+
 static tutti_status take_all_marks(struct tti_cuda_engine *engine, const struct opening *all, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
     if (!engine->near) return TUTTI_OK;
     if (comm->rank != TTI_LAUNCHER) return take_marks(&engine->ended, all[TTI_LAUNCHER].marks, error);
     for (int rank = 0; rank < comm->size; rank++)
-        if (rank != comm->rank && tti_is_of_this_process(comm, rank))
+        if (rank != comm->rank && tti_is_of_this_process(comm, rank)) {
             TTI_TRY(take_marks(&engine->others[rank], all[rank].marks, error));
+            TTI_TRY(reach_device(engine, engine->others[rank].slots[0]->device, error));
+        }
     return TUTTI_OK;
 }
 

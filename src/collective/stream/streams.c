@@ -40,18 +40,43 @@ static struct facts facts_of(const tutti_comm *comm, struct tti_device *device)
     return facts;
 }
 
-/* NULL: all ranks' streams are on one device, which each of them can let work for all. */
+static bool on_one_device(const tutti_comm *comm, const struct facts *all)
+{
+    bool host = strcmp(all[0].kind, "host") == 0;
+    for (int i = 1; i < comm->size; i++)
+        if (memcmp(all[i].uuid, all[0].uuid, sizeof all[i].uuid) != 0 || (host && all[i].number != all[0].number))
+            return false;
+    return true;
+}
+
+/* NULL: all ranks' streams are on one device, which each of them can let work for all, or on GPUs of this host. */
 static const char *why_not_cuda(const tutti_comm *comm, const struct facts *all)
 {
     for (int i = 0; i < comm->size; i++) {
         if (all[i].status != TUTTI_OK) return "a rank's device cannot be described";
         if (strcmp(all[i].kind, all[0].kind) != 0) return "the ranks' devices are of different kinds";
-        if (memcmp(all[i].uuid, all[0].uuid, sizeof all[i].uuid) != 0 ||
-            (strcmp(all[i].kind, "host") == 0 && all[i].number != all[0].number))
-            return "the ranks are on different devices";
     }
+    if (strcmp(all[0].kind, "host") == 0 && !on_one_device(comm, all)) return "the ranks are on different devices";
     if (!comm->traits.all_threads && comm->lanes != NULL) return "the ranks share no memory of the host";
     return NULL;
+}
+
+/* GPUs that differ: the launcher's kernel must reach all memory. It says so to all. */
+static tutti_status ask_launcher(tutti_comm *comm, const struct tti_streams *streams, const struct facts *all,
+                                 const char **why)
+{
+    const struct tti_device *device = streams->device;
+    int32_t mine = 1, *told = tti_calloc((size_t)comm->size, sizeof *told);
+    if (told == NULL) /* the others would wait */
+        return tti_comm_break(comm, comm->op.shape.kind, TUTTI_ERR_MEMORY, comm->rank,
+                              "rank %d has no memory for calls on streams", comm->rank);
+    for (int i = 0; comm->rank == TTI_LAUNCHER && i < comm->size; i++)
+        mine = mine && device->ops->reaches_uuid(streams->device, all[i].uuid);
+    tutti_status status = tti_streams_all_gather(comm, streams->data, &mine, told, sizeof mine);
+    if (status == TUTTI_OK && told[TTI_LAUNCHER] == 0)
+        *why = "the ranks are on different GPUs, and the first one's does not reach the memory of all others";
+    tti_free(told);
+    return status;
 }
 
 /* True if every rank has a GPU of its own. */
@@ -76,6 +101,7 @@ static tutti_status refuse(tutti_comm *comm, const char *provider, const char *w
                            tti_kind_name(kind), provider, why);
 }
 
+/* OK without a provider: it cannot be had, and another one may. */
 static tutti_status choose_nccl(tutti_comm *comm, struct tti_streams *streams, const struct facts *all)
 {
     tutti_error error = {0};
@@ -98,20 +124,27 @@ static tutti_status choose(tutti_comm *comm, struct tti_streams *streams, const 
     const char *why = why_not_cuda(comm, all);
     bool on_host = strcmp(all[0].kind, "host") == 0;
     tutti_error error = {0};
-    if (all[0].wanted == TTI_BY_NCCL || (all[0].wanted == TTI_BY_ITSELF && have_own_gpus(comm, all)))
-        return choose_nccl(comm, streams, all);
+    bool one = on_one_device(comm, all), without_nccl = false;
+    if (all[0].wanted == TTI_BY_NCCL || (all[0].wanted == TTI_BY_ITSELF && have_own_gpus(comm, all))) {
+        tutti_status status = choose_nccl(comm, streams, all);
+        if (status != TUTTI_OK || streams->provider != NULL) return status;
+        without_nccl = true;
+    }
+    if (why == NULL && !one && all[0].wanted != TTI_BY_STAGING) TTI_TRY(ask_launcher(comm, streams, all, &why));
     if (all[0].wanted == TTI_BY_CUDA && why != NULL) return refuse(comm, "cuda", why);
     streams->stages = all[0].wanted == TTI_BY_STAGING;
     if (all[0].wanted == TTI_BY_STAGING || why != NULL || (on_host && all[0].wanted != TTI_BY_CUDA)) {
-        snprintf(streams->why, sizeof streams->why, "%s",
-                 all[0].wanted == TTI_BY_STAGING ? "TUTTI_DEVICE_PROVIDER asks for it"
-                 : on_host                       ? "the device is the host's memory"
-                                                 : why);
+        if (!without_nccl)
+            snprintf(streams->why, sizeof streams->why, "%s",
+                     all[0].wanted == TTI_BY_STAGING ? "TUTTI_DEVICE_PROVIDER asks for it"
+                     : on_host                       ? "the device is the host's memory"
+                                                     : why);
         return TUTTI_OK;
     }
     if (tti_cuda_engine_open(comm, streams, &error) == TUTTI_OK) {
         streams->provider = &tti_device_provider_cuda;
-        snprintf(streams->why, sizeof streams->why, "all ranks are on one device");
+        snprintf(streams->why, sizeof streams->why, "%s",
+                 one ? "all ranks are on one device" : "the first rank's GPU reaches those of all others");
         return TUTTI_OK;
     }
     if (all[0].wanted == TTI_BY_CUDA) return refuse(comm, "cuda", error.text);
