@@ -8,6 +8,7 @@
 #include "collective/comm/trace.h"
 #include "collective/engine/run.h"
 #include "collective/peers/net.h"
+#include <assert.h>
 
 /* The place of the one that the cursor stands for. */
 static int next_place(const struct tti_op *op)
@@ -171,6 +172,7 @@ tutti_status tti_post_await_slot(struct tti_op *op, uint64_t needed)
         if (tti_calls_differ(comm, peer, at)) return tti_op_mismatch(op, peer);
         if (at < op->least) op->least = at;
     }
+    assert(op->least >= needed && op->least <= last);
     op->cursor = 0;
     comm->memory->all_entered = op->least;
     return TUTTI_OK;

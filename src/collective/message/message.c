@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "collective/message/message_parts.h"
 #include "collective/peers/net.h"
+#include <assert.h>
 
 enum {
     TIDIED_AT_ONCE = 8, /* idle peers looked at per call */
@@ -28,6 +29,7 @@ struct tti_messages *tti_messages_create(tutti_comm *comm)
 
 void tti_early_free(struct tti_box *box, struct tti_aside *early)
 {
+    assert(box->messages->early > 0);
     tti_list_remove(&early->on);
     box->early_bytes -= tti_early_is_large(early) ? 0 : early->head.value;
     box->messages->early--;
@@ -157,6 +159,8 @@ static void lift(struct tti_letter *letter)
 
 void tti_letter_end(struct tti_letter *letter, tutti_status status)
 {
+    assert(letter->status == TUTTI_IN_PROGRESS && letter->state != TTI_LETTER_ENDED); /* exactly once */
+    assert(letter->comm->messages->pending > 0);
     tti_list_remove(&letter->on);
     tti_list_remove(&letter->work);
     if (letter->packet != NULL) tti_packet_forget(letter->packet);

@@ -10,6 +10,7 @@
 #include "collective/comm/epoch.h"
 #include "collective/message/message_parts.h"
 #include "collective/reduce/copy.h"
+#include <assert.h>
 
 enum { PIECE_BYTES = 1 << 20, ATTACHED_HALVES_BYTES = 32 << 10 };
 
@@ -24,14 +25,17 @@ static struct tti_box *box_of(const struct tti_letter *letter)
     return tti_box_at(messages_of(letter), letter->waiting_for);
 }
 
+/* A letter goes from state to state in their order; one whose message was withdrawn begins again (tti_recv_poll_again). */
 static void goes_on(struct tti_letter *letter, enum tti_letter_state state)
 {
+    assert(letter->state < state);
     letter->state = (uint8_t)state;
     if (tti_list_is_empty(&letter->work)) tti_list_append(&messages_of(letter)->work, &letter->work);
 }
 
 static void waits(struct tti_letter *letter, enum tti_letter_state state)
 {
+    assert(letter->state < state);
     letter->state = (uint8_t)state;
     tti_list_remove(&letter->work);
 }
@@ -292,6 +296,7 @@ void tti_large_part(struct tti_box *box, const struct tti_note *note)
     struct tti_letter *letter = subject(box, note);
     if (letter == NULL) return;
     letter->done += note->bytes;
+    assert(letter->done <= letter->bytes);
     if (letter->done == letter->bytes) tti_letter_end(letter, TUTTI_OK);
 }
 

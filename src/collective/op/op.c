@@ -12,6 +12,7 @@
 #include "collective/op/many.h"
 #include "collective/op/queue.h"
 #include "collective/op/siblings.h"
+#include <assert.h>
 #include <string.h>
 
 /* Cores come and go with binding: look again as operations pass, ever more rarely. */
@@ -69,6 +70,7 @@ static __attribute__((noinline)) tutti_status go_on(struct tti_op *op)
 
 tutti_status tti_op_open(struct tti_op *op)
 {
+    assert(op->state == TTI_OP_OPENING);
     tutti_status status = op->comm->provider->issue(op);
     return status == TUTTI_OK && op->watched ? go_on(op) : status;
 }

@@ -9,6 +9,7 @@
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 #include "world/agree.h"
+#include <assert.h>
 #include <string.h>
 
 struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer)
@@ -24,6 +25,7 @@ struct tti_lane *tti_lane_to(struct tti_lanes *lanes, int peer)
     lane->lanes = lanes;
     lane->peer = peer;
     lane->world_rank = tti_member(lanes->comm, peer);
+    assert((lanes->rank_of == NULL ? lane->world_rank : lanes->rank_of[lane->world_rank]) == peer);
     lane->posted_last = &lane->posted;
     tti_list_init(&lane->aside);
     for (int i = 0; i < TTI_PURPOSES; i++) lane->credits[i].held_last = &lane->credits[i].held;
@@ -98,6 +100,7 @@ static enum tti_match refuse_unasked(struct tti_lane *lane, const struct tti_fra
 
 void tti_lane_arrived(struct tti_lane *lane, struct tti_posted *posted)
 {
+    assert(!posted->arrived);
     posted->arrived = true;
     if (posted->bytes <= lane->lanes->eager) tti_link_take(lane, TTI_COLLECTIVES, posted->bytes);
 }

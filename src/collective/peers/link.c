@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/sim.h"
 #include "collective/peers/net.h"
+#include <assert.h>
 
 /* What a packet counts for at least, and after how many bytes the sender hears that they were received. */
 static const struct {
@@ -14,6 +15,15 @@ static const struct {
 static uint64_t charge_of(enum tti_purpose purpose, uint64_t bytes)
 {
     return bytes < terms[purpose].least ? terms[purpose].least : bytes;
+}
+
+/* What must hold of a lane's credits whenever nothing is being done to them. */
+static __attribute__((unused)) bool are_sound(const struct tti_credits *credits)
+{
+    bool window = credits->granted <= credits->sent && credits->sent - credits->granted <= TTI_LINK_WINDOW;
+    bool large = credits->large_sent <= credits->large_granted;
+    bool held = (credits->held == NULL) == (credits->held_last == &credits->held);
+    return window && large && held && credits->told <= credits->taken;
 }
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
@@ -54,6 +64,7 @@ static bool let_go(struct tti_lane *lane, enum tti_purpose purpose, struct tti_p
         lane->credits[purpose].large_sent++;
     else if (packet->leaves == TTI_WITHIN_WINDOW)
         lane->credits[purpose].sent += charge_of(purpose, packet->outgoing.head.bytes);
+    assert(are_sound(&lane->credits[purpose]));
     packet->outgoing.both_ways = lane->posted != NULL;
     if (!transport->ops->send(transport, lane->world_rank, &packet->outgoing)) return false;
     is_done(packet, TUTTI_OK);
@@ -128,6 +139,7 @@ void tti_link_take(struct tti_lane *lane, enum tti_purpose purpose, uint64_t byt
     struct tti_credits *credits = &lane->credits[purpose];
     credits->taken += charge_of(purpose, bytes);
     if (credits->taken - credits->told >= terms[purpose].step) grant(lane, purpose);
+    assert(are_sound(credits));
 }
 
 void tti_link_expect(struct tti_lane *lane, enum tti_purpose purpose)
@@ -153,6 +165,7 @@ void tti_link_hear_grant(struct tti_lane *lane, const struct tti_frame_head *hea
     if (head->value > credits->granted && head->value <= credits->sent) credits->granted = head->value;
     if (head->sequence > credits->large_granted) credits->large_granted = head->sequence;
     let_held_go(lane, purpose);
+    assert(are_sound(credits));
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------------------------- */

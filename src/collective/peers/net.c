@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/sim.h"
 #include "base/status.h"
+#include <assert.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -127,6 +128,8 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     struct tti_taking taking = {0};
     enum tti_match what = TTI_DROP;
     *cookie = NULL;
+    assert(coming == NULL ||
+           (coming->receive == NULL && coming->aside == NULL)); /* one frame of a peer after the other */
     if (is_old(net, peer, head)) return NULL;
     if (coming != NULL)
         what = lanes == NULL ? match_stray(net, peer, head) : match(lanes, rank_in(lanes, peer), head, &taking);
