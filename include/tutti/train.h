@@ -451,8 +451,8 @@ TUTTI_API void tutti_train_options_init(tutti_train_options *options); /* the de
 
 typedef struct tutti_trainer tutti_trainer;
 
-/* Makes data, model, optimizer and ddp, and resumes where asked. The folder of checkpoints is rank 0's until the trainer
- * is freed: another run that is to save there is refused. On failure *trainer is NULL and every rank gets the
+/* Makes data, model, optimizer and ddp, and resumes where asked. The folder of checkpoints, which all hosts share under one
+ * path, is this run's until the trainer is freed: another run that is to save there is refused. On failure *trainer is NULL and every rank gets the
  * same status; error->rank says which one it is about. Texts of the options must outlive the trainer. */
 TUTTI_API tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options,
                                             tutti_trainer **trainer, tutti_error *error);
@@ -478,8 +478,7 @@ typedef struct tutti_train_step {
 TUTTI_API tutti_status tutti_trainer_step(tutti_trainer *trainer, tutti_train_step *step);
 /* Mean loss over the held-out samples. NaN where none are held out. */
 TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *loss);
-/* Rank 0 saves; the others return at once, with zero, or where ranks share the width, as soon as rank 0 has their part. A
- * failure harms nothing: training may go on. */
+/* Collective: all ranks write parts of the files. A failure, which all of them learn of, harms nothing: training may go on. */
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
 /* Collective: rank 0 draws the last step of its pipeline as SVG, as tutti_pipeline_picture does; `stream` (NULL: nothing is drawn) counts there only.
  * ERR_ARGUMENT: there is no pipeline, or no step was taken. */

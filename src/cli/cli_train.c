@@ -249,7 +249,7 @@ struct loop {
     uint64_t steps;              /* taken by this run */
 };
 
-/* Rank 0 saves. A checkpoint that cannot be written is no reason to stop. */
+/* All ranks save. A checkpoint that cannot be written is no reason to stop. */
 static bool save(const struct loop *loop, const char *then)
 {
     tutti_trainer *trainer = loop->trainer;
@@ -257,7 +257,8 @@ static bool save(const struct loop *loop, const char *then)
     tutti_status status = tutti_trainer_save(trainer);
     if (loop->report != NULL && status == TUTTI_OK) loop->report->saving_seconds = train_now() - began;
     if (status == TUTTI_OK) return true;
-    (void)cli_fail("train", "no checkpoint was saved: %s%s", tutti_trainer_error(trainer)->text, then);
+    if (tutti_rank(loop->world) == 0) /* all ranks know */
+        (void)cli_fail("train", "no checkpoint was saved: %s%s", tutti_trainer_error(trainer)->text, then);
     return false;
 }
 

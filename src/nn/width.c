@@ -73,20 +73,36 @@ int64_t tti_piece_extent(const tutti_model *model, const tutti_tensor *tensor, i
     return cut ? piece_length(model, tensor, grain) : tensor->shape[dimension];
 }
 
-void tti_piece_runs(const tutti_model *model, const tutti_tensor *tensor, int grain, tti_piece_run *run, void *context)
+/* One run, as much of it as is in `within`. */
+static void clip_run(struct tti_span within, size_t local, struct tti_span global, tti_piece_run *run, void *context)
+{
+    const size_t lo = global.lo > within.lo ? global.lo : within.lo, hi = global.hi < within.hi ? global.hi : within.hi;
+    if (lo < hi) run(context, local + (lo - global.lo), lo, hi - lo);
+}
+
+void tti_piece_runs_within(const tutti_model *model, const tutti_tensor *tensor, int grain, struct tti_span within,
+                           tti_piece_run *run, void *context)
 {
     if (!tti_tensor_is_cut(tensor)) {
-        run(context, 0, 0, tensor->count);
+        clip_run(within, 0, (struct tti_span){0, tensor->count}, run, context);
         return;
     }
     const struct cut_view view = view_of(tensor);
-    const size_t section = view.length / view.sections;
+    const size_t section = view.length / view.sections, row = view.length * view.inner;
     const struct tti_span span = tti_grain_share(model, (int64_t)section, model->width.first + grain);
     const size_t count = (span.hi - span.lo) * view.inner;
-    size_t local = tti_piece_offset(model, tensor, grain);
-    for (size_t o = 0; count > 0 && o < view.outer; o++)
-        for (size_t s = 0; s < view.sections; s++, local += count)
-            run(context, local, (o * view.length + s * section + span.lo) * view.inner, count);
+    const size_t first = row == 0 ? 0 : within.lo / row;
+    size_t local = tti_piece_offset(model, tensor, grain) + first * view.sections * count;
+    for (size_t o = first; count > 0 && o < view.outer && o * row < within.hi; o++)
+        for (size_t s = 0; s < view.sections; s++, local += count) {
+            const size_t global = o * row + (s * section + span.lo) * view.inner;
+            clip_run(within, local, (struct tti_span){global, global + count}, run, context);
+        }
+}
+
+void tti_piece_runs(const tutti_model *model, const tutti_tensor *tensor, int grain, tti_piece_run *run, void *context)
+{
+    tti_piece_runs_within(model, tensor, grain, (struct tti_span){0, SIZE_MAX}, run, context);
 }
 
 struct search {

@@ -43,9 +43,12 @@ int tti_piece_count(const tutti_model *model, const tutti_tensor *tensor);
 /* Calls `run` for every run of a piece's elements that is one in the whole tensor too; `local` counts from the tensor's
  * offset. */
 typedef void tti_piece_run(void *context, size_t local, size_t global, size_t count);
+void tti_piece_runs(const tutti_model *model, const tutti_tensor *tensor, int grain, tti_piece_run *run, void *context);
+/* Of these, what is among elements `within` of the whole tensor. */
+void tti_piece_runs_within(const tutti_model *model, const tutti_tensor *tensor, int grain, struct tti_span within,
+                           tti_piece_run *run, void *context);
 /* Where element `index` of a piece is in the whole tensor. */
 size_t tti_piece_global(const tutti_model *model, const tutti_tensor *tensor, int grain, size_t index);
-void tti_piece_runs(const tutti_model *model, const tutti_tensor *tensor, int grain, tti_piece_run *run, void *context);
 
 /* out (rows, width) = the sum over this rank's grains of what `leaf` writes: `rows` rows of the call's from `first` on, in
  * rows of `width`. Needs tti_width_scratch floats of the call's scratch. */

@@ -3,6 +3,7 @@
  * Reading checkpoints: finding them, checking them, filling in tensors.
  */
 #include "train/checkpoint.h"
+#include "train/checkpoint_ranges.h"
 
 #include "base/alloc.h"
 #include "base/log.h"
@@ -101,8 +102,9 @@ json_t *tti_index_parse(const char *text, size_t bytes, const char *path, tutti_
     const char *format = json_string_value(json_object_get(index, "format"));
     if (format == NULL || strcmp(format, TTI_CHECKPOINT_FORMAT) != 0)
         return refuse_index(error, json, path, "it is not the index of a checkpoint");
-    if (json_integer_value(json_object_get(index, "version")) != TTI_CHECKPOINT_VERSION)
-        return refuse_index(error, json, path, "its version is not 1, the one this library knows");
+    const json_int_t version = json_integer_value(json_object_get(index, "version"));
+    if (version != 1 && version != TTI_CHECKPOINT_VERSION) /* 1: one hash for a whole file */
+        return refuse_index(error, json, path, "its version is neither 1 nor 2, those that this library knows");
     const json_t *step = json_object_get(index, "step");
     if (!json_is_integer(step) || json_integer_value(step) < 0)
         return refuse_index(error, json, path, "its step is not a whole number of 0 or more");
@@ -141,17 +143,17 @@ static tutti_status read_row(tutti_checkpoint *checkpoint, const json_t *row, st
 {
     static const char suffix[] = ".safetensors";
     const char *name = json_string_value(json_object_get(row, "name"));
-    const char *hash = json_string_value(json_object_get(row, "hash"));
+    const bool hashed = json_is_array(json_object_get(row, "hashes")) || json_is_string(json_object_get(row, "hash"));
     size_t length = name == NULL ? 0 : strlen(name), tail = sizeof suffix - 1;
     bool plain = length > tail && length - tail < sizeof file->group && strchr(name, '/') == NULL && name[0] != '.' &&
                  strcmp(name + length - tail, suffix) == 0;
-    if (!plain || hash == NULL)
+    if (!plain || !hashed)
         return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s/index.json: a file's row is not understood",
                              checkpoint->path);
     memcpy(file->group, name, length - tail);
     file->group[length - tail] = '\0';
     file->bytes = (uint64_t)json_integer_value(json_object_get(row, "bytes"));
-    file->hash = strtoull(hash, NULL, 16);
+    file->row = row;
     size_t folder = strlen(checkpoint->path);
     if (folder + 1 + length >= sizeof file->path)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s is too long a path", checkpoint->path);
@@ -194,6 +196,43 @@ static tutti_status verify_file(int fd, const char *path, uint64_t wanted, tutti
     return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s: its bytes are not those that were saved", path);
 }
 
+/* One part of a file against its hash, through a buffer of TTI_PIECE_BYTES. */
+static tutti_status verify_part(const struct tti_checkpoint_file *file, uint64_t from, const char *wanted, char *buffer,
+                                tutti_error *error)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < TTI_PART_PIECES && from + (uint64_t)i * TTI_PIECE_BYTES < file->bytes; i++) {
+        const uint64_t at = from + (uint64_t)i * TTI_PIECE_BYTES, left = file->bytes - at;
+        const size_t count = left < TTI_PIECE_BYTES ? (size_t)left : TTI_PIECE_BYTES;
+        TTI_TRY(tti_file_read(file->fd, file->path, at, count, buffer, error));
+        hash = tti_hash(buffer, count, hash);
+    }
+    if (wanted != NULL && hash == strtoull(wanted, NULL, 16)) return TUTTI_OK;
+    return tti_error_set(error, TUTTI_ERR_DAMAGED, 0,
+                         "%.300s: its bytes are not those that were saved (in the 64 MiB from byte %llu on)",
+                         file->path, (unsigned long long)from);
+}
+
+static tutti_status verify_parts(const struct tti_checkpoint_file *file, tutti_error *error)
+{
+    const json_t *hashes = json_object_get(file->row, "hashes");
+    const size_t parts = (size_t)((file->bytes + TTI_PART_BYTES - 1) / TTI_PART_BYTES);
+    if (hashes == NULL) /* version 1 */
+        return verify_file(file->fd, file->path,
+                           strtoull(json_string_value(json_object_get(file->row, "hash")), NULL, 16), error);
+    if (json_array_size(hashes) != parts)
+        return tti_error_set(error, TUTTI_ERR_DAMAGED, 0,
+                             "%.300s: the index has not one hash for each of its %zu parts", file->path, parts);
+    char *buffer = tti_calloc(1, TTI_PIECE_BYTES);
+    if (buffer == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%.300s: no memory to read it", file->path);
+    tutti_status status = TUTTI_OK;
+    for (size_t i = 0; status == TUTTI_OK && i < parts; i++)
+        status = verify_part(file, (uint64_t)i * TTI_PART_BYTES, json_string_value(json_array_get(hashes, i)), buffer,
+                             error);
+    tti_free(buffer);
+    return status;
+}
+
 static tutti_status verify_text(const tutti_checkpoint *checkpoint, const json_t *row, tutti_error *error)
 {
     const char *name = json_string_value(json_object_get(row, "name"));
@@ -215,10 +254,7 @@ static tutti_status verify_files(const tutti_checkpoint *checkpoint, tutti_error
 {
     const json_t *row;
     size_t i;
-    for (i = 0; i < checkpoint->file_count; i++) {
-        const struct tti_checkpoint_file *file = &checkpoint->files[i];
-        TTI_TRY(verify_file(file->fd, file->path, file->hash, error));
-    }
+    for (i = 0; i < checkpoint->file_count; i++) TTI_TRY(verify_parts(&checkpoint->files[i], error));
     json_array_foreach(json_object_get(checkpoint->index, "texts"), i, row)
         TTI_TRY(verify_text(checkpoint, row, error));
     return TUTTI_OK;
@@ -352,18 +388,17 @@ static tutti_status check_tensor(const struct tti_checkpoint_file *file, const t
 
 static bool is_whole(const tutti_checkpoint_tensor *tensor)
 {
-    return tensor->group != NULL && tensor->name != NULL && tensor->values != NULL && tensor->dimensions >= 0 &&
+    return tensor->group != NULL && tensor->name != NULL && tensor->dimensions >= 0 &&
            tensor->dimensions <= TUTTI_DIMENSIONS_MAX;
 }
 
-/* Everything is checked before the first value is touched. */
-static tutti_status check_tensors(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
-                                  size_t count, tutti_error *error)
+tutti_status tti_checkpoint_has(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
+                                size_t count, tutti_error *error)
 {
     for (size_t i = 0; i < count; i++)
         if (!is_whole(&tensors[i]))
             return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                                 "tensor %zu to load has no group, name or values, or more than 4 dimensions", i);
+                                 "tensor %zu to load has no group or name, or more than 4 dimensions", i);
     for (size_t i = 0; i < count; i++) {
         const struct tti_checkpoint_file *file = tti_checkpoint_group(checkpoint, tensors[i].group);
         const struct tti_safetensor *found;
@@ -381,15 +416,25 @@ static tutti_status check_tensors(const tutti_checkpoint *checkpoint, const tutt
     return TUTTI_OK;
 }
 
+tutti_status tti_checkpoint_read(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensor,
+                                 size_t first, size_t count, float *to, tutti_error *error)
+{
+    const struct tti_checkpoint_file *file = tti_checkpoint_group(checkpoint, tensor->group);
+    const struct tti_safetensor *found = tti_safetensors_find(&file->tensors, tensor->name);
+    return tti_file_read(file->fd, file->path, found->begin + first * sizeof(float), count * sizeof(float), to, error);
+}
+
+/* Everything is checked before the first value is touched. */
 tutti_status tutti_checkpoint_load(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
                                    size_t tensor_count, tutti_error *error)
 {
-    TTI_TRY(check_tensors(checkpoint, tensors, tensor_count, error));
+    for (size_t i = 0; i < tensor_count; i++)
+        if (tensors[i].values == NULL)
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "tensor %zu to load has no values to go to", i);
+    TTI_TRY(tti_checkpoint_has(checkpoint, tensors, tensor_count, error));
     for (size_t i = 0; i < tensor_count; i++) {
-        const struct tti_checkpoint_file *file = tti_checkpoint_group(checkpoint, tensors[i].group);
-        const struct tti_safetensor *found = tti_safetensors_find(&file->tensors, tensors[i].name);
-        TTI_TRY(tti_file_read(file->fd, file->path, found->begin, (size_t)(found->end - found->begin),
-                              tensors[i].values, error));
+        const size_t count = tti_tensor_elements(tensors[i].dimensions, tensors[i].shape);
+        TTI_TRY(tti_checkpoint_read(checkpoint, &tensors[i], 0, count, tensors[i].values, error));
     }
     return TUTTI_OK;
 }

@@ -13,13 +13,17 @@
 #include <tutti/train.h>
 
 #define TTI_CHECKPOINT_FORMAT "tutti checkpoint"
-enum { TTI_CHECKPOINT_VERSION = 1, TTI_CHECKPOINT_FILES = 8, TTI_INDEX_MOST = 4 << 20, TTI_HEX = 17 };
+#define TTI_SAVING_PREFIX ".saving-" /* of what the next save removes */
+enum { TTI_CHECKPOINT_VERSION = 2, TTI_CHECKPOINT_FILES = 8, TTI_INDEX_MOST = 4 << 20, TTI_HEX = 17 };
+
+struct tti_range_plan;
 
 struct tti_checkpoint_file {
     char group[64];
     char path[PATH_MAX];
     int fd;
-    uint64_t bytes, hash;
+    uint64_t bytes;
+    const json_t *row; /* of the index: its hashes */
     struct tti_safetensors tensors;
 };
 
@@ -43,7 +47,8 @@ struct tti_checkpoint_content {
     size_t tensor_count;
     const struct tti_checkpoint_text *texts;
     size_t text_count;
-    bool locked; /* the caller has the folder's lock */
+    bool locked;    /* the caller has the folder's lock */
+    bool elsewhere; /* tensors have no values here: they are given piece by piece */
 };
 
 /* Makes it unless it is there; whether checkpoints can be saved into it. */
@@ -59,9 +64,30 @@ tutti_status tti_checkpoint_check(const struct tti_checkpoint_content *content, 
 json_t *tti_note_json(const char *value);
 bool tti_note_is(const char *note, const char *value); /* whether that note was made of this value */
 
-/* tutti_checkpoint_save, with texts. */
-tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
-                                 const struct tti_checkpoint_content *content, tutti_error *error);
+/* tutti_checkpoint_save in steps, so that many ranks may write. All of them make one, of the same content, and end it; one opens
+ * it, all write ranges of its files (checkpoint_ranges.h) into `working`, and when all is on the disk the one commits it
+ * with the hashes of all parts. What was opened and is ended without is removed. */
+struct tti_saving {
+    const char *folder;
+    uint64_t step;
+    char target[PATH_MAX], working[PATH_MAX];
+    const struct tti_checkpoint_content *content;
+    struct tti_range_plan *plan;
+    int lock; /* -1: not this one's */
+    bool open;
+    json_t *files, *texts;
+};
+tutti_status tti_saving_make(const char *folder, uint64_t step, const struct tti_checkpoint_content *content,
+                             struct tti_saving *saving, tutti_error *error);
+tutti_status tti_saving_open(struct tti_saving *saving, tutti_error *error);
+tutti_status tti_saving_commit(struct tti_saving *saving, const uint64_t *hashes, int keep, tutti_error *error);
+void tti_saving_end(struct tti_saving *saving);
+
+/* Whether the checkpoint has just these tensors of their groups; and elements of one of them. */
+tutti_status tti_checkpoint_has(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
+                                size_t count, tutti_error *error);
+tutti_status tti_checkpoint_read(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensor,
+                                 size_t first, size_t count, float *to, tutti_error *error);
 
 /* The steps of a folder's checkpoints, ascending. *steps is the caller's to free. */
 tutti_status tti_checkpoint_steps(const char *folder, uint64_t **steps, size_t *count, tutti_error *error);

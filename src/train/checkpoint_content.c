@@ -71,14 +71,14 @@ static bool has_shape(const tutti_checkpoint_tensor *tensor)
     return elements <= INT64_MAX / 8;
 }
 
-static tutti_status check_tensor(const tutti_checkpoint_tensor *tensor, tutti_error *error)
+static tutti_status check_tensor(const tutti_checkpoint_tensor *tensor, bool elsewhere, tutti_error *error)
 {
     if (!is_group(tensor->group))
         return refuse(error, tensor, "a group is the name of a file: UTF-8 of less than 64 bytes, no / and no . first");
     if (!is_text(tensor->name) || strcmp(tensor->name, "__metadata__") == 0)
         return refuse(error, tensor, "a name is UTF-8, and not __metadata__");
     if (!has_shape(tensor)) return refuse(error, tensor, "a shape is up to 4 sizes of 0 or more");
-    if (tensor->values == NULL && tti_tensor_elements(tensor->dimensions, tensor->shape) > 0)
+    if (tensor->values == NULL && !elsewhere && tti_tensor_elements(tensor->dimensions, tensor->shape) > 0)
         return refuse(error, tensor, "its values are NULL");
     return TUTTI_OK;
 }
@@ -119,7 +119,7 @@ tutti_status tti_checkpoint_check(const struct tti_checkpoint_content *content, 
     tutti_status status = check_notes(content, error);
     if (groups == NULL) status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to check a checkpoint's names");
     for (size_t i = 0; status == TUTTI_OK && i < content->tensor_count; i++) {
-        status = check_tensor(&content->tensors[i], error);
+        status = check_tensor(&content->tensors[i], content->elsewhere, error);
         if (status == TUTTI_OK) status = check_place(content->tensors, i, groups, error);
     }
     json_decref(groups);

@@ -7,7 +7,9 @@
  * same step). Whatever stops us before leaves a folder .saving-…, which the next save removes.
  */
 #include "train/checkpoint.h"
+#include "train/checkpoint_ranges.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
 #include <dirent.h>
@@ -22,58 +24,48 @@
 
 enum { NAME_ROOM = PATH_MAX + 128 };
 
-struct save {
-    const char *folder;
-    uint64_t step;
-    char target[PATH_MAX], working[PATH_MAX];
-    const struct tti_checkpoint_content *content;
-    json_t *files, *texts;
-};
-
 /* ---- Files ----------------------------------------------------------------------------------------------------- */
 
-static tutti_status no_memory(tutti_error *error, const struct save *save)
+static tutti_status no_memory(tutti_error *error, const struct tti_saving *save)
 {
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%.300s: no memory to save it", save->target);
 }
 
-static tutti_status add_row(const struct save *save, json_t *rows, const char *name, uint64_t bytes, uint64_t hash,
-                            tutti_error *error)
+static tutti_status add_row(const struct tti_saving *save, json_t *rows, const char *name, uint64_t bytes,
+                            uint64_t hash, tutti_error *error)
 {
     char hex[TTI_HEX];
     json_t *row = json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)bytes, "hash", tti_hex(hash, hex));
     return json_array_append_new(rows, row) == 0 ? TUTTI_OK : no_memory(error, save);
 }
 
-static tutti_status save_group(struct save *save, const tutti_checkpoint_tensor *tensors, size_t count,
-                               tutti_error *error)
+/* An empty file of a group: ranks write ranges of it. */
+static tutti_status make_file(const struct tti_saving *save, const struct tti_range_file *file, tutti_error *error)
 {
-    char path[NAME_ROOM], name[128];
-    struct tti_writer writer;
-    uint64_t hash = 0;
-    (void)snprintf(name, sizeof name, "%s.safetensors", tensors[0].group);
-    (void)snprintf(path, sizeof path, "%s/%s", save->working, name);
-    tutti_status status = tti_writer_open(&writer, path, error);
-    if (status == TUTTI_OK) status = tti_safetensors_write(&writer, tensors, count, error);
-    if (status == TUTTI_OK) status = tti_writer_finish(&writer, &hash, error);
-    if (status == TUTTI_OK) status = add_row(save, save->files, name, writer.bytes, hash, error);
-    tti_writer_abandon(&writer);
-    return status;
-}
-
-static tutti_status save_groups(struct save *save, tutti_error *error)
-{
-    const tutti_checkpoint_tensor *tensors = save->content->tensors;
-    const size_t count = save->content->tensor_count;
-    for (size_t from = 0, to; from < count; from = to) {
-        for (to = from; to < count && strcmp(tensors[to].group, tensors[from].group) == 0; to++) {}
-        TTI_TRY(save_group(save, tensors + from, to - from, error));
-    }
+    char path[NAME_ROOM];
+    (void)snprintf(path, sizeof path, "%s/%s", save->working, file->name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "%.300s cannot be made", path);
+    (void)close(fd);
     return TUTTI_OK;
 }
 
+/* Name, bytes and the hashes of the parts of a file. */
+static tutti_status add_file(const struct tti_saving *save, const struct tti_range_file *file, const uint64_t *hashes,
+                             tutti_error *error)
+{
+    char hex[TTI_HEX];
+    json_t *list = json_array();
+    bool made = list != NULL;
+    for (size_t i = 0; i < file->parts && made; i++)
+        made = json_array_append_new(list, json_string(tti_hex(hashes[file->first_part + i], hex))) == 0;
+    json_t *row = json_pack("{s:s, s:I, s:o}", "name", file->name, "bytes", (json_int_t)file->bytes, "hashes", list);
+    return made && json_array_append_new(save->files, row) == 0 ? TUTTI_OK : no_memory(error, save);
+}
+
 /* One small file in one go. */
-static tutti_status save_text(struct save *save, const char *name, const char *text, uint64_t *hash, tutti_error *error)
+static tutti_status save_text(struct tti_saving *save, const char *name, const char *text, uint64_t *hash,
+                              tutti_error *error)
 {
     char path[NAME_ROOM];
     struct tti_writer writer;
@@ -86,7 +78,7 @@ static tutti_status save_text(struct save *save, const char *name, const char *t
     return status;
 }
 
-static tutti_status save_texts(struct save *save, tutti_error *error)
+static tutti_status save_texts(struct tti_saving *save, tutti_error *error)
 {
     for (size_t i = 0; i < save->content->text_count; i++) {
         const struct tti_checkpoint_text *text = &save->content->texts[i];
@@ -108,7 +100,7 @@ static json_t *make_notes(const struct tti_checkpoint_content *content)
     return list;
 }
 
-static json_t *make_index(const struct save *save)
+static json_t *make_index(const struct tti_saving *save)
 {
     char checksum[TTI_HEX];
     json_t *index = json_pack("{s:s, s:i, s:I, s:o, s:O, s:O}", "format", TTI_CHECKPOINT_FORMAT, "version",
@@ -121,7 +113,7 @@ static json_t *make_index(const struct save *save)
     return json_pack("{s:s, s:o}", "checksum", checksum, "index", index);
 }
 
-static tutti_status save_index(struct save *save, tutti_error *error)
+static tutti_status save_index(struct tti_saving *save, tutti_error *error)
 {
     uint64_t hash = 0;
     json_t *index = make_index(save);
@@ -142,19 +134,19 @@ static tutti_status save_index(struct save *save, tutti_error *error)
 /* What an earlier save left. Two savers cannot meet here: the folder is locked. */
 static void remove_leftovers(const char *folder)
 {
-    static const char prefix[] = ".saving-";
+    static const char prefix[] = TTI_SAVING_PREFIX;
     DIR *entries = opendir(folder);
     if (entries == NULL) return;
     for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
         char path[NAME_ROOM + 256];
         if (strncmp(entry->d_name, prefix, sizeof prefix - 1) != 0) continue;
         (void)snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        (void)tti_folder_remove(path);
+        if (unlink(path) != 0) (void)tti_folder_remove(path);
     }
     (void)closedir(entries);
 }
 
-static tutti_status commit(const struct save *save, tutti_error *error)
+static tutti_status commit(const struct tti_saving *save, tutti_error *error)
 {
     TTI_TRY(tti_folder_sync(save->working, error));
     if (renameat2(AT_FDCWD, save->working, AT_FDCWD, save->target, RENAME_NOREPLACE) != 0) {
@@ -170,7 +162,7 @@ static tutti_status commit(const struct save *save, tutti_error *error)
 }
 
 /* Loses its name first: what has its name is whole, also when we are stopped here. */
-static bool remove_one(const struct save *save, uint64_t step)
+static bool remove_one(const struct tti_saving *save, uint64_t step)
 {
     char path[PATH_MAX];
     tti_checkpoint_name(save->folder, step, path);
@@ -178,7 +170,7 @@ static bool remove_one(const struct save *save, uint64_t step)
 }
 
 /* Of those before this step, the last keep - 1 stay. A folder that cannot be removed is said and left. */
-static void remove_old(const struct save *save, int keep)
+static void remove_old(const struct tti_saving *save, int keep)
 {
     uint64_t *steps = NULL;
     size_t count = 0, older = 0;
@@ -212,43 +204,92 @@ tutti_status tti_checkpoint_lock(const char *folder, int *lock, tutti_error *err
                          "another run saves into %.300s; give each a folder of its own, or wait for its end", folder);
 }
 
-static tutti_status save_locked(struct save *save, int keep, tutti_error *error)
+tutti_status tti_saving_make(const char *folder, uint64_t step, const struct tti_checkpoint_content *content,
+                             struct tti_saving *saving, tutti_error *error)
 {
-    remove_leftovers(save->folder);
-    if (mkdir(save->working, 0777) != 0)
-        return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s cannot be made", save->working);
-    save->files = json_array();
-    save->texts = json_array();
-    tutti_status status = save_groups(save, error);
-    if (status == TUTTI_OK) status = save_texts(save, error);
-    if (status == TUTTI_OK) status = save_index(save, error);
-    if (status == TUTTI_OK) status = commit(save, error);
-    json_decref(save->files);
-    json_decref(save->texts);
-    if (status == TUTTI_OK)
-        remove_old(save, keep);
-    else
-        (void)tti_folder_remove(save->working);
-    return status;
-}
-
-tutti_status tti_checkpoint_save(const char *folder, uint64_t step, int keep,
-                                 const struct tti_checkpoint_content *content, tutti_error *error)
-{
-    struct save save = {.folder = folder, .step = step, .content = content};
-    int lock = -1;
+    *saving = (struct tti_saving){.folder = folder, .step = step, .content = content, .lock = -1};
     if (folder == NULL || folder[0] == '\0')
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a checkpoint needs a folder");
     if (strlen(folder) > PATH_MAX - 128)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%.300s is too long a path", folder);
     if (step > INT64_MAX) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "step %" PRIu64 " is too large", step);
     TTI_TRY(tti_checkpoint_check(content, error));
-    tti_checkpoint_name(folder, step, save.target);
-    (void)snprintf(save.working, sizeof save.working, "%s/.saving-%08" PRIu64, folder, step);
-    TTI_TRY(tti_checkpoint_folder(folder, error));
-    if (!content->locked) TTI_TRY(tti_checkpoint_lock(folder, &lock, error));
-    tutti_status status = save_locked(&save, keep, error);
-    if (lock >= 0) (void)close(lock);
+    tti_checkpoint_name(folder, step, saving->target);
+    (void)snprintf(saving->working, sizeof saving->working, "%s/" TTI_SAVING_PREFIX "%08" PRIu64, folder, step);
+    saving->plan = tti_calloc(1, sizeof *saving->plan);
+    if (saving->plan == NULL) return no_memory(error, saving);
+    return tti_range_plan_make(content, saving->plan, error);
+}
+
+tutti_status tti_saving_open(struct tti_saving *saving, tutti_error *error)
+{
+    TTI_TRY(tti_checkpoint_folder(saving->folder, error));
+    if (!saving->content->locked) TTI_TRY(tti_checkpoint_lock(saving->folder, &saving->lock, error));
+    remove_leftovers(saving->folder);
+    if (mkdir(saving->working, 0777) != 0)
+        return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s cannot be made", saving->working);
+    saving->open = true;
+    saving->files = json_array();
+    saving->texts = json_array();
+    for (size_t i = 0; i < saving->plan->file_count; i++) TTI_TRY(make_file(saving, &saving->plan->files[i], error));
+    return save_texts(saving, error);
+}
+
+tutti_status tti_saving_commit(struct tti_saving *saving, const uint64_t *hashes, int keep, tutti_error *error)
+{
+    for (size_t i = 0; i < saving->plan->file_count; i++)
+        TTI_TRY(add_file(saving, &saving->plan->files[i], hashes, error));
+    TTI_TRY(save_index(saving, error));
+    TTI_TRY(commit(saving, error));
+    saving->open = false;
+    remove_old(saving, keep);
+    return TUTTI_OK;
+}
+
+void tti_saving_end(struct tti_saving *saving)
+{
+    json_decref(saving->files);
+    json_decref(saving->texts);
+    if (saving->open) (void)tti_folder_remove(saving->working);
+    if (saving->lock >= 0) (void)close(saving->lock);
+    if (saving->plan != NULL) tti_range_plan_free(saving->plan);
+    tti_free(saving->plan);
+}
+
+/* ---- All of it by one ------------------------------------------------------------------------------------------ */
+
+static void copy_run(void *context, const tutti_checkpoint_tensor *tensor, size_t first, size_t count, size_t at)
+{
+    memcpy((char *)context + at, tensor->values + first, count * sizeof(float));
+}
+
+static tutti_status write_all(const struct tti_saving *saving, uint64_t *hashes, char *bytes, tutti_error *error)
+{
+    struct tti_range_writer writer = {.folder = saving->working, .hashes = hashes};
+    tutti_status status = TUTTI_OK;
+    for (size_t i = 0; status == TUTTI_OK && i < saving->plan->parts * TTI_PART_PIECES; i++) {
+        const struct tti_range_piece piece = tti_range_piece(saving->plan, 0, 1, i / TTI_PART_PIECES,
+                                                             i % TTI_PART_PIECES);
+        if (piece.file == NULL) continue;
+        tti_range_header(&piece, bytes);
+        tti_range_walk(&piece, copy_run, bytes);
+        status = tti_range_put(&writer, &piece, bytes, error);
+    }
+    tutti_error unused;
+    tutti_status closed = tti_range_close(&writer, status == TUTTI_OK ? error : &unused);
+    return status == TUTTI_OK ? closed : status;
+}
+
+static tutti_status save_alone(struct tti_saving *saving, int keep, tutti_error *error)
+{
+    TTI_TRY(tti_saving_open(saving, error));
+    uint64_t *hashes = tti_calloc(saving->plan->parts + 1, sizeof *hashes);
+    char *bytes = tti_calloc(1, TTI_PIECE_BYTES);
+    tutti_status status = hashes == NULL || bytes == NULL ? no_memory(error, saving) : TUTTI_OK;
+    if (status == TUTTI_OK) status = write_all(saving, hashes, bytes, error);
+    if (status == TUTTI_OK) status = tti_saving_commit(saving, hashes, keep, error);
+    tti_free(hashes);
+    tti_free(bytes);
     return status;
 }
 
@@ -258,5 +299,9 @@ tutti_status tutti_checkpoint_save(const char *folder, uint64_t step, int keep, 
 {
     struct tti_checkpoint_content content = {
         .notes = notes, .note_count = note_count, .tensors = tensors, .tensor_count = tensor_count};
-    return tti_checkpoint_save(folder, step, keep, &content, error);
+    struct tti_saving saving;
+    tutti_status status = tti_saving_make(folder, step, &content, &saving, error);
+    if (status == TUTTI_OK) status = save_alone(&saving, keep, error);
+    tti_saving_end(&saving);
+    return status;
 }

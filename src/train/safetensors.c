@@ -191,28 +191,18 @@ static char *make_header(const tutti_checkpoint_tensor *tensors, size_t count)
     return text;
 }
 
-static tutti_status write_header(struct tti_writer *writer, const char *text, tutti_error *error)
-{
-    static const char spaces[TTI_SAFETENSORS_PREFIX] = "        ";
-    size_t length = strlen(text), padding = (8 - length % 8) % 8; /* so that the tensors are aligned */
-    unsigned char prefix[TTI_SAFETENSORS_PREFIX];
-    for (int i = 0; i < TTI_SAFETENSORS_PREFIX; i++) prefix[i] = (unsigned char)((length + padding) >> 8 * i);
-    TTI_TRY(tti_writer_put(writer, prefix, sizeof prefix, error));
-    TTI_TRY(tti_writer_put(writer, text, length, error));
-    return tti_writer_put(writer, spaces, padding, error);
-}
-
-tutti_status tti_safetensors_write(struct tti_writer *writer, const tutti_checkpoint_tensor *tensors, size_t count,
-                                   tutti_error *error)
+char *tti_safetensors_header(const tutti_checkpoint_tensor *tensors, size_t count, size_t *bytes)
 {
     char *text = make_header(tensors, count);
-    if (text == NULL)
-        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%.300s: no memory for its header", writer->path);
-    tutti_status status = write_header(writer, text, error);
-    free(text);
-    for (size_t i = 0; status == TUTTI_OK && i < count; i++) {
-        size_t bytes = tti_tensor_elements(tensors[i].dimensions, tensors[i].shape) * sizeof(float);
-        status = tti_writer_put(writer, tensors[i].values, bytes, error);
+    if (text == NULL) return NULL;
+    const size_t length = strlen(text), padding = (8 - length % 8) % 8; /* so that the tensors are aligned */
+    char *header = malloc(TTI_SAFETENSORS_PREFIX + length + padding);
+    *bytes = TTI_SAFETENSORS_PREFIX + length + padding;
+    if (header != NULL) {
+        for (int i = 0; i < TTI_SAFETENSORS_PREFIX; i++) header[i] = (char)((length + padding) >> 8 * i & 0xff);
+        memcpy(header + TTI_SAFETENSORS_PREFIX, text, length);
+        memset(header + TTI_SAFETENSORS_PREFIX + length, ' ', padding);
     }
-    return status;
+    free(text);
+    return header;
 }

@@ -31,9 +31,8 @@ tutti_status tti_safetensors_read(int fd, const char *path, struct tti_safetenso
 void tti_safetensors_free(struct tti_safetensors *tensors);
 const struct tti_safetensor *tti_safetensors_find(const struct tti_safetensors *tensors, const char *name);
 
-/* Prefix, header and the values of `count` tensors. */
-tutti_status tti_safetensors_write(struct tti_writer *writer, const tutti_checkpoint_tensor *tensors, size_t count,
-                                   tutti_error *error);
+/* What stands before the values of `count` tensors, a multiple of 8 bytes, to be freed; NULL: no memory. */
+char *tti_safetensors_header(const tutti_checkpoint_tensor *tensors, size_t count, size_t *bytes);
 
 size_t tti_tensor_elements(int dimensions, const int64_t *shape);
 /* "(768, 50257)"; returns `text`. */

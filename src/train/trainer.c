@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "collective/comm/comm.h"
 #include "nn/pass.h"
-#include "train/checkpoint.h"
 #include "train/ddp.h"
 #include "train/ledger.h"
 #include "train/optimizer.h"
@@ -307,16 +306,6 @@ static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
 
-/* Before the first step rather than after many; and no other run saves there until this one has ended. */
-static tutti_status take_folder(struct tutti_trainer *t, tutti_error *error)
-{
-    if (tti_trainer_is_planned(t) || t->world_rank != 0 || t->options.save[0] == '\0') return TUTTI_OK;
-    if (!t->options.resume) TTI_TRY(tti_checkpoint_folder(t->options.save, error));
-    TTI_TRY(tti_checkpoint_lock(t->options.save, &t->lock, error));
-    t->locked = true;
-    return TUTTI_OK;
-}
-
 /* What is to be made: nothing takes much memory yet. */
 static tutti_status describe(struct tutti_trainer *t, tutti_error *error)
 {
@@ -399,7 +388,7 @@ static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(tti_trainer_make_scratch(t, error));
     if (tti_trainer_passing_values(t) && !tti_trainer_is_planned(t)) tti_trainer_init_owned(t);
     TTI_TRY(make_optimizer(t, error));
-    return take_folder(t, error);
+    return tti_trainer_take_folder(t, error);
 }
 
 static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
@@ -456,6 +445,7 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
                                    .here = here,
                                    .options = *options};
     tutti_status status = tti_trainer_make(made, error);
+    if (status == TUTTI_OK) status = tti_trainer_share_folder(made, error);
     if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);
     if (status == TUTTI_OK) status = tti_trainer_round(made, error);
     if (status != TUTTI_OK)

@@ -120,15 +120,6 @@ void tti_micro_targets(const struct tutti_trainer *trainer, int micro, bool shar
 void tti_micro_add(const struct tutti_trainer *trainer, int micro, struct tti_span elements, bool shares);
 tutti_status tti_trainer_make_scratch(struct tutti_trainer *trainer, tutti_error *error);
 
-/* An array of all tensors in their shapes, one behind the other, each beginning at a multiple of 16 floats: its floats, and a
- * tensor's. What ranks that share the model have of it to the first of them, and back; collective over these. `whole` counts
- * there only; `pieces` has room for tti_whole_pieces floats where several share the model. */
-size_t tti_whole_elements(const tutti_model *model);
-size_t tti_whole_room(const tutti_model *model, int tensor);
-size_t tti_whole_pieces(const tutti_model *model);
-tutti_status tti_whole_collect(struct tutti_trainer *trainer, const float *mine, float *pieces, float *whole);
-tutti_status tti_whole_hand_out(struct tutti_trainer *trainer, float *whole, float *pieces, float *mine);
-
 /* Cells that a rank of those that share the batch has in one pass. */
 struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
 
@@ -186,6 +177,12 @@ void tti_trainer_begin(struct tutti_trainer *trainer);
  * this rank, for tutti_explain. */
 tutti_status tti_trainer_end(struct tutti_trainer *trainer, const char *call, tutti_status status);
 
+/* Before the first step rather than after many: rank 0 makes the folder of checkpoints and locks it, so that no other run saves
+ * there until this one has ended; then all ranks see whether it is the same folder for all. The second is collective. */
+tutti_status tti_trainer_take_folder(struct tutti_trainer *trainer, tutti_error *error);
+tutti_status tti_trainer_share_folder(struct tutti_trainer *trainer, tutti_error *error);
+/* Which order sums have, for checkpoints to note. 1: the two gradients of a tied weight are summed over grains apart. */
+enum { TTI_TRAINER_SUMS = 1 };
 tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
 
 /* A trainer of any rank without a comm. */

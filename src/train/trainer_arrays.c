@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Invariant: every element of every tensor is had by one rank, or by several that differ only along dimensions of the mesh
+ * over which it is replicated; of these the one with the coordinates of the rank that asks is the one to give it.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "train/trainer_arrays.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "nn/width.h"
+#include "train/ddp.h"
+#include "train/trainer.h"
+#include <string.h>
+
+/* ---- The list -------------------------------------------------------------------------------------------------- */
+
+static void find_arrays(struct tti_arrays *arrays)
+{
+    const struct tutti_trainer *t = arrays->trainer;
+    arrays->owned[0] = tti_trainer_passing_values(t);
+    arrays->values[0] = arrays->owned[0] ? tti_ddp_owned_values(t->ddp) : t->values;
+    arrays->count = 1;
+    while (arrays->count < TTI_ARRAYS &&
+           tutti_optimizer_state(t->optimizer, arrays->count - 1, &arrays->values[arrays->count]) != NULL)
+        arrays->owned[arrays->count++] = t->options.zero > 0;
+}
+
+static void add_tensor(struct tti_arrays *arrays, int array, const tutti_tensor *tensor)
+{
+    const char *state = array == 0 ? "" : tutti_optimizer_state(arrays->trainer->optimizer, array - 1, NULL);
+    char *name = arrays->names[arrays->list_count];
+    (void)snprintf(name, sizeof *arrays->names, "%s%s%s", state, array == 0 ? "" : ".", tensor->name);
+    tutti_checkpoint_tensor *made = &arrays->list[arrays->list_count++];
+    *made = (tutti_checkpoint_tensor){
+        .group = array == 0 ? "model" : "optimizer", .name = name, .dimensions = tensor->dimensions};
+    memcpy(made->shape, tensor->shape, sizeof made->shape);
+}
+
+tutti_status tti_arrays_make(const struct tutti_trainer *t, struct tti_arrays *arrays, tutti_error *error)
+{
+    const tutti_parameter *owned;
+    const size_t parts = tutti_ddp_owned(t->ddp, &owned);
+    *arrays = (struct tti_arrays){.trainer = t};
+    find_arrays(arrays);
+    const int tensors = tutti_model_tensors(t->model);
+    const size_t all = (size_t)arrays->count * (size_t)tensors;
+    arrays->list = tti_calloc(all + 1, sizeof *arrays->list);
+    arrays->names = tti_calloc(all + 1, sizeof *arrays->names);
+    arrays->owned_at = tti_calloc(parts + 1, sizeof *arrays->owned_at);
+    if (arrays->list == NULL || arrays->names == NULL || arrays->owned_at == NULL)
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of %zu tensors", all);
+    for (int a = 0; a < arrays->count; a++)
+        for (int i = 0; i < tensors; i++) add_tensor(arrays, a, tutti_model_tensor(t->model, i));
+    for (size_t p = 0; p < parts; p++) arrays->owned_at[p + 1] = arrays->owned_at[p] + owned[p].count;
+    return TUTTI_OK;
+}
+
+void tti_arrays_free(struct tti_arrays *arrays)
+{
+    tti_free(arrays->list);
+    tti_free(arrays->names);
+    tti_free(arrays->owned_at);
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------------------------ */
+
+struct walk {
+    const struct tti_arrays *arrays;
+    int array;
+    size_t offset; /* the tensor's, in this rank's allocation */
+    tti_array_run *run;
+    void *context;
+};
+
+/* The first owned part that ends behind an element of the allocation. */
+static size_t find_part(const tutti_ddp *ddp, const tutti_parameter *owned, size_t count, size_t at)
+{
+    size_t lo = 0, hi = count;
+    while (lo < hi) {
+        const size_t middle = lo + (hi - lo) / 2;
+        if (tutti_ddp_owned_first(ddp, middle) + owned[middle].count > at)
+            hi = middle;
+        else
+            lo = middle + 1;
+    }
+    return lo;
+}
+
+/* Of `count` elements from `at` of the allocation on, what is owned here. */
+static void owned_runs(const struct walk *walk, size_t at, size_t global, size_t count)
+{
+    const struct tti_arrays *arrays = walk->arrays;
+    const tutti_ddp *ddp = arrays->trainer->ddp;
+    const tutti_parameter *owned;
+    const size_t parts = tutti_ddp_owned(ddp, &owned);
+    for (size_t p = find_part(ddp, owned, parts, at); p < parts; p++) {
+        const size_t first = tutti_ddp_owned_first(ddp, p), end = first + owned[p].count;
+        if (first >= at + count) return;
+        const size_t lo = first > at ? first : at, hi = end < at + count ? end : at + count;
+        walk->run(walk->context, global + (lo - at), hi - lo,
+                  arrays->values[walk->array] + arrays->owned_at[p] + (lo - first));
+    }
+}
+
+static void local_run(void *context, size_t local, size_t global, size_t count)
+{
+    const struct walk *walk = context;
+    const size_t at = walk->offset + local;
+    if (walk->arrays->owned[walk->array])
+        owned_runs(walk, at, global, count);
+    else
+        walk->run(walk->context, global, count, walk->arrays->values[walk->array] + at);
+}
+
+void tti_arrays_runs(const struct tti_arrays *arrays, size_t tensor, struct tti_span within, tti_array_run *run,
+                     void *context)
+{
+    const tutti_model *model = arrays->trainer->model;
+    const size_t each = (size_t)model->tensor_count;
+    const int index = (int)(tensor % each);
+    const tutti_tensor *here = &model->tensors[index];
+    if (!tti_tensor_is_own(model, index)) return;
+    struct walk walk = {arrays, (int)(tensor / each), here->offset, run, context};
+    for (int g = 0; g < tti_piece_count(model, here); g++)
+        tti_piece_runs_within(model, here, g, within, local_run, &walk);
+}
+
+/* ---- Who gives ------------------------------------------------------------------------------------------------- */
+
+bool tti_arrays_give(const struct tti_arrays *arrays, size_t tensor, int to)
+{
+    const struct tutti_trainer *t = arrays->trainer;
+    const struct tti_trainer_mesh *mesh = &t->mesh;
+    const size_t each = (size_t)t->model->tensor_count;
+    const int batch = tti_trainer_mesh_batch_rank(mesh, to);
+    const int group = arrays->owned[tensor / each] ? t->size / t->ddp->zero.replicas : 1;
+    if (batch / group != t->rank / group) return false;
+    return tti_tensor_is_cut(&t->model->tensors[tensor % each]) ||
+           mesh->at[TTI_MESH_TENSOR] == tti_trainer_mesh_at(mesh, to, TTI_MESH_TENSOR);
+}
+
+bool tti_arrays_whole(const struct tti_arrays *arrays)
+{
+    const struct tti_trainer_mesh *mesh = &arrays->trainer->mesh;
+    if (mesh->sizes[TTI_MESH_PIPE] > 1 || mesh->sizes[TTI_MESH_TENSOR] > 1) return false;
+    for (int a = 0; a < arrays->count; a++)
+        if (arrays->owned[a]) return false;
+    return true;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a trainer saves: the weights and each of the optimizer's states, as tensors in their global shapes; and which
+ * elements of these this rank has, on any mesh and with any zero.
+ */
+#ifndef TTI_TRAIN_TRAINER_ARRAYS_H
+#define TTI_TRAIN_TRAINER_ARRAYS_H
+
+#include "base/share.h"
+#include "train/optimizer.h"
+
+struct tutti_trainer;
+
+enum { TTI_ARRAYS = 1 + TTI_OPTIMIZER_STATES };
+
+struct tti_arrays {
+    const struct tutti_trainer *trainer;
+    int count;                     /* of arrays: the weights, then the states */
+    float *values[TTI_ARRAYS];     /* what this rank has of each, as its tensors lie here */
+    bool owned[TTI_ARRAYS];        /* true if that is only what it owns, part after part */
+    size_t *owned_at;              /* [parts + 1]: where each owned part begins in such an array */
+    tutti_checkpoint_tensor *list; /* [arrays × the model's tensors], without values */
+    char (*names)[2 * TUTTI_NAME_BYTES];
+    size_t list_count;
+};
+
+tutti_status tti_arrays_make(const struct tutti_trainer *trainer, struct tti_arrays *arrays, tutti_error *error);
+void tti_arrays_free(struct tti_arrays *arrays);
+
+/* Calls `run` for each run of elements `within` of a tensor of the list that this rank has: `first` counts in the whole
+ * tensor. */
+typedef void tti_array_run(void *context, size_t first, size_t count, float *values);
+void tti_arrays_runs(const struct tti_arrays *arrays, size_t tensor, struct tti_span within, tti_array_run *run,
+                     void *context);
+
+/* True if this rank is the one that gives what it has of the tensor to that rank of the trainer's comm, rather than another one
+ * that has the same. */
+bool tti_arrays_give(const struct tti_arrays *arrays, size_t tensor, int to);
+/* True if each rank has all of every tensor. */
+bool tti_arrays_whole(const struct tti_arrays *arrays);
+
+#endif

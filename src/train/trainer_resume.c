@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Resuming. Rank 0 finds the newest checkpoint that is whole; then each rank reads what it is to have of it, whatever ranks the
+ * run had that saved it.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "nn/model.h"
+#include "train/checkpoint_ranges.h"
+#include "train/train_options.h"
+#include "train/trainer.h"
+#include "train/trainer_arrays.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Is it of this run ----------------------------------------------------------------------------------------- */
+
+/* Options that a model is made of must be those of the checkpoint. Others may change; those that change what the run
+ * computes are said. */
+static tutti_status compare_options(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint,
+                                    tutti_error *error)
+{
+    static const char model[] = " model layers heads width context loss optimizer ";
+    static const char local[] =
+        " save save_every keep resume steps val_every val_samples check_every threads accumulate zero mesh pipeline "
+        "micro stages width_grains recompute ";
+    for (size_t i = 0; i < tti_train_row_count; i++) {
+        const struct tti_train_row *row = &tti_train_rows[i];
+        char here[TTI_TRAIN_TEXT], word[64];
+        const char *there = tutti_checkpoint_note(checkpoint, row->row.name);
+        const char *value = tti_train_text(&t->options, row, here);
+        if (there == NULL || tti_note_is(there, value)) continue;
+        (void)snprintf(word, sizeof word, " %s ", row->row.name);
+        if (strstr(model, word) != NULL)
+            return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                                 "%.240s is of another model: %s is %.64s there, %.64s here",
+                                 tutti_checkpoint_path(checkpoint), row->row.name, there, value);
+        if (strstr(local, word) == NULL)
+            tti_log(TUTTI_WARN, "resuming with another %s: %s, the checkpoint has %s", row->row.name, value, there);
+    }
+    return TUTTI_OK;
+}
+
+/* Another CPU type or matrix library rounds otherwise: the run goes on, but no longer to the same bits. */
+static void compare_machine(const tutti_checkpoint *checkpoint)
+{
+    const struct {
+        const char *name, *here;
+    } rows[] = {{"machine.cpu", tutti_cpu()},
+                {"machine.blas", tutti_blas_name()},
+                {"machine.kernels", tutti_nn_kernels_name()}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *there = tutti_checkpoint_note(checkpoint, rows[i].name);
+        if (there != NULL && strcmp(there, rows[i].here) != 0)
+            tti_log(TUTTI_WARN,
+                    "resuming on another machine, which may round otherwise: %s is %s, the checkpoint has %s",
+                    rows[i].name, rows[i].here, there);
+    }
+}
+
+/* Models without a tied weight, and --fast, have the sums that they always had. */
+static void compare_sums(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint)
+{
+    const char *there = tutti_checkpoint_note(checkpoint, "layout.sums");
+    if (t->tie.elements > 0 && (there == NULL || atoi(there) != TTI_TRAINER_SUMS))
+        tti_log(TUTTI_WARN,
+                "resuming with another order of sums than the checkpoint was made with: last bits may differ "
+                "from those of a run that was never stopped");
+}
+
+/* Checkpoints that do not note it are of models that were not cut. */
+static void compare_width(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint)
+{
+    const char *note = tutti_checkpoint_note(checkpoint, "layout.width_grains");
+    const int here = tutti_model_width_grains(t->model), there = note == NULL ? 1 : atoi(note);
+    if (here != there)
+        tti_log(TUTTI_WARN,
+                "resuming with %d width grains, the checkpoint has %d: last bits may differ from those of a run that "
+                "was never stopped; --width-grains %d keeps them",
+                here, there, there);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------------------------- */
+
+enum { WINDOW = TTI_PIECE_BYTES / 4 }; /* elements that are read at a time */
+
+/* A part of a tensor in the file. */
+struct window {
+    struct tti_span needed; /* of its elements, this rank's are from the first to the last of these */
+    const float *values;    /* of `needed` */
+};
+
+static void extend_run(void *context, size_t first, size_t count, float *values)
+{
+    struct window *window = context;
+    (void)values;
+    if (first < window->needed.lo) window->needed.lo = first;
+    if (first + count > window->needed.hi) window->needed.hi = first + count;
+}
+
+static void read_run(void *context, size_t first, size_t count, float *values)
+{
+    const struct window *window = context;
+    memcpy(values, window->values + (first - window->needed.lo), count * sizeof *values);
+}
+
+static tutti_status read_tensor(const struct tti_arrays *arrays, size_t tensor, const tutti_checkpoint *checkpoint,
+                                float *buffer, tutti_error *error)
+{
+    const tutti_checkpoint_tensor *about = &arrays->list[tensor];
+    const size_t count = tti_tensor_elements(about->dimensions, about->shape);
+    for (size_t at = 0; at < count; at += WINDOW) {
+        const struct tti_span within = {at, count - at < WINDOW ? count : at + WINDOW};
+        struct window window = {.needed = {within.hi, within.lo}, .values = buffer};
+        tti_arrays_runs(arrays, tensor, within, extend_run, &window);
+        if (window.needed.lo >= window.needed.hi) continue;
+        TTI_TRY(tti_checkpoint_read(checkpoint, about, window.needed.lo, window.needed.hi - window.needed.lo, buffer,
+                                    error));
+        tti_arrays_runs(arrays, tensor, within, read_run, &window);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status read_arrays(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint, tutti_error *error)
+{
+    struct tti_arrays arrays;
+    float *buffer = tti_calloc(WINDOW, sizeof *buffer);
+    tutti_status status = tti_arrays_make(t, &arrays, error);
+    if (status == TUTTI_OK && buffer == NULL)
+        status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to read a checkpoint");
+    if (status == TUTTI_OK) status = tti_checkpoint_has(checkpoint, arrays.list, arrays.list_count, error);
+    for (size_t i = 0; i < arrays.list_count && status == TUTTI_OK; i++)
+        status = read_tensor(&arrays, i, checkpoint, buffer, error);
+    tti_arrays_free(&arrays);
+    tti_free(buffer);
+    return status;
+}
+
+static tutti_status read_checkpoint(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_checkpoint *checkpoint = NULL;
+    TTI_TRY(tutti_checkpoint_open(t->resumed_from, false, &checkpoint, error));
+    t->step = tutti_checkpoint_step(checkpoint);
+    tutti_optimizer_set_steps(t->optimizer, t->step);
+    tutti_status status = read_arrays(t, checkpoint, error);
+    tutti_checkpoint_free(checkpoint);
+    return status;
+}
+
+/* The newest that is whole, every byte of it. */
+static tutti_status find_checkpoint(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_checkpoint *checkpoint = NULL;
+    if (t->options.save[0] == '\0')
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "resume: say where the checkpoints are with save");
+    TTI_TRY(tutti_checkpoint_open(t->options.save, true, &checkpoint, error));
+    (void)snprintf(t->resumed_from, sizeof t->resumed_from, "%s", tutti_checkpoint_path(checkpoint));
+    tutti_status status = compare_options(t, checkpoint, error);
+    if (status == TUTTI_OK) {
+        compare_machine(checkpoint);
+        compare_sums(t, checkpoint);
+        compare_width(t, checkpoint);
+    }
+    tutti_checkpoint_free(checkpoint);
+    return status;
+}
+
+static tutti_status meet(struct tutti_trainer *t, tutti_status status, tutti_error *error)
+{
+    if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
+    return status;
+}
+
+tutti_status tti_trainer_resume(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_status status = tutti_rank(t->comm) == 0 ? find_checkpoint(t, error) : TUTTI_OK;
+    TTI_TRY(tti_agree(tti_trainer_comm(t), status, error));
+    TTI_TRY(meet(t,
+                 tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->resumed_from,
+                                 t->resumed_from, sizeof t->resumed_from, TUTTI_U8, 0),
+                 error));
+    TTI_TRY(tti_agree(tti_trainer_comm(t), read_checkpoint(t, error), error));
+    return meet(t, tti_tie_spread(&t->tie, t->ddp), error);
+}
