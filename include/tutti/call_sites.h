@@ -118,6 +118,7 @@
 #define tutti_ddp_scatter_owned(ddp, ...) tutti_ddp_scatter_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
 #define tutti_trainer_create(comm, ...) tutti_trainer_create(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_trainer_step(trainer, step) tutti_trainer_step(TUTTI_TRAINER_HERE(trainer), step)
+#define tutti_trainer_save(trainer) tutti_trainer_save(TUTTI_TRAINER_HERE(trainer))
 #define tutti_trainer_validate(trainer, loss) tutti_trainer_validate(TUTTI_TRAINER_HERE(trainer), loss)
 #endif
 

@@ -431,6 +431,7 @@ TUTTI_API const tutti_error *tutti_server_error(const tutti_server *server);
     X(val_samples, INT, "64", 1, 1000000000, "held-out samples of a validation")                                       \
     X(save, TEXT, "", 0, 0, "folder of checkpoints")                                                                   \
     X(save_every, INT, "0", 0, 1000000000000, "steps between checkpoints; 0: only at the end and on Ctrl-C")           \
+    X(save_async, BOOL, "0", 0, 1, "write checkpoints while training goes on, from a copy of what a rank writes")      \
     X(keep, INT, "3", 0, 1000000, "checkpoints that stay; 0: all")                                                     \
     X(resume, BOOL, "0", 0, 1, "go on from the newest good checkpoint in the folder")                                  \
     X(check_every, INT, "50", 0, 1000000000000, "steps between comparisons of all ranks' weights; 0: never")
@@ -471,6 +472,8 @@ typedef struct tutti_train_step {
     double predicted_idle; /* the same by the table, from what steps took on average */
     bool hashed;           /* weights were compared: */
     uint64_t hash;
+    bool
+        save_failed; /* with save_async: a save has failed since; tutti_trainer_error says why, and training may go on */
 } tutti_train_step;
 
 /* ERR_DIVERGED when a loss or gradient is not finite: the error says where it began, and the weights are those before
@@ -478,8 +481,12 @@ typedef struct tutti_train_step {
 TUTTI_API tutti_status tutti_trainer_step(tutti_trainer *trainer, tutti_train_step *step);
 /* Mean loss over the held-out samples. NaN where none are held out. */
 TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *loss);
-/* Collective: all ranks write parts of the files. A failure, which all of them learn of, harms nothing: training may go on. */
+/* Collective: all ranks write parts of the files. A failure, which all of them learn of, harms nothing: training may go on. With
+ * save_async it waits for the save before, and returns when each rank has a copy of what it writes; what comes of it a later
+ * step's save_failed says, or tutti_trainer_save_wait. One that nobody asked about is logged as a warning. */
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
+/* Waits until a save in the background has ended. If it has failed and nobody was told yet, its status; else OK. */
+TUTTI_API tutti_status tutti_trainer_save_wait(tutti_trainer *trainer);
 /* Collective: rank 0 draws the last step of its pipeline as SVG, as tutti_pipeline_picture does; `stream` (NULL: nothing is drawn) counts there only.
  * ERR_ARGUMENT: there is no pipeline, or no step was taken. */
 TUTTI_API tutti_status tutti_trainer_timeline(tutti_trainer *trainer, const char *title, FILE *stream);
@@ -500,6 +507,7 @@ typedef struct tutti_train_about {
     const char *resumed_from; /* path, or NULL */
     /* bytes of this rank by purpose */
     size_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, communication_bytes;
+    size_t saving_bytes; /* with save_async: the copy that is written while training goes on */
 } tutti_train_about;
 
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);

@@ -249,6 +249,13 @@ struct loop {
     uint64_t steps;              /* taken by this run */
 };
 
+/* All ranks know; one says it. */
+static void say_unsaved(const struct loop *loop, const char *then)
+{
+    if (tutti_rank(loop->world) != 0) return;
+    (void)cli_fail("train", "%s%s", tutti_trainer_error(loop->trainer)->text, then);
+}
+
 /* All ranks save. A checkpoint that cannot be written is no reason to stop. */
 static bool save(const struct loop *loop, const char *then)
 {
@@ -257,7 +264,7 @@ static bool save(const struct loop *loop, const char *then)
     tutti_status status = tutti_trainer_save(trainer);
     if (loop->report != NULL && status == TUTTI_OK) loop->report->saving_seconds = train_now() - began;
     if (status == TUTTI_OK) return true;
-    if (tutti_rank(loop->world) == 0) /* all ranks know */
+    if (tutti_rank(loop->world) == 0)
         (void)cli_fail("train", "no checkpoint was saved: %s%s", tutti_trainer_error(trainer)->text, then);
     return false;
 }
@@ -271,6 +278,7 @@ static int take_step(struct loop *loop)
     if (interrupted) tutti_trainer_stop(loop->trainer);
     if (tutti_trainer_step(loop->trainer, &step) != TUTTI_OK)
         return failed(loop->world, tutti_trainer_error(loop->trainer));
+    if (step.save_failed) say_unsaved(loop, "; training goes on");
     bool last = step.step == (uint64_t)options->steps || step.stop;
     bool due = options->val_every > 0 && (last || step.step % (uint64_t)options->val_every == 0);
     if (due && tutti_trainer_validate(loop->trainer, &validation) != TUTTI_OK)
@@ -292,6 +300,10 @@ static int train_all(struct loop *loop)
     for (uint64_t step = about.step; step < (uint64_t)values.options.steps && !loop->stopped; step++) {
         int status = take_step(loop);
         if (status != CLI_GO_ON) return status;
+    }
+    if (tutti_trainer_save_wait(loop->trainer) != TUTTI_OK) {
+        loop->saved = false;
+        say_unsaved(loop, "");
     }
     return CLI_GO_ON;
 }

@@ -16,7 +16,7 @@ static const double EVERY = 0.2, EVERY_LINE = 5; /* seconds between progress lin
 static size_t bytes_of(const tutti_train_about *about)
 {
     return about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes + about->activation_bytes +
-           about->communication_bytes;
+           about->communication_bytes + about->saving_bytes;
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------------------------- */
@@ -115,16 +115,17 @@ static void write_metrics(struct train_report *report, const tutti_train_step *s
     char loss[32], val[32], idle[32], predicted[32], hash[24] = "null";
     const tutti_train_about *about = &report->about;
     if (step->hashed) (void)snprintf(hash, sizeof hash, "\"%016" PRIx64 "\"", step->hash);
-    (void)fprintf(report->metrics,
-                  "{\"step\": %" PRIu64 ", \"loss\": %s, \"val_loss\": %s, \"lr\": %.9g, \"norm\": %.9g, "
-                  "\"tokens_per_s\": %.1f, \"gflops\": %.2f, \"comm_share\": %.5f, \"bytes\": {\"parameters\": %zu, "
-                  "\"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, \"communication\": %zu}, "
-                  "\"idle\": %s, \"predicted_idle\": %s, \"weights_hash\": %s}\n",
-                  step->step, json_number(step->loss, loss), json_number(validation, val), step->rate, step->norm,
-                  step->rows / step->seconds, gflops(report, step->rows, step->seconds),
-                  step->comm_seconds / step->seconds, about->parameter_bytes, about->gradient_bytes,
-                  about->optimizer_bytes, about->activation_bytes, about->communication_bytes,
-                  json_number(step->idle, idle), json_number(step->predicted_idle, predicted), hash);
+    (void)fprintf(
+        report->metrics,
+        "{\"step\": %" PRIu64 ", \"loss\": %s, \"val_loss\": %s, \"lr\": %.9g, \"norm\": %.9g, "
+        "\"tokens_per_s\": %.1f, \"gflops\": %.2f, \"comm_share\": %.5f, \"bytes\": {\"parameters\": %zu, "
+        "\"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, \"communication\": %zu, \"saving\": %zu}, "
+        "\"idle\": %s, \"predicted_idle\": %s, \"weights_hash\": %s}\n",
+        step->step, json_number(step->loss, loss), json_number(validation, val), step->rate, step->norm,
+        step->rows / step->seconds, gflops(report, step->rows, step->seconds), step->comm_seconds / step->seconds,
+        about->parameter_bytes, about->gradient_bytes, about->optimizer_bytes, about->activation_bytes,
+        about->communication_bytes, about->saving_bytes, json_number(step->idle, idle),
+        json_number(step->predicted_idle, predicted), hash);
     if (fflush(report->metrics) == 0 || report->metrics_lost) return;
     report->metrics_lost = true;
     (void)cli_fail("train", "--metrics %s: %s; training goes on", report->values->metrics, strerror(errno));
@@ -191,8 +192,12 @@ static void print_saved(const struct train_report *report)
     tutti_error error;
     if (tutti_checkpoint_open(report->values->options.save, false, &checkpoint, &error) != TUTTI_OK) return;
     double bytes = (double)tutti_checkpoint_bytes(checkpoint);
-    (void)fprintf(report->text, "%s: %.1f MB, written in %.2f s (%.0f MB/s)\n", tutti_checkpoint_path(checkpoint),
-                  bytes * 1e-6, report->saving_seconds, bytes * 1e-6 / report->saving_seconds);
+    if (report->values->options.save_async)
+        (void)fprintf(report->text, "%s: %.1f MB, training waited for %.3f s\n", tutti_checkpoint_path(checkpoint),
+                      bytes * 1e-6, report->saving_seconds);
+    else
+        (void)fprintf(report->text, "%s: %.1f MB, written in %.2f s (%.0f MB/s)\n", tutti_checkpoint_path(checkpoint),
+                      bytes * 1e-6, report->saving_seconds, bytes * 1e-6 / report->saving_seconds);
     tutti_checkpoint_free(checkpoint);
 }
 

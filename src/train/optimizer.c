@@ -191,6 +191,12 @@ tutti_status tti_optimizer_plan(const char *name, size_t elements, size_t *bytes
     return TUTTI_OK;
 }
 
+const char *tti_optimizer_state_name(const char *name, int number)
+{
+    const struct tti_optimizer_row *row = find_row(name);
+    return row == NULL || number >= row->state_count ? NULL : row->state_names[number];
+}
+
 size_t tutti_optimizer_bytes(const tutti_optimizer *optimizer)
 {
     return (size_t)optimizer->row->state_count * optimizer->elements * sizeof(float);

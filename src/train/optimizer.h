@@ -39,6 +39,9 @@ struct tti_optimizer_row {
 /* What tutti_optimizer_bytes says of one with so many elements. */
 tutti_status tti_optimizer_plan(const char *name, size_t elements, size_t *bytes, tutti_error *error);
 
+/* The name of one of its states in checkpoints; NULL: it has no more. */
+const char *tti_optimizer_state_name(const char *optimizer, int number);
+
 extern const struct tti_optimizer_row tti_optimizer_sgd, tti_optimizer_adam, tti_optimizer_adamw, tti_optimizer_lion;
 
 #endif

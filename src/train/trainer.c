@@ -15,6 +15,7 @@
 #include "train/optimizer.h"
 #include "train/parameter_list.h"
 #include "train/train_options.h"
+#include "train/trainer_save.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -446,6 +447,7 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
                                    .options = *options};
     tutti_status status = tti_trainer_make(made, error);
     if (status == TUTTI_OK) status = tti_trainer_share_folder(made, error);
+    if (status == TUTTI_OK) status = tti_background_make(made, error);
     if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);
     if (status == TUTTI_OK) status = tti_trainer_round(made, error);
     if (status != TUTTI_OK)
@@ -472,6 +474,7 @@ tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *o
 void tutti_trainer_free(tutti_trainer *t)
 {
     if (t == NULL) return;
+    tti_background_free(t);
     tti_trainer_pipeline_free(t);
     tutti_pass_free(t->pass);
     tti_tie_free(&t->tie);

@@ -74,9 +74,10 @@ struct tutti_trainer {
     atomic_int stop;
     double seconds; /* in communication, but for the ddp's */
     char resumed_from[PATH_MAX];
-    tutti_status gone;         /* why values or gradients did not come, in the pass that runs */
-    tutti_status ready_status; /* the first failure of tutti_ddp_ready_run in this step */
-    bool locked;               /* the folder of checkpoints, by `lock` */
+    tutti_status gone;                 /* why values or gradients did not come, in the pass that runs */
+    tutti_status ready_status;         /* the first failure of tutti_ddp_ready_run in this step */
+    struct tti_background *background; /* saves while training goes on; NULL: saves are waited for */
+    bool locked;                       /* the folder of checkpoints, by `lock` */
     int lock;
 };
 

@@ -21,14 +21,16 @@ static void find_arrays(struct tti_arrays *arrays)
     arrays->owned[0] = tti_trainer_passing_values(t);
     arrays->values[0] = arrays->owned[0] ? tti_ddp_owned_values(t->ddp) : t->values;
     arrays->count = 1;
-    while (arrays->count < TTI_ARRAYS &&
-           tutti_optimizer_state(t->optimizer, arrays->count - 1, &arrays->values[arrays->count]) != NULL)
+    while (arrays->count < TTI_ARRAYS && tti_optimizer_state_name(t->options.optimizer, arrays->count - 1) != NULL) {
+        if (t->optimizer != NULL) /* it is not only planned */
+            (void)tutti_optimizer_state(t->optimizer, arrays->count - 1, &arrays->values[arrays->count]);
         arrays->owned[arrays->count++] = t->options.zero > 0;
+    }
 }
 
 static void add_tensor(struct tti_arrays *arrays, int array, const tutti_tensor *tensor)
 {
-    const char *state = array == 0 ? "" : tutti_optimizer_state(arrays->trainer->optimizer, array - 1, NULL);
+    const char *state = array == 0 ? "" : tti_optimizer_state_name(arrays->trainer->options.optimizer, array - 1);
     char *name = arrays->names[arrays->list_count];
     (void)snprintf(name, sizeof *arrays->names, "%s%s%s", state, array == 0 ? "" : ".", tensor->name);
     tutti_checkpoint_tensor *made = &arrays->list[arrays->list_count++];

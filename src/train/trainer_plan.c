@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "train/ledger.h"
 #include "train/trainer.h"
+#include "train/trainer_save.h"
 
 /* ---- Memory by purpose ----------------------------------------------------------------------------------------- */
 
@@ -40,7 +41,8 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
                                  .gradient_bytes = ledger.gradients + t->scratch_bytes,
                                  .optimizer_bytes = t->optimizer_bytes + ledger.masters,
                                  .activation_bytes = activation_bytes(t),
-                                 .communication_bytes = communication_bytes(t)};
+                                 .communication_bytes = communication_bytes(t),
+                                 .saving_bytes = tti_background_bytes(t)};
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
@@ -52,6 +54,7 @@ static tutti_status plan(const tutti_train_options *options, int ranks, int rank
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
     *made = (struct tutti_trainer){.world_rank = rank, .world_size = ranks, .options = *options};
     tutti_status status = tti_trainer_make(made, error);
+    if (status == TUTTI_OK) status = tti_background_make(made, error);
     if (status == TUTTI_OK) {
         tutti_trainer_describe(made, about);
         about->resumed_from = NULL;

@@ -2,35 +2,35 @@
  *
  * Saving. All ranks write ranges of the files. Nothing in a checkpoint depends on how many ranks there were or on what each
  * had: parameters, optimizer state and the number of steps are all there is to go on from. A rank needs memory for a few
- * pieces of 1 MiB only.
+ * pieces of 1 MiB only, unless it saves in the background.
  */
 #define TUTTI_NO_CALL_SITES
+#include "train/trainer_save.h"
 #include "base/alloc.h"
 #include "base/status.h"
 #include "nn/model.h"
 #include "train/train_options.h"
 #include "train/trainer.h"
-#include "train/trainer_pieces.h"
 #include <stdlib.h>
 
 enum { NOTES = 64 };
 
 /* ---- What is noted --------------------------------------------------------------------------------------------- */
 
-struct notes {
+struct tti_notes {
     tutti_note list[NOTES];
     char texts[NOTES][TTI_TRAIN_TEXT];
     size_t count;
 };
 
-static void add_number(struct notes *notes, const char *name, uint64_t value, const char *format)
+static void add_number(struct tti_notes *notes, const char *name, uint64_t value, const char *format)
 {
     char *text = notes->texts[notes->count];
     (void)snprintf(text, TTI_TRAIN_TEXT, format, (unsigned long long)value);
     notes->list[notes->count++] = (tutti_note){name, text};
 }
 
-static void make_notes(const struct tutti_trainer *t, uint64_t hash, struct notes *notes)
+static void make_notes(const struct tutti_trainer *t, uint64_t hash, struct tti_notes *notes)
 {
     notes->count = 0;
     for (size_t i = 0; i < tti_train_row_count; i++) {
@@ -107,83 +107,92 @@ static tutti_status write_ranges(struct tti_pieces *pieces, const char *folder, 
     return status == TUTTI_OK ? closed : status;
 }
 
-/* Of each part one rank has the hash, and the others 0. */
-static tutti_status commit(struct tutti_trainer *t, struct tti_saving *saving, uint64_t *hashes)
+/* ---- From the beginning to the end ----------------------------------------------------------------------------- */
+
+/* The same on all ranks. */
+static tutti_status prepare(struct tutti_trainer *t, uint64_t hash, struct tti_save *save)
 {
-    tutti_status status = tutti_all_reduce(tti_inside(tti_trainer_comm(t), "checkpoint", "hashes"), hashes, hashes,
-                                           saving->plan->parts, TUTTI_U64, TUTTI_XOR);
-    if (status != TUTTI_OK) return tti_trainer_comm_failed(t, status);
-    if (tutti_rank(t->comm) == 0) status = tti_saving_commit(saving, hashes, (int)t->options.keep, &t->error);
+    save->notes = tti_calloc(1, sizeof *save->notes);
+    save->config = t->table ? NULL : make_gpt2_config(t);
+    if (save->notes == NULL || (!t->table && save->config == NULL)) return no_memory(t);
+    make_notes(t, hash, save->notes);
+    TTI_TRY(tti_arrays_make(t, &save->arrays, &t->error));
+    save->text = (struct tti_checkpoint_text){.name = "config.json", .text = save->config};
+    save->content = (struct tti_checkpoint_content){.notes = save->notes->list,
+                                                    .note_count = save->notes->count,
+                                                    .tensors = save->arrays.list,
+                                                    .tensor_count = save->arrays.list_count,
+                                                    .texts = &save->text,
+                                                    .text_count = save->config != NULL,
+                                                    .locked = t->world_rank != 0 || t->locked,
+                                                    .elsewhere = true};
+    TTI_TRY(tti_saving_make(t->options.save, t->step, &save->content, &save->saving, &t->error));
+    save->hashes = tti_calloc(save->saving.plan->parts + 1, sizeof *save->hashes);
+    return save->hashes == NULL ? no_memory(t) : TUTTI_OK;
+}
+
+tutti_status tti_save_begin(struct tutti_trainer *t, struct tti_save *save)
+{
+    *save = (struct tti_save){.saving = {.lock = -1}};
+    tutti_status status = prepare(t, tutti_trainer_hash(t), save);
+    if (status == TUTTI_OK && t->world_rank == 0) status = tti_saving_open(&save->saving, &t->error);
     return agree(t, status);
 }
 
-/* Rank 0 has opened it for all. */
-static tutti_status write_together(struct tutti_trainer *t, struct tti_saving *saving, const struct tti_arrays *arrays)
+/* Of each part one rank has the hash, and the others 0. */
+tutti_status tti_save_end(struct tti_save *save, tutti_comm *comm, int keep, tutti_status written, tutti_error *error)
+{
+    TTI_TRY(tti_agree(comm, written, error));
+    tutti_status status = tutti_all_reduce(tti_inside(comm, "checkpoint", "hashes"), save->hashes, save->hashes,
+                                           save->saving.plan->parts, TUTTI_U64, TUTTI_XOR);
+    if (status != TUTTI_OK && tutti_comm_error(comm) != NULL) *error = *tutti_comm_error(comm);
+    TTI_TRY(status);
+    if (tutti_rank(comm) == 0) status = tti_saving_commit(&save->saving, save->hashes, keep, error);
+    return tti_agree(comm, status, error);
+}
+
+void tti_save_free(struct tti_save *save)
+{
+    tti_saving_end(&save->saving);
+    tti_arrays_free(&save->arrays);
+    tti_free(save->notes);
+    tti_free(save->hashes);
+    free(save->config);
+    *save = (struct tti_save){.saving = {.lock = -1}};
+}
+
+static tutti_status write_now(struct tutti_trainer *t, struct tti_save *save)
 {
     struct tti_pieces pieces;
-    uint64_t *hashes = tti_calloc(saving->plan->parts + 1, sizeof *hashes);
-    tutti_status status = tti_pieces_make(t, arrays, saving->plan, &pieces, &t->error);
-    if (status == TUTTI_OK && hashes == NULL) status = no_memory(t);
-    status = agree(t, status);
-    if (status == TUTTI_OK) status = agree(t, write_ranges(&pieces, saving->working, hashes));
-    if (status == TUTTI_OK) status = commit(t, saving, hashes);
+    tutti_status status = agree(t, tti_pieces_make(t, &save->arrays, save->saving.plan, &pieces, &t->error));
+    if (status == TUTTI_OK)
+        status = tti_save_end(save, tti_trainer_comm(t), (int)t->options.keep,
+                              write_ranges(&pieces, save->saving.working, save->hashes), &t->error);
     tti_pieces_free(&pieces);
-    tti_free(hashes);
     return status;
 }
 
-/* What this rank has to say of the checkpoint: the same on all ranks. */
-struct prepared {
-    struct tti_arrays arrays;
-    struct notes *notes;
-    char *config;
-};
-
-static tutti_status prepare(struct tutti_trainer *t, uint64_t hash, struct prepared *prepared)
+static tutti_status save_now(struct tutti_trainer *t)
 {
-    prepared->notes = tti_calloc(1, sizeof *prepared->notes);
-    prepared->config = t->table ? NULL : make_gpt2_config(t);
-    if (prepared->notes == NULL || (!t->table && prepared->config == NULL)) return no_memory(t);
-    make_notes(t, hash, prepared->notes);
-    return tti_arrays_make(t, &prepared->arrays, &t->error);
-}
-
-static tutti_status save_prepared(struct tutti_trainer *t, const struct prepared *prepared)
-{
-    const bool first = tutti_rank(t->comm) == 0;
-    const struct tti_checkpoint_text text = {.name = "config.json", .text = prepared->config};
-    const struct tti_checkpoint_content content = {.notes = prepared->notes->list,
-                                                   .note_count = prepared->notes->count,
-                                                   .tensors = prepared->arrays.list,
-                                                   .tensor_count = prepared->arrays.list_count,
-                                                   .texts = &text,
-                                                   .text_count = prepared->config != NULL,
-                                                   .locked = !first || t->locked,
-                                                   .elsewhere = true};
-    struct tti_saving saving;
-    tutti_status status = tti_saving_make(t->options.save, t->step, &content, &saving, &t->error);
-    if (status == TUTTI_OK && first) status = tti_saving_open(&saving, &t->error);
-    status = agree(t, status);
-    if (status == TUTTI_OK) status = write_together(t, &saving, &prepared->arrays);
-    tti_saving_end(&saving);
-    return status;
-}
-
-static tutti_status save(struct tutti_trainer *t)
-{
-    struct prepared prepared = {0};
-    if (t->options.save[0] == '\0')
-        return tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
-    tutti_status status = agree(t, prepare(t, tutti_trainer_hash(t), &prepared));
-    if (status == TUTTI_OK) status = save_prepared(t, &prepared);
-    tti_arrays_free(&prepared.arrays);
-    tti_free(prepared.notes);
-    free(prepared.config);
+    struct tti_save save;
+    tutti_status status = tti_save_begin(t, &save);
+    if (status == TUTTI_OK) status = write_now(t, &save);
+    tti_save_free(&save);
     return status;
 }
 
 tutti_status tutti_trainer_save(tutti_trainer *t)
 {
     tti_trainer_begin(t);
-    return tti_trainer_end(t, "save", save(t));
+    if (t->options.save[0] == '\0') {
+        tutti_status none = tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
+        return tti_trainer_end(t, "save", none);
+    }
+    return tti_trainer_end(t, "save", t->background == NULL ? save_now(t) : tti_background_save(t));
+}
+
+tutti_status tutti_trainer_save_wait(tutti_trainer *t)
+{
+    tti_trainer_begin(t);
+    return tti_trainer_end(t, "save_wait", tti_background_failed(t, true) ? t->error.status : TUTTI_OK);
 }

@@ -4,6 +4,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
+#include "train/trainer_save.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -206,6 +207,7 @@ static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
     TTI_TRY(check_weights(t, step));
     step->seconds = (double)(tti_now_ns() - began) * 1e-9;
     step->comm_seconds = comm_seconds(t) - waited;
+    step->save_failed = tti_background_failed(t, false);
     return TUTTI_OK;
 }
 

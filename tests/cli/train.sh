@@ -356,20 +356,23 @@ timeout 240 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save piped --metr
 check 'a pipe that is closed: status' 141 "${PIPESTATUS[0]}"
 matches 'a pipe that is closed: saved' '^step-0' "$(ls piped)"
 
-# SIGKILL under the launcher, resumed on another number of ranks
-"$TUTTI" run -n 2 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save "$DIR/killed" --save-every 1 --schedule constant >out.txt 2>err.txt &
-launcher=$!
-within 60 sh -c 'ls killed 2>/dev/null | grep -q "step-.*[1-9][0-9]$"'
-kill -KILL $launcher
-ended $launcher
-ranks_end() { ! pgrep -f "[s]ave $DIR/killed" >/dev/null; }
-within 60 ranks_end
-at=$(basename "$("$TUTTI" ckpt ls killed | grep -v damaged | tail -n 1 | cut -d' ' -f1)" | sed 's/step-0*//')
-tool train gpt "${SMALL[@]}" --steps $((at + 3)) --save killed --resume --schedule constant --ranks 3 --threads 2
-resumed=$(grep ^weights <<<"$OUT")
-check 'what does not change the run is not said' '' "$(grep 'resuming with' <<<"$ERR")"
-tool train gpt "${SMALL[@]}" --steps $((at + 3)) --schedule constant
-check 'resumed after SIGKILL: the same weights' "$(grep ^weights <<<"$OUT")" "$resumed"
+# SIGKILL under the launcher, in the middle of a save, waited for or not; resumed on another number of ranks
+for async in '' --save-async; do
+    "$TUTTI" run -n 2 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save "$DIR/killed$async" --save-every 1 ${async:+"$async"} --schedule constant >out.txt 2>err.txt &
+    launcher=$!
+    within 60 sh -c "ls killed$async 2>/dev/null | grep -q 'step-.*[1-9][0-9]$'"
+    kill -KILL $launcher
+    ended $launcher
+    ranks_end() { ! pgrep -f "[s]ave $DIR/killed$async" >/dev/null; }
+    within 60 ranks_end
+    at=$(basename "$("$TUTTI" ckpt ls killed$async | grep -v damaged | tail -n 1 | cut -d' ' -f1)" | sed 's/step-0*//')
+    check 'SIGKILL: what has its name is whole' '' "$("$TUTTI" ckpt ls killed$async | grep damaged)"
+    tool train gpt "${SMALL[@]}" --steps $((at + 3)) --save killed$async --resume --schedule constant --ranks 3 --threads 2
+    resumed=$(grep ^weights <<<"$OUT")
+    check 'what does not change the run is not said' '' "$(grep 'resuming with' <<<"$ERR")"
+    tool train gpt "${SMALL[@]}" --steps $((at + 3)) --schedule constant
+    check 'resumed after SIGKILL: the same weights' "$(grep ^weights <<<"$OUT")" "$resumed"
+done
 
 # A disk that fills: the error is shown, training goes on, the last good checkpoint stays
 (
@@ -381,6 +384,14 @@ matches 'full disk: shown' 'no checkpoint was saved: full/.*cannot be written.*;
 matches 'full disk: goes on' '^step 12/12' "$(cat out.txt)"
 check 'full disk: but it is a failure' 1 "$(cat status)"
 check 'full disk: nothing is left' '' "$(ls -A full)"
+(
+    ulimit -f 40
+    "$TUTTI" train gpt "${SMALL[@]}" --save full --save-async >out.txt 2>err.txt
+    echo $? >status
+)
+matches 'full disk, in the background: shown' 'no checkpoint of step 12 was saved: full/.*cannot be written' "$(cat err.txt)"
+check 'full disk, in the background: a failure' 1 "$(cat status)"
+check 'full disk, in the background: nothing is left' '' "$(ls -A full)"
 
 tool train gpt "${SMALL[@]}" --metrics /dev/full
 check 'metrics on a full disk: a failure' 1 $STATUS
