@@ -473,7 +473,7 @@ typedef struct tutti_train_step {
     bool hashed;           /* weights were compared: */
     uint64_t hash;
     bool
-        save_failed; /* with save_async: a save has failed since; tutti_trainer_error says why, and training may go on */
+        save_failed; /* with save_async: this rank has learnt that a save failed; tutti_trainer_error says why. Training may go on */
 } tutti_train_step;
 
 /* ERR_DIVERGED when a loss or gradient is not finite: the error says where it began, and the weights are those before

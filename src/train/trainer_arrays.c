@@ -18,8 +18,9 @@
 static void find_arrays(struct tti_arrays *arrays)
 {
     const struct tutti_trainer *t = arrays->trainer;
-    arrays->owned[0] = tti_trainer_passing_values(t);
-    arrays->values[0] = arrays->owned[0] ? tti_ddp_owned_values(t->ddp) : t->values;
+    const bool passing = tti_trainer_passing_values(t);
+    arrays->owned[0] = passing && t->options.zero > 0;
+    arrays->values[0] = passing ? tti_ddp_owned_values(t->ddp) : t->values;
     arrays->count = 1;
     while (arrays->count < TTI_ARRAYS && tti_optimizer_state_name(t->options.optimizer, arrays->count - 1) != NULL) {
         if (t->optimizer != NULL) /* it is not only planned */
