@@ -31,6 +31,7 @@
 #define TUTTI_ACTOR_H
 
 #include <stdbool.h>
+#include <tutti/device.h>
 #include <tutti/tutti.h>
 
 #ifdef __cplusplus
@@ -181,6 +182,43 @@ TUTTI_API tutti_status tutti_actor_fail(tutti_actor *self, tutti_status status, 
 
 TUTTI_API const char *tutti_actor_name(const tutti_actor *self);
 TUTTI_API tutti_actors *tutti_actor_actors(const tutti_actor *self); /* to ask others */
+
+/* ---- Devices as actors ----------------------------------------------------------------------------------------- */
+/* A device with a stable address: it does one piece of work after the other, and what is sent while it is opened again waits in
+ * its queue. Every piece is answered.
+ *
+ *     static tutti_status scale(tutti_device *device, tutti_stream *stream, void *context, tutti_error *error) { … }
+ *     tutti_device_actor(actors, "gpu", &(tutti_device_actor_options){.struct_size = sizeof(tutti_device_actor_options),
+ *                                                                     .device = "cuda:0"});
+ *     tutti_device_do_start(actors, "gpu", scale, &mine, 0, &op);              by any thread of this rank
+ *
+ * Work that returns ERR_DEVICE, or whose stream does, is answered with that, and the device is opened again: buffers of the
+ * generation before are ERR_STALE then. Where that happens too often in a row, or it cannot be opened again (a GPU after an illegal
+ * address: its process must be replaced), the actor ends, and all that waits is answered with ERR_ACTOR. */
+
+/* Puts work on the stream; the answer comes when the stream has done it. Anything but OK is the answer, with `error`. */
+typedef tutti_status tutti_device_work(tutti_device *device, tutti_stream *stream, void *context, tutti_error *error);
+
+typedef struct tutti_device_actor_options {
+    size_t struct_size;
+    const char *device; /* as tutti_device_open */
+    int queue;          /* pieces of work that may wait; 1024, and one more is ERR_FULL */
+    int restarts;       /* how often in a row it is opened again before the actor ends; 3, and -1: never */
+    int64_t sync_ms;    /* how long the stream may take for one; 30 s */
+} tutti_device_actor_options;
+
+/* Opens the device and makes it an actor of this rank, which closes it at its end. */
+TUTTI_API tutti_status tutti_device_actor(tutti_actors *actors, const char *name,
+                                          const tutti_device_actor_options *options);
+/* Has it do some work. `context` must stay until the op has ended. */
+TUTTI_API tutti_status tutti_device_do_start(tutti_actors *actors, const char *name, tutti_device_work *work,
+                                             void *context, int64_t deadline_ms, tutti_op *op);
+/* The same, and waits. */
+TUTTI_API tutti_status tutti_device_do(tutti_actors *actors, const char *name, tutti_device_work *work, void *context,
+                                       int64_t deadline_ms);
+/* Opens the device again, after the work that waits before it. */
+TUTTI_API tutti_status tutti_device_renew_start(tutti_actors *actors, const char *name, int64_t deadline_ms,
+                                                tutti_op *op);
 
 #ifdef __cplusplus
 }
