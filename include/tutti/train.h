@@ -15,6 +15,7 @@
 #define TUTTI_TRAIN_H
 
 #include <tutti/nn.h>
+#include <tutti/pipeline.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -518,6 +519,83 @@ TUTTI_API tutti_status tutti_train_plan(const tutti_train_options *options, int 
 /* Collective: of the weights, now, as tutti_weights_hash of all of them; it depends on the number of width grains, but not on
  * who has which. */
 TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);
+
+/* ---- Which layout ---------------------------------------------------------------------------------------------- */
+/* What `tutti plan` does: lists layouts, and estimates each from what layers and links take. All of it is arithmetic. */
+
+typedef struct tutti_train_layout {
+    int data, shard, pipe, tensor; /* the mesh */
+    int zero;
+    const char *pipeline; /* with a pipe: the table's name; else NULL */
+    int micro;            /* with a pipe: micro-batches; else 0 */
+    int accumulate;       /* passes */
+    bool recompute;       /* of a gpt */
+} tutti_train_layout;
+
+enum { TUTTI_TRAIN_MESH_BYTES = 96, TUTTI_TRAIN_STAGES_BYTES = 2048 };
+
+/* All layouts of so many ranks that differ from each other: meshes, ZeRO, tables, and numbers of micro-batches and passes that
+ * the grains of a rank can be cut into. Returns how many; the first `room` go to `layouts`. Whether the trainer takes one says
+ * tutti_train_plan or tutti_train_estimate_layout. */
+TUTTI_API size_t tutti_train_layouts(const tutti_train_options *options, int ranks, tutti_train_layout *layouts,
+                                     size_t room);
+/* Sets it in the options, whose mesh then lies in `mesh`. Where tensor does not divide the width grains, there are as many
+ * width grains as tensor. */
+TUTTI_API void tutti_train_layout_set(const tutti_train_layout *layout, char mesh[TUTTI_TRAIN_MESH_BYTES],
+                                      tutti_train_options *options);
+
+/* What goes along a link: `bytes` are those of the whole sum, of what all ranks have in the end or (TO_ALL) what one rank has
+ * for all others, and of one message. */
+typedef enum tutti_train_op {
+    TUTTI_TRAIN_ALL_REDUCE,
+    TUTTI_TRAIN_REDUCE_SCATTER,
+    TUTTI_TRAIN_ALL_GATHER,
+    TUTTI_TRAIN_ALL_TO_ALL,
+    TUTTI_TRAIN_SEND,
+    TUTTI_TRAIN_OPS
+} tutti_train_op;
+
+/* What things take on a machine, in seconds, measured or made up. */
+typedef struct tutti_train_costs {
+    size_t struct_size;
+    const tutti_pipeline_times *units; /* of one grain in each unit of the model, as tutti_train_measure has them */
+    size_t unit_count;
+    double update; /* of one element: norm, optimizer */
+    double add;    /* of one element that is added to another */
+    double (*link)(void *context, tutti_train_op op, int ranks, size_t bytes);
+    void *context;
+    int cores; /* that all ranks share; 0: each thread has one of its own */
+} tutti_train_costs;
+
+/* Measures the units of the options' model as one of `tensor` ranks that share its width has them, on this thread, and the
+ * update and add of a rank. A unit lies between two places where the model may be cut. Returns how many there are; the first
+ * `room` go to `units`. 0: the error says why. To be called on all cores at once: then caches are shared as in training. */
+TUTTI_API size_t tutti_train_measure(const tutti_train_options *options, int tensor, tutti_pipeline_times *units,
+                                     size_t room, double *update, double *add, tutti_error *error);
+
+typedef struct tutti_train_estimate {
+    size_t struct_size;
+    tutti_train_about memory; /* of the rank that needs most, */
+    size_t bytes;             /* all purposes together, */
+    int rank;                 /* and which one that is */
+    double seconds;           /* of a step */
+    double compute_seconds;   /* of these, the passes of the slowest ranks, the table's idle time included, */
+    double update_seconds;    /* norm, optimizer and sums over micro-batches, */
+    double comm_seconds;      /* and the rest: gradients and values between ranks */
+    double idle;              /* share of all ranks' time of the passes that is without work */
+    size_t operations;        /* on data, of the rank that has most: of a step, without those of a few bytes */
+    double sent_bytes;        /* by the rank that sends most */
+    char stages[TUTTI_TRAIN_STAGES_BYTES]; /* with a pipe: where the model is cut, for options.stages */
+} tutti_train_estimate;
+
+/* Of the options' layout on so many ranks; the trainer's own refusal where there is one. */
+TUTTI_API tutti_status tutti_train_estimate_layout(const tutti_train_options *options, int ranks,
+                                                   const tutti_train_costs *costs, tutti_train_estimate *estimate,
+                                                   tutti_error *error);
+/* Draws its passes as tutti_pipeline_picture does: with a pipe its ranks, which all other ranks are like, else all ranks. */
+TUTTI_API tutti_status tutti_train_picture(const tutti_train_options *options, int ranks,
+                                           const tutti_train_costs *costs, const char *title, FILE *stream,
+                                           tutti_error *error);
 
 /* ---- Sampling -------------------------------------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@ static const struct cli_command commands[] = {
     {"run", "start a program as several ranks, and end them together", cli_run, &cli_run_page},
     {"bench", "measure collectives, check their results and tune switch-over sizes", cli_bench, &cli_bench_page},
     {"train", "train a model on many ranks", cli_train, &cli_train_page},
+    {"plan", "say which layout to train with, and what it needs", cli_plan, &cli_plan_page},
     {"sample", "let a trained model go on from a prompt", cli_sample, &cli_sample_page},
     {"ckpt", "list, check and compare checkpoints", cli_ckpt, &cli_ckpt_page},
     {"key", "make the key that the hosts of a job share", cli_key, &cli_key_page},

@@ -6,6 +6,7 @@
 #include "train/pipeline_table.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { LEFT = 70, RIGHT = 20, TOP = 64, ROW = 30, GAP = 6, BOTTOM = 60, WIDEST = 1400, NARROWEST = 480, LEGEND = 120 };
 
@@ -38,6 +39,12 @@ static struct colour shade(const struct tutti_pipeline *pipeline, tutti_pipeline
                            base.blue + (int)(light * (255 - base.blue))};
 }
 
+/* White could not be read on it. */
+static bool is_light(struct colour colour)
+{
+    return 299 * colour.red + 587 * colour.green + 114 * colour.blue > 160000;
+}
+
 static int row_at(int rank)
 {
     return TOP + rank * (ROW + GAP);
@@ -56,8 +63,9 @@ static void draw_step(const struct picture *picture, int rank, tutti_pipeline_st
                   tutti_pipeline_step_text(picture->pipeline, step, text, sizeof text), span.start, span.end);
     int length = snprintf(text, sizeof text, "%d", step.micro);
     if (width < (double)length * DIGIT) return; /* there is no room for it */
-    (void)fprintf(picture->stream, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\" fill=\"white\">%s</text>\n",
-                  x + width / 2, row_at(rank) + ROW / 2 + 4, text);
+    const char *ink = is_light(colour) ? "#333" : "white";
+    (void)fprintf(picture->stream, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\" fill=\"%s\">%s</text>\n",
+                  x + width / 2, row_at(rank) + ROW / 2 + 4, ink, text);
 }
 
 static void draw_rank(const struct picture *picture, int rank, const tutti_pipeline_span *spans)
@@ -84,11 +92,13 @@ static void draw_title(const struct picture *picture, const char *title, double 
         else
             (void)fputc(*c, picture->stream);
     }
-    (void)fprintf(
-        picture->stream,
-        "</text>\n<text x=\"%d\" y=\"46\" fill=\"#666\">%d ranks, %d micro-batches, %d stages; makespan %.6g, "
-        "idle %.1f%%</text>\n",
-        LEFT, pipeline->ranks, pipeline->micros, pipeline->stages, picture->makespan, 100 * idle);
+    char chunks[64] = "";
+    if (pipeline->chunks > 1)
+        (void)snprintf(chunks, sizeof chunks, ", %d stages, of a rank's the later ones lighter", pipeline->stages);
+    (void)fprintf(picture->stream,
+                  "</text>\n<text x=\"%d\" y=\"46\" fill=\"#555\">%d ranks, %d micro-batches%s; makespan %.4g, "
+                  "idle %.1f%%</text>\n",
+                  LEFT, pipeline->ranks, pipeline->micros, chunks, picture->makespan, 100 * idle);
 }
 
 static void draw_legend(const struct picture *picture)
@@ -110,11 +120,13 @@ static void draw_legend(const struct picture *picture)
     }
 }
 
-/* Boxes are wide enough for their numbers where that fits. */
-static void set_scale(struct picture *picture, size_t most_steps)
+/* Boxes are wide enough for their numbers where that fits, and the whole is for its title. */
+static void set_scale(struct picture *picture, size_t most_steps, size_t title_length)
 {
+    enum { LETTER = 9 }; /* pixels of one in the title, on average */
     double wanted = 22.0 * (double)most_steps, widest = WIDEST - LEFT - RIGHT, narrowest = NARROWEST - LEFT - RIGHT;
-    double pixels = fmin(fmax(wanted, narrowest), widest);
+    if (narrowest < (double)(LETTER * title_length)) narrowest = (double)(LETTER * title_length);
+    double pixels = fmax(fmin(wanted, widest), narrowest);
     picture->scale = picture->makespan > 0 ? pixels / picture->makespan : 0;
     picture->width = LEFT + RIGHT + (int)ceil(pixels);
     picture->height = row_at(picture->pipeline->ranks) + BOTTOM;
@@ -134,7 +146,7 @@ void tutti_pipeline_picture(const tutti_pipeline *pipeline, const tutti_pipeline
             busy += spans[count].end - spans[count].start;
         }
     }
-    set_scale(&picture, most);
+    set_scale(&picture, most, strlen(title));
     (void)fprintf(stream,
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
                   "font-family=\"sans-serif\" font-size=\"12\">\n"

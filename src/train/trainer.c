@@ -104,7 +104,7 @@ static tutti_schedule schedule_of(const tutti_train_options *o)
 }
 
 /* Depends on the batch alone, not on the ranks. */
-static size_t grains_of(const tutti_train_options *o)
+size_t tti_train_grains(const tutti_train_options *o)
 {
     enum { USUAL = 8 };
     size_t grains = 1;
@@ -312,7 +312,7 @@ static tutti_status describe(struct tutti_trainer *t, tutti_error *error)
 {
     t->schedule = schedule_of(&t->options);
     TTI_TRY(tutti_schedule_check(&t->schedule, error));
-    size_t grains = grains_of(&t->options);
+    size_t grains = tti_train_grains(&t->options);
     if (!t->options.fast && (size_t)t->size > grains)
         return tti_error_set(
             error, TUTTI_ERR_ARGUMENT, 0,

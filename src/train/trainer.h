@@ -58,6 +58,7 @@ struct tutti_trainer {
     float *scratch[32];       /* gradients of subtrees that wait to be added, by depth: this rank's, then the tie's */
     size_t scratch_bytes;
     struct tti_tie tie;
+    const double *unit_costs;              /* what stages are balanced by; NULL: they are measured */
     struct tti_trainer_pipeline *pipeline; /* NULL: the model is in one piece */
 
     /* One pass's samples. */
@@ -195,8 +196,14 @@ static inline bool tti_trainer_is_planned(const struct tutti_trainer *trainer)
 /* A pass, or of a planned trainer what it takes, which is added to pass_bytes. */
 tutti_status tti_trainer_make_pass(struct tutti_trainer *trainer, const tutti_pass_options *options, tutti_pass **pass,
                                    tutti_error *error);
+/* A planned trainer; unit_costs may be NULL. To be freed with tutti_trainer_free, also after a failure. */
+tutti_status tti_trainer_plan(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
+                              struct tutti_trainer **trainer, tutti_error *error);
 /* Makes all of it but for what a checkpoint brings. */
 tutti_status tti_trainer_make(struct tutti_trainer *trainer, tutti_error *error);
+
+/* Grains of the options' batch. */
+size_t tti_train_grains(const tutti_train_options *options);
 
 /* A model of the options' kind and sizes. */
 tutti_status tti_model_make(const tutti_train_options *options, size_t vocabulary, size_t features, tutti_model **model,

@@ -56,6 +56,14 @@ tutti_status tti_trainer_pipeline_run(struct tutti_trainer *trainer, bool held_o
 /* The shares of the last step's runs in which the pipe's ranks had nothing to do, as measured and by the table. */
 void tti_trainer_pipeline_idle(const struct tutti_trainer *trainer, double *idle, double *predicted);
 
+/* Units: what lies between two places where a model may be cut. How many there are; that which begins at a layer; whether none
+ * before it is of its kind, else the number of the first one that is. */
+int tti_units(const tutti_model *model);
+struct tti_layers tti_unit_at(const tutti_model *model, int layer);
+bool tti_unit_is_new(const tutti_model *model, int layer, int *like);
+/* What a unit takes of one grain, in seconds, alone on this rank. */
+tutti_status tti_unit_measure(const struct tutti_trainer *trainer, struct tti_layers unit, tutti_pipeline_times *times);
+
 /* Cuts the model into so many stages: as `given` says, or so that the one that takes longest takes as little as possible.
  * Collective over the trainer's comm. */
 tutti_status tti_stages_cut(struct tutti_trainer *trainer, int stages, struct tti_layers *ranges, tutti_error *error);

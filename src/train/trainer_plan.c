@@ -47,20 +47,15 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
-static tutti_status plan(const tutti_train_options *options, int ranks, int rank, tutti_train_about *about,
-                         tutti_error *error)
+tutti_status tti_trainer_plan(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
+                              struct tutti_trainer **trainer, tutti_error *error)
 {
-    struct tutti_trainer *made = tti_calloc(1, sizeof *made);
+    struct tutti_trainer *made = *trainer = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
-    *made = (struct tutti_trainer){.world_rank = rank, .world_size = ranks, .options = *options};
+    *made = (struct tutti_trainer){
+        .world_rank = rank, .world_size = ranks, .options = *options, .unit_costs = unit_costs};
     tutti_status status = tti_trainer_make(made, error);
-    if (status == TUTTI_OK) status = tti_background_make(made, error);
-    if (status == TUTTI_OK) {
-        tutti_trainer_describe(made, about);
-        about->resumed_from = NULL;
-    }
-    tutti_trainer_free(made);
-    return status;
+    return status == TUTTI_OK ? tti_background_make(made, error) : status;
 }
 
 tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int rank, tutti_train_about *about,
@@ -73,5 +68,10 @@ tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "a plan needs options, a place to go, and one of 1 or more ranks: this is rank %d of %d",
                              rank, ranks);
-    return plan(options, ranks, rank, about, error);
+    struct tutti_trainer *planned = NULL;
+    tutti_status status = tti_trainer_plan(options, ranks, rank, NULL, &planned, error);
+    if (status == TUTTI_OK) tutti_trainer_describe(planned, about);
+    if (status == TUTTI_OK) about->resumed_from = NULL;
+    tutti_trainer_free(planned);
+    return status;
 }

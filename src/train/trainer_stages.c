@@ -14,18 +14,17 @@
 
 /* ---- Units ----------------------------------------------------------------------------------------------------- */
 
-/* The unit that begins at a layer. */
-static struct tti_layers unit_at(const tutti_model *model, int layer)
+struct tti_layers tti_unit_at(const tutti_model *model, int layer)
 {
     struct tti_layers unit = {layer, layer + 1};
     while (unit.hi < model->layer_count && !tutti_model_cut(model, unit.hi)) unit.hi++;
     return unit;
 }
 
-static int count_units(const tutti_model *model)
+int tti_units(const tutti_model *model)
 {
     int count = 0;
-    for (int i = 0; i < model->layer_count; i = unit_at(model, i).hi) count++;
+    for (int i = 0; i < model->layer_count; i = tti_unit_at(model, i).hi) count++;
     return count;
 }
 
@@ -91,42 +90,77 @@ static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers 
     int64_t samples = t->options.batch / (int64_t)t->cells;
     tutti_error ignored;
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &trial->model, &ignored));
+    if (tti_trainer_is_planned(t)) TTI_TRY(tti_trainer_cut(t, trial->model, &ignored)); /* its share, alone */
     TTI_TRY(tti_model_keep(trial->model, &unit, 1));
     TTI_TRY(tutti_model_bind(trial->model, NULL, NULL));
     TTI_TRY(tutti_model_init(trial->model, 1));
     if (tutti_model_gradients(trial->model) == NULL || !trial_memory(trial, unit, samples)) return TUTTI_ERR_MEMORY;
-    tutti_pass_options options = {
-        .samples = samples, .threads = (int)t->options.threads, .first_layer = unit.lo, .end_layer = unit.hi};
+    tutti_pass_options options = {.samples = samples,
+                                  .threads = (int)t->options.threads,
+                                  .split = true,
+                                  .first_layer = unit.lo,
+                                  .end_layer = unit.hi};
     return tutti_pass_create(trial->model, &options, &trial->pass);
 }
 
-/* The shortest of a few times; 1 where it cannot be done: then units count alike. */
-static double measure(const struct tutti_trainer *t, struct tti_layers unit)
+static void keep_least(double *least, int64_t began_ns)
 {
-    enum { TIMES = 4 };
+    const double spent = (double)(tti_now_ns() - began_ns) * 1e-9;
+    if (spent < *least) *least = spent;
+}
+
+/* The shortest of a few times each, of more where that takes a moment only: others may be using the cores. */
+tutti_status tti_unit_measure(const struct tutti_trainer *t, struct tti_layers unit, tutti_pipeline_times *times)
+{
+    enum { LEAST = 4, MOST = 24, LONG_NS = 200000000 };
     struct trial trial = {0};
-    double best = DBL_MAX;
+    const int64_t first = tti_now_ns();
     tutti_status status = trial_make(t, unit, &trial);
     tutti_backward how = {.tied = &trial.tied};
-    for (int i = 0; status == TUTTI_OK && i < TIMES; i++) {
+    *times = (tutti_pipeline_times){DBL_MAX, DBL_MAX, DBL_MAX};
+    for (int i = 0; status == TUTTI_OK && i < MOST && (i < LEAST || tti_now_ns() - first < LONG_NS); i++) {
         int64_t began = tti_now_ns();
         status = tutti_pass_forward(trial.pass, &trial.batch, &trial.loss);
+        keep_least(&times->forward, began);
+        how.parts = TUTTI_BACKWARD_INPUT;
+        began = tti_now_ns();
         if (status == TUTTI_OK) status = tutti_pass_backward(trial.pass, &how);
-        double spent = (double)(tti_now_ns() - began) * 1e-9;
-        if (spent < best) best = spent;
+        keep_least(&times->input, began);
+        how.parts = TUTTI_BACKWARD_WEIGHTS;
+        began = tti_now_ns();
+        if (status == TUTTI_OK) status = tutti_pass_backward(trial.pass, &how);
+        keep_least(&times->weights, began);
     }
     trial_free(&trial);
-    return status == TUTTI_OK ? best : 1;
+    return status;
+}
+
+/* 1 where it cannot be done: then units count alike. */
+static double measure(const struct tutti_trainer *t, struct tti_layers unit)
+{
+    tutti_pipeline_times times;
+    tutti_status status = tti_unit_measure(t, unit, &times);
+    return status == TUTTI_OK ? times.forward + times.input + times.weights : 1;
+}
+
+bool tti_unit_is_new(const tutti_model *model, int layer, int *like)
+{
+    *like = 0;
+    for (int i = 0; i < layer; i = tti_unit_at(model, i).hi, ++*like)
+        if (same_unit(model, tti_unit_at(model, i), tti_unit_at(model, layer))) return false;
+    return true;
 }
 
 static void measure_all(const struct tutti_trainer *t, double *costs)
 {
     const tutti_model *model = t->model;
-    for (int i = 0, unit = 0; i < model->layer_count; i = unit_at(model, i).hi, unit++) {
-        costs[unit] = 0;
-        for (int k = 0, before = 0; k < i && costs[unit] == 0; k = unit_at(model, k).hi, before++)
-            if (same_unit(model, unit_at(model, k), unit_at(model, i))) costs[unit] = costs[before];
-        if (costs[unit] == 0) costs[unit] = measure(t, unit_at(model, i));
+    for (int i = 0, unit = 0, like; i < model->layer_count; i = tti_unit_at(model, i).hi, unit++) {
+        if (t->unit_costs != NULL)
+            costs[unit] = t->unit_costs[unit];
+        else if (tti_unit_is_new(model, i, &like))
+            costs[unit] = measure(t, tti_unit_at(model, i));
+        else
+            costs[unit] = costs[like];
     }
 }
 
@@ -167,14 +201,14 @@ static void set_ranges(const tutti_model *model, const int *ends, int stages, st
     int unit = 0, layer = 0;
     for (int stage = 0; stage < stages; stage++) {
         ranges[stage].lo = layer;
-        for (; unit < ends[stage]; unit++) layer = unit_at(model, layer).hi;
+        for (; unit < ends[stage]; unit++) layer = tti_unit_at(model, layer).hi;
         ranges[stage].hi = layer;
     }
 }
 
 static tutti_status cut_by_cost(struct tutti_trainer *t, int stages, struct tti_layers *ranges, tutti_error *error)
 {
-    int units = count_units(t->model);
+    int units = tti_units(t->model);
     double *costs = tti_calloc((size_t)units, sizeof *costs);
     int *ends = tti_calloc((size_t)stages, sizeof *ends);
     tutti_status status = costs == NULL || ends == NULL
@@ -235,7 +269,7 @@ static tutti_status cut_as_given(const struct tutti_trainer *t, int stages, stru
 
 tutti_status tti_stages_cut(struct tutti_trainer *t, int stages, struct tti_layers *ranges, tutti_error *error)
 {
-    int units = count_units(t->model), pipe = t->mesh.sizes[TTI_MESH_PIPE];
+    int units = tti_units(t->model), pipe = t->mesh.sizes[TTI_MESH_PIPE];
     if (stages > units)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "pipe=%d × %d chunk%s is %d stages; this model can be cut into %d", pipe, stages / pipe,

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Figures of all layouts. Layers are measured on as many cores as ranks can have here, at once; links are those of tutti sim,
+ * scaled by two operations that are measured here.
+ */
+#include "cli/cli_plan.h"
+#include "cli/cli_sim.h"
+#include "cli/cli_train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { UNITS = 4096, WIDTHS = 16, POINTS = 4, LINKS = 128, SMALL = 256, LARGE = 1 << 20 };
+
+/* ---- Layers ------------------------------------------------------------------------------------------------------ */
+
+/* What one number of ranks that share the width makes of the layers. */
+struct width {
+    int tensor;
+    size_t count;
+    tutti_pipeline_times units[UNITS];
+};
+
+static struct {
+    const tutti_train_options *options;
+    struct width widths[WIDTHS];
+    size_t width_count;
+    double update, add;
+    double small, large; /* seconds of all_reduce of two sizes; 0: there is one rank */
+    tutti_error error;
+    int ranks;
+} measured;
+
+/* What ranks have on average. */
+static int agree(tutti_comm *world, double *values, size_t count)
+{
+    if (tutti_all_reduce(world, values, values, count, TUTTI_F64, TUTTI_AVG) == TUTTI_OK) return CLI_OK;
+    return cli_fail("plan", "%s", tutti_comm_error(world)->text);
+}
+
+static double time_all_reduce(tutti_comm *world, float *buffer, size_t bytes)
+{
+    enum { TIMES = 9 };
+    double best = INFINITY;
+    for (int i = 0; i < TIMES; i++) {
+        const double began = train_now();
+        if (tutti_all_reduce(world, buffer, buffer, bytes / sizeof *buffer, TUTTI_F32, TUTTI_SUM) != TUTTI_OK) return 0;
+        best = fmin(best, train_now() - began);
+    }
+    return best;
+}
+
+static int measure_links(tutti_comm *world)
+{
+    double times[2] = {0, 0};
+    float *buffer = tutti_size(world) > 1 ? tutti_alloc(world, LARGE) : NULL;
+    if (tutti_size(world) > 1 && buffer == NULL) return cli_fail("plan", "%s", tutti_comm_error(world)->text);
+    if (buffer != NULL) {
+        memset(buffer, 0, LARGE);
+        times[0] = time_all_reduce(world, buffer, SMALL);
+        times[1] = time_all_reduce(world, buffer, LARGE);
+        (void)tutti_free(world, buffer);
+    }
+    int status = agree(world, times, 2);
+    if (tutti_rank(world) == 0) {
+        measured.small = times[0];
+        measured.large = times[1];
+        measured.ranks = tutti_size(world);
+    }
+    return status;
+}
+
+static int measure_width(tutti_comm *world, struct width *width)
+{
+    tutti_error error = {0};
+    double elements[2] = {0, 0};
+    tutti_pipeline_times *units = calloc(UNITS, sizeof *units);
+    if (units == NULL) return cli_fail("plan", "out of memory");
+    double count = (double)tutti_train_measure(measured.options, width->tensor, units, UNITS, &elements[0],
+                                               &elements[1], &error);
+    double none = count > 0 ? 0 : 1;
+    int status = agree(world, &none, 1);
+    if (status == CLI_OK) status = agree(world, (double *)units, 3 * UNITS);
+    if (status == CLI_OK) status = agree(world, elements, 2);
+    if (status == CLI_OK && tutti_rank(world) == 0) {
+        memcpy(width->units, units, UNITS * sizeof *units);
+        width->count = none > 0 ? 0 : (size_t)count;
+        if (count > 0) measured.update = elements[0];
+        if (count > 0) measured.add = elements[1];
+        if (count <= 0) measured.error = error;
+    }
+    free(units);
+    return status;
+}
+
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    int status = measure_links(world);
+    for (size_t i = 0; status == CLI_OK && i < measured.width_count; i++)
+        status = measure_width(world, &measured.widths[i]);
+    return status;
+}
+
+/* Ranks along tensor that some layout has; what the model cannot be cut into the trainer refuses. */
+static void list_widths(const struct plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const int tensor = plan->rows[i].layout.tensor;
+        size_t known = 0;
+        while (known < measured.width_count && measured.widths[known].tensor != tensor) known++;
+        if (known == measured.width_count && known < WIDTHS) measured.widths[measured.width_count++].tensor = tensor;
+    }
+}
+
+static int measure(const struct plan_values *values, const struct plan *plan)
+{
+    char ranks[24];
+    const int64_t here = values->ranks * values->options.threads < plan->cores ? values->ranks
+                                                                               : plan->cores / values->options.threads;
+    measured.options = &values->options;
+    list_widths(plan);
+    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)(here < 1 ? 1 : here));
+    if (setenv("TUTTI_RANKS", ranks, 1) != 0) return cli_fail("plan", "out of memory");
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    int status = tutti_main(work, 0, NULL);
+    if (status != CLI_OK) return status;
+    return measured.widths[0].count > 0 ? CLI_GO_ON : cli_blame("plan", &measured.error);
+}
+
+/* ---- Links ------------------------------------------------------------------------------------------------------- */
+
+static const size_t sizes[POINTS] = {256, 16 << 10, 1 << 20, 64 << 20};
+static const char *const op_names[TUTTI_TRAIN_OPS] = {[TUTTI_TRAIN_ALL_REDUCE] = "all_reduce",
+                                                      [TUTTI_TRAIN_REDUCE_SCATTER] = "reduce_scatter",
+                                                      [TUTTI_TRAIN_ALL_GATHER] = "all_gather",
+                                                      [TUTTI_TRAIN_ALL_TO_ALL] = "all_to_all",
+                                                      [TUTTI_TRAIN_SEND] = "ping_pong"};
+
+/* Simulated once for each operation and number of ranks. */
+static struct link {
+    tutti_train_op op;
+    int ranks;
+    double seconds[POINTS];
+} links[LINKS];
+static size_t link_count;
+static struct sim_case link_case;
+static double small_scale = 1, large_scale = 1;
+
+static int read_links(const struct plan_values *values)
+{
+    const struct sim_values flags = {.hosts = 1,
+                                     .ranks_per_host = 2,
+                                     .seed = 1,
+                                     .limit_ms = 60000,
+                                     .link = "100G:5us",
+                                     .local = "10G:200ns",
+                                     .overhead = "100ns",
+                                     .noise = "0ns",
+                                     .copy = "",
+                                     .links = values->links};
+    link_case = (struct sim_case){.type = TUTTI_F32, .reduction = TUTTI_SUM};
+    return sim_read_setup(&flags, &link_case);
+}
+
+static double simulate(tutti_train_op op, int ranks, size_t bytes)
+{
+    struct sim_prediction prediction = {0};
+    link_case.op = bench_op_find(op_names[op]);
+    link_case.setup.ranks_per_host = ranks;
+    link_case.bytes = bench_whole_bytes(link_case.op, TUTTI_F32, ranks, bytes);
+    if (sim_predict_chosen(&link_case, &prediction) != CLI_GO_ON || prediction.too_large) return 0;
+    return (double)prediction.time_ns * 1e-9;
+}
+
+static const struct link *find_link(tutti_train_op op, int ranks)
+{
+    for (size_t i = 0; i < link_count; i++)
+        if (links[i].op == op && links[i].ranks == ranks) return &links[i];
+    if (link_count == LINKS) return &links[0];
+    struct link *link = &links[link_count++];
+    *link = (struct link){.op = op, .ranks = ranks};
+    for (int i = 0; i < POINTS; i++) link->seconds[i] = simulate(op, ranks, sizes[i]);
+    return link;
+}
+
+/* Linear between and beyond the sizes that were simulated. */
+static double link_seconds(void *context, tutti_train_op op, int ranks, size_t bytes)
+{
+    (void)context;
+    const struct link *link = find_link(op, ranks);
+    int at = 0;
+    while (at + 2 < POINTS && bytes > sizes[at + 1]) at++;
+    const double part = ((double)bytes - (double)sizes[at]) / (double)(sizes[at + 1] - sizes[at]);
+    const double seconds = link->seconds[at] + part * (link->seconds[at + 1] - link->seconds[at]);
+    const double large = fmin(fmax(log((double)bytes / SMALL) / log((double)LARGE / SMALL), 0), 1);
+    return fmax(seconds, 0) * pow(small_scale, 1 - large) * pow(large_scale, large);
+}
+
+/* What was measured here over what the simulation makes of it. A file of links is taken as it is. */
+static void scale_links(const struct plan_values *values)
+{
+    if (values->links[0] != '\0' || measured.ranks < 2) return;
+    const double small = simulate(TUTTI_TRAIN_ALL_REDUCE, measured.ranks, SMALL);
+    const double large = simulate(TUTTI_TRAIN_ALL_REDUCE, measured.ranks, LARGE);
+    if (small > 0 && measured.small > 0) small_scale = measured.small / small;
+    if (large > 0 && measured.large > 0) large_scale = measured.large / large;
+}
+
+/* ---- Layouts ----------------------------------------------------------------------------------------------------- */
+
+void plan_set_costs(struct plan *plan, const struct plan_row *row)
+{
+    const struct width *width = &measured.widths[0];
+    for (size_t i = 0; i < measured.width_count; i++)
+        if (measured.widths[i].tensor == row->layout.tensor) width = &measured.widths[i];
+    plan->costs = (tutti_train_costs){.struct_size = sizeof plan->costs,
+                                      .units = width->units,
+                                      .unit_count = width->count,
+                                      .update = measured.update,
+                                      .add = measured.add,
+                                      .link = link_seconds,
+                                      .cores = plan->shared};
+}
+
+static void estimate_row(struct plan *plan, struct plan_row *row)
+{
+    tutti_error error;
+    plan_set_costs(plan, row);
+    row->status = tutti_train_estimate_layout(&row->options, (int)plan->values->ranks, &plan->costs, &row->estimate,
+                                              &error);
+    if (row->status != TUTTI_OK) (void)snprintf(row->why, sizeof row->why, "%s", error.text);
+    row->options.stages = row->estimate.stages;
+    row->fits = row->status == TUTTI_OK &&
+                (plan->values->memory == 0 || row->estimate.bytes <= (size_t)plan->values->memory);
+}
+
+static int class_of(const struct plan_row *row)
+{
+    return row->status != TUTTI_OK ? 2 : row->fits ? 0 : 1;
+}
+
+/* Fastest first, and of those that take as long the one that needs least; what does not fit, by what it needs. */
+static int compare_rows(const void *a, const void *b)
+{
+    const struct plan_row *x = a, *y = b;
+    if (class_of(x) != class_of(y)) return class_of(x) - class_of(y);
+    const double seconds = x->estimate.seconds - y->estimate.seconds;
+    const bool less = x->estimate.bytes<y->estimate.bytes, more = x->estimate.bytes> y->estimate.bytes;
+    if (class_of(x) == 0 && seconds != 0) return seconds < 0 ? -1 : 1;
+    return less ? -1 : more;
+}
+
+/* Texts of a row that lie in the row itself: sorting moves them. */
+static void settle(struct plan_row *row)
+{
+    row->options.mesh = row->mesh;
+    row->options.stages = row->estimate.stages;
+}
+
+static int list_rows(const struct plan_values *values, struct plan *plan)
+{
+    const size_t count = tutti_train_layouts(&values->options, (int)values->ranks, NULL, 0);
+    tutti_train_layout *layouts = calloc(count + 1, sizeof *layouts);
+    plan->rows = calloc(count + 1, sizeof *plan->rows);
+    if (layouts == NULL || plan->rows == NULL) {
+        free(layouts);
+        return cli_fail("plan", "out of memory for %zu layouts", count);
+    }
+    plan->count = tutti_train_layouts(&values->options, (int)values->ranks, layouts, count);
+    for (size_t i = 0; i < plan->count; i++) {
+        plan->rows[i].layout = layouts[i];
+        plan->rows[i].options = values->options;
+        tutti_train_layout_set(&layouts[i], plan->rows[i].mesh, &plan->rows[i].options);
+    }
+    free(layouts);
+    return CLI_GO_ON;
+}
+
+int plan_estimate(const struct plan_values *values, struct plan *plan)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *plan = (struct plan){.values = values, .cores = cores < 1 ? 1 : (int)cores};
+    plan->shared = values->cores > 0 || values->measure == 0 ? (int)values->cores : plan->cores;
+    int status = list_rows(values, plan);
+    if (status == CLI_GO_ON) status = read_links(values);
+    if (status == CLI_GO_ON) status = measure(values, plan);
+    if (status != CLI_GO_ON) return status;
+    scale_links(values);
+    for (size_t i = 0; i < plan->count; i++) estimate_row(plan, &plan->rows[i]);
+    qsort(plan->rows, plan->count, sizeof *plan->rows, compare_rows);
+    for (size_t i = 0; i < plan->count; i++) {
+        settle(&plan->rows[i]);
+        plan->fitting += class_of(&plan->rows[i]) == 0;
+        plan->possible += class_of(&plan->rows[i]) < 2;
+    }
+    return CLI_GO_ON;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All layouts of a number of ranks. Of layouts that are one and the same only one is listed: where all that share the batch
+ * share out the optimizer too, that is data and not shard; zero shares out nothing where nobody shares the batch.
+ */
+#include "train/trainer.h"
+
+#include <string.h>
+
+struct list {
+    tutti_train_layout *layouts;
+    size_t room, count;
+    int64_t grains;  /* of the batch */
+    bool recomputes; /* the model has branches that can be computed again */
+};
+
+static void add(struct list *list, const tutti_train_layout *layout)
+{
+    for (int again = 0; again <= (list->recomputes ? 1 : 0); again++) {
+        if (list->count < list->room) list->layouts[list->count] = *layout;
+        if (list->count < list->room) list->layouts[list->count].recompute = again != 0;
+        list->count++;
+    }
+}
+
+/* The most grains that one of the ranks has which share the batch. */
+static int grains_of_rank(const struct list *list, const tutti_train_layout *layout)
+{
+    const int64_t ranks = (int64_t)layout->data * layout->shard;
+    return (int)((list->grains + ranks - 1) / ranks);
+}
+
+/* One, two and four times as many as there are stages of ranks, and as many as there can be; interleaved: multiples only. */
+static void add_micros(struct list *list, tutti_train_layout layout)
+{
+    const bool whole = strcmp(layout.pipeline, "interleaved") == 0;
+    const int most = grains_of_rank(list, &layout), pipe = layout.pipe;
+    int last = 0;
+    for (int times = 1; times <= 4; times *= 2) {
+        layout.micro = times * pipe;
+        if (layout.micro > most) continue;
+        add(list, &layout);
+        last = layout.micro;
+    }
+    layout.micro = whole ? most - most % pipe : most;
+    if (layout.micro > last) add(list, &layout);
+}
+
+static void add_tables(struct list *list, tutti_train_layout layout)
+{
+    layout.accumulate = 1;
+    for (size_t i = 0; (layout.pipeline = tutti_pipeline_names(i)) != NULL; i++) add_micros(list, layout);
+}
+
+/* Passes that a rank's grains are cut into: 1, 2, 4 … */
+static void add_passes(struct list *list, tutti_train_layout layout)
+{
+    const int most = grains_of_rank(list, &layout);
+    for (layout.accumulate = 1; layout.accumulate <= most || layout.accumulate == 1; layout.accumulate *= 2)
+        add(list, &layout);
+}
+
+static void add_zeros(struct list *list, tutti_train_layout layout)
+{
+    const int least = layout.shard > 1 ? 1 : 0, most = layout.data * layout.shard > 1 ? 3 : 0;
+    for (layout.zero = least; layout.zero <= most; layout.zero++) {
+        if (layout.pipe > 1)
+            add_tables(list, layout);
+        else
+            add_passes(list, layout);
+    }
+}
+
+size_t tutti_train_layouts(const tutti_train_options *options, int ranks, tutti_train_layout *layouts, size_t room)
+{
+    if (options == NULL || ranks < 1) return 0;
+    struct list list = {layouts, layouts == NULL ? 0 : room, 0, (int64_t)tti_train_grains(options),
+                        strcmp(options->model, "gpt") == 0};
+    tutti_train_layout layout = {0};
+    for (layout.tensor = 1; layout.tensor <= ranks; layout.tensor++) {
+        if (ranks % layout.tensor != 0) continue;
+        const int rest = ranks / layout.tensor;
+        for (layout.pipe = 1; layout.pipe <= rest; layout.pipe++) {
+            if (rest % layout.pipe != 0) continue;
+            const int sharing = rest / layout.pipe;
+            for (layout.shard = 1; layout.shard <= sharing; layout.shard++) {
+                layout.data = sharing / layout.shard;
+                const bool same = layout.shard > 1 && layout.data == 1; /* as data alone */
+                if (sharing % layout.shard == 0 && !same) add_zeros(&list, layout);
+            }
+        }
+    }
+    return list.count;
+}
+
+void tutti_train_layout_set(const tutti_train_layout *layout, char mesh[TUTTI_TRAIN_MESH_BYTES],
+                            tutti_train_options *options)
+{
+    const int sizes[] = {layout->data, layout->shard, layout->pipe, layout->tensor};
+    static const char *const names[] = {"data", "shard", "pipe", "tensor"};
+    size_t used = 0;
+    mesh[0] = '\0';
+    for (int i = 0; i < 4; i++)
+        if (sizes[i] > 1)
+            used += (size_t)snprintf(mesh + used, TUTTI_TRAIN_MESH_BYTES - used, "%s%s=%d", used > 0 ? "," : "",
+                                     names[i], sizes[i]);
+    options->mesh = mesh;
+    options->zero = layout->zero;
+    options->micro = layout->micro;
+    options->accumulate = layout->accumulate;
+    options->recompute = layout->recompute;
+    if (layout->pipeline != NULL) options->pipeline = layout->pipeline;
+    if (options->width_grains % layout->tensor != 0) options->width_grains = layout->tensor;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: timeout=120 labels=asan
+# tutti plan: layouts ranked, what does not fit, the command that is proposed, JSON, the picture, and what is refused.
+. "$(dirname "$0")/run.bash"
+
+small="gpt --vocabulary 64 --layers 2 --heads 2 --width 16 --context 8 --batch 8"
+
+# shellcheck disable=SC2086 # words
+tool plan $small --ranks 2 --json plan.json --picture best.svg
+check "two ranks: status" 0 "$STATUS"
+matches "two ranks: the head" '^gpt of [0-9]+ parameters on 2 ranks \([0-9]+ cores here, ranks have one each\): 6[0-9] layouts' "$OUT"
+matches "two ranks: the first" '^  1  ' "$OUT"
+matches "two ranks: the command" '^tutti train gpt --ranks 2 --data DATA .*--layers 2 --heads 2 --width 16 --context 8 --vocabulary 64 ' "$OUT"
+python3 - plan.json best.svg <<'PY' || FAILED=$((FAILED + 1))
+import json, sys, xml.dom.minidom
+plan = json.load(open(sys.argv[1]))
+fits = [l for l in plan["layouts"] if l.get("fits")]
+assert plan["ranks"] == 2 and plan["model"] == "gpt" and len(fits) > 10, len(fits)
+times = [l["seconds"] for l in fits]
+assert times == sorted(times) and times[0] > 0
+for l in fits:
+    assert l["data"] * l["shard"] * l["pipe"] * l["tensor"] == 2
+    parts = ["parameter", "gradient", "optimizer", "activation", "communication"]
+    assert l["bytes"] == sum(l[p + "_bytes"] for p in parts), l
+    assert l["command"].startswith("tutti train gpt --ranks 2 ") and 0 <= l["idle"] < 1 and l["operations"] > 0
+    assert (l["pipeline"] is None) == (l["pipe"] == 1) and ("--stages" in l["command"]) == (l["pipe"] > 1)
+picture = xml.dom.minidom.parse(sys.argv[2])
+texts = [t.firstChild.data for t in picture.getElementsByTagName("text")]
+assert "rank 1" in texts and "idle" in texts and "forward" in texts, texts
+PY
+
+# What is proposed trains, and needs what was said.
+command=$(tail -n 1 <<<"$OUT")
+words=${command#tutti }
+# shellcheck disable=SC2086 # words
+tool ${words/--data DATA/--data markov:order=1,states=8,length=4000} --steps 2 --metrics metrics.json
+check "the command: status" 0 "$STATUS"
+python3 - plan.json metrics.json <<'PY' || FAILED=$((FAILED + 1))
+import json, sys
+best = json.load(open(sys.argv[1]))["layouts"][0]
+took = json.loads(open(sys.argv[2]).readline())["bytes"]
+if best["rank"] == 0: # metrics are rank 0's
+    assert took["parameters"] == best["parameter_bytes"] and took["gradients"] == best["gradient_bytes"], (took, best)
+    assert took["optimizer"] == best["optimizer_bytes"] and took["activations"] == best["activation_bytes"], (took, best)
+    assert took["communication"] == best["communication_bytes"], (took, best)
+PY
+
+# shellcheck disable=SC2086 # words
+tool plan $small -n 1 --measure 1 --show 1
+check "measured: status" 0 "$STATUS"
+matches "measured: beside the prediction" '^  1  one rank .* ms .* ms  [+-][0-9.]+%$' "$OUT"
+
+# Some layouts fit, the others are listed with what is missing.
+limit=$(python3 -c 'import json; b = sorted(l["bytes"] for l in json.load(open("plan.json"))["layouts"] if l.get("fits")); print(b[len(b) // 2])')
+# shellcheck disable=SC2086 # words
+tool plan $small --ranks 2 --memory "$limit" --json
+check "half of them: status" 0 "$STATUS"
+matches "half of them: what is missing" '^     .* needs [0-9.]+ [KM]iB on rank [01]: [0-9.]+ [KM]?i?B are missing$' "$ERR"
+python3 - "$limit" "$OUT" <<'PY' || FAILED=$((FAILED + 1))
+import json, sys
+limit, plan = int(sys.argv[1]), json.loads(sys.argv[2])
+taken = [l for l in plan["layouts"] if "fits" in l]
+assert all(l["fits"] == (l["bytes"] <= limit) for l in taken) and len({l["fits"] for l in taken}) == 2
+PY
+
+# shellcheck disable=SC2086 # words
+refused '^tutti plan: no layout fits into 1.00 KiB per rank: the nearest, [a-z=0-9, -]+, needs [0-9.]+ KiB$' plan $small --ranks 2 --memory 1K
+refused "^tutti plan: unknown model 'gtp'; it can be gpt or mlp$" plan gtp --ranks 2 --vocabulary 64
+refused '^tutti plan: how many ranks\? Give --ranks$' plan gpt --vocabulary 64
+refused '^tutti plan: --ranks: "0" is out of range' plan gpt --vocabulary 64 --ranks 0
+refused '^tutti plan: --data is missing: ' plan gpt --ranks 2
+refused '^tutti plan: --mesh, --zero, --pipeline, .* are what is planned; leave them out$' plan gpt --vocabulary 64 --ranks 2 --zero 1
+refused '^tutti plan: --fast has no grains' plan gpt --vocabulary 64 --ranks 2 --fast
+refused '^tutti plan: .*4 heads|^tutti plan: .*3 heads' plan gpt --vocabulary 64 --ranks 1 --heads 3 --width 16
+refused '^tutti plan: ' plan gpt --data /nonexistent/file --ranks 2
+refused '^tutti plan: --links: cannot read /nonexistent/file' plan gpt --vocabulary 64 --ranks 2 --links /nonexistent/file
+refused '^tutti plan: --picture needs a file$' plan gpt --vocabulary 64 --ranks 2 --picture -
+refused '^tutti plan: .*/nonexistent/x.svg' plan gpt --vocabulary 64 --ranks 2 --picture /nonexistent/x.svg
+finish

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ctest: timeout=60 labels=asan
+ *
+ * Layouts and what is estimated of them, by arithmetic alone: the list against a search through all numbers there could be; the
+ * estimates against times that are worked out here, and against each other.
+ */
+#include "check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/train.h>
+
+enum { MOST = 20000 };
+
+static tutti_train_layout listed[MOST];
+
+static tutti_train_options small_gpt(void)
+{
+    tutti_train_options options;
+    tutti_train_options_init(&options);
+    options.layers = 4;
+    options.heads = 4;
+    options.width = 32;
+    options.vocabulary = 64;
+    options.context = 8;
+    options.batch = options.grains = 16;
+    return options;
+}
+
+/* ---- The list ---------------------------------------------------------------------------------------------------- */
+
+/* What is said of the numbers of one layout, not how they are come by. */
+static bool is_layout(const tutti_train_layout *l, int ranks, int grains)
+{
+    const int sharing = l->data * l->shard, each = (grains + sharing - 1) / sharing;
+    if (sharing * l->pipe * l->tensor != ranks) return false;
+    if (l->shard > 1 && (l->data == 1 || l->zero == 0)) return false;
+    if (l->zero > 0 && sharing == 1) return false;
+    if (l->pipe == 1)
+        return l->pipeline == NULL && l->micro == 0 && (l->accumulate & (l->accumulate - 1)) == 0 &&
+               (l->accumulate <= each || l->accumulate == 1);
+    if (l->pipeline == NULL || l->accumulate != 1 || l->micro < 1 || l->micro > each) return false;
+    const bool times = l->micro == l->pipe || l->micro == 2 * l->pipe || l->micro == 4 * l->pipe;
+    if (strcmp(l->pipeline, "interleaved") == 0) return l->micro % l->pipe == 0 && (times || l->micro + l->pipe > each);
+    return times || l->micro == each;
+}
+
+static bool same_layout(const tutti_train_layout *a, const tutti_train_layout *b)
+{
+    return a->data == b->data && a->shard == b->shard && a->pipe == b->pipe && a->tensor == b->tensor &&
+           a->zero == b->zero && a->micro == b->micro && a->accumulate == b->accumulate &&
+           a->recompute == b->recompute &&
+           (a->pipeline == b->pipeline ||
+            (a->pipeline != NULL && b->pipeline != NULL && strcmp(a->pipeline, b->pipeline) == 0));
+}
+
+static int count_of(const tutti_train_layout *wanted, size_t count)
+{
+    int found = 0;
+    for (size_t i = 0; i < count; i++) found += same_layout(wanted, &listed[i]);
+    return found;
+}
+
+/* All tables, micro-batches and passes of one mesh and zero. */
+static size_t search_mesh(tutti_train_layout l, int ranks, int grains, size_t count)
+{
+    static const char *const tables[] = {NULL, "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+    size_t found = 0;
+    for (int table = 0; table < 6; table++)
+        for (l.micro = 0; l.micro <= grains; l.micro++)
+            for (int k = 0; k < 2 * grains; k++) {
+                const int again = k % 2;
+                l.accumulate = 1 + k / 2;
+                l.pipeline = tables[table];
+                l.recompute = again != 0;
+                if (!is_layout(&l, ranks, grains)) continue;
+                found++;
+                CHECK_THAT(
+                    count_of(&l, count) == 1,
+                    "%d ranks: data=%d,shard=%d,pipe=%d,tensor=%d zero %d %s micro %d accumulate %d: listed %d times",
+                    ranks, l.data, l.shard, l.pipe, l.tensor, l.zero, l.pipeline == NULL ? "" : l.pipeline, l.micro,
+                    l.accumulate, count_of(&l, count));
+            }
+    return found;
+}
+
+static void test_list(int ranks, int grains)
+{
+    tutti_train_options options = small_gpt();
+    tutti_train_layout l;
+    options.batch = options.grains = grains;
+    size_t count = tutti_train_layouts(&options, ranks, listed, MOST), found = 0;
+    for (l.data = 1; l.data <= ranks; l.data++)
+        for (l.shard = 1; l.shard <= ranks / l.data; l.shard++)
+            for (l.pipe = 1; l.pipe <= ranks / (l.data * l.shard); l.pipe++)
+                for (l.tensor = 1; l.tensor <= ranks / (l.data * l.shard * l.pipe); l.tensor++)
+                    for (l.zero = 0; l.zero <= 3; l.zero++)
+                        if (l.data * l.shard * l.pipe * l.tensor == ranks)
+                            found += search_mesh(l, ranks, grains, count);
+    CHECK_THAT(found == count && count <= MOST, "%d ranks, %d grains: %zu layouts are listed, %zu were found", ranks,
+               grains, count, found);
+    CHECK_THAT(tutti_train_layouts(&options, ranks, NULL, 0) == count, "counted alone");
+}
+
+/* ---- Estimates --------------------------------------------------------------------------------------------------- */
+
+static double no_time(void *context, tutti_train_op op, int ranks, size_t bytes)
+{
+    (void)context, (void)op, (void)ranks, (void)bytes;
+    return 0;
+}
+
+static double by_bytes(void *context, tutti_train_op op, int ranks, size_t bytes)
+{
+    (void)op, (void)ranks;
+    return *(double *)context * (double)bytes;
+}
+
+/* Units that take 1, 2 and 3 per grain. */
+static tutti_train_costs costs_of(tutti_pipeline_times *units, size_t count)
+{
+    for (size_t i = 0; i < count; i++) units[i] = (tutti_pipeline_times){1, 2, 3};
+    return (tutti_train_costs){
+        .struct_size = sizeof(tutti_train_costs), .units = units, .unit_count = count, .link = no_time};
+}
+
+static tutti_status estimate(tutti_train_options options, const tutti_train_layout *layout,
+                             const tutti_train_costs *costs, tutti_train_estimate *made, tutti_error *error)
+{
+    char mesh[TUTTI_TRAIN_MESH_BYTES];
+    tutti_train_layout_set(layout, mesh, &options);
+    return tutti_train_estimate_layout(&options, layout->data * layout->shard * layout->pipe * layout->tensor, costs,
+                                       made, error);
+}
+
+enum { UNITS = 11 }; /* embeddings, two for each of 4 blocks, ln_f, loss: the units of the model above */
+
+static void test_times(void)
+{
+    tutti_pipeline_times units[UNITS];
+    tutti_train_costs costs = costs_of(units, UNITS);
+    tutti_train_estimate one, other;
+    tutti_error error;
+    const tutti_train_layout alone = {1, 1, 1, 1, 0, NULL, 0, 1, false}, two = {2, 1, 1, 1, 0, NULL, 0, 1, false},
+                             zero = {2, 1, 1, 1, 3, NULL, 0, 1, false}, odd = {3, 1, 1, 1, 0, NULL, 0, 1, false},
+                             pipe = {1, 1, 2, 1, 0, "1f1b", 8, 1, false};
+    const double grain = UNITS * 6;
+    if (!CHECK_THAT(estimate(small_gpt(), &alone, &costs, &one, &error) == TUTTI_OK, "%s", error.text)) return;
+    CHECK_THAT(fabs(one.seconds - 16 * grain) < 1e-6 && one.operations == 0 && one.sent_bytes == 0 && one.idle < 1e-9,
+               "one rank: %g s, not %g; %zu ops", one.seconds, 16 * grain, one.operations);
+    CHECK_THAT(estimate(small_gpt(), &two, &costs, &other, &error) == TUTTI_OK &&
+                   fabs(other.seconds - 8 * grain) < 1e-6,
+               "two ranks: %g s", other.seconds);
+    CHECK_THAT(estimate(small_gpt(), &odd, &costs, &other, &error) == TUTTI_OK &&
+                   fabs(other.seconds - 6 * grain) < 1e-6 && fabs(other.idle - (1 - 16.0 / 18)) < 1e-9,
+               "three ranks, 6, 5 and 5 grains: %g s, idle %g", other.seconds, other.idle);
+    CHECK_THAT(estimate(small_gpt(), &zero, &costs, &other, &error) == TUTTI_OK && other.bytes < one.bytes &&
+                   other.memory.optimizer_bytes < one.memory.optimizer_bytes * 6 / 10 && other.operations > 0,
+               "zero 3: %zu bytes, not fewer than %zu", other.bytes, one.bytes);
+    CHECK_THAT(estimate(small_gpt(), &pipe, &costs, &other, &error) == TUTTI_OK && other.stages[0] != '\0' &&
+                   other.idle > 0 && other.seconds > 8 * grain && other.seconds < 11 * grain,
+               "a pipe: %g s, idle %g, stages %s", other.seconds, other.idle, other.stages);
+    costs.cores = 1;
+    CHECK_THAT(estimate(small_gpt(), &two, &costs, &other, &error) == TUTTI_OK &&
+                   fabs(other.seconds - 16 * grain) < 1e-6,
+               "two ranks on one core: %g s", other.seconds);
+}
+
+/* Slower layers, links and updates never make a layout faster; 16 bytes per parameter are there on one rank. */
+static void test_monotone(int ranks)
+{
+    static tutti_pipeline_times units[UNITS], slower[UNITS];
+    double rate = 1e-6, double_rate = 2e-6;
+    tutti_train_costs base = costs_of(units, UNITS), more = costs_of(slower, UNITS);
+    const tutti_train_options options = small_gpt();
+    size_t count = tutti_train_layouts(&options, ranks, listed, MOST), taken = 0;
+    base.link = more.link = by_bytes;
+    base.context = &rate;
+    more.context = &double_rate;
+    base.update = 1e-6;
+    more.update = 2e-6;
+    for (int i = 0; i < UNITS; i++) slower[i].forward = 1.5;
+    for (size_t i = 0; i < count; i++) {
+        tutti_train_estimate a, b;
+        tutti_error error;
+        tutti_status status = estimate(options, &listed[i], &base, &a, &error);
+        if (status != TUTTI_OK) continue;
+        CHECK_THAT(estimate(options, &listed[i], &more, &b, &error) == TUTTI_OK && b.seconds > a.seconds,
+                   "layout %zu of %d ranks: %g, then %g", i, ranks, a.seconds, b.seconds);
+        CHECK_THAT(a.idle >= -1e-9 && a.idle < 1 && a.rank < ranks && (ranks == 1 || a.operations > 0),
+                   "layout %zu of %d ranks: idle %g, rank %d, %zu operations", i, ranks, a.idle, a.rank, a.operations);
+        taken++;
+    }
+    CHECK_THAT(taken >= 4, "%d ranks: %zu layouts work", ranks, taken);
+}
+
+static void test_refused(void)
+{
+    tutti_pipeline_times units[UNITS];
+    const tutti_train_costs costs = costs_of(units, UNITS);
+    tutti_train_costs short_costs = costs;
+    const tutti_train_options options = small_gpt();
+    const tutti_train_layout two = {2, 1, 1, 1, 0, NULL, 0, 1, false}, many = {64, 1, 1, 1, 0, NULL, 0, 1, false};
+    tutti_train_estimate made;
+    tutti_error error;
+    double update, add;
+    short_costs.unit_count = 3;
+    CHECK_THAT(estimate(options, &two, &short_costs, &made, &error) == TUTTI_ERR_ARGUMENT &&
+                   strstr(error.text, "costs of 3 units") != NULL,
+               "%s", error.text);
+    CHECK_THAT(estimate(options, &many, &costs, &made, &error) == TUTTI_ERR_ARGUMENT &&
+                   strstr(error.text, "64 ranks are more than 16 grains") != NULL,
+               "%s", error.text);
+    CHECK_THAT(tutti_train_estimate_layout(&options, 0, &costs, &made, &error) == TUTTI_ERR_ARGUMENT, "0 ranks");
+    CHECK_THAT(tutti_train_estimate_layout(&options, 1, NULL, &made, NULL) == TUTTI_ERR_ARGUMENT, "no costs");
+    CHECK_THAT(tutti_train_layouts(&options, 0, NULL, 0) == 0 && tutti_train_layouts(NULL, 2, NULL, 0) == 0,
+               "no layouts");
+    CHECK_THAT(tutti_train_measure(&options, 0, units, UNITS, &update, &add, &error) == 0 &&
+                   error.status == TUTTI_ERR_ARGUMENT,
+               "tensor 0");
+    CHECK_THAT(tutti_train_measure(&options, 3, units, UNITS, &update, &add, &error) == 0 &&
+                   strstr(error.text, "heads") != NULL,
+               "4 heads for 3 ranks: %s", error.text);
+}
+
+static void test_measured(void)
+{
+    tutti_pipeline_times units[UNITS + 4];
+    const tutti_train_options options = small_gpt();
+    double update = 0, add = 0;
+    tutti_error error;
+    for (int tensor = 1; tensor <= 2; tensor++) {
+        const size_t count = tutti_train_measure(&options, tensor, units, UNITS + 4, &update, &add, &error);
+        CHECK_THAT(count == UNITS, "%zu units: %s", count, error.text);
+        for (size_t i = 0; i < count; i++)
+            CHECK_THAT(units[i].forward > 0 && units[i].input >= 0 && units[i].forward < 1, "unit %zu: %g", i,
+                       units[i].forward);
+        CHECK_THAT(update > 0 && add > 0 && update < 1e-3, "%g, %g", update, add);
+    }
+}
+
+int main(void)
+{
+    for (int ranks = 1; ranks <= 16; ranks++) test_list(ranks, ranks % 3 == 0 ? 5 : 16);
+    test_times();
+    for (int ranks = 1; ranks <= 8; ranks += ranks < 4 ? 1 : 4) test_monotone(ranks);
+    test_refused();
+    test_measured();
+    return check_end();
+}
