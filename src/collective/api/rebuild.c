@@ -28,8 +28,9 @@ struct rebuild {
     uint32_t epoch; /* that it ends */
     int ranks;      /* of this process, */
     int came, users;
-    bool whole;    /* as far as they know */
-    tti_bell done; /* 0: not yet */
+    bool whole;      /* as far as they know */
+    tti_bell done;   /* 0: not yet */
+    tti_bell seated; /* ranks that have made their side of the new comm, or could not */
     struct tti_cluster *cluster;
     tutti_error error; /* where there is none */
 };
@@ -160,11 +161,21 @@ static int index_of(const tutti_comm *comm, int ranks)
     return comm->job_rank % ranks;
 }
 
+/* Ranks of a process see each other in a comm from the moment it is made: so none uses it before all have it. */
+static void await_seats(struct rebuild *rebuild)
+{
+    tti_bell_ring(&rebuild->seated, false);
+    for (uint32_t seen;
+         (seen = atomic_load_explicit(&rebuild->seated, memory_order_acquire)) < (uint32_t)rebuild->ranks;)
+        tti_bell_sleep(&rebuild->seated, seen, LOOK_MS * MS, false);
+}
+
 static tutti_status take_seat(tutti_comm *comm, struct rebuild *rebuild, tutti_comm **made)
 {
     tutti_error error = {.rank = comm->rank, .peer = -1};
     if (rebuild->cluster == NULL) return tell(comm, &rebuild->error);
     tutti_status status = tti_join_sit_down(rebuild->cluster, index_of(comm, rebuild->ranks), comm, made, &error);
+    await_seats(rebuild);
     if (status != TUTTI_OK) return tell(comm, &error);
     tti_epoch_raise(comm, (*made)->traits.era.made);
     tti_world_lead(comm->world);
