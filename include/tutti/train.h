@@ -14,6 +14,7 @@
 #ifndef TUTTI_TRAIN_H
 #define TUTTI_TRAIN_H
 
+#include <tutti/actor.h>
 #include <tutti/nn.h>
 #include <tutti/pipeline.h>
 
@@ -596,6 +597,35 @@ TUTTI_API tutti_status tutti_train_estimate_layout(const tutti_train_options *op
 TUTTI_API tutti_status tutti_train_picture(const tutti_train_options *options, int ranks,
                                            const tutti_train_costs *costs, const char *title, FILE *stream,
                                            tutti_error *error);
+
+/* ---- Trainers as actors ---------------------------------------------------------------------------------------- */
+/* A step as a request (actor.h): every rank makes its trainer an actor of one name, and any rank asks for steps of all of them.
+ *
+ *     tutti_comm_duplicate(world, &own);                         the trainer's: its collectives run in the actors' threads
+ *     tutti_trainer_create(own, &options, &trainer, &error);
+ *     tutti_actors_create(world, NULL, &actors);
+ *     tutti_trainer_actor(trainer, actors, "trainer");           on every rank; then tutti_barrier(world)
+ *     tutti_trainer_ask_start(actors, "trainer", TUTTI_TRAIN_STEP, &step, 0, &op);        on any; the next one at once, too
+ *     tutti_wait(op);
+ *     tutti_actors_free(actors);                                 before the trainer
+ *
+ * The actor of rank 0 has all others do the same and answers when all have: requests are carried out in the order in which they
+ * come to it. What fails on one rank is the request's error, with the rank's number. */
+
+typedef enum tutti_train_request {
+    TUTTI_TRAIN_STEP,     /* tutti_trainer_step; loss, norm, rows and seconds are those of rank 0 */
+    TUTTI_TRAIN_VALIDATE, /* tutti_trainer_validate; the answer's `loss` */
+    TUTTI_TRAIN_SAVE      /* tutti_trainer_save; the answer's `step` */
+} tutti_train_request;
+
+/* The trainer is the actor's until that has ended. Its comm has the ranks of the actors', and is another comm. */
+TUTTI_API tutti_status tutti_trainer_actor(tutti_trainer *trainer, tutti_actors *actors, const char *name);
+/* `answer` must stay until the op has ended. deadline_ms 0: that of the actors' options. */
+TUTTI_API tutti_status tutti_trainer_ask_start(tutti_actors *actors, const char *name, tutti_train_request request,
+                                               tutti_train_step *answer, int64_t deadline_ms, tutti_op *op);
+/* The same, and waits; `answer` may be NULL. */
+TUTTI_API tutti_status tutti_trainer_ask(tutti_actors *actors, const char *name, tutti_train_request request,
+                                         tutti_train_step *answer, int64_t deadline_ms);
 
 /* ---- Sampling -------------------------------------------------------------------------------------------------- */
 
