@@ -332,10 +332,22 @@ tutti_status tti_cuda_record(struct tti_stream *stream, struct tti_mark *mark, t
     return leave(stream, device_of(stream)->cuda->event_record(mark->native, stream->native), "cuEventRecord", error);
 }
 
+/* Another GPU may be shut by its ranks meanwhile. Its work has ended then, and its marks have no events any more. */
+static int wait_for_other(struct tti_stream *stream, struct tti_mark *mark)
+{
+    struct tti_cuda_device *other = tti_cuda_of(mark->device);
+    pthread_mutex_lock(&other->lock);
+    int code = mark->native == NULL ? TTI_CUDA_OK : other->cuda->stream_wait_event(stream->native, mark->native, 0);
+    pthread_mutex_unlock(&other->lock);
+    return code;
+}
+
 tutti_status tti_cuda_after(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error)
 {
     TTI_TRY(enter(stream, error));
-    int code = device_of(stream)->cuda->stream_wait_event(stream->native, mark->native, 0);
+    int code = mark->device != stream->device
+                   ? wait_for_other(stream, mark)
+                   : device_of(stream)->cuda->stream_wait_event(stream->native, mark->native, 0);
     return leave(stream, code, "cuStreamWaitEvent", error);
 }
 
