@@ -148,6 +148,9 @@ static void odd_ones(tutti_comm *comm, void *context)
     compare(comm, &options);
     options.optimizer = "adamx";
     compare(comm, &options);
+    options = small_gpt();
+    options.type = "bf16";
+    for (options.zero = 0; options.zero <= 3; options.zero++) compare(comm, &options);
 }
 
 /* Without anything to learn from; and what no plan can be made of. */

@@ -489,8 +489,8 @@ TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *lo
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
 /* Waits until a save in the background has ended. If it has failed and nobody was told yet, its status; else OK. */
 TUTTI_API tutti_status tutti_trainer_save_wait(tutti_trainer *trainer);
-/* Collective: rank 0 draws the last step of its pipeline as SVG, as tutti_pipeline_picture does; `stream` (NULL: nothing is drawn) counts there only.
- * ERR_ARGUMENT: there is no pipeline, or no step was taken. */
+/* Collective: rank 0 draws the last step as SVG, as tutti_pipeline_picture does: its pipeline, or without one the passes of all
+ * ranks. `stream` (NULL: nothing is drawn) counts there only. ERR_ARGUMENT: no step was taken. */
 TUTTI_API tutti_status tutti_trainer_timeline(tutti_trainer *trainer, const char *title, FILE *stream);
 /* The next step tells all ranks. May be called from a signal handler. */
 TUTTI_API void tutti_trainer_stop(tutti_trainer *trainer);

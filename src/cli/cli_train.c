@@ -38,7 +38,7 @@ static const struct cli_flag train_flags[] = {
      .offset = offsetof(struct train_values, plot),
      .value = "FILE"},
     {.row = {"timeline", TUTTI_OPTION_TEXT, "", 0, 0,
-             "draw the last step of a pipeline as SVG: who did what when, as measured"},
+             "draw the last step as SVG, as measured: who did what when, in a pipeline or on all ranks"},
      .offset = offsetof(struct train_values, timeline),
      .value = "FILE"},
     {.row = {.name = NULL}},
@@ -196,8 +196,6 @@ static int read_values(int argc, char **argv, struct train_words *words)
     values.options.struct_size = sizeof values.options;
     if (cli_is_stdout(values.metrics) && cli_is_stdout(values.plot))
         return cli_refuse("train", "--metrics - and --plot - both write to stdout; give one of them a file");
-    if (values.timeline[0] != '\0' && strstr(values.options.mesh, "pipe=") == NULL)
-        return cli_refuse("train", "--timeline draws a pipeline: it needs one, such as --mesh pipe=2");
     if (cli_is_stdout(values.timeline)) return cli_refuse("train", "--timeline needs a file");
     if (values.options.resume && values.options.save[0] == '\0')
         return cli_refuse("train", "--resume needs --save: the folder of the checkpoints to go on from");
@@ -314,9 +312,11 @@ static int draw_timeline(const struct loop *loop)
     const char *path = values.timeline;
     tutti_train_about about;
     tutti_trainer_describe(loop->trainer, &about);
-    char title[200];
-    (void)snprintf(title, sizeof title, "%s, step %llu, %s: seconds as measured", values.options.model,
-                   (unsigned long long)about.step, values.options.pipeline);
+    char title[300];
+    const bool piped = strstr(values.options.mesh, "pipe=") != NULL;
+    (void)snprintf(title, sizeof title, "%s, step %llu%s%s%s%s: seconds as measured", values.options.model,
+                   (unsigned long long)about.step, values.options.mesh[0] == '\0' ? "" : ", ", values.options.mesh,
+                   piped ? ", " : "", piped ? values.options.pipeline : "");
     FILE *file = loop->report != NULL ? fopen(path, "we") : NULL;
     tutti_status status = tutti_trainer_timeline(loop->trainer, title, file);
     if (status != TUTTI_OK) return failed(loop->world, tutti_trainer_error(loop->trainer));

@@ -336,8 +336,10 @@ static void run_step(struct tutti_pipeline_runner *runner, size_t i)
     if (runner->failed == TUTTI_OK && !runner->follows && runner->broken == TUTTI_OK) work(runner, step);
     int64_t ended_ns = tti_now_ns();
     add_time(runner, step, ended_ns - began_ns);
-    runner->spans[2 * i] = began_ns - runner->began_ns;
-    runner->spans[2 * i + 1] = ended_ns - runner->began_ns;
+    if (!runner->unseen) {
+        runner->spans[2 * i] = began_ns - runner->began_ns;
+        runner->spans[2 * i + 1] = ended_ns - runner->began_ns;
+    }
     tti_pipeline_send_step(runner, step);
 }
 
@@ -392,6 +394,7 @@ static tutti_status run(struct tutti_pipeline_runner *runner, tutti_error *error
     *error = runner->error;
     tutti_status status = meet(runner, runner->failed, error);
     runner->elapsed_ns = tti_now_ns() - runner->began_ns;
+    if (!runner->unseen) runner->drawn_ns = runner->elapsed_ns;
     const tutti_error *why = tutti_comm_error(runner->comm);
     if (status != TUTTI_OK && why != NULL) return tell_broken(runner, count, status, why, error);
     if (runner->failed == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_CANCELLED)
@@ -461,9 +464,9 @@ tutti_status tutti_pipeline_run(tutti_pipeline_runner *runner, tutti_pipeline_re
 static tutti_status find_delay(struct tutti_pipeline_runner *runner, int64_t *delay_ns, tutti_error *error)
 {
     int64_t longest_ns = 0;
-    tutti_status status = tutti_all_reduce(tti_pipeline_inside(runner, "timeline"), &runner->elapsed_ns, &longest_ns, 1,
+    tutti_status status = tutti_all_reduce(tti_pipeline_inside(runner, "timeline"), &runner->drawn_ns, &longest_ns, 1,
                                            TUTTI_I64, TUTTI_MAX);
-    *delay_ns = longest_ns - runner->elapsed_ns;
+    *delay_ns = longest_ns - runner->drawn_ns;
     return status == TUTTI_OK ? TUTTI_OK : comm_failed(runner, status, error);
 }
 

@@ -71,6 +71,8 @@ struct tutti_pipeline_runner {
     /* of the run */
     int64_t began_ns, busy_ns;
     int64_t elapsed_ns;  /* until this rank knew that all have ended */
+    int64_t drawn_ns;    /* the same, of the run that a timeline shows: the last one that was not */
+    bool unseen;         /* such as a validation's */
     tutti_status failed; /* of this rank's stage, or cancelled */
     bool follows;        /* a message came empty: another rank has failed */
     tutti_status broken; /* of the comm: nothing more can be sent */

@@ -129,7 +129,7 @@ static double update_seconds(const struct tutti_trainer *t, const tutti_train_co
 static size_t all_bytes(const tutti_train_about *about)
 {
     return about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes + about->activation_bytes +
-           about->communication_bytes;
+           about->communication_bytes + about->saving_bytes;
 }
 
 static double most(double a, double b)

@@ -340,6 +340,7 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(tti_tie_allocate(&t->tie, &t->mesh, t->model, (int)t->options.zero, error));
     TTI_TRY(plan_cells(t, error));
     TTI_TRY(make_batch(t, error));
+    TTI_TRY(tti_timeline_make(t, error));
     return t->pipeline == NULL ? make_pass(t, error) : TUTTI_OK;
 }
 
@@ -488,8 +489,8 @@ void tutti_trainer_free(tutti_trainer *t)
     if (t->locked) (void)close(t->lock);
     tti_micros_free(&t->micros);
     for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);
-    void *const own[] = {t->list,    t->tokens, t->targets, t->inputs,   t->target_values, t->pass_bounds,
-                         t->weights, t->bounds, t->losses,  t->gathered, t->counts};
+    void *const own[] = {t->list,    t->tokens, t->targets,        t->inputs, t->target_values, t->pass_bounds,
+                         t->weights, t->bounds, t->timeline.spans, t->losses, t->gathered,      t->counts};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
     tti_free(t);
 }

@@ -21,6 +21,14 @@
 #include <stdatomic.h>
 #include <tutti/train.h>
 
+/* When the passes of a step that has no pipe went forward and backward, in turn. */
+struct tti_timeline {
+    tutti_pipeline_span *spans; /* [room], in seconds from the step's begin */
+    int count, room;
+    int64_t began_ns;
+    double seconds; /* until all ranks knew the losses; 0: no step was taken */
+};
+
 struct tutti_trainer {
     tutti_comm *comm; /* of all ranks; NULL: it is only planned, and has no memory for numbers (trainer_plan.c) */
     int world_rank, world_size;
@@ -71,6 +79,8 @@ struct tutti_trainer {
     double *gathered;   /* [2 cells + ranks] */
     size_t *counts;     /* [ranks] */
 
+    struct tti_timeline timeline;
+
     uint64_t step; /* taken */
     atomic_int stop;
     double seconds; /* in communication, but for the ddp's */
@@ -103,6 +113,12 @@ void tti_set_grains(struct tutti_trainer *trainer, struct tti_span grains, tutti
  * `failed`: the rank still makes the step's collective calls, and then all learn of it. */
 tutti_status tti_trainer_comm_failed(struct tutti_trainer *trainer, tutti_status status);
 tutti_status tti_trainer_own_failed(struct tutti_trainer *trainer, tutti_status status);
+
+/* Notes for a picture of the step (trainer_timeline.c): its begin, what began then and ends now, and that all know the losses. */
+tutti_status tti_timeline_make(struct tutti_trainer *trainer, tutti_error *error);
+void tti_timeline_begin(struct tutti_trainer *trainer);
+void tti_timeline_add(struct tutti_trainer *trainer, int64_t began_ns);
+void tti_timeline_end(struct tutti_trainer *trainer);
 
 /* Forward and backward of this rank's part of the batch (trainer_passes.c). */
 tutti_status tti_trainer_backward(struct tutti_trainer *trainer);

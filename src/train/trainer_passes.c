@@ -3,6 +3,7 @@
  * Forward and backward of a rank's part of the batch: in one pass or several, with grains or without.
  */
 #define TUTTI_NO_CALL_SITES
+#include "base/clock.h"
 #include "base/status.h"
 #include "nn/pass.h"
 #include "train/ddp.h"
@@ -131,6 +132,7 @@ static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti
     tutti_backward idle = {0};
     t->gone = TUTTI_OK;
     tutti_status status = filled;
+    int64_t began = tti_now_ns();
     if (status == TUTTI_OK) status = model_failed(t, tutti_pass_forward(t->pass, batch, losses));
     if (is_lost(t, status)) t->gone = status;
     if (status != TUTTI_OK && together && t->gone == TUTTI_OK) {
@@ -141,7 +143,10 @@ static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti
         idle.subtrees = 0;
         if (how != NULL) how = &idle;
     }
+    if (how != NULL) tti_timeline_add(t, began);
+    began = tti_now_ns();
     if (status == TUTTI_OK && how != NULL) status = model_failed(t, tutti_pass_backward(t->pass, how));
+    if (how != NULL) tti_timeline_add(t, began);
     if (is_lost(t, status)) t->gone = status;
     if (t->gone != TUTTI_OK) t->failed = TUTTI_OK; /* no failure of this rank's own */
     return tti_trainer_comm_failed(t, t->gone != TUTTI_OK ? t->gone : status);

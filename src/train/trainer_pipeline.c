@@ -402,6 +402,7 @@ tutti_status tti_trainer_pipeline_run(struct tutti_trainer *t, bool held_out, ui
     p->report.struct_size = sizeof p->report;
     p->idle = p->predicted_idle = 0;
     p->broken = false;
+    p->runner->unseen = held_out;
     for (p->round = 0; p->round < t->options.accumulate; p->round++) {
         tutti_pipeline_runner *runner = tutti_pipeline_at(p->runner, t->here.file, t->here.line);
         tutti_error error;
@@ -417,31 +418,4 @@ void tti_trainer_pipeline_idle(const struct tutti_trainer *t, double *idle, doub
 {
     *idle = t->pipeline->idle / (double)t->options.accumulate;
     *predicted = t->pipeline->predicted_idle / (double)t->options.accumulate;
-}
-
-/* ---- The timeline ---------------------------------------------------------------------------------------------- */
-
-static tutti_status draw(struct tutti_trainer *t, const char *title, FILE *stream)
-{
-    struct tti_trainer_pipeline *p = t->pipeline;
-    if (p == NULL || p->report.seconds <= 0)
-        return tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "timeline: %s",
-                             p == NULL ? "there is no pipeline: the mesh has no pipe" : "no step was taken");
-    tutti_pipeline_span *spans = tti_calloc(p->about.steps, sizeof *spans);
-    tutti_status status = spans == NULL ? TUTTI_ERR_MEMORY : TUTTI_OK;
-    if (status != TUTTI_OK)
-        (void)tti_error_set(&t->error, status, 0, "timeline: no memory for %zu steps", p->about.steps);
-    TTI_TRY(tti_agree(tti_trainer_comm(t), status, &t->error));
-    tutti_pipeline_runner *runner = tutti_pipeline_at(p->runner, t->here.file, t->here.line);
-    status = tutti_pipeline_timeline(runner, spans, &t->error);
-    if (status == TUTTI_OK && tutti_rank(t->comm) == 0 && stream != NULL)
-        tutti_pipeline_picture(p->table, spans, title, stream);
-    tti_free(spans);
-    return status;
-}
-
-tutti_status tutti_trainer_timeline(tutti_trainer *t, const char *title, FILE *stream)
-{
-    tti_trainer_begin(t);
-    return tti_trainer_end(t, "timeline", draw(t, title, stream));
 }

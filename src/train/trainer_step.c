@@ -163,10 +163,12 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
 {
     double sum = 0, norm = 0;
     begin_part(t);
+    tti_timeline_begin(t);
     tutti_status status = tti_trainer_backward(t);
     if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
     TTI_TRY(sum_gradients(t));
     TTI_TRY(gather_losses(t, &sum, &step->rows, &step->stop));
+    tti_timeline_end(t);
     TTI_TRY(find_norm(t, &norm));
     step->loss = sum / step->rows;
     step->norm = norm / step->rows;

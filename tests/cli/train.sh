@@ -70,6 +70,7 @@ matches 'how idle a pipeline is' 'pipeline zb-h1: idle for [0-9.]*% of a step.s 
 matches 'metrics of a pipeline' '"idle": [0-9.e-]+, "predicted_idle": [0-9.e-]+, "weights_hash": ' "$(sed -n 12p staged.jsonl)"
 matches 'metrics without a pipeline' '"idle": null, "predicted_idle": null, ' "$(sed -n 12p m.jsonl)"
 check 'the timeline has a row per rank' 2 "$(grep -c '>rank [01]<' pipe.svg)"
+matches 'the timeline is of a step, not of the validation after it' '<title>rank 0, W0: [0-9.e-]+ to [0-9.e-]+</title>' "$(grep -v 'width="0.0' pipe.svg)"
 for file in model optimizer; do
     check "in two stages: $file" 0 "$(cmp one/step-00000012/$file.safetensors staged/step-00000012/$file.safetensors; echo $?)"
 done
@@ -81,8 +82,10 @@ tool train gpt "${SMALL[@]}" --ranks 3 --mesh pipe=3 --pipeline table
 matches 'a table of other ranks' 'pipeline table: the table has 2 ranks, and the mesh pipe=3' "$ERR"
 tool train gpt "${SMALL[@]}" --ranks 4 --mesh data=2,pipe=2 --zero 3
 check 'a pipe with zero 3' "$wanted" "$(hash_of)"
-tool train gpt "${SMALL[@]}" --timeline no.svg
-matches 'a timeline of nothing' '\-\-timeline draws a pipeline: it needs one, such as --mesh pipe=2' "$ERR"
+tool run -n 3 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --accumulate 2 --timeline rows.svg
+check 'a timeline without a pipe' 0 "$STATUS"
+check 'a row per rank' 3 "$(grep -c '>rank [012]<' rows.svg)"
+check 'two passes forward and backward on each' 12 "$(grep -c '<title>rank [012], [FB][01]: ' rows.svg)"
 tool train gpt "${SMALL[@]}" --ranks 6 --mesh pipe=2,tensor=2
 matches 'a mesh that does not fit' 'mesh pipe=2,tensor=2 needs a multiple of 4 ranks; this job has 6' "$ERR"
 
