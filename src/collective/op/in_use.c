@@ -71,7 +71,7 @@ static bool find_op(const struct search *search, tutti_comm *comm)
 static bool find_elsewhere(tutti_comm *comm, void *context)
 {
     const struct search *search = context;
-    if (comm == search->comm || tti_queue_is_idle(comm) || !tti_queue_try(comm)) return false;
+    if (comm == search->comm || !tti_queue_try_for_ops(comm)) return false;
     bool found = find_op(search, comm);
     tti_queue_give_back(comm);
     return found;

@@ -238,7 +238,7 @@ tutti_status tti_queue_poll(tutti_comm *comm, int64_t now_ns)
 
 bool tti_queue_help(tutti_comm *comm, bool polls)
 {
-    if (!tti_queue_try(comm)) return false;
+    if (!tti_queue_try_for_ops(comm)) return false;
     if (polls) tti_messages_poll_closely(comm);
     bool moved = tti_queue_drive(comm);
     if (polls) tti_queue_poll(comm, tti_now_ns());

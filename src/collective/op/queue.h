@@ -102,8 +102,10 @@ struct tti_started *tti_queue_overdue(tutti_comm *comm, int64_t now_ns);
 struct tti_started *tti_queue_first(tutti_comm *comm);
 struct tti_waitable tti_queue_waitable(struct tti_started *started);
 
-/* The right to take ops forward (thread_local_op.c): unless somebody else has it, or waiting for it; and doing so. */
+/* The right to take ops forward (thread_local_op.c): unless somebody else has it; the same, and only if ops are in flight, since
+ * a blocking call goes without the right while there are none; or waiting for it. Then doing so. */
 bool tti_queue_try(tutti_comm *comm);
+bool tti_queue_try_for_ops(tutti_comm *comm);
 void tti_queue_take(tutti_comm *comm);
 void tti_queue_give_back(tutti_comm *comm);
 bool tti_queue_drive(tutti_comm *comm);

@@ -124,7 +124,7 @@ static tutti_status await(struct tti_started *started, int64_t until_ns)
         tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);
         if (status != TUTTI_IN_PROGRESS) return status;
         if (until_ns != INT64_MAX && tti_now_ns() >= until_ns) return TUTTI_IN_PROGRESS;
-        if (!tti_queue_is_wanted(comm) && tti_queue_try(comm)) {
+        if (!tti_queue_is_wanted(comm) && tti_queue_try_for_ops(comm)) {
             wait_as_driver(started, until_ns);
             tti_queue_give_back(comm);
             tti_callbacks_call(comm);

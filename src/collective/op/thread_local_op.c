@@ -81,8 +81,20 @@ static void resign(tutti_comm *comm)
     put_down(comm);
 }
 
+static void release(tutti_comm *comm)
+{
+    atomic_store_explicit(&comm->queue.busy, TTI_BUSY_NOBODY, memory_order_seq_cst);
+    if (atomic_load_explicit(&comm->queue.waiters, memory_order_seq_cst) != 0)
+        tti_bell_ring(&comm->queue.handover, false);
+}
+
+static bool has_ops(const tutti_comm *comm)
+{
+    return atomic_load_explicit(&comm->queue.count, memory_order_acquire) != 0;
+}
+
 /* Anybody else asks for what is kept; false when the keeper is inside. */
-static bool ask(tutti_comm *comm)
+static bool ask(tutti_comm *comm, bool for_ops)
 {
     struct tti_queue *queue = &comm->queue;
     uint32_t kept = TTI_BUSY_KEPT;
@@ -91,20 +103,22 @@ static bool ask(tutti_comm *comm)
                                                  memory_order_relaxed))
         return false;
     tti_fence_rare();
-    bool inside = atomic_load_explicit(&queue->inside, memory_order_acquire) != 0;
-    atomic_store_explicit(&queue->busy, inside ? TTI_BUSY_KEPT : TTI_BUSY_TAKEN, memory_order_release);
-    if (inside) return false;
+    bool stays = atomic_load_explicit(&queue->inside, memory_order_acquire) != 0 || (for_ops && !has_ops(comm));
+    atomic_store_explicit(&queue->busy, stays ? TTI_BUSY_KEPT : TTI_BUSY_TAKEN, memory_order_release);
+    if (stays) return false;
     direct_errors(comm, true);
     put_down(comm);
     return true;
 }
 
-bool tti_queue_try(tutti_comm *comm)
+/* `for_ops`: only if there are some in flight. Looked for once the right is taken: before, they may have ended meanwhile, and
+ * their caller may be in a blocking call that needs no right. */
+static bool try(tutti_comm *comm, bool for_ops)
 {
     struct tti_queue *queue = &comm->queue;
     uint32_t nobody = atomic_load_explicit(&queue->busy, memory_order_relaxed);
     if (nobody == TTI_BUSY_KEPT) {
-        if (!enter(comm)) return ask(comm);
+        if (!enter(comm)) return ask(comm, for_ops);
         resign(comm);
         return true;
     }
@@ -112,8 +126,22 @@ bool tti_queue_try(tutti_comm *comm)
         !atomic_compare_exchange_strong_explicit(&queue->busy, &nobody, TTI_BUSY_TAKEN, memory_order_acquire,
                                                  memory_order_relaxed))
         return false;
+    if (for_ops && !has_ops(comm)) {
+        release(comm);
+        return false;
+    }
     direct_errors(comm, true);
     return true;
+}
+
+bool tti_queue_try(tutti_comm *comm)
+{
+    return try(comm, false);
+}
+
+bool tti_queue_try_for_ops(tutti_comm *comm)
+{
+    return try(comm, true);
 }
 
 void tti_queue_take(tutti_comm *comm)
@@ -133,9 +161,7 @@ void tti_queue_take(tutti_comm *comm)
 void tti_queue_give_back(tutti_comm *comm)
 {
     direct_errors(comm, false);
-    atomic_store_explicit(&comm->queue.busy, TTI_BUSY_NOBODY, memory_order_seq_cst);
-    if (atomic_load_explicit(&comm->queue.waiters, memory_order_seq_cst) != 0)
-        tti_bell_ring(&comm->queue.handover, false);
+    release(comm);
 }
 
 void tti_thread_local_op_put_down(tutti_comm *comm)
