@@ -18,7 +18,7 @@ links over a transport:     lane.c message_frames.c message.c net.h link.h link.
 calls that differ:          differ.c mismatch.c
 fencing and leaving:        shared.c host.c message_fence.c wire.c
 waits and deadlocks:        lane_waits.c waits.h waits.c deadlock.h deadlock.c liveness.c
-taking ops forward:         op.c queue.c queue_hand.c thread_local_op.c queue_message.c pending.c
+taking ops forward:         op.c queue.c queue_wait.c queue_close.c queue_hand.c thread_local_op.c queue_message.c pending.c
 '
 
 # Lines of each mechanism and of all.

@@ -95,7 +95,7 @@ tutti_status tti_healing_agree(struct tti_healing *healing, uint64_t mine, uint6
                                       .values = healing->values,
                                       .present = healing->present,
                                       .peer = -1};
-    tutti_status status = comm->peers->agree(comm, &agreement);
+    tutti_status status = comm->peers->decisions->agree(comm, &agreement);
     if (status != TUTTI_OK) return fail(healing, status, &agreement);
     *all = UINT64_MAX;
     for (int rank = 0; rank < comm->size; rank++)
@@ -131,7 +131,7 @@ tutti_status tutti_comm_lost(tutti_comm *comm, int *ranks, int room, int *count)
         return tti_comm_refuse(comm, TTI_COMM_LOST, TUTTI_ERR_ARGUMENT, "comm_lost: there is no place for %s",
                                count == NULL ? "the count (NULL)" : "the ranks");
     for (int rank = 0; rank < comm->size; rank++) {
-        if (!comm->peers->was_lost(comm, rank)) continue;
+        if (!comm->peers->decisions->was_lost(comm, rank)) continue;
         if (found < room) ranks[found] = rank;
         found++;
     }

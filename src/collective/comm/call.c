@@ -132,8 +132,8 @@ static void describe_counts(const struct tti_call *one, const struct tti_call *o
         snprintf(text, bytes, "; the first count that differs is among those of %ss %zu to %zu", of, k * share, last);
 }
 
-void tti_call_differ(uint64_t sequence, int rank, const struct tti_call *call, int peer, const struct tti_call *other,
-                     char *text, size_t bytes)
+void tti_call_describe_two(uint64_t sequence, int rank, const struct tti_call *call, int peer,
+                           const struct tti_call *other, char *text, size_t bytes)
 {
     char ours[160], theirs[160], which[96];
     tti_call_describe(call, ours, sizeof ours);

@@ -78,7 +78,7 @@ void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
 bool tti_call_depends(const struct tti_call *call, int rank, int peer);
 
 /* "ranks differ at operation #7: rank 0 called barrier at a.c:10, but rank 1 called …" */
-void tti_call_differ(uint64_t sequence, int rank, const struct tti_call *call, int peer, const struct tti_call *other,
-                     char *text, size_t bytes);
+void tti_call_describe_two(uint64_t sequence, int rank, const struct tti_call *call, int peer,
+                           const struct tti_call *other, char *text, size_t bytes);
 
 #endif

@@ -179,7 +179,7 @@ static bool begin_breaking(tutti_comm *comm, uint32_t before)
 static void finish_breaking(tutti_comm *comm, const tutti_error *error)
 {
     comm->area->failure = *error;
-    comm->peers->settle_lost(comm);
+    comm->peers->decisions->settle_lost(comm);
     atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
 }
 

@@ -46,6 +46,19 @@ enum tti_news {
     TTI_NEWS_EPOCH /* it is in another epoch from now on, and takes nothing of this one; told to the transport alone */
 };
 
+/* How ranks decide together who is lost, and on values. */
+struct tti_decision_ops {
+    /* Called by the rank that breaks the comm, before anyone can read the failure: fixes which ranks are lost, for all. */
+    void (*settle_lost)(tutti_comm *comm);
+    /* Returns true if that rank is lost as the last decision has it: the one that broke the comm, or the last agreement that this
+     * rank took part in. The same on all ranks that know of the same decision. */
+    bool (*was_lost)(const tutti_comm *comm, int rank);
+    /* Blocks until every rank of the comm, which may be broken, has given its value, has left, or is lost. All that take part get
+     * the same outcome: OK with the same values, ERR_TIMEOUT or ERR_MISMATCH; after these two nobody agrees on the comm any more.
+     * ERR_EXCLUDED: the others go on without this rank, or are too few. ERR_MEMORY is told. */
+    tutti_status (*agree)(tutti_comm *comm, struct tti_agreement *agreement);
+};
+
 struct tti_peers_ops {
     const char *name;
     /* Returns the first rank from `first` on that is known to be lost, or -1, and writes who it was, for people: "pid 17".
@@ -74,15 +87,7 @@ struct tti_peers_ops {
     /* With more ranks than cores: returns true if somebody else must get this core for the wait to end. */
     bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
     void (*notify)(tutti_comm *comm, enum tti_news news);
-    /* Called by the rank that breaks the comm, before anyone can read the failure: fixes which ranks are lost, for all. */
-    void (*settle_lost)(tutti_comm *comm);
-    /* Returns true if that rank is lost as the last decision has it: the one that broke the comm, or the last agreement that this
-     * rank took part in. The same on all ranks that know of the same decision. */
-    bool (*was_lost)(const tutti_comm *comm, int rank);
-    /* Blocks until every rank of the comm, which may be broken, has given its value, has left, or is lost. All that take part get
-     * the same outcome: OK with the same values, ERR_TIMEOUT or ERR_MISMATCH; after these two nobody agrees on the comm any more.
-     * ERR_EXCLUDED: the others go on without this rank, or are too few. ERR_MEMORY is told. */
-    tutti_status (*agree)(tutti_comm *comm, struct tti_agreement *agreement);
+    const struct tti_decision_ops *decisions;
     /* Frees what is kept for the comm. */
     void (*close)(tutti_comm *comm);
 };

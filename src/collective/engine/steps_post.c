@@ -169,7 +169,7 @@ tutti_status tti_post_await_slot(struct tti_op *op, uint64_t needed)
         if (ahead < 0) return TUTTI_IN_PROGRESS;
         /* one that this rank has been through, and still holds */
         uint64_t at = wanted + (uint64_t)ahead < last ? wanted + (uint64_t)ahead : last;
-        if (tti_calls_differ(comm, peer, at)) return tti_op_mismatch(op, peer);
+        if (tti_peer_called_otherwise(comm, peer, at)) return tti_op_mismatch(op, peer);
         if (at < op->least) op->least = at;
     }
     assert(op->least >= needed && op->least <= last);

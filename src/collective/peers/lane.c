@@ -200,7 +200,7 @@ bool tti_lanes_differ(const struct tti_lanes *lanes, int peer, const struct tti_
         const struct tti_past_call *theirs = &question->calls[i];
         const struct tti_past_call *mine = theirs->sequence == 0 ? NULL : tti_past_call(lanes, theirs->sequence);
         if (mine == NULL || mine->signature == theirs->signature) continue;
-        tti_call_differ(mine->sequence, lanes->comm->rank, &mine->call, peer, &theirs->call, text, bytes);
+        tti_call_describe_two(mine->sequence, lanes->comm->rank, &mine->call, peer, &theirs->call, text, bytes);
         return true;
     }
     return false;

@@ -18,7 +18,8 @@ static uint64_t first_difference(const tutti_comm *comm, int peer)
 {
     for (uint64_t back = comm->memory->window; back-- > 0;) {
         uint64_t sequence = comm->sequence - back;
-        if (comm->sequence > back && holds(comm, sequence) && tti_calls_differ(comm, peer, sequence)) return sequence;
+        if (comm->sequence > back && holds(comm, sequence) && tti_peer_called_otherwise(comm, peer, sequence))
+            return sequence;
     }
     return 0;
 }
@@ -29,7 +30,7 @@ static void describe_difference(const tutti_comm *comm, uint64_t first, int peer
 {
     struct tti_call ours = first == comm->sequence ? *call : *tti_call_of(comm, comm->rank, first);
     struct tti_call theirs = *tti_call_of(comm, peer, first);
-    tti_call_differ(first, comm->rank, &ours, peer, &theirs, text, bytes);
+    tti_call_describe_two(first, comm->rank, &ours, peer, &theirs, text, bytes);
 }
 
 tutti_status tti_op_mismatch(struct tti_op *op, int peer)

@@ -345,6 +345,12 @@ static void shut(tutti_comm *comm)
     if (comm->memory->given) tti_retired_leave(comm->world, &comm->area->retired, comm->memory->owned);
 }
 
+static const struct tti_decision_ops decisions = {
+    .settle_lost = tti_posts_settle_lost,
+    .was_lost = tti_posts_was_lost,
+    .agree = tti_posts_agree,
+};
+
 const struct tti_peers_ops tti_peers_posts = {
     .name = "posts",
     .find_lost = find_lost,
@@ -358,8 +364,6 @@ const struct tti_peers_ops tti_peers_posts = {
     .doze = tti_posts_doze,
     .gives_way = gives_way,
     .notify = notify,
-    .settle_lost = tti_posts_settle_lost,
-    .was_lost = tti_posts_was_lost,
-    .agree = tti_posts_agree,
+    .decisions = &decisions,
     .close = shut,
 };

@@ -179,7 +179,7 @@ static inline void tti_comm_ring(tutti_comm *comm, bool everyone)
 void tti_comm_wake(tutti_comm *comm, int rank);
 
 /* Of an operation that `peer` and this rank have entered: whether they had made other calls by then. */
-static inline bool tti_calls_differ(const tutti_comm *comm, int peer, uint64_t sequence)
+static inline bool tti_peer_called_otherwise(const tutti_comm *comm, int peer, uint64_t sequence)
 {
     uint64_t mine = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
     uint64_t other = atomic_load_explicit(&tti_slot_of(comm, peer, sequence)->entry, memory_order_acquire);

@@ -268,6 +268,12 @@ static void shut(tutti_comm *comm)
     tti_free(comm->area);
 }
 
+static const struct tti_decision_ops decisions = {
+    .settle_lost = settle_lost,
+    .was_lost = was_lost,
+    .agree = tti_wire_agree,
+};
+
 const struct tti_peers_ops tti_peers_wire = {
     .name = "wire",
     .find_lost = find_lost,
@@ -281,8 +287,6 @@ const struct tti_peers_ops tti_peers_wire = {
     .doze = doze,
     .gives_way = gives_way,
     .notify = notify,
-    .settle_lost = settle_lost,
-    .was_lost = was_lost,
-    .agree = tti_wire_agree,
+    .decisions = &decisions,
     .close = shut,
 };
