@@ -18,10 +18,10 @@
  *
  * Handles are checked: one that was freed is ERR_STALE, never followed. So is whatever belongs to a device that was shut
  * down or opened again; the sentence says which of these. A device that has failed (a GPU after an illegal address)
- * answers ERR_DEVICE from then on; freeing and closing still work. After fork the child gets ERR_FORKED.
+ * answers ERR_DEVICE from then on; freeing still works. After fork the child gets ERR_FORKED.
  *
  * Threads: different streams and buffers, also of one device, may be used at the same time; one of them by one thread at
- * a time. A device is closed or re-opened when nobody else calls anything on it.
+ * a time. A device is freed or opened again when nobody else calls anything on it.
  */
 #ifndef TUTTI_DEVICE_H
 #define TUTTI_DEVICE_H
@@ -41,11 +41,11 @@ typedef struct tutti_device tutti_device;
  * kind's library is not here or too old; *count is 0 then. */
 TUTTI_API tutti_status tutti_device_count(const char *kind, int *count, tutti_error *error);
 
-/* "host", "cuda:0", "cuda:1" …; "cuda" is "cuda:0". Opening one that is open gives the same device, to be closed as often.
+/* "host", "cuda:0", "cuda:1" …; "cuda" is "cuda:0". Opening one that is open gives the same device, to be freed as often.
  * "host:1", "host:2" … are further ones that share nothing with "host", as several GPUs are; for tests. */
 TUTTI_API tutti_status tutti_device_open(const char *name, tutti_device **device, tutti_error *error);
 
-/* This rank's device: the one that TUTTI_DEVICE names, where that is set, else `name`; closed as any other. "cuda" is the GPU
+/* This rank's device: the one that TUTTI_DEVICE names, where that is set, else `name`; freed as any other. "cuda" is the GPU
  * with the rank's number among the ranks of its machine (tutti_local_rank), modulo how many GPUs are visible
  * (CUDA_VISIBLE_DEVICES). NULL is "cuda" where there is a GPU that can be used, and else "host". */
 TUTTI_API tutti_status tutti_device_open_for(tutti_comm *comm, const char *name, tutti_device **device,
@@ -58,11 +58,11 @@ TUTTI_API tutti_status tutti_device_adopt(const char *kind, void *context, tutti
 /* Whether "cuda" (a GPU with a driver that is new enough), "nvrtc" or "nccl" can be used here. Loads its library. */
 TUTTI_API bool tutti_has(const char *what);
 
-/* The last close waits for the streams' work, 10 s at most in all; ERR_TIMEOUT names what did not end. The device is shut
+/* The last free waits for the streams' work, 10 s at most in all; ERR_TIMEOUT names what did not end. The device is shut
  * down in any case: its streams, marks and buffers are stale, their memory is given back. NULL is ignored. */
 TUTTI_API tutti_status tutti_device_free(tutti_device *device, tutti_error *error);
 
-/* Shuts the device down as close does and opens it again. Streams, marks and buffers made before are stale. A device that
+/* Shuts the device down as freeing does and opens it again. Streams, marks and buffers made before are stale. A device that
  * has failed cannot be opened again in its process: ERR_DEVICE. */
 TUTTI_API tutti_status tutti_device_reopen(tutti_device *device, tutti_error *error);
 
@@ -82,7 +82,7 @@ TUTTI_API tutti_status tutti_device_describe(tutti_device *device, tutti_device_
 /* Whether work on the device can use the other one's memory directly; true of one and the same, false of different kinds and
  * void handles. Copies between GPUs that do not reach each other go through the host, which CUDA sees to. */
 TUTTI_API bool tutti_device_reaches(tutti_device *device, tutti_device *other);
-TUTTI_API const char *tutti_device_name(tutti_device *device); /* "cuda:0", until it is closed; NULL: a void handle */
+TUTTI_API const char *tutti_device_name(tutti_device *device); /* "cuda:0", until it is freed; NULL: a void handle */
 
 /* ---- Streams and marks ----------------------------------------------------------------------------------------- */
 /* A stream is work on a device, done in the order in which it was put there. Different streams go on independently. */
