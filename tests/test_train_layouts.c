@@ -240,6 +240,26 @@ static void test_measured(void)
     }
 }
 
+/* Width grains are the model's as long as they go to the ranks along tensor. */
+static void test_width(void)
+{
+    static const struct {
+        int64_t given;
+        int tensor;
+        int64_t set;
+    } rows[] = {{0, 1, 0}, {0, 2, 0}, {0, 4, 0}, {0, 8, 8}, {0, 3, 3}, {6, 3, 6}, {6, 2, 2}, {1, 4, 4}, {8, 1, 8}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tutti_train_options options = small_gpt();
+        char mesh[TUTTI_TRAIN_MESH_BYTES];
+        options.heads = 24;
+        options.width = 192; /* 4 grains of 48 columns */
+        options.width_grains = rows[i].given;
+        tutti_train_layout_set(&(tutti_train_layout){1, 1, 1, rows[i].tensor, 0, NULL, 0, 1, false}, mesh, &options);
+        CHECK_THAT(options.width_grains == rows[i].set, "%lld width grains on %d ranks: %lld, not %lld",
+                   (long long)rows[i].given, rows[i].tensor, (long long)options.width_grains, (long long)rows[i].set);
+    }
+}
+
 int main(void)
 {
     for (int ranks = 1; ranks <= 16; ranks++) test_list(ranks, ranks % 3 == 0 ? 5 : 16);
@@ -247,5 +267,6 @@ int main(void)
     for (int ranks = 1; ranks <= 8; ranks += ranks < 4 ? 1 : 4) test_monotone(ranks);
     test_refused();
     test_measured();
+    test_width();
     return check_end();
 }

@@ -181,6 +181,7 @@ struct tutti_layer {
     int tensor_count;
     int tensors[TUTTI_LAYER_TENSORS]; /* numbers of the model's tensors */
     int shared_with;                  /* the layer whose tensors these are; -1: its own */
+    bool shared;                      /* a later layer has its tensors too */
     int add_from;                     /* residual: that layer's input is added to this one's output; -1: none */
     int add_to;                       /* that layer's end, where this one begins a residual; -1: none */
 };

@@ -396,7 +396,7 @@ TUTTI_API const tutti_error *tutti_server_error(const tutti_server *server);
     X(stages, TEXT, "", 0, 0,                                                                                          \
       "layers that each stage but the first begins with, such as h.2.ln_1,ln_f; \"\": balanced by what is measured")   \
     X(grains, INT, "0", 0, 4096,                                                                                       \
-      "parts of the batch that the result depends on instead of the ranks; 0: up to 8, a power of two")                \
+      "parts of the batch that the result depends on instead of the ranks; 0: up to 16, a power of two")               \
     X(fast, BOOL, "0", 0, 1, "no grains: faster, and other ranks give other bits")                                     \
     X(zero, INT, "0", 0, 3,                                                                                            \
       "a rank keeps for its own part of the weights only: 1 the optimizer's state, 2 gradients too, 3 the weights "    \
@@ -407,9 +407,10 @@ TUTTI_API const tutti_error *tutti_server_error(const tutti_server *server);
       "how ranks share the work, such as data=2,pipe=2,tensor=2: data and shard have other samples of the batch, "     \
       "--zero shares out what it says along shard, pipe has other layers, tensor other parts of each; \"\": all are "  \
       "data, and --zero shares it out among all")                                                                      \
-    X(width_grains, INT, "1", 0, 1024,                                                                                 \
+    X(width_grains, INT, "0", 0, 1024,                                                                                 \
       "parts of the heads, hidden columns and vocabulary that the result depends on instead of the ranks along "       \
-      "tensor; 0: up to 4, a power of two that leaves each 32 columns")                                                \
+      "tensor; 0: up to 4, a power of two that divides the heads and leaves each 32 columns; with fast, none more "    \
+      "than ranks")                                                                                                    \
     X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \
     X(recompute, BOOL, "0", 0, 1,                                                                                      \
       "keep what is between residual branches only, and compute their insides again for backward: less memory, more "  \
@@ -540,8 +541,8 @@ enum { TUTTI_TRAIN_MESH_BYTES = 96, TUTTI_TRAIN_STAGES_BYTES = 2048 };
  * tutti_train_plan or tutti_train_estimate_layout. */
 TUTTI_API size_t tutti_train_layouts(const tutti_train_options *options, int ranks, tutti_train_layout *layouts,
                                      size_t room);
-/* Sets it in the options, whose mesh then lies in `mesh`. Where tensor does not divide the width grains, there are as many
- * width grains as tensor. */
+/* Sets it in the options, whose mesh then lies in `mesh`. Where the width grains that the options give,
+ * or the model chooses, do not go to so many ranks along tensor, there are as many as these. */
 TUTTI_API void tutti_train_layout_set(const tutti_train_layout *layout, char mesh[TUTTI_TRAIN_MESH_BYTES],
                                       tutti_train_options *options);
 

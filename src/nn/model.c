@@ -197,6 +197,7 @@ tutti_status tutti_layer_share(tutti_model *model, tutti_layer *layer, const cha
                                 "only the first tensor of a layer can be shared, by a layer without own tensors");
     layer->tensors[layer->tensor_count++] = index;
     layer->shared_with = owner->index;
+    model->layers[owner->index]->shared = true;
     return TUTTI_OK;
 }
 

@@ -46,6 +46,9 @@ void tti_model_lay_out(tutti_model *model);
 /* As tutti_model_place, for rank `who->rank` of `who->ranks`. Without a comm a pass does not meet the others: what it computes is
  * of use to nobody, but takes as long. */
 tutti_status tti_model_place(tutti_model *model, int width_grains, const struct tti_width *who);
+/* How many width grains a sealed model has where nobody says it; true if so many go to so many ranks. */
+int tti_model_usual_grains(const tutti_model *model);
+bool tti_width_fits(int grains, int ranks);
 
 /* First values of the elements from `from` on, as they lie in the allocations. */
 void tti_tensor_init(const tutti_model *model, const tutti_tensor *tensor, uint64_t seed, size_t from, size_t count,

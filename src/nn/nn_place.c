@@ -21,7 +21,7 @@ static bool can(const tutti_layer *layer, unsigned cut)
 /* True if each of the layers that use this one's tensors can be cut that way. */
 static bool sharers_can(const tutti_model *model, const tutti_layer *owner, unsigned cut)
 {
-    for (int i = 0; i < model->layer_count; i++)
+    for (int i = owner->index + 1; owner->shared && i < model->layer_count; i++)
         if (model->layers[i]->shared_with == owner->index && !can(model->layers[i], cut)) return false;
     return true;
 }
@@ -78,7 +78,7 @@ static int64_t fewest_columns(const tutti_model *model)
     return fewest;
 }
 
-static int usual_grains(const tutti_model *model)
+int tti_model_usual_grains(const tutti_model *model)
 {
     int grains = USUAL_GRAINS;
     while (grains > 1 && (fewest_columns(model) / grains < LEAST_COLUMNS || indivisible(model, grains) != NULL))
@@ -87,7 +87,7 @@ static int usual_grains(const tutti_model *model)
 }
 
 /* A rank's grains are a subtree, and the tree over ranks is the top of the tree over all grains. */
-static bool fits(int grains, int ranks)
+bool tti_width_fits(int grains, int ranks)
 {
     const int each = grains / ranks;
     return ranks == 1 || (grains % ranks == 0 && (each & (each - 1)) == 0);
@@ -98,7 +98,7 @@ static void list_ranks(int grains, char *text, size_t bytes)
 {
     int fitting[32], count = 0;
     for (int ranks = 1; ranks <= grains && count < 32; ranks++)
-        if (fits(grains, ranks)) fitting[count++] = ranks;
+        if (tti_width_fits(grains, ranks)) fitting[count++] = ranks;
     size_t used = 0;
     for (int i = 0; i < count && used < bytes; i++)
         used += (size_t)snprintf(text + used, bytes - used, "%s%d",
@@ -111,7 +111,7 @@ static void list_ranks(int grains, char *text, size_t bytes)
 static tutti_status check_ranks(tutti_model *model, int grains, int ranks)
 {
     char fitting[160], more[80] = "";
-    if (fits(grains, ranks)) return TUTTI_OK;
+    if (tti_width_fits(grains, ranks)) return TUTTI_OK;
     list_ranks(grains, fitting, sizeof fitting);
     if (indivisible(model, ranks) == NULL) snprintf(more, sizeof more, "; --width-grains %d allows it", ranks);
     return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "tensor=%d: %d width grain%s to %s rank%s%s", ranks,
@@ -224,7 +224,7 @@ tutti_status tutti_layer_cut(tutti_model *model, tutti_layer *layer, int n, int 
 
 tutti_status tti_model_place(tutti_model *model, int width_grains, const struct tti_width *who)
 {
-    const int grains = width_grains == 0 ? usual_grains(model) : width_grains;
+    const int grains = width_grains == 0 ? tti_model_usual_grains(model) : width_grains;
     tutti_status status = check_grains(model, grains, who->ranks);
     if (status != TUTTI_OK) return status;
     model->width = *who;

@@ -93,6 +93,22 @@ size_t tutti_train_layouts(const tutti_train_options *options, int ranks, tutti_
     return list.count;
 }
 
+/* Those that the options give, or else the model chooses; as many as ranks where they do not go to these. A model that cannot be
+ * made, or be cut at all, the trainer refuses. */
+static int64_t width_grains(const tutti_train_options *options, int ranks)
+{
+    tutti_model *model = NULL;
+    tutti_error ignored;
+    const size_t vocabulary = options->vocabulary > 0 ? (size_t)options->vocabulary
+                                                      : 1; /* it has no part in the choice */
+    int64_t grains = options->width_grains;
+    if (ranks == 1) return grains;
+    if (grains == 0 && tti_model_make(options, vocabulary, 1, &model, &ignored) == TUTTI_OK)
+        grains = tti_model_usual_grains(model);
+    tutti_model_free(model);
+    return tti_width_fits((int)grains, ranks) ? options->width_grains : ranks;
+}
+
 void tutti_train_layout_set(const tutti_train_layout *layout, char mesh[TUTTI_TRAIN_MESH_BYTES],
                             tutti_train_options *options)
 {
@@ -110,5 +126,5 @@ void tutti_train_layout_set(const tutti_train_layout *layout, char mesh[TUTTI_TR
     options->accumulate = layout->accumulate;
     options->recompute = layout->recompute;
     if (layout->pipeline != NULL) options->pipeline = layout->pipeline;
-    if (options->width_grains % layout->tensor != 0) options->width_grains = layout->tensor;
+    options->width_grains = width_grains(options, layout->tensor);
 }

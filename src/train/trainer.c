@@ -106,7 +106,7 @@ static tutti_schedule schedule_of(const tutti_train_options *o)
 /* Depends on the batch alone, not on the ranks. */
 size_t tti_train_grains(const tutti_train_options *o)
 {
-    enum { USUAL = 8 };
+    enum { USUAL = 16 };
     size_t grains = 1;
     if (o->grains > 0) return (size_t)o->grains;
     while (grains < USUAL && 2 * grains <= (size_t)o->batch) grains *= 2;

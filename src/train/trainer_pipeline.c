@@ -72,6 +72,20 @@ static tutti_status read_table(struct tutti_trainer *t, struct tti_trainer_pipel
     return TUTTI_OK;
 }
 
+/* With the numbers that would do. */
+static tutti_status too_many_micros(const struct tutti_trainer *t, int micros, tutti_error *error)
+{
+    const int64_t most = most_micros(t), each = t->options.accumulate, needed = micros * each * t->size;
+    char fewer[48] = "", batch[48] = "";
+    if (most > 0) (void)snprintf(fewer, sizeof fewer, "--micro %lld or ", (long long)most);
+    if (needed > t->options.batch) (void)snprintf(batch, sizeof batch, " --batch %lld", (long long)needed);
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                         "%d micro-batches in each of %lld pass%s are more than the %lld grains of a rank; "
+                         "%s--grains %lld%s allows it",
+                         micros, (long long)each, each == 1 ? "" : "es",
+                         (long long)(((int64_t)t->cells + t->size - 1) / t->size), fewer, (long long)needed, batch);
+}
+
 static tutti_status check_table(const struct tutti_trainer *t, const struct tti_trainer_pipeline *made,
                                 tutti_error *error)
 {
@@ -82,13 +96,7 @@ static tutti_status check_table(const struct tutti_trainer *t, const struct tti_
                              "pipeline %.200s: the weights of a stage do not come in the order of micro-batches, in "
                              "which their gradients are summed",
                              t->options.pipeline);
-    if (made->about.micros > most_micros(t))
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "%d micro-batches in each of %lld passes are more than the %lld grains of a rank: use "
-                             "fewer, or more grains and a batch of as many samples",
-                             made->about.micros, (long long)t->options.accumulate,
-                             (long long)(((int64_t)t->cells + t->size - 1) / t->size));
-    return TUTTI_OK;
+    return made->about.micros > most_micros(t) ? too_many_micros(t, made->about.micros, error) : TUTTI_OK;
 }
 
 tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *t, tutti_error *error)

@@ -23,13 +23,21 @@ bool tti_trainer_width_lost(const struct tutti_trainer *t)
     return tti_trainer_shares_width(t) && tutti_comm_error(t->mesh.along[TTI_MESH_TENSOR]) != NULL;
 }
 
+/* With fast as few as there can be: bits depend on the ranks all the same. */
+static int wanted_grains(const struct tutti_trainer *t)
+{
+    return t->options.fast && t->options.width_grains == 0 ? t->mesh.sizes[TTI_MESH_TENSOR]
+                                                           : (int)t->options.width_grains;
+}
+
 tutti_status tti_trainer_cut(const struct tutti_trainer *t, tutti_model *model, tutti_error *error)
 {
-    if (t->options.width_grains == 1 && !tti_trainer_shares_width(t)) return TUTTI_OK;
+    const int grains = wanted_grains(t);
+    if (grains == 1 && !tti_trainer_shares_width(t)) return TUTTI_OK;
     const struct tti_width who = {.ranks = t->mesh.sizes[TTI_MESH_TENSOR],
                                   .rank = t->mesh.at[TTI_MESH_TENSOR],
                                   .comm = t->mesh.sizes[TTI_MESH_TENSOR] > 1 ? t->mesh.along[TTI_MESH_TENSOR] : NULL};
-    tutti_status status = tti_model_place(model, (int)t->options.width_grains, &who);
+    tutti_status status = tti_model_place(model, grains, &who);
     if (status != TUTTI_OK) *error = *tutti_model_error(model);
     return status;
 }

@@ -89,6 +89,21 @@ check 'two passes forward and backward on each' 12 "$(grep -c '<title>rank [012]
 tool train gpt "${SMALL[@]}" --ranks 6 --mesh pipe=2,tensor=2
 matches 'a mesh that does not fit' 'mesh pipe=2,tensor=2 needs a multiple of 4 ranks; this job has 6' "$ERR"
 
+# The command of README.md: nothing but it, where the data are and the ranks
+command=$(grep -o '`tutti train gpt --mesh data=2,pipe=2,tensor=2 [^`]*`' "$SRC/README.md" | tr -d '`')
+matches 'the command of README.md' '--zero 1 --pipeline zb-h1 --micro 8$' "$command"
+# shellcheck disable=SC2086 # words
+tool run -n 8 --no-prefix "$TUTTI" ${command#tutti } --data text --steps 2
+check 'the command of README.md: status' 0 $STATUS
+whole=$(hash_of 2)
+tool train gpt --data text --steps 2
+check 'the command of README.md: one rank' "$whole" "$(hash_of 2)"
+matches 'the command of README.md: it has weights' '^[0-9a-f]{16}$' "$whole"
+tool train gpt --data text --steps 2 --ranks 8 --mesh tensor=8 --heads 8
+matches 'more ranks than width grains' 'tensor=8: 4 width grains go to 1, 2 or 4 ranks; --width-grains 8 allows it' "$ERR"
+tool train gpt --data text --steps 2 --ranks 4 --mesh data=2,pipe=2 --micro 9
+matches 'more micro-batches than grains' 'the 8 grains of a rank; --micro 8 or --grains 18 --batch 18 allows it' "$ERR"
+
 # Ranks that share the width of each layer
 tool train gpt "${SMALL[@]}" --width-grains 2 --save grains
 grains=$(hash_of)
@@ -113,6 +128,8 @@ tool train gpt "${SMALL[@]}" --steps 15 --width-grains 1 --save wide --resume
 matches 'other width grains' 'resuming with 1 width grains, the checkpoint has 2' "$ERR"
 tool train gpt "${SMALL[@]}" --ranks 2 --mesh tensor=2
 matches 'too few width grains' 'tensor=2: 1 width grain goes to 1 rank; --width-grains 2 allows it' "$ERR"
+tool train gpt "${SMALL[@]}" --ranks 2 --mesh tensor=2 --fast
+check 'fast: as many width grains as ranks' 0 $STATUS
 tool train gpt "${SMALL[@]}" --width-grains 3
 matches 'heads that cannot be cut' 'its 2 heads cannot be cut into 3 width grains; --width-grains 2 can be' "$ERR"
 
